@@ -1,0 +1,116 @@
+# axtrain: `make help` lists the targets.
+#
+#   CC=clang-16        another compiler          SANITIZE=address,undefined | thread
+#   BUILD=dir          another build folder      OPT="-O0 -g"      V=1  show the commands
+
+SHELL := /bin/bash
+Q := $(if $(V),,@)
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+SANITIZE ?=
+comma := ,
+BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
+OPT ?= -O2 -g
+VERSION := 0.1.0
+AXTRAIN_SHARED ?= ../shared
+export AXTRAIN_SHARED
+
+WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
+ifneq ($(findstring clang,$(CC)),)
+WARN += -Wno-implicit-int-float-conversion -Wno-pass-failed
+endif
+OMP := -fopenmp
+SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+CPPFLAGS := -I. -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
+CFLAGS := -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
+LDFLAGS := $(OMP) $(SAN) -pthread
+LDLIBS := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm
+
+# Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
+ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
+ISAS := avx2 avx512 avx512bf16
+
+ROOMS := base kernels kernels/ref kernels/cpu kernels/meta parallel ckpt data model optim cmd
+SRC := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c))
+VEC_SRC := $(wildcard kernels/cpu/vec/*.c)
+OBJ := $(SRC:%.c=$(BUILD)/%.o) \
+       $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o))
+LIB := $(BUILD)/libaxtrain.a
+BIN := $(BUILD)/axtrain
+
+TEST_SRC := $(wildcard tests/*/test_*.c)
+TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
+TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
+
+.PHONY: all help bootstrap test test-all check format docs fuzz clean tests-built
+all: $(BIN) ## build axtrain
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+bootstrap: ## install what building and testing need (Debian; elsewhere it prints the list)
+	@tools/bootstrap
+
+$(BIN): $(BUILD)/main.o $(LIB)
+	@echo "LD $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+
+$(LIB): $(OBJ)
+	@rm -f $@
+	@ar rcs $@ $^
+
+define compile_isa
+$(BUILD)/kernels/cpu/vec/%.$(1).o: kernels/cpu/vec/%.c
+	@mkdir -p $$(@D)
+	@echo "CC $$< ($(1))"
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 $$(ISA_$(1)) -DAX_ISA=$(1) -DAX_ISA_$(1) -c -o $$@ $$<
+endef
+$(foreach isa,$(ISAS),$(eval $(call compile_isa,$(isa))))
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "CC $<"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
+	@echo "LD $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
+
+tests-built: $(BIN) $(TEST_BIN)
+
+test: tests-built ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
+	@tools/run-tests $(BUILD) $(TEST_BIN)
+
+test-all: ## sanitizers, both compilers, masked CPUs, sweeps, fuzzing (≤ 60 minutes)
+	@tools/test-all
+
+check: ## formatting, clang-tidy, layers, file sizes, generated docs
+	@tools/check
+
+format: ## rewrite the sources with clang-format
+	clang-format-16 -i $$(git ls-files '*.c' '*.h')
+
+docs: $(BIN) ## regenerate the generated documents
+	@tools/generate-docs $(BIN)
+
+fuzz: $(FUZZ_BIN) ## run every fuzz target FUZZ_SECONDS (60) each
+	@tools/run-fuzz $(FUZZ_BIN)
+
+build-fuzz/%: tests/fuzz/%.c
+	@mkdir -p $(@D)
+	@$(MAKE) --no-print-directory CC=clang-16 SANITIZE=address,undefined BUILD=build-fuzz/obj \
+	    OPT="-O1 -g -fsanitize=fuzzer-no-link" build-fuzz/obj/libaxtrain.a
+	clang-16 $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -o $@ $< \
+	    build-fuzz/obj/libaxtrain.a -fopenmp $(LDLIBS) -pthread
+
+clean: ## remove build folders
+	rm -rf build build-*
+
+.SECONDARY:
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

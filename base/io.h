@@ -1,0 +1,69 @@
+/* Counted file operations (each passes a fault point) and atomic commit of files and folders.
+ *
+ * Errors name the path, the operation, errno's text and, for writes, the bytes wanted. EINTR is
+ * retried, short reads and writes are continued. Paths are NUL-terminated UTF-8. */
+#ifndef AX_BASE_IO_H
+#define AX_BASE_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+struct ax_file {
+    int fd;
+    char *path; /* owned, for messages */
+};
+
+enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
+enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates; mode 0640 */
+enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
+enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uint64_t offset);
+/* Reads exactly n bytes at offset, or AX_ERR_DATA ("ends at byte …"). */
+enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t offset);
+enum ax_status ax_file_size(struct ax_file *f, uint64_t *size);
+enum ax_status ax_file_sync(struct ax_file *f);
+/* Closes and frees; safe on a zeroed or already closed file. Errors of close are returned. */
+enum ax_status ax_file_close(struct ax_file *f);
+
+/* Whole file into memory (NUL added behind). AX_ERR_DATA when larger than max_bytes. Free with
+ * ax_free. */
+enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, size_t *len);
+/* Write beside, fsync, rename over, fsync the folder. */
+enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len);
+
+/* Read-only mapping of a whole regular file. */
+struct ax_mapping {
+    const unsigned char *data;
+    size_t len;
+};
+enum ax_status ax_map_file(struct ax_mapping *m, const char *path);
+void ax_unmap_file(struct ax_mapping *m);
+
+bool ax_path_exists(const char *path);
+bool ax_path_is_dir(const char *path);
+enum ax_status ax_path_join(char **out, const char *dir, const char *name);
+/* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
+bool ax_is_plain_name(const char *name);
+enum ax_status ax_mkdir(const char *path);         /* existing folder is fine */
+enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p */
+enum ax_status ax_unlink(const char *path);
+enum ax_status ax_remove_tree(const char *path); /* absent is fine; never follows links */
+enum ax_status ax_sync_dir(const char *path);
+
+/* Folder that appears whole or not at all: begin gives "PATH.tmp-<pid>" to write files into; commit
+ * fsyncs it, renames it to PATH (an old PATH is moved aside first and removed after) and fsyncs the
+ * parent; abort removes it. */
+struct ax_folder {
+    char *path, *tmp;
+};
+enum ax_status ax_folder_begin(struct ax_folder *d, const char *path);
+enum ax_status ax_folder_commit(struct ax_folder *d);
+void ax_folder_abort(struct ax_folder *d); /* safe on zeroed or committed */
+/* Mends what a crash left behind: removes stale "PATH.tmp-*", and puts an old PATH that a crash
+ * caught between the two renames back. Called by ax_folder_begin and before loading PATH. */
+enum ax_status ax_folder_recover(const char *path);
+
+#endif

@@ -1,0 +1,252 @@
+/* Files of io.h: open, exact reads and writes, whole files, mappings. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/io_path.h"
+#include "base/io_sys.h"
+
+/* First piece of a file whose size is not known beforehand (a pipe). */
+#define FIRST_READ ((size_t)64 * 1024)
+
+static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what) {
+    *f = (struct ax_file){.fd = -1};
+    char *copy;
+    AX_TRY(ax_strdup(&copy, path));
+    int fd = ax_sys_openat(AT_FDCWD, path, flags, 0640);
+    if (fd < 0) {
+        enum ax_status st = ax_error(AX_ERR_IO, "%s: cannot %s: %m", path, what);
+        ax_free(copy);
+        return st;
+    }
+    *f = (struct ax_file){.fd = fd, .path = copy};
+    return AX_OK;
+}
+
+enum ax_status ax_file_open_read(struct ax_file *f, const char *path) {
+    return open_file(f, path, O_RDONLY, "open");
+}
+
+enum ax_status ax_file_create(struct ax_file *f, const char *path) {
+    return open_file(f, path, O_WRONLY | O_CREAT | O_TRUNC, "create");
+}
+
+enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n) {
+    const char *p = data;
+    for (size_t done = 0; done < n;) {
+        ssize_t w = ax_sys_write(f->fd, p + done, n - done);
+        if (w < 0) {
+            return ax_error(AX_ERR_IO, "%s: cannot write %zu bytes (%zu written): %m", f->path, n,
+                            done);
+        }
+        done += (size_t)w;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uint64_t offset) {
+    if (offset > (uint64_t)INT64_MAX - n) {
+        return ax_error(AX_ERR_IO, "%s: cannot write beyond byte 2^63", f->path);
+    }
+    const char *p = data;
+    for (size_t done = 0; done < n;) {
+        ssize_t w = ax_sys_pwrite(f->fd, p + done, n - done, offset + done);
+        if (w < 0) {
+            return ax_error(AX_ERR_IO, "%s: cannot write %zu bytes at byte %llu (%zu written): %m",
+                            f->path, n, (unsigned long long)offset, done);
+        }
+        done += (size_t)w;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t offset) {
+    if (offset > (uint64_t)INT64_MAX - n) {
+        return ax_error(AX_ERR_DATA, "%s: cannot read beyond byte 2^63", f->path);
+    }
+    char *p = data;
+    for (size_t done = 0; done < n;) {
+        ssize_t r = ax_sys_pread(f->fd, p + done, n - done, offset + done);
+        if (r < 0) {
+            return ax_error(AX_ERR_IO, "%s: cannot read %zu bytes at byte %llu: %m", f->path, n,
+                            (unsigned long long)offset);
+        }
+        if (r == 0) {
+            return ax_error(AX_ERR_DATA,
+                            "%s: ends at byte %llu, but %zu bytes are wanted from byte %llu; the "
+                            "file is cut short",
+                            f->path, (unsigned long long)(offset + done), n,
+                            (unsigned long long)offset);
+        }
+        done += (size_t)r;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_file_size(struct ax_file *f, uint64_t *size) {
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot tell its size: %m", f->path);
+    }
+    *size = (uint64_t)st.st_size;
+    return AX_OK;
+}
+
+enum ax_status ax_file_sync(struct ax_file *f) {
+    if (ax_sys_fsync(f->fd) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot sync to disk: %m", f->path);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_file_close(struct ax_file *f) {
+    enum ax_status st = AX_OK;
+    if (f->path != NULL && ax_sys_close(f->fd) != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot close: %m", f->path);
+    }
+    ax_free(f->path);
+    *f = (struct ax_file){.fd = -1};
+    return st;
+}
+
+static enum ax_status too_large(const struct ax_file *f, size_t max_bytes) {
+    return ax_error(AX_ERR_DATA, "%s: larger than the limit of %zu bytes", f->path, max_bytes);
+}
+
+/* Reads to the end. One byte beyond max_bytes is asked for, to tell "just fits" from "too long". */
+static enum ax_status read_to_end(struct ax_file *f, size_t max_bytes, char **data, size_t *len) {
+    struct stat info;
+    size_t cap = FIRST_READ;
+    if (fstat(f->fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+        if ((size_t)info.st_size > max_bytes) {
+            return too_large(f, max_bytes);
+        }
+        cap = (size_t)info.st_size + 1;
+    }
+    cap = cap <= max_bytes ? cap : max_bytes + 1;
+    char *buf = NULL;
+    size_t n = 0;
+    enum ax_status st;
+    AX_TRY(ax_alloc(&buf, cap + 1, 1));
+    for (;;) {
+        ssize_t r = ax_sys_read(f->fd, buf + n, cap - n);
+        if (r < 0) {
+            st = ax_error(AX_ERR_IO, "%s: cannot read: %m", f->path);
+            goto fail;
+        }
+        if (r == 0) {
+            break;
+        }
+        n += (size_t)r;
+        if (n > max_bytes) {
+            st = too_large(f, max_bytes);
+            goto fail;
+        }
+        if (n == cap) {
+            size_t grown = cap <= max_bytes / 2 ? 2 * cap : max_bytes + 1;
+            AX_TRY_GOTO(ax_regrow(&buf, cap + 1, grown + 1, 1), st, fail);
+            cap = grown;
+        }
+    }
+    buf[n] = '\0';
+    *data = buf;
+    *len = n;
+    return AX_OK;
+fail:
+    ax_free(buf);
+    return st;
+}
+
+enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, size_t *len) {
+    AX_ASSERT(max_bytes <= (size_t)PTRDIFF_MAX - 2);
+    struct ax_file f;
+    AX_TRY(ax_file_open_read(&f, path));
+    char *text = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(read_to_end(&f, max_bytes, &text, len), st, fail);
+    AX_TRY_GOTO(ax_file_close(&f), st, fail);
+    *data = text;
+    return AX_OK;
+fail:
+    ax_free(text);
+    if (f.path != NULL) {
+        struct ax_error_record first;
+        ax_error_save(&first, st);
+        (void)ax_file_close(&f);
+        (void)ax_error_restore(&first);
+    }
+    return st;
+}
+
+enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len) {
+    struct ax_file f = {0};
+    char *tmp = NULL;
+    char *dir = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_path_parent(&dir, path), st, done);
+    AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)getpid()), st, done);
+    AX_TRY_GOTO(ax_file_create(&f, tmp), st, done);
+    AX_TRY_GOTO(ax_file_write(&f, data, len), st, done);
+    AX_TRY_GOTO(ax_file_sync(&f), st, done);
+    AX_TRY_GOTO(ax_file_close(&f), st, done);
+    if (ax_sys_rename(tmp, path) != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot rename %s to it: %m", path, tmp);
+        goto done;
+    }
+    AX_TRY_GOTO(ax_sync_dir(dir), st, done);
+done:
+    if (st != AX_OK) {
+        struct ax_error_record first;
+        ax_error_save(&first, st);
+        (void)ax_file_close(&f);
+        if (tmp != NULL) {
+            (void)ax_sys_unlinkat(AT_FDCWD, tmp, 0); /* absent where the rename was done */
+        }
+        (void)ax_error_restore(&first);
+    }
+    ax_free(tmp);
+    ax_free(dir);
+    return st;
+}
+
+enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
+    *m = (struct ax_mapping){0};
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer before it is refused. */
+    int fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot open: %m", path);
+    }
+    enum ax_status st = AX_OK;
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot tell its size: %m", path);
+    } else if (!S_ISREG(info.st_mode)) {
+        st = ax_error(AX_ERR_DATA, "%s: not a regular file", path);
+    } else if (info.st_size > 0) {
+        void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            st =
+                ax_error(AX_ERR_IO, "%s: cannot map %lld bytes: %m", path, (long long)info.st_size);
+        } else {
+            m->data = p;
+            m->len = (size_t)info.st_size;
+        }
+    }
+    if (ax_sys_close(fd) != 0 && st == AX_OK) {
+        st = ax_error(AX_ERR_IO, "%s: cannot close: %m", path);
+        ax_unmap_file(m);
+    }
+    return st;
+}
+
+void ax_unmap_file(struct ax_mapping *m) {
+    if (m->data != NULL) {
+        munmap((void *)(uintptr_t)m->data, m->len);
+    }
+    *m = (struct ax_mapping){0};
+}

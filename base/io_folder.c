@@ -1,0 +1,272 @@
+/* Folders that appear whole or not at all.
+ *
+ * For a target PATH the states on disk are, in the order of a commit:
+ *
+ *     PATH   PATH.tmp-P                    begin … files written
+ *            PATH.tmp-P   PATH.old-P       old one moved aside
+ *     PATH                PATH.old-P       new one in place
+ *     PATH   PATH.tmp-P                    old one renamed for removal, then removed
+ *     PATH                                 done
+ *
+ * Everything in PATH.tmp-P was synced before the first rename, so PATH and PATH.old-P are whole in
+ * every row and only PATH.tmp-P may be partial. ax_folder_recover maps every row to the first or
+ * last one. P is the process id: a leftover of a process that still runs is not removed, unless it
+ * is our own id (ids start again in every container). */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/io_path.h"
+#include "base/io_sys.h"
+#include "base/log.h"
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* The path to work on: without slashes at the end, and resolved where its last part is a link (so
+ * that the data stay on the disk that the link chose) or "." or "..". */
+static enum ax_status target_path(char **out, const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') {
+        n--;
+    }
+    char *target;
+    AX_TRY(ax_strndup(&target, path, n));
+    char resolved[PATH_MAX];
+    struct stat info;
+    bool is_link = lstat(target, &info) == 0 && S_ISLNK(info.st_mode);
+    const char *base = base_name(target);
+    if ((is_link || strcmp(base, ".") == 0 || strcmp(base, "..") == 0) &&
+        realpath(target, resolved) != NULL) {
+        ax_free(target);
+        AX_TRY(ax_strdup(&target, resolved));
+    }
+    if (base_name(target)[0] == '\0') {
+        ax_free(target);
+        return ax_error(AX_ERR_CONFIG, "\"%s\": not the path of a folder that can be replaced",
+                        path);
+    }
+    *out = target;
+    return AX_OK;
+}
+
+/* "BASE.tmp-123" → 123 for base and kind ".tmp-"; 0 where the name is none of ours. */
+static pid_t owner_of(const char *name, const char *base, const char *kind) {
+    size_t n = strlen(base);
+    size_t k = strlen(kind);
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, kind, k) != 0) {
+        return 0;
+    }
+    const char *digits = name + n + k;
+    size_t len = strspn(digits, "0123456789");
+    if (len == 0 || len > 9 || digits[len] != '\0') {
+        return 0;
+    }
+    return (pid_t)strtol(digits, NULL, 10);
+}
+
+static bool is_stale(pid_t owner) {
+    return owner == getpid() || (kill(owner, 0) != 0 && errno == ESRCH);
+}
+
+/* Calls `visit` for every "PATH<kind>PID" beside PATH. */
+static enum ax_status for_leftovers(const char *path, const char *kind,
+                                    enum ax_status (*visit)(const char *path, const char *leftover,
+                                                            pid_t owner)) {
+    char *parent;
+    char *name = NULL;
+    DIR *dir = NULL;
+    enum ax_status st;
+    AX_TRY(ax_path_parent(&parent, path));
+    int fd = ax_sys_openat(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) {
+        st = AX_OK; /* no parent that can be listed; PATH itself may still be readable */
+        goto done;
+    }
+    if (fd < 0 || (dir = fdopendir(fd)) == NULL) {
+        st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", parent);
+        if (fd >= 0) {
+            (void)ax_sys_close(fd);
+        }
+        goto done;
+    }
+    struct dirent *e;
+    st = AX_OK;
+    while (errno = 0, (e = readdir(dir)) != NULL) {
+        pid_t owner = owner_of(e->d_name, base_name(path), kind);
+        if (owner > 0) {
+            AX_TRY_GOTO(ax_path_join(&name, parent, e->d_name), st, done);
+            AX_TRY_GOTO(visit(path, name, owner), st, done);
+            ax_free(name);
+            name = NULL;
+        }
+    }
+    if (errno != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", parent);
+    }
+done:
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    ax_free(name);
+    ax_free(parent);
+    return st;
+}
+
+static enum ax_status sync_parent(const char *path) {
+    char *parent;
+    AX_TRY(ax_path_parent(&parent, path));
+    enum ax_status st = ax_sync_dir(parent);
+    ax_free(parent);
+    return st;
+}
+
+/* Removing what is no longer needed must not fail a save that is already safe, nor a load from a
+ * read-only disk: it is said and left for the next time. */
+static void remove_leftover(const char *leftover) {
+    if (ax_remove_tree(leftover) != AX_OK) {
+        ax_log_warn("leftover kept: %s", ax_error_text());
+        ax_error_clear();
+    }
+}
+
+static enum ax_status put_back(const char *path, const char *leftover, pid_t owner) {
+    (void)owner;
+    struct stat info;
+    if (lstat(path, &info) == 0) {
+        return AX_OK;
+    }
+    if (ax_sys_rename(leftover, path) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot put %s back in its place: %m", path, leftover);
+    }
+    ax_log_info("restored path=%s from=%s", path, leftover);
+    return sync_parent(path);
+}
+
+static enum ax_status remove_stale_tmp(const char *path, const char *leftover, pid_t owner) {
+    (void)path;
+    if (is_stale(owner)) {
+        remove_leftover(leftover);
+    }
+    return AX_OK;
+}
+
+/* Only where PATH stands, which put_back has seen to. It takes the name of a tmp first: half
+ * removed, it must never be put back. */
+static enum ax_status remove_old(const char *path, const char *old, pid_t owner) {
+    if (!is_stale(owner)) {
+        return AX_OK;
+    }
+    char *tmp;
+    AX_TRY(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)owner));
+    if (ax_sys_rename(old, tmp) == 0) {
+        remove_leftover(tmp);
+    } else if (errno != ENOENT) {
+        ax_log_warn("leftover kept: %s: %m", old);
+    }
+    ax_free(tmp);
+    return AX_OK;
+}
+
+static enum ax_status recover(const char *path) {
+    AX_TRY(for_leftovers(path, ".old-", put_back));
+    AX_TRY(for_leftovers(path, ".tmp-", remove_stale_tmp));
+    AX_TRY(for_leftovers(path, ".old-", remove_old));
+    return AX_OK;
+}
+
+enum ax_status ax_folder_recover(const char *path) {
+    char *target;
+    AX_TRY(target_path(&target, path));
+    enum ax_status st = recover(target);
+    ax_free(target);
+    return st;
+}
+
+enum ax_status ax_folder_begin(struct ax_folder *d, const char *path) {
+    *d = (struct ax_folder){0};
+    char *target = NULL;
+    char *tmp = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(target_path(&target, path), st, fail);
+    AX_TRY_GOTO(recover(target), st, fail);
+    if (ax_path_exists(target) && !ax_path_is_dir(target)) {
+        st = ax_error(AX_ERR_IO, "%s: a file of that name exists, a folder is wanted", path);
+        goto fail;
+    }
+    AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", target, (long)getpid()), st, fail);
+    if (ax_sys_mkdir(tmp, 0750) != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", tmp);
+        goto fail;
+    }
+    *d = (struct ax_folder){.path = target, .tmp = tmp};
+    return AX_OK;
+fail:
+    ax_free(target);
+    ax_free(tmp);
+    return st;
+}
+
+/* The two renames and the sync that makes them last. On failure the old folder is put back, as far
+ * as the disk still obeys; what is left then, ax_folder_recover finishes. */
+static enum ax_status swap_in(const struct ax_folder *d, const char *old) {
+    struct stat info;
+    bool had_old = lstat(d->path, &info) == 0;
+    enum ax_status st;
+    if (had_old && ax_sys_rename(d->path, old) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot move it aside: %m", d->path);
+    }
+    if (ax_sys_rename(d->tmp, d->path) != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot rename %s to it: %m", d->path, d->tmp);
+    } else {
+        st = sync_parent(d->path);
+        if (st == AX_OK) {
+            return AX_OK;
+        }
+        (void)ax_sys_rename(d->path, d->tmp);
+    }
+    if (had_old) {
+        (void)ax_sys_rename(old, d->path);
+    }
+    return st;
+}
+
+enum ax_status ax_folder_commit(struct ax_folder *d) {
+    char *old;
+    enum ax_status st;
+    AX_TRY(ax_sprintf(&old, "%s.old-%ld", d->path, (long)getpid()));
+    AX_TRY_GOTO(ax_sync_dir(d->tmp), st, done);
+    AX_TRY_GOTO(swap_in(d, old), st, done);
+    /* From here on the new folder is safe: what is in the way of tidying up is only a warning. */
+    if (remove_old(d->path, old, getpid()) != AX_OK) {
+        ax_log_warn("leftover kept: %s: %s", old, ax_error_text());
+        ax_error_clear();
+    }
+    ax_free(d->path);
+    ax_free(d->tmp);
+    *d = (struct ax_folder){0};
+done:
+    ax_free(old);
+    return st;
+}
+
+void ax_folder_abort(struct ax_folder *d) {
+    if (d->tmp != NULL) {
+        struct ax_error_record first;
+        ax_error_save(&first, AX_OK);
+        remove_leftover(d->tmp);
+        (void)ax_error_restore(&first);
+    }
+    ax_free(d->path);
+    ax_free(d->tmp);
+    *d = (struct ax_folder){0};
+}

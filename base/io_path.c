@@ -1,0 +1,162 @@
+/* Paths and folders of io.h. */
+#include "base/io_path.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/io_sys.h"
+
+bool ax_path_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool ax_path_is_dir(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+enum ax_status ax_path_join(char **out, const char *dir, const char *name) {
+    size_t n = strlen(dir);
+    const char *separator = n == 0 || dir[n - 1] == '/' ? "" : "/";
+    return ax_sprintf(out, "%s%s%s", dir, separator, name);
+}
+
+enum ax_status ax_path_parent(char **out, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) {
+        return ax_strdup(out, ".");
+    }
+    return ax_strndup(out, path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+bool ax_is_plain_name(const char *name) {
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return false;
+    }
+    for (const char *p = name; *p != '\0'; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '/' || c == '\\' || c < 0x20 || c == 0x7F) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum ax_status ax_mkdir(const char *path) {
+    if (ax_sys_mkdir(path, 0750) == 0) {
+        return AX_OK;
+    }
+    if (errno == EEXIST) {
+        if (ax_path_is_dir(path)) {
+            return AX_OK;
+        }
+        return ax_error(AX_ERR_IO, "%s: cannot create the folder: a file of that name exists",
+                        path);
+    }
+    return ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", path);
+}
+
+enum ax_status ax_mkdir_parents(const char *path) {
+    char *part;
+    AX_TRY(ax_strdup(&part, path));
+    enum ax_status st = AX_OK;
+    for (char *p = part + (part[0] == '/'); *p != '\0'; p++) {
+        if (*p == '/') {
+            *p = '\0';
+            if (!ax_path_is_dir(part)) {
+                AX_TRY_GOTO(ax_mkdir(part), st, done);
+            }
+            *p = '/';
+        }
+    }
+    AX_TRY_GOTO(ax_mkdir(part), st, done);
+done:
+    ax_free(part);
+    return st;
+}
+
+enum ax_status ax_unlink(const char *path) {
+    if (ax_sys_unlinkat(AT_FDCWD, path, 0) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot remove: %m", path);
+    }
+    return AX_OK;
+}
+
+static int remove_entry(int at, const char *name);
+
+/* Empties the open folder; takes fd. Removing while reading may hide entries from readdir on some
+ * file systems, so passes go on until one finds nothing. */
+static int empty_folder(int fd) {
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL) {
+        int err = errno;
+        (void)ax_sys_close(fd);
+        errno = err;
+        return -1;
+    }
+    int failed = 0;
+    bool found = true;
+    while (found && failed == 0) {
+        found = false;
+        rewinddir(dir);
+        struct dirent *e;
+        while (failed == 0 && (errno = 0, e = readdir(dir)) != NULL) {
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+                found = true;
+                failed = remove_entry(fd, e->d_name);
+            }
+        }
+        if (failed == 0 && errno != 0) {
+            failed = -1;
+        }
+    }
+    int err = errno;
+    closedir(dir);
+    errno = err;
+    return failed;
+}
+
+/* Removes a file, link or folder called `name` in folder `at`. */
+static int remove_entry(int at, const char *name) {
+    struct stat info;
+    if (fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return errno == ENOENT ? 0 : -1;
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return ax_sys_unlinkat(at, name, 0);
+    }
+    int fd = ax_sys_openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (fd < 0 || empty_folder(fd) != 0) {
+        return -1;
+    }
+    return ax_sys_unlinkat(at, name, AT_REMOVEDIR);
+}
+
+enum ax_status ax_remove_tree(const char *path) {
+    if (remove_entry(AT_FDCWD, path) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot remove: %m", path);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_sync_dir(const char *path) {
+    int fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot open the folder: %m", path);
+    }
+    enum ax_status st = AX_OK;
+    /* EINVAL: a file system that cannot sync folders; nothing more can be done there. */
+    if (ax_sys_fsync(fd) != 0 && errno != EINVAL) {
+        st = ax_error(AX_ERR_IO, "%s: cannot sync the folder to disk: %m", path);
+    }
+    if (ax_sys_close(fd) != 0 && st == AX_OK) {
+        st = ax_error(AX_ERR_IO, "%s: cannot close the folder: %m", path);
+    }
+    return st;
+}

@@ -1,0 +1,10 @@
+/* Path helpers that base/ shares with itself only. */
+#ifndef AX_BASE_IO_PATH_H
+#define AX_BASE_IO_PATH_H
+
+#include "base/status.h"
+
+/* The folder that holds `path`: "." for a bare name, "/" at the top. Free with ax_free. */
+enum ax_status ax_path_parent(char **out, const char *path);
+
+#endif

@@ -1,0 +1,41 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static _Atomic int log_level = AX_LOG_INFO;
+
+void ax_log_set_level(enum ax_log_level level) {
+    atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
+}
+
+enum ax_log_level ax_log_get_level(void) {
+    return (enum ax_log_level)atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+void ax_log(enum ax_log_level level, const char *fmt, ...) {
+    if (level > ax_log_get_level()) {
+        return;
+    }
+    int saved_errno = errno;
+    char line[4096];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s ", level_names[level]);
+    va_list ap;
+    va_start(ap, fmt);
+    int m = vsnprintf(line + n, sizeof line - n, fmt, ap);
+    va_end(ap);
+    if (m > 0) {
+        n += (size_t)m < sizeof line - n ? (size_t)m : sizeof line - n - 1;
+    }
+    line[n++] = '\n'; /* takes the place of the NUL, so a cut line still ends */
+    ssize_t w;
+    do {
+        w = write(STDERR_FILENO, line, n);
+    } while (w < 0 && errno == EINTR);
+    errno = saved_errno;
+}

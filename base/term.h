@@ -1,0 +1,13 @@
+/* What the terminal can do: width, colours (honours NO_COLOR, --color, TERM=dumb). */
+#ifndef AX_BASE_TERM_H
+#define AX_BASE_TERM_H
+
+#include <stdbool.h>
+
+enum ax_color_mode { AX_COLOR_AUTO, AX_COLOR_ALWAYS, AX_COLOR_NEVER };
+
+bool ax_term_is_tty(int fd);
+int ax_term_width(int fd); /* columns; 80 where unknown */
+bool ax_term_use_color(int fd, enum ax_color_mode mode);
+
+#endif

@@ -1,0 +1,27 @@
+/* Threads: a joinable worker, and how many CPUs this process may use.
+ *
+ * pthreads carry long-lived work (ranks in one process, loaders, writers); OpenMP is for loops
+ * inside kernels and is not started from here. */
+#ifndef AX_BASE_THREADS_H
+#define AX_BASE_THREADS_H
+
+#include <pthread.h>
+
+#include "base/status.h"
+
+/* CPUs by affinity mask, cgroup quota (rounded up), SLURM_CPUS_PER_TASK and OMP_NUM_THREADS: the
+ * smallest of those present, ≥ 1. */
+int ax_cpu_count(void);
+
+struct ax_worker {
+    pthread_t thread;
+    enum ax_status (*run)(void *arg);
+    void *arg;
+    struct ax_error_record error;
+    int started;
+};
+enum ax_status ax_worker_start(struct ax_worker *w, enum ax_status (*run)(void *), void *arg);
+/* Joins and returns the worker's status, its error text becoming this thread's. */
+enum ax_status ax_worker_join(struct ax_worker *w);
+
+#endif

@@ -1,0 +1,321 @@
+/* Files and paths of io.h, with faults at every call. */
+#include "base/io.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+
+static char dir[64];
+
+static char *in_dir(const char *name) {
+    static char paths[8][128];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
+}
+
+static int make_dir(void **state) {
+    (void)state;
+    strcpy(dir, "/tmp/axtrain-io-XXXXXX");
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    return ax_fault_configure(NULL) == AX_OK && ax_remove_tree(dir) == AX_OK ? 0 : -1;
+}
+
+static void put(const char *path, const char *text) {
+    assert_int_equal(ax_write_file_atomic(path, text, strlen(text)), AX_OK);
+}
+
+static void expect_text(const char *path, const char *text) {
+    char *data;
+    size_t len;
+    assert_int_equal(ax_read_file(path, 1 << 20, &data, &len), AX_OK);
+    assert_string_equal(data, text);
+    assert_int_equal(len, strlen(text));
+    ax_free(data);
+}
+
+static size_t count_entries(void) {
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    while (readdir(d) != NULL) {
+        n++;
+    }
+    closedir(d);
+    return n - 2;
+}
+
+static void writes_and_reads_are_exact(void **state) {
+    (void)state;
+    struct ax_file f;
+    assert_int_equal(ax_file_create(&f, in_dir("a")), AX_OK);
+    assert_int_equal(ax_file_write(&f, "0123456789", 10), AX_OK);
+    assert_int_equal(ax_file_pwrite(&f, "AB", 2, 4), AX_OK);
+    assert_int_equal(ax_file_pwrite(&f, "x", 1, UINT64_MAX), AX_ERR_IO);
+    assert_int_equal(ax_file_sync(&f), AX_OK);
+    assert_int_equal(ax_file_close(&f), AX_OK);
+    assert_int_equal(ax_file_close(&f), AX_OK);
+    struct stat info;
+    assert_int_equal(stat(in_dir("a"), &info), 0);
+    assert_int_equal(info.st_mode & 0777 & ~0640U, 0);
+
+    char buf[16] = {0};
+    uint64_t size;
+    assert_int_equal(ax_file_open_read(&f, in_dir("a")), AX_OK);
+    assert_int_equal(ax_file_size(&f, &size), AX_OK);
+    assert_int_equal(size, 10);
+    assert_int_equal(ax_file_pread(&f, buf, 7, 3), AX_OK);
+    assert_string_equal(buf, "3AB6789");
+    assert_int_equal(ax_file_pread(&f, buf, 8, 3), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "/a: ends at byte 10"));
+    assert_int_equal(ax_file_pread(&f, buf, 1, UINT64_MAX), AX_ERR_DATA);
+    assert_int_equal(ax_file_pread(&f, buf, 0, 10), AX_OK);
+    assert_int_equal(ax_file_close(&f), AX_OK);
+
+    assert_int_equal(ax_file_open_read(&f, in_dir("absent")), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "absent: cannot open: No such file"));
+    assert_int_equal(ax_file_close(&f), AX_OK);
+    struct ax_file zero = {0};
+    assert_int_equal(ax_file_close(&zero), AX_OK); /* and descriptor 0 stays open */
+    assert_int_not_equal(fcntl(0, F_GETFD), -1);
+}
+
+static void short_and_interrupted_calls_go_on(void **state) {
+    (void)state;
+    static const char *const specs[] = {
+        "write:1:short",
+        "write:1:short,write:2:short,write:3:short",
+        "write:1:eintr",
+        "open:1:eintr",
+        "fsync:1:eintr,rename:1:eintr",
+        "close:1:eintr",
+        "read:1:short",
+        "read:1:eintr,read:2:short,read:3:eintr",
+    };
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        assert_int_equal(ax_fault_configure(specs[i]), AX_OK);
+        put(in_dir("a"), "a text of some length");
+        expect_text(in_dir("a"), "a text of some length");
+        assert_true(ax_fault_fired());
+    }
+}
+
+static void errors_name_path_and_bytes(void **state) {
+    (void)state;
+    struct ax_file f;
+    assert_int_equal(ax_fault_configure("write:2:enospc,close:1:eio,fsync:1:eio"), AX_OK);
+    assert_int_equal(ax_file_create(&f, in_dir("a")), AX_OK);
+    assert_int_equal(ax_file_write(&f, "12345", 5), AX_OK);
+    assert_int_equal(ax_file_write(&f, "1234567", 7), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "/a: cannot write 7 bytes"));
+    assert_non_null(strstr(ax_error_text(), "No space left"));
+    assert_int_equal(ax_file_sync(&f), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "/a: cannot sync"));
+    assert_int_equal(ax_file_close(&f), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "/a: cannot close: Input/output error"));
+}
+
+static void whole_files_have_a_limit(void **state) {
+    (void)state;
+    char *data = NULL;
+    size_t len;
+    put(in_dir("a"), "12345");
+    assert_int_equal(ax_read_file(in_dir("a"), 5, &data, &len), AX_OK);
+    assert_string_equal(data, "12345");
+    ax_free(data);
+    assert_int_equal(ax_read_file(in_dir("a"), 4, &data, &len), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "limit of 4 bytes"));
+    put(in_dir("empty"), "");
+    expect_text(in_dir("empty"), "");
+    assert_int_equal(ax_read_file(dir, 100, &data, &len), AX_ERR_IO);
+    /* a pipe tells no size beforehand */
+    int ends[2];
+    char path[32];
+    static char block[1000];
+    memset(block, 'p', sizeof block);
+    for (size_t limit = 39999; limit <= 40001; limit++) {
+        assert_int_equal(pipe(ends), 0);
+        for (int i = 0; i < 40; i++) {
+            assert_int_equal(write(ends[1], block, sizeof block), sizeof block);
+        }
+        close(ends[1]);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+        enum ax_status st = ax_read_file(path, limit, &data, &len);
+        assert_int_equal(st, limit < 40000 ? AX_ERR_DATA : AX_OK);
+        if (st == AX_OK) {
+            assert_int_equal(len, 40000);
+            assert_int_equal(data[len], 0);
+            ax_free(data);
+        }
+        close(ends[0]);
+    }
+}
+
+/* 200 kB through a pipe that is filled while it is read: the buffer has to grow. */
+static void pipes_may_be_long(void **state) {
+    (void)state;
+    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(in_dir("fifo"), O_WRONLY);
+        for (int i = 0; i < 50000; i++) {
+            if (write(fd, "abc\n", 4) != 4) {
+                _exit(1);
+            }
+        }
+        _exit(0);
+    }
+    char *data;
+    size_t len;
+    assert_int_equal(ax_read_file(in_dir("fifo"), 1 << 20, &data, &len), AX_OK);
+    assert_int_equal(len, 200000);
+    assert_string_equal(data + 199992, "abc\nabc\n");
+    ax_free(data);
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_int_equal(how, 0);
+}
+
+static void mappings_are_of_regular_files(void **state) {
+    (void)state;
+    struct ax_mapping m;
+    put(in_dir("a"), "mapped");
+    assert_int_equal(ax_map_file(&m, in_dir("a")), AX_OK);
+    assert_int_equal(m.len, 6);
+    assert_memory_equal(m.data, "mapped", 6);
+    ax_unmap_file(&m);
+    assert_null(m.data);
+    ax_unmap_file(&m);
+    put(in_dir("a"), "");
+    assert_int_equal(ax_map_file(&m, in_dir("a")), AX_OK);
+    assert_int_equal(m.len, 0);
+    ax_unmap_file(&m);
+    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+    assert_int_equal(ax_map_file(&m, in_dir("fifo")), AX_ERR_DATA); /* and does not wait */
+    assert_non_null(strstr(ax_error_text(), "not a regular file"));
+    assert_int_equal(ax_map_file(&m, "/dev/zero"), AX_ERR_DATA);
+    assert_int_equal(ax_map_file(&m, dir), AX_ERR_DATA);
+    assert_int_equal(ax_map_file(&m, in_dir("absent")), AX_ERR_IO);
+    put(in_dir("a"), "x");
+    assert_int_equal(ax_fault_configure("close:1:eio"), AX_OK);
+    assert_int_equal(ax_map_file(&m, in_dir("a")), AX_ERR_IO);
+    assert_null(m.data);
+}
+
+static void names_and_paths(void **state) {
+    (void)state;
+    static const char *const plain[] = {"a", "model-00001-of-00002.safetensors", "..a", "ä"};
+    static const char *const other[] = {"", ".", "..", "a/b", "/", "a\\b", "a\nb", "\x7F"};
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        assert_true(ax_is_plain_name(plain[i]));
+    }
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
+        assert_false(ax_is_plain_name(other[i]));
+    }
+    static const char *const joins[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
+    for (size_t i = 0; i < 4; i++) {
+        char *path;
+        assert_int_equal(ax_path_join(&path, joins[i][0], joins[i][1]), AX_OK);
+        assert_string_equal(path, joins[i][2]);
+        ax_free(path);
+    }
+}
+
+static void folders_come_and_go(void **state) {
+    (void)state;
+    assert_int_equal(ax_mkdir_parents(in_dir("a/b//c/")), AX_OK);
+    assert_true(ax_path_is_dir(in_dir("a/b/c")));
+    assert_int_equal(ax_mkdir_parents(in_dir("a/b/c")), AX_OK);
+    assert_int_equal(ax_mkdir(in_dir("a")), AX_OK);
+    put(in_dir("file"), "x");
+    assert_int_equal(ax_mkdir(in_dir("file")), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "a file of that name exists"));
+    assert_int_equal(ax_mkdir_parents(in_dir("file/sub")), AX_ERR_IO);
+    assert_int_equal(ax_mkdir(in_dir("x/y")), AX_ERR_IO);
+    assert_int_equal(ax_sync_dir(in_dir("a")), AX_OK);
+    assert_int_equal(ax_sync_dir(in_dir("file")), AX_ERR_IO);
+    /* a tree with a link to a file outside of it */
+    for (int i = 0; i < 300; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "a/b/%d", i);
+        put(in_dir(name), "y");
+    }
+    assert_int_equal(symlink(in_dir("file"), in_dir("a/b/c/link")), 0);
+    assert_int_equal(symlink(dir, in_dir("a/up")), 0);
+    assert_int_equal(ax_remove_tree(in_dir("a")), AX_OK);
+    assert_false(ax_path_exists(in_dir("a")));
+    expect_text(in_dir("file"), "x");
+    assert_int_equal(ax_remove_tree(in_dir("a")), AX_OK);
+    assert_int_equal(ax_unlink(in_dir("file")), AX_OK);
+    assert_int_equal(ax_unlink(in_dir("file")), AX_ERR_IO);
+}
+
+/* Every call of an atomic write fails in every way: the old text or the new, never another; no
+ * stray file unless removing it was what failed. */
+static void atomic_writes_survive_faults(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"eio", "enospc", "enomem"};
+    uint64_t live = ax_mem_live_blocks();
+    int points = 0;
+    for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+        for (size_t kind = 0; kind < 3; kind++) {
+            for (int k = 1;; k++) {
+                char spec[64];
+                put(in_dir("a"), "old");
+                snprintf(spec, sizeof spec, "%s:%d:%s", ax_fault_op_name((enum ax_fault_op)op), k,
+                         kinds[kind]);
+                assert_int_equal(ax_fault_configure(spec), AX_OK);
+                enum ax_status st = ax_write_file_atomic(in_dir("a"), "new!", 4);
+                bool fired = ax_fault_fired();
+                assert_int_equal(ax_fault_configure(NULL), AX_OK);
+                assert_int_equal(ax_mem_live_blocks(), live);
+                assert_int_equal(count_entries(), 1);
+                if (!fired) {
+                    assert_int_equal(st, AX_OK);
+                    expect_text(in_dir("a"), "new!");
+                    break;
+                }
+                points++;
+                assert_int_equal(st, op == AX_FAULT_MALLOC ? AX_ERR_NOMEM : AX_ERR_IO);
+                /* after the rename only the folder's sync can fail */
+                bool renamed = strstr(ax_error_text(), "the folder") != NULL;
+                expect_text(in_dir("a"), renamed ? "new!" : "old");
+            }
+        }
+    }
+    print_message("atomic write: %d fault points\n", points);
+    assert_true(points >= 30);
+}
+
+int main(void) {
+#define test_in_dir(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+    const struct CMUnitTest tests[] = {
+        test_in_dir(writes_and_reads_are_exact),
+        test_in_dir(short_and_interrupted_calls_go_on),
+        test_in_dir(errors_name_path_and_bytes),
+        test_in_dir(whole_files_have_a_limit),
+        test_in_dir(pipes_may_be_long),
+        test_in_dir(mappings_are_of_regular_files),
+        test_in_dir(names_and_paths),
+        test_in_dir(folders_come_and_go),
+        test_in_dir(atomic_writes_survive_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,133 @@
+/* The error record: text, trace, limits, threads. */
+#include "base/status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/threads.h"
+
+static void every_status_has_a_row(void **state) {
+    (void)state;
+    static const int exit_codes[AX_STATUS_COUNT] = {0, 1, 2, 3, 1, 4, 5, 6, 2, 75, 130};
+    for (int st = 0; st < AX_STATUS_COUNT; st++) {
+        const struct ax_status_info *info = ax_status_info((enum ax_status)st);
+        assert_int_equal(info->exit_code, exit_codes[st]);
+        assert_true(strlen(info->name) > 0 && strlen(info->meaning) > 0);
+    }
+}
+
+static enum ax_status innermost(void) {
+    return ax_error(AX_ERR_DATA, "row %d is broken", 7);
+}
+
+static enum ax_status middle(void) {
+    AX_TRY(innermost());
+    return AX_OK;
+}
+
+static enum ax_status outer(int *cleaned) {
+    enum ax_status st;
+    AX_TRY_GOTO(middle(), st, done);
+done:
+    *cleaned = 1;
+    return st;
+}
+
+static void a_trace_names_every_place(void **state) {
+    (void)state;
+    int cleaned = 0;
+    assert_int_equal(outer(&cleaned), AX_ERR_DATA);
+    assert_int_equal(cleaned, 1);
+    assert_string_equal(ax_error_text(), "row 7 is broken");
+    int places = 0;
+    for (const char *p = ax_error_trace(); (p = strstr(p, "test_status.c:")) != NULL; p++) {
+        places++;
+    }
+    assert_int_equal(places, 3);
+    assert_non_null(strstr(ax_error_trace(), " < "));
+    ax_error_clear();
+    assert_string_equal(ax_error_text(), "");
+    assert_string_equal(ax_error_trace(), "");
+}
+
+static void a_new_error_may_quote_the_last_one(void **state) {
+    (void)state;
+    (void)innermost();
+    assert_int_equal(ax_error(AX_ERR_IO, "file.jsonl: %s", ax_error_text()), AX_ERR_IO);
+    assert_string_equal(ax_error_text(), "file.jsonl: row 7 is broken");
+    assert_null(strstr(ax_error_trace(), " < "));
+    assert_int_equal(ax_error_prefix(AX_ERR_IO, "step %d", 3), AX_ERR_IO);
+    assert_string_equal(ax_error_text(), "step 3: file.jsonl: row 7 is broken");
+}
+
+static void long_texts_are_cut_between_characters(void **state) {
+    (void)state;
+    char text[4000];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    memcpy(text + 2045, "\xE2\x82\xAC", 3); /* the euro sign would end at byte 2048 */
+    (void)ax_error(AX_ERR_FAILED, "%s", text);
+    assert_int_equal(strlen(ax_error_text()), 2045);
+    memcpy(text + 2043, "\xE2\x82\xAC", 3);
+    text[2046] = 'x';
+    (void)ax_error(AX_ERR_FAILED, "%s", text);
+    assert_int_equal(strlen(ax_error_text()), 2047);
+    (void)ax_error_prefix(AX_ERR_FAILED, "%s", text);
+    assert_true(strlen(ax_error_text()) <= 2047);
+    for (int i = 0; i < 100; i++) {
+        ax_error_add_trace("some/folder/with/a/long/name/file.c", i);
+    }
+    assert_true(strlen(ax_error_trace()) < 512);
+}
+
+static void control_bytes_do_not_reach_the_terminal(void **state) {
+    (void)state;
+    (void)ax_error(AX_ERR_DATA, "key \"%s\"\nsecond line", "\x1B[31mred\x7F");
+    assert_string_equal(ax_error_text(), "key \"?[31mred?\"\nsecond line");
+}
+
+static enum ax_status fail_in_worker(void *arg) {
+    (void)arg;
+    return ax_error(AX_ERR_PEER, "rank 3 is gone");
+}
+
+static void records_belong_to_their_thread(void **state) {
+    (void)state;
+    (void)ax_error(AX_ERR_IO, "mine");
+    struct ax_worker w;
+    assert_int_equal(ax_worker_start(&w, fail_in_worker, NULL), AX_OK);
+    assert_string_equal(ax_error_text(), "mine");
+    assert_int_equal(ax_worker_join(&w), AX_ERR_PEER);
+    assert_string_equal(ax_error_text(), "rank 3 is gone");
+}
+
+static void a_saved_record_comes_back_whole(void **state) {
+    (void)state;
+    (void)middle();
+    char trace[512];
+    snprintf(trace, sizeof trace, "%s", ax_error_trace());
+    struct ax_error_record saved;
+    ax_error_save(&saved, AX_ERR_DATA);
+    (void)ax_error(AX_ERR_IO, "something while cleaning up");
+    assert_int_equal(ax_error_restore(&saved), AX_ERR_DATA);
+    assert_string_equal(ax_error_text(), "row 7 is broken");
+    assert_string_equal(ax_error_trace(), trace);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_status_has_a_row),
+        cmocka_unit_test(a_trace_names_every_place),
+        cmocka_unit_test(a_new_error_may_quote_the_last_one),
+        cmocka_unit_test(long_texts_are_cut_between_characters),
+        cmocka_unit_test(control_bytes_do_not_reach_the_terminal),
+        cmocka_unit_test(records_belong_to_their_thread),
+        cmocka_unit_test(a_saved_record_comes_back_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+/* Workers, and the CPU count from made-up cgroup trees. */
+#include "base/threads.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cpu_count.h"
+#include "base/io.h"
+
+static enum ax_status add_one(void *arg) {
+    ++*(int *)arg;
+    return AX_OK;
+}
+
+static void workers_run_and_join(void **state) {
+    (void)state;
+    int value = 0;
+    for (int i = 0; i < 10; i++) {
+        struct ax_worker w;
+        assert_int_equal(ax_worker_start(&w, add_one, &value), AX_OK);
+        (void)ax_error(AX_ERR_IO, "an error of the joining thread");
+        assert_int_equal(ax_worker_join(&w), AX_OK);
+        assert_string_equal(ax_error_text(), "an error of the joining thread");
+        assert_int_equal(value, i + 1);
+        assert_int_equal(ax_worker_join(&w), AX_OK); /* again: nothing to do */
+    }
+    struct ax_worker never = {0};
+    assert_int_equal(ax_worker_join(&never), AX_OK);
+}
+
+static void put(const char *dir, const char *sub, const char *name, const char *text) {
+    char *folder;
+    char *path;
+    assert_int_equal(ax_sprintf(&folder, "%s%s", dir, sub), AX_OK);
+    assert_int_equal(ax_mkdir_parents(folder), AX_OK);
+    assert_int_equal(ax_path_join(&path, folder, name), AX_OK);
+    assert_int_equal(ax_write_file_atomic(path, text, strlen(text)), AX_OK);
+    ax_free(folder);
+    ax_free(path);
+}
+
+static void cgroup_quotas(void **state) {
+    (void)state;
+    char dir[] = "/tmp/axtrain-cgroup-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    /* version 2: the group's own quota, a smaller one above it, none */
+    put(dir, "/pod/task", "cpu.max", "250000 100000\n");
+    put(dir, "/tight", "cpu.max", "100000 100000\n");
+    put(dir, "/tight/task", "cpu.max", "800000 100000\n");
+    put(dir, "/free", "cpu.max", "max 100000\n");
+    assert_int_equal(ax_cgroup_cpus(dir, "0::/pod/task\n"), 3);
+    assert_int_equal(ax_cgroup_cpus(dir, "0::/tight/task\n"), 1);
+    assert_int_equal(ax_cgroup_cpus(dir, "0::/free\n"), 0);
+    assert_int_equal(ax_cgroup_cpus(dir, "0::/\n"), 0);
+    assert_int_equal(ax_cgroup_cpus(dir, ""), 0);
+    assert_int_equal(ax_cgroup_cpus(dir, "garbage\n::\n0:"), 0);
+    /* inside a container the own group is the top */
+    put(dir, "", "cpu.max", "50000 100000\n");
+    assert_int_equal(ax_cgroup_cpus(dir, "0::/elsewhere/not/seen\n"), 1);
+    /* version 1 */
+    put(dir, "/cpu,cpuacct/job", "cpu.cfs_quota_us", "400000\n");
+    put(dir, "/cpu,cpuacct/job", "cpu.cfs_period_us", "100000\n");
+    put(dir, "/cpu,cpuacct", "cpu.cfs_quota_us", "-1\n");
+    put(dir, "/cpu,cpuacct", "cpu.cfs_period_us", "100000\n");
+    assert_int_equal(ax_cgroup_cpus(dir, "5:memory:/job\n4:cpu,cpuacct:/job\n"), 4);
+    assert_int_equal(ax_cgroup_cpus(dir, "3:cpuset:/job\n"), 0);
+    assert_int_equal(ax_remove_tree(dir), AX_OK);
+}
+
+static void environment_lowers_the_count(void **state) {
+    (void)state;
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("SLURM_CPUS_PER_TASK");
+    int all = ax_cpu_count();
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    assert_in_range(all, 1, CPU_COUNT(&set));
+    setenv("OMP_NUM_THREADS", "1,4", 1);
+    assert_int_equal(ax_cpu_count(), 1);
+    setenv("OMP_NUM_THREADS", "100000", 1);
+    assert_int_equal(ax_cpu_count(), all);
+    setenv("SLURM_CPUS_PER_TASK", "1", 1);
+    assert_int_equal(ax_cpu_count(), 1);
+    setenv("SLURM_CPUS_PER_TASK", "nonsense", 1);
+    assert_int_equal(ax_cpu_count(), all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_run_and_join),
+        cmocka_unit_test(cgroup_quotas),
+        cmocka_unit_test(environment_lowers_the_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
