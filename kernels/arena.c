@@ -1,0 +1,255 @@
+/* Arenas: where the stacks of a phase lie, pushing and popping, and the marks they leave.
+ *
+ * For a phase the working area behind the persistent stack is [scratch | slot 0 | slot 1 | …], each
+ * with exactly the bytes its plan says, so every address follows from the plan alone. Offsets
+ * within a stack come from the pushes only and are the same in planning and in real mode. */
+#include "kernels/arena.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define AX_HAVE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AX_HAVE_ASAN 1
+#endif
+#endif
+#ifdef AX_HAVE_ASAN
+#include <sanitizer/asan_interface.h>
+/* Released stack memory and the padding behind each block are off limits: using them is found. */
+#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define POISON(p, n)   ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
+/* While planning, stack i starts at (i + 1)·16 TiB: never read, never NULL, aligned as real ones.
+ */
+#define PLANNING_SPACE ((uintptr_t)1 << 44)
+
+static size_t round_up(size_t bytes, size_t to) {
+    AX_ASSERT(bytes <= SIZE_MAX - to);
+    return (bytes + to - 1) / to * to;
+}
+
+size_t ax_arena_plan_phase(const struct ax_arena_plan *plan, enum ax_phase phase) {
+    size_t bytes = plan->scratch[phase];
+    for (int i = 0; i < plan->n_slots; i++) {
+        bytes += plan->slot[i][phase];
+    }
+    return bytes;
+}
+
+size_t ax_arena_plan_total(const struct ax_arena_plan *plan) {
+    size_t largest = 0;
+    for (int p = 0; p < AX_PHASE_COUNT; p++) {
+        size_t bytes = ax_arena_plan_phase(plan, (enum ax_phase)p);
+        largest = bytes > largest ? bytes : largest;
+    }
+    return plan->persistent + largest;
+}
+
+/* Pages without memory behind them until they are touched; NULL when there is no room. */
+static void *map_pages(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* map_pages, aligned for huge pages where it is large enough for one. */
+static void *map_memory(size_t bytes) {
+    if (bytes < HUGE_PAGE) {
+        return map_pages(bytes);
+    }
+    char *wide = map_pages(bytes + HUGE_PAGE);
+    if (wide == NULL) {
+        return NULL;
+    }
+    size_t head = round_up((uintptr_t)wide, HUGE_PAGE) - (uintptr_t)wide;
+    if (head > 0) {
+        munmap(wide, head);
+    }
+    if (HUGE_PAGE > head) {
+        munmap(wide + head + bytes, HUGE_PAGE - head);
+    }
+    madvise(wide + head, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
+    return wide + head;
+}
+
+/* What both modes need: the stacks themselves and the runs behind their names. */
+static enum ax_status create_stacks(struct ax_arena *a, int n_slots) {
+    AX_ASSERT(n_slots >= 0 && n_slots <= AX_ARENA_MAX_SLOTS);
+    memset(a, 0, sizeof(*a));
+    a->n_slots = n_slots;
+    size_t per_stack = AX_ARENA_MAX_RUNS * sizeof(struct ax_arena_run);
+    size_t n_stacks = 2 + (size_t)n_slots;
+    AX_TRY(ax_alloc(&a->slots, (size_t)n_slots, sizeof(*a->slots)));
+    a->runs_bytes = n_stacks * per_stack;
+    a->runs_map = map_pages(a->runs_bytes);
+    if (a->runs_map == NULL) {
+        ax_arena_free(a);
+        return ax_error(AX_ERR_NOMEM, "memory arena: no address space for its records.");
+    }
+    for (size_t i = 0; i < n_stacks; i++) {
+        struct ax_stack *s = i == 0 ? &a->persistent : i == 1 ? &a->scratch : &a->slots[i - 2];
+        s->arena = a;
+        s->runs = (struct ax_arena_run *)((char *)a->runs_map + i * per_stack);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots) {
+    AX_TRY(create_stacks(a, n_slots));
+    a->planning = true;
+    for (int i = -2; i < n_slots; i++) {
+        struct ax_stack *s = i == -2 ? &a->persistent : i == -1 ? &a->scratch : &a->slots[i];
+        s->base =
+            (char *)((uintptr_t)(i + 3) * PLANNING_SPACE); // NOLINT(performance-no-int-to-ptr)
+        s->cap = SIZE_MAX;
+    }
+    return AX_OK;
+}
+
+static bool plan_is_aligned(const struct ax_arena_plan *plan) {
+    size_t bits = plan->persistent;
+    for (int p = 0; p < AX_PHASE_COUNT; p++) {
+        bits |= plan->scratch[p];
+        for (int i = 0; i < plan->n_slots; i++) {
+            bits |= plan->slot[i][p];
+        }
+    }
+    return bits % AX_ARENA_ALIGN == 0;
+}
+
+enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan) {
+    AX_ASSERT(plan_is_aligned(plan));
+    AX_TRY(create_stacks(a, plan->n_slots));
+    a->plan = *plan;
+    a->map_bytes = ax_arena_plan_total(plan);
+    if (a->map_bytes > 0) {
+        a->map = map_memory(a->map_bytes);
+        if (a->map == NULL) {
+            char want[32];
+            ax_format_bytes(want, sizeof(want), (double)a->map_bytes);
+            ax_arena_free(a);
+            return ax_error(AX_ERR_NOMEM,
+                            "memory arena: the system refuses %s in one piece (is there a limit, "
+                            "`ulimit -v`?). Use less memory: a smaller micro_batch_size or "
+                            "sequence_len, or gradient_checkpointing.",
+                            want);
+        }
+        POISON(a->map, a->map_bytes);
+    }
+    a->persistent.base = a->map;
+    a->persistent.cap = plan->persistent;
+    ax_arena_enter(a, AX_PHASE_TRAIN);
+    return AX_OK;
+}
+
+void ax_arena_free(struct ax_arena *a) {
+    if (a == NULL) {
+        return;
+    }
+    if (a->map != NULL) {
+        UNPOISON(a->map, a->map_bytes); /* the addresses will be someone else's */
+        munmap(a->map, a->map_bytes);
+    }
+    if (a->runs_map != NULL) {
+        munmap(a->runs_map, a->runs_bytes);
+    }
+    ax_free(a->slots);
+    memset(a, 0, sizeof(*a));
+}
+
+void ax_arena_measure(const struct ax_arena *a, struct ax_arena_plan *out) {
+    memset(out, 0, sizeof(*out));
+    out->n_slots = a->n_slots;
+    for (int p = 0; p < AX_PHASE_COUNT; p++) {
+        size_t high = a->persistent.high[p];
+        out->persistent = high > out->persistent ? high : out->persistent;
+        out->scratch[p] = a->scratch.high[p];
+        for (int i = 0; i < a->n_slots; i++) {
+            out->slot[i][p] = a->slots[i].high[p];
+        }
+    }
+}
+
+void ax_arena_enter(struct ax_arena *a, enum ax_phase phase) {
+    AX_ASSERT(phase < AX_PHASE_COUNT && a->scratch.top == 0);
+    a->phase = phase;
+    char *at = (char *)a->map + (a->planning ? 0 : a->plan.persistent);
+    for (int i = -1; i < a->n_slots; i++) {
+        struct ax_stack *s = i < 0 ? &a->scratch : &a->slots[i];
+        AX_ASSERT(s->top == 0);
+        if (!a->planning) {
+            s->base = at;
+            s->cap = i < 0 ? a->plan.scratch[phase] : a->plan.slot[i][phase];
+            at += s->cap;
+        }
+    }
+}
+
+static int find_name(struct ax_stack *s, const char *name) {
+    for (int i = 0; i < s->n_names; i++) {
+        if (strcmp(s->names[i].name, name) == 0) {
+            return i;
+        }
+    }
+    AX_ASSERT(s->n_names < AX_ARENA_MAX_NAMES);
+    s->names[s->n_names] = (struct ax_arena_name){.name = name};
+    return s->n_names++;
+}
+
+static void add_run(struct ax_stack *s, int name, size_t bytes) {
+    if (s->n_runs == 0 || s->runs[s->n_runs - 1].name != name) {
+        AX_ASSERT(s->n_runs < AX_ARENA_MAX_RUNS);
+        s->runs[s->n_runs++] = (struct ax_arena_run){.name = name};
+    }
+    s->runs[s->n_runs - 1].bytes += bytes;
+    s->names[name].live += bytes;
+}
+
+void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes) {
+    size_t rounded = round_up(bytes, AX_ARENA_ALIGN);
+    AX_ASSERT(rounded <= s->cap - s->top);
+    char *block = s->base + s->top;
+    if (!s->arena->planning && bytes > 0) {
+        UNPOISON(block, bytes);
+    }
+    add_run(s, find_name(s, name), rounded);
+    s->top += rounded;
+    size_t *high = &s->high[s->arena->phase];
+    *high = s->top > *high ? s->top : *high;
+    if (s->top > s->names_high) {
+        s->names_high = s->top;
+        for (int i = 0; i < s->n_names; i++) {
+            s->names[i].at_peak = s->names[i].live;
+        }
+    }
+    return block;
+}
+
+size_t ax_stack_mark(const struct ax_stack *s) {
+    return s->top;
+}
+
+void ax_stack_release(struct ax_stack *s, size_t mark) {
+    AX_ASSERT(mark <= s->top);
+    if (!s->arena->planning && s->top > mark) {
+        POISON(s->base + mark, s->top - mark);
+    }
+    while (s->top > mark) {
+        struct ax_arena_run *run = &s->runs[s->n_runs - 1];
+        size_t bytes = run->bytes < s->top - mark ? run->bytes : s->top - mark;
+        run->bytes -= bytes;
+        s->names[run->name].live -= bytes;
+        s->top -= bytes;
+        s->n_runs -= run->bytes == 0 ? 1 : 0;
+    }
+}

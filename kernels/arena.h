@@ -1,0 +1,95 @@
+/* Memory by plan: one address range, stacks of named blocks in it, and high-water marks.
+ *
+ *   [ persistent | scratch | slot 0 | slot 1 | … ]     the last three anew for each phase
+ *
+ * An arena holds a *persistent* stack (weights, gradients, optimizer state, tables) and, above it,
+ * the working stacks of the current *phase*: `scratch` (temporaries and op workspaces) and one
+ * stash per slot (activations kept from forward to backward). Disjoint phases share addresses.
+ *
+ * The same calls run twice. First in planning mode (no memory; addresses count up from a made-up
+ * base and are never read): the high-water marks become a struct ax_arena_plan. Then for real:
+ * ax_arena_create maps exactly plan bytes, and any push beyond its stack's share is a bug
+ * (AX_ASSERT). So plan and reality agree by construction, and tests compare them to the byte. */
+#ifndef AX_KERNELS_ARENA_H
+#define AX_KERNELS_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define AX_ARENA_ALIGN     64
+#define AX_ARENA_MAX_SLOTS 64
+#define AX_ARENA_MAX_NAMES 64
+#define AX_ARENA_MAX_RUNS  (1 << 18) /* address space, backed by memory only as far as used */
+
+enum ax_phase { AX_PHASE_TRAIN, AX_PHASE_EVAL, AX_PHASE_ROLLOUT, AX_PHASE_SAVE, AX_PHASE_COUNT };
+
+/* Bytes under one block name: now, and at the moment its stack stood highest (persistent: the sum).
+ * Names are compared by content and must outlive the arena (string literals). */
+struct ax_arena_name {
+    const char *name;
+    size_t live;
+    size_t at_peak;
+};
+
+/* Bytes on a stack that bear one name: neighbours of the same name are one run. */
+struct ax_arena_run {
+    size_t bytes;
+    int name; /* index into names */
+};
+
+struct ax_stack {
+    char *base;
+    size_t cap; /* SIZE_MAX while planning */
+    size_t top;
+    size_t high[AX_PHASE_COUNT];
+    struct ax_arena *arena;
+    size_t n_runs;
+    struct ax_arena_run *runs; /* from the bottom up; room for AX_ARENA_MAX_RUNS */
+    int n_names;
+    struct ax_arena_name names[AX_ARENA_MAX_NAMES];
+    size_t names_high; /* `top` at which at_peak was taken */
+};
+
+struct ax_arena_plan {
+    size_t persistent;
+    size_t scratch[AX_PHASE_COUNT];
+    int n_slots;
+    size_t slot[AX_ARENA_MAX_SLOTS][AX_PHASE_COUNT];
+};
+size_t ax_arena_plan_total(const struct ax_arena_plan *plan); /* persistent + largest phase */
+size_t ax_arena_plan_phase(const struct ax_arena_plan *plan, enum ax_phase phase);
+
+struct ax_arena {
+    struct ax_stack persistent;
+    struct ax_stack scratch;
+    int n_slots;
+    struct ax_stack *slots;
+    enum ax_phase phase;
+    bool planning;
+    struct ax_arena_plan plan; /* what create was given (real mode) */
+    void *map;
+    size_t map_bytes;
+    void *runs_map; /* the runs of all stacks */
+    size_t runs_bytes;
+};
+
+enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots);
+/* Maps plan total bytes (zeroed, huge pages asked for). AX_ERR_NOMEM says how much was wanted. */
+enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan);
+void ax_arena_free(struct ax_arena *a);
+/* The marks reached so far, in either mode; in real mode they equal the plan after a full step. */
+void ax_arena_measure(const struct ax_arena *a, struct ax_arena_plan *out);
+/* Switches phase; scratch and all slots must be empty. */
+void ax_arena_enter(struct ax_arena *a, enum ax_phase phase);
+
+/* `bytes` (rounded up to AX_ARENA_ALIGN) on top. Never fails for input reasons: exceeding the plan
+ * is our own bug. Memory holds what was there before; only fresh persistent memory is zero. */
+void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes);
+size_t ax_stack_mark(const struct ax_stack *s);
+/* Pops everything above the mark. */
+void ax_stack_release(struct ax_stack *s, size_t mark);
+
+#endif

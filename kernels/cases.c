@@ -1,0 +1,96 @@
+/* Making and running cases. Each builder runs twice: first without memory, to count bytes, then to
+ * lay the operands out and fill them. */
+#include "kernels/cases.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cases_builder.h"
+#include "kernels/operands.h"
+
+static void build(struct ax_case_builder *b, enum ax_op op, void *args) {
+    switch (op) {
+#define CASE(name)                                                                                 \
+    case AX_OP_##name:                                                                             \
+        ax_case_build_##name(b, args);                                                             \
+        return;
+        AX_OP_LIST(CASE)
+#undef CASE
+    case AX_OP_COUNT:
+        return;
+    }
+}
+
+/* A step in the middle of training. Large lr: an update worth checking to the last bits. */
+static struct ax_step_scalars scalars_of(const struct ax_case_builder *b) {
+    bool skip = ax_case_has(b, AX_SHAPE_SKIP);
+    return (struct ax_step_scalars){.lr = 0.1,
+                                    .inv_weight = skip ? 0 : 0.125,
+                                    .max_norm = 1,
+                                    .sumsq = 7.5,
+                                    .clip = 0.6,
+                                    .loss = 0.25,
+                                    .step = ax_case_has(b, AX_SHAPE_FIRST_STEP) ? 1 : 5,
+                                    .skip = skip ? 1 : 0};
+}
+
+enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_shape *shape,
+                              enum ax_dtype dtype, uint64_t seed) {
+    struct ax_case_builder b = {.shape = shape,
+                                .real = dtype,
+                                .accum = ax_dtype_accum(dtype),
+                                .key = {.seed = seed, .step = (uint32_t)op}};
+    size_t scalars_room =
+        AX_CASE_GAP * ((sizeof(struct ax_step_scalars) + AX_CASE_GAP - 1) / AX_CASE_GAP);
+    *c = (struct ax_case){.op = op, .shape = shape, .dtype = dtype};
+    AX_TRY(ax_alloc(&c->args, 1, ax_op_args_size(op)));
+    build(&b, op, c->args);
+    c->bytes = scalars_room + b.used;
+    enum ax_status st = ax_alloc(&c->memory, c->bytes, 1);
+    if (st != AX_OK) {
+        ax_case_free(c);
+        return st;
+    }
+    memset(c->memory, 0xff, c->bytes);
+    memset(c->args, 0, ax_op_args_size(op));
+    c->scalars = (struct ax_step_scalars *)(void *)c->memory;
+    *c->scalars = scalars_of(&b);
+    b.key.tensor = 0;
+    b.memory = c->memory + scalars_room;
+    b.used = 0;
+    b.scalars = c->scalars;
+    build(&b, op, c->args);
+    return AX_OK;
+}
+
+void ax_case_free(struct ax_case *c) {
+    ax_free(c->args);
+    ax_free(c->memory);
+    *c = (struct ax_case){.op = c->op};
+}
+
+enum ax_status ax_case_prepare(const struct ax_case *c, struct ax_queue *q) {
+    if (c->op != AX_OP_attention_backward) {
+        return AX_OK;
+    }
+    const struct ax_attention_backward *b = c->args;
+    return ax_run_attention_forward(q, &(struct ax_attention_forward){b->a});
+}
+
+enum ax_status ax_run_op(struct ax_queue *q, enum ax_op op, const void *args) {
+    AX_ASSERT(op < AX_OP_COUNT);
+    switch (op) {
+#define CASE(name)                                                                                 \
+    case AX_OP_##name:                                                                             \
+        return ax_run_##name(q, args);
+        AX_OP_LIST(CASE)
+#undef CASE
+    case AX_OP_COUNT:
+        break;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_case_run(const struct ax_case *c, struct ax_queue *q) {
+    return ax_run_op(q, c->op, c->args);
+}

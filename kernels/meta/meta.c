@@ -1,0 +1,20 @@
+/* The backend of dry runs: every op is accepted and nothing is computed or even read, because the
+ * addresses are made up. The dispatcher counts FLOPs and bytes, takes the workspace the planned
+ * backend (q->model) would want, and so leaves the same marks in the arena as a real run. */
+#include "kernels/queue.h"
+
+#define DEFINE_META(op)                                                                            \
+    static enum ax_status meta_##op(struct ax_queue *q, const struct ax_##op *args, void *work) {  \
+        (void)q;                                                                                   \
+        (void)args;                                                                                \
+        (void)work;                                                                                \
+        return AX_OK;                                                                              \
+    }
+AX_OP_LIST(DEFINE_META)
+#undef DEFINE_META
+
+const struct ax_ops ax_ops_meta = {.name = "meta",
+#define ENTRY(op) .op = meta_##op,
+                                   AX_OP_LIST(ENTRY)
+#undef ENTRY
+};

@@ -1,0 +1,33 @@
+/* Which tensors an op's arguments hold, by name: what cost counting, error texts and tests need to
+ * handle all ops alike. A tensor whose data is NULL (an optional one left out) is not an operand of
+ * that call. */
+#ifndef AX_KERNELS_OPERANDS_H
+#define AX_KERNELS_OPERANDS_H
+
+#include "kernels/ops.h"
+
+#define AX_MAX_OPERANDS 14
+
+enum ax_operand_use { AX_OPERAND_IN = 1, AX_OPERAND_OUT = 2, AX_OPERAND_INOUT = 3 };
+
+struct ax_operand {
+    const char *name; /* NULL ends the list */
+    size_t offset;    /* of the struct ax_tensor within the argument struct */
+    /* OUT: overwritten. INOUT: read and written. An output that an `accumulate` flag makes both is
+     * listed as OUT. */
+    enum ax_operand_use use;
+};
+
+/* Ends with a row whose name is NULL. */
+const struct ax_operand *ax_op_operands(enum ax_op op);
+struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args);
+size_t ax_op_args_size(enum ax_op op);
+
+/* The first condition of the contract in kernels/ops.h that these arguments break (its text), or
+ * NULL. Looks at shapes, dtypes and options, never at data. */
+const char *ax_op_broken_rule(enum ax_op op, const void *args);
+
+/* "a bfloat16 [4][576], b …" written to buf, cut to size, returned. */
+const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,273 @@
+/* THE op table: every op, forward and backward side by side, for every backend.
+ *
+ * Notation: T tokens, D hidden, H heads, hd head size, F feed-forward size, V vocabulary (a shard
+ * of it where first_* says so). "real" is the model's compute dtype (F64, F32 or BF16); "accum" is
+ * ax_dtype_accum(real): F64 for F64, else F32. i32 means dtype AX_I32. Sums are always taken in
+ * accum or better. "+=" means the op adds to what is there. An input may not alias an output unless
+ * said.
+ *
+ * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
+ * not depend on how many other rows the call holds (except gemm with trans_a, and the row sums).
+ *
+ * A new op is one row in AX_OP_LIST, one argument struct, one entry per backend, its operands in
+ * operands.c, its conditions in ops_check.c, its cost in ops_cost.c, its shapes in shapes.c and a
+ * builder for them in cases_*.c; forgetting any of these does not compile. */
+#ifndef AX_KERNELS_OPS_H
+#define AX_KERNELS_OPS_H
+
+#include "kernels/scalars.h"
+#include "kernels/tensor.h"
+
+struct ax_queue;
+
+#define AX_OP_LIST(X)                                                                              \
+    X(fill)                                                                                        \
+    X(copy)                                                                                        \
+    X(add)                                                                                         \
+    X(gemm)                                                                                        \
+    X(colsum)                                                                                      \
+    X(embedding_forward)                                                                           \
+    X(embedding_backward)                                                                          \
+    X(rmsnorm_forward)                                                                             \
+    X(rmsnorm_backward)                                                                            \
+    X(rope)                                                                                        \
+    X(attention_forward)                                                                           \
+    X(attention_backward)                                                                          \
+    X(scatter_rows)                                                                                \
+    X(swiglu_forward)                                                                              \
+    X(swiglu_backward)                                                                             \
+    X(softmax_stats)                                                                               \
+    X(softmax_merge)                                                                               \
+    X(softmax_backward)                                                                            \
+    X(nll_loss)                                                                                    \
+    X(argmax)                                                                                      \
+    X(sumsq)                                                                                       \
+    X(clip)                                                                                        \
+    X(adamw)                                                                                       \
+    X(sgd)
+
+enum ax_op {
+#define AX_OP_ENUM(name) AX_OP_##name,
+    AX_OP_LIST(AX_OP_ENUM)
+#undef AX_OP_ENUM
+        AX_OP_COUNT
+};
+
+/* dst = value, every element. dst: any dtype. */
+struct ax_fill {
+    struct ax_tensor dst;
+    double value;
+};
+
+/* dst = src, converted. Same shape; any float dtypes, or equal integer dtypes; row strides free. */
+struct ax_copy {
+    struct ax_tensor dst, src;
+};
+
+/* dst += alpha · src. Same shape; src real or accum, dst real or accum. */
+struct ax_add {
+    struct ax_tensor dst, src;
+    double alpha;
+};
+
+/* c = alpha · op(a)·op(b) [+ bias] [+ addend] [+ c if accumulate].
+ * op(a) is [M][K]: a is [M][K], or [K][M] with trans_a; op(b) is [K][N]: b is [K][N], or [N][K]
+ * with trans_b. a, b: real. c: real or accum. bias: real [N], data NULL = none. addend: [M][N],
+ * dtype of c, may be c itself's shape elsewhere, data NULL = none; not together with accumulate.
+ * Rounded once. y = x·Wᵀ:  a = x [T][in], b = W [out][in], trans_b dx = dy·W: a = dy, b = W dW +=
+ * dyᵀ·x: a = dy, trans_a, b = x, c = grad (accum), accumulate */
+struct ax_gemm {
+    struct ax_tensor a, b, c, bias, addend;
+    bool trans_a, trans_b, accumulate;
+    double alpha;
+};
+
+/* out[n] += Σ_t x[t][n]: bias gradients. x real [T][N], out accum [N]. */
+struct ax_colsum {
+    struct ax_tensor x, out;
+};
+
+/* out[t] = weight[tokens[t] − first_row], or 0 where that row is not here (vocabulary shard).
+ * weight real [V][D], tokens i32 [T], out real [T][D]. */
+struct ax_embedding_forward {
+    struct ax_tensor weight, tokens, out;
+    int64_t first_row;
+};
+/* dweight[tokens[t] − first_row] += dout[t], summed in order of t; tokens equal to skip_token (−1 =
+ * none) give nothing, as padding_idx of torch.nn.Embedding. dout real, dweight accum. */
+struct ax_embedding_backward {
+    struct ax_tensor dout, tokens, dweight;
+    int64_t first_row, skip_token;
+};
+
+/* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
+ * 2019). x, y real [T][D] or [T][H][hd] (row strides free; y may be x); weight real [D] or [hd];
+ * rstd accum [T] or [T][H], dense. As transformers does it: x·rstd is rounded to real before the
+ * weight is applied. */
+struct ax_rmsnorm_forward {
+    struct ax_tensor x, weight, y, rstd;
+    double eps;
+};
+/* g = dy·weight, x̂ = x·rstd, over the n elements of the last dimension:
+ *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂
+ * accumulate: dx +=, else dx =; dx may be dy. dy, x, weight, dx real; dweight accum. */
+struct ax_rmsnorm_backward {
+    struct ax_tensor dy, x, weight, rstd, dx, dweight;
+    bool accumulate;
+};
+
+/* Rotary embedding in place on the first `2·half` elements of each head, halves paired as in
+ * transformers (i with i + half):
+ *   x₁' = x₁·cos − x₂·sin;  x₂' = x₂·cos + x₁·sin   (inverse: sin → −sin, the transpose)
+ * x real [T][H][hd]; cos, sin accum [positions][half]; positions i32 [T]. */
+struct ax_rope {
+    struct ax_tensor x, cos, sin, positions;
+    bool inverse;
+};
+
+/* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).
+ * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (lengths; where the keys are
+ * says block_table). Bottom-right causal: query i of nq sees key j of nk iff j ≤ i + nk − nq; with
+ * window > 0 also only j > i + nk − nq − window. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
+ * sink accum [Hq] (data NULL = none): an extra logit per head that takes probability, no value.
+ *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); out = 0, lse = −inf for no key
+ * q, out real [Tq][Hq][hd]; k, v real [Tk][Hk][hd]; lse accum [Tq][Hq]; cu_q, cu_k i32 [n+1] with
+ * n = cu_q.shape[0] − 1; documents beyond the last real one have length 0; rows of out that belong
+ * to no document are set to 0. block_table i32 [n][max_blocks] (data NULL = none): k and v are then
+ * [blocks·block_size][Hk][hd] and key j of document d is row block_table[d][j / block_size] ·
+ * block_size + j % block_size. max_q and max_k bound document lengths (for planning). */
+struct ax_attention {
+    struct ax_tensor q, k, v, out, lse;
+    struct ax_tensor cu_q, cu_k, sink, block_table;
+    int64_t block_size, max_q, max_k, window;
+    double scale, softcap;
+    bool causal;
+};
+struct ax_attention_forward {
+    struct ax_attention a;
+};
+/* With δ = Σ out·dout:  dv = pᵀ·dout, ds = p·(dout·vᵀ − δ), dq = scale·ds·k, dk = scale·dsᵀ·q
+ * (Dao et al. 2022). dq, dk, dv real, shaped as q, k, v, overwritten (rows of no document: 0); no
+ * [T][T] memory; each is summed in a fixed order. dsink accum [Hq] +=. No block_table here. */
+struct ax_attention_backward {
+    struct ax_attention a;
+    struct ax_tensor dout, dq, dk, dv, dsink;
+};
+
+/* dst[rows[i]] = src[i]; rows i32 [T], −1 = skip. dst, src same dtype, row length equal. */
+struct ax_scatter_rows {
+    struct ax_tensor dst, src, rows;
+};
+
+/* y = silu(gate)·up, gate_up = [gate | up] (Shazeer 2020). gate_up real [T][2F], y real [T][F]. */
+struct ax_swiglu_forward {
+    struct ax_tensor gate_up, y;
+};
+/* dgate_up from dy; dgate_up may be gate_up. */
+struct ax_swiglu_backward {
+    struct ax_tensor dy, gate_up, dgate_up;
+};
+
+/* Of z = logits·inv_temperature, per row over this shard's columns:
+ *   stats = { max z, Σ exp(z − max), Σ exp(z − max)·z, z[label] }
+ * logits real or accum [T][V]; labels i32 [T], global ids, −1 = none; column c is id first_col + c;
+ * z[label] = 0 where the label is none or elsewhere. stats accum [T][4]. */
+struct ax_softmax_stats {
+    struct ax_tensor logits, labels, stats;
+    int64_t first_col;
+    double inv_temperature;
+};
+/* Merges the stats of S shards: stats accum [S][T][4] →
+ *   lse = M + log Σ_s e^{m_s−M}·sum_s;  logprob = z[label] − lse;  entropy = lse − E[z]
+ * each accum [T]; rows without label get logprob 0. */
+struct ax_softmax_merge {
+    struct ax_tensor stats, labels, logprob, lse, entropy;
+};
+/* Gradient of Σ_t (g_logprob·logprob + g_lse·lse + g_entropy·entropy) for the logits, p =
+ * exp(z−lse): dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(z − lse + entropy);  dlogits =
+ * inv_temperature·dz g_* accum [T]; g_lse and g_entropy may have data NULL (= 0). dlogits real or
+ * accum, may be logits if the dtype is the same. Rows without label: g_logprob counts as 0. */
+struct ax_softmax_backward {
+    struct ax_tensor logits, labels, lse, entropy, g_logprob, g_lse, g_entropy, dlogits;
+    int64_t first_col;
+    double inv_temperature;
+};
+
+/* Σ −weight·logprob·inv_weight → scalars->loss += ; g_logprob = −weight·inv_weight. Rows without
+ * label: 0. logprob, g_logprob accum [T], weight F32 [T], labels i32 [T]; summed in order of t. */
+struct ax_nll_loss {
+    struct ax_tensor logprob, labels, weight, g_logprob;
+    struct ax_step_scalars *scalars;
+};
+
+/* index[t] = argmax_c logits[t][c] (the first of equals). logits real or accum, index i32 [T]. */
+struct ax_argmax {
+    struct ax_tensor logits, index;
+};
+
+/* scalars->sumsq += Σ x². x accum, 1-D; summed in double in fixed blocks. */
+struct ax_sumsq {
+    struct ax_tensor x;
+    struct ax_step_scalars *scalars;
+};
+/* grad_norm = √sumsq; clip = min(1, max_norm/(grad_norm + 1e-6)) (1 when max_norm ≤ 0);
+ * skip = 1 if inv_weight = 0 or the norm is not finite. */
+struct ax_clip {
+    struct ax_step_scalars *scalars;
+};
+
+/* g = grad·clip; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²;
+ * w = w·(1 − lr·decay) − lr·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + eps)   (Loshchilov & Hutter 2019)
+ * copy = w rounded; grad = 0. With scalars->skip only grad = 0. All 1-D of one length: master,
+ * grad, exp_avg, exp_avg_sq accum; copy real, data NULL = none. */
+struct ax_adamw {
+    struct ax_tensor master, grad, exp_avg, exp_avg_sq, copy;
+    double beta1, beta2, eps, weight_decay;
+    const struct ax_step_scalars *scalars;
+};
+/* g = grad·clip + decay·w; buf = momentum·buf + g (buf = g at step 1); g = nesterov ? g +
+ * momentum·buf : buf; w −= lr·g (torch.optim.SGD). momentum 0: buf unused (data NULL). grad = 0. */
+struct ax_sgd {
+    struct ax_tensor master, grad, momentum_buffer, copy;
+    double momentum, weight_decay;
+    bool nesterov;
+    const struct ax_step_scalars *scalars;
+};
+
+struct ax_ops {
+    const char *name;
+    enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
+    void (*close)(struct ax_queue *q);
+    /* Can this backend run the op with these dtypes and shapes? NULL = all. */
+    bool (*supports)(const struct ax_queue *q, enum ax_op op, const void *args);
+    /* Bytes of workspace for it; 0 = none. The dispatcher takes them from q->scratch and hands the
+     * address as `work`. Must depend on shapes, dtypes and q->threads only. NULL = never any. */
+    size_t (*workspace)(struct ax_queue *q, enum ax_op op, const void *args);
+#define AX_OP_ENTRY(name)                                                                          \
+    enum ax_status (*name)(struct ax_queue * q, const struct ax_##name *args, void *work);
+    AX_OP_LIST(AX_OP_ENTRY)
+#undef AX_OP_ENTRY
+};
+
+extern const struct ax_ops ax_ops_ref;
+extern const struct ax_ops ax_ops_meta;
+/* The table for this machine's instruction set (AVX2, AVX-512 or AVX-512 with BF16, by cpuid; the
+ * environment variable AXTRAIN_CPU=avx2|avx512|avx512bf16 lowers it). NULL below AVX2. */
+const struct ax_ops *ax_ops_cpu(void);
+
+const char *ax_op_name(enum ax_op op);
+
+/* FLOPs (2 per multiply-add) and bytes (each operand read or written once) of one call. */
+struct ax_op_cost {
+    double flops, bytes;
+};
+struct ax_op_cost ax_op_cost(enum ax_op op, const void *args);
+
+/* Enqueue: ax_run_gemm(q, &(struct ax_gemm){…}) and so on. Picks the backend or its fallback, gives
+ * workspace, counts. Errors name the op and its shapes. */
+#define AX_OP_RUN(name)                                                                            \
+    enum ax_status ax_run_##name(struct ax_queue *q, const struct ax_##name *args);
+AX_OP_LIST(AX_OP_RUN)
+#undef AX_OP_RUN
+
+#endif

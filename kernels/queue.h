@@ -1,0 +1,56 @@
+/* A queue: the order in which ops run on one device, and what they need from their surroundings.
+ *
+ * Host code only enqueues. Queues wait for each other through tickets; the host waits only in
+ * ax_queue_read. On the CPU backends an op is finished when the call returns, so tickets are
+ * always due; the calls are there because the code that needs them is the same for every backend.
+ */
+#ifndef AX_KERNELS_QUEUE_H
+#define AX_KERNELS_QUEUE_H
+
+#include "kernels/arena.h"
+#include "kernels/ops.h"
+#include "kernels/tensor.h"
+
+struct ax_queue_counters {
+    uint64_t launches[AX_OP_COUNT];
+    uint64_t fallbacks;          /* ops that ran on `fallback` */
+    double flops[AX_OP_COUNT];   /* 2 per multiply-add */
+    double bytes[AX_OP_COUNT];   /* operands read + written, each once */
+    double seconds[AX_OP_COUNT]; /* only while `timing` */
+};
+
+struct ax_queue {
+    const struct ax_ops *ops;   /* the backend that runs what is enqueued */
+    const struct ax_ops *model; /* whose supports() and workspace() decide: = ops, but the planned
+                                   backend on a meta queue */
+    const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = refuse */
+    int threads;                   /* OpenMP threads an op may use */
+    bool timing;
+    struct ax_stack *scratch; /* workspaces come from here */
+    void *state;              /* the backend's own (primitive caches …) */
+    uint64_t ticket;
+    struct ax_queue_counters counters;
+};
+
+/* backend: "ref", "cpu" or "meta" (then `planned` names the backend to plan for). The scratch stack
+ * must outlive the queue. AX_ERR_CONFIG lists the backends. */
+enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const char *planned,
+                               int threads, struct ax_stack *scratch);
+void ax_queue_free(struct ax_queue *q);
+bool ax_queue_is_meta(const struct ax_queue *q);
+
+struct ax_ticket {
+    uint64_t id;
+};
+struct ax_ticket ax_queue_signal(struct ax_queue *q);            /* after all enqueued so far */
+void ax_queue_wait(struct ax_queue *q, struct ax_ticket ticket); /* q goes on after it */
+enum ax_status ax_queue_finish(struct ax_queue *q);              /* host waits for everything */
+
+/* The one way back to the host: copies `bytes` from device memory after all that is enqueued. On a
+ * meta queue the value is unknown: `out` is filled from `cap` (the size's cap; NULL = zeros). */
+enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
+                             const void *cap);
+/* Host memory to device memory; nothing on meta. */
+enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
+
+#endif

@@ -1,0 +1,40 @@
+/* The reference backend: every op as its formula reads, one element at a time, sums in double.
+ *
+ * Slow on purpose: nothing is blocked, vectorised or threaded, so that a wrong index or a wrong
+ * mesh shows at 1e-11 in F64 instead of hiding in the rounding of a fast kernel. */
+#ifndef AX_KERNELS_REF_REF_H
+#define AX_KERNELS_REF_REF_H
+
+#include "kernels/queue.h"
+
+#define AX_REF_ENTRY(op)                                                                           \
+    enum ax_status ax_ref_##op(struct ax_queue *q, const struct ax_##op *args, void *work);
+AX_OP_LIST(AX_REF_ENTRY)
+#undef AX_REF_ENTRY
+
+/* Elements [0, n) of row `row` from column `col` on, as doubles, and back (each rounded once). */
+void ax_ref_load_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_t n, double *out);
+void ax_ref_store_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_t n,
+                      const double *values);
+
+/* What `value` becomes when it is stored as dtype. */
+double ax_ref_round(enum ax_dtype dtype, double value);
+
+/* Element [row][col] of a tensor whose rows are flat. */
+static inline double ax_ref_get(const struct ax_tensor *t, int64_t row, int64_t col) {
+    return ax_load(t->dtype, t->data, row * t->row_stride + col);
+}
+
+static inline void ax_ref_set(const struct ax_tensor *t, int64_t row, int64_t col, double value) {
+    ax_store(t->dtype, t->data, row * t->row_stride + col, value);
+}
+
+static inline int32_t ax_ref_i32(const struct ax_tensor *t, int64_t i) {
+    return ((const int32_t *)t->data)[i];
+}
+
+static inline bool ax_ref_given(const struct ax_tensor *t) {
+    return t->data != NULL;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* fill, copy, add, colsum, scatter_rows. */
+#include <string.h>
+
+#include "kernels/ref/ref.h"
+
+enum ax_status ax_ref_fill(struct ax_queue *q, const struct ax_fill *a, void *work) {
+    (void)q;
+    (void)work;
+    int64_t n = ax_tensor_row_len(&a->dst);
+    for (int64_t r = 0; r < a->dst.shape[0]; r++) {
+        for (int64_t c = 0; c < n; c++) {
+            ax_ref_set(&a->dst, r, c, a->value);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_copy(struct ax_queue *q, const struct ax_copy *a, void *work) {
+    (void)q;
+    (void)work;
+    int64_t n = ax_tensor_row_len(&a->dst);
+    for (int64_t r = 0; r < a->dst.shape[0]; r++) {
+        ax_convert(a->dst.dtype, ax_tensor_row(&a->dst, r), a->src.dtype, ax_tensor_row(&a->src, r),
+                   n);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_add(struct ax_queue *q, const struct ax_add *a, void *work) {
+    (void)q;
+    (void)work;
+    int64_t n = ax_tensor_row_len(&a->dst);
+    for (int64_t r = 0; r < a->dst.shape[0]; r++) {
+        for (int64_t c = 0; c < n; c++) {
+            double sum = ax_ref_get(&a->dst, r, c) + a->alpha * ax_ref_get(&a->src, r, c);
+            ax_ref_set(&a->dst, r, c, sum);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_colsum(struct ax_queue *q, const struct ax_colsum *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->x.shape[1]; n++) {
+        double sum = 0;
+        for (int64_t t = 0; t < a->x.shape[0]; t++) {
+            sum += ax_ref_get(&a->x, t, n);
+        }
+        ax_ref_set(&a->out, n, 0, ax_ref_get(&a->out, n, 0) + sum);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_scatter_rows(struct ax_queue *q, const struct ax_scatter_rows *a,
+                                   void *work) {
+    (void)q;
+    (void)work;
+    size_t bytes = (size_t)ax_tensor_row_len(&a->src) * ax_dtype_size(a->src.dtype);
+    for (int64_t i = 0; i < a->src.shape[0]; i++) {
+        int32_t to = ax_ref_i32(&a->rows, i);
+        AX_ASSERT(to >= -1 && to < a->dst.shape[0]);
+        if (to >= 0) {
+            memcpy(ax_tensor_row(&a->dst, to), ax_tensor_row(&a->src, i), bytes);
+        }
+    }
+    return AX_OK;
+}

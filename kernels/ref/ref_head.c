@@ -1,0 +1,116 @@
+/* The head: softmax_stats, softmax_merge, softmax_backward, nll_loss, argmax. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+/* Column of this shard that holds the label of row t, or −1. */
+static int64_t label_col(const struct ax_tensor *labels, int64_t t, int64_t first_col,
+                         int64_t cols) {
+    int64_t label = ax_ref_i32(labels, t);
+    int64_t col = label - first_col;
+    return label >= 0 && col >= 0 && col < cols ? col : -1;
+}
+
+enum ax_status ax_ref_softmax_stats(struct ax_queue *q, const struct ax_softmax_stats *a,
+                                    void *work) {
+    (void)q;
+    (void)work;
+    int64_t cols = a->logits.shape[1];
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        double max = -INFINITY;
+        for (int64_t c = 0; c < cols; c++) {
+            max = fmax(max, ax_ref_get(&a->logits, t, c) * a->inv_temperature);
+        }
+        double sum = 0, weighted = 0;
+        for (int64_t c = 0; c < cols; c++) {
+            double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
+            sum += exp(z - max);
+            weighted += exp(z - max) * z;
+        }
+        int64_t label = label_col(&a->labels, t, a->first_col, cols);
+        ax_ref_set(&a->stats, t, 0, max);
+        ax_ref_set(&a->stats, t, 1, sum);
+        ax_ref_set(&a->stats, t, 2, weighted);
+        ax_ref_set(&a->stats, t, 3,
+                   label < 0 ? 0 : ax_ref_get(&a->logits, t, label) * a->inv_temperature);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_softmax_merge(struct ax_queue *q, const struct ax_softmax_merge *a,
+                                    void *work) {
+    (void)q;
+    (void)work;
+    int64_t shards = a->stats.shape[0];
+    for (int64_t t = 0; t < a->stats.shape[1]; t++) {
+        double max = -INFINITY;
+        for (int64_t s = 0; s < shards; s++) {
+            max = fmax(max, ax_ref_get(&a->stats, s, t * 4));
+        }
+        double sum = 0, weighted = 0, at_label = 0;
+        for (int64_t s = 0; s < shards; s++) {
+            double shrink = exp(ax_ref_get(&a->stats, s, t * 4) - max);
+            sum += shrink * ax_ref_get(&a->stats, s, t * 4 + 1);
+            weighted += shrink * ax_ref_get(&a->stats, s, t * 4 + 2);
+            at_label += ax_ref_get(&a->stats, s, t * 4 + 3);
+        }
+        double lse = max + log(sum);
+        bool labelled = ax_ref_i32(&a->labels, t) >= 0;
+        ax_ref_set(&a->logprob, t, 0, labelled ? at_label - lse : 0);
+        ax_ref_set(&a->lse, t, 0, lse);
+        ax_ref_set(&a->entropy, t, 0, lse - weighted / sum);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_softmax_backward(struct ax_queue *q, const struct ax_softmax_backward *a,
+                                       void *work) {
+    (void)q;
+    (void)work;
+    int64_t cols = a->logits.shape[1];
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        int64_t label = label_col(&a->labels, t, a->first_col, cols);
+        double lse = ax_ref_get(&a->lse, t, 0);
+        double entropy = ax_ref_get(&a->entropy, t, 0);
+        double g_logprob = ax_ref_i32(&a->labels, t) >= 0 ? ax_ref_get(&a->g_logprob, t, 0) : 0;
+        double g_lse = ax_ref_given(&a->g_lse) ? ax_ref_get(&a->g_lse, t, 0) : 0;
+        double g_entropy = ax_ref_given(&a->g_entropy) ? ax_ref_get(&a->g_entropy, t, 0) : 0;
+        for (int64_t c = 0; c < cols; c++) {
+            double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
+            double p = exp(z - lse);
+            double dz = g_logprob * ((c == label ? 1 : 0) - p) + g_lse * p -
+                        g_entropy * p * (z - lse + entropy);
+            ax_ref_set(&a->dlogits, t, c, a->inv_temperature * dz);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, void *work) {
+    (void)q;
+    (void)work;
+    double loss = 0;
+    for (int64_t t = 0; t < a->logprob.shape[0]; t++) {
+        bool labelled = ax_ref_i32(&a->labels, t) >= 0;
+        double g = labelled ? -ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
+        loss += labelled ? g * ax_ref_get(&a->logprob, t, 0) : 0;
+        ax_ref_set(&a->g_logprob, t, 0, g);
+    }
+    a->scalars->loss += loss;
+    return AX_OK;
+}
+
+enum ax_status ax_ref_argmax(struct ax_queue *q, const struct ax_argmax *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        int32_t best = 0;
+        for (int32_t c = 1; c < a->logits.shape[1]; c++) {
+            if (ax_ref_get(&a->logits, t, c) > ax_ref_get(&a->logits, t, best)) {
+                best = c;
+            }
+        }
+        ((int32_t *)a->index.data)[t] = best;
+    }
+    return AX_OK;
+}

@@ -1,0 +1,73 @@
+/* rmsnorm_forward, rmsnorm_backward over the last dimension of [T][D] or [T][H][hd]. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+static int64_t last_dim(const struct ax_tensor *t) {
+    return t->shape[t->ndim - 1];
+}
+
+/* Row t, group h of x starts at column h·n; its rstd is element t·groups + h. */
+enum ax_status ax_ref_rmsnorm_forward(struct ax_queue *q, const struct ax_rmsnorm_forward *a,
+                                      void *work) {
+    (void)q;
+    (void)work;
+    int64_t n = last_dim(&a->x);
+    int64_t groups = ax_tensor_row_len(&a->x) / n;
+    for (int64_t i = 0; i < a->x.shape[0] * groups; i++) {
+        int64_t t = i / groups;
+        int64_t col = i % groups * n;
+        double squares = 0;
+        for (int64_t d = 0; d < n; d++) {
+            double x = ax_ref_get(&a->x, t, col + d);
+            squares += x * x;
+        }
+        double rstd = 1 / sqrt(squares / (double)n + a->eps);
+        ax_store(a->rstd.dtype, a->rstd.data, i, rstd);
+        for (int64_t d = 0; d < n; d++) {
+            double normed = ax_ref_round(a->x.dtype, ax_ref_get(&a->x, t, col + d) * rstd);
+            ax_ref_set(&a->y, t, col + d, normed * ax_ref_get(&a->weight, d, 0));
+        }
+    }
+    return AX_OK;
+}
+
+/* dx may be dy, so a group's dy is read for the last time when its dx is written. */
+static void backward_dx(const struct ax_rmsnorm_backward *a, int64_t t, int64_t col, int64_t n,
+                        double rstd) {
+    double dot = 0;
+    for (int64_t d = 0; d < n; d++) {
+        double g = ax_ref_get(&a->dy, t, col + d) * ax_ref_get(&a->weight, d, 0);
+        dot += g * ax_ref_get(&a->x, t, col + d) * rstd;
+    }
+    double mean = dot / (double)n;
+    for (int64_t d = 0; d < n; d++) {
+        double g = ax_ref_get(&a->dy, t, col + d) * ax_ref_get(&a->weight, d, 0);
+        double normed = ax_ref_get(&a->x, t, col + d) * rstd;
+        double dx = rstd * (g - normed * mean);
+        dx += a->accumulate ? ax_ref_get(&a->dx, t, col + d) : 0;
+        ax_ref_set(&a->dx, t, col + d, dx);
+    }
+}
+
+enum ax_status ax_ref_rmsnorm_backward(struct ax_queue *q, const struct ax_rmsnorm_backward *a,
+                                       void *work) {
+    (void)q;
+    (void)work;
+    int64_t n = last_dim(&a->x);
+    int64_t groups = ax_tensor_row_len(&a->x) / n;
+    int64_t rows = a->x.shape[0] * groups;
+    for (int64_t d = 0; d < n; d++) {
+        double sum = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t col = i % groups * n + d;
+            sum += ax_ref_get(&a->dy, i / groups, col) * ax_ref_get(&a->x, i / groups, col) *
+                   ax_load(a->rstd.dtype, a->rstd.data, i);
+        }
+        ax_ref_set(&a->dweight, d, 0, ax_ref_get(&a->dweight, d, 0) + sum);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        backward_dx(a, i / groups, i % groups * n, n, ax_load(a->rstd.dtype, a->rstd.data, i));
+    }
+    return AX_OK;
+}

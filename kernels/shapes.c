@@ -1,0 +1,288 @@
+/* The shapes, op by op, in the order of kernels/ops.h. */
+#include "kernels/shapes.h"
+
+#define TA    AX_SHAPE_TRANS_A
+#define TB    AX_SHAPE_TRANS_B
+#define ACC   AX_SHAPE_ACCUMULATE
+#define OUT32 AX_SHAPE_ACCUM_OUT
+#define IN32  AX_SHAPE_ACCUM_IN
+
+typedef const struct ax_shape shapes;
+typedef const struct ax_shape_document documents;
+
+static shapes shapes_fill[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+static shapes shapes_copy[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"to float32", .rows = 4, .cols = 33, .pad = 3, .to = "float32"},
+    {"to bfloat16", .rows = 4, .cols = 65, .to = "bfloat16"},
+    {"to float16", .rows = 4, .cols = 19, .to = "float16"},
+    {"to float64", .rows = 2, .cols = 19, .to = "float64"},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+static shapes shapes_add[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"into sums", .rows = 3, .cols = 50, .flags = OUT32},
+    {"from sums", .rows = 3, .cols = 50, .flags = IN32},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+static shapes shapes_gemm[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1, .flags = TB},
+    {"y, one row", .rows = 1, .cols = 33, .inner = 17, .flags = TB},
+    {"y, odd", .rows = 7, .cols = 13, .inner = 31, .flags = TB},
+    {"y, tiles", .rows = 70, .cols = 96, .inner = 129, .flags = TB},
+    {"y, strided, bias", .rows = 9, .cols = 40, .inner = 24, .pad = 8, .flags = TB | AX_SHAPE_BIAS},
+    {"y, residual", .rows = 9, .cols = 40, .inner = 24, .flags = TB | AX_SHAPE_ADDEND},
+    {"y, bias, residual", .rows = 5, .cols = 11, .inner = 70,
+     .flags = TB | AX_SHAPE_BIAS | AX_SHAPE_ADDEND | OUT32},
+    {"logits", .rows = 6, .cols = 101, .inner = 48, .flags = TB | OUT32},
+    {"dx, odd", .rows = 7, .cols = 31, .inner = 13},
+    {"dx, tiles", .rows = 33, .cols = 200, .inner = 72, .pad = 16},
+    {"dx, adds", .rows = 7, .cols = 32, .inner = 16, .flags = ACC},
+    {"dW, odd", .rows = 13, .cols = 31, .inner = 7, .flags = TA | ACC | OUT32},
+    {"dW, one token", .rows = 24, .cols = 16, .inner = 1, .flags = TA | ACC | OUT32},
+    {"dW, long", .rows = 48, .cols = 40, .inner = 300, .pad = 8, .flags = TA | ACC | OUT32},
+    {"dW, first", .rows = 16, .cols = 24, .inner = 33, .flags = TA | OUT32},
+    {"both transposed", .rows = 5, .cols = 9, .inner = 12, .flags = TA | TB},
+    {"qkv", .big = true, .rows = 2048, .cols = 960, .inner = 576, .flags = TB},
+    {"attention out", .big = true, .rows = 2048, .cols = 576, .inner = 576, .flags = TB},
+    {"gate_up", .big = true, .rows = 2048, .cols = 3072, .inner = 576, .flags = TB},
+    {"down", .big = true, .rows = 2048, .cols = 576, .inner = 1536, .flags = TB},
+    {"dx of gate_up", .big = true, .rows = 2048, .cols = 576, .inner = 3072},
+    {"dW of gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 2048,
+     .flags = TA | ACC | OUT32},
+    {"head", .big = true, .rows = 256, .cols = 49152, .inner = 576, .flags = TB},
+};
+
+static shapes shapes_colsum[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 7, .cols = 37},
+    {"tall, strided", .rows = 300, .cols = 9, .pad = 3},
+    {"qkv", .big = true, .rows = 2048, .cols = 960},
+};
+
+static shapes shapes_embedding_forward[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1},
+    {"odd", .rows = 11, .cols = 37, .inner = 13},
+    {"shard", .rows = 40, .cols = 24, .inner = 10, .first = 7},
+    {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
+    {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
+};
+
+static shapes shapes_embedding_backward[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1},
+    {"repeats", .rows = 50, .cols = 37, .inner = 4},
+    {"shard", .rows = 40, .cols = 24, .inner = 10, .first = 7},
+    {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
+    {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
+};
+
+static shapes shapes_rmsnorm_forward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 3, .cols = 37},
+    {"in place", .rows = 5, .cols = 64, .flags = AX_SHAPE_IN_PLACE},
+    {"strided", .rows = 4, .cols = 24, .pad = 8},
+    {"heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32},
+    {"heads in place", .rows = 2, .heads = 2, .head_dim = 33, .flags = AX_SHAPE_IN_PLACE},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+static shapes shapes_rmsnorm_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 3, .cols = 37},
+    {"in place", .rows = 5, .cols = 64, .flags = AX_SHAPE_IN_PLACE},
+    {"adds, strided", .rows = 4, .cols = 24, .pad = 8, .flags = ACC},
+    {"tall", .rows = 131, .cols = 20},
+    {"heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32},
+    {"heads, adds", .rows = 3, .heads = 2, .head_dim = 33, .flags = ACC},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+static shapes shapes_rope[] = {
+    {"one", .rows = 1, .heads = 1, .head_dim = 2, .cols = 1, .inner = 4},
+    {"odd half", .rows = 5, .heads = 3, .head_dim = 14, .cols = 7, .inner = 9},
+    {"part of a head", .rows = 4, .heads = 2, .head_dim = 24, .cols = 8, .inner = 16},
+    {"strided", .rows = 6, .heads = 2, .head_dim = 16, .cols = 8, .inner = 32, .pad = 64},
+    {"inverse", .rows = 6, .heads = 2, .head_dim = 64, .cols = 32, .inner = 32,
+     .flags = AX_SHAPE_INVERSE},
+    {"queries", .big = true, .rows = 2048, .heads = 9, .head_dim = 64, .cols = 32, .inner = 2048,
+     .pad = 384},
+};
+
+static documents one_key[] = {{1, 1}};
+static documents packed[] = {{5, 5}, {0, 0}, {1, 1}, {17, 17}, {0, 0}, {0, 0}};
+static documents decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 30}};
+static documents prefix[] = {{3, 10}, {7, 7}};
+static documents no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
+static documents tiles[] = {{150, 150}, {70, 70}};
+static documents row_of_2048[] = {{2048, 2048}};
+static documents cached_1024[] = {{1, 1024}};
+
+#define DOCUMENTS(list) .documents = (list), .n_documents = (int)(sizeof(list) / sizeof((list)[0]))
+#define SMOLLM2_HEADS   .heads = 9, .kv_heads = 3, .head_dim = 64
+
+static shapes shapes_attention_forward[] = {
+    {"one", DOCUMENTS(one_key), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
+    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13},
+    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16,
+     .pad = 32},
+    {"window", DOCUMENTS(packed), .rows = 23, .heads = 3, .kv_heads = 1, .head_dim = 8,
+     .window = 4},
+    {"window of one", DOCUMENTS(prefix), .rows = 10, .heads = 1, .kv_heads = 1, .head_dim = 8,
+     .window = 1},
+    {"not causal", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 1, .head_dim = 24,
+     .flags = AX_SHAPE_NOT_CAUSAL},
+    {"soft cap", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 32,
+     .softcap = 1.5},
+    {"sink", DOCUMENTS(no_keys), .rows = 13, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     .flags = AX_SHAPE_SINK},
+    {"no keys", DOCUMENTS(no_keys), .rows = 12, .heads = 2, .kv_heads = 1, .head_dim = 16},
+    {"decoding", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2, .head_dim = 16},
+    {"paged", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2, .head_dim = 16,
+     .block_size = 4},
+    {"paged, window", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 8,
+     .block_size = 3, .window = 5},
+    {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
+    {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
+     .window = 70},
+    {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
+    {"one token", .big = true, DOCUMENTS(cached_1024), .rows = 1, SMOLLM2_HEADS},
+};
+
+static shapes shapes_attention_backward[] = {
+    {"one", DOCUMENTS(one_key), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
+    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13},
+    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16,
+     .pad = 32},
+    {"window", DOCUMENTS(packed), .rows = 23, .heads = 3, .kv_heads = 1, .head_dim = 8,
+     .window = 4},
+    {"not causal", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 1, .head_dim = 24,
+     .flags = AX_SHAPE_NOT_CAUSAL},
+    {"soft cap", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 32,
+     .softcap = 1.5},
+    {"sink", DOCUMENTS(no_keys), .rows = 13, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     .flags = AX_SHAPE_SINK},
+    {"no keys", DOCUMENTS(no_keys), .rows = 12, .heads = 2, .kv_heads = 1, .head_dim = 16},
+    {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
+    {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
+     .window = 70},
+    {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
+};
+
+static shapes shapes_scatter_rows[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1},
+    {"odd", .rows = 7, .cols = 37, .inner = 20},
+    {"strided", .rows = 5, .cols = 16, .inner = 30, .pad = 8},
+    {"keys", .big = true, .rows = 2048, .cols = 192, .inner = 4096},
+};
+
+static shapes shapes_swiglu_forward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 24, .pad = 8},
+    {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+};
+
+static shapes shapes_swiglu_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 24, .pad = 8},
+    {"in place", .rows = 4, .cols = 21, .flags = AX_SHAPE_IN_PLACE},
+    {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+};
+
+static shapes shapes_softmax_stats[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"sums", .rows = 4, .cols = 130, .flags = IN32},
+    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+};
+
+static shapes shapes_softmax_merge[] = {
+    {"one", .rows = 1, .shards = 1},
+    {"odd", .rows = 7, .shards = 3},
+    {"head chunk", .big = true, .rows = 2048, .shards = 1},
+};
+
+static shapes shapes_softmax_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"all gradients", .rows = 5, .cols = 37, .flags = AX_SHAPE_ALL_GRADS},
+    {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE},
+    {"sums to real", .rows = 4, .cols = 130, .flags = IN32},
+    {"real to sums", .rows = 4, .cols = 50, .flags = OUT32},
+    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16, .flags = AX_SHAPE_ALL_GRADS},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
+};
+
+static shapes shapes_nll_loss[] = {
+    {"one", .rows = 1},
+    {"odd", .rows = 37},
+    {"row", .big = true, .rows = 2048},
+};
+
+static shapes shapes_argmax[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 9, .cols = 37},
+    {"ties", .rows = 40, .cols = 300},
+    {"sums, strided", .rows = 5, .cols = 130, .pad = 6, .flags = IN32},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+};
+
+static shapes shapes_sumsq[] = {
+    {"one", .cols = 1},
+    {"odd", .cols = 1003},
+    {"blocks", .cols = 70001},
+    {"gate_up", .big = true, .cols = 3072 * 576},
+};
+
+static shapes shapes_clip[] = {
+    {"clipped", .cols = 1},
+    {"nothing trained", .cols = 1, .flags = AX_SHAPE_SKIP},
+};
+
+static shapes shapes_adamw[] = {
+    {"one", .cols = 1},
+    {"odd", .cols = 1003},
+    {"first step", .cols = 37, .flags = AX_SHAPE_FIRST_STEP | AX_SHAPE_COPY},
+    {"copy", .cols = 70, .flags = AX_SHAPE_COPY},
+    {"skipped", .cols = 70, .flags = AX_SHAPE_COPY | AX_SHAPE_SKIP},
+    {"gate_up", .big = true, .cols = 3072 * 576, .flags = AX_SHAPE_COPY},
+};
+
+static shapes shapes_sgd[] = {
+    {"plain", .cols = 1003},
+    {"momentum", .cols = 37, .momentum = 0.9, .flags = AX_SHAPE_COPY},
+    {"first step", .cols = 37, .momentum = 0.9, .flags = AX_SHAPE_FIRST_STEP},
+    {"nesterov", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_NESTEROV | AX_SHAPE_COPY},
+    {"skipped", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_COPY | AX_SHAPE_SKIP},
+    {"gate_up", .big = true, .cols = 3072 * 576, .momentum = 0.9, .flags = AX_SHAPE_COPY},
+};
+
+/* An op without shapes does not compile: its list is named here. */
+static const struct {
+    const struct ax_shape *list;
+    int n;
+} OPS[AX_OP_COUNT] = {
+#define ROW(op) [AX_OP_##op] = {shapes_##op, (int)(sizeof(shapes_##op) / sizeof(shapes_##op[0]))},
+    AX_OP_LIST(ROW)
+#undef ROW
+};
+
+const struct ax_shape *ax_op_shapes(enum ax_op op, int *n) {
+    AX_ASSERT(op < AX_OP_COUNT);
+    *n = OPS[op].n;
+    return OPS[op].list;
+}

@@ -1,0 +1,40 @@
+/* A view of memory: dtype, up to 4 dimensions, one row stride. It never owns its data.
+ *
+ * Dimension 0 counts rows, `row_stride` elements apart; dimensions 1… are contiguous. So q, k and v
+ * can be slices of one [T][(Hq+2Hk)·hd] buffer, and a weight may be a slice of a flat segment. */
+#ifndef AX_KERNELS_TENSOR_H
+#define AX_KERNELS_TENSOR_H
+
+#include "kernels/dtype.h"
+
+#define AX_MAX_DIMS 4
+
+struct ax_tensor {
+    enum ax_dtype dtype;
+    int ndim;
+    int64_t shape[AX_MAX_DIMS];
+    int64_t row_stride; /* elements between data of [i][…] and [i+1][…]; = row length if dense */
+    void *data;
+};
+
+/* Dense views of `data`. */
+struct ax_tensor ax_tensor_1d(enum ax_dtype dtype, void *data, int64_t n);
+struct ax_tensor ax_tensor_2d(enum ax_dtype dtype, void *data, int64_t rows, int64_t cols);
+struct ax_tensor ax_tensor_3d(enum ax_dtype dtype, void *data, int64_t a, int64_t b, int64_t c);
+struct ax_tensor ax_tensor_nd(enum ax_dtype dtype, void *data, int ndim, const int64_t *shape);
+
+int64_t ax_tensor_numel(const struct ax_tensor *t);
+int64_t ax_tensor_row_len(const struct ax_tensor *t); /* product of shape[1…]; 1 for 1-D */
+size_t ax_tensor_bytes(const struct ax_tensor *t);    /* of the elements, strides not counted */
+bool ax_tensor_is_dense(const struct ax_tensor *t);
+
+/* Rows [first, first+n) of dimension 0. */
+struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_t n);
+/* Columns [first, first+n) of a 2-D tensor, keeping its row stride. */
+struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_t n);
+/* A 2-D tensor [T][H·hd] seen as [T][H][hd]. */
+struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64_t head_dim);
+/* Address of row i. */
+void *ax_tensor_row(const struct ax_tensor *t, int64_t i);
+
+#endif

@@ -1,0 +1,142 @@
+/* What the op tests share: a queue with scratch memory, the backends that exist on this machine,
+ * and comparing what two runs of a case left behind. Include after cmocka.h. */
+#ifndef AX_TESTS_KERNELS_HARNESS_H
+#define AX_TESTS_KERNELS_HARNESS_H
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cases.h"
+#include "kernels/operands.h"
+#include "kernels/queue.h"
+
+static const enum ax_dtype REALS[] = {AX_F64, AX_F32, AX_BF16};
+
+struct machine {
+    struct ax_arena arena;
+    struct ax_queue *q;
+};
+
+/* Workspaces get up to 1 GiB of address space. */
+static inline void machine_open(struct machine *m, const char *backend, int threads) {
+    struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 30};
+    assert_int_equal(ax_arena_create(&m->arena, &plan), AX_OK);
+    assert_int_equal(ax_queue_create(&m->q, backend, NULL, threads, &m->arena.scratch), AX_OK);
+}
+
+static inline void machine_close(struct machine *m) {
+    ax_queue_free(m->q);
+    ax_arena_free(&m->arena);
+}
+
+static inline bool have_cpu(void) {
+    return ax_ops_cpu() != NULL;
+}
+
+/* A case whose inputs are complete; `ref` computes those that are results of another op. */
+static inline void case_open(struct ax_case *c, enum ax_op op, const struct ax_shape *shape,
+                             enum ax_dtype dtype, struct machine *ref) {
+    assert_int_equal(ax_case_create(c, op, shape, dtype, 11), AX_OK);
+    assert_int_equal(ax_case_prepare(c, ref->q), AX_OK);
+}
+
+static inline void case_run(const struct ax_case *c, struct machine *m) {
+    if (ax_case_run(c, m->q) != AX_OK) {
+        fail_msg("%s \"%s\" %s: %s", ax_op_name(c->op), c->shape->name,
+                 ax_dtype_info(c->dtype)->name, ax_error_text());
+    }
+}
+
+static inline double element(const struct ax_tensor *t, int64_t i) {
+    int64_t cols = ax_tensor_row_len(t);
+    return ax_load(t->dtype, t->data, i / cols * t->row_stride + i % cols);
+}
+
+/* How many terms the longest sum of a case has. */
+static inline int64_t terms(const struct ax_shape *s) {
+    int64_t n = s->rows > s->cols ? s->rows : s->cols;
+    n = s->inner > n ? s->inner : n;
+    return s->head_dim > n ? s->head_dim : n;
+}
+
+/* What a backend may differ from the reference in an element, given the largest magnitude `scale`
+ * in its tensor (at least 1: cases are made of numbers of that order).
+ * - A sum of n rounded terms in any order is off by about √n·eps·scale (rounding errors are as good
+ *   as random); 16 covers what goes in and out of it: a few roundings of numbers up to 8, and exp.
+ * - Stored in bf16, both sides round: 2 ulps, of at most 2⁻⁷ of the value, where a value near the
+ *   middle goes either way, or goes through one more rounding (rmsnorm).
+ * - bf16 attention rounds probabilities and their gradients to bf16 (half an ulp is 2⁻⁸) before
+ * they enter the next product; sums of them against values of order `scale` are off by that and, in
+ *   backward, twice. */
+static inline double tolerance(const struct ax_case *c, enum ax_dtype stored, double value,
+                               double scale) {
+    scale = scale > 1 ? scale : 1;
+    double eps = ax_dtype_accum(c->dtype) == AX_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    double allowed = 16 * eps * sqrt((double)terms(c->shape)) * scale;
+    if (stored == AX_BF16) {
+        allowed += 2 * 0x1p-7 * fabs(value);
+    }
+    if (stored == AX_F16) {
+        allowed += 2 * 0x1p-10 * fabs(value);
+    }
+    bool attention = c->op == AX_OP_attention_forward || c->op == AX_OP_attention_backward;
+    if (attention && c->dtype == AX_BF16) {
+        allowed += 2 * 0x1p-8 * scale;
+    }
+    return allowed;
+}
+
+static inline double largest(const struct ax_tensor *t) {
+    double max = 0;
+    for (int64_t i = 0; i < ax_tensor_numel(t); i++) {
+        double x = fabs(element(t, i));
+        max = isfinite(x) && x > max ? x : max;
+    }
+    return max;
+}
+
+/* got and want hold the same elements of one operand of case c. */
+static inline void compare(const struct ax_case *c, const char *name, const struct ax_tensor *got,
+                           const struct ax_tensor *want) {
+    double scale = largest(want);
+    for (int64_t i = 0; i < ax_tensor_numel(want); i++) {
+        double g = element(got, i), w = element(want, i);
+        bool same = isfinite(w) ? fabs(g - w) <= tolerance(c, want->dtype, w, scale) : g == w;
+        same = same || (isnan(g) && isnan(w)); /* what a skipped step leaves as it was */
+        if (!same) {
+            fail_msg("%s \"%s\" %s: %s[%lld] is %.9g, the reference says %.9g (%.3g apart, scale "
+                     "%.3g)",
+                     ax_op_name(c->op), c->shape->name, ax_dtype_info(c->dtype)->name, name,
+                     (long long)i, g, w, fabs(g - w), scale);
+        }
+    }
+}
+
+static inline bool same_bits(const struct ax_tensor *a, const struct ax_tensor *b) {
+    size_t row = (size_t)ax_tensor_row_len(a) * ax_dtype_size(a->dtype);
+    for (int64_t r = 0; r < a->shape[0]; r++) {
+        if (memcmp(ax_tensor_row(a, r), ax_tensor_row(b, r), row) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Calls f(op, shape, dtype) for every combination, big shapes only or small ones only. */
+static inline void for_each_case(bool big,
+                                 void (*f)(enum ax_op, const struct ax_shape *, enum ax_dtype)) {
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
+        for (int i = 0; i < n; i++) {
+            for (size_t d = 0; d < sizeof(REALS) / sizeof(REALS[0]) && shapes[i].big == big; d++) {
+                f((enum ax_op)op, &shapes[i], REALS[d]);
+            }
+        }
+    }
+}
+
+#endif

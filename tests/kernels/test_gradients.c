@@ -1,0 +1,390 @@
+/* ref's backward against finite differences of ref's forward, in F64.
+ *
+ * Along a random direction u, (L(x + hu) − L(x − hu)) / 2h = Σ grad·u up to h²·L''' (1e-10 here)
+ * and rounding (1e-16/h = 1e-11): demanded to 1e-6 of Σ |grad·u|, so that nothing hides in
+ * cancellation. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "tests/kernels/harness.h"
+
+#define STEP 1e-5
+
+static struct machine ref;
+static char *pool; /* temporaries of one test, as F64 */
+static size_t pool_used;
+
+#define POOL_BYTES ((size_t)4 << 20)
+
+static struct ax_tensor like(const struct ax_tensor *t) {
+    struct ax_tensor copy = ax_tensor_nd(AX_F64, pool + pool_used, t->ndim, t->shape);
+    pool_used += ax_tensor_bytes(&copy);
+    assert_true(pool_used <= POOL_BYTES);
+    return copy;
+}
+
+static struct ax_tensor copy_of(const struct ax_tensor *t) {
+    struct ax_tensor copy = like(t);
+    assert_int_equal(ax_run_copy(ref.q, &(struct ax_copy){copy, *t}), AX_OK);
+    return copy;
+}
+
+static void zero(const struct ax_tensor *t) {
+    assert_int_equal(ax_run_fill(ref.q, &(struct ax_fill){*t, 0}), AX_OK);
+}
+
+static double dot(const struct ax_tensor *a, const struct ax_tensor *b) {
+    double sum = 0;
+    for (int64_t i = 0; i < ax_tensor_numel(a); i++) {
+        sum += element(a, i) * element(b, i);
+    }
+    return sum;
+}
+
+static double *address(const struct ax_tensor *t, int64_t i) {
+    int64_t cols = ax_tensor_row_len(t);
+    return (double *)t->data + i / cols * t->row_stride + i % cols;
+}
+
+static double direction(int trial, int64_t i) {
+    struct ax_rng_key key = {.seed = 5, .step = (uint32_t)trial};
+    return 2 * (double)ax_rng_uniform(key, (uint64_t)i) - 1;
+}
+
+/* Loss at x + h·u, x being put back. */
+static double moved(const struct ax_tensor *x, int trial, double h, double (*loss)(void *),
+                    void *context) {
+    struct ax_tensor before = copy_of(x);
+    for (int64_t i = 0; i < ax_tensor_numel(x); i++) {
+        *address(x, i) += h * direction(trial, i);
+    }
+    double value = loss(context);
+    assert_int_equal(ax_run_copy(ref.q, &(struct ax_copy){*x, before}), AX_OK);
+    pool_used -= ax_tensor_bytes(&before);
+    return value;
+}
+
+static void check(const char *what, const struct ax_tensor *x, const struct ax_tensor *grad,
+                  double (*loss)(void *), void *context) {
+    for (int trial = 0; trial < 3; trial++) {
+        double up = moved(x, trial, STEP, loss, context);
+        double down = moved(x, trial, -STEP, loss, context);
+        double numeric = (up - down) / (2 * STEP);
+        double analytic = 0, scale = 0;
+        for (int64_t i = 0; i < ax_tensor_numel(x); i++) {
+            double term = element(grad, i) * direction(trial, i);
+            analytic += term;
+            scale += fabs(term);
+        }
+        if (fabs(numeric - analytic) > 1e-6 * scale + 1e-9) {
+            fail_msg("%s: differences say %.12g, backward says %.12g (scale %.3g)", what, numeric,
+                     analytic, scale);
+        }
+    }
+}
+
+struct linear {
+    struct ax_gemm y;
+    struct ax_tensor dy;
+};
+
+static double linear_loss(void *context) {
+    struct linear *l = context;
+    assert_int_equal(ax_run_gemm(ref.q, &l->y), AX_OK);
+    return dot(&l->y.c, &l->dy);
+}
+
+static void gemm_is_a_linear_layer(void **state) {
+    (void)state;
+    const struct ax_shape shape = {.name = "linear",
+                                   .rows = 5,
+                                   .cols = 7,
+                                   .inner = 9,
+                                   .flags = AX_SHAPE_TRANS_B | AX_SHAPE_BIAS | AX_SHAPE_ADDEND};
+    struct ax_case c;
+    case_open(&c, AX_OP_gemm, &shape, AX_F64, &ref);
+    struct linear l = {.y = *(struct ax_gemm *)c.args};
+    struct ax_gemm *y = &l.y;
+    y->alpha = 1;
+    l.dy = copy_of(&y->addend);
+    struct ax_tensor dx = like(&y->a), dw = like(&y->b), db = like(&y->bias);
+    zero(&dw);
+    zero(&db);
+    struct ax_gemm to_x = {.a = l.dy, .b = y->b, .c = dx, .alpha = 1};
+    struct ax_gemm to_w = {
+        .a = l.dy, .b = y->a, .c = dw, .alpha = 1, .trans_a = true, .accumulate = true};
+    assert_int_equal(ax_run_gemm(ref.q, &to_x), AX_OK);
+    assert_int_equal(ax_run_gemm(ref.q, &to_w), AX_OK);
+    assert_int_equal(ax_run_colsum(ref.q, &(struct ax_colsum){l.dy, db}), AX_OK);
+    check("x", &y->a, &dx, linear_loss, &l);
+    check("W", &y->b, &dw, linear_loss, &l);
+    check("bias", &y->bias, &db, linear_loss, &l);
+    check("addend", &y->addend, &l.dy, linear_loss, &l);
+    ax_case_free(&c);
+}
+
+struct embedding {
+    struct ax_embedding_forward f;
+    struct ax_tensor dout;
+};
+
+static double embedding_loss(void *context) {
+    struct embedding *e = context;
+    assert_int_equal(ax_run_embedding_forward(ref.q, &e->f), AX_OK);
+    return dot(&e->f.out, &e->dout);
+}
+
+static void embedding_gradient(void **state) {
+    (void)state;
+    const struct ax_shape shape = {.name = "shard", .rows = 30, .cols = 5, .inner = 6, .first = 3};
+    struct ax_case c;
+    case_open(&c, AX_OP_embedding_backward, &shape, AX_F64, &ref);
+    struct ax_embedding_backward *b = c.args;
+    b->skip_token = -1;
+    struct ax_tensor weight = copy_of(&b->dweight);
+    struct embedding e = {.f = {weight, b->tokens, like(&b->dout), b->first_row}, .dout = b->dout};
+    zero(&b->dweight);
+    case_run(&c, &ref);
+    check("weight", &weight, &b->dweight, embedding_loss, &e);
+    ax_case_free(&c);
+}
+
+struct norm {
+    struct ax_rmsnorm_forward f;
+    struct ax_tensor dy;
+};
+
+static double norm_loss(void *context) {
+    struct norm *n = context;
+    assert_int_equal(ax_run_rmsnorm_forward(ref.q, &n->f), AX_OK);
+    return dot(&n->f.y, &n->dy);
+}
+
+static void rmsnorm_gradients(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_rmsnorm_backward, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big || (shapes[i].flags & (AX_SHAPE_IN_PLACE | AX_SHAPE_ACCUMULATE)) != 0) {
+            continue;
+        }
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_rmsnorm_backward, &shapes[i], AX_F64, &ref);
+        struct ax_rmsnorm_backward *b = c.args;
+        struct norm n = {.f = {b->x, b->weight, like(&b->x), b->rstd, 1e-2}, .dy = b->dy};
+        zero(&b->dweight);
+        norm_loss(&n); /* rstd */
+        case_run(&c, &ref);
+        check(shapes[i].name, &b->x, &b->dx, norm_loss, &n);
+        check(shapes[i].name, &b->weight, &b->dweight, norm_loss, &n);
+        ax_case_free(&c);
+    }
+}
+
+static void rope_inverse_is_the_transpose(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_rope, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big) {
+            continue;
+        }
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_rope, &shapes[i], AX_F64, &ref);
+        struct ax_rope *r = c.args;
+        struct ax_tensor x = copy_of(&r->x), y = copy_of(&r->x), back = like(&r->x);
+        for (int64_t k = 0; k < ax_tensor_numel(&y); k++) {
+            *address(&y, k) = direction(0, k);
+        }
+        case_run(&c, &ref);
+        struct ax_tensor rotated = copy_of(&r->x);
+        assert_int_equal(ax_run_copy(ref.q, &(struct ax_copy){back, y}), AX_OK);
+        struct ax_rope inverse = *r;
+        inverse.x = back;
+        inverse.inverse = !r->inverse;
+        assert_int_equal(ax_run_rope(ref.q, &inverse), AX_OK);
+        assert_true(fabs(dot(&rotated, &y) - dot(&x, &back)) < 1e-12 * (1 + dot(&y, &y)));
+        /* and, rotating by an angle, it undoes the rotation */
+        inverse.x = rotated;
+        assert_int_equal(ax_run_rope(ref.q, &inverse), AX_OK);
+        for (int64_t k = 0; k < ax_tensor_numel(&x); k++) {
+            assert_true(fabs(element(&rotated, k) - element(&x, k)) < 1e-14);
+        }
+        ax_case_free(&c);
+    }
+}
+
+static double attention_loss(void *context) {
+    struct ax_attention_backward *b = context;
+    assert_int_equal(ax_run_attention_forward(ref.q, &(struct ax_attention_forward){b->a}), AX_OK);
+    return dot(&b->a.out, &b->dout);
+}
+
+static void attention_gradients(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_attention_backward, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].rows > 100) { /* the same code as the small ones, only longer */
+            continue;
+        }
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_attention_backward, &shapes[i], AX_F64, &ref);
+        struct ax_attention_backward *b = c.args;
+        bool sink = b->a.sink.data != NULL;
+        if (sink) {
+            zero(&b->dsink);
+        }
+        case_run(&c, &ref);
+        check(shapes[i].name, &b->a.q, &b->dq, attention_loss, b);
+        check(shapes[i].name, &b->a.k, &b->dk, attention_loss, b);
+        check(shapes[i].name, &b->a.v, &b->dv, attention_loss, b);
+        if (sink) {
+            check(shapes[i].name, &b->a.sink, &b->dsink, attention_loss, b);
+        }
+        ax_case_free(&c);
+    }
+}
+
+struct swiglu {
+    struct ax_swiglu_forward f;
+    struct ax_tensor dy;
+};
+
+static double swiglu_loss(void *context) {
+    struct swiglu *s = context;
+    assert_int_equal(ax_run_swiglu_forward(ref.q, &s->f), AX_OK);
+    return dot(&s->f.y, &s->dy);
+}
+
+static void swiglu_gradient(void **state) {
+    (void)state;
+    const struct ax_shape shape = {.name = "swiglu", .rows = 4, .cols = 9, .pad = 3};
+    struct ax_case c;
+    case_open(&c, AX_OP_swiglu_backward, &shape, AX_F64, &ref);
+    struct ax_swiglu_backward *b = c.args;
+    struct swiglu s = {.f = {b->gate_up, like(&b->dy)}, .dy = b->dy};
+    case_run(&c, &ref);
+    check("gate_up", &b->gate_up, &b->dgate_up, swiglu_loss, &s);
+    ax_case_free(&c);
+}
+
+/* Logits in two vocabulary shards, as a split head has them. */
+struct head {
+    struct ax_tensor logits, stats, labels, logprob, lse, entropy, g_logprob, g_lse, g_entropy;
+    int64_t split;
+};
+
+#define HEAD_TEMPERATURE 0.8
+
+static double head_loss(void *context) {
+    struct head *h = context;
+    for (int64_t s = 0; s < 2; s++) {
+        int64_t first = s == 0 ? 0 : h->split;
+        int64_t n = s == 0 ? h->split : h->logits.shape[1] - h->split;
+        struct ax_tensor stats =
+            ax_tensor_2d(AX_F64, ax_tensor_row(&h->stats, s), h->logits.shape[0], 4);
+        assert_int_equal(
+            ax_run_softmax_stats(
+                ref.q, &(struct ax_softmax_stats){ax_tensor_cols(&h->logits, first, n), h->labels,
+                                                  stats, first, HEAD_TEMPERATURE}),
+            AX_OK);
+    }
+    assert_int_equal(
+        ax_run_softmax_merge(
+            ref.q, &(struct ax_softmax_merge){h->stats, h->labels, h->logprob, h->lse, h->entropy}),
+        AX_OK);
+    double loss = dot(&h->lse, &h->g_lse) + dot(&h->entropy, &h->g_entropy);
+    return loss + dot(&h->logprob, &h->g_logprob);
+}
+
+static void head_gradient(void **state) {
+    (void)state;
+    const struct ax_shape shape = {
+        .name = "head", .rows = 6, .cols = 11, .pad = 2, .flags = AX_SHAPE_ALL_GRADS};
+    struct ax_case c;
+    case_open(&c, AX_OP_softmax_backward, &shape, AX_F64, &ref);
+    struct ax_softmax_backward *b = c.args;
+    ((int32_t *)b->labels.data)[2] = -1;
+    struct head h = {.logits = b->logits,
+                     .labels = b->labels,
+                     .lse = b->lse,
+                     .entropy = b->entropy,
+                     .g_logprob = b->g_logprob,
+                     .g_lse = b->g_lse,
+                     .g_entropy = b->g_entropy,
+                     .split = 4};
+    h.stats = like(&(struct ax_tensor){.ndim = 3, .shape = {2, 6, 4}});
+    h.logprob = like(&b->lse);
+    head_loss(&h); /* lse and entropy */
+    for (int64_t s = 0; s < 2; s++) {
+        struct ax_softmax_backward part = *b;
+        part.first_col = s == 0 ? 0 : h.split;
+        int64_t n = s == 0 ? h.split : 11 - h.split;
+        part.logits = ax_tensor_cols(&b->logits, part.first_col, n);
+        part.dlogits = ax_tensor_cols(&b->dlogits, part.first_col, n);
+        part.inv_temperature = HEAD_TEMPERATURE;
+        assert_int_equal(ax_run_softmax_backward(ref.q, &part), AX_OK);
+    }
+    check("logits", &b->logits, &b->dlogits, head_loss, &h);
+    ax_case_free(&c);
+}
+
+static double nll(void *context) {
+    struct ax_nll_loss *n = context;
+    n->scalars->loss = 0;
+    assert_int_equal(ax_run_nll_loss(ref.q, n), AX_OK);
+    return n->scalars->loss;
+}
+
+static void nll_gradient(void **state) {
+    (void)state;
+    const struct ax_shape shape = {.name = "nll", .rows = 20};
+    struct ax_case c;
+    case_open(&c, AX_OP_nll_loss, &shape, AX_F64, &ref);
+    struct ax_nll_loss *n = c.args;
+    case_run(&c, &ref);
+    struct ax_tensor grad = copy_of(&n->g_logprob);
+    check("logprob", &n->logprob, &grad, nll, n);
+    ax_case_free(&c);
+}
+
+static int start(void **state) {
+    (void)state;
+    machine_open(&ref, "ref", 1);
+    return ax_alloc(&pool, POOL_BYTES, 1) == AX_OK ? 0 : -1;
+}
+
+static int stop(void **state) {
+    (void)state;
+    ax_free(pool);
+    machine_close(&ref);
+    return 0;
+}
+
+static int reset_pool(void **state) {
+    (void)state;
+    pool_used = 0;
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(gemm_is_a_linear_layer, reset_pool),
+        cmocka_unit_test_setup(embedding_gradient, reset_pool),
+        cmocka_unit_test_setup(rmsnorm_gradients, reset_pool),
+        cmocka_unit_test_setup(rope_inverse_is_the_transpose, reset_pool),
+        cmocka_unit_test_setup(attention_gradients, reset_pool),
+        cmocka_unit_test_setup(swiglu_gradient, reset_pool),
+        cmocka_unit_test_setup(head_gradient, reset_pool),
+        cmocka_unit_test_setup(nll_gradient, reset_pool),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

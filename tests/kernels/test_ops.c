@@ -1,0 +1,182 @@
+/* Every op on every shape and dtype: the cpu backend against ref; nothing written that is not an
+ * output; the same bits for any number of threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/harness.h"
+
+static struct machine ref, cpu, cpu2, cpu4;
+
+static void compare_scalars(const struct ax_case *c, const struct ax_case *want) {
+    const struct ax_step_scalars *a = c->scalars, *b = want->scalars;
+    /* sums of doubles, in another order or of products rounded to F32 first (loss) */
+    assert_true(fabs(a->sumsq - b->sumsq) <= 1e-12 * b->sumsq);
+    assert_true(fabs(a->loss - b->loss) <= 1e-6 * (1 + fabs(b->loss)));
+    assert_true(fabs(a->grad_norm - b->grad_norm) <= 1e-14 * b->grad_norm);
+    assert_true(fabs(a->clip - b->clip) <= 1e-14 * b->clip);
+    assert_int_equal(a->skip, b->skip);
+    assert_int_equal(a->step, b->step);
+    assert_true(a->lr == b->lr && a->inv_weight == b->inv_weight && a->max_norm == b->max_norm);
+}
+
+static void compare_with_reference(enum ax_op op, const struct ax_shape *shape,
+                                   enum ax_dtype dtype) {
+    struct ax_case got, want;
+    case_open(&got, op, shape, dtype, &ref);
+    case_open(&want, op, shape, dtype, &ref);
+    case_run(&got, &cpu);
+    case_run(&want, &ref);
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+        const struct ax_tensor *t = ax_operand_tensor(o, want.args);
+        if ((o->use & AX_OPERAND_OUT) != 0 && t->data != NULL) {
+            compare(&got, o->name, ax_operand_tensor(o, got.args), t);
+        }
+    }
+    compare_scalars(&got, &want);
+    ax_case_free(&got);
+    ax_case_free(&want);
+}
+
+static void cpu_agrees_with_ref(void **state) {
+    (void)state;
+    if (!have_cpu()) {
+        print_message("no cpu backend on this machine\n");
+        skip();
+    }
+    for_each_case(false, compare_with_reference);
+}
+
+/* Clears, in a byte map of the case's memory, what the op may write. */
+static void allow_outputs(const struct ax_case *c, unsigned char *guarded) {
+    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
+        const struct ax_tensor *t = ax_operand_tensor(o, c->args);
+        if ((o->use & AX_OPERAND_OUT) == 0 || t->data == NULL) {
+            continue;
+        }
+        size_t row = (size_t)ax_tensor_row_len(t) * ax_dtype_size(t->dtype);
+        for (int64_t r = 0; r < t->shape[0]; r++) {
+            memset(guarded + ((char *)ax_tensor_row(t, r) - c->memory), 0, row);
+        }
+    }
+    memset(guarded, 0, sizeof(*c->scalars));
+}
+
+static void check_only_outputs_change(struct machine *m, enum ax_op op,
+                                      const struct ax_shape *shape, enum ax_dtype dtype) {
+    struct ax_case c;
+    case_open(&c, op, shape, dtype, &ref);
+    unsigned char *guarded;
+    char *before;
+    assert_int_equal(ax_alloc(&guarded, c.bytes, 1), AX_OK);
+    assert_int_equal(ax_alloc(&before, c.bytes, 1), AX_OK);
+    memset(guarded, 1, c.bytes);
+    memcpy(before, c.memory, c.bytes);
+    allow_outputs(&c, guarded);
+    case_run(&c, m);
+    for (size_t i = 0; i < c.bytes; i++) {
+        if (guarded[i] && c.memory[i] != before[i]) {
+            fail_msg("%s \"%s\" %s on %s: wrote byte %zu of %zu, which is no output",
+                     ax_op_name(op), shape->name, ax_dtype_info(dtype)->name, m->q->ops->name, i,
+                     c.bytes);
+        }
+    }
+    ax_free(guarded);
+    ax_free(before);
+    ax_case_free(&c);
+}
+
+static void check_writes(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    check_only_outputs_change(&ref, op, shape, dtype);
+    if (have_cpu()) {
+        check_only_outputs_change(&cpu, op, shape, dtype);
+    }
+}
+
+static void only_outputs_are_written(void **state) {
+    (void)state;
+    for_each_case(false, check_writes);
+}
+
+/* Outputs start as NaN, so an element that was forgotten shows (argmax's index starts as −1). */
+static void check_all_written(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    struct ax_case c;
+    case_open(&c, op, shape, dtype, &ref);
+    case_run(&c, &ref);
+    bool partial = op == AX_OP_scatter_rows || (shape->flags & AX_SHAPE_SKIP) != 0;
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL && !partial; o++) {
+        const struct ax_tensor *t = ax_operand_tensor(o, c.args);
+        for (int64_t i = 0; t->data != NULL && i < ax_tensor_numel(t); i++) {
+            double x = element(t, i);
+            if ((o->use & AX_OPERAND_OUT) != 0 && (isnan(x) || (t->dtype == AX_I32 && x < 0))) {
+                fail_msg("%s \"%s\": %s[%lld] was not written", ax_op_name(op), shape->name,
+                         o->name, (long long)i);
+            }
+        }
+    }
+    ax_case_free(&c);
+}
+
+static void ref_writes_every_output(void **state) {
+    (void)state;
+    for_each_case(false, check_all_written);
+}
+
+static void check_threads(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    struct machine *with[] = {&cpu, &cpu2, &cpu4};
+    struct ax_case c[3];
+    for (int i = 0; i < 3; i++) {
+        case_open(&c[i], op, shape, dtype, &ref);
+        case_run(&c[i], with[i]);
+        if (memcmp(c[i].memory, c[0].memory, c[0].bytes) != 0) {
+            fail_msg("%s \"%s\" %s: %d threads give other bits than one", ax_op_name(op),
+                     shape->name, ax_dtype_info(dtype)->name, with[i]->q->threads);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        ax_case_free(&c[i]);
+    }
+}
+
+static void threads_do_not_change_bits(void **state) {
+    (void)state;
+    if (!have_cpu()) {
+        print_message("no cpu backend on this machine\n");
+        skip();
+    }
+    for_each_case(false, check_threads);
+}
+
+static int open_machines(void **state) {
+    (void)state;
+    machine_open(&ref, "ref", 1);
+    if (have_cpu()) {
+        machine_open(&cpu, "cpu", 1);
+        machine_open(&cpu2, "cpu", 2);
+        machine_open(&cpu4, "cpu", 4);
+    }
+    return 0;
+}
+
+static int close_machines(void **state) {
+    (void)state;
+    machine_close(&ref);
+    if (have_cpu()) {
+        machine_close(&cpu);
+        machine_close(&cpu2);
+        machine_close(&cpu4);
+    }
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ref_writes_every_output),
+        cmocka_unit_test(only_outputs_are_written),
+        cmocka_unit_test(cpu_agrees_with_ref),
+        cmocka_unit_test(threads_do_not_change_bits),
+    };
+    return cmocka_run_group_tests(tests, open_machines, close_machines);
+}

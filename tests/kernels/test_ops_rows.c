@@ -1,0 +1,176 @@
+/* A result row does not depend on the other rows of the call: bit for bit on small shapes, and on
+ * the big ones a few rows are computed by ref alone and compared. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/harness.h"
+
+static struct machine ref, cpu;
+
+/* Operands that are indexed by row, op by op; none = an op whose results are not rows. */
+static const char *const BY_ROW[AX_OP_COUNT] = {
+    [AX_OP_fill] = "dst",
+    [AX_OP_copy] = "dst src",
+    [AX_OP_add] = "dst src",
+    [AX_OP_gemm] = "a c addend",
+    [AX_OP_embedding_forward] = "tokens out",
+    [AX_OP_rmsnorm_forward] = "x y rstd",
+    [AX_OP_rmsnorm_backward] = "dy x rstd dx",
+    [AX_OP_rope] = "x positions",
+    [AX_OP_swiglu_forward] = "gate_up y",
+    [AX_OP_swiglu_backward] = "dy gate_up dgate_up",
+    [AX_OP_softmax_stats] = "logits labels stats",
+    [AX_OP_softmax_backward] = "logits labels lse entropy g_logprob g_lse g_entropy dlogits",
+    [AX_OP_nll_loss] = "logprob labels weight g_logprob",
+    [AX_OP_argmax] = "logits index",
+    [AX_OP_adamw] = "master grad exp_avg exp_avg_sq copy",
+    [AX_OP_sgd] = "master grad momentum_buffer copy",
+};
+
+static bool is_by_row(enum ax_op op, const char *name) {
+    size_t len = strlen(name);
+    for (const char *at = BY_ROW[op]; at != NULL && *at != '\0';) {
+        const char *end = strchr(at, ' ');
+        size_t n = end != NULL ? (size_t)(end - at) : strlen(at);
+        if (n == len && memcmp(at, name, n) == 0) {
+            return true;
+        }
+        at += n + (end != NULL ? 1 : 0);
+    }
+    return false;
+}
+
+/* Cuts the arguments down to rows [first, first + n). With trans_a a row of c is a column of a. */
+static void cut_rows(struct ax_case *c, int64_t first, int64_t n) {
+    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
+        struct ax_tensor *t = ax_operand_tensor(o, c->args);
+        bool column = c->op == AX_OP_gemm && strcmp(o->name, "a") == 0 &&
+                      ((struct ax_gemm *)c->args)->trans_a;
+        if (t->data != NULL && is_by_row(c->op, o->name)) {
+            *t = column ? ax_tensor_cols(t, first, n) : ax_tensor_rows(t, first, n);
+        }
+    }
+}
+
+static int64_t rows_of(const struct ax_case *c) {
+    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
+        if ((o->use & AX_OPERAND_OUT) != 0 && is_by_row(c->op, o->name)) {
+            return ax_operand_tensor(o, c->args)->shape[0];
+        }
+    }
+    return 0;
+}
+
+/* Runs rows [first, first + n) of `part`, a case like `whole` before it ran, on m and compares them
+ * with those of `whole`. Parts of one case must not overlap. */
+static void check_part(const struct ax_case *whole, const struct ax_case *part, struct machine *m,
+                       int64_t first, int64_t n, bool bitwise) {
+    struct ax_case rows = *part;
+    size_t args_size = ax_op_args_size(whole->op);
+    assert_int_equal(ax_alloc(&rows.args, 1, args_size), AX_OK);
+    memcpy(rows.args, part->args, args_size);
+    cut_rows(&rows, first, n);
+    case_run(&rows, m);
+    for (const struct ax_operand *o = ax_op_operands(whole->op); o->name != NULL; o++) {
+        const struct ax_tensor *all = ax_operand_tensor(o, whole->args);
+        if ((o->use & AX_OPERAND_OUT) == 0 || all->data == NULL || !is_by_row(whole->op, o->name)) {
+            continue;
+        }
+        const struct ax_tensor together = ax_tensor_rows(all, first, n);
+        const struct ax_tensor *alone = ax_operand_tensor(o, rows.args);
+        if (!bitwise) {
+            compare(whole, o->name, &together, alone);
+        } else if (!same_bits(&together, alone)) {
+            fail_msg("%s \"%s\" %s: rows %lld + %lld of %s differ when they are alone",
+                     ax_op_name(whole->op), whole->shape->name, ax_dtype_info(whole->dtype)->name,
+                     (long long)first, (long long)n, o->name);
+        }
+    }
+    ax_free(rows.args);
+}
+
+static void check_small(struct machine *m, enum ax_op op, const struct ax_shape *shape,
+                        enum ax_dtype dtype) {
+    bool sums_over_rows = op == AX_OP_gemm && (shape->flags & AX_SHAPE_TRANS_A) != 0;
+    if (BY_ROW[op] == NULL || sums_over_rows) {
+        return;
+    }
+    struct ax_case whole, part;
+    case_open(&whole, op, shape, dtype, &ref);
+    case_open(&part, op, shape, dtype, &ref);
+    case_run(&whole, m);
+    int64_t rows = rows_of(&whole), middle = rows / 3 + 1;
+    check_part(&whole, &part, m, 0, 1, true);
+    if (rows > 1) {
+        check_part(&whole, &part, m, 1, middle - 1, true);
+        check_part(&whole, &part, m, middle, rows - middle, true);
+    }
+    ax_case_free(&whole);
+    ax_case_free(&part);
+}
+
+static void check_small_everywhere(enum ax_op op, const struct ax_shape *shape,
+                                   enum ax_dtype dtype) {
+    check_small(&ref, op, shape, dtype);
+    if (have_cpu()) {
+        check_small(&cpu, op, shape, dtype);
+    }
+}
+
+static void rows_are_independent(void **state) {
+    (void)state;
+    for_each_case(false, check_small_everywhere);
+}
+
+static void check_big(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    if (BY_ROW[op] == NULL || dtype == AX_F64) { /* F64 is for the reference */
+        return;
+    }
+    struct ax_case whole, part;
+    case_open(&whole, op, shape, dtype, &ref);
+    case_open(&part, op, shape, dtype, &ref);
+    case_run(&whole, &cpu);
+    int64_t rows = rows_of(&whole);
+    check_part(&whole, &part, &ref, 0, 2, false);
+    check_part(&whole, &part, &ref, rows - 1, 1, false);
+    ax_case_free(&whole);
+    ax_case_free(&part);
+}
+
+static void big_shapes_agree_with_ref_in_some_rows(void **state) {
+    (void)state;
+    if (!have_cpu()) {
+        print_message("no cpu backend on this machine\n");
+        skip();
+    }
+    for_each_case(true, check_big);
+}
+
+static int open_machines(void **state) {
+    (void)state;
+    machine_open(&ref, "ref", 1);
+    if (have_cpu()) {
+        machine_open(&cpu, "cpu", 2);
+    }
+    return 0;
+}
+
+static int close_machines(void **state) {
+    (void)state;
+    machine_close(&ref);
+    if (have_cpu()) {
+        machine_close(&cpu);
+    }
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_independent),
+        cmocka_unit_test(big_shapes_agree_with_ref_in_some_rows),
+    };
+    return cmocka_run_group_tests(tests, open_machines, close_machines);
+}
