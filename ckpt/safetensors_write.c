@@ -1,0 +1,126 @@
+/* Writing: header from the descriptions, then each tensor in pieces of bounded size. */
+#include <string.h>
+
+#include "base/json.h"
+#include "ckpt/close.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/safetensors_types.h"
+
+#define PIECE (1 << 20) /* elements handed to fill at once */
+
+bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
+    for (int d = 0; d < AX_DTYPE_COUNT; d++) {
+        if (strcmp(name, ax_dtype_info((enum ax_dtype)d)->safetensors) != 0)
+            continue;
+        *out = (enum ax_dtype)d;
+        return true;
+    }
+    *out = AX_U8;
+    return strcmp(name, "BOOL") == 0;
+}
+
+static enum ax_status no_memory(int n) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for the header of %d tensors", n);
+}
+
+/* {"dtype", "shape", "data_offsets"}; NULL when out of memory. */
+static json_t *describe(const struct ax_st_output *t, int64_t begin, int64_t end) {
+    json_t *shape = json_array();
+    for (int d = 0; shape && d < t->ndim; d++) {
+        if (json_array_append_new(shape, json_integer(t->shape[d])) != 0) {
+            json_decref(shape);
+            shape = NULL;
+        }
+    }
+    if (!shape)
+        return NULL;
+    json_t *entry = json_pack("{ss sO s[II]}", "dtype", ax_dtype_info(t->dtype)->safetensors,
+                              "shape", shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
+    json_decref(shape);
+    return entry;
+}
+
+/* {"__metadata__": {"format": "pt"}, NAME: {…}, …} into root. */
+static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output *tensors) {
+    int64_t begin = 0;
+    if (json_object_set_new(root, "__metadata__", json_pack("{ss}", "format", "pt")) != 0)
+        return no_memory(n);
+    for (int i = 0; i < n; i++) {
+        const struct ax_st_output *t = &tensors[i];
+        int64_t numel;
+        AX_ASSERT(!json_object_get(root, t->name)); /* a second one would hide the first */
+        AX_TRY(ax_product(t->shape, t->ndim, &numel));
+        const int64_t end = begin + numel * (int64_t)ax_dtype_size(t->dtype);
+        if (json_object_set_new(root, t->name, describe(t, begin, end)) != 0)
+            return no_memory(n);
+        begin = end;
+    }
+    return AX_OK;
+}
+
+/* jansson loses a piece without a word when there is no memory for it, so it is noted here. */
+struct sink {
+    struct ax_buf text;
+    enum ax_status st;
+};
+static int put_piece(const char *piece, size_t n, void *ctx) {
+    struct sink *sink = ctx;
+    if (sink->st == AX_OK)
+        sink->st = ax_buf_append(&sink->text, piece, n);
+    return sink->st == AX_OK ? 0 : -1;
+}
+
+static enum ax_status build_header(int n, const struct ax_st_output *tensors, struct ax_buf *text) {
+    struct sink sink = {0};
+    json_t *root = json_object();
+    enum ax_status st = root ? fill_header(root, n, tensors) : no_memory(n);
+    if (st == AX_OK && json_dump_callback(root, put_piece, &sink, JSON_COMPACT) != 0)
+        st = sink.st != AX_OK ? sink.st : no_memory(n);
+    json_decref(root);
+    *text = sink.text;
+    return st != AX_OK ? st : sink.st;
+}
+
+static enum ax_status write_header(struct ax_file *f, int n, const struct ax_st_output *tensors) {
+    struct ax_buf text;
+    enum ax_status st;
+    AX_TRY_GOTO(build_header(n, tensors, &text), st, done);
+    static const char spaces[8] = "        ";
+    const size_t pad = (8 - text.len % 8) % 8;
+    unsigned char size[8];
+    for (int i = 0; i < 8; i++)
+        size[i] = (unsigned char)((uint64_t)(text.len + pad) >> (8 * i));
+    AX_TRY_GOTO(ax_file_write(f, size, sizeof size), st, done);
+    AX_TRY_GOTO(ax_file_write(f, text.data, text.len), st, done);
+    AX_TRY_GOTO(ax_file_write(f, spaces, pad), st, done);
+done:
+    ax_buf_free(&text);
+    return st;
+}
+
+static enum ax_status write_tensor(struct ax_file *f, const struct ax_st_output *t, void *piece) {
+    int64_t numel;
+    AX_TRY(ax_product(t->shape, t->ndim, &numel));
+    for (int64_t first = 0; first < numel; first += PIECE) {
+        const int64_t n = numel - first < PIECE ? numel - first : PIECE;
+        AX_TRY(t->fill(t->ctx, first, n, piece));
+        AX_TRY(ax_file_write(f, piece, (size_t)n * ax_dtype_size(t->dtype)));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {
+    struct ax_file f = {.fd = -1};
+    void *piece = NULL;
+    enum ax_status st;
+    AX_TRY(ax_alloc(&piece, PIECE, sizeof(double)));
+    AX_TRY_GOTO(ax_file_create(&f, path), st, done);
+    AX_TRY_GOTO(write_header(&f, n, tensors), st, done);
+    for (int i = 0; i < n; i++)
+        AX_TRY_GOTO(write_tensor(&f, &tensors[i], piece), st, done);
+    AX_TRY_GOTO(ax_file_sync(&f), st, done);
+done:
+    st = ax_ckpt_close(&f, st);
+    ax_free(piece);
+    return st;
+}

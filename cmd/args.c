@@ -1,0 +1,129 @@
+/* One pass over argv against a table of options. */
+#include "cmd/args.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WORD 63
+
+int ax_edit_distance(const char *a, const char *b) {
+    const size_t n = strlen(a), m = strlen(b);
+    if (n > MAX_WORD || m > MAX_WORD)
+        return 8;
+    int d[MAX_WORD + 1][MAX_WORD + 1];
+    for (size_t i = 0; i <= n; i++)
+        d[i][0] = (int)i;
+    for (size_t j = 0; j <= m; j++)
+        d[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        for (size_t j = 1; j <= m; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    }
+    return d[n][m] < 8 ? d[n][m] : 8;
+}
+
+static enum ax_status unknown_option(const char *command, const char *given, int n,
+                                     const struct ax_arg *args) {
+    const char *nearest = NULL;
+    int best = 4;
+    for (int i = 0; i < n; i++) {
+        const int d = ax_edit_distance(given, args[i].name);
+        if (d < best) {
+            best = d;
+            nearest = args[i].name;
+        }
+    }
+    if (nearest)
+        return ax_error(AX_ERR_CONFIG, "%s: unknown option %s; did you mean %s?", command, given,
+                        nearest);
+    return ax_error(AX_ERR_CONFIG, "%s: unknown option %s; see `axtrain %s --help`", command, given,
+                    command);
+}
+
+static enum ax_status store(const char *command, const struct ax_arg *a, const char *value) {
+    char *end;
+    errno = 0;
+    switch (a->kind) {
+    case AX_ARG_FLAG:
+        *(bool *)a->out = true;
+        return AX_OK;
+    case AX_ARG_STRING:
+        *(const char **)a->out = value;
+        return AX_OK;
+    case AX_ARG_INT: {
+        const long long v = strtoll(value, &end, 10);
+        if (errno != 0 || end == value || *end != '\0' || v < a->min || v > a->max)
+            return ax_error(AX_ERR_CONFIG,
+                            "%s: %s: expected a whole number from %lld to %lld, got "
+                            "\"%s\"",
+                            command, a->name, (long long)a->min, (long long)a->max, value);
+        *(int64_t *)a->out = v;
+        return AX_OK;
+    }
+    case AX_ARG_FLOAT: {
+        const double v = strtod(value, &end);
+        if (errno != 0 || end == value || *end != '\0')
+            return ax_error(AX_ERR_CONFIG, "%s: %s: expected a number, got \"%s\"", command,
+                            a->name, value);
+        *(double *)a->out = v;
+        return AX_OK;
+    }
+    }
+    return AX_OK;
+}
+
+static const struct ax_arg *find(int n, const struct ax_arg *args, const char *word, size_t len) {
+    for (int i = 0; i < n; i++)
+        if (strlen(args[i].name) == len && strncmp(args[i].name, word, len) == 0)
+            return &args[i];
+    return NULL;
+}
+
+enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *args,
+                             int min_positional, int max_positional, const char **positional,
+                             int *n_positional) {
+    bool options = true;
+    *n_positional = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (options && strcmp(word, "--") == 0) {
+            options = false;
+            continue;
+        }
+        if (!options || strncmp(word, "--", 2) != 0) {
+            if (*n_positional == max_positional)
+                return ax_error(AX_ERR_CONFIG,
+                                "%s: \"%s\" is one argument too many; see `axtrain %s "
+                                "--help`",
+                                argv[0], word, argv[0]);
+            positional[(*n_positional)++] = word;
+            continue;
+        }
+        const char *equals = strchr(word, '=');
+        const struct ax_arg *a =
+            find(n, args, word, equals ? (size_t)(equals - word) : strlen(word));
+        if (!a)
+            return unknown_option(argv[0], word, n, args);
+        const char *value = equals ? equals + 1 : NULL;
+        if (a->kind == AX_ARG_FLAG && value)
+            return ax_error(AX_ERR_CONFIG, "%s: %s takes no value", argv[0], a->name);
+        if (a->kind != AX_ARG_FLAG && !value) {
+            if (i + 1 == argc)
+                return ax_error(AX_ERR_CONFIG, "%s: %s needs a value", argv[0], a->name);
+            value = argv[++i];
+        }
+        AX_TRY(store(argv[0], a, value));
+    }
+    if (*n_positional < min_positional)
+        return ax_error(AX_ERR_CONFIG, "%s: an argument is missing; see `axtrain %s --help`",
+                        argv[0], argv[0]);
+    return AX_OK;
+}

@@ -1,0 +1,29 @@
+/* Command-line options of a subcommand, from a table. */
+#ifndef AX_CMD_ARGS_H
+#define AX_CMD_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_INT, AX_ARG_FLOAT };
+
+struct ax_arg {
+    const char *name; /* "--batch" */
+    enum ax_arg_kind kind;
+    void *out; /* bool *, const char **, int64_t *, double *; keeps its default if not given */
+    int64_t min, max; /* AX_ARG_INT */
+};
+
+/* Parses argv[1…] in any order; `--name value` and `--name=value`; `--` ends options. What is not
+ * an option goes to positional (room for max_positional), at least min_positional of them. Errors
+ * (AX_ERR_CONFIG) name the option, the value, the nearest known option, and point to --help. */
+enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *args,
+                             int min_positional, int max_positional, const char **positional,
+                             int *n_positional);
+
+/* Damerau–Levenshtein distance (adjacent swaps count 1), capped at 8. */
+int ax_edit_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,53 @@
+/* `axtrain check golden DIR`: dispatches to the checks that know the files found there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cmd/args.h"
+#include "cmd/commands.h"
+#include "cmd/golden.h"
+
+typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
+                             const struct ax_golden_options *o);
+
+static const golden_check checks[] = {ax_golden_model, ax_golden_optim, ax_golden_objectives,
+                                      ax_golden_rope, ax_golden_schedules};
+
+static enum ax_status check_golden(int argc, char **argv) {
+    struct ax_golden_options o = {.backend = "cpu"};
+    int64_t threads = 0;
+    const struct ax_arg args[] = {
+        {"--backend", AX_ARG_STRING, &o.backend, 0, 0},
+        {"--dtype", AX_ARG_STRING, &o.dtype, 0, 0},
+        {"--threads", AX_ARG_INT, &threads, 1, 1024},
+    };
+    const char *dir;
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, 3, args, 1, 1, &dir, &n));
+    o.threads = (int)threads;
+    if (strcmp(o.backend, "cpu") != 0 && strcmp(o.backend, "ref") != 0)
+        return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", o.backend);
+    if (!ax_path_exists(dir))
+        return ax_error(AX_ERR_CONFIG, "%s: no such file or folder", dir);
+    struct ax_golden_report report = {0};
+    bool found = false;
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        found = checks[i](&report, dir, &o) || found;
+    if (!found)
+        return ax_error(AX_ERR_DATA, "%s: holds no golden files that this check knows", dir);
+    printf("%d figures within their demand, %d not, %d files absent\n",
+           report.checked - report.failed, report.failed, report.absent);
+    if (report.checked == 0)
+        return ax_error(AX_ERR_DATA, "%s: nothing in it could be checked", dir);
+    if (report.failed > 0)
+        return ax_error(AX_ERR_FAILED, "%s: %d of %d figures are outside their demand", dir,
+                        report.failed, report.checked);
+    return AX_OK;
+}
+
+enum ax_status ax_cmd_check(int argc, char **argv) {
+    if (argc < 2 || strcmp(argv[1], "golden") != 0)
+        return ax_error(AX_ERR_CONFIG, "check: expected `axtrain check golden DIR`; see `axtrain "
+                                       "check --help`");
+    return check_golden(argc - 1, argv + 1);
+}

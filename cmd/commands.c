@@ -1,0 +1,93 @@
+/* The command table and what is printed from it. */
+#include "cmd/commands.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/args.h"
+
+const struct ax_command ax_commands[] = {
+    {"bench", "time a training step", "step --model DIR|--arch NAME [options]",
+     "  --model DIR         a model folder (or a config.json: random weights)\n"
+     "  --arch NAME         a built-in shape with random weights: smollm2-135m, llama-tiny\n"
+     "  --write-random DIR  write that model with random weights as a folder, and stop\n"
+     "  --dtype T           compute in float32 or bfloat16 (default: bfloat16 where the CPU has "
+     "it)\n"
+     "  --batch N           documents per step (default 2)\n"
+     "  --seq N             tokens per document (default 1024)\n"
+     "  --steps N           steps to time after a warm-up of two (default 6)\n"
+     "  --recompute MODE    off, selective or on (default off)\n"
+     "  --threads N         CPU threads (default: all this process may use)\n"
+     "  --backend B         cpu or ref (default cpu)\n"
+     "  --json              one JSON object on stdout\n",
+     "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
+    {"check", "compare results with golden files of the reference implementations",
+     "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]",
+     "Looks for a model folder with golden/, optim.json, entropy.safetensors, rope.json or\n"
+     "schedules.json and prints the worst figure of each group beside its demand.\n"
+     "Exit code 0 only when all hold.\n"
+     "  --backend B   cpu (float32, and bfloat16 where bf16.json is) or ref (float64)\n"
+     "  --dtype T     only this compute type\n",
+     "axtrain check golden ../shared/fixtures/models/llama", ax_cmd_check},
+    {"env", "show what this machine and this build have", "[--json]",
+     "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
+    {"plan", "show what training would need, before anything is spent", "MODEL [options]",
+     "MODEL is a model folder or a config.json; no weights are read.\n"
+     "  --dtype T          compute type (default bfloat16)\n"
+     "  --batch N          documents per micro-batch (default 1)\n"
+     "  --seq N            tokens per document (default 2048)\n"
+     "  --accumulate N     micro-batches per step (default 1)\n"
+     "  --optimizer NAME   adamw or sgd (default adamw)\n"
+     "  --recompute MODE   off, selective or on; default: all three\n"
+     "  --threads N        CPU threads to plan for\n"
+     "  --json             one JSON object on stdout\n",
+     "axtrain plan my-model/ --batch 2 --seq 4096", ax_cmd_plan},
+    {0},
+};
+
+const struct ax_command *ax_command_find(const char *name) {
+    for (const struct ax_command *c = ax_commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+const char *ax_command_nearest(const char *name) {
+    const char *nearest = NULL;
+    int best = 3;
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        const int d = ax_edit_distance(name, c->name);
+        if (d < best) {
+            best = d;
+            nearest = c->name;
+        }
+    }
+    return nearest;
+}
+
+void ax_command_print_help(const struct ax_command *c) {
+    printf("axtrain %s: %s\n\nusage:\n", c->name, c->summary);
+    for (const char *line = c->usage; *line;) {
+        const size_t n = strcspn(line, "\n");
+        printf("  axtrain %s %.*s\n", c->name, (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    printf("\n%s\nexample:\n  %s\n", c->details, c->example);
+}
+
+void ax_command_print_overview(void) {
+    printf("axtrain %s: post-train language models\n\ncommands:\n", AX_VERSION);
+    for (const struct ax_command *c = ax_commands; c->name; c++)
+        printf("  %-10s %s\n", c->name, c->summary);
+    printf("\n`axtrain COMMAND --help` says more; `axtrain --version` prints the version.\n\n"
+           "exit codes:\n");
+    for (int code = 0; code < 256; code++) {
+        for (int st = 0; st < AX_STATUS_COUNT; st++) {
+            const struct ax_status_info *info = ax_status_info((enum ax_status)st);
+            if (info->exit_code != code)
+                continue;
+            printf("  %-4d %s\n", code, info->meaning);
+            break;
+        }
+    }
+}

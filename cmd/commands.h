@@ -1,0 +1,32 @@
+/* The command table: name, what it is for, an example, and the function. Help, completions and the
+ * man page come from it. */
+#ifndef AX_CMD_COMMANDS_H
+#define AX_CMD_COMMANDS_H
+
+#include "base/status.h"
+
+struct ax_command {
+    const char *name;
+    const char *summary; /* one line */
+    const char *usage;   /* arguments, one form per line, without "axtrain NAME" */
+    const char *details; /* options and their meaning, and what comes out; ends with a newline */
+    const char *example;
+    /* argv[0] is the command's name. */
+    enum ax_status (*run)(int argc, char **argv);
+};
+
+/* NULL-terminated by name. */
+extern const struct ax_command ax_commands[];
+
+const struct ax_command *ax_command_find(const char *name); /* NULL: none */
+/* The known name nearest to a mistyped one; NULL when none is near. */
+const char *ax_command_nearest(const char *name);
+void ax_command_print_help(const struct ax_command *c);
+void ax_command_print_overview(void);
+
+enum ax_status ax_cmd_bench(int argc, char **argv);
+enum ax_status ax_cmd_check(int argc, char **argv);
+enum ax_status ax_cmd_env(int argc, char **argv);
+enum ax_status ax_cmd_plan(int argc, char **argv);
+
+#endif

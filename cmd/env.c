@@ -1,0 +1,68 @@
+/* `axtrain env`: what a bug report needs to say. */
+#include <sys/utsname.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/proc.h"
+#include "base/threads.h"
+#include "cmd/args.h"
+#include "cmd/commands.h"
+#include "kernels/cpu/isa.h"
+
+/* The value of the first line "key : value" of a /proc file. */
+static void proc_field(const char *path, const char *key, char *out, size_t size) {
+    static char text[1 << 16];
+    snprintf(out, size, "unknown");
+    if (!ax_proc_read(path, text, sizeof text))
+        return;
+    const char *at = strstr(text, key);
+    at = at ? strchr(at, ':') : NULL;
+    if (!at)
+        return;
+    at += 1 + strspn(at + 1, " \t");
+    snprintf(out, size, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+static json_t *gather(void) {
+    struct utsname u = {0};
+    char cpu[128], memory[64];
+    uname(&u);
+    proc_field("/proc/cpuinfo", "model name", cpu, sizeof cpu);
+    proc_field("/proc/meminfo", "MemTotal", memory, sizeof memory);
+    return json_pack("{ss ss ss ss ss si ss ss}", "axtrain", AX_VERSION, "compiler", __VERSION__,
+                     "system", u.sysname, "kernel", u.release, "cpu", cpu, "cpus", ax_cpu_count(),
+                     "instruction_set", ax_cpu_isa_name(ax_cpu_isa()), "memory", memory);
+}
+
+enum ax_status ax_cmd_env(int argc, char **argv) {
+    bool json = false;
+    const struct ax_arg args[] = {{"--json", AX_ARG_FLAG, &json, 0, 0}};
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, 1, args, 0, 0, NULL, &n));
+    json_t *facts = gather();
+    if (!facts)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the environment");
+    char *text = NULL;
+    size_t len;
+    enum ax_status st = AX_OK;
+    if (json) {
+        st = ax_json_dump(facts, &text, &len);
+        if (st == AX_OK)
+            printf("%s\n", text);
+        ax_free(text);
+    } else {
+        const char *key;
+        json_t *value;
+        json_object_foreach(facts, key, value) {
+            if (json_is_integer(value))
+                printf("%-16s %lld\n", key, (long long)json_integer_value(value));
+            else
+                printf("%-16s %s\n", key, json_string_value(value));
+        }
+    }
+    json_decref(facts);
+    return st;
+}

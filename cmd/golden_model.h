@@ -1,0 +1,48 @@
+/* A model folder's goldens, loaded once and used by the forward, training and decoding checks. */
+#ifndef AX_CMD_GOLDEN_MODEL_H
+#define AX_CMD_GOLDEN_MODEL_H
+
+#include "ckpt/hf.h"
+#include "cmd/golden.h"
+#include "data/batch.h"
+#include "model/arch.h"
+
+#define AX_GOLDEN_MAX_DOCS 64
+
+/* The documents of a golden batch: rows without their padding, or the packed ones. */
+struct ax_golden_docs {
+    int n;
+    struct ax_document docs[AX_GOLDEN_MAX_DOCS];
+    int64_t
+        from[AX_GOLDEN_MAX_DOCS]; /* first flat position of the document in the golden tensors */
+    int64_t tokens, longest;
+    int32_t *ids, *labels; /* owned; labels shifted */
+};
+/* From input_ids, labels and attention_mask [B][S], or from cu_seqlens. */
+enum ax_status ax_golden_docs_read(struct ax_golden_docs *d, const struct ax_safetensors *st);
+void ax_golden_docs_free(struct ax_golden_docs *d);
+
+struct ax_golden_case {
+    const char *dir; /* the model folder */
+    const struct ax_golden_options *o;
+    struct ax_golden_report *report;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    enum ax_dtype dtype;
+    struct ax_json_doc golden; /* golden.json; root NULL when absent */
+};
+/* Path of golden/NAME of the folder if it exists, else *path = NULL and it is noted as absent. */
+enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
+/* The demand: on ref 1.65 × golden.json's fp64_gap[key] where given, else `usual`. */
+double ax_golden_demand(const struct ax_golden_case *c, const char *key, double usual);
+/* Half the last place of a golden float32 number: no demand on it can be smaller. */
+double ax_golden_half_place(double golden);
+
+enum ax_status ax_golden_forward(const struct ax_golden_case *c);
+enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
+                                   const char *grads_file, const char *key);
+enum ax_status ax_golden_steps(const struct ax_golden_case *c);
+enum ax_status ax_golden_bf16(const struct ax_golden_case *c);
+enum ax_status ax_golden_generate(const struct ax_golden_case *c);
+
+#endif

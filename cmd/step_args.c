@@ -1,0 +1,38 @@
+/* Option table and its translation into step options. */
+#include "cmd/step_args.h"
+
+#include <string.h>
+
+#include "kernels/cpu/isa.h"
+
+void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
+    const struct ax_arg table[AX_STEP_ARGS_COUNT] = {
+        {"--dtype", AX_ARG_STRING, &a->dtype, 0, 0},
+        {"--optimizer", AX_ARG_STRING, &a->optimizer, 0, 0},
+        {"--recompute", AX_ARG_STRING, &a->recompute, 0, 0},
+        {"--batch", AX_ARG_INT, &a->batch, 1, 1 << 20},
+        {"--seq", AX_ARG_INT, &a->seq, 1, 1 << 24},
+        {"--accumulate", AX_ARG_INT, &a->accumulate, 1, 1 << 16},
+        {"--threads", AX_ARG_INT, &a->threads, 1, 1024},
+    };
+    memcpy(args, table, sizeof table);
+}
+
+enum ax_status ax_step_args_options(const struct ax_step_args *a, struct ax_step_options *o) {
+    *o = (struct ax_step_options){.objective = &ax_objective_sft,
+                                  .max_norm = 1,
+                                  .n_microbatches = (int)a->accumulate,
+                                  .tokens = a->batch * a->seq,
+                                  .n_docs = a->batch,
+                                  .max_len = a->seq};
+    o->opt = (struct ax_optimizer_options){
+        .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+    if (o->tokens > INT32_MAX)
+        return ax_error(AX_ERR_CONFIG,
+                        "--batch %lld × --seq %lld are more tokens than a micro-batch "
+                        "may have (%d)",
+                        (long long)a->batch, (long long)a->seq, INT32_MAX);
+    AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer));
+    o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    return a->dtype ? ax_dtype_parse(a->dtype, &o->dtype) : AX_OK;
+}

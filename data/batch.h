@@ -1,0 +1,42 @@
+/* The one batch format: a micro-batch of packed documents, whatever the method.
+ *
+ *   tokens[T] positions[T] labels[T] (labels already shifted: what the token at t shall predict;
+ *   −1 = none), weight[T] (F32), cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries
+ * beyond the last document repeat its end. Tokens beyond the last document are padding: token 0,
+ * label −1, weight 0. The buffers are device memory and have the same size for every micro-batch of
+ * a run. */
+#ifndef AX_DATA_BATCH_H
+#define AX_DATA_BATCH_H
+
+#include "kernels/queue.h"
+
+struct ax_batch {
+    int64_t T, n_cap;         /* capacity: tokens and documents */
+    int64_t max_len;          /* longest document possible (cap) */
+    int64_t n_docs, n_tokens; /* in use */
+    int64_t max_position;     /* largest position in use */
+    double weight_total;      /* Σ weight over tokens with a label */
+    int64_t trained;          /* tokens with a label and weight > 0 */
+    struct ax_tensor tokens, positions, labels, weight, cu_seqlens;
+};
+
+/* Takes the buffers from `stack`. */
+void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
+                       int64_t max_len);
+
+/* One document on the host; labels and weight may be NULL (then: next token, weight 1; the last
+ * token of a document has no label). */
+struct ax_document {
+    int64_t n;
+    const int32_t *tokens;
+    const int32_t *labels; /* shifted, −1 = none */
+    const float *weight;
+    int64_t
+        first_position; /* of its first token; above 0 where a KV cache holds what came before */
+};
+/* Fills the batch. AX_ERR_DATA when the documents do not fit or a token is outside [0, vocab). On a
+ * meta queue only the counts are set (from the caps where docs is NULL). */
+enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
+                             const struct ax_document *docs);
+
+#endif

@@ -1,0 +1,187 @@
+/* config.json → struct ax_arch: what every family shares. */
+#include "model/arch.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/mem.h"
+#include "model/layer.h"
+
+#define MAX_DIM        (1LL << 24) /* larger sizes are a damaged file */
+#define MAX_HEAD_DIM   2048
+#define MAX_PARAMETERS 1000000000000000LL
+#define MAX_CONFIG     (16u << 20) /* bytes of a config.json */
+
+static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_json_i64(ax_json_get(c, "vocab_size"), 1, MAX_DIM, &a->vocab_size));
+    AX_TRY(ax_json_i64(ax_json_get(c, "hidden_size"), 1, MAX_DIM, &a->hidden_size));
+    AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, MAX_DIM, &a->intermediate_size));
+    AX_TRY(ax_json_i64(ax_json_get(c, "num_hidden_layers"), 1, 4096, &a->n_layers));
+    AX_TRY(ax_json_i64(ax_json_get(c, "num_attention_heads"), 1, 65536, &a->n_heads));
+    struct ax_json kv = ax_json_get(c, "num_key_value_heads"), hd = ax_json_get(c, "head_dim");
+    AX_TRY(ax_json_i64_or(kv, 1, 65536, a->n_heads, &a->n_kv_heads));
+    const int64_t usual = a->family->head_dim ? a->family->head_dim : a->hidden_size / a->n_heads;
+    AX_TRY(ax_json_i64_or(hd, 1, MAX_HEAD_DIM, usual, &a->head_dim));
+    if (!hd.v && !a->family->head_dim && a->hidden_size % a->n_heads != 0)
+        return ax_json_error(ax_json_get(c, "num_attention_heads"),
+                             "%lld heads do not divide hidden_size %lld, and head_dim is not given",
+                             (long long)a->n_heads, (long long)a->hidden_size);
+    if (a->head_dim > MAX_HEAD_DIM)
+        return ax_json_error(
+            ax_json_get(c, "num_attention_heads"),
+            "%lld heads of hidden_size %lld have %lld elements each; %d is the most",
+            (long long)a->n_heads, (long long)a->hidden_size, (long long)a->head_dim, MAX_HEAD_DIM);
+    if (a->n_heads % a->n_kv_heads != 0)
+        return ax_json_error(kv, "%lld KV heads do not divide %lld attention heads",
+                             (long long)a->n_kv_heads, (long long)a->n_heads);
+    return ax_json_i64_or(ax_json_get(c, "max_position_embeddings"), 1, INT32_MAX, 2048,
+                          &a->max_positions);
+}
+
+/* Settings that change the result and that no layer here implements. */
+static enum ax_status refuse_unknown_maths(struct ax_json c) {
+    const char *act;
+    double dropout;
+    AX_TRY(ax_json_str_or(ax_json_get(c, "hidden_act"), "silu", &act));
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0) {
+        ax_json_error(ax_json_get(c, "hidden_act"), "\"%s\" is not implemented (only silu)", act);
+        return AX_ERR_UNSUPPORTED;
+    }
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "attention_dropout"), 0, &dropout));
+    if (dropout != 0) {
+        ax_json_error(ax_json_get(c, "attention_dropout"),
+                      "attention dropout %g is not implemented; set it to 0", dropout);
+        return AX_ERR_UNSUPPORTED;
+    }
+    if (ax_json_get(c, "quantization_config").v) {
+        ax_json_error(ax_json_get(c, "quantization_config"),
+                      "quantized checkpoints are not read; use the original weights");
+        return AX_ERR_UNSUPPORTED;
+    }
+    return AX_OK;
+}
+
+static enum ax_status dtype(struct ax_arch *a, struct ax_json c) {
+    struct ax_json v = ax_json_get(c, "dtype");
+    if (!v.v)
+        v = ax_json_get(c, "torch_dtype");
+    const char *name;
+    AX_TRY(ax_json_str_or(v, "float32", &name));
+    if (ax_dtype_parse(name, &a->dtype) != AX_OK || !ax_dtype_info(a->dtype)->is_float)
+        return ax_json_error(v, "\"%s\" is not a floating-point type", name);
+    return AX_OK;
+}
+
+/* nn.Embedding counts a negative padding_idx from the end of the vocabulary. */
+static enum ax_status pad_token(struct ax_arch *a, struct ax_json c) {
+    int64_t id;
+    const struct ax_json v = ax_json_get(c, "pad_token_id");
+    a->pad_token = -1;
+    if (!v.v)
+        return AX_OK;
+    AX_TRY(ax_json_i64(v, -a->vocab_size, INT32_MAX, &id));
+    if (id >= a->vocab_size)
+        return ax_json_error(v, "%lld is outside the vocabulary of %lld", (long long)id,
+                             (long long)a->vocab_size);
+    a->pad_token = (int32_t)(id < 0 ? id + a->vocab_size : id);
+    return AX_OK;
+}
+
+static enum ax_status layers(struct ax_arch *a) {
+    AX_TRY(ax_alloc(&a->layers, (size_t)a->n_layers, sizeof *a->layers));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i] = (struct ax_layer_spec){.mixer = &ax_mixer_attention, .ffn = &ax_ffn_swiglu};
+    return AX_OK;
+}
+
+/* Elements of a layer's matrices, and of its vectors. */
+static int64_t layer_matrices(const struct ax_arch *a) {
+    const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+    return a->hidden_size * (2 * q + 2 * kv + 3 * a->intermediate_size);
+}
+static int64_t layer_vectors(const struct ax_arch *a) {
+    const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+    return 2 * a->hidden_size + (a->qkv_bias ? q + 2 * kv : 0) + (a->o_bias ? a->hidden_size : 0) +
+           (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) +
+           (a->qk_norm ? 2 * a->head_dim : 0);
+}
+
+/* Sizes that are fine one by one may overflow together. */
+static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
+    if (layer_matrices(a) + layer_vectors(a) > MAX_PARAMETERS / a->n_layers)
+        return ax_json_error(ax_json_get(c, "num_hidden_layers"),
+                             "these sizes make more than %lld parameters", MAX_PARAMETERS);
+    return AX_OK;
+}
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    const char *type;
+    AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
+    a->family = ax_family_find(type);
+    if (!a->family) {
+        char list[256];
+        ax_json_error(ax_json_get(c, "model_type"), "\"%s\" is not implemented (%s are)", type,
+                      ax_family_list(list, sizeof list));
+        return AX_ERR_UNSUPPORTED;
+    }
+    AX_TRY(sizes(a, c));
+    AX_TRY(refuse_unknown_maths(c));
+    const struct ax_json eps = ax_json_get(c, "rms_norm_eps");
+    AX_TRY(ax_json_f64_or(eps, 1e-6, &a->norm_eps));
+    if (a->norm_eps <= 0)
+        return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), false, &a->tied));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "initializer_range"), 0.02, &a->init_range));
+    AX_TRY(dtype(a, c));
+    AX_TRY(pad_token(a, c));
+    AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim, a->max_positions));
+    a->softmax_scale = 1 / sqrt((double)a->head_dim);
+    AX_TRY(layers(a));
+    AX_TRY(a->family->parse(a, c));
+    return check_total(a, c);
+}
+
+enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config) {
+    *arch = (struct ax_arch){0};
+    enum ax_status st = parse(arch, config);
+    if (st != AX_OK)
+        ax_arch_free(arch);
+    return st;
+}
+
+enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
+    *arch = (struct ax_arch){0};
+    struct ax_json_doc doc = {0};
+    char *file = NULL;
+    enum ax_status st;
+    const size_t n = strlen(path);
+    if (n > 5 && strcmp(path + n - 5, ".json") == 0) {
+        AX_TRY_GOTO(ax_strdup(&file, path), st, done);
+    } else {
+        AX_TRY_GOTO(ax_folder_recover(path), st, done);
+        AX_TRY_GOTO(ax_path_join(&file, path, "config.json"), st, done);
+    }
+    AX_TRY_GOTO(ax_json_load(&doc, file, MAX_CONFIG), st, done);
+    AX_TRY_GOTO(ax_arch_parse(arch, ax_json_root(&doc)), st, done);
+done:
+    ax_json_free(&doc);
+    ax_free(file);
+    return st;
+}
+
+void ax_arch_free(struct ax_arch *arch) {
+    ax_free(arch->layers);
+    *arch = (struct ax_arch){0};
+}
+
+int64_t ax_arch_parameters(const struct ax_arch *a) {
+    return a->n_layers * (layer_matrices(a) + layer_vectors(a)) + a->hidden_size +
+           (a->tied ? 1 : 2) * a->vocab_size * a->hidden_size;
+}
+
+double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
+    const double matrices =
+        (double)(a->n_layers * layer_matrices(a) + a->vocab_size * a->hidden_size);
+    return 6 * matrices + 6 * (double)(a->n_layers * a->n_heads * a->head_dim * seq);
+}

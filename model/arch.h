@@ -1,0 +1,65 @@
+/* Architecture: what a config.json says, in the words the layers use.
+ *
+ * Both spellings are read: transformers 5 (rope_parameters, dtype) and 4 (rope_theta, rope_scaling,
+ * torch_dtype). A family (one file each: llama.c, mistral.c, qwen.c) is a registry row that says
+ * what is special about it. Values that would change the result but are not implemented are
+ * refused. */
+#ifndef AX_MODEL_ARCH_H
+#define AX_MODEL_ARCH_H
+
+#include "base/json.h"
+#include "model/rope.h"
+
+struct ax_arch;
+
+struct ax_family {
+    const char *model_type;   /* config.json: model_type */
+    const char *architecture; /* architectures[0] */
+    int64_t head_dim;         /* where the config is silent; 0 = hidden_size / heads */
+    /* Fills what differs from Llama; `config` is the root of config.json. */
+    enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
+};
+const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
+/* "llama, mistral, …" for messages. */
+const char *ax_family_list(char *buf, size_t size);
+
+struct ax_mixer_type;
+struct ax_ffn_type;
+
+/* One layer; layers of a model may differ. */
+struct ax_layer_spec {
+    const struct ax_mixer_type *mixer;
+    const struct ax_ffn_type *ffn;
+    int64_t window; /* sliding window in keys, 0 = none */
+};
+
+struct ax_arch {
+    const struct ax_family *family;
+    int64_t vocab_size, hidden_size, intermediate_size;
+    int64_t n_layers, n_heads, n_kv_heads, head_dim;
+    int64_t max_positions;
+    double norm_eps;
+    bool tied; /* lm_head is embed_tokens */
+    bool qkv_bias, o_bias, mlp_bias;
+    bool qk_norm; /* per-head RMSNorm on q and k before rope */
+    double softmax_scale;
+    double init_range;
+    int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
+    enum ax_dtype dtype; /* of the checkpoint, as the config says; F32 where it does not */
+    struct ax_rope_config rope;
+    struct ax_layer_spec *layers; /* [n_layers] */
+};
+
+enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
+/* Reads DIR/config.json, or the file itself when `path` ends in .json. */
+enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
+void ax_arch_free(struct ax_arch *arch);
+
+/* Parameters that train: embeddings, blocks, head; tied ones once. */
+int64_t ax_arch_parameters(const struct ax_arch *arch);
+/* FLOPs of one trained token: 6 per matrix parameter (tied or not, the head counts once; the
+ * embedding look-up does not) + 6·layers·heads·head_dim·seq for causal attention (half of the full
+ * 12·L·H·hd·seq). Formula name: "6N+6LHS causal". */
+double ax_arch_flops_per_token(const struct ax_arch *arch, int64_t seq);
+
+#endif

@@ -1,0 +1,220 @@
+/* Grouped-query attention with rotary positions:
+ *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k) per head];  q, k = rope(q), rope(k)
+ *   o = softmax attention over the document;  y = o·Woᵀ
+ * With a KV cache, k and v are written to it first and attention reads the cache. */
+#include "model/layer.h"
+
+enum { QKV = AX_FRAME_MIXER, QK, Q_RSTD, K_RSTD, OUT, LSE };
+
+static void add_linear(struct ax_builder *b, struct ax_layer *l, struct ax_linear *lin, int n,
+                       const struct ax_param_decl *decls, bool bias) {
+    lin->unit = l->unit;
+    lin->n_parts = n;
+    for (int i = 0; i < n; i++)
+        *(bias ? &lin->bias[i] : &lin->weight[i]) = ax_builder_add(b, l->index, &decls[i]);
+}
+
+static void attention_init(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_arch *a = b->arch;
+    const int64_t D = a->hidden_size, Q = a->n_heads * a->head_dim,
+                  KV = a->n_kv_heads * a->head_dim;
+    struct ax_attention_part *att = &l->attention;
+    const struct ax_param_decl qkv[] = {
+        {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D, .tp_dim = 0},
+        {.name = "model.layers.%d.self_attn.k_proj.weight", .rows = KV, .cols = D, .glue = true},
+        {.name = "model.layers.%d.self_attn.v_proj.weight", .rows = KV, .cols = D, .glue = true},
+    };
+    const struct ax_param_decl qkv_bias[] = {
+        {.name = "model.layers.%d.self_attn.q_proj.bias", .rows = Q},
+        {.name = "model.layers.%d.self_attn.k_proj.bias", .rows = KV, .glue = true},
+        {.name = "model.layers.%d.self_attn.v_proj.bias", .rows = KV, .glue = true},
+    };
+    const struct ax_param_decl o = {
+        .name = "model.layers.%d.self_attn.o_proj.weight", .rows = D, .cols = Q, .tp_dim = 1};
+    const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
+                                         .rows = D,
+                                         .tp_dim = -1,
+                                         .grad_partial_over = 1u << AX_ROLE_TP};
+    const struct ax_param_decl norms[] = {
+        {.name = "model.layers.%d.self_attn.q_norm.weight",
+         .rows = a->head_dim,
+         .tp_dim = -1,
+         .grad_partial_over = 1u << AX_ROLE_TP},
+        {.name = "model.layers.%d.self_attn.k_norm.weight",
+         .rows = a->head_dim,
+         .tp_dim = -1,
+         .grad_partial_over = 1u << AX_ROLE_TP},
+    };
+    add_linear(b, l, &att->qkv, 3, qkv, false);
+    if (a->qkv_bias)
+        add_linear(b, l, &att->qkv, 3, qkv_bias, true);
+    add_linear(b, l, &att->o, 1, &o, false);
+    if (a->o_bias)
+        add_linear(b, l, &att->o, 1, &o_bias, true);
+    if (a->qk_norm) {
+        att->q_norm = ax_builder_add(b, l->index, &norms[0]);
+        att->k_norm = ax_builder_add(b, l->index, &norms[1]);
+    }
+}
+
+/* Heads of this rank. */
+static int64_t q_heads(const struct ax_layer *l, const struct ax_arch *a) {
+    return l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
+}
+static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
+    return l->attention.qkv.weight[1]->local_shape[0] / a->head_dim;
+}
+
+static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
+                              struct ax_frame *f) {
+    const struct ax_model *m = p->model;
+    const struct ax_arch *a = &m->arch;
+    const int64_t T = p->batch->T, hd = a->head_dim, Hq = q_heads(l, a), Hk = kv_heads(l, a);
+    ax_frame_declare(f, QKV, "attention q, k, v", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, (Hq + 2 * Hk) * hd));
+    if (a->qk_norm) {
+        ax_frame_declare(f, QK, "attention normed q, k", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd));
+        ax_frame_declare(f, Q_RSTD, "norm rstd", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->accum, NULL, T, Hq));
+        ax_frame_declare(f, K_RSTD, "norm rstd", AX_KEEP_CHEAP,
+                         ax_tensor_2d(m->accum, NULL, T, Hk));
+    }
+    ax_frame_declare(f, OUT, "attention output", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, Hq * hd));
+    ax_frame_declare(f, LSE, "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
+}
+
+/* q, k, v as [T][H][hd] views of [q | k | v] (or of [q | k], then v is not set). */
+struct heads {
+    struct ax_tensor q, k, v;
+};
+static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *a,
+                                const struct ax_tensor *joined) {
+    const int64_t hd = a->head_dim, Hq = q_heads(l, a), Hk = kv_heads(l, a);
+    struct heads h = {0};
+    struct ax_tensor t = ax_tensor_cols(joined, 0, Hq * hd);
+    h.q = ax_tensor_heads(&t, Hq, hd);
+    t = ax_tensor_cols(joined, Hq * hd, Hk * hd);
+    h.k = ax_tensor_heads(&t, Hk, hd);
+    if (joined->shape[1] > (Hq + Hk) * hd) {
+        t = ax_tensor_cols(joined, (Hq + Hk) * hd, Hk * hd);
+        h.v = ax_tensor_heads(&t, Hk, hd);
+    }
+    return h;
+}
+
+static enum ax_status rotate(struct ax_pass *p, const struct heads *h, bool inverse) {
+    const struct ax_model *m = p->model;
+    struct ax_rope r = {.cos = m->rope_cos,
+                        .sin = m->rope_sin,
+                        .positions = p->batch->positions,
+                        .inverse = inverse};
+    r.x = h->q;
+    AX_TRY(ax_run_rope(m->rt->q, &r));
+    r.x = h->k;
+    return ax_run_rope(m->rt->q, &r);
+}
+
+/* What attention reads: q and k ready for the dot product, and v. */
+static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
+                             const struct ax_frame *f) {
+    struct heads h = split_heads(l, &p->model->arch, &f->saved[QKV].t);
+    if (p->model->arch.qk_norm) {
+        const struct heads normed = split_heads(l, &p->model->arch, &f->saved[QK].t);
+        h.q = normed.q;
+        h.k = normed.k;
+    }
+    return h;
+}
+
+static struct ax_attention describe(const struct ax_layer *l, const struct ax_pass *p,
+                                    const struct ax_frame *f) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct heads h = operands(l, p, f);
+    struct ax_attention att = {.q = h.q,
+                               .k = h.k,
+                               .v = h.v,
+                               .out = ax_tensor_heads(&f->saved[OUT].t, q_heads(l, a), a->head_dim),
+                               .lse = f->saved[LSE].t,
+                               .cu_q = p->batch->cu_seqlens,
+                               .cu_k = p->batch->cu_seqlens,
+                               .max_q = p->batch->max_len,
+                               .max_k = p->batch->max_len,
+                               .window = l->spec.window,
+                               .scale = a->softmax_scale,
+                               .causal = true};
+    if (p->cache)
+        ax_kvcache_describe(p->cache, l->index, &att);
+    return att;
+}
+
+static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                              const struct ax_tensor *h) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_attention_part *att = &l->attention;
+    const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
+    if (ax_frame_make(f, QKV)) {
+        AX_TRY(ax_linear_forward(p->model->rt->q, &att->qkv, h, NULL, &f->saved[QKV].t));
+        if (!a->qk_norm)
+            AX_TRY(rotate(p, &raw, false));
+    }
+    if (!a->qk_norm || !ax_frame_make(f, QK))
+        return AX_OK;
+    const struct heads normed = split_heads(l, a, &f->saved[QK].t);
+    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &raw.q, &normed.q, &f->saved[Q_RSTD].t));
+    AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &normed.k, &f->saved[K_RSTD].t));
+    return rotate(p, &normed, false);
+}
+
+static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
+                                        struct ax_frame *f, const struct ax_tensor *h,
+                                        const struct ax_tensor *x, const struct ax_tensor *out) {
+    struct ax_queue *q = p->model->rt->q;
+    AX_TRY(project(l, p, f, h));
+    if (ax_frame_make(f, OUT)) {
+        const struct heads now = operands(l, p, f);
+        if (p->cache)
+            AX_TRY(ax_kvcache_write(p->cache, q, l->index, &now.k, &now.v));
+        AX_TRY(ax_run_attention_forward(q, &(struct ax_attention_forward){describe(l, p, f)}));
+        f->saved[LSE].ready = true;
+    }
+    return out ? ax_linear_forward(q, &l->attention.o, &f->saved[OUT].t, x, out) : AX_OK;
+}
+
+static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pass *p,
+                                         struct ax_frame *f, const struct ax_tensor *h,
+                                         const struct ax_tensor *dy, const struct ax_tensor *dh) {
+    const struct ax_arch *a = &p->model->arch;
+    const struct ax_attention_part *att = &l->attention;
+    struct ax_queue *q = p->model->rt->q;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor d_out = f->saved[OUT].t, d_qkv = f->saved[QKV].t;
+    d_out.data = ax_stack_push(scratch, "gradient of attention output", ax_tensor_bytes(&d_out));
+    d_qkv.data = ax_stack_push(scratch, "gradient of q, k, v", ax_tensor_bytes(&d_qkv));
+    const struct heads d = split_heads(l, a, &d_qkv);
+
+    AX_TRY(ax_linear_backward(q, &att->o, &f->saved[OUT].t, dy, &d_out));
+    struct ax_attention_backward back = {.a = describe(l, p, f),
+                                         .dout =
+                                             ax_tensor_heads(&d_out, q_heads(l, a), a->head_dim),
+                                         .dq = d.q,
+                                         .dk = d.k,
+                                         .dv = d.v};
+    AX_TRY(ax_run_attention_backward(q, &back));
+    AX_TRY(rotate(p, &d, true));
+    if (a->qk_norm) {
+        const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
+        AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &d.q, &raw.q, &f->saved[Q_RSTD].t, &d.q,
+                                false));
+        AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &d.k, &raw.k, &f->saved[K_RSTD].t, &d.k,
+                                false));
+    }
+    AX_TRY(ax_linear_backward(q, &att->qkv, h, &d_qkv, dh));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_mixer_type ax_mixer_attention = {"attention", attention_init, attention_declare,
+                                                 attention_forward, attention_backward};

@@ -1,0 +1,244 @@
+/* Head forward and backward over chunks of C tokens:
+ *   z = h·Wᵀ [C][V];  logprob, lse, entropy from z;  dz from their gradients;  dh = dz·W,  dW +=
+ * dzᵀ·h
+ *
+ * Linear objective (SFT): one walk does all of it, chunk by chunk, while z is warm. Otherwise
+ * forward walks for the three numbers per token, the objective sees all tokens, and backward walks
+ * again. */
+#include "model/head.h"
+
+#include "model/layer.h"
+
+enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY };
+
+#define CHUNK_BYTES (64 << 20)
+
+int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T) {
+    const int64_t row = m->arch.vocab_size * (int64_t)ax_dtype_size(m->accum);
+    int64_t n = CHUNK_BYTES / row / 32 * 32;
+    n = n < 32 ? 32 : n;
+    return n < T ? n : T;
+}
+
+static bool with_backward(const struct ax_pass *p) {
+    return p->recompute != AX_RECOMPUTE_INFERENCE;
+}
+
+void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
+    const struct ax_model *m = p->model;
+    const int64_t T = p->batch->T;
+    const struct ax_tensor per_token = ax_tensor_1d(m->accum, NULL, T);
+    f->n = 0;
+    ax_frame_declare(f, NORMED, "norm output", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
+    ax_frame_declare(f, RSTD, "norm rstd", AX_KEEP_CHEAP, per_token);
+    if (!p->objective || p->objective->linear)
+        return;
+    ax_frame_declare(f, LOGPROB, "head log-prob", AX_KEEP_COSTLY, per_token);
+    ax_frame_declare(f, LSE, "head log-sum-exp", AX_KEEP_COSTLY, per_token);
+    ax_frame_declare(f, ENTROPY, "head entropy", AX_KEEP_COSTLY, per_token);
+}
+
+/* Buffers of one chunk, from scratch. In accum-dtype models dlogits is logits, overwritten. */
+struct chunk {
+    int64_t cap;
+    struct ax_tensor logits, dlogits, stats;
+    struct ax_head_chunk h;
+};
+
+static struct ax_tensor take(struct ax_pass *p, const char *name, enum ax_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+static struct ax_tensor take_column(struct ax_pass *p, int64_t n) {
+    struct ax_tensor t = take(p, "head per-token values", p->model->accum, n, 1);
+    return ax_tensor_1d(t.dtype, t.data, n);
+}
+
+/* The gradient columns of n tokens; those the objective does not set stay absent. */
+static void take_gradients(struct ax_pass *p, struct ax_head_chunk *h, int64_t n) {
+    h->g_logprob = take_column(p, n);
+    if (p->objective->needs_entropy) {
+        h->g_lse = take_column(p, n);
+        h->g_entropy = take_column(p, n);
+    }
+}
+
+static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
+    const struct ax_model *m = p->model;
+    const int64_t V = m->arch.vocab_size;
+    *c = (struct chunk){.cap = ax_head_chunk_tokens(m, p->batch->T)};
+    c->logits = take(p, "head logits", m->accum, c->cap, V);
+    c->dlogits = c->logits;
+    if (gradients && m->dtype != m->accum)
+        c->dlogits = take(p, "gradient of head logits", m->dtype, c->cap, V);
+    c->stats = take(p, "head per-token values", m->accum, c->cap, 4);
+    c->h.logprob = take_column(p, c->cap);
+    c->h.lse = take_column(p, c->cap);
+    c->h.entropy = take_column(p, c->cap);
+}
+
+static struct ax_tensor head_weight(const struct ax_model *m) {
+    return ax_unit_weight(&m->units[m->lm_head->unit], m->lm_head);
+}
+
+static enum ax_status chunk_logits(struct ax_pass *p, const struct ax_tensor *hidden,
+                                   const struct ax_tensor *logits) {
+    return ax_run_gemm(
+        p->model->rt->q,
+        &(struct ax_gemm){
+            .a = *hidden, .b = head_weight(p->model), .c = *logits, .trans_b = true, .alpha = 1});
+}
+
+/* logits → stats → (logprob, lse, entropy) of tokens [first, first + n). */
+static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int64_t first,
+                                   int64_t n, const struct ax_head_chunk *into) {
+    struct ax_queue *q = p->model->rt->q;
+    const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, first, n);
+    const struct ax_tensor stats = ax_tensor_rows(&c->stats, 0, n);
+    const struct ax_softmax_stats s = {.logits = ax_tensor_rows(&c->logits, 0, n),
+                                       .labels = labels,
+                                       .stats = stats,
+                                       .inv_temperature = p->inv_temperature};
+    AX_TRY(ax_run_softmax_stats(q, &s));
+    const struct ax_softmax_merge merge = {.stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, 4),
+                                           .labels = labels,
+                                           .logprob = into->logprob,
+                                           .lse = into->lse,
+                                           .entropy = into->entropy};
+    return ax_run_softmax_merge(q, &merge);
+}
+
+/* dlogits, then dh (into the gradient stream) and dW. */
+static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
+                                     const struct ax_head_chunk *h,
+                                     const struct ax_tensor *hidden) {
+    struct ax_model *m = p->model;
+    const struct ax_tensor dlogits = ax_tensor_rows(&c->dlogits, 0, h->n);
+    const struct ax_softmax_backward back = {.logits = ax_tensor_rows(&c->logits, 0, h->n),
+                                             .labels =
+                                                 ax_tensor_rows(&p->batch->labels, h->first, h->n),
+                                             .lse = h->lse,
+                                             .entropy = h->entropy,
+                                             .g_logprob = h->g_logprob,
+                                             .g_lse = h->g_lse,
+                                             .g_entropy = h->g_entropy,
+                                             .dlogits = dlogits,
+                                             .inv_temperature = p->inv_temperature};
+    AX_TRY(ax_run_softmax_backward(m->rt->q, &back));
+    const struct ax_tensor dh = ax_tensor_rows(&p->slot->grad, h->first, h->n);
+    AX_TRY(ax_run_gemm(m->rt->q,
+                       &(struct ax_gemm){.a = dlogits, .b = head_weight(m), .c = dh, .alpha = 1}));
+    const struct ax_tensor dw = ax_unit_grad(&m->units[m->lm_head->unit], m->lm_head);
+    if (!dw.data)
+        return AX_OK;
+    return ax_run_gemm(
+        m->rt->q,
+        &(struct ax_gemm){
+            .a = dlogits, .b = *hidden, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1});
+}
+
+/* View of tokens [first, first + n) of per-token columns; absent columns stay absent. */
+static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t first, int64_t n) {
+    struct ax_head_chunk c = {.first = all->first + first, .n = n};
+    const struct ax_tensor *from[] = {&all->logprob,   &all->lse,   &all->entropy,
+                                      &all->g_logprob, &all->g_lse, &all->g_entropy};
+    struct ax_tensor *to[] = {&c.logprob, &c.lse, &c.entropy, &c.g_logprob, &c.g_lse, &c.g_entropy};
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (from[i]->data)
+            *to[i] = ax_tensor_rows(from[i], first, n);
+    return c;
+}
+
+static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
+                                  const struct ax_tensor *x) {
+    struct ax_model *m = p->model;
+    if (!ax_frame_make(f, NORMED))
+        return AX_OK;
+    return ax_norm_forward(p, &m->units[m->final_norm->unit], m->final_norm, x, &f->saved[NORMED].t,
+                           &f->saved[RSTD].t);
+}
+
+enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
+    AX_TRY(make_normed(p, f, x));
+    const struct ax_tensor *normed = &f->saved[NORMED].t;
+    if (p->tap)
+        p->tap(p->tap_ctx, "norm", 0, normed);
+    if (!p->objective)
+        return AX_OK;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const bool linear = p->objective->linear, back = linear && with_backward(p);
+    struct chunk c;
+    take_chunk(p, &c, back);
+    if (linear)
+        take_gradients(p, &c.h, c.cap);
+    const struct ax_head_chunk all = {
+        .logprob = f->saved[LOGPROB].t, .lse = f->saved[LSE].t, .entropy = f->saved[ENTROPY].t};
+    for (int64_t first = 0; first < p->batch->T; first += c.cap) {
+        const int64_t left = p->batch->T - first, n = left < c.cap ? left : c.cap;
+        const struct ax_tensor hidden = ax_tensor_rows(normed, first, n);
+        const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
+        struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
+        part.first = first;
+        AX_TRY(chunk_logits(p, &hidden, &logits));
+        AX_TRY(chunk_values(p, &c, first, n, &part));
+        if (linear)
+            AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
+        if (back)
+            AX_TRY(chunk_backward(p, &c, &part, &hidden));
+    }
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* Second walk of an objective that had to see all tokens first. */
+static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_head_chunk all = {.n = p->batch->T,
+                                .logprob = f->saved[LOGPROB].t,
+                                .lse = f->saved[LSE].t,
+                                .entropy = f->saved[ENTROPY].t};
+    take_gradients(p, &all, all.n);
+    AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
+    struct chunk c;
+    take_chunk(p, &c, true);
+    for (int64_t first = 0; first < all.n; first += c.cap) {
+        const int64_t left = all.n - first, n = left < c.cap ? left : c.cap;
+        const struct ax_tensor hidden = ax_tensor_rows(&f->saved[NORMED].t, first, n);
+        const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
+        const struct ax_head_chunk part = part_of(&all, first, n);
+        AX_TRY(chunk_logits(p, &hidden, &logits));
+        AX_TRY(chunk_backward(p, &c, &part, &hidden));
+    }
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
+    struct ax_model *m = p->model;
+    AX_TRY(make_normed(p, f, x));
+    if (!p->objective->linear)
+        AX_TRY(walk_backward(p, f));
+    return ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &p->slot->grad, x,
+                            &f->saved[RSTD].t, &p->slot->grad, false);
+}
+
+enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out) {
+    struct ax_model *m = p->model;
+    const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
+    const struct ax_tensor hidden =
+        ax_tensor_rows(&p->slot->frames[head].saved[NORMED].t, first, n);
+    AX_TRY(ax_unit_gather(&m->units[head], m->rt));
+    if (also >= 0)
+        AX_TRY(ax_unit_gather(&m->units[also], m->rt));
+    AX_TRY(chunk_logits(p, &hidden, out));
+    ax_unit_release(&m->units[head]);
+    if (also >= 0)
+        ax_unit_release(&m->units[also]);
+    return AX_OK;
+}

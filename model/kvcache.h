@@ -1,0 +1,40 @@
+/* KV cache: keys and values of what was already read, per layer and sequence.
+ *
+ * Sequence s owns rows [s·cap, (s+1)·cap) of each layer's tensors, one block of the attention op's
+ * block table. A pass with a cache appends the new tokens of each document (document d of the batch
+ * = sequence d) and attends to all that is there. */
+#ifndef AX_MODEL_KVCACHE_H
+#define AX_MODEL_KVCACHE_H
+
+#include "kernels/queue.h"
+
+struct ax_kvcache {
+    int64_t n_seqs, cap, n_layers, n_kv_heads, head_dim;
+    struct ax_tensor *k, *v;      /* [n_layers] of real [n_seqs·cap][Hk][hd] */
+    int64_t *length;              /* [n_seqs], host: tokens in the cache */
+    struct ax_tensor rows;        /* i32 [T]: where this pass's tokens go */
+    struct ax_tensor block_table; /* i32 [n_seqs][1] */
+    struct ax_tensor cu_k;        /* i32 [n_seqs + 1]: Σ lengths, this pass's tokens included */
+    int32_t *host;                /* staging for the three above */
+    int64_t T;                    /* capacity of rows */
+};
+
+struct ax_kvcache_options {
+    enum ax_dtype dtype;
+    int64_t n_seqs, cap, n_layers, n_kv_heads, head_dim;
+    int64_t T; /* most tokens in one pass */
+};
+/* Tensors from `stack`. */
+enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
+                                 const struct ax_kvcache_options *o);
+void ax_kvcache_free(struct ax_kvcache *c);
+/* Before a pass: n_new[s] tokens follow for sequence s, in batch order. AX_ERR_DATA when full. */
+enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, const int64_t *n_new);
+
+/* Within a pass, per layer: write k, v [T][Hk][hd], then point attention at the cache. */
+enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
+                                const struct ax_tensor *k, const struct ax_tensor *v);
+struct ax_attention;
+void ax_kvcache_describe(const struct ax_kvcache *c, int layer, struct ax_attention *a);
+
+#endif

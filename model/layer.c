@@ -1,0 +1,71 @@
+/* One layer, pre-norm:  m = x + mixer(norm1(x));  y = m + ffn(norm2(m)).
+ *
+ * Backward walks it in reverse; the gradient of the residual stream is one buffer that each branch
+ * adds to:  d += norm2ᵀ(ffnᵀ(d));  d += norm1ᵀ(mixerᵀ(d)). */
+#include "model/layer.h"
+
+enum { H1 = AX_FRAME_LAYER, RSTD1, MIDDLE, H2, RSTD2 };
+
+void ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
+    const int64_t D = b->arch->hidden_size;
+    l->norm1 =
+        ax_builder_add(b, l->index,
+                       &(struct ax_param_decl){.name = "model.layers.%d.input_layernorm.weight",
+                                               .rows = D,
+                                               .tp_dim = -1,
+                                               .grad_partial_over = 1u << AX_ROLE_TP});
+    l->spec.mixer->init(b, l);
+    l->norm2 = ax_builder_add(
+        b, l->index,
+        &(struct ax_param_decl){.name = "model.layers.%d.post_attention_layernorm.weight",
+                                .rows = D,
+                                .tp_dim = -1,
+                                .grad_partial_over = 1u << AX_ROLE_TP});
+    l->spec.ffn->init(b, l);
+}
+
+void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+    const struct ax_model *m = p->model;
+    const int64_t T = p->batch->T, D = m->arch.hidden_size;
+    const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, D);
+    const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
+    f->n = 0;
+    ax_frame_declare(f, H1, "norm output", AX_KEEP_CHEAP, rows);
+    ax_frame_declare(f, RSTD1, "norm rstd", AX_KEEP_CHEAP, per_row);
+    ax_frame_declare(f, MIDDLE, "residual middle", AX_KEEP_COSTLY, rows);
+    ax_frame_declare(f, H2, "norm output", AX_KEEP_CHEAP, rows);
+    ax_frame_declare(f, RSTD2, "norm rstd", AX_KEEP_CHEAP, per_row);
+    l->spec.mixer->declare(l, p, f);
+    l->spec.ffn->declare(l, p, f);
+}
+
+enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                const struct ax_tensor *x, const struct ax_tensor *out) {
+    const struct ax_tensor *h1 = &f->saved[H1].t, *h2 = &f->saved[H2].t;
+    const struct ax_tensor *middle = &f->saved[MIDDLE].t;
+    if (ax_frame_make(f, H1))
+        AX_TRY(ax_norm_forward(p, l->unit, l->norm1, x, h1, &f->saved[RSTD1].t));
+    const struct ax_tensor *mixed = ax_frame_make(f, MIDDLE) ? middle : NULL;
+    AX_TRY(l->spec.mixer->forward(l, p, f, h1, x, mixed));
+    if (p->tap && mixed)
+        p->tap(p->tap_ctx, "middle", l->index, middle);
+    if (ax_frame_make(f, H2))
+        AX_TRY(ax_norm_forward(p, l->unit, l->norm2, middle, h2, &f->saved[RSTD2].t));
+    return l->spec.ffn->forward(l, p, f, h2, middle, out);
+}
+
+enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                 const struct ax_tensor *x, const struct ax_tensor *dx) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor dh = ax_tensor_2d(dx->dtype, NULL, dx->shape[0], dx->shape[1]);
+    dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
+
+    AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, dx, &dh));
+    AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
+                            true));
+    AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, dx, &dh));
+    AX_TRY(ax_norm_backward(p, l->unit, l->norm1, &dh, x, &f->saved[RSTD1].t, dx, true));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}

@@ -1,0 +1,77 @@
+/* SwiGLU MLP:  y = (silu(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM. */
+#include "model/layer.h"
+
+enum { GATE_UP = AX_FRAME_FFN, ACT };
+
+static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
+    const int64_t D = b->arch->hidden_size, F = b->arch->intermediate_size;
+    struct ax_mlp_part *mlp = &l->mlp;
+    const struct ax_param_decl weights[] = {
+        {.name = "model.layers.%d.mlp.gate_proj.weight", .rows = F, .cols = D, .tp_dim = 0},
+        {.name = "model.layers.%d.mlp.up_proj.weight",
+         .rows = F,
+         .cols = D,
+         .tp_dim = 0,
+         .glue = 1},
+        {.name = "model.layers.%d.mlp.down_proj.weight", .rows = D, .cols = F, .tp_dim = 1},
+    };
+    mlp->gate_up.unit = mlp->down.unit = l->unit;
+    mlp->gate_up.n_parts = 2;
+    mlp->down.n_parts = 1;
+    mlp->gate_up.weight[0] = ax_builder_add(b, l->index, &weights[0]);
+    mlp->gate_up.weight[1] = ax_builder_add(b, l->index, &weights[1]);
+    mlp->down.weight[0] = ax_builder_add(b, l->index, &weights[2]);
+    if (!b->arch->mlp_bias)
+        return;
+    const struct ax_param_decl biases[] = {
+        {.name = "model.layers.%d.mlp.gate_proj.bias", .rows = F, .tp_dim = 0},
+        {.name = "model.layers.%d.mlp.up_proj.bias", .rows = F, .tp_dim = 0, .glue = 1},
+        {.name = "model.layers.%d.mlp.down_proj.bias",
+         .rows = D,
+         .tp_dim = -1,
+         .grad_partial_over = 1u << AX_ROLE_TP},
+    };
+    mlp->gate_up.bias[0] = ax_builder_add(b, l->index, &biases[0]);
+    mlp->gate_up.bias[1] = ax_builder_add(b, l->index, &biases[1]);
+    mlp->down.bias[0] = ax_builder_add(b, l->index, &biases[2]);
+}
+
+static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+    const int64_t T = p->batch->T, F2 = ax_linear_out(&l->mlp.gate_up);
+    const enum ax_dtype dtype = p->model->dtype;
+    ax_frame_declare(f, GATE_UP, "mlp gate and up", AX_KEEP_COSTLY,
+                     ax_tensor_2d(dtype, NULL, T, F2));
+    ax_frame_declare(f, ACT, "mlp activation", AX_KEEP_CHEAP, ax_tensor_2d(dtype, NULL, T, F2 / 2));
+}
+
+static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                  const struct ax_tensor *h, const struct ax_tensor *x,
+                                  const struct ax_tensor *out) {
+    struct ax_queue *q = p->model->rt->q;
+    const struct ax_tensor *gate_up = &f->saved[GATE_UP].t, *act = &f->saved[ACT].t;
+    if (ax_frame_make(f, GATE_UP))
+        AX_TRY(ax_linear_forward(q, &l->mlp.gate_up, h, NULL, gate_up));
+    if (ax_frame_make(f, ACT))
+        AX_TRY(ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){*gate_up, *act}));
+    return out ? ax_linear_forward(q, &l->mlp.down, act, x, out) : AX_OK;
+}
+
+/* d_act = dy·Wd;  (d_gate, d_up) from it, written over gate_up, which nobody needs after. */
+static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                   const struct ax_tensor *h, const struct ax_tensor *dy,
+                                   const struct ax_tensor *dh) {
+    struct ax_queue *q = p->model->rt->q;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor *gate_up = &f->saved[GATE_UP].t;
+    struct ax_tensor d_act = f->saved[ACT].t;
+    d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
+    AX_TRY(ax_linear_backward(q, &l->mlp.down, &f->saved[ACT].t, dy, &d_act));
+    AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){d_act, *gate_up, *gate_up}));
+    AX_TRY(ax_linear_backward(q, &l->mlp.gate_up, h, gate_up, dh));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_ffn_type ax_ffn_swiglu = {"swiglu", mlp_init, mlp_declare, mlp_forward,
+                                          mlp_backward};

@@ -1,0 +1,75 @@
+/* A model: units (embedding, one per layer, norm + head), and one pass of a micro-batch through
+ * them.
+ *
+ * Reading order: model.c (build, load) → pass.c (a unit forward and backward) → layer.c →
+ * attention.c, mlp.c → linear.c → kernels/ops.h; head.c for the loss side. */
+#ifndef AX_MODEL_MODEL_H
+#define AX_MODEL_MODEL_H
+
+#include "ckpt/hf.h"
+#include "data/batch.h"
+#include "model/arch.h"
+#include "model/linear.h"
+#include "model/stash.h"
+
+/* Grouped-query attention: see attention.c. */
+struct ax_attention_part {
+    struct ax_linear qkv, o;
+    const struct ax_param *q_norm, *k_norm; /* NULL without */
+};
+/* SwiGLU MLP: see mlp.c. */
+struct ax_mlp_part {
+    struct ax_linear gate_up, down;
+};
+
+struct ax_layer {
+    int index;
+    struct ax_layer_spec spec;
+    struct ax_unit *unit;
+    const struct ax_param *norm1, *norm2;
+    struct ax_attention_part attention;
+    struct ax_mlp_part mlp;
+};
+
+struct ax_model_options {
+    enum ax_dtype dtype; /* compute */
+    bool train;          /* gradients, masters, optimizer state */
+    int n_state;         /* what the optimizer keeps */
+    struct ax_state_slot slots[AX_MAX_STATE];
+    int64_t max_positions; /* longest row: the size of the rope tables */
+};
+
+struct ax_model {
+    struct ax_arch arch; /* owned by the caller of create; borrowed */
+    struct ax_runtime *rt;
+    enum ax_dtype dtype, accum;
+    bool train;
+    int n_params;
+    struct ax_param *params;
+    int n_units; /* n_layers + 2: embedding first, norm + head last */
+    struct ax_unit *units;
+    struct ax_layer *layers;
+    const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
+    struct ax_tensor rope_cos, rope_sin;                 /* accum [max_positions][dim/2] */
+    int64_t rope_seq_len;                                /* what the tables hold */
+};
+
+enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
+                               struct ax_runtime *rt, const struct ax_model_options *o);
+void ax_model_free(struct ax_model *m);
+/* Reads every parameter from the folder: names the missing, the misshapen and the left over.
+ * Nothing while planning. */
+enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
+/* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
+ */
+void ax_model_init_random(struct ax_model *m, uint64_t seed);
+/* Index of the unit that also has to be whole while unit u runs (tied head), or −1. */
+int ax_model_unit_needs(const struct ax_model *m, int unit);
+int64_t ax_model_parameters(const struct ax_model *m);
+
+/* What can be taken out of a model, one parameter at a time (one rank): the master where there is
+ * one, else the compute copy; or the gradient. Element order is the HF tensor's. */
+struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
+struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
+
+#endif

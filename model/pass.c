@@ -1,0 +1,154 @@
+/* A unit forward and backward: what the schedule's FORWARD and BACKWARD actions do. */
+#include "model/pass.h"
+
+#include "base/mem.h"
+#include "model/head.h"
+#include "model/layer.h"
+
+enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack) {
+    *s = (struct ax_slot){.stack = stack};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&s->frames, (size_t)m->n_units, sizeof *s->frames), st, fail);
+    AX_TRY_GOTO(ax_alloc(&s->residual, (size_t)m->n_units, sizeof *s->residual), st, fail);
+    return AX_OK;
+fail:
+    ax_slot_free(s);
+    return st;
+}
+
+void ax_slot_free(struct ax_slot *s) {
+    ax_free(s->frames);
+    ax_free(s->residual);
+    *s = (struct ax_slot){0};
+}
+
+static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
+    struct ax_tensor t =
+        ax_tensor_2d(p->model->dtype, NULL, p->batch->T, p->model->arch.hidden_size);
+    t.data = ax_stack_push(p->slot->stack, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+static bool inference(const struct ax_pass *p) {
+    return p->recompute == AX_RECOMPUTE_INFERENCE;
+}
+
+/* "dynamic" rope depends on the longest row seen; the other kinds never change their tables. */
+static enum ax_status refresh_rope(struct ax_model *m, const struct ax_batch *b) {
+    if (m->arch.rope.kind != AX_ROPE_DYNAMIC || ax_runtime_planning(m->rt))
+        return AX_OK;
+    const int64_t base = m->arch.rope.max_positions;
+    int64_t seq_len = b->max_position + 1 > base ? b->max_position + 1 : base;
+    if (seq_len != m->rope_seq_len) {
+        ax_rope_tables(&m->arch.rope, seq_len, &m->rope_cos, &m->rope_sin);
+        m->rope_seq_len = seq_len;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_pass_begin(struct ax_pass *p) {
+    struct ax_slot *s = p->slot;
+    s->mark = ax_stack_mark(s->stack);
+    if (inference(p)) {
+        /* nothing is kept: two residual buffers take turns */
+        const struct ax_tensor turns[2] = {take_rows(p, "residual"), take_rows(p, "residual")};
+        for (int u = 0; u < p->model->n_units; u++)
+            s->residual[u] = turns[u & 1];
+    } else {
+        s->grad = take_rows(p, "gradient of residual");
+    }
+    return refresh_rope(p->model, p->batch);
+}
+
+void ax_pass_end(struct ax_pass *p) {
+    ax_stack_release(p->slot->stack, p->slot->mark);
+}
+
+static enum ax_status embed_forward(struct ax_pass *p) {
+    struct ax_model *m = p->model;
+    return ax_run_embedding_forward(
+        m->rt->q, &(struct ax_embedding_forward){
+                      .weight = ax_unit_weight(&m->units[m->embed->unit], m->embed),
+                      .tokens = p->batch->tokens,
+                      .out = p->slot->residual[0]});
+}
+
+static enum ax_status embed_backward(struct ax_pass *p) {
+    struct ax_model *m = p->model;
+    const struct ax_tensor grad = ax_unit_grad(&m->units[m->embed->unit], m->embed);
+    if (!grad.data)
+        return AX_OK;
+    return ax_run_embedding_backward(
+        m->rt->q, &(struct ax_embedding_backward){.dout = p->slot->grad,
+                                                  .tokens = p->batch->tokens,
+                                                  .dweight = grad,
+                                                  .skip_token = m->arch.pad_token});
+}
+
+enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
+    struct ax_model *m = p->model;
+    struct ax_slot *s = p->slot;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const bool last = unit == m->n_units - 1;
+    if (!last && !inference(p))
+        s->residual[unit] = take_rows(p, "residual");
+    if (unit == 0)
+        return embed_forward(p);
+
+    struct ax_frame *f = &s->frames[unit];
+    const struct ax_tensor *x = &s->residual[unit - 1];
+    const size_t mark = ax_stack_mark(scratch);
+    if (p->tap)
+        p->tap(p->tap_ctx, "hidden", unit - 1, x);
+    if (last) {
+        /* the normed state outlives forward in inference: logits are asked for afterwards */
+        ax_head_declare(p, f);
+        ax_frame_push(f, s->stack, inference(p) ? s->stack : scratch, p->recompute);
+        AX_TRY(ax_head_forward(p, f, x));
+    } else {
+        const struct ax_layer *l = &m->layers[unit - 1];
+        ax_layer_declare(l, p, f);
+        ax_frame_push(f, s->stack, scratch, p->recompute);
+        AX_TRY(ax_layer_forward(l, p, f, x, &s->residual[unit]));
+    }
+    ax_frame_forget(f);
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
+    struct ax_model *m = p->model;
+    struct ax_slot *s = p->slot;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    if (unit == 0)
+        return embed_backward(p);
+    struct ax_frame *f = &s->frames[unit];
+    const struct ax_tensor *x = &s->residual[unit - 1];
+    const size_t mark = ax_stack_mark(scratch);
+    ax_frame_restore(f, scratch);
+    if (unit == m->n_units - 1) {
+        AX_TRY(ax_head_backward(p, f, x));
+    } else {
+        const struct ax_layer *l = &m->layers[unit - 1];
+        AX_TRY(ax_layer_forward(l, p, f, x, NULL));
+        AX_TRY(ax_layer_backward(l, p, f, x, &s->grad));
+    }
+    ax_stack_release(scratch, mark);
+    ax_frame_pop(f, s->stack);
+    return AX_OK;
+}
+
+enum ax_status ax_pass_forward_all(struct ax_pass *p) {
+    struct ax_model *m = p->model;
+    for (int u = 0; u < m->n_units; u++) {
+        const int also = ax_model_unit_needs(m, u);
+        AX_TRY(ax_unit_gather(&m->units[u], m->rt));
+        if (also >= 0)
+            AX_TRY(ax_unit_gather(&m->units[also], m->rt));
+        AX_TRY(ax_pass_forward(p, u));
+        ax_unit_release(&m->units[u]);
+        if (also >= 0)
+            ax_unit_release(&m->units[also]);
+    }
+    return AX_OK;
+}

@@ -1,0 +1,66 @@
+/* One micro-batch on its way through the model. */
+#ifndef AX_MODEL_PASS_H
+#define AX_MODEL_PASS_H
+
+#include "model/kvcache.h"
+#include "model/model.h"
+
+/* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
+ * units, and the gradient of the residual stream on its way back. */
+struct ax_slot {
+    struct ax_stack *stack;
+    size_t mark;
+    struct ax_frame *frames;    /* [n_units] */
+    struct ax_tensor *residual; /* [n_units]: x after unit u, real [T][D] */
+    struct ax_tensor grad;      /* real [T][D]; only with backward */
+};
+enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
+void ax_slot_free(struct ax_slot *s);
+
+/* Per-token results of the head for tokens [first, first + n), and the gradients asked for. */
+struct ax_head_chunk {
+    int64_t first, n;
+    struct ax_tensor logprob, lse, entropy;       /* accum [n], in */
+    struct ax_tensor g_logprob, g_lse, g_entropy; /* accum [n], out; g_lse and g_entropy may be left
+                                                     with data NULL */
+};
+
+struct ax_pass;
+/* What the objective says of a chunk: adds to the loss and sets g_*. A linear objective needs
+ * nothing but the chunk itself, so loss and gradient are one walk over the vocabulary; any other is
+ * called once, between forward and backward, with all tokens. */
+struct ax_head_objective {
+    bool linear;
+    bool needs_entropy; /* entropy and lse gradients are wanted: g_lse, g_entropy are allocated */
+    enum ax_status (*token_grad)(void *ctx, struct ax_pass *pass, const struct ax_head_chunk *c);
+    void *ctx;
+};
+
+struct ax_pass {
+    struct ax_model *model;
+    struct ax_batch *batch;
+    struct ax_slot *slot;
+    struct ax_step_scalars *scalars; /* device */
+    enum ax_recompute recompute;
+    const struct ax_head_objective *objective; /* NULL: no head result is wanted */
+    double inv_temperature;                    /* on the logits; 1 = none */
+    struct ax_kvcache *cache;                  /* decoding; NULL otherwise */
+    /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention, "norm"
+     * after the final norm); for checks. */
+    void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
+    void *tap_ctx;
+};
+
+/* The micro-batch takes its slot; gives it back. */
+enum ax_status ax_pass_begin(struct ax_pass *p);
+void ax_pass_end(struct ax_pass *p);
+/* The unit must be gathered. Order: forward 0 … n−1, then backward n−1 … 0. */
+enum ax_status ax_pass_forward(struct ax_pass *p, int unit);
+enum ax_status ax_pass_backward(struct ax_pass *p, int unit);
+/* All units forward, gathered one at a time: evaluation and decoding. */
+enum ax_status ax_pass_forward_all(struct ax_pass *p);
+/* Logits (accum [n][V]) of the given rows of the final hidden state; head unit gathered by itself.
+ */
+enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out);
+
+#endif

@@ -1,0 +1,54 @@
+/* Qwen2 (biases on q, k, v) and Qwen3 (per-head norm on q and k). Both may have a sliding window in
+ * some layers: layer_types says which, else those from max_window_layers on, if use_sliding_window.
+ */
+#include <string.h>
+
+#include "model/family.h"
+
+static enum ax_status layer_is_sliding(struct ax_json types, int64_t layer, bool *sliding) {
+    const char *type;
+    struct ax_json v = ax_json_at(types, (size_t)layer);
+    AX_TRY(ax_json_str(v, &type));
+    *sliding = strcmp(type, "sliding_attention") == 0;
+    if (*sliding || strcmp(type, "full_attention") == 0)
+        return AX_OK;
+    ax_json_error(v, "layer type \"%s\" is not one of full_attention, sliding_attention", type);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
+    /* absent means 4096, null means none */
+    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
+    bool use;
+    int64_t window, from;
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "use_sliding_window"), false, &use));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 28, &from));
+    const struct ax_json types = ax_json_get(c, "layer_types");
+    if (types.v && (int64_t)ax_json_size(types) != a->n_layers)
+        return ax_json_error(types, "has %zu entries for %lld layers", ax_json_size(types),
+                             (long long)a->n_layers);
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        bool sliding = i >= from;
+        if (types.v)
+            AX_TRY(layer_is_sliding(types, i, &sliding));
+        a->layers[i].window = use && sliding ? window : 0;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_qwen2(struct ax_arch *a, struct ax_json c) {
+    a->qkv_bias = true;
+    return windows(a, c);
+}
+
+static enum ax_status parse_qwen3(struct ax_arch *a, struct ax_json c) {
+    bool attention_bias;
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
+    a->qkv_bias = a->o_bias = attention_bias;
+    a->qk_norm = true;
+    return windows(a, c);
+}
+
+const struct ax_family ax_family_qwen2 = {"qwen2", "Qwen2ForCausalLM", 0, parse_qwen2};
+const struct ax_family ax_family_qwen3 = {"qwen3", "Qwen3ForCausalLM", 128, parse_qwen3};

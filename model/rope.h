@@ -1,0 +1,43 @@
+/* Rotary position embedding: inverse frequencies of every variant, and the cos/sin tables.
+ *
+ * Formulas as in transformers' modeling_rope_utils: default (Su et al. 2021), linear, dynamic
+ * (NTK), llama3 (Llama 3.1), yarn (Peng et al. 2023). */
+#ifndef AX_MODEL_ROPE_H
+#define AX_MODEL_ROPE_H
+
+#include "base/json.h"
+#include "kernels/tensor.h"
+
+enum ax_rope_kind {
+    AX_ROPE_DEFAULT,
+    AX_ROPE_LINEAR,
+    AX_ROPE_DYNAMIC,
+    AX_ROPE_LLAMA3,
+    AX_ROPE_YARN
+};
+
+struct ax_rope_config {
+    enum ax_rope_kind kind;
+    int64_t dim; /* rotated elements per head, even */
+    int64_t max_positions;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    int64_t original_max_positions;           /* llama3, yarn */
+    double beta_fast, beta_slow;              /* yarn */
+    double mscale, mscale_all_dim;            /* yarn; 0 = absent */
+    double attention_factor;                  /* yarn; 0 = derive */
+    bool truncate;                            /* yarn: round the correction range */
+};
+
+/* From rope_parameters, or rope_theta + rope_scaling, of a config.json. */
+enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
+                             int64_t max_positions);
+/* inv_freq [dim/2] for sequences of seq_len tokens (only dynamic depends on it), and the factor on
+ * cos and sin. Single precision throughout, as the models were trained. */
+void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float *inv_freq,
+                         double *attention_scaling);
+/* Fills cos, sin [positions][dim/2] (F32 or F64, host memory) from frequencies for seq_len. */
+void ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_tensor *cos_table,
+                    struct ax_tensor *sin_table);
+
+#endif

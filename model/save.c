@@ -1,0 +1,50 @@
+/* Each parameter becomes one output tensor, converted piece by piece as the file is written. */
+#include "model/save.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+struct source {
+    struct ax_tensor value;
+    enum ax_dtype dtype;
+};
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct source *s = ctx;
+    const char *from = s->value.data;
+    from += (size_t)first * ax_dtype_size(s->value.dtype);
+    ax_convert(s->dtype, out, s->value.dtype, from, n);
+    return AX_OK;
+}
+
+enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_save *save) {
+    struct ax_st_output *tensors = NULL;
+    struct source *sources = NULL;
+    const size_t n = (size_t)m->n_params;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&tensors, n, sizeof *tensors), st, done);
+    AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        sources[i] = (struct source){ax_model_value(m, p), save->dtype};
+        tensors[i] = (struct ax_st_output){.name = p->name,
+                                           .dtype = save->dtype,
+                                           .ndim = p->ndim,
+                                           .fill = fill,
+                                           .ctx = &sources[i]};
+        memcpy(tensors[i].shape, p->shape, (size_t)p->ndim * sizeof *p->shape);
+    }
+    const struct ax_hf_save hf = {.dir = save->dir,
+                                  .base_dir = save->base_dir,
+                                  .config = save->config,
+                                  .dtype = save->dtype,
+                                  .max_shard_bytes = save->max_shard_bytes,
+                                  .n = m->n_params,
+                                  .tensors = tensors};
+    AX_TRY_GOTO(ax_hf_write(&hf), st, done);
+done:
+    ax_free(sources);
+    ax_free(tensors);
+    return st;
+}

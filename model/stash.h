@@ -1,0 +1,62 @@
+/* The stash: what forward keeps for backward, and what recompute makes again.
+ *
+ * A part of a layer (norms, attention, MLP …) declares its intermediate tensors once, each with the
+ * reason it may or may not be dropped. A frame holds them for one layer of one micro-batch. Forward
+ * takes the kept ones from the slot's stack and the others from scratch; backward takes the others
+ * again and calls the same forward code, which makes exactly what is missing. So recompute cannot
+ * differ from forward: it is forward. */
+#ifndef AX_MODEL_STASH_H
+#define AX_MODEL_STASH_H
+
+#include "kernels/queue.h"
+
+enum ax_recompute {
+    AX_RECOMPUTE_OFF,       /* keep everything */
+    AX_RECOMPUTE_SELECTIVE, /* make norms, rope and swiglu again; keep GEMM and attention results */
+    AX_RECOMPUTE_ON,        /* keep the block's input only */
+    AX_RECOMPUTE_INFERENCE, /* no backward will come: keep nothing */
+};
+const char *ax_recompute_name(enum ax_recompute mode);
+enum ax_status ax_recompute_parse(const char *name,
+                                  enum ax_recompute *out); /* off, on, selective */
+
+enum ax_keep {
+    AX_KEEP_COSTLY, /* result of a GEMM or of attention */
+    AX_KEEP_CHEAP,  /* norm, rope, swiglu: memory-bound to make */
+};
+
+#define AX_FRAME_MAX 16
+
+struct ax_saved {
+    const char *name; /* block name in the memory plan */
+    enum ax_keep keep;
+    bool kept;  /* lies in the slot, else in scratch */
+    bool ready; /* holds this micro-batch's value */
+    struct ax_tensor t;
+};
+
+struct ax_frame {
+    int n; /* highest declared index + 1 */
+    struct ax_saved saved[AX_FRAME_MAX];
+    size_t mark; /* of the slot's stack below this frame */
+};
+
+/* Declares tensor `index` (dtype and shape in t; data is set by push). Each part of a layer has its
+ * own range of indices; those never declared take nothing. */
+void ax_frame_declare(struct ax_frame *f, int index, const char *name, enum ax_keep keep,
+                      struct ax_tensor t);
+/* Forward: kept tensors from slot, the rest from scratch (released by the caller's scratch mark).
+ */
+void ax_frame_push(struct ax_frame *f, struct ax_stack *slot, struct ax_stack *scratch,
+                   enum ax_recompute mode);
+/* End of forward: scratch is about to go, so what was there is no longer ready. */
+void ax_frame_forget(struct ax_frame *f);
+/* Backward: scratch again for what was dropped. */
+void ax_frame_restore(struct ax_frame *f, struct ax_stack *scratch);
+/* Gives the slot's memory back. */
+void ax_frame_pop(struct ax_frame *f, struct ax_stack *slot);
+
+/* True, once, when saved[index] has still to be made: `if (ax_frame_make(f, H1)) run norm`. */
+bool ax_frame_make(struct ax_frame *f, int index);
+
+#endif

@@ -1,0 +1,42 @@
+/* Learning-rate schedules, as transformers.optimization defines them. */
+#ifndef AX_OPTIM_LR_SCHEDULE_H
+#define AX_OPTIM_LR_SCHEDULE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum ax_lr_kind {
+    AX_LR_CONSTANT,
+    AX_LR_CONSTANT_WITH_WARMUP,
+    AX_LR_LINEAR,
+    AX_LR_COSINE,
+    AX_LR_COSINE_WITH_RESTARTS,
+    AX_LR_COSINE_WITH_MIN_LR,
+    AX_LR_POLYNOMIAL,
+    AX_LR_INVERSE_SQRT,
+    AX_LR_WARMUP_STABLE_DECAY,
+    AX_LR_KIND_COUNT
+};
+
+enum ax_lr_decay { AX_LR_DECAY_LINEAR, AX_LR_DECAY_COSINE, AX_LR_DECAY_1_SQRT };
+
+/* Steps count from 0. Fields a kind does not use are ignored. */
+struct ax_lr_schedule {
+    enum ax_lr_kind kind;
+    double base_lr;
+    int64_t total, warmup; /* planned steps; rising from 0 over the first `warmup` */
+    double num_cycles;     /* cosine: 0.5 = half a wave; with_restarts: hard restarts */
+    double min_lr_ratio;   /* cosine_with_min_lr, warmup_stable_decay: floor / base_lr */
+    double lr_end, power;  /* polynomial */
+    int64_t timescale;     /* inverse_sqrt; 0 = warmup, or 10,000 without warmup */
+    int64_t stable, decay; /* warmup_stable_decay: steps */
+    enum ax_lr_decay decay_type;
+};
+
+double ax_lr_at(const struct ax_lr_schedule *s, int64_t step);
+/* transformers' names ("cosine_with_restarts"); AX_ERR_CONFIG lists them. */
+enum ax_status ax_lr_kind_parse(const char *name, enum ax_lr_kind *out);
+enum ax_status ax_lr_decay_parse(const char *name, enum ax_lr_decay *out);
+
+#endif

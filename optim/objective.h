@@ -1,0 +1,15 @@
+/* Objectives: what a training method says of itself. */
+#ifndef AX_OPTIM_OBJECTIVE_H
+#define AX_OPTIM_OBJECTIVE_H
+
+#include "model/pass.h"
+
+struct ax_objective {
+    const char *name;
+    struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
+};
+
+/* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the whole step. */
+extern const struct ax_objective ax_objective_sft; /* sft.c */
+
+#endif

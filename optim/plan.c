@@ -1,0 +1,63 @@
+/* Plans by running: create a step on a planning runtime, run it once, read the marks. */
+#include "optim/plan.h"
+
+#include <stdlib.h>
+
+static void add_blocks(struct ax_plan *plan, const struct ax_stack *s, const char *where) {
+    for (int i = 0; i < s->n_names; i++) {
+        if (s->names[i].at_peak == 0)
+            continue;
+        AX_ASSERT(plan->n_blocks < AX_PLAN_MAX_BLOCKS);
+        plan->blocks[plan->n_blocks++] =
+            (struct ax_plan_block){s->names[i].name, where, s->names[i].at_peak};
+    }
+}
+
+static int larger_first(const void *a, const void *b) {
+    const struct ax_plan_block *x = a, *y = b;
+    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+}
+
+static void read_marks(struct ax_plan *plan, struct ax_runtime *rt) {
+    ax_arena_measure(&rt->arena, &plan->arena);
+    add_blocks(plan, &rt->arena.persistent, "persistent");
+    add_blocks(plan, &rt->arena.scratch, "scratch");
+    for (int i = 0; i < rt->arena.n_slots; i++)
+        add_blocks(plan, &rt->arena.slots[i], "activations");
+    qsort(plan->blocks, (size_t)plan->n_blocks, sizeof *plan->blocks, larger_first);
+    const struct ax_queue_counters *c = &rt->q->counters;
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        plan->flops += c->flops[op];
+    plan->gemm_flops = c->flops[AX_OP_gemm];
+    plan->attention_flops = c->flops[AX_OP_attention_forward] + c->flops[AX_OP_attention_backward];
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        plan->bytes_sent[role] = rt->comms[role].bytes_sent;
+}
+
+static enum ax_status dry_run(struct ax_plan *plan, struct ax_runtime *rt,
+                              const struct ax_arch *arch, const struct ax_step_options *so) {
+    struct ax_step s;
+    struct ax_step_result r;
+    AX_TRY(ax_step_create(&s, rt, arch, so));
+    enum ax_status st;
+    for (int m = 0; m < so->n_microbatches; m++)
+        AX_TRY_GOTO(ax_batch_fill(&s.batches[m], rt->q, arch->vocab_size, 0, NULL), st, done);
+    AX_TRY_GOTO(ax_step_run(&s, 0, &r), st, done);
+    plan->parameters = ax_model_parameters(&s.model);
+    plan->n_actions = s.schedule.n;
+    read_marks(plan, rt);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_options *ro,
+                            const struct ax_arch *arch, const struct ax_step_options *so) {
+    struct ax_runtime rt;
+    *plan = (struct ax_plan){.tokens = so->n_microbatches * so->tokens};
+    plan->model_flops = (double)plan->tokens * ax_arch_flops_per_token(arch, so->max_len);
+    AX_TRY(ax_runtime_open_planning(&rt, ro));
+    const enum ax_status st = dry_run(plan, &rt, arch, so);
+    ax_runtime_close(&rt);
+    return st;
+}

@@ -1,0 +1,30 @@
+/* The dry run of a step: the step's own code on the meta backend, and what it counted. */
+#ifndef AX_OPTIM_PLAN_H
+#define AX_OPTIM_PLAN_H
+
+#include "optim/step.h"
+
+#define AX_PLAN_MAX_BLOCKS (3 * AX_ARENA_MAX_NAMES)
+
+struct ax_plan_block {
+    const char *name;
+    const char *where; /* "persistent", "activations" (slots) or "scratch" */
+    size_t bytes;      /* at the moment its stack stood highest */
+};
+
+struct ax_plan {
+    struct ax_arena_plan arena;
+    int n_blocks; /* largest first */
+    struct ax_plan_block blocks[AX_PLAN_MAX_BLOCKS];
+    int64_t parameters;
+    int64_t tokens;                            /* per step and rank */
+    double flops, gemm_flops, attention_flops; /* executed per step, recompute included */
+    double model_flops;                        /* per step by ax_arch_flops_per_token */
+    double bytes_sent[AX_ROLE_COUNT];
+    int n_actions;
+};
+
+enum ax_status ax_plan_make(struct ax_plan *plan, const struct ax_runtime_options *ro,
+                            const struct ax_arch *arch, const struct ax_step_options *so);
+
+#endif

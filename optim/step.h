@@ -1,0 +1,62 @@
+/* A step: the action table executed over model, batches and optimizer.
+ *
+ * Filling the batches is the caller's; a step then is gradients (forward and backward of every
+ * micro-batch, sums over ranks, global norm) and update. The same code plans: on a planning runtime
+ * nothing is computed and the arena's marks are the plan. */
+#ifndef AX_OPTIM_STEP_H
+#define AX_OPTIM_STEP_H
+
+#include "model/pass.h"
+#include "optim/objective.h"
+#include "optim/optimizer.h"
+#include "parallel/schedule.h"
+
+struct ax_step_options {
+    enum ax_dtype dtype;
+    enum ax_recompute recompute;
+    const struct ax_optimizer *optimizer;
+    struct ax_optimizer_options opt;
+    const struct ax_objective *objective;
+    double max_norm; /* ≤ 0: no clipping */
+    uint64_t seed;
+    int n_microbatches;
+    int64_t tokens;  /* T of a micro-batch */
+    int64_t n_docs;  /* cap per micro-batch */
+    int64_t max_len; /* longest document */
+};
+
+enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
+const char *ax_step_phase_name(enum ax_step_phase phase);
+
+struct ax_step_result {
+    double loss, grad_norm, lr;
+    double weight_total; /* Σ weight, all micro-batches and data ranks */
+    bool skipped;        /* nothing trained, or a non-finite norm: weights did not move */
+    double seconds[AX_TIME_COUNT];
+};
+
+struct ax_step {
+    struct ax_runtime *rt;
+    struct ax_step_options o;
+    struct ax_model model;
+    struct ax_batch *batches; /* [n_microbatches] */
+    struct ax_slot *slots;    /* [schedule.n_slots] */
+    struct ax_schedule schedule;
+    struct ax_step_scalars *scalars; /* device */
+    struct ax_pass *passes;          /* [n_microbatches] */
+    int64_t count;                   /* updates so far */
+    double seconds[AX_TIME_COUNT];   /* of the step in progress */
+};
+
+enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,
+                              const struct ax_step_options *o);
+void ax_step_free(struct ax_step *s);
+
+/* From filled batches to complete gradients and their norm. `out` gets loss, grad_norm, skipped. */
+enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
+/* The optimizer on every unit; gradients are zero afterwards. */
+enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
+/* Both. */
+enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* Communicators: start a collective → ticket → wait. One communicator per mesh role.
+ *
+ * Loss and gradients are only ever summed; MAX is for scales and flags; counts travel as I64 or
+ * F64. Every rank of a group must start the same collectives in the same order. Implementations:
+ * `self` (a group of one: copies), `meta` (any group size, moves nothing, counts). */
+#ifndef AX_PARALLEL_COMM_H
+#define AX_PARALLEL_COMM_H
+
+#include <stdint.h>
+
+#include "kernels/queue.h"
+#include "parallel/mesh.h"
+
+enum ax_collective_kind {
+    AX_ALL_REDUCE,     /* recv[count] = Σ or max over ranks of send[count]; recv may be send */
+    AX_ALL_GATHER,     /* recv[size][count] from send[count]; send may be recv + rank·count */
+    AX_REDUCE_SCATTER, /* recv[count] = Σ over ranks of send[size][count][own rank] */
+    AX_ALL_TO_ALL_V,   /* send_counts[r] elements to rank r, recv_counts[r] from it, back to back */
+    AX_SEND_RECV,      /* send[count] to send_peer and recv[count] from recv_peer; −1 = none */
+    AX_BROADCAST,      /* recv[count] of root to all; in place */
+    AX_COLLECTIVE_COUNT
+};
+
+enum ax_reduction { AX_SUM, AX_MAX };
+
+struct ax_collective {
+    enum ax_collective_kind kind;
+    enum ax_reduction reduction;
+    enum ax_dtype dtype;
+    const void *send;
+    void *recv;
+    int64_t count; /* elements, as the kind says */
+    const int64_t *send_counts, *recv_counts;
+    int root, send_peer, recv_peer;
+};
+
+struct ax_comm;
+struct ax_comm_ops {
+    const char *name;
+    enum ax_status (*start)(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what,
+                            struct ax_ticket *ticket);
+    enum ax_status (*wait)(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+    void (*free)(struct ax_comm *c);
+};
+
+struct ax_comm {
+    const struct ax_comm_ops *ops;
+    enum ax_role role;
+    int rank, size;
+    uint64_t sequence; /* collectives started */
+    uint64_t calls[AX_COLLECTIVE_COUNT];
+    double bytes_sent; /* what an ideal ring algorithm sends from this rank */
+    void *state;
+};
+
+/* A collective on `q` after all that is enqueued there; wait makes q go on after it. Start checks
+ * the description, counts calls and bytes, and hands it to the implementation. */
+enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
+                             const struct ax_collective *what, struct ax_ticket *ticket);
+enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+/* start + wait. */
+enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);
+void ax_comm_free(struct ax_comm *c);
+const char *ax_collective_name(enum ax_collective_kind kind);
+
+void ax_comm_self_init(struct ax_comm *c, enum ax_role role);
+void ax_comm_meta_init(struct ax_comm *c, enum ax_role role, int rank, int size);
+
+#endif

@@ -1,0 +1,36 @@
+/* One parameter: its HF name, global shape, and how it lies on the mesh. */
+#ifndef AX_PARALLEL_PARAM_H
+#define AX_PARALLEL_PARAM_H
+
+#include <stdbool.h>
+
+#include "kernels/tensor.h"
+#include "parallel/mesh.h"
+
+#define AX_NAME_MAX 160
+
+struct ax_param {
+    char name[AX_NAME_MAX]; /* as in the HF checkpoint */
+    int ndim;
+    int64_t shape[AX_MAX_DIMS]; /* global; weights are [out][in] */
+    int8_t tp_dim, ep_dim;      /* dimension split over tp / ep; −1 = replicated */
+    uint32_t grad_partial_over; /* bits 1 << role: each rank has a part of the gradient, to be
+                                   summed over the role besides the segment's own reduce roles */
+    int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
+                              saved; −1 = owns itself */
+    bool trainable, decay; /* decay: weight decay applies (matrices) */
+
+    /* where it lies, set by ax_unit_layout */
+    int unit, segment;
+    int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
+    int64_t offset;                   /* elements from the start of the segment */
+};
+
+int64_t ax_param_numel(const struct ax_param *p);       /* global */
+int64_t ax_param_local_numel(const struct ax_param *p); /* this rank's slice */
+/* Global element index of local element i (row-major both). Runs of `*run` elements from there are
+ * contiguous in both, so copies go run by run. */
+int64_t ax_param_global_index(const struct ax_param *p, const struct ax_mesh *mesh, int64_t i,
+                              int64_t *run);
+
+#endif

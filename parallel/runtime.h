@@ -1,0 +1,39 @@
+/* What a program part runs on: mesh, communicators, queue, arena; and "the plan is the program".
+ *
+ * ax_runtime_run calls `body` twice. First on a planning arena, a meta queue and meta
+ * communicators: nothing is computed, and the memory marks become the plan. Then on an arena of
+ * exactly that size. The body asks ax_runtime_planning() only where host data would be read or
+ * written. */
+#ifndef AX_PARALLEL_RUNTIME_H
+#define AX_PARALLEL_RUNTIME_H
+
+#include "parallel/comm.h"
+
+struct ax_runtime_options {
+    const char *backend;        /* "ref" or "cpu" */
+    int threads;                /* 0 = ax_cpu_count() */
+    int n_slots;                /* activation stashes; 1 without pipeline */
+    struct ax_mesh_sizes sizes; /* all 0 = one rank */
+    int world, rank;
+};
+
+struct ax_runtime {
+    struct ax_mesh mesh;
+    struct ax_comm comms[AX_ROLE_COUNT];
+    struct ax_arena arena;
+    struct ax_queue *q;
+};
+
+enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o);
+enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_options *o,
+                               const struct ax_arena_plan *plan);
+void ax_runtime_close(struct ax_runtime *rt);
+bool ax_runtime_planning(const struct ax_runtime *rt);
+
+typedef enum ax_status (*ax_runtime_body)(struct ax_runtime *rt, void *ctx);
+/* plan_out (may be NULL) receives the plan. The real run must end with the plan's marks exactly:
+ * anything else is our bug and is reported as AX_ERR_FAILED. */
+enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
+                              struct ax_arena_plan *plan_out);
+
+#endif

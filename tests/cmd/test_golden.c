@@ -1,0 +1,136 @@
+/* `axtrain check golden` over the golden files of the reference implementations, and the check's
+ * own checks: a changed weight, a changed golden and an empty folder have to fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "cmd/commands.h"
+
+static const char *shared_path(char *buf, size_t size, const char *rest) {
+    const char *root = getenv("AXTRAIN_SHARED");
+    snprintf(buf, size, "%s/fixtures/%s", root ? root : "../shared", rest);
+    if (!ax_path_exists(buf)) {
+        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
+        skip();
+    }
+    return buf;
+}
+
+static enum ax_status check(const char *dir, const char *backend) {
+    char *argv[] = {
+        "check", "golden", (char *)(uintptr_t)dir, "--backend", (char *)(uintptr_t)backend, NULL};
+    return ax_cmd_check(5, argv);
+}
+
+static void holds(const char *rest, const char *backend) {
+    char path[512];
+    if (check(shared_path(path, sizeof path, rest), backend) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static void llama(void **state) {
+    (void)state;
+    holds("models/llama", "cpu");
+    holds("models/llama", "ref");
+}
+
+static void qwen3(void **state) {
+    (void)state;
+    holds("models/qwen3", "cpu");
+    holds("models/qwen3", "ref");
+}
+
+static void mistral(void **state) {
+    (void)state;
+    holds("models/mistral", "cpu");
+    holds("models/mistral", "ref");
+}
+
+static void optimizers_and_clipping(void **state) {
+    (void)state;
+    holds("optim", "cpu");
+    holds("optim", "ref");
+}
+
+static void entropy_and_logprob(void **state) {
+    (void)state;
+    holds("objectives", "cpu");
+    holds("objectives", "ref");
+}
+
+static void rope_and_schedules(void **state) {
+    (void)state;
+    holds("rope.json", "cpu");
+    holds("schedules.json", "cpu");
+}
+
+/* A copy of models/llama in a fresh folder, with one byte of `file` changed at `offset` from its
+ * end. */
+static void damaged_copy(char *dir, size_t size, const char *file, long from_end) {
+    char source[512], command[1600];
+    snprintf(dir, size, "%s/axtrain-golden-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    shared_path(source, sizeof source, "models/llama");
+    snprintf(command, sizeof command, "cp -r '%s/.' '%s' && chmod -R u+w '%s'", source, dir, dir);
+    assert_int_equal(system(command), 0);
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
+    const int byte = fgetc(f);
+    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
+    fputc(byte ^ 0x40, f);
+    fclose(f);
+}
+
+/* The last byte of a float32 tensor is its sign and exponent: ^0x40 changes its size by 2^±64 or
+ * so. */
+static void damage_is_seen(void **state) {
+    (void)state;
+    static const char *const files[] = {"model.safetensors", "golden/forward.safetensors",
+                                        "golden/grads.safetensors",
+                                        "golden/params_step5.safetensors"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char dir[512], path[1024];
+        /* forward.safetensors ends with integers; its logits stand in the middle */
+        damaged_copy(dir, sizeof dir, files[i], i == 1 ? 100001 : 1);
+        if (check(dir, "ref") == AX_OK)
+            fail_msg("a changed %s was not noticed", files[i]);
+        snprintf(path, sizeof path, "%s", dir);
+        ax_remove_tree(path);
+    }
+}
+
+static void nothing_is_a_failure(void **state) {
+    (void)state;
+    char dir[] = "/tmp/axtrain-empty-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(check(dir, "cpu"), AX_ERR_DATA);
+    rmdir(dir);
+    assert_int_equal(check("/nonexistent", "cpu"), AX_ERR_CONFIG);
+    assert_int_equal(check(".", "gpu"), AX_ERR_CONFIG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama),
+        cmocka_unit_test(qwen3),
+        cmocka_unit_test(mistral),
+        cmocka_unit_test(optimizers_and_clipping),
+        cmocka_unit_test(entropy_and_logprob),
+        cmocka_unit_test(rope_and_schedules),
+        cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(nothing_is_a_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/* What must give the same bits, and does: recompute modes, thread counts, packing, and the plan.
+ * Each row of docs/determinism.md names its test here. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/tiny.h"
+
+static const int64_t lengths[] = {23, 1, 17, 40, 0};
+
+static const struct {
+    const char *type, *extra;
+    bool tied;
+} models[] = {
+    {"llama", "", false},
+    {"llama", ", \"attention_bias\": true, \"mlp_bias\": true", true},
+    {"mistral", ", \"sliding_window\": 8", false},
+    {"qwen2", "", true},
+    {"qwen3", "", false},
+};
+
+static const struct {
+    const char *backend;
+    enum ax_dtype dtype;
+} kinds[] = {{"ref", AX_F64}, {"cpu", AX_F32}, {"cpu", AX_BF16}};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static void same_bits(const struct tiny_run *a, const struct tiny_run *b, const char *what) {
+    if (a->grads != b->grads || a->masters != b->masters || a->loss != b->loss)
+        fail_msg("%s: grads %d masters %d loss %.17g %.17g", what, a->grads == b->grads,
+                 a->masters == b->masters, a->loss, b->loss);
+    assert_true(a->loss > 0 && isfinite(a->loss) && a->grad_norm > 0);
+}
+
+static void recompute_modes_are_bitwise(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(models); i++) {
+        struct ax_arch arch;
+        must(tiny_arch(&arch, models[i].type, models[i].tied, models[i].extra));
+        for (size_t k = 0; k < COUNT(kinds); k++) {
+            struct tiny_run runs[3];
+            size_t total[3];
+            for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++) {
+                struct tiny_run *r = &runs[mode];
+                *r = (struct tiny_run){.arch = &arch, .lengths = lengths, .steps = 3, .seed = 7};
+                r->o = tiny_options(kinds[k].dtype, (enum ax_recompute)mode, 2, lengths);
+                must(tiny_run(r, kinds[k].backend, 2));
+                total[mode] = r->plan.slot[0][AX_PHASE_TRAIN];
+                same_bits(&runs[0], r, ax_recompute_name((enum ax_recompute)mode));
+            }
+            /* and each mode keeps less than the one before */
+            assert_true(total[AX_RECOMPUTE_SELECTIVE] < total[AX_RECOMPUTE_OFF]);
+            assert_true(total[AX_RECOMPUTE_ON] < total[AX_RECOMPUTE_SELECTIVE]);
+        }
+        ax_arch_free(&arch);
+    }
+}
+
+static void thread_counts_are_bitwise(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "qwen3", true, ""));
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        struct tiny_run one = {.arch = &arch, .lengths = lengths, .steps = 3, .seed = 3};
+        one.o = tiny_options(kinds[k].dtype, AX_RECOMPUTE_OFF, 1, lengths);
+        must(tiny_run(&one, kinds[k].backend, 1));
+        for (int threads = 2; threads <= 5; threads++) {
+            struct tiny_run more = one;
+            must(tiny_run(&more, kinds[k].backend, threads));
+            same_bits(&one, &more, "threads");
+        }
+    }
+    ax_arch_free(&arch);
+}
+
+/* A run that allocates nothing in a step, and whose marks are the plan (tiny_run fails otherwise).
+ */
+static void steps_do_not_allocate(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", true, ""));
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        struct tiny_run r = {.arch = &arch, .lengths = lengths, .steps = 6, .seed = 3};
+        r.o = tiny_options(kinds[k].dtype, AX_RECOMPUTE_SELECTIVE, 2, lengths);
+        must(tiny_run(&r, kinds[k].backend, 2));
+        assert_int_equal(r.allocations, 0);
+    }
+    ax_arch_free(&arch);
+}
+
+/* Hidden states and logits of each document alone, and packed with others. */
+struct packing {
+    const struct ax_arch *arch;
+    enum ax_dtype dtype;
+    int first, n; /* documents of `lengths` in this run */
+    unsigned char logits[1 << 20];
+    size_t bytes;
+};
+
+static int32_t document_token(int doc, int64_t i) {
+    return (int32_t)((doc * 31 + i * 7 + i * i) % 97);
+}
+
+static enum ax_status pack_body(struct ax_runtime *rt, void *ctx) {
+    struct packing *p = ctx;
+    struct ax_model m;
+    struct ax_slot slot;
+    struct ax_batch batch;
+    int32_t tokens[256];
+    struct ax_document docs[8];
+    int64_t total = 0, longest = 0;
+    for (int d = 0; d < p->n; d++) {
+        docs[d] = (struct ax_document){.n = lengths[p->first + d], .tokens = tokens + total};
+        for (int64_t i = 0; i < docs[d].n; i++)
+            tokens[total + i] = document_token(p->first + d, i);
+        total += docs[d].n;
+        longest = docs[d].n > longest ? docs[d].n : longest;
+    }
+    const struct ax_model_options mo = {.dtype = p->dtype, .max_positions = 64};
+    AX_TRY(ax_model_create(&m, p->arch, rt, &mo));
+    ax_model_init_random(&m, 5);
+    AX_TRY(ax_slot_create(&slot, &m, &rt->arena.slots[0]));
+    ax_batch_allocate(&batch, &rt->arena.persistent, total, p->n, longest);
+    AX_TRY(ax_batch_fill(&batch, rt->q, p->arch->vocab_size, p->n, docs));
+    struct ax_pass pass = {.model = &m,
+                           .batch = &batch,
+                           .slot = &slot,
+                           .recompute = AX_RECOMPUTE_INFERENCE,
+                           .inv_temperature = 1};
+    AX_TRY(ax_pass_begin(&pass));
+    AX_TRY(ax_pass_forward_all(&pass));
+    struct ax_tensor logits = ax_tensor_2d(m.accum, NULL, total, p->arch->vocab_size);
+    p->bytes = ax_tensor_bytes(&logits);
+    logits.data = ax_stack_push(&rt->arena.scratch, "logits", p->bytes);
+    AX_TRY(ax_pass_logits(&pass, 0, total, &logits));
+    if (!ax_runtime_planning(rt))
+        memcpy(p->logits, logits.data, p->bytes);
+    ax_stack_release(&rt->arena.scratch, 0);
+    ax_pass_end(&pass);
+    ax_slot_free(&slot);
+    ax_model_free(&m);
+    return AX_OK;
+}
+
+static void packed_equals_alone(void **state) {
+    (void)state;
+    static struct packing together, alone;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "mistral", false, ", \"sliding_window\": 8"));
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        const struct ax_runtime_options ro = {.backend = kinds[k].backend, .threads = 2};
+        together = (struct packing){.arch = &arch, .dtype = kinds[k].dtype, .n = 4};
+        must(ax_runtime_run(&ro, pack_body, &together, NULL));
+        size_t at = 0;
+        for (int d = 0; d < 4; d++) {
+            alone = (struct packing){.arch = &arch, .dtype = kinds[k].dtype, .first = d, .n = 1};
+            must(ax_runtime_run(&ro, pack_body, &alone, NULL));
+            if (memcmp(together.logits + at, alone.logits, alone.bytes) != 0)
+                fail_msg("document %d differs when packed (%s %s)", d, kinds[k].backend,
+                         ax_dtype_info(kinds[k].dtype)->name);
+            at += alone.bytes;
+        }
+        assert_int_equal(at, together.bytes);
+    }
+    ax_arch_free(&arch);
+}
+
+/* Documents in one micro-batch or spread over two: the same sums in another order. */
+static void accumulation_equals_one_batch(void **state) {
+    (void)state;
+    static const int64_t half[] = {23, 17, 0}, whole[] = {23, 17, 23, 17, 0};
+    static const double demand[] = {1e-12, 1e-5};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", true, ""));
+    for (int k = 0; k < 2; k++) {
+        struct tiny_run two = {.arch = &arch, .lengths = half, .steps = 1, .want_grads = true};
+        struct tiny_run one = {.arch = &arch, .lengths = whole, .steps = 1, .want_grads = true};
+        two.o = tiny_options(kinds[k].dtype, AX_RECOMPUTE_OFF, 2, half);
+        one.o = tiny_options(kinds[k].dtype, AX_RECOMPUTE_OFF, 1, whole);
+        must(tiny_run(&two, kinds[k].backend, 2));
+        must(tiny_run(&one, kinds[k].backend, 2));
+        assert_true(fabs(one.loss - two.loss) <= demand[k] * one.loss);
+        double diff = 0, norm = 0;
+        for (int64_t i = 0; i < one.n_grads; i++) {
+            diff += pow(one.grad_values[i] - two.grad_values[i], 2);
+            norm += pow(one.grad_values[i], 2);
+        }
+        assert_true(norm > 0);
+        if (sqrt(diff / norm) > demand[k])
+            fail_msg("gradients differ by %g", sqrt(diff / norm));
+        ax_free(one.grad_values);
+        ax_free(two.grad_values);
+    }
+    ax_arch_free(&arch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recompute_modes_are_bitwise),
+        cmocka_unit_test(thread_counts_are_bitwise),
+        cmocka_unit_test(steps_do_not_allocate),
+        cmocka_unit_test(packed_equals_alone),
+        cmocka_unit_test(accumulation_equals_one_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+#include "tests/tiny.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied,
+                         const char *extra) {
+    char text[1024];
+    snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"%s\", \"vocab_size\": 97, \"hidden_size\": 48, \"intermediate_size\": "
+        "80, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 16, \"initializer_range\": 0.15, \"max_position_embeddings\": 64, "
+        "\"tie_word_embeddings\": %s%s}",
+        model_type, tied ? "true" : "false", extra);
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_parse(&doc, "tiny", text, strlen(text)));
+    const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));
+    ax_json_free(&doc);
+    return st;
+}
+
+struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recompute, int n_micro,
+                                    const int64_t *lengths) {
+    struct ax_step_options o = {.dtype = dtype,
+                                .recompute = recompute,
+                                .optimizer = &ax_optimizer_adamw,
+                                .objective = &ax_objective_sft,
+                                .max_norm = 1,
+                                .n_microbatches = n_micro};
+    o.opt = (struct ax_optimizer_options){
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    for (int i = 0; lengths[i] > 0; i++) {
+        o.tokens += lengths[i];
+        o.n_docs++;
+        o.max_len = lengths[i] > o.max_len ? lengths[i] : o.max_len;
+    }
+    return o;
+}
+
+enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t seed) {
+    enum { CAP = 4096, DOCS = 64 };
+    static int32_t tokens[CAP], labels[CAP];
+    static float weight[CAP];
+    struct ax_document docs[DOCS];
+    for (int m = 0; m < s->o.n_microbatches; m++) {
+        int64_t at = 0;
+        int n = 0;
+        for (; lengths[n] > 0; n++) {
+            AX_ASSERT(n < DOCS && at + lengths[n] <= CAP);
+            for (int64_t i = 0; i < lengths[n]; i++) {
+                const struct ax_rng_key key = {seed, (uint32_t)(m * s->o.n_docs + n), 1};
+                const uint64_t k = (uint64_t)i * 4;
+                const uint64_t vocab = (uint64_t)s->model.arch.vocab_size;
+                tokens[at + i] = (int32_t)ax_rng_below(key, k, vocab);
+                labels[at + i] = (int32_t)ax_rng_below(key, k + 1, vocab);
+                if (ax_rng_below(key, k + 2, 3) == 0)
+                    labels[at + i] = -1;
+                weight[at + i] = 0.5f + ax_rng_uniform(key, k + 3);
+            }
+            docs[n] = (struct ax_document){.n = lengths[n],
+                                           .tokens = tokens + at,
+                                           .labels = labels + at,
+                                           .weight = weight + at};
+            at += lengths[n];
+        }
+        AX_TRY(ax_batch_fill(&s->batches[m], s->rt->q, s->model.arch.vocab_size, n, docs));
+    }
+    return AX_OK;
+}
+
+/* All gradients as doubles, behind each other. */
+static enum ax_status copy_grads(struct tiny_run *t, const struct ax_model *m) {
+    t->n_grads = ax_model_parameters(m);
+    AX_TRY(ax_alloc(&t->grad_values, (size_t)t->n_grads, sizeof *t->grad_values));
+    double *out = t->grad_values;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
+        ax_convert(AX_F64, out, grad.dtype, grad.data, ax_tensor_numel(&grad));
+        out += ax_tensor_numel(&grad);
+    }
+    return AX_OK;
+}
+
+static uint64_t hash_tensor(uint64_t h, const struct ax_tensor *t) {
+    return ax_hash64(t->data, ax_tensor_bytes(t), h);
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct tiny_run *t = ctx;
+    struct ax_step s;
+    struct ax_step_result r;
+    AX_TRY(ax_step_create(&s, rt, t->arch, &t->o));
+    enum ax_status st;
+    ax_model_init_random(&s.model, t->seed);
+    AX_TRY_GOTO(tiny_fill(&s, t->lengths, t->seed), st, done);
+    for (int i = 1; i < t->steps; i++) {
+        const uint64_t calls = ax_mem_calls();
+        AX_TRY_GOTO(ax_step_run(&s, 1e-2, &r), st, done);
+        if (i > 2)
+            t->allocations += ax_mem_calls() - calls;
+    }
+    AX_TRY_GOTO(ax_step_gradients(&s, &r), st, done);
+    t->loss = r.loss;
+    t->grad_norm = r.grad_norm;
+    t->grads = t->masters = 0;
+    for (int i = 0; !ax_runtime_planning(rt) && i < s.model.n_params; i++) {
+        const struct ax_tensor value = ax_model_value(&s.model, &s.model.params[i]);
+        const struct ax_tensor grad = ax_model_grad(&s.model, &s.model.params[i]);
+        t->masters = hash_tensor(t->masters, &value);
+        t->grads = hash_tensor(t->grads, &grad);
+    }
+    if (t->want_grads && !ax_runtime_planning(rt))
+        AX_TRY_GOTO(copy_grads(t, &s.model), st, done);
+    st = ax_step_update(&s, 1e-2, &r);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+enum ax_status tiny_run(struct tiny_run *t, const char *backend, int threads) {
+    const struct ax_runtime_options ro = {.backend = backend, .threads = threads};
+    t->allocations = 0;
+    return ax_runtime_run(&ro, body, t, &t->plan);
+}

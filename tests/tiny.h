@@ -1,0 +1,40 @@
+/* Small models and batches that several tests train on. */
+#ifndef AX_TESTS_TINY_H
+#define AX_TESTS_TINY_H
+
+#include "optim/step.h"
+
+/* A tiny config.json of the given model_type, tied or not; `extra` is more JSON members ("" or
+ * ", \"sliding_window\": 8"). */
+enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied,
+                         const char *extra);
+
+/* Step options for `n_micro` micro-batches of documents with these lengths (ends with 0). */
+struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recompute, int n_micro,
+                                    const int64_t *lengths);
+/* Fills every micro-batch with random documents: document d of the step is the same for the same
+ * seed, however documents are spread over micro-batches. About a third of the labels are masked and
+ * weights differ. */
+enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t seed);
+
+/* Runs `steps` steps of a fresh random model and returns a checksum of every master and gradient
+ * after the last one's gradients (so: gradients of step `steps`, masters after steps − 1), the loss
+ * and the norm. */
+struct tiny_run {
+    const struct ax_arch *arch;
+    struct ax_step_options o;
+    const int64_t *lengths;
+    int steps;
+    uint64_t seed;
+    bool want_grads;
+    /* out */
+    double *grad_values; /* [n_grads] if wanted, in parameter order; ax_free */
+    int64_t n_grads;
+    double loss, grad_norm;
+    uint64_t grads, masters; /* hashes */
+    struct ax_arena_plan plan;
+    uint64_t allocations; /* calls of the allocator in the steps after the first two */
+};
+enum ax_status tiny_run(struct tiny_run *t, const char *backend, int threads);
+
+#endif
