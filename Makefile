@@ -48,8 +48,12 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap test test-all check format docs fuzz clean tests-built
+.PHONY: all help bootstrap demo test test-all check format docs fuzz clean tests-built
 all: $(BIN) ## build axtrain
+
+demo: bootstrap ## set up, build, and show what axtrain does
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@tools/demo $(BIN)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -84,7 +88,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 
 tests-built: $(BIN) $(TEST_BIN)
 
-test: tests-built ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
+test: bootstrap ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
+	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)
 
 test-all: ## sanitizers, both compilers, masked CPUs, sweeps, fuzzing (≤ 60 minutes)

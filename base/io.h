@@ -23,6 +23,8 @@ enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
 enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uint64_t offset);
 /* Reads exactly n bytes at offset, or AX_ERR_DATA ("ends at byte …"). */
 enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t offset);
+/* Reads up to n bytes from where the last such read ended, pipes too; *got = 0 only at the end. */
+enum ax_status ax_file_read(struct ax_file *f, void *data, size_t n, size_t *got);
 enum ax_status ax_file_size(struct ax_file *f, uint64_t *size);
 enum ax_status ax_file_sync(struct ax_file *f);
 /* Closes and frees; safe on a zeroed or already closed file. Errors of close are returned. */
@@ -41,6 +43,9 @@ struct ax_mapping {
 };
 enum ax_status ax_map_file(struct ax_mapping *m, const char *path);
 void ax_unmap_file(struct ax_mapping *m);
+/* Gives the memory behind bytes of a mapping back to the system (they are read again if needed), so
+ * that a file which was copied piece by piece does not count as resident. */
+void ax_map_drop(const void *data, size_t len);
 
 bool ax_path_exists(const char *path);
 bool ax_path_is_dir(const char *path);

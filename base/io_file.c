@@ -88,6 +88,15 @@ enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t o
     return AX_OK;
 }
 
+enum ax_status ax_file_read(struct ax_file *f, void *data, size_t n, size_t *got) {
+    ssize_t r = ax_sys_read(f->fd, data, n);
+    if (r < 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot read: %m", f->path);
+    }
+    *got = (size_t)r;
+    return AX_OK;
+}
+
 enum ax_status ax_file_size(struct ax_file *f, uint64_t *size) {
     struct stat st;
     if (fstat(f->fd, &st) != 0) {
@@ -249,4 +258,13 @@ void ax_unmap_file(struct ax_mapping *m) {
         munmap((void *)(uintptr_t)m->data, m->len);
     }
     *m = (struct ax_mapping){0};
+}
+
+void ax_map_drop(const void *data, size_t len) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)data + len) / page * page;
+    if (first < end) {
+        madvise((void *)first, end - first, MADV_DONTNEED); /* a hint: failing costs nothing */
+    }
 }

@@ -165,7 +165,7 @@ static enum ax_status report(struct bench *b, const struct ax_arena_plan *plan) 
     json_t *result = result_json(b, plan);
     if (!result)
         return ax_error(AX_ERR_NOMEM, "out of memory for the result");
-    char *text = NULL, peak[32], arena[32];
+    char *text = NULL, peak[32], arena[32], rest[32];
     size_t len;
     enum ax_status st = AX_OK;
     if (b->json) {
@@ -179,9 +179,13 @@ static enum ax_status report(struct bench *b, const struct ax_arena_plan *plan) 
                json_real_value(json_object_get(result, "tokens_per_second_median")),
                (long long)b->steps,
                json_real_value(json_object_get(result, "mfu_flops_per_second")) / 1e9);
-        printf("peak memory %s, of it planned %s\n",
-               ax_format_bytes(peak, sizeof peak, (double)ax_mem_peak_rss()),
-               ax_format_bytes(arena, sizeof arena, (double)ax_arena_plan_total(plan)));
+        const double total = (double)ax_mem_peak_rss(), planned = (double)ax_arena_plan_total(plan);
+        printf("peak memory %s: planned %s, code, libraries, heap and threads %s\n",
+               ax_format_bytes(peak, sizeof peak, total),
+               ax_format_bytes(arena, sizeof arena, planned),
+               ax_format_bytes(rest, sizeof rest, total - planned));
+        printf("per step: %llu allocations, %llu minor page faults at most\n",
+               (unsigned long long)b->allocations, (unsigned long long)b->faults);
         for (int p = 0; p < AX_TIME_COUNT; p++)
             printf("  %-20s %8.3f s\n", ax_step_phase_name((enum ax_step_phase)p),
                    b->best_phases[p]);

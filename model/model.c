@@ -180,6 +180,7 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
         const struct ax_st_entry *e;
         AX_TRY(check_tensor(hf, p, &e));
         ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+        ax_map_drop(e->data, e->bytes);
     }
     return AX_OK;
 }

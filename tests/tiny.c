@@ -116,7 +116,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     }
     if (t->want_grads && !ax_runtime_planning(rt))
         AX_TRY_GOTO(copy_grads(t, &s.model), st, done);
-    st = ax_step_update(&s, 1e-2, &r);
+    AX_TRY_GOTO(ax_step_update(&s, 1e-2, &r), st, done);
+    t->fallbacks = rt->q->counters.fallbacks;
 done:
     ax_step_free(&s);
     return st;

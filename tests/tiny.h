@@ -33,6 +33,7 @@ struct tiny_run {
     double loss, grad_norm;
     uint64_t grads, masters; /* hashes */
     struct ax_arena_plan plan;
+    uint64_t fallbacks;   /* ops that ran on ref instead of the backend asked for */
     uint64_t allocations; /* calls of the allocator in the steps after the first two */
 };
 enum ax_status tiny_run(struct tiny_run *t, const char *backend, int threads);

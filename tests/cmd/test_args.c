@@ -1,0 +1,108 @@
+/* The option parser, and what a person sees who types something wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "cmd/args.h"
+#include "cmd/commands.h"
+
+struct options {
+    bool json;
+    const char *model;
+    int64_t batch;
+    double rate;
+};
+
+static enum ax_status parse(struct options *o, int argc, const char *const *words,
+                            const char **positional, int *n) {
+    char *argv[16];
+    const struct ax_arg args[] = {
+        {"--json", AX_ARG_FLAG, &o->json, 0, 0},
+        {"--model", AX_ARG_STRING, &o->model, 0, 0},
+        {"--batch", AX_ARG_INT, &o->batch, 1, 64},
+        {"--rate", AX_ARG_FLOAT, &o->rate, 0, 0},
+    };
+    for (int i = 0; i < argc; i++)
+        argv[i] = (char *)(uintptr_t)words[i];
+    return ax_args_parse(argc, argv, 4, args, 0, 2, positional, n);
+}
+
+#define PARSE(o, ...)                                                                              \
+    parse(&(o), (int)(sizeof((const char *[]){"test", __VA_ARGS__}) / sizeof(char *)),             \
+          (const char *[]){"test", __VA_ARGS__}, positional, &n)
+
+static void good_lines(void **state) {
+    (void)state;
+    const char *positional[2];
+    int n;
+    struct options o = {.batch = 7};
+    assert_int_equal(PARSE(o, "a", "--json", "--model", "dir", "--batch=12", "--rate", "1e-3", "b"),
+                     AX_OK);
+    assert_true(o.json && o.batch == 12 && o.rate == 1e-3 && strcmp(o.model, "dir") == 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(positional[1], "b");
+    o = (struct options){.batch = 7};
+    assert_int_equal(PARSE(o, "--", "--json"), AX_OK);
+    assert_true(!o.json && o.batch == 7 && n == 1);
+    assert_string_equal(positional[0], "--json");
+}
+
+static void bad_lines_say_what_and_what_to_do(void **state) {
+    (void)state;
+    const char *positional[2];
+    int n;
+    struct options o = {0};
+    assert_int_equal(PARSE(o, "--modle", "x"), AX_ERR_CONFIG);
+    assert_string_equal(ax_error_text(), "test: unknown option --modle; did you mean --model?");
+    assert_int_equal(PARSE(o, "--verbosity"), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "--help"));
+    static const char *const wrong[] = {"0", "65", "2k", "", "1e3", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(PARSE(o, "--batch", wrong[i]), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), "from 1 to 64"));
+    }
+    assert_int_equal(PARSE(o, "--batch"), AX_ERR_CONFIG);
+    assert_string_equal(ax_error_text(), "test: --batch needs a value");
+    assert_int_equal(PARSE(o, "--json=1"), AX_ERR_CONFIG);
+    assert_int_equal(PARSE(o, "a", "b", "c"), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "\"c\" is one argument too many"));
+}
+
+static void distances(void **state) {
+    (void)state;
+    assert_int_equal(ax_edit_distance("plan", "plan"), 0);
+    assert_int_equal(ax_edit_distance("plna", "plan"), 1);
+    assert_int_equal(ax_edit_distance("pan", "plan"), 1);
+    assert_int_equal(ax_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(ax_edit_distance("", "abcdefghijk"), 8);
+}
+
+static void commands_are_found_and_guessed(void **state) {
+    (void)state;
+    assert_non_null(ax_command_find("plan"));
+    assert_null(ax_command_find("pla"));
+    assert_string_equal(ax_command_nearest("plna"), "plan");
+    assert_null(ax_command_nearest("xylophone"));
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        assert_true(c->summary && c->usage && c->details && c->example && c->run);
+        assert_int_equal(strncmp(c->example, "axtrain ", 8), 0);
+        assert_int_equal(c->details[strlen(c->details) - 1], '\n');
+        /* in alphabetical order, so that the overview is */
+        assert_true(!c[1].name || strcmp(c->name, c[1].name) < 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_lines),
+        cmocka_unit_test(bad_lines_say_what_and_what_to_do),
+        cmocka_unit_test(distances),
+        cmocka_unit_test(commands_are_found_and_guessed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
