@@ -210,7 +210,7 @@ static enum ax_status compose_pair(struct composer *c, yaml_event_t *event,
     struct ax_yaml_node *value = NULL;
     enum ax_status st;
     AX_TRY(compose_node(c, event, &key));
-    if (key->text == NULL || key->text[0] == '\0') {
+    if (key->text == NULL || (key->text[0] == '\0' && !key->quoted)) {
         st = error_mark(c, mark, "a key must be a word or a quoted text");
         goto done;
     }

@@ -29,6 +29,15 @@ const struct ax_command ax_commands[] = {
      "  --backend B   cpu (float32, and bfloat16 where bf16.json is) or ref (float64)\n"
      "  --dtype T     only this compute type\n",
      "axtrain check golden ../shared/fixtures/models/llama", ax_cmd_check},
+    {"config", "explain and check configurations",
+     "help [KEY]\nshow FILE [key=value | --key value] [--json]\nschema\ndocs",
+     "  help KEY   type, default, range and meaning of a key, and whether it has an effect here\n"
+     "  show FILE  the resolved configuration, with where each value came from\n"
+     "  schema     a JSON Schema for editors\n"
+     "  docs       the reference of all keys as Markdown\n"
+     "  -o FILE    write there instead of standard output\n"
+     "  --json     (show) values, origins and notes as one JSON object\n",
+     "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
     {"plan", "show what training would need, before anything is spent", "MODEL [options]",

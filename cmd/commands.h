@@ -26,6 +26,7 @@ void ax_command_print_overview(void);
 
 enum ax_status ax_cmd_bench(int argc, char **argv);
 enum ax_status ax_cmd_check(int argc, char **argv);
+enum ax_status ax_cmd_config(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
 enum ax_status ax_cmd_plan(int argc, char **argv);
 

@@ -1,0 +1,111 @@
+/* `axtrain config`: help, show, schema, docs. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cmd/config_build.h"
+
+struct options {
+    bool json;
+    const char *out; /* NULL = standard output */
+    int n;
+    char **rest; /* what is left after the options; points into argv */
+};
+
+/* Takes -o FILE and --json out of argv, keeping the order of the rest. */
+static enum ax_status take_options(int argc, char **argv, struct options *opt) {
+    *opt = (struct options){.rest = argv};
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            opt->json = true;
+        } else if (strcmp(argv[i], "-o") == 0) {
+            if (i + 1 == argc) {
+                return ax_error(AX_ERR_CONFIG, "-o: a file name must follow");
+            }
+            opt->out = argv[++i];
+        } else {
+            opt->rest[opt->n++] = argv[i];
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status write_out(const struct options *opt, const struct ax_buf *text) {
+    if (opt->out != NULL) {
+        return ax_write_file_atomic(opt->out, text->data, text->len);
+    }
+    size_t wrote = fwrite(text->data, 1, text->len, stdout);
+    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE) {
+        return ax_error(AX_ERR_IO, "standard output: %s", strerror(errno));
+    }
+    return AX_OK;
+}
+
+static enum ax_status show(const struct options *opt, struct ax_buf *out) {
+    struct ax_config cfg;
+    AX_TRY(ax_config_load(&cfg, opt->rest[0], opt->n - 1, opt->rest + 1));
+    enum ax_status st = opt->json ? ax_config_show_json(&cfg, out) : ax_config_show(&cfg, out);
+    ax_config_free(&cfg);
+    return st;
+}
+
+static enum ax_status help(const struct options *opt, struct ax_buf *out) {
+    return opt->n > 0 ? ax_config_help(opt->rest[0], out) : ax_config_list(out);
+}
+
+static enum ax_status schema(const struct options *opt, struct ax_buf *out) {
+    (void)opt;
+    return ax_config_schema(out);
+}
+
+static enum ax_status docs(const struct options *opt, struct ax_buf *out) {
+    (void)opt;
+    return ax_config_docs(out);
+}
+
+static const struct verb {
+    const char *name;
+    int least, most; /* arguments */
+    enum ax_status (*run)(const struct options *opt, struct ax_buf *out);
+} verbs[] = {
+    {"help", 0, 1, help},
+    {"show", 1, 10000, show},
+    {"schema", 0, 0, schema},
+    {"docs", 0, 0, docs},
+};
+
+static enum ax_status dispatch(int argc, char **argv, struct ax_buf *out, struct options *opt) {
+    const char *name = argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strcmp(verbs[i].name, name) != 0) {
+            continue;
+        }
+        AX_TRY(take_options(argc - 2, argv + 2, opt));
+        if (opt->n < verbs[i].least) {
+            return ax_error(AX_ERR_CONFIG,
+                            "config %s: a file must follow; see `axtrain config "
+                            "--help`",
+                            name);
+        }
+        if (opt->n > verbs[i].most) {
+            return ax_error(AX_ERR_CONFIG, "config %s: did not expect \"%s\"", name,
+                            opt->rest[verbs[i].most]);
+        }
+        return verbs[i].run(opt, out);
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "config %s: expected help, show, schema or docs; see `axtrain config --help`",
+                    name);
+}
+
+enum ax_status ax_cmd_config(int argc, char **argv) {
+    struct options opt = {0};
+    struct ax_buf out = {0};
+    enum ax_status st = dispatch(argc, argv, &out, &opt);
+    if (st == AX_OK) {
+        st = write_out(&opt, &out);
+    }
+    ax_buf_free(&out);
+    return st;
+}

@@ -1,0 +1,128 @@
+/* Choices, ranges, and what a value is expected to be, in words. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/config_table.h"
+
+bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size) {
+    while (choices != NULL && *choices != '\0') {
+        size_t len = strcspn(choices, "|");
+        if (i-- == 0) {
+            snprintf(buf, size, "%.*s", (int)len, choices);
+            return true;
+        }
+        choices += len + (choices[len] == '|');
+    }
+    return false;
+}
+
+bool ax_config_choice(const char *choices, const char *text) {
+    char one[128];
+    for (size_t i = 0; ax_config_choice_at(choices, i, one, sizeof one); i++) {
+        if (fnmatch(one, text, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct ax_config_value *ax_config_find_value(const struct ax_config_key *key,
+                                                   const char *text) {
+    for (size_t i = 0; i < ax_config_n_values; i++) {
+        if (strcmp(ax_config_values[i].path, key->path) == 0 &&
+            fnmatch(ax_config_values[i].value, text, 0) == 0) {
+            return &ax_config_values[i];
+        }
+    }
+    return NULL;
+}
+
+bool ax_config_in_range(enum ax_config_range range, double v) {
+    switch (range) {
+    case AX_R_POSITIVE:
+        return v > 0;
+    case AX_R_NOT_NEGATIVE:
+        return v >= 0;
+    case AX_R_FROM_TWO:
+        return v >= 2;
+    case AX_R_FROM_MINUS_ONE:
+        return v >= -1;
+    case AX_R_FRACTION:
+        return v >= 0 && v <= 1;
+    case AX_R_BELOW_ONE:
+        return v >= 0 && v < 1;
+    default:
+        return true;
+    }
+}
+
+/* "%s" stands for the noun. */
+static const char *const range_words[] = {
+    [AX_R_ANY] = "%s",
+    [AX_R_POSITIVE] = "positive %s",
+    [AX_R_NOT_NEGATIVE] = "%s of 0 or more",
+    [AX_R_FROM_TWO] = "%s of 2 or more",
+    [AX_R_FROM_MINUS_ONE] = "%s of -1 or more",
+    [AX_R_FRACTION] = "%s from 0 to 1",
+    [AX_R_BELOW_ONE] = "%s from 0 to just below 1",
+};
+_Static_assert(sizeof range_words / sizeof *range_words == AX_R_COUNT, "one for each range");
+
+/* "an integer", "a positive integer", "a number from 0 to 1". */
+static enum ax_status put_number(struct ax_buf *out, enum ax_config_range range, bool integer) {
+    char noun[64];
+    snprintf(noun, sizeof noun, range_words[range], integer ? "integer" : "number");
+    return ax_buf_printf(out, "%s %s", strchr("aeiou", noun[0]) != NULL ? "an" : "a", noun);
+}
+
+/* Up to eight choices are listed; the whole list is a `config help` away. */
+static enum ax_status put_choices(struct ax_buf *out, const struct ax_config_key *key) {
+    char one[128];
+    size_t n = 0;
+    while (ax_config_choice_at(key->choices, n, one, sizeof one)) {
+        n++;
+    }
+    if (n > 8) {
+        return ax_buf_printf(out, "one of the values that `axtrain config help %s` lists",
+                             key->path);
+    }
+    if (n > 1) {
+        AX_TRY(ax_buf_puts(out, "one of "));
+    }
+    for (size_t i = 0; i < n; i++) {
+        ax_config_choice_at(key->choices, i, one, sizeof one);
+        AX_TRY(ax_buf_printf(out, "%s%s", i == 0 ? "" : ", ", one));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_config_expected(const struct ax_config_key *key, unsigned types,
+                                  struct ax_buf *out) {
+    const char *const or_ = " or ";
+    const char *sep = "";
+    if (types & AX_T_BOOL) {
+        AX_TRY(ax_buf_puts(out, "true or false"));
+        sep = or_;
+    }
+    if (types & (AX_T_INT | AX_T_NUM)) {
+        AX_TRY(ax_buf_puts(out, sep));
+        AX_TRY(put_number(out, key->range, (types & AX_T_NUM) == 0));
+        sep = or_;
+    }
+    if (types & AX_T_STR) {
+        AX_TRY(ax_buf_puts(out, sep));
+        AX_TRY(key->choices != NULL ? put_choices(out, key) : ax_buf_puts(out, "a string"));
+        sep = or_;
+    }
+    if (types & AX_T_LIST) {
+        AX_TRY(ax_buf_puts(out, sep));
+        AX_TRY(ax_buf_puts(out, key->of == AX_T_MAP ? "a list of maps" : "a list"));
+        sep = or_;
+    }
+    if (types & AX_T_MAP) {
+        AX_TRY(ax_buf_puts(out, sep));
+        AX_TRY(ax_buf_puts(out, "a map"));
+    }
+    return types & AX_T_ANY ? ax_buf_puts(out, "anything") : AX_OK;
+}

@@ -1,0 +1,211 @@
+/* Overrides from the command line, old spellings, dead keys, and values that follow from others. */
+#include "config_case.h"
+
+#define BASE                                                                                       \
+    "base_model: m\nlearning_rate: 1e-4\ndatasets:\n  - path: a.jsonl\n    type: alpaca\n"         \
+    "  - path: b.jsonl\nwandb_project: p\n"
+
+static void expect_where(const struct ax_config *cfg, const char *path, const char *where) {
+    char buf[256];
+    assert_string_equal(ax_config_where(cfg, buf, sizeof buf, "%s", path), where);
+}
+
+static void both_forms_set_values(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, BASE,
+            OVERRIDES("learning_rate=2e-5", "--micro-batch-size", "4", "--num_epochs=2",
+                      "datasets.0.path=mine dir/x.jsonl", "datasets.2.path=c.jsonl",
+                      "lora_target_modules=[q_proj, v_proj]", "adapter=lora",
+                      "default_system_message=You are: x # not a comment", "--trl.beta", "0.5",
+                      "seed=1_000", "eval_strategy=no"));
+    assert_true(ax_config_f64(&cfg, "learning_rate") == 2e-5);
+    assert_int_equal(ax_config_i64(&cfg, "micro_batch_size"), 4);
+    assert_true(ax_config_f64(&cfg, "num_epochs") == 2.0);
+    assert_string_equal(ax_config_str(&cfg, "datasets.%d.path", 0), "mine dir/x.jsonl");
+    assert_int_equal(ax_config_count(&cfg, "datasets"), 3);
+    assert_string_equal(ax_config_str(&cfg, "datasets.2.path"), "c.jsonl");
+    assert_int_equal(ax_config_count(&cfg, "lora_target_modules"), 2);
+    assert_string_equal(ax_config_str(&cfg, "lora_target_modules.1"), "v_proj");
+    assert_string_equal(ax_config_str(&cfg, "default_system_message"),
+                        "You are: x # not a comment");
+    assert_true(ax_config_f64(&cfg, "trl.beta") == 0.5);
+    assert_int_equal(ax_config_i64(&cfg, "seed"), 1000);
+    assert_string_equal(ax_config_str(&cfg, "eval_strategy"), "no");
+    expect_where(&cfg, "learning_rate", "command line");
+    expect_where(&cfg, "datasets.0.path", "command line");
+    expect_where(&cfg, "datasets.0.type", "c.yaml:5:11");
+    ax_config_free(&cfg);
+}
+
+static void null_unsets(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, BASE,
+            OVERRIDES("wandb_project=null", "learning_rate=", "datasets.1=null", "save_steps=~"));
+    assert_false(ax_config_is_set(&cfg, "wandb_project"));
+    assert_null(ax_config_str(&cfg, "wandb_project"));
+    assert_null(note_of(&cfg, "wandb_project"));
+    assert_false(ax_config_has(&cfg, "learning_rate"));
+    assert_int_equal(ax_config_count(&cfg, "datasets"), 1);
+    expect_where(&cfg, "learning_rate", "unset");
+    ax_config_free(&cfg);
+}
+
+static void lists_that_are_not_there_yet(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, "base_model: m\n",
+            OVERRIDES("datasets.0.path=a", "datasets.0.type=completion", "eot_tokens.0=<x>"));
+    assert_int_equal(ax_config_count(&cfg, "datasets"), 1);
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.type"), "completion");
+    assert_string_equal(ax_config_str(&cfg, "eot_tokens.0"), "<x>");
+    ax_config_free(&cfg);
+}
+
+static void overrides_are_checked(void **state) {
+    (void)state;
+    load_fails(
+        BASE, OVERRIDES("sequnce_len=5"),
+        (const char *const[]){"unknown key \"sequnce_len\" (command line); did you mean", NULL});
+    load_fails(BASE, OVERRIDES("--sequence-len", "2k"),
+               (const char *const[]){"got \"2k\" (command line)", NULL});
+    load_fails(BASE, OVERRIDES("datasets.9.path=x"), (const char *const[]){"datasets.9", NULL});
+    load_fails(BASE, OVERRIDES("seed"), (const char *const[]){"expected key=value", NULL});
+    load_fails(BASE, OVERRIDES("--seed"), (const char *const[]){"a value must follow", NULL});
+    load_fails(BASE, OVERRIDES("=5"), (const char *const[]){"expected key=value", NULL});
+    load_fails(BASE, OVERRIDES("eot_tokens=[a"), (const char *const[]){"eot_tokens", NULL});
+}
+
+static void old_spellings(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(
+        &cfg,
+        "evaluation_strategy: no\nflash_attention: true\nsequence_parallel_degree: 2\n"
+        "dataset_processes: 4\nnoisy_embedding_alpha: 5\ngc_steps: 7\n"
+        "type_of_model: LlamaForCausalLM\noverrides_of_model_config: {output_router_logits: true}\n"
+        "optimizer: ao_adamw_8bit\ngradient_checkpointing: offload\nxformers_attention: false\n"
+        "fsdp_config: {fsdp_state_dict_type: FULL_STATE_DICT, version: 2}\n"
+        "fsdp_final_state_dict_type: SHARDED_STATE_DICT\ndpo_beta: 0.3\n"
+        "datasets:\n  - {path: a, message_field_role: from, message_field_content: value}\n"
+        "test_datasets:\n  - {path: b, message_field_role: who}\n",
+        NULL);
+    assert_string_equal(ax_config_str(&cfg, "eval_strategy"), "no");
+    assert_string_equal(ax_config_str(&cfg, "attn_implementation"), "flash_attention_2");
+    assert_int_equal(ax_config_i64(&cfg, "context_parallel_size"), 2);
+    assert_int_equal(ax_config_i64(&cfg, "dataset_num_proc"), 4);
+    assert_true(ax_config_f64(&cfg, "neftune_noise_alpha") == 5);
+    assert_int_equal(ax_config_i64(&cfg, "torch_empty_cache_steps"), 7);
+    assert_int_equal(ax_config_i64(&cfg, "gc_collect_steps"), 7);
+    assert_string_equal(ax_config_str(&cfg, "model_type"), "LlamaForCausalLM");
+    assert_true(ax_config_bool(&cfg, "model_config.output_router_logits"));
+    assert_string_equal(ax_config_str(&cfg, "optimizer"), "adamw_torch_8bit");
+    assert_string_equal(ax_config_str(&cfg, "gradient_checkpointing"), "true");
+    assert_string_equal(ax_config_str(&cfg, "activation_offloading"), "true");
+    assert_string_equal(ax_config_str(&cfg, "fsdp_config.state_dict_type"), "FULL_STATE_DICT");
+    assert_int_equal(ax_config_i64(&cfg, "fsdp_config.fsdp_version"), 2);
+    assert_string_equal(ax_config_str(&cfg, "fsdp_config.final_state_dict_type"),
+                        "SHARDED_STATE_DICT");
+    assert_true(ax_config_f64(&cfg, "rl_beta") == 0.3);
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.message_property_mappings.role"), "from");
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.message_property_mappings.content"),
+                        "value");
+    assert_string_equal(ax_config_str(&cfg, "test_datasets.0.message_property_mappings.role"),
+                        "who");
+    /* the place is that of the old key's value */
+    expect_where(&cfg, "attn_implementation", "c.yaml:2:18");
+    expect_where(&cfg, "eval_strategy", "c.yaml:1:22");
+    expect_where(&cfg, "datasets.0.message_property_mappings.role", "c.yaml:16:35");
+    expect_note(&cfg, "flash_attention", AX_NOTE_OLD, "attn_implementation: flash_attention_2");
+    expect_note(&cfg, "datasets.0.message_field_role", AX_NOTE_OLD,
+                "message_property_mappings.role");
+    ax_config_free(&cfg);
+    load_ok(&cfg, "rl: ipo\n", NULL);
+    assert_string_equal(ax_config_str(&cfg, "rl"), "dpo");
+    assert_string_equal(ax_config_str(&cfg, "dpo_loss_type.0"), "ipo");
+    expect_where(&cfg, "dpo_loss_type", "c.yaml:1:5");
+    ax_config_free(&cfg);
+}
+
+static void old_and_new_together(void **state) {
+    (void)state;
+    FAILS("flash_attention: true\nattn_implementation: sdpa\n",
+          "flash_attention is the old spelling of attn_implementation", "(c.yaml:1:1)");
+    FAILS("dpo_beta: 0.1\nrl_beta: 0.2\n", "dpo_beta is the old spelling of rl_beta");
+    FAILS("flash_attention: perhaps\n", "flash_attention: expected true or false");
+    FAILS("sequence_parallel_degree: two\n",
+          "sequence_parallel_degree: expected a positive integer, got \"two\"");
+    struct ax_config cfg;
+    /* the same value twice, null, false, and two old flags are harmless: the particular one wins */
+    load_ok(&cfg,
+            "dpo_beta: 0.1\nrl_beta: 0.1\nevaluation_strategy:\nsdp_attention: false\n"
+            "flash_attention: true\nxformers_attention: true\n",
+            NULL);
+    assert_string_equal(ax_config_str(&cfg, "attn_implementation"), "xformers");
+    assert_null(note_of(&cfg, "sdp_attention"));
+    ax_config_free(&cfg);
+}
+
+static void dead_and_removed_keys(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "debug: true\nadam_eps: 1e-9\ngptq_groupsize:\ncontext_parapllel_size: 2\n"
+            "max_packed_sequence_len:\nunsloth_rope: false\n"
+            "fsdp_config: {fsdp_limit_all_gathers: true, sharding_strategy: FULL_SHARD}\n",
+            NULL);
+    expect_note(&cfg, "adam_eps", AX_NOTE_DEAD, "see adam_epsilon");
+    expect_note(&cfg, "context_parapllel_size", AX_NOTE_DEAD, "see context_parallel_size");
+    expect_note(&cfg, "fsdp_config.fsdp_limit_all_gathers", AX_NOTE_DEAD, "nothing reads this key");
+    assert_null(note_of(&cfg, "gptq_groupsize"));
+    assert_null(note_of(&cfg, "max_packed_sequence_len"));
+    ax_config_free(&cfg);
+    FAILS("max_packed_sequence_len: 2048\n", "use sample_packing and sequence_len (c.yaml:1:1)");
+    FAILS("unsloth_rope: true\n", "unsloth_rope is not accepted: remove it");
+    FAILS("s2_attention: true\n", "context_parallel_size");
+}
+
+static void values_that_follow(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "base_model: m\nbatch_size: 12\nmicro_batch_size: 3\nsample_packing: true\n"
+            "sequence_len: 100\nwarmup_steps: 0.1\nchat_template_jinja: '{{ x }}'\n"
+            "reward_model: true\ntrl: {beta: 0.25}\n",
+            NULL);
+    assert_int_equal(ax_config_i64(&cfg, "gradient_accumulation_steps"), 4);
+    assert_int_equal(ax_config_i64(&cfg, "eval_batch_size"), 3);
+    assert_int_equal(ax_config_i64(&cfg, "eval_sequence_len"), 100);
+    assert_true(ax_config_bool(&cfg, "eval_sample_packing"));
+    assert_true(ax_config_bool(&cfg, "pad_to_sequence_len"));
+    assert_true(ax_config_f64(&cfg, "warmup_ratio") == 0.1);
+    assert_false(ax_config_is_set(&cfg, "warmup_steps"));
+    assert_string_equal(ax_config_str(&cfg, "chat_template"), "jinja");
+    assert_int_equal(ax_config_i64(&cfg, "num_labels"), 1);
+    assert_true(ax_config_f64(&cfg, "rl_beta") == 0.25);
+    assert_string_equal(ax_config_str(&cfg, "tokenizer_config"), "m");
+    expect_where(&cfg, "gradient_accumulation_steps", "follows from batch_size");
+    expect_where(&cfg, "pad_to_sequence_len", "follows from sample_packing or reward_model");
+    assert_null(note_of(&cfg, "eval_batch_size"));
+    ax_config_free(&cfg);
+    load_ok(&cfg, "sample_packing: true\npad_to_sequence_len: false\nwarmup_steps: 10\n", NULL);
+    assert_false(ax_config_bool(&cfg, "pad_to_sequence_len"));
+    assert_true(ax_config_f64(&cfg, "warmup_steps") == 10);
+    assert_false(ax_config_has(&cfg, "warmup_ratio"));
+    ax_config_free(&cfg);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_forms_set_values),
+        cmocka_unit_test(null_unsets),
+        cmocka_unit_test(lists_that_are_not_there_yet),
+        cmocka_unit_test(overrides_are_checked),
+        cmocka_unit_test(old_spellings),
+        cmocka_unit_test(old_and_new_together),
+        cmocka_unit_test(dead_and_removed_keys),
+        cmocka_unit_test(values_that_follow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

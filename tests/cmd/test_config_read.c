@@ -1,0 +1,208 @@
+/* Readers, defaults, coercions, notes, and what a command requires. */
+#include "config_case.h"
+
+#include <math.h>
+
+static void defaults(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    char buf[256];
+    load_ok(&cfg, "base_model: m\nnum_epochs:\noutput_dir: null\ndatasets: [{path: a}]\n", NULL);
+    assert_int_equal(ax_config_i64(&cfg, "sequence_len"), 512);
+    assert_true(ax_config_f64(&cfg, "num_epochs") == 1.0);
+    assert_string_equal(ax_config_str(&cfg, "output_dir"), "./model-out");
+    assert_string_equal(ax_config_str(&cfg, "optimizer"), "adamw_torch_fused");
+    assert_true(ax_config_f64(&cfg, "adam_epsilon") == 1e-8);
+    assert_true(ax_config_bool(&cfg, "shuffle_merged_datasets"));
+    assert_string_equal(ax_config_str(&cfg, "bf16"), "auto");
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.field_messages"), "messages");
+    assert_int_equal(ax_config_count(&cfg, "datasets.0.roles_to_train"), 1);
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.roles_to_train.0"), "assistant");
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.type.format"), "{instruction} {input} ");
+    assert_string_equal(ax_config_str(&cfg, "test_datasets.0.split"), "test");
+    assert_string_equal(ax_config_str(&cfg, "pretraining_dataset.0.type"), "pretrain");
+    assert_string_equal(ax_config_where(&cfg, buf, sizeof buf, "num_epochs"), "default");
+    assert_false(ax_config_is_set(&cfg, "num_epochs"));
+    assert_true(ax_config_has(&cfg, "num_epochs"));
+    assert_false(ax_config_has(&cfg, "max_steps"));
+    assert_null(ax_config_str(&cfg, "adapter"));
+    assert_false(ax_config_bool(&cfg, "adapter"));
+    assert_int_equal(ax_config_count(&cfg, "test_datasets"), 0);
+    ax_config_free(&cfg);
+}
+
+static void coercions(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "learning_rate: '1e-5'\nweight_decay: 1\nval_set_size: 500_000\nmax_steps: 1e3\n"
+            "seed: \"7\"\nsample_packing: 'yes'\ntrain_on_inputs: 1\nstreaming: off\n"
+            "bf16: 'auto'\njagged_restart_anneal_steps: false\nwandb_run_id: 20240101\n"
+            "model_revision: 6299\nlora_r: 16.0\nadapter: lora\ngradient_checkpointing: \"true\"\n"
+            "save_steps: 0.25\nsave_strategy: ''\nlora_target_modules: '.*(q|v)_proj'\n"
+            "datasets: [{path: a, data_files: one.json}]\nfsdp: full_shard\n",
+            NULL);
+    assert_true(ax_config_f64(&cfg, "learning_rate") == 1e-5);
+    assert_true(ax_config_f64(&cfg, "weight_decay") == 1.0);
+    assert_true(ax_config_f64(&cfg, "val_set_size") == 500000);
+    assert_int_equal(ax_config_i64(&cfg, "max_steps"), 1000);
+    assert_int_equal(ax_config_i64(&cfg, "seed"), 7);
+    assert_true(ax_config_bool(&cfg, "sample_packing"));
+    assert_true(ax_config_bool(&cfg, "train_on_inputs"));
+    assert_false(ax_config_bool(&cfg, "streaming"));
+    assert_string_equal(ax_config_str(&cfg, "bf16"), "auto");
+    assert_int_equal(ax_config_i64(&cfg, "jagged_restart_anneal_steps"), 0);
+    assert_string_equal(ax_config_str(&cfg, "wandb_run_id"), "20240101");
+    assert_string_equal(ax_config_str(&cfg, "model_revision"), "6299");
+    assert_int_equal(ax_config_i64(&cfg, "lora_r"), 16);
+    assert_string_equal(ax_config_str(&cfg, "gradient_checkpointing"), "true");
+    assert_true(ax_config_f64(&cfg, "save_steps") == 0.25);
+    assert_null(ax_config_str(&cfg, "save_strategy"));
+    /* a string where a list may stand too: the kind tells, and it reads as a list of one */
+    assert_int_equal(ax_config_node(&cfg, "lora_target_modules")->kind, AX_YAML_STRING);
+    assert_int_equal(ax_config_count(&cfg, "datasets.0.data_files"), 1);
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.data_files.0"), "one.json");
+    ax_config_free(&cfg);
+}
+
+static void open_maps(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "adapter: lora\nlora_rank_pattern: {'^model.layers.0.*': 4, q_proj: 8}\n"
+            "datasets: [{path: a, roles: {user: [human, user], tool: [tool]}}]\n"
+            "added_tokens_overrides: {128009: '<x>'}\n",
+            NULL);
+    const struct ax_yaml_node *pattern = ax_config_node(&cfg, "lora_rank_pattern");
+    assert_int_equal(pattern->n, 2);
+    assert_string_equal(pattern->entries[0].key, "^model.layers.0.*");
+    assert_int_equal(pattern->entries[0].value->integer, 4);
+    assert_int_equal(ax_config_count(&cfg, "datasets.0.roles"), 2);
+    assert_int_equal(ax_config_node(&cfg, "datasets.0.roles")->entries[0].value->n, 2);
+    assert_string_equal(ax_config_str(&cfg, "added_tokens_overrides.128009"), "<x>");
+    ax_config_free(&cfg);
+}
+
+static void errors_of_readers(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, "base_model: m\nsequence_len: 100\n", NULL);
+    assert_int_equal(ax_config_error(&cfg, "sequence_len", "the model reads at most %d tokens", 64),
+                     AX_ERR_CONFIG);
+    assert_string_equal(ax_error_text(),
+                        "sequence_len: the model reads at most 64 tokens (c.yaml:2:15)");
+    ax_config_free(&cfg);
+}
+
+static void notes(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "base_model: m\ntokenizer_type: AutoTokenizer\nstrict: false\ngptq: false\n"
+            "lora_r: 8\nload_in_4bit: false\nadam_beta3: 0.9\nwandb_name: x\n"
+            "plugins: [a.b.CutCrossEntropyPlugin, axolotl.integrations.diffusion.DiffusionPlugin]\n"
+            "vllm: {port: 1}\nprocessor_type: P\ndp_shard_size: 1\ntensor_parallel_size: 1\n"
+            "wandb_mode: disabled\nwandb_project: p\nlr_scheduler: greedy\n",
+            NULL);
+    expect_note(&cfg, "tokenizer_type", AX_NOTE_NO_EFFECT, "tokenizer.json decides");
+    expect_note(&cfg, "lora_r", AX_NOTE_UNUSED, "acts only with adapter");
+    expect_note(&cfg, "adam_beta3", AX_NOTE_UNUSED, "optimizer: came_pytorch or");
+    expect_note(&cfg, "plugins.0", AX_NOTE_NO_EFFECT, "chunks");
+    expect_note(&cfg, "plugins.1", AX_NOTE_NOT_YET, "plugins");
+    expect_note(&cfg, "vllm", AX_NOTE_NO_EFFECT, "in this process");
+    expect_note(&cfg, "processor_type", AX_NOTE_NOT_YET, "multimodal");
+    expect_note(&cfg, "wandb_project", AX_NOTE_UNUSED, "wandb_mode");
+    expect_note(&cfg, "lr_scheduler", AX_NOTE_NOT_YET, "other-schedules");
+    /* switched off, or at its default: nothing was asked for */
+    static const char *const quiet[] = {"strict",        "gptq",      "load_in_4bit",
+                                        "dp_shard_size", "vllm.port", "tensor_parallel_size",
+                                        "plugins"};
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++) {
+        assert_null(note_of(&cfg, quiet[i]));
+    }
+    assert_string_equal(note_of(&cfg, "processor_type")->where, "c.yaml:11:17");
+    ax_config_log_notes(&cfg);
+    ax_config_free(&cfg);
+}
+
+/* What would hurt if it were ignored stops a run, and only then. */
+static void what_cannot_be_done_stops(void **state) {
+    (void)state;
+    static const struct {
+        const char *yaml;
+        enum ax_capability cap;
+    } cases[] = {
+        {"wandb_project: p\n", AX_CAP_WANDB},
+        {"use_mlflow: true\n", AX_CAP_MLFLOW},
+        {"use_comet: true\n", AX_CAP_COMET},
+        {"trackio_project_name: t\n", AX_CAP_TRACKIO},
+        {"use_swanlab: true\n", AX_CAP_SWANLAB},
+        {"hub_model_id: me/x\n", AX_CAP_HUB_UPLOAD},
+        {"push_dataset_to_hub: me/x\n", AX_CAP_HUB_UPLOAD},
+        {"use_otel_metrics: true\n", AX_CAP_OTEL},
+        {"fp8: true\n", AX_CAP_FP8},
+        {"neftune_noise_alpha: 5\n", AX_CAP_NEFTUNE},
+        {"chat_template: gemma3\n", AX_CAP_TEMPLATES},
+        {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
+        {"image_size: 512\n", AX_CAP_MULTIMODAL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char yaml[512];
+        struct ax_config cfg;
+        snprintf(yaml, sizeof yaml, "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a}]\n%s",
+                 cases[i].yaml);
+        load_ok(&cfg, yaml, NULL);
+        const struct ax_capability_info *info = ax_capability_info(cases[i].cap);
+        enum ax_status st = ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING);
+        char line[256];
+        snprintf(line, sizeof line, "\n  %s: %.*s", info->name, (int)strcspn(cases[i].yaml, ":"),
+                 cases[i].yaml);
+        if (!info->present) {
+            assert_int_equal(st, AX_ERR_UNSUPPORTED);
+            expect_text(ax_error_text(), line);
+            expect_text(ax_error_text(), "(c.yaml:4:");
+        } else if (st != AX_OK) {
+            assert_null(strstr(ax_error_text(), line));
+        }
+        ax_config_free(&cfg);
+    }
+}
+
+static void required_keys(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, "seed: 1\n", NULL);
+    assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_ERR_CONFIG);
+    expect_text(ax_error_text(), "base_model is missing, e.g. base_model:");
+    expect_text(ax_error_text(), "datasets is missing");
+    expect_text(ax_error_text(), "learning_rate is missing");
+    assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TEXT), AX_ERR_CONFIG);
+    assert_null(strstr(ax_error_text(), "learning_rate"));
+    ax_config_free(&cfg);
+
+    load_ok(&cfg, "base_model: m\ndatasets: [{type: alpaca}, {type: _synthetic}]\n", NULL);
+    assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TEXT), AX_ERR_CONFIG);
+    expect_text(ax_error_text(), "datasets.0.path is missing");
+    assert_null(strstr(ax_error_text(), "datasets.1.path"));
+    ax_config_free(&cfg);
+
+    /* text commands do not mind what only training would need */
+    load_ok(&cfg, "base_model: m\npretraining_dataset: [{path: a}]\nmax_steps: 5\nfp8: true\n",
+            NULL);
+    enum ax_status st = ax_config_require(&cfg, AX_CONFIG_FOR_TEXT);
+    assert_int_equal(st, ax_capability_info(AX_CAP_DATA)->present ? AX_OK : AX_ERR_UNSUPPORTED);
+    if (st != AX_OK) {
+        assert_null(strstr(ax_error_text(), "fp8"));
+    }
+    ax_config_free(&cfg);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),      cmocka_unit_test(coercions),
+        cmocka_unit_test(open_maps),     cmocka_unit_test(errors_of_readers),
+        cmocka_unit_test(notes),         cmocka_unit_test(what_cannot_be_done_stops),
+        cmocka_unit_test(required_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

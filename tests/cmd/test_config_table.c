@@ -1,0 +1,276 @@
+/* The table agrees with itself, and the schema and the documentation with the table. */
+#include "config_case.h"
+
+#include <jansson.h>
+
+#include "cmd/config_rules.h"
+
+/* Calls f for every row. */
+static void each_key(void (*f)(const struct ax_config_key *key)) {
+    for (size_t s = 0; s < ax_config_n_sections; s++) {
+        for (size_t i = 0; i < *ax_config_sections[s].n; i++) {
+            f(&ax_config_sections[s].keys[i]);
+        }
+    }
+}
+
+static void names_exist(const struct ax_config_key *key, const char *condition) {
+    char name[AX_CONFIG_PATH];
+    for (size_t i = 0; ax_config_condition_key(condition, i, name, sizeof name); i++) {
+        if (ax_config_find(name) == NULL) {
+            fail_msg("%s: \"%s\" speaks of %s, which is no key", key->path, condition, name);
+        }
+    }
+}
+
+static void check_row(const struct ax_config_key *key) {
+    char parent[AX_CONFIG_PATH];
+    if (ax_config_find(key->path) != key) {
+        fail_msg("%s stands twice in the table", key->path);
+    }
+    size_t n = strlen(key->help);
+    if (n < 5 || key->help[n - 1] != '.' || strchr(key->help, '\n') != NULL) {
+        fail_msg("%s: the help must be one sentence: %s", key->path, key->help);
+    }
+    assert_true(key->types != 0 && key->needs < AX_CAP_COUNT && key->range < AX_R_COUNT);
+    /* what is ignored or refused says why; what acts names what it needs */
+    bool wants = key->fate == AX_FATE_ACTS || key->fate == AX_FATE_APPROXIMATED;
+    assert_true(wants == (key->needs != AX_CAP_NONE));
+    assert_true((key->fate != AX_FATE_ACTS) == (key->note != NULL));
+    if ((key->types & AX_T_LIST) != 0 && key->of == 0) {
+        fail_msg("%s: a list of what?", key->path);
+    }
+    if (key->choices != NULL && ((key->types | key->of) & AX_T_STR) == 0) {
+        fail_msg("%s: choices, but no strings", key->path);
+    }
+    if (key->when != NULL) {
+        names_exist(key, key->when);
+    }
+    /* the row of the map or list around it */
+    snprintf(parent, sizeof parent, "%s", key->path);
+    char *dot = strrchr(parent, '.');
+    if (dot != NULL) {
+        bool list = dot - parent > 2 && strncmp(dot - 2, "[]", 2) == 0;
+        *(list ? dot - 2 : dot) = '\0';
+        const struct ax_config_key *around = ax_config_find(parent);
+        assert_non_null(around);
+        assert_true(list ? (around->types & AX_T_LIST) && around->of == AX_T_MAP
+                         : (around->types & AX_T_MAP) != 0);
+    }
+}
+
+static void rows(void **state) {
+    (void)state;
+    each_key(check_row);
+    size_t n = 0;
+    for (size_t s = 0; s < ax_config_n_sections; s++) {
+        n += *ax_config_sections[s].n;
+    }
+    assert_true(n > 550);
+}
+
+static void values_and_old_names(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ax_config_n_values; i++) {
+        const struct ax_config_value *v = &ax_config_values[i];
+        const struct ax_config_key *key = ax_config_find(v->path);
+        assert_non_null(key);
+        /* a refused value need not be a choice; an earlier row must not hide this one */
+        const struct ax_config_value *first = ax_config_find_value(key, v->value);
+        if (first != v && strchr(v->value, '*') == NULL) {
+            fail_msg("%s: %s is hidden by %s", v->path, v->value, first->value);
+        }
+        assert_true((v->fate == AX_FATE_ACTS) == (v->note == NULL));
+    }
+    for (size_t i = 0; i < ax_config_n_olds; i++) {
+        const struct ax_config_old *old = &ax_config_olds[i];
+        assert_true((old->from == NULL) == (old->text == NULL));
+        assert_true(old->from != NULL || ax_config_find(old->path) == NULL);
+        if (ax_config_find(old->now) == NULL) {
+            char around[AX_CONFIG_PATH];
+            snprintf(around, sizeof around, "%.*s", (int)(strrchr(old->now, '.') - old->now),
+                     old->now);
+            assert_true(ax_config_find(around)->of == AX_T_STR);
+        }
+    }
+    for (size_t i = 0; i < ax_config_n_deads; i++) {
+        assert_null(ax_config_find(ax_config_deads[i].path));
+    }
+    for (size_t i = 0; i < ax_config_n_foreigns; i++) {
+        assert_null(ax_config_find(ax_config_foreigns[i].name));
+        assert_non_null(ax_config_find(ax_config_foreigns[i].ours));
+    }
+    for (size_t i = 0; i < ax_config_n_deriveds; i++) {
+        const struct ax_config_derived *d = &ax_config_deriveds[i];
+        assert_non_null(ax_config_find(d->path));
+        names_exist(ax_config_find(d->path), d->when);
+        assert_true(d->value[0] != '=' || ax_config_find(d->value + 1) != NULL);
+    }
+    for (size_t i = 0; i < ax_config_n_rules; i++) {
+        const struct ax_config_key *key = ax_config_find(ax_config_rules[i].path);
+        assert_non_null(key);
+        names_exist(key, ax_config_rules[i].when);
+    }
+}
+
+static void capabilities(void **state) {
+    (void)state;
+    for (int c = 0; c < AX_CAP_COUNT; c++) {
+        const struct ax_capability_info *info = ax_capability_info((enum ax_capability)c);
+        assert_true(strlen(info->name) > 2 && strlen(info->meaning) > 2);
+        for (int d = 0; d < c; d++) {
+            assert_string_not_equal(info->name, ax_capability_info((enum ax_capability)d)->name);
+        }
+        assert_int_equal(ax_config_fate_of(AX_FATE_ACTS, (enum ax_capability)c),
+                         info->present ? AX_FATE_ACTS : AX_FATE_NOT_YET);
+    }
+}
+
+static void conditions(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, "adapter: lora\nmax_steps: 5\nplugins: [a.KDPlugin, b.c]\nfp8: false\n", NULL);
+    static const struct {
+        const char *condition;
+        bool holds;
+    } cases[] = {
+        {"adapter", true},
+        {"!adapter", false},
+        {"fp8", false},
+        {"?fp8 & !fp8", true},
+        {"?seed", false},
+        {"seed", true}, /* by its default */
+        {"adapter=lora,qlora", true},
+        {"adapter=q*", false},
+        {"adapter!=qlora", true},
+        {"rl!=dpo", true},
+        {"rl=dpo", false},
+        {"max_steps>4", true},
+        {"max_steps>5", false},
+        {"rl | adapter & max_steps>4", true},
+        {"adapter | rl & fp8", false},
+        {"adapter & rl | fp8 | max_steps=5", true},
+        {"rl | fp8 & adapter", false},
+        {"plugins=*KDPlugin", true},
+        {"plugins=*LigerPlugin", false},
+        {"!rl & !fp8", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (ax_config_holds(&cfg, cases[i].condition) != cases[i].holds) {
+            fail_msg("\"%s\"", cases[i].condition);
+        }
+    }
+    struct ax_buf text = {0};
+    assert_int_equal(ax_config_condition_text("!rl | adapter=lora,qlora & max_steps>4", &text),
+                     AX_OK);
+    assert_string_equal(text.data, "no rl or adapter: lora or qlora and max_steps above 4");
+    ax_buf_free(&text);
+    ax_config_free(&cfg);
+}
+
+/* The node of a row in the schema. */
+static const json_t *in_schema(const json_t *root, const char *path) {
+    const json_t *node = root;
+    char part[AX_CONFIG_PATH];
+    for (const char *s = path; *s != '\0';) {
+        size_t len = strcspn(s, ".");
+        bool list = len > 2 && strncmp(s + len - 2, "[]", 2) == 0;
+        snprintf(part, sizeof part, "%.*s", (int)(list ? len - 2 : len), s);
+        s += len + (s[len] == '.');
+        node = json_object_get(json_object_get(node, "properties"), part);
+        if (*s == '\0') {
+            return node;
+        }
+        size_t i;
+        const json_t *or_;
+        const json_t *found = NULL;
+        json_array_foreach(json_object_get(node, "anyOf"), i, or_) {
+            const json_t *inside = list ? json_object_get(or_, "items") : or_;
+            found = json_object_get(inside, "properties") != NULL ? inside : found;
+        }
+        node = found;
+    }
+    return node;
+}
+
+static json_t *schema;
+
+static void check_schema_row(const struct ax_config_key *key) {
+    const json_t *node = in_schema(schema, key->path);
+    if (node == NULL) {
+        fail_msg("%s is not in the schema", key->path);
+    }
+    expect_text(json_string_value(json_object_get(node, "description")), key->help);
+}
+
+static void schema_covers_all_keys(void **state) {
+    (void)state;
+    struct ax_buf text = {0};
+    json_error_t error;
+    assert_int_equal(ax_config_schema(&text), AX_OK);
+    schema = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &error);
+    if (schema == NULL) {
+        fail_msg("line %d: %s", error.line, error.text);
+    }
+    each_key(check_schema_row);
+    assert_true(json_is_false(json_object_get(schema, "additionalProperties")));
+    assert_non_null(in_schema(schema, "test_datasets[].field_messages"));
+    assert_non_null(in_schema(schema, "pretraining_dataset[].type.format"));
+    for (size_t i = 0; i < ax_config_n_olds; i++) {
+        assert_true(strchr(ax_config_olds[i].path, '.') != NULL ||
+                    in_schema(schema, ax_config_olds[i].path) != NULL);
+    }
+    const json_t *debug = in_schema(schema, "debug");
+    assert_true(json_is_true(json_object_get(debug, "deprecated")));
+    json_decref(schema);
+    ax_buf_free(&text);
+}
+
+static const char *docs;
+
+static void check_docs_row(const struct ax_config_key *key) {
+    char cell[AX_CONFIG_PATH];
+    snprintf(cell, sizeof cell, "\n| `%s` |", key->path);
+    expect_text(docs, cell);
+}
+
+static void docs_cover_all_keys(void **state) {
+    (void)state;
+    struct ax_buf text = {0};
+    assert_int_equal(ax_config_docs(&text), AX_OK);
+    docs = text.data;
+    each_key(check_docs_row);
+    for (int c = AX_CAP_NONE + 1; c < AX_CAP_COUNT; c++) {
+        expect_text(docs, ax_capability_info((enum ax_capability)c)->meaning);
+    }
+    /* every row of a key table has its five cells */
+    size_t in_table = 0;
+    for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "## ", 3) == 0) {
+            in_table = 0;
+        }
+        in_table += strncmp(line, "| key | type |", 14) == 0;
+        if (in_table > 0 && line[0] == '|') {
+            size_t bars = 0;
+            for (const char *c = line; *c != '\0'; c++) {
+                bars += *c == '|' && (c == line || c[-1] != '\\');
+            }
+            if (bars != 6) {
+                fail_msg("%zu bars: %s", bars, line);
+            }
+        }
+    }
+    ax_buf_free(&text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows),
+        cmocka_unit_test(values_and_old_names),
+        cmocka_unit_test(capabilities),
+        cmocka_unit_test(conditions),
+        cmocka_unit_test(schema_covers_all_keys),
+        cmocka_unit_test(docs_cover_all_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

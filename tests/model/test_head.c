@@ -1,0 +1,210 @@
+/* The head's three numbers per token and their gradients, through the whole model: against finite
+ * differences in float64, with a temperature, in one walk and in two, and over several chunks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "model/head.h"
+#include "tests/tiny.h"
+
+static const int64_t lengths[] = {9, 1, 6, 0};
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+/* L = Σ_t a·logprob + b·lse + c·entropy, each factor another for every token. */
+static double factor(int which, int64_t t) {
+    return 0.2 * (which + 1) + 0.03 * (double)((t * 7 + which) % 5);
+}
+
+static enum ax_status mixed(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    (void)ctx;
+    if (ax_runtime_planning(p->model->rt))
+        return AX_OK;
+    const struct ax_tensor *values[] = {&c->logprob, &c->lse, &c->entropy};
+    const struct ax_tensor *grads[] = {&c->g_logprob, &c->g_lse, &c->g_entropy};
+    for (int64_t i = 0; i < c->n; i++) {
+        const int64_t t = c->first + i;
+        const bool labelled = ((const int32_t *)p->batch->labels.data)[t] >= 0;
+        for (int k = 0; k < 3; k++) {
+            const double f = k == 0 && !labelled ? 0 : factor(k, t);
+            ax_store(grads[k]->dtype, grads[k]->data, i, f);
+            p->scalars->loss += f * ax_load(values[k]->dtype, values[k]->data, i);
+        }
+    }
+    return AX_OK;
+}
+
+static struct ax_objective objective = {"mixed",
+                                        {.needs_entropy = true, .token_grad = mixed}};
+
+struct probe {
+    const struct ax_arch *arch;
+    enum ax_dtype dtype;
+    bool linear;
+    double inv_temperature;
+    bool differences; /* check gradients of some parameters by central differences */
+    double loss, worst;
+    double *grads;
+    int64_t n;
+};
+
+static enum ax_status loss_of(struct ax_step *s, double *loss) {
+    struct ax_step_result r;
+    AX_TRY(ax_step_gradients(s, &r));
+    *loss = r.loss;
+    return AX_OK;
+}
+
+/* A few elements of every parameter, moved by ±h. */
+static enum ax_status differ(struct probe *p, struct ax_step *s) {
+    const double h = 1e-5;
+    const double *grad = p->grads;
+    for (int i = 0; i < s->model.n_params; i++) {
+        const struct ax_tensor w = ax_model_value(&s->model, &s->model.params[i]);
+        const int64_t n = ax_tensor_numel(&w);
+        double *v = w.data;
+        for (int64_t k = 0; k < 3; k++) {
+            const int64_t at = (n * k / 3 + 1) % n;
+            const double keep = v[at];
+            double up, down;
+            v[at] = keep + h;
+            AX_TRY(loss_of(s, &up));
+            v[at] = keep - h;
+            AX_TRY(loss_of(s, &down));
+            v[at] = keep;
+            const double error = fabs((up - down) / (2 * h) - grad[at]) / fmax(1, fabs(grad[at]));
+            p->worst = fmax(p->worst, error);
+        }
+        grad += n;
+    }
+    return AX_OK;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct probe *p = ctx;
+    struct ax_step s;
+    struct ax_step_options o = tiny_options(p->dtype, AX_RECOMPUTE_SELECTIVE, 1, lengths);
+    objective.head.linear = p->linear;
+    o.objective = &objective;
+    AX_TRY(ax_step_create(&s, rt, p->arch, &o));
+    s.passes[0].inv_temperature = p->inv_temperature;
+    ax_model_init_random(&s.model, 3);
+    enum ax_status st;
+    AX_TRY_GOTO(tiny_fill(&s, lengths, 3), st, done);
+    AX_TRY_GOTO(loss_of(&s, &p->loss), st, done);
+    if (ax_runtime_planning(rt))
+        goto done;
+    p->n = ax_model_parameters(&s.model);
+    AX_TRY_GOTO(ax_alloc(&p->grads, (size_t)p->n, sizeof *p->grads), st, done);
+    double *out = p->grads;
+    for (int i = 0; i < s.model.n_params; i++) {
+        const struct ax_tensor g = ax_model_grad(&s.model, &s.model.params[i]);
+        ax_convert(AX_F64, out, g.dtype, g.data, ax_tensor_numel(&g));
+        out += ax_tensor_numel(&g);
+    }
+    if (p->differences)
+        st = differ(p, &s);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static void run(struct probe *p, const char *backend) {
+    const struct ax_runtime_options ro = {.backend = backend, .threads = 2};
+    must(ax_runtime_run(&ro, body, p, NULL));
+}
+
+static void gradients_are_the_slope(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *extra;
+        bool tied;
+    } models[] = {
+        {"qwen2", "", true}, {"qwen3", "", false}, {"mistral", ", \"sliding_window\": 4", false}};
+    for (int i = 0; i < 3; i++) {
+        struct ax_arch arch;
+        must(tiny_arch(&arch, models[i].type, models[i].tied, models[i].extra));
+        struct probe p = {.arch = &arch,
+                          .dtype = AX_F64,
+                          .linear = i != 1,
+                          .inv_temperature = i == 2 ? 1 : 1 / 0.7,
+                          .differences = true};
+        run(&p, "ref");
+        if (p.worst > 1e-6)
+            fail_msg("%s: gradient off by %g", models[i].type, p.worst);
+        ax_free(p.grads);
+        ax_arch_free(&arch);
+    }
+}
+
+/* The same objective asked chunk by chunk and all at once. */
+static void one_walk_equals_two(void **state) {
+    (void)state;
+    static const struct {
+        const char *backend;
+        enum ax_dtype dtype;
+    } kinds[] = {{"ref", AX_F64}, {"cpu", AX_F32}, {"cpu", AX_BF16}};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    for (int k = 0; k < 3; k++) {
+        struct probe one = {.arch = &arch, .dtype = kinds[k].dtype, .linear = true};
+        one.inv_temperature = 1.5;
+        struct probe two = one;
+        two.linear = false;
+        run(&one, kinds[k].backend);
+        run(&two, kinds[k].backend);
+        assert_true(one.loss == two.loss && isfinite(one.loss) && one.loss != 0);
+        assert_memory_equal(one.grads, two.grads, (size_t)one.n * sizeof *one.grads);
+        ax_free(one.grads);
+        ax_free(two.grads);
+    }
+    ax_arch_free(&arch);
+}
+
+/* A vocabulary so large that a chunk is 32 tokens, so that 75 tokens take three, the last not full:
+ * cpu in chunks against ref, whose float64 logits make the chunks of the same 32. */
+static void chunks_do_not_show(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"model_type\": \"llama\", \"hidden_size\": 16, \"intermediate_size\": 16, "
+        "\"num_attention_heads\": 2, \"num_hidden_layers\": 1, \"vocab_size\": 300000, "
+        "\"initializer_range\": 0.3, \"tie_word_embeddings\": true}";
+    static const int64_t whole[] = {75, 0};
+    struct ax_json_doc doc;
+    struct ax_arch arch;
+    must(ax_json_parse(&doc, "wide", text, strlen(text)));
+    must(ax_arch_parse(&arch, ax_json_root(&doc)));
+    ax_json_free(&doc);
+    const struct ax_model m = {.arch = arch, .accum = AX_F32};
+    assert_int_equal(ax_head_chunk_tokens(&m, 75), 32);
+    assert_int_equal(ax_head_chunk_tokens(&m, 10), 10);
+    struct tiny_run one = {.arch = &arch, .lengths = whole, .steps = 1};
+    struct tiny_run ref = one;
+    one.o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, whole);
+    ref.o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, whole);
+    must(tiny_run(&one, "cpu", 2));
+    must(tiny_run(&ref, "ref", 2));
+    assert_true(fabs(one.loss - ref.loss) < 1e-5 * ref.loss);
+    assert_true(fabs(one.grad_norm - ref.grad_norm) < 1e-5 * ref.grad_norm);
+    ax_arch_free(&arch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_the_slope),
+        cmocka_unit_test(one_walk_equals_two),
+        cmocka_unit_test(chunks_do_not_show),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/* Rope: frequencies against the reference's numbers, tables, and what a config may say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "model/rope.h"
+
+static int64_t count_of(struct ax_json c, const char *key) {
+    int64_t n;
+    assert_int_equal(ax_json_i64_or(ax_json_get(c, key), 0, INT32_MAX, 0, &n), AX_OK);
+    return n;
+}
+
+static void assert_close(double got, double want, const char *what, size_t c) {
+    if (!(fabs(got - want) <= 1e-6 * fabs(want))) {
+        fail_msg("case %zu: %s %.9g, expected %.9g", c, what, got, want);
+    }
+}
+
+static void check_case(struct ax_json c, size_t index, bool kinds[]) {
+    struct ax_rope_config r;
+    float inv_freq[64];
+    double want, scaling;
+    const int64_t head_dim = count_of(c, "head_dim"), max = count_of(c, "max_position_embeddings");
+    if (ax_rope_parse(&r, c, head_dim, max) != AX_OK) {
+        fail_msg("case %zu: %s", index, ax_error_text());
+    }
+    assert_int_equal(r.dim, head_dim);
+    kinds[r.kind] = true;
+    ax_rope_frequencies(&r, count_of(c, "seq_len"), inv_freq, &scaling);
+    assert_int_equal(ax_json_f64(ax_json_get(c, "attention_scaling"), &want), AX_OK);
+    assert_close(scaling, want, "scaling", index);
+    const struct ax_json list = ax_json_get(c, "inv_freq");
+    assert_int_equal(ax_json_size(list), head_dim / 2);
+    for (size_t i = 0; i < ax_json_size(list); i++) {
+        assert_int_equal(ax_json_f64(ax_json_at(list, i), &want), AX_OK);
+        assert_close((double)inv_freq[i], want, "frequency", index);
+    }
+}
+
+static void frequencies_are_those_of_the_reference(void **state) {
+    (void)state;
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char path[512];
+    snprintf(path, sizeof path, "%s/fixtures/rope.json", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("%s is not there: skipped\n", path);
+        skip();
+    }
+    struct ax_json_doc doc;
+    bool kinds[AX_ROPE_YARN + 1] = {false};
+    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    const struct ax_json cases = ax_json_get(ax_json_root(&doc), "cases");
+    for (size_t i = 0; i < ax_json_size(cases); i++) {
+        check_case(ax_json_at(cases, i), i, kinds);
+    }
+    print_message("%zu cases\n", ax_json_size(cases));
+    ax_json_free(&doc);
+    for (int k = 0; k <= AX_ROPE_YARN; k++) {
+        assert_true(kinds[k]);
+    }
+}
+
+static enum ax_status parse(struct ax_rope_config *r, const char *text, int64_t head_dim) {
+    struct ax_json_doc doc;
+    assert_int_equal(ax_json_parse(&doc, "c.json", text, strlen(text)), AX_OK);
+    const enum ax_status st = ax_rope_parse(r, ax_json_root(&doc), head_dim, 4096);
+    ax_json_free(&doc);
+    return st;
+}
+
+/* transformers 5 and 4, and the older "type". */
+static void both_spellings_say_the_same(void **state) {
+    (void)state;
+    static const char *const same[] = {
+        "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 5e5, \"factor\": 4, "
+        "\"original_max_position_embeddings\": 1024, \"beta_fast\": 16, \"truncate\": false}}",
+        "{\"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+        "\"original_max_position_embeddings\": 1024, \"beta_fast\": 16, \"truncate\": false}}",
+        "{\"rope_theta\": 500000.0, \"rope_scaling\": {\"type\": \"yarn\", "
+        "\"beta_fast\": 16, \"truncate\": false}, \"original_max_position_embeddings\": 1024}",
+    };
+    struct ax_rope_config first, other;
+    assert_int_equal(parse(&first, same[0], 64), AX_OK);
+    assert_int_equal(first.kind, AX_ROPE_YARN);
+    assert_true(first.theta == 5e5 && first.factor == 4 && first.beta_fast == 16);
+    assert_true(first.beta_slow == 1 && !first.truncate && first.original_max_positions == 1024);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(parse(&other, same[i], 64), AX_OK);
+        assert_memory_equal(&first, &other, sizeof first);
+    }
+    assert_int_equal(parse(&first, "{}", 64), AX_OK);
+    assert_int_equal(first.kind, AX_ROPE_DEFAULT);
+    assert_true(first.theta == 10000);
+    assert_int_equal(parse(&other, "{\"rope_scaling\": null, \"rope_theta\": null}", 64), AX_OK);
+    assert_memory_equal(&first, &other, sizeof first);
+    assert_int_equal(parse(&first, "{\"partial_rotary_factor\": 0.25}", 64), AX_OK);
+    assert_int_equal(first.dim, 16);
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+        int64_t head_dim;
+    } bad[] = {
+        {"{\"rope_scaling\": {\"type\": \"longrope\"}}",
+         "c.json: rope_scaling.type: rope type \"longrope\" is not one of default, linear", 64},
+        {"{\"rope_parameters\": {\"rope_type\": 3}}",
+         "rope_parameters.rope_type: expected a string", 64},
+        {"{\"rope_theta\": 1}", "rope_theta: rope_theta must be above 1", 64},
+        {"{\"rope_theta\": 1e31}", "at most 1e30", 64},
+        {"{\"rope_theta\": \"x\"}", "rope_theta: expected a number", 64},
+        {"{\"rope_scaling\": {\"type\": \"linear\"}}", "rope_scaling.factor: missing", 64},
+        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.5}}",
+         "rope_scaling.factor: expected a number from 1 to 1e6, got 0.5", 64},
+        {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}}",
+         "rope_scaling.low_freq_factor: missing", 64},
+        {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
+         "\"high_freq_factor\": 4}}",
+         "high_freq_factor: must be larger than low_freq_factor", 64},
+        {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"beta_slow\": 0}}",
+         "beta_fast and beta_slow must be positive", 64},
+        {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"mscale\": -1}}",
+         "must be positive", 64},
+        {"{\"rope_scaling\": {\"type\": \"yarn\", \"original_max_position_embeddings\": 0}}",
+         "original_max_position_embeddings: expected an integer of at least 1", 64},
+        {"{\"partial_rotary_factor\": 0}", "partial_rotary_factor: 0 of 64 elements", 64},
+        {"{\"partial_rotary_factor\": 1e300}", "partial_rotary_factor: 0 of 64 elements", 64},
+        {"{}", "head_dim: 7 of 7 elements of a head would be rotated", 7},
+        {"{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         "dynamic rope needs at least 4", 2},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ax_rope_config r;
+        if (parse(&r, bad[i].text, bad[i].head_dim) == AX_OK) {
+            fail_msg("accepted: %s", bad[i].text);
+        }
+        if (!strstr(ax_error_text(), bad[i].says)) {
+            fail_msg("expected \"%s\" in \"%s\"", bad[i].says, ax_error_text());
+        }
+    }
+}
+
+/* Tables hold cos and sin of position · frequency, in either type, scaled. */
+static void tables_hold_the_angles(void **state) {
+    (void)state;
+    static const enum ax_dtype types[] = {AX_F32, AX_F64};
+    struct ax_rope_config r;
+    float inv_freq[4];
+    double scaling;
+    assert_int_equal(parse(&r, "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}}", 8),
+                     AX_OK);
+    ax_rope_frequencies(&r, 0, inv_freq, &scaling);
+    assert_true(scaling > 1.1);
+    for (int t = 0; t < 2; t++) {
+        double cos_data[400], sin_data[400]; /* room for either type */
+        struct ax_tensor c = ax_tensor_2d(types[t], cos_data, 100, 4);
+        struct ax_tensor s = ax_tensor_2d(types[t], sin_data, 100, 4);
+        ax_rope_tables(&r, 0, &c, &s);
+        for (int i = 0; i < 400; i++) {
+            const double angle = (double)(i / 4) * (double)inv_freq[i % 4];
+            assert_true(fabs(ax_load(types[t], cos_data, i) - scaling * cos(angle)) < 1e-5);
+            assert_true(fabs(ax_load(types[t], sin_data, i) - scaling * sin(angle)) < 1e-5);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frequencies_are_those_of_the_reference),
+        cmocka_unit_test(both_spellings_say_the_same),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(tables_hold_the_angles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
