@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "cmd/golden_model.h"
-#include "model/decode.h"
+#include "model/generate.h"
 
 #define MAX_CASES      16
 #define LOGPROB_DEMAND 1e-4
@@ -89,14 +89,14 @@ static enum ax_status compare(struct generation *g, int i) {
 }
 
 /* All cases batched, then each alone; the stop case by itself with its stop token. */
-static enum ax_status decode_all(struct generation *g, struct ax_decoder *d, bool planning) {
+static enum ax_status decode_all(struct generation *g, struct ax_generator *d, bool planning) {
     const int plain = g->stop_case >= 0 ? g->stop_case : g->n;
-    AX_TRY(ax_decode_greedy(d, plain, g->seqs));
+    AX_TRY(ax_generate_greedy(d, plain, g->seqs));
     for (int i = 0; i < plain && !planning; i++)
         AX_TRY(compare(g, i));
     for (int i = 0; i < g->n; i++) {
         d->o.n_stop = i == g->stop_case;
-        AX_TRY(ax_decode_greedy(d, 1, &g->seqs[i]));
+        AX_TRY(ax_generate_greedy(d, 1, &g->seqs[i]));
         if (!planning)
             AX_TRY(compare(g, i));
     }
@@ -106,8 +106,8 @@ static enum ax_status decode_all(struct generation *g, struct ax_decoder *d, boo
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct generation *g = ctx;
     struct ax_model m;
-    struct ax_decoder d = {0};
-    const struct ax_decode_options o = {.dtype = g->c->dtype,
+    struct ax_generator d = {0};
+    const struct ax_generate_options o = {.dtype = g->c->dtype,
                                         .max_prompt = g->longest_prompt,
                                         .max_new = g->longest_answer,
                                         .n_seqs = g->n,
@@ -117,10 +117,10 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_model_create(&m, &g->c->arch, rt, &mo));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_load(&m, &g->c->hf), st, done);
-    AX_TRY_GOTO(ax_decoder_create(&d, &m, &o), st, done);
+    AX_TRY_GOTO(ax_generator_create(&d, &m, &o), st, done);
     AX_TRY_GOTO(decode_all(g, &d, ax_runtime_planning(rt)), st, done);
 done:
-    ax_decoder_free(&d);
+    ax_generator_free(&d);
     ax_model_free(&m);
     return st;
 }

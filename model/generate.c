@@ -1,13 +1,13 @@
 /* Greedy decoding: one pass over all prompts, then one token per sequence and pass. */
-#include "model/decode.h"
+#include "model/generate.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-enum ax_status ax_decoder_create(struct ax_decoder *d, struct ax_model *m,
-                                 const struct ax_decode_options *o) {
-    *d = (struct ax_decoder){.o = *o, .model = m};
+enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
+                                 const struct ax_generate_options *o) {
+    *d = (struct ax_generator){.o = *o, .model = m};
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);
     struct ax_stack *stack = &arena->scratch;
@@ -33,21 +33,21 @@ enum ax_status ax_decoder_create(struct ax_decoder *d, struct ax_model *m,
         all[i]->data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(all[i]));
     return AX_OK;
 fail:
-    ax_decoder_free(d);
+    ax_generator_free(d);
     return st;
 }
 
-void ax_decoder_free(struct ax_decoder *d) {
+void ax_generator_free(struct ax_generator *d) {
     if (!d->model)
         return;
     ax_stack_release(&d->model->rt->arena.scratch, 0);
     ax_kvcache_free(&d->cache);
     ax_slot_free(&d->slot);
-    *d = (struct ax_decoder){0};
+    *d = (struct ax_generator){0};
 }
 
 /* Chosen ids of the first n logits rows, and their log-probs into columns row 0. */
-static enum ax_status choose(struct ax_decoder *d, int64_t n, int32_t *ids, double *logprobs) {
+static enum ax_status choose(struct ax_generator *d, int64_t n, int32_t *ids, double *logprobs) {
     struct ax_queue *q = d->model->rt->q;
     const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
     const struct ax_tensor index = ax_tensor_rows(&d->ids, 0, n);
@@ -76,7 +76,7 @@ static enum ax_status choose(struct ax_decoder *d, int64_t n, int32_t *ids, doub
 }
 
 /* Logits of each non-empty document's last token, in order; rows that lie together go together. */
-static enum ax_status last_logits(struct ax_decoder *d, struct ax_pass *p, int n,
+static enum ax_status last_logits(struct ax_generator *d, struct ax_pass *p, int n,
                                   const struct ax_document *docs, int64_t *chosen) {
     int64_t end = 0, run_first = 0, run = 0;
     *chosen = 0;
@@ -97,7 +97,7 @@ static enum ax_status last_logits(struct ax_decoder *d, struct ax_pass *p, int n
 }
 
 /* One pass over `batch` with the given documents, and the choice for each that is not empty. */
-static enum ax_status advance(struct ax_decoder *d, struct ax_batch *batch, int n,
+static enum ax_status advance(struct ax_generator *d, struct ax_batch *batch, int n,
                               const struct ax_document *docs, int32_t *ids, double *logprobs) {
     struct ax_model *m = d->model;
     int64_t *n_new = NULL;
@@ -124,7 +124,7 @@ done:
     return st;
 }
 
-static bool is_stop(const struct ax_decode_options *o, int32_t token) {
+static bool is_stop(const struct ax_generate_options *o, int32_t token) {
     for (int i = 0; i < o->n_stop; i++)
         if (o->stop[i] == token)
             return true;
@@ -132,7 +132,7 @@ static bool is_stop(const struct ax_decode_options *o, int32_t token) {
 }
 
 /* Hands the choices to the sequences still going; the next pass's document of each. */
-static int hand_out(const struct ax_decoder *d, int n, struct ax_sequence *seqs,
+static int hand_out(const struct ax_generator *d, int n, struct ax_sequence *seqs,
                     struct ax_document *docs, const int32_t *ids, const double *logprobs) {
     int going = 0, chosen = 0;
     for (int s = 0; s < n; s++) {
@@ -152,7 +152,7 @@ static int hand_out(const struct ax_decoder *d, int n, struct ax_sequence *seqs,
     return going;
 }
 
-enum ax_status ax_decode_greedy(struct ax_decoder *d, int n, struct ax_sequence *seqs) {
+enum ax_status ax_generate_greedy(struct ax_generator *d, int n, struct ax_sequence *seqs) {
     AX_ASSERT(n <= d->o.n_seqs);
     const bool planning = ax_runtime_planning(d->model->rt);
     struct ax_document *docs = NULL;

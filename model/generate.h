@@ -1,6 +1,6 @@
 /* Decoding with a KV cache: the layers of training, run on a few new tokens at a time. */
-#ifndef AX_MODEL_DECODE_H
-#define AX_MODEL_DECODE_H
+#ifndef AX_MODEL_GENERATE_H
+#define AX_MODEL_GENERATE_H
 
 #include "model/pass.h"
 
@@ -14,7 +14,7 @@ struct ax_sequence {
         *logprobs; /* out [max_new], log-softmax of the chosen token's logits; NULL = not wanted */
 };
 
-struct ax_decode_options {
+struct ax_generate_options {
     enum ax_dtype dtype;
     int64_t max_prompt, max_new; /* caps for memory */
     int n_seqs;                  /* cap */
@@ -23,8 +23,8 @@ struct ax_decode_options {
 };
 
 /* A model for decoding and its memory. */
-struct ax_decoder {
-    struct ax_decode_options o;
+struct ax_generator {
+    struct ax_generate_options o;
     struct ax_model *model;
     struct ax_kvcache cache;
     struct ax_batch prefill, next; /* all prompts at once; one token each */
@@ -34,11 +34,11 @@ struct ax_decoder {
 };
 
 /* On a model created without `train`; takes memory of the rollout phase and enters it. */
-enum ax_status ax_decoder_create(struct ax_decoder *d, struct ax_model *m,
-                                 const struct ax_decode_options *o);
-void ax_decoder_free(struct ax_decoder *d);
+enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
+                                 const struct ax_generate_options *o);
+void ax_generator_free(struct ax_generator *d);
 /* Greedy continuation of n prompts together; each ends at a stop token or after max_new. While
  * planning, runs one prefill and one token. */
-enum ax_status ax_decode_greedy(struct ax_decoder *d, int n, struct ax_sequence *seqs);
+enum ax_status ax_generate_greedy(struct ax_generator *d, int n, struct ax_sequence *seqs);
 
 #endif
