@@ -104,16 +104,17 @@ static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *
     return h;
 }
 
-static enum ax_status rotate(struct ax_pass *p, const struct heads *h, bool inverse) {
+/* Turns the heads of q and k, which lie behind each other in `joined`. */
+static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_tensor *joined, bool inverse) {
     const struct ax_model *m = p->model;
-    struct ax_rope r = {.cos = m->rope_cos,
-                        .sin = m->rope_sin,
-                        .positions = p->batch->positions,
-                        .inverse = inverse};
-    r.x = h->q;
-    AX_TRY(ax_run_rope(m->rt->q, &r));
-    r.x = h->k;
-    return ax_run_rope(m->rt->q, &r);
+    const int64_t hd = m->arch.head_dim, heads = q_heads(l, &m->arch) + kv_heads(l, &m->arch);
+    const struct ax_tensor qk = ax_tensor_cols(joined, 0, heads * hd);
+    return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(&qk, heads, hd),
+                                                   .cos = m->rope_cos,
+                                                   .sin = m->rope_sin,
+                                                   .positions = p->batch->positions,
+                                                   .inverse = inverse});
 }
 
 /* What attention reads: q and k ready for the dot product, and v. */
@@ -157,14 +158,14 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     if (ax_frame_make(f, QKV)) {
         AX_TRY(ax_linear_forward(p->model->rt->q, &att->qkv, h, NULL, &f->saved[QKV].t));
         if (!a->qk_norm)
-            AX_TRY(rotate(p, &raw, false));
+            AX_TRY(rotate(l, p, &f->saved[QKV].t, false));
     }
     if (!a->qk_norm || !ax_frame_make(f, QK))
         return AX_OK;
     const struct heads normed = split_heads(l, a, &f->saved[QK].t);
     AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &raw.q, &normed.q, &f->saved[Q_RSTD].t));
     AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &normed.k, &f->saved[K_RSTD].t));
-    return rotate(p, &normed, false);
+    return rotate(l, p, &f->saved[QK].t, false);
 }
 
 static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
@@ -203,7 +204,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
                                          .dk = d.k,
                                          .dv = d.v};
     AX_TRY(ax_run_attention_backward(q, &back));
-    AX_TRY(rotate(p, &d, true));
+    AX_TRY(rotate(l, p, &d_qkv, true));
     if (a->qk_norm) {
         const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
         AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &d.q, &raw.q, &f->saved[Q_RSTD].t, &d.q,

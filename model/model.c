@@ -162,8 +162,11 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
             (m->arch.tied && !strcmp(name, "lm_head.weight")))
             continue;
         bool known = false;
-        for (int k = 0; k < m->n_params && !known; k++)
-            known = !strcmp(name, m->params[k].name) || !strcmp(name, m->params[k].name + 6);
+        for (int k = 0; k < m->n_params && !known; k++) {
+            const char *full = m->params[k].name;
+            known = !strcmp(name, full) ||
+                    (!strncmp(full, "model.", 6) && !strcmp(name, full + 6)); /* see ax_hf_find */
+        }
         if (!known)
             return ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
                             m->arch.family->model_type);

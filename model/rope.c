@@ -90,7 +90,8 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
     AX_TRY(ax_json_f64_or(theta, 10000, &r->theta));
     AX_TRY(ax_json_f64_or(partial, 1, &part));
     if (r->theta <= 1 || r->theta > 1e30)
-        return ax_json_error(theta, "rope_theta must be above 1 and at most 1e30, got %g", r->theta);
+        return ax_json_error(theta, "rope_theta must be above 1 and at most 1e30, got %g",
+                             r->theta);
     r->dim = part > 0 && part <= 1 ? (int64_t)((double)head_dim * part) : 0;
     if (r->dim < 2 || r->dim % 2 != 0)
         return ax_json_error(partial.v ? partial : ax_json_get(config, "head_dim"),
