@@ -109,11 +109,26 @@ static enum ax_status write_tensor(struct ax_file *f, const struct ax_st_output 
     return AX_OK;
 }
 
+/* Bytes of the largest piece that will be written. */
+static enum ax_status largest_piece(int n, const struct ax_st_output *tensors, size_t *bytes) {
+    *bytes = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t numel;
+        AX_TRY(ax_product(tensors[i].shape, tensors[i].ndim, &numel));
+        const size_t piece =
+            (size_t)(numel < PIECE ? numel : PIECE) * ax_dtype_size(tensors[i].dtype);
+        *bytes = piece > *bytes ? piece : *bytes;
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {
     struct ax_file f = {.fd = -1};
     void *piece = NULL;
+    size_t bytes;
     enum ax_status st;
-    AX_TRY(ax_alloc(&piece, PIECE, sizeof(double)));
+    AX_TRY(largest_piece(n, tensors, &bytes));
+    AX_TRY(ax_alloc(&piece, bytes, 1));
     AX_TRY_GOTO(ax_file_create(&f, path), st, done);
     AX_TRY_GOTO(write_header(&f, n, tensors), st, done);
     for (int i = 0; i < n; i++)

@@ -121,21 +121,34 @@ static float round_to_odd(double x) {
     return float_of(u | 1u);
 }
 
+/* Element i where nothing is known of the alignment: tensors in files begin at any byte. */
+#define DEFINE_AT(type)                                                                            \
+    static type type##_at(const void *data, int64_t i) {                                           \
+        type x;                                                                                    \
+        memcpy(&x, (const char *)data + (size_t)i * sizeof(x), sizeof(x));                         \
+        return x;                                                                                  \
+    }
+DEFINE_AT(double)
+DEFINE_AT(float)
+DEFINE_AT(uint16_t)
+DEFINE_AT(int64_t)
+DEFINE_AT(int32_t)
+
 double ax_load(enum ax_dtype dtype, const void *data, int64_t index) {
     AX_ASSERT(dtype < AX_DTYPE_COUNT);
     switch (dtype) {
     case AX_F64:
-        return ((const double *)data)[index];
+        return double_at(data, index);
     case AX_F32:
-        return (double)((const float *)data)[index];
+        return (double)float_at(data, index);
     case AX_BF16:
-        return (double)ax_bf16_to_f32(((const uint16_t *)data)[index]);
+        return (double)ax_bf16_to_f32(uint16_t_at(data, index));
     case AX_F16:
-        return (double)ax_f16_to_f32(((const uint16_t *)data)[index]);
+        return (double)ax_f16_to_f32(uint16_t_at(data, index));
     case AX_I64:
-        return (double)((const int64_t *)data)[index];
+        return (double)int64_t_at(data, index);
     case AX_I32:
-        return (double)((const int32_t *)data)[index];
+        return (double)int32_t_at(data, index);
     case AX_I8:
         return (double)((const int8_t *)data)[index];
     case AX_U8:
@@ -196,19 +209,19 @@ void ax_convert(enum ax_dtype to, void *dst, enum ax_dtype from, const void *src
         memcpy(dst, src, (size_t)n * ax_dtype_size(to));
     } else if (to == AX_F32 && from == AX_BF16) {
         for (int64_t i = 0; i < n; i++) {
-            ((float *)dst)[i] = ax_bf16_to_f32(((const uint16_t *)src)[i]);
+            ((float *)dst)[i] = ax_bf16_to_f32(uint16_t_at(src, i));
         }
     } else if (to == AX_BF16 && from == AX_F32) {
         for (int64_t i = 0; i < n; i++) {
-            ((uint16_t *)dst)[i] = ax_f32_to_bf16(((const float *)src)[i]);
+            ((uint16_t *)dst)[i] = ax_f32_to_bf16(float_at(src, i));
         }
     } else if (to == AX_F64 && from == AX_F32) {
         for (int64_t i = 0; i < n; i++) {
-            ((double *)dst)[i] = (double)((const float *)src)[i];
+            ((double *)dst)[i] = (double)float_at(src, i);
         }
     } else if (to == AX_F64 && from == AX_BF16) {
         for (int64_t i = 0; i < n; i++) {
-            ((double *)dst)[i] = (double)ax_bf16_to_f32(((const uint16_t *)src)[i]);
+            ((double *)dst)[i] = (double)ax_bf16_to_f32(uint16_t_at(src, i));
         }
     } else {
         for (int64_t i = 0; i < n; i++) {

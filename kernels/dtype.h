@@ -28,7 +28,8 @@ uint16_t ax_f32_to_bf16(float x); /* NaN stays NaN */
 float ax_f16_to_f32(uint16_t bits);
 uint16_t ax_f32_to_f16(float x); /* overflow → inf */
 
-/* One element of any float or integer dtype as double, and back (rounded once from the double). */
+/* One element of any float or integer dtype as double, and back (rounded once from the double).
+ * What is read, here and in ax_convert, may begin at any byte. */
 double ax_load(enum ax_dtype dtype, const void *data, int64_t index);
 void ax_store(enum ax_dtype dtype, void *data, int64_t index, double value);
 /* n contiguous elements from one dtype to another. */

@@ -50,7 +50,7 @@ static double cosine_with_min_lr(const struct ax_lr_schedule *s, int64_t step) {
 static double polynomial(const struct ax_lr_schedule *s, int64_t step) {
     if (step > s->total)
         return s->lr_end / s->base_lr;
-    const double left = 1 - (double)(step - s->warmup) / (double)(s->total - s->warmup);
+    const double left = 1 - progress(s, step);
     return ((s->base_lr - s->lr_end) * pow(left, s->power) + s->lr_end) / s->base_lr;
 }
 

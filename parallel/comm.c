@@ -12,7 +12,8 @@ const char *ax_collective_name(enum ax_collective_kind kind) {
 }
 
 /* Bytes this rank sends under a ring algorithm (Patarasuk & Yuan 2009): all-gather and
- * reduce-scatter (n−1)·count, all-reduce 2·(n−1)/n·count. */
+ * reduce-scatter (n−1)·count, all-reduce 2·(n−1)/n·count; a broadcast is passed on by every rank
+ * but the one before the root. */
 static double ideal_bytes(const struct ax_comm *c, const struct ax_collective *what) {
     double size = (double)ax_dtype_size(what->dtype), n = c->size, elements = 0;
     switch (what->kind) {
@@ -28,10 +29,10 @@ static double ideal_bytes(const struct ax_comm *c, const struct ax_collective *w
             elements += r == c->rank ? 0 : (double)what->send_counts[r];
         break;
     case AX_SEND_RECV:
-        elements = what->send_peer >= 0 ? (double)what->count : 0;
+        elements = what->send_peer >= 0 && what->send_peer != c->rank ? (double)what->count : 0;
         break;
     case AX_BROADCAST:
-        elements = c->rank == what->root && c->size > 1 ? (double)what->count : 0;
+        elements = (c->rank + 1) % c->size != what->root ? (double)what->count : 0;
         break;
     case AX_COLLECTIVE_COUNT:
         break;

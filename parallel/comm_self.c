@@ -7,8 +7,10 @@ static enum ax_status self_start(struct ax_comm *c, struct ax_queue *q,
                                  const struct ax_collective *what, struct ax_ticket *ticket) {
     (void)c;
     int64_t n = what->kind == AX_ALL_TO_ALL_V ? what->send_counts[0] : what->count;
-    AX_ASSERT(what->kind != AX_SEND_RECV || (what->send_peer <= 0 && what->recv_peer <= 0));
-    if (what->send && what->send != what->recv && !ax_queue_is_meta(q))
+    const bool exchange = what->kind == AX_SEND_RECV; /* with itself, or with nobody */
+    AX_ASSERT(!exchange || (what->send_peer <= 0 && what->send_peer == what->recv_peer));
+    if ((!exchange || what->send_peer == 0) && what->send && what->send != what->recv &&
+        !ax_queue_is_meta(q))
         memcpy(what->recv, what->send, (size_t)n * ax_dtype_size(what->dtype));
     *ticket = ax_queue_signal(q);
     return AX_OK;

@@ -60,6 +60,15 @@ static int coords_to_rank(int n, const int *dims, const int *coords) {
     return rank;
 }
 
+/* Of the n sizes; the largest number where it would be larger. */
+static int64_t product(int n, const int *sizes) {
+    int64_t p = 1;
+    for (int i = 0; i < n; i++)
+        if (__builtin_mul_overflow(p, sizes[i], &p))
+            return INT64_MAX;
+    return p;
+}
+
 static enum ax_status check_sizes(struct ax_mesh_sizes *s, int world) {
     const int given[] = {s->pp, s->dp_replicate, s->cp, s->tp, s->ep};
     static const char *const names[] = {"pp", "dp_replicate", "cp", "tp", "ep"};
@@ -67,10 +76,10 @@ static enum ax_status check_sizes(struct ax_mesh_sizes *s, int world) {
         if (given[i] < 1)
             return ax_error(AX_ERR_CONFIG, "mesh: %s = %d, but a size is at least 1", names[i],
                             given[i]);
-    int64_t fixed = (int64_t)s->pp * s->dp_replicate * s->cp * s->tp;
+    const int64_t fixed = product(4, given); /* all but dp_shard; ep is another view */
     if (s->dp_shard == -1 && fixed <= world && world % fixed == 0)
         s->dp_shard = (int)(world / fixed);
-    if (s->dp_shard < 1 || fixed * s->dp_shard != world) {
+    if (s->dp_shard < 1 || world % fixed != 0 || world / fixed != s->dp_shard) {
         int64_t shard = world / fixed > 0 ? world / fixed : 1;
         return ax_error(AX_ERR_CONFIG,
                         "mesh: pp %d × dp_replicate %d × dp_shard %d × cp %d × tp %d is not the %d "

@@ -1,0 +1,137 @@
+/* Attention backward in one pass over (query block, key block) pairs, five products each: scores
+ * again from q and k, probabilities from lse, dp = dout·vᵀ, ds = p·(dp − δ), then dv += pᵀ·dout,
+ * dk += dsᵀ·q and dq += ds·k (Dao et al. 2022).
+ *
+ * A task is one KV head of one document: its query blocks in order, so that every sum has one fixed
+ * order. dq of a block stays in the thread's memory; dk and dv are summed in floats in the
+ * workspace. A long document is cut into parts (every n-th query block) with sums of their own,
+ * added up in order at the end: how many depends on its length only, never on the threads. */
+#include "kernels/cpu/vec/attention_gradient.h"
+#include "kernels/cpu/vec/entries.h"
+
+#define PART_QUERIES 1024 /* at least, for another part */
+#define MAX_PARTS    4
+
+static int64_t parts_of(int64_t n_q) {
+    int64_t parts = n_q / PART_QUERIES;
+    return n_q == 0 ? 0 : parts < 1 ? 1 : least(parts, MAX_PARTS);
+}
+
+static int64_t doc_tasks(const struct ax_attention_shape *s, int64_t n_q) {
+    return parts_of(n_q) * s->kv_heads;
+}
+
+/* What all threads share. */
+struct call {
+    const struct ax_attention_backward *args;
+    struct ax_attention_shape s;
+    int64_t *first; /* tasks before each document */
+    float *dk, *dv; /* [parts][Hk][Tk][columns] */
+};
+
+static struct call carve_call(struct ax_attention_work *work,
+                              const struct ax_attention_backward *args) {
+    struct call c = {.args = args, .s = AX_VEC(ax_attention_shape)(&args->a)};
+    int64_t rows = parts_of(args->a.max_q) * c.s.kv_heads * args->a.k.shape[0];
+    c.first = carve(work, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(*c.first));
+    c.dk = carve(work, rows * c.s.columns, sizeof(float));
+    c.dv = carve(work, rows * c.s.columns, sizeof(float));
+    return c;
+}
+
+/* Elements before the sums of a document's part and KV head in dk and dv. */
+static int64_t sums_offset(const struct call *c, const struct ax_attention_doc *doc, int64_t part,
+                           int64_t kv_head) {
+    int64_t head = part * c->s.kv_heads + kv_head;
+    return (head * c->args->a.k.shape[0] + doc->first_k) * c->s.columns;
+}
+
+static void run_task(const struct call *c, const struct ax_attention_worker *w,
+                     const struct ax_attention_doc *doc, int64_t task) {
+    int64_t part = task / c->s.kv_heads;
+    int64_t kv_head = task % c->s.kv_heads;
+    int64_t offset = sums_offset(c, doc, part, kv_head);
+    struct ax_attention_sums sums = {c->dk + offset, c->dv + offset, 0};
+    int64_t step = parts_of(doc->n_q) * c->s.block;
+    for (int64_t query = part * c->s.block; query < doc->n_q; query += step) {
+        struct ax_attention_block b = {
+            .doc = *doc,
+            .kv_head = kv_head,
+            .query = query,
+            .rows = least(c->s.block, doc->n_q - query) * c->s.group,
+        };
+        AX_VEC(ax_attention_block_backward)(w, b, &sums);
+    }
+    AX_VEC(ax_attention_reach)(w, &sums, doc->n_k);
+}
+
+/* dk and dv of one key and KV head: the parts' sums in order. */
+static void add_parts(const struct call *c, const struct ax_attention_doc *doc, int64_t kv_head,
+                      int64_t key) {
+    const int64_t parts = parts_of(doc->n_q);
+    const v_float scale = v_set((float)c->args->a.scale);
+    void *dk = ax_tensor_row(&c->args->dk, doc->first_k + key);
+    void *dv = ax_tensor_row(&c->args->dv, doc->first_k + key);
+    for (int64_t i = 0; i < c->s.head_dim; i += AX_LANES) {
+        v_float k = v_set(0.0f);
+        v_float v = v_set(0.0f);
+        for (int64_t part = 0; part < parts; part++) {
+            int64_t at = sums_offset(c, doc, part, kv_head) + key * c->s.columns + i;
+            k += v_load_f32(c->dk + at, AX_LANES);
+            v += v_load_f32(c->dv + at, AX_LANES);
+        }
+        int64_t n = least(c->s.head_dim - i, AX_LANES);
+        v_store(c->s.dtype, dk, kv_head * c->s.head_dim + i, n, k * scale);
+        v_store(c->s.dtype, dv, kv_head * c->s.head_dim + i, n, v);
+    }
+}
+
+bool AX_VEC(ax_cpu_attention_backward_supports)(const struct ax_queue *q,
+                                                const struct ax_attention_backward *args) {
+    (void)q;
+    return AX_VEC(ax_attention_supports)(&args->a);
+}
+
+size_t AX_VEC(ax_cpu_attention_backward_workspace)(struct ax_queue *q,
+                                                   const struct ax_attention_backward *args) {
+    struct ax_attention_work count = {0};
+    struct call c = carve_call(&count, args);
+    for (int i = 0; i < q->threads; i++) {
+        AX_VEC(ax_attention_worker)(&count, args, &c.s);
+    }
+    return count.used;
+}
+
+enum ax_status AX_VEC(ax_cpu_attention_backward)(struct ax_queue *q,
+                                                 const struct ax_attention_backward *args,
+                                                 void *work) {
+    struct ax_attention_work rest = {.base = work};
+    const struct call c = carve_call(&rest, args);
+    const int64_t docs = AX_VEC(ax_attention_docs)(&args->a);
+    const int64_t tasks = AX_VEC(ax_attention_count)(&args->a, &c.s, doc_tasks, c.first);
+    const int threads = tasks > 1 ? q->threads : 1;
+    (void)threads; /* a compiler without OpenMP runs all tasks here */
+#pragma omp parallel num_threads(threads)
+    {
+        struct ax_attention_worker w;
+#pragma omp critical
+        w = AX_VEC(ax_attention_worker)(&rest, args, &c.s);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < tasks; task++) {
+            int64_t d = AX_VEC(ax_attention_find)(c.first, docs, task);
+            struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(&args->a, d);
+            run_task(&c, &w, &doc, task - c.first[d]);
+        }
+        for (int64_t d = 0; d < docs; d++) {
+            struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(&args->a, d);
+#pragma omp for schedule(static) nowait
+            for (int64_t i = 0; i < doc.n_k * c.s.kv_heads; i++) {
+                add_parts(&c, &doc, i % c.s.kv_heads, i / c.s.kv_heads);
+            }
+        }
+    }
+    AX_VEC(ax_attention_clear)(&args->dq, ((const int32_t *)args->a.cu_q.data)[docs]);
+    AX_VEC(ax_attention_clear)(&args->dk, ((const int32_t *)args->a.cu_k.data)[docs]);
+    AX_VEC(ax_attention_clear)(&args->dv, ((const int32_t *)args->a.cu_k.data)[docs]);
+    return AX_OK;
+}

@@ -1,0 +1,80 @@
+/* Rows that move by index: embedding forward and backward, scatter_rows. */
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/simd.h"
+#include "kernels/cpu/vec/split.h"
+
+enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
+                                                const struct ax_embedding_forward *args,
+                                                void *work) {
+    (void)work;
+    const struct ax_tensor *weight = &args->weight, *out = &args->out;
+    const int32_t *tokens = args->tokens.data;
+    int64_t width = out->shape[1];
+    size_t bytes = (size_t)width * ax_dtype_size(out->dtype);
+    AX_PARALLEL_FOR(team(q, out->shape[0] * width))
+    for (int64_t t = 0; t < out->shape[0]; t++) {
+        int64_t row = tokens[t] - args->first_row;
+        if (row >= 0 && row < weight->shape[0]) {
+            memcpy(ax_tensor_row(out, t), ax_tensor_row(weight, row), bytes);
+        } else {
+            memset(ax_tensor_row(out, t), 0, bytes);
+        }
+    }
+    return AX_OK;
+}
+
+AX_INLINE void add_vector(enum ax_dtype real, float *sum, const void *row, int64_t i, int64_t n) {
+    v_store_f32(sum + i, n, v_load_f32(sum + i, n) + v_load(real, row, i, n));
+}
+
+AX_INLINE void add_row(enum ax_dtype real, float *sum, const char *row, int64_t n) {
+    AX_EACH_VECTOR(n, add_vector, real, sum, row);
+}
+
+/* Each thread owns some columns and adds all tokens to them in order, so a token that occurs often
+ * neither races nor makes one thread late. */
+enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
+                                                 const struct ax_embedding_backward *args,
+                                                 void *work) {
+    (void)work;
+    const struct ax_tensor *dout = &args->dout, *dweight = &args->dweight;
+    const int32_t *tokens = args->tokens.data;
+    int64_t count = dout->shape[0], width = dout->shape[1];
+    int64_t size = (int64_t)ax_dtype_size(dout->dtype);
+    int threads = team(q, count * width);
+    int64_t share = ceil_div(ceil_div(width, threads), 16) * 16; /* whole cache lines of dweight */
+    AX_PARALLEL_FOR(threads)
+    for (int64_t first = 0; first < width; first += share) {
+        for (int64_t t = 0; t < count; t++) {
+            int64_t row = tokens[t] - args->first_row;
+            if (row >= 0 && row < dweight->shape[0] && tokens[t] != args->skip_token) {
+                float *sum = (float *)ax_tensor_row(dweight, row) + first;
+                AX_BY_DTYPE(dout->dtype, add_row, sum,
+                            (char *)ax_tensor_row(dout, t) + first * size,
+                            least(share, width - first));
+            }
+        }
+    }
+    return AX_OK;
+}
+
+/* A thread owns the rows of dst that leave its number modulo the threads: should a row occur twice,
+ * the later one wins, as in a plain loop. */
+enum ax_status AX_VEC(ax_cpu_scatter_rows)(struct ax_queue *q, const struct ax_scatter_rows *args,
+                                           void *work) {
+    (void)work;
+    const struct ax_tensor *dst = &args->dst, *src = &args->src;
+    const int32_t *rows = args->rows.data;
+    size_t bytes = (size_t)ax_tensor_row_len(src) * ax_dtype_size(src->dtype);
+    int threads = team(q, ax_tensor_numel(src));
+    AX_PARALLEL_FOR(threads)
+    for (int thread = 0; thread < threads; thread++) {
+        for (int64_t i = 0; i < src->shape[0]; i++) {
+            AX_ASSERT(rows[i] >= -1 && rows[i] < dst->shape[0]);
+            if (rows[i] >= 0 && rows[i] % threads == thread) {
+                memcpy(ax_tensor_row(dst, rows[i]), ax_tensor_row(src, i), bytes);
+            }
+        }
+    }
+    return AX_OK;
+}

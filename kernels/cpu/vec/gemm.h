@@ -1,0 +1,59 @@
+/* The pieces of the matrix product, private to this folder. Order to read: this file, gemm.c (the
+ * loops), gemm_pack.c, gemm_kernel.c, gemm_store.c.
+ *
+ * Both operands are packed into panels of 32-bit *units*, kept as floats: with BF16 instructions a
+ * unit is a pair of neighbouring k (as vdpbf16ps wants them), else it is one number. A panel of
+ * op(a) is AX_GEMM_MR rows wide, one of op(b) AX_GEMM_NR columns: panel[u][r]. The micro-kernel
+ * keeps an MR×NR tile of c in registers and walks one panel of each.
+ *
+ * Every element of c is one accumulator that takes the units in ascending order; between blocks of
+ * k it is kept as the same float. So its bits depend on its row of op(a), its column of op(b) and
+ * K, and on nothing else: not on how c is cut into tiles, on the number of threads, on M or N, or
+ * on which operand is transposed. */
+#ifndef AX_KERNELS_CPU_VEC_GEMM_H
+#define AX_KERNELS_CPU_VEC_GEMM_H
+
+#include "kernels/cpu/vec/simd.h"
+#include "kernels/cpu/vec/vec.h"
+#include "kernels/ops.h"
+
+#define AX_GEMM_MR (AX_LANES / 2)
+#define AX_GEMM_NV 3 /* vectors in a row of a tile */
+#define AX_GEMM_NR (AX_GEMM_NV * AX_LANES)
+
+/* One operand as a matrix of `outer` (rows of op(a), columns of op(b)) by k. */
+struct ax_gemm_operand {
+    const char *data;
+    int64_t stride; /* bytes from one row of the tensor to the next */
+    int64_t k;
+    enum ax_dtype dtype; /* F32 or BF16 */
+    bool k_inside;       /* element (outer, k) is in row `outer` of the tensor; else in row k */
+};
+
+/* Are units pairs? */
+static inline bool ax_gemm_pairs(enum ax_dtype dtype) {
+#ifdef __AVX512BF16__
+    return dtype == AX_BF16;
+#else
+    (void)dtype;
+    return false;
+#endif
+}
+
+/* Packs units [u0, u0 + units) of outer [first, first + n), zeros for what is beyond n or k.
+ * pack_a: panels [⌈n / LANES⌉·2][units][MR]. pack_b: one panel [units][NR], n ≤ NR. */
+void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
+                            int64_t u0, int64_t units);
+void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
+                            int64_t u0, int64_t units);
+
+/* acc[r][j] (+)= Σ_u a[u][r]·b[u][j] for r < rows ≤ MR and j < cols ≤ NR rounded up to vectors; acc
+ * [MR][NR] starts from 0 if `first`. */
+void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
+                            const float *b, float *acc, bool first);
+
+/* Writes the tile at (row, col) of c from its sums, as struct ax_gemm says. */
+void AX_VEC(ax_gemm_store)(const struct ax_gemm *g, const float *acc, int64_t row, int64_t col,
+                           int64_t rows, int64_t cols);
+
+#endif

@@ -1,0 +1,217 @@
+/* Packing: panels of an operand, in the order in which the micro-kernel reads them. Operands whose
+ * rows run along k are transposed on the way, LANES rows by LANES units at a time, in registers. */
+#include "kernels/cpu/vec/gemm.h"
+
+#define LANES AX_LANES
+#define MR    AX_GEMM_MR
+#define NR    AX_GEMM_NR
+
+/* Where things are in packed memory, in floats: from a strip of LANES rows to the next, from the
+ * lower half of a strip to the upper, and from unit to unit. */
+struct layout {
+    int64_t strip, half, unit;
+};
+
+#ifdef __AVX512F__
+
+AX_INLINE void put(float *dst, int64_t half, v_float x) {
+    _mm256_storeu_ps(dst, _mm512_castps512_ps256(x));
+    _mm256_storeu_ps(dst + half, _mm512_extractf32x8_ps(x, 1));
+}
+
+AX_INLINE void transpose(v_float x[LANES]) {
+    __m512 t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) { /* x[i + j]: units j, j + 4, … of rows i … i + 3 */
+        x[i] = _mm512_castpd_ps(
+            _mm512_unpacklo_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
+        x[i + 1] = _mm512_castpd_ps(
+            _mm512_unpackhi_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
+        x[i + 2] = _mm512_castpd_ps(
+            _mm512_unpacklo_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
+        x[i + 3] = _mm512_castpd_ps(
+            _mm512_unpackhi_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_f32x4(x[j], x[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_f32x4(x[j], x[4 + j], 0xdd);
+        t[8 + j] = _mm512_shuffle_f32x4(x[8 + j], x[12 + j], 0x88);
+        t[12 + j] = _mm512_shuffle_f32x4(x[8 + j], x[12 + j], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        x[j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0x88);
+        x[8 + j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0xdd);
+        x[4 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0x88);
+        x[12 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0xdd);
+    }
+}
+
+#else
+
+AX_INLINE void put(float *dst, int64_t half, v_float x) {
+    _mm_storeu_ps(dst, _mm256_castps256_ps128(x));
+    _mm_storeu_ps(dst + half, _mm256_extractf128_ps(x, 1));
+}
+
+AX_INLINE void transpose(v_float x[LANES]) {
+    __m256 t[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) { /* x[i + j]: units j, j + 4 of rows i … i + 3 */
+        x[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        x[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        x[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        x[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm256_permute2f128_ps(x[j], x[4 + j], 0x20);
+        t[4 + j] = _mm256_permute2f128_ps(x[j], x[4 + j], 0x31);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        x[j] = t[j];
+    }
+}
+
+#endif
+
+/* LANES units from `n` ≥ 1 elements along k; zeros beyond. */
+AX_INLINE v_float load_along_k(enum ax_dtype dtype, const void *p, int64_t n) {
+#ifdef __AVX512BF16__
+    if (dtype == AX_BF16) {
+        return _mm512_castsi512_ps(n >= 32
+                                       ? _mm512_loadu_si512(p)
+                                       : _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), p));
+    }
+#endif
+    return v_load(dtype, p, 0, n);
+}
+
+/* n ≤ LANES neighbours of one unit; p: those of its first k, q: of its second (pairs; NULL: none).
+ */
+AX_INLINE v_float load_across_k(enum ax_dtype dtype, const void *p, const void *q, int64_t n) {
+#ifdef __AVX512BF16__
+    if (dtype == AX_BF16) {
+        __m512i even = _mm512_castps_si512(v_load_bf16(p, n));
+        __m512i odd = q != NULL ? _mm512_castps_si512(v_load_bf16(q, n)) : _mm512_setzero_si512();
+        return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(even, 16), odd));
+    }
+#endif
+    (void)q;
+    return v_load(dtype, p, 0, n);
+}
+
+AX_INLINE int64_t k_per_unit(enum ax_dtype dtype) {
+    return ax_gemm_pairs(dtype) ? 2 : 1;
+}
+AX_INLINE int64_t element_size(enum ax_dtype dtype) {
+    return dtype == AX_F32 ? 4 : 2;
+}
+
+/* What to pack: units [u0, u0 + units) of outer [first, first + n). What will be packed next is
+ * `ahead` bytes from there. */
+struct piece {
+    const struct ax_gemm_operand *op;
+    int64_t first, n, u0, units, ahead;
+};
+
+/* Asks for memory; not for the first-level cache, which has no room for it yet. Requests go between
+ * the stores because many at once make loads wait. */
+AX_INLINE void prefetch(const char *p) {
+    __builtin_prefetch(p, 0, 2);
+}
+
+/* LANES units of n rows, `left` elements each, as LANES vectors of rows. */
+AX_INLINE void load_block(enum ax_dtype dtype, const char *p, int64_t stride, int64_t n,
+                          int64_t left, v_float x[LANES]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < LANES; r++) {
+        x[r] = r < n ? load_along_k(dtype, p + r * stride, left) : v_set(0);
+    }
+    transpose(x);
+}
+
+AX_INLINE void pack_along_k(enum ax_dtype dtype, float *dst, struct layout to, struct piece in) {
+    const int64_t step = LANES * k_per_unit(dtype), k0 = in.u0 * k_per_unit(dtype);
+    v_float x[LANES];
+    for (int64_t r = 0; r < in.n; r += LANES, dst += to.strip) {
+        const char *p = in.op->data + (in.first + r) * in.op->stride + k0 * element_size(dtype);
+        int64_t left = in.op->k - k0, u = 0;
+        for (; in.n - r >= LANES && in.units - u >= LANES && left >= step; u += LANES) {
+            load_block(dtype, p, in.op->stride, LANES, step, x);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) {
+                put(dst + (u + i) * to.unit, to.half, x[i]);
+                prefetch(p + i * in.op->stride + in.ahead);
+            }
+            p += step * element_size(dtype);
+            left -= step;
+        }
+        for (; u < in.units; u += LANES) {
+            load_block(dtype, p, in.op->stride, in.n - r, left, x);
+            for (int i = 0; i < LANES && u + i < in.units; i++) {
+                put(dst + (u + i) * to.unit, to.half, x[i]);
+            }
+            p += step * element_size(dtype);
+            left -= step;
+        }
+    }
+}
+
+/* TURN units of one strip, and so through all strips: the lines of a row of the tensor are read
+ * together, from few enough rows that none is lost from the cache where the stride is a multiple of
+ * its size. */
+#define TURN 4
+AX_INLINE void pack_across_k(enum ax_dtype dtype, float *dst, struct layout to, struct piece in) {
+    const int64_t per = k_per_unit(dtype), size = element_size(dtype), stride = in.op->stride;
+    for (int64_t u0 = 0; u0 < in.units; u0 += TURN) {
+        const int64_t k0 = (in.u0 + u0) * per;
+        const char *strip = in.op->data + k0 * stride + in.first * size;
+        float *at = dst + u0 * to.unit;
+        for (int64_t r = 0; r < in.n; r += LANES, at += to.strip, strip += LANES * size) {
+            for (int64_t i = 0; i < TURN && u0 + i < in.units; i++) {
+                const char *p = strip + i * per * stride;
+                const char *q = per == 2 && k0 + 2 * i + 1 < in.op->k ? p + stride : NULL;
+                put(at + i * to.unit, to.half, load_across_k(dtype, p, q, in.n - r));
+                prefetch(p + in.ahead);
+                if (q != NULL) {
+                    prefetch(q + in.ahead);
+                }
+            }
+        }
+    }
+}
+
+static void pack(float *dst, struct layout to, struct piece in) {
+    if (in.op->k_inside) {
+        AX_BY_DTYPE(in.op->dtype, pack_along_k, dst, to, in);
+    } else {
+        AX_BY_DTYPE(in.op->dtype, pack_across_k, dst, to, in);
+    }
+}
+
+void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
+                            int64_t u0, int64_t units) {
+    const struct layout panels = {.strip = LANES * units, .half = MR * units, .unit = MR};
+    const int64_t rows = op->k_inside ? 2 * LANES : 2 * TURN * k_per_unit(op->dtype);
+    pack(dst, panels, (struct piece){op, first, n, u0, units, rows * op->stride});
+}
+
+void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
+                            int64_t u0, int64_t units) {
+    const struct layout panel = {.strip = LANES, .half = LANES / 2, .unit = NR};
+    const int64_t next = op->k_inside ? op->stride : element_size(op->dtype);
+    pack(dst, panel, (struct piece){op, first, n, u0, units, NR * next});
+}

@@ -1,0 +1,173 @@
+/* RMSNorm (Zhang & Sennrich 2019), forward and backward. A row is read from memory once: the second
+ * pass over it finds it in the cache. */
+#include <math.h>
+
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/rowsum.h"
+
+/* x [T][D], or [T][H][hd] with one norm per head: `heads` norms of n elements in each of the rows,
+ * `count` in all. */
+struct norms {
+    int64_t count, heads, n;
+};
+
+static struct norms norms_of(const struct ax_tensor *x) {
+    int64_t n = x->shape[x->ndim - 1], heads = ax_tensor_row_len(x) / n;
+    return (struct norms){x->shape[0] * heads, heads, n};
+}
+
+/* Address of norm i's elements. */
+static char *norm_at(const struct ax_tensor *x, const struct norms *s, int64_t i) {
+    int64_t element = i / s->heads * x->row_stride + i % s->heads * s->n;
+    return (char *)x->data + element * (int64_t)ax_dtype_size(x->dtype);
+}
+
+/* The sum over a norm, a square root and two divisions depend on each other; where norms are short,
+ * a group of them at once gives the processor something to do meanwhile. */
+#define GROUP 8
+
+static int64_t group_of(const struct norms *s, enum ax_dtype real) {
+    int64_t fitting = 4096 / (s->n * (int64_t)ax_dtype_size(real));
+    return fitting < 1 ? 1 : least(fitting, GROUP);
+}
+
+AX_INLINE void square_vector(enum ax_dtype real, const void *x, v_float *sum, int64_t i,
+                             int64_t n) {
+    v_float v = v_load(real, x, i, n);
+    *sum = v_fma(v, v, *sum);
+}
+
+/* Four sums at a time: one would wait for itself at every step. */
+AX_INLINE double sum_squares(enum ax_dtype real, const void *x, int64_t n) {
+    v_float sum[4] = {v_set(0), v_set(0), v_set(0), v_set(0)};
+    int64_t i = 0;
+    for (; i + 4 * AX_LANES <= n; i += 4 * AX_LANES) {
+        for (int k = 0; k < 4; k++) {
+            square_vector(real, x, &sum[k], i + k * AX_LANES, AX_LANES);
+        }
+    }
+    for (; i < n; i += AX_LANES) {
+        square_vector(real, x, &sum[0], i, least(n - i, AX_LANES));
+    }
+    return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+AX_INLINE void scale_vector(enum ax_dtype real, const void *x, const void *weight, void *y,
+                            v_float rstd, int64_t i, int64_t n) {
+    v_float normed = v_round(real, v_load(real, x, i, n) * rstd);
+    v_store(real, y, i, n, normed * v_load(real, weight, i, n));
+}
+
+AX_INLINE float rstd_of(enum ax_dtype real, const void *x, int64_t n, double eps) {
+    return (float)(1.0 / sqrt(sum_squares(real, x, n) / (double)n + eps));
+}
+
+AX_INLINE void scale_row(enum ax_dtype real, const void *x, const void *weight, void *y, float rstd,
+                         int64_t n) {
+    AX_EACH_VECTOR(n, scale_vector, real, x, weight, y, v_set(rstd));
+}
+
+enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
+                                              const struct ax_rmsnorm_forward *args, void *work) {
+    (void)work;
+    const struct ax_tensor *x = &args->x, *y = &args->y;
+    struct norms s = norms_of(x);
+    int64_t group = group_of(&s, args->x.dtype);
+    float *rstd = args->rstd.data;
+    AX_PARALLEL_FOR(team(q, s.count * s.n))
+    for (int64_t first = 0; first < s.count; first += group) {
+        int64_t end = least(s.count, first + group);
+        for (int64_t i = first; i < end; i++) {
+            rstd[i] = AX_BY_DTYPE(x->dtype, rstd_of, norm_at(x, &s, i), s.n, args->eps);
+        }
+        for (int64_t i = first; i < end; i++) {
+            AX_BY_DTYPE(x->dtype, scale_row, norm_at(x, &s, i), args->weight.data,
+                        norm_at(y, &s, i), rstd[i], s.n);
+        }
+    }
+    return AX_OK;
+}
+
+/* One norm of the backward pass: what it reads, what it adds to. */
+struct backward {
+    const void *dy, *x, *weight;
+    void *dx;
+    float *dweight; /* this block's sums */
+    float rstd;
+    bool accumulate;
+};
+
+/* Σ g·x with g = dy·weight, and dweight += dy·x̂. */
+AX_INLINE void dot_vector(enum ax_dtype real, const struct backward *b, v_float *dot, int64_t i,
+                          int64_t n) {
+    v_float dy = v_load(real, b->dy, i, n), x = v_load(real, b->x, i, n);
+    *dot = v_fma(dy * v_load(real, b->weight, i, n), x, *dot);
+    v_float dweight = v_load_f32(b->dweight + i, n);
+    v_store_f32(b->dweight + i, n, v_fma(dy, x * v_set(b->rstd), dweight));
+}
+
+/* What turns x into x̂·mean(g·x̂). */
+AX_INLINE float scale_of(enum ax_dtype real, struct backward b, int64_t n) {
+    v_float dot = v_set(0);
+    AX_EACH_VECTOR(n, dot_vector, real, &b, &dot);
+    return (float)(v_sum(dot) * (double)b.rstd * (double)b.rstd / (double)n);
+}
+
+/* dx (+)= rstd·(g − x·scale). */
+AX_INLINE void dx_vector(enum ax_dtype real, const struct backward *b, v_float scale, int64_t i,
+                         int64_t n) {
+    v_float g = v_load(real, b->dy, i, n) * v_load(real, b->weight, i, n);
+    v_float dx = v_fnma(v_load(real, b->x, i, n), scale, g) * v_set(b->rstd);
+    if (b->accumulate) {
+        dx += v_load(real, b->dx, i, n);
+    }
+    v_store(real, b->dx, i, n, dx);
+}
+
+AX_INLINE void dx_row(enum ax_dtype real, struct backward b, float scale, int64_t n) {
+    AX_EACH_VECTOR(n, dx_vector, real, &b, v_set(scale));
+}
+
+size_t AX_VEC(ax_cpu_rmsnorm_backward_workspace)(struct ax_queue *q,
+                                                 const struct ax_rmsnorm_backward *args) {
+    (void)q;
+    struct norms s = norms_of(&args->x);
+    return block_sums_bytes(s.count, s.n);
+}
+
+static void backward_group(const struct ax_rmsnorm_backward *args, const struct norms *s,
+                           int64_t first, int64_t count, float *dweight) {
+    struct backward b[GROUP];
+    float scale[GROUP];
+    for (int64_t k = 0; k < count; k++) {
+        b[k] = (struct backward){.dy = norm_at(&args->dy, s, first + k),
+                                 .x = norm_at(&args->x, s, first + k),
+                                 .weight = args->weight.data,
+                                 .dx = norm_at(&args->dx, s, first + k),
+                                 .dweight = dweight,
+                                 .rstd = ((const float *)args->rstd.data)[first + k],
+                                 .accumulate = args->accumulate};
+        scale[k] = AX_BY_DTYPE(args->x.dtype, scale_of, b[k], s->n);
+    }
+    for (int64_t k = 0; k < count; k++) {
+        AX_BY_DTYPE(args->x.dtype, dx_row, b[k], scale[k], s->n);
+    }
+}
+
+enum ax_status AX_VEC(ax_cpu_rmsnorm_backward)(struct ax_queue *q,
+                                               const struct ax_rmsnorm_backward *args, void *work) {
+    struct norms s = norms_of(&args->x);
+    struct row_blocks blocks = block_rows(s.count);
+    int64_t group = group_of(&s, args->x.dtype);
+    AX_PARALLEL_FOR(team(q, s.count * s.n))
+    for (int64_t b = 0; b < blocks.count; b++) {
+        float *dweight = (float *)work + b * s.n;
+        memset(dweight, 0, (size_t)s.n * sizeof(*dweight));
+        int64_t end = least(s.count, (b + 1) * blocks.rows);
+        for (int64_t i = b * blocks.rows; i < end; i += group) {
+            backward_group(args, &s, i, least(group, end - i), dweight);
+        }
+    }
+    add_blocks(q, args->dweight.data, work, blocks.count, s.n);
+    return AX_OK;
+}

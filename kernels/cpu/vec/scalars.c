@@ -1,0 +1,66 @@
+/* Ops that sum up into the step's scalars: nll_loss, sumsq, clip. Sums are taken in double. */
+#include <math.h>
+
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/simd.h"
+#include "kernels/cpu/vec/split.h"
+
+/* One value per token: not worth a thread. */
+enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_loss *args,
+                                       void *work) {
+    (void)q;
+    (void)work;
+    const float *logprob = args->logprob.data, *weight = args->weight.data;
+    const int32_t *labels = args->labels.data;
+    float *g_logprob = args->g_logprob.data;
+    double loss = 0;
+    for (int64_t t = 0; t < args->logprob.shape[0]; t++) {
+        double slope = labels[t] >= 0 ? -(double)weight[t] * args->scalars->inv_weight : 0;
+        g_logprob[t] = (float)slope;
+        loss += labels[t] >= 0 ? slope * (double)logprob[t] : 0;
+    }
+    args->scalars->loss += loss;
+    return AX_OK;
+}
+
+/* Each block of PIECE elements has its sum in the workspace. */
+size_t AX_VEC(ax_cpu_sumsq_workspace)(struct ax_queue *q, const struct ax_sumsq *args) {
+    (void)q;
+    return (size_t)ceil_div(args->x.shape[0], PIECE) * sizeof(double);
+}
+
+/* The square of a float is exact in double. */
+AX_INLINE void square_vector(const float *x, v_double *low, v_double *high, int64_t i, int64_t n) {
+    v_float v = v_load_f32(x + i, n);
+    v_double a = v_low(v), b = v_high(v);
+    *low += a * a;
+    *high += b * b;
+}
+
+enum ax_status AX_VEC(ax_cpu_sumsq)(struct ax_queue *q, const struct ax_sumsq *args, void *work) {
+    const float *x = args->x.data;
+    int64_t n = args->x.shape[0], blocks = ceil_div(n, PIECE);
+    double *sums = work;
+    AX_PARALLEL_FOR(team(q, n))
+    for (int64_t b = 0; b < blocks; b++) {
+        v_double low = v_zero_double(), high = v_zero_double();
+        AX_EACH_VECTOR(least(PIECE, n - b * PIECE), square_vector, x + b * PIECE, &low, &high);
+        sums[b] = v_sum_double(low + high);
+    }
+    double total = 0;
+    for (int64_t b = 0; b < blocks; b++) {
+        total += sums[b];
+    }
+    args->scalars->sumsq += total;
+    return AX_OK;
+}
+
+enum ax_status AX_VEC(ax_cpu_clip)(struct ax_queue *q, const struct ax_clip *args, void *work) {
+    (void)q;
+    (void)work;
+    struct ax_step_scalars *s = args->scalars;
+    s->grad_norm = sqrt(s->sumsq);
+    s->clip = s->max_norm > 0 ? fmin(1.0, s->max_norm / (s->grad_norm + 1e-6)) : 1.0;
+    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm);
+    return AX_OK;
+}

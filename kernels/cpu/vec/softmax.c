@@ -1,0 +1,237 @@
+/* The softmax head in three steps, so that the vocabulary may be split: statistics of a shard's
+ * logits, their merger into log-probability, log-sum-exp and entropy, and the gradient of all
+ * three; and argmax. The logits are read once per direction.
+ *
+ * A row is taken in blocks that fit the first cache: the block's largest element first, then the
+ * sums relative to the largest so far (the "online" softmax of Milakov & Gimelshein 2018). */
+#include <float.h>
+#include <math.h>
+
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/simd.h"
+#include "kernels/cpu/vec/split.h"
+
+#define BLOCK 2048 /* columns */
+
+/* Column of the label within this shard, or −1. */
+static int64_t column_of(int32_t label, int64_t first_col, int64_t cols) {
+    int64_t c = label - first_col;
+    return label >= 0 && c >= 0 && c < cols ? c : -1;
+}
+
+/* Address of element i of a row. */
+AX_INLINE const char *element(enum ax_dtype dtype, const char *row, int64_t i) {
+    return row + i * (dtype == AX_BF16 ? 2 : 4);
+}
+
+AX_INLINE float load_one(enum ax_dtype dtype, const void *row, int64_t i) {
+    return v_lane0(v_load(dtype, row, i, 1));
+}
+
+AX_INLINE void peak_vector(enum ax_dtype dtype, const void *row, v_float *peak, int64_t i,
+                           int64_t n) {
+    *peak = v_max(v_keep(n, v_load(dtype, row, i, n), -INFINITY), *peak);
+}
+
+/* The largest of n elements that are not NaN, −inf if there is none. */
+AX_INLINE float peak_of(enum ax_dtype dtype, const void *row, int64_t n) {
+    v_float peak = v_set(-INFINITY);
+    AX_EACH_VECTOR(n, peak_vector, dtype, row, &peak);
+    return v_max_lane(peak);
+}
+
+/* exp += Σ e^{z−max}; moment += Σ e^{z−max}·z, where a z of −inf, whose exponential is 0, counts
+ * as 0. */
+struct exp_sums {
+    v_float exp, moment;
+};
+
+AX_INLINE void exp_vector(enum ax_dtype dtype, const void *logits, v_float temper, v_float max,
+                          struct exp_sums *sums, int64_t i, int64_t n) {
+    v_float z = v_load(dtype, logits, i, n) * temper;
+    v_float e = v_exp(v_keep(n, z - max, -INFINITY));
+    sums->exp += e;
+    sums->moment = v_fma(e, v_max(v_set(-FLT_MAX), z), sums->moment);
+}
+
+AX_INLINE void stats_row(enum ax_dtype dtype, const char *logits, int64_t cols, float temper,
+                         float stats[3]) {
+    float max = -INFINITY;
+    double sum = 0, moment = 0;
+    for (int64_t first = 0; first < cols; first += BLOCK) {
+        int64_t n = least(BLOCK, cols - first);
+        const char *block = element(dtype, logits, first);
+        float peak = peak_of(dtype, block, n) * temper;
+        if (peak > max) {
+            double shrink = max == -INFINITY ? 0 : (double)exp_one(max - peak);
+            sum *= shrink;
+            moment *= shrink;
+            max = peak;
+        }
+        /* while there was only −inf, exponentials are 0 relative to anything finite */
+        v_float base = v_set(max == -INFINITY ? 0 : max);
+        struct exp_sums part = {v_set(0), v_set(0)};
+        AX_EACH_VECTOR(n, exp_vector, dtype, block, v_set(temper), base, &part);
+        sum += v_sum(part.exp);
+        moment += v_sum(part.moment);
+    }
+    stats[0] = max;
+    stats[1] = (float)sum;
+    stats[2] = (float)moment;
+}
+
+enum ax_status AX_VEC(ax_cpu_softmax_stats)(struct ax_queue *q, const struct ax_softmax_stats *args,
+                                            void *work) {
+    (void)work;
+    const struct ax_tensor *logits = &args->logits;
+    const int32_t *labels = args->labels.data;
+    int64_t cols = logits->shape[1];
+    float temper = (float)args->inv_temperature;
+    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
+    for (int64_t t = 0; t < logits->shape[0]; t++) {
+        const char *row = ax_tensor_row(logits, t);
+        float *stats = ax_tensor_row(&args->stats, t);
+        AX_BY_DTYPE(logits->dtype, stats_row, row, cols, temper, stats);
+        int64_t label = column_of(labels[t], args->first_col, cols);
+        stats[3] = label >= 0 ? load_one(logits->dtype, row, label) * temper : 0;
+    }
+    return AX_OK;
+}
+
+enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_softmax_merge *args,
+                                            void *work) {
+    (void)work;
+    const struct ax_tensor *stats = &args->stats;
+    int64_t shards = stats->shape[0], tokens = stats->shape[1];
+    const int32_t *labels = args->labels.data;
+    float *logprob = args->logprob.data, *lse = args->lse.data, *entropy = args->entropy.data;
+    AX_PARALLEL_FOR(team(q, shards * tokens * 16))
+    for (int64_t t = 0; t < tokens; t++) {
+        const float *first = (const float *)stats->data + t * 4;
+        float max = -INFINITY;
+        for (int64_t s = 0; s < shards; s++) {
+            max = fmaxf(max, first[s * stats->row_stride]);
+        }
+        double sum = 0, moment = 0, chosen = 0;
+        for (int64_t s = 0; s < shards; s++) {
+            const float *part = first + s * stats->row_stride;
+            double share = part[0] == max ? 1 : exp((double)part[0] - (double)max);
+            sum += share * (double)part[1];
+            moment += share * (double)part[2];
+            chosen += (double)part[3]; /* 0 in all shards but one */
+        }
+        double log_sum = (double)max + log(sum);
+        logprob[t] = labels[t] >= 0 ? (float)(chosen - log_sum) : 0;
+        lse[t] = (float)log_sum;
+        entropy[t] = (float)(log_sum - moment / sum);
+    }
+    return AX_OK;
+}
+
+/* A row's gradient is e^d·(constant + slope·d) with d = z − lse, and at_label more at the label. */
+struct row_gradient {
+    float temper, lse, constant, slope, at_label;
+};
+
+static struct row_gradient gradient_of(const struct ax_softmax_backward *args, int64_t t,
+                                       bool labelled) {
+    const float *lse = args->lse.data, *entropy = args->entropy.data;
+    const float *g_logprob = args->g_logprob.data, *g_lse = args->g_lse.data,
+                *g_entropy = args->g_entropy.data;
+    double temper = args->inv_temperature;
+    double chosen = labelled ? (double)g_logprob[t] : 0;
+    double constant = (g_lse != NULL ? (double)g_lse[t] : 0) - chosen;
+    double slope = 0;
+    if (g_entropy != NULL) {
+        slope = -(double)g_entropy[t];
+        constant += slope * (double)entropy[t];
+    }
+    return (struct row_gradient){.temper = (float)temper,
+                                 .lse = lse[t],
+                                 .constant = (float)(temper * constant),
+                                 .slope = (float)(temper * slope),
+                                 .at_label = (float)(temper * chosen)};
+}
+
+/* e^d is 0 long before d = −1024; a d of −inf would make the product 0·inf. */
+AX_INLINE v_float slopes(v_float logits, const struct row_gradient *g) {
+    v_float d = v_max(v_set(-1024.0f), logits * v_set(g->temper) - v_set(g->lse));
+    return v_exp(d) * v_fma(v_set(g->slope), d, v_set(g->constant));
+}
+
+AX_INLINE void gradient_vector(enum ax_dtype from, enum ax_dtype to, const void *logits, void *out,
+                               const struct row_gradient *g, int64_t i, int64_t n) {
+    v_store(to, out, i, n, slopes(v_load(from, logits, i, n), g));
+}
+
+/* label: column, −1 = not here. Its logit is read first: out may be the logits themselves. */
+AX_INLINE void gradient_row(enum ax_dtype to, enum ax_dtype from, const char *logits, char *out,
+                            int64_t cols, int64_t label, struct row_gradient g) {
+    v_float at_label = v_set(0);
+    if (label >= 0) {
+        at_label = slopes(v_set(load_one(from, logits, label)), &g) + v_set(g.at_label);
+    }
+    if (g.constant == 0 && g.slope == 0) { /* a row without label, as a prompt's: no exponentials */
+        memset(out, 0, (size_t)(element(to, out, cols) - out));
+    } else {
+        AX_EACH_VECTOR(cols, gradient_vector, from, to, logits, out, &g);
+    }
+    if (label >= 0) {
+        v_store(to, out, label, 1, at_label);
+    }
+}
+
+enum ax_status AX_VEC(ax_cpu_softmax_backward)(struct ax_queue *q,
+                                               const struct ax_softmax_backward *args, void *work) {
+    (void)work;
+    const struct ax_tensor *logits = &args->logits, *out = &args->dlogits;
+    const int32_t *labels = args->labels.data;
+    int64_t cols = logits->shape[1];
+    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
+    for (int64_t t = 0; t < logits->shape[0]; t++) {
+        AX_BY_DTYPES(logits->dtype, out->dtype, gradient_row, ax_tensor_row(logits, t),
+                     ax_tensor_row(out, t), cols, column_of(labels[t], args->first_col, cols),
+                     gradient_of(args, t, labels[t] >= 0));
+    }
+    return AX_OK;
+}
+
+/* The first of n elements that equals value, which one of them does. */
+AX_INLINE int64_t find(enum ax_dtype dtype, const char *block, int64_t n, float value) {
+    for (int64_t i = 0; i < n; i += AX_LANES) {
+        v_float x = v_load(dtype, block, i, least(AX_LANES, n - i));
+        int lane = v_find(v_keep(n - i, x, -INFINITY), value);
+        if (lane >= 0) {
+            return i + lane;
+        }
+    }
+    return 0;
+}
+
+/* Only a block whose largest element beats all before it is searched for the place. */
+AX_INLINE int32_t argmax_row(enum ax_dtype dtype, const char *row, int64_t cols) {
+    float best = -INFINITY;
+    int64_t index = 0;
+    for (int64_t first = 0; first < cols; first += BLOCK) {
+        int64_t n = least(BLOCK, cols - first);
+        const char *block = element(dtype, row, first);
+        float peak = peak_of(dtype, block, n);
+        if (peak > best) {
+            best = peak;
+            index = first + find(dtype, block, n, peak);
+        }
+    }
+    return (int32_t)index;
+}
+
+enum ax_status AX_VEC(ax_cpu_argmax)(struct ax_queue *q, const struct ax_argmax *args, void *work) {
+    (void)work;
+    const struct ax_tensor *logits = &args->logits;
+    int64_t cols = logits->shape[1];
+    int32_t *index = args->index.data;
+    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
+    for (int64_t t = 0; t < logits->shape[0]; t++) {
+        index[t] = AX_BY_DTYPE(logits->dtype, argmax_row, ax_tensor_row(logits, t), cols);
+    }
+    return AX_OK;
+}

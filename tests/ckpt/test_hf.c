@@ -1,0 +1,211 @@
+/* Model folders: one file, shards with an index, links as the hub's cache has them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "tests/ckpt/folder.h"
+
+#define SHAPE(...)                                                                                 \
+    (const int64_t[]) {                                                                            \
+        __VA_ARGS__                                                                                \
+    }
+#define N 5
+
+static void make_tensors(struct ax_st_output *t) {
+    t[0] = output("model.embed_tokens.weight", AX_F32, 2, SHAPE(10, 4));        /* 160 bytes */
+    t[1] = output("model.layers.0.mlp.up_proj.weight", AX_F32, 2, SHAPE(5, 4)); /* 80 */
+    t[2] = output("none", AX_F32, 1, SHAPE(0));
+    t[3] = output("model.norm.weight", AX_BF16, 1, SHAPE(4)); /* 8 */
+    t[4] = output("lm_head.weight", AX_F32, 2, SHAPE(10, 4)); /* 160 */
+}
+
+static void write_model(const char *name, int64_t max_shard, int n, const struct ax_st_output *t) {
+    const struct ax_hf_save save = {
+        .dir = in_dir(name), .dtype = AX_F32, .max_shard_bytes = max_shard, .n = n, .tensors = t};
+    if (ax_hf_write(&save) != AX_OK) {
+        fail_msg("%s", ax_error_text());
+    }
+}
+
+static void assert_model(const char *name, int files, int n, const struct ax_st_output *t) {
+    struct ax_hf hf;
+    const uint64_t live = ax_mem_live_blocks();
+    if (ax_hf_open(&hf, in_dir(name)) != AX_OK) {
+        fail_msg("%s", ax_error_text());
+    }
+    assert_int_equal(hf.n_files, files);
+    assert_int_equal(ax_hf_count(&hf), n);
+    for (int i = 0; i < n; i++) {
+        assert_tensor(ax_hf_find(&hf, t[i].name), &t[i]);
+        bool listed = false;
+        for (int k = 0; k < n; k++) {
+            listed = listed || ax_hf_at(&hf, k) == ax_hf_find(&hf, t[i].name);
+        }
+        assert_true(listed);
+    }
+    assert_null(ax_hf_find(&hf, "model.layers.1.mlp.up_proj.weight"));
+    ax_hf_close(&hf);
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+static void one_file_comes_back(void **state) {
+    (void)state;
+    struct ax_st_output t[N];
+    make_tensors(t);
+    write_model("one", 0, N, t);
+    assert_model("one", 1, N, t);
+    assert_model("one/model.safetensors", 1, N, t);
+    assert_false(ax_path_exists(in_dir("one/model.safetensors.index.json")));
+    write_model("none", 0, 0, NULL);
+    assert_model("none", 1, 0, NULL);
+}
+
+/* Shards fill in order up to the limit; a tensor larger than it stands alone. */
+static void shards_come_back_at_every_limit(void **state) {
+    (void)state;
+    struct ax_st_output t[N];
+    make_tensors(t);
+    static const int expected[] = {[1] = 4,   [79] = 4,  [80] = 4,  [87] = 4,  [88] = 3,  [239] = 3,
+                                   [240] = 2, [248] = 2, [407] = 2, [408] = 1, [1000] = 1};
+    int swept = 0;
+    for (int limit = 1; limit < (int)(sizeof expected / sizeof *expected); limit++) {
+        if (expected[limit] == 0) {
+            continue;
+        }
+        char name[64];
+        write_model("shards", limit, N, t);
+        assert_model("shards", expected[limit], N, t);
+        snprintf(name, sizeof name, "shards/model-%05d-of-%05d.safetensors", expected[limit],
+                 expected[limit]);
+        assert_int_equal(ax_path_exists(in_dir(name)), expected[limit] > 1);
+        assert_int_equal(ax_path_exists(in_dir("shards/model.safetensors")), expected[limit] == 1);
+        swept++;
+    }
+    print_message("%d shard limits\n", swept);
+}
+
+static void the_index_says_where_everything_is(void **state) {
+    (void)state;
+    struct ax_st_output t[N];
+    make_tensors(t);
+    write_model("indexed", 248, N, t);
+    char *text = get_text("indexed/model.safetensors.index.json");
+    assert_string_equal(
+        text, "{\n"
+              "  \"metadata\": {\n"
+              "    \"total_size\": 408\n"
+              "  },\n"
+              "  \"weight_map\": {\n"
+              "    \"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\",\n"
+              "    \"model.layers.0.mlp.up_proj.weight\": \"model-00001-of-00002.safetensors\",\n"
+              "    \"none\": \"model-00001-of-00002.safetensors\",\n"
+              "    \"model.norm.weight\": \"model-00001-of-00002.safetensors\",\n"
+              "    \"lm_head.weight\": \"model-00002-of-00002.safetensors\"\n"
+              "  }\n"
+              "}\n");
+    ax_free(text);
+}
+
+static void bare_names_are_found(void **state) {
+    (void)state;
+    const struct ax_st_output t[] = {
+        output("layers.0.x", AX_U8, 1, SHAPE(3)),
+        output("norm.weight", AX_U8, 1, SHAPE(2)),
+        output("model.norm.weight", AX_U8, 1, SHAPE(2)),
+    };
+    struct ax_hf hf;
+    for (int64_t limit = 0; limit <= 1; limit++) {
+        write_model("bare", limit, 3, t);
+        assert_int_equal(ax_hf_open(&hf, in_dir("bare")), AX_OK);
+        assert_tensor(ax_hf_find(&hf, "model.layers.0.x"), &t[0]);
+        assert_tensor(ax_hf_find(&hf, "model.norm.weight"), &t[2]); /* the exact name wins */
+        assert_null(ax_hf_find(&hf, "other.layers.0.x"));
+        ax_hf_close(&hf);
+    }
+}
+
+/* models--org--name/snapshots/REVISION/FILE → ../../blobs/SHA, as the hub's cache lays it out. */
+static void the_links_of_a_hub_cache_are_followed(void **state) {
+    (void)state;
+    struct ax_st_output t[N];
+    make_tensors(t);
+    write_model("real", 248, N, t);
+    assert_int_equal(ax_mkdir_parents(in_dir("hub/snapshots/0123abc")), AX_OK);
+    assert_int_equal(ax_mkdir(in_dir("hub/blobs")), AX_OK);
+    static const char *const files[] = {"model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors",
+                                        "model.safetensors.index.json"};
+    for (int i = 0; i < 3; i++) {
+        char from[64], blob[64], link[64], to[64];
+        snprintf(from, sizeof from, "real/%s", files[i]);
+        snprintf(blob, sizeof blob, "hub/blobs/sha%d", i);
+        snprintf(link, sizeof link, "hub/snapshots/0123abc/%s", files[i]);
+        snprintf(to, sizeof to, "../../blobs/sha%d", i);
+        assert_int_equal(rename(in_dir(from), in_dir(blob)), 0);
+        assert_int_equal(symlink(to, in_dir(link)), 0);
+    }
+    assert_model("hub/snapshots/0123abc", 2, N, t);
+    assert_int_equal(symlink("hub/snapshots/0123abc", in_dir("main")), 0);
+    assert_model("main", 2, N, t);
+    assert_model("main/", 2, N, t);
+}
+
+static void a_link_to_no_file_is_refused(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    static const char *const targets[] = {"/dev/zero", "fifo", "..", "/dev/null"};
+    assert_int_equal(ax_mkdir(in_dir("links")), AX_OK);
+    assert_int_equal(mkfifo(in_dir("links/fifo"), 0600), 0);
+    for (int i = 0; i < 4; i++) {
+        const char *link = in_dir("links/model.safetensors");
+        assert_int_equal(symlink(targets[i], link), 0);
+        assert_int_equal(ax_hf_open(&hf, in_dir("links")), AX_ERR_DATA);
+        assert_mentions("links/model.safetensors: not a regular file");
+        assert_int_equal(ax_unlink(link), AX_OK);
+    }
+}
+
+static void what_is_missing_is_named(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    const uint64_t live = ax_mem_live_blocks();
+    assert_int_equal(ax_hf_open(&hf, in_dir("absent")), AX_ERR_IO);
+    assert_mentions("absent: cannot open: No such file");
+    assert_int_equal(ax_mkdir(in_dir("void")), AX_OK);
+    assert_int_equal(ax_hf_open(&hf, in_dir("void")), AX_ERR_DATA);
+    assert_mentions("void: no weights: neither model.safetensors nor "
+                    "model.safetensors.index.json is there");
+    put_text("void/pytorch_model.bin", "\x80\x02}q");
+    assert_int_equal(ax_hf_open(&hf, in_dir("void")), AX_ERR_DATA);
+    assert_mentions("has pytorch_model.bin, a format that can run code");
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+/* Killed between the two renames of an overwriting save, the folder has another name. */
+static void a_folder_that_a_crash_moved_aside_is_found(void **state) {
+    (void)state;
+    struct ax_st_output t[N];
+    make_tensors(t);
+    write_model("crashed", 248, N, t);
+    assert_int_equal(rename(in_dir("crashed"), in_dir("crashed.old-999999999")), 0);
+    assert_int_equal(ax_mkdir(in_dir("crashed.tmp-999999999")), AX_OK);
+    assert_model("crashed", 2, N, t);
+    assert_false(ax_path_exists(in_dir("crashed.tmp-999999999")));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_file_comes_back),
+        cmocka_unit_test(shards_come_back_at_every_limit),
+        cmocka_unit_test(the_index_says_where_everything_is),
+        cmocka_unit_test(bare_names_are_found),
+        cmocka_unit_test(the_links_of_a_hub_cache_are_followed),
+        cmocka_unit_test(a_link_to_no_file_is_refused),
+        cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(a_folder_that_a_crash_moved_aside_is_found),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,156 @@
+/* safetensors: what was written reads back to the bit, for every type and odd shape. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/ckpt/folder.h"
+
+#define SHAPE(...)                                                                                 \
+    (const int64_t[]) {                                                                            \
+        __VA_ARGS__                                                                                \
+    }
+
+static void write_and_compare(int n, const struct ax_st_output *t) {
+    struct ax_safetensors st;
+    const uint64_t live = ax_mem_live_blocks();
+    const char *path = in_dir("x.safetensors");
+    assert_int_equal(ax_safetensors_write(path, n, t), AX_OK);
+    if (ax_safetensors_open(&st, path) != AX_OK) {
+        fail_msg("%s", ax_error_text());
+    }
+    assert_int_equal(st.n, n);
+    for (int i = 0; i < n; i++) {
+        assert_tensor(ax_safetensors_find(&st, t[i].name), &t[i]);
+        assert_true(i == 0 || strcmp(st.entries[i - 1].name, st.entries[i].name) < 0);
+    }
+    assert_null(ax_safetensors_find(&st, "absent"));
+    assert_null(ax_safetensors_find(&st, "~"));
+    ax_safetensors_close(&st);
+    ax_safetensors_close(&st);
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+static void every_type_and_shape_comes_back(void **state) {
+    (void)state;
+    const struct ax_st_output t[] = {
+        output("zz.last name first", AX_F32, 2, SHAPE(3, 5)),
+        output("f64", AX_F64, 1, SHAPE(7)),
+        output("bf16", AX_BF16, 2, SHAPE(5, 3)),
+        output("f16", AX_F16, 3, SHAPE(1, 2, 3)),
+        output("i64", AX_I64, 1, SHAPE(2)),
+        output("i32", AX_I32, 1, SHAPE(1)),
+        output("i8", AX_I8, 1, SHAPE(13)),
+        output("u8", AX_U8, 1, SHAPE(3)),
+        output("scalar", AX_F32, 0, NULL),
+        output("none", AX_F32, 1, SHAPE(0)),
+        output("none of many", AX_BF16, 3, SHAPE(4, 0, 9)),
+        output("eight dimensions", AX_U8, 8, SHAPE(1, 2, 1, 3, 1, 2, 1, 2)),
+        output("not aligned", AX_F64, 1, SHAPE(3)),
+        output("", AX_U8, 1, SHAPE(1)),
+        output("quote\" back\\slash \n \xC3\xA9 \xF0\x9F\x98\x80", AX_U8, 1, SHAPE(2)),
+    };
+    write_and_compare((int)(sizeof t / sizeof *t), t);
+    write_and_compare(0, NULL);
+    const struct ax_st_output empty = output("alone", AX_F64, 2, SHAPE(0, 3));
+    write_and_compare(1, &empty);
+}
+
+/* A tensor of several pieces; `fill` must see ascending ranges that follow each other. */
+struct walk {
+    int64_t next, calls;
+};
+static enum ax_status fill_walk(void *ctx, int64_t first, int64_t n, void *out) {
+    struct walk *w = ctx;
+    assert_int_equal(first, w->next);
+    assert_true(n > 0 && n <= 1 << 20);
+    w->next = first + n;
+    w->calls++;
+    return fill_bytes("walk", 2, first, n, out);
+}
+
+static void large_tensors_are_filled_in_pieces(void **state) {
+    (void)state;
+    struct walk w = {0};
+    struct ax_st_output t = output("walk", AX_BF16, 2, SHAPE(3, 700001));
+    struct ax_safetensors st;
+    t.fill = fill_walk;
+    t.ctx = &w;
+    assert_int_equal(ax_safetensors_write(in_dir("w"), 1, &t), AX_OK);
+    assert_int_equal(w.next, 3 * 700001);
+    assert_int_equal(w.calls, 3);
+    assert_int_equal(ax_safetensors_open(&st, in_dir("w")), AX_OK);
+    t.ctx = "walk";
+    assert_tensor(&st.entries[0], &t);
+    ax_safetensors_close(&st);
+}
+
+static enum ax_status fill_fails(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    (void)out;
+    return ax_error(AX_ERR_DIVERGED, "elements %lld to %lld are lost", (long long)first,
+                    (long long)(first + n));
+}
+
+static void a_failing_fill_ends_the_write(void **state) {
+    (void)state;
+    const uint64_t live = ax_mem_live_blocks();
+    struct ax_st_output t = output("x", AX_F32, 1, SHAPE(4));
+    t.fill = fill_fails;
+    assert_int_equal(ax_safetensors_write(in_dir("f"), 1, &t), AX_ERR_DIVERGED);
+    assert_string_equal(ax_error_text(), "elements 0 to 4 are lost");
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+/* What other writers rely on: the length, the padding, the offsets in the order given. */
+static void the_file_looks_as_the_format_says(void **state) {
+    (void)state;
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},"
+                                 "\"b\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]},"
+                                 "\"a\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[4,8]}}";
+    const struct ax_st_output t[] = {output("b", AX_F16, 1, SHAPE(2)),
+                                     output("a", AX_I32, 0, NULL)};
+    char *file;
+    size_t len;
+    assert_int_equal(ax_safetensors_write(in_dir("y"), 2, t), AX_OK);
+    assert_int_equal(ax_read_file(in_dir("y"), 4096, &file, &len), AX_OK);
+    const size_t padded = (strlen(header) + 7) / 8 * 8;
+    assert_int_equal(len, 8 + padded + 8);
+    assert_int_equal((unsigned char)file[0], padded);
+    for (int i = 1; i < 8; i++) {
+        assert_int_equal(file[i], 0);
+    }
+    assert_memory_equal(file + 8, header, strlen(header));
+    for (size_t i = strlen(header); i < padded; i++) {
+        assert_int_equal(file[8 + i], ' ');
+    }
+    assert_int_equal((unsigned char)file[8 + padded], made_up("b", 0));
+    assert_int_equal((unsigned char)file[8 + padded + 4], made_up("a", 0));
+    ax_free(file);
+}
+
+static void files_that_cannot_be_read_are_named(void **state) {
+    (void)state;
+    struct ax_safetensors st;
+    assert_int_equal(ax_safetensors_open(&st, in_dir("absent")), AX_ERR_IO);
+    assert_mentions("absent: cannot open: No such file");
+    assert_int_equal(ax_safetensors_open(&st, dir), AX_ERR_DATA);
+    assert_mentions("not a regular file");
+    put_file("empty", "", 0);
+    assert_int_equal(ax_safetensors_open(&st, in_dir("empty")), AX_ERR_DATA);
+    assert_mentions("empty: 0 bytes are too few");
+    assert_int_equal(ax_safetensors_write(in_dir("no/such/folder"), 0, NULL), AX_ERR_IO);
+    assert_mentions("no/such/folder: cannot create");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_and_shape_comes_back),
+        cmocka_unit_test(large_tensors_are_filled_in_pieces),
+        cmocka_unit_test(a_failing_fill_ends_the_write),
+        cmocka_unit_test(the_file_looks_as_the_format_says),
+        cmocka_unit_test(files_that_cannot_be_read_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

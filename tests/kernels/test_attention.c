@@ -1,0 +1,277 @@
+/* Attention forward of the cpu backend against the formula in double, on every instruction set this
+ * machine has; and that a row's bits depend on nothing but its own document. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/attention_case.h"
+
+static const struct spec SPECS[] = {
+    {"one block", 1, {40}, {40}, HEADS(2, 2, 64)},
+    {"grouped heads", 1, {200}, {200}, HEADS(9, 3, 64)},
+    {"short documents", 7, {1, 0, 2, 65, 7, 64, 0}, {1, 0, 2, 65, 7, 64, 0}, HEADS(6, 2, 16)},
+    {"one KV head", 2, {33, 30}, {33, 30}, HEADS(7, 1, 80)},
+    {"many heads to one", 1, {5}, {70}, HEADS(200, 1, 16)},
+    {"cached", 4, {1, 3, 1, 70}, {130, 64, 1, 131}, HEADS(3, 1, 64)},
+    {"more queries than keys", 2, {90, 5}, {20, 0}, HEADS(4, 2, 24)},
+    {"window 1", 1, {70}, {70}, HEADS(2, 1, 32), .window = 1},
+    {"window 50", 2, {300, 9}, {300, 80}, HEADS(4, 2, 64), .window = 50},
+    {"window 128, cached", 2, {2, 65}, {400, 300}, HEADS(2, 2, 48), .window = 128},
+    {"all keys", 2, {70, 3}, {90, 130}, HEADS(2, 1, 24), .not_causal = true},
+    {"head size 128", 1, {130}, {130}, HEADS(4, 2, 128)},
+    {"head size 256", 1, {70}, {70}, HEADS(2, 1, 256)},
+    {"odd head size", 1, {70}, {70}, HEADS(2, 1, 33)},
+    {"tiny head size", 1, {70}, {70}, HEADS(2, 1, 1)},
+    {"large logits", 1, {100}, {100}, HEADS(2, 1, 64), .gain = 300},
+};
+#define N_SPECS (sizeof(SPECS) / sizeof(SPECS[0]))
+static const enum ax_dtype DTYPES[] = {AX_F32, AX_BF16};
+
+struct expected {
+    struct attention_case c;
+    struct naive n;
+};
+
+/* F32: rounding of sums, and of logits up to |s|·2⁻²³ in the exponent. BF16: p and out are rounded
+ * to 8 bits (AVX512-BF16), each by half an ulp at most. */
+static void check_forward(const struct ax_ops *ops, const void *context) {
+    const struct expected *e = context;
+    run_forward(ops, &e->c, 2);
+    double logit = e->c.spec.gain > 0 ? e->c.spec.gain : 1;
+    bool bf16 = e->c.args.a.q.dtype == AX_BF16;
+    compare(&e->c, "out", &e->c.args.a.out, e->n.out, bf16 ? 0x1p-8 : 1e-6,
+            (bf16 ? 0x1p-9 : 0) + 1e-6 * logit);
+    compare(&e->c, "lse", &e->c.args.a.lse, e->n.lse, 1e-6, 1e-6);
+}
+
+static void forward_follows_the_formula(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_SPECS * 2; i++) {
+        struct expected e;
+        case_open(&e.c, &SPECS[i / 2], DTYPES[i % 2]);
+        naive_open(&e.n, &e.c);
+        naive_run(&e.n, &e.c, false);
+        for_each_isa(check_forward, &e);
+        naive_close(&e.n);
+        case_close(&e.c);
+    }
+}
+
+static void keep(const struct ax_tensor *t, char **bytes) {
+    size_t n = (size_t)(t->shape[0] * t->row_stride) * ax_dtype_size(t->dtype);
+    assert_int_equal(ax_alloc(bytes, n, 1), AX_OK);
+    memcpy(*bytes, t->data, n);
+}
+
+static void check_threads(const struct ax_ops *ops, const void *context) {
+    const struct attention_case *c = context;
+    char *out, *lse;
+    run_forward(ops, c, 1);
+    keep(&c->args.a.out, &out);
+    keep(&c->args.a.lse, &lse);
+    struct ax_tensor out1 = c->args.a.out, lse1 = c->args.a.lse;
+    out1.data = out;
+    lse1.data = lse;
+    for (int threads = 2; threads <= 4; threads += 2) {
+        run_forward(ops, c, threads);
+        assert_same_rows(c->spec.name, &c->args.a.out, 0, &out1, 0, out1.shape[0]);
+        assert_same_rows(c->spec.name, &c->args.a.lse, 0, &lse1, 0, lse1.shape[0]);
+    }
+    ax_free(out);
+    ax_free(lse);
+}
+
+static void threads_do_not_show(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_SPECS * 2; i++) {
+        struct attention_case c;
+        case_open(&c, &SPECS[i / 2], DTYPES[i % 2]);
+        for_each_isa(check_threads, &c);
+        case_close(&c);
+    }
+}
+
+/* The arguments of queries from … from + n − 1 of one document alone, over the keys up to theirs.
+ */
+static struct attention_case part(const struct attention_case *c, int doc, int32_t from,
+                                  int32_t n) {
+    struct attention_case one = *c;
+    struct ax_attention *a = &one.args.a;
+    int32_t n_k = c->spec.n_k[doc] - (c->spec.n_q[doc] - from - n);
+    one.cu_q[1] = n;
+    one.cu_k[1] = n_k > 0 ? n_k : 0;
+    a->q = ax_tensor_rows(&a->q, c->cu_q[doc] + from, n);
+    a->out = ax_tensor_rows(&a->out, c->cu_q[doc] + from, n);
+    a->lse = ax_tensor_rows(&a->lse, c->cu_q[doc] + from, n);
+    a->k = ax_tensor_rows(&a->k, c->cu_k[doc], one.cu_k[1]);
+    a->v = ax_tensor_rows(&a->v, c->cu_k[doc], one.cu_k[1]);
+    a->max_q = n;
+    a->max_k = one.cu_k[1];
+    return one;
+}
+
+static void run_part(const struct ax_ops *ops, struct attention_case *one) {
+    one->args.a.cu_q = ax_tensor_1d(AX_I32, one->cu_q, 2);
+    one->args.a.cu_k = ax_tensor_1d(AX_I32, one->cu_k, 2);
+    run_forward(ops, one, 1);
+}
+
+static void check_alone(const struct ax_ops *ops, const void *context) {
+    const struct attention_case *c = context;
+    char *out, *lse;
+    run_forward(ops, c, 2);
+    keep(&c->args.a.out, &out);
+    keep(&c->args.a.lse, &lse);
+    struct ax_tensor packed_out = c->args.a.out, packed_lse = c->args.a.lse;
+    packed_out.data = out;
+    packed_lse.data = lse;
+    for (int d = 0; d < c->spec.docs; d++) {
+        struct attention_case one = part(c, d, 0, c->spec.n_q[d]);
+        run_part(ops, &one);
+    }
+    int64_t rows = c->cu_q[c->spec.docs];
+    assert_same_rows("out of documents alone", &c->args.a.out, 0, &packed_out, 0, rows);
+    assert_same_rows("lse of documents alone", &c->args.a.lse, 0, &packed_lse, 0, rows);
+    /* Query by query, as decoding with a cache does. (Without a mask they would see fewer keys.) */
+    for (int d = 0; d < c->spec.docs && !c->spec.not_causal; d++) {
+        for (int32_t i = 0; i < c->spec.n_q[d]; i++) {
+            struct attention_case one = part(c, d, i, 1);
+            run_part(ops, &one);
+        }
+    }
+    assert_same_rows("decoded out", &c->args.a.out, 0, &packed_out, 0, rows);
+    assert_same_rows("decoded lse", &c->args.a.lse, 0, &packed_lse, 0, rows);
+    ax_free(out);
+    ax_free(lse);
+}
+
+static void packed_alone_and_decoded_rows_are_equal(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_SPECS * 2; i++) {
+        struct attention_case c;
+        case_open(&c, &SPECS[i / 2], DTYPES[i % 2]);
+        for_each_isa(check_alone, &c);
+        case_close(&c);
+    }
+}
+
+struct two_cases {
+    struct attention_case packed, paged;
+};
+
+static void check_paged(const struct ax_ops *ops, const void *context) {
+    const struct two_cases *t = context;
+    run_forward(ops, &t->packed, 2);
+    run_forward(ops, &t->paged, 2);
+    assert_same_rows("paged out", &t->paged.args.a.out, 0, &t->packed.args.a.out, 0,
+                     t->packed.args.a.out.shape[0]);
+    assert_same_rows("paged lse", &t->paged.args.a.lse, 0, &t->packed.args.a.lse, 0,
+                     t->packed.args.a.lse.shape[0]);
+}
+
+static void block_tables_move_keys_only(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {1, 16, 100};
+    for (size_t i = 0; i < N_SPECS * 2; i++) {
+        struct two_cases t;
+        struct spec spec = SPECS[i / 2];
+        case_open(&t.packed, &spec, DTYPES[i % 2]);
+        spec.block_size = sizes[i / 2 % 3];
+        case_open(&t.paged, &spec, DTYPES[i % 2]);
+        for_each_isa(check_paged, &t);
+        case_close(&t.packed);
+        case_close(&t.paged);
+    }
+}
+
+/* A row that sees one key returns its value; equal keys give the mean of values; nothing overflows.
+ */
+static void check_exact(const struct ax_ops *ops, const void *context) {
+    const struct attention_case *c = context;
+    const struct ax_attention *a = &c->args.a;
+    run_forward(ops, c, 1);
+    for (int64_t i = 0; i < 64; i++) {
+        assert_true(ax_load(a->out.dtype, a->out.data, i) == ax_load(a->v.dtype, a->v.data, i));
+    }
+    for (int64_t t = 0; t < c->cu_q[1]; t++) {
+        double lse = ax_load(AX_F32, a->lse.data, t * a->lse.row_stride);
+        assert_true(isfinite(lse) && fabs(lse) > 1e20);
+    }
+}
+
+static void huge_logits_stay_finite(void **state) {
+    (void)state;
+    struct spec spec = {"huge logits", 1, {90}, {90}, HEADS(1, 1, 64), .gain = 1e30, .scale = 1};
+    for (size_t i = 0; i < 2; i++) {
+        struct attention_case c;
+        case_open(&c, &spec, DTYPES[i]);
+        for_each_isa(check_exact, &c);
+        case_close(&c);
+    }
+}
+
+static void check_nan(const struct ax_ops *ops, const void *context) {
+    const struct attention_case *c = context;
+    const struct ax_attention *a = &c->args.a;
+    run_forward(ops, c, 1);
+    for (int64_t t = 0; t < c->cu_q[1]; t++) {
+        double out = ax_load(a->out.dtype, a->out.data, t * a->out.row_stride);
+        double lse = ax_load(AX_F32, a->lse.data, t * a->lse.row_stride);
+        assert_true(t < 20 ? !isnan(out) && !isnan(lse) : isnan(out) && isnan(lse));
+    }
+}
+
+/* A NaN among the keys must reach the rows that see it, or divergence would go unnoticed. */
+static void nan_is_not_hidden(void **state) {
+    (void)state;
+    struct spec spec = {"nan", 1, {40}, {40}, HEADS(1, 1, 16)};
+    for (size_t i = 0; i < 2; i++) {
+        struct attention_case c;
+        case_open(&c, &spec, DTYPES[i]);
+        ax_store(DTYPES[i], ax_tensor_row(&c.args.a.k, 20), 3, (double)NAN);
+        for_each_isa(check_nan, &c);
+        case_close(&c);
+    }
+}
+
+static void check_declined(const struct ax_ops *ops, const void *context) {
+    const struct attention_case *c = context;
+    struct ax_queue q = {.ops = ops, .model = ops, .threads = 1};
+    struct ax_attention_forward f = {.a = c->args.a};
+    assert_true(ops->supports(&q, AX_OP_attention_forward, &f));
+    f.a.softcap = 30;
+    assert_false(ops->supports(&q, AX_OP_attention_forward, &f));
+    f.a.softcap = 0;
+    f.a.sink = ax_tensor_1d(AX_F32, &q, 2);
+    assert_false(ops->supports(&q, AX_OP_attention_forward, &f));
+    f.a.sink.data = NULL;
+    f.a.q.shape[2] = 257;
+    assert_false(ops->supports(&q, AX_OP_attention_forward, &f));
+    f.a.q.shape[2] = 64;
+    f.a.q.dtype = AX_F64;
+    assert_false(ops->supports(&q, AX_OP_attention_forward, &f));
+}
+
+static void what_it_cannot_do_is_declined(void **state) {
+    (void)state;
+    struct attention_case c;
+    case_open(&c, &SPECS[0], AX_BF16);
+    for_each_isa(check_declined, &c);
+    case_close(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_follows_the_formula),
+        cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(packed_alone_and_decoded_rows_are_equal),
+        cmocka_unit_test(block_tables_move_keys_only),
+        cmocka_unit_test(huge_logits_stay_finite),
+        cmocka_unit_test(nan_is_not_hidden),
+        cmocka_unit_test(what_it_cannot_do_is_declined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,281 @@
+/* The cpu backend's softmax head, nll_loss and argmax on every instruction set of this machine,
+ * against plain double loops: vocabulary in one piece and in shards, temperature, rows without
+ * label, rows of equal, huge and infinite logits, 1, 2 and 4 threads with equal bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/isa.h"
+
+enum { T = 19, V = 4099, EQUAL = 3, MASKED = 4, HUGE_ROW = 5, MASKED_SHARD = 6 };
+
+static struct ax_tensor some_logits(enum ax_dtype dtype) {
+    struct ax_tensor x = grid(dtype, T, V, 3);
+    randomize(&x, 8, 0);
+    for (int64_t c = 0; c < V; c++) {
+        set(&x, EQUAL, c, 2.5);
+        set(&x, HUGE_ROW, c, c % 5 == 0 ? 3e4 : -3e30);
+        if (c % 3 == 1) {
+            set(&x, MASKED, c, -INFINITY);
+        }
+        if (c < 2000) {
+            set(&x, MASKED_SHARD, c, -INFINITY);
+        }
+    }
+    return x;
+}
+
+static struct ax_tensor some_labels(void) {
+    struct ax_tensor labels = line(AX_I32, T);
+    for (int64_t t = 0; t < T; t++) {
+        set(&labels, t, 0, t % 4 == 3 ? -1 : (double)(t * 3001 % V));
+    }
+    set(&labels, MASKED_SHARD, 0, 4098);
+    set(&labels, MASKED, 0, 0);
+    return labels;
+}
+
+/* One row's distribution, in double. */
+struct row {
+    double lse, entropy, logprob, largest; /* largest |z| that matters, ≥ 1: the scale of errors */
+    int64_t label;                         /* −1 = none */
+};
+
+static struct row naive_row(const struct ax_tensor *logits, const struct ax_tensor *labels,
+                            int64_t t, double temper) {
+    double max = -INFINITY, sum = 0, moment = 0;
+    for (int64_t c = 0; c < V; c++) {
+        max = fmax(max, get(logits, t, c) * temper);
+    }
+    for (int64_t c = 0; c < V; c++) {
+        double z = get(logits, t, c) * temper;
+        sum += exp(z - max);
+        moment += isinf(z) ? 0 : exp(z - max) * z;
+    }
+    struct row r = {.lse = max + log(sum), .label = (int64_t)get(labels, t, 0)};
+    r.entropy = r.lse - moment / sum;
+    r.logprob = r.label < 0 ? 0 : get(logits, t, r.label) * temper - r.lse;
+    r.largest = 1 + fabs(max);
+    return r;
+}
+
+struct head {
+    struct ax_tensor logprob, lse, entropy, dlogits, stats;
+};
+
+/* Everything the head does, in `shards` shards of unequal width. */
+static struct head run_head(const struct isa *isa, int threads, const struct ax_tensor *logits,
+                            const struct ax_tensor *labels, const struct ax_tensor g[3],
+                            enum ax_dtype out, int64_t shards, double temper) {
+    static const int64_t bounds[2][4] = {{0, V}, {0, 2000, 2001, V}};
+    const int64_t *first = bounds[shards > 1];
+    struct head h = {line(AX_F32, T), line(AX_F32, T), line(AX_F32, T), {0}, {0}};
+    h.stats = grid(AX_F32, shards * T, 4, 0);
+    h.dlogits = out == logits->dtype ? clone(logits) : grid(out, T, V, 1);
+    const struct ax_tensor *from = out == logits->dtype ? &h.dlogits : logits; /* in place */
+    for (int64_t s = 0; s < shards; s++) {
+        RUN(isa, threads, softmax_stats, ax_tensor_cols(from, first[s], first[s + 1] - first[s]),
+            *labels, ax_tensor_rows(&h.stats, s * T, T), first[s], temper);
+    }
+    RUN(isa, threads, softmax_merge, ax_tensor_3d(AX_F32, h.stats.data, shards, T, 4), *labels,
+        h.logprob, h.lse, h.entropy);
+    for (int64_t s = 0; s < shards; s++) {
+        int64_t width = first[s + 1] - first[s];
+        RUN(isa, threads, softmax_backward, ax_tensor_cols(from, first[s], width), *labels, h.lse,
+            h.entropy, g[0], g[1], g[2], ax_tensor_cols(&h.dlogits, first[s], width), first[s],
+            temper);
+    }
+    return h;
+}
+
+static void assert_head(const struct isa *isa, const struct head *h, const struct ax_tensor *logits,
+                        const struct ax_tensor *labels, const struct ax_tensor g[3],
+                        double temper) {
+    for (int64_t t = 0; t < T; t++) {
+        struct row r = naive_row(logits, labels, t, temper);
+        double masked = isinf(r.logprob) ? 0 : fabs(r.logprob);
+        assert_near(isa, "lse", &h->lse, t, 0, r.lse, r.largest);
+        assert_near(isa, "entropy", &h->entropy, t, 0, r.entropy, 2 * r.largest);
+        if (isinf(r.logprob)) {
+            assert_true(get(&h->logprob, t, 0) == r.logprob);
+        } else {
+            assert_near(isa, "logprob", &h->logprob, t, 0, r.logprob, r.largest + masked);
+        }
+        double g_logprob = r.label < 0 ? 0 : get(&g[0], t, 0);
+        double g_lse = g[1].data != NULL ? get(&g[1], t, 0) : 0;
+        double g_entropy = g[2].data != NULL ? get(&g[2], t, 0) : 0;
+        for (int64_t c = 0; c < V; c++) {
+            double d = get(logits, t, c) * temper - r.lse, p = exp(d);
+            double dz = g_logprob * ((c == r.label ? 1 : 0) - p) + g_lse * p;
+            dz -= p > 0 ? g_entropy * p * (d + r.entropy) : 0;
+            double steep = g_entropy != 0 && p > 0 ? fabs(d) + fabs(r.entropy) : 0;
+            double size = temper * (p * r.largest * (1 + steep) + fabs(dz) + 1e-3);
+            assert_near(isa, "dlogits", &h->dlogits, t, c, temper * dz, size);
+        }
+    }
+}
+
+static void check_head(const struct isa *isa, enum ax_dtype real) {
+    struct ax_tensor labels = some_labels(), g[3];
+    for (int i = 0; i < 3; i++) {
+        g[i] = line(AX_F32, T);
+        randomize(&g[i], 1, 0);
+    }
+    static const struct {
+        enum ax_dtype logits;
+        int64_t shards;
+        double temper;
+        bool all_gradients;
+    } cases[] = {{AX_F32, 1, 1, false},
+                 {AX_F32, 3, 1 / 0.7, true},
+                 {AX_BF16, 1, 1 / 1.3, true},
+                 {AX_BF16, 3, 1, false}};
+    for (int i = 0; i < 4; i++) {
+        struct ax_tensor logits = some_logits(cases[i].logits);
+        if (!cases[i].all_gradients) {
+            g[1].data = NULL;
+            g[2].data = NULL;
+        }
+        struct head first = {0};
+        for (int k = 0; k < 3; k++) {
+            struct head h = run_head(isa, THREADS[k], &logits, &labels, g, real, cases[i].shards,
+                                     cases[i].temper);
+            if (k == 0) {
+                first = h;
+                assert_head(isa, &h, &logits, &labels, g, cases[i].temper);
+            }
+            assert_same_bits(&h.stats, &first.stats);
+            assert_same_bits(&h.logprob, &first.logprob);
+            assert_same_bits(&h.entropy, &first.entropy);
+            assert_same_bits(&h.dlogits, &first.dlogits);
+        }
+        for (int j = 1; j < 3; j++) {
+            g[j] = line(AX_F32, T);
+            randomize(&g[j], 1, 0);
+        }
+    }
+}
+
+/* With lse 0 and only g_lse = 1, dlogits = e^z: the vector exponential itself, over its range. */
+static void check_exponential(const struct isa *isa, enum ax_dtype real) {
+    (void)real;
+    enum { N = 30000 };
+    struct ax_tensor x = grid(AX_F32, 1, N, 0), y = grid(AX_F32, 1, N, 0), zero = line(AX_F32, 1);
+    struct ax_tensor one = line(AX_F32, 1), label = line(AX_I32, 1), none = {0};
+    set(&one, 0, 0, 1);
+    set(&label, 0, 0, -1);
+    randomize(&x, 96, -7); /* e^x from 0 and denormals up to the largest float */
+    set(&x, 0, 0, 1e4);
+    set(&x, 0, 1, -INFINITY);
+    set(&x, 0, 2, NAN);
+    set(&x, 0, 3, 0);
+    RUN(isa, 1, softmax_backward, x, label, zero, zero, zero, one, none, y, 0, 1);
+    for (int64_t i = 0; i < N; i++) {
+        double want = exp(get(&x, 0, i)), got = get(&y, 0, i);
+        int exponent;
+        frexp(want, &exponent);
+        double last_place = fmax(ldexp(1, exponent - 24), 0x1p-149);
+        if (isnan(want) || isinf((float)want)) {
+            assert_true(isnan(want) ? isnan(got) : got == INFINITY);
+        } else if (!(fabs(got - want) <= 1.5 * last_place)) {
+            fail_msg("exp(%a) on %s: %a, expected %a", get(&x, 0, i), isa->name, got, want);
+        }
+    }
+}
+
+/* Shapes and values at the edges; NaN must show in what depends on it. */
+static void check_edges(const struct isa *isa, enum ax_dtype real) {
+    struct ax_tensor x = grid(real, 4, 1, 2), labels = line(AX_I32, 4),
+                     stats = grid(AX_F32, 4, 4, 0);
+    struct ax_tensor lp = line(AX_F32, 4), lse = line(AX_F32, 4), ent = line(AX_F32, 4);
+    struct ax_tensor g = line(AX_F32, 4), none = {0}, dx = grid(real, 4, 1, 0);
+    set(&x, 0, 0, -7.5); /* a vocabulary of one: certain */
+    set(&x, 1, 0, 1e30);
+    set(&x, 2, 0, NAN);
+    set(&x, 3, 0, INFINITY);
+    for (int64_t t = 0; t < 4; t++) {
+        set(&g, t, 0, 1);
+    }
+    RUN(isa, 1, softmax_stats, x, labels, stats, 0, 1);
+    RUN(isa, 1, softmax_merge, ax_tensor_3d(AX_F32, stats.data, 1, 4, 4), labels, lp, lse, ent);
+    RUN(isa, 1, softmax_backward, x, labels, lse, ent, g, none, none, dx, 0, 1);
+    for (int64_t t = 0; t < 2; t++) {
+        assert_true(get(&lp, t, 0) == 0 && get(&ent, t, 0) == 0 && get(&dx, t, 0) == 0);
+        assert_true(get(&lse, t, 0) == get(&x, t, 0));
+    }
+    for (int64_t t = 2; t < 4; t++) {
+        assert_true(isnan(get(&lp, t, 0)) && isnan(get(&lse, t, 0)) && isnan(get(&dx, t, 0)));
+    }
+    /* a shard of nothing but −inf adds nothing, and a row none of whose outputs matters is 0 */
+    set(&x, 0, 0, -INFINITY);
+    set(&labels, 0, 0, -1);
+    RUN(isa, 1, softmax_stats, x, labels, stats, 0, 1);
+    assert_true(get(&stats, 0, 0) == -INFINITY && get(&stats, 0, 1) == 0 && get(&stats, 0, 2) == 0);
+    set(&dx, 0, 0, 5);
+    RUN(isa, 1, softmax_backward, x, labels, lse, ent, g, none, none, dx, 0, 1);
+    assert_true(get(&dx, 0, 0) == 0);
+}
+
+static void check_argmax(const struct isa *isa, enum ax_dtype real) {
+    struct ax_tensor x = some_logits(real), index = line(AX_I32, T);
+    for (int64_t c = 0; c < V; c++) {
+        set(&x, 7, c, -INFINITY);
+        set(&x, 8, c, (double)c / 4096); /* in bf16: many equal largest ones */
+    }
+    set(&x, 9, V - 1, 100);
+    set(&x, 10, 2047, 100);
+    set(&x, 10, 2048, 100);
+    for (int k = 0; k < 3; k++) {
+        RUN(isa, THREADS[k], argmax, x, index);
+        for (int64_t t = 0; t < T; t++) {
+            int64_t best = 0;
+            for (int64_t c = 1; c < V; c++) {
+                best = get(&x, t, c) > get(&x, t, best) ? c : best;
+            }
+            assert_int_equal((int64_t)get(&index, t, 0), best);
+        }
+    }
+}
+
+static void check_nll(const struct isa *isa, enum ax_dtype real) {
+    (void)real;
+    struct ax_tensor labels = some_labels(), logprob = line(AX_F32, T), weight = line(AX_F32, T);
+    struct ax_tensor g = line(AX_F32, T);
+    struct ax_step_scalars s = {.inv_weight = 1.0 / 12, .loss = 2};
+    randomize(&logprob, 3, -3);
+    randomize(&weight, 1, 1);
+    set(&logprob, 3, 0, NAN); /* no label: not looked at */
+    double want = 2;
+    for (int64_t t = 0; t < T; t++) {
+        if (get(&labels, t, 0) >= 0) {
+            want -= get(&weight, t, 0) * get(&logprob, t, 0) / 12;
+        }
+    }
+    RUN(isa, 2, nll_loss, logprob, labels, weight, g, &s);
+    assert_true(fabs(s.loss - want) < 1e-12);
+    for (int64_t t = 0; t < T; t++) {
+        double slope = get(&labels, t, 0) >= 0 ? -get(&weight, t, 0) / 12 : 0;
+        assert_near(isa, "g_logprob", &g, t, 0, slope, fabs(slope));
+    }
+}
+
+#define TEST(name)                                                                                 \
+    static void name(void **state) {                                                               \
+        (void)state;                                                                               \
+        for_each_isa(check_##name);                                                                \
+    }
+TEST(head)
+TEST(exponential)
+TEST(edges)
+TEST(argmax)
+TEST(nll)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(head),   cmocka_unit_test(exponential), cmocka_unit_test(edges),
+        cmocka_unit_test(argmax), cmocka_unit_test(nll),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

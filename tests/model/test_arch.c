@@ -1,0 +1,410 @@
+/* config.json: published models parse to their published sizes, in both spellings, and what is
+ * wrong or not implemented is refused with its key. Configs are cut to the keys that matter. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "model/arch.h"
+
+static enum ax_status parse(struct ax_arch *a, const char *text) {
+    struct ax_json_doc doc;
+    if (ax_json_parse(&doc, "config.json", text, strlen(text)) != AX_OK) {
+        fail_msg("%s", ax_error_text());
+    }
+    const enum ax_status st = ax_arch_parse(a, ax_json_root(&doc));
+    ax_json_free(&doc);
+    return st;
+}
+
+static void parse_ok(struct ax_arch *a, const char *text) {
+    if (parse(a, text) != AX_OK) {
+        fail_msg("%s", ax_error_text());
+    }
+}
+
+/* What each published config.json says, and what the model is known to have. */
+static const struct {
+    const char *name, *config;
+    int64_t parameters, n_kv_heads, head_dim, max_positions, window;
+    double theta, eps;
+    bool tied, qkv_bias, qk_norm;
+    enum ax_rope_kind rope;
+    enum ax_dtype dtype;
+} published[] = {
+    {"SmolLM2-135M",
+     "{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false, "
+     "\"attention_dropout\": 0.0, \"bos_token_id\": 0, \"eos_token_id\": 0, "
+     "\"hidden_act\": \"silu\", \"hidden_size\": 576, \"initializer_range\": "
+     "0.041666666666666664, \"intermediate_size\": 1536, \"is_llama_config\": true, "
+     "\"max_position_embeddings\": 8192, \"mlp_bias\": false, \"model_type\": \"llama\", "
+     "\"num_attention_heads\": 9, \"num_hidden_layers\": 30, \"num_key_value_heads\": 3, "
+     "\"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_interleaved\": false, "
+     "\"rope_scaling\": null, \"rope_theta\": 100000, \"tie_word_embeddings\": true, "
+     "\"torch_dtype\": \"bfloat16\", \"use_cache\": true, \"vocab_size\": 49152}",
+     134515008, 3, 64, 8192, 0, 100000, 1e-5, true, false, false, AX_ROPE_DEFAULT, AX_BF16},
+    {"TinyLlama-1.1B",
+     "{\"hidden_act\": \"silu\", \"hidden_size\": 2048, \"initializer_range\": 0.02, "
+     "\"intermediate_size\": 5632, \"max_position_embeddings\": 2048, \"model_type\": \"llama\", "
+     "\"num_attention_heads\": 32, \"num_hidden_layers\": 22, \"num_key_value_heads\": 4, "
+     "\"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, "
+     "\"tie_word_embeddings\": false, \"torch_dtype\": \"float32\", \"vocab_size\": 32000}",
+     1100048384, 4, 64, 2048, 0, 10000, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_F32},
+    {"Llama-2-7b",
+     "{\"hidden_act\": \"silu\", \"hidden_size\": 4096, \"intermediate_size\": 11008, "
+     "\"max_position_embeddings\": 4096, \"model_type\": \"llama\", \"num_attention_heads\": 32, "
+     "\"num_hidden_layers\": 32, \"num_key_value_heads\": 32, \"pretraining_tp\": 1, "
+     "\"rms_norm_eps\": 1e-05, \"rope_scaling\": null, \"tie_word_embeddings\": false, "
+     "\"torch_dtype\": \"float16\", \"vocab_size\": 32000}",
+     6738415616, 32, 128, 4096, 0, 10000, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_F16},
+    {"Llama-3.1-8B",
+     "{\"attention_bias\": false, \"hidden_act\": \"silu\", \"hidden_size\": 4096, "
+     "\"eos_token_id\": [128001, 128008, 128009], \"intermediate_size\": 14336, "
+     "\"max_position_embeddings\": 131072, \"mlp_bias\": false, \"model_type\": \"llama\", "
+     "\"num_attention_heads\": 32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 8, "
+     "\"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 8.0, \"low_freq_factor\": 1.0, "
+     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_type\": "
+     "\"llama3\"}, \"rope_theta\": 500000.0, \"tie_word_embeddings\": false, \"torch_dtype\": "
+     "\"bfloat16\", \"vocab_size\": 128256}",
+     8030261248, 8, 128, 131072, 0, 500000, 1e-5, false, false, false, AX_ROPE_LLAMA3, AX_BF16},
+    {"Llama-3.1-405B",
+     "{\"hidden_act\": \"silu\", \"hidden_size\": 16384, \"intermediate_size\": 53248, "
+     "\"max_position_embeddings\": 131072, \"model_type\": \"llama\", \"num_attention_heads\": "
+     "128, \"num_hidden_layers\": 126, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-05, "
+     "\"rope_scaling\": {\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+     "\"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"}, \"rope_theta\": "
+     "500000.0, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"vocab_size\": "
+     "128256}",
+     405853388800, 8, 128, 131072, 0, 500000, 1e-5, false, false, false, AX_ROPE_LLAMA3, AX_BF16},
+    {"Llama-3.2-1B",
+     "{\"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2048, \"intermediate_size\": "
+     "8192, \"max_position_embeddings\": 131072, \"model_type\": \"llama\", "
+     "\"num_attention_heads\": 32, \"num_hidden_layers\": 16, \"num_key_value_heads\": 8, "
+     "\"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 32.0, \"high_freq_factor\": 4.0, "
+     "\"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": "
+     "\"llama3\"}, \"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": "
+     "\"bfloat16\", \"vocab_size\": 128256}",
+     1235814400, 8, 64, 131072, 0, 500000, 1e-5, true, false, false, AX_ROPE_LLAMA3, AX_BF16},
+    {"Mistral-7B-v0.1",
+     "{\"hidden_act\": \"silu\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
+     "\"max_position_embeddings\": 32768, \"model_type\": \"mistral\", \"num_attention_heads\": "
+     "32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-05, "
+     "\"rope_theta\": 10000.0, \"sliding_window\": 4096, \"tie_word_embeddings\": false, "
+     "\"torch_dtype\": \"bfloat16\", \"vocab_size\": 32000}",
+     7241732096, 8, 128, 32768, 4096, 10000, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_BF16},
+    {"Mistral-7B-v0.3",
+     "{\"attention_dropout\": 0.0, \"hidden_act\": \"silu\", \"hidden_size\": 4096, "
+     "\"intermediate_size\": 14336, \"max_position_embeddings\": 32768, \"model_type\": "
+     "\"mistral\", \"num_attention_heads\": 32, \"num_hidden_layers\": 32, "
+     "\"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, "
+     "\"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
+     "\"vocab_size\": 32768}",
+     7248023552, 8, 128, 32768, 0, 1e6, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_BF16},
+    {"Qwen2-7B",
+     "{\"attention_dropout\": 0.0, \"hidden_act\": \"silu\", \"hidden_size\": 3584, "
+     "\"intermediate_size\": 18944, \"max_position_embeddings\": 131072, \"max_window_layers\": "
+     "28, \"model_type\": \"qwen2\", \"num_attention_heads\": 28, \"num_hidden_layers\": 28, "
+     "\"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, "
+     "\"sliding_window\": 131072, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
+     "\"use_sliding_window\": false, \"vocab_size\": 152064}",
+     7615616512, 4, 128, 131072, 0, 1e6, 1e-6, false, true, false, AX_ROPE_DEFAULT, AX_BF16},
+    {"Qwen2.5-0.5B",
+     "{\"hidden_act\": \"silu\", \"hidden_size\": 896, \"intermediate_size\": 4864, "
+     "\"max_position_embeddings\": 32768, \"max_window_layers\": 24, \"model_type\": \"qwen2\", "
+     "\"num_attention_heads\": 14, \"num_hidden_layers\": 24, \"num_key_value_heads\": 2, "
+     "\"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, \"sliding_window\": 32768, "
+     "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"use_mrope\": false, "
+     "\"use_sliding_window\": false, \"vocab_size\": 151936}",
+     494032768, 2, 64, 32768, 0, 1e6, 1e-6, true, true, false, AX_ROPE_DEFAULT, AX_BF16},
+    {"Qwen3-0.6B",
+     "{\"attention_bias\": false, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": "
+     "1024, \"intermediate_size\": 3072, \"max_position_embeddings\": 40960, "
+     "\"max_window_layers\": 28, \"model_type\": \"qwen3\", \"num_attention_heads\": 16, "
+     "\"num_hidden_layers\": 28, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-06, "
+     "\"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
+     "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"use_sliding_window\": "
+     "false, \"vocab_size\": 151936}",
+     596049920, 8, 128, 40960, 0, 1e6, 1e-6, true, false, true, AX_ROPE_DEFAULT, AX_BF16},
+    {"Qwen3-8B",
+     "{\"attention_bias\": false, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": "
+     "4096, \"intermediate_size\": 12288, \"max_position_embeddings\": 40960, "
+     "\"max_window_layers\": 36, \"model_type\": \"qwen3\", \"num_attention_heads\": 32, "
+     "\"num_hidden_layers\": 36, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-06, "
+     "\"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
+     "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"use_sliding_window\": "
+     "false, \"vocab_size\": 151936}",
+     8190735360, 8, 128, 40960, 0, 1e6, 1e-6, false, false, true, AX_ROPE_DEFAULT, AX_BF16},
+};
+
+static void published_models_have_their_sizes(void **state) {
+    (void)state;
+    const uint64_t live = ax_mem_live_blocks();
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        struct ax_arch a;
+        parse_ok(&a, published[i].config);
+        if (ax_arch_parameters(&a) != published[i].parameters) {
+            fail_msg("%s: %lld parameters, expected %lld", published[i].name,
+                     (long long)ax_arch_parameters(&a), (long long)published[i].parameters);
+        }
+        assert_int_equal(a.n_kv_heads, published[i].n_kv_heads);
+        assert_int_equal(a.head_dim, published[i].head_dim);
+        assert_int_equal(a.rope.dim, a.head_dim);
+        assert_int_equal(a.max_positions, published[i].max_positions);
+        assert_int_equal(a.rope.kind, published[i].rope);
+        assert_true(a.rope.theta == published[i].theta && a.norm_eps == published[i].eps);
+        assert_true(a.softmax_scale == 1 / sqrt((double)a.head_dim));
+        assert_int_equal(a.tied, published[i].tied);
+        assert_int_equal(a.qkv_bias, published[i].qkv_bias);
+        assert_int_equal(a.qk_norm, published[i].qk_norm);
+        assert_false(a.o_bias || a.mlp_bias);
+        assert_int_equal(a.dtype, published[i].dtype);
+        for (int64_t k = 0; k < a.n_layers; k++) {
+            assert_int_equal(a.layers[k].window, published[i].window);
+        }
+        ax_arch_free(&a);
+        ax_arch_free(&a);
+    }
+    assert_int_equal(ax_mem_live_blocks(), live);
+    print_message("%zu published models\n", sizeof published / sizeof *published);
+}
+
+/* Skips the test where there are no fixtures. */
+static enum ax_status load_fixture(struct ax_arch *a, const char *model, const char *file) {
+    char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/%s/%s", shared ? shared : "../shared", model,
+             file);
+    if (!ax_path_exists(path)) {
+        print_message("%s is not there: skipped\n", path);
+        skip();
+    }
+    return ax_arch_load(a, path);
+}
+
+static void both_spellings_of_the_fixtures_agree(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int64_t parameters, head_dim, window;
+        bool tied;
+    } fixtures[] = {{"llama", 195008, 16, 0, false},
+                    {"qwen3", 180864, 32, 0, true},
+                    {"mistral", 139584, 16, 16, false}};
+    for (int i = 0; i < 3; i++) {
+        struct ax_arch a, b, folder;
+        assert_int_equal(load_fixture(&a, fixtures[i].model, "config.json"), AX_OK);
+        assert_int_equal(load_fixture(&b, fixtures[i].model, "config.legacy.json"), AX_OK);
+        assert_int_equal(load_fixture(&folder, fixtures[i].model, ""), AX_OK);
+        assert_int_equal(ax_arch_parameters(&a), fixtures[i].parameters);
+        assert_int_equal(ax_arch_parameters(&b), fixtures[i].parameters);
+        assert_int_equal(ax_arch_parameters(&folder), fixtures[i].parameters);
+        assert_int_equal(a.head_dim, fixtures[i].head_dim);
+        assert_int_equal(a.tied, fixtures[i].tied);
+        assert_ptr_equal(a.family, b.family);
+        assert_int_equal(a.dtype, b.dtype);
+        assert_true(a.rope.theta == b.rope.theta && a.rope.kind == b.rope.kind);
+        for (int64_t k = 0; k < a.n_layers; k++) {
+            assert_int_equal(a.layers[k].window, fixtures[i].window);
+            assert_int_equal(b.layers[k].window, fixtures[i].window);
+        }
+        ax_arch_free(&a);
+        ax_arch_free(&b);
+        ax_arch_free(&folder);
+    }
+}
+
+#define SMALL                                                                                      \
+    "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "                       \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4"
+
+static void silence_means_the_family_s_default(void **state) {
+    (void)state;
+    struct ax_arch a;
+    parse_ok(&a, "{\"model_type\": \"llama\", " SMALL "}");
+    assert_int_equal(a.n_kv_heads, 4);
+    assert_int_equal(a.head_dim, 16);
+    assert_int_equal(a.max_positions, 2048);
+    assert_true(a.norm_eps == 1e-6 && a.init_range == 0.02 && a.rope.theta == 10000);
+    assert_false(a.tied || a.qkv_bias || a.qk_norm);
+    assert_int_equal(a.dtype, AX_F32);
+    assert_int_equal(a.layers[0].window, 0);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"mistral\", " SMALL "}");
+    assert_int_equal(a.layers[3].window, 4096);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"qwen3\", " SMALL "}");
+    assert_int_equal(a.head_dim, 128);
+    assert_true(a.qk_norm && !a.qkv_bias);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"qwen2\", " SMALL "}");
+    assert_true(a.qkv_bias && !a.o_bias);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"llama\", \"attention_bias\": true, \"mlp_bias\": true, " SMALL
+                 ", \"dtype\": \"bfloat16\", \"torch_dtype\": \"float16\"}");
+    assert_true(a.qkv_bias && a.o_bias && a.mlp_bias);
+    assert_int_equal(a.dtype, AX_BF16); /* the newer key wins */
+    assert_int_equal(ax_arch_parameters(&a),
+                     4 * (64 * 64 * 4 + 3 * 64 * 128 + 2 * 64 + 4 * 64 + 2 * 128 + 64) + 64 +
+                         2 * 512 * 64);
+    ax_arch_free(&a);
+}
+
+static void windows_are_per_layer(void **state) {
+    (void)state;
+    static const struct {
+        const char *config;
+        int64_t window[4];
+    } cases[] = {
+        {"\"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": 2",
+         {0, 0, 16, 16}},
+        {"\"use_sliding_window\": false, \"sliding_window\": 16, \"max_window_layers\": 2",
+         {0, 0, 0, 0}},
+        {"\"use_sliding_window\": true, \"sliding_window\": null, \"max_window_layers\": 0",
+         {0, 0, 0, 0}},
+        {"\"use_sliding_window\": true, \"max_window_layers\": 3", {0, 0, 0, 4096}},
+        {"\"use_sliding_window\": true, \"sliding_window\": 16, \"layer_types\": "
+         "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]",
+         {16, 0, 16, 0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        struct ax_arch a;
+        snprintf(text, sizeof text, "{\"model_type\": \"qwen2\", " SMALL ", %s}", cases[i].config);
+        parse_ok(&a, text);
+        for (int k = 0; k < 4; k++) {
+            assert_int_equal(a.layers[k].window, cases[i].window[k]);
+        }
+        ax_arch_free(&a);
+    }
+}
+
+static void mistakes_are_named_with_their_key(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+        enum ax_status st;
+    } bad[] = {
+        {"{}", "config.json: model_type: missing", AX_ERR_DATA},
+        {"[]", "config.json: model_type: missing", AX_ERR_DATA},
+        {"{\"model_type\": \"gpt2\"}",
+         "model_type: \"gpt2\" is not implemented (llama, mistral, qwen2, qwen3 are)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",
+         AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"head_dim\": \"x\"}",
+         "head_dim: expected an integer, got \"x\"", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"head_dim\": 4096}", "head_dim: expected",
+         AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 3}",
+         "num_key_value_heads: 3 KV heads do not divide 4 attention heads", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 8}",
+         "8 KV heads do not divide 4", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"rms_norm_eps\": 0}",
+         "rms_norm_eps: expected a positive number", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"dtype\": \"int8\"}",
+         "dtype: \"int8\" is not a floating-point type", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"torch_dtype\": \"float8\"}",
+         "torch_dtype: \"float8\" is not a floating-point type", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"hidden_act\": \"gelu\"}",
+         "hidden_act: \"gelu\" is not implemented", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama\", " SMALL ", \"attention_dropout\": 0.1}",
+         "attention_dropout: attention dropout 0.1 is not implemented", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama\", " SMALL ", \"quantization_config\": {}}",
+         "quantization_config: quantized checkpoints are not read", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama\", " SMALL ", \"tie_word_embeddings\": 1}",
+         "tie_word_embeddings: expected true or false, got 1", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", " SMALL ", \"rope_scaling\": {\"type\": \"linear\"}}",
+         "rope_scaling.factor: missing", AX_ERR_DATA},
+        {"{\"model_type\": \"mistral\", " SMALL ", \"sliding_window\": 0}",
+         "sliding_window: expected an integer of at least 1", AX_ERR_DATA},
+        {"{\"model_type\": \"qwen3\", " SMALL ", \"layer_types\": [\"full_attention\"]}",
+         "layer_types: has 1 entries for 4 layers", AX_ERR_DATA},
+        {"{\"model_type\": \"qwen3\", " SMALL ", \"layer_types\": [\"a\", \"b\", \"c\", \"d\"]}",
+         "layer_types[0]: layer type \"a\" is not one of", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 10, "
+         "\"intermediate_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 4}",
+         "num_attention_heads: 4 heads do not divide hidden_size 10", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 8192, "
+         "\"intermediate_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 1}",
+         "num_attention_heads: 1 heads of hidden_size 8192 have 8192 elements", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 16777216, "
+         "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
+         "\"num_attention_heads\": 65536}",
+         "num_hidden_layers: these sizes make more than", AX_ERR_DATA},
+        {"{\"model_type\": \"llama\", \"vocab_size\": -1}", "vocab_size: expected an integer of",
+         AX_ERR_DATA},
+    };
+    const uint64_t live = ax_mem_live_blocks();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ax_arch a;
+        const enum ax_status st = parse(&a, bad[i].text);
+        if (st != bad[i].st || !strstr(ax_error_text(), bad[i].says)) {
+            fail_msg("%s\nexpected \"%s\", got (%d) \"%s\"", bad[i].text, bad[i].says, st,
+                     ax_error_text());
+        }
+        assert_int_equal(strncmp(ax_error_text(), "config.json: ", 13), 0);
+        assert_null(a.layers);
+    }
+    assert_int_equal(ax_mem_live_blocks(), live);
+    print_message("%zu mistakes\n", sizeof bad / sizeof *bad);
+}
+
+/* "6N+6LHS causal": N counts matrices, the head once, the embedding look-up not. */
+static void flops_follow_the_formula(void **state) {
+    (void)state;
+    struct ax_arch a;
+    parse_ok(&a, "{\"model_type\": \"llama\", " SMALL ", \"tie_word_embeddings\": true}");
+    const double n = 4 * (64 * 64 * 4 + 3 * 64 * 128) + 512 * 64;
+    assert_true(ax_arch_flops_per_token(&a, 100) == 6 * n + 6 * 4 * 4 * 16 * 100.0);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"llama\", " SMALL "}");
+    assert_true(ax_arch_flops_per_token(&a, 0) == 6 * n);
+    ax_arch_free(&a);
+}
+
+static void files_are_named(void **state) {
+    (void)state;
+    struct ax_arch a;
+    assert_int_equal(ax_arch_load(&a, "/nonexistent/model"), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "/nonexistent/model/config.json: cannot open"));
+    assert_int_equal(ax_arch_load(&a, "/nonexistent/x.json"), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "/nonexistent/x.json: cannot open"));
+}
+
+/* A crash between the two renames of a save left the model under another name. */
+static void a_folder_that_was_moved_aside_is_found(void **state) {
+    (void)state;
+    static const char config[] = "{\"model_type\": \"llama\", " SMALL "}";
+    char dir[] = "/tmp/axtrain-arch-XXXXXX", model[64], aside[64], file[80];
+    struct ax_arch a;
+    assert_non_null(mkdtemp(dir));
+    snprintf(model, sizeof model, "%s/m", dir);
+    snprintf(aside, sizeof aside, "%s/m.old-999999999", dir);
+    snprintf(file, sizeof file, "%s/config.json", aside);
+    assert_int_equal(ax_mkdir(aside), AX_OK);
+    assert_int_equal(ax_write_file_atomic(file, config, strlen(config)), AX_OK);
+    assert_int_equal(ax_arch_load(&a, model), AX_OK);
+    assert_int_equal(a.vocab_size, 512);
+    ax_arch_free(&a);
+    assert_int_equal(ax_remove_tree(dir), AX_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_models_have_their_sizes),
+        cmocka_unit_test(both_spellings_of_the_fixtures_agree),
+        cmocka_unit_test(silence_means_the_family_s_default),
+        cmocka_unit_test(windows_are_per_layer),
+        cmocka_unit_test(mistakes_are_named_with_their_key),
+        cmocka_unit_test(flops_follow_the_formula),
+        cmocka_unit_test(files_are_named),
+        cmocka_unit_test(a_folder_that_was_moved_aside_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* Learning-rate schedules against the reference's numbers, and at their corners. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "optim/lr_schedule.h"
+
+static const char *text_of(struct ax_json c, const char *key, const char *otherwise) {
+    const char *s;
+    assert_int_equal(ax_json_str_or(ax_json_get(c, key), otherwise, &s), AX_OK);
+    return s;
+}
+
+static double number_of(struct ax_json c, const char *key, double otherwise) {
+    double x;
+    assert_int_equal(ax_json_f64_or(ax_json_get(c, key), otherwise, &x), AX_OK);
+    return x;
+}
+
+static int64_t count_of(struct ax_json c, const char *key) {
+    return (int64_t)number_of(c, key, 0);
+}
+
+static struct ax_lr_schedule schedule_of(struct ax_json c, double base_lr) {
+    struct ax_lr_schedule s = {.base_lr = base_lr};
+    assert_int_equal(ax_lr_kind_parse(text_of(c, "kind", ""), &s.kind), AX_OK);
+    assert_int_equal(ax_lr_decay_parse(text_of(c, "decay_type", "linear"), &s.decay_type), AX_OK);
+    s.total = count_of(c, "total");
+    s.warmup = count_of(c, "warmup");
+    s.stable = count_of(c, "stable");
+    s.decay = count_of(c, "decay");
+    s.num_cycles = number_of(c, "num_cycles", 0.5);
+    s.min_lr_ratio = number_of(c, "min_lr_ratio", number_of(c, "min_lr_rate", 0));
+    s.min_lr_ratio += number_of(c, "min_lr", 0) / base_lr;
+    s.lr_end = number_of(c, "lr_end", 0);
+    s.power = number_of(c, "power", 1);
+    return s;
+}
+
+static void rates_are_those_of_the_reference(void **state) {
+    (void)state;
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char path[512];
+    snprintf(path, sizeof path, "%s/fixtures/schedules.json", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("%s is not there: skipped\n", path);
+        skip();
+    }
+    struct ax_json_doc doc;
+    bool seen[AX_LR_KIND_COUNT] = {false};
+    int rates = 0;
+    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
+    const struct ax_json root = ax_json_root(&doc), cases = ax_json_get(root, "cases");
+    for (size_t i = 0; i < ax_json_size(cases); i++) {
+        const struct ax_json c = ax_json_at(cases, i), lr = ax_json_get(c, "lr");
+        const struct ax_lr_schedule s = schedule_of(c, number_of(root, "base_lr", 0));
+        seen[s.kind] = true;
+        for (size_t step = 0; step < ax_json_size(lr); step++, rates++) {
+            double want;
+            assert_int_equal(ax_json_f64(ax_json_at(lr, step), &want), AX_OK);
+            const double got = ax_lr_at(&s, (int64_t)step);
+            if (fabs(got - want) > 1e-12 * fabs(want) + 1e-19) {
+                fail_msg("%s, case %zu, step %zu: %.17g, expected %.17g", text_of(c, "kind", ""), i,
+                         step, got, want);
+            }
+        }
+    }
+    ax_json_free(&doc);
+    for (int kind = 0; kind < AX_LR_KIND_COUNT; kind++) {
+        assert_true(seen[kind]);
+    }
+    print_message("%d rates\n", rates);
+}
+
+static void assert_rate(const struct ax_lr_schedule *s, int64_t step, double want) {
+    const double got = ax_lr_at(s, step);
+    if (fabs(got - want) > 1e-15 * (1 + fabs(want))) {
+        fail_msg("step %lld: %.17g, expected %.17g", (long long)step, got, want);
+    }
+}
+
+static void rates_by_hand(void **state) {
+    (void)state;
+    struct ax_lr_schedule s = {.base_lr = 8, .total = 10, .warmup = 4, .num_cycles = 0.5};
+    s.kind = AX_LR_CONSTANT; /* does not warm up */
+    assert_rate(&s, 0, 8);
+    s.kind = AX_LR_CONSTANT_WITH_WARMUP;
+    assert_rate(&s, 0, 0);
+    assert_rate(&s, 3, 6);
+    assert_rate(&s, 4, 8);
+    assert_rate(&s, 1000, 8);
+    s.kind = AX_LR_LINEAR;
+    assert_rate(&s, 1, 2);
+    assert_rate(&s, 7, 4);
+    assert_rate(&s, 10, 0);
+    assert_rate(&s, 11, 0); /* never below zero */
+    s.kind = AX_LR_COSINE;
+    assert_rate(&s, 4, 8);
+    assert_rate(&s, 7, 4);
+    assert_rate(&s, 10, 0);
+    s.kind = AX_LR_COSINE_WITH_MIN_LR;
+    s.min_lr_ratio = 0.25;
+    assert_rate(&s, 2, 4);
+    assert_rate(&s, 7, 5);
+    assert_rate(&s, 10, 2);
+    s.kind = AX_LR_COSINE_WITH_RESTARTS;
+    s.num_cycles = 2;
+    assert_rate(&s, 4, 8);
+    assert_rate(&s, 7, 8); /* the second cycle begins */
+    assert_rate(&s, 10, 0);
+    s.kind = AX_LR_POLYNOMIAL;
+    s.power = 2;
+    s.lr_end = 4;
+    assert_rate(&s, 7, 5);
+    assert_rate(&s, 10, 4);
+    assert_rate(&s, 99, 4);
+    s.kind = AX_LR_INVERSE_SQRT;
+    assert_rate(&s, 4, 8);
+    assert_rate(&s, 16, 4); /* √(4/16) */
+    s.timescale = 1;
+    assert_rate(&s, 7, 4); /* √(1/(7 + 1 − 4)) */
+    s.kind = AX_LR_WARMUP_STABLE_DECAY;
+    s.stable = 3;
+    s.decay = 2;
+    assert_rate(&s, 0, 2); /* rises from the floor */
+    assert_rate(&s, 6, 8);
+    assert_rate(&s, 8, 5);
+    assert_rate(&s, 9, 2);
+}
+
+/* Short runs: no division by zero, whatever the steps add up to. */
+static void every_corner_is_a_finite_rate(void **state) {
+    (void)state;
+    int checked = 0;
+    for (int kind = 0; kind < AX_LR_KIND_COUNT; kind++) {
+        for (int total = 0; total <= 3; total++) {
+            for (int warmup = 0; warmup <= 4; warmup++) {
+                for (int step = 0; step <= 5; step++) {
+                    const struct ax_lr_schedule s = {.kind = (enum ax_lr_kind)kind,
+                                                     .base_lr = 1e-3,
+                                                     .total = total,
+                                                     .warmup = warmup,
+                                                     .num_cycles = 0.5,
+                                                     .power = 1,
+                                                     .lr_end = 1e-5};
+                    const double lr = ax_lr_at(&s, step);
+                    if (!isfinite(lr) || lr < 0 || lr > 1e-3 * (1 + 1e-12)) {
+                        fail_msg("kind %d, total %d, warmup %d, step %d: %g", kind, total, warmup,
+                                 step, lr);
+                    }
+                    checked++;
+                }
+            }
+        }
+    }
+    print_message("%d corners\n", checked);
+}
+
+static void unknown_names_list_the_known(void **state) {
+    (void)state;
+    enum ax_lr_kind kind;
+    enum ax_lr_decay decay;
+    assert_int_equal(ax_lr_kind_parse("cosin", &kind), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "lr_scheduler: \"cosin\" is not one of constant, "
+                                            "constant_with_warmup, linear, cosine"));
+    assert_int_equal(ax_lr_decay_parse("sqrt", &decay), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "\"sqrt\" is not one of linear, cosine, 1-sqrt"));
+    assert_int_equal(ax_lr_decay_parse("1-sqrt", &decay), AX_OK);
+    assert_int_equal(decay, AX_LR_DECAY_1_SQRT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rates_are_those_of_the_reference),
+        cmocka_unit_test(rates_by_hand),
+        cmocka_unit_test(every_corner_is_a_finite_rate),
+        cmocka_unit_test(unknown_names_list_the_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,368 @@
+/* Units: where parameters lie, which buffers are one, and that the ranks of a group hold each
+ * element once. Ranks of larger groups are laid out one after the other in this process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "parallel/unit.h"
+
+#define N_PARAMS 6
+
+/* q, k, v and gate, up are read as one matrix each, so k, v and up are glued. */
+static const struct {
+    int64_t rows, cols;
+    int tp_dim;
+    bool glue;
+} shapes[N_PARAMS] = {{24, 20, 0, false}, {12, 20, 0, true},  {12, 20, 0, true},
+                      {20, 24, 1, false}, {20, 0, -1, false}, {7, 3, -1, false}};
+
+static const struct ax_mesh_sizes meshes[] = {
+    {1, 1, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 1}, {1, 2, 3, 1, 1, 1}, {1, 1, 2, 2, 1, 1},
+    {1, 1, 1, 1, 2, 1}, {1, 2, 2, 1, 2, 1}, {1, 1, 5, 1, 4, 1}, {2, 1, 64, 1, 1, 1},
+};
+#define N_MESHES ((int)(sizeof meshes / sizeof *meshes))
+
+static int world_of(const struct ax_mesh_sizes *s) {
+    return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+}
+
+/* One rank's unit, in a real arena of exactly the planned size. */
+struct rank {
+    struct ax_runtime rt;
+    struct ax_unit unit;
+    struct ax_param params[N_PARAMS];
+    struct ax_param *list[N_PARAMS];
+    bool glue[N_PARAMS];
+};
+
+static void lay_out(struct rank *r, struct ax_runtime *rt, const struct ax_unit_options *o) {
+    for (int i = 0; i < N_PARAMS; i++) {
+        r->params[i] = (struct ax_param){.ndim = shapes[i].cols > 0 ? 2 : 1,
+                                         .shape = {shapes[i].rows, shapes[i].cols},
+                                         .tp_dim = (int8_t)shapes[i].tp_dim,
+                                         .ep_dim = -1,
+                                         .alias_of = -1,
+                                         .trainable = true};
+        snprintf(r->params[i].name, AX_NAME_MAX, "p%d", i);
+        r->list[i] = &r->params[i];
+        r->glue[i] = shapes[i].glue;
+    }
+    memset(&r->unit, 0, sizeof r->unit);
+    ax_unit_layout(&r->unit, 3, &rt->mesh, o, N_PARAMS, r->list, r->glue);
+    ax_unit_allocate(&r->unit, rt, o);
+}
+
+static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int rank,
+                      const struct ax_unit_options *o) {
+    struct ax_arena_plan plan, reached;
+    memset(r, 0, sizeof *r);
+    assert_int_equal(ax_mesh_create(&r->rt.mesh, *sizes, world_of(sizes), rank), AX_OK);
+    assert_int_equal(ax_arena_create_planning(&r->rt.arena, 1), AX_OK);
+    lay_out(r, &r->rt, o);
+    ax_arena_measure(&r->rt.arena, &plan);
+    ax_arena_free(&r->rt.arena);
+    assert_int_equal(ax_arena_create(&r->rt.arena, &plan), AX_OK);
+    lay_out(r, &r->rt, o);
+    ax_arena_measure(&r->rt.arena, &reached);
+    assert_int_equal(plan.persistent, reached.persistent);
+}
+
+static void close_rank(struct rank *r) {
+    ax_arena_free(&r->rt.arena);
+}
+
+static struct ax_unit_options options(enum ax_dtype compute, bool train) {
+    return (struct ax_unit_options){
+        .compute = compute,
+        .train = train,
+        .n_state = 2,
+        .slots = {{"exp_avg", ax_dtype_accum(compute)}, {"exp_avg_sq", ax_dtype_accum(compute)}}};
+}
+
+static void parameters_are_aligned_or_glued(void **state) {
+    (void)state;
+    const struct ax_unit_options o = options(AX_F32, true);
+    for (int m = 0; m < N_MESHES; m++) {
+        static struct rank r;
+        open_rank(&r, &meshes[m], world_of(&meshes[m]) - 1, &o);
+        const struct ax_segment *seg = &r.unit.segments[0];
+        int64_t end = 0;
+        assert_int_equal(r.unit.n_segments, 1);
+        for (int i = 0; i < N_PARAMS; i++) {
+            const struct ax_param *p = &r.params[i];
+            assert_int_equal(p->unit, 3);
+            assert_int_equal(p->segment, 0);
+            assert_int_equal(p->local_shape[0],
+                             shapes[i].rows / (shapes[i].tp_dim == 0 ? meshes[m].tp : 1));
+            if (shapes[i].glue) {
+                assert_int_equal(p->offset, end);
+            } else {
+                assert_int_equal(p->offset % seg->align, 0);
+                assert_in_range(p->offset - end, 0, seg->align - 1);
+            }
+            end = p->offset + ax_param_local_numel(p);
+        }
+        assert_int_equal(seg->align, 256);
+        assert_int_equal(seg->shard_numel % seg->align, 0);
+        assert_int_equal(seg->numel, seg->shard_numel * r.rt.mesh.size[AX_ROLE_FSDP]);
+        assert_true(seg->numel >= end);
+        assert_in_range(seg->numel - end, 0, seg->align * (r.rt.mesh.size[AX_ROLE_FSDP] + 1));
+        close_rank(&r);
+    }
+}
+
+/* The value of global element `at` of parameter i: no two are the same. */
+static float value_of(int i, int64_t at) {
+    return (float)(1 + i) * 4096 + (float)at;
+}
+
+/* Loads every parameter and counts, over the ranks of one replica, how often each element is owned.
+ */
+static void check_rank(struct rank *r, enum ax_dtype compute, unsigned char seen[][512]) {
+    const struct ax_segment *seg = &r->unit.segments[0];
+    int64_t loaded = 0;
+    for (int i = 0; i < N_PARAMS; i++) {
+        const struct ax_param *p = &r->params[i];
+        float global[512];
+        int64_t first, n, at, run;
+        for (int64_t k = 0; k < ax_param_numel(p); k++) {
+            global[k] = value_of(i, k);
+        }
+        ax_unit_load(&r->unit, &r->rt.mesh, p, AX_F32, global);
+        ax_unit_owned(&r->unit, &r->rt.mesh, p, &first, &n, &at);
+        if (n > 0) {
+            assert_in_range(first, 0, ax_param_local_numel(p) - n);
+            assert_in_range(at, 0, seg->shard_numel - n);
+            assert_int_equal(at + r->rt.mesh.coord[AX_ROLE_FSDP] * seg->shard_numel,
+                             p->offset + first);
+        }
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t g = ax_param_global_index(p, &r->rt.mesh, first + k, &run);
+            float rounded = value_of(i, g);
+            if (compute == AX_BF16) {
+                rounded = ax_bf16_to_f32(ax_f32_to_bf16(rounded));
+            }
+            assert_true(ax_load(compute, seg->shard.data, at + k) == (double)rounded);
+            assert_true(ax_load(seg->accum, seg->master.data, at + k) == (double)value_of(i, g));
+            seen[i][g]++;
+        }
+        loaded += n;
+    }
+    int64_t zeros = 0; /* padding stays zero, or it would count in a norm */
+    for (int64_t k = 0; k < seg->shard_numel; k++) {
+        zeros += ax_load(seg->accum, seg->master.data, k) == 0;
+    }
+    assert_int_equal(zeros, seg->shard_numel - loaded);
+}
+
+static void a_group_holds_every_element_once(void **state) {
+    (void)state;
+    static const enum ax_dtype computes[] = {AX_F64, AX_F32, AX_BF16};
+    int ranks = 0;
+    for (int m = 0; m < N_MESHES; m++) {
+        for (int c = 0; c < 3; c++) {
+            const struct ax_unit_options o = options(computes[c], true);
+            static unsigned char seen[N_PARAMS][512];
+            memset(seen, 0, sizeof seen);
+            for (int rank = 0; rank < world_of(&meshes[m]); rank++, ranks++) {
+                static struct rank r;
+                open_rank(&r, &meshes[m], rank, &o);
+                check_rank(&r, computes[c], seen);
+                close_rank(&r);
+            }
+            const int copies = meshes[m].pp * meshes[m].dp_replicate;
+            for (int i = 0; i < N_PARAMS; i++) {
+                const int64_t n = shapes[i].rows * (shapes[i].cols > 0 ? shapes[i].cols : 1);
+                for (int64_t k = 0; k < n; k++) {
+                    assert_int_equal(seen[i][k],
+                                     copies * (shapes[i].tp_dim < 0 ? meshes[m].tp : 1));
+                }
+            }
+        }
+    }
+    print_message("%d ranks\n", ranks);
+}
+
+/* A file may hold its tensors at any byte. */
+static void unaligned_tensors_are_loaded(void **state) {
+    (void)state;
+    static const enum ax_dtype from[] = {AX_F64, AX_F32, AX_BF16, AX_F16};
+    static const enum ax_dtype to[] = {AX_F64, AX_F32, AX_BF16};
+    for (int i = 0; i < 12; i++) {
+        static struct rank r;
+        static char file[60 * 8 + 1];
+        const struct ax_unit_options o = options(to[i % 3], true);
+        const struct ax_param *p = &r.params[4];
+        open_rank(&r, &meshes[0], 0, &o);
+        for (int64_t k = 0; k < 20; k++) {
+            const double x = (double)(k - 10) / 4; /* exact in every type */
+            double room;
+            char *element = (char *)&room;
+            ax_store(from[i / 3], element, 0, x);
+            const size_t size = ax_dtype_size(from[i / 3]);
+            memcpy(file + 1 + (size_t)k * size, element, size);
+        }
+        ax_unit_load(&r.unit, &r.rt.mesh, p, from[i / 3], file + 1);
+        const struct ax_segment *s = &r.unit.segments[0];
+        for (int64_t k = 0; k < 20; k++) {
+            const double x = (double)(k - 10) / 4;
+            assert_true(ax_load(s->compute, s->shard.data, p->offset + k) == x);
+            assert_true(ax_load(s->accum, s->master.data, p->offset + k) == x);
+        }
+        close_rank(&r);
+    }
+}
+
+/* Whether two buffers share no byte. */
+static bool apart(const struct ax_tensor *a, const struct ax_tensor *b) {
+    const char *p = a->data, *q = b->data;
+    return p + ax_tensor_bytes(a) <= q || q + ax_tensor_bytes(b) <= p;
+}
+
+static void buffers_of_equal_values_are_one(void **state) {
+    (void)state;
+    static const enum ax_dtype computes[] = {AX_F64, AX_F32, AX_BF16};
+    for (int m = 0; m < 2; m++) { /* a group of one, and of two */
+        for (int c = 0; c < 3; c++) {
+            static struct rank r;
+            const struct ax_unit_options o = options(computes[c], true);
+            open_rank(&r, &meshes[m], m, &o);
+            const struct ax_segment *s = &r.unit.segments[0];
+            const bool alone = m == 0, exact = computes[c] != AX_BF16;
+            assert_int_equal(s->whole.data == s->shard.data, alone);
+            assert_int_equal(s->grad_whole.data == s->grad.data, alone);
+            assert_int_equal(s->shard.data == s->master.data, exact);
+            assert_int_equal(s->whole.dtype, computes[c]);
+            assert_int_equal(s->shard.dtype, computes[c]);
+            assert_int_equal(s->master.dtype, ax_dtype_accum(computes[c]));
+            assert_int_equal(s->grad.dtype, ax_dtype_accum(computes[c]));
+            assert_int_equal(s->whole.shape[0], s->numel);
+            assert_int_equal(s->grad.shape[0], s->shard_numel);
+            const char *grad = s->grad_whole.data;
+            grad += (size_t)(m * s->shard_numel) * ax_dtype_size(s->accum);
+            assert_ptr_equal(s->grad.data, grad); /* rank m's part of it */
+            const struct ax_tensor *all[] = {&s->whole, &s->master,   &s->grad_whole,
+                                             &s->shard, &s->state[0], &s->state[1]};
+            for (int i = 0; i < 6; i++) {
+                for (int k = 0; k < i; k++) {
+                    assert_true(all[i]->data == all[k]->data || apart(all[i], all[k]));
+                }
+            }
+            assert_ptr_not_equal(s->state[0].data, s->state[1].data);
+            assert_null(s->state[2].data);
+            close_rank(&r);
+        }
+    }
+}
+
+static void a_frozen_unit_has_weights_only(void **state) {
+    (void)state;
+    static struct rank r;
+    const struct ax_unit_options o = options(AX_BF16, false);
+    open_rank(&r, &meshes[0], 0, &o);
+    const struct ax_segment *s = &r.unit.segments[0];
+    assert_false(s->trainable);
+    assert_non_null(s->whole.data);
+    assert_null(s->master.data);
+    assert_null(s->grad_whole.data);
+    assert_null(s->grad.data);
+    assert_null(s->state[0].data);
+    assert_null(ax_unit_grad(&r.unit, &r.params[0]).data);
+    assert_int_equal(r.rt.arena.persistent.top, (size_t)s->numel * 2);
+    close_rank(&r);
+}
+
+/* One rank for real: gather, compute with, reduce. */
+static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
+    static struct rank r;
+    (void)ctx;
+    const struct ax_unit_options o = options(AX_BF16, true);
+    lay_out(&r, rt, &o);
+    const struct ax_param *down = &r.params[3];
+    struct ax_comm *comm = &rt->comms[AX_ROLE_FSDP];
+    if (!ax_runtime_planning(rt)) {
+        float global[480];
+        for (int i = 0; i < 480; i++) {
+            global[i] = (float)i;
+        }
+        ax_unit_load(&r.unit, &rt->mesh, down, AX_F32, global);
+    }
+    AX_TRY(ax_unit_gather(&r.unit, rt));
+    AX_TRY(ax_unit_gather(&r.unit, rt)); /* a second user */
+    assert_int_equal(comm->calls[AX_ALL_GATHER], 1);
+    const struct ax_tensor w = ax_unit_weight(&r.unit, down);
+    struct ax_tensor g = ax_unit_grad(&r.unit, down);
+    assert_int_equal(w.ndim, 2);
+    assert_int_equal(w.shape[0], 20);
+    assert_int_equal(w.shape[1], 24);
+    assert_int_equal(g.dtype, AX_F32);
+    if (!ax_runtime_planning(rt)) {
+        assert_true(ax_load(w.dtype, w.data, 255) == 255);
+        ax_store(g.dtype, g.data, 17, 2.5);
+    }
+    ax_unit_release(&r.unit);
+    (void)ax_unit_weight(&r.unit, down); /* still whole for the first */
+    ax_unit_release(&r.unit);
+    assert_int_equal(r.unit.gathered, 0);
+    AX_TRY(ax_unit_reduce(&r.unit, rt));
+    assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 1);
+    if (!ax_runtime_planning(rt)) {
+        assert_true(ax_load(g.dtype, g.data, 17) == 2.5);
+    }
+    return AX_OK;
+}
+
+static void one_rank_gathers_and_reduces(void **state) {
+    (void)state;
+    const struct ax_runtime_options o = {.backend = "ref", .threads = 1};
+    if (ax_runtime_run(&o, use_unit, NULL, NULL) != AX_OK) {
+        fail_msg("%s", ax_error_text());
+    }
+}
+
+/* Replicas × shards × cp: parameters travel within the fsdp group, gradients over all of the three.
+ */
+static void collectives_run_over_the_right_roles(void **state) {
+    (void)state;
+    static struct rank r;
+    struct ax_runtime rt;
+    const struct ax_runtime_options ro = {
+        .backend = "ref", .threads = 1, .sizes = {1, 2, 2, 2, 2, 1}, .world = 16, .rank = 5};
+    const struct ax_unit_options o = options(AX_BF16, true);
+    assert_int_equal(ax_runtime_open_planning(&rt, &ro), AX_OK);
+    lay_out(&r, &rt, &o);
+    const struct ax_segment *s = &r.unit.segments[0];
+    assert_int_equal(ax_unit_gather(&r.unit, &rt), AX_OK);
+    assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent == 3 * 2 * (double)s->shard_numel);
+    assert_int_equal(ax_unit_reduce(&r.unit, &rt), AX_OK);
+    for (enum ax_role role = 0; role < AX_ROLE_COUNT; role++) {
+        const struct ax_comm *c = &rt.comms[role];
+        assert_int_equal(c->calls[AX_ALL_GATHER], role == AX_ROLE_FSDP);
+        assert_int_equal(c->calls[AX_REDUCE_SCATTER], role == AX_ROLE_FSDP);
+        assert_int_equal(c->calls[AX_ALL_REDUCE], role == AX_ROLE_DP_REPLICATE);
+    }
+    const double gradients = 4 * (double)s->shard_numel;
+    assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent ==
+                3 * 2 * (double)s->shard_numel + 3 * gradients);
+    assert_true(rt.comms[AX_ROLE_DP_REPLICATE].bytes_sent == 2 * (2 - 1) / 2.0 * gradients);
+    ax_runtime_close(&rt);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_are_aligned_or_glued),
+        cmocka_unit_test(a_group_holds_every_element_once),
+        cmocka_unit_test(unaligned_tensors_are_loaded),
+        cmocka_unit_test(buffers_of_equal_values_are_one),
+        cmocka_unit_test(a_frozen_unit_has_weights_only),
+        cmocka_unit_test(one_rank_gathers_and_reduces),
+        cmocka_unit_test(collectives_run_over_the_right_roles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
