@@ -26,7 +26,7 @@ SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 CPPFLAGS := -I. -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
 CFLAGS := -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
 LDFLAGS := $(OMP) $(SAN) -pthread
-LDLIBS := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm
+LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
 ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256

@@ -88,7 +88,7 @@ enum ax_status ax_cmd_plan(int argc, char **argv) {
     struct ax_plan plan;
     json_t *plans = json_array();
     enum ax_status st = AX_OK;
-    for (int mode = first; mode <= (int)last; mode++) {
+    for (int mode = (int)first; mode <= (int)last; mode++) {
         o.recompute = (enum ax_recompute)mode;
         AX_TRY_GOTO(ax_plan_make(&plan, &ro, &arch, &o), st, done);
         if (!json && mode == (int)first)
