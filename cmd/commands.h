@@ -27,7 +27,10 @@ void ax_command_print_overview(void);
 enum ax_status ax_cmd_bench(int argc, char **argv);
 enum ax_status ax_cmd_check(int argc, char **argv);
 enum ax_status ax_cmd_config(int argc, char **argv);
+enum ax_status ax_cmd_convert(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
 enum ax_status ax_cmd_plan(int argc, char **argv);
+enum ax_status ax_cmd_template(int argc, char **argv);
+enum ax_status ax_cmd_tokenize(int argc, char **argv);
 
 #endif

@@ -108,10 +108,10 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_model m;
     struct ax_generator d = {0};
     const struct ax_generate_options o = {.dtype = g->c->dtype,
-                                        .max_prompt = g->longest_prompt,
-                                        .max_new = g->longest_answer,
-                                        .n_seqs = g->n,
-                                        .stop = &g->stop};
+                                          .max_prompt = g->longest_prompt,
+                                          .max_new = g->longest_answer,
+                                          .n_seqs = g->n,
+                                          .stop = &g->stop};
     const struct ax_model_options mo = {.dtype = g->c->dtype,
                                         .max_positions = o.max_prompt + o.max_new};
     AX_TRY(ax_model_create(&m, &g->c->arch, rt, &mo));

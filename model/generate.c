@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
-                                 const struct ax_generate_options *o) {
+                                   const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m};
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);

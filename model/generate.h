@@ -35,7 +35,7 @@ struct ax_generator {
 
 /* On a model created without `train`; takes memory of the rollout phase and enters it. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
-                                 const struct ax_generate_options *o);
+                                   const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);
 /* Greedy continuation of n prompts together; each ends at a stop token or after max_new. While
  * planning, runs one prefill and one token. */
