@@ -38,9 +38,9 @@ const struct ax_command ax_commands[] = {
      "  -o FILE    write there instead of standard output\n"
      "  --json     (show) values, origins and notes as one JSON object\n",
      "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
-    {"convert", "turn a GGUF file into a Hugging Face folder",
-     "SRC DST --to hf [--dtype T]",
-     "SRC is a GGUF file (llama, qwen2 and qwen3 kinds; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K\n"
+    {"convert", "turn a GGUF file into a Hugging Face folder", "SRC DST --to hf [--dtype T]",
+     "SRC is a GGUF file (llama, qwen2 and qwen3 kinds; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 "
+     "Q4_K\n"
      "Q6_K); DST becomes a folder with weights, config, tokenizer and chat template.\n"
      "  --dtype T   float32, bfloat16 or float16 for the written weights\n",
      "axtrain convert model.Q8_0.gguf my-model/ --to hf --dtype bfloat16", ax_cmd_convert},
@@ -57,17 +57,7 @@ const struct ax_command ax_commands[] = {
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan my-model/ --batch 2 --seq 4096", ax_cmd_plan},
-    {"template", "render a conversation with a model's chat template",
-     "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
-     "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
-     "(messages, tools, add_generation_prompt, bos_token, …). The text comes out byte for byte.\n"
-     "  --model DIR    the template and special tokens of a model folder\n"
-     "  --file T       a template by itself\n"
-     "  --spans        the generation spans as [[start, end], …] in code points instead\n"
-     "  --now UNIX     the time that strftime_now sees\n",
-     "axtrain template --model my-model/ chat.json", ax_cmd_template},
-    {"tokenize", "text to token ids and back",
-     "--model DIR | --vocab FILE [options]",
+    {"tokenize", "text to token ids and back", "--model DIR | --vocab FILE [options]",
      "Standard input is text, taken byte for byte; ids come out as one JSON array. Special tokens\n"
      "in the text are recognised.\n"
      "  --model DIR            the tokenizer of a model folder\n"
@@ -75,7 +65,7 @@ const struct ax_command ax_commands[] = {
      "  --add-special-tokens   add what the model expects at the ends (BOS, EOS)\n"
      "  --decode               a JSON array of ids in, text out\n"
      "  --skip-special-tokens  with --decode: leave special tokens out\n",
-     "echo -n 'Hello' | axtrain tokenize --model my-model/", ax_cmd_tokenize},
+     "axtrain tokenize --model my-model/ < text.txt", ax_cmd_tokenize},
     {0},
 };
 

@@ -1,0 +1,25 @@
+/* What the names in a GGUF file's tokenizer.ggml.pre mean: how text is split before byte-level BPE.
+ *
+ * Each rule in turn splits every piece so far into its matches and the text between them. The
+ * regular expressions are in Oniguruma's spelling, as tokenizer.json has them. */
+#ifndef AX_DATA_SPLIT_RULES_H
+#define AX_DATA_SPLIT_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { AX_SPLIT_NAMES_MAX = 9, AX_SPLIT_RULES_MAX = 7 };
+
+struct ax_split_rules {
+    const char *names[AX_SPLIT_NAMES_MAX]; /* NULL-terminated */
+    const char *rules[AX_SPLIT_RULES_MAX]; /* NULL-terminated */
+    bool whole_word;                       /* a piece that is a token is taken without merging */
+    bool add_bos;                          /* where the file does not say */
+};
+
+extern const struct ax_split_rules ax_split_rules[];
+extern const size_t ax_split_rules_count;
+
+const struct ax_split_rules *ax_split_rules_find(const char *pre); /* NULL: unknown name */
+
+#endif

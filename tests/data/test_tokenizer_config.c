@@ -1,0 +1,180 @@
+/* Model folders: tokenizer_config.json, special_tokens_map.json, and changes after loading. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "tests/data/tokenizer_case.h"
+
+static char dir[64];
+
+static const char model[] =
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<s>\":3,\"</s>\":4,\"<\":5,"
+    "\"s\":6,\">\":7,\"p\":8},\"merges\":[\"a "
+    "b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"<s>\","
+    "\"special\":true,\"normalized\":false},{\"id\":9,\"content\":\"<r0>\",\"special\":true,"
+    "\"normalized\":false}],\"decoder\":{\"type\":\"Fuse\"},\"post_processor\":{\"type\":"
+    "\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":"
+    "\"A\"}}],\"special_tokens\":{\"<s>\":{\"ids\":[3]}}}}";
+
+static void put(const char *name, const char *text) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    MUST(ax_write_file_atomic(path, text, strlen(text)));
+}
+
+/* A folder with these two files; NULL: without. */
+static enum ax_status load(struct ax_tokenizer **t, const char *config, const char *map) {
+    MUST(ax_remove_tree(dir));
+    MUST(ax_mkdir(dir));
+    put("tokenizer.json", model);
+    if (config != NULL)
+        put("tokenizer_config.json", config);
+    if (map != NULL)
+        put("special_tokens_map.json", map);
+    return ax_tokenizer_load(t, dir);
+}
+
+static void assert_text(const struct ax_tokenizer *t, const char *text, bool special, bool plain,
+                        const char *want) {
+    struct ax_encoding e = {0};
+    struct ax_buf got = {0};
+    const struct ax_encode_options opt = {.add_special_tokens = special, .plain = plain};
+    MUST(ax_tokenizer_encode(t, text, strlen(text), &opt, &e));
+    for (size_t i = 0; i < e.n; i++)
+        MUST(ax_buf_printf(&got, "%s%d", i > 0 ? " " : "", e.ids[i]));
+    assert_string_equal(got.data != NULL ? got.data : "", want);
+    ax_encoding_free(&e);
+    ax_buf_free(&got);
+}
+
+/* What goes around the text is the post-processor's business. */
+static void add_flags_have_no_effect(void **state) {
+    (void)state;
+    static const char *const configs[] = {
+        NULL, "{}", "{\"bos_token\":\"<s>\",\"add_bos_token\":false}",
+        "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_eos_token\":true}"};
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        struct ax_tokenizer *t;
+        MUST(load(&t, configs[i], NULL));
+        assert_text(t, "ab", true, false, "3 2");
+        ax_tokenizer_free(t);
+    }
+}
+
+static void named_tokens_become_special(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    MUST(
+        load(&t,
+             "{\"bos_token\":\"<s>\",\"eos_token\":{\"__type\":\"AddedToken\",\"content\":\"</s>\","
+             "\"lstrip\":true},\"pad_token\":\"<pad>\",\"unk_token\":null,\"mask_token\":false,"
+             "\"additional_special_tokens\":[\"p\"],\"extra_special_tokens\":{\"k\":\"v\"}}",
+             NULL));
+    assert_string_equal(ax_tokenizer_special(t, AX_BOS), "<s>");
+    assert_int_equal(ax_tokenizer_special_id(t, AX_EOS), 4);
+    assert_int_equal(ax_tokenizer_special_id(t, AX_PAD), 10); /* new: behind <r0> */
+    assert_int_equal(ax_tokenizer_size(t), 11);
+    assert_null(ax_tokenizer_special(t, AX_UNK));
+    assert_int_equal(ax_tokenizer_special_id(t, AX_MASK), AX_NO_TOKEN);
+    assert_true(ax_tokenizer_is_special(t, 8));
+    assert_text(t, "ab  </s>p<pad>", false, false, "2 4 8 10"); /* </s> takes the blanks along */
+    assert_text(t, "a</s>", false, true, "0 5 6 7");            /* plain: no token for '/' */
+    ax_tokenizer_free(t);
+}
+
+static void the_map_goes_before_the_config(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    static const char map[] = "{\"eos_token\":{\"content\":\"<r0>\"},\"pad_token\":\"<r0>\"}";
+    MUST(load(&t, "{\"eos_token\":\"</s>\",\"bos_token\":\"<s>\"}", map));
+    assert_int_equal(ax_tokenizer_special_id(t, AX_BOS), 3);
+    assert_text(t, "ab</s>", false, false, "2 5 6 7"); /* </s> is not special, then */
+    assert_int_equal(ax_tokenizer_special_id(t, AX_EOS), 9);
+    assert_int_equal(ax_tokenizer_special_id(t, AX_PAD), 9);
+    ax_tokenizer_free(t);
+    MUST(load(&t, "{\"eos_token\":\"</s>\",\"added_tokens_decoder\":{}}", map));
+    assert_int_equal(ax_tokenizer_special_id(t, AX_EOS), 4);
+    assert_null(ax_tokenizer_special(t, AX_PAD));
+    ax_tokenizer_free(t);
+}
+
+static void added_tokens_decoder_overrides(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    MUST(load(&t,
+              "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<y>\",\"special\":false},\"10\":{"
+              "\"content\":\"<x>\",\"special\":true},\"3\":{\"content\":\"<s>\",\"rstrip\":true,"
+              "\"special\":true}}}",
+              NULL));
+    assert_text(t, "<s>  ab<x><y>", false, false, "3 2 10 11");
+    assert_false(ax_tokenizer_is_special(t, 11));
+    ax_tokenizer_free(t);
+}
+
+static void bad_folders(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    MUST_FAIL(load(&t, "{\"bos_token\":3}", NULL), AX_ERR_DATA,
+              "tokenizer_config.json: bos_token: expected a string");
+    MUST_FAIL(load(&t, "{\"bos_token\":{}}", NULL), AX_ERR_DATA, "bos_token.content");
+    MUST_FAIL(load(&t, "{", NULL), AX_ERR_DATA, "tokenizer_config.json:1:");
+    MUST_FAIL(load(&t, NULL, "[1"), AX_ERR_DATA, "special_tokens_map.json:1:");
+    MUST(ax_remove_tree(dir));
+    MUST(ax_mkdir(dir));
+    MUST_FAIL(ax_tokenizer_load(&t, dir), AX_ERR_DATA, "no tokenizer.json in this folder");
+    assert_int_equal(ax_tokenizer_load(&t, "/nonexistent/tokenizer.json"), AX_ERR_IO);
+}
+
+static void changes(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    int32_t id;
+    MUST(load(&t, NULL, NULL));
+    MUST(ax_tokenizer_add(t, "<t>", false, &id));
+    assert_int_equal(id, 10);
+    MUST(ax_tokenizer_add(t, "b", false, &id)); /* a token already: matched before merging now */
+    assert_int_equal(id, 1);
+    assert_text(t, "ab<t>", false, false, "0 1 10");
+    assert_false(ax_tokenizer_is_special(t, 10));
+    MUST(ax_tokenizer_set_special(t, AX_EOS, "<t>"));
+    assert_true(ax_tokenizer_is_special(t, 10));
+    assert_int_equal(ax_tokenizer_special_id(t, AX_EOS), 10);
+    MUST(ax_tokenizer_rename(t, 9, "<role>"));
+    assert_text(t, "<role>", false, false, "9");
+    assert_int_equal(ax_tokenizer_find(t, "<r0>", 4), AX_NO_TOKEN);
+    assert_int_equal(ax_tokenizer_find(t, "<role>", 6), 9);
+    MUST_FAIL(ax_tokenizer_rename(t, 0, "<q>"), AX_ERR_CONFIG, "not an added token");
+    MUST_FAIL(ax_tokenizer_rename(t, 9, "<s>"), AX_ERR_CONFIG, "that is token 3");
+    MUST_FAIL(ax_tokenizer_add(t, "", false, &id), AX_ERR_DATA, "empty");
+    assert_int_equal(ax_tokenizer_size(t), 11);
+    assert_string_equal(ax_special_name(AX_PAD), "pad_token");
+    ax_tokenizer_free(t);
+}
+
+static int make_dir(void **state) {
+    (void)state;
+    ax_log_set_level(AX_LOG_ERROR);
+    snprintf(dir, sizeof dir, "%s/axtrain-tok-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    return ax_remove_tree(dir) == AX_OK ? 0 : -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(add_flags_have_no_effect),
+        cmocka_unit_test(named_tokens_become_special),
+        cmocka_unit_test(the_map_goes_before_the_config),
+        cmocka_unit_test(added_tokens_decoder_overrides),
+        cmocka_unit_test(bad_folders),
+        cmocka_unit_test(changes),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
