@@ -22,7 +22,10 @@ static inline void put_bytes(struct ax_buf *b, const void *p, size_t n) {
 /* v in n bytes, little-endian: cut off or with zeros behind. */
 static inline void put_int(struct ax_buf *b, uint64_t v, int n) {
     for (int i = 0; i < n; i++) {
-        const unsigned char byte = i < 8 ? (unsigned char)(v >> (8 * i)) : 0;
+        unsigned char byte = 0;
+        if (i < 8) {
+            byte = (unsigned char)(v >> (8 * i));
+        }
         put_bytes(b, &byte, 1);
     }
 }
