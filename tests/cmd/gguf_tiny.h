@@ -148,7 +148,7 @@ static inline void tiny_tokens(struct gguf_out *o, bool bytes_spelled) {
     static const char *const llama[] = {
         "\xE2\x96\x81",    "t", "h", "e", "i", "n", "\xE2\x96\x81t", "th", "the",
         "\xE2\x96\x81the", "in"};
-    char text[16];
+    char text[32];
     int n = 4;
     for (int i = 0; i < 4; i++)
         put_str(&o->keys, special[i]);
