@@ -111,8 +111,14 @@ static enum ax_status write_text(const char *dir, const char *name, const char *
 static enum ax_status write_json(const char *dir, const char *name, const json_t *v) {
     char *text;
     size_t len;
+    struct ax_buf line = {0};
     AX_TRY(ax_json_dump(v, &text, &len));
-    const enum ax_status st = write_text(dir, name, text, len);
+    enum ax_status st;
+    AX_TRY_GOTO(ax_buf_append(&line, text, len), st, done);
+    AX_TRY_GOTO(ax_buf_puts(&line, "\n"), st, done);
+    st = write_text(dir, name, line.data, line.len);
+done:
+    ax_buf_free(&line);
     ax_free(text);
     return st;
 }

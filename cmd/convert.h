@@ -20,6 +20,4 @@ struct ax_convert {
  * appears whole or not at all. */
 enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
 
-enum ax_status ax_cmd_convert(int argc, char **argv);
-
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "ckpt/hf.h"
+#include "cmd/commands.h"
 #include "cmd/convert.h"
 #include "model/arch.h"
 #include "tests/ckpt/folder.h"

@@ -106,10 +106,10 @@ static void sp_bpe_legacy(void **state) {
 /* A real vocabulary. The file is large, so its place comes from the environment. */
 static void smollm2_gguf(void **state) {
     (void)state;
-    const char *gguf = getenv("AXTRAIN_SMOLLM2_GGUF");
+    const char *gguf = getenv("AXTRAIN_SMOLLM2");
     const char *golden = shared_file("fixtures/smollm2/tokenize.json");
     if (gguf == NULL || golden == NULL) {
-        printf("skipped: set AXTRAIN_SMOLLM2_GGUF to SmolLM2-135M-Instruct.Q4_1.gguf\n");
+        printf("skipped: set AXTRAIN_SMOLLM2 to SmolLM2-135M-Instruct.Q4_1.gguf\n");
         skip();
     }
     struct ax_tokenizer *t;
