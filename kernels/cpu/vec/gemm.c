@@ -1,9 +1,4 @@
-/* Matrix products: how c is cut into tiles, and the loops around the micro-kernel.
- *
- * A thread takes a tile of c. It packs the tile's rows of op(a), which then stay in the
- * second-level cache, and one panel of op(b) at a time, which it multiplies with all of them.
- * Packing an element of op(b) is thus shared by tile_m multiply-adds and one of op(a) by tile_n,
- * and threads never wait for each other. gemm.h says why no bit depends on any of this. */
+/* Matrix products: the loops around the micro-kernel, over what gemm_plan.c decided. */
 #include "kernels/cpu/vec/gemm.h"
 
 #include "kernels/cpu/vec/entries.h"
@@ -12,117 +7,30 @@
 #define MR AX_GEMM_MR
 #define NR AX_GEMM_NR
 
-/* With this many units of k in a block, a tile's rows of op(a) fit the second-level cache. */
-#define MAX_BLOCK  384
-#define MAX_TILE_M 384
-#define MAX_TILE_N 3072
-/* Few rows are done with a panel long before the next one has come from memory. With small panels
- * the memory never rests. */
-#define FEW_ROWS  16
-#define FEW_BLOCK 32
-/* Below this many multiply-adds one thread is faster than waking the others. */
-#define ALONE (1 << 17)
-
-struct plan {
-    struct ax_gemm_operand a, b;
-    int64_t m, n, units;      /* of c, and of k */
-    int64_t tile_m, tile_n;   /* of a tile: multiples of 2·MR and of NR */
-    int64_t tiles_m, tiles_n; /* tiles in c */
-    int64_t block;            /* units of k packed at once */
-    bool keep_a;              /* but a tile's rows of op(a) are packed along all of k, and kept */
-    int threads;
-    int64_t a_floats, b_floats, acc_floats; /* workspace of a thread */
-};
-
-static struct ax_gemm_operand operand(const struct ax_tensor *t, bool k_inside) {
-    return (struct ax_gemm_operand){.data = t->data,
-                                    .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
-                                    .k = t->shape[k_inside ? 1 : 0],
-                                    .dtype = t->dtype,
-                                    .k_inside = k_inside};
-}
-
-static int64_t round_up(int64_t n, int64_t to) {
-    return ceil_div(n, to) * to;
-}
-
-static void set_tiles(struct plan *p, int64_t parts_m, int64_t parts_n) {
-    p->tile_m = round_up(ceil_div(p->m, parts_m), 2 * MR);
-    p->tile_n = round_up(ceil_div(p->n, parts_n), NR);
-    p->tiles_m = ceil_div(p->m, p->tile_m);
-    p->tiles_n = ceil_div(p->n, p->tile_n);
-    p->keep_a = p->tile_m * p->units <= MAX_TILE_M * MAX_BLOCK;
-}
-
-/* Time until the last thread is done, in multiply-adds per unit of k: packing an element takes as
- * long as PACK of them, and threads differ by SPREAD of a tile because machines do other things
- * too. */
-static double tiles_cost(const struct plan *p) {
-    const double PACK = 12, SPREAD = p->threads > 1 ? 0.05 : 0;
-    double tile_m = (double)p->tile_m, tile_n = (double)p->tile_n;
-    double tile = tile_m * tile_n + PACK * tile_n;
-    int64_t turns = ceil_div(p->tiles_m * p->tiles_n, p->threads);
-    int64_t packs = p->keep_a ? least(turns, ceil_div(turns, p->tiles_n) + 1) : turns;
-    return ((double)turns + SPREAD) * tile + (double)packs * PACK * tile_m;
-}
-
-static void choose_tiles(struct plan *p) {
-    const int64_t min_m = ceil_div(p->m, MAX_TILE_M), min_n = ceil_div(p->n, MAX_TILE_N);
-    struct plan best = *p;
-    double best_cost = 0;
-    p->tile_m = INT64_MAX;
-    for (int64_t i = 1; i <= 6 && p->tile_m > 2 * MR; i++) {
-        p->tile_n = INT64_MAX;
-        for (int64_t j = 1; j <= 12 && p->tile_n > NR; j++) {
-            set_tiles(p, i * min_m, j * min_n);
-            double cost = tiles_cost(p);
-            if (best_cost == 0 || cost < best_cost) {
-                best = *p;
-                best_cost = cost;
-            }
-        }
-    }
-    *p = best;
-}
-
-static struct plan make_plan(const struct ax_gemm *g, int threads) {
-    struct plan p = {.a = operand(&g->a, !g->trans_a),
-                     .b = operand(&g->b, g->trans_b),
-                     .m = g->c.shape[0],
-                     .n = g->c.shape[1]};
-    p.units = ax_gemm_pairs(g->a.dtype) ? ceil_div(p.a.k, 2) : p.a.k;
-    p.threads = (double)p.m * (double)p.n * (double)p.a.k < ALONE ? 1 : threads;
-    choose_tiles(&p);
-    int64_t most = p.keep_a && p.tile_m <= FEW_ROWS ? FEW_BLOCK : MAX_BLOCK;
-    int64_t blocks = ceil_div(p.units, most);
-    p.block = blocks > 0 ? round_up(ceil_div(p.units, blocks), AX_LANES) : 0;
-    p.a_floats = p.tile_m * (p.keep_a ? p.units : p.block);
-    p.b_floats = NR * p.block;
-    p.acc_floats = p.units <= p.block ? MR * NR : p.tile_m * (p.keep_a ? NR : p.tile_n);
-    return p;
-}
-
 /* A thread's workspace. */
 struct work {
-    float *a, *b, *acc;
-    int64_t kept; /* first row of the tile whose op(a) is in `a`; −1: none */
+    float *stay, *stream, *acc;
+    int64_t kept; /* first row or column of what is kept in `stay`; −1: nothing */
 };
 
 /* Cuts one off at *next. */
-static struct work take_work(const struct plan *p, float **next) {
-    struct work w = {.a = *next, .kept = -1};
-    w.b = w.a + p->a_floats;
-    w.acc = w.b + p->b_floats;
+static struct work take_work(const struct ax_gemm_plan *p, float **next) {
+    struct work w = {.stay = *next, .kept = -1};
+    w.stream = w.stay + p->stay_floats;
+    w.acc = w.stream + p->stream_floats;
     *next = w.acc + p->acc_floats;
     return w;
 }
 
-/* What one packed panel of op(b) contributes to: `rows` rows from m0, NR columns from n0, `units`
- * units from u0. a: the panels of op(a), at u0; a_panel: floats from one to the next. */
+/* Some rows and columns of c and some units of k. */
 struct slab {
-    int64_t m0, rows, n0, u0, units;
-    const float *a;
-    int64_t a_panel;
+    int64_t m0, rows, n0, cols, u0, units;
+};
+
+/* Packed panels at u0: the first, and the floats from one to the next. */
+struct panels {
+    const float *at;
+    int64_t step;
 };
 
 /* Asks for a tile of c, which will be read or at least written when the micro-kernel is done. */
@@ -138,72 +46,102 @@ AX_INLINE void prefetch_c(const struct ax_tensor *c, int64_t row, int64_t col, i
     }
 }
 
-static void multiply(const struct ax_gemm *g, const struct plan *p, const struct slab *s, float *b,
-                     float *acc) {
+/* acc: [⌈cols / NR⌉][⌈rows / MR⌉][MR][NR], or one tile if there is only one block of k. */
+static void multiply(const struct ax_gemm *g, const struct ax_gemm_plan *p, struct slab s,
+                     struct panels a, struct panels b, float *acc) {
     const bool pairs = ax_gemm_pairs(g->a.dtype);
-    const bool first = s->u0 == 0, last = s->u0 + s->units >= p->units;
-    const int64_t width = least(p->n - s->n0, NR);
-    const float *a = s->a;
-    AX_VEC(ax_gemm_pack_b)(b, &p->b, s->n0, width, s->u0, s->units);
-    for (int64_t i = 0; i < s->rows; i += MR, a += s->a_panel) {
-        const int64_t height = least(s->rows - i, MR);
-        if (last) {
-            prefetch_c(&g->c, s->m0 + i, s->n0, height, width);
-        }
-        AX_VEC(ax_gemm_kernel)(pairs, height, width, s->units, a, b, acc, first);
-        if (last) {
-            AX_VEC(ax_gemm_store)(g, acc, s->m0 + i, s->n0, height, width);
-        }
-        if (!(first && last)) {
-            acc += MR * NR;
+    const bool first = s.u0 == 0, last = s.u0 + s.units >= p->units;
+    for (int64_t j = 0; j < s.cols; j += NR, b.at += b.step) {
+        const int64_t width = least(s.cols - j, NR);
+        const float *rows = a.at;
+        for (int64_t i = 0; i < s.rows; i += MR, rows += a.step) {
+            const int64_t height = least(s.rows - i, MR);
+            if (last) {
+                prefetch_c(&g->c, s.m0 + i, s.n0 + j, height, width);
+            }
+            AX_VEC(ax_gemm_kernel)(pairs, height, width, s.units, rows, b.at, acc, first);
+            if (last) {
+                AX_VEC(ax_gemm_store)(g, acc, s.m0 + i, s.n0 + j, height, width);
+            }
+            if (!(first && last)) {
+                acc += MR * NR;
+            }
         }
     }
 }
 
-/* op(a) is packed: panel of op(b) by panel, each along all of k. */
-static void run_kept(const struct ax_gemm *g, const struct plan *p, struct work *w, struct slab s,
-                     int64_t cols) {
-    if (w->kept != s.m0) {
-        AX_VEC(ax_gemm_pack_a)(w->a, &p->a, s.m0, s.rows, 0, p->units);
-        w->kept = s.m0;
+/* The tile's part that stays, at s.u0. */
+static void pack_stay(const struct ax_gemm_plan *p, float *dst, const struct slab *s) {
+    if (p->a_stays) {
+        AX_VEC(ax_gemm_pack_a)(dst, &p->a, s->m0, s->rows, s->u0, s->units);
+    } else {
+        AX_VEC(ax_gemm_pack_b)(dst, &p->b, s->n0, s->cols, s->u0, s->units);
     }
-    s.a_panel = p->units * MR;
-    for (int64_t end = s.n0 + cols; s.n0 < end; s.n0 += NR) {
+}
+
+/* Packs the group that starts `at` rows or columns into the slab, and multiplies it with what
+ * stays, of which `units` units are packed, those at s.u0 being number `u`. */
+static void run_group(const struct ax_gemm *g, const struct ax_gemm_plan *p, const struct work *w,
+                      struct slab s, int64_t at, int64_t u, int64_t units, float *acc) {
+    if (p->a_stays) {
+        s.n0 += at;
+        s.cols = least(s.cols - at, p->group);
+        AX_VEC(ax_gemm_pack_b)(w->stream, &p->b, s.n0, s.cols, s.u0, s.units);
+        multiply(g, p, s, (struct panels){w->stay + u * MR, units * MR},
+                 (struct panels){w->stream, s.units * NR}, acc);
+    } else {
+        s.m0 += at;
+        s.rows = least(s.rows - at, p->group);
+        AX_VEC(ax_gemm_pack_a)(w->stream, &p->a, s.m0, s.rows, s.u0, s.units);
+        multiply(g, p, s, (struct panels){w->stream, s.units * MR},
+                 (struct panels){w->stay + u * NR, units * NR}, acc);
+    }
+}
+
+/* Group by group, each along all of k. */
+static void run_kept(const struct ax_gemm *g, const struct ax_gemm_plan *p, struct work *w,
+                     struct slab s, int64_t length) {
+    const int64_t first = p->a_stays ? s.m0 : s.n0;
+    if (w->kept != first) {
+        s.units = p->units;
+        pack_stay(p, w->stay, &s);
+        w->kept = first;
+    }
+    for (int64_t at = 0; at < length; at += p->group) {
         s.u0 = 0;
-        do {
+        do { /* once if there is no k at all */
             s.units = least(p->units - s.u0, p->block);
-            s.a = w->a + s.u0 * MR;
-            multiply(g, p, &s, w->b, w->acc);
+            run_group(g, p, w, s, at, s.u0, p->units, w->acc);
             s.u0 += s.units;
         } while (s.u0 < p->units);
     }
 }
 
-/* op(a) is too long: block by block along k, each for all panels of op(b). */
-static void run_blocks(const struct ax_gemm *g, const struct plan *p, struct work *w, struct slab s,
-                       int64_t cols) {
-    const int64_t n0 = s.n0;
-    s.a = w->a;
+/* Block by block along k, each for all groups. */
+static void run_blocks(const struct ax_gemm *g, const struct ax_gemm_plan *p, struct work *w,
+                       struct slab s, int64_t length) {
     for (; s.u0 < p->units; s.u0 += s.units) {
         s.units = least(p->units - s.u0, p->block);
-        s.a_panel = s.units * MR;
-        AX_VEC(ax_gemm_pack_a)(w->a, &p->a, s.m0, s.rows, s.u0, s.units);
-        float *acc = w->acc;
-        for (s.n0 = n0; s.n0 < n0 + cols; s.n0 += NR) {
-            multiply(g, p, &s, w->b, acc);
-            acc += p->tile_m * NR;
+        pack_stay(p, w->stay, &s);
+        for (int64_t at = 0; at < length; at += p->group) {
+            run_group(g, p, w, s, at, 0, s.units, w->acc + at * p->stays);
         }
     }
 }
 
-static void run_tile(const struct ax_gemm *g, const struct plan *p, struct work *w, int64_t tile) {
-    struct slab s = {.m0 = tile / p->tiles_n * p->tile_m, .n0 = tile % p->tiles_n * p->tile_n};
-    int64_t cols = least(p->n - s.n0, p->tile_n);
+/* Tiles that share what stays have consecutive numbers. */
+static void run_tile(const struct ax_gemm *g, const struct ax_gemm_plan *p, struct work *w,
+                     int64_t tile) {
+    const int64_t row = p->a_stays ? tile / p->tiles_n : tile % p->tiles_m;
+    const int64_t col = p->a_stays ? tile % p->tiles_n : tile / p->tiles_m;
+    struct slab s = {.m0 = row * p->tile_m, .n0 = col * p->tile_n};
     s.rows = least(p->m - s.m0, p->tile_m);
-    if (p->keep_a) {
-        run_kept(g, p, w, s, cols);
+    s.cols = least(p->n - s.n0, p->tile_n);
+    const int64_t length = p->a_stays ? s.cols : s.rows;
+    if (p->keep) {
+        run_kept(g, p, w, s, length);
     } else {
-        run_blocks(g, p, w, s, cols);
+        run_blocks(g, p, w, s, length);
     }
 }
 
@@ -217,15 +155,17 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
     if (ax_tensor_numel(&g->c) == 0) {
         return 0;
     }
-    struct plan p = make_plan(g, q->threads);
-    return (size_t)(p.threads * (p.a_floats + p.b_floats + p.acc_floats)) * sizeof(float);
+    struct ax_gemm_plan p;
+    AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
+    return (size_t)(p.threads * (p.stay_floats + p.stream_floats + p.acc_floats)) * sizeof(float);
 }
 
 enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     if (ax_tensor_numel(&g->c) == 0) {
         return AX_OK;
     }
-    const struct plan p = make_plan(g, q->threads);
+    struct ax_gemm_plan p;
+    AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
     const int64_t tiles = p.tiles_m * p.tiles_n;
     float *next = work;
 #pragma omp parallel num_threads(p.threads)

@@ -1,5 +1,5 @@
 /* The pieces of the matrix product, private to this folder. Order to read: this file, gemm.c (the
- * loops), gemm_pack.c, gemm_kernel.c, gemm_store.c.
+ * loops), gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c.
  *
  * Both operands are packed into panels of 32-bit *units*, kept as floats: with BF16 instructions a
  * unit is a pair of neighbouring k (as vdpbf16ps wants them), else it is one number. A panel of
@@ -40,8 +40,28 @@ static inline bool ax_gemm_pairs(enum ax_dtype dtype) {
 #endif
 }
 
+/* c is cut into tiles, which threads take one by one. Of a tile, one operand's part *stays* packed
+ * in the second-level cache (rows of op(a), or columns of op(b)), and the other's *streams*
+ * through: it is packed a group of panels at a time, multiplied with all that stays, and forgotten.
+ * Both are packed in blocks along k, unless what stays is short enough to be kept whole. */
+struct ax_gemm_plan {
+    struct ax_gemm_operand a, b;
+    int64_t m, n, units; /* of c, and of k */
+    int threads;
+    bool a_stays;             /* else b */
+    int64_t tile_m, tile_n;   /* multiples of 2·MR and of NR */
+    int64_t tiles_m, tiles_n; /* tiles in c */
+    int64_t stays, streams;   /* of tile_m and tile_n, the one that stays and the other */
+    int64_t group;            /* rows or columns that stream at once */
+    bool keep;                /* what stays is packed along all of k, and kept for the next tile */
+    int64_t block;            /* units of k packed at once, otherwise */
+    int64_t stay_floats, stream_floats, acc_floats; /* a thread's workspace */
+};
+/* From shapes, dtypes and the number of threads only. c is not empty. */
+void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads);
+
 /* Packs units [u0, u0 + units) of outer [first, first + n), zeros for what is beyond n or k.
- * pack_a: panels [⌈n / LANES⌉·2][units][MR]. pack_b: one panel [units][NR], n ≤ NR. */
+ * pack_a: panels [⌈n / LANES⌉·2][units][MR]. pack_b: panels [⌈n / NR⌉][units][NR]. */
 void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
