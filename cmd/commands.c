@@ -42,7 +42,9 @@ const struct ax_command ax_commands[] = {
      "SRC is a GGUF file (llama, qwen2 and qwen3 kinds; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 "
      "Q4_K\n"
      "Q6_K); DST becomes a folder with weights, config, tokenizer and chat template.\n"
-     "  --dtype T   float32, bfloat16 or float16 for the written weights\n",
+     "  --dtype T   float32, bfloat16 or float16 for the written weights; default: the smallest "
+     "type\n"
+     "              that holds all matrices exactly. DST must not exist or be empty.\n",
      "axtrain convert model.Q8_0.gguf my-model/ --to hf --dtype bfloat16", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
@@ -57,6 +59,30 @@ const struct ax_command ax_commands[] = {
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan my-model/ --batch 2 --seq 4096", ax_cmd_plan},
+    {"preprocess", "tokenise the datasets of a configuration ahead of training",
+     "CONFIG [key=value …] [--refresh]",
+     "Reads, checks, renders and tokenises every dataset and keeps the result in\n"
+     "dataset_prepared_path, so that training starts at once.\n"
+     "  --refresh   prepare again although a cache is there\n",
+     "axtrain preprocess sft.yaml", ax_cmd_preprocess},
+    {"preview", "show what training will see: rows, ids, and which tokens are trained",
+     "CONFIG [key=value …] [options]",
+     "  --step N        the batch of this step (default: the first)\n"
+     "  --rows K        at most so many documents\n"
+     "  --ids           token ids beside the text\n"
+     "  --eval          the evaluation data instead of the training data\n"
+     "  --color WHEN    auto, always or never\n"
+     "  --json          one JSON object on stdout\n",
+     "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
+    {"template", "render a conversation with a model's chat template",
+     "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
+     "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
+     "(messages, tools, add_generation_prompt, bos_token, …). The text comes out byte for byte.\n"
+     "  --model DIR    the template and special tokens of a model folder\n"
+     "  --file T       a template by itself\n"
+     "  --spans        the generation spans as [[start, end], …] in code points instead\n"
+     "  --now UNIX     the time that strftime_now sees\n",
+     "axtrain template --model my-model/ chat.json", ax_cmd_template},
     {"tokenize", "text to token ids and back", "--model DIR | --vocab FILE [options]",
      "Standard input is text, taken byte for byte; ids come out as one JSON array. Special tokens\n"
      "in the text are recognised.\n"

@@ -5,7 +5,7 @@
 /* When a capability lands, its `true` here turns the fate of every key that needs it. */
 static const struct ax_capability_info capabilities[] = {
     [AX_CAP_NONE] = {"none", true, "nothing"},
-    [AX_CAP_DATA] = {"text-data", false, "tokenizers, templates, datasets and packing from a YAML"},
+    [AX_CAP_DATA] = {"text-data", true, "tokenizers, templates, datasets and packing from a YAML"},
     [AX_CAP_TRAIN] = {"sft-training", false, "fine-tuning from a YAML"},
     [AX_CAP_OPTIM_8BIT] = {"8-bit-moments", false, "AdamW with 8-bit moments"},
     [AX_CAP_LION] = {"lion", false, "the Lion optimizer"},

@@ -58,6 +58,9 @@ const struct ax_config_key ax_config_keys_datasets[] = {
      AX_ACTS(DATA), .help = "Which end-of-sequence tokens are trained."},
     {"datasets[].train_on_eot", AX_T_STR, .choices = "all|turn|last|none", AX_ACTS(DATA),
      .help = "Which end-of-turn tokens are trained; as train_on_eos unless set."},
+    {"datasets[].train_on_generation", AX_T_BOOL, .dflt = "false", AX_ACTS(DATA),
+     .help = "Train what the chat template marks with {% generation %}, whatever the roles. "
+             "axtrain's own key."},
     {"datasets[].drop_system_message", AX_T_BOOL, .dflt = "false", AX_ACTS(DATA),
      .help = "Drop a leading system turn."},
     {"datasets[].chat_template", AX_T_STR, AX_ACTS(DATA),

@@ -1,0 +1,55 @@
+/* `axtrain preprocess`: fills the cache of prepared data sets, so that training starts at once. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/commands.h"
+#include "cmd/data_setup.h"
+#include "cmd/run_args.h"
+
+static enum ax_status log_warning(void *ctx, const char *text) {
+    (void)ctx;
+    ax_log_warn("%s", text);
+    return AX_OK;
+}
+
+static void print_sets(const struct ax_run_sets *s) {
+    for (size_t i = 0; i < s->n; i++) {
+        const struct ax_docs *d = &s->sets[i].docs;
+        printf("%s: %zu documents, %llu tokens, %llu trained, longest %u, %lld bad rows%s\n",
+               s->entries[i].path, d->n, (unsigned long long)d->n_tokens,
+               (unsigned long long)d->n_trained, d->longest, (long long)s->sets[i].info.bad.n,
+               s->sets[i].from_cache ? " (from the cache)" : "");
+    }
+}
+
+static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
+    struct ax_run_data d;
+    char text[32];
+    const double start = ax_clock_now();
+    if (ax_run_is_streamed(cfg))
+        return ax_config_error(
+            cfg, ax_config_bool(cfg, "streaming") ? "streaming" : "pretraining_dataset",
+            "streamed rows are not prepared beforehand");
+    if (!ax_config_str(cfg, "dataset_prepared_path"))
+        return ax_config_error(cfg, "dataset_prepared_path",
+                               "set it to the folder for prepared data sets");
+    AX_TRY(ax_run_data_open(&d, cfg, refresh));
+    print_sets(&d.train_sets);
+    print_sets(&d.eval_sets);
+    const enum ax_status st = ax_run_data_warnings(&d, log_warning, NULL);
+    ax_run_data_close(&d);
+    printf("ready in %s: %s\n", ax_format_seconds(text, sizeof text, ax_clock_now() - start),
+           ax_config_str(cfg, "dataset_prepared_path"));
+    return st;
+}
+
+enum ax_status ax_cmd_preprocess(int argc, char **argv) {
+    bool refresh = false;
+    const struct ax_arg args[] = {{"--refresh", AX_ARG_FLAG, &refresh, 0, 0}};
+    struct ax_config cfg;
+    AX_TRY(ax_run_args(argc, argv, 1, args, AX_CONFIG_FOR_TEXT, &cfg));
+    const enum ax_status st = preprocess(&cfg, refresh);
+    ax_config_free(&cfg);
+    return st;
+}

@@ -1,0 +1,165 @@
+/* `axtrain preview`: what training will see, row by row, and what it will not. */
+#include "cmd/preview.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/commands.h"
+#include "cmd/run_args.h"
+
+/* ---- totals ---- */
+
+static int64_t steps_of(int64_t rows, const struct ax_run_data *d) {
+    const int64_t per = d->rows_per_step;
+    return d->drop_last ? rows / per : (rows + per - 1) / per;
+}
+
+static enum ax_status count(const struct ax_run_data *d, bool eval, struct ax_preview_totals *t) {
+    const struct ax_corpus *c = eval ? &d->eval : &d->train;
+    struct ax_loader *loader = eval ? d->eval_loader : d->train_loader;
+    struct ax_loader_count n;
+    t->dropped = eval ? d->eval_report : d->train_report;
+    if (!loader || (!eval && d->stream))
+        return AX_OK;
+    t->known = true;
+    t->documents = (int64_t)c->n;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct ax_corpus_doc *doc = &c->docs[i];
+        t->trained += ax_docs_trained(c->sets[doc->set], doc->doc, doc->n);
+        t->longest = doc->n > t->longest ? doc->n : t->longest;
+    }
+    AX_TRY(ax_loader_count_epoch(loader, 0, d->pad_multiple, &n));
+    t->tokens = n.tokens;
+    t->rows = n.rows;
+    t->padded = n.padded;
+    t->efficiency = n.padded > 0 ? (double)n.tokens / (double)n.padded : 0;
+    t->steps = steps_of(n.rows, d);
+    t->for_evaluation = eval || d->eval_sets.n > 0 ? 0 : (int64_t)d->eval.n;
+    return AX_OK;
+}
+
+static enum ax_status add_warning(void *ctx, const char *text) {
+    struct ax_preview *p = ctx;
+    AX_TRY(ax_regrow(&p->warnings, p->n_warnings, p->n_warnings + 1, sizeof *p->warnings));
+    AX_TRY(ax_strdup(&p->warnings[p->n_warnings], text));
+    p->n_warnings++;
+    return AX_OK;
+}
+
+/* ---- rows ---- */
+
+enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) {
+    *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
+    if (!*loader)
+        return ax_error(AX_ERR_CONFIG, "--eval: there are no evaluation rows; set val_set_size or "
+                                       "test_datasets");
+    const int64_t per = p->data->rows_per_step;
+    const struct ax_preview_totals *t = p->o.eval ? &p->eval : &p->train;
+    int64_t skip = p->o.step - 1;
+    int64_t epoch = 0;
+    if (t->known && t->steps > 0) {
+        epoch = skip / t->steps; /* epochs may differ by a row or two; good enough to look at one */
+        skip %= t->steps;
+    }
+    int64_t passed = 0;
+    ax_loader_start_epoch(*loader, epoch);
+    if (__builtin_mul_overflow(skip, per, &skip))
+        skip = INT64_MAX;
+    AX_TRY(ax_loader_skip(*loader, skip, &passed));
+    if (passed < skip)
+        return ax_error(AX_ERR_CONFIG, "--step: the data end before step %lld",
+                        (long long)p->o.step);
+    return AX_OK;
+}
+
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_loaded_row *row,
+                                     int piece) {
+    const struct ax_pack_piece *at = &row->pieces[piece];
+    const struct ax_corpus_doc *c = &row->group->docs[at->doc];
+    const struct ax_docs *set = row->group->sets[c->set];
+    const uint32_t *words = ax_docs_words(set, c->doc);
+    *out = (struct ax_preview_piece){.n = at->n, .from = at->from};
+    AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
+    const enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
+    if (st != AX_OK) {
+        ax_preview_piece_close(out);
+        return st;
+    }
+    for (uint32_t i = 0; i < at->n; i++) {
+        out->ids[i] = ax_docs_id(words, at->from + i);
+        out->labels[i] = ax_docs_label(&set->list[c->doc], words, at->from + i);
+        out->n_trained += out->labels[i] != AX_NO_LABEL;
+    }
+    (void)ax_docs_where(set, c->doc, out->where, sizeof out->where);
+    return AX_OK;
+}
+
+void ax_preview_piece_close(struct ax_preview_piece *p) {
+    ax_free(p->ids);
+    ax_free(p->labels);
+    *p = (struct ax_preview_piece){0};
+}
+
+/* ---- the command ---- */
+
+static enum ax_status parse_color(const char *word, enum ax_color_mode *mode) {
+    static const char *const words[] = {
+        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(words[i], word) == 0) {
+            *mode = (enum ax_color_mode)i;
+            return AX_OK;
+        }
+    }
+    return ax_error(AX_ERR_CONFIG, "--color: expected auto, always or never, got \"%s\"", word);
+}
+
+static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
+    AX_TRY(count(p->data, false, &p->train));
+    AX_TRY(count(p->data, true, &p->eval));
+    AX_TRY(ax_run_data_warnings(p->data, add_warning, p));
+    if (p->train.known && p->train.rows > 0 && p->train.steps == 0)
+        AX_TRY(add_warning(p, "there are fewer rows than one step takes, so nothing would be "
+                              "trained; lower gradient_accumulation_steps or micro_batch_size"));
+    return p->o.json ? ax_preview_json(p, out) : ax_preview_print(p, out);
+}
+
+static enum ax_status write_out(const struct ax_buf *text) {
+    const size_t wrote = fwrite(text->data, 1, text->len, stdout);
+    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
+        return ax_error(AX_ERR_IO, "standard output: %m");
+    return AX_OK;
+}
+
+enum ax_status ax_cmd_preview(int argc, char **argv) {
+    struct ax_preview p = {.o = {.step = 1, .rows = 2}};
+    const char *color = "auto";
+    const struct ax_arg args[] = {
+        {"--step", AX_ARG_INT, &p.o.step, 1, INT64_MAX / 2},
+        {"--rows", AX_ARG_INT, &p.o.rows, 0, INT32_MAX},
+        {"--ids", AX_ARG_FLAG, &p.o.ids, 0, 0},
+        {"--eval", AX_ARG_FLAG, &p.o.eval, 0, 0},
+        {"--json", AX_ARG_FLAG, &p.o.json, 0, 0},
+        {"--color", AX_ARG_STRING, &color, 0, 0},
+    };
+    struct ax_config cfg;
+    struct ax_run_data data = {0};
+    struct ax_buf out = {0};
+    enum ax_status st;
+    AX_TRY(ax_run_args(argc, argv, 6, args, AX_CONFIG_FOR_TEXT, &cfg));
+    p.data = &data;
+    p.cfg = &cfg;
+    AX_TRY_GOTO(parse_color(color, &p.o.color), st, done);
+    AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done);
+    AX_TRY_GOTO(preview(&p, &out), st, done);
+    st = write_out(&out);
+done:
+    for (size_t i = 0; i < p.n_warnings; i++)
+        ax_free(p.warnings[i]);
+    ax_free(p.warnings);
+    ax_buf_free(&out);
+    ax_run_data_close(&data);
+    ax_config_free(&cfg);
+    return st;
+}

@@ -1,0 +1,258 @@
+/* The syntax tree of a template, and what the three passes that make it hand to each other:
+ * jinja_lex.c (source → tokens), jinja_parse.c and jinja_parse_expr.c (tokens → tree),
+ * jinja_scope.c (names → slots). After that the tree is read-only and shared by threads. */
+#ifndef AX_DATA_JINJA_AST_H
+#define AX_DATA_JINJA_AST_H
+
+#include "data/jinja_value.h"
+
+struct ax_jbuiltin;
+
+/* ---- tokens ---- */
+
+enum ax_jtoken_kind {
+    AX_JT_EOF,
+    AX_JT_DATA,
+    AX_JT_PRINT_BEGIN, /* {{ */
+    AX_JT_PRINT_END,
+    AX_JT_BLOCK_BEGIN, /* {% */
+    AX_JT_BLOCK_END,
+    AX_JT_NAME,
+    AX_JT_STRING,
+    AX_JT_NUMBER,
+    AX_JT_INTEGER,
+    AX_JT_OP /* op holds the operator */
+};
+
+enum ax_jop {
+    AX_JOP_NONE,
+    AX_JOP_ADD,
+    AX_JOP_SUB,
+    AX_JOP_MUL,
+    AX_JOP_DIV,
+    AX_JOP_FLOORDIV,
+    AX_JOP_MOD,
+    AX_JOP_POW,
+    AX_JOP_TILDE,
+    AX_JOP_EQ,
+    AX_JOP_NE,
+    AX_JOP_LT,
+    AX_JOP_LE,
+    AX_JOP_GT,
+    AX_JOP_GE,
+    AX_JOP_IN,
+    AX_JOP_NOT_IN,
+    AX_JOP_ASSIGN,
+    AX_JOP_DOT,
+    AX_JOP_COMMA,
+    AX_JOP_COLON,
+    AX_JOP_SEMICOLON,
+    AX_JOP_PIPE,
+    AX_JOP_LPAREN,
+    AX_JOP_RPAREN,
+    AX_JOP_LBRACKET,
+    AX_JOP_RBRACKET,
+    AX_JOP_LBRACE,
+    AX_JOP_RBRACE
+};
+
+struct ax_jtoken {
+    enum ax_jtoken_kind kind;
+    enum ax_jop op;
+    int line;
+    struct ax_jval value; /* data, names and strings as AX_JSTR; numbers */
+};
+
+/* ---- tree ---- */
+
+enum ax_jnode_kind {
+    /* expressions */
+    AX_JN_CONST,
+    AX_JN_NAME,
+    AX_JN_NSREF, /* name.attr as a target */
+    AX_JN_TUPLE,
+    AX_JN_LIST,
+    AX_JN_DICT, /* items: key, value, key, value … */
+    AX_JN_COND,
+    AX_JN_OR,
+    AX_JN_AND,
+    AX_JN_NOT,
+    AX_JN_NEG,
+    AX_JN_POS,
+    AX_JN_BINARY, /* + - * / // % ** */
+    AX_JN_CONCAT,
+    AX_JN_COMPARE,
+    AX_JN_GETATTR,
+    AX_JN_GETITEM,
+    AX_JN_SLICE,
+    AX_JN_CALL,
+    AX_JN_FILTER,
+    AX_JN_TEST,
+    /* statements */
+    AX_JN_DATA,
+    AX_JN_PRINT,
+    AX_JN_FOR,
+    AX_JN_IF,
+    AX_JN_ASSIGN,
+    AX_JN_SET_BLOCK,
+    AX_JN_WITH,
+    AX_JN_MACRO,
+    AX_JN_CALL_BLOCK,
+    AX_JN_FILTER_BLOCK,
+    AX_JN_GENERATION,
+    AX_JN_BREAK,
+    AX_JN_CONTINUE
+};
+
+struct ax_jnodes {
+    struct ax_jnode **items;
+    size_t n, cap;
+};
+
+/* Arguments of a call, filter or test. */
+struct ax_jargs {
+    struct ax_jnodes positional;
+    struct ax_jnodes keyword; /* values; keys beside them */
+    struct ax_jstr **keys;
+    struct ax_jnode *star, *star_star; /* *args, **kwargs; or NULL */
+};
+
+/* A resolved variable: `hops` functions up, then the slot there. */
+struct ax_jref {
+    int hops;
+    uint32_t slot;
+};
+
+/* What entering a scope does to one of its variables. */
+struct ax_jload {
+    enum { AX_JLOAD_PARAM, AX_JLOAD_CONTEXT, AX_JLOAD_ALIAS, AX_JLOAD_UNSET } action;
+    uint32_t slot;
+    uint32_t context;    /* AX_JLOAD_CONTEXT: number of the template variable */
+    struct ax_jref from; /* AX_JLOAD_ALIAS */
+};
+
+struct ax_jscope {
+    struct ax_jload *loads;
+    size_t n;
+};
+
+/* A piece of the template with its own variables, as a Python function has. */
+struct ax_jfunc {
+    size_t n_slots;
+};
+
+struct ax_jnode {
+    enum ax_jnode_kind kind;
+    int line;
+    int height; /* 1 + the tallest child: bounds every recursion over the tree */
+    union {
+        struct ax_jval value;   /* CONST */
+        struct ax_jstr *text;   /* DATA */
+        struct ax_jnodes items; /* TUPLE, LIST, DICT, CONCAT */
+        struct {
+            struct ax_jstr *name;
+            enum { AX_JLOADED, AX_JSTORED, AX_JPARAM } use;
+            struct ax_jref ref;
+            struct ax_jstr *attr; /* NSREF */
+        } name;
+        struct {
+            enum ax_jop op;
+            struct ax_jnode *left, *right; /* right: AND, OR, BINARY */
+        } binary;                          /* also NOT, NEG, POS */
+        struct {
+            struct ax_jnode *test, *yes, *no; /* no may be NULL */
+        } cond;
+        struct {
+            struct ax_jnode *first;
+            struct ax_jnodes rest;
+            enum ax_jop *ops; /* one for each of rest */
+        } compare;
+        struct {
+            struct ax_jnode *of;
+            struct ax_jstr *attr;                 /* GETATTR */
+            struct ax_jnode *key;                 /* GETITEM */
+            struct ax_jnode *start, *stop, *step; /* SLICE; may be NULL */
+        } get;
+        struct {
+            struct ax_jnode *of; /* callee or piped value; NULL for a block's own text */
+            struct ax_jargs args;
+            struct ax_jstr *name;         /* FILTER, TEST */
+            const struct ax_jbuiltin *fn; /* FILTER, TEST; NULL: unknown, fails when reached */
+        } call;
+        struct ax_jnode *print; /* PRINT */
+        struct {
+            struct ax_jnode *target, *iter, *test; /* test may be NULL */
+            struct ax_jnodes body, otherwise;
+            bool recursive;
+            bool uses_loop;      /* the body mentions `loop` */
+            struct ax_jref loop; /* where `loop` lives, if uses_loop */
+            struct ax_jscope body_scope, otherwise_scope, test_scope;
+            struct ax_jnode *test_target; /* the target again, with its places in the test */
+            struct ax_jfunc test_fn;      /* the test runs as a function of its own */
+            struct ax_jfunc fn;           /* and so does a recursive loop */
+        } loop;
+        struct {
+            struct ax_jnode *test; /* NULL: else */
+            struct ax_jnodes body;
+            struct ax_jnode *next; /* elif or else */
+        } branch;
+        struct {
+            struct ax_jnode *target;
+            struct ax_jnode *value;  /* ASSIGN */
+            struct ax_jnode *filter; /* SET_BLOCK, FILTER_BLOCK: chain whose end is empty */
+            struct ax_jnodes body;
+            struct ax_jscope scope;
+        } assign;
+        struct {
+            struct ax_jnodes targets, values, body;
+            struct ax_jscope scope;
+        } with;
+        struct {
+            struct ax_jstr *name;              /* NULL for a call block */
+            struct ax_jref ref;                /* MACRO: the variable */
+            struct ax_jnode *call;             /* CALL_BLOCK */
+            struct ax_jnodes params, defaults; /* defaults belong to the last params */
+            struct ax_jnodes body;
+            struct ax_jscope scope;
+            struct ax_jfunc fn;
+            bool has_caller, has_kwargs, has_varargs; /* the body reads these specials */
+            struct ax_jref caller, kwargs, varargs;
+        } macro; /* also GENERATION */
+    };
+};
+
+/* ---- a compiled template ---- */
+
+struct ax_jtree {
+    struct ax_jarena *arena;
+    const char *name; /* for messages */
+    struct ax_jnodes body;
+    struct ax_jscope scope;
+    struct ax_jfunc fn;
+    struct ax_jstr **context; /* names the template takes from its variables */
+    size_t n_context;
+    struct ax_jdict *words; /* attribute names and string literals, each once */
+    bool has_generation;
+    bool has_surrogates; /* a literal holds half a surrogate pair: check the output */
+};
+
+/* Tallest tree and deepest nesting of tags that is accepted. */
+#define AX_JHEIGHT_MAX 600
+
+const char *ax_jop_text(enum ax_jop op); /* "==" */
+
+/* "NAME:LINE: text" as AX_ERR_DATA. */
+enum ax_status ax_jtree_error(const struct ax_jtree *t, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The tokens of a template, AX_JT_EOF last. The source is UTF-8 without carriage returns. */
+enum ax_status ax_jlex(struct ax_jtree *t, const char *source, size_t len,
+                       struct ax_jtoken **tokens, size_t *n);
+/* The text of a string literal between its quotes (escapes as in Python). */
+enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
+                              struct ax_jstr **out);
+enum ax_status ax_jparse(struct ax_jtree *t, const struct ax_jtoken *tokens);
+/* Gives every name its place, as Jinja's compiler does; see jinja_scope.c. */
+enum ax_status ax_jscope_resolve(struct ax_jtree *t);
+
+#endif

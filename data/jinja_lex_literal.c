@@ -1,0 +1,237 @@
+/* Literals of jinja_lex_literal.h, with Python's spelling rules. */
+#include "data/jinja_lex_literal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/jinja_big.h"
+#include "data/jinja_unicode.h"
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+static bool is_digit_of(char c, int base) {
+    if (base <= 10) {
+        return c >= '0' && c < '0' + base;
+    }
+    return is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) < 'a' + base - 10);
+}
+
+/* Digits with single underscores between; returns behind the last digit. */
+static size_t digits_end(const char *s, size_t len, size_t p, int base) {
+    while (p < len && (is_digit_of(s[p], base) ||
+                       (s[p] == '_' && p + 1 < len && is_digit_of(s[p + 1], base)))) {
+        p++;
+    }
+    return p;
+}
+
+/* Behind a float that begins with the digits [pos, whole), or `whole` where it is an integer. */
+static size_t float_end(const char *s, size_t len, size_t whole) {
+    size_t p = whole;
+    if (p + 1 < len && s[p] == '.' && is_digit(s[p + 1])) {
+        p = digits_end(s, len, p + 1, 10);
+    }
+    if (p < len && (s[p] == 'e' || s[p] == 'E')) {
+        size_t e = p + 1;
+        e += e < len && (s[e] == '+' || s[e] == '-');
+        if (e < len && is_digit(s[e])) {
+            return digits_end(s, len, e, 10);
+        }
+    }
+    return p;
+}
+
+static enum ax_status read_float(struct ax_jtree *t, const char *s, size_t n, struct ax_jval *out) {
+    char *text;
+    AX_TRY(ax_jarena_alloc(t->arena, &text, n + 1, 1));
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] != '_') {
+            text[k++] = s[i];
+        }
+    }
+    text[k] = '\0';
+    *out = ax_jreal(strtod(text, NULL));
+    return AX_OK;
+}
+
+enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_t len, size_t pos,
+                              struct ax_jtoken *out, size_t *end) {
+    size_t whole = digits_end(s, len, pos, 10);
+    bool after_dot = pos > 0 && s[pos - 1] == '.'; /* x.0.1 is x[0][1] */
+    *end = after_dot ? whole : float_end(s, len, whole);
+    if (*end > whole) {
+        out->kind = AX_JT_NUMBER;
+        return read_float(t, s + pos, *end - pos, &out->value);
+    }
+    uint32_t base = 10;
+    size_t first = pos;
+    if (s[pos] == '0') {
+        char x = pos + 1 < len ? (char)(s[pos + 1] | 0x20) : 0;
+        int b = x == 'x' ? 16 : x == 'o' ? 8 : x == 'b' ? 2 : 0;
+        size_t body = pos + 2;
+        body += body < len && s[body] == '_';
+        if (b != 0 && body < len && is_digit_of(s[body], b)) {
+            base = (uint32_t)b;
+            first = body;
+            *end = digits_end(s, len, body, b);
+        } else { /* 0 alone, or zeros; 012 is 0 and then 12, a syntax error for the parser */
+            *end = digits_end(s, len, pos, 1);
+        }
+    }
+    if (base == 10 && *end - pos > 4300) {
+        return ax_jtree_error(t, line, "an integer of more than 4300 digits");
+    }
+    out->kind = AX_JT_INTEGER;
+    return ax_jbig_parse(t->arena, s + first, *end - first, base, false, &out->value);
+}
+
+static bool is_name_part(uint32_t c) {
+    return c == '_' || ax_python_is_alnum(c) || ax_python_is_id_part(c);
+}
+
+enum ax_status ax_jlex_name(struct ax_jtree *t, int line, const char *s, size_t len, size_t pos,
+                            struct ax_jtoken *out, size_t *end) {
+    size_t p = pos;
+    bool valid = true;
+    while (p < len) {
+        size_t next = p;
+        uint32_t c = ax_python_next(s, &next);
+        if (!is_name_part(c)) {
+            break;
+        }
+        valid = valid && (p == pos ? ax_python_is_id_start(c) : ax_python_is_id_part(c));
+        p = next;
+    }
+    *end = p;
+    if (p == pos) {
+        return AX_OK;
+    }
+    if (!valid) {
+        return ax_jtree_error(t, line, "%.*s is not a name", (int)(p - pos), s + pos);
+    }
+    out->kind = AX_JT_NAME;
+    out->value.kind = AX_JSTR;
+    return ax_jstr_borrow(t->arena, &out->value.str, s + pos, p - pos);
+}
+
+size_t ax_jlex_string_end(const char *s, size_t len, size_t pos) {
+    for (size_t p = pos + 1; p < len; p++) {
+        if (s[p] == s[pos]) {
+            return p + 1;
+        }
+        p += s[p] == '\\';
+    }
+    return 0;
+}
+
+/* ---- escapes ---- */
+
+static int hex_value(const char *s, size_t n, uint32_t *value) {
+    *value = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_digit_of(s[i], 16)) {
+            return -1;
+        }
+        uint32_t d = is_digit(s[i]) ? (uint32_t)(s[i] - '0') : (uint32_t)((s[i] | 0x20) - 'a') + 10;
+        *value = *value << 4 | d;
+    }
+    return 0;
+}
+
+/* \xHH, \uHHHH, \UHHHHHHHH; p stands on the letter and moves to the last digit. */
+static enum ax_status hex_escape(struct ax_jtree *t, int line, const char *s, size_t len, size_t *p,
+                                 uint32_t *c) {
+    size_t n = s[*p] == 'x' ? 2 : s[*p] == 'u' ? 4 : 8;
+    if (len - *p - 1 < n || hex_value(s + *p + 1, n, c) != 0) {
+        return ax_jtree_error(t, line, "\\%c needs %zu hexadecimal digits", s[*p], n);
+    }
+    if (*c > 0x10ffff) {
+        return ax_jtree_error(t, line, "\\%.*s is beyond the last character", (int)n + 1, s + *p);
+    }
+    t->has_surrogates = t->has_surrogates || (*c >= 0xd800 && *c <= 0xdfff);
+    *p += n;
+    return AX_OK;
+}
+
+static uint32_t octal_escape(const char *s, size_t len, size_t *p) {
+    uint32_t c = 0;
+    size_t start = *p;
+    while (*p < len && *p - start < 3 && s[*p] >= '0' && s[*p] <= '7') {
+        c = c * 8 + (uint32_t)(s[(*p)++] - '0');
+    }
+    (*p)--;
+    return c;
+}
+
+static int simple_escape(char c) {
+    static const char from[] = "\\'\"abfnrtv";
+    static const char to[] = "\\'\"\a\b\f\n\r\t\v";
+    const char *k = c != '\0' ? strchr(from, c) : NULL;
+    return k != NULL ? to[k - from] : -1;
+}
+
+/* The escape behind a backslash at s[*p]; *p ends on its last byte. Returns the bytes in buf. */
+static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t len, size_t *p,
+                             char buf[16], size_t *n) {
+    char c = s[*p];
+    uint32_t code = 0;
+    *n = 0;
+    if (c == '\n') {
+        return AX_OK; /* a joined line */
+    }
+    if (simple_escape(c) >= 0) {
+        buf[(*n)++] = (char)simple_escape(c);
+        return AX_OK;
+    }
+    if (c == 'x' || c == 'u' || c == 'U') {
+        AX_TRY(hex_escape(t, line, s, len, p, &code));
+        *n = ax_python_put(buf, code);
+        return AX_OK;
+    }
+    if (c >= '0' && c <= '7') {
+        code = octal_escape(s, len, p);
+        *n = ax_python_put(buf, code);
+        return AX_OK;
+    }
+    if (c == 'N') {
+        return ax_jtree_error(t, line, "\\N{name} is not supported: use \\u and the number");
+    }
+    buf[(*n)++] = '\\';
+    if ((unsigned char)c < 0x80) {
+        buf[(*n)++] = c;
+        return AX_OK;
+    }
+    /* Jinja escapes the character itself first, so that its number ends up in the text. */
+    size_t next = *p;
+    code = ax_python_next(s, &next);
+    *p = next - 1;
+    const char *letter = code < 0x100 ? "x" : code < 0x10000 ? "u" : "U";
+    buf[(*n)++] = *letter;
+    for (int digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8; digits-- > 0;) {
+        buf[(*n)++] = "0123456789abcdef"[code >> (4 * digits) & 15];
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
+                              struct ax_jstr **out) {
+    char *text;
+    AX_TRY(ax_jarena_alloc(t->arena, &text, 6 * len, 1)); /* "\é" grows the most: 3 to 4 bytes */
+    size_t n = 0;
+    for (size_t p = 0; p < len; p++) {
+        if (s[p] != '\\') {
+            text[n++] = s[p];
+            continue;
+        }
+        p++;
+        char buf[16];
+        size_t k;
+        AX_TRY(escape(t, line, s, len, &p, buf, &k));
+        memcpy(text + n, buf, k);
+        n += k;
+    }
+    return ax_jstr_borrow(t->arena, out, text, n);
+}

@@ -1,0 +1,337 @@
+/* Tags and text → statements. Expressions are in jinja_parse_expr.c.
+ *
+ * Read parse_body first, then the table of tags above it. */
+#include "data/jinja_parse.h"
+
+#include <string.h>
+
+/* ---- bodies ---- */
+
+static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **out);
+
+/* The names that may end a body; the one that did is the current token afterwards. */
+struct ends {
+    const char *names[3];
+};
+
+static bool at_end_tag(const struct ax_jparser *p, const struct ends *ends) {
+    for (size_t i = 0; i < 3 && ends->names[i] != NULL; i++) {
+        if (ax_jparser_is_name(p, ends->names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum ax_status parse_data(struct ax_jparser *p, struct ax_jnode **out) {
+    AX_TRY(ax_jnode_new(p, AX_JN_DATA, p->token->line, out));
+    (*out)->text = p->token->value.str;
+    ax_jparser_next(p);
+    return AX_OK;
+}
+
+static enum ax_status parse_print(struct ax_jparser *p, struct ax_jnode **out) {
+    ax_jparser_next(p);
+    AX_TRY(ax_jnode_new(p, AX_JN_PRINT, p->token->line, out));
+    AX_TRY(ax_jparse_tuple(p, true, false, NULL, &(*out)->print));
+    AX_TRY(ax_jnode_adopt(p, *out, (*out)->print));
+    if (p->token->kind != AX_JT_PRINT_END) {
+        return ax_jparser_unexpected(p, "the end of the print tag");
+    }
+    ax_jparser_next(p);
+    return AX_OK;
+}
+
+static enum ax_status expect_block_end(struct ax_jparser *p) {
+    if (p->token->kind != AX_JT_BLOCK_END) {
+        return ax_jparser_unexpected(p, "the end of the tag");
+    }
+    ax_jparser_next(p);
+    return AX_OK;
+}
+
+/* Statements up to one of the end tags (ends NULL: up to the end of the template), appended to a
+ * list of parent's. */
+static enum ax_status parse_body(struct ax_jparser *p, struct ax_jnode *parent,
+                                 struct ax_jnodes *list, const struct ends *ends) {
+    while (p->token->kind != AX_JT_EOF) {
+        struct ax_jnode *node;
+        if (p->token->kind == AX_JT_DATA) {
+            AX_TRY(parse_data(p, &node));
+        } else if (p->token->kind == AX_JT_PRINT_BEGIN) {
+            AX_TRY(parse_print(p, &node));
+        } else {
+            AX_ASSERT(p->token->kind == AX_JT_BLOCK_BEGIN);
+            ax_jparser_next(p);
+            if (ends != NULL && at_end_tag(p, ends)) {
+                return AX_OK;
+            }
+            AX_TRY(parse_statement(p, &node));
+            AX_TRY(expect_block_end(p));
+        }
+        AX_TRY(ax_jnode_append(p, parent, list, node));
+    }
+    if (ends != NULL) {
+        return ax_jtree_error(p->tree, parent->line,
+                              "this tag is never closed: {%% %s %%} is "
+                              "missing",
+                              ends->names[2] != NULL   ? ends->names[2]
+                              : ends->names[1] != NULL ? ends->names[1]
+                                                       : ends->names[0]);
+    }
+    return AX_OK;
+}
+
+/* The rest of an opening tag, the body, and the name of the end tag left as the current token. */
+static enum ax_status parse_block(struct ax_jparser *p, struct ax_jnode *parent,
+                                  struct ax_jnodes *list, struct ends ends) {
+    ax_jparser_skip_op(p, AX_JOP_COLON);
+    AX_TRY(expect_block_end(p));
+    return parse_body(p, parent, list, &ends);
+}
+
+/* The same for tags with one possible end, which is skipped. */
+static enum ax_status parse_simple_block(struct ax_jparser *p, struct ax_jnode *parent,
+                                         struct ax_jnodes *list, const char *end) {
+    AX_TRY(parse_block(p, parent, list, (struct ends){{end}}));
+    ax_jparser_next(p);
+    return AX_OK;
+}
+
+/* ---- tags ---- */
+
+/* `loop` belongs to the for tag: inside one it cannot be set. */
+static enum ax_status refuse_loop(struct ax_jparser *p, const struct ax_jnode *target) {
+    if (target->kind == AX_JN_TUPLE) {
+        for (size_t i = 0; i < target->items.n; i++) {
+            AX_TRY(refuse_loop(p, target->items.items[i]));
+        }
+    } else if (p->loops > 0 && target->kind == AX_JN_NAME &&
+               ax_jstr_is(target->name.name, "loop")) {
+        return ax_jtree_error(p->tree, target->line, "loop cannot be set inside a for tag");
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_for(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jnode_new(p, AX_JN_FOR, line, &n));
+    p->loops++;
+    AX_TRY(ax_jparse_target(p, false, "in", &n->loop.target));
+    AX_TRY(refuse_loop(p, n->loop.target));
+    AX_TRY(ax_jnode_adopt(p, n, n->loop.target));
+    if (!ax_jparser_skip_name(p, "in")) {
+        return ax_jparser_unexpected(p, "'in'");
+    }
+    AX_TRY(ax_jparse_tuple(p, false, false, "recursive", &n->loop.iter));
+    AX_TRY(ax_jnode_adopt(p, n, n->loop.iter));
+    if (ax_jparser_skip_name(p, "if")) {
+        AX_TRY(ax_jparse_expression(p, &n->loop.test));
+        AX_TRY(ax_jnode_adopt(p, n, n->loop.test));
+    }
+    n->loop.recursive = ax_jparser_skip_name(p, "recursive");
+    AX_TRY(parse_block(p, n, &n->loop.body, (struct ends){{"else", "endfor"}}));
+    bool otherwise = ax_jparser_is_name(p, "else");
+    ax_jparser_next(p);
+    if (otherwise) {
+        AX_TRY(parse_simple_block(p, n, &n->loop.otherwise, "endfor"));
+    }
+    p->loops--;
+    *out = n;
+    return AX_OK;
+}
+
+static enum ax_status parse_if(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *first, *n;
+    AX_TRY(ax_jnode_new(p, AX_JN_IF, line, &first));
+    n = first;
+    for (;;) {
+        AX_TRY(ax_jparse_tuple(p, false, false, NULL, &n->branch.test));
+        AX_TRY(ax_jnode_adopt(p, n, n->branch.test));
+        AX_TRY(parse_block(p, n, &n->branch.body, (struct ends){{"elif", "else", "endif"}}));
+        if (n != first) { /* branches are a chain, not a tower */
+            AX_TRY(ax_jnode_adopt(p, first, n));
+        }
+        if (ax_jparser_skip_name(p, "endif")) {
+            break;
+        }
+        bool is_elif = ax_jparser_is_name(p, "elif");
+        ax_jparser_next(p);
+        AX_TRY(ax_jnode_new(p, AX_JN_IF, p->token->line, &n->branch.next));
+        n = n->branch.next;
+        if (!is_elif) {
+            AX_TRY(parse_simple_block(p, n, &n->branch.body, "endif"));
+            AX_TRY(ax_jnode_adopt(p, first, n));
+            break;
+        }
+    }
+    *out = first;
+    return AX_OK;
+}
+
+static enum ax_status parse_set(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jnode_new(p, AX_JN_ASSIGN, line, &n));
+    AX_TRY(ax_jparse_target(p, true, NULL, &n->assign.target));
+    AX_TRY(refuse_loop(p, n->assign.target));
+    AX_TRY(ax_jnode_adopt(p, n, n->assign.target));
+    *out = n;
+    if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
+        AX_TRY(ax_jparse_tuple(p, true, false, NULL, &n->assign.value));
+        return ax_jnode_adopt(p, n, n->assign.value);
+    }
+    n->kind = AX_JN_SET_BLOCK;
+    AX_TRY(ax_jparse_filters(p, NULL, false, &n->assign.filter));
+    AX_TRY(ax_jnode_adopt(p, n, n->assign.filter));
+    return parse_simple_block(p, n, &n->assign.body, "endset");
+}
+
+static enum ax_status parse_with(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jnode_new(p, AX_JN_WITH, line, &n));
+    while (p->token->kind != AX_JT_BLOCK_END) {
+        if (n->with.targets.n > 0) {
+            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "','"));
+        }
+        struct ax_jnode *target, *value;
+        AX_TRY(ax_jparse_target(p, false, NULL, &target));
+        AX_TRY(ax_jnode_append(p, n, &n->with.targets, target));
+        AX_TRY(ax_jparser_expect_op(p, AX_JOP_ASSIGN, "'='"));
+        AX_TRY(ax_jparse_expression(p, &value));
+        AX_TRY(ax_jnode_append(p, n, &n->with.values, value));
+    }
+    *out = n;
+    return parse_simple_block(p, n, &n->with.body, "endwith");
+}
+
+/* (a, b=1): parameters and the defaults of the last of them. */
+static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n) {
+    AX_TRY(ax_jparser_expect_op(p, AX_JOP_LPAREN, "'('"));
+    while (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {
+        if (n->macro.params.n > 0) {
+            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "','"));
+        }
+        struct ax_jnode *param, *value;
+        AX_TRY(ax_jparse_target_name(p, &param));
+        param->name.use = AX_JPARAM;
+        for (size_t i = 0; i < n->macro.params.n; i++) {
+            if (ax_jstr_equal(n->macro.params.items[i]->name.name, param->name.name)) {
+                return ax_jtree_error(p->tree, param->line, "the parameter %.*s appears twice",
+                                      (int)param->name.name->len, param->name.name->data);
+            }
+        }
+        AX_TRY(ax_jnode_append(p, n, &n->macro.params, param));
+        if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
+            AX_TRY(ax_jparse_expression(p, &value));
+            AX_TRY(ax_jnode_append(p, n, &n->macro.defaults, value));
+        } else if (n->macro.defaults.n > 0) {
+            return ax_jtree_error(p->tree, param->line,
+                                  "a parameter without default follows one with a default");
+        }
+    }
+    ax_jparser_next(p);
+    return AX_OK;
+}
+
+static enum ax_status parse_macro(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *n, *name;
+    AX_TRY(ax_jnode_new(p, AX_JN_MACRO, line, &n));
+    AX_TRY(ax_jparse_target_name(p, &name));
+    n->macro.name = name->name.name;
+    AX_TRY(parse_parameters(p, n));
+    *out = n;
+    return parse_simple_block(p, n, &n->macro.body, "endmacro");
+}
+
+static enum ax_status parse_call(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jnode_new(p, AX_JN_CALL_BLOCK, line, &n));
+    if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
+        AX_TRY(parse_parameters(p, n));
+    }
+    AX_TRY(ax_jparse_expression(p, &n->macro.call));
+    AX_TRY(ax_jnode_adopt(p, n, n->macro.call));
+    if (n->macro.call->kind != AX_JN_CALL) {
+        return ax_jtree_error(p->tree, line, "{%% call %%} needs a call of a macro");
+    }
+    *out = n;
+    return parse_simple_block(p, n, &n->macro.body, "endcall");
+}
+
+static enum ax_status parse_filter_block(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    struct ax_jnode *n;
+    AX_TRY(ax_jnode_new(p, AX_JN_FILTER_BLOCK, line, &n));
+    AX_TRY(ax_jparse_filters(p, NULL, true, &n->assign.filter));
+    AX_TRY(ax_jnode_adopt(p, n, n->assign.filter));
+    *out = n;
+    return parse_simple_block(p, n, &n->assign.body, "endfilter");
+}
+
+static enum ax_status parse_generation(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    AX_TRY(ax_jnode_new(p, AX_JN_GENERATION, line, out));
+    p->tree->has_generation = true;
+    return parse_simple_block(p, *out, &(*out)->macro.body, "endgeneration");
+}
+
+static enum ax_status parse_break(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    return ax_jnode_new(p, AX_JN_BREAK, line, out);
+}
+
+static enum ax_status parse_continue(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    return ax_jnode_new(p, AX_JN_CONTINUE, line, out);
+}
+
+static const struct {
+    const char *name;
+    enum ax_status (*parse)(struct ax_jparser *p, int line, struct ax_jnode **out);
+} tags[] = {
+    {"if", parse_if},
+    {"for", parse_for},
+    {"set", parse_set},
+    {"macro", parse_macro},
+    {"generation", parse_generation},
+    {"break", parse_break},
+    {"continue", parse_continue},
+    {"call", parse_call},
+    {"with", parse_with},
+    {"filter", parse_filter_block},
+};
+
+/* Tags of Jinja that need a template loader or have no use in a chat template. */
+static const char *const refused[] = {"include", "import",     "from", "extends",
+                                      "block",   "autoescape", "print"};
+
+static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **out) {
+    if (p->token->kind != AX_JT_NAME) {
+        return ax_jparser_unexpected(p, "the name of a tag");
+    }
+    const struct ax_jstr *name = p->token->value.str;
+    int line = p->token->line;
+    for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {
+        if (ax_jstr_is(name, tags[i].name)) {
+            AX_TRY(ax_jparser_enter(p));
+            ax_jparser_next(p);
+            enum ax_status st = tags[i].parse(p, line, out);
+            ax_jparser_leave(p);
+            return st;
+        }
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (ax_jstr_is(name, refused[i])) {
+            return ax_jtree_error(p->tree, line,
+                                  "the tag {%% %s %%} is not supported in a chat "
+                                  "template",
+                                  refused[i]);
+        }
+    }
+    return ax_jtree_error(p->tree, line, "unknown tag {%% %.*s %%}", (int)name->len, name->data);
+}
+
+enum ax_status ax_jparse(struct ax_jtree *t, const struct ax_jtoken *tokens) {
+    struct ax_jparser p = {.tree = t, .token = tokens};
+    struct ax_jnode *root; /* holds the body while it is built */
+    AX_TRY(ax_jnode_new(&p, AX_JN_IF, 1, &root));
+    AX_TRY(parse_body(&p, root, &root->branch.body, NULL));
+    t->body = root->branch.body;
+    return AX_OK;
+}

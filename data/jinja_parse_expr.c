@@ -1,0 +1,266 @@
+/* Tokens → expressions, tightest operator first, then tuples and targets.
+ *
+ * The grammar is Jinja's, quirks included: ~ binds tighter than + and looser than *, ** is
+ * left-associative and below unary minus. */
+#include <string.h>
+
+#include "data/jinja_parse.h"
+
+/* ---- operators, tightest first ---- */
+
+static enum ax_status parse_unary(struct ax_jparser *p, bool with_filters, struct ax_jnode **out) {
+    int line = p->token->line;
+    bool minus = ax_jparser_is_op(p, AX_JOP_SUB);
+    if (minus || ax_jparser_is_op(p, AX_JOP_ADD)) {
+        ax_jparser_next(p);
+        AX_TRY(ax_jparser_enter(p));
+        AX_TRY(parse_unary(p, false, out));
+        ax_jparser_leave(p);
+        AX_TRY(ax_jnode_operation(p, minus ? AX_JN_NEG : AX_JN_POS, AX_JOP_NONE, line, *out, NULL,
+                                  out));
+    } else {
+        AX_TRY(ax_jparse_primary(p, false, out));
+    }
+    AX_TRY(ax_jparse_postfix(p, out));
+    return with_filters ? ax_jparse_filters_and_tests(p, out) : AX_OK;
+}
+
+static enum ax_status parse_power(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_unary(p, true, out));
+    while (ax_jparser_skip_op(p, AX_JOP_POW)) {
+        struct ax_jnode *right;
+        AX_TRY(parse_unary(p, true, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, AX_JOP_POW, line, *out, right, out));
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_product(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_power(p, out));
+    while (ax_jparser_is_op(p, AX_JOP_MUL) || ax_jparser_is_op(p, AX_JOP_DIV) ||
+           ax_jparser_is_op(p, AX_JOP_FLOORDIV) || ax_jparser_is_op(p, AX_JOP_MOD)) {
+        enum ax_jop op = p->token->op;
+        struct ax_jnode *right;
+        ax_jparser_next(p);
+        AX_TRY(parse_power(p, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, op, line, *out, right, out));
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_concat(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_product(p, out));
+    if (!ax_jparser_is_op(p, AX_JOP_TILDE)) {
+        return AX_OK;
+    }
+    struct ax_jnode *n, *item = *out;
+    AX_TRY(ax_jnode_new(p, AX_JN_CONCAT, line, &n));
+    AX_TRY(ax_jnode_append(p, n, &n->items, item));
+    while (ax_jparser_skip_op(p, AX_JOP_TILDE)) {
+        AX_TRY(parse_product(p, &item));
+        AX_TRY(ax_jnode_append(p, n, &n->items, item));
+    }
+    *out = n;
+    return AX_OK;
+}
+
+static enum ax_status parse_sum(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_concat(p, out));
+    while (ax_jparser_is_op(p, AX_JOP_ADD) || ax_jparser_is_op(p, AX_JOP_SUB)) {
+        enum ax_jop op = p->token->op;
+        struct ax_jnode *right;
+        ax_jparser_next(p);
+        AX_TRY(parse_concat(p, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, op, line, *out, right, out));
+    }
+    return AX_OK;
+}
+
+/* The comparison operator at the current place, or AX_JOP_NONE. Skips it. */
+static enum ax_jop comparison(struct ax_jparser *p) {
+    if (p->token->kind == AX_JT_OP && p->token->op >= AX_JOP_EQ && p->token->op <= AX_JOP_GE) {
+        enum ax_jop op = p->token->op;
+        ax_jparser_next(p);
+        return op;
+    }
+    if (ax_jparser_skip_name(p, "in")) {
+        return AX_JOP_IN;
+    }
+    const struct ax_jtoken *next = p->token + 1;
+    if (ax_jparser_is_name(p, "not") && next->kind == AX_JT_NAME &&
+        ax_jstr_is(next->value.str, "in")) {
+        ax_jparser_next(p);
+        ax_jparser_next(p);
+        return AX_JOP_NOT_IN;
+    }
+    return AX_JOP_NONE;
+}
+
+static enum ax_status parse_compare(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_sum(p, out));
+    struct ax_jnode *n = NULL;
+    enum ax_jop op;
+    while ((op = comparison(p)) != AX_JOP_NONE) {
+        if (n == NULL) {
+            AX_TRY(ax_jnode_new(p, AX_JN_COMPARE, line, &n));
+            n->compare.first = *out;
+            AX_TRY(ax_jnode_adopt(p, n, *out));
+            *out = n;
+        }
+        struct ax_jnode *right;
+        AX_TRY(parse_sum(p, &right));
+        size_t before = n->compare.rest.cap;
+        AX_TRY(ax_jnode_append(p, n, &n->compare.rest, right));
+        if (n->compare.rest.cap > before) {
+            enum ax_jop *ops;
+            AX_TRY(ax_jarena_alloc(p->tree->arena, &ops, n->compare.rest.cap, sizeof *ops));
+            if (before > 0) {
+                memcpy(ops, n->compare.ops, before * sizeof *ops);
+            }
+            n->compare.ops = ops;
+        }
+        n->compare.ops[n->compare.rest.n - 1] = op;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_not(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    if (!ax_jparser_skip_name(p, "not")) {
+        return parse_compare(p, out);
+    }
+    AX_TRY(ax_jparser_enter(p));
+    AX_TRY(parse_not(p, out));
+    ax_jparser_leave(p);
+    return ax_jnode_operation(p, AX_JN_NOT, AX_JOP_NONE, line, *out, NULL, out);
+}
+
+static enum ax_status parse_and(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(parse_not(p, out));
+    while (ax_jparser_skip_name(p, "and")) {
+        struct ax_jnode *right;
+        AX_TRY(parse_not(p, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, *out, right, out));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(ax_jparser_enter(p));
+    AX_TRY(parse_and(p, out));
+    while (ax_jparser_skip_name(p, "or")) {
+        struct ax_jnode *right;
+        AX_TRY(parse_and(p, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_OR, AX_JOP_NONE, line, *out, right, out));
+    }
+    ax_jparser_leave(p);
+    return AX_OK;
+}
+
+enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out) {
+    int line = p->token->line;
+    AX_TRY(ax_jparse_no_cond(p, out));
+    while (ax_jparser_skip_name(p, "if")) {
+        struct ax_jnode *n;
+        AX_TRY(ax_jnode_new(p, AX_JN_COND, line, &n));
+        n->cond.yes = *out;
+        AX_TRY(ax_jnode_adopt(p, n, *out));
+        AX_TRY(ax_jparse_no_cond(p, &n->cond.test));
+        AX_TRY(ax_jnode_adopt(p, n, n->cond.test));
+        if (ax_jparser_skip_name(p, "else")) {
+            AX_TRY(ax_jparser_enter(p));
+            AX_TRY(ax_jparse_expression(p, &n->cond.no));
+            ax_jparser_leave(p);
+            AX_TRY(ax_jnode_adopt(p, n, n->cond.no));
+        }
+        *out = n;
+    }
+    return AX_OK;
+}
+
+/* ---- tuples and targets ---- */
+
+static bool at_tuple_end(const struct ax_jparser *p, const char *stop) {
+    return p->token->kind == AX_JT_PRINT_END || p->token->kind == AX_JT_BLOCK_END ||
+           ax_jparser_is_op(p, AX_JOP_RPAREN) || (stop != NULL && ax_jparser_is_name(p, stop));
+}
+
+/* How the items of a tuple are read. */
+enum item_kind { EXPRESSION, NO_COND, TARGET, NS_TARGET };
+
+static enum ax_status parse_items(struct ax_jparser *p, enum item_kind kind, bool in_parens,
+                                  const char *stop, struct ax_jnode **out) {
+    struct ax_jnode *tuple = NULL, *item = NULL;
+    int line = p->token->line;
+    while (!at_tuple_end(p, stop)) {
+        if (kind == EXPRESSION) {
+            AX_TRY(ax_jparse_expression(p, &item));
+        } else if (kind == NO_COND) {
+            AX_TRY(ax_jparse_no_cond(p, &item));
+        } else {
+            AX_TRY(ax_jparse_primary(p, kind == NS_TARGET, &item));
+        }
+        bool comma = ax_jparser_is_op(p, AX_JOP_COMMA);
+        if (comma && tuple == NULL) {
+            AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
+        }
+        if (tuple != NULL) {
+            AX_TRY(ax_jnode_append(p, tuple, &tuple->items, item));
+        }
+        if (!comma) {
+            break;
+        }
+        ax_jparser_next(p);
+    }
+    if (tuple == NULL && item == NULL) {
+        if (!in_parens) {
+            return ax_jparser_unexpected(p, "an expression");
+        }
+        AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
+    }
+    *out = tuple != NULL ? tuple : item;
+    return AX_OK;
+}
+
+enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, const char *stop,
+                               struct ax_jnode **out) {
+    return parse_items(p, cond ? EXPRESSION : NO_COND, in_parens, stop, out);
+}
+
+static enum ax_status make_target(struct ax_jparser *p, struct ax_jnode *n) {
+    switch (n->kind) {
+    case AX_JN_NAME:
+        n->name.use = AX_JSTORED;
+        return AX_OK;
+    case AX_JN_NSREF:
+        return AX_OK;
+    case AX_JN_TUPLE:
+        for (size_t i = 0; i < n->items.n; i++) {
+            AX_TRY(make_target(p, n->items.items[i]));
+        }
+        return AX_OK;
+    default:
+        return ax_jtree_error(p->tree, n->line, "only names can be assigned to");
+    }
+}
+
+enum ax_status ax_jparse_target(struct ax_jparser *p, bool nsref, const char *stop,
+                                struct ax_jnode **out) {
+    AX_TRY(parse_items(p, nsref ? NS_TARGET : TARGET, false, stop, out));
+    return make_target(p, *out);
+}
+
+enum ax_status ax_jparse_target_name(struct ax_jparser *p, struct ax_jnode **out) {
+    if (p->token->kind != AX_JT_NAME) {
+        return ax_jparser_unexpected(p, "a name");
+    }
+    AX_TRY(ax_jparse_primary(p, false, out));
+    return make_target(p, *out);
+}

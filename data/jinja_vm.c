@@ -1,0 +1,151 @@
+/* Errors, limits, output and captures of the running template. */
+#include "data/jinja_vm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "data/jinja_unicode.h"
+
+enum ax_status ax_jvm_error(struct ax_jvm *vm, const char *fmt, ...) {
+    char text[1800];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return ax_error(AX_ERR_DATA, "%s:%d: %s", vm->tree->name, vm->line, text);
+}
+
+enum ax_status ax_jvm_undefined(struct ax_jvm *vm, struct ax_jval v) {
+    const struct ax_jundef *u = v.undef;
+    if (u == NULL) {
+        return ax_jvm_error(vm, "a value is undefined");
+    }
+    if (u->hint != NULL) {
+        return ax_jvm_error(vm, "%s", u->hint);
+    }
+    if (u->owner == NULL) {
+        return ax_jvm_error(vm, "'%.*s' is undefined", (int)u->name->len, u->name->data);
+    }
+    if (u->name == NULL) {
+        return ax_jvm_error(vm, "a %s has no such element", u->owner);
+    }
+    return ax_jvm_error(vm, "a %s has no '%.*s'", u->owner, (int)u->name->len, u->name->data);
+}
+
+enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work) {
+    if (work > vm->max_steps || vm->steps > vm->max_steps - work) {
+        return ax_jvm_error(vm, "gave up after %llu steps: does a loop never end?",
+                            (unsigned long long)vm->max_steps);
+    }
+    vm->steps += work;
+    return AX_OK;
+}
+
+enum ax_status ax_jvm_enter(struct ax_jvm *vm) {
+    if (vm->depth >= vm->max_depth) {
+        return ax_jvm_error(vm, "nested more than %d deep: does a macro call itself without end?",
+                            vm->max_depth);
+    }
+    vm->depth++;
+    return ax_jvm_charge(vm, 1);
+}
+
+/* ---- output ---- */
+
+enum ax_status ax_jvm_put(struct ax_jvm *vm, const char *data, size_t n) {
+    if (n > vm->max_output || vm->out.len > vm->max_output - n) {
+        char text[32];
+        return ax_jvm_error(vm, "the text is longer than %s",
+                            ax_format_bytes(text, sizeof text, (double)vm->max_output));
+    }
+    AX_TRY(ax_jvm_charge(vm, 1 + n / 64));
+    return ax_buf_append(&vm->out, data, n);
+}
+
+enum ax_status ax_jvm_puts(struct ax_jvm *vm, const char *s) {
+    return ax_jvm_put(vm, s, strlen(s));
+}
+
+enum ax_status ax_jvm_put_char(struct ax_jvm *vm, uint32_t c) {
+    char utf8[4];
+    return ax_jvm_put(vm, utf8, ax_python_put(utf8, c));
+}
+
+enum ax_status ax_jvm_putf(struct ax_jvm *vm, const char *fmt, ...) {
+    char text[128];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    AX_ASSERT(n >= 0 && n < (int)sizeof text);
+    return ax_jvm_put(vm, text, (size_t)n);
+}
+
+struct ax_jcapture ax_jvm_capture(struct ax_jvm *vm) {
+    struct ax_jcapture c = {.start = vm->out.len, .outermost = vm->root_end == SIZE_MAX};
+    if (c.outermost) {
+        vm->root_end = c.start;
+    }
+    return c;
+}
+
+void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c) {
+    if (c.outermost) {
+        vm->root_end = SIZE_MAX;
+    }
+}
+
+enum ax_status ax_jvm_take(struct ax_jvm *vm, struct ax_jcapture c, struct ax_jstr **out) {
+    AX_TRY(ax_jstr_copy(&vm->arena, out, vm->out.data + c.start, vm->out.len - c.start));
+    vm->out.len = c.start;
+    ax_jvm_keep(vm, c);
+    return AX_OK;
+}
+
+size_t ax_jvm_chars(struct ax_jvm *vm) {
+    size_t end = vm->root_end != SIZE_MAX ? vm->root_end : vm->out.len;
+    if (end > vm->counted_bytes) {
+        vm->counted_chars +=
+            ax_python_count(vm->out.data + vm->counted_bytes, end - vm->counted_bytes);
+        vm->counted_bytes = end;
+    }
+    return vm->counted_chars;
+}
+
+/* ---- variables ---- */
+
+enum ax_status ax_jframe_new(struct ax_jvm *vm, const struct ax_jfunc *fn, struct ax_jframe *parent,
+                             struct ax_jframe **out) {
+    AX_TRY(
+        ax_jarena_alloc(&vm->arena, out, 1, sizeof **out + fn->n_slots * sizeof(struct ax_jval)));
+    (*out)->parent = parent;
+    return AX_OK;
+}
+
+struct ax_jval *ax_jref_slot(struct ax_jframe *f, struct ax_jref ref) {
+    for (int i = 0; i < ref.hops; i++) {
+        f = f->parent;
+    }
+    return &f->slots[ref.slot];
+}
+
+void ax_jscope_enter(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jscope *s) {
+    for (size_t i = 0; i < s->n; i++) {
+        const struct ax_jload *l = &s->loads[i];
+        if (l->action == AX_JLOAD_CONTEXT) {
+            f->slots[l->slot] = vm->context[l->context];
+        } else if (l->action == AX_JLOAD_ALIAS) {
+            f->slots[l->slot] = *ax_jref_slot(f, l->from);
+        } else if (l->action == AX_JLOAD_UNSET) {
+            f->slots[l->slot].kind = AX_JMISSING;
+        }
+    }
+}
+
+void ax_jscope_leave(struct ax_jframe *f, const struct ax_jscope *s) {
+    for (size_t i = 0; i < s->n; i++) {
+        f->slots[s->loads[i].slot].kind = AX_JMISSING;
+    }
+}

@@ -1,0 +1,481 @@
+/* `axtrain preview` and `axtrain preprocess` from a YAML: ids, labels, places, totals, what was
+ * left out and why, warnings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+
+#include "cmd/commands.h"
+#include "tests/data/scratch.h"
+#include "tests/data/format_case.h"
+
+#define MAX_ARGS 12
+
+/* Runs a command and gives what it wrote to stdout; the status is the command's. */
+static enum ax_status run(enum ax_status (*command)(int, char **), char **out, int n,
+                          const char *const *args) {
+    char *argv[MAX_ARGS + 2] = {(char *)(uintptr_t) "preview"};
+    for (int i = 0; i < n; i++)
+        argv[i + 1] = (char *)(uintptr_t)args[i];
+    const char *path = in_scratch("stdout");
+    fflush(stdout);
+    const int saved = dup(STDOUT_FILENO);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(fd, STDOUT_FILENO);
+    close(fd);
+    const enum ax_status st = command(n + 1, argv);
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    size_t len;
+    assert_int_equal(ax_read_file(path, 1 << 24, out, &len), AX_OK);
+    return st;
+}
+
+static char *preview(int n, const char *const *args) {
+    char *out;
+    if (run(ax_cmd_preview, &out, n, args) != AX_OK)
+        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
+    return out;
+}
+
+static json_t *preview_json(int n, const char *const *args) {
+    char *out = preview(n, args);
+    json_t *v = json_loads(out, 0, NULL);
+    if (!v)
+        fail_msg("no JSON: %s", out);
+    ax_free(out);
+    return v;
+}
+
+static void check_text(int n, const char *const *args, const char *want) {
+    char *out = preview(n, args);
+    assert_string_equal(out, want);
+    ax_free(out);
+}
+
+/* A config over the tokenizer without BOS; `more` is YAML behind the data set's path. */
+static const char *put_config(const char *name, const char *rows, const char *more) {
+    struct ax_buf b = {0};
+    assert_ok(ax_buf_printf(&b,
+                            "base_model: %s\nsequence_len: 64\nlearning_rate: 1e-4\n"
+                            "micro_batch_size: 1\ngradient_accumulation_steps: 1\n"
+                            "datasets:\n  - path: %s\n%s",
+                            in_scratch("bare"), rows, more));
+    const char *path = put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+static int64_t at(const json_t *v, const char *a, const char *b) {
+    const json_t *found = json_object_get(json_object_get(v, a), b);
+    if (!json_is_integer(found))
+        fail_msg("%s.%s is no number", a, b);
+    return json_integer_value(found);
+}
+
+static void text_form(void **state) {
+    (void)state;
+    char config[128];
+    char rows[128];
+    char want[2048];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("q.jsonl", "{\"q\": \"1+1?\", \"a\": \"2\"}\n{\"q\": \"\\u001b[31m\", \"a\": "
+                                 "\"é\\t3\"}\n"));
+    snprintf(config, sizeof config, "%s",
+             put_config("text.yaml", rows,
+                        "    type:\n      field_instruction: q\n      field_output: a\n"
+                        "      no_input_format: '{instruction} '\n"
+                        "shuffle_merged_datasets: false\ncurriculum_sampling: true\n"));
+    snprintf(want, sizeof want,
+             "── row 0 of epoch 0: 7 tokens, 2 trained, 1 document\n"
+             "─ %s:1: 7 tokens, 2 trained\n"
+             "1+1? ⟦2</s>⟧\n"
+             "ids: 49 43 49 63 32 ⟦50⟧ ⟦264⟧\n"
+             "── row 1 of epoch 0: 11 tokens, 5 trained, 1 document\n"
+             "─ %s:2: 11 tokens, 5 trained\n"
+             "␛[31m ⟦é\t3</s>⟧\n"
+             "ids: 27 91 51 49 109 32 ⟦195⟧ ⟦169⟧ ⟦9⟧ ⟦51⟧ ⟦264⟧\n"
+             "training: 2 documents, 18 tokens, 7 trained (38.9 %%), longest 11\n"
+             "  rows: 2, 14.1 %% of their tokens are used; 2 steps an epoch on one device\n",
+             rows, rows);
+    check_text(4, (const char *const[]){config, "--ids", "--color", "never"}, want);
+    /* in colour, the second step only */
+    snprintf(want, sizeof want,
+             "\x1b[2m── row 1 of epoch 0: 11 tokens, 5 trained, 1 document\x1b[0m\n"
+             "\x1b[2m─ %s:2: 11 tokens, 5 trained\x1b[0m\n"
+             "␛[31m \x1b[32mé\t3</s>\x1b[0m\n"
+             "training: 2 documents, 18 tokens, 7 trained (38.9 %%), longest 11\n"
+             "  rows: 2, 14.1 %% of their tokens are used; 2 steps an epoch on one device\n",
+             rows);
+    check_text(5, (const char *const[]){config, "--step=2", "--rows=1", "--color", "always"}, want);
+}
+
+static void json_form(void **state) {
+    (void)state;
+    char config[128];
+    const char *rows =
+        put_text("c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                            "\"assistant\", \"content\": \"b\"}]}\n");
+    snprintf(config, sizeof config, "%s",
+             put_config("json.yaml", rows,
+                        "    type: chat_template\nchat_template: chatml\n"
+                        "eot_tokens: ['<|im_end|>']\n"));
+    json_t *v = preview_json(2, (const char *const[]){config, "--json"});
+    const json_t *row = json_array_get(json_object_get(v, "rows"), 0);
+    const json_t *doc = json_array_get(json_object_get(row, "documents"), 0);
+    assert_string_equal(json_string_value(json_object_get(doc, "text")),
+                        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+    assert_non_null(strstr(json_string_value(json_object_get(doc, "where")), "c.jsonl:1"));
+    const json_t *ids = json_object_get(doc, "ids");
+    const json_t *labels = json_object_get(doc, "labels");
+    assert_int_equal(json_array_size(ids), 23);
+    for (size_t i = 0; i < 23; i++) {
+        const int64_t id = json_integer_value(json_array_get(ids, i));
+        const int64_t label = json_integer_value(json_array_get(labels, i));
+        assert_int_equal(label, i == 20 || i == 21 ? id : -100);
+    }
+    assert_int_equal(json_integer_value(json_array_get(ids, 0)), IM_START);
+    assert_int_equal(json_integer_value(json_array_get(ids, 20)), 'b');
+    assert_int_equal(json_integer_value(json_array_get(ids, 21)), IM_END);
+    assert_int_equal(at(v, "train", "trained"), 2);
+    json_decref(v);
+}
+
+/* Everything that is left out, counted by its reason. */
+static void left_out(void **state) {
+    (void)state;
+    char config[128];
+    struct ax_buf b = {0};
+    for (int i = 0; i < 20; i++)
+        assert_ok(ax_buf_printf(&b, "{\"input_ids\": [97, 98, %d], \"labels\": [97, 98, -100]}\n",
+                                99 + i));
+    assert_ok(ax_buf_puts(&b, "{\"input_ids\": [97, 98, 99], \"labels\": [97, 98, -100]}\n"
+                              "{\"input_ids\": [97, 98], \"labels\": [-100, -100]}\n"
+                              "{\"input_ids\": [97], \"labels\": [97]}\n"
+                              "{\"input_ids\": [97], \"labels\": []}\n"
+                              "{\"input_ids\": ["));
+    for (int i = 0; i < 65; i++)
+        assert_ok(ax_buf_puts(&b, i ? ", 97" : "97"));
+    assert_ok(ax_buf_puts(&b, "], \"labels\": ["));
+    for (int i = 0; i < 65; i++)
+        assert_ok(ax_buf_puts(&b, i ? ", 97" : "97"));
+    assert_ok(ax_buf_puts(&b, "]}\n"));
+    const char *rows = put_bytes("l.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    snprintf(config, sizeof config, "%s",
+             put_config("left.yaml", rows,
+                        "    type: null\nsample_packing: true\nval_set_size: 0.1\n"
+                        "dataset_exact_deduplication: true\nmax_bad_rows: 1\n"));
+    json_t *v = preview_json(2, (const char *const[]){config, "--json"});
+    const json_t *dropped = json_object_get(json_object_get(v, "train"), "dropped");
+    assert_int_equal(at(v, "train", "documents"), 18);
+    assert_int_equal(at(v, "eval", "documents"), 2);
+    assert_int_equal(json_integer_value(json_object_get(dropped, "too_long")), 1);
+    assert_int_equal(json_integer_value(json_object_get(dropped, "too_short")), 1);
+    assert_int_equal(json_integer_value(json_object_get(dropped, "untrained")), 1);
+    assert_int_equal(json_integer_value(json_object_get(dropped, "duplicates")), 1);
+    assert_int_equal(json_integer_value(json_object_get(dropped, "for_evaluation")), 2);
+    assert_int_equal(at(v, "bad_rows", "count"), 1);
+    const json_t *listed = json_object_get(json_object_get(v, "bad_rows"), "listed");
+    assert_non_null(strstr(json_string_value(json_array_get(listed, 0)), "l.jsonl:24: "));
+    assert_int_equal(at(v, "train", "rows"), 1);
+    assert_int_equal(at(v, "train", "tokens"), 54);
+    assert_int_equal(at(v, "train", "padded_tokens"), 64);
+    json_decref(v);
+    char *out;
+    assert_error(run(ax_cmd_preview, &out, 2, (const char *const[]){config, "max_bad_rows=0"}),
+                 AX_ERR_DATA, "datasets.0: ");
+    ax_free(out);
+    char *text = preview(4, (const char *const[]){config, "--rows", "1", "--eval"});
+    assert_non_null(strstr(text, "left out: 1 too long, 1 too short, 1 without a trained token, 1 "
+                                 "duplicates, 2 kept for evaluation\n"));
+    assert_non_null(strstr(text, "datasets.0: 1 bad rows were passed over:\n"));
+    ax_free(text);
+}
+
+static bool warns(const json_t *v, const char *part) {
+    const json_t *list = json_object_get(v, "warnings");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strstr(json_string_value(json_array_get(list, i)), part))
+            return true;
+    return false;
+}
+
+static void warnings(void **state) {
+    (void)state;
+    char config[128];
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("w.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"b\"}]}\n"));
+    /* chatml on a tokenizer whose EOS is not <|im_end|> */
+    snprintf(config, sizeof config, "%s",
+             put_config("w.yaml", rows, "    type: chat_template\nchat_template: chatml\n"));
+    json_t *v = preview_json(2, (const char *const[]){config, "--json"});
+    assert_true(warns(v, "the end-of-turn token is never trained"));
+    assert_true(warns(v, "does not stand in the chat template"));
+    assert_false(warns(v, "BOS twice"));
+    assert_false(warns(v, "pad token is the EOS"));
+    json_decref(v);
+    v = preview_json(3, (const char *const[]){config, "--json", "eot_tokens=['<|im_end|>']"});
+    assert_false(warns(v, "never trained"));
+    assert_int_equal(json_array_size(json_object_get(v, "warnings")), 0);
+    json_decref(v);
+    v = preview_json(4,
+                     (const char *const[]){config, "--json", "--special_tokens.pad_token", "</s>"});
+    assert_false(warns(v, "pad token is the EOS")); /* EOS is not trained here */
+    json_decref(v);
+    v = preview_json(5, (const char *const[]){config, "--json", "special_tokens.pad_token=</s>",
+                                              "--chat_template", "alpaca"});
+    assert_true(warns(v, "the pad token is the EOS token, which is trained"));
+    json_decref(v);
+    v = preview_json(4, (const char *const[]){config, "--json", "sample_packing=true",
+                                              "gradient_accumulation_steps=2"});
+    assert_true(warns(v, "fewer rows than one step takes"));
+    json_decref(v);
+    /* a template that writes BOS twice */
+    v = preview_json(3,
+                     (const char *const[]){config, "--json",
+                                           "chat_template_jinja={{ bos_token }}{{ bos_token }}{% "
+                                           "for m in messages %}{{ m.content }}</s>{% endfor %}"});
+    assert_true(warns(v, "1 documents begin with BOS twice"));
+    json_decref(v);
+}
+
+/* Every kind of data set that a config can name gives rows. */
+static void types(void **state) {
+    (void)state;
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("t.jsonl",
+                      "{\"instruction\": \"i\", \"input\": \"\", \"output\": \"o\", \"response\": "
+                      "\"o\", \"INSTRUCTION\": \"i\", \"RESPONSE\": \"o\", \"question\": \"q\", "
+                      "\"category\": \"c\", \"answer\": \"o\", \"text\": \"o\", \"segments\": "
+                      "[{\"label\": true, \"text\": \"o</s>\"}], \"conversations\": [{\"from\": "
+                      "\"human\", \"value\": \"i\"}, {\"from\": \"gpt\", \"value\": \"o\"}]}\n"));
+    static const char *const yaml[] = {
+        "    type: alpaca\n",
+        "    type: alpaca:chat\n",
+        "    type: alpaca:chatml\n",
+        "    type: alpaca:phi\n",
+        "    type: gpteacher\n",
+        "    type: oasst\n",
+        "    type: jeopardy:chat\n",
+        "    type: completion\n    field: answer\n",
+        "    type: input_output\n",
+        "    type:\n      field_output: answer\n      format: '{input}'\n",
+        "    type: chat_template\n    field_messages: conversations\n"
+        "    message_property_mappings: {role: from, content: value}\n"
+        "    chat_template: alpaca\n",
+        "    type: chat_template\n    field_messages: conversations\n"
+        "    message_property_mappings: {role: from, content: value}\n"
+        "    roles: {user: [human], assistant: [gpt]}\n    roles_to_train: [gpt]\n"
+        "    train_on_eos: last\n"
+        "    chat_template_jinja: '{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor "
+        "%}'"
+        "\n",
+        "    type: chat_template\n    field_messages: conversations\n"
+        "    message_property_mappings: {role: from, content: value}\n"
+        "    train_on_generation: true\n"
+        "    chat_template_jinja: '{% for m in messages %}{% generation %}{{ m.content }}</s>"
+        "{% endgeneration %}{% endfor %}'\n",
+        "    type: _synthetic\n    length: 3\n    sequence_length: 9\n",
+    };
+    for (size_t i = 0; i < sizeof yaml / sizeof *yaml; i++) {
+        char config[128];
+        snprintf(config, sizeof config, "%s", put_config("t.yaml", rows, yaml[i]));
+        json_t *v = preview_json(3, (const char *const[]){config, "--json", "sequence_len=1024"});
+        if (at(v, "train", "trained") < 2)
+            fail_msg("nothing is trained with\n%s", yaml[i]);
+        json_decref(v);
+    }
+}
+
+static void pretraining(void **state) {
+    (void)state;
+    char config[128];
+    struct ax_buf b = {0};
+    for (int i = 0; i < 9; i++)
+        assert_ok(ax_buf_printf(&b, "{\"body\": \"%0*d\"}\n", 10 + i, i));
+    const char *rows = put_bytes("p.jsonl", b.data, b.len);
+    b.len = 0;
+    assert_ok(ax_buf_printf(&b,
+                            "base_model: %s\nsequence_len: 32\nlearning_rate: 1e-4\nmax_steps: 5\n"
+                            "micro_batch_size: 1\ngradient_accumulation_steps: 1\n"
+                            "pretraining_dataset:\n  - path: %s\n    text_column: body\n    skip: "
+                            "1\n",
+                            in_scratch("bos"), rows));
+    snprintf(config, sizeof config, "%s", put_bytes("p.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    /* texts of 11 to 18 characters, each with BOS; windows and whole texts with EOS, joined ones
+     * with a pad too */
+    static const struct {
+        const char *packing, *joining;
+        size_t documents;
+        int64_t tokens; /* of the first row */
+    } cases[] = {
+        {"sample_packing=true", "pretraining_sample_concatenation=false", 2, 13 + 19},
+        {"sample_packing=true", "pretraining_sample_concatenation=true", 3, 13 + 14 + 5},
+        {"sample_packing=false", "pretraining_sample_concatenation=true", 2, 14 + 15},
+        {"sample_packing=false", "pretraining_sample_concatenation=false", 1, 12},
+    };
+    for (size_t i = 0; i < 4; i++) {
+        json_t *v = preview_json(6, (const char *const[]){config, "--json", cases[i].packing,
+                                                          cases[i].joining, "--rows=1",
+                                                          "curriculum_sampling=true"});
+        const json_t *row = json_array_get(json_object_get(v, "rows"), 0);
+        const size_t n = json_array_size(json_object_get(row, "documents"));
+        assert_true(json_is_null(json_object_get(v, "train")));
+        assert_int_equal(n, cases[i].documents);
+        assert_int_equal(json_integer_value(json_object_get(row, "tokens")), cases[i].tokens);
+        json_decref(v);
+    }
+    char *out;
+    assert_error(run(ax_cmd_preview, &out, 3, (const char *const[]){config, "--step", "900"}),
+                 AX_ERR_CONFIG, "the data end before step 900");
+    ax_free(out);
+    assert_error(run(ax_cmd_preprocess, &out, 1, (const char *const[]){config}), AX_ERR_CONFIG,
+                 "streamed rows are not prepared");
+    ax_free(out);
+}
+
+static void preprocess(void **state) {
+    (void)state;
+    char config[128];
+    char cache[160];
+    const char *rows = put_text("pp.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"d\"}\n");
+    snprintf(config, sizeof config, "%s", put_config("pp.yaml", rows, "    type: completion\n"));
+    char *out;
+    assert_error(run(ax_cmd_preprocess, &out, 1, (const char *const[]){config}), AX_ERR_CONFIG,
+                 "dataset_prepared_path: ");
+    ax_free(out);
+    snprintf(cache, sizeof cache, "dataset_prepared_path=%s", in_scratch("prepared"));
+    for (int i = 0; i < 3; i++) {
+        const char *const args[] = {config, cache, "--refresh"};
+        assert_ok(run(ax_cmd_preprocess, &out, i == 2 ? 3 : 2, args));
+        assert_non_null(strstr(out,
+                               "datasets.0: 2 documents, 6 tokens, 6 trained, longest 4, 0 bad "
+                               "rows"));
+        assert_int_equal(strstr(out, "(from the cache)") != NULL, i == 1);
+        ax_free(out);
+    }
+}
+
+/* The first 80 rows of GSM8K as two-turn conversations under SmolLM2's own template: ids and labels
+ * of the first, and tokens of each step of 8, as the reference trainer had them. */
+static void reference_rows(void **state) {
+    (void)state;
+    const char *model = getenv("AXTRAIN_SMOLLM2");
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char gsm8k[512];
+    char golden[512];
+    char config[128];
+    snprintf(gsm8k, sizeof gsm8k, "%s/data/gsm8k_train.jsonl", shared ? shared : "../shared");
+    snprintf(golden, sizeof golden, "%s/fixtures/smollm2/gsm8k_sft_10steps.json",
+             shared ? shared : "../shared");
+    if (!model || !ax_path_exists(model) || !ax_path_exists(gsm8k) || !ax_path_exists(golden)) {
+        print_message("skipped: needs AXTRAIN_SMOLLM2 and AXTRAIN_SHARED\n");
+        skip();
+    }
+    json_t *want = json_load_file(golden, 0, NULL);
+    assert_non_null(want);
+    struct ax_buf b = {0};
+    FILE *f = fopen(gsm8k, "r");
+    assert_non_null(f);
+    for (int i = 0; i < 80; i++) {
+        json_t *row = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+        json_t *chat = json_pack("{s:[{s:s, s:O}, {s:s, s:O}]}", "messages", "role", "user",
+                                 "content", json_object_get(row, "question"), "role", "assistant",
+                                 "content", json_object_get(row, "answer"));
+        char *text = json_dumps(chat, JSON_COMPACT);
+        assert_ok(ax_buf_printf(&b, "%s\n", text));
+        ax_free(text);
+        json_decref(chat);
+        json_decref(row);
+    }
+    fclose(f);
+    const char *rows = put_bytes("g80.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    snprintf(config, sizeof config, "%s",
+             put_config("g80.yaml", rows,
+                        "    type: chat_template\nshuffle_merged_datasets: false\n"
+                        "curriculum_sampling: true\n"));
+    char base[600];
+    snprintf(base, sizeof base, "base_model=%s", model);
+    json_t *v = preview_json(
+        5, (const char *const[]){config, "--json", "--rows=80", "sequence_len=1024", base});
+    const json_t *shown = json_object_get(v, "rows");
+    assert_int_equal(json_array_size(shown), 80);
+    for (size_t step = 0; step < 10; step++) {
+        const json_t *reference = json_array_get(json_object_get(want, "float32"), step);
+        int64_t tokens = 0;
+        int64_t trained = 0;
+        for (size_t i = 8 * step; i < 8 * step + 8; i++) {
+            const json_t *row = json_array_get(shown, i);
+            tokens += json_integer_value(json_object_get(row, "tokens"));
+            trained += json_integer_value(json_object_get(row, "trained"));
+        }
+        assert_int_equal(tokens, json_integer_value(json_object_get(reference, "tokens")));
+        assert_int_equal(trained, json_integer_value(json_object_get(reference, "trained_tokens")));
+    }
+    const json_t *first = json_array_get(json_object_get(json_array_get(shown, 0), "documents"), 0);
+    assert_true(json_equal(json_object_get(first, "ids"), json_object_get(want, "first_row_ids")));
+    assert_true(
+        json_equal(json_object_get(first, "labels"), json_object_get(want, "first_row_labels")));
+    json_decref(v);
+    json_decref(want);
+}
+
+static void mistakes(void **state) {
+    (void)state;
+    char config[128];
+    char *out;
+    const char *rows = put_text("m.jsonl", "{\"text\": \"abc\"}\n");
+    snprintf(config, sizeof config, "%s", put_config("m.yaml", rows, "    type: completion\n"));
+    static const struct {
+        const char *arg;
+        enum ax_status status;
+        const char *part;
+    } cases[] = {
+        {"--step=0", AX_ERR_CONFIG, "--step"},
+        {"--color=blue", AX_ERR_CONFIG, "expected auto, always or never"},
+        {"--eval", AX_ERR_CONFIG, "there are no evaluation rows"},
+        {"sequnce_len=5", AX_ERR_CONFIG, "sequence_len"},
+        {"datasets.0.path=/nowhere.jsonl", AX_ERR_DATA, "datasets.0: /nowhere.jsonl: there is no"},
+        {"datasets.0.split=tra in", AX_ERR_CONFIG, "datasets.0: split"},
+        {"datasets.0.type=chat_template", AX_ERR_DATA, "name another one, such as chatml"},
+        {"chat_template=jinja", AX_ERR_CONFIG, ""},
+        {"base_model=/nowhere", AX_ERR_CONFIG, "/nowhere"},
+        {"dataset_shard_num=2", AX_ERR_CONFIG, "dataset_shard_idx"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(cases[i].arg, "chat_template=jinja") == 0) {
+            assert_error(
+                run(ax_cmd_preview, &out, 3,
+                    (const char *const[]){config, cases[i].arg, "datasets.0.type=chat_template"}),
+                cases[i].status, "jinja needs chat_template_jinja");
+        } else {
+            assert_error(run(ax_cmd_preview, &out, 2, (const char *const[]){config, cases[i].arg}),
+                         cases[i].status, cases[i].part);
+        }
+        ax_free(out);
+    }
+    assert_error(run(ax_cmd_preview, &out, 1, (const char *const[]){"--json"}), AX_ERR_CONFIG,
+                 "the first argument must be a config file");
+    ax_free(out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_form),  cmocka_unit_test(json_form),
+        cmocka_unit_test(left_out),   cmocka_unit_test(warnings),
+        cmocka_unit_test(types),      cmocka_unit_test(pretraining),
+        cmocka_unit_test(preprocess), cmocka_unit_test(reference_rows),
+        cmocka_unit_test(mistakes),
+    };
+    return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
+}

@@ -1,0 +1,335 @@
+/* The cache of prepared sets: found again, keyed by everything that matters, never believed when it
+ * is damaged, whole or not there whatever fails while it is written. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "data/cache.h"
+#include "data/docset.h"
+#include "tests/data/scratch.h"
+#include "tests/data/format_case.h"
+
+struct set_case {
+    struct ax_rows *rows;
+    struct ax_format *format;
+    struct ax_docset_options o;
+};
+
+static void open_case(struct set_case *c, const char *path, const char *split, int64_t sequence_len,
+                      const char *tokenizer) {
+    *c = (struct set_case){0};
+    assert_ok(ax_rows_open(&c->rows, &(struct ax_rows_options){.path = path, .split = split}));
+    const struct ax_format_options o = {.type = "completion",
+                                        .tokenizer = bos_tokenizer,
+                                        .sequence_len = sequence_len,
+                                        .pad = PAD,
+                                        .field = "text"};
+    assert_ok(ax_format_new(&c->format, &o));
+    c->o = (struct ax_docset_options){.rows = c->rows,
+                                      .format = c->format,
+                                      .max_bad_rows = 1,
+                                      .threads = 2,
+                                      .bos = BOS,
+                                      .pad = PAD,
+                                      .cache = in_scratch("cache"),
+                                      .tokenizer = tokenizer};
+}
+
+static void close_case(struct set_case *c) {
+    ax_format_free(c->format);
+    ax_rows_close(c->rows);
+}
+
+static const char *put_rows(const char *name, int n) {
+    struct ax_buf b = {0};
+    for (int i = 0; i < n; i++)
+        assert_ok(ax_buf_printf(&b, i == 7 ? "{\"text\": 7}\n" : "{\"text\": \"row %d\"}\n", i));
+    const char *path = put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+/* What the two sets hold is the same. */
+static void check_same(const struct ax_docset *a, const struct ax_docset *b) {
+    assert_int_equal(a->docs.n, b->docs.n);
+    assert_int_equal(a->docs.n_tokens, b->docs.n_tokens);
+    assert_int_equal(a->docs.n_trained, b->docs.n_trained);
+    assert_int_equal(a->docs.longest, b->docs.longest);
+    assert_int_equal(a->info.bad.n, b->info.bad.n);
+    assert_int_equal(a->info.ends, b->info.ends);
+    assert_int_equal(a->info.ends_trained, b->info.ends_trained);
+    assert_int_equal(a->info.double_bos, b->info.double_bos);
+    assert_int_equal(a->info.pads_trained, b->info.pads_trained);
+    for (int64_t i = 0; i < a->info.bad.n; i++)
+        assert_string_equal(a->info.bad.texts[i], b->info.bad.texts[i]);
+    for (size_t i = 0; i < a->docs.n; i++) {
+        char x[256];
+        char y[256];
+        assert_memory_equal(&a->docs.list[i], &b->docs.list[i], sizeof a->docs.list[i]);
+        assert_true(ax_docs_equal(&a->docs, i, &b->docs, i, a->docs.list[i].n));
+        assert_string_equal(ax_docs_where(&a->docs, i, x, sizeof x),
+                            ax_docs_where(&b->docs, i, y, sizeof y));
+    }
+}
+
+static void open_set(const struct set_case *c, struct ax_docset *s, bool from_cache) {
+    assert_ok(ax_docset_open(s, &c->o));
+    assert_int_equal(s->from_cache, from_cache);
+}
+
+static void found_again(void **state) {
+    (void)state;
+    struct set_case c;
+    struct ax_docset memory;
+    struct ax_docset fresh;
+    struct ax_docset hit;
+    open_case(&c, put_rows("a.jsonl", 500), NULL, 100, "t");
+    const char *cache = c.o.cache;
+    c.o.cache = NULL;
+    open_set(&c, &memory, false);
+    assert_int_equal(memory.docs.n, 499);
+    assert_int_equal(memory.info.bad.n, 1);
+    assert_int_equal(memory.info.ends_trained, 499);
+    c.o.cache = cache;
+    open_set(&c, &fresh, false);
+    open_set(&c, &hit, true);
+    check_same(&memory, &fresh);
+    check_same(&memory, &hit);
+    ax_docset_close(&hit);
+    c.o.refresh = true;
+    open_set(&c, &hit, false);
+    check_same(&memory, &hit);
+    ax_docset_close(&hit);
+    ax_docset_close(&fresh);
+    ax_docset_close(&memory);
+    close_case(&c);
+    /* a set without a single document */
+    open_case(&c, put_text("none.jsonl", ""), NULL, 100, "t");
+    for (int i = 0; i < 2; i++) {
+        open_set(&c, &hit, i == 1);
+        assert_int_equal(hit.docs.n, 0);
+        ax_docset_close(&hit);
+    }
+    close_case(&c);
+}
+
+/* Each thing that the documents follow from gives another key. */
+static void keys(void **state) {
+    (void)state;
+    struct set_case c;
+    struct ax_docset s;
+    open_case(&c, put_rows("k.jsonl", 20), NULL, 100, "t");
+    open_set(&c, &s, false);
+    ax_docset_close(&s);
+    close_case(&c);
+    for (int change = 0; change < 5; change++) {
+        if (change == 0)
+            put_rows("k.jsonl", 21); /* the file */
+        open_case(&c, in_scratch("k.jsonl"), change == 1 ? "train[:5]" : NULL,
+                  change == 2 ? 99 : 100, change == 3 ? "u" : "t");
+        if (change == 4)
+            c.o.max_bad_rows = 2;
+        open_set(&c, &s, false);
+        ax_docset_close(&s);
+        open_set(&c, &s, true);
+        ax_docset_close(&s);
+        close_case(&c);
+    }
+}
+
+/* The only folder of the cache. */
+static void only_folder(char *out, size_t size, const struct set_case *c) {
+    json_t *rows;
+    json_t *format;
+    assert_ok(ax_rows_describe(c->rows, &rows));
+    assert_ok(ax_format_describe(c->format, &format));
+    json_t *v = json_pack("{s:o, s:o, s:s, s:s, s:I, s:i, s:i}", "rows", rows, "format", format,
+                          "tokenizer", c->o.tokenizer, "version", AX_VERSION, "max_bad_rows",
+                          (json_int_t)c->o.max_bad_rows, "bos", BOS, "pad", PAD);
+    char *path;
+    assert_ok(ax_cache_path(&path, c->o.cache, v));
+    snprintf(out, size, "%s", path);
+    ax_free(path);
+    json_decref(v);
+}
+
+static void flip_bit(const char *path, size_t byte, int bit) {
+    char *data;
+    size_t n;
+    assert_ok(ax_read_file(path, 1 << 24, &data, &n));
+    data[byte] = (char)(data[byte] ^ (1 << bit));
+    assert_ok(ax_write_file_atomic(path, data, n));
+    ax_free(data);
+}
+
+/* Every flipped bit, every cut: found, and the set made anew. */
+static void damage(void **state) {
+    (void)state;
+    static const char *const names[] = {"set.json", "docs.bin", "words.bin"};
+    struct set_case c;
+    struct ax_docset want;
+    struct ax_docset got;
+    char folder[200];
+    char path[256];
+    int states = 0;
+    open_case(&c, put_rows("d.jsonl", 30), NULL, 100, "t");
+    open_set(&c, &want, false);
+    only_folder(folder, sizeof folder, &c);
+    for (int f = 0; f < 3; f++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[f]);
+        char *whole;
+        size_t n;
+        assert_ok(ax_read_file(path, 1 << 24, &whole, &n));
+        for (size_t i = 0; i < n; i += n / 60 + 1, states += 2) {
+            /* set.json is text: a flip in its white space changes nothing that is read */
+            const bool blank = f == 0 && (whole[i] == ' ' || whole[i] == '\n');
+            if (!blank) {
+                flip_bit(path, i, (int)(i % 7));
+                open_set(&c, &got, false);
+                check_same(&want, &got);
+                ax_docset_close(&got);
+            }
+            if (i > 0) {
+                assert_ok(ax_write_file_atomic(path, whole, i));
+                open_set(&c, &got, false);
+                check_same(&want, &got);
+                ax_docset_close(&got);
+            }
+        }
+        ax_free(whole);
+    }
+    print_message("%d states of damage\n", states);
+    assert_true(states > 300);
+    /* a file is missing */
+    for (int f = 0; f < 3; f++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[f]);
+        assert_ok(ax_unlink(path));
+        open_set(&c, &got, false);
+        check_same(&want, &got);
+        ax_docset_close(&got);
+    }
+    open_set(&c, &got, true);
+    ax_docset_close(&got);
+    ax_docset_close(&want);
+    close_case(&c);
+}
+
+/* Each call of the file system fails in turn: an error, and nothing half written is found later. */
+static void failing_disk(void **state) {
+    (void)state;
+    static const char *const ops[] = {"write", "fsync", "rename", "mkdir", "open"};
+    struct set_case c;
+    struct ax_docset s;
+    int states = 0;
+    open_case(&c, put_rows("f.jsonl", 30), NULL, 100, "t");
+    c.o.threads = 1;
+    for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
+        for (int k = 1; k < 100; k++) {
+            char spec[64];
+            snprintf(spec, sizeof spec, "%s:%d:enospc", ops[o], k);
+            assert_ok(ax_remove_tree(c.o.cache));
+            assert_ok(ax_fault_configure(spec));
+            const enum ax_status st = ax_docset_open(&s, &c.o);
+            const bool fired = ax_fault_fired();
+            assert_ok(ax_fault_configure(NULL));
+            if (st == AX_OK) {
+                assert_int_equal(s.docs.n, 29);
+                ax_docset_close(&s);
+            }
+            if (!fired)
+                break;
+            states++;
+            assert_ok(ax_docset_open(&s, &c.o));
+            assert_int_equal(s.docs.n, 29);
+            ax_docset_close(&s);
+        }
+    }
+    print_message("%d failing calls\n", states);
+    assert_true(states > 10);
+    close_case(&c);
+}
+
+/* Memory fails at each allocation: an error, no crash, nothing left. */
+static void no_memory(void **state) {
+    (void)state;
+    struct set_case c;
+    struct ax_docset s;
+    open_case(&c, put_rows("m.jsonl", 12), NULL, 100, "t");
+    c.o.threads = 1;
+    ax_log_set_level(AX_LOG_ERROR);
+    int k = 1;
+    for (; k < 2000; k++) {
+        char spec[64];
+        snprintf(spec, sizeof spec, "malloc:%d:enomem", k);
+        assert_ok(ax_remove_tree(c.o.cache));
+        const uint64_t live = ax_mem_live_blocks();
+        assert_ok(ax_fault_configure(spec));
+        const enum ax_status st = ax_docset_open(&s, &c.o);
+        const bool fired = ax_fault_fired();
+        assert_ok(ax_fault_configure(NULL));
+        if (st == AX_OK)
+            ax_docset_close(&s);
+        else /* the tokenizer may have kept scratch for its next use */
+            assert_true(ax_mem_live_blocks() <= live + 8);
+        if (!fired)
+            break;
+    }
+    print_message("%d failing allocations\n", k);
+    assert_true(k > 50 && k < 2000);
+    close_case(&c);
+}
+
+/* The bar: GSM8K from the cache in 0.2 s. */
+static void warm_hit(void **state) {
+    (void)state;
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char path[512];
+    snprintf(path, sizeof path, "%s/data/gsm8k_train.jsonl", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s\n", path);
+        skip();
+    }
+    struct ax_rows *rows;
+    struct ax_format *f;
+    struct ax_docset s;
+    assert_ok(ax_rows_open(&rows, &(struct ax_rows_options){.path = path}));
+    assert_ok(ax_format_new(&f, &(struct ax_format_options){.type = "completion",
+                                                            .tokenizer = bare_tokenizer,
+                                                            .sequence_len = 4096,
+                                                            .field = "answer"}));
+    const struct ax_docset_options o = {.rows = rows,
+                                        .format = f,
+                                        .threads = 2,
+                                        .bos = BOS,
+                                        .pad = PAD,
+                                        .cache = in_scratch("cache"),
+                                        .tokenizer = "t"};
+    double best = 1e9;
+    for (int i = 0; i < 4; i++) {
+        const double start = ax_clock_now();
+        assert_ok(ax_docset_open(&s, &o));
+        const double took = ax_clock_now() - start;
+        assert_int_equal(s.from_cache, i > 0);
+        assert_int_equal(s.docs.n, 7473);
+        if (i > 0)
+            best = took < best ? took : best;
+        ax_docset_close(&s);
+    }
+    print_message("warm hit of GSM8K: %.1f ms\n", best * 1e3);
+    assert_true(best < 0.2);
+    ax_format_free(f);
+    ax_rows_close(rows);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(found_again),  cmocka_unit_test(keys),      cmocka_unit_test(damage),
+        cmocka_unit_test(failing_disk), cmocka_unit_test(no_memory), cmocka_unit_test(warm_hit),
+    };
+    return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
+}

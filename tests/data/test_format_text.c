@@ -1,0 +1,348 @@
+/* Prompt and response, completion, pretraining, segments, ids and random ids: each row against a
+ * document written by hand. ⟦…⟧ is trained. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/data/scratch.h"
+#include "tests/data/format_case.h"
+
+#define SYS                                                                                        \
+    "Below is an instruction that describes a task, paired with an input that provides further "   \
+    "context. Write a response that appropriately completes the request."
+#define SYS0                                                                                       \
+    "Below is an instruction that describes a task. Write a response that appropriately "          \
+    "completes the request."
+
+static struct ax_format_options options(const char *type, const struct ax_tokenizer *t) {
+    return (struct ax_format_options){
+        .type = type, .tokenizer = t, .sequence_len = 1000, .pad = PAD, .field = "text"};
+}
+
+static void alpaca(void **state) {
+    (void)state;
+    const struct ax_format_options bare = options("alpaca", bare_tokenizer);
+    const struct ax_format_options bos = options("alpaca", bos_tokenizer);
+    const char *row = "{\"instruction\": \"Add.\", \"input\": \"1 2\", \"output\": \"3\"}";
+    check_row(&bare, row,
+              SYS "\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n⟦3</s>⟧");
+    check_row(&bos, row,
+              "<s>" SYS "\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n⟦3</s>⟧");
+    static const char *const no_input[] = {
+        "{\"instruction\": \"Add.\", \"input\": \"\", \"output\": \"3\"}",
+        "{\"instruction\": \"Add.\", \"input\": null, \"output\": \"3\"}",
+        "{\"instruction\": \"Add.\", \"output\": \"3\", \"other\": [1]}"};
+    for (int i = 0; i < 3; i++)
+        check_row(&bare, no_input[i], SYS0 "\n\n### Instruction:\nAdd.\n\n### Response:\n⟦3</s>⟧");
+    /* prompt and response are tokenised apart: the line breaks between them do not merge */
+    check_row(&bare, "{\"instruction\": \"\", \"output\": \"\\n3\"}",
+              SYS0 "\n\n### Instruction:\n\n\n### Response:\n⟦\n3</s>⟧");
+    /* an empty response is nothing at all, not even EOS */
+    check_row(&bos, "{\"instruction\": \"x\", \"output\": \"\"}",
+              "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n");
+    /* a response that ends with EOS gets no second one, and special tokens are seen inside text */
+    check_row(&bos, "{\"instruction\": \"x<|im_end|>\", \"output\": \"y<|eot|>z</s>\"}",
+              "<s>" SYS0 "\n\n### Instruction:\nx<|im_end|>\n\n### Response:\n⟦y<|eot|>z</s>⟧");
+    struct ax_format_options inputs = bos;
+    inputs.train_on_inputs = true;
+    check_row(&inputs, "{\"instruction\": \"x\", \"output\": \"y\"}",
+              "⟦<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\ny</s>⟧");
+    /* a tokenizer that closes texts itself: the prompt keeps what it adds */
+    check_row(&(struct ax_format_options){.type = "alpaca",
+                                          .tokenizer = both_tokenizer,
+                                          .sequence_len = 1000},
+              "{\"instruction\": \"x\", \"output\": \"y\"}",
+              "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n</s>⟦y</s>⟧");
+}
+
+static void alpaca_styles(void **state) {
+    (void)state;
+    const char *with = "{\"instruction\": \"I\", \"input\": \"X\", \"output\": \"R\"}";
+    const char *without = "{\"instruction\": \"I\", \"output\": \"R\"}";
+    const struct ax_format_options chat = options("alpaca:chat", bare_tokenizer);
+    check_row(&chat, with, "SYSTEM: " SYS "\nUSER: I\nX\nASSISTANT:⟦R</s>⟧");
+    check_row(&chat, without, "SYSTEM: " SYS0 "\nUSER: I\nASSISTANT:⟦R</s>⟧");
+    const struct ax_format_options chatml = options("alpaca:chatml", bare_tokenizer);
+    check_row(&chatml, with,
+              "<|im_start|>system\n" SYS "<|im_end|>\n<|im_start|>user\nI\nX<|im_end|>\n"
+              "<|im_start|>assistant\n⟦R</s>⟧");
+    check_row(&chatml, without,
+              "<|im_start|>system\n" SYS0 "<|im_end|>\n<|im_start|>user\nI<|im_end|>\n"
+              "<|im_start|>assistant\n⟦R</s>⟧");
+    const struct ax_format_options phi = options("alpaca:phi", bare_tokenizer);
+    check_row(&phi, with, "<|system|>\n" SYS "<|end|>\n<|user|>\nI<|end|>X<|assistant|>⟦R</s>⟧");
+    check_row(&phi, without,
+              "<|system|>\n" SYS0 "<|end|>\n<|user|>\nI<|end|>\n<|assistant|>\n⟦R</s>⟧");
+}
+
+static void relatives(void **state) {
+    (void)state;
+    const struct ax_format_options gpteacher = options("gpteacher", bare_tokenizer);
+    check_row(&gpteacher, "{\"instruction\": \"I\", \"input\": \"X\", \"response\": \"R\"}",
+              SYS "\n\n### Instruction:\nI\n\n### Input:\nX\n\n### Response:\n⟦R</s>⟧");
+    check_row(&(struct ax_format_options){.type = "gpteacher:chat",
+                                          .tokenizer = bare_tokenizer,
+                                          .sequence_len = 1000},
+              "{\"instruction\": \"I\", \"input\": \"\", \"response\": \"R\"}",
+              "SYSTEM: " SYS0 "\nUSER: I\nASSISTANT:⟦R</s>⟧");
+    const struct ax_format_options oasst = options("oasst", bare_tokenizer);
+    check_row(&oasst, "{\"INSTRUCTION\": \"I\", \"RESPONSE\": \"R\", \"input\": \"unused\"}",
+              SYS0 "\n\n### Instruction:\nI\n\n### Response:\n⟦R</s>⟧");
+    const struct ax_format_options jeopardy = options("jeopardy", bos_tokenizer);
+    check_row(&jeopardy,
+              "{\"question\": \"It barks\", \"category\": \"PETS\", \"answer\": \"a dog\"}",
+              "<s>" SYS "\n\n### Instruction:\nIt barks\n\n### Input:\nPETS\n\n### Response:\n"
+              "⟦what is a dog</s>⟧");
+    check_bad_row(&oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
+                  "there is no column \"RESPONSE\"; the row has INSTRUCTION, response");
+    check_bad_row(&jeopardy, "{\"question\": 5, \"category\": \"\", \"answer\": \"x\"}",
+                  "question: expected text, got a number");
+    check_bad_row(&gpteacher, "{\"instruction\": \"I\", \"input\": [], \"response\": \"R\"}",
+                  "input: expected text, got a list");
+    check_bad_row(&gpteacher, "{\"instruction\": null, \"response\": \"R\"}",
+                  "instruction: expected text, got null");
+}
+
+static void truncation(void **state) {
+    (void)state;
+    /* prompt and response are cut to sequence_len each; a response that fills it gets no EOS */
+    struct ax_format_options o = options("alpaca:chat", bos_tokenizer);
+    o.sequence_len = 8;
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}", "<s>SYSTEM:⟦abcdefg⟧");
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefg\"}", "<s>SYSTEM:⟦abcdefg⟧");
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdef\"}", "<s>SYSTEM:⟦abcdef</s>⟧");
+    /* what the tokenizer adds behind a text is kept when the text is cut */
+    o.tokenizer = both_tokenizer;
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}",
+              "<s>SYSTEM</s>⟦abcdef</s>⟧");
+    o.tokenizer = bare_tokenizer;
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}", "SYSTEM: ⟦abcdefgh⟧");
+}
+
+static void user_formats(void **state) {
+    (void)state;
+    struct ax_format_user u = {.system_prompt = "",
+                               .system_format = "{system}",
+                               .field_system = "system",
+                               .field_instruction = "instruction",
+                               .field_input = "input",
+                               .field_output = "output",
+                               .format = "{instruction} {input} ",
+                               .no_input_format = "{instruction} "};
+    struct ax_format_options o = options(NULL, bos_tokenizer);
+    o.user = &u;
+    check_row(&o, "{\"instruction\": \"I\", \"input\": \"X\", \"output\": \"R\"}",
+              "<s>I X ⟦R</s>⟧");
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"R\"}", "<s>I ⟦R</s>⟧");
+    check_row(&o, "{\"instruction\": \"I\", \"output\": \"R\", \"system\": \"S\"}",
+              "<s>SI ⟦R</s>⟧");
+    u.system_prompt = "You are a bot. ";
+    u.system_format = "<<{system}>>{{x}}\n";
+    u.field_system = "sys";
+    u.field_instruction = "q";
+    u.field_output = "a";
+    u.format = "{{{instruction}}} {input}}}\n";
+    u.no_input_format = "[INST] {instruction} [/INST]";
+    check_row(&o, "{\"q\": \"I {input}\", \"input\": \"X\", \"a\": \"R\"}",
+              "<s><<You are a bot. >>{x}\n{I {input}} X}\n⟦R</s>⟧");
+    check_row(&o, "{\"q\": \"I\", \"a\": \"R\"}",
+              "<s><<You are a bot. >>{x}\n[INST] I [/INST]⟦R</s>⟧");
+    /* a column for the system text goes before the prompt of the config, even an empty one */
+    check_row(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": \"\"}", "<s>[INST] I [/INST]⟦R</s>⟧");
+    check_row(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": null}", "<s>[INST] I [/INST]⟦R</s>⟧");
+    check_bad_row(&o, "{\"instruction\": \"I\", \"a\": \"R\"}", "no column \"q\"");
+    static const char *const bad[] = {
+        "{instruction", "}", "{", "{name}", "{0}", "{instruction!r}", "{ instruction }", "{}"};
+    struct ax_format *f;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        u.format = bad[i];
+        assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "type.format");
+    }
+}
+
+static void completion(void **state) {
+    (void)state;
+    struct ax_format_options o = options("completion", bos_tokenizer);
+    check_row(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
+    check_row(&o, "{\"text\": \"abc</s>\"}", "⟦<s>abc</s>⟧");
+    check_row(&o, "{\"text\": \"\"}", "");
+    o.sequence_len = 4;
+    check_row(&o, "{\"text\": \"abcdefg\"}", "⟦<s>abc⟧ | ⟦defg⟧ | ⟦</s>⟧");
+    check_row(&o, "{\"text\": \"abcdef\"}", "⟦<s>abc⟧ | ⟦def</s>⟧");
+    o.field = "body";
+    check_row(&o, "{\"body\": \"x\", \"text\": \"no\"}", "⟦<s>x</s>⟧");
+    check_bad_row(&o, "{\"text\": \"x\"}", "no column \"body\"");
+    /* beyond 64 documents of sequence_len the text is cut, and then has no EOS */
+    o.sequence_len = 1;
+    o.tokenizer = bare_tokenizer;
+    char json[128];
+    struct ax_buf want = {0};
+    snprintf(json, sizeof json, "{\"body\": \"%070d\"}", 0);
+    for (int i = 0; i < 64; i++)
+        assert_ok(ax_buf_puts(&want, i ? " | ⟦0⟧" : "⟦0⟧"));
+    check_row(&o, json, want.data);
+    ax_buf_free(&want);
+}
+
+static void pretrain(void **state) {
+    (void)state;
+    struct ax_format_options o = options("pretrain", bos_tokenizer);
+    o.pretrain = AX_PRETRAIN_WINDOWS;
+    o.sequence_len = 8;
+    check_row(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
+    /* windows of 7 with BOS in each: 6 characters, of which 3 are the last window's */
+    check_row(&o, "{\"text\": \"abcdefghijk\"}",
+              "⟦<s>abcdef</s>⟧ | ⟦<s>defghi</s>⟧ | ⟦<s>ghijk</s>⟧");
+    check_row(&o, "{\"text\": \"abcdef\"}", "⟦<s>abcdef</s>⟧");
+    check_row(&o, "{\"text\": \"\"}", "");
+    o.pretrain = AX_PRETRAIN_CUT;
+    check_row(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde⟧");
+    check_row(&o, "{\"text\": \"ab\"}", "⟦<s>ab⟧");
+    o.pretrain = AX_PRETRAIN_JOIN;
+    check_row(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde</s>⟧<pad>");
+    check_row(&o, "{\"text\": \"ab\"}", "⟦<s>ab</s>⟧<pad>");
+    o.pretrain = AX_PRETRAIN_WHOLE;
+    check_row(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcdefghijk</s>⟧");
+    o.pretrain = AX_PRETRAIN_WINDOWS;
+    o.tokenizer = both_tokenizer;
+    check_row(&o, "{\"text\": \"abcdefgh\"}",
+              "⟦<s>abcde</s></s>⟧ | ⟦<s>cdefg</s></s>⟧ | "
+              "⟦<s>efgh</s></s>⟧");
+    struct ax_format *f;
+    o.sequence_len = 3;
+    assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "at least 4");
+    o.sequence_len = 8;
+    o.pretrain = AX_PRETRAIN_JOIN;
+    o.pad = AX_NO_TOKEN;
+    assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "pad_token");
+}
+
+static void input_output(void **state) {
+    (void)state;
+    struct ax_format_options o = options("input_output", bos_tokenizer);
+    const char *row =
+        "{\"segments\": [{\"label\": false, \"text\": \"<s>Q: \"}, {\"label\": true, \"text\": "
+        "\"A</s>\"}, {\"label\": false, \"text\": \"\"}, {\"label\": false, \"text\": \"\\n\"}, "
+        "{\"label\": true, \"text\": \"\\nB\"}]}";
+    check_row(&o, row, "<s>Q: ⟦A</s>⟧\n⟦\nB⟧");
+    o.train_on_inputs = true;
+    check_row(&o, row, "⟦<s>Q: A</s>\n\nB⟧");
+    check_row(&o, "{\"segments\": []}", "");
+    check_bad_row(&o, "{\"text\": \"x\"}", "segments: expected a list, got nothing");
+    check_bad_row(&o, "{\"segments\": [{\"label\": \"yes\", \"text\": \"x\"}]}",
+                  "segments[0]: expected");
+    check_bad_row(&o, "{\"segments\": [{\"label\": true, \"text\": \"x\"}, 5]}", "segments[1]");
+}
+
+static void ids(void **state) {
+    (void)state;
+    const struct ax_format_options o = options(NULL, bare_tokenizer);
+    check_row(&o,
+              "{\"input_ids\": [263, 97, 98], \"attention_mask\": [1, 1, 1], "
+              "\"labels\": [-100, 97, -100]}",
+              "<s>⟦a⟧b");
+    /* padding is left out; the mask itself may be missing */
+    check_row(&o,
+              "{\"input_ids\": [265, 97, 98, 265], \"attention_mask\": [0, 1, 1, 0], "
+              "\"labels\": [-100, -100, 98, -100]}",
+              "a⟦b⟧");
+    check_row(&o, "{\"input_ids\": [97], \"labels\": [97]}", "⟦a⟧");
+    /* any type takes rows that have all three columns */
+    const struct ax_format_options alpaca_type = options("alpaca", bare_tokenizer);
+    check_row(&alpaca_type,
+              "{\"input_ids\": [97], \"attention_mask\": [1], \"labels\": [-100], \"output\": "
+              "\"x\"}",
+              "a");
+    static const char *const bad[][2] = {
+        {"{\"input_ids\": [97]}", "labels: expected a list of numbers, got nothing"},
+        {"{\"input_ids\": 97, \"labels\": []}", "input_ids: expected a list"},
+        {"{\"input_ids\": [97, 98], \"labels\": [97]}", "input_ids has 2 elements, labels 1"},
+        {"{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [1, 1]}", "attention_mask 2"},
+        {"{\"input_ids\": [5000000], \"labels\": [97]}", "input_ids[0]: expected a whole number"},
+        {"{\"input_ids\": [-1], \"labels\": [97]}", "input_ids[0]: expected a whole number"},
+        {"{\"input_ids\": [1.5], \"labels\": [97]}", "input_ids[0]: expected a whole number"},
+        {"{\"input_ids\": [97], \"labels\": [-99]}", "labels[0]: expected an id or -100, got -99"},
+        {"{\"input_ids\": [97], \"labels\": [9999999999]}", "labels[0]: expected"},
+        {"{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [2]}", "attention_mask[0]"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_bad_row(&o, bad[i][0], bad[i][1]);
+    /* labels may be other ids */
+    struct ax_format *f;
+    struct ax_samples s = {0};
+    assert_ok(ax_format_new(&f, &o));
+    assert_ok(run_row(f, "{\"input_ids\": [97, 98], \"labels\": [99, -100]}", &s));
+    assert_int_equal(s.labels[0], 99);
+    assert_int_equal(s.labels[1], AX_NO_LABEL);
+    ax_samples_free(&s);
+    ax_format_free(f);
+}
+
+static void synthetic(void **state) {
+    (void)state;
+    struct ax_format_options o = options("_synthetic", bare_tokenizer);
+    o.synthetic =
+        (struct ax_format_synthetic){.length = 100, .min_id = 50, .max_id = 60, .seed = 3};
+    struct ax_format *f;
+    struct ax_samples s = {0};
+    struct ax_format_work w = {0};
+    assert_ok(ax_format_new(&f, &o));
+    json_t *row = json_object();
+    for (int i = 0; i < 3; i++)
+        assert_ok(ax_format_row(f, &w, row, (struct ax_origin){.row = i / 2}, &s));
+    json_decref(row);
+    assert_int_equal(s.n_items, 3);
+    assert_memory_equal(s.ids, s.ids + 100, 100 * sizeof *s.ids);
+    assert_memory_not_equal(s.ids, s.ids + 200, 100 * sizeof *s.ids);
+    bool seen[10] = {0};
+    for (size_t i = 0; i < 300; i++) {
+        assert_in_range(s.ids[i], 50, 59);
+        assert_int_equal(s.labels[i], s.ids[i]);
+        seen[s.ids[i] - 50] = true;
+    }
+    for (int i = 0; i < 10; i++)
+        assert_true(seen[i]);
+    ax_samples_free(&s);
+    ax_format_free(f);
+    o.synthetic.max_id = 50;
+    assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "max_input_id");
+}
+
+static void types(void **state) {
+    (void)state;
+    static const char *const unknown[] = {"alpaca_chat.load_qa", "completion:chat", "alpac", "",
+                                          "chat_template:x"};
+    struct ax_format *f;
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        const struct ax_format_options o = options(unknown[i], bare_tokenizer);
+        assert_error(ax_format_new(&f, &o), AX_ERR_UNSUPPORTED, "are not supported");
+    }
+    const struct ax_format_options style = options("alpaca:load_no_prompt", bare_tokenizer);
+    assert_error(ax_format_new(&f, &style), AX_ERR_CONFIG, "no style \"load_no_prompt\"");
+    struct ax_tokenizer *t;
+    put_tokenizer("noeos", "{}", "null");
+    assert_ok(ax_tokenizer_load(&t, in_scratch("noeos")));
+    const struct ax_format_options no_eos = options("completion", t);
+    assert_error(ax_format_new(&f, &no_eos), AX_ERR_CONFIG, "no eos_token");
+    ax_tokenizer_free(t);
+}
+
+static void enough_rows(void **state) {
+    (void)state;
+    assert_true(rows_checked >= 60);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alpaca),       cmocka_unit_test(alpaca_styles),
+        cmocka_unit_test(relatives),    cmocka_unit_test(truncation),
+        cmocka_unit_test(user_formats), cmocka_unit_test(completion),
+        cmocka_unit_test(pretrain),     cmocka_unit_test(input_output),
+        cmocka_unit_test(ids),          cmocka_unit_test(synthetic),
+        cmocka_unit_test(types),        cmocka_unit_test(enough_rows),
+    };
+    return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
+}
