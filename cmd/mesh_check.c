@@ -7,8 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "cmd/mesh_launch.h"
-#include "parallel/contract.h"
+#include "parallel/comm_local.h"
 
 enum { STEPS = 2, DOCS = 8 };
 
@@ -288,15 +287,11 @@ enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_repor
     *here = true;
     AX_TRY(ax_mesh_create(&mesh, c->sizes, world_of(&c->sizes), 0));
     enum ax_status st;
-    struct ax_mesh_launch launch = {.world = world_of(&c->sizes), .gloo = c->gloo};
-    AX_TRY(ax_mesh_launch_start(&launch)); /* processes part before anything has threads */
-    *here = launch.rank == 0;
     AX_TRY_GOTO(allocate(&run), st, done);
-    if (*here)
-        AX_TRY_GOTO(run_one(&run), st, done);
-    st = ax_mesh_launch_run(&launch, run_rank, &run);
+    AX_TRY_GOTO(run_one(&run), st, done);
+    st = ax_local_run(world_of(&c->sizes), NULL, run_rank, &run);
     c->rank_bytes = ax_arena_plan_total(&run.plan);
 done:
     release(&run);
-    return ax_mesh_launch_end(&launch, st);
+    return st;
 }
