@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "cmd/args.h"
+#include "cmd/check.h"
 #include "cmd/commands.h"
 #include "cmd/golden.h"
 
@@ -45,9 +46,15 @@ static enum ax_status check_golden(int argc, char **argv) {
     return AX_OK;
 }
 
+static const struct {
+    const char *name;
+    enum ax_status (*run)(int argc, char **argv);
+} kinds[] = {{"golden", check_golden}, {"mesh", ax_check_mesh}};
+
 enum ax_status ax_cmd_check(int argc, char **argv) {
-    if (argc < 2 || strcmp(argv[1], "golden") != 0)
-        return ax_error(AX_ERR_CONFIG, "check: expected `axtrain check golden DIR`; see `axtrain "
-                                       "check --help`");
-    return check_golden(argc - 1, argv + 1);
+    for (size_t i = 0; argc > 1 && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(argv[1], kinds[i].name) == 0)
+            return kinds[i].run(argc - 1, argv + 1);
+    return ax_error(AX_ERR_CONFIG, "check: expected `axtrain check golden DIR` or `axtrain check "
+                                   "mesh MODEL tp=2 …`; see `axtrain check --help`");
 }

@@ -21,14 +21,24 @@ const struct ax_command ax_commands[] = {
      "  --backend B         cpu or ref (default cpu)\n"
      "  --json              one JSON object on stdout\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
-    {"check", "compare results with golden files of the reference implementations",
-     "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]",
-     "Looks for a model folder with golden/, optim.json, entropy.safetensors, rope.json or\n"
+    {"check", "compare with golden files, or a mesh of ranks with one rank",
+     "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"
+     "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
+     "golden: looks for a model folder with golden/, optim.json, entropy.safetensors, rope.json "
+     "or\n"
      "schedules.json and prints the worst figure of each group beside its demand.\n"
+     "mesh: runs two training steps of a small model on such a mesh and on one rank, and prints "
+     "the\n"
+     "worst relative error of each group. MODEL is a folder, or a config.json for random weights.\n"
      "Exit code 0 only when all hold.\n"
-     "  --backend B   cpu (float32, and bfloat16 where bf16.json is) or ref (float64)\n"
-     "  --dtype T     only this compute type\n",
-     "axtrain check golden ../shared/fixtures/models/llama", ax_cmd_check},
+     "  --backend B        golden: cpu (float32, and bfloat16 where bf16.json is; default) or ref\n"
+     "                     (float64); mesh: ref (default) or cpu\n"
+     "  --dtype T          (golden) only this compute type\n"
+     "  --gloo             (mesh) ranks as processes instead of threads\n"
+     "  --micro-batches N  (mesh) per data rank and step (default 3)\n"
+     "  --tokens N         (mesh) per row (default 96)\n"
+     "  --recompute MODE   (mesh) off, selective or on (default off)\n",
+     "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},
     {"config", "explain and check configurations",
      "help [KEY]\nshow FILE [key=value | --key value] [--json]\nschema\ndocs",
      "  help KEY   type, default, range and meaning of a key, and whether it has an effect here\n"

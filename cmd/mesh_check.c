@@ -22,8 +22,8 @@ struct run {
     struct ax_golden_report *report;
     int data_ranks;
     bool reference;
-    struct outcome one;          /* of one rank */
-    struct ax_arena_plan plan;   /* of the mesh's rank 0 */
+    struct outcome one;        /* of one rank */
+    struct ax_arena_plan plan; /* of the mesh's rank 0 */
     int n_params;
 };
 
@@ -109,8 +109,8 @@ static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool 
 
 static const char *group_of(const struct ax_param *p) {
     static const char *const kinds[][2] = {
-        {"embed_tokens", "embedding"}, {"lm_head", "head"},       {"norm", "norms"},
-        {"experts.", "experts"},       {"mlp.gate.", "router"},   {"block_sparse_moe.gate", "router"},
+        {"embed_tokens", "embedding"}, {"lm_head", "head"},     {"norm", "norms"},
+        {"experts.", "experts"},       {"mlp.gate.", "router"}, {"block_sparse_moe.gate", "router"},
         {"self_attn", "attention"},    {"mlp", "mlp"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -179,7 +179,7 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     }
     if (!planning)
         AX_TRY(take(run, s, run->one.grad[step], true));
-    AX_TRY(ax_step_update(s, 0.1, &r));
+    AX_TRY(ax_step_update(s, 10, &r)); /* clipping leaves little: let it show */
     return planning ? AX_OK : take(run, s, run->one.value[step], false);
 }
 
@@ -263,12 +263,12 @@ static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
     struct run *run = ctx;
     struct ax_mesh mesh;
     AX_TRY(ax_mesh_create(&mesh, run->c->sizes, fabric->world, fabric->rank));
-    const struct ax_runtime_options o = {
-        .backend = run->c->backend,
-        .sizes = run->c->sizes,
-        .n_slots = ax_schedule_slots(mesh.coord[AX_ROLE_PP], mesh.size[AX_ROLE_PP],
-                                     run->c->n_microbatches),
-        .fabric = fabric};
+    const struct ax_runtime_options o = {.backend = run->c->backend,
+                                         .sizes = run->c->sizes,
+                                         .n_slots = ax_schedule_slots(mesh.coord[AX_ROLE_PP],
+                                                                      mesh.size[AX_ROLE_PP],
+                                                                      run->c->n_microbatches),
+                                         .fabric = fabric};
     struct ax_arena_plan plan;
     AX_TRY(ax_runtime_run(&o, body, run, &plan));
     if (fabric->rank == 0)

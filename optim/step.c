@@ -109,24 +109,21 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *v
     return ax_comm_run(&s->rt->comms[role], s->rt->q, &what);
 }
 
-/* Does this rank put the segment into the norm? Every element once: of replicas the first rank's,
- * of a tied matrix the first stage's. */
-static bool counts(const struct ax_step *s, int unit, const struct ax_segment *seg) {
+/* Of replicas only the first rank's elements enter the norm. */
+static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_unit *unit = &s->model.units[a->unit];
     const int *coord = s->rt->mesh.coord;
-    const bool tp_replica = seg->reduce_roles >> AX_ROLE_TP & 1 && coord[AX_ROLE_TP] > 0;
-    return seg->trainable && coord[AX_ROLE_DP_REPLICATE] == 0 && !tp_replica &&
-           unit >= s->model.first_unit;
+    for (int k = 0; k < unit->n_segments; k++) {
+        const struct ax_segment *seg = &unit->segments[k];
+        const bool tp_replica = (seg->reduce_roles >> AX_ROLE_TP & 1) && coord[AX_ROLE_TP] > 0;
+        if (seg->trainable && !tp_replica && coord[AX_ROLE_DP_REPLICATE] == 0)
+            AX_TRY(ax_run_sumsq(s->rt->q, &(struct ax_sumsq){seg->grad, s->scalars}));
+    }
+    return AX_OK;
 }
 
 static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     (void)a;
-    for (int u = 0; u < s->model.n_units; u++) {
-        for (int k = 0; k < s->model.units[u].n_segments; k++) {
-            const struct ax_segment *seg = &s->model.units[u].segments[k];
-            if (counts(s, u, seg))
-                AX_TRY(ax_run_sumsq(s->rt->q, &(struct ax_sumsq){seg->grad, s->scalars}));
-        }
-    }
     AX_TRY(sum_double(s, AX_ROLE_WORLD, &s->scalars->sumsq));
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
@@ -176,6 +173,7 @@ static const struct {
     [AX_ACT_PREVIOUS] = {act_previous, AX_TIME_BACKWARD},
     [AX_ACT_REDUCE] = {act_reduce, AX_TIME_BACKWARD},
     [AX_ACT_TIE] = {act_tie, AX_TIME_BACKWARD},
+    [AX_ACT_NORM] = {act_norm, AX_TIME_OPTIMIZER},
     [AX_ACT_CLIP] = {act_clip, AX_TIME_OPTIMIZER},
     [AX_ACT_UPDATE] = {act_update, AX_TIME_OPTIMIZER},
 };

@@ -8,7 +8,8 @@ static const char *const names[AX_ACT_COUNT] = {
     [AX_ACT_BEGIN] = "begin",       [AX_ACT_GATHER] = "gather",     [AX_ACT_FORWARD] = "forward",
     [AX_ACT_BACKWARD] = "backward", [AX_ACT_RELEASE] = "release",   [AX_ACT_END] = "end",
     [AX_ACT_NEXT] = "next",         [AX_ACT_PREVIOUS] = "previous", [AX_ACT_REDUCE] = "reduce",
-    [AX_ACT_TIE] = "tie",           [AX_ACT_CLIP] = "clip",         [AX_ACT_UPDATE] = "update",
+    [AX_ACT_TIE] = "tie",           [AX_ACT_NORM] = "norm",         [AX_ACT_CLIP] = "clip",
+    [AX_ACT_UPDATE] = "update",
 };
 
 const char *ax_action_name(enum ax_action_kind kind) {
@@ -165,6 +166,8 @@ static enum ax_status put_1f1b(struct builder *b) {
 static enum ax_status put_updates(struct builder *b) {
     if (b->o->tied && b->o->n_stages > 1 && (b->first_stage || b->last_stage))
         AX_TRY(put(b, AX_ACT_TIE, 0, -1));
+    for (int u = b->o->first_unit; u < b->o->end_unit; u++)
+        AX_TRY(put(b, AX_ACT_NORM, u, -1));
     b->s->first_update = b->s->n;
     AX_TRY(put(b, AX_ACT_CLIP, -1, -1));
     if (has_copy(b))

@@ -26,7 +26,8 @@ enum ax_action_kind {
                         output of one (either may be none) */
     AX_ACT_REDUCE,   /* unit, micro-batch: gradients summed over ranks */
     AX_ACT_TIE,      /* unit: gradients of the copies on the first and the last stage are added */
-    AX_ACT_CLIP,     /* true global norm; decides skip */
+    AX_ACT_NORM,     /* unit: its gradients enter the norm, each element on one rank */
+    AX_ACT_CLIP,     /* the global norm; decides skip */
     AX_ACT_UPDATE,   /* unit: optimizer */
     AX_ACT_COUNT
 };

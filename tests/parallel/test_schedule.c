@@ -27,7 +27,7 @@ struct stage {
     bool begun[MAX_MICRO], ended[MAX_MICRO], input[MAX_MICRO], output_grad[MAX_MICRO];
     int slot_owner[MAX_MICRO];
     int reduced[MAX_UNITS], updated[MAX_UNITS];
-    int clips, ties;
+    int clips, ties, normed;
     int outbox; /* micro-batch whose gradient waits to be sent */
     bool posted;
 };
@@ -176,6 +176,11 @@ static bool step(struct paper *p, int at) {
         assert_int_equal(t->reduced[0], p->micro);
         t->ties++;
         break;
+    case AX_ACT_NORM:
+        assert_in_range(a->unit, t->first, t->end - 1); /* a tied copy counts on stage 0 only */
+        assert_int_equal(t->reduced[a->unit], p->micro);
+        t->normed++;
+        break;
     case AX_ACT_CLIP:
     case AX_ACT_UPDATE:
         check_update(p, t, a);
@@ -206,6 +211,7 @@ static void check_end(const struct paper *p, int r) {
     const bool edge = p->stages > 1 && p->tied && (r == 0 || r == p->stages - 1);
     assert_int_equal(t->ties, edge && !p->forward_only);
     assert_int_equal(t->clips, !p->forward_only);
+    assert_int_equal(t->normed, p->forward_only ? 0 : t->end - t->first);
     assert_int_equal(t->outbox, NONE);
     for (int u = 0; u < p->units; u++) {
         const bool copy = u == 0 && p->tied && r > 0 && r == p->stages - 1;

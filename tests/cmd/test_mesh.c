@@ -1,0 +1,215 @@
+/* Meshes of ranks against one rank: losses, norms, every gradient and every weight after two steps,
+ * on ref in double precision and on cpu in float32; and that the comparison would notice. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "cmd/mesh_check.h"
+
+/* Sizes that divide as little as they may: vocabulary and feed-forward columns are cut unevenly,
+ * KV heads are fewer than 4 ranks of tp. */
+static enum ax_status make_arch(struct ax_arch *arch, const char *type, bool tied,
+                                const char *extra) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"%s\", \"vocab_size\": 97, \"hidden_size\": 40, "
+             "\"intermediate_size\": 54, \"num_hidden_layers\": 5, \"num_attention_heads\": 4, "
+             "\"num_key_value_heads\": 2, \"head_dim\": 12, \"initializer_range\": 0.15, "
+             "\"max_position_embeddings\": 64, \"pad_token_id\": 3, \"tie_word_embeddings\": %s%s}",
+             type, tied ? "true" : "false", extra);
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_parse(&doc, "mesh", text, strlen(text)));
+    const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));
+    ax_json_free(&doc);
+    return st;
+}
+
+struct model {
+    const char *type;
+    bool tied;
+    const char *extra;
+};
+static const struct model models[] = {
+    {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true"},
+    {"qwen3", true, ""},
+    {"mistral", false, ", \"sliding_window\": 7"},
+};
+
+struct mesh {
+    struct ax_mesh_sizes sizes; /* pp, dp_replicate, dp_shard, cp, tp, ep */
+    int micro;
+};
+static const struct mesh dense[] = {
+    {{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 4, 1, 1, 1}, 2}, {{1, 2, 1, 1, 1, 1}, 3},
+    {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 2}, {{2, 1, 1, 1, 1, 1}, 1},
+    {{2, 1, 1, 1, 1, 1}, 5}, {{4, 1, 1, 1, 1, 1}, 2}, {{4, 1, 1, 1, 1, 1}, 6},
+    {{1, 1, 1, 2, 1, 1}, 3}, {{1, 1, 1, 3, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 3},
+    {{2, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3}, {{2, 1, 2, 1, 2, 1}, 3},
+    {{1, 2, 2, 1, 2, 1}, 2}, {{2, 2, 1, 2, 1, 1}, 3},
+};
+
+static int figures;
+
+static void run(const struct model *m, const struct mesh *mesh, const char *backend,
+                enum ax_recompute recompute, struct ax_mesh_check *c, struct ax_golden_report *r) {
+    static struct ax_arch arch;
+    bool here;
+    assert_int_equal(make_arch(&arch, m->type, m->tied, m->extra), AX_OK);
+    c->arch = &arch;
+    c->sizes = mesh->sizes;
+    c->backend = backend;
+    c->recompute = recompute;
+    c->n_microbatches = mesh->micro;
+    c->tokens = 48;
+    *r = (struct ax_golden_report){0};
+    const uint64_t live = ax_mem_live_blocks();
+    const enum ax_status st = ax_mesh_check_run(c, r, &here);
+    if (st != AX_OK && !c->tamper)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(ax_mem_live_blocks(), live);
+    ax_arch_free(&arch);
+}
+
+static void expect_equal(const struct model *m, const struct mesh *mesh, const char *backend,
+                         enum ax_recompute recompute) {
+    static struct ax_golden_report r;
+    struct ax_mesh_check c = {0};
+    run(m, mesh, backend, recompute, &c, &r);
+    assert_true(r.n >= 10);
+    for (int i = 0; i < r.n; i++) {
+        if (!(r.groups[i].worst <= r.groups[i].demand))
+            fail_msg(
+                "%s on %s, pp %d dp_replicate %d dp_shard %d cp %d tp %d ep %d: %s %g > %g (%s)",
+                m->type, backend, mesh->sizes.pp, mesh->sizes.dp_replicate, mesh->sizes.dp_shard,
+                mesh->sizes.cp, mesh->sizes.tp, mesh->sizes.ep, r.groups[i].name, r.groups[i].worst,
+                r.groups[i].demand, r.groups[i].where);
+        figures++;
+    }
+}
+
+static void every_mesh_is_one_rank_in_double(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
+            expect_equal(&models[k], &dense[i], "ref",
+                         (i + k) % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF);
+    print_message("%d figures\n", figures);
+}
+
+static void every_mesh_is_one_rank_in_float(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
+        expect_equal(&models[i % 3], &dense[i], "cpu",
+                     i % 2 ? AX_RECOMPUTE_SELECTIVE : AX_RECOMPUTE_ON);
+}
+
+/* A sharded rank needs less than one rank alone. */
+static void sharding_saves_memory(void **state) {
+    (void)state;
+    static const struct mesh shard = {{1, 1, 4, 1, 1, 1}, 1}, tp = {{1, 1, 1, 1, 4, 1}, 1};
+    static struct ax_golden_report r;
+    struct ax_mesh_check c = {0};
+    run(&models[0], &shard, "ref", AX_RECOMPUTE_ON, &c, &r);
+    assert_true(c.rank_bytes < c.one_bytes);
+    run(&models[0], &tp, "ref", AX_RECOMPUTE_ON, &c, &r);
+    assert_true(c.rank_bytes < c.one_bytes / 2);
+}
+
+/* ---- would it notice? ---- */
+
+static bool exceeds(const struct ax_golden_report *r, const char *group) {
+    for (int i = 0; i < r->n; i++)
+        if (strstr(r->groups[i].name, group) && !(r->groups[i].worst <= r->groups[i].demand))
+            return true;
+    return false;
+}
+
+static void expect_caught(const struct mesh *mesh, void (*tamper)(struct ax_step *, void *),
+                          const char *group) {
+    static struct ax_golden_report r;
+    struct ax_mesh_check c = {.tamper = tamper};
+    run(&models[0], mesh, "ref", AX_RECOMPUTE_OFF, &c, &r);
+    if (!exceeds(&r, group))
+        fail_msg("nothing was wrong with %s (%s)", group, ax_error_text());
+}
+
+/* Takes roles from the sums of every gradient and adds others. */
+static void change_roles(struct ax_step *s, uint32_t without, uint32_t with) {
+    for (int u = 0; u < s->model.n_units; u++)
+        for (int k = 0; k < s->model.units[u].n_segments; k++) {
+            uint32_t *roles = &s->model.units[u].segments[k].reduce_roles;
+            *roles = (*roles & ~without) | with;
+        }
+}
+
+static void drop_reduce(struct ax_step *s, void *ctx) {
+    (void)ctx;
+    change_roles(s, 1u << AX_ROLE_TP, 0);
+}
+
+/* Norm weights under sequence parallelism: each rank has a part of the gradient. */
+static void a_missing_reduce_is_named(void **state) {
+    (void)state;
+    expect_caught(&(struct mesh){{1, 1, 1, 1, 2, 1}, 2}, drop_reduce, "norms gradients");
+}
+
+static void wrong_group(struct ax_step *s, void *ctx) {
+    (void)ctx;
+    change_roles(s, 1u << AX_ROLE_DP_REPLICATE, 1u << AX_ROLE_TP);
+}
+
+static void a_wrong_group_is_named(void **state) {
+    (void)state;
+    expect_caught(&(struct mesh){{1, 2, 1, 1, 2, 1}, 2}, wrong_group, "mlp gradients");
+}
+
+static void count_twice(struct ax_step *s, void *ctx) {
+    (void)ctx;
+    s->model.units[0].segments[0].reduce_roles |= 1u << AX_ROLE_WORLD;
+}
+
+static void a_double_count_is_named(void **state) {
+    (void)state;
+    expect_caught(&(struct mesh){{1, 2, 1, 1, 1, 1}, 2}, count_twice, "embedding gradients");
+}
+
+static void remove_first(struct ax_step *s, enum ax_action_kind kind) {
+    struct ax_schedule *t = &s->schedule;
+    int i = 0;
+    while (t->actions[i].kind != kind)
+        i++;
+    memmove(&t->actions[i], &t->actions[i + 1], (size_t)(t->n - i - 1) * sizeof *t->actions);
+    t->n--;
+    t->first_update -= i < t->first_update;
+}
+
+static void leave_out_of_norm(struct ax_step *s, void *ctx) {
+    (void)ctx;
+    if (s->rt->mesh.rank == 1)
+        remove_first(s, AX_ACT_NORM);
+}
+
+static void a_tensor_left_out_of_the_norm_is_named(void **state) {
+    (void)state;
+    expect_caught(&(struct mesh){{1, 1, 1, 1, 2, 1}, 2}, leave_out_of_norm, "grad norm");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mesh_is_one_rank_in_double),
+        cmocka_unit_test(every_mesh_is_one_rank_in_float),
+        cmocka_unit_test(sharding_saves_memory),
+        cmocka_unit_test(a_missing_reduce_is_named),
+        cmocka_unit_test(a_wrong_group_is_named),
+        cmocka_unit_test(a_double_count_is_named),
+        cmocka_unit_test(a_tensor_left_out_of_the_norm_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
