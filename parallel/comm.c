@@ -1,6 +1,8 @@
 /* What all communicators share: checking, counting, and ideal traffic per collective. */
 #include "parallel/comm.h"
 
+#include "parallel/contract.h"
+
 static const char *const kind_names[AX_COLLECTIVE_COUNT] = {
     [AX_ALL_REDUCE] = "all_reduce",         [AX_ALL_GATHER] = "all_gather",
     [AX_REDUCE_SCATTER] = "reduce_scatter", [AX_ALL_TO_ALL_V] = "all_to_all_v",
@@ -47,6 +49,8 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     AX_ASSERT(what->kind != AX_ALL_TO_ALL_V || (what->send_counts && what->recv_counts));
     AX_ASSERT(what->kind != AX_SEND_RECV ||
               (what->send_peer < c->size && what->recv_peer < c->size));
+    if (c->contracts)
+        AX_TRY(ax_contract_note(c->contracts, c, what));
     c->sequence++;
     c->calls[what->kind]++;
     c->bytes_sent += ax_comm_ideal_bytes(what, c->rank, c->size);

@@ -38,6 +38,7 @@ struct ax_collective {
 };
 
 struct ax_comm;
+struct ax_contracts;
 struct ax_comm_ops {
     const char *name;
     enum ax_status (*start)(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what,
@@ -52,12 +53,13 @@ struct ax_comm {
     int rank, size;
     uint64_t sequence; /* collectives started */
     uint64_t calls[AX_COLLECTIVE_COUNT];
-    double bytes_sent; /* ax_comm_ideal_bytes */
+    double bytes_sent;              /* ax_comm_ideal_bytes */
+    struct ax_contracts *contracts; /* what must be started next (parallel/contract.h); or NULL */
     void *state;
 };
 
 /* A collective on `q` after all that is enqueued there; wait makes q go on after it. Start checks
- * the description, counts calls and bytes, and hands it to the implementation. */
+ * the description and the contract, counts calls and bytes, and hands it to the implementation. */
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);

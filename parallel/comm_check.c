@@ -38,6 +38,17 @@ static void put_part(char *buf, size_t size, const struct ax_comm_part *p) {
     put(buf, size, "%s", ax_dtype_info((enum ax_dtype)p->dtype)->name);
 }
 
+const char *ax_comm_part_text(char *buf, size_t size, const struct ax_comm_part *part) {
+    buf[0] = '\0';
+    put_part(buf, size, part);
+    return buf;
+}
+
+bool ax_comm_part_same(const struct ax_comm_part *a, const struct ax_comm_part *b) {
+    return a->kind == b->kind && a->reduction == b->reduction && a->dtype == b->dtype &&
+           a->root == b->root && a->count == b->count;
+}
+
 /* "rank 3", "ranks 0, 1 and 3". */
 static void put_ranks(char *buf, size_t size, const int *ranks, int n) {
     put(buf, size, n == 1 ? "rank " : "ranks ");
@@ -64,18 +75,13 @@ const char *ax_comm_place_text(char *buf, size_t size, const struct ax_comm_plac
     return buf;
 }
 
-static bool same(const struct ax_comm_part *a, const struct ax_comm_part *b) {
-    return a->kind == b->kind && a->reduction == b->reduction && a->dtype == b->dtype &&
-           a->root == b->root && a->count == b->count;
-}
-
 /* The part that most ranks gave; the first of them where two are equally common. */
 static int most_common(const struct ax_comm_part *parts, int n) {
     int best = 0, best_count = 0;
     for (int i = 0; i < n; i++) {
         int count = 0;
         for (int j = 0; j < n; j++)
-            count += same(&parts[i], &parts[j]);
+            count += ax_comm_part_same(&parts[i], &parts[j]);
         if (count > best_count) {
             best = i;
             best_count = count;
@@ -88,7 +94,7 @@ enum ax_status ax_comm_check_parts(const struct ax_comm_place *place,
                                    const struct ax_comm_part *parts, const int *ranks, int n) {
     const int usual = most_common(parts, n);
     int odd = 0;
-    while (odd < n && same(&parts[odd], &parts[usual]))
+    while (odd < n && ax_comm_part_same(&parts[odd], &parts[usual]))
         odd++;
     if (odd == n)
         return AX_OK;

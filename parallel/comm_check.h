@@ -12,6 +12,10 @@ struct ax_comm_part {
 };
 struct ax_comm_part ax_comm_part_of(const struct ax_collective *what);
 
+bool ax_comm_part_same(const struct ax_comm_part *a, const struct ax_comm_part *b);
+/* "all_reduce sum of 3 float64"; buf is returned. */
+const char *ax_comm_part_text(char *buf, size_t size, const struct ax_comm_part *part);
+
 /* Where in a communicator's life: the number-th collective of the group (from 1), or, where
  * from ≥ 0, the number-th message between two world ranks. */
 struct ax_comm_place {

@@ -13,7 +13,8 @@ struct ax_fabric_ops {
     enum ax_status (*open)(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                            const int *ranks, int n);
     /* This rank gives up with `st` and this thread's error text: whoever waits for it, now or
-     * later, gets AX_ERR_PEER with both. Nothing more is started afterwards. */
+     * later, gets AX_ERR_PEER with both. Nothing more is started afterwards; a second call does
+     * nothing. */
     void (*fail)(struct ax_fabric *f, enum ax_status st);
     /* After its communicators. */
     void (*free)(struct ax_fabric *f);

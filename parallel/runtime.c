@@ -16,6 +16,7 @@ static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric,
     }
     if (planning) {
         ax_comm_meta_init(c, role, rt->mesh.coord[role], n);
+        c->contracts = &rt->contracts;
         return AX_OK;
     }
     if (!fabric)
@@ -27,6 +28,7 @@ static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric,
     ax_mesh_group(&rt->mesh, role, ranks);
     const enum ax_status st = fabric->ops->open(fabric, c, role, ranks, n);
     ax_free(ranks);
+    c->contracts = &rt->contracts;
     return st;
 }
 
@@ -41,6 +43,7 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
         if (*each[i] == 0)
             *each[i] = 1;
     AX_TRY(ax_mesh_create(&rt->mesh, sizes, world, rank));
+    rt->contracts.rank = rank;
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
     const int share = o->fabric ? ax_cpu_count() / world : ax_cpu_count();
@@ -76,6 +79,7 @@ void ax_runtime_close(struct ax_runtime *rt) {
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         ax_comm_free(&rt->comms[role]);
     ax_queue_free(rt->q);
+    ax_contracts_free(&rt->contracts);
     ax_arena_free(&rt->arena);
     memset(rt, 0, sizeof *rt);
 }
@@ -98,20 +102,28 @@ static bool same_marks(const struct ax_arena_plan *a, const struct ax_arena_plan
 }
 
 static enum ax_status plan(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
-                           struct ax_arena_plan *out) {
+                           struct ax_arena_plan *out, struct ax_contracts *contracts) {
     struct ax_runtime rt;
     AX_TRY(ax_runtime_open_planning(&rt, o));
     const enum ax_status st = body(&rt, ctx);
     ax_arena_measure(&rt.arena, out);
+    ax_contracts_hand_over(contracts, &rt.contracts);
     ax_runtime_close(&rt);
     return st;
 }
 
+/* The first failure counts; telling it again changes nothing. */
+static void tell(const struct ax_runtime_options *o, enum ax_status st) {
+    if (st != AX_OK && o->fabric)
+        o->fabric->ops->fail(o->fabric, st);
+}
+
 static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
-                          const struct ax_arena_plan *planned) {
+                          const struct ax_arena_plan *planned, struct ax_contracts *contracts) {
     struct ax_runtime rt;
     struct ax_arena_plan reached;
     AX_TRY(ax_runtime_open(&rt, o, planned));
+    ax_contracts_hand_over(&rt.contracts, contracts);
     enum ax_status st = body(&rt, ctx);
     ax_arena_measure(&rt.arena, &reached);
     if (st == AX_OK && !same_marks(planned, &reached))
@@ -120,8 +132,7 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
                       "train scratch %zu of %zu bytes); this is a bug in axtrain",
                       reached.persistent, planned->persistent, reached.scratch[AX_PHASE_TRAIN],
                       planned->scratch[AX_PHASE_TRAIN]);
-    if (st != AX_OK && o->fabric)
-        o->fabric->ops->fail(o->fabric, st); /* while the buffers that others may read are there */
+    tell(o, st); /* before its communicators vanish, which others would report instead */
     ax_runtime_close(&rt);
     return st;
 }
@@ -129,8 +140,14 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
 enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
                               struct ax_arena_plan *plan_out) {
     struct ax_arena_plan planned;
-    AX_TRY(plan(o, body, ctx, &planned));
-    if (plan_out)
-        *plan_out = planned;
-    return run(o, body, ctx, &planned);
+    struct ax_contracts contracts = {0};
+    enum ax_status st = plan(o, body, ctx, &planned, &contracts);
+    if (st == AX_OK) {
+        if (plan_out)
+            *plan_out = planned;
+        st = run(o, body, ctx, &planned, &contracts);
+    }
+    tell(o, st);
+    ax_contracts_free(&contracts); /* empty where the run took them */
+    return st;
 }

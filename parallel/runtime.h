@@ -2,11 +2,12 @@
  *
  * ax_runtime_run calls `body` twice. First on a planning arena, a meta queue and meta
  * communicators: nothing is computed, and the memory marks become the plan. Then on an arena of
- * exactly that size. The body asks ax_runtime_planning() only where host data would be read or
- * written. */
+ * exactly that size, checking each collective between ax_contract_enter and leave. The body asks
+ * ax_runtime_planning() only where host data would be read or written. */
 #ifndef AX_PARALLEL_RUNTIME_H
 #define AX_PARALLEL_RUNTIME_H
 
+#include "parallel/contract.h"
 #include "parallel/fabric.h"
 
 struct ax_runtime_options {
@@ -23,6 +24,7 @@ struct ax_runtime {
     struct ax_comm comms[AX_ROLE_COUNT];
     struct ax_arena arena;
     struct ax_queue *q;
+    struct ax_contracts contracts;
 };
 
 enum ax_status ax_runtime_open_planning(struct ax_runtime *rt, const struct ax_runtime_options *o);

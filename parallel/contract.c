@@ -1,0 +1,125 @@
+/* Recording and checking of the collectives between enter and leave. */
+#include "parallel/contract.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/runtime.h"
+
+enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name) {
+    struct ax_contracts *all = &rt->contracts;
+    AX_ASSERT(!all->inside);
+    int i = 0;
+    while (i < all->n && strcmp(all->list[i].name, name) != 0)
+        i++;
+    if (i == all->n) {
+        if (all->planned)
+            return ax_error(AX_ERR_FAILED,
+                            "contract: rank %d enters \"%s\", where its dry run never came by; "
+                            "this is a bug in axtrain",
+                            all->rank, name);
+        AX_ASSERT(i < AX_MAX_CONTRACTS);
+        all->list[all->n++].name = name;
+        all->recording = true;
+    } else {
+        all->recording = false;
+    }
+    all->inside = &all->list[i];
+    all->done = 0;
+    return AX_OK;
+}
+
+static struct ax_contract_entry entry_of(const struct ax_comm *c,
+                                         const struct ax_collective *what) {
+    const bool message = what->kind == AX_SEND_RECV;
+    struct ax_contract_entry e = {.role = c->role,
+                                  .part = ax_comm_part_of(what),
+                                  .send_peer = message ? what->send_peer : -1,
+                                  .recv_peer = message ? what->recv_peer : -1};
+    for (int r = 0; what->kind == AX_ALL_TO_ALL_V && r < c->size; r++) {
+        e.sent_cap += what->send_counts[r];
+        e.received_cap += what->recv_counts[r];
+    }
+    return e;
+}
+
+static bool keeps(const struct ax_contract_entry *planned, const struct ax_contract_entry *e) {
+    return planned->role == e->role && ax_comm_part_same(&planned->part, &e->part) &&
+           planned->send_peer == e->send_peer && planned->recv_peer == e->recv_peer &&
+           e->sent_cap <= planned->sent_cap && e->received_cap <= planned->received_cap;
+}
+
+/* "fsdp: all_gather of 128 bfloat16" */
+static const char *entry_text(char *buf, size_t size, const struct ax_contract_entry *e) {
+    char part[128], more[96] = "";
+    if (e->part.kind == AX_SEND_RECV)
+        snprintf(more, sizeof more, " to %d, from %d", e->send_peer, e->recv_peer);
+    else if (e->part.kind == AX_ALL_TO_ALL_V)
+        snprintf(more, sizeof more, ", %lld out and %lld in", (long long)e->sent_cap,
+                 (long long)e->received_cap);
+    snprintf(buf, size, "%s %s%s", ax_role_name(e->role),
+             ax_comm_part_text(part, sizeof part, &e->part), more);
+    return buf;
+}
+
+static enum ax_status record(struct ax_contract *k, const struct ax_contract_entry *e) {
+    if (k->n == k->capacity) {
+        const size_t capacity = k->capacity ? 2 * k->capacity : 64;
+        AX_TRY(ax_regrow(&k->entries, k->n, capacity, sizeof *k->entries));
+        k->capacity = capacity;
+    }
+    k->entries[k->n++] = *e;
+    return AX_OK;
+}
+
+enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *c,
+                                const struct ax_collective *what) {
+    struct ax_contract *k = all->inside;
+    if (!k)
+        return AX_OK;
+    const struct ax_contract_entry e = entry_of(c, what);
+    if (all->recording)
+        return record(k, &e);
+    char planned[256] = "nothing more", came[256];
+    const struct ax_contract_entry *expected = all->done < k->n ? &k->entries[all->done] : NULL;
+    if (expected && keeps(expected, &e)) {
+        all->done++;
+        return AX_OK;
+    }
+    if (expected)
+        entry_text(planned, sizeof planned, expected);
+    return ax_error(AX_ERR_FAILED,
+                    "contract: rank %d, collective %zu of %zu in \"%s\": planned was %s, but it "
+                    "starts %s; this is a bug in axtrain",
+                    all->rank, all->done + 1, k->n, k->name, planned,
+                    entry_text(came, sizeof came, &e));
+}
+
+enum ax_status ax_contract_leave(struct ax_runtime *rt) {
+    struct ax_contracts *all = &rt->contracts;
+    const struct ax_contract *k = all->inside;
+    AX_ASSERT(k);
+    all->inside = NULL;
+    if (all->recording || all->done == k->n)
+        return AX_OK;
+    char planned[256];
+    return ax_error(AX_ERR_FAILED,
+                    "contract: rank %d leaves \"%s\" after %zu of %zu collectives; the next was to "
+                    "be %s; this is a bug in axtrain",
+                    all->rank, k->name, all->done, k->n,
+                    entry_text(planned, sizeof planned, &k->entries[all->done]));
+}
+
+void ax_contracts_hand_over(struct ax_contracts *to, struct ax_contracts *from) {
+    memcpy(to->list, from->list, sizeof to->list);
+    to->n = from->n;
+    to->planned = true;
+    *from = (struct ax_contracts){.rank = from->rank};
+}
+
+void ax_contracts_free(struct ax_contracts *all) {
+    for (int i = 0; i < all->n; i++)
+        ax_free(all->list[i].entries);
+    *all = (struct ax_contracts){.rank = all->rank};
+}
