@@ -204,7 +204,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(ax_model_load(&s.model, c->hf), st, done);
     else
         ax_model_init_random(&s.model, 5);
-    if (c->tamper && !run->reference && !ax_runtime_planning(rt))
+    if (c->tamper && !run->reference)
         c->tamper(&s, c->tamper_ctx);
     st = AX_OK;
     for (int step = 0; step < STEPS && st == AX_OK; step++)

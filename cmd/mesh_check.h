@@ -19,7 +19,8 @@ struct ax_mesh_check {
     int n_microbatches; /* of each data rank; the second of the step is masked entirely */
     int64_t tokens;     /* of a row */
     bool gloo;          /* processes instead of threads */
-    /* For tests: called on every rank before the first step, to break something. */
+    /* For tests: called on every rank before the first step, planned and real, to break something.
+     */
     void (*tamper)(struct ax_step *s, void *ctx);
     void *tamper_ctx;
     /* out: bytes of the largest rank's arena, and of the one rank's */

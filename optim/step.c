@@ -201,6 +201,7 @@ static enum ax_status weigh(struct ax_step *s, double *total) {
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) {
     *out = (struct ax_step_result){0};
     memset(s->seconds, 0, sizeof s->seconds);
+    AX_TRY(ax_contract_enter(s->rt, "gradients"));
     AX_TRY(weigh(s, &out->weight_total));
     struct ax_step_scalars now = {.inv_weight = out->weight_total > 0 ? 1 / out->weight_total : 0,
                                   .max_norm = s->o.max_norm,
@@ -210,6 +211,7 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     AX_TRY(execute(s, 0, s->schedule.first_update + 1));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
+    AX_TRY(ax_contract_leave(s->rt));
     AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
     out->loss = now.loss;
     out->grad_norm = now.grad_norm;

@@ -185,7 +185,8 @@ static void chunks_do_not_show(void **state) {
     must(ax_json_parse(&doc, "wide", text, strlen(text)));
     must(ax_arch_parse(&arch, ax_json_root(&doc)));
     ax_json_free(&doc);
-    const struct ax_model m = {.arch = arch, .accum = AX_F32};
+    const struct ax_param lm_head = {.local_shape = {300000, 16}};
+    const struct ax_model m = {.arch = arch, .accum = AX_F32, .lm_head = &lm_head};
     assert_int_equal(ax_head_chunk_tokens(&m, 75), 32);
     assert_int_equal(ax_head_chunk_tokens(&m, 10), 10);
     struct tiny_run one = {.arch = &arch, .lengths = whole, .steps = 1};
