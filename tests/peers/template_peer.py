@@ -78,7 +78,7 @@ def ours(axtrain, folder, template, variables):
     text = subprocess.run(base, capture_output=True)
     if text.returncode != 0:
         assert text.stdout == b"", "partial output"
-        return {"error": text.stderr.decode().strip()}
+        return {"error": text.stderr.decode().removesuffix("\n")}
     spans = subprocess.run(base + ["--spans"], capture_output=True, check=True)
     return {"text": text.stdout.decode(), "spans": json.loads(spans.stdout)}
 
