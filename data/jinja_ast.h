@@ -241,9 +241,10 @@ struct ax_jtree {
 
 const char *ax_jop_text(enum ax_jop op); /* "==" */
 
-/* "NAME:LINE: text" as AX_ERR_DATA. */
-enum ax_status ax_jtree_error(const struct ax_jtree *t, int line, const char *fmt, ...)
+/* "NAME:LINE: text" as AX_ERR_DATA, which is the value of the macro, as of ax_error(). */
+void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+#define ax_jtree_error(t, line, ...) (ax_jtree_set_error((t), (line), __VA_ARGS__), AX_ERR_DATA)
 
 /* The tokens of a template, AX_JT_EOF last. The source is UTF-8 without carriage returns. */
 enum ax_status ax_jlex(struct ax_jtree *t, const char *source, size_t len,

@@ -273,11 +273,12 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     AX_TRY(ax_jcall_bind(vm, call, params, 1, 1, &v));
     AX_TRY(ax_jarg_str(vm, call, "the format", v, &format));
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL) {
-        return ax_jvm_error(vm, "strftime_now: the format is too long");
+        return ax_jvm_error(vm, "strftime_now: the format is too long, or holds a NUL");
     }
     /* Python fills these itself: a clock without zone, microseconds (a fixed clock has none). */
     char spec[3200], text[8192];
     size_t n = 0;
+    spec[n++] = 'x'; /* so that an empty result differs from a failure */
     for (size_t i = 0; i < format->len; i++) {
         char next = i + 1 < format->len && format->data[i] == '%' ? format->data[i + 1] : 0;
         if (next == 'z' || next == 'Z') {
@@ -293,7 +294,6 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
             }
         }
     }
-    spec[n++] = 'x'; /* so that an empty result differs from a failure */
     spec[n] = '\0';
     time_t now = (time_t)vm->now;
     struct tm tm;
@@ -304,7 +304,7 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     if (len == 0) {
         return ax_jvm_error(vm, "strftime_now: the text is too long");
     }
-    return ax_jval_new_str(vm, text, len - 1, out);
+    return ax_jval_new_str(vm, text + 1, len - 1, out);
 }
 
 static enum ax_status global_cycler(struct ax_jvm *vm, const struct ax_jcall *call,

@@ -210,7 +210,7 @@ static enum ax_status bind_parameters(struct ax_jvm *vm, const struct ax_jnode *
     }
     if (n->macro.has_kwargs) {
         AX_TRY(keyword_dict(vm, kwargs, n_kwargs, ax_jref_slot(f, n->macro.kwargs)));
-    } else if (n_kwargs > 0) {
+    } else if (kwargs != NULL && n_kwargs > 0) {
         return ax_jvm_error(vm, "the macro %s takes no argument %.*s", name,
                             (int)kwargs[0].key->len, kwargs[0].key->data);
     }

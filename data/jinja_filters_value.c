@@ -197,8 +197,10 @@ static enum ax_status filter_round(struct ax_jvm *vm, const struct ax_jcall *cal
         if (!to_integer || out->kind != AX_JFLOAT) {
             return AX_OK;
         }
-        return isfinite(out->real) ? ax_jbig_from_double(&vm->arena, out->real, out)
-                                   : ax_jvm_error(vm, "round: the value has no integer part");
+        if (!isfinite(out->real)) {
+            return ax_jvm_error(vm, "round: the value has no integer part");
+        }
+        return ax_jbig_from_double(&vm->arena, out->real, out);
     }
     if (v[1].kind == AX_JSTR && (ax_jstr_is(v[1].str, "ceil") || ax_jstr_is(v[1].str, "floor"))) {
         return round_up_or_down(vm, call->self, digits, ax_jstr_is(v[1].str, "ceil"), out);

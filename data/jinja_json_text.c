@@ -22,9 +22,7 @@ static char peek(struct reader *r) {
     return r->p < r->len ? r->s[r->p] : '\0';
 }
 
-static enum ax_status bad(struct reader *r) {
-    return ax_jvm_error(r->vm, "the input is not JSON at byte %zu", r->p);
-}
+#define bad(r) ax_jvm_error((r)->vm, "the input is not JSON at byte %zu", (r)->p)
 
 static enum ax_status expect(struct reader *r, char c) {
     if (peek(r) != c) {

@@ -22,7 +22,8 @@ bool ax_jparser_skip_name(struct ax_jparser *p, const char *name);
 enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op, const char *what);
 enum ax_status ax_jparser_expect_name(struct ax_jparser *p, struct ax_jstr **name);
 /* "expected WHAT, got …" at the current token. */
-enum ax_status ax_jparser_unexpected(struct ax_jparser *p, const char *what);
+void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what);
+#define ax_jparser_unexpected(p, what) (ax_jparser_set_unexpected((p), (what)), AX_ERR_DATA)
 
 /* ---- nodes ---- */
 

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum ax_status ax_jtree_error(const struct ax_jtree *t, int line, const char *fmt, ...) {
+void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...) {
     char text[1800];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return ax_error(AX_ERR_DATA, "%s:%d: %s", t->name, line, text);
+    (void)ax_error(AX_ERR_DATA, "%s:%d: %s", t->name, line, text);
 }
 
 /* ---- tokens ---- */
@@ -46,7 +46,7 @@ bool ax_jparser_skip_name(struct ax_jparser *p, const char *name) {
     return is;
 }
 
-enum ax_status ax_jparser_unexpected(struct ax_jparser *p, const char *what) {
+void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what) {
     static const char *const kinds[] = {
         [AX_JT_EOF] = "the end of the template",
         [AX_JT_DATA] = "text",
@@ -61,13 +61,13 @@ enum ax_status ax_jparser_unexpected(struct ax_jparser *p, const char *what) {
     };
     const struct ax_jtoken *t = p->token;
     if (t->kind == AX_JT_NAME) {
-        return ax_jtree_error(p->tree, t->line, "expected %s, got '%.*s'", what,
-                              (int)t->value.str->len, t->value.str->data);
+        ax_jtree_set_error(p->tree, t->line, "expected %s, got '%.*s'", what,
+                           (int)t->value.str->len, t->value.str->data);
+    } else if (t->kind == AX_JT_OP) {
+        ax_jtree_set_error(p->tree, t->line, "expected %s, got '%s'", what, ax_jop_text(t->op));
+    } else {
+        ax_jtree_set_error(p->tree, t->line, "expected %s, got %s", what, kinds[t->kind]);
     }
-    if (t->kind == AX_JT_OP) {
-        return ax_jtree_error(p->tree, t->line, "expected %s, got '%s'", what, ax_jop_text(t->op));
-    }
-    return ax_jtree_error(p->tree, t->line, "expected %s, got %s", what, kinds[t->kind]);
 }
 
 enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op, const char *what) {

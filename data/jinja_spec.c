@@ -8,10 +8,6 @@
 #include "data/jinja_big.h"
 #include "data/jinja_unicode.h"
 
-enum ax_status ax_jspec_too_wide(struct ax_jvm *vm) {
-    return ax_jvm_error(vm, "a format field of more than %d characters", AX_JSPEC_MAX);
-}
-
 enum ax_status ax_jspec_read_number(struct ax_jvm *vm, const struct ax_jstr *s, size_t *p,
                                     int64_t *out) {
     *out = 0;
@@ -172,8 +168,9 @@ enum ax_status ax_jspec_put_float(struct ax_jvm *vm, const struct ax_jspec *f, d
         if (f->alternate) {
             format[n++] = '#';
         }
-        memcpy(format + n, ".*", 2);
-        format[n + 2] = percent ? 'f' : plain ? 'g' : type;
+        format[n++] = '.';
+        format[n++] = '*';
+        format[n] = percent ? 'f' : plain ? 'g' : type;
         size_t room = 400 + (size_t)precision;
         AX_TRY(ax_jarena_alloc(&vm->arena, &text, room, 1));
 #pragma GCC diagnostic push

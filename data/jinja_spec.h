@@ -18,7 +18,8 @@ struct ax_jspec {
 
 /* Widest field and longest precision that is accepted. */
 #define AX_JSPEC_MAX 100000
-enum ax_status ax_jspec_too_wide(struct ax_jvm *vm);
+#define ax_jspec_too_wide(vm)                                                                      \
+    ax_jvm_error((vm), "a format field of more than %d characters", AX_JSPEC_MAX)
 /* The digits at s[*p] as a number up to AX_JSPEC_MAX; *p ends behind them. */
 enum ax_status ax_jspec_read_number(struct ax_jvm *vm, const struct ax_jstr *s, size_t *p,
                                     int64_t *out);

@@ -17,7 +17,11 @@ enum ax_status ax_jsymbols_open(struct ax_jsymbols *s, struct ax_jtree *t,
 
 static struct ax_jsymbol *own(const struct ax_jsymbols *s, struct ax_jstr *name) {
     const struct ax_jval *at = ax_jdict_get_str(s->index, name);
-    return at != NULL ? &s->list[at->integer] : NULL;
+    if (at == NULL) {
+        return NULL;
+    }
+    AX_ASSERT(s->list != NULL); /* index holds the numbers of what is listed */
+    return &s->list[at->integer];
 }
 
 /* The innermost table that knows the name, from s outwards. */

@@ -8,30 +8,28 @@
 #include "base/clock.h"
 #include "data/jinja_unicode.h"
 
-enum ax_status ax_jvm_error(struct ax_jvm *vm, const char *fmt, ...) {
+void ax_jvm_set_error(struct ax_jvm *vm, const char *fmt, ...) {
     char text[1800];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return ax_error(AX_ERR_DATA, "%s:%d: %s", vm->tree->name, vm->line, text);
+    (void)ax_error(AX_ERR_DATA, "%s:%d: %s", vm->tree->name, vm->line, text);
 }
 
-enum ax_status ax_jvm_undefined(struct ax_jvm *vm, struct ax_jval v) {
+void ax_jvm_set_undefined(struct ax_jvm *vm, struct ax_jval v) {
     const struct ax_jundef *u = v.undef;
     if (u == NULL) {
-        return ax_jvm_error(vm, "a value is undefined");
+        ax_jvm_set_error(vm, "a value is undefined");
+    } else if (u->hint != NULL) {
+        ax_jvm_set_error(vm, "%s", u->hint);
+    } else if (u->owner == NULL) {
+        ax_jvm_set_error(vm, "'%.*s' is undefined", (int)u->name->len, u->name->data);
+    } else if (u->name == NULL) {
+        ax_jvm_set_error(vm, "a %s has no such element", u->owner);
+    } else {
+        ax_jvm_set_error(vm, "a %s has no '%.*s'", u->owner, (int)u->name->len, u->name->data);
     }
-    if (u->hint != NULL) {
-        return ax_jvm_error(vm, "%s", u->hint);
-    }
-    if (u->owner == NULL) {
-        return ax_jvm_error(vm, "'%.*s' is undefined", (int)u->name->len, u->name->data);
-    }
-    if (u->name == NULL) {
-        return ax_jvm_error(vm, "a %s has no such element", u->owner);
-    }
-    return ax_jvm_error(vm, "a %s has no '%.*s'", u->owner, (int)u->name->len, u->name->data);
 }
 
 enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work) {

@@ -41,11 +41,13 @@ struct ax_jvm {
     size_t n_spans, cap_spans;
 };
 
-/* "NAME:LINE: text" as AX_ERR_DATA. */
-enum ax_status ax_jvm_error(struct ax_jvm *vm, const char *fmt, ...)
+/* "NAME:LINE: text" as AX_ERR_DATA, which is the value of the macros, as of ax_error(). */
+void ax_jvm_set_error(struct ax_jvm *vm, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+#define ax_jvm_error(vm, ...) (ax_jvm_set_error((vm), __VA_ARGS__), AX_ERR_DATA)
 /* Using an undefined value: says what is undefined. */
-enum ax_status ax_jvm_undefined(struct ax_jvm *vm, struct ax_jval v);
+void ax_jvm_set_undefined(struct ax_jvm *vm, struct ax_jval v);
+#define ax_jvm_undefined(vm, v) (ax_jvm_set_undefined((vm), (v)), AX_ERR_DATA)
 /* Counts work; AX_ERR_DATA when the template has done too much. */
 enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work);
 /* One level deeper; pair with vm->depth--. */

@@ -8,6 +8,8 @@
 #include "data/jinja_builtin.h"
 #include "data/jinja_unicode.h"
 
+static const struct ax_template_options default_options;
+
 /* Tokens and tree of the longest source that is accepted. */
 #define COMPILE_MEMORY ((size_t)512 << 20)
 
@@ -120,16 +122,33 @@ const char *ax_template_source(const struct ax_template *t, size_t *len) {
 
 /* ---- rendering ---- */
 
+#define MAX_MEMORY ((size_t)512 << 20)
+#define MAX_OUTPUT ((size_t)256 << 20)
+
+/* Little data needs little memory, whatever the template does: values take some ten bytes for each
+ * of their text, and a template hardly repeats its data more than a few times. */
+static struct ax_template_options fit_bounds(const struct ax_template_options *options,
+                                             size_t len) {
+    struct ax_template_options o = options != NULL ? *options : default_options;
+    if (o.max_memory == 0 && len < MAX_MEMORY / 64) {
+        o.max_memory = ((size_t)48 << 20) + 32 * len;
+    }
+    if (o.max_output == 0 && len < MAX_OUTPUT / 16) {
+        o.max_output = ((size_t)16 << 20) + 8 * len;
+    }
+    return o;
+}
+
 static enum ax_status start(struct ax_jvm *vm, const struct ax_template *t,
                             const struct ax_template_options *o) {
     vm->tree = &t->tree;
     vm->line = 1;
     vm->now = o->fixed_now ? o->now : (int64_t)time(NULL);
     vm->max_steps = o->max_steps != 0 ? o->max_steps : 200000000;
-    vm->max_output = o->max_output != 0 ? o->max_output : (size_t)256 << 20;
+    vm->max_output = o->max_output != 0 ? o->max_output : MAX_OUTPUT;
     vm->max_depth = o->max_depth != 0 ? o->max_depth : 5000;
     vm->root_end = SIZE_MAX;
-    ax_jarena_init(&vm->arena, o->max_memory != 0 ? o->max_memory : (size_t)512 << 20);
+    ax_jarena_init(&vm->arena, o->max_memory != 0 ? o->max_memory : MAX_MEMORY);
     return ax_buf_append(&vm->out, "", 0); /* data is never NULL from here on */
 }
 
@@ -237,8 +256,6 @@ static enum ax_status finish(struct ax_jvm *vm, enum ax_status st, struct ax_tem
     return AX_OK;
 }
 
-static const struct ax_template_options default_options;
-
 enum ax_status ax_template_render(const struct ax_template *t, const json_t *vars,
                                   const struct ax_template_options *options,
                                   struct ax_template_output *out) {
@@ -256,11 +273,11 @@ done:
 enum ax_status ax_template_render_text(const struct ax_template *t, const char *json, size_t len,
                                        const struct ax_template_options *options,
                                        struct ax_template_output *out) {
-    const struct ax_template_options *o = options != NULL ? options : &default_options;
-    struct variables v = {.defaults = o->defaults};
+    const struct ax_template_options o = fit_bounds(options, len);
+    struct variables v = {.defaults = o.defaults};
     struct ax_jvm vm = {0};
     enum ax_status st;
-    AX_TRY_GOTO(start(&vm, t, o), st, done);
+    AX_TRY_GOTO(start(&vm, t, &o), st, done);
     AX_TRY_GOTO(read_variables(&vm, json, len, &v), st, done);
     AX_TRY_GOTO(run(&vm, &v), st, done);
 done:

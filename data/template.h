@@ -42,8 +42,8 @@ struct ax_template_options {
     bool fixed_now;         /* strftime_now shows `now` instead of the clock, as local time */
     int64_t now;            /* Unix time */
     uint64_t max_steps;     /* 200 million nodes, items and 64-byte pieces of text */
-    size_t max_memory;      /* 512 MiB beside the output */
-    size_t max_output;      /* 256 MiB */
+    size_t max_memory;      /* 512 MiB beside the output; less for a short text of variables */
+    size_t max_output;      /* 256 MiB; less for a short text of variables */
     int max_depth;          /* 5000 nodes on the way from the root to the one at work */
 };
 

@@ -1,11 +1,13 @@
 /* The sources of the built-in chat templates, written here as Jinja, one literal each.
  *
- * TEXT(x) turns content that may be a list of parts into its text. */
+ * TEXT(x) is the text of content that may be a string or a list of parts. */
 #include "data/template_named.h"
 
 #define TEXT(of)                                                                                   \
     "(" of " if " of " is string else "                                                            \
     "(" of " | selectattr('type', 'equalto', 'text') | map(attribute='text') | join('')))"
+#define M_TEXT     TEXT("m['content']")
+#define FIRST_TEXT TEXT("messages[0]['content']")
 
 /* ---- ChatML and Qwen ---- */
 
@@ -26,9 +28,11 @@ const char ax_template_chatml[] =
     "}}"
 
 /* Tool results in a row share one user turn. */
-#define QWEN_TOOL_RESULT(content)                                                                  \
+#define QWEN_RESULT_OPEN                                                                           \
     "{%- if loop.first or loop.previtem.role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}"    \
-    "{{- '\\n<tool_response>\\n' }}" content "{{- '\\n</tool_response>' }}"                        \
+    "{{- '\\n<tool_response>\\n' }}"
+#define QWEN_RESULT_CLOSE                                                                          \
+    "{{- '\\n</tool_response>' }}"                                                                 \
     "{%- if loop.last or loop.nextitem.role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}"
 
 const char ax_template_qwen_25[] =
@@ -53,12 +57,10 @@ const char ax_template_qwen_25[] =
     "                ~ call.arguments | tojson ~ '}\\n</tool_call>' }}\n"
     "        {%- endfor %}\n"
     "        {{- '<|im_end|>\\n' }}\n"
-    "    {%- elif m.role == 'tool' %}\n" QWEN_TOOL_RESULT(
-        "{{- m.content }}") "\n"
-                            "    {%- endif %}\n"
-                            "{%- endfor %}\n"
-                            "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- "
-                            "endif %}\n";
+    "    {%- elif m.role == 'tool' %}\n" QWEN_RESULT_OPEN "{{- m.content }}" QWEN_RESULT_CLOSE "\n"
+    "    {%- endif %}\n"
+    "{%- endfor %}\n"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\n";
 
 /* Thoughts stay only in the answers to the last real question; the last message always shows the
  * block. real_last_index tells a prefix where its conversation ends. */
@@ -114,17 +116,16 @@ const char ax_template_qwen3[] =
     "            {{- '}\\n</tool_call>' }}\n"
     "        {%- endfor %}\n"
     "        {{- '<|im_end|>\\n' }}\n"
-    "    {%- elif m.role == 'tool' %}\n" QWEN_TOOL_RESULT(
-        "{{- text(m.content) }}") "\n"
-                                  "    {%- endif %}\n"
-                                  "{%- endfor %}\n"
-                                  "{%- if add_generation_prompt %}\n"
-                                  "    {{- '<|im_start|>assistant\\n<think>\\n\\n' }}\n"
-                                  "    {%- if enable_thinking is defined and enable_thinking is "
-                                  "false %}\n"
-                                  "        {{- '</think>\\n\\n' }}\n"
-                                  "    {%- endif %}\n"
-                                  "{%- endif %}\n";
+    "    {%- elif m.role == 'tool' %}\n" QWEN_RESULT_OPEN "{{- text(m.content) }}" QWEN_RESULT_CLOSE
+    "\n"
+    "    {%- endif %}\n"
+    "{%- endfor %}\n"
+    "{%- if add_generation_prompt %}\n"
+    "    {{- '<|im_start|>assistant\\n<think>\\n\\n' }}\n"
+    "    {%- if enable_thinking is defined and enable_thinking is false %}\n"
+    "        {{- '</think>\\n\\n' }}\n"
+    "    {%- endif %}\n"
+    "{%- endif %}\n";
 
 /* ---- Llama ---- */
 
@@ -151,28 +152,26 @@ const char ax_template_llama3[] =
 #define MISTRAL_SYSTEM                                                                             \
     "{%- set turns = messages %}\n"                                                                \
     "{%- if messages[0]['role'] == 'system' %}\n"                                                  \
-    "    {%- set system_message = " TEXT(                                                          \
-        "messages[0]['content']") " %}\n"                                                          \
-                                  "    {%- set turns = messages[1:] %}\n"                          \
-                                  "{%- endif %}\n"
+    "    {%- set system_message = " FIRST_TEXT " %}\n"                                             \
+    "    {%- set turns = messages[1:] %}\n"                                                        \
+    "{%- endif %}\n"
 
-const char ax_template_mistral_v1[] = MISTRAL_SYSTEM
-    "{{- bos_token }}\n"
-    "{%- for m in turns %}\n"
-    "    {%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}\n"
-    "        {{- raise_exception(" MISTRAL_ALTERNATE ") }}\n"
-    "    {%- endif %}\n"
-    "    {%- set content = " TEXT(
-        "m['content']") " %}\n"
-                        "    {%- if m['role'] == 'user' %}\n"
-                        "        {%- if loop.first and system_message is defined %}\n"
-                        "            {%- set content = system_message + '\\n\\n' + content %}\n"
-                        "        {%- endif %}\n"
-                        "        {{- ' [INST] ' + content + ' [/INST]' }}\n"
-                        "    {%- elif m['role'] == 'assistant' %}{{- ' ' + content + eos_token }}\n"
-                        "    {%- else %}{{- raise_exception(" MISTRAL_ROLES ") }}\n"
-                        "    {%- endif %}\n"
-                        "{%- endfor %}\n";
+const char ax_template_mistral_v1[] =
+    MISTRAL_SYSTEM "{{- bos_token }}\n"
+                   "{%- for m in turns %}\n"
+                   "    {%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}\n"
+                   "        {{- raise_exception(" MISTRAL_ALTERNATE ") }}\n"
+                   "    {%- endif %}\n"
+                   "    {%- set content = " M_TEXT " %}\n"
+                   "    {%- if m['role'] == 'user' %}\n"
+                   "        {%- if loop.first and system_message is defined %}\n"
+                   "            {%- set content = system_message + '\\n\\n' + content %}\n"
+                   "        {%- endif %}\n"
+                   "        {{- ' [INST] ' + content + ' [/INST]' }}\n"
+                   "    {%- elif m['role'] == 'assistant' %}{{- ' ' + content + eos_token }}\n"
+                   "    {%- else %}{{- raise_exception(" MISTRAL_ROLES ") }}\n"
+                   "    {%- endif %}\n"
+                   "{%- endfor %}\n";
 
 /* v2, v3 and v3 Tekken differ in blanks, and in whether answers are trimmed. */
 #define MISTRAL_TOOLS(gap, answer)                                                                 \
@@ -198,54 +197,45 @@ const char ax_template_mistral_v1[] = MISTRAL_SYSTEM
     "{{- bos_token }}\n"                                                                           \
     "{%- for m in turns %}\n"                                                                      \
     "    {%- if m['role'] == 'user' %}\n"                                                          \
-    "        {%- set content = " TEXT(                                                             \
-        "m['content']") " %}\n"                                                                    \
-                        "        {%- if tools is not none and m == questions[-1] %}\n"             \
-                        "            {{- '[AVAILABLE_TOOLS]" gap "[' }}\n"                         \
-                        "            {%- for tool in tools %}\n"                                   \
-                        "                {{- '{\"type\": \"function\", \"function\": {' }}\n"      \
-                        "                {%- for key, value in tool.function.items() if key != "   \
-                        "'return' %}\n"                                                            \
-                        "                    {{- '\"' + key + '\": ' }}\n"                         \
-                        "                    {{- '\"' + value + '\"' if value is string else "     \
-                        "value | tojson }}\n"                                                      \
-                        "                    {{- '' if loop.last else ', ' }}\n"                   \
-                        "                {%- endfor %}\n"                                          \
-                        "                {{- '}}' ~ (']' if loop.last else ', ') }}\n"             \
-                        "            {%- endfor %}\n"                                              \
-                        "            {{- '[/AVAILABLE_TOOLS]' }}\n"                                \
-                        "        {%- endif %}\n"                                                   \
-                        "        {%- if loop.last and system_message is defined %}\n"              \
-                        "            {%- set content = system_message + '\\n\\n' + content %}\n"   \
-                        "        {%- endif %}\n"                                                   \
-                        "        {{- '[INST]" gap "' + content + '[/INST]' }}\n"                   \
-                        "    {%- elif m.tool_calls is defined and m.tool_calls is not none %}\n"   \
-                        "        {{- '[TOOL_CALLS]" gap "[' }}\n"                                  \
-                        "        {%- for call in m.tool_calls %}\n"                                \
-                        "            {{- (call.function | tojson)[:-1] ~ check_id(call.id) }}\n"   \
-                        "            {{- ', \"id\": \"' + call.id + '\"}' }}\n"                    \
-                        "            {{- ']' + eos_token if loop.last else ', ' }}\n"              \
-                        "        {%- endfor %}\n"                                                  \
-                        "    {%- elif m['role'] == 'assistant' %}\n"                               \
-                        "        {%- set content = " TEXT(                                         \
-                            "m['content']") " %}\n"                                                \
-                                            "        {{- " answer " + eos_token }}\n"              \
-                                            "    {%- elif m['role'] in ['tool_results', 'tool'] "  \
-                                            "%}\n"                                                 \
-                                            "        {%- set content = m.content %}\n"             \
-                                            "        {%- if m.content is defined and "             \
-                                            "m.content.content is defined %}\n"                    \
-                                            "            {%- set content = m.content.content %}\n" \
-                                            "        {%- endif %}\n"                               \
-                                            "        {{- '[TOOL_RESULTS]" gap                      \
-                                            "{\"content\": ' + content | string + ', '\n"          \
-                                            "            ~ check_id(m.tool_call_id) }}\n"          \
-                                            "        {{- '\"call_id\": \"' + m.tool_call_id + "    \
-                                            "'\"}[/TOOL_RESULTS]' }}\n"                            \
-                                            "    {%- else %}{{- raise_exception(" MISTRAL_ROLES    \
-                                            ") }}\n"                                               \
-                                            "    {%- endif %}\n"                                   \
-                                            "{%- endfor %}\n"
+    "        {%- set content = " M_TEXT " %}\n"                                                    \
+    "        {%- if tools is not none and m == questions[-1] %}\n"                                 \
+    "            {{- '[AVAILABLE_TOOLS]" gap "[' }}\n"                                             \
+    "            {%- for tool in tools %}\n"                                                       \
+    "                {{- '{\"type\": \"function\", \"function\": {' }}\n"                          \
+    "                {%- for key, value in tool.function.items() if key != 'return' %}\n"          \
+    "                    {{- '\"' + key + '\": ' }}\n"                                             \
+    "                    {{- '\"' + value + '\"' if value is string else value | tojson }}\n"      \
+    "                    {{- '' if loop.last else ', ' }}\n"                                       \
+    "                {%- endfor %}\n"                                                              \
+    "                {{- '}}' ~ (']' if loop.last else ', ') }}\n"                                 \
+    "            {%- endfor %}\n"                                                                  \
+    "            {{- '[/AVAILABLE_TOOLS]' }}\n"                                                    \
+    "        {%- endif %}\n"                                                                       \
+    "        {%- if loop.last and system_message is defined %}\n"                                  \
+    "            {%- set content = system_message + '\\n\\n' + content %}\n"                       \
+    "        {%- endif %}\n"                                                                       \
+    "        {{- '[INST]" gap "' + content + '[/INST]' }}\n"                                       \
+    "    {%- elif m.tool_calls is defined and m.tool_calls is not none %}\n"                       \
+    "        {{- '[TOOL_CALLS]" gap "[' }}\n"                                                      \
+    "        {%- for call in m.tool_calls %}\n"                                                    \
+    "            {{- (call.function | tojson)[:-1] ~ check_id(call.id) }}\n"                       \
+    "            {{- ', \"id\": \"' + call.id + '\"}' }}\n"                                        \
+    "            {{- ']' + eos_token if loop.last else ', ' }}\n"                                  \
+    "        {%- endfor %}\n"                                                                      \
+    "    {%- elif m['role'] == 'assistant' %}\n"                                                   \
+    "        {%- set content = " M_TEXT " %}\n"                                                    \
+    "        {{- " answer " + eos_token }}\n"                                                      \
+    "    {%- elif m['role'] in ['tool_results', 'tool'] %}\n"                                      \
+    "        {%- set content = m.content %}\n"                                                     \
+    "        {%- if m.content is defined and m.content.content is defined %}\n"                    \
+    "            {%- set content = m.content.content %}\n"                                         \
+    "        {%- endif %}\n"                                                                       \
+    "        {{- '[TOOL_RESULTS]" gap "{\"content\": ' + content | string + ', '\n"                \
+    "            ~ check_id(m.tool_call_id) }}\n"                                                  \
+    "        {{- '\"call_id\": \"' + m.tool_call_id + '\"}[/TOOL_RESULTS]' }}\n"                   \
+    "    {%- else %}{{- raise_exception(" MISTRAL_ROLES ") }}\n"                                   \
+    "    {%- endif %}\n"                                                                           \
+    "{%- endfor %}\n"
 
 const char ax_template_mistral_v2v3[] = MISTRAL_TOOLS(" ", "' ' + content | trim");
 const char ax_template_mistral_v3_tekken[] = MISTRAL_TOOLS("", "content");
@@ -253,60 +243,40 @@ const char ax_template_mistral_v3_tekken[] = MISTRAL_TOOLS("", "content");
 const char ax_template_mistral_v7_tekken[] =
     "{%- set turns = messages[1:] if messages[0]['role'] == 'system' else messages %}\n"
     "{%- if messages[0]['role'] == 'system' %}\n"
-    "    {%- set system_message = " TEXT(
-        "messages[0]['content']") " %}\n"
-                                  "{%- else %}\n"
-                                  "    {%- set system_message = 'You are Mistral Small 3, a Large "
-                                  "Language Model (LLM) created by Mistral "
-                                  "AI, a French startup headquartered in Paris.\\nYour knowledge "
-                                  "base was last updated on "
-                                  "2023-10-01. The current date is ' + strftime_now('%Y-%m-%d') + "
-                                  "'.\\n\\nWhen you\\'re not sure "
-                                  "about some information, you say that you don\\'t have the "
-                                  "information and don\\'t make up "
-                                  "anything.\\nIf the user\\'s question is not clear, ambiguous, "
-                                  "or does not provide enough "
-                                  "context for you to accurately answer the question, you do not "
-                                  "try to answer it right away and "
-                                  "you rather ask the user to clarify their request (e.g. \"What "
-                                  "are some good restaurants around "
-                                  "me?\" => \"Where are you?\" or \"When is the next flight to "
-                                  "Tokyo\" => \"Where do you travel "
-                                  "from?\")' %}\n"
-                                  "{%- endif %}\n"
-                                  "{{- bos_token }}{{- '[SYSTEM_PROMPT]' + system_message + "
-                                  "'[/SYSTEM_PROMPT]' }}\n"
-                                  "{%- for m in turns %}\n"
-                                  "    {%- if m['role'] == 'user' %}\n"
-                                  "        {{- '[INST]' }}\n"
-                                  "        {%- for part in [m['content']] if m['content'] is "
-                                  "string %}{{- part }}\n"
-                                  "        {%- else %}\n"
-                                  "            {%- for part in m['content'] %}\n"
-                                  "                {%- if part['type'] == 'text' %}{{- "
-                                  "part['text'] }}\n"
-                                  "                {%- elif part['type'] in ['image', 'image_url'] "
-                                  "%}{{- '[IMG]' }}\n"
-                                  "                {%- else %}{{- raise_exception('Only text and "
-                                  "image blocks are supported in "
-                                  "message content!') }}\n"
-                                  "                {%- endif %}\n"
-                                  "            {%- endfor %}\n"
-                                  "        {%- endfor %}\n"
-                                  "        {{- '[/INST]' }}\n"
-                                  "    {%- elif m['role'] == 'system' %}\n"
-                                  "        {{- '[SYSTEM_PROMPT]' + " TEXT(
-                                      "m['content']") " + '[/SYSTEM_PROMPT]' }}\n"
-                                                      "    {%- elif m['role'] == 'assistant' "
-                                                      "%}{{- " TEXT(
-                                                          "m['content']") " + eos_token }}\n"
-                                                                          "    {%- else %}{{- "
-                                                                          "raise_exception('Only "
-                                                                          "user, system and "
-                                                                          "assistant roles are "
-                                                                          "supported!') }}\n"
-                                                                          "    {%- endif %}\n"
-                                                                          "{%- endfor %}\n";
+    "    {%- set system_message = " FIRST_TEXT " %}\n"
+    "{%- else %}\n"
+    "    {%- set system_message = 'You are Mistral Small 3, a Large Language Model (LLM) created "
+    "by Mistral AI, a French startup headquartered in Paris.\\nYour knowledge base was last "
+    "updated on 2023-10-01. The current date is ' + strftime_now('%Y-%m-%d') + '.\\n\\nWhen "
+    "you\\'re not sure about some information, you say that you don\\'t have the information and "
+    "don\\'t make up anything.\\nIf the user\\'s question is not clear, ambiguous, or does not "
+    "provide enough context for you to accurately answer the question, you do not try to answer it "
+    "right away and you rather ask the user to clarify their request (e.g. \"What are some good "
+    "restaurants around me?\" => \"Where are you?\" or \"When is the next flight to Tokyo\" => "
+    "\"Where do you travel from?\")' %}\n"
+    "{%- endif %}\n"
+    "{{- bos_token }}{{- '[SYSTEM_PROMPT]' + system_message + '[/SYSTEM_PROMPT]' }}\n"
+    "{%- for m in turns %}\n"
+    "    {%- if m['role'] == 'user' %}\n"
+    "        {{- '[INST]' }}\n"
+    "        {%- for part in [m['content']] if m['content'] is string %}{{- part }}\n"
+    "        {%- else %}\n"
+    "            {%- for part in m['content'] %}\n"
+    "                {%- if part['type'] == 'text' %}{{- part['text'] }}\n"
+    "                {%- elif part['type'] in ['image', 'image_url'] %}{{- '[IMG]' }}\n"
+    "                {%- else %}{{- raise_exception('Only text and image blocks are supported in "
+    "message content!') }}\n"
+    "                {%- endif %}\n"
+    "            {%- endfor %}\n"
+    "        {%- endfor %}\n"
+    "        {{- '[/INST]' }}\n"
+    "    {%- elif m['role'] == 'system' %}\n"
+    "        {{- '[SYSTEM_PROMPT]' + " M_TEXT " + '[/SYSTEM_PROMPT]' }}\n"
+    "    {%- elif m['role'] == 'assistant' %}{{- " M_TEXT " + eos_token }}\n"
+    "    {%- else %}{{- raise_exception('Only user, system and assistant roles are supported!') "
+    "}}\n"
+    "    {%- endif %}\n"
+    "{%- endfor %}\n";
 
 /* ---- DeepSeek ---- */
 

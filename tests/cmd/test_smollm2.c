@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/convert.h"
+#include "data/template.h"
 #include "data/tokenizer.h"
 #include "model/generate.h"
 
@@ -106,6 +107,49 @@ static void file_and_folder_give_the_reference_tokens(void **state) {
     (void)state;
     check_tokens(gguf());
     check_tokens(folder("bfloat16"));
+}
+
+/* --- chats --- */
+
+static void check_chat(const struct ax_template *template, const struct ax_tokenizer *t,
+                       const json_t *tokens, struct ax_json chat) {
+    const struct ax_template_options o = {.chat = true, .defaults = tokens};
+    const struct ax_encode_options opt = {0};
+    const json_t *text = json_object_get(chat.v, "text");
+    struct ax_template_output out;
+    struct ax_encoding e = {0};
+    int32_t *ids;
+    if (ax_template_render(template, chat.v, &o, &out) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(out.len, json_string_length(text));
+    assert_memory_equal(out.text, json_string_value(text), out.len);
+    assert_int_equal(ax_tokenizer_encode(t, out.text, out.len, &opt, &e), AX_OK);
+    assert_int_equal(read_ids(ax_json_get(chat, "ids"), &ids), e.n);
+    assert_memory_equal(e.ids, ids, e.n * sizeof *ids);
+    ax_free(ids);
+    ax_encoding_free(&e);
+    ax_template_output_free(&out);
+}
+
+static void its_template_gives_the_reference_chats(void **state) {
+    (void)state;
+    struct ax_json_doc doc;
+    struct ax_template *template;
+    struct ax_tokenizer *t;
+    json_t *tokens;
+    const char *path = folder("bfloat16");
+    load_golden(&doc, "tokenize.json");
+    const struct ax_json chats = ax_json_get(ax_json_root(&doc), "chat");
+    assert_int_equal(ax_tokenizer_load(&t, path), AX_OK);
+    assert_int_equal(ax_template_folder_tokens(&tokens, path), AX_OK);
+    assert_int_equal(ax_template_from_folder(&template, path, NULL, false), AX_OK);
+    assert_int_equal(ax_json_size(chats), 16);
+    for (size_t i = 0; i < ax_json_size(chats); i++)
+        check_chat(template, t, tokens, ax_json_at(chats, i));
+    ax_template_free(template);
+    json_decref(tokens);
+    ax_tokenizer_free(t);
+    ax_json_free(&doc);
 }
 
 /* --- numbers --- */
@@ -299,6 +343,7 @@ static int remove_dir(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(file_and_folder_give_the_reference_tokens),
+        cmocka_unit_test(its_template_gives_the_reference_chats),
         cmocka_unit_test(exact_weights_give_the_reference_numbers),
         cmocka_unit_test(rounded_weights_give_theirs),
     };

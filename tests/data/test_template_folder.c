@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "data/chat_mask.h"
 #include "tests/data/scratch.h"
 #include "tests/data/template_case.h"
 
@@ -122,9 +123,38 @@ static void tokens_of_the_config(void **state) {
 
 /* ---- golden chats ---- */
 
-static int chats;
+static int chats, masks, answers;
 
-static void check_chat(const struct ax_template *t, const json_t *tokens, const json_t *c) {
+/* The tokens of the text, and which of them the generation blocks mark. */
+static void check_tokens(const struct ax_tokenizer *tokenizer, const json_t *c,
+                         const struct ax_template_output *out) {
+    const char *name = json_string_value(json_object_get(c, "name"));
+    const json_t *ids = json_object_get(c, "ids"), *mask = json_object_get(c, "assistant_mask");
+    struct ax_format_work w = {0};
+    const struct ax_encode_options with_spans = {.spans = true};
+    assert_ok(ax_tokenizer_encode(tokenizer, out->text, out->len, &with_spans, &w.full));
+    if (json_array_size(ids) != w.full.n || json_array_size(mask) != w.full.n)
+        fail_msg("%s: %zu tokens, not %zu", name, w.full.n, json_array_size(ids));
+    int32_t *labels;
+    assert_ok(ax_alloc(&labels, w.full.n, sizeof *labels));
+    for (size_t i = 0; i < w.full.n; i++)
+        labels[i] = AX_NO_LABEL;
+    ax_chat_mask_generation(&w, out, labels);
+    for (size_t i = 0; i < w.full.n; i++) {
+        const bool trained = json_integer_value(json_array_get(mask, i)) != 0;
+        if (json_integer_value(json_array_get(ids, i)) != w.full.ids[i])
+            fail_msg("%s: token %zu is %d", name, i, w.full.ids[i]);
+        if (labels[i] != (trained ? w.full.ids[i] : AX_NO_LABEL))
+            fail_msg("%s: token %zu is %s", name, i, trained ? "not trained" : "trained");
+        answers += trained;
+    }
+    masks++;
+    ax_free(labels);
+    ax_format_work_free(&w);
+}
+
+static void check_chat(const struct ax_template *t, const struct ax_tokenizer *tokenizer,
+                       const json_t *tokens, const json_t *c) {
     json_t *vars = json_pack("{s:O, s:O}", "messages", json_object_get(c, "messages"),
                              "add_generation_prompt", json_object_get(c, "add_generation_prompt"));
     json_t *tools = json_object_get(c, "tools");
@@ -142,6 +172,8 @@ static void check_chat(const struct ax_template *t, const json_t *tokens, const 
         if (text == NULL || json_string_length(text) != out.len ||
             memcmp(json_string_value(text), out.text, out.len) != 0)
             fail_msg("%s gave %s\n  not %s", name, out.text, json_string_value(text));
+        if (json_object_get(c, "ids") != NULL)
+            check_tokens(tokenizer, c, &out);
         ax_template_output_free(&out);
     }
     json_decref(vars);
@@ -154,8 +186,10 @@ static void check_folder(const char *name, const char *file) {
     snprintf(path, sizeof path, "%s/%s", dir, file);
     struct ax_json_doc doc;
     struct ax_template *t;
+    struct ax_tokenizer *tokenizer;
     json_t *tokens;
     assert_int_equal(ax_json_load(&doc, path, (size_t)64 << 20), AX_OK);
+    assert_ok(ax_tokenizer_load(&tokenizer, dir));
     assert_int_equal(ax_template_folder_tokens(&tokens, dir), AX_OK);
     const json_t *own =
         strcmp(file, "chat.json") == 0 ? NULL : json_object_get(doc.root, "template");
@@ -166,22 +200,25 @@ static void check_folder(const char *name, const char *file) {
         assert_int_equal(ax_template_from_folder(&t, dir, NULL, false), AX_OK);
     const json_t *cases = json_object_get(doc.root, "cases");
     for (size_t i = 0; i < json_array_size(cases); i++)
-        check_chat(t, tokens, json_array_get(cases, i));
+        check_chat(t, tokenizer, tokens, json_array_get(cases, i));
     ax_template_free(t);
+    ax_tokenizer_free(tokenizer);
     json_decref(tokens);
     ax_json_free(&doc);
 }
 
 static void golden_chats(void **state) {
     (void)state;
-    chats = 0;
+    chats = masks = answers = 0;
     check_folder("tokenizer/llama3_style", "chat.json");
     check_folder("tokenizer/llama3_style", "chat_chatml.json");
     check_folder("tokenizer/qwen2_style", "chat.json");
     check_folder("tokenizer/sp_bpe", "chat.json");
     check_folder("tokenizer/sp_bpe_legacy", "chat.json");
-    printf("%d chats\n", chats);
-    assert_true(chats >= 100);
+    printf("%d chats, %d masks with %d tokens of answers\n", chats, masks, answers);
+    assert_int_equal(chats, 105);
+    assert_int_equal(masks, 100);
+    assert_true(answers > 500);
 }
 
 int main(void) {

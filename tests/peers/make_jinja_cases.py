@@ -284,6 +284,19 @@ a{% set b %}c{% generation %}d{% endgeneration %}{% endset %}e{{ b }}
 {{ xs[none:2] }}{{ xs[::2] }}{{ xs[-1::-1] }}{{ xs[1:1] }}{{ xs[:-1][0] }}{{ xs[1:][0] }}{{ xs[5:] }}{{ (1,2,3)[1:] }}{{ xs['a':] }}
 {{ m[0]['role'] ~ m[-1].content }}{{ m[-1]['role'][0] }}{{ (m|last)['role'] }}{{ m|length - 1 }}{{ (m|length - 1) }}{{ m[m|length - 1].role }}
 {{ m | selectattr('role', '==', 'user') | map(attribute='content') | first }}{{ m|rejectattr('role','in',['user'])|list|length }}{{ m|selectattr('nope')|list }}{{ m|selectattr('nope','undefined')|list|length }}{{ m|map(attribute='nope', default='x')|join }}
+{{ xs|count }}{{ d|count }}{{ 'é😀'|count }}{{ xs|min }}{{ ['b','A']|min }}{{ ['b','A']|min(case_sensitive=true) }}{{ [{'k':2},{'k':1}]|min(attribute='k') }}{{ []|min is defined }}
+{{ 'ab'|center(8) }}|{{ 'ab'|center(5) }}|{{ 'two  wörds, and-more'|wordcount }}{{ ''|wordcount }}
+{{ 1 is ne 2 }}{{ 1 is lt 2 }}{{ 2 is lessthan 1 }}{{ 1 is le 1 }}{{ 2 is gt 1 }}{{ 1 is greaterthan 1 }}{{ 1 is ge 1 }}{{ 'a' is lt 'b' }}
+{{ 1 is != 1 }}
+{{ 1 is lt 'a' }}
+{{ xs|select('ne', 2)|list }}{{ xs|select('lt', 2)|list }}{{ xs|select('le', 2)|list }}{{ xs|select('<=', 2)|list }}{{ xs|select('gt', 2)|list }}{{ xs|select('>', 2)|list }}{{ xs|select('<', 2)|list }}{{ xs|select('>=', 2)|list }}{{ m|selectattr('role', '!=', 'user')|list|length }}
+{{ 'a' is escaped }}{{ ('a'|safe) is escaped }}{{ 5 is escaped }}{{ '<'|e is escaped }}
+{{ 'abcabc'.rindex('b') }}{{ 'é😀é'.rindex('é') }}
+{{ 'abc'.rindex('z') }}
+{% set j = joiner() %}{% for x in xs %}{{ j() }}{{ x }}{% endfor %}{{ j is defined }}
+{{ range(3).count(1) }}{{ [1,2,1].count(1) }}{{ (1,2,1).index(2) }}{{ [1].index(5) }}
+{{ strftime_now('%d %b %Y') }}|{{ strftime_now('%B %d, %Y') }}|{{ strftime_now("%A, %-d %B %Y %H:%M") }}|{{ strftime_now('') }}|{{ strftime_now('%é%') }}
+{{ strftime_now(format='%Y') }}{{ strftime_now(5) }}
 '''.strip("\n").split("\n")
 
 MORE = [

@@ -6,6 +6,7 @@ NAMES = ["a", "b", "c", "xs", "d", "ns", "loop", "nope", "text", "x", "y"]
 VALUES = [
     "0", "1", "2", "-3", "2.5", "true", "false", "none", "''", "'a'", "'Ab c'", "'é😀'", "[]", "[1, 2]",
     "['b', 'a']", "{}", "{'k': 1}", "{'k': [1]}", "(1, 2)", "range(3)", "'x\\n y '", "[[1, 2], [3, 4]]",
+    "strftime_now('%d %b %Y')", "strftime_now('%A, %B %-d')", "[{'k': 2}, {'k': 'b', 'a': none}]", "'a,b,,c'", "1e3", "dict(k=1)",
 ]
 # Most pairs of values have no sum and no order, so what works for all comes more often.
 OPERATORS = ["+", "-", "*", "/", "//", "%", "<", "<=", ">", ">=", "in", "not in"] + 5 * ["~", "==", "!=", "and", "or"]
@@ -17,6 +18,8 @@ FILTERS = [
     "map('string') | list", "select | list", "reject('none') | list", "replace('a', 'b')", "title",
     "capitalize", "indent", "indent(2, true)", "abs", "sum", "round", "float", "dictsort", "safe", "max",
     "selectattr('k') | list", "map(attribute='k') | list", "tojson(indent=2)", "batch(2) | list", "count",
+    "tojson(ensure_ascii=true)", "tojson(separators=(',', ':'))", "tojson(sort_keys=true)", "sort(attribute='k')", "min", "last", "escape",
+    "rejectattr('k', 'equalto', 1) | list", "map('upper') | join", "string | int(7)", "trim('ab ')", "sum(start=1)", "round(1)", "slice(2) | list",
 ]
 TESTS = [
     "defined", "undefined", "none", "string", "number", "mapping", "iterable", "sequence", "true", "false",
@@ -25,6 +28,8 @@ TESTS = [
 POSTFIX = [
     "[0]", "[-1]", "[1:]", "[::-1]", "['k']", ".k", ".items()", ".split()", ".strip()", ".upper()", "[:2]",
     ".get('k')", ".startswith('a')", ".index0", ".first", ".last", ".previtem", ".length", "[5]", ".a", ".b",
+    ".split(',')", ".split('a', 1)", ".lstrip('a')", ".rstrip(' \\n')", ".replace('a', 'bb')", ".endswith(('a', 'b'))", ".title()", ".keys() | list",
+    ".find('b')", "['items']", "[1:-1]", "[a:]", "[-2:]", ".values() | list", ".get('a', 5)", ".capitalize()", ".splitlines()", ".count('a')", ".append(1)",
 ]
 TEXTS = ["", "t", " ", "  ", "\n", "\n\n", "\t", " t ", "\n  ", "x\n", " \n", "é", "\r\n", "{ ", "}", "% ", "}}", "# "]
 SIGNS = ["", "", "", "-", "-", "+"]
@@ -126,6 +131,8 @@ class Maker:
             return self.pick(["{# c #}", "{#- c -#}", "{#+ {% x %} +#}", "{% raw %} {{ x }} {% endraw %}", "{%- raw -%}\n{%- endraw -%}"])
         if kind < 0.97 and self.in_loop:
             return self.tag(self.pick(["break", "continue"]))
+        if kind < 0.973:
+            return "{{ raise_exception('no ' ~ " + self.pick(NAMES) + ") }}"
         return self.tag("set ns = namespace(a=1, b=[])")
 
     def body(self, depth=0):
