@@ -59,8 +59,8 @@ struct ax_model {
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                struct ax_runtime *rt, const struct ax_model_options *o);
 void ax_model_free(struct ax_model *m);
-/* Reads every parameter of this rank from the folder: names the missing, the misshapen and the left over.
- * Nothing while planning. */
+/* Reads every parameter of this rank from the folder: names the missing, the misshapen and the left
+ * over. Nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
  */
