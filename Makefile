@@ -13,6 +13,8 @@ SANITIZE ?=
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
 OPT ?= -O2 -g
+# For parallel/comm_gloo.cpp alone: the C++ compiler beside CC.
+CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(subst gcc,g++,$(CC)))
 VERSION := 0.1.0
 AXTRAIN_SHARED ?= ../shared
 export AXTRAIN_SHARED
@@ -25,8 +27,9 @@ OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 CPPFLAGS := -I. -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
 CFLAGS := -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
+CXXFLAGS := $(filter-out -std=c11,$(CFLAGS)) -std=c++17
 LDFLAGS := $(OMP) $(SAN) -pthread
-LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm
+LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
 ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256
@@ -36,8 +39,9 @@ ISAS := avx2 avx512 avx512bf16
 
 ROOMS := base kernels kernels/ref kernels/cpu kernels/meta parallel ckpt data model optim cmd
 SRC := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c))
+CXX_SRC := $(wildcard parallel/*.cpp)
 VEC_SRC := $(wildcard kernels/cpu/vec/*.c)
-OBJ := $(SRC:%.c=$(BUILD)/%.o) \
+OBJ := $(SRC:%.c=$(BUILD)/%.o) $(CXX_SRC:%.cpp=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o))
 LIB := $(BUILD)/libaxtrain.a
 BIN := $(BUILD)/axtrain
@@ -82,6 +86,11 @@ $(BUILD)/%.o: %.c
 	@echo "CC $<"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
+$(BUILD)/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "CXX $<"
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
@@ -99,7 +108,7 @@ check: ## formatting, clang-tidy, layers, file sizes, generated docs
 	@tools/check
 
 format: ## rewrite the sources with clang-format
-	clang-format-16 -i $$(git ls-files '*.c' '*.h')
+	clang-format-16 -i $$(git ls-files '*.c' '*.cpp' '*.h')
 
 docs: $(BIN) ## regenerate the generated documents
 	@tools/generate-docs $(BIN)

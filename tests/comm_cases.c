@@ -1,8 +1,11 @@
 #include "tests/comm_cases.h"
 
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/hash.h"
 #include "kernels/queue.h"
 
 enum { MAX_RANKS = 16, MAX_COUNT = 3000 };
@@ -200,33 +203,47 @@ static enum ax_status many_at_once(struct ax_comm *c) {
     return AX_OK;
 }
 
-static enum ax_status ordered(struct ax_comm *c, enum ax_collective_kind kind, enum ax_dtype dtype,
-                              unsigned char *out) {
-    char send[MAX_RANKS * 8], recv[8];
-    for (int i = 0; i < c->size; i++) /* 1, ε, ε …: in another order ε would survive */
-        ax_store(dtype, send, i, c->rank == 0 ? 1 : dtype == AX_F64 ? 1e-16 : 5e-8);
-    const struct ax_collective what = {
-        .kind = kind, .dtype = dtype, .send = send, .recv = recv, .count = 1};
-    AX_TRY(ax_comm_run(c, NULL, &what));
-    memcpy(out, recv, ax_dtype_size(dtype));
-    return AX_OK;
-}
-
-enum ax_status comm_cases_ordered_sum(struct ax_comm *c, unsigned char *out) {
-    memset(out, 0, 64);
-    for (int i = 0; i < 8; i++) {
-        static const enum ax_dtype dtypes[] = {AX_F64, AX_F32, AX_BF16, AX_F16};
-        AX_TRY(ordered(c, i < 4 ? AX_ALL_REDUCE : AX_REDUCE_SCATTER, dtypes[i % 4], out + 8 * i));
+enum ax_status comm_cases_sum_bits(struct ax_comm *c, uint64_t *hash) {
+    enum { COUNT = 777 };
+    static _Thread_local double send[MAX_RANKS * COUNT], recv[MAX_RANKS * COUNT];
+    *hash = 0;
+    for (int i = 0; i < 4 * TRAVEL; i++) {
+        const enum ax_dtype dtype = travel[i / 4];
+        const bool all = i & 1;
+        for (int64_t e = 0; e < COUNT * c->size; e++) {
+            const int64_t key[2] = {c->rank, e};
+            const double x = (double)(ax_hash64(key, sizeof key, 7) >> 11) * 0x1p-53;
+            ax_store(dtype, send, e, ax_dtype_info(dtype)->is_float ? x - 0.3 : x * 100);
+        }
+        const int64_t n = all ? COUNT * c->size : COUNT;
+        const struct ax_collective what = {.kind = all ? AX_ALL_REDUCE : AX_REDUCE_SCATTER,
+                                           .reduction = i & 2 ? AX_MAX : AX_SUM,
+                                           .dtype = dtype,
+                                           .send = send,
+                                           .recv = recv,
+                                           .count = n};
+        AX_TRY(ax_comm_run(c, NULL, &what));
+        *hash = ax_hash64(recv, (size_t)n * ax_dtype_size(dtype), *hash);
     }
     return AX_OK;
 }
 
-/* In rank order every ε is lost beside the 1. */
+/* 1 and then ε, ε …: in rank order every ε is lost, in others they would add up first. */
 static enum ax_status sums_in_rank_order(struct ax_comm *c) {
-    unsigned char bytes[64];
-    AX_TRY(comm_cases_ordered_sum(c, bytes));
-    ENSURE(ax_load(AX_F64, bytes, 0) == 1 && ax_load(AX_F32, bytes + 8, 0) == 1);
-    ENSURE(ax_load(AX_F64, bytes + 32, 0) == 1 && ax_load(AX_F32, bytes + 40, 0) == 1);
+    static const enum ax_dtype dtypes[] = {AX_F64, AX_F32};
+    for (int i = 0; i < 4; i++) {
+        const enum ax_dtype dtype = dtypes[i % 2];
+        char send[MAX_RANKS * 8], recv[8];
+        for (int e = 0; e < c->size; e++)
+            ax_store(dtype, send, e, c->rank == 0 ? 1 : dtype == AX_F64 ? 1e-16 : 5e-8);
+        const struct ax_collective what = {.kind = i < 2 ? AX_ALL_REDUCE : AX_REDUCE_SCATTER,
+                                           .dtype = dtype,
+                                           .send = send,
+                                           .recv = recv,
+                                           .count = 1};
+        AX_TRY(ax_comm_run(c, NULL, &what));
+        ENSURE(ax_load(dtype, recv, 0) == 1);
+    }
     return AX_OK;
 }
 
@@ -276,6 +293,95 @@ enum ax_status comm_cases_run(struct ax_fabric *f, void *ctx) {
     AX_TRY_GOTO(narrow_sums_are_rounded_once(&c), st, done);
     AX_TRY_GOTO(nan_wins_a_maximum(&c), st, done);
 done:
+    ax_comm_free(&c);
+    return st;
+}
+
+/* ---- faults ---- */
+
+static enum ax_status spoilt_gather(struct ax_comm *c, int64_t count, enum ax_dtype dtype) {
+    double send[8] = {0}, recv[64];
+    const struct ax_collective what = {
+        .kind = AX_ALL_GATHER, .dtype = dtype, .send = send, .recv = recv, .count = count};
+    return ax_comm_run(c, NULL, &what);
+}
+
+static enum ax_status spoilt_reduce(struct ax_comm *c, enum ax_reduction reduction) {
+    double x = 1;
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .reduction = reduction,
+                                       .dtype = AX_F64,
+                                       .send = &x,
+                                       .recv = &x,
+                                       .count = 1};
+    return ax_comm_run(c, NULL, &what);
+}
+
+static enum ax_status spoilt_broadcast(struct ax_comm *c, int root) {
+    float x = 1;
+    const struct ax_collective what = {
+        .kind = AX_BROADCAST, .dtype = AX_F32, .recv = &x, .count = 1, .root = root};
+    return ax_comm_run(c, NULL, &what);
+}
+
+const struct comm_fault comm_faults[COMM_DEEDS] = {
+    [OTHER_COUNT] = {AX_ERR_PEER,
+                     {"tp: collective 2: rank 2 started all_gather of 5 float32",
+                      "all_gather of 3 float32"}},
+    [OTHER_TYPE] = {AX_ERR_PEER,
+                    {"rank 2 started all_gather of 3 int32", "all_gather of 3 float32"}},
+    [OTHER_KIND] = {AX_ERR_PEER,
+                    {"rank 2 started all_reduce sum of 1 float64", "all_gather of 3 float32"}},
+    [OTHER_ROOT] = {AX_ERR_PEER,
+                    {"tp: collective 1: rank 2 started broadcast from 1 of the group",
+                     "broadcast from 0"}},
+    [OTHER_REDUCTION] = {AX_ERR_PEER,
+                         {"tp: collective 3: rank 2 started all_reduce max", "all_reduce sum"}},
+    [SKIPS] = {AX_ERR_PEER,
+               {"tp: collective 2: rank 2 started all_reduce sum of 1 float64",
+                "all_gather of 3 float32"}},
+    [SKIPS_LAST] = {AX_ERR_PEER,
+                    {"tp: collective 3 (all_reduce sum of 1 float64): rank 2", "ended without it"}},
+    [SLEEPS] = {AX_ERR_PEER,
+                {"tp: collective 2 (all_gather of 3 float32): rank 2", "did not come within "}},
+    [FAILS_ITSELF] = {AX_ERR_DATA, {"rank 2 failed: ", "rows.jsonl:7: no such field"}},
+    [LEAVES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 ended without it"}},
+    [NEVER_OPENS] = {AX_ERR_PEER, {"tp: collective 1 (broadcast", "rank 2 ended without it"}},
+    [DIES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 is gone: its process ended"}},
+};
+
+/* Broadcast, gather, reduce, and what the deed is. */
+static enum ax_status steps(struct ax_comm *c, enum comm_deed deed) {
+    AX_TRY(spoilt_broadcast(c, deed == OTHER_ROOT));
+    if (deed == FAILS_ITSELF)
+        return ax_error(AX_ERR_DATA, "rows.jsonl:7: no such field");
+    if (deed == LEAVES)
+        return AX_OK;
+    if (deed == DIES)
+        raise(SIGKILL);
+    if (deed == SLEEPS) {
+        const double until = ax_clock_now() + 1;
+        while (ax_clock_now() < until)
+            ;
+    }
+    if (deed == OTHER_KIND)
+        AX_TRY(spoilt_reduce(c, AX_SUM));
+    else if (deed != SKIPS)
+        AX_TRY(spoilt_gather(c, deed == OTHER_COUNT ? 5 : 3, deed == OTHER_TYPE ? AX_I32 : AX_F32));
+    if (deed == SKIPS_LAST)
+        return AX_OK;
+    return spoilt_reduce(c, deed == OTHER_REDUCTION ? AX_MAX : AX_SUM);
+}
+
+enum ax_status comm_cases_misbehave(struct ax_fabric *f, void *ctx) {
+    const enum comm_deed deed = f->rank == 2 ? *(const enum comm_deed *)ctx : COMM_DEEDS;
+    struct ax_comm c;
+    if (deed == NEVER_OPENS)
+        return AX_OK;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    const enum ax_status st = steps(&c, deed);
+    if (st != AX_OK)
+        f->ops->fail(f, st);
     ax_comm_free(&c);
     return st;
 }

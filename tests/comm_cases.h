@@ -9,8 +9,33 @@
 enum ax_status comm_cases_run(struct ax_fabric *f, void *ctx);
 /* World ranks 0 … n−1 as one group. */
 enum ax_status comm_cases_open(struct ax_fabric *f, enum ax_role role, struct ax_comm *c);
-/* Sums of values whose order shows, as bytes into out[64]. */
-enum ax_status comm_cases_ordered_sum(struct ax_comm *c, unsigned char *out);
+/* A hash of the bits of sums and maxima of random numbers: this rank's results of reduce-scatters
+ * and all-reduces. */
+enum ax_status comm_cases_sum_bits(struct ax_comm *c, uint64_t *hash);
+
+/* Rank 2 spoils a broadcast, a gather or a reduction among all ranks; what each error says. */
+enum comm_deed {
+    OTHER_COUNT,
+    OTHER_TYPE,
+    OTHER_KIND,
+    OTHER_ROOT,
+    OTHER_REDUCTION,
+    SKIPS,
+    SKIPS_LAST,
+    SLEEPS,
+    FAILS_ITSELF,
+    LEAVES,
+    NEVER_OPENS,
+    DIES,
+    COMM_DEEDS
+};
+struct comm_fault {
+    enum ax_status st;   /* of the whole run */
+    const char *text[2]; /* in the errors of the others */
+};
+extern const struct comm_fault comm_faults[COMM_DEEDS];
+/* ctx is the enum comm_deed. With SLEEPS, rank 2 is a second late. */
+enum ax_status comm_cases_misbehave(struct ax_fabric *f, void *ctx);
 
 /* In functions that return a status. */
 #define ENSURE(what)                                                                               \

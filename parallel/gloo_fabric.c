@@ -1,0 +1,195 @@
+/* Processes find each other, and tell each other why they go.
+ *
+ * In the folder: rank-N.here, written by each rank when it comes; rank-N.done when it goes in
+ * peace; rank-N.failed (status number, error text) before it breaks its connections. Gloo keeps its
+ * addresses in the folder `store` beside them. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "parallel/gloo_world.h"
+
+static enum ax_status path_of(const struct ax_gloo_world *w, int rank, const char *what,
+                              char **path) {
+    return ax_sprintf(path, "%s/rank-%d.%s", w->folder, rank, what);
+}
+
+static enum ax_status write_mark(const struct ax_gloo_world *w, const char *what,
+                                 const char *text) {
+    char *path;
+    AX_TRY(path_of(w, w->rank, what, &path));
+    const enum ax_status st = ax_write_file_atomic(path, text, strlen(text));
+    ax_free(path);
+    return st;
+}
+
+/* False too when memory is short. */
+static bool has_mark(const struct ax_gloo_world *w, int rank, const char *what) {
+    char *path;
+    if (path_of(w, rank, what, &path) != AX_OK)
+        return false;
+    const bool there = ax_path_exists(path);
+    ax_free(path);
+    return there;
+}
+
+/* What a rank left behind, as text for everybody; its status, AX_OK if it left nothing. */
+static enum ax_status last_words(const struct ax_gloo_world *w, int rank, char *text, size_t size) {
+    char *path, *data = NULL;
+    size_t len;
+    enum ax_status st = AX_OK;
+    if (!has_mark(w, rank, "failed") || path_of(w, rank, "failed", &path) != AX_OK)
+        return AX_OK;
+    if (ax_read_file(path, 4096, &data, &len) == AX_OK) {
+        char *words;
+        const long number = strtol(data, &words, 10);
+        st = number > 0 && number < AX_STATUS_COUNT ? (enum ax_status)number : AX_ERR_FAILED;
+        words += *words == '\n';
+        if (st == AX_ERR_PEER) /* names the rank already */
+            snprintf(text, size, "%s", words);
+        else
+            snprintf(text, size, "rank %d failed: %s", rank, words);
+    }
+    ax_free(data);
+    ax_free(path);
+    return st;
+}
+
+/* The words of the cause go before those of ranks that only noticed it. */
+static enum ax_status words_of_any(const struct ax_gloo_world *w, char *words, size_t size) {
+    enum ax_status st = AX_OK;
+    char more[2048];
+    for (int r = 0; r < w->world; r++) {
+        const enum ax_status said = r == w->rank ? AX_OK : last_words(w, r, more, sizeof more);
+        if (said == AX_OK || (st != AX_OK && (st != AX_ERR_PEER || said == AX_ERR_PEER)))
+            continue;
+        snprintf(words, size, "%s", more);
+        st = said;
+    }
+    return st;
+}
+
+enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
+                            const struct ax_comm_part *part, const int *ranks, int n,
+                            enum ax_gloo_result how, const char *text) {
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    char words[2048] = "", why[AX_GLOO_TEXT + 128];
+    bool peaceful = false;
+    /* A connection may be seen to break before the words are there. */
+    for (int tries = 0; tries < 25; tries++) {
+        if (words_of_any(w, words, sizeof words) != AX_OK)
+            return ax_error(AX_ERR_PEER, "%s", words);
+        peaceful = has_mark(w, ranks[0], "done");
+        if (how == AX_GLOO_LATE || peaceful)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    if (how == AX_GLOO_LATE)
+        snprintf(why, sizeof why, "did not come within %g s", w->timeout);
+    else if (peaceful)
+        snprintf(why, sizeof why, "ended without it");
+    else
+        snprintf(why, sizeof why, "is gone: its process ended, or the connection broke (%s)", text);
+    return ax_comm_missing(place, part, ranks, n, why);
+}
+
+static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
+    struct ax_gloo_world *w = f->state;
+    char text[2100];
+    if (w->failed)
+        return;
+    w->failed = w->stopped = true;
+    struct ax_error_record own; /* stays what it is, whatever happens to the file */
+    ax_error_save(&own, st);
+    snprintf(text, sizeof text, "%d\n%s", (int)st, own.text);
+    (void)write_mark(w, "failed", text); /* without it others only see connections break */
+    (void)ax_error_restore(&own);
+    ax_gloo_link_break(w->link);
+}
+
+static void world_free(struct ax_gloo_world *w) {
+    if (w->link)
+        ax_gloo_link_free(w->link);
+    ax_free(w->folder);
+    ax_free(w);
+}
+
+static void gloo_free(struct ax_fabric *f) {
+    struct ax_gloo_world *w = f->state;
+    AX_ASSERT(!w->first); /* communicators go before their fabric */
+    struct ax_error_record own;
+    ax_error_save(&own, AX_OK);
+    if (!w->failed)
+        (void)write_mark(w, "done", ""); /* it only makes others' errors clearer */
+    (void)ax_error_restore(&own);
+    world_free(w);
+    f->state = NULL;
+}
+
+static const struct ax_fabric_ops gloo_fabric_ops = {
+    .name = "gloo", .open = ax_gloo_comm_open, .fail = gloo_fail, .free = gloo_free};
+
+/* Until all have come. */
+static enum ax_status assemble(const struct ax_gloo_world *w) {
+    const double deadline = ax_clock_now() + w->timeout;
+    const struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
+    char missing[256] = "";
+    int here = 0;
+    if (has_mark(w, w->rank, "here"))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: rank %d has been here before. Give every run a new folder, and every "
+                        "process its own rank.",
+                        w->folder, w->rank);
+    AX_TRY(write_mark(w, "here", ""));
+    while (here < w->world && ax_clock_now() < deadline)
+        if (has_mark(w, here, "here"))
+            here++;
+        else
+            nanosleep(&pause, NULL);
+    if (here == w->world)
+        return AX_OK;
+    for (int r = here; r < w->world; r++) {
+        const size_t n = strlen(missing);
+        if (!has_mark(w, r, "here"))
+            snprintf(missing + n, sizeof missing - n, "%s%d", n ? ", " : "", r);
+    }
+    return ax_error(AX_ERR_PEER, "%s: of %d ranks, these did not come within %g s: %s", w->folder,
+                    w->world, w->timeout, missing);
+}
+
+static enum ax_status connect_all(struct ax_gloo_world *w) {
+    char *store, text[AX_GLOO_TEXT];
+    enum ax_status st;
+    AX_TRY(ax_path_join(&store, w->folder, "store"));
+    AX_TRY_GOTO(ax_mkdir(store), st, done);
+    if (ax_gloo_link_open(&w->link, store, w->rank, w->world, w->timeout, text) != AX_GLOO_DONE)
+        st = ax_error(AX_ERR_PEER, "rank %d of %d cannot connect to the others: %s", w->rank,
+                      w->world, text);
+done:
+    ax_free(store);
+    return st;
+}
+
+enum ax_status ax_gloo_open(struct ax_fabric *f, const char *folder, int rank, int world,
+                            double timeout) {
+    struct ax_gloo_world *w;
+    enum ax_status st;
+    AX_ASSERT(rank >= 0 && rank < world && timeout > 0);
+    AX_TRY(ax_alloc(&w, 1, sizeof *w));
+    w->rank = rank;
+    w->world = world;
+    w->timeout = timeout;
+    AX_TRY_GOTO(ax_strdup(&w->folder, folder), st, fail);
+    signal(SIGPIPE, SIG_IGN); /* Gloo writes to sockets that others may have closed */
+    AX_TRY_GOTO(assemble(w), st, fail);
+    AX_TRY_GOTO(connect_all(w), st, fail);
+    *f = (struct ax_fabric){.ops = &gloo_fabric_ops, .world = world, .rank = rank, .state = w};
+    return AX_OK;
+fail:
+    world_free(w);
+    return st;
+}

@@ -1,0 +1,59 @@
+/* Private to the gloo fabric: a collective under way (gloo_post.c starts it, gloo_comm.c ends it).
+ */
+#ifndef AX_PARALLEL_GLOO_OP_H
+#define AX_PARALLEL_GLOO_OP_H
+
+#include "parallel/gloo_world.h"
+
+struct ax_gloo_header {
+    struct ax_comm_part part;
+    int64_t for_you; /* all-to-all-v: elements that come to this rank */
+};
+
+enum ax_gloo_phase { AX_GLOO_HEADER, AX_GLOO_DATA, AX_GLOO_SUMS, AX_GLOO_PHASES };
+
+/* What goes to and comes from one peer. */
+struct ax_gloo_lane {
+    struct ax_gloo_header out, in;
+    struct ax_gloo_transfer *send[AX_GLOO_PHASES], *recv[AX_GLOO_PHASES];
+};
+
+struct ax_gloo_op {
+    struct ax_gloo_op *next; /* in the world, or in the spares of its communicator */
+    struct ax_comm *comm;
+    uint64_t id, sent, received; /* ticket; numbers in the group, or of the two messages */
+    struct ax_collective what;
+    struct ax_comm_part part;
+    bool summed;                /* headers and data are there; sums of an all-reduce travel */
+    struct ax_gloo_lane *lanes; /* [n] */
+    int64_t *counts;            /* [2][n] */
+    const void **inputs;        /* [n] */
+    char *staging;              /* others' data before the sum, [n][own part] */
+    size_t staging_bytes;
+};
+
+struct ax_gloo_member {
+    struct ax_gloo_world *world;
+    int *ranks;        /* [n] */
+    uint64_t instance; /* of the role, the same on all ranks */
+    uint64_t collectives;
+    uint64_t *sent, *received; /* [n] messages */
+    struct ax_gloo_op *spare;
+};
+
+static inline bool ax_gloo_is_message(const struct ax_gloo_op *op) {
+    return op->what.kind == AX_SEND_RECV;
+}
+/* A message is placed by its direction; for a collective any peer and direction will do. */
+struct ax_comm_place ax_gloo_place(const struct ax_gloo_op *op, int peer, bool sends);
+/* Headers, and all data that can travel at once. */
+enum ax_status ax_gloo_post(struct ax_gloo_op *op);
+/* The sums of this rank's slice of an all-reduce are in recv: to everybody. */
+enum ax_status ax_gloo_post_sums(struct ax_gloo_op *op);
+/* This rank's slice of an all-reduce: the first element, and how many. */
+int64_t ax_gloo_slice(const struct ax_gloo_op *op, int rank, int64_t *n);
+/* Waits for one transfer (NULL: none), or for everything of a phase, both ways. */
+enum ax_gloo_result ax_gloo_finish(struct ax_gloo_transfer **t, char *text);
+enum ax_status ax_gloo_finish_phase(struct ax_gloo_op *op, enum ax_gloo_phase phase);
+
+#endif

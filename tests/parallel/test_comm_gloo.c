@@ -1,0 +1,246 @@
+/* Ranks as processes: the cases of the local fabric, with the same bits, and processes that fail,
+ * die or never come. Every world is forked from here; ranks leave their results as files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/io.h"
+#include "parallel/comm_gloo.h"
+#include "parallel/comm_local.h"
+#include "parallel/runtime.h"
+#include "tests/comm_cases.h"
+
+enum { MAX_WORLD = 4 };
+
+struct result {
+    int code; /* status; −1 = killed */
+    char text[2048];
+};
+
+static char folder[] = "/tmp/axtrain-gloo-XXXXXX";
+
+static void result_path(char *path, size_t size, int rank) {
+    snprintf(path, size, "%s/result-%d", folder, rank);
+}
+
+/* In the child: connect, run, say how it went. */
+static enum ax_status be_rank(int rank, int world, double timeout, ax_local_body body, void *ctx) {
+    const uint64_t blocks = ax_mem_live_blocks();
+    struct ax_fabric f;
+    AX_TRY(ax_gloo_open(&f, folder, rank, world, timeout));
+    const enum ax_status st = body(&f, ctx);
+    if (st != AX_OK)
+        (f.ops->fail)(&f, st); /* cmocka has a macro of this name */
+    f.ops->free(&f);
+    ENSURE(st != AX_OK || ax_mem_live_blocks() == blocks);
+    return st;
+}
+
+static pid_t start_rank(int rank, int world, double timeout, ax_local_body body, void *ctx) {
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    char path[256];
+    const enum ax_status st = be_rank(rank, world, timeout, body, ctx);
+    result_path(path, sizeof path, rank);
+    FILE *out = fopen(path, "w");
+    if (out) {
+        fputs(ax_error_text(), out);
+        fclose(out);
+    }
+    _exit((int)st);
+}
+
+/* Runs ranks first … world − 1; results[rank]. */
+static void run_world(int first, int world, double timeout, ax_local_body body, void *ctx,
+                      struct result *results) {
+    pid_t pids[MAX_WORLD];
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    for (int r = first; r < world; r++)
+        pids[r] = start_rank(r, world, timeout, body, ctx);
+    for (int r = first; r < world; r++) {
+        char path[256];
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        results[r] = (struct result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+        result_path(path, sizeof path, r);
+        FILE *in = fopen(path, "r");
+        if (in) {
+            results[r].text[fread(results[r].text, 1, sizeof results[r].text - 1, in)] = '\0';
+            fclose(in);
+        }
+    }
+    assert_int_equal(ax_remove_tree(folder), AX_OK);
+}
+
+static void succeeds(int world, ax_local_body body, void *ctx) {
+    struct result results[MAX_WORLD];
+    run_world(0, world, 60, body, ctx, results);
+    for (int r = 0; r < world; r++)
+        if (results[r].code != AX_OK)
+            fail_msg("rank %d of %d: %d: %s", r, world, results[r].code, results[r].text);
+}
+
+static void has(const struct result *r, const char *part) {
+    if (!strstr(r->text, part))
+        fail_msg("\"%s\" (status %d) lacks \"%s\"", r->text, r->code, part);
+}
+
+static void all_collectives(void **state) {
+    (void)state;
+    for (int world = 2; world <= MAX_WORLD; world++)
+        succeeds(world, comm_cases_run, NULL);
+}
+
+/* ---- the same bits ---- */
+
+static enum ax_status bits(struct ax_fabric *f, uint64_t *hash) {
+    struct ax_comm c;
+    AX_TRY(comm_cases_open(f, AX_ROLE_FSDP, &c));
+    const enum ax_status st = comm_cases_sum_bits(&c, hash);
+    ax_comm_free(&c);
+    return st;
+}
+
+static enum ax_status local_bits(struct ax_fabric *f, void *ctx) {
+    return bits(f, (uint64_t *)ctx + f->rank);
+}
+
+static enum ax_status same_bits(struct ax_fabric *f, void *ctx) {
+    uint64_t hash;
+    AX_TRY(bits(f, &hash));
+    ENSURE(hash == ((uint64_t *)ctx)[f->rank]);
+    return AX_OK;
+}
+
+static void sums_have_the_bits_of_the_local_fabric(void **state) {
+    (void)state;
+    for (int world = 2; world <= MAX_WORLD; world++) {
+        uint64_t hashes[MAX_WORLD];
+        assert_int_equal(ax_local_run(world, NULL, local_bits, hashes), AX_OK);
+        assert_true(hashes[0] != hashes[1]); /* each rank has its own part */
+        succeeds(world, same_bits, hashes);
+    }
+}
+
+/* ---- a runtime on processes ---- */
+
+static enum ax_status sum_ranks(struct ax_runtime *rt, void *ctx) {
+    (void)ctx;
+    AX_TRY(ax_contract_enter(rt, "sums"));
+    for (enum ax_role role = 0; role < AX_ROLE_COUNT; role++) {
+        struct ax_comm *c = &rt->comms[role];
+        double sum = 1 << c->rank;
+        const struct ax_collective what = {
+            .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &sum, .recv = &sum, .count = 1};
+        AX_TRY(ax_comm_run(c, rt->q, &what));
+        ENSURE(ax_runtime_planning(rt) || sum == (1 << c->size) - 1);
+    }
+    return ax_contract_leave(rt);
+}
+
+static enum ax_status run_runtime(struct ax_fabric *f, void *ctx) {
+    const struct ax_runtime_options o = {
+        .backend = "ref", .threads = 1, .sizes = {.dp_shard = 2, .tp = 2, .ep = 2}, .fabric = f};
+    for (int again = 0; again < 2; again++)
+        AX_TRY(ax_runtime_run(&o, sum_ranks, ctx, NULL));
+    return AX_OK;
+}
+
+static void a_runtime_runs_on_processes(void **state) {
+    (void)state;
+    succeeds(4, run_runtime, NULL);
+}
+
+/* ---- faults ---- */
+
+static void spoilt_collectives_are_named(void **state) {
+    (void)state;
+    for (enum comm_deed deed = 0; deed < COMM_DEEDS; deed++) {
+        const struct comm_fault *fault = &comm_faults[deed];
+        const double start = ax_clock_now();
+        struct result results[MAX_WORLD];
+        run_world(0, 4, deed == SLEEPS ? 0.5 : 30, comm_cases_misbehave, &deed, results);
+        for (int r = 0; r < 4; r++) {
+            if (r == 2)
+                continue;
+            assert_int_equal(results[r].code, AX_ERR_PEER);
+            has(&results[r], fault->text[0]);
+            has(&results[r], fault->text[1]);
+        }
+        if (deed == DIES)
+            assert_int_equal(results[2].code, -1);
+        if (deed == FAILS_ITSELF)
+            assert_int_equal(results[2].code, AX_ERR_DATA);
+        assert_true(ax_clock_now() - start < 20);
+    }
+}
+
+static void ranks_that_never_come_are_named(void **state) {
+    (void)state;
+    struct result results[MAX_WORLD];
+    run_world(2, 4, 0.3, comm_cases_run, NULL, results);
+    for (int r = 2; r < 4; r++) {
+        assert_int_equal(results[r].code, AX_ERR_PEER);
+        has(&results[r], "of 4 ranks, these did not come within 0.3 s: 0, 1");
+    }
+}
+
+static void a_folder_serves_one_run(void **state) {
+    (void)state;
+    struct ax_fabric f;
+    char path[256];
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/rank-0.here", folder);
+    assert_int_equal(ax_write_file_atomic(path, "", 0), AX_OK);
+    assert_int_equal(ax_gloo_open(&f, folder, 0, 2, 1), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "rank 0 has been here before"));
+    assert_int_equal(ax_remove_tree(folder), AX_OK);
+}
+
+static enum ax_status with_fault(struct ax_fabric *f, void *ctx) {
+    if (f->rank == 1)
+        AX_TRY(ax_fault_configure(ctx));
+    return comm_cases_run(f, NULL);
+}
+
+/* A rank that is killed, or whose connection fails, in the middle of something. */
+static void injected_faults_are_named(void **state) {
+    (void)state;
+    static const char *const specs[] = {"send:20:kill", "recv:31:kill", "send:7:eio", "recv:8:eio"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct result results[MAX_WORLD];
+        run_world(0, 3, 30, with_fault, (void *)specs[i], results);
+        for (int r = 0; r < 3; r += 2) {
+            assert_int_equal(results[r].code, AX_ERR_PEER);
+            has(&results[r], "fsdp: ");
+            has(&results[r], i < 2 ? "rank 1 is gone" : "fault injected");
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_collectives),
+        cmocka_unit_test(sums_have_the_bits_of_the_local_fabric),
+        cmocka_unit_test(a_runtime_runs_on_processes),
+        cmocka_unit_test(spoilt_collectives_are_named),
+        cmocka_unit_test(ranks_that_never_come_are_named),
+        cmocka_unit_test(a_folder_serves_one_run),
+        cmocka_unit_test(injected_faults_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
