@@ -8,7 +8,7 @@
 #include "cmd/check.h"
 #include "cmd/mesh_check.h"
 
-enum { MAX_SIZES = 6, MAX_RANKS = 64 };
+enum { MAX_SIZES = 6, MAX_RANKS = 64 /* AX_LAUNCH_MAX_RANKS */ };
 
 /* "tp=2" into the sizes. */
 static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {

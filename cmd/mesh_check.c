@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/comm_local.h"
+#include "cmd/mesh_launch.h"
 
 enum { STEPS = 2, DOCS = 8 };
 
@@ -280,18 +280,34 @@ static int world_of(const struct ax_mesh_sizes *s) {
     return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
 }
 
+/* A first look without ranks: what is wrong with the request is said once. */
+static enum ax_status plan_rank_0(struct run *run) {
+    const struct ax_runtime_options o = {.backend = run->c->backend,
+                                         .sizes = run->c->sizes,
+                                         .n_slots = run->c->n_microbatches,
+                                         .world = world_of(&run->c->sizes)};
+    struct ax_runtime rt;
+    AX_TRY(ax_runtime_open_planning(&rt, &o));
+    const enum ax_status st = body(&rt, run);
+    ax_runtime_close(&rt);
+    return st;
+}
+
 enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_report *r, bool *here) {
     struct run run = {.c = c, .report = r};
+    struct ax_mesh_launch launch = {.world = world_of(&c->sizes), .processes = c->gloo};
     run.data_ranks = c->sizes.dp_replicate * c->sizes.dp_shard;
-    struct ax_mesh mesh;
     *here = true;
-    AX_TRY(ax_mesh_create(&mesh, c->sizes, world_of(&c->sizes), 0));
+    AX_TRY(plan_rank_0(&run));
     enum ax_status st;
+    AX_TRY_GOTO(ax_mesh_launch_start(&launch), st, done); /* before anything has threads */
+    *here = launch.rank == 0;
     AX_TRY_GOTO(allocate(&run), st, done);
-    AX_TRY_GOTO(run_one(&run), st, done);
-    st = ax_local_run(world_of(&c->sizes), NULL, run_rank, &run);
+    if (*here)
+        AX_TRY_GOTO(run_one(&run), st, done);
+    st = ax_mesh_launch_run(&launch, run_rank, &run);
     c->rank_bytes = ax_arena_plan_total(&run.plan);
 done:
     release(&run);
-    return st;
+    return ax_mesh_launch_end(&launch, st);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -57,26 +58,32 @@ static const struct mesh dense[] = {
 
 static int figures;
 
-static enum ax_status run(const struct model *m, const struct mesh *mesh, const char *backend,
-                          enum ax_recompute recompute, struct ax_mesh_check *c,
-                          struct ax_golden_report *r) {
+static enum ax_status run_here(const struct model *m, const struct mesh *mesh, const char *backend,
+                               enum ax_recompute recompute, struct ax_mesh_check *c,
+                               struct ax_golden_report *r, bool *here) {
     static struct ax_arch arch;
-    bool here;
     assert_int_equal(make_arch(&arch, m->type, m->tied, m->extra), AX_OK);
     c->arch = &arch;
     c->sizes = mesh->sizes;
     c->backend = backend;
     c->recompute = recompute;
     c->n_microbatches = mesh->micro;
-    c->tokens = 48;
+    c->tokens = 36;
     *r = (struct ax_golden_report){0};
     const uint64_t live = ax_mem_live_blocks();
-    const enum ax_status st = ax_mesh_check_run(c, r, &here);
+    const enum ax_status st = ax_mesh_check_run(c, r, here);
     if (st != AX_OK && !c->tamper)
         fail_msg("%s", ax_error_text());
     assert_int_equal(ax_mem_live_blocks(), live);
     ax_arch_free(&arch);
     return st;
+}
+
+static enum ax_status run(const struct model *m, const struct mesh *mesh, const char *backend,
+                          enum ax_recompute recompute, struct ax_mesh_check *c,
+                          struct ax_golden_report *r) {
+    bool here;
+    return run_here(m, mesh, backend, recompute, c, r, &here);
 }
 
 static void expect_equal(const struct model *m, const struct mesh *mesh, const char *backend,
@@ -98,8 +105,8 @@ static void expect_equal(const struct model *m, const struct mesh *mesh, const c
 
 static void every_mesh_is_one_rank_in_double(void **state) {
     (void)state;
-    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
-        for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) /* of the third model a few */
+        for (size_t i = 0; i < sizeof dense / sizeof *dense; i += k < 2 ? 1 : 4)
             expect_equal(&models[k], &dense[i], "ref",
                          (i + k) % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF);
     print_message("%d figures\n", figures);
@@ -110,6 +117,26 @@ static void every_mesh_is_one_rank_in_float(void **state) {
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
         expect_equal(&models[i % 3], &dense[i], "cpu",
                      i % 2 ? AX_RECOMPUTE_SELECTIVE : AX_RECOMPUTE_ON);
+}
+
+/* The same, ranks as processes. The forked ranks leave through here. */
+static void processes_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 2}, {{1, 1, 1, 1, 2, 1}, 2}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check c = {.gloo = true};
+        bool here;
+        const enum ax_status st =
+            run_here(&models[0], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r, &here);
+        if (!here)
+            _exit(st == AX_OK ? 0 : 1);
+        if (st != AX_OK)
+            fail_msg("%s", ax_error_text());
+        for (int k = 0; k < r.n; k++)
+            assert_true(r.groups[k].worst <= r.groups[k].demand);
+        assert_true(r.n >= 10);
+    }
 }
 
 /* A sharded rank needs less than one rank alone. */
@@ -242,6 +269,7 @@ static void a_rank_that_skips_a_collective_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_are_one_rank), /* forks: before any threads */
         cmocka_unit_test(every_mesh_is_one_rank_in_double),
         cmocka_unit_test(every_mesh_is_one_rank_in_float),
         cmocka_unit_test(sharding_saves_memory),
