@@ -6,8 +6,15 @@
 #include "base/mem.h"
 
 void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
-                       int64_t max_len) {
-    *b = (struct ax_batch){.T = T, .n_cap = n_cap, .max_len = max_len};
+                       int64_t max_len, int parts, int part) {
+    AX_ASSERT(T % parts == 0);
+    T /= parts;
+    *b = (struct ax_batch){.T = T,
+                           .n_cap = n_cap,
+                           .max_len = max_len,
+                           .max_queries = max_len < T ? max_len : T,
+                           .parts = parts,
+                           .part = part};
     const size_t column = (size_t)T * sizeof(int32_t);
     b->tokens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
     b->positions = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
@@ -15,24 +22,28 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     b->weight = ax_tensor_1d(AX_F32, ax_stack_push(stack, "batch", column), T);
     const size_t cu = (size_t)(n_cap + 1) * sizeof(int32_t);
     b->cu_seqlens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", cu), n_cap + 1);
+    b->cu_keys = b->cu_seqlens;
+    if (parts > 1)
+        b->cu_keys.data = ax_stack_push(stack, "batch", cu);
 }
 
-/* Host images of the five columns, filled and then sent to the device. */
+/* Host images of the columns, filled and then sent to the device. cu: ends of documents in the row
+ * while filling, then in this part. */
 struct columns {
-    int32_t *tokens, *positions, *labels, *cu;
+    int32_t *tokens, *positions, *labels, *cu, *keys;
     float *weight;
 };
 
 static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
                                    const struct ax_document *doc) {
-    const int64_t first = b->n_tokens;
-    if (doc->n > b->max_len || first + doc->n > b->T)
+    const int64_t first = b->n_tokens, row = b->T * b->parts;
+    if (doc->n > b->max_len || first + doc->n > row)
         return ax_error(AX_ERR_DATA,
                         "batch: document %d has %lld tokens; %lld are free and a document may have "
                         "%lld",
-                        index, (long long)doc->n, (long long)(b->T - first), (long long)b->max_len);
+                        index, (long long)doc->n, (long long)(row - first), (long long)b->max_len);
     for (int64_t i = 0; i < doc->n; i++) {
-        const int64_t t = first + i;
+        const int64_t t = first + i - b->part * b->T;
         const int32_t token = doc->tokens[i];
         int32_t label = i + 1 < doc->n ? doc->tokens[i + 1] : -1;
         if (doc->labels)
@@ -43,10 +54,12 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
                             "batch: document %d, token %lld: id %d is outside the vocabulary of "
                             "%lld",
                             index, (long long)i, label >= vocab ? label : token, (long long)vocab);
-        c->tokens[t] = token;
-        c->positions[t] = (int32_t)(doc->first_position + i);
-        c->labels[t] = weight > 0 ? label : -1;
-        c->weight[t] = weight;
+        if (t >= 0 && t < b->T) {
+            c->tokens[t] = token;
+            c->positions[t] = (int32_t)(doc->first_position + i);
+            c->labels[t] = weight > 0 ? label : -1;
+            c->weight[t] = weight;
+        }
         b->weight_total += (double)weight;
         b->trained += weight > 0;
     }
@@ -57,13 +70,26 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
     return AX_OK;
 }
 
+/* From the row to this part: where its pieces of documents end, and their keys. */
+static void cut(const struct ax_batch *b, const struct columns *c) {
+    const int64_t begin = b->part * b->T, end = begin + b->T;
+    for (int64_t d = 0; d <= b->n_cap; d++) {
+        const int64_t at = c->cu[d];
+        const int64_t inside = at < begin ? 0 : at > end ? b->T : at - begin;
+        c->keys[d] = (int32_t)(at < end ? at : end);
+        c->cu[d] = (int32_t)inside;
+    }
+}
+
 static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
     const size_t column = (size_t)b->T * sizeof(int32_t);
     AX_TRY(ax_queue_write(q, b->tokens.data, c->tokens, column));
     AX_TRY(ax_queue_write(q, b->positions.data, c->positions, column));
     AX_TRY(ax_queue_write(q, b->labels.data, c->labels, column));
     AX_TRY(ax_queue_write(q, b->weight.data, c->weight, column));
-    return ax_queue_write(q, b->cu_seqlens.data, c->cu, (size_t)(b->n_cap + 1) * sizeof(int32_t));
+    const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
+    AX_TRY(ax_queue_write(q, b->cu_keys.data, c->keys, cu));
+    return ax_queue_write(q, b->cu_seqlens.data, c->cu, cu);
 }
 
 enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
@@ -72,21 +98,22 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     b->weight_total = 0;
     if (ax_queue_is_meta(q)) {
         b->n_docs = b->n_cap;
-        b->n_tokens = b->trained = b->T;
-        b->weight_total = (double)b->T;
+        b->n_tokens = b->trained = b->T * b->parts;
+        b->weight_total = (double)b->n_tokens;
         return AX_OK;
     }
     if (n > b->n_cap)
         return ax_error(AX_ERR_DATA, "batch: %d documents, but room for %lld", n,
                         (long long)b->n_cap);
     int32_t *host;
-    const size_t total = (size_t)(5 * b->T + b->n_cap + 1);
+    const size_t total = (size_t)(4 * b->T + 2 * (b->n_cap + 1));
     AX_TRY(ax_alloc(&host, total, sizeof *host));
     struct columns c = {.tokens = host,
                         .positions = host + b->T,
                         .labels = host + 2 * b->T,
                         .weight = (float *)(host + 3 * b->T),
-                        .cu = host + 4 * b->T};
+                        .cu = host + 4 * b->T,
+                        .keys = host + 4 * b->T + b->n_cap + 1};
     for (int64_t t = 0; t < b->T; t++)
         c.labels[t] = -1;
     enum ax_status st = AX_OK;
@@ -96,6 +123,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     }
     for (int64_t d = n; d < b->n_cap; d++)
         c.cu[d + 1] = (int32_t)b->n_tokens;
+    cut(b, &c);
     st = send(b, q, &c);
 done:
     ax_free(host);

@@ -4,25 +4,34 @@
  *   −1 = none), weight[T] (F32), cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries
  * beyond the last document repeat its end. Tokens beyond the last document are padding: token 0,
  * label −1, weight 0. The buffers are device memory and have the same size for every micro-batch of
- * a run. */
+ * a run.
+ *
+ * Under context parallelism the row of `parts`·T tokens is cut into runs of T, and a rank's batch
+ * holds run `part`: its tokens, positions, labels and weights, the pieces of documents that lie in
+ * it (cu_seqlens), and the keys these attend to in the whole row (cu_keys: document d is
+ * [cu[d], cu[d+1]), ending where the run ends, so that the last query is aligned with the last
+ * key). Counts and weight_total are those of the whole row. */
 #ifndef AX_DATA_BATCH_H
 #define AX_DATA_BATCH_H
 
 #include "kernels/queue.h"
 
 struct ax_batch {
-    int64_t T, n_cap;         /* capacity: tokens and documents */
-    int64_t max_len;          /* longest document possible (cap) */
+    int64_t T, n_cap;    /* capacity: tokens of this part, documents of the row */
+    int64_t max_len;     /* longest document possible (cap) */
+    int64_t max_queries; /* of one document in this part */
+    int parts, part;
     int64_t n_docs, n_tokens; /* in use */
     int64_t max_position;     /* largest position in use */
     double weight_total;      /* Σ weight over tokens with a label */
     int64_t trained;          /* tokens with a label and weight > 0 */
     struct ax_tensor tokens, positions, labels, weight, cu_seqlens;
+    struct ax_tensor cu_keys; /* cu_seqlens itself where parts = 1 */
 };
 
-/* Takes the buffers from `stack`. */
+/* Takes the buffers from `stack` for part `part` of rows of `T` tokens; parts divides T. */
 void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
-                       int64_t max_len);
+                       int64_t max_len, int parts, int part);
 
 /* One document on the host; labels and weight may be NULL (then: next token, weight 1; the last
  * token of a document has no label). */

@@ -2,6 +2,7 @@
  *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k) per head];  q, k = rope(q), rope(k)
  *   o = softmax attention over the document;  y = o·Woᵀ
  * With a KV cache, k and v are written to it first and attention reads the cache. */
+#include "model/context.h"
 #include "model/layer.h"
 
 enum { QKV = AX_FRAME_MIXER, QK, Q_RSTD, K_RSTD, OUT, LSE };
@@ -19,16 +20,20 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = a->hidden_size, Q = a->n_heads * a->head_dim,
                   KV = a->n_kv_heads * a->head_dim;
     struct ax_attention_part *att = &l->attention;
-    const struct ax_param_decl qkv[] = {
-        {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D, .tp_dim = 0},
-        {.name = "model.layers.%d.self_attn.k_proj.weight", .rows = KV, .cols = D, .glue = true},
-        {.name = "model.layers.%d.self_attn.v_proj.weight", .rows = KV, .cols = D, .glue = true},
-    };
-    const struct ax_param_decl qkv_bias[] = {
-        {.name = "model.layers.%d.self_attn.q_proj.bias", .rows = Q},
-        {.name = "model.layers.%d.self_attn.k_proj.bias", .rows = KV, .glue = true},
-        {.name = "model.layers.%d.self_attn.v_proj.bias", .rows = KV, .glue = true},
-    };
+    const bool whole = ax_split_kv_replicated(b->mesh, a->n_kv_heads);
+    const struct ax_param_decl kv = {
+        .glue = true, .tp_dim = whole ? -1 : 0, .grad_partial_over = whole ? 1u << AX_ROLE_TP : 0};
+    struct ax_param_decl qkv[] = {
+        {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D}, kv, kv};
+    qkv[1].name = "model.layers.%d.self_attn.k_proj.weight";
+    qkv[2].name = "model.layers.%d.self_attn.v_proj.weight";
+    qkv[1].rows = qkv[2].rows = KV;
+    qkv[1].cols = qkv[2].cols = D;
+    struct ax_param_decl qkv_bias[] = {
+        {.name = "model.layers.%d.self_attn.q_proj.bias", .rows = Q}, kv, kv};
+    qkv_bias[1].name = "model.layers.%d.self_attn.k_proj.bias";
+    qkv_bias[2].name = "model.layers.%d.self_attn.v_proj.bias";
+    qkv_bias[1].rows = qkv_bias[2].rows = KV;
     const struct ax_param_decl o = {
         .name = "model.layers.%d.self_attn.o_proj.weight", .rows = D, .cols = Q, .tp_dim = 1};
     const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
@@ -49,6 +54,7 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     if (a->qkv_bias)
         add_linear(b, l, &att->qkv, 3, qkv_bias, true);
     add_linear(b, l, &att->o, 1, &o, false);
+    att->o.split = AX_SPLIT_INPUTS;
     if (a->o_bias)
         add_linear(b, l, &att->o, 1, &o_bias, true);
     if (a->qk_norm) {
@@ -57,7 +63,7 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     }
 }
 
-/* Heads of this rank. */
+/* Heads that this rank computes. */
 static int64_t q_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
 }
@@ -117,6 +123,19 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                                                    .inverse = inverse});
 }
 
+/* Of the KV heads this rank computes, those its queries attend to. */
+static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
+    const struct ax_mesh *mesh = &p->model->rt->mesh;
+    const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
+    if (!ax_split_kv_replicated(mesh, heads))
+        return *t;
+    struct ax_tensor own = *t;
+    own.data = (char *)t->data +
+               (size_t)(ax_split_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
+    own.shape[1] = 1;
+    return own;
+}
+
 /* What attention reads: q and k ready for the dot product, and v. */
 static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
                              const struct ax_frame *f) {
@@ -126,28 +145,32 @@ static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
         h.q = normed.q;
         h.k = normed.k;
     }
+    h.k = own_kv_heads(p, &h.k);
+    h.v = own_kv_heads(p, &h.v);
     return h;
 }
 
-static struct ax_attention describe(const struct ax_layer *l, const struct ax_pass *p,
-                                    const struct ax_frame *f) {
+/* Attention of the operands h; gathers the row's keys and values into scratch. */
+static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p,
+                               const struct ax_frame *f, const struct heads *h,
+                               struct ax_attention *out) {
     const struct ax_arch *a = &p->model->arch;
-    const struct heads h = operands(l, p, f);
-    struct ax_attention att = {.q = h.q,
-                               .k = h.k,
-                               .v = h.v,
+    struct ax_attention att = {.q = h->q,
                                .out = ax_tensor_heads(&f->saved[OUT].t, q_heads(l, a), a->head_dim),
                                .lse = f->saved[LSE].t,
                                .cu_q = p->batch->cu_seqlens,
-                               .cu_k = p->batch->cu_seqlens,
-                               .max_q = p->batch->max_len,
+                               .cu_k = p->batch->cu_keys,
+                               .max_q = p->batch->max_queries,
                                .max_k = p->batch->max_len,
                                .window = l->spec.window,
                                .scale = a->softmax_scale,
                                .causal = true};
+    AX_TRY(ax_context_gather(p->model->rt, &h->k, &att.k));
+    AX_TRY(ax_context_gather(p->model->rt, &h->v, &att.v));
     if (p->cache)
         ax_kvcache_describe(p->cache, l->index, &att);
-    return att;
+    *out = att;
+    return AX_OK;
 }
 
 static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
@@ -156,7 +179,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     const struct ax_attention_part *att = &l->attention;
     const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
     if (ax_frame_make(f, QKV)) {
-        AX_TRY(ax_linear_forward(p->model->rt->q, &att->qkv, h, NULL, &f->saved[QKV].t));
+        AX_TRY(ax_linear_forward(p->model->rt, &att->qkv, h, NULL, &f->saved[QKV].t));
         if (!a->qk_norm)
             AX_TRY(rotate(l, p, &f->saved[QKV].t, false));
     }
@@ -168,19 +191,52 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     return rotate(l, p, &f->saved[QK].t, false);
 }
 
+static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct heads now = operands(l, p, f);
+    struct ax_attention_forward attention;
+    if (p->cache)
+        AX_TRY(ax_kvcache_write(p->cache, rt->q, l->index, &now.k, &now.v));
+    AX_TRY(describe(l, p, f, &now, &attention.a));
+    AX_TRY(ax_run_attention_forward(rt->q, &attention));
+    f->saved[LSE].ready = true;
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
                                         struct ax_frame *f, const struct ax_tensor *h,
                                         const struct ax_tensor *x, const struct ax_tensor *out) {
-    struct ax_queue *q = p->model->rt->q;
     AX_TRY(project(l, p, f, h));
-    if (ax_frame_make(f, OUT)) {
-        const struct heads now = operands(l, p, f);
-        if (p->cache)
-            AX_TRY(ax_kvcache_write(p->cache, q, l->index, &now.k, &now.v));
-        AX_TRY(ax_run_attention_forward(q, &(struct ax_attention_forward){describe(l, p, f)}));
-        f->saved[LSE].ready = true;
-    }
-    return out ? ax_linear_forward(q, &l->attention.o, &f->saved[OUT].t, x, out) : AX_OK;
+    if (ax_frame_make(f, OUT))
+        AX_TRY(attend(l, p, f));
+    return out ? ax_linear_forward(p->model->rt, &l->attention.o, &f->saved[OUT].t, x, out) : AX_OK;
+}
+
+/* d_qkv from d_out. KV heads that other ranks' queries use get no gradient here. */
+static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *p,
+                                      struct ax_frame *f, const struct ax_tensor *d_out,
+                                      const struct ax_tensor *d_qkv) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_arch *a = &p->model->arch;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct heads d = split_heads(l, a, d_qkv);
+    if (ax_split_kv_replicated(&rt->mesh, a->n_kv_heads))
+        AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
+    d.k = own_kv_heads(p, &d.k);
+    d.v = own_kv_heads(p, &d.v);
+    const struct heads now = operands(l, p, f);
+    struct ax_attention_backward back = {.dout = ax_tensor_heads(d_out, q_heads(l, a), a->head_dim),
+                                         .dq = d.q};
+    AX_TRY(describe(l, p, f, &now, &back.a));
+    back.dk = ax_context_partial(rt, &d.k);
+    back.dv = ax_context_partial(rt, &d.v);
+    AX_TRY(ax_run_attention_backward(rt->q, &back));
+    AX_TRY(ax_context_reduce(rt, &back.dk, &d.k));
+    AX_TRY(ax_context_reduce(rt, &back.dv, &d.v));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pass *p,
@@ -188,7 +244,6 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
                                          const struct ax_tensor *dy, const struct ax_tensor *dh) {
     const struct ax_arch *a = &p->model->arch;
     const struct ax_attention_part *att = &l->attention;
-    struct ax_queue *q = p->model->rt->q;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor d_out = f->saved[OUT].t, d_qkv = f->saved[QKV].t;
@@ -196,14 +251,8 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
     d_qkv.data = ax_stack_push(scratch, "gradient of q, k, v", ax_tensor_bytes(&d_qkv));
     const struct heads d = split_heads(l, a, &d_qkv);
 
-    AX_TRY(ax_linear_backward(q, &att->o, &f->saved[OUT].t, dy, &d_out));
-    struct ax_attention_backward back = {.a = describe(l, p, f),
-                                         .dout =
-                                             ax_tensor_heads(&d_out, q_heads(l, a), a->head_dim),
-                                         .dq = d.q,
-                                         .dk = d.k,
-                                         .dv = d.v};
-    AX_TRY(ax_run_attention_backward(q, &back));
+    AX_TRY(ax_linear_backward(p->model->rt, &att->o, &f->saved[OUT].t, dy, &d_out));
+    AX_TRY(attend_backward(l, p, f, &d_out, &d_qkv));
     AX_TRY(rotate(l, p, &d_qkv, true));
     if (a->qk_norm) {
         const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
@@ -212,7 +261,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
         AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &d.k, &raw.k, &f->saved[K_RSTD].t, &d.k,
                                 false));
     }
-    AX_TRY(ax_linear_backward(q, &att->qkv, h, &d_qkv, dh));
+    AX_TRY(ax_linear_backward(p->model->rt, &att->qkv, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -22,8 +22,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     enum ax_status st;
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
-    ax_batch_allocate(&d->prefill, stack, n * o->max_prompt, n, o->max_prompt);
-    ax_batch_allocate(&d->next, stack, n, n, 1);
+    ax_batch_allocate(&d->prefill, stack, n * o->max_prompt, n, o->max_prompt, 1, 0);
+    ax_batch_allocate(&d->next, stack, n, n, 1, 1, 0);
     d->logits = ax_tensor_2d(m->accum, NULL, n, m->arch.vocab_size);
     d->ids = ax_tensor_1d(AX_I32, NULL, n);
     d->stats = ax_tensor_2d(m->accum, NULL, n, 4);

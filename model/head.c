@@ -8,13 +8,19 @@
 #include "model/head.h"
 
 #include "model/layer.h"
+#include "model/split.h"
 
 enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY };
 
 #define CHUNK_BYTES (64 << 20)
 
+/* Columns of the logits on this rank. */
+static int64_t local_vocab(const struct ax_model *m) {
+    return m->lm_head->local_shape[0];
+}
+
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T) {
-    const int64_t row = m->arch.vocab_size * (int64_t)ax_dtype_size(m->accum);
+    const int64_t row = local_vocab(m) * (int64_t)ax_dtype_size(m->accum);
     int64_t n = CHUNK_BYTES / row / 32 * 32;
     n = n < 32 ? 32 : n;
     return n < T ? n : T;
@@ -26,12 +32,12 @@ static bool with_backward(const struct ax_pass *p) {
 
 void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
-    const int64_t T = p->batch->T;
+    const int64_t T = p->batch->T, rows = ax_split_rows(m->rt, T);
     const struct ax_tensor per_token = ax_tensor_1d(m->accum, NULL, T);
     f->n = 0;
     ax_frame_declare(f, NORMED, "norm output", AX_KEEP_CHEAP,
-                     ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
-    ax_frame_declare(f, RSTD, "norm rstd", AX_KEEP_CHEAP, per_token);
+                     ax_tensor_2d(m->dtype, NULL, rows, m->arch.hidden_size));
+    ax_frame_declare(f, RSTD, "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, rows));
     if (!p->objective || p->objective->linear)
         return;
     ax_frame_declare(f, LOGPROB, "head log-prob", AX_KEEP_COSTLY, per_token);
@@ -69,7 +75,7 @@ static void take_gradients(struct ax_pass *p, struct ax_head_chunk *h, int64_t n
 
 static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     const struct ax_model *m = p->model;
-    const int64_t V = m->arch.vocab_size;
+    const int64_t V = local_vocab(m);
     *c = (struct chunk){.cap = ax_head_chunk_tokens(m, p->batch->T)};
     c->logits = take(p, "head logits", m->accum, c->cap, V);
     c->dlogits = c->logits;
@@ -96,26 +102,28 @@ static enum ax_status chunk_logits(struct ax_pass *p, const struct ax_tensor *hi
 /* logits → stats → (logprob, lse, entropy) of tokens [first, first + n). */
 static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int64_t first,
                                    int64_t n, const struct ax_head_chunk *into) {
-    struct ax_queue *q = p->model->rt->q;
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, first, n);
     const struct ax_tensor stats = ax_tensor_rows(&c->stats, 0, n);
     const struct ax_softmax_stats s = {.logits = ax_tensor_rows(&c->logits, 0, n),
                                        .labels = labels,
                                        .stats = stats,
+                                       .first_col = ax_split_first_row(rt, p->model->lm_head),
                                        .inv_temperature = p->inv_temperature};
-    AX_TRY(ax_run_softmax_stats(q, &s));
-    const struct ax_softmax_merge merge = {.stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, 4),
-                                           .labels = labels,
-                                           .logprob = into->logprob,
-                                           .lse = into->lse,
-                                           .entropy = into->entropy};
-    return ax_run_softmax_merge(q, &merge);
+    AX_TRY(ax_run_softmax_stats(rt->q, &s));
+    struct ax_softmax_merge merge = {
+        .labels = labels, .logprob = into->logprob, .lse = into->lse, .entropy = into->entropy};
+    AX_TRY(ax_split_gather_stats(rt, &stats, &merge.stats));
+    AX_TRY(ax_run_softmax_merge(rt->q, &merge));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
-/* dlogits, then dh (into the gradient stream) and dW. */
+/* dlogits, then dh (rows of d_normed, partial over the vocabulary) and dW. */
 static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
-                                     const struct ax_head_chunk *h,
-                                     const struct ax_tensor *hidden) {
+                                     const struct ax_head_chunk *h, const struct ax_tensor *hidden,
+                                     const struct ax_tensor *d_normed) {
     struct ax_model *m = p->model;
     const struct ax_tensor dlogits = ax_tensor_rows(&c->dlogits, 0, h->n);
     const struct ax_softmax_backward back = {.logits = ax_tensor_rows(&c->logits, 0, h->n),
@@ -127,9 +135,10 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                              .g_lse = h->g_lse,
                                              .g_entropy = h->g_entropy,
                                              .dlogits = dlogits,
+                                             .first_col = ax_split_first_row(m->rt, m->lm_head),
                                              .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_backward(m->rt->q, &back));
-    const struct ax_tensor dh = ax_tensor_rows(&p->slot->grad, h->first, h->n);
+    const struct ax_tensor dh = ax_tensor_rows(d_normed, h->first, h->n);
     AX_TRY(ax_run_gemm(m->rt->q,
                        &(struct ax_gemm){.a = dlogits, .b = head_weight(m), .c = dh, .alpha = 1}));
     const struct ax_tensor dw = ax_unit_grad(&m->units[m->lm_head->unit], m->lm_head);
@@ -169,10 +178,15 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         p->tap(p->tap_ctx, "norm", 0, normed);
     if (!p->objective)
         return AX_OK;
-    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const bool linear = p->objective->linear, back = linear && with_backward(p);
+    struct ax_tensor all_normed, d_normed = {0};
     struct chunk c;
+    AX_TRY(ax_split_gather(m->rt, normed, &all_normed));
+    if (back)
+        d_normed = ax_split_partial(m->rt, &p->slot->grad);
     take_chunk(p, &c, back);
     if (linear)
         take_gradients(p, &c.h, c.cap);
@@ -180,7 +194,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         .logprob = f->saved[LOGPROB].t, .lse = f->saved[LSE].t, .entropy = f->saved[ENTROPY].t};
     for (int64_t first = 0; first < p->batch->T; first += c.cap) {
         const int64_t left = p->batch->T - first, n = left < c.cap ? left : c.cap;
-        const struct ax_tensor hidden = ax_tensor_rows(normed, first, n);
+        const struct ax_tensor hidden = ax_tensor_rows(&all_normed, first, n);
         const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
         struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
         part.first = first;
@@ -189,15 +203,18 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         if (linear)
             AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
         if (back)
-            AX_TRY(chunk_backward(p, &c, &part, &hidden));
+            AX_TRY(chunk_backward(p, &c, &part, &hidden, &d_normed));
     }
+    if (back)
+        AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
 /* Second walk of an objective that had to see all tokens first. */
 static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
-    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     struct ax_head_chunk all = {.n = p->batch->T,
                                 .logprob = f->saved[LOGPROB].t,
@@ -205,16 +222,20 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
                                 .entropy = f->saved[ENTROPY].t};
     take_gradients(p, &all, all.n);
     AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
+    struct ax_tensor all_normed;
+    AX_TRY(ax_split_gather(m->rt, &f->saved[NORMED].t, &all_normed));
+    const struct ax_tensor d_normed = ax_split_partial(m->rt, &p->slot->grad);
     struct chunk c;
     take_chunk(p, &c, true);
     for (int64_t first = 0; first < all.n; first += c.cap) {
         const int64_t left = all.n - first, n = left < c.cap ? left : c.cap;
-        const struct ax_tensor hidden = ax_tensor_rows(&f->saved[NORMED].t, first, n);
+        const struct ax_tensor hidden = ax_tensor_rows(&all_normed, first, n);
         const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
         const struct ax_head_chunk part = part_of(&all, first, n);
         AX_TRY(chunk_logits(p, &hidden, &logits));
-        AX_TRY(chunk_backward(p, &c, &part, &hidden));
+        AX_TRY(chunk_backward(p, &c, &part, &hidden, &d_normed));
     }
+    AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

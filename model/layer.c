@@ -26,7 +26,7 @@ void ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
-    const int64_t T = p->batch->T, D = m->arch.hidden_size;
+    const int64_t T = ax_split_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
     const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, D);
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
     f->n = 0;

@@ -18,6 +18,7 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
     mlp->gate_up.unit = mlp->down.unit = l->unit;
     mlp->gate_up.n_parts = 2;
     mlp->down.n_parts = 1;
+    mlp->down.split = AX_SPLIT_INPUTS;
     mlp->gate_up.weight[0] = ax_builder_add(b, l->index, &weights[0]);
     mlp->gate_up.weight[1] = ax_builder_add(b, l->index, &weights[1]);
     mlp->down.weight[0] = ax_builder_add(b, l->index, &weights[2]);
@@ -50,10 +51,10 @@ static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, s
     struct ax_queue *q = p->model->rt->q;
     const struct ax_tensor *gate_up = &f->saved[GATE_UP].t, *act = &f->saved[ACT].t;
     if (ax_frame_make(f, GATE_UP))
-        AX_TRY(ax_linear_forward(q, &l->mlp.gate_up, h, NULL, gate_up));
+        AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
     if (ax_frame_make(f, ACT))
         AX_TRY(ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){*gate_up, *act}));
-    return out ? ax_linear_forward(q, &l->mlp.down, act, x, out) : AX_OK;
+    return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
 /* d_act = dy·Wd;  (d_gate, d_up) from it, written over gate_up, which nobody needs after. */
@@ -66,9 +67,9 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
     const struct ax_tensor *gate_up = &f->saved[GATE_UP].t;
     struct ax_tensor d_act = f->saved[ACT].t;
     d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
-    AX_TRY(ax_linear_backward(q, &l->mlp.down, &f->saved[ACT].t, dy, &d_act));
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &f->saved[ACT].t, dy, &d_act));
     AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){d_act, *gate_up, *gate_up}));
-    AX_TRY(ax_linear_backward(q, &l->mlp.gate_up, h, gate_up, dh));
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

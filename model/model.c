@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/layer.h"
+#include "model/split.h"
+#include "parallel/schedule.h"
 
 #define MAX_PARAMS_PER_LAYER 24
 
@@ -38,15 +40,23 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
     return p;
 }
 
-/* Lays the parameters added since b->first out as one unit and takes its memory. */
+/* Units that this stage holds: its own, and the embedding where the head needs it. */
+static bool holds(const struct ax_model *m, int unit) {
+    return (unit >= m->first_unit && unit < m->end_unit) ||
+           (unit == 0 && m->arch.tied && m->end_unit == m->n_units);
+}
+
+/* Lays the parameters added since b->first out as one unit. */
 static void finish_unit(struct ax_builder *b, int unit, const struct ax_unit_options *o) {
     struct ax_model *m = b->model;
     struct ax_param *list[MAX_PARAMS_PER_LAYER];
     const int n = m->n_params - b->first;
     for (int i = 0; i < n; i++)
         list[i] = &m->params[b->first + i];
-    ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, list, b->glue);
-    ax_unit_allocate(&m->units[unit], m->rt, o);
+    for (int i = 0; i < n; i++)
+        list[i]->unit = unit;
+    if (holds(m, unit))
+        ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, list, b->glue);
     b->first = m->n_params;
 }
 
@@ -78,6 +88,15 @@ static void build(struct ax_model *m, const struct ax_unit_options *o) {
     finish_unit(&b, m->n_units - 1, o);
 }
 
+/* Memory for all units, once the largest block is known. */
+static void allocate(struct ax_model *m, const struct ax_unit_options *o) {
+    ax_unit_pool_create(&m->pool, m->rt, o, m->units + 1, m->n_units - 2);
+    for (int u = 0; u < m->n_units; u++) {
+        const bool block = u > 0 && u < m->n_units - 1;
+        ax_unit_allocate(&m->units[u], m->rt, o, block ? &m->pool : NULL, u & 1);
+    }
+}
+
 static void rope_tables(struct ax_model *m, int64_t positions) {
     const int64_t half = m->arch.rope.dim / 2;
     m->rope_cos = ax_tensor_2d(m->accum, NULL, positions, half);
@@ -99,7 +118,15 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                            .train = o->train,
                            .n_units = (int)arch->n_layers + 2};
     const size_t layers = (size_t)arch->n_layers;
+    const struct ax_mesh *mesh = &rt->mesh;
     enum ax_status st;
+    AX_TRY(ax_split_check(arch, mesh));
+    if (mesh->size[AX_ROLE_PP] > arch->n_layers)
+        return ax_error(AX_ERR_CONFIG, "mesh: pp %d is more than %lld layers. Nearest: pp %lld.",
+                        mesh->size[AX_ROLE_PP], (long long)arch->n_layers,
+                        (long long)arch->n_layers);
+    ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
+                            &m->first_unit, &m->end_unit);
     AX_TRY_GOTO(ax_alloc(&m->params, layers * MAX_PARAMS_PER_LAYER + 4, sizeof *m->params), st,
                 fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
@@ -107,6 +134,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};
     memcpy(uo.slots, o->slots, sizeof uo.slots);
     build(m, &uo);
+    allocate(m, &uo);
     rope_tables(m, o->max_positions);
     return AX_OK;
 fail:
@@ -181,6 +209,8 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         const struct ax_st_entry *e;
+        if (!ax_unit_present(&m->units[p->unit]))
+            continue;
         AX_TRY(check_tensor(hf, p, &e));
         ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
         ax_map_drop(e->data, e->bytes);
@@ -194,6 +224,8 @@ void ax_model_init_random(struct ax_model *m, uint64_t seed) {
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         struct ax_unit *unit = &m->units[p->unit];
+        if (!ax_unit_present(unit))
+            continue;
         const struct ax_segment *seg = &unit->segments[p->segment];
         const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
         const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};

@@ -48,6 +48,8 @@ struct ax_model {
     struct ax_param *params;
     int n_units; /* n_layers + 2: embedding first, norm + head last */
     struct ax_unit *units;
+    int first_unit, end_unit; /* of this pipeline stage; the others are not present */
+    struct ax_unit_pool pool; /* of the blocks */
     struct ax_layer *layers;
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
     struct ax_tensor rope_cos, rope_sin;                 /* accum [max_positions][dim/2] */
@@ -57,7 +59,7 @@ struct ax_model {
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                struct ax_runtime *rt, const struct ax_model_options *o);
 void ax_model_free(struct ax_model *m);
-/* Reads every parameter from the folder: names the missing, the misshapen and the left over.
+/* Reads every parameter of this rank from the folder: names the missing, the misshapen and the left over.
  * Nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.

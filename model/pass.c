@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/head.h"
 #include "model/layer.h"
+#include "model/split.h"
 
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack) {
     *s = (struct ax_slot){.stack = stack};
@@ -24,7 +25,8 @@ void ax_slot_free(struct ax_slot *s) {
 
 static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
     struct ax_tensor t =
-        ax_tensor_2d(p->model->dtype, NULL, p->batch->T, p->model->arch.hidden_size);
+        ax_tensor_2d(p->model->dtype, NULL, ax_split_rows(p->model->rt, p->batch->T),
+                     p->model->arch.hidden_size);
     t.data = ax_stack_push(p->slot->stack, name, ax_tensor_bytes(&t));
     return t;
 }
@@ -56,6 +58,8 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
             s->residual[u] = turns[u & 1];
     } else {
         s->grad = take_rows(p, "gradient of residual");
+        if (p->model->first_unit > 0)
+            s->residual[p->model->first_unit - 1] = take_rows(p, "residual");
     }
     return refresh_rope(p->model, p->batch);
 }
@@ -64,25 +68,39 @@ void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
+/* Rows of this rank's part of the vocabulary, summed over the ranks. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;
-    return ax_run_embedding_forward(
-        m->rt->q, &(struct ax_embedding_forward){
-                      .weight = ax_unit_weight(&m->units[m->embed->unit], m->embed),
-                      .tokens = p->batch->tokens,
-                      .out = p->slot->residual[0]});
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor *out = &p->slot->residual[0];
+    const struct ax_tensor partial = ax_split_partial(m->rt, out);
+    const struct ax_embedding_forward look_up = {
+        .weight = ax_unit_weight(&m->units[m->embed->unit], m->embed),
+        .tokens = p->batch->tokens,
+        .out = partial,
+        .first_row = ax_split_first_row(m->rt, m->embed)};
+    AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
+    AX_TRY(ax_split_reduce(m->rt, &partial, NULL, out));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 static enum ax_status embed_backward(struct ax_pass *p) {
     struct ax_model *m = p->model;
-    const struct ax_tensor grad = ax_unit_grad(&m->units[m->embed->unit], m->embed);
-    if (!grad.data)
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_embedding_backward back = {.tokens = p->batch->tokens,
+                                         .dweight =
+                                             ax_unit_grad(&m->units[m->embed->unit], m->embed),
+                                         .first_row = ax_split_first_row(m->rt, m->embed),
+                                         .skip_token = m->arch.pad_token};
+    if (!back.dweight.data)
         return AX_OK;
-    return ax_run_embedding_backward(
-        m->rt->q, &(struct ax_embedding_backward){.dout = p->slot->grad,
-                                                  .tokens = p->batch->tokens,
-                                                  .dweight = grad,
-                                                  .skip_token = m->arch.pad_token});
+    AX_TRY(ax_split_gather(m->rt, &p->slot->grad, &back.dout));
+    AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {

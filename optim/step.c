@@ -40,12 +40,66 @@ static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) 
     return ax_pass_forward(&s->passes[a->microbatch], a->unit);
 }
 
+/* The gradient for the stage before outlives the micro-batch's slot in the outbox. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
-    return ax_pass_backward(&s->passes[a->microbatch], a->unit);
+    AX_TRY(ax_pass_backward(&s->passes[a->microbatch], a->unit));
+    if (a->unit == 0 || a->unit != s->model.first_unit)
+        return AX_OK;
+    return ax_run_copy(s->rt->q, &(struct ax_copy){s->outbox, s->slots[a->slot].grad});
+}
+
+/* Sends and receives one residual (or its gradient) each, whole rows of this rank. */
+static enum ax_status exchange(struct ax_step *s, int peer, const struct ax_tensor *send,
+                               const struct ax_tensor *receive) {
+    const struct ax_tensor *any = send ? send : receive;
+    const struct ax_collective what = {.kind = AX_SEND_RECV,
+                                       .dtype = any->dtype,
+                                       .send = send ? send->data : NULL,
+                                       .recv = receive ? receive->data : NULL,
+                                       .count = ax_tensor_numel(any),
+                                       .send_peer = send ? peer : -1,
+                                       .recv_peer = receive ? peer : -1};
+    return ax_comm_run(&s->rt->comms[AX_ROLE_PP], s->rt->q, &what);
+}
+
+static int stage_of(const struct ax_step *s) {
+    return s->rt->mesh.coord[AX_ROLE_PP];
+}
+
+static enum ax_status act_next(struct ax_step *s, const struct ax_action *a) {
+    const int last = s->model.end_unit - 1;
+    return exchange(s, stage_of(s) + 1,
+                    a->microbatch >= 0 ? &s->slots[a->slot].residual[last] : NULL,
+                    a->receive >= 0 ? &s->slots[a->receive_slot].grad : NULL);
+}
+
+static enum ax_status act_previous(struct ax_step *s, const struct ax_action *a) {
+    const int before = s->model.first_unit - 1;
+    return exchange(s, stage_of(s) - 1, a->microbatch >= 0 ? &s->outbox : NULL,
+                    a->receive >= 0 ? &s->slots[a->receive_slot].residual[before] : NULL);
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
-    return ax_unit_reduce(&s->model.units[a->unit], s->rt);
+    return ax_unit_reduce(&s->model.units[a->unit], s->rt, a->last);
+}
+
+/* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
+static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
+    const struct ax_unit *unit = &s->model.units[a->unit];
+    const int stages = s->rt->mesh.size[AX_ROLE_PP];
+    struct ax_stack *scratch = &s->rt->arena.scratch;
+    for (int k = 0; k < unit->n_segments; k++) {
+        const struct ax_tensor *grad = &unit->segments[k].grad;
+        if (!grad->data)
+            continue;
+        const size_t mark = ax_stack_mark(scratch);
+        struct ax_tensor other = *grad;
+        other.data = ax_stack_push(scratch, "gradient of the tied copy", ax_tensor_bytes(grad));
+        AX_TRY(exchange(s, stage_of(s) == 0 ? stages - 1 : 0, grad, &other));
+        AX_TRY(ax_run_add(s->rt->q, &(struct ax_add){*grad, other, 1}));
+        ax_stack_release(scratch, mark);
+    }
+    return AX_OK;
 }
 
 /* Σ over the ranks of a role of one double in device memory. */
@@ -55,17 +109,25 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *v
     return ax_comm_run(&s->rt->comms[role], s->rt->q, &what);
 }
 
-/* Every element once: this rank's shards, summed over the ranks that hold the others. */
+/* Does this rank put the segment into the norm? Every element once: of replicas the first rank's,
+ * of a tied matrix the first stage's. */
+static bool counts(const struct ax_step *s, int unit, const struct ax_segment *seg) {
+    const int *coord = s->rt->mesh.coord;
+    const bool tp_replica = seg->reduce_roles >> AX_ROLE_TP & 1 && coord[AX_ROLE_TP] > 0;
+    return seg->trainable && coord[AX_ROLE_DP_REPLICATE] == 0 && !tp_replica &&
+           unit >= s->model.first_unit;
+}
+
 static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     (void)a;
     for (int u = 0; u < s->model.n_units; u++) {
         for (int k = 0; k < s->model.units[u].n_segments; k++) {
             const struct ax_segment *seg = &s->model.units[u].segments[k];
-            if (seg->trainable)
+            if (counts(s, u, seg))
                 AX_TRY(ax_run_sumsq(s->rt->q, &(struct ax_sumsq){seg->grad, s->scalars}));
         }
     }
-    AX_TRY(sum_double(s, AX_ROLE_FSDP, &s->scalars->sumsq));
+    AX_TRY(sum_double(s, AX_ROLE_WORLD, &s->scalars->sumsq));
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
 
@@ -110,7 +172,10 @@ static const struct {
     [AX_ACT_BACKWARD] = {act_backward, AX_TIME_BACKWARD},
     [AX_ACT_RELEASE] = {act_release, AX_TIME_BACKWARD},
     [AX_ACT_END] = {act_end, AX_TIME_BACKWARD},
+    [AX_ACT_NEXT] = {act_next, AX_TIME_FORWARD},
+    [AX_ACT_PREVIOUS] = {act_previous, AX_TIME_BACKWARD},
     [AX_ACT_REDUCE] = {act_reduce, AX_TIME_BACKWARD},
+    [AX_ACT_TIE] = {act_tie, AX_TIME_BACKWARD},
     [AX_ACT_CLIP] = {act_clip, AX_TIME_OPTIMIZER},
     [AX_ACT_UPDATE] = {act_update, AX_TIME_OPTIMIZER},
 };
@@ -146,6 +211,7 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     AX_TRY(ax_queue_write(s->rt->q, s->scalars, &now, sizeof now));
     AX_TRY(execute(s, 0, s->schedule.first_update + 1));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
+    AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
     out->loss = now.loss;
     out->grad_norm = now.grad_norm;
@@ -169,7 +235,20 @@ enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *
     return ax_step_update(s, lr, out);
 }
 
+/* Rows are cut over cp, and each part over tp. */
+static enum ax_status check_tokens(const struct ax_step *s) {
+    const int parts = s->rt->mesh.size[AX_ROLE_CP] * s->rt->mesh.size[AX_ROLE_TP];
+    if (s->o.tokens % parts == 0)
+        return AX_OK;
+    const long long up = (s->o.tokens / parts + 1) * parts;
+    return ax_error(AX_ERR_CONFIG,
+                    "mesh: rows of %lld tokens are not a multiple of cp %d × tp %d. Nearest: %lld.",
+                    (long long)s->o.tokens, s->rt->mesh.size[AX_ROLE_CP],
+                    s->rt->mesh.size[AX_ROLE_TP], up);
+}
+
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
+    AX_TRY(check_tokens(s));
     struct ax_arena *arena = &s->rt->arena;
     struct ax_model_options mo = {
         .dtype = s->o.dtype, .train = true, .max_positions = s->o.max_len};
@@ -178,18 +257,31 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     for (int k = 0; k < mo.n_state; k++)
         mo.slots[k] = (struct ax_state_slot){names[k], ax_dtype_accum(s->o.dtype)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
-    AX_TRY(ax_schedule_create(&s->schedule, s->model.n_units, s->o.n_microbatches, false));
+    const struct ax_mesh *mesh = &s->rt->mesh;
+    const struct ax_schedule_options so = {.first_unit = s->model.first_unit,
+                                           .end_unit = s->model.end_unit,
+                                           .stage = mesh->coord[AX_ROLE_PP],
+                                           .n_stages = mesh->size[AX_ROLE_PP],
+                                           .n_microbatches = s->o.n_microbatches,
+                                           .tied = arch->tied};
+    AX_TRY(ax_schedule_create(&s->schedule, &so));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
     const size_t n = (size_t)s->o.n_microbatches, slots = (size_t)s->schedule.n_slots;
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
     AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
     AX_TRY(ax_alloc(&s->slots, slots, sizeof *s->slots));
     s->scalars = ax_stack_push(&arena->persistent, "step scalars", sizeof *s->scalars);
+    if (s->model.first_unit > 0) {
+        const int64_t rows = ax_split_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
+        s->outbox = ax_tensor_2d(s->o.dtype, NULL, rows, arch->hidden_size);
+        s->outbox.data =
+            ax_stack_push(&arena->persistent, "outgoing gradient", ax_tensor_bytes(&s->outbox));
+    }
     for (size_t i = 0; i < slots; i++)
         AX_TRY(ax_slot_create(&s->slots[i], &s->model, &arena->slots[i]));
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
-                          s->o.max_len);
+                          s->o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
         s->passes[m] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[m],
                                         .scalars = s->scalars,

@@ -20,7 +20,7 @@ struct ax_step_options {
     double max_norm; /* ≤ 0: no clipping */
     uint64_t seed;
     int n_microbatches;
-    int64_t tokens;  /* T of a micro-batch */
+    int64_t tokens;  /* T of a micro-batch's row, over all cp ranks; a multiple of cp·tp */
     int64_t n_docs;  /* cap per micro-batch */
     int64_t max_len; /* longest document */
 };
@@ -44,6 +44,7 @@ struct ax_step {
     struct ax_schedule schedule;
     struct ax_step_scalars *scalars; /* device */
     struct ax_pass *passes;          /* [n_microbatches] */
+    struct ax_tensor outbox;         /* gradient on its way to the stage before; real [T/tp][D] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */
 };

@@ -1,6 +1,12 @@
 /* Where the elements of a parameter's local slice are in the global tensor. */
 #include "parallel/param.h"
 
+void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len) {
+    const int64_t each = n / parts, longer = n % parts;
+    *first = part * each + (part < longer ? part : longer);
+    *len = each + (part < longer);
+}
+
 int64_t ax_param_numel(const struct ax_param *p) {
     int64_t n = 1;
     for (int d = 0; d < p->ndim; d++)
@@ -24,11 +30,9 @@ int64_t ax_param_global_index(const struct ax_param *p, const struct ax_mesh *me
         left /= p->local_shape[d];
         if (p->local_shape[d] != p->shape[d]) {
             /* the run ends where this dimension's local slice does */
-            int64_t start = 0;
-            if (d == p->tp_dim)
-                start = mesh->coord[AX_ROLE_TP] * p->local_shape[d];
-            if (d == p->ep_dim)
-                start = mesh->coord[AX_ROLE_EP] * p->local_shape[d];
+            const enum ax_role role = d == p->tp_dim ? AX_ROLE_TP : AX_ROLE_EP;
+            int64_t start, len;
+            ax_split_range(p->shape[d], mesh->size[role], mesh->coord[role], &start, &len);
             int64_t block = 1;
             for (int e = d; e < p->ndim; e++)
                 block *= p->local_shape[e];

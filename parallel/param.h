@@ -13,7 +13,7 @@ struct ax_param {
     char name[AX_NAME_MAX]; /* as in the HF checkpoint */
     int ndim;
     int64_t shape[AX_MAX_DIMS]; /* global; weights are [out][in] */
-    int8_t tp_dim, ep_dim;      /* dimension split over tp / ep; −1 = replicated */
+    int8_t tp_dim, ep_dim; /* dimension split over tp / ep (ax_split_range); −1 = replicated */
     uint32_t grad_partial_over; /* bits 1 << role: each rank has a part of the gradient, to be
                                    summed over the role besides the segment's own reduce roles */
     int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
@@ -25,6 +25,9 @@ struct ax_param {
     int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
     int64_t offset;                   /* elements from the start of the segment */
 };
+
+/* Part `part` of n things cut into `parts` runs as even as they can be, the longer ones first. */
+void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len);
 
 int64_t ax_param_numel(const struct ax_param *p);       /* global */
 int64_t ax_param_local_numel(const struct ax_param *p); /* this rank's slice */

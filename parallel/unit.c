@@ -11,43 +11,76 @@ static int64_t round_up(int64_t n, int64_t to) {
 }
 
 static void set_local_shape(struct ax_param *p, const struct ax_mesh *mesh) {
+    int64_t first;
     for (int d = 0; d < p->ndim; d++)
         p->local_shape[d] = p->shape[d];
     if (p->tp_dim >= 0)
-        p->local_shape[p->tp_dim] = p->shape[p->tp_dim] / mesh->size[AX_ROLE_TP];
+        ax_split_range(p->shape[p->tp_dim], mesh->size[AX_ROLE_TP], mesh->coord[AX_ROLE_TP], &first,
+                       &p->local_shape[p->tp_dim]);
     if (p->ep_dim >= 0)
-        p->local_shape[p->ep_dim] = p->shape[p->ep_dim] / mesh->size[AX_ROLE_EP];
+        ax_split_range(p->shape[p->ep_dim], mesh->size[AX_ROLE_EP], mesh->coord[AX_ROLE_EP], &first,
+                       &p->local_shape[p->ep_dim]);
+}
+
+/* Roles with more than one rank: a sum over one rank is no reason for a segment of its own. */
+static uint32_t present_roles(const struct ax_mesh *mesh, uint32_t roles) {
+    uint32_t present = 0;
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        if ((roles >> role & 1) && mesh->size[role] > 1)
+            present |= 1u << role;
+    return present;
+}
+
+/* The segment of the unit that takes p, a new one if there is none yet. */
+static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
+                       const struct ax_unit_options *o, const struct ax_param *p) {
+    const enum ax_role gather = p->ep_dim >= 0 ? AX_ROLE_EFSDP : AX_ROLE_FSDP;
+    const uint32_t reduce =
+        1u << gather | 1u << AX_ROLE_DP_REPLICATE | present_roles(mesh, p->grad_partial_over);
+    const bool trainable = o->train && p->trainable;
+    for (int s = 0; s < unit->n_segments; s++) {
+        const struct ax_segment *seg = &unit->segments[s];
+        if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable)
+            return s;
+    }
+    AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
+    struct ax_segment *seg = &unit->segments[unit->n_segments];
+    *seg = (struct ax_segment){.gather = gather,
+                               .reduce_roles = reduce,
+                               .compute = o->compute,
+                               .accum = ax_dtype_accum(o->compute),
+                               .align = SEGMENT_ALIGN,
+                               .trainable = trainable,
+                               .n_state = o->n_state};
+    memcpy(seg->slots, o->slots, sizeof seg->slots);
+    return unit->n_segments++;
 }
 
 void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue) {
-    unit->n_segments = 1;
-    struct ax_segment *seg = &unit->segments[0];
-    *seg = (struct ax_segment){
-        .gather = AX_ROLE_FSDP,
-        .reduce_roles = 1u << AX_ROLE_FSDP | 1u << AX_ROLE_DP_REPLICATE,
-        .compute = o->compute,
-        .accum = ax_dtype_accum(o->compute),
-        .align = SEGMENT_ALIGN,
-        .trainable = o->train,
-        .n_state = o->n_state,
-    };
-    memcpy(seg->slots, o->slots, sizeof seg->slots);
-    int64_t at = 0;
+    unit->n_segments = 0;
     for (int i = 0; i < n; i++) {
         struct ax_param *p = params[i];
         set_local_shape(p, mesh);
         p->unit = index;
-        p->segment = 0;
-        if (!glue[i])
-            at = round_up(at, seg->align);
-        p->offset = at;
-        at += ax_param_local_numel(p);
+        p->segment = segment_for(unit, mesh, o, p);
+        struct ax_segment *seg = &unit->segments[p->segment];
+        if (!glue[i] || params[i - 1]->segment != p->segment)
+            seg->numel = round_up(seg->numel, seg->align);
+        p->offset = seg->numel;
+        seg->numel += ax_param_local_numel(p);
     }
-    const int group = mesh->size[seg->gather];
-    seg->shard_numel = round_up(round_up(at, group) / group, seg->align);
-    seg->numel = seg->shard_numel * group;
+    for (int s = 0; s < unit->n_segments; s++) {
+        struct ax_segment *seg = &unit->segments[s];
+        const int group = mesh->size[seg->gather];
+        seg->shard_numel = round_up(round_up(seg->numel, group) / group, seg->align);
+        seg->numel = seg->shard_numel * group;
+    }
+}
+
+bool ax_unit_present(const struct ax_unit *unit) {
+    return unit->n_segments > 0;
 }
 
 static struct ax_tensor take(struct ax_runtime *rt, const char *name, enum ax_dtype dtype,
@@ -56,29 +89,74 @@ static struct ax_tensor take(struct ax_runtime *rt, const char *name, enum ax_dt
     return ax_tensor_1d(dtype, data, n);
 }
 
-/* The slice of `whole` that is this rank's shard. */
-static struct ax_tensor own_part(const struct ax_segment *seg, struct ax_tensor whole, int coord) {
-    char *data = whole.data;
-    data += (size_t)(coord * seg->shard_numel) * ax_dtype_size(whole.dtype);
-    return ax_tensor_1d(whole.dtype, data, seg->shard_numel);
+static bool alone(const struct ax_segment *seg, const struct ax_runtime *rt) {
+    return rt->mesh.size[seg->gather] == 1;
 }
 
-void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt,
-                      const struct ax_unit_options *o) {
+/* Bytes a unit needs of a pool buffer: its gathered segments behind each other. */
+static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *rt, size_t *whole,
+                           size_t *grad) {
+    *whole = *grad = 0;
+    for (int s = 0; s < unit->n_segments; s++) {
+        const struct ax_segment *seg = &unit->segments[s];
+        if (alone(seg, rt))
+            continue;
+        *whole += (size_t)seg->numel * ax_dtype_size(seg->compute);
+        *grad += seg->trainable ? (size_t)seg->numel * ax_dtype_size(seg->accum) : 0;
+    }
+}
+
+void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
+                         const struct ax_unit_options *o, const struct ax_unit *units, int n) {
+    size_t whole = 0, grad = 0;
+    for (int i = 0; i < n; i++) {
+        size_t w, g;
+        streamed_bytes(&units[i], rt, &w, &g);
+        whole = w > whole ? w : whole;
+        grad = g > grad ? g : grad;
+    }
+    *pool = (struct ax_unit_pool){0};
+    for (int turn = 0; turn < 2; turn++) {
+        pool->whole[turn] = ax_stack_push(&rt->arena.persistent, "gathered weights", whole);
+        if (o->train)
+            pool->grad[turn] = ax_stack_push(&rt->arena.persistent, "whole gradients", grad);
+    }
+}
+
+/* The next `n` elements of a pool buffer. */
+static struct ax_tensor take_turn(char **at, enum ax_dtype dtype, int64_t n) {
+    struct ax_tensor t = ax_tensor_1d(dtype, *at, n);
+    *at += ax_tensor_bytes(&t);
+    return t;
+}
+
+void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
+                      struct ax_unit_pool *pool, int turn) {
+    char *whole_at = pool ? pool->whole[turn] : NULL, *grad_at = pool ? pool->grad[turn] : NULL;
+    unit->pool = pool;
+    unit->turn = turn;
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
-        const bool alone = rt->mesh.size[seg->gather] == 1;
-        const int coord = rt->mesh.coord[seg->gather];
-        seg->whole = take(rt, "weights", seg->compute, seg->numel);
-        seg->shard = alone ? seg->whole : take(rt, "weights", seg->compute, seg->shard_numel);
-        if (!o->train || !seg->trainable)
+        seg->shard = take(rt, "weights", seg->compute, seg->shard_numel);
+        if (alone(seg, rt))
+            seg->whole = seg->shard;
+        else if (pool)
+            seg->whole = take_turn(&whole_at, seg->compute, seg->numel);
+        else
+            seg->whole = take(rt, "gathered weights", seg->compute, seg->numel);
+        if (!seg->trainable)
             continue;
         seg->master = seg->compute == seg->accum
                           ? seg->shard
                           : take(rt, "masters", seg->accum, seg->shard_numel);
-        seg->grad_whole = take(rt, "gradients", seg->accum, seg->numel);
-        seg->grad = alone ? seg->grad_whole : own_part(seg, seg->grad_whole, coord);
-        for (int k = 0; k < seg->n_state; k++)
+        seg->grad = take(rt, "gradients", seg->accum, seg->shard_numel);
+        if (alone(seg, rt))
+            seg->grad_whole = seg->grad;
+        else if (pool)
+            seg->grad_whole = take_turn(&grad_at, seg->accum, seg->numel);
+        else
+            seg->grad_whole = take(rt, "whole gradients", seg->accum, seg->numel);
+        for (int k = 0; k < o->n_state; k++)
             seg->state[k] = take(rt, seg->slots[k].name, seg->slots[k].dtype, seg->shard_numel);
     }
 }
@@ -86,6 +164,11 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt,
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
     if (unit->gathered++ > 0)
         return AX_OK;
+    if (unit->pool) {
+        const struct ax_unit *before = unit->pool->user[unit->turn];
+        AX_ASSERT(!before || before == unit || before->gathered == 0);
+        unit->pool->user[unit->turn] = unit;
+    }
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
         const struct ax_collective what = {.kind = AX_ALL_GATHER,
@@ -103,20 +186,38 @@ void ax_unit_release(struct ax_unit *unit) {
     unit->gathered--;
 }
 
-enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt) {
+/* grad += Σ over the gather role of this rank's part of grad_whole. */
+static enum ax_status reduce_scatter(const struct ax_segment *seg, struct ax_runtime *rt) {
+    if (seg->grad.data == seg->grad_whole.data)
+        return AX_OK; /* one buffer: it has accumulated already */
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor sum = seg->grad;
+    sum.data = ax_stack_push(scratch, "reduced gradients", ax_tensor_bytes(&sum));
+    const struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
+                                       .dtype = seg->accum,
+                                       .send = seg->grad_whole.data,
+                                       .recv = sum.data,
+                                       .count = seg->shard_numel};
+    AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
+    AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, sum, 1}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_whole, 0}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last) {
     for (int s = 0; s < unit->n_segments; s++) {
-        struct ax_segment *seg = &unit->segments[s];
+        const struct ax_segment *seg = &unit->segments[s];
         if (!seg->trainable)
             continue;
-        struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
-                                     .dtype = seg->accum,
-                                     .send = seg->grad_whole.data,
-                                     .recv = seg->grad.data,
-                                     .count = seg->shard_numel};
-        AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
-        what.kind = AX_ALL_REDUCE;
-        what.send = seg->grad.data;
-        for (int role = 0; role < AX_ROLE_COUNT; role++)
+        AX_TRY(reduce_scatter(seg, rt));
+        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                           .dtype = seg->accum,
+                                           .send = seg->grad.data,
+                                           .recv = seg->grad.data,
+                                           .count = seg->shard_numel};
+        for (int role = 0; last && role < AX_ROLE_COUNT; role++)
             if (role != (int)seg->gather && (seg->reduce_roles >> role & 1))
                 AX_TRY(ax_comm_run(&rt->comms[role], rt->q, &what));
     }

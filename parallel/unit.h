@@ -1,25 +1,28 @@
 /* Units: what is gathered, computed with, and given back together (one block; the embedding; norm
- * and head). A unit is a list of segments; a segment is a flat run of parameters with one set of
- * roles.
+ * and head). A unit is a list of segments; a segment is a flat run of parameters that are sharded
+ * and summed over the same roles.
  *
  *   whole      compute dtype [numel]        what blocks read; gathered over `gather` before use
  *   shard      compute dtype [shard_numel]  this rank's part of it
  *   master     accum dtype   [shard_numel]  what the optimizer updates
- *   grad_whole accum dtype   [numel]        gradients accumulate here
- *   grad       accum dtype   [shard_numel]  their sum over the reduce roles
+ *   grad_whole accum dtype   [numel]        gradients of one micro-batch accumulate here
+ *   grad       accum dtype   [shard_numel]  their sum over the reduce roles and micro-batches
  *   state[k]   accum dtype   [shard_numel]  optimizer state slots
  *
  * Buffers that would hold the same values are the same memory: in a gather group of one, whole =
  * shard and grad_whole = grad; where compute dtype = accum dtype, shard = master. A frozen segment
  * has only shard and whole. The flat run is cut evenly: shard r is elements [r·shard_numel,
- * (r+1)·shard_numel). */
+ * (r+1)·shard_numel).
+ *
+ * Blocks stream (FSDP2): their whole and grad_whole lie in a pool of two, by turns, so that one can
+ * be gathered while its neighbour computes. The embedding and the head have their own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 
 #include "parallel/param.h"
 #include "parallel/runtime.h"
 
-#define AX_MAX_SEGMENTS 4
+#define AX_MAX_SEGMENTS 8
 #define AX_MAX_STATE    4
 
 struct ax_state_slot {
@@ -42,6 +45,8 @@ struct ax_segment {
 struct ax_unit {
     char name[AX_NAME_MAX];
     int gathered; /* users that need it whole now */
+    struct ax_unit_pool *pool;
+    int turn;
     int n_segments;
     struct ax_segment segments[AX_MAX_SEGMENTS];
 };
@@ -55,24 +60,41 @@ struct ax_unit_options {
 };
 
 /* Gives each of the n parameters that belong to unit `index` its segment and offset, in the order
- * given. Parameters marked `glue` with their predecessor follow it without padding, so that several
- * can be read as one matrix. */
+ * given. Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are
+ * summed over that role, DP_REPLICATE, and the parameter's grad_partial_over. Parameters marked
+ * `glue` follow their predecessor without padding if both lie in one segment, so that several can
+ * be read as one matrix. */
 void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue);
-/* Takes the buffers from the persistent stack. */
-void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o);
+
+/* Two buffers by turns for the whole parameters and gradients of streamed units. */
+struct ax_unit_pool {
+    void *whole[2], *grad[2];
+    const struct ax_unit *user[2]; /* whose parameters lie there now */
+};
+/* Sized for the largest of the n units; nothing where their gather groups have one rank. */
+void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
+                         const struct ax_unit_options *o, const struct ax_unit *units, int n);
+/* Takes the buffers from the persistent stack; whole and grad_whole from buffer `turn` (0, 1) of
+ * the pool unless it is NULL. */
+void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
+                      struct ax_unit_pool *pool, int turn);
 
 /* Between gather and release `whole` is valid; pairs nest, reading it outside is a bug. */
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
-/* After the last backward of a step: grad = Σ over the reduce roles. */
-enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt);
+/* After a backward: grad += this rank's part of Σ grad_whole over the gather role, and grad_whole
+ * is zero again. After the last of a step also the sum over the other reduce roles. */
+enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last);
 
 /* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates
  * (data NULL when frozen). */
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
+
+/* Does this rank hold parameters of it (its pipeline stage does)? */
+bool ax_unit_present(const struct ax_unit *unit);
 
 /* The part of [0, local numel) of a parameter that lies in this rank's shard: local elements
  * [*first, *first + *n) at shard offset *at. n = 0: none. */

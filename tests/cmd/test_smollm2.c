@@ -171,7 +171,7 @@ static enum ax_status forward(struct numbers *n, struct ax_model *m) {
     struct ax_batch batch;
     enum ax_status st;
     AX_TRY(ax_slot_create(&slot, m, &rt->arena.slots[0]));
-    ax_batch_allocate(&batch, &rt->arena.persistent, n->tokens, PROMPTS + 1, n->longest);
+    ax_batch_allocate(&batch, &rt->arena.persistent, n->tokens, PROMPTS + 1, n->longest, 1, 0);
     AX_TRY_GOTO(ax_batch_fill(&batch, rt->q, m->arch.vocab_size, PROMPTS + 1, n->docs), st, done);
     ax_arena_enter(&rt->arena, AX_PHASE_EVAL);
     struct ax_pass p = {.model = m,

@@ -55,7 +55,7 @@ static void lay_out(struct rank *r, struct ax_runtime *rt, const struct ax_unit_
     }
     memset(&r->unit, 0, sizeof r->unit);
     ax_unit_layout(&r->unit, 3, &rt->mesh, o, N_PARAMS, r->list, r->glue);
-    ax_unit_allocate(&r->unit, rt, o);
+    ax_unit_allocate(&r->unit, rt, o, NULL, 0);
 }
 
 static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int rank,
@@ -244,12 +244,9 @@ static void buffers_of_equal_values_are_one(void **state) {
             assert_int_equal(s->grad.dtype, ax_dtype_accum(computes[c]));
             assert_int_equal(s->whole.shape[0], s->numel);
             assert_int_equal(s->grad.shape[0], s->shard_numel);
-            const char *grad = s->grad_whole.data;
-            grad += (size_t)(m * s->shard_numel) * ax_dtype_size(s->accum);
-            assert_ptr_equal(s->grad.data, grad); /* rank m's part of it */
-            const struct ax_tensor *all[] = {&s->whole, &s->master,   &s->grad_whole,
+            const struct ax_tensor *all[] = {&s->whole, &s->master,   &s->grad_whole, &s->grad,
                                              &s->shard, &s->state[0], &s->state[1]};
-            for (int i = 0; i < 6; i++) {
+            for (int i = 0; i < 7; i++) {
                 for (int k = 0; k < i; k++) {
                     assert_true(all[i]->data == all[k]->data || apart(all[i], all[k]));
                 }
@@ -310,8 +307,8 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     (void)ax_unit_weight(&r.unit, down); /* still whole for the first */
     ax_unit_release(&r.unit);
     assert_int_equal(r.unit.gathered, 0);
-    AX_TRY(ax_unit_reduce(&r.unit, rt));
-    assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 1);
+    AX_TRY(ax_unit_reduce(&r.unit, rt, true));
+    assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 0); /* grad is grad_whole */
     if (!ax_runtime_planning(rt)) {
         assert_true(ax_load(g.dtype, g.data, 17) == 2.5);
     }
@@ -340,7 +337,7 @@ static void collectives_run_over_the_right_roles(void **state) {
     const struct ax_segment *s = &r.unit.segments[0];
     assert_int_equal(ax_unit_gather(&r.unit, &rt), AX_OK);
     assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent == 3 * 2 * (double)s->shard_numel);
-    assert_int_equal(ax_unit_reduce(&r.unit, &rt), AX_OK);
+    assert_int_equal(ax_unit_reduce(&r.unit, &rt, true), AX_OK);
     for (enum ax_role role = 0; role < AX_ROLE_COUNT; role++) {
         const struct ax_comm *c = &rt.comms[role];
         assert_int_equal(c->calls[AX_ALL_GATHER], role == AX_ROLE_FSDP);

@@ -1,0 +1,115 @@
+/* Rows and vocabulary over tp: gathers, sums, and what may be split. */
+#include "model/split.h"
+
+#include "model/arch.h"
+
+static int tp_size(const struct ax_runtime *rt) {
+    return rt->mesh.size[AX_ROLE_TP];
+}
+
+static enum ax_status check_divides(const char *what, int64_t n, int tp) {
+    if (n % tp == 0)
+        return AX_OK;
+    int near = tp;
+    while (n % near != 0)
+        near--;
+    return ax_error(AX_ERR_CONFIG, "mesh: tp %d does not divide the %lld %s. Nearest: tp %d.", tp,
+                    (long long)n, what, near);
+}
+
+static enum ax_status check_at_least(const char *what, int64_t n, int tp) {
+    if (n >= tp)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "mesh: tp %d is more than %lld %s. Nearest: tp %lld.", tp,
+                    (long long)n, what, (long long)n);
+}
+
+enum ax_status ax_split_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
+    const int tp = mesh->size[AX_ROLE_TP];
+    AX_TRY(check_divides("attention heads", arch->n_heads, tp));
+    if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
+        AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));
+    AX_TRY(check_at_least("feed-forward columns", arch->intermediate_size, tp));
+    return check_at_least("vocabulary rows", arch->vocab_size, tp);
+}
+
+int64_t ax_split_rows(const struct ax_runtime *rt, int64_t T) {
+    AX_ASSERT(T % tp_size(rt) == 0);
+    return T / tp_size(rt);
+}
+
+/* A dense tensor of `times` times the rows. */
+static struct ax_tensor more_rows(const struct ax_tensor *t, int64_t times) {
+    int64_t shape[AX_MAX_DIMS];
+    for (int d = 0; d < t->ndim; d++)
+        shape[d] = t->shape[d];
+    shape[0] *= times;
+    return ax_tensor_nd(t->dtype, NULL, t->ndim, shape);
+}
+
+enum ax_status ax_split_gather(struct ax_runtime *rt, const struct ax_tensor *own,
+                               struct ax_tensor *all) {
+    *all = *own;
+    if (tp_size(rt) == 1)
+        return AX_OK;
+    AX_ASSERT(ax_tensor_is_dense(own));
+    *all = more_rows(own, tp_size(rt));
+    all->data = ax_stack_push(&rt->arena.scratch, "gathered rows", ax_tensor_bytes(all));
+    const struct ax_collective what = {.kind = AX_ALL_GATHER,
+                                       .dtype = own->dtype,
+                                       .send = own->data,
+                                       .recv = all->data,
+                                       .count = ax_tensor_numel(own)};
+    return ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what);
+}
+
+struct ax_tensor ax_split_partial(struct ax_runtime *rt, const struct ax_tensor *own) {
+    if (tp_size(rt) == 1)
+        return *own;
+    struct ax_tensor t = more_rows(own, tp_size(rt));
+    t.data = ax_stack_push(&rt->arena.scratch, "partial sums", ax_tensor_bytes(&t));
+    return t;
+}
+
+enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
+                               const struct ax_tensor *addend, const struct ax_tensor *own) {
+    if (partial->data == own->data)
+        return AX_OK;
+    AX_ASSERT(ax_tensor_is_dense(own));
+    const struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
+                                       .dtype = own->dtype,
+                                       .send = partial->data,
+                                       .recv = own->data,
+                                       .count = ax_tensor_numel(own)};
+    AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what));
+    if (!addend)
+        return AX_OK;
+    return ax_run_add(rt->q, &(struct ax_add){.dst = *own, .src = *addend, .alpha = 1});
+}
+
+bool ax_split_adds(const struct ax_runtime *rt) {
+    return rt->mesh.coord[AX_ROLE_TP] == 0;
+}
+
+int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p) {
+    int64_t first, len;
+    ax_split_range(p->shape[0], tp_size(rt), rt->mesh.coord[AX_ROLE_TP], &first, &len);
+    return first;
+}
+
+enum ax_status ax_split_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
+                                     struct ax_tensor *all) {
+    AX_TRY(ax_split_gather(rt, stats, all));
+    *all = ax_tensor_3d(stats->dtype, all->data, tp_size(rt), stats->shape[0], stats->shape[1]);
+    return AX_OK;
+}
+
+bool ax_split_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads) {
+    return n_kv_heads < mesh->size[AX_ROLE_TP];
+}
+
+int64_t ax_split_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads) {
+    if (!ax_split_kv_replicated(mesh, n_kv_heads))
+        return 0;
+    return mesh->coord[AX_ROLE_TP] * n_kv_heads / mesh->size[AX_ROLE_TP];
+}
