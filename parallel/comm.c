@@ -14,8 +14,8 @@ const char *ax_collective_name(enum ax_collective_kind kind) {
 /* Bytes this rank sends under a ring algorithm (Patarasuk & Yuan 2009): all-gather and
  * reduce-scatter (n−1)·count, all-reduce 2·(n−1)/n·count; a broadcast is passed on by every rank
  * but the one before the root. */
-static double ideal_bytes(const struct ax_comm *c, const struct ax_collective *what) {
-    double size = (double)ax_dtype_size(what->dtype), n = c->size, elements = 0;
+double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size) {
+    double n = size, elements = 0;
     switch (what->kind) {
     case AX_ALL_REDUCE:
         elements = 2 * (n - 1) / n * (double)what->count;
@@ -25,19 +25,19 @@ static double ideal_bytes(const struct ax_comm *c, const struct ax_collective *w
         elements = (n - 1) * (double)what->count;
         break;
     case AX_ALL_TO_ALL_V:
-        for (int r = 0; r < c->size; r++)
-            elements += r == c->rank ? 0 : (double)what->send_counts[r];
+        for (int r = 0; r < size; r++)
+            elements += r == rank ? 0 : (double)what->send_counts[r];
         break;
     case AX_SEND_RECV:
-        elements = what->send_peer >= 0 && what->send_peer != c->rank ? (double)what->count : 0;
+        elements = what->send_peer >= 0 && what->send_peer != rank ? (double)what->count : 0;
         break;
     case AX_BROADCAST:
-        elements = (c->rank + 1) % c->size != what->root ? (double)what->count : 0;
+        elements = (rank + 1) % size != what->root ? (double)what->count : 0;
         break;
     case AX_COLLECTIVE_COUNT:
         break;
     }
-    return elements * size;
+    return elements * (double)ax_dtype_size(what->dtype);
 }
 
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
@@ -45,9 +45,11 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     AX_ASSERT(what->kind < AX_COLLECTIVE_COUNT && what->count >= 0);
     AX_ASSERT(what->kind != AX_BROADCAST || (what->root >= 0 && what->root < c->size));
     AX_ASSERT(what->kind != AX_ALL_TO_ALL_V || (what->send_counts && what->recv_counts));
+    AX_ASSERT(what->kind != AX_SEND_RECV ||
+              (what->send_peer < c->size && what->recv_peer < c->size));
     c->sequence++;
     c->calls[what->kind]++;
-    c->bytes_sent += ideal_bytes(c, what);
+    c->bytes_sent += ax_comm_ideal_bytes(what, c->rank, c->size);
     return c->ops->start(c, q, what, ticket);
 }
 

@@ -1,8 +1,11 @@
 /* Communicators: start a collective → ticket → wait. One communicator per mesh role.
  *
  * Loss and gradients are only ever summed; MAX is for scales and flags; counts travel as I64 or
- * F64. Every rank of a group must start the same collectives in the same order. Implementations:
- * `self` (a group of one: copies), `meta` (any group size, moves nothing, counts). */
+ * F64. Every rank of a group must start the same collectives in the same order; only SEND_RECV is
+ * between two, matched in order for each sender and receiver. Several may be under way; each ticket
+ * is waited for once, and until then buffers (not count arrays) stay as they are. Implementations:
+ * `self` (a group of one: copies), `meta` (any group size, moves nothing, counts), and those that a
+ * fabric opens (parallel/fabric.h). */
 #ifndef AX_PARALLEL_COMM_H
 #define AX_PARALLEL_COMM_H
 
@@ -49,7 +52,7 @@ struct ax_comm {
     int rank, size;
     uint64_t sequence; /* collectives started */
     uint64_t calls[AX_COLLECTIVE_COUNT];
-    double bytes_sent; /* what an ideal ring algorithm sends from this rank */
+    double bytes_sent; /* ax_comm_ideal_bytes */
     void *state;
 };
 
@@ -61,6 +64,8 @@ enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_tic
 /* start + wait. */
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);
 void ax_comm_free(struct ax_comm *c);
+/* What an ideal ring algorithm sends from one rank of the group. */
+double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size);
 const char *ax_collective_name(enum ax_collective_kind kind);
 
 void ax_comm_self_init(struct ax_comm *c, enum ax_role role);

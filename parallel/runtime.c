@@ -3,32 +3,48 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/threads.h"
+
+static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric, enum ax_role role,
+                                bool planning) {
+    struct ax_comm *c = &rt->comms[role];
+    const int n = rt->mesh.size[role];
+    if (n == 1) {
+        ax_comm_self_init(c, role);
+        return AX_OK;
+    }
+    if (planning) {
+        ax_comm_meta_init(c, role, rt->mesh.coord[role], n);
+        return AX_OK;
+    }
+    if (!fabric)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "mesh: %d ranks can be planned alone, but run only when connected",
+                        rt->mesh.world);
+    int *ranks;
+    AX_TRY(ax_alloc(&ranks, (size_t)n, sizeof *ranks));
+    ax_mesh_group(&rt->mesh, role, ranks);
+    const enum ax_status st = fabric->ops->open(fabric, c, role, ranks, n);
+    ax_free(ranks);
+    return st;
+}
 
 static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime_options *o,
                                   bool planning) {
     struct ax_mesh_sizes sizes = o->sizes;
-    const int world = o->world > 0 ? o->world : 1;
+    const int world = o->fabric ? o->fabric->world : o->world > 0 ? o->world : 1;
+    const int rank = o->fabric ? o->fabric->rank : o->rank;
     int *each[] = {&sizes.pp, &sizes.dp_replicate, &sizes.dp_shard,
                    &sizes.cp, &sizes.tp,           &sizes.ep};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (*each[i] == 0)
             *each[i] = 1;
-    AX_TRY(ax_mesh_create(&rt->mesh, sizes, world, o->rank));
-    for (int role = 0; role < AX_ROLE_COUNT; role++) {
-        if (rt->mesh.size[role] == 1)
-            ax_comm_self_init(&rt->comms[role], (enum ax_role)role);
-        else if (planning)
-            ax_comm_meta_init(&rt->comms[role], (enum ax_role)role, rt->mesh.coord[role],
-                              rt->mesh.size[role]);
-        else
-            return ax_error(
-                AX_ERR_UNSUPPORTED,
-                "mesh: a group of %d ranks (%s) can be planned, but this build runs one "
-                "rank only",
-                rt->mesh.size[role], ax_role_name((enum ax_role)role));
-    }
-    const int threads = o->threads > 0 ? o->threads : ax_cpu_count();
+    AX_TRY(ax_mesh_create(&rt->mesh, sizes, world, rank));
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        AX_TRY(open_comm(rt, o->fabric, (enum ax_role)role, planning));
+    const int share = o->fabric ? ax_cpu_count() / world : ax_cpu_count();
+    const int threads = o->threads > 0 ? o->threads : share > 1 ? share : 1;
     return ax_queue_create(&rt->q, planning ? "meta" : o->backend, planning ? o->backend : NULL,
                            threads, &rt->arena.scratch);
 }
@@ -81,27 +97,40 @@ static bool same_marks(const struct ax_arena_plan *a, const struct ax_arena_plan
     return true;
 }
 
-enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
-                              struct ax_arena_plan *plan_out) {
+static enum ax_status plan(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
+                           struct ax_arena_plan *out) {
     struct ax_runtime rt;
-    struct ax_arena_plan plan, reached;
     AX_TRY(ax_runtime_open_planning(&rt, o));
-    enum ax_status st = body(&rt, ctx);
-    ax_arena_measure(&rt.arena, &plan);
+    const enum ax_status st = body(&rt, ctx);
+    ax_arena_measure(&rt.arena, out);
     ax_runtime_close(&rt);
-    if (st != AX_OK)
-        return st;
-    if (plan_out)
-        *plan_out = plan;
-    AX_TRY(ax_runtime_open(&rt, o, &plan));
-    st = body(&rt, ctx);
+    return st;
+}
+
+static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
+                          const struct ax_arena_plan *planned) {
+    struct ax_runtime rt;
+    struct ax_arena_plan reached;
+    AX_TRY(ax_runtime_open(&rt, o, planned));
+    enum ax_status st = body(&rt, ctx);
     ax_arena_measure(&rt.arena, &reached);
-    if (st == AX_OK && !same_marks(&plan, &reached))
+    if (st == AX_OK && !same_marks(planned, &reached))
         st = ax_error(AX_ERR_FAILED,
                       "memory: the run reached other marks than its plan (persistent %zu of %zu, "
                       "train scratch %zu of %zu bytes); this is a bug in axtrain",
-                      reached.persistent, plan.persistent, reached.scratch[AX_PHASE_TRAIN],
-                      plan.scratch[AX_PHASE_TRAIN]);
+                      reached.persistent, planned->persistent, reached.scratch[AX_PHASE_TRAIN],
+                      planned->scratch[AX_PHASE_TRAIN]);
+    if (st != AX_OK && o->fabric)
+        o->fabric->ops->fail(o->fabric, st); /* while the buffers that others may read are there */
     ax_runtime_close(&rt);
     return st;
+}
+
+enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
+                              struct ax_arena_plan *plan_out) {
+    struct ax_arena_plan planned;
+    AX_TRY(plan(o, body, ctx, &planned));
+    if (plan_out)
+        *plan_out = planned;
+    return run(o, body, ctx, &planned);
 }

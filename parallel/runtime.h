@@ -7,14 +7,15 @@
 #ifndef AX_PARALLEL_RUNTIME_H
 #define AX_PARALLEL_RUNTIME_H
 
-#include "parallel/comm.h"
+#include "parallel/fabric.h"
 
 struct ax_runtime_options {
     const char *backend;        /* "ref" or "cpu" */
-    int threads;                /* 0 = ax_cpu_count() */
+    int threads;                /* 0 = ax_cpu_count(), shared by the ranks of a fabric */
     int n_slots;                /* activation stashes; 1 without pipeline */
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
-    int world, rank;
+    int world, rank;            /* of a plan without a fabric; 0 ranks = 1 */
+    struct ax_fabric *fabric;   /* NULL = one rank, or only a plan */
 };
 
 struct ax_runtime {
@@ -31,8 +32,9 @@ void ax_runtime_close(struct ax_runtime *rt);
 bool ax_runtime_planning(const struct ax_runtime *rt);
 
 typedef enum ax_status (*ax_runtime_body)(struct ax_runtime *rt, void *ctx);
-/* plan_out (may be NULL) receives the plan. The real run must end with the plan's marks exactly:
- * anything else is our bug and is reported as AX_ERR_FAILED. */
+/* A failed body is told to the fabric's other ranks. plan_out (may be NULL) receives the plan. The
+ * real run must end with the plan's marks exactly: anything else is our bug and is reported as
+ * AX_ERR_FAILED. */
 enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
                               struct ax_arena_plan *plan_out);
 

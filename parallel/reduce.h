@@ -1,0 +1,13 @@
+/* Sums whose bits do not depend on who computes them: elementwise, in rank order. */
+#ifndef AX_PARALLEL_REDUCE_H
+#define AX_PARALLEL_REDUCE_H
+
+#include "parallel/comm.h"
+
+/* out[count] = in[0] + in[1] + … (or their maximum; NaN wins). Floating sums in ax_dtype_accum,
+ * rounded once at the end; integers wrap. `out` may be one of the inputs, but not overlap one
+ * otherwise. */
+void ax_reduce_ordered(enum ax_reduction reduction, enum ax_dtype dtype, void *out,
+                       const void *const *in, int n, int64_t count);
+
+#endif
