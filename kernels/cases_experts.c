@@ -126,8 +126,8 @@ void ax_case_build_combine_backward(struct ax_case_builder *b, struct ax_combine
 static struct ax_tensor matrices(struct ax_case_builder *b, enum ax_dtype dtype, int64_t rows,
                                  int64_t cols) {
     const struct ax_shape *s = b->shape;
-    struct ax_tensor t = ax_case_place(b, dtype, s->pad, 3,
-                                       (const int64_t[]){s->n_documents, rows, cols});
+    struct ax_tensor t =
+        ax_case_place(b, dtype, s->pad, 3, (const int64_t[]){s->n_documents, rows, cols});
     ax_case_randomize(b, &t, -1, 1);
     return t;
 }

@@ -56,26 +56,31 @@ static const struct ax_operand operands_swiglu_forward[] = {IN(swiglu_forward, g
                                                             OUT(swiglu_forward, y), END};
 static const struct ax_operand operands_swiglu_backward[] = {
     IN(swiglu_backward, dy), IN(swiglu_backward, gate_up), OUT(swiglu_backward, dgate_up), END};
-static const struct ax_operand operands_router_forward[] = {
-    IN(router_forward, logits),   OUT(router_forward, probs), OUT(router_forward, weights),
-    OUT(router_forward, experts), IN(router_forward, valid),  INOUT(router_forward, load),
-    END};
+static const struct ax_operand operands_router_forward[] = {IN(router_forward, logits),
+                                                            OUT(router_forward, probs),
+                                                            OUT(router_forward, weights),
+                                                            OUT(router_forward, experts),
+                                                            IN(router_forward, valid),
+                                                            INOUT(router_forward, load),
+                                                            END};
 static const struct ax_operand operands_router_balance[] = {IN(router_balance, load),
                                                             OUT(router_balance, slope), END};
 static const struct ax_operand operands_router_backward[] = {
     IN(router_backward, probs), IN(router_backward, experts),  IN(router_backward, dweights),
     IN(router_backward, slope), OUT(router_backward, dlogits), END};
-static const struct ax_operand operands_group_rows[] = {IN(group_rows, keys),
-                                                        OUT(group_rows, places),
-                                                        OUT(group_rows, offsets),
-                                                        OUT(group_rows, counts), END};
+static const struct ax_operand operands_group_rows[] = {
+    IN(group_rows, keys), OUT(group_rows, places), OUT(group_rows, offsets),
+    OUT(group_rows, counts), END};
 static const struct ax_operand operands_combine_forward[] = {
     IN(combine_forward, src),    IN(combine_forward, rows), IN(combine_forward, weights),
     IN(combine_forward, addend), OUT(combine_forward, out), END};
-static const struct ax_operand operands_combine_backward[] = {
-    IN(combine_backward, dout),    IN(combine_backward, src),      IN(combine_backward, rows),
-    IN(combine_backward, weights), OUT(combine_backward, dsrc),    OUT(combine_backward, dweights),
-    END};
+static const struct ax_operand operands_combine_backward[] = {IN(combine_backward, dout),
+                                                              IN(combine_backward, src),
+                                                              IN(combine_backward, rows),
+                                                              IN(combine_backward, weights),
+                                                              OUT(combine_backward, dsrc),
+                                                              OUT(combine_backward, dweights),
+                                                              END};
 /* c is written in full but for dW, which adds. */
 static const struct ax_operand operands_grouped_gemm[] = {
     IN(grouped_gemm, a), IN(grouped_gemm, b), OUT(grouped_gemm, c), IN(grouped_gemm, offsets), END};

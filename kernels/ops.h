@@ -178,8 +178,8 @@ struct ax_swiglu_backward {
 
 /* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
  * of p[t], largest first, the lowest index first among equals; weights[t] = their p, divided by
- * their sum if `renormalise`. Row t holds token first + t; from token valid[0] on it is padding: its
- * experts are −1, its p and weights 0. load (data NULL = not wanted) for router_balance:
+ * their sum if `renormalise`. Row t holds token first + t; from token valid[0] on it is padding:
+ * its experts are −1, its p and weights 0. load (data NULL = not wanted) for router_balance:
  * load[0][e] += rows that chose e, load[1][e] += Σ_t p[t][e], in order of t.
  * logits, probs, load accum [T][E], [T][E], [2][E]; weights accum and experts i32 [T][k], all but
  * logits dense; valid i32 [1], data NULL = every row is a token. */
@@ -220,8 +220,8 @@ struct ax_group_rows {
     int64_t first;
 };
 /* out[t] = Σ_i weights[t][i]·src[rows[t][i]] [+ addend[t]], rounded once; rows of −1 count 0.
- * src real [R][D], out, addend (data NULL = none) real [T][D]; rows i32 [T][k] or [T]; weights accum
- * [T][k] dense, data NULL = 1: the opposite of scatter_rows, and its gradient. */
+ * src real [R][D], out, addend (data NULL = none) real [T][D]; rows i32 [T][k] or [T]; weights
+ * accum [T][k] dense, data NULL = 1: the opposite of scatter_rows, and its gradient. */
 struct ax_combine_forward {
     struct ax_tensor src, rows, weights, addend, out;
 };
@@ -236,8 +236,8 @@ struct ax_combine_backward {
  *   y = x·W_gᵀ      a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
  *   dx = dy·W_g     a = dy [R][out], b = W, c = dx [R][in]
  *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accum [G][out][in], trans_a
- * a, b, c real but for dW; the matrices of b or c may be apart (row stride). expected_rows: how many
- * rows to count in the cost, since only data says. */
+ * a, b, c real but for dW; the matrices of b or c may be apart (row stride). expected_rows: how
+ * many rows to count in the cost, since only data says. */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
     bool trans_a, trans_b;

@@ -165,9 +165,9 @@ static struct ax_op_cost cost_combine_forward(const struct ax_combine_forward *a
 
 static struct ax_op_cost cost_combine_backward(const struct ax_combine_backward *a) {
     double k = (double)ax_tensor_row_len(&a->rows);
-    return (struct ax_op_cost){3 * k * elements(&a->dout),
-                               (1 + 2 * k) * bytes_of(&a->dout) + bytes_of(&a->rows) +
-                                   2 * bytes_of(&a->weights)};
+    return (struct ax_op_cost){3 * k * elements(&a->dout), (1 + 2 * k) * bytes_of(&a->dout) +
+                                                               bytes_of(&a->rows) +
+                                                               2 * bytes_of(&a->weights)};
 }
 
 /* Rows as expected, the matrices of all groups once. */
@@ -176,10 +176,10 @@ static struct ax_op_cost cost_grouped_gemm(const struct ax_grouped_gemm *a) {
     const struct ax_tensor *other = a->trans_a ? &a->b : &a->c;
     double rows = (double)a->expected_rows;
     double widths = (double)a->a.shape[1] + (double)other->shape[1];
-    return (struct ax_op_cost){
-        2 * rows * (double)matrices->shape[1] * (double)matrices->shape[2],
-        rows * widths * (double)ax_dtype_size(a->a.dtype) +
-            (a->trans_a ? 2 : 1) * bytes_of(matrices) + bytes_of(&a->offsets)};
+    return (struct ax_op_cost){2 * rows * (double)matrices->shape[1] * (double)matrices->shape[2],
+                               rows * widths * (double)ax_dtype_size(a->a.dtype) +
+                                   (a->trans_a ? 2 : 1) * bytes_of(matrices) +
+                                   bytes_of(&a->offsets)};
 }
 
 static struct ax_op_cost cost_softmax_stats(const struct ax_softmax_stats *a) {

@@ -215,7 +215,8 @@ static shapes shapes_router_forward[] = {
     {"strided, padding", .rows = 9, .groups = 8, .choices = 2, .pad = 8, .first = 30,
      .flags = NORM | PAD},
     {"load", .rows = 150, .groups = 24, .choices = 4, .flags = BAL},
-    {"load, padding", .rows = 33, .groups = 16, .choices = 2, .first = 5, .flags = NORM | BAL | PAD},
+    {"load, padding", .rows = 33, .groups = 16, .choices = 2, .first = 5,
+     .flags = NORM | BAL | PAD},
     {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8, .flags = NORM | BAL},
 };
 

@@ -12,19 +12,25 @@
 #include "model/split.h"
 #include "parallel/schedule.h"
 
-#define MAX_PARAMS_PER_LAYER 24
+#define MAX_DENSE_PARAMS 24 /* of a layer, without experts */
+
+static size_t most_params(const struct ax_arch *a) {
+    return MAX_DENSE_PARAMS + 3 * (size_t)a->moe.n_experts;
+}
 
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl) {
     struct ax_model *m = b->model;
     struct ax_param *p = &m->params[m->n_params];
     b->glue[m->n_params - b->first] = decl->glue;
-    AX_ASSERT(m->n_params - b->first < MAX_PARAMS_PER_LAYER);
+    AX_ASSERT(m->n_params - b->first < (int)most_params(&m->arch));
     m->n_params++;
     *p = (struct ax_param){.ndim = decl->cols ? 2 : 1,
                            .shape = {decl->rows, decl->cols},
                            .tp_dim = decl->tp_dim,
-                           .ep_dim = -1,
+                           .ep_dim = decl->expert ? 0 : -1,
+                           .expert = decl->expert,
+                           .ep_owner = decl->ep_owner,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
                            .trainable = true,
@@ -49,21 +55,25 @@ static bool holds(const struct ax_model *m, int unit) {
 /* Lays the parameters added since b->first out as one unit. */
 static void finish_unit(struct ax_builder *b, int unit, const struct ax_unit_options *o) {
     struct ax_model *m = b->model;
-    struct ax_param *list[MAX_PARAMS_PER_LAYER];
     const int n = m->n_params - b->first;
-    for (int i = 0; i < n; i++)
-        list[i] = &m->params[b->first + i];
-    for (int i = 0; i < n; i++)
-        list[i]->unit = unit;
+    for (int i = 0; i < n; i++) {
+        b->list[i] = &m->params[b->first + i];
+        b->list[i]->unit = unit;
+    }
     if (holds(m, unit))
-        ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, list, b->glue);
+        ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, b->list, b->glue);
     b->first = m->n_params;
 }
 
-static void build(struct ax_model *m, const struct ax_unit_options *o) {
+static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o) {
     const struct ax_arch *a = &m->arch;
-    bool glue[MAX_PARAMS_PER_LAYER];
-    struct ax_builder b = {.model = m, .arch = a, .mesh = &m->rt->mesh, .glue = glue};
+    struct ax_builder b = {.model = m, .arch = a, .mesh = &m->rt->mesh};
+    AX_TRY(ax_alloc(&b.glue, most_params(a), sizeof *b.glue));
+    const enum ax_status st = ax_alloc(&b.list, most_params(a), sizeof(struct ax_param *));
+    if (st != AX_OK) {
+        ax_free(b.glue);
+        return st;
+    }
     const struct ax_param_decl embed = {
         .name = "model.embed_tokens.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     const struct ax_param_decl norm = {.name = "model.norm.weight",
@@ -86,6 +96,9 @@ static void build(struct ax_model *m, const struct ax_unit_options *o) {
     m->final_norm = ax_builder_add(&b, -1, &norm);
     m->lm_head = a->tied ? m->embed : ax_builder_add(&b, -1, &head);
     finish_unit(&b, m->n_units - 1, o);
+    ax_free(b.list);
+    ax_free(b.glue);
+    return AX_OK;
 }
 
 /* Memory for all units, once the largest block is known. */
@@ -127,13 +140,14 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                         (long long)arch->n_layers);
     ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
                             &m->first_unit, &m->end_unit);
-    AX_TRY_GOTO(ax_alloc(&m->params, layers * MAX_PARAMS_PER_LAYER + 4, sizeof *m->params), st,
-                fail);
+    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 4, sizeof *m->params), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
     struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};
     memcpy(uo.slots, o->slots, sizeof uo.slots);
-    build(m, &uo);
+    if (arch->moe.n_experts > 0)
+        AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
+    AX_TRY_GOTO(build(m, &uo), st, fail);
     allocate(m, &uo);
     rope_tables(m, o->max_positions);
     return AX_OK;
@@ -146,6 +160,7 @@ void ax_model_free(struct ax_model *m) {
     ax_free(m->params);
     ax_free(m->units);
     ax_free(m->layers);
+    ax_expert_group_free(&m->experts);
     *m = (struct ax_model){0};
 }
 

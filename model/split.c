@@ -38,6 +38,10 @@ int64_t ax_split_rows(const struct ax_runtime *rt, int64_t T) {
     return T / tp_size(rt);
 }
 
+int64_t ax_split_first(const struct ax_runtime *rt, int64_t T) {
+    return rt->mesh.coord[AX_ROLE_TP] * ax_split_rows(rt, T);
+}
+
 /* A dense tensor of `times` times the rows. */
 static struct ax_tensor more_rows(const struct ax_tensor *t, int64_t times) {
     int64_t shape[AX_MAX_DIMS];

@@ -18,8 +18,8 @@ double ax_ref_round(enum ax_dtype dtype, double value) {
     return ax_load(dtype, &room, 0);
 }
 
-/* Rows of doubles: six of one head in attention (see ref_attention.c), two and one of sums in gemm and
- * grouped_gemm.
+/* Rows of doubles: six of one head in attention (see ref_attention.c), two and one of sums in gemm
+ * and grouped_gemm.
  */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;

@@ -16,8 +16,7 @@ AX_OP_LIST(AX_CPU_ENTRY)
 
 /* Ops that take only some dtypes and shapes have bool ax_cpu_NAME_supports_ISA(q, args); the others
  * take all that ops.h allows with F32 or BF16 as the dtype of their first operand (table.c). */
-#define AX_CPU_SUPPORTS_LIST(X)                                                                    \
-    X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm)
+#define AX_CPU_SUPPORTS_LIST(X) X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm)
 
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,
  * dtypes and q->threads only. */

@@ -1,5 +1,5 @@
-/* Rows on their way to experts and back: group_rows, combine, grouped_gemm. (scatter_rows takes them
- * there: embedding.c.) */
+/* Rows on their way to experts and back: group_rows, combine, grouped_gemm. (scatter_rows takes
+ * them there: embedding.c.) */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/cpu/vec/split.h"
@@ -90,8 +90,7 @@ AX_INLINE float spread_row(enum ax_dtype real, const struct ax_combine_backward 
 }
 
 enum ax_status AX_VEC(ax_cpu_combine_backward)(struct ax_queue *q,
-                                               const struct ax_combine_backward *args,
-                                               void *work) {
+                                               const struct ax_combine_backward *args, void *work) {
     (void)work;
     const int64_t k = ax_tensor_row_len(&args->rows);
     const int32_t *rows = args->rows.data;

@@ -54,9 +54,8 @@ static void weigh(const float *probs, const int32_t *chosen, int64_t k, bool ren
 size_t AX_VEC(ax_cpu_router_forward_workspace)(struct ax_queue *q,
                                                const struct ax_router_forward *args) {
     (void)q;
-    return args->load.data != NULL
-               ? block_sums_bytes(args->logits.shape[0], args->logits.shape[1])
-               : 0;
+    return args->load.data != NULL ? block_sums_bytes(args->logits.shape[0], args->logits.shape[1])
+                                   : 0;
 }
 
 AX_INLINE void add_vector(float *sums, const float *row, int64_t i, int64_t n) {
@@ -137,8 +136,8 @@ AX_INLINE void slope_vector(const float *probs, const float *slope, v_float *mea
     *mean = v_fma(v_load_f32(probs + i, n), v_load_f32(slope + i, n), *mean);
 }
 
-AX_INLINE void dlogits_vector(enum ax_dtype real, void *out, const float *probs,
-                              const float *slope, v_float mean, int64_t i, int64_t n) {
+AX_INLINE void dlogits_vector(enum ax_dtype real, void *out, const float *probs, const float *slope,
+                              v_float mean, int64_t i, int64_t n) {
     v_float dp = slope == NULL ? v_set(0) : v_load_f32(slope + i, n);
     v_store(real, out, i, n, v_load_f32(probs + i, n) * (dp - mean));
 }
