@@ -3,6 +3,7 @@
 #include "model/model.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -195,26 +196,40 @@ static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param
     return AX_OK;
 }
 
+static int by_name(const void *x, const void *y) {
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* Is it a parameter's name, with or without "model." (see ax_hf_find)? */
+static bool known(const char *name, const char **names, size_t n) {
+    char with[AX_NAME_MAX + 8];
+    const char *full = with;
+    snprintf(with, sizeof with, "model.%s", name);
+    return bsearch(&name, names, n, sizeof *names, by_name) ||
+           bsearch(&full, names, n, sizeof *names, by_name);
+}
+
 /* Tensors nobody asked for would be training that silently starts from something else. Known
  * left-overs: rope buffers of old files, and the copy of a tied head. */
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
     const int n = ax_hf_count(hf);
-    for (int i = 0; i < n; i++) {
+    const size_t n_params = (size_t)m->n_params;
+    const char **names;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_alloc(&names, n_params, sizeof *names));
+    for (size_t i = 0; i < n_params; i++)
+        names[i] = m->params[i].name;
+    qsort(names, n_params, sizeof *names, by_name);
+    for (int i = 0; i < n && st == AX_OK; i++) {
         const char *name = ax_hf_at(hf, i)->name;
-        if (strstr(name, "rotary_emb.inv_freq") ||
-            (m->arch.tied && !strcmp(name, "lm_head.weight")))
-            continue;
-        bool known = false;
-        for (int k = 0; k < m->n_params && !known; k++) {
-            const char *full = m->params[k].name;
-            known = !strcmp(name, full) ||
-                    (!strncmp(full, "model.", 6) && !strcmp(name, full + 6)); /* see ax_hf_find */
-        }
-        if (!known)
-            return ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
-                            m->arch.family->model_type);
+        const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
+                              (m->arch.tied && !strcmp(name, "lm_head.weight"));
+        if (!harmless && !known(name, names, n_params))
+            st = ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
+                          m->arch.family->model_type);
     }
-    return AX_OK;
+    ax_free(names);
+    return st;
 }
 
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
