@@ -1,6 +1,8 @@
 /* Counts of a micro-batch's routing, summed up layer by layer, and what backward makes of them. */
 #include "model/balance.h"
 
+#include "model/context.h"
+
 static bool wanted(const struct ax_pass *p) {
     return p->balance_coef > 0 && p->model->arch.moe.n_experts > 0 &&
            p->recompute != AX_RECOMPUTE_INFERENCE;
@@ -23,21 +25,6 @@ struct ax_tensor ax_balance_load(const struct ax_pass *p) {
     return p->slot->load;
 }
 
-/* Over the ranks that have other rows of the same micro-batch. */
-static enum ax_status sum_rows(struct ax_runtime *rt, const struct ax_tensor *load) {
-    static const enum ax_role roles[] = {AX_ROLE_TP, AX_ROLE_CP};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
-        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                           .dtype = load->dtype,
-                                           .send = load->data,
-                                           .recv = load->data,
-                                           .count = ax_tensor_numel(load)};
-        if (rt->mesh.size[roles[i]] > 1)
-            AX_TRY(ax_comm_run(&rt->comms[roles[i]], rt->q, &what));
-    }
-    return AX_OK;
-}
-
 enum ax_status ax_balance_slope(struct ax_pass *p, struct ax_tensor *slope) {
     struct ax_slot *s = p->slot;
     struct ax_runtime *rt = p->model->rt;
@@ -45,13 +32,14 @@ enum ax_status ax_balance_slope(struct ax_pass *p, struct ax_tensor *slope) {
     if (!slope->data || s->balanced)
         return AX_OK;
     s->balanced = true;
-    AX_TRY(sum_rows(rt, &s->load));
+    AX_TRY(ax_split_sum(rt, &s->load)); /* ranks that have other rows of the same micro-batch */
+    AX_TRY(ax_context_sum(rt, &s->load));
     const struct ax_router_balance balance = {.load = s->load,
                                               .slope = s->slope,
                                               .k = p->model->arch.moe.n_active,
                                               .weight = p->batch->weight_total,
                                               .coef = p->balance_coef,
-                                              .counts = rt->mesh.coord[AX_ROLE_CP] == 0,
+                                              .counts = ax_context_adds(rt),
                                               .scalars = p->scalars};
     return ax_run_router_balance(rt->q, &balance);
 }

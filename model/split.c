@@ -95,6 +95,17 @@ bool ax_split_adds(const struct ax_runtime *rt) {
     return rt->mesh.coord[AX_ROLE_TP] == 0;
 }
 
+enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
+    if (tp_size(rt) == 1)
+        return AX_OK;
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .dtype = t->dtype,
+                                       .send = t->data,
+                                       .recv = t->data,
+                                       .count = ax_tensor_numel(t)};
+    return ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what);
+}
+
 int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p) {
     int64_t first, len;
     ax_split_range(p->shape[0], tp_size(rt), rt->mesh.coord[AX_ROLE_TP], &first, &len);

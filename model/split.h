@@ -32,6 +32,9 @@ enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *pa
 /* Is this the rank that adds what is added once (a bias before the sum)? */
 bool ax_split_adds(const struct ax_runtime *rt);
 
+/* t = Σ over the ranks, in place (t dense). */
+enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t);
+
 /* First row of a matrix split over its rows (vocabulary) on this rank. */
 int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p);
 /* stats [n][4] of this vocabulary shard → [tp][n][4] (scratch): see op softmax_merge. */
