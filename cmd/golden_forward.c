@@ -16,6 +16,7 @@ struct forward {
     struct ax_golden_docs docs;
     double *previous; /* the residual stream before this layer, for attn_out = middle − before … */
     double *middle;
+    double *experts;       /* a router's choice, until its weights are known */
     enum ax_status status; /* of the taps */
 };
 
@@ -81,6 +82,39 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     return compare(f, name, "hidden states", now, cols, DEMAND);
 }
 
+/* Both by ascending expert, as the golden files have them. */
+static void sort_choice(double *experts, double *weights, int64_t k) {
+    for (int64_t i = 1; i < k; i++) {
+        for (int64_t j = i; j > 0 && experts[j] < experts[j - 1]; j--) {
+            const double expert = experts[j], weight = weights[j];
+            experts[j] = experts[j - 1];
+            weights[j] = weights[j - 1];
+            experts[j - 1] = expert;
+            weights[j - 1] = weight;
+        }
+    }
+}
+
+static enum ax_status look_at_router(struct forward *f, const char *what, int layer, double *now,
+                                     int64_t cols) {
+    char name[64];
+    snprintf(name, sizeof name, "%s_%d", what, layer);
+    if (strcmp(what, "router_logits") == 0)
+        return compare(f, name, "router logits", now, cols, DEMAND);
+    if (strcmp(what, "router_experts") == 0) {
+        ax_free(f->experts);
+        const size_t n = (size_t)(f->docs.tokens * cols);
+        AX_TRY(ax_alloc(&f->experts, n, sizeof *f->experts));
+        memcpy(f->experts, now, n * sizeof *now);
+        return AX_OK;
+    }
+    for (int64_t t = 0; t < f->docs.tokens; t++)
+        sort_choice(f->experts + t * cols, now + t * cols, cols);
+    AX_TRY(compare(f, name, "router weights", now, cols, DEMAND));
+    snprintf(name, sizeof name, "router_experts_%d", layer);
+    return compare(f, name, "router experts", f->experts, cols, 0);
+}
+
 static void tap(void *ctx, const char *what, int layer, const struct ax_tensor *t) {
     struct forward *f = ctx;
     if (f->status != AX_OK)
@@ -90,7 +124,8 @@ static void tap(void *ctx, const char *what, int layer, const struct ax_tensor *
     if (f->status != AX_OK)
         return;
     ax_convert(AX_F64, now, t->dtype, t->data, ax_tensor_numel(t));
-    f->status = look(f, what, layer, now, t->shape[1]);
+    f->status = strncmp(what, "router", 6) == 0 ? look_at_router(f, what, layer, now, t->shape[1])
+                                                : look(f, what, layer, now, t->shape[1]);
     ax_free(now);
 }
 
@@ -197,6 +232,7 @@ static enum ax_status run_file(const struct ax_golden_case *c, const char *file,
 done:
     ax_free(f.previous);
     ax_free(f.middle);
+    ax_free(f.experts);
     ax_golden_docs_free(&f.docs);
     ax_safetensors_close(&golden);
     return st;

@@ -34,6 +34,11 @@ double ax_golden_demand(const struct ax_golden_case *c, const char *key, double 
     return REF_GAP * gap;
 }
 
+double ax_golden_share_demand(const struct ax_golden_case *c, const char *key, int64_t n,
+                              double usual) {
+    return ceil(ax_golden_demand(c, key, usual) * (double)n) / (double)n;
+}
+
 double ax_golden_half_place(double golden) {
     const float f = (float)fabs(golden);
     return 0.5 * ((double)nextafterf(f, INFINITY) - (double)f);
@@ -124,6 +129,7 @@ static void run_checks(const struct ax_golden_case *c) {
             ax_golden_gradients(c, "forward.safetensors", "grads.safetensors", "batch"));
     attempt(c, "packed gradients",
             ax_golden_gradients(c, "packed.safetensors", "grads_packed.safetensors", "packed"));
+    attempt(c, "balancing loss", ax_golden_balance(c));
     attempt(c, "optimizer steps", ax_golden_steps(c));
     attempt(c, "generation", ax_golden_generate(c));
 }

@@ -21,6 +21,7 @@ struct training {
     /* called on a filled step; must run the same device work while planning */
     enum ax_status (*work)(struct training *t, struct ax_step *s);
     const struct ax_safetensors *grads; /* gradients */
+    bool routers_only;                  /* the file has no others */
     struct ax_json expect;              /* golden.json: batch | packed | train */
     const char *label;
     int n_steps;
@@ -53,7 +54,8 @@ static enum ax_status train_on(struct training *t, const char *batch_file) {
     AX_TRY(st);
     AX_TRY_GOTO(ax_golden_docs_read(&t->docs, &golden), st, done);
     t->o.dtype = t->c->dtype;
-    t->o.objective = &ax_objective_sft;
+    if (!t->o.objective)
+        t->o.objective = &ax_objective_sft;
     t->o.n_microbatches = 1;
     t->o.tokens = t->docs.tokens;
     t->o.n_docs = t->docs.n;
@@ -98,6 +100,8 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
         struct ax_golden_tensor want = {0};
         double *got = NULL;
         enum ax_status st;
+        if (t->routers_only && !strstr(p->name, ".gate.weight"))
+            continue;
         AX_TRY_GOTO(ax_golden_read(t->grads, p->name, &want), st, next);
         AX_TRY_GOTO(as_doubles(&grad, &got), st, next);
         if (want.numel != ax_tensor_numel(&grad))
@@ -145,6 +149,48 @@ enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *b
     return st;
 }
 
+/* Trains nothing, so that all gradients are the balancing loss's. */
+static enum ax_status no_gradient(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    (void)ctx;
+    return ax_run_fill(p->model->rt->q, &(struct ax_fill){c->g_logprob, 0});
+}
+
+static enum ax_status balance_work(struct training *t, struct ax_step *s) {
+    struct ax_step_result r;
+    AX_TRY(ax_step_gradients(s, &r));
+    if (ax_runtime_planning(s->rt))
+        return AX_OK;
+    AX_TRY(compare_gradients(t, &s->model));
+    double want;
+    AX_TRY(ax_json_f64(ax_json_get(t->expect, "value"), &want));
+    ax_golden_note(t->c->report, "balancing loss", fabs(r.aux_loss - want), LOSS_DEMAND, "value");
+    return AX_OK;
+}
+
+enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
+    static const struct ax_objective nothing = {"nothing",
+                                                {.linear = true, .token_grad = no_gradient}};
+    char *path = NULL;
+    if (c->arch.moe.n_experts == 0 || !c->golden.root)
+        return AX_OK;
+    AX_TRY(ax_golden_file(c, "aux_loss_router_grads.safetensors", &path));
+    if (!path)
+        return AX_OK;
+    struct ax_safetensors grads;
+    struct training t = {.c = c, .work = balance_work, .grads = &grads, .label = "balancing"};
+    t.o.optimizer = &ax_optimizer_sgd;
+    t.o.objective = &nothing;
+    t.o.balance_coef = 1;
+    t.routers_only = true;
+    t.expect = ax_json_get(ax_json_root(&c->golden), "aux_loss");
+    enum ax_status st = ax_safetensors_open(&grads, path);
+    ax_free(path);
+    AX_TRY(st);
+    st = train_on(&t, "forward.safetensors");
+    ax_safetensors_close(&grads);
+    return st;
+}
+
 /* Parameters after step `step` against params_stepN.safetensors. */
 static enum ax_status compare_parameters(struct training *t, const struct ax_model *m, int step,
                                          double lr) {
@@ -187,7 +233,7 @@ static enum ax_status compare_parameters(struct training *t, const struct ax_mod
     snprintf(name, sizeof name, "share > 1e-5 after step %d", step);
     snprintf(key, sizeof key, "params_step%d_share_above_1e_5", step);
     ax_golden_note(t->c->report, name, (double)off / (double)total,
-                   ax_golden_demand(t->c, key, STEP_SHARE), "");
+                   ax_golden_share_demand(t->c, key, total, STEP_SHARE), "");
     return AX_OK;
 }
 

@@ -130,13 +130,15 @@ void ax_case_build_rope(struct ax_case_builder *b, struct ax_rope *a) {
     a->inverse = ax_case_has(b, AX_SHAPE_INVERSE);
 }
 
-/* Distinct rows of dst: i·step with step prime to their number; every fifth is skipped. */
+/* Distinct rows of dst, the last first; every fifth is skipped. */
 void ax_case_build_scatter_rows(struct ax_case_builder *b, struct ax_scatter_rows *a) {
     const struct ax_shape *s = b->shape;
+    int64_t choices = s->choices > 0 ? s->choices : 1;
     a->dst = ax_case_in2(b, b->real, s->inner, s->cols);
     a->src = ax_case_in2(b, b->real, s->rows, s->cols);
-    a->rows = ax_case_out1(b, AX_I32, s->rows);
-    for (int64_t i = 0; i < s->rows && b->memory != NULL; i++) {
+    a->rows = choices > 1 ? ax_case_dense2(b, AX_I32, s->rows, choices)
+                          : ax_case_out1(b, AX_I32, s->rows);
+    for (int64_t i = 0; i < s->rows * choices && b->memory != NULL; i++) {
         int64_t to = (s->inner - 1 - i) % s->inner;
         ((int32_t *)a->rows.data)[i] = i % 5 == 4 ? -1 : (int32_t)to;
     }

@@ -56,6 +56,34 @@ static const struct ax_operand operands_swiglu_forward[] = {IN(swiglu_forward, g
                                                             OUT(swiglu_forward, y), END};
 static const struct ax_operand operands_swiglu_backward[] = {
     IN(swiglu_backward, dy), IN(swiglu_backward, gate_up), OUT(swiglu_backward, dgate_up), END};
+static const struct ax_operand operands_router_forward[] = {IN(router_forward, logits),
+                                                            OUT(router_forward, probs),
+                                                            OUT(router_forward, weights),
+                                                            OUT(router_forward, experts),
+                                                            IN(router_forward, valid),
+                                                            INOUT(router_forward, load),
+                                                            END};
+static const struct ax_operand operands_router_balance[] = {IN(router_balance, load),
+                                                            OUT(router_balance, slope), END};
+static const struct ax_operand operands_router_backward[] = {
+    IN(router_backward, probs), IN(router_backward, experts),  IN(router_backward, dweights),
+    IN(router_backward, slope), OUT(router_backward, dlogits), END};
+static const struct ax_operand operands_group_rows[] = {
+    IN(group_rows, keys), OUT(group_rows, places), OUT(group_rows, offsets),
+    OUT(group_rows, counts), END};
+static const struct ax_operand operands_combine_forward[] = {
+    IN(combine_forward, src),    IN(combine_forward, rows), IN(combine_forward, weights),
+    IN(combine_forward, addend), OUT(combine_forward, out), END};
+static const struct ax_operand operands_combine_backward[] = {IN(combine_backward, dout),
+                                                              IN(combine_backward, src),
+                                                              IN(combine_backward, rows),
+                                                              IN(combine_backward, weights),
+                                                              OUT(combine_backward, dsrc),
+                                                              OUT(combine_backward, dweights),
+                                                              END};
+/* c is written in full but for dW, which adds. */
+static const struct ax_operand operands_grouped_gemm[] = {
+    IN(grouped_gemm, a), IN(grouped_gemm, b), OUT(grouped_gemm, c), IN(grouped_gemm, offsets), END};
 static const struct ax_operand operands_softmax_stats[] = {
     IN(softmax_stats, logits), IN(softmax_stats, labels), OUT(softmax_stats, stats), END};
 static const struct ax_operand operands_softmax_merge[] = {
@@ -114,6 +142,24 @@ struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args
 
 static const struct ax_tensor *tensor_of(const struct ax_operand *operand, const void *args) {
     return (const struct ax_tensor *)((const char *)args + operand->offset);
+}
+
+static struct ax_tensor matrix(const struct ax_tensor *t, int64_t group) {
+    return ax_tensor_2d(t->dtype, ax_tensor_row(t, group), t->shape[1], t->shape[2]);
+}
+
+struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group) {
+    const int32_t *offsets = a->offsets.data;
+    int64_t first = offsets[group], n = offsets[group + 1] - first;
+    AX_ASSERT(first >= 0 && n >= 0 && first + n <= a->a.shape[0]);
+    return (struct ax_gemm){
+        .a = ax_tensor_rows(&a->a, first, n),
+        .b = a->trans_a ? ax_tensor_rows(&a->b, first, n) : matrix(&a->b, group),
+        .c = a->trans_a ? matrix(&a->c, group) : ax_tensor_rows(&a->c, first, n),
+        .trans_a = a->trans_a,
+        .trans_b = a->trans_b,
+        .accumulate = a->trans_a,
+        .alpha = 1};
 }
 
 /* snprintf that goes on behind what is there and stays within size. */

@@ -27,6 +27,9 @@ size_t ax_op_args_size(enum ax_op op);
  * NULL. Looks at shapes, dtypes and options, never at data. */
 const char *ax_op_broken_rule(enum ax_op op, const void *args);
 
+/* The product of group g of a grouped_gemm, which has rows: what a backend may run in its place. */
+struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group);
+
 /* "a bfloat16 [4][576], b …" written to buf, cut to size, returned. */
 const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t size);
 

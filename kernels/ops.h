@@ -36,6 +36,13 @@ struct ax_queue;
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
+    X(router_forward)                                                                              \
+    X(router_balance)                                                                              \
+    X(router_backward)                                                                             \
+    X(group_rows)                                                                                  \
+    X(combine_forward)                                                                             \
+    X(combine_backward)                                                                            \
+    X(grouped_gemm)                                                                                \
     X(softmax_stats)                                                                               \
     X(softmax_merge)                                                                               \
     X(softmax_backward)                                                                            \
@@ -154,7 +161,8 @@ struct ax_attention_backward {
     struct ax_tensor dout, dq, dk, dv, dsink;
 };
 
-/* dst[rows[i]] = src[i]; rows i32 [T], −1 = skip. dst, src same dtype, row length equal. */
+/* dst[rows[t][i]] = src[t]; rows i32 [T] or [T][k] (dense), −1 = skip. dst, src same dtype, row
+ * length equal. */
 struct ax_scatter_rows {
     struct ax_tensor dst, src, rows;
 };
@@ -166,6 +174,74 @@ struct ax_swiglu_forward {
 /* dgate_up from dy; dgate_up may be gate_up. */
 struct ax_swiglu_backward {
     struct ax_tensor dy, gate_up, dgate_up;
+};
+
+/* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
+ * of p[t], largest first, the lowest index first among equals; weights[t] = their p, divided by
+ * their sum if `renormalise`. Row t holds token first + t; from token valid[0] on it is padding:
+ * its experts are −1, its p and weights 0. load (data NULL = not wanted) for router_balance:
+ * load[0][e] += rows that chose e, load[1][e] += Σ_t p[t][e], in order of t.
+ * logits, probs, load accum [T][E], [T][E], [2][E]; weights accum and experts i32 [T][k], all but
+ * logits dense; valid i32 [1], data NULL = every row is a token. */
+struct ax_router_forward {
+    struct ax_tensor logits, probs, weights, experts, valid, load;
+    int64_t first;
+    bool renormalise;
+};
+/* The load balancing loss as transformers has it (Fedus et al. 2021), over n = Σ load[0] / k rows
+ * (every layer's tokens together): f_e = load[0][e]/n, P_e = load[1][e]/n,
+ *   aux = share·E·Σ_e f_e·P_e,  share = weight·inv_weight;  slope[e] = d(coef·aux)/dp[t][e] =
+ *   coef·share·E·f_e/n, the same for every row that is not padding (f has no gradient).
+ * `weight`: Σ weight of the micro-batch, so that a step's loss is the mean of its micro-batches'
+ * with the weight each has in the main loss. `counts`: aux is added to scalars->aux_loss (one rank
+ * of those that share `load` does). Without rows: slope = 0. load, slope accum [2][E], [E]. */
+struct ax_router_balance {
+    struct ax_tensor load, slope;
+    int64_t k;
+    double weight, coef;
+    bool counts;
+    struct ax_step_scalars *scalars;
+};
+/* From dweights [T][k]: with s = Σ_j p_j over the chosen, dp_i = (dw_i − Σ_j dw_j·p_j/s)/s if
+ * `renormalise`, else dw_i; dp_e += slope[e] (data NULL = 0) for all experts; then
+ *   dlogits[e] = p_e·(dp_e − Σ_j dp_j·p_j),  0 for padding.
+ * probs, experts as router_forward left them; dweights accum [T][k] dense; slope accum [E]; dlogits
+ * real [T][E]. */
+struct ax_router_backward {
+    struct ax_tensor probs, experts, dweights, slope, dlogits;
+    bool renormalise;
+};
+/* A stable sort into G groups: places[i] = how many keys j have keys[j] < keys[i], or the same and
+ * j < i; counting only keys in [first, first + G); −1 for the others. offsets[g] = first place of
+ * group g, offsets[G] = how many were placed; counts[g] (data NULL = not wanted) = its size.
+ * keys, places i32, dense, of one shape; offsets i32 [G+1], counts i32 [G]. */
+struct ax_group_rows {
+    struct ax_tensor keys, places, offsets, counts;
+    int64_t first;
+};
+/* out[t] = Σ_i weights[t][i]·src[rows[t][i]] [+ addend[t]], rounded once; rows of −1 count 0.
+ * src real [R][D], out, addend (data NULL = none) real [T][D]; rows i32 [T][k] or [T]; weights
+ * accum [T][k] dense, data NULL = 1: the opposite of scatter_rows, and its gradient. */
+struct ax_combine_forward {
+    struct ax_tensor src, rows, weights, addend, out;
+};
+/* dsrc[rows[t][i]] = weights[t][i]·dout[t];  dweights[t][i] = Σ_d dout[t][d]·src[rows[t][i]][d]
+ * (0 where rows is −1). No row may be named twice; rows of dsrc that none names stay as they are.
+ * src, dsrc real [R][D]; dweights accum [T][k] dense. */
+struct ax_combine_backward {
+    struct ax_tensor dout, src, rows, weights, dsrc, dweights;
+};
+/* One product per group g on its rows offsets[g] … offsets[g+1]−1 of `a` (i32 [G+1], within R;
+ * groups may be empty; rows beyond offsets[G] are neither read nor written):
+ *   y = x·W_gᵀ      a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
+ *   dx = dy·W_g     a = dy [R][out], b = W, c = dx [R][in]
+ *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accum [G][out][in], trans_a
+ * a, b, c real but for dW; the matrices of b or c may be apart (row stride). expected_rows: how
+ * many rows to count in the cost, since only data says. */
+struct ax_grouped_gemm {
+    struct ax_tensor a, b, c, offsets;
+    bool trans_a, trans_b;
+    int64_t expected_rows;
 };
 
 /* Of z = logits·inv_temperature, per row over this shard's columns:

@@ -1,80 +1,26 @@
 /* The contract of kernels/ops.h as conditions: what every backend may rely on. A call that breaks
  * one is our own bug, and the dispatcher says which condition and with which operands. */
-#include "kernels/operands.h"
+#include "kernels/ops_check.h"
 
-#define NEED(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            return #condition;                                                                     \
-        }                                                                                          \
-    } while (0)
-
-typedef const struct ax_tensor *tensor;
-
-static bool given(tensor t) {
-    return t->data != NULL;
-}
-
-static bool real(tensor t) {
-    return t->dtype == AX_F64 || t->dtype == AX_F32 || t->dtype == AX_BF16;
-}
-
-static bool rows_apart(tensor t) {
-    return t->shape[0] <= 1 || t->row_stride >= ax_tensor_row_len(t);
-}
-
-static bool is_1d(tensor t, enum ax_dtype dtype, int64_t n) {
-    return given(t) && t->ndim == 1 && t->dtype == dtype && t->shape[0] == n &&
-           ax_tensor_is_dense(t);
-}
-
-static bool is_2d(tensor t, enum ax_dtype dtype, int64_t rows, int64_t cols) {
-    return given(t) && t->ndim == 2 && t->dtype == dtype && t->shape[0] == rows &&
-           t->shape[1] == cols && rows_apart(t);
-}
-
-static bool is_3d(tensor t, enum ax_dtype dtype, int64_t a, int64_t b, int64_t c) {
-    return given(t) && t->ndim == 3 && t->dtype == dtype && t->shape[0] == a && t->shape[1] == b &&
-           t->shape[2] == c && rows_apart(t);
-}
-
-static bool same_shape(tensor a, tensor b) {
-    bool same = given(a) && given(b) && a->ndim == b->ndim && rows_apart(a) && rows_apart(b);
-    for (int i = 0; i < a->ndim && same; i++) {
-        same = a->shape[i] == b->shape[i];
-    }
-    return same;
-}
-
-static enum ax_dtype accum(tensor t) {
-    return ax_dtype_accum(t->dtype);
-}
-
-/* Same values kept as the op's dtype or in what it accumulates. */
-static bool real_or_accum(tensor t, tensor other) {
-    return real(t) && real(other) &&
-           (t->dtype == other->dtype || t->dtype == accum(other) || other->dtype == accum(t));
-}
-
-static const char *check_fill(const struct ax_fill *a) {
+const char *ax_check_fill(const struct ax_fill *a) {
     NEED(given(&a->dst) && rows_apart(&a->dst));
     return NULL;
 }
 
-static const char *check_copy(const struct ax_copy *a) {
+const char *ax_check_copy(const struct ax_copy *a) {
     NEED(same_shape(&a->dst, &a->src));
     NEED(a->dst.dtype == a->src.dtype ||
          (ax_dtype_info(a->dst.dtype)->is_float && ax_dtype_info(a->src.dtype)->is_float));
     return NULL;
 }
 
-static const char *check_add(const struct ax_add *a) {
+const char *ax_check_add(const struct ax_add *a) {
     NEED(same_shape(&a->dst, &a->src));
     NEED(real_or_accum(&a->dst, &a->src));
     return NULL;
 }
 
-static const char *check_gemm(const struct ax_gemm *g) {
+const char *ax_check_gemm(const struct ax_gemm *g) {
     NEED(g->a.ndim == 2 && real(&g->a));
     int64_t m = g->a.shape[g->trans_a ? 1 : 0];
     int64_t k = g->a.shape[g->trans_a ? 0 : 1];
@@ -90,20 +36,20 @@ static const char *check_gemm(const struct ax_gemm *g) {
     return NULL;
 }
 
-static const char *check_colsum(const struct ax_colsum *a) {
+const char *ax_check_colsum(const struct ax_colsum *a) {
     NEED(a->x.ndim == 2 && real(&a->x) && given(&a->x) && rows_apart(&a->x));
     NEED(is_1d(&a->out, accum(&a->x), a->x.shape[1]));
     return NULL;
 }
 
-static const char *check_embedding_forward(const struct ax_embedding_forward *a) {
+const char *ax_check_embedding_forward(const struct ax_embedding_forward *a) {
     NEED(a->weight.ndim == 2 && real(&a->weight) && given(&a->weight));
     NEED(is_1d(&a->tokens, AX_I32, a->out.shape[0]));
     NEED(is_2d(&a->out, a->weight.dtype, a->out.shape[0], a->weight.shape[1]));
     return NULL;
 }
 
-static const char *check_embedding_backward(const struct ax_embedding_backward *a) {
+const char *ax_check_embedding_backward(const struct ax_embedding_backward *a) {
     NEED(a->dweight.ndim == 2 && a->dout.ndim == 2 && real(&a->dout));
     NEED(is_2d(&a->dout, a->dout.dtype, a->dout.shape[0], a->dweight.shape[1]));
     NEED(is_1d(&a->tokens, AX_I32, a->dout.shape[0]));
@@ -121,7 +67,7 @@ static bool is_rstd(tensor rstd, tensor x) {
     return fits;
 }
 
-static const char *check_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
+const char *ax_check_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
     NEED(real(&a->x) && (a->x.ndim == 2 || a->x.ndim == 3));
     NEED(same_shape(&a->x, &a->y) && a->y.dtype == a->x.dtype);
     NEED(is_1d(&a->weight, a->x.dtype, a->x.shape[a->x.ndim - 1]));
@@ -129,7 +75,7 @@ static const char *check_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
     return NULL;
 }
 
-static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
+const char *ax_check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(real(&a->x) && (a->x.ndim == 2 || a->x.ndim == 3));
     NEED(same_shape(&a->x, &a->dy) && a->dy.dtype == a->x.dtype);
     NEED(same_shape(&a->x, &a->dx) && a->dx.dtype == a->x.dtype);
@@ -140,7 +86,7 @@ static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     return NULL;
 }
 
-static const char *check_rope(const struct ax_rope *a) {
+const char *ax_check_rope(const struct ax_rope *a) {
     NEED(a->x.ndim == 3 && real(&a->x) && given(&a->x) && rows_apart(&a->x));
     NEED(is_2d(&a->cos, accum(&a->x), a->cos.shape[0], a->cos.shape[1]));
     NEED(is_2d(&a->sin, accum(&a->x), a->cos.shape[0], a->cos.shape[1]));
@@ -167,7 +113,7 @@ static const char *check_attention(const struct ax_attention *a) {
     return NULL;
 }
 
-static const char *check_attention_forward(const struct ax_attention_forward *f) {
+const char *ax_check_attention_forward(const struct ax_attention_forward *f) {
     const struct ax_attention *a = &f->a;
     tensor table = &a->block_table;
     NEED(!given(table) || (a->block_size > 0 && a->k.shape[0] % a->block_size == 0));
@@ -175,7 +121,7 @@ static const char *check_attention_forward(const struct ax_attention_forward *f)
     return check_attention(a);
 }
 
-static const char *check_attention_backward(const struct ax_attention_backward *b) {
+const char *ax_check_attention_backward(const struct ax_attention_backward *b) {
     const struct ax_attention *a = &b->a;
     NEED(!given(&a->block_table));
     NEED(same_shape(&b->dout, &a->out) && b->dout.dtype == a->q.dtype);
@@ -186,22 +132,22 @@ static const char *check_attention_backward(const struct ax_attention_backward *
     return check_attention(a);
 }
 
-static const char *check_scatter_rows(const struct ax_scatter_rows *a) {
+const char *ax_check_scatter_rows(const struct ax_scatter_rows *a) {
     NEED(given(&a->dst) && given(&a->src) && a->dst.dtype == a->src.dtype);
     NEED(rows_apart(&a->dst) && rows_apart(&a->src));
     NEED(ax_tensor_row_len(&a->dst) == ax_tensor_row_len(&a->src));
-    NEED(is_1d(&a->rows, AX_I32, a->src.shape[0]));
+    NEED(is_index(&a->rows, a->src.shape[0]));
     return NULL;
 }
 
-static const char *check_swiglu_forward(const struct ax_swiglu_forward *a) {
+const char *ax_check_swiglu_forward(const struct ax_swiglu_forward *a) {
     NEED(a->y.ndim == 2 && real(&a->y));
     NEED(is_2d(&a->y, a->y.dtype, a->y.shape[0], a->y.shape[1]));
     NEED(is_2d(&a->gate_up, a->y.dtype, a->y.shape[0], 2 * a->y.shape[1]));
     return NULL;
 }
 
-static const char *check_swiglu_backward(const struct ax_swiglu_backward *a) {
+const char *ax_check_swiglu_backward(const struct ax_swiglu_backward *a) {
     NEED(a->dy.ndim == 2 && real(&a->dy));
     NEED(is_2d(&a->dy, a->dy.dtype, a->dy.shape[0], a->dy.shape[1]));
     NEED(is_2d(&a->gate_up, a->dy.dtype, a->dy.shape[0], 2 * a->dy.shape[1]));
@@ -209,7 +155,7 @@ static const char *check_swiglu_backward(const struct ax_swiglu_backward *a) {
     return NULL;
 }
 
-static const char *check_softmax_stats(const struct ax_softmax_stats *a) {
+const char *ax_check_softmax_stats(const struct ax_softmax_stats *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
     NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
     NEED(is_1d(&a->labels, AX_I32, a->logits.shape[0]));
@@ -217,7 +163,7 @@ static const char *check_softmax_stats(const struct ax_softmax_stats *a) {
     return NULL;
 }
 
-static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
+const char *ax_check_softmax_merge(const struct ax_softmax_merge *a) {
     NEED(a->stats.ndim == 3 && a->stats.shape[0] >= 1);
     int64_t rows = a->stats.shape[1];
     NEED(a->stats.dtype == AX_F32 || a->stats.dtype == AX_F64);
@@ -229,7 +175,7 @@ static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
     return NULL;
 }
 
-static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
+const char *ax_check_softmax_backward(const struct ax_softmax_backward *a) {
     NEED(a->logits.ndim == 2 && real_or_accum(&a->dlogits, &a->logits));
     int64_t rows = a->logits.shape[0];
     enum ax_dtype sums = accum(&a->logits);
@@ -244,7 +190,7 @@ static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
     return NULL;
 }
 
-static const char *check_nll_loss(const struct ax_nll_loss *a) {
+const char *ax_check_nll_loss(const struct ax_nll_loss *a) {
     int64_t rows = a->logprob.shape[0];
     NEED(a->logprob.dtype == AX_F32 || a->logprob.dtype == AX_F64);
     NEED(is_1d(&a->logprob, a->logprob.dtype, rows));
@@ -254,21 +200,21 @@ static const char *check_nll_loss(const struct ax_nll_loss *a) {
     return NULL;
 }
 
-static const char *check_argmax(const struct ax_argmax *a) {
+const char *ax_check_argmax(const struct ax_argmax *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
     NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
     NEED(is_1d(&a->index, AX_I32, a->logits.shape[0]));
     return NULL;
 }
 
-static const char *check_sumsq(const struct ax_sumsq *a) {
+const char *ax_check_sumsq(const struct ax_sumsq *a) {
     NEED(a->x.dtype == AX_F32 || a->x.dtype == AX_F64);
     NEED(is_1d(&a->x, a->x.dtype, a->x.shape[0]));
     NEED(a->scalars != NULL);
     return NULL;
 }
 
-static const char *check_clip(const struct ax_clip *a) {
+const char *ax_check_clip(const struct ax_clip *a) {
     NEED(a->scalars != NULL);
     return NULL;
 }
@@ -279,7 +225,7 @@ static bool is_copy(tensor copy, tensor master) {
                             is_1d(copy, copy->dtype, master->shape[0]));
 }
 
-static const char *check_adamw(const struct ax_adamw *a) {
+const char *ax_check_adamw(const struct ax_adamw *a) {
     int64_t n = a->master.shape[0];
     enum ax_dtype dtype = a->master.dtype;
     NEED(dtype == AX_F32 || dtype == AX_F64);
@@ -290,7 +236,7 @@ static const char *check_adamw(const struct ax_adamw *a) {
     return NULL;
 }
 
-static const char *check_sgd(const struct ax_sgd *a) {
+const char *ax_check_sgd(const struct ax_sgd *a) {
     int64_t n = a->master.shape[0];
     enum ax_dtype dtype = a->master.dtype;
     NEED(dtype == AX_F32 || dtype == AX_F64);
@@ -307,7 +253,7 @@ const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     switch (op) {
 #define CASE(name)                                                                                 \
     case AX_OP_##name:                                                                             \
-        return check_##name(args);
+        return ax_check_##name(args);
         AX_OP_LIST(CASE)
 #undef CASE
     case AX_OP_COUNT:

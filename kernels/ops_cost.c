@@ -127,7 +127,8 @@ static struct ax_op_cost cost_attention_backward(const struct ax_attention_backw
 }
 
 static struct ax_op_cost cost_scatter_rows(const struct ax_scatter_rows *a) {
-    return (struct ax_op_cost){0, 2 * bytes_of(&a->src) + bytes_of(&a->rows)};
+    double copies = (double)ax_tensor_row_len(&a->rows);
+    return (struct ax_op_cost){0, (1 + copies) * bytes_of(&a->src) + bytes_of(&a->rows)};
 }
 
 static struct ax_op_cost cost_swiglu_forward(const struct ax_swiglu_forward *a) {
@@ -136,6 +137,49 @@ static struct ax_op_cost cost_swiglu_forward(const struct ax_swiglu_forward *a) 
 
 static struct ax_op_cost cost_swiglu_backward(const struct ax_swiglu_backward *a) {
     return per_element(AX_OP_swiglu_backward, a, 11, &a->dy);
+}
+
+static struct ax_op_cost cost_router_forward(const struct ax_router_forward *a) {
+    return per_element(AX_OP_router_forward, a, 6, &a->logits); /* max, −, exp, +, ·, choice */
+}
+
+static struct ax_op_cost cost_router_balance(const struct ax_router_balance *a) {
+    return per_element(AX_OP_router_balance, a, 4, &a->slope);
+}
+
+static struct ax_op_cost cost_router_backward(const struct ax_router_backward *a) {
+    return per_element(AX_OP_router_backward, a, 5, &a->probs); /* + slope, ·, Σ, −, · */
+}
+
+static struct ax_op_cost cost_group_rows(const struct ax_group_rows *a) {
+    return per_element(AX_OP_group_rows, a, 0, &a->keys);
+}
+
+/* Of src (and dsrc) only the rows that are named move. */
+static struct ax_op_cost cost_combine_forward(const struct ax_combine_forward *a) {
+    double k = (double)ax_tensor_row_len(&a->rows);
+    return (struct ax_op_cost){2 * k * elements(&a->out),
+                               (1 + k) * bytes_of(&a->out) + bytes_of(&a->addend) +
+                                   bytes_of(&a->rows) + bytes_of(&a->weights)};
+}
+
+static struct ax_op_cost cost_combine_backward(const struct ax_combine_backward *a) {
+    double k = (double)ax_tensor_row_len(&a->rows);
+    return (struct ax_op_cost){3 * k * elements(&a->dout), (1 + 2 * k) * bytes_of(&a->dout) +
+                                                               bytes_of(&a->rows) +
+                                                               2 * bytes_of(&a->weights)};
+}
+
+/* Rows as expected, the matrices of all groups once. */
+static struct ax_op_cost cost_grouped_gemm(const struct ax_grouped_gemm *a) {
+    const struct ax_tensor *matrices = a->trans_a ? &a->c : &a->b;
+    const struct ax_tensor *other = a->trans_a ? &a->b : &a->c;
+    double rows = (double)a->expected_rows;
+    double widths = (double)a->a.shape[1] + (double)other->shape[1];
+    return (struct ax_op_cost){2 * rows * (double)matrices->shape[1] * (double)matrices->shape[2],
+                               rows * widths * (double)ax_dtype_size(a->a.dtype) +
+                                   (a->trans_a ? 2 : 1) * bytes_of(matrices) +
+                                   bytes_of(&a->offsets)};
 }
 
 static struct ax_op_cost cost_softmax_stats(const struct ax_softmax_stats *a) {

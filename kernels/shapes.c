@@ -184,6 +184,7 @@ static shapes shapes_scatter_rows[] = {
     {"one", .rows = 1, .cols = 1, .inner = 1},
     {"odd", .rows = 7, .cols = 37, .inner = 20},
     {"strided", .rows = 5, .cols = 16, .inner = 30, .pad = 8},
+    {"to three", .rows = 7, .cols = 37, .inner = 30, .choices = 3},
     {"keys", .big = true, .rows = 2048, .cols = 192, .inner = 4096},
 };
 
@@ -200,6 +201,92 @@ static shapes shapes_swiglu_backward[] = {
     {"strided", .rows = 3, .cols = 24, .pad = 8},
     {"in place", .rows = 4, .cols = 21, .flags = AX_SHAPE_IN_PLACE},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+};
+
+#define NORM AX_SHAPE_RENORMALISE
+#define PAD  AX_SHAPE_PADDING
+#define BAL  AX_SHAPE_BALANCE
+
+static shapes shapes_router_forward[] = {
+    {"one", .rows = 1, .groups = 1, .choices = 1},
+    {"odd", .rows = 7, .groups = 5, .choices = 2, .flags = NORM},
+    {"all", .rows = 6, .groups = 19, .choices = 19, .flags = NORM},
+    {"ties", .rows = 40, .groups = 37, .choices = 3, .flags = AX_SHAPE_TIES},
+    {"strided, padding", .rows = 9, .groups = 8, .choices = 2, .pad = 8, .first = 30,
+     .flags = NORM | PAD},
+    {"load", .rows = 150, .groups = 24, .choices = 4, .flags = BAL},
+    {"load, padding", .rows = 33, .groups = 16, .choices = 2, .first = 5,
+     .flags = NORM | BAL | PAD},
+    {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8, .flags = NORM | BAL},
+};
+
+static shapes shapes_router_balance[] = {
+    {"one", .groups = 1, .choices = 1},
+    {"odd", .groups = 37, .choices = 3},
+    {"nobody", .groups = 8, .choices = 2, .flags = AX_SHAPE_SKIP},
+};
+
+static shapes shapes_router_backward[] = {
+    {"one", .rows = 1, .groups = 1, .choices = 1},
+    {"odd", .rows = 7, .groups = 5, .choices = 2, .flags = NORM},
+    {"all", .rows = 6, .groups = 19, .choices = 19, .flags = NORM},
+    {"slope", .rows = 5, .groups = 37, .choices = 3, .flags = BAL},
+    {"strided, padding", .rows = 9, .groups = 16, .choices = 2, .pad = 8,
+     .flags = NORM | BAL | PAD},
+    {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8, .flags = NORM | BAL},
+};
+
+static shapes shapes_group_rows[] = {
+    {"one", .rows = 1, .groups = 1, .choices = 1},
+    {"odd", .rows = 37, .groups = 5, .choices = 2},
+    {"more groups than rows", .rows = 9, .groups = 40, .choices = 1},
+    {"some in none", .rows = 30, .groups = 4, .choices = 3, .first = 6, .flags = PAD},
+    {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8},
+};
+
+static shapes shapes_combine_forward[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1, .choices = 1},
+    {"odd", .rows = 7, .cols = 37, .inner = 20, .choices = 2, .flags = AX_SHAPE_ADDEND},
+    {"strided, some none", .rows = 6, .cols = 24, .inner = 30, .choices = 4, .pad = 8,
+     .flags = PAD | AX_SHAPE_ADDEND},
+    {"sum", .rows = 5, .cols = 16, .inner = 15, .choices = 3, .flags = AX_SHAPE_UNWEIGHTED},
+    {"gather", .rows = 5, .cols = 50, .inner = 9, .choices = 1, .flags = AX_SHAPE_UNWEIGHTED},
+    {"8 experts' rows", .big = true, .rows = 1024, .cols = 1024, .inner = 8192, .choices = 8,
+     .flags = AX_SHAPE_ADDEND},
+};
+
+static shapes shapes_combine_backward[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1, .choices = 1},
+    {"odd", .rows = 7, .cols = 37, .inner = 14, .choices = 2},
+    {"strided, some none", .rows = 6, .cols = 24, .inner = 30, .choices = 4, .pad = 8,
+     .flags = PAD},
+    {"8 experts' rows", .big = true, .rows = 1024, .cols = 1024, .inner = 8192, .choices = 8},
+};
+
+static documents one_row[] = {{1, 0}};
+static documents uneven[] = {{3, 0}, {0, 0}, {17, 0}, {1, 0}, {0, 0}};
+static documents all_in_one[] = {{0, 0}, {33, 0}, {0, 0}};
+static documents no_rows[] = {{0, 0}, {0, 0}};
+static documents many[] = {{96, 0}, {160, 0}, {0, 0},   {64, 0}, {300, 0}, {20, 0},
+                           {1, 0},  {127, 0}, {256, 0}, {0, 0},  {511, 0}, {513, 0}};
+
+static shapes shapes_grouped_gemm[] = {
+    {"one", DOCUMENTS(one_row), .rows = 1, .cols = 1, .inner = 1, .flags = TB},
+    {"y", DOCUMENTS(uneven), .rows = 21, .cols = 13, .inner = 31, .flags = TB},
+    {"y, apart", DOCUMENTS(uneven), .rows = 40, .cols = 24, .inner = 16, .pad = 8,
+     .flags = TB | PAD},
+    {"y, one expert", DOCUMENTS(all_in_one), .rows = 33, .cols = 50, .inner = 24, .flags = TB},
+    {"y, nothing", DOCUMENTS(no_rows), .rows = 8, .cols = 16, .inner = 16, .flags = TB | PAD},
+    {"dx", DOCUMENTS(uneven), .rows = 21, .cols = 31, .inner = 13},
+    {"dx, apart", DOCUMENTS(uneven), .rows = 25, .cols = 16, .inner = 40, .pad = 8, .flags = PAD},
+    {"dW", DOCUMENTS(uneven), .rows = 21, .cols = 31, .inner = 13, .flags = TA},
+    {"dW, apart", DOCUMENTS(all_in_one), .rows = 40, .cols = 16, .inner = 24, .pad = 8,
+     .flags = TA},
+    {"gate_up", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1536, .inner = 1024,
+     .flags = TB},
+    {"dx of gate_up", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1024, .inner = 1536},
+    {"dW of gate_up", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1024, .inner = 1536,
+     .flags = TA},
 };
 
 static shapes shapes_softmax_stats[] = {

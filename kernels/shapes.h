@@ -22,7 +22,12 @@ enum ax_shape_flag {
     AX_SHAPE_COPY = 1 << 12,      /* the optimizer writes a compute copy */
     AX_SHAPE_NESTEROV = 1 << 13,
     AX_SHAPE_FIRST_STEP = 1 << 14,
-    AX_SHAPE_SKIP = 1 << 15 /* the step is skipped: nothing trained */
+    AX_SHAPE_SKIP = 1 << 15, /* the step is skipped: nothing trained */
+    AX_SHAPE_RENORMALISE = 1 << 16,
+    AX_SHAPE_PADDING = 1 << 17, /* some rows are padding, some keys in no group */
+    AX_SHAPE_TIES = 1 << 18,    /* whole-numbered logits */
+    AX_SHAPE_BALANCE = 1 << 19, /* load or slope is given */
+    AX_SHAPE_UNWEIGHTED = 1 << 20
 };
 
 struct ax_shape_document {
@@ -41,11 +46,13 @@ struct ax_shape {
     int64_t pad;                /* elements between rows, where row strides are free */
     int64_t first;              /* first_row or first_col of a vocabulary shard */
     int64_t shards;             /* softmax_merge */
+    int64_t groups, choices;    /* experts (groups of rows), and how many of them a row chooses */
     int64_t window, block_size; /* attention; block_size > 0 asks for a block table */
     double softcap;             /* attention */
     double momentum;            /* sgd */
     const char *to;             /* copy: the other dtype, when it is not the case's own */
-    int n_documents;            /* attention; `rows` beyond their sum belong to none */
+    int n_documents;            /* attention; `rows` beyond their sum belong to none. grouped_gemm:
+                                   nq rows for each group */
     const struct ax_shape_document *documents;
     unsigned flags;
 };

@@ -95,10 +95,13 @@ static enum ax_status layers(struct ax_arch *a) {
     return AX_OK;
 }
 
-/* Elements of a layer's matrices, and of its vectors. */
-static int64_t layer_matrices(const struct ax_arch *a) {
+/* Elements of a layer's matrices, with `experts` of those it has, and of its vectors. */
+static int64_t layer_matrices(const struct ax_arch *a, int64_t layer, int64_t experts) {
     const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
-    return a->hidden_size * (2 * q + 2 * kv + 3 * a->intermediate_size);
+    const bool moe = a->layers[layer].ffn == &ax_ffn_moe;
+    const int64_t ffn =
+        moe ? a->moe.n_experts + 3 * experts * a->moe.width : 3 * a->intermediate_size;
+    return a->hidden_size * (2 * q + 2 * kv + ffn);
 }
 static int64_t layer_vectors(const struct ax_arch *a) {
     const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
@@ -107,9 +110,22 @@ static int64_t layer_vectors(const struct ax_arch *a) {
            (a->qk_norm ? 2 * a->head_dim : 0);
 }
 
+/* Of all layers' matrices. */
+static int64_t all_matrices(const struct ax_arch *a, int64_t experts) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        n += layer_matrices(a, i, experts);
+    return n;
+}
+
 /* Sizes that are fine one by one may overflow together. */
 static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
-    if (layer_matrices(a) + layer_vectors(a) > MAX_PARAMETERS / a->n_layers)
+    int64_t largest = 0;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const int64_t n = layer_matrices(a, i, a->moe.n_experts) + layer_vectors(a);
+        largest = n > largest ? n : largest;
+    }
+    if (largest > MAX_PARAMETERS / a->n_layers)
         return ax_json_error(ax_json_get(c, "num_hidden_layers"),
                              "these sizes make more than %lld parameters", MAX_PARAMETERS);
     return AX_OK;
@@ -176,12 +192,12 @@ void ax_arch_free(struct ax_arch *arch) {
 }
 
 int64_t ax_arch_parameters(const struct ax_arch *a) {
-    return a->n_layers * (layer_matrices(a) + layer_vectors(a)) + a->hidden_size +
+    return all_matrices(a, a->moe.n_experts) + a->n_layers * layer_vectors(a) + a->hidden_size +
            (a->tied ? 1 : 2) * a->vocab_size * a->hidden_size;
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
     const double matrices =
-        (double)(a->n_layers * layer_matrices(a) + a->vocab_size * a->hidden_size);
+        (double)(all_matrices(a, a->moe.n_active) + a->vocab_size * a->hidden_size);
     return 6 * matrices + 6 * (double)(a->n_layers * a->n_heads * a->head_dim * seq);
 }

@@ -26,6 +26,20 @@ const char *ax_family_list(char *buf, size_t size);
 struct ax_mixer_type;
 struct ax_ffn_type;
 
+/* What a checkpoint calls the parts of a mixture of experts: ROUTER.weight and
+ * EXPERTS.E.{gate,up,down}.weight; %d is the layer. */
+struct ax_moe_names {
+    const char *router, *experts, *gate, *up, *down;
+};
+
+/* Mixture of experts: a router sends each token to n_active of n_experts SwiGLU MLPs. */
+struct ax_moe_config {
+    int64_t n_experts, n_active; /* 0: no layer has experts */
+    int64_t width;               /* feed-forward size of an expert */
+    bool renormalise;            /* the weights of the chosen add up to one */
+    const struct ax_moe_names *names;
+};
+
 /* One layer; layers of a model may differ. */
 struct ax_layer_spec {
     const struct ax_mixer_type *mixer;
@@ -47,6 +61,7 @@ struct ax_arch {
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
     enum ax_dtype dtype; /* of the checkpoint, as the config says; F32 where it does not */
     struct ax_rope_config rope;
+    struct ax_moe_config moe;
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 
@@ -55,11 +70,12 @@ enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
 void ax_arch_free(struct ax_arch *arch);
 
-/* Parameters that train: embeddings, blocks, head; tied ones once. */
+/* Parameters that train: embeddings, blocks with all their experts, head; tied ones once. */
 int64_t ax_arch_parameters(const struct ax_arch *arch);
-/* FLOPs of one trained token: 6 per matrix parameter (tied or not, the head counts once; the
- * embedding look-up does not) + 6·layers·heads·head_dim·seq for causal attention (half of the full
- * 12·L·H·hd·seq). Formula name: "6N+6LHS causal". */
+/* FLOPs of one trained token: 6 per matrix parameter that the token meets (tied or not, the head
+ * counts once; the embedding look-up does not; of the experts those it goes to) +
+ * 6·layers·heads·head_dim·seq for causal attention (half of the full 12·L·H·hd·seq). Formula name:
+ * "6N+6LHS causal". */
 double ax_arch_flops_per_token(const struct ax_arch *arch, int64_t seq);
 
 #endif

@@ -50,3 +50,18 @@ enum ax_status ax_context_reduce(struct ax_runtime *rt, const struct ax_tensor *
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
+
+enum ax_status ax_context_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
+    if (rt->mesh.size[AX_ROLE_CP] == 1)
+        return AX_OK;
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .dtype = t->dtype,
+                                       .send = t->data,
+                                       .recv = t->data,
+                                       .count = ax_tensor_numel(t)};
+    return ax_comm_run(&rt->comms[AX_ROLE_CP], rt->q, &what);
+}
+
+bool ax_context_adds(const struct ax_runtime *rt) {
+    return rt->mesh.coord[AX_ROLE_CP] == 0;
+}

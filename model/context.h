@@ -16,5 +16,9 @@ struct ax_tensor ax_context_partial(struct ax_runtime *rt, const struct ax_tenso
 /* own = this rank's rows of Σ partial. */
 enum ax_status ax_context_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
                                  const struct ax_tensor *own);
+/* t = Σ over the ranks, in place (t dense). */
+enum ax_status ax_context_sum(struct ax_runtime *rt, const struct ax_tensor *t);
+/* Is this the rank that adds what is added once? */
+bool ax_context_adds(const struct ax_runtime *rt);
 
 #endif

@@ -13,14 +13,17 @@ struct ax_builder {
     struct ax_model *model;
     const struct ax_arch *arch;
     const struct ax_mesh *mesh;
-    int first; /* index of the unit's first parameter */
-    bool *glue;
+    int first;              /* index of the unit's first parameter */
+    bool *glue;             /* for each of the unit's parameters */
+    struct ax_param **list; /* room for them */
 };
 struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
     int64_t rows, cols; /* cols 0: a vector */
     int8_t tp_dim;      /* −1: replicated */
     bool glue;          /* directly behind its predecessor */
+    bool expert;        /* a matrix of an expert, which lives on ep coordinate `ep_owner` */
+    int ep_owner;
     uint32_t grad_partial_over;
 };
 /* Adds one and returns it (stable address). */
@@ -56,6 +59,7 @@ struct ax_ffn_type {
 
 extern const struct ax_mixer_type ax_mixer_attention; /* attention.c */
 extern const struct ax_ffn_type ax_ffn_swiglu;        /* mlp.c */
+extern const struct ax_ffn_type ax_ffn_moe;           /* moe.c */
 
 void ax_layer_init(struct ax_builder *b, struct ax_layer *l);
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f);

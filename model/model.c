@@ -3,6 +3,7 @@
 #include "model/model.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -12,19 +13,25 @@
 #include "model/split.h"
 #include "parallel/schedule.h"
 
-#define MAX_PARAMS_PER_LAYER 24
+#define MAX_DENSE_PARAMS 24 /* of a layer, without experts */
+
+static size_t most_params(const struct ax_arch *a) {
+    return MAX_DENSE_PARAMS + 3 * (size_t)a->moe.n_experts;
+}
 
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl) {
     struct ax_model *m = b->model;
     struct ax_param *p = &m->params[m->n_params];
     b->glue[m->n_params - b->first] = decl->glue;
-    AX_ASSERT(m->n_params - b->first < MAX_PARAMS_PER_LAYER);
+    AX_ASSERT(m->n_params - b->first < (int)most_params(&m->arch));
     m->n_params++;
     *p = (struct ax_param){.ndim = decl->cols ? 2 : 1,
                            .shape = {decl->rows, decl->cols},
                            .tp_dim = decl->tp_dim,
-                           .ep_dim = -1,
+                           .ep_dim = decl->expert ? 0 : -1,
+                           .expert = decl->expert,
+                           .ep_owner = decl->ep_owner,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
                            .trainable = true,
@@ -49,21 +56,25 @@ static bool holds(const struct ax_model *m, int unit) {
 /* Lays the parameters added since b->first out as one unit. */
 static void finish_unit(struct ax_builder *b, int unit, const struct ax_unit_options *o) {
     struct ax_model *m = b->model;
-    struct ax_param *list[MAX_PARAMS_PER_LAYER];
     const int n = m->n_params - b->first;
-    for (int i = 0; i < n; i++)
-        list[i] = &m->params[b->first + i];
-    for (int i = 0; i < n; i++)
-        list[i]->unit = unit;
+    for (int i = 0; i < n; i++) {
+        b->list[i] = &m->params[b->first + i];
+        b->list[i]->unit = unit;
+    }
     if (holds(m, unit))
-        ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, list, b->glue);
+        ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, b->list, b->glue);
     b->first = m->n_params;
 }
 
-static void build(struct ax_model *m, const struct ax_unit_options *o) {
+static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o) {
     const struct ax_arch *a = &m->arch;
-    bool glue[MAX_PARAMS_PER_LAYER];
-    struct ax_builder b = {.model = m, .arch = a, .mesh = &m->rt->mesh, .glue = glue};
+    struct ax_builder b = {.model = m, .arch = a, .mesh = &m->rt->mesh};
+    AX_TRY(ax_alloc(&b.glue, most_params(a), sizeof *b.glue));
+    const enum ax_status st = ax_alloc(&b.list, most_params(a), sizeof(struct ax_param *));
+    if (st != AX_OK) {
+        ax_free(b.glue);
+        return st;
+    }
     const struct ax_param_decl embed = {
         .name = "model.embed_tokens.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     const struct ax_param_decl norm = {.name = "model.norm.weight",
@@ -86,6 +97,9 @@ static void build(struct ax_model *m, const struct ax_unit_options *o) {
     m->final_norm = ax_builder_add(&b, -1, &norm);
     m->lm_head = a->tied ? m->embed : ax_builder_add(&b, -1, &head);
     finish_unit(&b, m->n_units - 1, o);
+    ax_free(b.list);
+    ax_free(b.glue);
+    return AX_OK;
 }
 
 /* Memory for all units, once the largest block is known. */
@@ -127,13 +141,14 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                         (long long)arch->n_layers);
     ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
                             &m->first_unit, &m->end_unit);
-    AX_TRY_GOTO(ax_alloc(&m->params, layers * MAX_PARAMS_PER_LAYER + 4, sizeof *m->params), st,
-                fail);
+    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 4, sizeof *m->params), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
     struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};
     memcpy(uo.slots, o->slots, sizeof uo.slots);
-    build(m, &uo);
+    if (arch->moe.n_experts > 0)
+        AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
+    AX_TRY_GOTO(build(m, &uo), st, fail);
     allocate(m, &uo);
     rope_tables(m, o->max_positions);
     return AX_OK;
@@ -146,6 +161,7 @@ void ax_model_free(struct ax_model *m) {
     ax_free(m->params);
     ax_free(m->units);
     ax_free(m->layers);
+    ax_expert_group_free(&m->experts);
     *m = (struct ax_model){0};
 }
 
@@ -180,26 +196,40 @@ static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param
     return AX_OK;
 }
 
+static int by_name(const void *x, const void *y) {
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* Is it a parameter's name, with or without "model." (see ax_hf_find)? */
+static bool known(const char *name, const char **names, size_t n) {
+    char with[AX_NAME_MAX + 8];
+    const char *full = with;
+    snprintf(with, sizeof with, "model.%s", name);
+    return bsearch(&name, names, n, sizeof *names, by_name) ||
+           bsearch(&full, names, n, sizeof *names, by_name);
+}
+
 /* Tensors nobody asked for would be training that silently starts from something else. Known
  * left-overs: rope buffers of old files, and the copy of a tied head. */
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
     const int n = ax_hf_count(hf);
-    for (int i = 0; i < n; i++) {
+    const size_t n_params = (size_t)m->n_params;
+    const char **names;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_alloc(&names, n_params, sizeof *names));
+    for (size_t i = 0; i < n_params; i++)
+        names[i] = m->params[i].name;
+    qsort(names, n_params, sizeof *names, by_name);
+    for (int i = 0; i < n && st == AX_OK; i++) {
         const char *name = ax_hf_at(hf, i)->name;
-        if (strstr(name, "rotary_emb.inv_freq") ||
-            (m->arch.tied && !strcmp(name, "lm_head.weight")))
-            continue;
-        bool known = false;
-        for (int k = 0; k < m->n_params && !known; k++) {
-            const char *full = m->params[k].name;
-            known = !strcmp(name, full) ||
-                    (!strncmp(full, "model.", 6) && !strcmp(name, full + 6)); /* see ax_hf_find */
-        }
-        if (!known)
-            return ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
-                            m->arch.family->model_type);
+        const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
+                              (m->arch.tied && !strcmp(name, "lm_head.weight"));
+        if (!harmless && !known(name, names, n_params))
+            st = ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
+                          m->arch.family->model_type);
     }
-    return AX_OK;
+    ax_free(names);
+    return st;
 }
 
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {

@@ -11,6 +11,7 @@
 #include "model/arch.h"
 #include "model/linear.h"
 #include "model/stash.h"
+#include "parallel/expert.h"
 
 /* Grouped-query attention: see attention.c. */
 struct ax_attention_part {
@@ -22,6 +23,13 @@ struct ax_mlp_part {
     struct ax_linear gate_up, down;
 };
 
+/* Mixture of experts: see moe.c. Parameters of all experts, expert by expert. */
+struct ax_moe_part {
+    const struct ax_param *router;
+    const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
+    const struct ax_param *down;    /* [n_experts] */
+};
+
 struct ax_layer {
     int index;
     struct ax_layer_spec spec;
@@ -29,6 +37,7 @@ struct ax_layer {
     const struct ax_param *norm1, *norm2;
     struct ax_attention_part attention;
     struct ax_mlp_part mlp;
+    struct ax_moe_part moe;
 };
 
 struct ax_model_options {
@@ -51,6 +60,7 @@ struct ax_model {
     int first_unit, end_unit; /* of this pipeline stage; the others are not present */
     struct ax_unit_pool pool; /* of the blocks */
     struct ax_layer *layers;
+    struct ax_expert_group experts;                      /* of a model with a mixture of experts */
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
     struct ax_tensor rope_cos, rope_sin;                 /* accum [max_positions][dim/2] */
     int64_t rope_seq_len;                                /* what the tables hold */

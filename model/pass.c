@@ -2,6 +2,7 @@
 #include "model/pass.h"
 
 #include "base/mem.h"
+#include "model/balance.h"
 #include "model/head.h"
 #include "model/layer.h"
 #include "model/split.h"
@@ -61,6 +62,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
         if (p->model->first_unit > 0)
             s->residual[p->model->first_unit - 1] = take_rows(p, "residual");
     }
+    AX_TRY(ax_balance_begin(p));
     return refresh_rope(p->model, p->batch);
 }
 

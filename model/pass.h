@@ -10,9 +10,11 @@
 struct ax_slot {
     struct ax_stack *stack;
     size_t mark;
-    struct ax_frame *frames;    /* [n_units] */
-    struct ax_tensor *residual; /* [n_units]: x after unit u, real [T][D] */
-    struct ax_tensor grad;      /* real [T][D]; only with backward */
+    struct ax_frame *frames;      /* [n_units] */
+    struct ax_tensor *residual;   /* [n_units]: x after unit u, real [T][D] */
+    struct ax_tensor grad;        /* real [T][D]; only with backward */
+    struct ax_tensor load, slope; /* of the routers: see balance.h */
+    bool balanced;                /* slope is made */
 };
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
 void ax_slot_free(struct ax_slot *s);
@@ -44,9 +46,11 @@ struct ax_pass {
     enum ax_recompute recompute;
     const struct ax_head_objective *objective; /* NULL: no head result is wanted */
     double inv_temperature;                    /* on the logits; 1 = none */
-    struct ax_kvcache *cache;                  /* decoding; NULL otherwise */
-    /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention, "norm"
-     * after the final norm); for checks. */
+    double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
+    struct ax_kvcache *cache; /* decoding; NULL otherwise */
+    /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention,
+     * "router_logits", "router_experts" and "router_weights" of its router, "norm" after the final
+     * norm); for checks. */
     void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
     void *tap_ctx;
 };

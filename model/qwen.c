@@ -1,9 +1,10 @@
-/* Qwen2 (biases on q, k, v) and Qwen3 (per-head norm on q and k). Both may have a sliding window in
- * some layers: layer_types says which, else those from max_window_layers on, if use_sliding_window.
- */
+/* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and Qwen3-MoE (the same with a
+ * mixture of experts in most layers). The first two may have a sliding window in some layers:
+ * layer_types says which, else those from max_window_layers on, if use_sliding_window. */
 #include <string.h>
 
 #include "model/family.h"
+#include "model/layer.h"
 
 static enum ax_status layer_is_sliding(struct ax_json types, int64_t layer, bool *sliding) {
     const char *type;
@@ -42,13 +43,64 @@ static enum ax_status parse_qwen2(struct ax_arch *a, struct ax_json c) {
     return windows(a, c);
 }
 
-static enum ax_status parse_qwen3(struct ax_arch *a, struct ax_json c) {
+static enum ax_status qwen3_attention(struct ax_arch *a, struct ax_json c) {
     bool attention_bias;
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
     a->qkv_bias = a->o_bias = attention_bias;
     a->qk_norm = true;
+    return AX_OK;
+}
+
+static enum ax_status parse_qwen3(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(qwen3_attention(a, c));
     return windows(a, c);
+}
+
+static const struct ax_moe_names moe_names = {
+    .router = "model.layers.%d.mlp.gate.weight",
+    .experts = "model.layers.%d.mlp.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+};
+
+/* Experts in every decoder_sparse_step-th layer, but for mlp_only_layers. */
+static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c) {
+    int64_t step, layer;
+    const struct ax_json dense = ax_json_get(c, "mlp_only_layers");
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "decoder_sparse_step"), 1, INT32_MAX, 1, &step));
+    for (int64_t i = step - 1; i < a->n_layers; i += step)
+        a->layers[i].ffn = &ax_ffn_moe;
+    for (size_t i = 0; i < ax_json_size(dense); i++) {
+        AX_TRY(ax_json_i64(ax_json_at(dense, i), 0, a->n_layers - 1, &layer));
+        a->layers[layer].ffn = &ax_ffn_swiglu;
+    }
+    return AX_OK;
+}
+
+/* transformers 4 has the window from max_window_layers on, transformers 5 in every layer. */
+static enum ax_status refuse_window(struct ax_json c) {
+    bool use;
+    const struct ax_json v = ax_json_get(c, "use_sliding_window");
+    AX_TRY(ax_json_bool_or(v, false, &use));
+    if (!use)
+        return AX_OK;
+    ax_json_error(v, "a sliding window in qwen3_moe is not implemented");
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
+    AX_TRY(qwen3_attention(a, c));
+    AX_TRY(refuse_window(c));
+    AX_TRY(ax_moe_parse(a, c, 128, 8));
+    AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 768, &a->moe.width));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.renormalise));
+    a->moe.names = &moe_names;
+    return sparse_layers(a, c);
 }
 
 const struct ax_family ax_family_qwen2 = {"qwen2", "Qwen2ForCausalLM", 0, parse_qwen2};
 const struct ax_family ax_family_qwen3 = {"qwen3", "Qwen3ForCausalLM", 128, parse_qwen3};
+const struct ax_family ax_family_qwen3_moe = {"qwen3_moe", "Qwen3MoeForCausalLM", 0,
+                                              parse_qwen3_moe};

@@ -38,6 +38,10 @@ int64_t ax_split_rows(const struct ax_runtime *rt, int64_t T) {
     return T / tp_size(rt);
 }
 
+int64_t ax_split_first(const struct ax_runtime *rt, int64_t T) {
+    return rt->mesh.coord[AX_ROLE_TP] * ax_split_rows(rt, T);
+}
+
 /* A dense tensor of `times` times the rows. */
 static struct ax_tensor more_rows(const struct ax_tensor *t, int64_t times) {
     int64_t shape[AX_MAX_DIMS];
@@ -89,6 +93,17 @@ enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *pa
 
 bool ax_split_adds(const struct ax_runtime *rt) {
     return rt->mesh.coord[AX_ROLE_TP] == 0;
+}
+
+enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
+    if (tp_size(rt) == 1)
+        return AX_OK;
+    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                       .dtype = t->dtype,
+                                       .send = t->data,
+                                       .recv = t->data,
+                                       .count = ax_tensor_numel(t)};
+    return ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what);
 }
 
 int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p) {

@@ -17,6 +17,8 @@ enum ax_status ax_split_check(const struct ax_arch *arch, const struct ax_mesh *
 
 /* Rows of the residual stream on this rank, of T; T is a multiple of tp. */
 int64_t ax_split_rows(const struct ax_runtime *rt, int64_t T);
+/* Which of the T rows is the first of them. */
+int64_t ax_split_first(const struct ax_runtime *rt, int64_t T);
 
 /* all [T][n] (scratch) = the rows of every rank, from own [T/tp][n] (dense). */
 enum ax_status ax_split_gather(struct ax_runtime *rt, const struct ax_tensor *own,
@@ -29,6 +31,9 @@ enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *pa
                                const struct ax_tensor *addend, const struct ax_tensor *own);
 /* Is this the rank that adds what is added once (a bias before the sum)? */
 bool ax_split_adds(const struct ax_runtime *rt);
+
+/* t = Σ over the ranks, in place (t dense). */
+enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t);
 
 /* First row of a matrix split over its rows (vocabulary) on this rank. */
 int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p);

@@ -34,7 +34,7 @@ void ax_frame_declare(struct ax_frame *f, int index, const char *name, enum ax_k
 }
 
 static bool keeps(enum ax_recompute mode, enum ax_keep keep) {
-    if (mode == AX_RECOMPUTE_OFF)
+    if (mode == AX_RECOMPUTE_OFF || (mode != AX_RECOMPUTE_INFERENCE && keep == AX_KEEP_ALWAYS))
         return true;
     return mode == AX_RECOMPUTE_SELECTIVE && keep == AX_KEEP_COSTLY;
 }

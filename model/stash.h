@@ -23,9 +23,10 @@ enum ax_status ax_recompute_parse(const char *name,
 enum ax_keep {
     AX_KEEP_COSTLY, /* result of a GEMM or of attention */
     AX_KEEP_CHEAP,  /* norm, rope, swiglu: memory-bound to make */
+    AX_KEEP_ALWAYS, /* a decision (routing): small, and must not be made twice */
 };
 
-#define AX_FRAME_MAX 16
+#define AX_FRAME_MAX 24
 
 struct ax_saved {
     const char *name; /* block name in the memory plan */

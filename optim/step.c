@@ -211,9 +211,11 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     AX_TRY(execute(s, 0, s->schedule.first_update + 1));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
+    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     AX_TRY(ax_contract_leave(s->rt));
     AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
     out->loss = now.loss;
+    out->aux_loss = now.aux_loss;
     out->grad_norm = now.grad_norm;
     out->skipped = now.skip != 0;
     memcpy(out->seconds, s->seconds, sizeof out->seconds);
@@ -247,8 +249,19 @@ static enum ax_status check_tokens(const struct ax_step *s) {
                     s->rt->mesh.size[AX_ROLE_TP], up);
 }
 
+/* The counts of a micro-batch's routing are of all layers. */
+static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {
+    if (s->o.balance_coef == 0 || arch->moe.n_experts == 0 || s->rt->mesh.size[AX_ROLE_PP] == 1)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "router_aux_loss_coef: the routers' balancing loss is not implemented with a "
+                    "pipeline (pp %d). Set it to 0, or pp to 1.",
+                    s->rt->mesh.size[AX_ROLE_PP]);
+}
+
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_tokens(s));
+    AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
     struct ax_model_options mo = {
         .dtype = s->o.dtype, .train = true, .max_positions = s->o.max_len};
@@ -287,7 +300,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .scalars = s->scalars,
                                         .recompute = s->o.recompute,
                                         .objective = &s->o.objective->head,
-                                        .inv_temperature = 1};
+                                        .inv_temperature = 1,
+                                        .balance_coef = s->o.balance_coef};
     }
     return AX_OK;
 }

@@ -17,7 +17,8 @@ struct ax_step_options {
     const struct ax_optimizer *optimizer;
     struct ax_optimizer_options opt;
     const struct ax_objective *objective;
-    double max_norm; /* ≤ 0: no clipping */
+    double max_norm;     /* ≤ 0: no clipping */
+    double balance_coef; /* of the routers' balancing loss (model/balance.h); 0 = none */
     uint64_t seed;
     int n_microbatches;
     int64_t tokens;  /* T of a micro-batch's row, over all cp ranks; a multiple of cp·tp */
@@ -30,6 +31,7 @@ const char *ax_step_phase_name(enum ax_step_phase phase);
 
 struct ax_step_result {
     double loss, grad_norm, lr;
+    double aux_loss;     /* the routers' balancing loss, before its coefficient; not part of loss */
     double weight_total; /* Σ weight, all micro-batches and data ranks */
     bool skipped;        /* nothing trained, or a non-finite norm: weights did not move */
     double seconds[AX_TIME_COUNT];

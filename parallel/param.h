@@ -14,6 +14,9 @@ struct ax_param {
     int ndim;
     int64_t shape[AX_MAX_DIMS]; /* global; weights are [out][in] */
     int8_t tp_dim, ep_dim; /* dimension split over tp / ep (ax_split_range); −1 = replicated */
+    bool expert; /* a matrix of one expert: not split along ep_dim, but whole on the rank with ep
+                    coordinate ep_owner; the others have no rows of it */
+    int ep_owner;
     uint32_t grad_partial_over; /* bits 1 << role: each rank has a part of the gradient, to be
                                    summed over the role besides the segment's own reduce roles */
     int alias_of;          /* tied: index in the model of the owner, which is counted, stored and

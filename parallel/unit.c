@@ -17,7 +17,10 @@ static void set_local_shape(struct ax_param *p, const struct ax_mesh *mesh) {
     if (p->tp_dim >= 0)
         ax_split_range(p->shape[p->tp_dim], mesh->size[AX_ROLE_TP], mesh->coord[AX_ROLE_TP], &first,
                        &p->local_shape[p->tp_dim]);
-    if (p->ep_dim >= 0)
+    if (p->expert)
+        p->local_shape[p->ep_dim] =
+            p->ep_owner == mesh->coord[AX_ROLE_EP] ? p->shape[p->ep_dim] : 0;
+    else if (p->ep_dim >= 0)
         ax_split_range(p->shape[p->ep_dim], mesh->size[AX_ROLE_EP], mesh->coord[AX_ROLE_EP], &first,
                        &p->local_shape[p->ep_dim]);
 }

@@ -18,7 +18,8 @@ double ax_ref_round(enum ax_dtype dtype, double value) {
     return ax_load(dtype, &room, 0);
 }
 
-/* Rows of doubles: six of one head in attention (see ref_attention.c), two and one of sums in gemm.
+/* Rows of doubles: six of one head in attention (see ref_attention.c), two and one of sums in gemm
+ * and grouped_gemm.
  */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
@@ -31,6 +32,10 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
         const struct ax_gemm *g = args;
         int64_t k = g->trans_a ? g->a.shape[0] : g->a.shape[1];
         doubles = 2 * k + g->c.shape[1];
+    } else if (op == AX_OP_grouped_gemm) {
+        const struct ax_grouped_gemm *g = args;
+        int64_t k = g->a.shape[g->trans_a ? 0 : 1]; /* rows of a group: at most all */
+        doubles = 2 * k + g->c.shape[g->c.ndim - 1];
     }
     return (size_t)doubles * sizeof(double);
 }

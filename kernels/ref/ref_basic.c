@@ -57,11 +57,12 @@ enum ax_status ax_ref_scatter_rows(struct ax_queue *q, const struct ax_scatter_r
     (void)q;
     (void)work;
     size_t bytes = (size_t)ax_tensor_row_len(&a->src) * ax_dtype_size(a->src.dtype);
-    for (int64_t i = 0; i < a->src.shape[0]; i++) {
+    int64_t copies = ax_tensor_row_len(&a->rows);
+    for (int64_t i = 0; i < a->src.shape[0] * copies; i++) {
         int32_t to = ax_ref_i32(&a->rows, i);
         AX_ASSERT(to >= -1 && to < a->dst.shape[0]);
         if (to >= 0) {
-            memcpy(ax_tensor_row(&a->dst, to), ax_tensor_row(&a->src, i), bytes);
+            memcpy(ax_tensor_row(&a->dst, to), ax_tensor_row(&a->src, i / copies), bytes);
         }
     }
     return AX_OK;

@@ -55,6 +55,20 @@ static void mistral(void **state) {
     holds("models/mistral", "ref");
 }
 
+static void mixtral(void **state) {
+    (void)state;
+    holds("models/mixtral", "cpu");
+    holds("models/mixtral", "ref");
+}
+
+static void qwen3_moe(void **state) {
+    (void)state;
+    holds("models/qwen3_moe", "cpu");
+    holds("models/qwen3_moe", "ref");
+    holds("models/qwen3_moe_nonorm", "cpu");
+    holds("models/qwen3_moe_nonorm", "ref");
+}
+
 static void optimizers_and_clipping(void **state) {
     (void)state;
     holds("optim", "cpu");
@@ -73,13 +87,14 @@ static void rope_and_schedules(void **state) {
     holds("schedules.json", "cpu");
 }
 
-/* A copy of models/llama in a fresh folder, with one byte of `file` changed at `offset` from its
+/* A copy of a model in a fresh folder, with one byte of `file` changed, `from_end` bytes from its
  * end. */
-static void damaged_copy(char *dir, size_t size, const char *file, long from_end) {
+static void damaged_copy(char *dir, size_t size, const char *model, const char *file,
+                         long from_end) {
     char source[512], command[1600];
     snprintf(dir, size, "%s/axtrain-golden-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(dir));
-    shared_path(source, sizeof source, "models/llama");
+    shared_path(source, sizeof source, model);
     snprintf(command, sizeof command, "cp -r '%s/.' '%s' && chmod -R u+w '%s'", source, dir, dir);
     assert_int_equal(system(command), 0);
     char path[1024];
@@ -97,15 +112,20 @@ static void damaged_copy(char *dir, size_t size, const char *file, long from_end
  * so. */
 static void damage_is_seen(void **state) {
     (void)state;
-    static const char *const files[] = {"model.safetensors", "golden/forward.safetensors",
-                                        "golden/grads.safetensors",
-                                        "golden/params_step5.safetensors"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    /* forward.safetensors ends with integers; its logits stand in the middle */
+    static const struct {
+        const char *model, *file;
+        long from_end;
+    } cases[] = {{"models/llama", "model.safetensors", 1},
+                 {"models/llama", "golden/forward.safetensors", 100001},
+                 {"models/llama", "golden/grads.safetensors", 1},
+                 {"models/llama", "golden/params_step5.safetensors", 1},
+                 {"models/mixtral", "golden/aux_loss_router_grads.safetensors", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[512], path[1024];
-        /* forward.safetensors ends with integers; its logits stand in the middle */
-        damaged_copy(dir, sizeof dir, files[i], i == 1 ? 100001 : 1);
+        damaged_copy(dir, sizeof dir, cases[i].model, cases[i].file, cases[i].from_end);
         if (check(dir, "ref") == AX_OK)
-            fail_msg("a changed %s was not noticed", files[i]);
+            fail_msg("a changed %s was not noticed", cases[i].file);
         snprintf(path, sizeof path, "%s", dir);
         ax_remove_tree(path);
     }
@@ -126,6 +146,8 @@ int main(void) {
         cmocka_unit_test(llama),
         cmocka_unit_test(qwen3),
         cmocka_unit_test(mistral),
+        cmocka_unit_test(mixtral),
+        cmocka_unit_test(qwen3_moe),
         cmocka_unit_test(optimizers_and_clipping),
         cmocka_unit_test(entropy_and_logprob),
         cmocka_unit_test(rope_and_schedules),

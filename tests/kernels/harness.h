@@ -59,6 +59,7 @@ static inline double element(const struct ax_tensor *t, int64_t i) {
 static inline int64_t terms(const struct ax_shape *s) {
     int64_t n = s->rows > s->cols ? s->rows : s->cols;
     n = s->inner > n ? s->inner : n;
+    n = s->groups > n ? s->groups : n;
     return s->head_dim > n ? s->head_dim : n;
 }
 

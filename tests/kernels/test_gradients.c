@@ -356,6 +356,188 @@ static void nll_gradient(void **state) {
     ax_case_free(&c);
 }
 
+struct router {
+    struct ax_router_forward f;
+    struct ax_tensor dweights, slope;
+};
+
+/* Depends on token and expert, not on the place of the expert among the chosen: that may change. */
+static double weight_of_choice(const struct router *r, int64_t i) {
+    int64_t token = i / r->f.experts.shape[1];
+    return direction(7, token * r->f.probs.shape[1] + (int64_t)element(&r->f.experts, i));
+}
+
+/* Σ weights·dweights + Σ probs·slope. */
+static double router_loss(void *context) {
+    struct router *r = context;
+    assert_int_equal(ax_run_router_forward(ref.q, &r->f), AX_OK);
+    double sum = 0;
+    for (int64_t i = 0; i < ax_tensor_numel(&r->f.weights); i++) {
+        sum += element(&r->f.weights, i) * weight_of_choice(r, i);
+    }
+    int64_t experts = r->f.probs.shape[1];
+    for (int64_t i = 0; i < ax_tensor_numel(&r->f.probs); i++) {
+        sum += element(&r->f.probs, i) * element(&r->slope, i % experts);
+    }
+    return sum;
+}
+
+static void router_gradient(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_router_forward, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big || (shapes[i].flags & AX_SHAPE_TIES) != 0) { /* a tie has no slope */
+            continue;
+        }
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_router_forward, &shapes[i], AX_F64, &ref);
+        struct router r = {.f = *(struct ax_router_forward *)c.args};
+        r.f.load = (struct ax_tensor){0};
+        r.dweights = like(&r.f.weights);
+        r.slope = like(&(struct ax_tensor){.ndim = 1, .shape = {shapes[i].groups}});
+        for (int64_t k = 0; k < shapes[i].groups; k++) {
+            *address(&r.slope, k) = direction(8, k);
+        }
+        router_loss(&r);
+        for (int64_t k = 0; k < ax_tensor_numel(&r.dweights); k++) {
+            *address(&r.dweights, k) = weight_of_choice(&r, k);
+        }
+        struct ax_tensor dlogits = like(&r.f.logits);
+        const struct ax_router_backward back = {r.f.probs, r.f.experts, r.dweights,
+                                                r.slope,   dlogits,     r.f.renormalise};
+        assert_int_equal(ax_run_router_backward(ref.q, &back), AX_OK);
+        check(shapes[i].name, &r.f.logits, &dlogits, router_loss, &r);
+        ax_case_free(&c);
+    }
+}
+
+struct balance {
+    struct ax_tensor probs;
+    struct ax_router_balance b;
+};
+
+/* The loss as its formula reads, of probabilities that are summed up here. */
+static double balance_loss(void *context) {
+    struct balance *b = context;
+    int64_t experts = b->probs.shape[1];
+    for (int64_t e = 0; e < experts; e++) {
+        double sum = 0;
+        for (int64_t t = 0; t < b->probs.shape[0]; t++) {
+            sum += element(&b->probs, t * experts + e);
+        }
+        *address(&b->b.load, experts + e) = sum;
+    }
+    b->b.scalars->aux_loss = 0;
+    assert_int_equal(ax_run_router_balance(ref.q, &b->b), AX_OK);
+    return b->b.coef * b->b.scalars->aux_loss;
+}
+
+static void balance_slope(void **state) {
+    (void)state;
+    const struct ax_shape shape = {.name = "balance", .groups = 5, .choices = 2};
+    struct ax_case c;
+    case_open(&c, AX_OP_router_balance, &shape, AX_F64, &ref);
+    struct balance b = {.b = *(struct ax_router_balance *)c.args};
+    b.probs = like(&(struct ax_tensor){.ndim = 2, .shape = {9, 5}});
+    struct ax_tensor grad = like(&b.probs);
+    for (int64_t i = 0; i < 45; i++) {
+        *address(&b.probs, i) = fabs(direction(3, i));
+    }
+    balance_loss(&b);
+    for (int64_t i = 0; i < 45; i++) {
+        *address(&grad, i) = element(&b.b.slope, i % 5);
+    }
+    check("probabilities", &b.probs, &grad, balance_loss, &b);
+    ax_case_free(&c);
+}
+
+struct combine {
+    struct ax_combine_forward f;
+    struct ax_tensor dout;
+};
+
+static double combine_loss(void *context) {
+    struct combine *s = context;
+    assert_int_equal(ax_run_combine_forward(ref.q, &s->f), AX_OK);
+    return dot(&s->f.out, &s->dout);
+}
+
+/* And without weights: scatter_rows of dout is the gradient. */
+static void combine_gradients(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_combine_backward, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big) {
+            continue;
+        }
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_combine_backward, &shapes[i], AX_F64, &ref);
+        struct ax_combine_backward *b = c.args;
+        struct ax_tensor src = copy_of(&b->src), dsrc = like(&b->src), weights = b->weights;
+        zero(&dsrc); /* rows that no token names have no gradient */
+        b->dsrc = dsrc;
+        struct combine s = {.f = {src, b->rows, weights, copy_of(&b->dout), like(&b->dout)},
+                            .dout = b->dout};
+        case_run(&c, &ref);
+        check(shapes[i].name, &src, &b->dsrc, combine_loss, &s);
+        check(shapes[i].name, &weights, &b->dweights, combine_loss, &s);
+        check(shapes[i].name, &s.f.addend, &b->dout, combine_loss, &s);
+        s.f.weights.data = NULL;
+        zero(&dsrc);
+        const struct ax_scatter_rows back = {dsrc, b->dout, b->rows};
+        assert_int_equal(ax_run_scatter_rows(ref.q, &back), AX_OK);
+        check(shapes[i].name, &src, &dsrc, combine_loss, &s);
+        ax_case_free(&c);
+    }
+}
+
+struct grouped {
+    struct ax_grouped_gemm y;
+    struct ax_tensor dy;
+};
+
+static double grouped_loss(void *context) {
+    struct grouped *g = context;
+    zero(&g->y.c); /* rows of no group */
+    assert_int_equal(ax_run_grouped_gemm(ref.q, &g->y), AX_OK);
+    return dot(&g->y.c, &g->dy);
+}
+
+static void grouped_gemm_is_a_linear_layer(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_grouped_gemm, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big || (shapes[i].flags & AX_SHAPE_TRANS_B) == 0) {
+            continue;
+        }
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_grouped_gemm, &shapes[i], AX_F64, &ref);
+        struct grouped g = {.y = *(struct ax_grouped_gemm *)c.args};
+        g.dy = like(&g.y.c);
+        for (int64_t k = 0; k < ax_tensor_numel(&g.dy); k++) {
+            *address(&g.dy, k) = direction(9, k);
+        }
+        struct ax_tensor dx = like(&g.y.a), dw = like(&g.y.b);
+        zero(&dx);
+        zero(&dw);
+        const struct ax_grouped_gemm to_x = {
+            .a = g.dy, .b = g.y.b, .c = dx, .offsets = g.y.offsets};
+        const struct ax_grouped_gemm to_w = {
+            .a = g.dy, .b = g.y.a, .c = dw, .offsets = g.y.offsets, .trans_a = true};
+        assert_int_equal(ax_run_grouped_gemm(ref.q, &to_x), AX_OK);
+        assert_int_equal(ax_run_grouped_gemm(ref.q, &to_w), AX_OK);
+        check(shapes[i].name, &g.y.a, &dx, grouped_loss, &g);
+        check(shapes[i].name, &g.y.b, &dw, grouped_loss, &g);
+        ax_case_free(&c);
+    }
+}
+
 static int start(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
@@ -385,6 +567,10 @@ int main(void) {
         cmocka_unit_test_setup(swiglu_gradient, reset_pool),
         cmocka_unit_test_setup(head_gradient, reset_pool),
         cmocka_unit_test_setup(nll_gradient, reset_pool),
+        cmocka_unit_test_setup(router_gradient, reset_pool),
+        cmocka_unit_test_setup(balance_slope, reset_pool),
+        cmocka_unit_test_setup(combine_gradients, reset_pool),
+        cmocka_unit_test_setup(grouped_gemm_is_a_linear_layer, reset_pool),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "model/arch.h"
+#include "model/layer.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
@@ -140,6 +141,27 @@ static const struct {
      "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"use_sliding_window\": "
      "false, \"vocab_size\": 151936}",
      8190735360, 8, 128, 40960, 0, 1e6, 1e-6, false, false, true, AX_ROPE_DEFAULT, AX_BF16},
+    {"Mixtral-8x7B-v0.1",
+     "{\"architectures\": [\"MixtralForCausalLM\"], \"attention_dropout\": 0.0, \"hidden_act\": "
+     "\"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02, \"intermediate_size\": 14336, "
+     "\"max_position_embeddings\": 32768, \"model_type\": \"mixtral\", \"num_attention_heads\": "
+     "32, "
+     "\"num_experts_per_tok\": 2, \"num_hidden_layers\": 32, \"num_key_value_heads\": 8, "
+     "\"num_local_experts\": 8, \"output_router_logits\": false, \"rms_norm_eps\": 1e-05, "
+     "\"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.02, \"sliding_window\": null, "
+     "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"vocab_size\": 32000}",
+     46702792704, 8, 128, 32768, 0, 1e6, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_BF16},
+    {"Qwen3-30B-A3B",
+     "{\"attention_bias\": false, \"decoder_sparse_step\": 1, \"head_dim\": 128, \"hidden_act\": "
+     "\"silu\", \"hidden_size\": 2048, \"intermediate_size\": 6144, \"max_position_embeddings\": "
+     "40960, \"max_window_layers\": 48, \"mlp_only_layers\": [], \"model_type\": \"qwen3_moe\", "
+     "\"moe_intermediate_size\": 768, \"norm_topk_prob\": true, \"num_attention_heads\": 32, "
+     "\"num_experts\": 128, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 48, "
+     "\"num_key_value_heads\": 4, \"output_router_logits\": false, \"rms_norm_eps\": 1e-06, "
+     "\"rope_scaling\": null, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001, "
+     "\"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
+     "\"use_sliding_window\": false, \"vocab_size\": 151936}",
+     30532122624, 4, 128, 40960, 0, 1e6, 1e-6, false, false, true, AX_ROPE_DEFAULT, AX_BF16},
 };
 
 static void published_models_have_their_sizes(void **state) {
@@ -193,10 +215,11 @@ static void both_spellings_of_the_fixtures_agree(void **state) {
         const char *model;
         int64_t parameters, head_dim, window;
         bool tied;
-    } fixtures[] = {{"llama", 195008, 16, 0, false},
-                    {"qwen3", 180864, 32, 0, true},
-                    {"mistral", 139584, 16, 16, false}};
-    for (int i = 0; i < 3; i++) {
+    } fixtures[] = {
+        {"llama", 195008, 16, 0, false},     {"qwen3", 180864, 32, 0, true},
+        {"mistral", 139584, 16, 16, false},  {"mixtral", 214336, 16, 0, false},
+        {"qwen3_moe", 189888, 32, 0, false}, {"qwen3_moe_nonorm", 196128, 16, 0, false}};
+    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_fixture(&a, fixtures[i].model, "config.json"), AX_OK);
         assert_int_equal(load_fixture(&b, fixtures[i].model, "config.legacy.json"), AX_OK);
@@ -206,12 +229,14 @@ static void both_spellings_of_the_fixtures_agree(void **state) {
         assert_int_equal(ax_arch_parameters(&folder), fixtures[i].parameters);
         assert_int_equal(a.head_dim, fixtures[i].head_dim);
         assert_int_equal(a.tied, fixtures[i].tied);
+        assert_memory_equal(&a.moe, &b.moe, sizeof a.moe);
         assert_ptr_equal(a.family, b.family);
         assert_int_equal(a.dtype, b.dtype);
         assert_true(a.rope.theta == b.rope.theta && a.rope.kind == b.rope.kind);
         for (int64_t k = 0; k < a.n_layers; k++) {
             assert_int_equal(a.layers[k].window, fixtures[i].window);
             assert_int_equal(b.layers[k].window, fixtures[i].window);
+            assert_ptr_equal(a.layers[k].ffn, b.layers[k].ffn);
         }
         ax_arch_free(&a);
         ax_arch_free(&b);
@@ -293,7 +318,8 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{}", "config.json: model_type: missing", AX_ERR_DATA},
         {"[]", "config.json: model_type: missing", AX_ERR_DATA},
         {"{\"model_type\": \"gpt2\"}",
-         "model_type: \"gpt2\" is not implemented (llama, mistral, qwen2, qwen3 are)",
+         "model_type: \"gpt2\" is not implemented (llama, mistral, mixtral, qwen2, qwen3, "
+         "qwen3_moe are)",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",
          AX_ERR_DATA},
@@ -337,6 +363,20 @@ static void mistakes_are_named_with_their_key(void **state) {
          "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
          "\"num_attention_heads\": 65536}",
          "num_hidden_layers: these sizes make more than", AX_ERR_DATA},
+        {"{\"model_type\": \"mixtral\", " SMALL ", \"num_local_experts\": 0}",
+         "num_local_experts: expected an integer", AX_ERR_DATA},
+        {"{\"model_type\": \"mixtral\", " SMALL ", \"num_experts_per_tok\": 9}",
+         "num_experts_per_tok: a token cannot go to 9 of 8 experts", AX_ERR_DATA},
+        {"{\"model_type\": \"mixtral\", " SMALL ", \"router_jitter_noise\": 0.1}",
+         "router_jitter_noise: router jitter 0.1 is not implemented", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"mlp_only_layers\": [4]}",
+         "mlp_only_layers[0]: expected an integer", AX_ERR_DATA},
+        {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"use_sliding_window\": true}",
+         "use_sliding_window: a sliding window in qwen3_moe", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"mixtral\", \"vocab_size\": 8, \"hidden_size\": 16777216, "
+         "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
+         "\"num_attention_heads\": 65536, \"num_local_experts\": 4096}",
+         "these sizes make more than", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", \"vocab_size\": -1}", "vocab_size: expected an integer of",
          AX_ERR_DATA},
     };
@@ -365,6 +405,16 @@ static void flops_follow_the_formula(void **state) {
     ax_arch_free(&a);
     parse_ok(&a, "{\"model_type\": \"llama\", " SMALL "}");
     assert_true(ax_arch_flops_per_token(&a, 0) == 6 * n);
+    ax_arch_free(&a);
+    /* of 8 experts a token goes to 3, in layers 1 and 3; the router counts */
+    parse_ok(&a, "{\"model_type\": \"qwen3_moe\", " SMALL
+                 ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 40, "
+                 "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [2]}");
+    const double sparse = 64 * 8 + 3 * 3 * 64 * 40 - 3 * 64 * 128;
+    assert_ptr_equal(a.layers[1].ffn, &ax_ffn_moe);
+    assert_ptr_equal(a.layers[2].ffn, &ax_ffn_swiglu);
+    assert_true(ax_arch_flops_per_token(&a, 0) == 6 * (n + 2 * sparse));
+    assert_int_equal(a.moe.renormalise, false);
     ax_arch_free(&a);
 }
 

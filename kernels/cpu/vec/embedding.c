@@ -66,13 +66,14 @@ enum ax_status AX_VEC(ax_cpu_scatter_rows)(struct ax_queue *q, const struct ax_s
     const struct ax_tensor *dst = &args->dst, *src = &args->src;
     const int32_t *rows = args->rows.data;
     size_t bytes = (size_t)ax_tensor_row_len(src) * ax_dtype_size(src->dtype);
-    int threads = team(q, ax_tensor_numel(src));
+    int64_t copies = ax_tensor_row_len(&args->rows);
+    int threads = team(q, ax_tensor_numel(src) * copies);
     AX_PARALLEL_FOR(threads)
     for (int thread = 0; thread < threads; thread++) {
-        for (int64_t i = 0; i < src->shape[0]; i++) {
+        for (int64_t i = 0; i < src->shape[0] * copies; i++) {
             AX_ASSERT(rows[i] >= -1 && rows[i] < dst->shape[0]);
             if (rows[i] >= 0 && rows[i] % threads == thread) {
-                memcpy(ax_tensor_row(dst, rows[i]), ax_tensor_row(src, i), bytes);
+                memcpy(ax_tensor_row(dst, rows[i]), ax_tensor_row(src, i / copies), bytes);
             }
         }
     }

@@ -16,12 +16,15 @@ AX_OP_LIST(AX_CPU_ENTRY)
 
 /* Ops that take only some dtypes and shapes have bool ax_cpu_NAME_supports_ISA(q, args); the others
  * take all that ops.h allows with F32 or BF16 as the dtype of their first operand (table.c). */
-#define AX_CPU_SUPPORTS_LIST(X) X(gemm) X(attention_forward) X(attention_backward)
+#define AX_CPU_SUPPORTS_LIST(X) X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm)
 
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,
  * dtypes and q->threads only. */
 #define AX_CPU_WORKSPACE_LIST(X)                                                                   \
-    X(gemm) X(attention_forward) X(attention_backward) X(colsum) X(rmsnorm_backward) X(sumsq)
+    X(gemm)                                                                                        \
+    X(attention_forward)                                                                           \
+    X(attention_backward)                                                                          \
+    X(colsum) X(rmsnorm_backward) X(sumsq) X(router_forward) X(grouped_gemm)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);

@@ -157,15 +157,16 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
     }
     struct ax_gemm_plan p;
     AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
-    return (size_t)(p.threads * (p.stay_floats + p.stream_floats + p.acc_floats)) * sizeof(float);
+    return AX_VEC(ax_gemm_room)(&p);
 }
 
-enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
+void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room) {
     if (ax_tensor_numel(&g->c) == 0) {
-        return AX_OK;
+        return;
     }
     struct ax_gemm_plan p;
-    AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
+    AX_VEC(ax_gemm_make_plan)(&p, g, threads);
+    AX_ASSERT(AX_VEC(ax_gemm_room)(&p) <= room);
     const int64_t tiles = p.tiles_m * p.tiles_n;
     float *next = work;
 #pragma omp parallel num_threads(p.threads)
@@ -178,5 +179,9 @@ enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, 
             run_tile(g, &p, &w, tile);
         }
     }
+}
+
+enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
+    AX_VEC(ax_gemm_run)(g, q->threads, work, SIZE_MAX); /* what the dispatcher has asked for */
     return AX_OK;
 }

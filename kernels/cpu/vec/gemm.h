@@ -59,6 +59,12 @@ struct ax_gemm_plan {
 };
 /* From shapes, dtypes and the number of threads only. c is not empty. */
 void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads);
+/* Bytes a thread team needs to make this plan real; and the most it could need for any product of
+ * up to m rows, n columns and k. */
+size_t AX_VEC(ax_gemm_room)(const struct ax_gemm_plan *p);
+size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int64_t k, int threads);
+/* The whole product; `room` bytes of workspace. */
+void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room);
 
 /* Packs units [u0, u0 + units) of outer [first, first + n), zeros for what is beyond n or k.
  * pack_a: panels [⌈n / LANES⌉·2][units][MR]. pack_b: panels [⌈n / NR⌉][units][NR]. */

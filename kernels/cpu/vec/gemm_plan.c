@@ -104,3 +104,29 @@ void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, 
     p->stream_floats = p->group * p->block;
     p->acc_floats = p->units <= p->block ? MR * NR : p->stays * (p->keep ? p->group : p->streams);
 }
+
+size_t AX_VEC(ax_gemm_room)(const struct ax_gemm_plan *p) {
+    return (size_t)(p->threads * (p->stay_floats + p->stream_floats + p->acc_floats)) *
+           sizeof(float);
+}
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* What stays is at most a rounded STAY_ROWS or STAY_COLS, what streams a rounded STREAM, and
+ * neither more than the rounded whole; a block is rounded up by less than LANES. */
+size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int64_t k,
+                                 int threads) {
+    const int64_t units = round_up(ax_gemm_pairs(dtype) ? ceil_div(k, 2) : k, AX_LANES);
+    const int64_t all_m = round_up(m, 2 * MR), all_n = round_up(n, NR);
+    const int64_t stay_m = least(all_m, round_up(STAY_ROWS, 2 * MR));
+    const int64_t stay_n = least(all_n, round_up(STAY_COLS, NR));
+    const int64_t stays = most(stay_m, stay_n), group = most(NR, 2 * MR);
+    const int64_t block = least(units, BLOCK + AX_LANES);
+    const int64_t stay = least(stays * units, STAY_FLOATS + stays * AX_LANES);
+    const int64_t tile = most(stay_m * least(all_n, round_up(STREAM, NR)),
+                              stay_n * least(all_m, round_up(STREAM, 2 * MR)));
+    const int64_t acc = most(MR * NR, most(stays * group, tile));
+    return (size_t)(threads * (stay + group * block + acc)) * sizeof(float);
+}

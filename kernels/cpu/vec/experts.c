@@ -1,0 +1,138 @@
+/* Rows on their way to experts and back: group_rows, combine, grouped_gemm. (scatter_rows takes
+ * them there: embedding.c.) */
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/gemm.h"
+#include "kernels/cpu/vec/split.h"
+#include "kernels/operands.h"
+
+/* A counting sort; the offsets are the counters on the way. One thread: it reads every key twice,
+ * and the rows they stand for move much longer. */
+enum ax_status AX_VEC(ax_cpu_group_rows)(struct ax_queue *q, const struct ax_group_rows *args,
+                                         void *work) {
+    (void)q;
+    (void)work;
+    const int64_t n = ax_tensor_numel(&args->keys), groups = args->offsets.shape[0] - 1;
+    const int32_t *keys = args->keys.data;
+    int32_t *places = args->places.data, *offsets = args->offsets.data, *counts = args->counts.data;
+    memset(offsets, 0, (size_t)(groups + 1) * sizeof(*offsets));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t g = keys[i] - args->first;
+        if (g >= 0 && g < groups) {
+            offsets[g + 1]++;
+        }
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        if (counts != NULL) {
+            counts[g] = offsets[g + 1];
+        }
+        offsets[g + 1] += offsets[g];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t g = keys[i] - args->first;
+        places[i] = g >= 0 && g < groups ? offsets[g]++ : -1;
+    }
+    for (int64_t g = groups; g > 0; g--) { /* each has become the next one */
+        offsets[g] = offsets[g - 1];
+    }
+    offsets[0] = 0;
+    return AX_OK;
+}
+
+/* Of all choices in order; places[i] < 0: none. */
+AX_INLINE void combine_vector(enum ax_dtype real, const struct ax_combine_forward *args, int64_t t,
+                              int64_t i, int64_t n) {
+    const int64_t k = ax_tensor_row_len(&args->rows);
+    const int32_t *rows = (const int32_t *)args->rows.data + t * k;
+    const float *weights = args->weights.data;
+    const struct ax_tensor *src = &args->src, *addend = &args->addend;
+    v_float sum = v_set(0);
+    if (addend->data != NULL) {
+        sum = v_load(real, addend->data, t * addend->row_stride + i, n);
+    }
+    for (int64_t j = 0; j < k; j++) {
+        if (rows[j] >= 0) {
+            v_float weight = v_set(weights == NULL ? 1.0f : weights[t * k + j]);
+            sum = v_fma(weight, v_load(real, src->data, rows[j] * src->row_stride + i, n), sum);
+        }
+    }
+    v_store(real, args->out.data, t * args->out.row_stride + i, n, sum);
+}
+
+AX_INLINE void combine_row(enum ax_dtype real, const struct ax_combine_forward *args, int64_t t) {
+    AX_EACH_VECTOR(args->out.shape[1], combine_vector, real, args, t);
+}
+
+enum ax_status AX_VEC(ax_cpu_combine_forward)(struct ax_queue *q,
+                                              const struct ax_combine_forward *args, void *work) {
+    (void)work;
+    const struct ax_tensor *out = &args->out;
+    AX_PARALLEL_FOR(team(q, ax_tensor_numel(out) * ax_tensor_row_len(&args->rows)))
+    for (int64_t t = 0; t < out->shape[0]; t++) {
+        AX_BY_DTYPE(out->dtype, combine_row, args, t);
+    }
+    return AX_OK;
+}
+
+AX_INLINE void spread_vector(enum ax_dtype real, const void *dout, const void *src, void *dsrc,
+                             v_float weight, v_float *dot, int64_t i, int64_t n) {
+    v_float dy = v_load(real, dout, i, n);
+    *dot = v_fma(dy, v_load(real, src, i, n), *dot);
+    v_store(real, dsrc, i, n, weight * dy);
+}
+
+AX_INLINE float spread_row(enum ax_dtype real, const struct ax_combine_backward *args, int64_t t,
+                           int32_t row, float weight) {
+    v_float dot = v_set(0);
+    AX_EACH_VECTOR(args->dout.shape[1], spread_vector, real, ax_tensor_row(&args->dout, t),
+                   ax_tensor_row(&args->src, row), ax_tensor_row(&args->dsrc, row), v_set(weight),
+                   &dot);
+    return (float)v_sum(dot);
+}
+
+enum ax_status AX_VEC(ax_cpu_combine_backward)(struct ax_queue *q,
+                                               const struct ax_combine_backward *args, void *work) {
+    (void)work;
+    const int64_t k = ax_tensor_row_len(&args->rows);
+    const int32_t *rows = args->rows.data;
+    const float *weights = args->weights.data;
+    float *dweights = args->dweights.data;
+    AX_PARALLEL_FOR(team(q, ax_tensor_numel(&args->dout) * k))
+    for (int64_t i = 0; i < args->dout.shape[0] * k; i++) {
+        AX_ASSERT(rows[i] < args->src.shape[0]);
+        dweights[i] = rows[i] < 0 ? 0
+                                  : AX_BY_DTYPE(args->dout.dtype, spread_row, args, i / k, rows[i],
+                                                weights[i]);
+    }
+    return AX_OK;
+}
+
+bool AX_VEC(ax_cpu_grouped_gemm_supports)(const struct ax_queue *q,
+                                          const struct ax_grouped_gemm *args) {
+    (void)q;
+    return args->a.dtype == AX_F32 || args->a.dtype == AX_BF16;
+}
+
+/* Room for any number of rows a group may get. */
+size_t AX_VEC(ax_cpu_grouped_gemm_workspace)(struct ax_queue *q,
+                                             const struct ax_grouped_gemm *args) {
+    const int64_t rows = args->a.shape[0], width = args->a.shape[1];
+    const enum ax_dtype dtype = args->a.dtype;
+    if (args->trans_a) {
+        return AX_VEC(ax_gemm_most_room)(dtype, width, args->b.shape[1], rows, q->threads);
+    }
+    return AX_VEC(ax_gemm_most_room)(dtype, rows, args->c.shape[1], width, q->threads);
+}
+
+/* One product after the other, each on all threads: its bits depend on its own rows only. */
+enum ax_status AX_VEC(ax_cpu_grouped_gemm)(struct ax_queue *q, const struct ax_grouped_gemm *args,
+                                           void *work) {
+    const int32_t *offsets = args->offsets.data;
+    const size_t room = AX_VEC(ax_cpu_grouped_gemm_workspace)(q, args);
+    for (int64_t g = 0; g + 1 < args->offsets.shape[0]; g++) {
+        if (offsets[g + 1] > offsets[g]) {
+            const struct ax_gemm one = ax_grouped_gemm_of(args, g);
+            AX_VEC(ax_gemm_run)(&one, q->threads, work, room);
+        }
+    }
+    return AX_OK;
+}

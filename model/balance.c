@@ -1,0 +1,45 @@
+/* Counts of a micro-batch's routing, summed up layer by layer, and what backward makes of them. */
+#include "model/balance.h"
+
+#include "model/context.h"
+
+static bool wanted(const struct ax_pass *p) {
+    return p->balance_coef > 0 && p->model->arch.moe.n_experts > 0 &&
+           p->recompute != AX_RECOMPUTE_INFERENCE;
+}
+
+enum ax_status ax_balance_begin(struct ax_pass *p) {
+    const int64_t E = p->model->arch.moe.n_experts;
+    struct ax_slot *s = p->slot;
+    s->load = ax_tensor_2d(p->model->accum, NULL, 2, E);
+    s->slope = ax_tensor_1d(p->model->accum, NULL, E);
+    s->balanced = false;
+    if (!wanted(p))
+        return AX_OK;
+    s->load.data = ax_stack_push(s->stack, "router load", ax_tensor_bytes(&s->load));
+    s->slope.data = ax_stack_push(s->stack, "router load", ax_tensor_bytes(&s->slope));
+    return ax_run_fill(p->model->rt->q, &(struct ax_fill){s->load, 0});
+}
+
+struct ax_tensor ax_balance_load(const struct ax_pass *p) {
+    return p->slot->load;
+}
+
+enum ax_status ax_balance_slope(struct ax_pass *p, struct ax_tensor *slope) {
+    struct ax_slot *s = p->slot;
+    struct ax_runtime *rt = p->model->rt;
+    *slope = s->slope;
+    if (!slope->data || s->balanced)
+        return AX_OK;
+    s->balanced = true;
+    AX_TRY(ax_split_sum(rt, &s->load)); /* ranks that have other rows of the same micro-batch */
+    AX_TRY(ax_context_sum(rt, &s->load));
+    const struct ax_router_balance balance = {.load = s->load,
+                                              .slope = s->slope,
+                                              .k = p->model->arch.moe.n_active,
+                                              .weight = p->batch->weight_total,
+                                              .coef = p->balance_coef,
+                                              .counts = ax_context_adds(rt),
+                                              .scalars = p->scalars};
+    return ax_run_router_balance(rt->q, &balance);
+}

@@ -1,0 +1,56 @@
+/* Mixtral: Mistral with a mixture of experts in every layer. */
+#include "model/family.h"
+#include "model/layer.h"
+
+#define MAX_EXPERTS 4096
+
+enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json c, int64_t usual_experts,
+                            int64_t usual_active) {
+    struct ax_json experts = ax_json_get(c, "num_local_experts");
+    if (!experts.v)
+        experts = ax_json_get(c, "num_experts");
+    const struct ax_json active = ax_json_get(c, "num_experts_per_tok");
+    AX_TRY(ax_json_i64_or(experts, 1, MAX_EXPERTS, usual_experts, &a->moe.n_experts));
+    AX_TRY(ax_json_i64_or(active, 1, MAX_EXPERTS, usual_active, &a->moe.n_active));
+    if (a->moe.n_active > a->moe.n_experts)
+        return ax_json_error(active.v ? active : experts,
+                             "a token cannot go to %lld of %lld experts",
+                             (long long)a->moe.n_active, (long long)a->moe.n_experts);
+    return AX_OK;
+}
+
+/* Noise on the router's input while training, which nobody publishes a model with. */
+static enum ax_status refuse_jitter(struct ax_json c) {
+    double jitter;
+    const struct ax_json v = ax_json_get(c, "router_jitter_noise");
+    AX_TRY(ax_json_f64_or(v, 0, &jitter));
+    if (jitter == 0)
+        return AX_OK;
+    ax_json_error(v, "router jitter %g is not implemented; set it to 0", jitter);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static const struct ax_moe_names names = {
+    .router = "model.layers.%d.block_sparse_moe.gate.weight",
+    .experts = "model.layers.%d.block_sparse_moe.experts",
+    .gate = "w1",
+    .up = "w3",
+    .down = "w2",
+};
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    int64_t window;
+    AX_TRY(ax_moe_parse(a, c, 8, 2));
+    AX_TRY(refuse_jitter(c));
+    a->moe.width = a->intermediate_size;
+    a->moe.renormalise = true;
+    a->moe.names = &names;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 0, &window));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        a->layers[i].window = window;
+        a->layers[i].ffn = &ax_ffn_moe;
+    }
+    return AX_OK;
+}
+
+const struct ax_family ax_family_mixtral = {"mixtral", "MixtralForCausalLM", 0, parse};

@@ -1,0 +1,346 @@
+/* Mixture of experts, nothing dropped:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the SwiGLU MLPs e_t1 … e_tk
+ * that the router chose for token t.
+ *
+ * Forward: router → rows sorted by expert and sent to the experts' ranks (parallel/expert.h) → gate
+ * and up, SwiGLU, down as grouped products → back → weighted sum. What the router decided is kept
+ * in every recompute mode: backward must follow the same routes. */
+#include <stdio.h>
+
+#include "model/balance.h"
+#include "model/layer.h"
+
+enum {
+    PROBS = AX_FRAME_FFN, /* what the router decided … */
+    WEIGHTS,
+    EXPERTS,
+    PLACES, /* … and the route of the rows */
+    OFFSETS,
+    COUNTS,
+    REGROUP,
+    ROWS, /* at the experts, sorted by expert */
+    GATE_UP,
+    ACT,
+    RESULTS /* back home, sorted by expert */
+};
+
+static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *l, int expert,
+                                         const char *part, int64_t rows, int64_t cols, bool glue) {
+    char name[AX_NAME_MAX];
+    snprintf(name, sizeof name, "%s.%d.%s.weight", b->arch->moe.names->experts, expert, part);
+    const struct ax_param_decl decl = {.name = name,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .tp_dim = -1,
+                                       .glue = glue,
+                                       .expert = true,
+                                       .ep_owner = (int)(expert / b->model->experts.n_local)};
+    return ax_builder_add(b, l->index, &decl);
+}
+
+/* gate | up of every expert, then every expert's down: each a run of equal strides. */
+static void moe_init(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_moe_config *c = &b->arch->moe;
+    const int64_t D = b->arch->hidden_size, F = c->width;
+    struct ax_moe_part *moe = &l->moe;
+    const struct ax_param_decl router = {.name = c->names->router,
+                                         .rows = c->n_experts,
+                                         .cols = D,
+                                         .tp_dim = -1,
+                                         .grad_partial_over = 1u << AX_ROLE_TP};
+    moe->router = ax_builder_add(b, l->index, &router);
+    for (int e = 0; e < c->n_experts; e++) {
+        const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);
+        add_expert(b, l, e, c->names->up, F, D, true);
+        if (e == 0)
+            moe->gate_up = gate;
+    }
+    for (int e = 0; e < c->n_experts; e++) {
+        const struct ax_param *down = add_expert(b, l, e, c->names->down, D, F, false);
+        if (e == 0)
+            moe->down = down;
+    }
+}
+
+/* The matrices of the experts here, `parts` parameters each, as [n_local][parts·rows][cols];
+ * weights or gradients. */
+static struct ax_tensor
+matrices(const struct ax_layer *l, const struct ax_expert_group *g, const struct ax_param *experts,
+         int parts, struct ax_tensor (*look_up)(const struct ax_unit *, const struct ax_param *)) {
+    const struct ax_param *p = experts + parts * g->first;
+    const int64_t rows = parts * p->shape[0], cols = p->shape[1];
+    const struct ax_tensor first = look_up(l->unit, p);
+    struct ax_tensor all = ax_tensor_3d(first.dtype, first.data, g->n_local, rows, cols);
+    if (g->n_local > 1)
+        all.row_stride = p[parts].offset - p->offset;
+    for (int64_t i = 0; i < parts * g->n_local; i++)
+        AX_ASSERT(p[i].segment == p->segment && p[i].offset == p->offset +
+                                                                   i / parts * all.row_stride +
+                                                                   i % parts * p->shape[0] * cols);
+    return all;
+}
+
+/* Tokens of this rank. */
+static int64_t tokens(const struct ax_pass *p) {
+    return ax_split_rows(p->model->rt, p->batch->T);
+}
+
+static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+    (void)l;
+    const struct ax_model *m = p->model;
+    const struct ax_moe_config *c = &m->arch.moe;
+    const struct ax_expert_group *g = &m->experts;
+    const int64_t T = tokens(p), E = c->n_experts, k = c->n_active, D = m->arch.hidden_size;
+    const int64_t cap = ax_expert_capacity(g, T, k);
+    const bool travels = g->ranks > 1;
+    ax_frame_declare(f, PROBS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, E));
+    ax_frame_declare(f, WEIGHTS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, k));
+    ax_frame_declare(f, EXPERTS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
+    ax_frame_declare(f, PLACES, "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
+    ax_frame_declare(f, OFFSETS, "router", AX_KEEP_ALWAYS,
+                     ax_tensor_1d(AX_I32, NULL, g->n_local + 1));
+    if (travels) {
+        ax_frame_declare(f, COUNTS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, 2, E));
+        ax_frame_declare(f, REGROUP, "router", AX_KEEP_ALWAYS, ax_tensor_1d(AX_I32, NULL, cap));
+    }
+    ax_frame_declare(f, ROWS, "expert input", travels ? AX_KEEP_COSTLY : AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, cap, D));
+    ax_frame_declare(f, GATE_UP, "expert gate and up", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, cap, 2 * c->width));
+    ax_frame_declare(f, ACT, "expert activation", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->dtype, NULL, cap, c->width));
+    ax_frame_declare(f, RESULTS, "expert output", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T * k, D));
+}
+
+static struct ax_expert_route route_of(const struct ax_frame *f) {
+    return (struct ax_expert_route){.places = f->saved[PLACES].t,
+                                    .offsets = f->saved[OFFSETS].t,
+                                    .counts = f->saved[COUNTS].t,
+                                    .regroup = f->saved[REGROUP].t};
+}
+
+static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
+                const struct ax_tensor *t) {
+    if (p->tap)
+        p->tap(p->tap_ctx, what, l->index, t);
+}
+
+/* Logits as sums: one product of rounded inputs, not rounded again. */
+static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                             const struct ax_tensor *h) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_batch *b = p->batch;
+    const struct ax_expert_route route = route_of(f);
+    struct ax_tensor logits = f->saved[PROBS].t;
+    logits.data = ax_stack_push(scratch, "router logits", ax_tensor_bytes(&logits));
+    const struct ax_gemm gemm = {.a = *h,
+                                 .b = ax_unit_weight(l->unit, l->moe.router),
+                                 .c = logits,
+                                 .trans_b = true,
+                                 .alpha = 1};
+    const struct ax_router_forward router = {
+        .logits = logits,
+        .probs = f->saved[PROBS].t,
+        .weights = f->saved[WEIGHTS].t,
+        .experts = f->saved[EXPERTS].t,
+        .valid = ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
+        .load = ax_balance_load(p),
+        .first = ax_split_first(m->rt, b->T),
+        .renormalise = m->arch.moe.renormalise};
+    AX_TRY(ax_run_gemm(m->rt->q, &gemm));
+    AX_TRY(ax_run_router_forward(m->rt->q, &router));
+    AX_TRY(ax_expert_assign(&m->experts, m->rt, &router.experts, &route));
+    tap(l, p, "router_logits", &logits);
+    tap(l, p, "router_experts", &router.experts);
+    tap(l, p, "router_weights", &router.weights);
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* Every token's row to its experts. */
+static enum ax_status dispatch(struct ax_pass *p, const struct ax_frame *f,
+                               const struct ax_tensor *h) {
+    struct ax_model *m = p->model;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    const struct ax_expert_route route = route_of(f);
+    const struct ax_tensor *rows = &f->saved[ROWS].t;
+    const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, rows);
+    AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){sorted, *h, route.places}));
+    AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &sorted, rows));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* c_e = a_e·W_eᵀ or a_e·W_e on the rows of each expert here. */
+static enum ax_status product(struct ax_pass *p, const struct ax_frame *f,
+                              const struct ax_tensor *a, const struct ax_tensor *w, bool trans_b,
+                              const struct ax_tensor *c) {
+    const struct ax_grouped_gemm g = {.a = *a,
+                                      .b = *w,
+                                      .c = *c,
+                                      .offsets = f->saved[OFFSETS].t,
+                                      .trans_b = trans_b,
+                                      .expected_rows = ax_tensor_numel(&f->saved[PLACES].t)};
+    return ax_run_grouped_gemm(p->model->rt->q, &g);
+}
+
+/* dW_e += dy_eᵀ·x_e; nothing where the experts are frozen. */
+static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_frame *f,
+                                      const struct ax_tensor *dy, const struct ax_tensor *x,
+                                      const struct ax_tensor *dw) {
+    if (!dw->data)
+        return AX_OK;
+    const struct ax_grouped_gemm g = {.a = *dy,
+                                      .b = *x,
+                                      .c = *dw,
+                                      .offsets = f->saved[OFFSETS].t,
+                                      .trans_a = true,
+                                      .expected_rows = ax_tensor_numel(&f->saved[PLACES].t)};
+    return ax_run_grouped_gemm(p->model->rt->q, &g);
+}
+
+/* The rows that came; those behind them are not worth a pass over memory. */
+static enum ax_status activate(struct ax_pass *p, const struct ax_frame *f) {
+    struct ax_model *m = p->model;
+    const struct ax_expert_route route = route_of(f);
+    int64_t n;
+    AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
+    return ax_run_swiglu_forward(
+        m->rt->q, &(struct ax_swiglu_forward){ax_tensor_rows(&f->saved[GATE_UP].t, 0, n),
+                                              ax_tensor_rows(&f->saved[ACT].t, 0, n)});
+}
+
+static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_frame *f) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_expert_route route = route_of(f);
+    const struct ax_tensor w = matrices(l, &m->experts, l->moe.down, 1, ax_unit_weight);
+    struct ax_tensor here = f->saved[RESULTS].t;
+    if (m->experts.ranks > 1) {
+        here = f->saved[ROWS].t;
+        here.data = ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&here));
+    }
+    AX_TRY(product(p, f, &f->saved[ACT].t, &w, true, &here));
+    AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &here, &f->saved[RESULTS].t));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                  const struct ax_tensor *h, const struct ax_tensor *x,
+                                  const struct ax_tensor *out) {
+    const struct ax_model *m = p->model;
+    if (ax_frame_make(f, EXPERTS))
+        AX_TRY(choose(l, p, f, h));
+    if (ax_frame_make(f, ROWS))
+        AX_TRY(dispatch(p, f, h));
+    if (ax_frame_make(f, GATE_UP)) {
+        const struct ax_tensor w = matrices(l, &m->experts, l->moe.gate_up, 2, ax_unit_weight);
+        AX_TRY(product(p, f, &f->saved[ROWS].t, &w, true, &f->saved[GATE_UP].t));
+    }
+    if (ax_frame_make(f, ACT))
+        AX_TRY(activate(p, f));
+    if (ax_frame_make(f, RESULTS))
+        AX_TRY(down(l, p, f));
+    if (!out)
+        return AX_OK;
+    return ax_run_combine_forward(m->rt->q,
+                                  &(struct ax_combine_forward){.src = f->saved[RESULTS].t,
+                                                               .rows = f->saved[PLACES].t,
+                                                               .weights = f->saved[WEIGHTS].t,
+                                                               .addend = *x,
+                                                               .out = *out});
+}
+
+/* d: gradient of the experts' outputs in, of their inputs out. The gradient of gate and up is
+ * written over gate_up, which nobody needs after. */
+static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass *p,
+                                       const struct ax_frame *f, const struct ax_tensor *d) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_expert_group *g = &m->experts;
+    const struct ax_expert_route route = route_of(f);
+    const struct ax_tensor *act = &f->saved[ACT].t, *gate_up = &f->saved[GATE_UP].t;
+    const struct ax_tensor w_down = matrices(l, g, l->moe.down, 1, ax_unit_weight);
+    const struct ax_tensor w_gate_up = matrices(l, g, l->moe.gate_up, 2, ax_unit_weight);
+    const struct ax_tensor d_down = matrices(l, g, l->moe.down, 1, ax_unit_grad);
+    const struct ax_tensor d_gate_up = matrices(l, g, l->moe.gate_up, 2, ax_unit_grad);
+    struct ax_tensor d_act = *act;
+    d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
+    int64_t n;
+    AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
+    AX_TRY(product(p, f, d, &w_down, false, &d_act));
+    AX_TRY(weight_gradient(p, f, d, act, &d_down));
+    const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
+    AX_TRY(ax_run_swiglu_backward(
+        m->rt->q, &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use, in_use}));
+    AX_TRY(product(p, f, gate_up, &w_gate_up, false, d));
+    AX_TRY(weight_gradient(p, f, gate_up, &f->saved[ROWS].t, &d_gate_up));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* dh += what comes through the choice's weights and the balancing loss; dW of the router. */
+static enum ax_status router_backward(const struct ax_layer *l, struct ax_pass *p,
+                                      const struct ax_frame *f, const struct ax_tensor *dweights,
+                                      const struct ax_tensor *h, const struct ax_tensor *dh) {
+    const struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_router_backward back = {.probs = f->saved[PROBS].t,
+                                      .experts = f->saved[EXPERTS].t,
+                                      .dweights = *dweights,
+                                      .renormalise = m->arch.moe.renormalise};
+    back.dlogits = ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts);
+    back.dlogits.data =
+        ax_stack_push(scratch, "gradient of router logits", ax_tensor_bytes(&back.dlogits));
+    AX_TRY(ax_balance_slope(p, &back.slope));
+    AX_TRY(ax_run_router_backward(m->rt->q, &back));
+    const struct ax_tensor dw = ax_unit_grad(l->unit, l->moe.router);
+    struct ax_gemm to_w = {
+        .a = back.dlogits, .b = *h, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1};
+    struct ax_gemm to_h = {.a = back.dlogits,
+                           .b = ax_unit_weight(l->unit, l->moe.router),
+                           .c = *dh,
+                           .accumulate = true,
+                           .alpha = 1};
+    if (dw.data)
+        AX_TRY(ax_run_gemm(m->rt->q, &to_w));
+    AX_TRY(ax_run_gemm(m->rt->q, &to_h));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                   const struct ax_tensor *h, const struct ax_tensor *dy,
+                                   const struct ax_tensor *dh) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_expert_route route = route_of(f);
+    struct ax_tensor d = f->saved[ROWS].t, dweights = f->saved[WEIGHTS].t;
+    d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&d));
+    dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&dweights));
+    const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, &d);
+    AX_TRY(ax_run_combine_backward(m->rt->q,
+                                   &(struct ax_combine_backward){.dout = *dy,
+                                                                 .src = f->saved[RESULTS].t,
+                                                                 .rows = route.places,
+                                                                 .weights = f->saved[WEIGHTS].t,
+                                                                 .dsrc = sorted,
+                                                                 .dweights = dweights}));
+    AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &sorted, &d));
+    AX_TRY(experts_backward(l, p, f, &d));
+    AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &d, &sorted));
+    AX_TRY(ax_run_combine_forward(
+        m->rt->q, &(struct ax_combine_forward){.src = sorted, .rows = route.places, .out = *dh}));
+    AX_TRY(router_backward(l, p, f, &dweights, h, dh));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_ffn_type ax_ffn_moe = {"moe", moe_init, moe_declare, moe_forward, moe_backward};
