@@ -3,8 +3,8 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "kernels/queue.h"
 
@@ -324,59 +324,60 @@ static enum ax_status spoilt_broadcast(struct ax_comm *c, int root) {
     return ax_comm_run(c, NULL, &what);
 }
 
-const struct comm_fault comm_faults[COMM_DEEDS] = {
-    [OTHER_COUNT] = {AX_ERR_PEER,
-                     {"tp: collective 2: rank 2 started all_gather of 5 float32",
-                      "all_gather of 3 float32"}},
-    [OTHER_TYPE] = {AX_ERR_PEER,
-                    {"rank 2 started all_gather of 3 int32", "all_gather of 3 float32"}},
-    [OTHER_KIND] = {AX_ERR_PEER,
-                    {"rank 2 started all_reduce sum of 1 float64", "all_gather of 3 float32"}},
-    [OTHER_ROOT] = {AX_ERR_PEER,
-                    {"tp: collective 1: rank 2 started broadcast from 1 of the group",
-                     "broadcast from 0"}},
-    [OTHER_REDUCTION] = {AX_ERR_PEER,
-                         {"tp: collective 3: rank 2 started all_reduce max", "all_reduce sum"}},
-    [SKIPS] = {AX_ERR_PEER,
-               {"tp: collective 2: rank 2 started all_reduce sum of 1 float64",
-                "all_gather of 3 float32"}},
-    [SKIPS_LAST] = {AX_ERR_PEER,
-                    {"tp: collective 3 (all_reduce sum of 1 float64): rank 2", "ended without it"}},
-    [SLEEPS] = {AX_ERR_PEER,
-                {"tp: collective 2 (all_gather of 3 float32): rank 2", "did not come within "}},
-    [FAILS_ITSELF] = {AX_ERR_DATA, {"rank 2 failed: ", "rows.jsonl:7: no such field"}},
-    [LEAVES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 ended without it"}},
-    [NEVER_OPENS] = {AX_ERR_PEER, {"tp: collective 1 (broadcast", "rank 2 ended without it"}},
-    [DIES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 is gone: its process ended"}},
+const struct comm_fault comm_faults[DEED_COUNT] = {
+    [DEED_OTHER_COUNT] = {AX_ERR_PEER,
+                          {"tp: collective 2: rank 2 started all_gather of 5 float32",
+                           "all_gather of 3 float32"}},
+    [DEED_OTHER_TYPE] = {AX_ERR_PEER,
+                         {"rank 2 started all_gather of 3 int32", "all_gather of 3 float32"}},
+    [DEED_OTHER_KIND] = {AX_ERR_PEER,
+                         {"rank 2 started all_reduce sum of 1 float64", "all_gather of 3 float32"}},
+    [DEED_OTHER_ROOT] = {AX_ERR_PEER,
+                         {"tp: collective 1: rank 2 started broadcast from 1 of the group",
+                          "broadcast from 0"}},
+    [DEED_OTHER_REDUCTION] = {AX_ERR_PEER,
+                              {"tp: collective 3: rank 2 started all_reduce max",
+                               "all_reduce sum"}},
+    [DEED_SKIPS] = {AX_ERR_PEER,
+                    {"tp: collective 2: rank 2 started all_reduce sum of 1 float64",
+                     "all_gather of 3 float32"}},
+    [DEED_SKIPS_LAST] = {AX_ERR_PEER,
+                         {"tp: collective 3 (all_reduce sum of 1 float64): rank 2",
+                          "ended without it"}},
+    [DEED_SLEEPS] = {AX_ERR_PEER,
+                     {"tp: collective 2 (all_gather of 3 float32): rank 2",
+                      "did not come within "}},
+    [DEED_FAILS_ITSELF] = {AX_ERR_DATA, {"rank 2 failed: ", "rows.jsonl:7: no such field"}},
+    [DEED_LEAVES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 ended without it"}},
+    [DEED_NEVER_OPENS] = {AX_ERR_PEER, {"tp: collective 1 (broadcast", "rank 2 ended without it"}},
+    [DEED_DIES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 is gone: its process ended"}},
 };
 
 /* Broadcast, gather, reduce, and what the deed is. */
 static enum ax_status steps(struct ax_comm *c, enum comm_deed deed) {
-    AX_TRY(spoilt_broadcast(c, deed == OTHER_ROOT));
-    if (deed == FAILS_ITSELF)
+    AX_TRY(spoilt_broadcast(c, deed == DEED_OTHER_ROOT));
+    if (deed == DEED_FAILS_ITSELF)
         return ax_error(AX_ERR_DATA, "rows.jsonl:7: no such field");
-    if (deed == LEAVES)
+    if (deed == DEED_LEAVES)
         return AX_OK;
-    if (deed == DIES)
+    if (deed == DEED_DIES)
         raise(SIGKILL);
-    if (deed == SLEEPS) {
-        const double until = ax_clock_now() + 1;
-        while (ax_clock_now() < until)
-            ;
-    }
-    if (deed == OTHER_KIND)
+    if (deed == DEED_SLEEPS)
+        nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    if (deed == DEED_OTHER_KIND)
         AX_TRY(spoilt_reduce(c, AX_SUM));
-    else if (deed != SKIPS)
-        AX_TRY(spoilt_gather(c, deed == OTHER_COUNT ? 5 : 3, deed == OTHER_TYPE ? AX_I32 : AX_F32));
-    if (deed == SKIPS_LAST)
+    else if (deed != DEED_SKIPS)
+        AX_TRY(spoilt_gather(c, deed == DEED_OTHER_COUNT ? 5 : 3,
+                             deed == DEED_OTHER_TYPE ? AX_I32 : AX_F32));
+    if (deed == DEED_SKIPS_LAST)
         return AX_OK;
-    return spoilt_reduce(c, deed == OTHER_REDUCTION ? AX_MAX : AX_SUM);
+    return spoilt_reduce(c, deed == DEED_OTHER_REDUCTION ? AX_MAX : AX_SUM);
 }
 
 enum ax_status comm_cases_misbehave(struct ax_fabric *f, void *ctx) {
-    const enum comm_deed deed = f->rank == 2 ? *(const enum comm_deed *)ctx : COMM_DEEDS;
+    const enum comm_deed deed = f->rank == 2 ? *(const enum comm_deed *)ctx : DEED_COUNT;
     struct ax_comm c;
-    if (deed == NEVER_OPENS)
+    if (deed == DEED_NEVER_OPENS)
         return AX_OK;
     AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
     const enum ax_status st = steps(&c, deed);

@@ -15,26 +15,26 @@ enum ax_status comm_cases_sum_bits(struct ax_comm *c, uint64_t *hash);
 
 /* Rank 2 spoils a broadcast, a gather or a reduction among all ranks; what each error says. */
 enum comm_deed {
-    OTHER_COUNT,
-    OTHER_TYPE,
-    OTHER_KIND,
-    OTHER_ROOT,
-    OTHER_REDUCTION,
-    SKIPS,
-    SKIPS_LAST,
-    SLEEPS,
-    FAILS_ITSELF,
-    LEAVES,
-    NEVER_OPENS,
-    DIES,
-    COMM_DEEDS
+    DEED_OTHER_COUNT,
+    DEED_OTHER_TYPE,
+    DEED_OTHER_KIND,
+    DEED_OTHER_ROOT,
+    DEED_OTHER_REDUCTION,
+    DEED_SKIPS,
+    DEED_SKIPS_LAST,
+    DEED_SLEEPS,
+    DEED_FAILS_ITSELF,
+    DEED_LEAVES,
+    DEED_NEVER_OPENS,
+    DEED_DIES,
+    DEED_COUNT
 };
 struct comm_fault {
     enum ax_status st;   /* of the whole run */
     const char *text[2]; /* in the errors of the others */
 };
-extern const struct comm_fault comm_faults[COMM_DEEDS];
-/* ctx is the enum comm_deed. With SLEEPS, rank 2 is a second late. */
+extern const struct comm_fault comm_faults[DEED_COUNT];
+/* ctx is the enum comm_deed. DEED_SLEEPS: rank 2 is two seconds late. */
 enum ax_status comm_cases_misbehave(struct ax_fabric *f, void *ctx);
 
 /* In functions that return a status. */

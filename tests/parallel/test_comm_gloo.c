@@ -168,11 +168,11 @@ static void a_runtime_runs_on_processes(void **state) {
 
 static void spoilt_collectives_are_named(void **state) {
     (void)state;
-    for (enum comm_deed deed = 0; deed < COMM_DEEDS; deed++) {
+    for (enum comm_deed deed = 0; deed < DEED_COUNT; deed++) {
         const struct comm_fault *fault = &comm_faults[deed];
         const double start = ax_clock_now();
         struct result results[MAX_WORLD];
-        run_world(0, 4, deed == SLEEPS ? 0.5 : 30, comm_cases_misbehave, &deed, results);
+        run_world(0, 4, deed == DEED_SLEEPS ? 1 : 30, comm_cases_misbehave, &deed, results);
         for (int r = 0; r < 4; r++) {
             if (r == 2)
                 continue;
@@ -180,9 +180,9 @@ static void spoilt_collectives_are_named(void **state) {
             has(&results[r], fault->text[0]);
             has(&results[r], fault->text[1]);
         }
-        if (deed == DIES)
+        if (deed == DEED_DIES)
             assert_int_equal(results[2].code, -1);
-        if (deed == FAILS_ITSELF)
+        if (deed == DEED_FAILS_ITSELF)
             assert_int_equal(results[2].code, AX_ERR_DATA);
         assert_true(ax_clock_now() - start < 20);
     }

@@ -18,16 +18,16 @@ static void succeeds(int world, const struct ax_local_options *o, ax_local_body 
 }
 
 /* Fails with st, and the text has all of the parts (up to the NULL). */
-static void fails(int world, ax_local_body body, void *ctx, enum ax_status st,
+static void fails(int world, double timeout, ax_local_body body, void *ctx, enum ax_status st,
                   const char *const *parts) {
-    const struct ax_local_options o = {.timeout = 0.2};
+    const struct ax_local_options o = {.timeout = timeout};
     assert_int_equal(ax_local_run(world, &o, body, ctx), st);
     for (; *parts; parts++)
         if (!strstr(ax_error_text(), *parts))
             fail_msg("\"%s\" lacks \"%s\"", ax_error_text(), *parts);
 }
-#define FAILS(world, body, ctx, st, ...)                                                           \
-    fails(world, body, ctx, st, (const char *const[]){__VA_ARGS__, NULL})
+#define FAILS(world, timeout, body, ctx, st, ...)                                                  \
+    fails(world, timeout, body, ctx, st, (const char *const[]){__VA_ARGS__, NULL})
 
 static void all_collectives(void **state) {
     (void)state;
@@ -49,19 +49,20 @@ static void a_world_of_one(void **state) {
 
 static void spoilt_collectives_are_named(void **state) {
     (void)state;
-    for (enum comm_deed deed = 0; deed < DIES; deed++) { /* a thread cannot die alone */
+    for (enum comm_deed deed = 0; deed < DEED_DIES; deed++) { /* a thread cannot die alone */
         const struct comm_fault *fault = &comm_faults[deed];
         const double start = ax_clock_now();
-        FAILS(4, comm_cases_misbehave, &deed, fault->st, fault->text[1]);
+        FAILS(4, deed == DEED_SLEEPS ? 1 : 20, comm_cases_misbehave, &deed, fault->st,
+              fault->text[1]);
         if (fault->st == AX_ERR_PEER)
             assert_non_null(strstr(ax_error_text(), fault->text[0]));
-        assert_true(ax_clock_now() - start < 20);
+        assert_true(ax_clock_now() - start < 15); /* nobody waited for the time to run out */
     }
 }
 
 static void a_late_rank_is_waited_for(void **state) {
     (void)state;
-    enum comm_deed deed = SLEEPS;
+    enum comm_deed deed = DEED_SLEEPS;
     succeeds(4, NULL, comm_cases_misbehave, &deed);
 }
 
@@ -90,7 +91,7 @@ static void a_rank_may_leave_what_it_started(void **state) {
 }
 
 static enum ax_status only_rank_2_fails(struct ax_fabric *f, void *ctx) {
-    enum comm_deed deed = FAILS_ITSELF;
+    enum comm_deed deed = DEED_FAILS_ITSELF;
     const enum ax_status st = comm_cases_misbehave(f, &deed);
     char(*texts)[2048] = ctx;
     strcpy(texts[f->rank], ax_error_text());
@@ -102,7 +103,7 @@ static enum ax_status only_rank_2_fails(struct ax_fabric *f, void *ctx) {
 static void a_failure_reaches_everybody(void **state) {
     (void)state;
     static char texts[4][2048];
-    FAILS(4, only_rank_2_fails, texts, AX_ERR_DATA, "rank 2: rows.jsonl:7: no such field");
+    FAILS(4, 20, only_rank_2_fails, texts, AX_ERR_DATA, "rank 2: rows.jsonl:7: no such field");
     for (int r = 0; r < 4; r++)
         assert_non_null(
             strstr(texts[r], r == 2 ? "rows.jsonl:7" : "rank 2 failed: rows.jsonl:7: no such"));
@@ -149,9 +150,10 @@ static enum ax_status unanswered_message(struct ax_fabric *f, void *ctx) {
 
 static void messages_that_do_not_match_are_named(void **state) {
     (void)state;
-    FAILS(3, unequal_message, NULL, AX_ERR_PEER, "pp: message 1 from rank 1 to rank 2",
+    FAILS(3, 20, unequal_message, NULL, AX_ERR_PEER, "pp: message 1 from rank 1 to rank 2",
           "send_recv of 5 float32", "send_recv of 4 float32");
-    FAILS(2, unanswered_message, NULL, AX_ERR_PEER, "pp: message 1 from rank ", "did not come");
+    FAILS(2, 0.2, unanswered_message, NULL, AX_ERR_PEER, "pp: message 1 from rank ",
+          "did not come");
 }
 
 static enum ax_status to_itself(struct ax_fabric *f, void *ctx) {
@@ -189,7 +191,7 @@ static enum ax_status wrong_counts(struct ax_fabric *f, void *ctx) {
 
 static void uneven_parts_must_agree(void **state) {
     (void)state;
-    FAILS(3, wrong_counts, NULL, AX_ERR_PEER, "ep: collective 1 (all_to_all_v of float32)",
+    FAILS(3, 20, wrong_counts, NULL, AX_ERR_PEER, "ep: collective 1 (all_to_all_v of float32)",
           "rank 2 sends 2 elements to rank 1, which expects 1 from it");
 }
 
@@ -229,8 +231,10 @@ static enum ax_status timed(struct ax_fabric *f, void *ctx) {
     struct ax_comm c;
     struct ax_ticket t[2];
     AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
-    uint64_t bits;
-    AX_TRY(comm_cases_sum_bits(&c, &bits)); /* together */
+    float together = 1;
+    const struct ax_collective meet = {
+        .kind = AX_ALL_REDUCE, .dtype = AX_F32, .send = &together, .recv = &together, .count = 1};
+    AX_TRY(ax_comm_run(&c, NULL, &meet));
     const double begin = ax_clock_now();
     for (int i = 0; i < 2; i++) {
         const struct ax_collective what = {.kind = AX_ALL_REDUCE,
@@ -249,17 +253,20 @@ static enum ax_status timed(struct ax_fabric *f, void *ctx) {
     return AX_OK;
 }
 
-/* 4 kB among two ranks at 40 kB/s: 100 ms each, and 50 ms of latency once. */
+/* 4 kB among two ranks at 40 kB/s: 100 ms each, one after the other, and 50 ms of latency. Starts
+ * return at once, unless the machine is busy with other things. */
 static void delays_pass_while_nobody_waits(void **state) {
     (void)state;
     static struct times times[2];
     const struct ax_local_options o = {.latency = 0.05, .bytes_per_second = 40e3};
-    succeeds(2, &o, timed, times);
-    for (int r = 0; r < 2; r++) {
-        assert_true(times[r].start < 0.1);
-        assert_true(times[r].wait > 0.149 - 0.06); /* the ranks leave the first one at their pace */
-        assert_true(times[r].again - times[r].wait > 0.09 && times[r].again > 0.24 - 0.06);
+    bool at_once = false;
+    for (int tries = 0; tries < 5 && !at_once; tries++) {
+        succeeds(2, &o, timed, times);
+        for (int r = 0; r < 2; r++)
+            assert_true(times[r].wait > 0.149 && times[r].again > 0.249);
+        at_once = times[0].start < 0.1 && times[1].start < 0.1;
     }
+    assert_true(at_once);
 }
 
 int main(void) {
