@@ -37,17 +37,12 @@ static struct ax_contract_entry entry_of(const struct ax_comm *c,
                                   .part = ax_comm_part_of(what),
                                   .send_peer = message ? what->send_peer : -1,
                                   .recv_peer = message ? what->recv_peer : -1};
-    for (int r = 0; what->kind == AX_ALL_TO_ALL_V && r < c->size; r++) {
-        e.sent_cap += what->send_counts[r];
-        e.received_cap += what->recv_counts[r];
-    }
     return e;
 }
 
 static bool keeps(const struct ax_contract_entry *planned, const struct ax_contract_entry *e) {
     return planned->role == e->role && ax_comm_part_same(&planned->part, &e->part) &&
-           planned->send_peer == e->send_peer && planned->recv_peer == e->recv_peer &&
-           e->sent_cap <= planned->sent_cap && e->received_cap <= planned->received_cap;
+           planned->send_peer == e->send_peer && planned->recv_peer == e->recv_peer;
 }
 
 /* "fsdp: all_gather of 128 bfloat16" */
@@ -55,9 +50,6 @@ static const char *entry_text(char *buf, size_t size, const struct ax_contract_e
     char part[128], more[96] = "";
     if (e->part.kind == AX_SEND_RECV)
         snprintf(more, sizeof more, " to %d, from %d", e->send_peer, e->recv_peer);
-    else if (e->part.kind == AX_ALL_TO_ALL_V)
-        snprintf(more, sizeof more, ", %lld out and %lld in", (long long)e->sent_cap,
-                 (long long)e->received_cap);
     snprintf(buf, size, "%s %s%s", ax_role_name(e->role),
              ax_comm_part_text(part, sizeof part, &e->part), more);
     return buf;

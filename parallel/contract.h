@@ -1,9 +1,10 @@
 /* The collective list of the dry run, checked while running: the plan is the program here too.
  *
  * Between enter and leave every collective started on a group of two or more is an entry: role,
- * kind, reduction, type, count, peers. The first time through a name records, later times check;
- * after ax_runtime_run the dry run has been the first. So a rank that leaves a collective out, or
- * adds one, is stopped there and named, before others wait for it. */
+ * kind, reduction, type, count, peers; of an all-to-all-v no counts, which only data say. The first
+ * time through a name records, later times check; after ax_runtime_run the dry run has been the
+ * first. So a rank that leaves a collective out, or adds one, is stopped there and named, before
+ * others wait for it. */
 #ifndef AX_PARALLEL_CONTRACT_H
 #define AX_PARALLEL_CONTRACT_H
 
@@ -17,8 +18,7 @@
 struct ax_contract_entry {
     enum ax_role role;
     struct ax_comm_part part;
-    int send_peer, recv_peer;       /* of a message; −1 otherwise */
-    int64_t sent_cap, received_cap; /* all-to-all-v: elements in all, at most what was planned */
+    int send_peer, recv_peer; /* of a message; −1 otherwise */
 };
 
 struct ax_contract {

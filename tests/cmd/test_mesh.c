@@ -56,6 +56,20 @@ static const struct mesh dense[] = {
     {{1, 2, 2, 1, 2, 1}, 2}, {{2, 2, 1, 2, 1, 1}, 3},
 };
 
+/* Experts: eight in the first layers, of which two work on a token; in few rows some expert gets
+ * none. The second model has a dense layer among them. */
+static const struct model experts[] = {
+    {"mixtral", true, ", \"num_local_experts\": 8, \"num_experts_per_tok\": 2"},
+    {"qwen3_moe", false,
+     ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+     "\"norm_topk_prob\": false, \"mlp_only_layers\": [1], \"decoder_sparse_step\": 1"},
+};
+static const struct mesh sparse[] = {
+    {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 4, 1, 1, 4}, 2}, {{1, 1, 4, 1, 1, 2}, 2},
+    {{1, 2, 2, 1, 1, 2}, 2}, {{1, 1, 1, 1, 2, 2}, 3}, {{1, 1, 2, 1, 2, 4}, 2},
+    {{1, 1, 1, 2, 1, 2}, 3}, {{2, 1, 2, 1, 1, 2}, 3}, {{1, 1, 2, 1, 1, 1}, 2},
+};
+
 static int figures;
 
 static enum ax_status run_here(const struct model *m, const struct mesh *mesh, const char *backend,
@@ -110,6 +124,14 @@ static void every_mesh_is_one_rank_in_double(void **state) {
             expect_equal(&models[k], &dense[i], "ref",
                          (i + k) % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF);
     print_message("%d figures\n", figures);
+}
+
+static void experts_are_one_rank(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof experts / sizeof *experts; k++)
+        for (size_t i = 0; i < sizeof sparse / sizeof *sparse; i++)
+            expect_equal(&experts[k], &sparse[i], (i + k) % 3 ? "ref" : "cpu",
+                         (enum ax_recompute)((i + k) % 3));
 }
 
 static void every_mesh_is_one_rank_in_float(void **state) {
@@ -272,6 +294,7 @@ int main(void) {
         cmocka_unit_test(processes_are_one_rank), /* forks: before any threads */
         cmocka_unit_test(every_mesh_is_one_rank_in_double),
         cmocka_unit_test(every_mesh_is_one_rank_in_float),
+        cmocka_unit_test(experts_are_one_rank),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(a_missing_reduce_is_named),
         cmocka_unit_test(a_wrong_group_is_named),
