@@ -98,9 +98,10 @@ static void sort_choice(double *experts, double *weights, int64_t k) {
 static enum ax_status look_at_router(struct forward *f, const char *what, int layer, double *now,
                                      int64_t cols) {
     char name[64];
-    snprintf(name, sizeof name, "%s_%d", what, layer);
-    if (strcmp(what, "router_logits") == 0)
+    if (strcmp(what, "router_logits") == 0) {
+        snprintf(name, sizeof name, "router_logits_%d", layer);
         return compare(f, name, "router logits", now, cols, DEMAND);
+    }
     if (strcmp(what, "router_experts") == 0) {
         ax_free(f->experts);
         const size_t n = (size_t)(f->docs.tokens * cols);
@@ -110,6 +111,7 @@ static enum ax_status look_at_router(struct forward *f, const char *what, int la
     }
     for (int64_t t = 0; t < f->docs.tokens; t++)
         sort_choice(f->experts + t * cols, now + t * cols, cols);
+    snprintf(name, sizeof name, "router_weights_%d", layer);
     AX_TRY(compare(f, name, "router weights", now, cols, DEMAND));
     snprintf(name, sizeof name, "router_experts_%d", layer);
     return compare(f, name, "router experts", f->experts, cols, 0);

@@ -52,7 +52,7 @@ enum ax_status ax_context_reduce(struct ax_runtime *rt, const struct ax_tensor *
 }
 
 enum ax_status ax_context_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
-    if (rt->mesh.size[AX_ROLE_CP] == 1)
+    if (cp_size(rt) == 1)
         return AX_OK;
     const struct ax_collective what = {.kind = AX_ALL_REDUCE,
                                        .dtype = t->dtype,
