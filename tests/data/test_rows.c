@@ -235,7 +235,7 @@ static void packed_files(void **state) {
     packed.data[packed.len / 3] ^= 0x10;
     check_fails(
         &(struct ax_rows_options){.path = put_bytes("y.jsonl.zst", packed.data, packed.len)},
-        AX_ERR_DATA, "y.jsonl.zst: ");
+        AX_ERR_DATA, "y.jsonl.zst:");
     ax_buf_free(&packed);
     ax_buf_free(&text);
 }
