@@ -100,50 +100,106 @@ done:
 
 /* ---- parts of a turn ---- */
 
-static size_t byte_of(struct ax_text t, size_t code_points) {
-    size_t i = 0;
-    for (size_t n = 0; i < t.n; i++)
-        if (((unsigned char)t.s[i] & 0xC0U) != 0x80U && n++ == code_points)
-            break;
-    return i;
-}
-
 struct stretch {
     size_t start, end; /* tokens */
 };
 
-/* Trains the tokens in which a trained span begins, ends or lies, but none that a span which is not
- * trained shares. Spans count in the message's text, which must stand in the rendering as it is. */
+static bool continues(char c) {
+    return ((unsigned char)c & 0xC0U) == 0x80U;
+}
+
+/* The tokens of the turn that hold a part of bytes [from, to). */
+static struct stretch tokens_of(const struct ax_encoding *e, struct stretch turn, size_t from,
+                                size_t to) {
+    while (turn.start < turn.end && e->spans[turn.start].end <= from)
+        turn.start++;
+    while (turn.end > turn.start && e->spans[turn.end - 1].start >= to)
+        turn.end--;
+    return turn;
+}
+
+/* place[i] = the character of the text, which begins at byte `base`, in which token at.start + i
+ * begins; behind them, the number of characters. */
+static void find_places(const struct ax_encoding *e, struct ax_text text, size_t base,
+                        struct stretch at, size_t *place) {
+    size_t byte = 0;
+    size_t n = 0;
+    for (size_t t = at.start; t < at.end; t++) {
+        const size_t start = e->spans[t].start > base ? e->spans[t].start - base : 0;
+        for (; byte < start; byte++)
+            n += !continues(text.s[byte]);
+        place[t - at.start] = n - continues(text.s[start]);
+    }
+    for (; byte < text.n; byte++)
+        n += !continues(text.s[byte]);
+    place[at.end - at.start] = n;
+}
+
+/* How many of the places, which rise, are below `limit`. */
+static size_t count_below(const size_t *place, size_t n, size_t limit) {
+    size_t low = 0;
+    for (size_t high = n; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (place[middle] < limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A span takes all tokens that lie in it, and of those at its ends that lie in it partly, the ones
+ * that have more than one character in it. open[i] counts the spans that begin with token i less
+ * those that end before it. */
+static void mark_spans(const struct ax_details *d, const size_t *place, size_t n, int32_t *open) {
+    for (size_t i = 0; i < d->n; i++) {
+        const struct ax_detail *span = &d->list[i];
+        size_t first = count_below(place, n, span->start);
+        size_t end = count_below(place + 1, n, span->end + 1);
+        first -= first > 0 && place[first] > span->start + 1;
+        end += end < n && place[end] + 1 < span->end;
+        if (!span->train || first >= end)
+            continue;
+        open[first]++;
+        open[end]--;
+    }
+}
+
+/* Spans count in the message's text, which must stand in the rendering as it is. Tokens of the turn
+ * outside the text are left as they are. */
 static enum ax_status train_details(struct ax_format_work *w, struct ax_text whole,
                                     const struct ax_details *d, const char *key,
                                     const json_t *message, struct stretch turn, int32_t *labels) {
     const struct ax_encoding *e = &w->full;
     const json_t *v = json_object_get(message, key);
-    struct ax_text text = {json_string_value(v), json_string_length(v)};
+    const struct ax_text text = {json_string_value(v), json_string_length(v)};
     const size_t from = turn.start < turn.end ? e->spans[turn.start].start : 0;
     const size_t to = turn.start < turn.end ? e->spans[turn.end - 1].end : 0;
-    const char *at = memmem(whole.s + from, to - from, text.s, text.n);
-    if (!at)
+    const char *found = memmem(whole.s + from, to - from, text.s, text.n);
+    if (!found)
         return ax_error(AX_ERR_DATA,
                         "spans of %s are to be trained, but the chat template does not print that "
                         "text as it is",
                         key);
-    const size_t base = (size_t)(at - whole.s);
-    for (size_t t = turn.start; t < turn.end; t++) {
-        bool train = false;
-        bool masked = false;
-        bool inside = e->spans[t].start < base + text.n && e->spans[t].end > base;
-        for (size_t i = 0; i < d->n; i++) {
-            const size_t start = base + byte_of(text, d->list[i].start);
-            const size_t end = base + byte_of(text, d->list[i].end);
-            const bool shared = e->spans[t].start < end && e->spans[t].end > start;
-            train = train || (shared && d->list[i].train);
-            masked = masked || (shared && !d->list[i].train);
+    const size_t base = (size_t)(found - whole.s);
+    const struct stretch at = tokens_of(e, turn, base, base + text.n);
+    const size_t n = at.end - at.start;
+    size_t *place;
+    int32_t *open;
+    AX_TRY(ax_alloc(&place, n + 1, sizeof *place));
+    const enum ax_status st = ax_alloc(&open, n + 1, sizeof *open);
+    if (st == AX_OK) {
+        find_places(e, text, base, at, place);
+        mark_spans(d, place, n, open);
+        int32_t depth = 0;
+        for (size_t i = 0; i < n; i++) {
+            depth += open[i];
+            labels[at.start + i] = depth > 0 ? e->ids[at.start + i] : AX_NO_LABEL;
         }
-        if (inside)
-            labels[t] = train && !masked ? e->ids[t] : AX_NO_LABEL;
+        ax_free(open);
     }
-    return AX_OK;
+    ax_free(place);
+    return st;
 }
 
 static enum ax_status train_turn(struct ax_format_work *w, struct ax_text whole,
@@ -215,17 +271,35 @@ enum ax_status ax_chat_mask_turns(const struct ax_format *f, struct ax_format_wo
 
 /* ---- generation blocks ---- */
 
+struct cursor {
+    size_t byte, point, token;
+};
+
+static void go_to(struct cursor *c, struct ax_text text, size_t point) {
+    for (; c->byte < text.n && c->point < point; c->point++)
+        for (c->byte++; c->byte < text.n && continues(text.s[c->byte]); c->byte++) {
+        }
+}
+
+/* From the token of a block's first character to that of its last one. Blocks count in code points;
+ * where one lies in another, the inner one comes first. */
 void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
                              int32_t *labels) {
     const struct ax_encoding *e = &w->full;
     const struct ax_text text = {out->text, out->len};
+    struct cursor c = {0};
     for (size_t i = 0; i < out->n_spans; i++) {
-        if (out->spans[i].start == out->spans[i].end)
+        const struct ax_span *span = &out->spans[i];
+        if (span->start == span->end)
             continue;
-        const size_t first = byte_of(text, out->spans[i].start);
-        const size_t last = byte_of(text, out->spans[i].end - 1);
-        for (size_t t = ax_encoding_covering(e, 0, first); t < e->n && e->spans[t].start <= last;
-             t++)
+        if (span->start < c.point)
+            c = (struct cursor){0};
+        go_to(&c, text, span->start);
+        size_t t = ax_encoding_covering(e, c.token, c.byte);
+        if (t < e->n)
+            c.token = t;
+        go_to(&c, text, span->end - 1);
+        for (; t < e->n && e->spans[t].start <= c.byte; t++)
             labels[t] = e->ids[t];
     }
 }

@@ -114,7 +114,9 @@ static struct ax_text answer_of(const char *rest) {
     if (!start || !end || end < start)
         return (struct ax_text){rest, strlen(rest)};
     start += sizeof open - 1;
-    return (struct ax_text){start, (size_t)(end - start)};
+    size_t n = (size_t)(end - start);
+    start = stripped(start, &n);
+    return (struct ax_text){start, n};
 }
 
 enum ax_status ax_chat_split_thinking(json_t *message, const char *key) {
@@ -147,7 +149,7 @@ enum ax_status ax_chat_parse_inner(json_t *object, const char *key) {
     if (!json_is_string(v))
         return AX_OK;
     struct ax_json_doc doc;
-    enum ax_status st = ax_json_parse(&doc, key, json_string_value(v), json_string_length(v));
+    enum ax_status st = ax_json_parse(&doc, "text", json_string_value(v), json_string_length(v));
     if (st == AX_ERR_DATA)
         return ax_error(st, "%s: text that is not JSON (%s)", key, ax_error_text());
     AX_TRY(st);

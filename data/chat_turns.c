@@ -201,7 +201,7 @@ static enum ax_status add_system_column(struct ax_conversation *c, const struct 
                                         const json_t *row) {
     const json_t *text = json_object_get(row, "system");
     const char *role = json_string_value(json_object_get(json_array_get(c->messages, 0), "role"));
-    if (!json_is_string(text) || json_string_length(text) == 0 || strcmp(role, "system") == 0)
+    if (!text || strcmp(role, "system") == 0)
         return AX_OK;
     json_t *message = json_pack("{s:s, s:O}", "role", "system", "content", text);
     if (!message || json_array_insert_new(c->messages, 0, message) != 0)

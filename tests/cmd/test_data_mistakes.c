@@ -61,7 +61,7 @@ static void bad_rows(void **state) {
         {"r.jsonl", GOOD "{\"messages\": [\n", CHAT, "r.jsonl:2:"},
         {"r.jsonl", GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"\xFF\"}]}\n", CHAT,
          "r.jsonl:2:43: unable to decode byte 0xff"},
-        {"r.jsonl", GOOD "{\"a\": 1, \"a\": 2}\n", CHAT, "r.jsonl:2:13: duplicate object key"},
+        {"r.jsonl", GOOD "{\"a\": 1, \"a\": 2}\n", CHAT, "r.jsonl:2:10: duplicate object key"},
         {"r.jsonl", GOOD "{\"a\": \"\\ud800\"}\n", CHAT, "r.jsonl:2:7: invalid Unicode"},
         {"r.jsonl", GOOD "7\n", CHAT, "r.jsonl:2: expected an object"},
         {"r.jsonl", GOOD "{\"text\": 1}\n", "    type: alpaca\n",

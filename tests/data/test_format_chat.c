@@ -145,7 +145,7 @@ static void system_prompts(void **state) {
     check_row(&c.o, "{\"system\": \"S\", \"messages\": [" S("T") ", " U("1") "]}",
               "<|im_start|>system\nT<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
     check_row(&c.o, "{\"system\": \"\", \"messages\": [" U("1") "]}",
-              "<|im_start|>user\n1<|im_end|>\n");
+              "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
     check_row(&c.o, "{\"system\": null, \"messages\": [" U("1") "]}",
               "<|im_start|>user\n1<|im_end|>\n");
     c.chat.drop_system = true;
@@ -178,13 +178,22 @@ static void training_fields(void **state) {
               "\"end_offset\": 4, \"train\": true}, {\"begin_offset\": 5, \"end_offset\": 6, "
               "\"train\": false}]}]}",
               "<|im_start|>user\nhi ⟦ab⟧cd⟦<|im_end|>⟧\n");
-    /* " wor" is one token: shared with a span that is not trained it stays masked; shared with
-     * none, it is trained */
+    /* " wor" is one token: it is trained with a span that has two of its characters */
     check_row(&c.o,
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
               "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": false}, {\"begin_offset\": 4, "
               "\"end_offset\": 7, \"train\": true}]}]}",
+              "<|im_start|>assistant\nhi⟦ world<|im_end|>⟧\n");
+    check_row(&c.o,
+              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+              "[{\"begin_offset\": 0, \"end_offset\": 4, \"train\": false}, {\"begin_offset\": 5, "
+              "\"end_offset\": 7, \"train\": true}]}]}",
               "<|im_start|>assistant\nhi wor⟦ld<|im_end|>⟧\n");
+    check_row(&c.o,
+              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+              "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}, {\"begin_offset\": 3, "
+              "\"end_offset\": 3, \"train\": true}]}]}",
+              "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
     check_row(&c.o,
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
               "[{\"begin_offset\": 4, \"end_offset\": 5, \"train\": true}]}]}",
@@ -284,7 +293,7 @@ static void tools(void **state) {
     check_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": null}",
               "<s><|im_start|>user\n\n1<|eot|>");
     check_bad_row(&c.o, ROW(CALL("\"{x}\"")),
-                  "messages[0]: tool_calls[0].function: arguments:1:2: ");
+                  "messages[0]: tool_calls[0].function: arguments: text that is not JSON (text:1:2: ");
     check_bad_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": {}}", "tools: expected a list");
     check_bad_row(&c.o,
                   "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
