@@ -35,9 +35,9 @@ static void turns(void **state) {
               "<|im_start|>assistant\n⟦4<|im_end|>⟧\n");
     /* no answer: nothing is trained */
     check_row(&c.o, ROW(U("Hi")), "<|im_start|>user\nHi<|im_end|>\n");
-    /* an empty turn: only its terminator */
+    /* an empty turn is not trained, its terminator neither */
     check_row(&c.o, ROW(U("") ", " A("")),
-              "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n⟦<|im_end|>⟧\n");
+              "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n");
     /* white space belongs to the answer; a blank line merges with the header's end */
     check_row(&c.o, ROW(U(" ") ", " A(" x \\n")),
               "<|im_start|>user\n <|im_end|>\n<|im_start|>assistant\n⟦ x \n<|im_end|>⟧\n");
@@ -238,7 +238,7 @@ static void parts(void **state) {
               ROW("{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
                   "\"b\", {\"content\": \"c\"}, {\"value\": \"d\"}]}"),
               "<s><|im_start|>assistant\n\n⟦abcd<|eot|>⟧");
-    /* flags: parts without one follow the role */
+    /* flags: parts without one are trained, whatever the role */
     check_row(&c.o,
               ROW("{\"role\": \"assistant\", \"content\": [{\"text\": \"ab\", \"train\": false}, "
                   "{\"text\": \"cd\"}, {\"text\": \"ef\", \"weight\": 0}, {\"text\": \"gh\", "
@@ -247,13 +247,13 @@ static void parts(void **state) {
     check_row(&c.o,
               ROW("{\"role\": \"user\", \"content\": [{\"text\": \"ab\"}, {\"text\": \"cd\", "
                   "\"train\": true}]}"),
-              "<s><|im_start|>user\n\nab⟦cd<|eot|>⟧");
-    /* reasoning has parts too */
+              "<s><|im_start|>user\n\n⟦abcd<|eot|>⟧");
+    /* reasoning has parts too; then the content is only trained by parts of its own */
     check_row(
         &c.o,
         ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": [{\"text\": "
             "\"ab\", \"train\": false}, {\"text\": \"cd\", \"train\": true}]}"),
-        "<s><|im_start|>assistant\n\n⟦<think>⟧ab⟦cd</think>x<|eot|>⟧");
+        "<s><|im_start|>assistant\n\n<think>ab⟦cd⟧</think>x⟦<|eot|>⟧");
     check_bad_row(&c.o,
                   ROW("{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}"),
                   "messages[0]: content[0]: expected a part with text, got an object");
@@ -298,7 +298,7 @@ static void tools(void **state) {
     check_bad_row(&c.o,
                   "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
                                             "\"{\"}}]}",
-                  "tools[0].function: parameters:1:");
+                  "tools[0].function: parameters: text that is not JSON (text:1:2");
     chat_close(&c);
 }
 
@@ -352,7 +352,7 @@ static void row_shapes(void **state) {
         {"{\"text\": \"x\"}", "messages: expected a list of messages, got nothing"},
         {"{\"messages\": []}", "messages: expected a list of messages, got an empty one"},
         {"{\"messages\": {}}", "messages: expected a list of messages, got an object"},
-        {"{\"messages\": \"[\"}", "messages:1:"},
+        {"{\"messages\": \"[\"}", "messages: text that is not JSON (text:1:2"},
         {ROW("\"x\""), "messages[0]: expected a message"},
         {ROW(U("x") ", {\"content\": \"x\"}"),
          "messages[1]: role: expected the name of a role, got nothing"},
