@@ -310,6 +310,82 @@ static void preprocess(void **state) {
     }
 }
 
+static bool prepare(int n, const char *const *args) {
+    char *out;
+    const enum ax_status st = run(ax_cmd_preprocess, &out, n, args);
+    if (st != AX_OK)
+        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
+    const bool hit = strstr(out, "(from the cache)") != NULL;
+    ax_free(out);
+    return hit;
+}
+
+/* What changes documents makes them anew, and what does not finds them again. */
+static void cache_keys(void **state) {
+    (void)state;
+    char config[128];
+    char other[160];
+    char cache[160];
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("ck.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                                  "{\"role\": \"assistant\", \"content\": \"b\"}]}\n"));
+    snprintf(config, sizeof config, "%s",
+             put_config("ck.yaml", rows, "    type: chat_template\nchat_template: chatml\n"));
+    snprintf(cache, sizeof cache, "dataset_prepared_path=%s", in_scratch("keys"));
+    snprintf(other, sizeof other, "base_model=%s", in_scratch("bos"));
+    assert_false(prepare(2, (const char *const[]){config, cache}));
+    const char *const same[] = {
+        "learning_rate=1e-3",
+        "micro_batch_size=4",
+        "seed=7",
+        "sequence_len=512",
+        "sample_packing=true",
+        "val_set_size=0",
+        "dataset_exact_deduplication=true",
+        "output_dir=elsewhere",
+        "num_epochs=9",
+        "train_on_inputs=false",
+        "datasets.0.train_on_eos=turn",
+    };
+    const char *const changed[] = {
+        "chat_template=alpaca",
+        "chat_template_kwargs.enable_thinking=true",
+        "train_on_inputs=true",
+        "eot_tokens=['<|im_end|>']",
+        "tokens=[newtoken]",
+        "special_tokens.pad_token=</s>",
+        "special_tokens.eos_token=<|im_end|>",
+        "datasets.0.train_on_eos=all",
+        "datasets.0.roles_to_train=[user]",
+        "datasets.0.roles.assistant=[user]",
+        "datasets.0.drop_system_message=true",
+        "datasets.0.split_thinking=true",
+        "datasets.0.message_field_training=train",
+        "datasets.0.split=train[:1]",
+        "max_bad_rows=3",
+        other,
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!prepare(3, (const char *const[]){config, cache, same[i]}))
+            fail_msg("%s makes the set anew", same[i]);
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
+        if (prepare(3, (const char *const[]){config, cache, changed[i]}))
+            fail_msg("%s finds the old set", changed[i]);
+        if (!prepare(3, (const char *const[]){config, cache, changed[i]}))
+            fail_msg("%s does not find its own set", changed[i]);
+    }
+    assert_true(prepare(2, (const char *const[]){config, cache}));
+    /* the tokenizer's files, and the rows' */
+    put_tokenizer("bare", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", "null");
+    assert_false(prepare(2, (const char *const[]){config, cache}));
+    put_tokenizer("bare", PLAIN_CONFIG, "null");
+    assert_true(prepare(2, (const char *const[]){config, cache}));
+    put_text("ck.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"c\"}, {\"role\": "
+                         "\"assistant\", \"content\": \"d\"}]}\n");
+    assert_false(prepare(2, (const char *const[]){config, cache}));
+}
+
 /* The first 80 rows of GSM8K as two-turn conversations under SmolLM2's own template: ids and labels
  * of the first, and tokens of each step of 8, as the reference trainer had them. */
 static void reference_rows(void **state) {
@@ -420,7 +496,7 @@ int main(void) {
         cmocka_unit_test(left_out),   cmocka_unit_test(warnings),
         cmocka_unit_test(types),      cmocka_unit_test(pretraining),
         cmocka_unit_test(preprocess), cmocka_unit_test(reference_rows),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(mistakes),   cmocka_unit_test(cache_keys),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }
