@@ -86,6 +86,14 @@ static void bad_rows(void **state) {
                "n.jsonl:2:7: control character 0x0");
 }
 
+/* The address sanitizer keeps what was freed, so nothing can be said under it. */
+static void check_growth(uint64_t before, uint64_t limit) {
+#if defined(__SANITIZE_ADDRESS__)
+    limit = UINT64_MAX;
+#endif
+    assert_true(ax_mem_peak_rss() - before < limit);
+}
+
 /* The size of what is refused does not come back in memory. */
 static void hostile_rows(void **state) {
     (void)state;
@@ -117,7 +125,7 @@ static void hostile_rows(void **state) {
     fputs("\"}\n" GOOD, f);
     assert_int_equal(fclose(f), 0);
     check_rows("long.jsonl", NULL, 0, CHAT, "long.jsonl:2: a row of more than 16 MiB");
-    assert_true(ax_mem_peak_rss() - before < (uint64_t)128 << 20);
+    check_growth(before, (uint64_t)128 << 20);
 }
 
 static void cut_files(void **state) {
@@ -297,7 +305,7 @@ static void hostile_configs(void **state) {
         assert_non_null(strstr(ax_error_text(), "hostile.yaml:"));
     }
     ax_buf_free(&b);
-    assert_true(ax_mem_peak_rss() - before < (uint64_t)64 << 20);
+    check_growth(before, (uint64_t)64 << 20);
 }
 
 int main(void) {
