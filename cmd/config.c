@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/log.h"
 #include "cmd/config_build.h"
 #include "cmd/config_rules.h"
@@ -60,7 +61,15 @@ done:
 
 enum ax_status ax_config_load(struct ax_config *cfg, const char *path, int n, char **overrides) {
     *cfg = (struct ax_config){0};
-    AX_TRY(ax_yaml_load(&cfg->doc, path, MAX_BYTES));
+    if (!ax_path_exists(path))
+        return ax_error(AX_ERR_CONFIG, "%s: there is no such file; give the path of a config",
+                        path);
+    if (ax_path_is_dir(path))
+        return ax_error(AX_ERR_CONFIG, "%s: a folder; give the path of a config file", path);
+    const enum ax_status st = ax_yaml_load(&cfg->doc, path, MAX_BYTES);
+    if (st == AX_ERR_DATA) /* a file too large to be a config */
+        return ax_error(AX_ERR_CONFIG, "%s", ax_error_text());
+    AX_TRY(st);
     return finish(cfg, n, overrides);
 }
 

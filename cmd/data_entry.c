@@ -249,7 +249,7 @@ static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *
     }
     if (type && strcmp(type, "_synthetic") == 0)
         o.empty_rows = ax_config_i64(cfg, "%s.length", e->path);
-    else if (!o.path)
+    else if (!o.path || !*o.path)
         return ax_config_error(cfg, e->path, "expected a path: a file, a folder, a glob or -");
     snprintf(path, sizeof path, "%s.data_files", e->path);
     AX_TRY(read_texts(e, cfg, path, &o.data_files, &o.n_data_files));

@@ -115,6 +115,9 @@ static enum ax_status warn_about_set(const struct ax_run_data *d, const struct a
             "the end-of-turn token is never trained (%s%s stands in %lld places): "
             "the model will not learn to stop; see eot_tokens and train_on_eos\n",
             eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends);
+    if (set->docs.n == 0)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: it has no rows\n",
+                              set->docs.n_files ? set->docs.files[0] : "");
     if (i->double_bos > 0)
         n += (size_t)snprintf(text + n, sizeof text - n,
                               "%lld documents begin with BOS twice: the template and the tokenizer "
@@ -140,8 +143,37 @@ static enum ax_status warn_about(const struct ax_run_data *d, const struct ax_ru
 
 enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx) {
     AX_TRY(warn_about(d, &d->train_sets, warn, ctx));
-    AX_TRY(warn_about(d, &d->eval_sets, warn, ctx));
-    if (!d->stream && d->train.n == 0)
-        return warn(ctx, "no document is left to train on");
-    return AX_OK;
+    return warn_about(d, &d->eval_sets, warn, ctx);
+}
+
+/* ---- enough to train on ---- */
+
+enum ax_status ax_run_data_require(const struct ax_run_data *d) {
+    const struct ax_corpus_report *r = &d->train_report;
+    const struct ax_corpus *c = &d->train;
+    uint64_t trained = 0;
+    char where[512];
+    if (d->stream)
+        return AX_OK;
+    for (size_t i = 0; i < c->n; i++)
+        trained += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
+    if (trained > 0)
+        return AX_OK;
+    if (c->n > 0)
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: no token of this document is trained, nor of any other; see "
+            "roles_to_train, roles and train_on_inputs",
+            ax_docs_where(c->sets[c->docs[0].set], c->docs[0].doc, where, sizeof where));
+    for (size_t i = 0; i < d->train_sets.n; i++)
+        if (d->train_sets.sets[i].docs.n > 0)
+            return ax_error(
+                AX_ERR_DATA,
+                "datasets: no document is left to train on: %lld too long (sequence_len "
+                "and excess_length_strategy), %lld too short (min_sample_len), %lld "
+                "without a trained token (roles_to_train)",
+                (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+    const struct ax_docs *first = d->train_sets.docs[0];
+    return ax_error(AX_ERR_DATA, "%s: %s: there are no rows to train on; see path and split",
+                    d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");
 }

@@ -79,6 +79,8 @@ struct ax_run_data {
 /* `cfg` is borrowed. `refresh` makes prepared sets anew. */
 enum ax_status ax_run_data_open(struct ax_run_data *d, const struct ax_config *cfg, bool refresh);
 void ax_run_data_close(struct ax_run_data *d);
+/* AX_ERR_DATA when there is nothing to train on, with the reason. Streams: not known beforehand. */
+enum ax_status ax_run_data_require(const struct ax_run_data *d);
 /* What a person should know before training on this; one log line each. */
 typedef enum ax_status ax_run_warn(void *ctx, const char *text);
 enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx);

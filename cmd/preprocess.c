@@ -37,11 +37,14 @@ static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
     AX_TRY(ax_run_data_open(&d, cfg, refresh));
     print_sets(&d.train_sets);
     print_sets(&d.eval_sets);
-    const enum ax_status st = ax_run_data_warnings(&d, log_warning, NULL);
+    enum ax_status st = ax_run_data_warnings(&d, log_warning, NULL);
+    if (st == AX_OK)
+        st = ax_run_data_require(&d);
     ax_run_data_close(&d);
+    AX_TRY(st);
     printf("ready in %s: %s\n", ax_format_seconds(text, sizeof text, ax_clock_now() - start),
            ax_config_str(cfg, "dataset_prepared_path"));
-    return st;
+    return AX_OK;
 }
 
 enum ax_status ax_cmd_preprocess(int argc, char **argv) {

@@ -73,6 +73,18 @@ enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) 
     return AX_OK;
 }
 
+enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
+                               struct ax_loaded_row *row, bool *got) {
+    AX_TRY(ax_loader_next(loader, row, got));
+    if (*got || shown > 0 || p->o.eval || !p->data->stream)
+        return AX_OK;
+    const struct ax_corpus_report *r = ax_stream_report(p->data->stream);
+    return ax_error(AX_ERR_DATA,
+                    "the streamed data sets have nothing to train on: %lld rows are too long, %lld "
+                    "too short, %lld without a trained token",
+                    (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+}
+
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_loaded_row *row,
                                      int piece) {
     const struct ax_pack_piece *at = &row->pieces[piece];
@@ -153,7 +165,8 @@ enum ax_status ax_cmd_preview(int argc, char **argv) {
     AX_TRY_GOTO(parse_color(color, &p.o.color), st, done);
     AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done);
     AX_TRY_GOTO(preview(&p, &out), st, done);
-    st = write_out(&out);
+    AX_TRY_GOTO(write_out(&out), st, done);
+    st = ax_run_data_require(&data);
 done:
     for (size_t i = 0; i < p.n_warnings; i++)
         ax_free(p.warnings[i]);

@@ -32,6 +32,9 @@ struct ax_preview {
 
 /* Goes to the first row of the step. AX_ERR_CONFIG when there is none. */
 enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader);
+/* The next row to show, after `shown` others. AX_ERR_DATA when a stream has none at all. */
+enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
+                               struct ax_loaded_row *row, bool *got);
 
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);

@@ -77,7 +77,7 @@ static enum ax_status add_rows(struct ax_preview *p, json_t *rows) {
     for (int64_t i = 0; i < p->o.rows; i++) {
         struct ax_loaded_row row;
         bool got;
-        AX_TRY(ax_loader_next(loader, &row, &got));
+        AX_TRY(ax_preview_next(p, loader, i, &row, &got));
         if (!got)
             break;
         AX_TRY(add_row(p, &row, rows));

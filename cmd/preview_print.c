@@ -99,7 +99,7 @@ static enum ax_status put_rows(struct ax_buf *out, struct ax_preview *p, const s
     for (int64_t i = 0; i < p->o.rows; i++) {
         struct ax_loaded_row row;
         bool got;
-        AX_TRY(ax_loader_next(loader, &row, &got));
+        AX_TRY(ax_preview_next(p, loader, i, &row, &got));
         if (!got)
             break;
         AX_TRY(put_row(out, p, &row, look));

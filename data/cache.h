@@ -25,6 +25,7 @@ struct ax_cache_writer {
     uint32_t words_crc;
     size_t flushed; /* blocks that are written and freed */
 };
+/* The folder above `path` is there. */
 enum ax_status ax_cache_begin(struct ax_cache_writer *w, const char *path);
 enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_docs *docs);
 enum ax_status ax_cache_commit(struct ax_cache_writer *w, const struct ax_docset *set,

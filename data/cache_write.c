@@ -25,14 +25,8 @@ static enum ax_status create(struct ax_file *f, const char *folder, const char *
 
 enum ax_status ax_cache_begin(struct ax_cache_writer *w, const char *path) {
     *w = (struct ax_cache_writer){0};
-    const char *slash = strrchr(path, '/');
-    char *parent;
-    AX_TRY(ax_strndup(&parent, path, (size_t)(slash - path)));
-    enum ax_status st = ax_mkdir_parents(parent);
-    ax_free(parent);
-    AX_TRY(st);
     AX_TRY(ax_folder_begin(&w->folder, path));
-    st = create(&w->words, w->folder.tmp, "words.bin");
+    const enum ax_status st = create(&w->words, w->folder.tmp, "words.bin");
     if (st != AX_OK)
         ax_cache_abort(w);
     return st;

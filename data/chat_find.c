@@ -37,7 +37,7 @@ static bool differ(struct tokens a, struct tokens b, size_t *start, size_t *end)
         back++;
     *start = front;
     *end = a.n - back;
-    return front < n && back < n && *end >= *start;
+    return front < n && back<n && * end> * start;
 }
 
 /* First token that begins at byte `at` or behind it. */

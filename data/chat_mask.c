@@ -17,15 +17,25 @@ static bool put(json_t *vars, const char *key, json_t *value) {
     return json_object_set_new(vars, key, value) == 0;
 }
 
+/* The message with another text and nothing else, but for the key that is kept. */
+static json_t *replaced_message(const json_t *message, const struct ax_chat_render *r) {
+    json_t *out =
+        json_pack("{s:O, s:s}", "role", json_object_get(message, "role"), "content", r->replaced);
+    json_t *kept = r->kept ? json_object_get(message, r->kept) : NULL;
+    if (out && kept && json_object_set(out, r->kept, kept) != 0) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
 static json_t *first_messages(const struct ax_conversation *c, const struct ax_chat_render *r) {
     json_t *list = json_array();
     bool ok = list != NULL;
     for (size_t i = 0; i < r->n && ok; i++) {
         json_t *message = json_array_get(c->messages, i);
         if (r->replaced && i == r->n - 1)
-            ok = json_array_append_new(list, json_pack("{s:O, s:s}", "role",
-                                                       json_object_get(message, "role"), "content",
-                                                       r->replaced)) == 0;
+            ok = json_array_append_new(list, replaced_message(message, r)) == 0;
         else
             ok = json_array_append(list, message) == 0;
     }
@@ -74,24 +84,38 @@ static const char *other_text(const json_t *message) {
     return "{{other text}}";
 }
 
-/* The rendering of the whole conversation serves for the last turn, unless the template treats
- * parts of a conversation in another way. */
-static enum ax_status find_turn(const struct ax_format *f, struct ax_format_work *w,
-                                const struct ax_conversation *c, const struct ax_text *whole,
-                                size_t turn, size_t *start, size_t *end, bool *found) {
+struct stretch {
+    size_t start, end; /* tokens */
+};
+
+/* A turn of the conversation that is being masked. */
+struct turn {
+    const struct ax_format *f;
+    struct ax_format_work *w;
+    const struct ax_conversation *c;
+    const struct ax_text *whole;
+    size_t index;
+};
+
+/* The tokens of the turn, or, with `kept`, of what the turn has beside that key. The rendering of
+ * the whole conversation serves for the last turn, unless the template treats parts of a
+ * conversation in another way. An empty turn is not found. */
+static enum ax_status find_turn(const struct turn *t, const char *kept, struct stretch *at,
+                                bool *found) {
     struct ax_template_output real = {0};
     struct ax_template_output other = {0};
     enum ax_status st;
-    struct ax_chat_render r = {.n = turn + 1, .part = true};
-    struct ax_turn_pair pair = {.real = *whole};
-    if (turn + 1 < c->n || ax_template_has(f->o.chat->template, "real_last_index")) {
-        AX_TRY_GOTO(ax_chat_render(f, c, &r, &real), st, done);
+    struct ax_chat_render r = {.n = t->index + 1, .part = true, .kept = kept};
+    struct ax_turn_pair pair = {.real = *t->whole};
+    if (r.n < t->c->n || ax_template_has(t->f->o.chat->template, "real_last_index")) {
+        AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &real), st, done);
         pair.real = (struct ax_text){real.text, real.len};
     }
-    r.replaced = other_text(json_array_get(c->messages, turn));
-    AX_TRY_GOTO(ax_chat_render(f, c, &r, &other), st, done);
+    r.replaced = other_text(json_array_get(t->c->messages, t->index));
+    AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
     pair.other = (struct ax_text){other.text, other.len};
-    st = ax_chat_find_turn(f, w, whole, &pair, start, end, found);
+    st = ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found);
+    *found = *found && at->end <= t->w->full.n;
 done:
     ax_template_output_free(&real);
     ax_template_output_free(&other);
@@ -100,62 +124,128 @@ done:
 
 /* ---- parts of a turn ---- */
 
-static size_t byte_of(struct ax_text t, size_t code_points) {
-    size_t i = 0;
-    for (size_t n = 0; i < t.n; i++)
-        if (((unsigned char)t.s[i] & 0xC0U) != 0x80U && n++ == code_points)
-            break;
-    return i;
+static bool continues(char c) {
+    return ((unsigned char)c & 0xC0U) == 0x80U;
 }
 
-struct stretch {
-    size_t start, end; /* tokens */
-};
+/* The tokens of the turn that hold a part of bytes [from, to). */
+static struct stretch tokens_of(const struct ax_encoding *e, struct stretch turn, size_t from,
+                                size_t to) {
+    while (turn.start < turn.end && e->spans[turn.start].end <= from)
+        turn.start++;
+    while (turn.end > turn.start && e->spans[turn.end - 1].start >= to)
+        turn.end--;
+    return turn;
+}
 
-/* Trains the tokens in which a trained span begins, ends or lies, but none that a span which is not
- * trained shares. Spans count in the message's text, which must stand in the rendering as it is. */
-static enum ax_status train_details(struct ax_format_work *w, struct ax_text whole,
-                                    const struct ax_details *d, const char *key,
-                                    const json_t *message, struct stretch turn, int32_t *labels) {
-    const struct ax_encoding *e = &w->full;
-    const json_t *v = json_object_get(message, key);
-    struct ax_text text = {json_string_value(v), json_string_length(v)};
-    const size_t from = turn.start < turn.end ? e->spans[turn.start].start : 0;
-    const size_t to = turn.start < turn.end ? e->spans[turn.end - 1].end : 0;
-    const char *at = memmem(whole.s + from, to - from, text.s, text.n);
-    if (!at)
+/* place[i] = the character of the text, which begins at byte `base`, in which token at.start + i
+ * begins; behind them, the number of characters. */
+static void find_places(const struct ax_encoding *e, struct ax_text text, size_t base,
+                        struct stretch at, size_t *place) {
+    size_t byte = 0;
+    size_t n = 0;
+    for (size_t t = at.start; t < at.end; t++) {
+        const size_t start = e->spans[t].start > base ? e->spans[t].start - base : 0;
+        for (; byte < start; byte++)
+            n += !continues(text.s[byte]);
+        place[t - at.start] = n - continues(text.s[start]);
+    }
+    for (; byte < text.n; byte++)
+        n += !continues(text.s[byte]);
+    place[at.end - at.start] = n;
+}
+
+/* How many of the places, which rise, are below `limit`. */
+static size_t count_below(const size_t *place, size_t n, size_t limit) {
+    size_t low = 0;
+    for (size_t high = n; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (place[middle] < limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A span takes all tokens that lie in it, and of those at its ends that lie in it partly, the ones
+ * that have more than one character in it. open[i] counts the spans that begin with token i less
+ * those that end before it. */
+static void mark_spans(const struct ax_details *d, const size_t *place, size_t n, int32_t *open) {
+    for (size_t i = 0; i < d->n; i++) {
+        const struct ax_detail *span = &d->list[i];
+        size_t first = count_below(place, n, span->start);
+        size_t end = count_below(place + 1, n, span->end + 1);
+        first -= first > 0 && place[first] > span->start + 1;
+        end += end < n && place[end] + 1 < span->end;
+        if (!span->train || first >= end)
+            continue;
+        open[first]++;
+        open[end]--;
+    }
+}
+
+/* Trains the spans of a text, which begins at byte `base` of the rendering, and nothing else of
+ * it. */
+static enum ax_status train_places(struct ax_format_work *w, struct ax_text text, size_t base,
+                                   struct stretch at, const struct ax_details *d, int32_t *labels) {
+    const size_t n = at.end - at.start;
+    size_t *place;
+    int32_t *open;
+    AX_TRY(ax_alloc(&place, n + 1, sizeof *place));
+    const enum ax_status st = ax_alloc(&open, n + 1, sizeof *open);
+    if (st == AX_OK) {
+        int32_t depth = 0;
+        find_places(&w->full, text, base, at, place);
+        mark_spans(d, place, n, open);
+        for (size_t i = 0; i < n; i++) {
+            depth += open[i];
+            labels[at.start + i] = depth > 0 ? w->full.ids[at.start + i] : AX_NO_LABEL;
+        }
+        ax_free(open);
+    }
+    ax_free(place);
+    return st;
+}
+
+/* Spans count in the message's text, which must stand in the rendering as it is. */
+static enum ax_status train_spans(const struct turn *t, const char *key, struct stretch at,
+                                  const struct ax_details *d, int32_t *labels) {
+    const struct ax_encoding *e = &t->w->full;
+    const json_t *v = json_object_get(json_array_get(t->c->messages, t->index), key);
+    const struct ax_text text = {json_string_value(v), json_string_length(v)};
+    const size_t from = e->spans[at.start].start;
+    const size_t to = e->spans[at.end - 1].end;
+    const char *found = memmem(t->whole->s + from, to - from, text.s, text.n);
+    if (!found)
         return ax_error(AX_ERR_DATA,
                         "spans of %s are to be trained, but the chat template does not print that "
                         "text as it is",
                         key);
-    const size_t base = (size_t)(at - whole.s);
-    for (size_t t = turn.start; t < turn.end; t++) {
-        bool train = false;
-        bool masked = false;
-        bool inside = e->spans[t].start < base + text.n && e->spans[t].end > base;
-        for (size_t i = 0; i < d->n; i++) {
-            const size_t start = base + byte_of(text, d->list[i].start);
-            const size_t end = base + byte_of(text, d->list[i].end);
-            const bool shared = e->spans[t].start < end && e->spans[t].end > start;
-            train = train || (shared && d->list[i].train);
-            masked = masked || (shared && !d->list[i].train);
-        }
-        if (inside)
-            labels[t] = train && !masked ? e->ids[t] : AX_NO_LABEL;
-    }
-    return AX_OK;
+    const size_t base = (size_t)(found - t->whole->s);
+    return train_places(t->w, text, base, tokens_of(e, at, base, base + text.n), d, labels);
 }
 
-static enum ax_status train_turn(struct ax_format_work *w, struct ax_text whole,
-                                 const struct ax_format_chat *chat, const struct ax_turn *turn,
-                                 const json_t *message, struct stretch at, int32_t *labels) {
-    if (turn->content.n == 0)
-        memcpy(labels + at.start, w->full.ids + at.start, (at.end - at.start) * sizeof *labels);
-    else
-        AX_TRY(train_details(w, whole, &turn->content, "content", message, at, labels));
-    if (turn->thinking.n == 0)
+/* All of a turn, or the spans of it. Sets where the turn ends; *found = false where it does not. */
+static enum ax_status train_turn(const struct turn *t, int32_t *labels, size_t *end, bool *found) {
+    const struct ax_turn *turn = &t->c->turns[t->index];
+    const bool details = turn->content.n > 0 || turn->thinking.n > 0;
+    const char *thinking = t->f->o.chat->thinking_key;
+    struct stretch at;
+    if (turn->train && turn->thinking.n > 0) {
+        AX_TRY(find_turn(t, NULL, &at, found));
+        if (*found)
+            AX_TRY(train_spans(t, thinking, at, &turn->thinking, labels));
+    }
+    AX_TRY(find_turn(t, details ? thinking : NULL, &at, found));
+    if (!*found)
         return AX_OK;
-    return train_details(w, whole, &turn->thinking, chat->thinking_key, message, at, labels);
+    *end = at.end;
+    if (turn->train && turn->content.n > 0)
+        return train_spans(t, "content", at, &turn->content, labels);
+    if (turn->train && !details)
+        memcpy(labels + at.start, t->w->full.ids + at.start, (at.end - at.start) * sizeof *labels);
+    return AX_OK;
 }
 
 /* ---- terminators ---- */
@@ -191,21 +281,18 @@ enum ax_status ax_chat_mask_turns(const struct ax_format *f, struct ax_format_wo
     };
     const bool all = chat->train_on_eos == AX_TRAIN_ALL || chat->train_on_eot == AX_TRAIN_ALL;
     for (size_t i = 0; i < c->n; i++) {
-        const json_t *message = json_array_get(c->messages, i);
-        const char *role = json_string_value(json_object_get(message, "role"));
+        const struct turn turn = {f, w, c, text, i};
+        const char *role =
+            json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
         const bool unfound =
             i == 0 && chat->leading_system_untrained && strcmp(role, "system") == 0;
-        struct stretch at;
+        size_t end = 0;
         bool found;
         if ((!c->turns[i].train && !all) || unfound)
             continue;
-        AX_TRY(find_turn(f, w, c, text, i, &at.start, &at.end, &found));
-        if (!found || at.end > w->full.n)
-            continue;
-        if (c->turns[i].train)
-            AX_TRY(train_turn(w, *text, chat, &c->turns[i], message, at, labels));
-        for (size_t k = 0; k < 2; k++)
-            train_terminator(&ends[k], &w->full, at.end, c->turns[i].train, labels);
+        AX_TRY(train_turn(&turn, labels, &end, &found));
+        for (size_t k = 0; k < 2 && found; k++)
+            train_terminator(&ends[k], &w->full, end, c->turns[i].train, labels);
     }
     for (size_t k = 0; k < 2; k++)
         if (ends[k].rule == AX_TRAIN_LAST && ends[k].last > 0)
@@ -215,17 +302,35 @@ enum ax_status ax_chat_mask_turns(const struct ax_format *f, struct ax_format_wo
 
 /* ---- generation blocks ---- */
 
+struct cursor {
+    size_t byte, point, token;
+};
+
+static void go_to(struct cursor *c, struct ax_text text, size_t point) {
+    for (; c->byte < text.n && c->point < point; c->point++)
+        for (c->byte++; c->byte < text.n && continues(text.s[c->byte]); c->byte++) {
+        }
+}
+
+/* From the token of a block's first character to that of its last one. Blocks count in code points;
+ * where one lies in another, the inner one comes first. */
 void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
                              int32_t *labels) {
     const struct ax_encoding *e = &w->full;
     const struct ax_text text = {out->text, out->len};
+    struct cursor c = {0};
     for (size_t i = 0; i < out->n_spans; i++) {
-        if (out->spans[i].start == out->spans[i].end)
+        const struct ax_span *span = &out->spans[i];
+        if (span->start == span->end)
             continue;
-        const size_t first = byte_of(text, out->spans[i].start);
-        const size_t last = byte_of(text, out->spans[i].end - 1);
-        for (size_t t = ax_encoding_covering(e, 0, first); t < e->n && e->spans[t].start <= last;
-             t++)
+        if (span->start < c.point)
+            c = (struct cursor){0};
+        go_to(&c, text, span->start);
+        size_t t = ax_encoding_covering(e, c.token, c.byte);
+        if (t < e->n)
+            c.token = t;
+        go_to(&c, text, span->end - 1);
+        for (; t < e->n && e->spans[t].start <= c.byte; t++)
             labels[t] = e->ids[t];
     }
 }

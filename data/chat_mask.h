@@ -5,10 +5,11 @@
 #include "data/chat_turns.h"
 
 /* Renders the first n messages. With `replaced`, the last of them is only its role and that text.
- * `parts` tells the template of how many turns the whole conversation is. */
+ * `part` tells the template of how many turns the whole conversation is. */
 struct ax_chat_render {
     size_t n;
     const char *replaced;
+    const char *kept; /* key of that message which stays beside the text; NULL = none */
     bool part;
 };
 enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_conversation *c,

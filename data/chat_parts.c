@@ -43,18 +43,18 @@ static bool part_flag(const json_t *part, bool *train) {
     const json_t *weight = json_object_get(part, "weight");
     if (!v || json_is_null(v))
         v = weight;
-    *train = json_is_true(v) || json_number_value(v) > 0;
+    *train = json_is_true(v) || (json_is_number(v) && json_number_value(v) != 0);
     return json_is_boolean(v) || json_is_number(v);
 }
 
-enum ax_status ax_chat_join_parts(json_t *message, const char *key, bool fallback,
-                                  struct ax_details *details) {
+enum ax_status ax_chat_join_parts(json_t *message, const char *key, struct ax_details *details,
+                                  bool *flags) {
     const json_t *parts = json_object_get(message, key);
+    *flags = false;
     if (!json_is_array(parts))
         return AX_OK;
     struct ax_buf text = {0};
     enum ax_status st = ax_buf_puts(&text, "");
-    bool any = false;
     size_t at = 0;
     for (size_t i = 0; i < json_array_size(parts) && st == AX_OK; i++) {
         const json_t *part = json_array_get(parts, i);
@@ -66,16 +66,16 @@ enum ax_status ax_chat_join_parts(json_t *message, const char *key, bool fallbac
             break;
         }
         const bool flagged = part_flag(part, &train);
-        any = any || flagged;
+        *flags = *flags || flagged;
         const size_t n = code_points(json_string_value(s), json_string_length(s));
         if (n > 0)
-            AX_TRY_GOTO(ax_details_add(details, at, at + n, flagged ? train : fallback), st, done);
+            AX_TRY_GOTO(ax_details_add(details, at, at + n, !flagged || train), st, done);
         at += n;
         st = ax_buf_append(&text, json_string_value(s), json_string_length(s));
     }
     if (st == AX_OK)
         st = set(message, key, json_stringn(text.data, text.len));
-    if (!any)
+    if (!*flags)
         details->n = 0; /* no part says anything: the turn decides */
 done:
     ax_buf_free(&text);
@@ -114,7 +114,9 @@ static struct ax_text answer_of(const char *rest) {
     if (!start || !end || end < start)
         return (struct ax_text){rest, strlen(rest)};
     start += sizeof open - 1;
-    return (struct ax_text){start, (size_t)(end - start)};
+    size_t n = (size_t)(end - start);
+    start = stripped(start, &n);
+    return (struct ax_text){start, n};
 }
 
 enum ax_status ax_chat_split_thinking(json_t *message, const char *key) {
@@ -147,9 +149,10 @@ enum ax_status ax_chat_parse_inner(json_t *object, const char *key) {
     if (!json_is_string(v))
         return AX_OK;
     struct ax_json_doc doc;
-    enum ax_status st = ax_json_parse(&doc, key, json_string_value(v), json_string_length(v));
-    if (st != AX_OK)
-        return st;
+    enum ax_status st = ax_json_parse(&doc, "text", json_string_value(v), json_string_length(v));
+    if (st == AX_ERR_DATA)
+        return ax_error(st, "%s: text that is not JSON (%s)", key, ax_error_text());
+    AX_TRY(st);
     st = set(object, key, json_incref(doc.root));
     ax_json_free(&doc);
     return st;

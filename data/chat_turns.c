@@ -166,6 +166,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
                                    struct ax_turn *turn) {
     const struct ax_format_chat *chat = f->o.chat;
     const char *role;
+    enum ax_status st;
     if (!json_is_object(from))
         return ax_error(AX_ERR_DATA, "expected a message, {\"role\": …, \"content\": …}, got %s",
                         ax_json_kind(from));
@@ -173,18 +174,25 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     AX_TRY(map_role(chat, to, &role));
     AX_TRY(read_training(f, from, role, turn));
     const bool own = chat->field_training && json_object_get(from, chat->field_training);
-    const bool spans = turn->content.n > 0; /* they go before what parts say */
-    struct ax_details unused = {0};
-    const enum ax_status st =
-        ax_chat_join_parts(to, "content", turn->train, spans ? &unused : &turn->content);
-    ax_free(unused.list);
-    AX_TRY(st);
-    AX_TRY(ax_chat_join_parts(to, chat->thinking_key, turn->train, &turn->thinking));
-    if (!own && !spans && (turn->content.n > 0 || turn->thinking.n > 0))
-        turn->train = true;
+    struct ax_details parts = {0};
+    bool flags;
+    bool thinking_flags;
+    AX_TRY_GOTO(ax_chat_join_parts(to, "content", &parts, &flags), st, done);
+    AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, &turn->thinking, &thinking_flags), st,
+                done);
+    if (flags) { /* what parts say goes before the message's spans */
+        const struct ax_details spans = turn->content;
+        turn->content = parts;
+        parts = spans;
+    }
+    if (!own && (flags || thinking_flags))
+        turn->train = turn->content.n > 0 || turn->thinking.n > 0;
     if (chat->split_thinking && strcmp(role, "assistant") == 0 && turn->content.n == 0)
-        AX_TRY(ax_chat_split_thinking(to, chat->thinking_key));
-    return parse_calls(to);
+        AX_TRY_GOTO(ax_chat_split_thinking(to, chat->thinking_key), st, done);
+    st = parse_calls(to);
+done:
+    ax_free(parts.list);
+    return st;
 }
 
 /* ---- the conversation ---- */
@@ -201,7 +209,7 @@ static enum ax_status add_system_column(struct ax_conversation *c, const struct 
                                         const json_t *row) {
     const json_t *text = json_object_get(row, "system");
     const char *role = json_string_value(json_object_get(json_array_get(c->messages, 0), "role"));
-    if (!json_is_string(text) || json_string_length(text) == 0 || strcmp(role, "system") == 0)
+    if (!text || strcmp(role, "system") == 0)
         return AX_OK;
     json_t *message = json_pack("{s:s, s:O}", "role", "system", "content", text);
     if (!message || json_array_insert_new(c->messages, 0, message) != 0)

@@ -33,10 +33,11 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
                                     json_t *row);
 void ax_conversation_free(struct ax_conversation *c);
 
-/* Parts of a message: joins a list of parts to one text and notes the parts' flags as details; text
- * stays as it is. `fallback` is for parts without a flag. */
-enum ax_status ax_chat_join_parts(json_t *message, const char *key, bool fallback,
-                                  struct ax_details *details);
+/* Parts of a message: joins a list of parts to one text and notes the parts' flags as details.
+ * Parts without a flag are trained; *flags = false where no part has one, and there are no details
+ * then. Text stays as it is. */
+enum ax_status ax_chat_join_parts(json_t *message, const char *key, struct ax_details *details,
+                                  bool *flags);
 /* Moves <think>…</think> (and its relatives) from the start of content to `key`. */
 enum ax_status ax_chat_split_thinking(json_t *message, const char *key);
 /* JSON in a string, in place: object[key] = its value. Other values stay. */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "data/cache.h"
 
@@ -103,21 +104,50 @@ static enum ax_status describe(const struct ax_docset_options *o, json_t **out) 
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the key of a cache");
 }
 
+static enum ax_status try_load(struct ax_docset *out, const char *path, const json_t *description,
+                               bool *found) {
+    const enum ax_status st = ax_cache_load(out, path, description, found);
+    if (st == AX_OK || st == AX_ERR_NOMEM)
+        return st;
+    ax_log_warn("the prepared data set is made again: %s", ax_error_text());
+    ax_error_clear();
+    return AX_OK;
+}
+
+/* Several processes may want the same set at once: one makes it, the others wait and load it. */
+static enum ax_status load_or_make(struct ax_docset *out, const struct ax_docset_options *o,
+                                   const char *path, const char *lock_path,
+                                   const json_t *description) {
+    struct ax_lock lock = {0};
+    bool found = false;
+    enum ax_status st = AX_OK;
+    if (!o->refresh) {
+        ax_lock_take(&lock, lock_path, AX_LOCK_SHARED);
+        st = ax_cache_load(out, path, description, &found);
+        ax_lock_drop(&lock);
+        if (found || st == AX_ERR_NOMEM)
+            return st;
+        ax_error_clear(); /* damage is looked at again below, when nobody else writes */
+    }
+    AX_TRY(ax_mkdir_parents(o->cache));
+    ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
+    if (!o->refresh)
+        st = try_load(out, path, description, &found);
+    if (st == AX_OK && !found)
+        st = make_cached(out, o, path, description);
+    ax_lock_drop(&lock);
+    return st;
+}
+
 static enum ax_status open_cached(struct ax_docset *out, const struct ax_docset_options *o,
                                   const json_t *description) {
     char *path;
-    bool found = false;
+    char *lock = NULL;
     AX_TRY(ax_cache_path(&path, o->cache, description));
-    enum ax_status st = AX_OK;
-    if (!o->refresh)
-        st = ax_cache_load(out, path, description, &found);
-    if (st == AX_ERR_DATA || st == AX_ERR_IO) {
-        ax_log_warn("the prepared data set is made again: %s", ax_error_text());
-        ax_error_clear();
-        st = AX_OK;
-    }
-    if (st == AX_OK && !found)
-        st = make_cached(out, o, path, description);
+    enum ax_status st = ax_sprintf(&lock, "%s.lock", path);
+    if (st == AX_OK)
+        st = load_or_make(out, o, path, lock, description);
+    ax_free(lock);
     ax_free(path);
     return st;
 }

@@ -56,14 +56,22 @@ static json_t *describe_user(const struct ax_format_user *u) {
                      u->format, u->no_input_format);
 }
 
+/* Types whose documents are what they are, however long. */
+static bool is_cut(const struct ax_format *f) {
+    return f->type != &ax_format_type_chat && f->type != &ax_format_type_ids &&
+           f->type != &ax_format_type_input_output && f->type != &ax_format_type_synthetic;
+}
+
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out) {
     const struct ax_format_options *o = &f->o;
     const struct ax_format_synthetic *s = &o->synthetic;
-    json_t *v = json_pack("{s:s?, s:I, s:b, s:i, s:s?, s:i, s:[I, I, I, I]}", "type", o->type,
-                          "sequence_len", (json_int_t)o->sequence_len, "train_on_inputs",
-                          o->train_on_inputs, "pad", (int)o->pad, "field", o->field, "pretrain",
-                          (int)o->pretrain, "synthetic", (json_int_t)s->length,
-                          (json_int_t)s->min_id, (json_int_t)s->max_id, (json_int_t)s->seed);
+    const bool pretrain = f->type == &ax_format_type_pretrain;
+    json_t *v =
+        json_pack("{s:s?, s:I, s:b, s:i, s:s?, s:i, s:[I, I, I, I]}", "type", o->type,
+                  "sequence_len", is_cut(f) ? (json_int_t)o->sequence_len : 0, "train_on_inputs",
+                  o->train_on_inputs, "pad", pretrain ? (int)o->pad : 0, "field", o->field,
+                  "pretrain", pretrain ? (int)o->pretrain : 0, "synthetic", (json_int_t)s->length,
+                  (json_int_t)s->min_id, (json_int_t)s->max_id, (json_int_t)s->seed);
     bool ok = v != NULL;
     if (ok && o->user)
         ok = json_object_set_new(v, "user", describe_user(o->user)) == 0;

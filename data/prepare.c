@@ -141,7 +141,7 @@ static enum ax_status count_bad(struct ax_bad_rows *bad, const struct batch *b) 
             return ax_error(AX_ERR_DATA, "%lld bad rows, and max_bad_rows is %lld; the last: %s",
                             (long long)bad->n, (long long)bad->allowed, text);
         if (bad->n > bad->allowed)
-            return ax_error(AX_ERR_DATA, "%s", text);
+            return ax_error(AX_ERR_DATA, "%s (max_bad_rows: 1 passes over one such row)", text);
     }
     return AX_OK;
 }

@@ -105,9 +105,13 @@ static enum ax_status start(struct ax_bytes *b) {
     return ax_alloc(&b->out, PIECE, 1);
 }
 
-static enum ax_status cut_short(const struct ax_bytes *b, const char *kind) {
-    return ax_error(AX_ERR_DATA, "%s: the %s data ends in the middle; the file is cut short",
-                    b->file.path, kind);
+static enum ax_status cut_short(const char *kind) {
+    return ax_error(AX_ERR_DATA,
+                    "the %s data ends in the middle: the file is cut short; copy it again", kind);
+}
+
+static enum ax_status damaged(const char *kind, const char *why) {
+    return ax_error(AX_ERR_DATA, "damaged %s data (%s); copy the file again", kind, why);
 }
 
 /* Several members may follow each other. */
@@ -133,10 +137,9 @@ static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
         else if (rc == Z_MEM_ERROR)
             return ax_error(AX_ERR_NOMEM, "%s: out of memory for gzip", b->file.path);
         else if (rc != Z_OK && rc != Z_BUF_ERROR)
-            return ax_error(AX_ERR_DATA, "%s: damaged gzip data (%s)", b->file.path,
-                            b->gzip.msg ? b->gzip.msg : "not gzip");
+            return damaged("gzip", b->gzip.msg ? b->gzip.msg : "not gzip");
         if (end && b->inside && *n == 0)
-            return cut_short(b, "gzip");
+            return cut_short("gzip");
     }
     return AX_OK;
 }
@@ -153,13 +156,12 @@ static enum ax_status next_zstd(struct ax_bytes *b, size_t *n) {
         ZSTD_outBuffer out = {.dst = b->out, .size = PIECE, .pos = 0};
         const size_t rc = ZSTD_decompressStream(b->zstd, &out, &in);
         if (ZSTD_isError(rc))
-            return ax_error(AX_ERR_DATA, "%s: damaged zstd data (%s)", b->file.path,
-                            ZSTD_getErrorName(rc));
+            return damaged("zstd", ZSTD_getErrorName(rc));
         b->inside = rc != 0;
         b->in_at = in.pos;
         *n = out.pos;
         if (end && b->inside && *n == 0)
-            return cut_short(b, "zstd");
+            return cut_short("zstd");
     }
     return AX_OK;
 }

@@ -13,7 +13,7 @@ struct ax_bytes;
 /* "-" is standard input. */
 enum ax_status ax_bytes_open(struct ax_bytes **out, const char *path);
 /* The next piece, valid until the next call; *n = 0 at the end. AX_ERR_DATA for a damaged or cut
- * compressed file. */
+ * compressed file says why, without the place. */
 enum ax_status ax_bytes_next(struct ax_bytes *b, const char **data, size_t *n);
 void ax_bytes_close(struct ax_bytes *b);
 

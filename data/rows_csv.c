@@ -3,6 +3,8 @@
 
 #include "data/rows_reader.h"
 
+#define MAX_COLUMNS 10000
+
 enum place { FIELD_START, PLAIN, QUOTED, QUOTE_SEEN };
 
 static enum place next_place(enum place at, char c, char separator) {
@@ -77,6 +79,14 @@ static enum ax_status take_field(const char **at, const char *end, char separato
     return AX_OK;
 }
 
+/* What a JSON key can hold. */
+static bool is_name(const struct ax_buf *field) {
+    json_t *v = json_stringn(field->len ? field->data : "", field->len);
+    const bool ok = v && memchr(json_string_value(v), '\0', field->len) == NULL;
+    json_decref(v);
+    return ok;
+}
+
 enum ax_status ax_csv_header_parse(struct ax_csv_header *h, char separator, const char *path,
                                    const struct ax_row_cut *cut) {
     const char *at = cut->text;
@@ -88,6 +98,12 @@ enum ax_status ax_csv_header_parse(struct ax_csv_header *h, char separator, cons
             if (strcmp(h->names[i], field.len ? field.data : "") == 0)
                 st = ax_error(AX_ERR_DATA, "%s:%llu: two columns are named \"%s\"", path,
                               (unsigned long long)cut->line, h->names[i]);
+        if (st == AX_OK && h->n == MAX_COLUMNS)
+            st = ax_error(AX_ERR_DATA, "%s:%llu: more than %d columns", path,
+                          (unsigned long long)cut->line, MAX_COLUMNS);
+        if (st == AX_OK && !is_name(&field))
+            st = ax_error(AX_ERR_DATA, "%s:%llu: the header is not UTF-8 text: is this a CSV file?",
+                          path, (unsigned long long)cut->line);
         if (st == AX_OK)
             st = ax_regrow(&h->names, h->n, h->n + 1, sizeof *h->names);
         if (st == AX_OK)
@@ -111,9 +127,9 @@ static enum ax_status put_field(json_t *row, const char *name, const struct ax_b
     json_t *value = json_stringn(field->len ? field->data : "", field->len);
     if (!value)
         return ax_error(AX_ERR_DATA, "column \"%s\": not UTF-8 text", name);
-    if (json_object_set_new(row, name, value) != 0)
-        return ax_error(AX_ERR_DATA, "column \"%s\": the header is not UTF-8 text", name);
-    return AX_OK;
+    return json_object_set_new(row, name, value) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a row");
 }
 
 enum ax_status ax_parse_csv(const struct ax_csv_header *h, char separator, const char *text,

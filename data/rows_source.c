@@ -360,8 +360,8 @@ enum ax_status ax_rows_describe(const struct ax_rows *r, json_t **out) {
     }
     json_t *v = json_pack("{s:o, s:s?, s:I, s:I, s:I, s:I, s:I}", "files", files, "split", r->split,
                           "skip", (json_int_t)r->skip, "shards", (json_int_t)r->n_shards, "shard",
-                          (json_int_t)r->shard, "seed", (json_int_t)r->seed, "empty_rows",
-                          (json_int_t)r->empty_rows);
+                          (json_int_t)r->shard, "seed", r->n_shards > 1 ? (json_int_t)r->seed : 0,
+                          "empty_rows", (json_int_t)r->empty_rows);
     if (!v)
         return ax_error(AX_ERR_NOMEM, "out of memory while describing a data set");
     *out = v;

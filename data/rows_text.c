@@ -19,7 +19,10 @@ enum ax_status ax_reader_more(struct ax_reader *r, bool *any) {
     if (r->at == r->n) {
         r->at = 0;
         r->n = 0;
-        AX_TRY(ax_bytes_next(r->bytes, &r->piece, &r->n));
+        const enum ax_status st = ax_bytes_next(r->bytes, &r->piece, &r->n);
+        if (st == AX_ERR_DATA)
+            return ax_error_prefix(st, "%s:%llu", r->path, (unsigned long long)r->line);
+        AX_TRY(st);
     }
     *any = r->n > 0;
     return AX_OK;

@@ -167,7 +167,7 @@ static void files_that_are_no_configs(void **state) {
     FAILS("project_name:\nvolumes:\n  - name: a\n    mount: /b\ngpu: h100\nmemory: 128\n",
           "a cloud launch");
     struct ax_config cfg;
-    assert_int_equal(ax_config_load(&cfg, "/nonexistent/c.yaml", 0, NULL), AX_ERR_IO);
+    assert_int_equal(ax_config_load(&cfg, "/nonexistent/c.yaml", 0, NULL), AX_ERR_CONFIG);
     expect_text(ax_error_text(), "/nonexistent/c.yaml");
 }
 

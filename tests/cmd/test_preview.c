@@ -6,68 +6,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
 
-#include "cmd/commands.h"
-#include "tests/data/scratch.h"
-#include "tests/data/format_case.h"
-
-#define MAX_ARGS 12
-
-/* Runs a command and gives what it wrote to stdout; the status is the command's. */
-static enum ax_status run(enum ax_status (*command)(int, char **), char **out, int n,
-                          const char *const *args) {
-    char *argv[MAX_ARGS + 2] = {(char *)(uintptr_t) "preview"};
-    for (int i = 0; i < n; i++)
-        argv[i + 1] = (char *)(uintptr_t)args[i];
-    const char *path = in_scratch("stdout");
-    fflush(stdout);
-    const int saved = dup(STDOUT_FILENO);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(fd, STDOUT_FILENO);
-    close(fd);
-    const enum ax_status st = command(n + 1, argv);
-    fflush(stdout);
-    dup2(saved, STDOUT_FILENO);
-    close(saved);
-    size_t len;
-    assert_int_equal(ax_read_file(path, 1 << 24, out, &len), AX_OK);
-    return st;
-}
-
-static char *preview(int n, const char *const *args) {
-    char *out;
-    if (run(ax_cmd_preview, &out, n, args) != AX_OK)
-        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
-    return out;
-}
-
-static json_t *preview_json(int n, const char *const *args) {
-    char *out = preview(n, args);
-    json_t *v = json_loads(out, 0, NULL);
-    if (!v)
-        fail_msg("no JSON: %s", out);
-    ax_free(out);
-    return v;
-}
+#include "tests/cmd/data_case.h"
 
 static void check_text(int n, const char *const *args, const char *want) {
     char *out = preview(n, args);
     assert_string_equal(out, want);
     ax_free(out);
-}
-
-/* A config over the tokenizer without BOS; `more` is YAML behind the data set's path. */
-static const char *put_config(const char *name, const char *rows, const char *more) {
-    struct ax_buf b = {0};
-    assert_ok(ax_buf_printf(&b,
-                            "base_model: %s\nsequence_len: 64\nlearning_rate: 1e-4\n"
-                            "micro_batch_size: 1\ngradient_accumulation_steps: 1\n"
-                            "datasets:\n  - path: %s\n%s",
-                            in_scratch("bare"), rows, more));
-    const char *path = put_bytes(name, b.data, b.len);
-    ax_buf_free(&b);
-    return path;
 }
 
 static int64_t at(const json_t *v, const char *a, const char *b) {
@@ -365,6 +310,82 @@ static void preprocess(void **state) {
     }
 }
 
+static bool prepare(int n, const char *const *args) {
+    char *out;
+    const enum ax_status st = run(ax_cmd_preprocess, &out, n, args);
+    if (st != AX_OK)
+        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
+    const bool hit = strstr(out, "(from the cache)") != NULL;
+    ax_free(out);
+    return hit;
+}
+
+/* What changes documents makes them anew, and what does not finds them again. */
+static void cache_keys(void **state) {
+    (void)state;
+    char config[128];
+    char other[160];
+    char cache[160];
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("ck.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                                  "{\"role\": \"assistant\", \"content\": \"b\"}]}\n"));
+    snprintf(config, sizeof config, "%s",
+             put_config("ck.yaml", rows, "    type: chat_template\nchat_template: chatml\n"));
+    snprintf(cache, sizeof cache, "dataset_prepared_path=%s", in_scratch("keys"));
+    snprintf(other, sizeof other, "base_model=%s", in_scratch("bos"));
+    assert_false(prepare(2, (const char *const[]){config, cache}));
+    const char *const same[] = {
+        "learning_rate=1e-3",
+        "micro_batch_size=4",
+        "seed=7",
+        "sequence_len=512",
+        "sample_packing=true",
+        "val_set_size=0",
+        "dataset_exact_deduplication=true",
+        "output_dir=elsewhere",
+        "num_epochs=9",
+        "train_on_inputs=false",
+        "datasets.0.train_on_eos=turn",
+    };
+    const char *const changed[] = {
+        "chat_template=alpaca",
+        "chat_template_kwargs.enable_thinking=true",
+        "train_on_inputs=true",
+        "eot_tokens=['<|im_end|>']",
+        "tokens=[newtoken]",
+        "special_tokens.pad_token=</s>",
+        "special_tokens.eos_token=<|im_end|>",
+        "datasets.0.train_on_eos=all",
+        "datasets.0.roles_to_train=[user]",
+        "datasets.0.roles.assistant=[user]",
+        "datasets.0.drop_system_message=true",
+        "datasets.0.split_thinking=true",
+        "datasets.0.message_field_training=train",
+        "datasets.0.split=train[:1]",
+        "max_bad_rows=3",
+        other,
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!prepare(3, (const char *const[]){config, cache, same[i]}))
+            fail_msg("%s makes the set anew", same[i]);
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
+        if (prepare(3, (const char *const[]){config, cache, changed[i]}))
+            fail_msg("%s finds the old set", changed[i]);
+        if (!prepare(3, (const char *const[]){config, cache, changed[i]}))
+            fail_msg("%s does not find its own set", changed[i]);
+    }
+    assert_true(prepare(2, (const char *const[]){config, cache}));
+    /* the tokenizer's files, and the rows' */
+    put_tokenizer("bare", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", "null");
+    assert_false(prepare(2, (const char *const[]){config, cache}));
+    put_tokenizer("bare", PLAIN_CONFIG, "null");
+    assert_true(prepare(2, (const char *const[]){config, cache}));
+    put_text("ck.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"c\"}, {\"role\": "
+                         "\"assistant\", \"content\": \"d\"}]}\n");
+    assert_false(prepare(2, (const char *const[]){config, cache}));
+}
+
 /* The first 80 rows of GSM8K as two-turn conversations under SmolLM2's own template: ids and labels
  * of the first, and tokens of each step of 8, as the reference trainer had them. */
 static void reference_rows(void **state) {
@@ -475,7 +496,7 @@ int main(void) {
         cmocka_unit_test(left_out),   cmocka_unit_test(warnings),
         cmocka_unit_test(types),      cmocka_unit_test(pretraining),
         cmocka_unit_test(preprocess), cmocka_unit_test(reference_rows),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(mistakes),   cmocka_unit_test(cache_keys),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -284,6 +285,47 @@ static void no_memory(void **state) {
     close_case(&c);
 }
 
+/* Opens the set in a process of its own: 10 + from_cache where it is right, else 1. */
+static pid_t open_elsewhere(const char *path, bool refresh) {
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child != 0)
+        return child;
+    struct set_case c;
+    struct ax_docset s;
+    open_case(&c, path, NULL, 100, "t");
+    c.o.refresh = refresh;
+    const bool ok = ax_docset_open(&s, &c.o) == AX_OK && s.docs.n == 1999 &&
+                    s.docs.n_tokens == 18883 && s.info.bad.n == 1;
+    if (!ok)
+        fprintf(stderr, "%s\n", ax_error_text());
+    _exit(ok ? 10 + s.from_cache : 1);
+}
+
+/* Four processes want a set at once: one makes it, the others wait for it. Then they make it anew
+ * over each other while others load it: each gets the whole of it. */
+static void several_processes(void **state) {
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s", put_rows("several.jsonl", 2000));
+    for (int round = 0; round < 12; round++) {
+        const bool refresh = round >= 6;
+        pid_t children[4];
+        int made = 0;
+        if (!refresh)
+            assert_ok(ax_remove_tree(in_scratch("cache")));
+        for (int i = 0; i < 4; i++)
+            children[i] = open_elsewhere(path, refresh && i % 2 == 0);
+        for (int i = 0; i < 4; i++) {
+            int status;
+            assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) >= 10);
+            made += WEXITSTATUS(status) == 10;
+        }
+        assert_int_equal(made, refresh ? 2 : 1);
+    }
+}
+
 /* The bar: GSM8K from the cache in 0.2 s. */
 static void warm_hit(void **state) {
     (void)state;
@@ -328,8 +370,10 @@ static void warm_hit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_again),  cmocka_unit_test(keys),      cmocka_unit_test(damage),
-        cmocka_unit_test(failing_disk), cmocka_unit_test(no_memory), cmocka_unit_test(warm_hit),
+        cmocka_unit_test(found_again), cmocka_unit_test(keys),
+        cmocka_unit_test(damage),      cmocka_unit_test(failing_disk),
+        cmocka_unit_test(no_memory),   cmocka_unit_test(several_processes),
+        cmocka_unit_test(warm_hit),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -30,7 +30,7 @@ static bool naive(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b, si
         back = a[n_a - 1 - i] != b[n_b - 1 - i];
         *end = n_a - i;
     }
-    return front && back && *end >= *start;
+    return front && back && *end > *start;
 }
 
 static void check_turn(const struct ax_format *f, const struct ax_conversation *c,

@@ -35,9 +35,9 @@ static void turns(void **state) {
               "<|im_start|>assistant\n⟦4<|im_end|>⟧\n");
     /* no answer: nothing is trained */
     check_row(&c.o, ROW(U("Hi")), "<|im_start|>user\nHi<|im_end|>\n");
-    /* an empty turn: only its terminator */
+    /* an empty turn is not trained, its terminator neither */
     check_row(&c.o, ROW(U("") ", " A("")),
-              "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n⟦<|im_end|>⟧\n");
+              "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n");
     /* white space belongs to the answer; a blank line merges with the header's end */
     check_row(&c.o, ROW(U(" ") ", " A(" x \\n")),
               "<|im_start|>user\n <|im_end|>\n<|im_start|>assistant\n⟦ x \n<|im_end|>⟧\n");
@@ -145,7 +145,7 @@ static void system_prompts(void **state) {
     check_row(&c.o, "{\"system\": \"S\", \"messages\": [" S("T") ", " U("1") "]}",
               "<|im_start|>system\nT<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
     check_row(&c.o, "{\"system\": \"\", \"messages\": [" U("1") "]}",
-              "<|im_start|>user\n1<|im_end|>\n");
+              "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
     check_row(&c.o, "{\"system\": null, \"messages\": [" U("1") "]}",
               "<|im_start|>user\n1<|im_end|>\n");
     c.chat.drop_system = true;
@@ -178,13 +178,22 @@ static void training_fields(void **state) {
               "\"end_offset\": 4, \"train\": true}, {\"begin_offset\": 5, \"end_offset\": 6, "
               "\"train\": false}]}]}",
               "<|im_start|>user\nhi ⟦ab⟧cd⟦<|im_end|>⟧\n");
-    /* " wor" is one token: shared with a span that is not trained it stays masked; shared with
-     * none, it is trained */
+    /* " wor" is one token: it is trained with a span that has two of its characters */
     check_row(&c.o,
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
               "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": false}, {\"begin_offset\": 4, "
               "\"end_offset\": 7, \"train\": true}]}]}",
+              "<|im_start|>assistant\nhi⟦ world<|im_end|>⟧\n");
+    check_row(&c.o,
+              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+              "[{\"begin_offset\": 0, \"end_offset\": 4, \"train\": false}, {\"begin_offset\": 5, "
+              "\"end_offset\": 7, \"train\": true}]}]}",
               "<|im_start|>assistant\nhi wor⟦ld<|im_end|>⟧\n");
+    check_row(&c.o,
+              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+              "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}, {\"begin_offset\": 3, "
+              "\"end_offset\": 3, \"train\": true}]}]}",
+              "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
     check_row(&c.o,
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
               "[{\"begin_offset\": 4, \"end_offset\": 5, \"train\": true}]}]}",
@@ -229,7 +238,7 @@ static void parts(void **state) {
               ROW("{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
                   "\"b\", {\"content\": \"c\"}, {\"value\": \"d\"}]}"),
               "<s><|im_start|>assistant\n\n⟦abcd<|eot|>⟧");
-    /* flags: parts without one follow the role */
+    /* flags: parts without one are trained, whatever the role */
     check_row(&c.o,
               ROW("{\"role\": \"assistant\", \"content\": [{\"text\": \"ab\", \"train\": false}, "
                   "{\"text\": \"cd\"}, {\"text\": \"ef\", \"weight\": 0}, {\"text\": \"gh\", "
@@ -238,13 +247,13 @@ static void parts(void **state) {
     check_row(&c.o,
               ROW("{\"role\": \"user\", \"content\": [{\"text\": \"ab\"}, {\"text\": \"cd\", "
                   "\"train\": true}]}"),
-              "<s><|im_start|>user\n\nab⟦cd<|eot|>⟧");
-    /* reasoning has parts too */
+              "<s><|im_start|>user\n\n⟦abcd<|eot|>⟧");
+    /* reasoning has parts too; then the content is only trained by parts of its own */
     check_row(
         &c.o,
         ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": [{\"text\": "
             "\"ab\", \"train\": false}, {\"text\": \"cd\", \"train\": true}]}"),
-        "<s><|im_start|>assistant\n\n⟦<think>⟧ab⟦cd</think>x<|eot|>⟧");
+        "<s><|im_start|>assistant\n\n<think>ab⟦cd⟧</think>x⟦<|eot|>⟧");
     check_bad_row(&c.o,
                   ROW("{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}"),
                   "messages[0]: content[0]: expected a part with text, got an object");
@@ -284,12 +293,12 @@ static void tools(void **state) {
     check_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": null}",
               "<s><|im_start|>user\n\n1<|eot|>");
     check_bad_row(&c.o, ROW(CALL("\"{x}\"")),
-                  "messages[0]: tool_calls[0].function: arguments:1:2: ");
+                  "messages[0]: tool_calls[0].function: arguments: text that is not JSON (text:1:2: ");
     check_bad_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": {}}", "tools: expected a list");
     check_bad_row(&c.o,
                   "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
                                             "\"{\"}}]}",
-                  "tools[0].function: parameters:1:");
+                  "tools[0].function: parameters: text that is not JSON (text:1:2");
     chat_close(&c);
 }
 
@@ -343,7 +352,7 @@ static void row_shapes(void **state) {
         {"{\"text\": \"x\"}", "messages: expected a list of messages, got nothing"},
         {"{\"messages\": []}", "messages: expected a list of messages, got an empty one"},
         {"{\"messages\": {}}", "messages: expected a list of messages, got an object"},
-        {"{\"messages\": \"[\"}", "messages:1:"},
+        {"{\"messages\": \"[\"}", "messages: text that is not JSON (text:1:2"},
         {ROW("\"x\""), "messages[0]: expected a message"},
         {ROW(U("x") ", {\"content\": \"x\"}"),
          "messages[1]: role: expected the name of a role, got nothing"},

@@ -235,7 +235,7 @@ static void packed_files(void **state) {
     packed.data[packed.len / 3] ^= 0x10;
     check_fails(
         &(struct ax_rows_options){.path = put_bytes("y.jsonl.zst", packed.data, packed.len)},
-        AX_ERR_DATA, "y.jsonl.zst: ");
+        AX_ERR_DATA, "y.jsonl.zst:");
     ax_buf_free(&packed);
     ax_buf_free(&text);
 }
@@ -259,6 +259,38 @@ static void huge_row(void **state) {
                 "! huge.jsonl.gz:2: a row of more than 16 MiB\n"
                 "huge.jsonl.gz:3 2 {\"a\":3}\n");
     assert_true(ax_mem_peak_rss() - before < (uint64_t)64 << 20);
+}
+
+/* Too long a row in a list or a CSV file, and what stands behind it. */
+static void long_elements(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    char *x;
+    const size_t n = AX_ROWS_MAX_BYTES + 1;
+    assert_ok(ax_alloc(&x, n, 1));
+    memset(x, 'x', n);
+    assert_ok(ax_buf_puts(&b, "[{\"a\": 1},\n{\"a\": \""));
+    assert_ok(ax_buf_append(&b, x, n));
+    assert_ok(ax_buf_puts(&b, "\"},\n{\"a\": 3}]"));
+    check(put_bytes("long.json", b.data, b.len), "long.json:1 0 {\"a\":1}\n"
+                                                 "! long.json:2: a row of more than 16 MiB\n"
+                                                 "long.json:3 2 {\"a\":3}\n");
+    b.len = 0;
+    assert_ok(ax_buf_puts(&b, "a\n1\n\""));
+    assert_ok(ax_buf_append(&b, x, n));
+    assert_ok(ax_buf_puts(&b, "\"\n3\n"));
+    check(put_bytes("long.csv", b.data, b.len), "long.csv:2 0 {\"a\":\"1\"}\n"
+                                                "! long.csv:3: a row of more than 16 MiB\n"
+                                                "long.csv:4 2 {\"a\":\"3\"}\n");
+    check_fails(&(struct ax_rows_options){.path = put_bytes("head.csv", x, n)}, AX_ERR_DATA,
+                "head.csv:1: a header line of more than 16 MiB");
+    b.len = 0;
+    for (int i = 0; i < 20000; i++)
+        assert_ok(ax_buf_printf(&b, "%s%d", i ? "," : "", i));
+    check_fails(&(struct ax_rows_options){.path = put_bytes("wide.csv", b.data, b.len)},
+                AX_ERR_DATA, "wide.csv:1: more than 10000 columns");
+    ax_buf_free(&b);
+    ax_free(x);
 }
 
 /* Rows that are large in other ways than bytes, or hold what no row should. */
@@ -547,6 +579,7 @@ int main(void) {
         cmocka_unit_test(text),
         cmocka_unit_test(packed_files),
         cmocka_unit_test(huge_row),
+        cmocka_unit_test(long_elements),
         cmocka_unit_test(hostile_rows),
         cmocka_unit_test(folders_and_globs),
         cmocka_unit_test(hub_cache),

@@ -1,0 +1,118 @@
+/* Locks between processes: readers share, a writer waits for everybody, and the kernel frees what a
+ * killed process held. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/lock.h"
+#include "base/log.h"
+
+static char folder[64];
+static char path[96];
+
+static int make(void **state) {
+    (void)state;
+    ax_log_set_level(AX_LOG_ERROR);
+    snprintf(folder, sizeof folder, "/tmp/axtrain-lock-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/a.lock", folder);
+    return 0;
+}
+
+static int clean(void **state) {
+    (void)state;
+    return ax_remove_tree(folder) == AX_OK ? 0 : -1;
+}
+
+/* A child that takes the lock, writes a byte, and keeps it until it is killed. */
+static pid_t holder(enum ax_lock_mode mode, int *ready) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct ax_lock l = {0};
+        ax_lock_take(&l, path, mode);
+        (void)!write(ends[1], l.held ? "y" : "n", 1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    *ready = ends[0];
+    return child;
+}
+
+static char answer(int fd) {
+    char c = '?';
+    assert_int_equal(read(fd, &c, 1), 1);
+    return c;
+}
+
+static bool answers_within(int fd, int ms) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    struct timeval limit = {.tv_usec = ms * 1000};
+    return select(fd + 1, &set, NULL, NULL, &limit) == 1;
+}
+
+static void end(pid_t child, int fd) {
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(fd);
+}
+
+static void readers_share(void **state) {
+    (void)state;
+    int fd;
+    struct ax_lock l = {0};
+    const pid_t child = holder(AX_LOCK_SHARED, &fd);
+    assert_int_equal(answer(fd), 'y');
+    ax_lock_take(&l, path, AX_LOCK_SHARED);
+    assert_true(l.held);
+    ax_lock_drop(&l);
+    ax_lock_drop(&l);
+    end(child, fd);
+}
+
+static void a_writer_waits(void **state) {
+    (void)state;
+    int fd;
+    struct ax_lock l = {0};
+    ax_lock_take(&l, path, AX_LOCK_SHARED);
+    const pid_t child = holder(AX_LOCK_EXCLUSIVE, &fd);
+    assert_false(answers_within(fd, 100));
+    ax_lock_drop(&l);
+    assert_int_equal(answer(fd), 'y');
+    end(child, fd); /* killed while it holds the lock */
+    ax_lock_take(&l, path, AX_LOCK_EXCLUSIVE);
+    assert_true(l.held);
+    ax_lock_drop(&l);
+}
+
+static void places_without_locks(void **state) {
+    (void)state;
+    struct ax_lock l = {0};
+    ax_lock_take(&l, "/nonexistent/folder/a.lock", AX_LOCK_SHARED);
+    assert_false(l.held);
+    ax_lock_drop(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(readers_share),
+        cmocka_unit_test(a_writer_waits),
+        cmocka_unit_test(places_without_locks),
+    };
+    return cmocka_run_group_tests(tests, make, clean);
+}

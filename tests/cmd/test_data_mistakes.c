@@ -1,0 +1,320 @@
+/* What preview, preprocess and config show say about wrong files and rows: one line with the place
+ * and what to do, and the status that becomes the documented exit code. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/wait.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "tests/cmd/data_case.h"
+
+#define GOOD                                                                                       \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "         \
+    "\"content\": \"b\"}]}\n"
+#define CHAT "    type: chat_template\nchat_template: chatml\neot_tokens: ['<|im_end|>']\n"
+
+static char config[128];
+
+/* The command fails with this status and this one line. */
+static void check_run(enum ax_status (*command)(int, char **), int n, const char *const *args,
+                      enum ax_status status, const char *part) {
+    char *out;
+    const enum ax_status st = run(command, &out, n, args);
+    if (st != status)
+        fail_msg("status %d instead of %d: %s\n%s", (int)st, (int)status, ax_error_text(), out);
+    if (!strstr(ax_error_text(), part))
+        fail_msg("\"%s\" is not in: %s", part, ax_error_text());
+    assert_null(strchr(ax_error_text(), '\n'));
+    ax_free(out);
+}
+
+/* Both commands that read rows. */
+static void check_rows(const char *name, const void *rows, size_t len, const char *more,
+                       const char *part) {
+    char cache[160];
+    snprintf(config, sizeof config, "%s",
+             put_config("c.yaml", rows ? put_bytes(name, rows, len) : in_scratch(name), more));
+    snprintf(cache, sizeof cache, "dataset_prepared_path=%s", in_scratch("prepared"));
+    check_run(ax_cmd_preview, 1, (const char *const[]){config}, AX_ERR_DATA, part);
+    check_run(ax_cmd_preprocess, 2, (const char *const[]){config, cache}, AX_ERR_DATA, part);
+}
+
+static void bad_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *rows, *more, *part;
+    } cases[] = {
+        {"r.jsonl", GOOD "{\"text\": \"x\"}\n", CHAT,
+         "r.jsonl:2: messages: expected a list of messages, got nothing (field_messages says"},
+        {"r.jsonl", GOOD "{\"messages\": \"x\"}\n", CHAT,
+         "r.jsonl:2: messages: text that is not JSON"},
+        {"r.jsonl", GOOD "{\"messages\": 5}\n", CHAT,
+         "r.jsonl:2: messages: expected a list of messages, got a number"},
+        {"r.jsonl", GOOD "{\"messages\": [{\"content\": \"x\"}]}\n", CHAT,
+         "r.jsonl:2: messages[0]: role: expected the name of a role, got nothing"},
+        {"r.jsonl", GOOD "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}\n", CHAT,
+         "r.jsonl:2: chatml:"},
+        {"r.jsonl", GOOD "{\"messages\": [\n", CHAT, "r.jsonl:2:"},
+        {"r.jsonl", GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"\xFF\"}]}\n", CHAT,
+         "r.jsonl:2:43: unable to decode byte 0xff"},
+        {"r.jsonl", GOOD "{\"a\": 1, \"a\": 2}\n", CHAT, "r.jsonl:2:10: duplicate object key"},
+        {"r.jsonl", GOOD "{\"a\": \"\\ud800\"}\n", CHAT, "r.jsonl:2:7: invalid Unicode"},
+        {"r.jsonl", GOOD "7\n", CHAT, "r.jsonl:2: expected an object"},
+        {"r.jsonl", GOOD "{\"text\": 1}\n", "    type: alpaca\n",
+         "r.jsonl:1: there is no column \"instruction\"; the row has messages"},
+        {"r.jsonl", "{\"text\": 1}\n", "    type: completion\n",
+         "r.jsonl:1: text: expected text, got a number (max_bad_rows: 1 passes over"},
+        {"r.json", "[" GOOD ", 5]", CHAT, "r.json:2: expected an object"},
+        {"r.json", "[" GOOD, CHAT, "r.json:2: the file ends before the list's \"]\""},
+        {"r.csv", "instruction,input,output\na,b,c\na,b\n", "    type: alpaca\n",
+         "r.csv:3: 2 fields, but the header names 3 columns"},
+        {"r.csv", "instruction,input,output\na,b,\"c\nd\n", "    type: alpaca\n",
+         "r.csv:2: a quote that opens in this row is never closed"},
+        {"r.csv", "instruction,input,output\na,\xFF,c\n", "    type: alpaca\n",
+         "r.csv:2: column \"input\": not UTF-8 text"},
+        {"r.csv", "\xFE\x01,\x02\nx,y\n", "    type: alpaca\n",
+         "r.csv:1: the header is not UTF-8 text"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_rows(cases[i].name, cases[i].rows, strlen(cases[i].rows), cases[i].more,
+                   cases[i].part);
+    check_rows("n.jsonl", GOOD "{\"a\": \"x\0y\"}\n", sizeof GOOD + 12, CHAT,
+               "n.jsonl:2:7: control character 0x0");
+}
+
+/* The address sanitizer keeps what was freed, so nothing can be said under it. */
+static void check_growth(uint64_t before, uint64_t limit) {
+#if defined(__SANITIZE_ADDRESS__)
+    limit = UINT64_MAX;
+#endif
+    assert_true(ax_mem_peak_rss() - before < limit);
+}
+
+/* The size of what is refused does not come back in memory. */
+static void hostile_rows(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    const uint64_t before = ax_mem_peak_rss();
+    assert_ok(ax_buf_puts(&b, GOOD));
+    for (int i = 0; i < 1000000; i++)
+        assert_ok(ax_buf_puts(&b, "{\"a\":"));
+    check_rows("deep.jsonl", b.data, b.len, CHAT, "deep.jsonl:2:2561: nested deeper than 512");
+    b.len = sizeof GOOD - 1;
+    assert_ok(ax_buf_puts(&b, "{\"messages\": "));
+    for (int i = 0; i < 1000000; i++)
+        assert_ok(ax_buf_puts(&b, "["));
+    check_rows("list.jsonl", b.data, b.len, CHAT, "list.jsonl:2:525: nested deeper than 512");
+    b.len = 0;
+    for (int i = 0; i < 1000000; i++)
+        assert_ok(ax_buf_puts(&b, "["));
+    check_rows("deep.json", b.data, b.len, CHAT, "deep.json:1: the file ends inside this row");
+    ax_buf_free(&b);
+    char name[128];
+    static char block[1000000];
+    memset(block, 'x', sizeof block);
+    snprintf(name, sizeof name, "%s", in_scratch("long.jsonl"));
+    FILE *f = fopen(name, "w");
+    assert_non_null(f);
+    fputs(GOOD "{\"messages\": \"", f);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(fwrite(block, 1, sizeof block, f), sizeof block);
+    fputs("\"}\n" GOOD, f);
+    assert_int_equal(fclose(f), 0);
+    check_rows("long.jsonl", NULL, 0, CHAT, "long.jsonl:2: a row of more than 16 MiB");
+    check_growth(before, (uint64_t)128 << 20);
+}
+
+static void cut_files(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    char packed[20000];
+    for (int i = 0; i < 200; i++)
+        assert_ok(ax_buf_printf(&b, "{\"text\": \"%d\"}\n", i * 7919 % 100003));
+    z_stream z = {.next_in = (unsigned char *)b.data,
+                  .avail_in = (unsigned)b.len,
+                  .next_out = (unsigned char *)packed,
+                  .avail_out = sizeof packed};
+    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    const size_t n = sizeof packed - z.avail_out;
+    deflateEnd(&z);
+    check_rows("t.jsonl.gz", packed, n / 2, "    type: completion\n",
+               "the gzip data ends in the middle: the file is cut short; copy it again");
+    assert_non_null(strstr(ax_error_text(), "t.jsonl.gz:"));
+    packed[n - 8] ^= 1;
+    check_rows("t.jsonl.gz", packed, n, "    type: completion\n", ": damaged gzip data");
+    const size_t m = ZSTD_compress(packed, sizeof packed, b.data, b.len, 3);
+    assert_false(ZSTD_isError(m));
+    check_rows("t.jsonl.zst", packed, m / 2, "    type: completion\n",
+               ": the zstd data ends in the middle: the file is cut short");
+    ax_buf_free(&b);
+}
+
+static void places(void **state) {
+    (void)state;
+    make_folder("hollow");
+    put_text("hollow/README.md", "x");
+    check_rows("absent.jsonl", NULL, 0, CHAT,
+               "absent.jsonl: there is no such file or folder; give");
+    check_rows("ab*t.jsonl", NULL, 0, CHAT, "ab*t.jsonl: there is no such file or folder; give");
+    check_rows("hollow", NULL, 0, CHAT, "hollow: there are no data files in it; give");
+    put_text("hollow/test.jsonl", GOOD);
+    check_rows("hollow", NULL, 0, CHAT, "hollow: it has no split \"train\"");
+}
+
+static void nothing_to_train_on(void **state) {
+    (void)state;
+    check_rows("e.jsonl", "", 0, CHAT,
+               "e.jsonl: there are no rows to train on; see path and split");
+    check_rows("e.jsonl", "\n \n", 3, CHAT, "there are no rows to train on");
+    static const char user[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+    check_rows("u.jsonl", user, sizeof user - 1, CHAT,
+               "u.jsonl:1: no token of this document is trained, nor of any other; see roles_to");
+    check_rows("u.jsonl", user, sizeof user - 1, CHAT "sample_packing: true\n",
+               "datasets: no document is left to train on: 0 too long (sequence_len and "
+               "excess_length_strategy), 0 too short (min_sample_len), 1 without a trained token");
+    check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\n",
+               "0 too long (sequence_len and excess_length_strategy), 1 too short");
+    /* the rows are shown nevertheless */
+    char *out;
+    assert_error(run(ax_cmd_preview, &out, 1, (const char *const[]){config}), AX_ERR_DATA,
+                 "no document is left");
+    assert_non_null(strstr(out, "left out: 1 too short"));
+    ax_free(out);
+    check_run(ax_cmd_preview, 3, (const char *const[]){config, "streaming=true", "max_steps=1"},
+              AX_ERR_DATA, "the streamed data sets have nothing to train on: 0 rows are too long");
+    check_run(ax_cmd_preview, 3,
+              (const char *const[]){config, "sequence_len=20", "excess_length_strategy=raise"},
+              AX_ERR_DATA, "g.jsonl:1: a document of 23 tokens; sequence_len allows 20");
+}
+
+/* An empty set beside another one is worth a warning only. */
+static void one_set_is_empty(void **state) {
+    (void)state;
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s", put_text("g.jsonl", GOOD));
+    snprintf(config, sizeof config, "%s",
+             put_config("two.yaml", put_text("e.jsonl", ""),
+                        "    type: completion\n  - path: g.jsonl\n" CHAT));
+    char path[160];
+    snprintf(path, sizeof path, "datasets.1.path=%s", rows);
+    char *out = preview(2, (const char *const[]){config, path});
+    assert_non_null(strstr(out, "e.jsonl: it has no rows"));
+    ax_free(out);
+}
+
+/* Runs preview with this file, or nothing, as standard input. */
+static int preview_stdin(const char *input, const char *split) {
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!freopen(input, "r", stdin))
+            _exit(9);
+        const char *args[] = {config, "datasets.0.path=-", split};
+        char *out;
+        _exit((int)run(ax_cmd_preview, &out, 3, args));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void standard_input(void **state) {
+    (void)state;
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s", put_text("in.jsonl", GOOD GOOD));
+    snprintf(config, sizeof config, "%s", put_config("in.yaml", "x", CHAT));
+    assert_int_equal(preview_stdin(rows, "datasets.0.split=train[1:]"), AX_OK);
+    assert_int_equal(preview_stdin(rows, "datasets.0.split=train[:50%]"), AX_ERR_CONFIG);
+    assert_int_equal(preview_stdin("/dev/null", "datasets.0.split=train"), AX_ERR_DATA);
+    snprintf(rows, sizeof rows, "%s", put_text("in.jsonl", GOOD "{\n"));
+    assert_int_equal(preview_stdin(rows, "datasets.0.split=train"), AX_ERR_DATA);
+}
+
+static void configs(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"sequnce_len: 5\n",
+         "unknown key \"sequnce_len\" (c.yaml:1:1); did you mean sequence_len?"},
+        {"datasets:\n  - path: a\n    tpye: alpaca\n", "(c.yaml:3:5); did you mean type?"},
+        {"sequence_len: 2k\n",
+         "sequence_len: expected a positive integer, got \"2k\" (c.yaml:1:15)"},
+        {"seed: 1\nseed: 2\n", "c.yaml:2:1: key \"seed\" is given twice, first on line 1"},
+        {"a:\n\tb: 1\n", "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
+        {"seed: [1\n", "c.yaml:2:1"},
+        {"output_dir: \xFF\n", "c.yaml:1:13: invalid"},
+        {"- a\n", "c.yaml: expected a map of keys, got a list"},
+        {"", "c.yaml: expected a map of keys, got nothing"},
+        {"\x01", "c.yaml:1:1: control characters are not allowed"},
+        {"datasets: [{path: a, type: sharegpt}]\n", "write type: chat_template"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s", put_text("c.yaml", cases[i].text));
+        const char *slash = strstr(cases[i].part, "c.yaml");
+        check_run(ax_cmd_config, 2, (const char *const[]){"show", path}, AX_ERR_CONFIG,
+                  slash ? slash : cases[i].part);
+        check_run(ax_cmd_preview, 1, (const char *const[]){path}, AX_ERR_CONFIG,
+                  slash ? slash : cases[i].part);
+    }
+    char *big;
+    assert_ok(ax_alloc(&big, 5 << 20, 1));
+    memset(big, '#', 5 << 20);
+    const char *const commands[] = {put_bytes("big.yaml", big, 5 << 20), in_scratch(""),
+                                    in_scratch("absent.yaml")};
+    static const char *const parts[] = {"larger than the limit", "a folder; give the path",
+                                        "there is no such file; give the path of a config"};
+    ax_free(big);
+    for (size_t i = 0; i < 3; i++) {
+        check_run(ax_cmd_config, 2, (const char *const[]){"show", commands[i]}, AX_ERR_CONFIG,
+                  parts[i]);
+        check_run(ax_cmd_preview, 1, (const char *const[]){commands[i]}, AX_ERR_CONFIG, parts[i]);
+    }
+}
+
+/* Deep, wide and self-repeating YAML: refused with a place, quickly and in little memory. */
+static void hostile_configs(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    char path[128];
+    const uint64_t before = ax_mem_peak_rss();
+    static const char *const parts[] = {"nested deeper than 100 levels", "more than 100000 values",
+                                        "more than 100000 values"};
+    for (int kind = 0; kind < 3; kind++) {
+        b.len = 0;
+        if (kind == 0)
+            for (int i = 0; i < 100000; i++)
+                assert_ok(ax_buf_puts(&b, i ? "[" : "a: ["));
+        for (int i = 0; kind == 1 && i < 200000; i++)
+            assert_ok(ax_buf_printf(&b, "k%d: 1\n", i));
+        for (int i = 0; kind == 2 && i < 9; i++)
+            assert_ok(ax_buf_printf(
+                &b, i ? "%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n" : "%c: &%c [x]\n", 'a' + i,
+                'a' + i, 'a' + i - 1, 'a' + i - 1, 'a' + i - 1, 'a' + i - 1, 'a' + i - 1,
+                'a' + i - 1, 'a' + i - 1, 'a' + i - 1));
+        snprintf(path, sizeof path, "%s", put_bytes("hostile.yaml", b.data, b.len));
+        check_run(ax_cmd_config, 2, (const char *const[]){"show", path}, AX_ERR_CONFIG,
+                  parts[kind]);
+        assert_non_null(strstr(ax_error_text(), "hostile.yaml:"));
+    }
+    ax_buf_free(&b);
+    check_growth(before, (uint64_t)64 << 20);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_rows),         cmocka_unit_test(hostile_rows),
+        cmocka_unit_test(cut_files),        cmocka_unit_test(places),
+        cmocka_unit_test(one_set_is_empty), cmocka_unit_test(nothing_to_train_on),
+        cmocka_unit_test(standard_input),   cmocka_unit_test(configs),
+        cmocka_unit_test(hostile_configs),
+    };
+    return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
+}
