@@ -36,9 +36,8 @@ struct ax_metrics_options {
     double flops_per_token; /* 0 = no MFU */
     double peak_flops;      /* per second, all devices; 0 = not known (yet): ax_metrics_set_peak */
     int devices;            /* ≥ 1: for tokens/s per device */
-    bool tensorboard;
-    const char *tensorboard_dir; /* NULL: FOLDER/runs */
-    bool progress;               /* false: files only (--quiet) */
+    bool tensorboard;       /* event files too */
+    bool progress;          /* false: files only (--quiet) */
     enum ax_color_mode color;
 };
 
