@@ -13,8 +13,8 @@
  * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest matrix product that this
  * process measured (optim/peak.h).
  *
- * Read on: metrics.c (records), metrics_file.c (a file that is cut back and survives a full disk),
- * tfevents.h (TensorBoard's format), progress.h (bar and lines). */
+ * Read on: metrics.c (what becomes of a step), metrics_text.h (records), metrics_file.h (files that
+ * are cut back and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and lines). */
 #ifndef AX_OPTIM_METRICS_H
 #define AX_OPTIM_METRICS_H
 

@@ -224,15 +224,25 @@ done:
 
 /* ---- life ---- */
 
+/* Readers take the files in the order of their names. */
+static enum ax_status new_path(char **path, const char *dir) {
+    char host[64] = "localhost";
+    (void)gethostname(host, sizeof host - 1);
+    for (int i = 0;; i++) {
+        AX_TRY(ax_sprintf(path, "%s/" PREFIX "%010lld.%s.%ld.%d", dir, (long long)time(NULL), host,
+                          (long)getpid(), i));
+        if (!ax_path_exists(*path))
+            return AX_OK;
+        ax_free(*path);
+    }
+}
+
 enum ax_status ax_tfevents_open(struct ax_tfevents *t, const char *dir, int64_t resume_step) {
-    char host[64] = "localhost", *path = NULL;
+    char *path = NULL;
     *t = (struct ax_tfevents){0};
     AX_TRY(ax_mkdir_parents(dir));
     AX_TRY(cut_older(dir, resume_step));
-    (void)gethostname(host, sizeof host - 1);
-    /* readers take the files in the order of their names */
-    AX_TRY(ax_sprintf(&path, "%s/" PREFIX "%010lld.%s.%ld", dir, (long long)time(NULL), host,
-                      (long)getpid()));
+    AX_TRY(new_path(&path, dir));
     enum ax_status st;
     AX_TRY_GOTO(ax_metrics_file_open(&t->file, path, NULL, 0), st, done);
     AX_TRY_GOTO(write_version(t), st, done);
