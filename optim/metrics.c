@@ -184,7 +184,7 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->memory = (double)f->memory;
     v->n_phases = f->n_phases;
     v->phases = m->phases;
-    v->eta = v->total_steps > 0 ? m->seconds * (double)(v->total_steps - f->step) : -1;
+    v->eta = v->total_steps > f->step ? m->seconds * (double)(v->total_steps - f->step) : -1;
     v->doing = NULL;
 }
 
@@ -261,9 +261,13 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
     };
     ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
     m->view.doing = NULL;
-    snprintf(text, sizeof text,
-             "eval: step=%lld epoch=%.4g loss=%.5g perplexity=%.4g accuracy=%.4f seconds=%.1f",
-             (long long)step, epoch, r->loss, r->perplexity, r->accuracy, r->seconds);
+    if (m->bar)
+        snprintf(text, sizeof text, "eval at step %lld: loss %.4g, accuracy %.1f %%, %.1f s",
+                 (long long)step, r->loss, 100 * r->accuracy, r->seconds);
+    else
+        snprintf(text, sizeof text,
+                 "eval: step=%lld epoch=%.4g loss=%.5g perplexity=%.4g accuracy=%.4f seconds=%.1f",
+                 (long long)step, epoch, r->loss, r->perplexity, r->accuracy, r->seconds);
     say(m, text);
 }
 
