@@ -93,6 +93,18 @@ const struct ax_command ax_commands[] = {
      "  --color WHEN    auto, always or never\n"
      "  --json          one JSON object on stdout\n",
      "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
+    {"problems", "write generated word problems: data for trying things out", "[options] -o FILE",
+     "Grade-school word problems as chat rows, {\"messages\": [user, assistant], \"level\": …}: "
+     "the\n"
+     "answer has a line for each step and ends with \"#### NUMBER\". The same seed gives the same\n"
+     "rows; the two splits never share a question, whatever their seeds.\n"
+     "  --rows N         how many (default 1000)\n"
+     "  --seed N         (default 1)\n"
+     "  --split S        train (default) or test\n"
+     "  --min-level N    least number of steps, 1 to 4 (default 1)\n"
+     "  --max-level N    most (default 4)\n"
+     "  -o FILE          write there instead of standard output\n",
+     "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
     {"template", "render a conversation with a model's chat template",
      "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
      "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
