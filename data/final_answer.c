@@ -64,7 +64,7 @@ static void normalise(char *s, size_t n) {
     n -= lead - from;
     s[n] = '\0';
     if (strcmp(s, "-0") == 0 || strcmp(s, "-") == 0 || n == 0)
-        strcpy(s, "0");
+        memcpy(s, "0", 2);
 }
 
 bool ax_final_answer(const char *text, size_t n, char out[AX_FINAL_ANSWER_MAX]) {

@@ -204,8 +204,9 @@ enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t i
         ax_problem_free(out);
         return st;
     }
-    const char *result = strrchr(out->steps[out->n_steps - 1], '=');
-    AX_ASSERT(result != NULL);
+    const char *last = out->steps[out->n_steps - 1];
+    const char *result = last ? strrchr(last, '=') : NULL;
+    AX_ASSERT(result != NULL); /* every template's steps end so */
     out->answer = strtoll(result + 1, NULL, 10);
     return AX_OK;
 }
