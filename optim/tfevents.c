@@ -175,8 +175,7 @@ static int64_t step_of(const unsigned char *event, size_t n) {
     return (int64_t)step;
 }
 
-/* Bytes of the whole records up to the first of a later step. */
-static uint64_t whole_records(const unsigned char *data, size_t n, int64_t resume_step) {
+uint64_t ax_tfevents_whole(const unsigned char *data, size_t n, int64_t resume_step) {
     uint64_t end = 0;
     while (n - end > HEAD + CRC_BYTES) {
         const unsigned char *head = data + end;
@@ -196,7 +195,7 @@ static enum ax_status cut(const char *path, int64_t resume_step) {
     struct ax_metrics_file old;
     if (resume_step == 0)
         return ax_unlink(path);
-    AX_TRY(ax_metrics_file_open(&old, path, whole_records, resume_step));
+    AX_TRY(ax_metrics_file_open(&old, path, ax_tfevents_whole, resume_step));
     const bool empty = old.end == 0;
     ax_metrics_file_close(&old);
     return empty ? ax_unlink(path) : AX_OK;

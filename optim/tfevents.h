@@ -20,6 +20,9 @@ struct ax_tfevents {
 enum ax_status ax_tfevents_open(struct ax_tfevents *t, const char *dir, int64_t resume_step);
 void ax_tfevents_close(struct ax_tfevents *t); /* zeroed is fine */
 
+/* Bytes of the whole records of a file up to the first of a step after resume_step. */
+uint64_t ax_tfevents_whole(const unsigned char *data, size_t n, int64_t resume_step);
+
 struct ax_tf_scalar {
     const char *tag; /* "train/loss" */
     double value;
