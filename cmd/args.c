@@ -98,7 +98,9 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
             options = false;
             continue;
         }
-        if (!options || strncmp(word, "--", 2) != 0) {
+        const bool is_option =
+            strncmp(word, "--", 2) == 0 || find(n, args, word, strlen(word)) != NULL; /* -o too */
+        if (!options || !is_option) {
             if (*n_positional == max_positional)
                 return ax_error(AX_ERR_CONFIG,
                                 "%s: \"%s\" is one argument too many; see `axtrain %s "

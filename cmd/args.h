@@ -10,7 +10,7 @@
 enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_INT, AX_ARG_FLOAT };
 
 struct ax_arg {
-    const char *name; /* "--batch" */
+    const char *name; /* "--batch", "-o" */
     enum ax_arg_kind kind;
     void *out; /* bool *, const char **, int64_t *, double *; keeps its default if not given */
     int64_t min, max; /* AX_ARG_INT */

@@ -58,6 +58,25 @@ const struct ax_command ax_commands[] = {
      "axtrain convert model.Q8_0.gguf my-model/ --to hf --dtype bfloat16", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
+    {"eval", "measure a model on data: loss, perplexity, token accuracy, solved problems",
+     "--model DIR --data FILE [options]\n--model DIR --config FILE [options]",
+     "Negative log-likelihood (nats) and accuracy of the trained tokens, prepared as training "
+     "would\n"
+     "prepare them: with the model's tokenizer and chat template, answers only.\n"
+     "  --data FILE          rows (JSONL …); with --config, read by the rules of its data set\n"
+     "  --config FILE        a training configuration; without --data its evaluation rows\n"
+     "  --type T             dataset type of --data (default chat_template: rows of messages)\n"
+     "  --rows N             only the first N rows\n"
+     "  --task final-answer  also answer each row greedily and count the final answers (behind\n"
+     "                       \"####\") that equal the row's own\n"
+     "  --max-new-tokens N   an answer's longest (default 256)\n"
+     "  --batch N            answers generated together (default 16)\n"
+     "  --dtype T            compute in float32 (default) or bfloat16\n"
+     "  --threads N          CPU threads (default: all this process may use)\n"
+     "  --per-row            a line of JSON for each row, and one for all\n"
+     "  --json               one JSON object\n"
+     "  -o FILE              write there instead of standard output\n",
+     "axtrain eval --model my-model/ --data test.jsonl --task final-answer", ax_cmd_eval},
     {"plan", "show what training would need, before anything is spent", "MODEL [options]",
      "MODEL is a model folder or a config.json; no weights are read.\n"
      "  --dtype T          compute type (default bfloat16)\n"
@@ -84,6 +103,18 @@ const struct ax_command ax_commands[] = {
      "  --color WHEN    auto, always or never\n"
      "  --json          one JSON object on stdout\n",
      "axtrain preview sft.yaml --rows 2", ax_cmd_preview},
+    {"problems", "write generated word problems: data for trying things out", "[options] -o FILE",
+     "Grade-school word problems as chat rows, {\"messages\": [user, assistant], \"level\": …}: "
+     "the\n"
+     "answer has a line for each step and ends with \"#### NUMBER\". The same seed gives the same\n"
+     "rows; the two splits never share a question, whatever their seeds.\n"
+     "  --rows N         how many (default 1000)\n"
+     "  --seed N         (default 1)\n"
+     "  --split S        train (default) or test\n"
+     "  --min-level N    least number of steps, 1 to 4 (default 1)\n"
+     "  --max-level N    most (default 4)\n"
+     "  -o FILE          write there instead of standard output\n",
+     "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
     {"template", "render a conversation with a model's chat template",
      "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
      "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"

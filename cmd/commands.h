@@ -29,9 +29,11 @@ enum ax_status ax_cmd_check(int argc, char **argv);
 enum ax_status ax_cmd_config(int argc, char **argv);
 enum ax_status ax_cmd_convert(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
+enum ax_status ax_cmd_eval(int argc, char **argv);
 enum ax_status ax_cmd_plan(int argc, char **argv);
 enum ax_status ax_cmd_preprocess(int argc, char **argv);
 enum ax_status ax_cmd_preview(int argc, char **argv);
+enum ax_status ax_cmd_problems(int argc, char **argv);
 enum ax_status ax_cmd_template(int argc, char **argv);
 enum ax_status ax_cmd_tokenize(int argc, char **argv);
 

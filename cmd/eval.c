@@ -1,0 +1,212 @@
+/* `axtrain eval`: how well a model knows the trained tokens of some rows, and, if asked, how many
+ * of them it solves. */
+#include "cmd/eval.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "cmd/args.h"
+#include "cmd/base_model.h"
+#include "cmd/commands.h"
+
+#define MAX_OVERRIDES 12
+#define MAX_POSITIONS 131072 /* longest row where the model allows more */
+
+/* ---- configuration ---- */
+
+struct overrides {
+    int n;
+    char *list[MAX_OVERRIDES];
+};
+
+/* key=value with the value as YAML text in quotes. */
+static enum ax_status add_text(struct overrides *o, const char *key, const char *value) {
+    json_t *v = json_string(value);
+    char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    json_decref(v);
+    if (!quoted)
+        return ax_error(AX_ERR_CONFIG, "%s: \"%s\" is not UTF-8", key, value);
+    const enum ax_status st = ax_sprintf(&o->list[o->n], "%s=%s", key, quoted);
+    ax_free(quoted);
+    if (st == AX_OK)
+        o->n++;
+    return st;
+}
+
+static enum ax_status add_plain(struct overrides *o, const char *text) {
+    AX_TRY(ax_strdup(&o->list[o->n], text));
+    o->n++;
+    return AX_OK;
+}
+
+/* The rows as they stand in the file, whole. */
+static enum ax_status add_data(struct ax_eval *e, struct overrides *o) {
+    if (!e->data)
+        return AX_OK;
+    AX_TRY(add_text(o, "datasets.0.path", e->data));
+    if (e->type || !e->config)
+        AX_TRY(add_text(o, "datasets.0.type", e->type ? e->type : "chat_template"));
+    AX_TRY(add_plain(o, "val_set_size=0"));
+    AX_TRY(add_plain(o, "shuffle_merged_datasets=false"));
+    return e->config ? add_plain(o, "test_datasets=null") : AX_OK;
+}
+
+static enum ax_status load_config(struct ax_eval *e) {
+    struct overrides o = {0};
+    char *text = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(add_text(&o, "base_model", e->model_dir), st, done);
+    AX_TRY_GOTO(add_data(e, &o), st, done);
+    if (e->config) {
+        AX_TRY_GOTO(ax_config_load(&e->cfg, e->config, o.n, o.list), st, done);
+    } else {
+        const int64_t most = e->arch.max_positions;
+        AX_TRY_GOTO(ax_sprintf(&text, "sequence_len: %lld\ndatasets:\n  - path: here\n",
+                               (long long)(most < MAX_POSITIONS ? most : MAX_POSITIONS)),
+                    st, done);
+        AX_TRY_GOTO(ax_config_parse(&e->cfg, "eval", text, strlen(text), o.n, o.list), st, done);
+    }
+    AX_TRY_GOTO(ax_config_require(&e->cfg, AX_CONFIG_FOR_TEXT), st, done);
+    if (e->data && ax_config_count(&e->cfg, "datasets") > 1)
+        st = ax_error(
+            AX_ERR_CONFIG,
+            "%s has %zu data sets; with --data, eval needs a configuration with one, whose "
+            "type and fields say how to read %s",
+            e->config, ax_config_count(&e->cfg, "datasets"), e->data);
+done:
+    for (int i = 0; i < o.n; i++)
+        ax_free(o.list[i]);
+    ax_free(text);
+    return st;
+}
+
+/* ---- what is evaluated ---- */
+
+static enum ax_status open_model(struct ax_eval *e) {
+    struct ax_base_model found;
+    AX_TRY(ax_base_model_find(&found, e->model, NULL));
+    e->model_dir = found.path;
+    if (found.kind == AX_BASE_MODEL_GGUF)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: eval needs a folder; make one with `axtrain convert %s DST --to hf`",
+                        e->model, e->model);
+    AX_TRY(ax_arch_load(&e->arch, e->model_dir));
+    return ax_hf_open(&e->hf, e->model_dir);
+}
+
+/* All documents of the corpus, one to a row, in their order. */
+static enum ax_status open_rows(struct ax_eval *e) {
+    struct ax_run_data *d = &e->run_data;
+    const struct ax_loader_options lo = {
+        .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .group = 4096}};
+    AX_TRY(ax_run_data_open(d, &e->cfg, false));
+    if (d->stream)
+        return ax_config_error(&e->cfg, "streaming",
+                               "streamed rows cannot be evaluated; give a file with --data");
+    e->corpus = e->data ? &d->train : &d->eval;
+    e->left_out = e->data ? &d->train_report : &d->eval_report;
+    if (e->corpus->n == 0)
+        return e->data ? ax_error(AX_ERR_DATA,
+                                  "%s: no row is left to evaluate (%lld too long, %lld too short)",
+                                  e->data, (long long)e->left_out->too_long,
+                                  (long long)e->left_out->too_short)
+                       : ax_error(AX_ERR_CONFIG,
+                                  "%s sets no rows aside for evaluation (val_set_size or "
+                                  "test_datasets); give a file with --data",
+                                  e->config);
+    e->n_rows = e->corpus->n;
+    if (e->max_rows > 0 && (size_t)e->max_rows < e->n_rows)
+        e->n_rows = (size_t)e->max_rows;
+    AX_TRY(ax_alloc(&e->rows, e->n_rows, sizeof *e->rows));
+    for (size_t i = 0; i < e->n_rows; i++) {
+        e->rows[i].doc = e->corpus->docs[i];
+        e->longest = e->rows[i].doc.n > e->longest ? e->rows[i].doc.n : e->longest;
+    }
+    e->source.group = lo.pack.group;
+    ax_corpus_source_init(&e->source, e->corpus, &e->docs);
+    return ax_loader_new(&e->loader, &e->docs, &lo);
+}
+
+static enum ax_status open_all(struct ax_eval *e) {
+    AX_TRY(open_model(e));
+    AX_TRY(load_config(e));
+    ax_config_log_notes(&e->cfg);
+    AX_TRY(open_rows(e));
+    if (!e->solve)
+        return AX_OK;
+    AX_TRY(ax_stop_tokens_read(&e->stop, e->model_dir, e->run_data.tok.eos));
+    return ax_eval_questions(e);
+}
+
+static void close_all(struct ax_eval *e) {
+    for (size_t i = 0; e->rows && i < e->n_rows; i++)
+        ax_free(e->rows[i].answer.text);
+    ax_free(e->rows);
+    ax_loader_free(e->loader);
+    ax_corpus_source_free(&e->source);
+    ax_run_data_close(&e->run_data);
+    ax_config_free(&e->cfg);
+    ax_hf_close(&e->hf);
+    ax_arch_free(&e->arch);
+    ax_free(e->model_dir);
+}
+
+/* ---- the command ---- */
+
+static enum ax_status check(struct ax_eval *e) {
+    if (!e->model)
+        return ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
+    if (!e->data && !e->config)
+        return ax_error(AX_ERR_CONFIG, "eval: give --data FILE, or --config FILE whose evaluation "
+                                       "rows are taken, or both");
+    if (e->type && !e->data)
+        return ax_error(AX_ERR_CONFIG, "eval: --type goes with --data");
+    if (e->task && strcmp(e->task, "final-answer") != 0)
+        return ax_error(AX_ERR_CONFIG, "--task: expected final-answer, got \"%s\"", e->task);
+    e->solve = e->task != NULL;
+    return ax_dtype_parse(e->dtype_name, &e->dtype);
+}
+
+static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *text) {
+    if (e->out)
+        return ax_write_file_atomic(e->out, text->data, text->len);
+    const size_t wrote = fwrite(text->data, 1, text->len, stdout);
+    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
+        return ax_error(AX_ERR_IO, "standard output: %m");
+    return AX_OK;
+}
+
+enum ax_status ax_cmd_eval(int argc, char **argv) {
+    struct ax_eval e = {.dtype_name = "float32", .max_new_tokens = 256, .batch = 16};
+    const struct ax_arg args[] = {
+        {"--model", AX_ARG_STRING, &e.model, 0, 0},
+        {"--data", AX_ARG_STRING, &e.data, 0, 0},
+        {"--config", AX_ARG_STRING, &e.config, 0, 0},
+        {"--type", AX_ARG_STRING, &e.type, 0, 0},
+        {"--rows", AX_ARG_INT, &e.max_rows, 1, INT32_MAX},
+        {"--task", AX_ARG_STRING, &e.task, 0, 0},
+        {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
+        {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
+        {"--dtype", AX_ARG_STRING, &e.dtype_name, 0, 0},
+        {"--threads", AX_ARG_INT, &e.threads, 1, 1024},
+        {"--per-row", AX_ARG_FLAG, &e.per_row, 0, 0},
+        {"--json", AX_ARG_FLAG, &e.json, 0, 0},
+        {"-o", AX_ARG_STRING, &e.out, 0, 0},
+    };
+    struct ax_buf text = {0};
+    enum ax_status st;
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 0, 0, NULL, &n));
+    AX_TRY(check(&e));
+    AX_TRY_GOTO(open_all(&e), st, done);
+    AX_TRY_GOTO(ax_eval_run(&e), st, done);
+    AX_TRY_GOTO(ax_eval_print(&e, &text), st, done);
+    st = write_out(&e, &text);
+done:
+    ax_buf_free(&text);
+    close_all(&e);
+    return st;
+}

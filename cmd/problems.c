@@ -1,0 +1,113 @@
+/* `axtrain problems`: rows of generated word problems. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "cmd/args.h"
+#include "cmd/commands.h"
+#include "data/problems.h"
+
+struct job {
+    int64_t rows, seed, min_level, max_level;
+    const char *split, *out;
+    bool test;
+    /* hashes of the questions so far, open addressing; 0 = free */
+    uint64_t *seen;
+    size_t cap;
+};
+
+/* True for a question that was there before. */
+static bool is_old(struct job *j, const char *question) {
+    const uint64_t hash = ax_hash64(question, strlen(question), 1) | 1;
+    for (size_t i = (size_t)hash & (j->cap - 1);; i = (i + 1) & (j->cap - 1)) {
+        if (j->seen[i] == hash)
+            return true;
+        if (j->seen[i] == 0) {
+            j->seen[i] = hash;
+            return false;
+        }
+    }
+}
+
+static enum ax_status put_row(const struct ax_problem *p, struct ax_buf *out) {
+    json_t *row;
+    AX_TRY(ax_problem_row(p, &row));
+    char *text = json_dumps(row, JSON_COMPACT);
+    json_decref(row);
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a row");
+    const enum ax_status st = ax_buf_printf(out, "%s\n", text);
+    ax_free(text);
+    return st;
+}
+
+/* Problems 0, 1, 2, … of the seed that belong to the split and were not there yet. */
+static enum ax_status generate(struct job *j, struct ax_buf *out) {
+    int64_t rows = 0;
+    const uint64_t most = 1000 * (uint64_t)j->rows + 100000;
+    for (uint64_t i = 0; rows < j->rows; i++) {
+        struct ax_problem p;
+        enum ax_status st = AX_OK;
+        if (i == most)
+            return ax_error(AX_ERR_CONFIG,
+                            "problems: there are only about %lld different ones of these levels; "
+                            "ask for fewer --rows",
+                            (long long)rows);
+        AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, i, (int)j->min_level, (int)j->max_level));
+        if (ax_problem_is_test(&p) == j->test && !is_old(j, p.question)) {
+            st = put_row(&p, out);
+            rows++;
+        }
+        ax_problem_free(&p);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+static enum ax_status check(struct job *j) {
+    j->test = strcmp(j->split, "test") == 0;
+    if (!j->test && strcmp(j->split, "train") != 0)
+        return ax_error(AX_ERR_CONFIG, "--split: expected train or test, got \"%s\"", j->split);
+    if (j->min_level > j->max_level)
+        return ax_error(AX_ERR_CONFIG, "--min-level %lld is above --max-level %lld",
+                        (long long)j->min_level, (long long)j->max_level);
+    for (j->cap = 16; j->cap < 2 * (size_t)j->rows;)
+        j->cap *= 2;
+    return AX_OK;
+}
+
+static enum ax_status write_out(const struct job *j, const struct ax_buf *text) {
+    if (j->out)
+        return ax_write_file_atomic(j->out, text->data, text->len);
+    const size_t wrote = fwrite(text->data, 1, text->len, stdout);
+    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
+        return ax_error(AX_ERR_IO, "standard output: %m");
+    return AX_OK;
+}
+
+enum ax_status ax_cmd_problems(int argc, char **argv) {
+    struct job j = {
+        .rows = 1000, .seed = 1, .min_level = 1, .max_level = AX_PROBLEM_LEVELS, .split = "train"};
+    const struct ax_arg args[] = {
+        {"--rows", AX_ARG_INT, &j.rows, 1, 1000000},
+        {"--seed", AX_ARG_INT, &j.seed, 0, INT64_MAX},
+        {"--split", AX_ARG_STRING, &j.split, 0, 0},
+        {"--min-level", AX_ARG_INT, &j.min_level, 1, AX_PROBLEM_LEVELS},
+        {"--max-level", AX_ARG_INT, &j.max_level, 1, AX_PROBLEM_LEVELS},
+        {"-o", AX_ARG_STRING, &j.out, 0, 0},
+    };
+    struct ax_buf text = {0};
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 0, 0, NULL, &n));
+    AX_TRY(check(&j));
+    AX_TRY(ax_alloc(&j.seen, j.cap, sizeof *j.seen));
+    enum ax_status st = generate(&j, &text);
+    if (st == AX_OK)
+        st = write_out(&j, &text);
+    ax_buf_free(&text);
+    ax_free(j.seen);
+    return st;
+}

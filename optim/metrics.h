@@ -1,0 +1,92 @@
+/* What a run tells of itself: progress for a person, files for their tools.
+ *
+ *   FOLDER/metrics.jsonl   one object a step, evaluation or event
+ *   FOLDER/metrics.csv     the steps again, one line each
+ *   FOLDER/runs/           TensorBoard event files with Hugging Face's names (train/loss, …)
+ *   stderr                 a progress bar on a terminal, else a key=value line every logging_steps
+ *
+ * Nothing here stops training: what cannot be written (full disk) is warned of once, tried again
+ * with the next record, and counted. Only ax_metrics_open fails. Rank 0 opens one; all functions
+ * accept NULL, so that other ranks can call them too.
+ *
+ * MFU ("model FLOPs utilisation") = flops_per_token · tokens/s / peak_flops, where flops_per_token
+ * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest matrix product that this
+ * process measured (optim/peak.h).
+ *
+ * Read on: metrics.c (what becomes of a step), metrics_text.h (records), metrics_file.h (files that
+ * are cut back and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and lines). */
+#ifndef AX_OPTIM_METRICS_H
+#define AX_OPTIM_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/term.h"
+#include "optim/evaluate.h"
+
+#define AX_METRICS_MAX_PHASES 12
+
+struct ax_metrics;
+
+struct ax_metrics_options {
+    int64_t total_steps;    /* of the whole run; 0 = unknown */
+    int64_t logging_steps;  /* ≥ 1: every so many steps a line and a TensorBoard entry */
+    int64_t resume_step;    /* continue after this step: later records are cut off; 0 = anew */
+    double flops_per_token; /* 0 = no MFU */
+    double peak_flops;      /* per second, all devices; 0 = not known (yet): ax_metrics_set_peak */
+    int devices;            /* ≥ 1: for tokens/s per device */
+    bool tensorboard;       /* event files too */
+    bool progress;          /* false: files only (--quiet) */
+    enum ax_color_mode color;
+};
+
+/* `folder` exists. Files of an earlier run there are cut back to resume_step, or begun anew. */
+enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
+                               const struct ax_metrics_options *o);
+/* Writes what is pending, takes the bar away; NULL is fine. */
+void ax_metrics_close(struct ax_metrics *m);
+/* Measured after the first step, so that it does not delay it. */
+void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
+
+struct ax_phase_seconds {
+    const char *name; /* "forward", "data", …; a string literal */
+    double seconds;
+};
+
+struct ax_step_figures {
+    int64_t step; /* updates done, this one included: from 1 */
+    double epoch; /* epochs done, a fraction */
+    double loss, grad_norm, learning_rate;
+    int64_t tokens, trained_tokens; /* of this step, all data ranks; padding does not count */
+    double seconds;                 /* wall time since the last step ended */
+    bool skipped;                   /* the weights did not move */
+    uint64_t memory;                /* bytes resident now */
+    uint64_t peak_memory;
+    int n_phases;
+    struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
+};
+void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
+
+/* An evaluation after `step`. */
+void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
+                     const struct ax_eval_result *r);
+
+/* Things that happen once. */
+enum ax_metrics_event {
+    AX_EVENT_STARTED, /* text: what runs */
+    AX_EVENT_RESUMED, /* text: the checkpoint */
+    AX_EVENT_SAVED,   /* text: the checkpoint */
+    AX_EVENT_WARNING,
+    AX_EVENT_FINISHED,
+    AX_EVENT_STOPPED, /* early, text: why */
+    AX_EVENT_COUNT
+};
+/* A line above the bar and an object {"event": "saved", "step": 7, "text": …} in metrics.jsonl. */
+void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t step,
+                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* What goes on between steps ("evaluating", "saving"), shown in the bar; total 0 = unknown. */
+void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total);
+
+#endif

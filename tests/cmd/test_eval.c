@@ -1,0 +1,260 @@
+/* `axtrain eval` as a program: its numbers against the golden loss, answers by generation, and its
+ * mistakes. AX_TEST_BIN names the program. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "ckpt/safetensors.h"
+
+static char dir[64];
+
+static int make_dir(void **state) {
+    (void)state;
+    strcpy(dir, "/tmp/axtrain-eval-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    return ax_remove_tree(dir) == AX_OK ? 0 : -1;
+}
+
+static const char *model(void) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
+/* Runs the program; all it prints is in `out`. Returns its exit code. */
+static int run(char *out, size_t size, const char *fmt, ...) {
+    char words[1536], command[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(words, sizeof words, fmt, ap);
+    va_end(ap);
+    const char *bin = getenv("AX_TEST_BIN");
+    snprintf(command, sizeof command, "'%s' %s 2>&1", bin ? bin : "build/axtrain", words);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    const size_t n = fread(out, 1, size - 1, p);
+    out[n] = '\0';
+    const int code = pclose(p);
+    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+}
+
+static void put(const char *name, const char *text) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(ax_write_file_atomic(path, text, strlen(text)), AX_OK);
+}
+
+static double number(const json_t *v, const char *key) {
+    const json_t *n = json_object_get(v, key);
+    if (!json_is_number(n))
+        fail_msg("no number \"%s\"", key);
+    return json_number_value(n);
+}
+
+/* ---- numbers ---- */
+
+/* The golden batch as rows of ids; row 1 has 29 tokens and padding behind them. */
+static void write_golden_rows(void) {
+    struct ax_safetensors st;
+    char path[640];
+    struct ax_buf text = {0};
+    snprintf(path, sizeof path, "%s/golden/forward.safetensors", model());
+    assert_int_equal(ax_safetensors_open(&st, path), AX_OK);
+    const struct ax_st_entry *ids = ax_safetensors_find(&st, "input_ids");
+    const struct ax_st_entry *labels = ax_safetensors_find(&st, "labels");
+    assert_non_null(ids);
+    assert_non_null(labels);
+    const int32_t *t = (const int32_t *)(const void *)ids->data;
+    const int32_t *l = (const int32_t *)(const void *)labels->data;
+    for (int row = 0; row < 2; row++) {
+        const int n = row == 0 ? 40 : 29;
+        assert_int_equal(ax_buf_puts(&text, "{\"input_ids\": ["), AX_OK);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(ax_buf_printf(&text, "%s%d", i ? ", " : "", t[40 * row + i]), AX_OK);
+        assert_int_equal(ax_buf_puts(&text, "], \"labels\": ["), AX_OK);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(ax_buf_printf(&text, "%s%d", i ? ", " : "", l[40 * row + i]), AX_OK);
+        assert_int_equal(ax_buf_puts(&text, "]}\n"), AX_OK);
+    }
+    put("rows.jsonl", text.data);
+    ax_buf_free(&text);
+    ax_safetensors_close(&st);
+}
+
+static void write_config(const char *more) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "base_model: elsewhere\nsequence_len: 64\nmin_sample_len: 1\ndatasets:\n"
+             "  - path: %s/rows.jsonl\n    type:\n%s",
+             dir, more);
+    put("c.yaml", text);
+}
+
+static void the_golden_loss(void **state) {
+    (void)state;
+    char out[8192], path[640];
+    struct ax_json_doc golden;
+    double want;
+    write_golden_rows();
+    write_config("");
+    snprintf(path, sizeof path, "%s/golden/golden.json", model());
+    assert_int_equal(ax_json_load(&golden, path, 1 << 20), AX_OK);
+    struct ax_json batch = ax_json_get(ax_json_root(&golden), "batch");
+    assert_int_equal(ax_json_f64(ax_json_get(batch, "loss_mean"), &want), AX_OK);
+    const int code =
+        run(out, sizeof out, "eval --model %s --config %s/c.yaml --data %s/rows.jsonl --json",
+            model(), dir, dir);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, out);
+    json_t *v = json_loads(out, 0, NULL);
+    assert_non_null(v);
+    print_message("mean NLL %.9f, golden %.9f\n", number(v, "mean_nll"), want);
+    assert_true(fabs(number(v, "mean_nll") - want) < 2e-5);
+    assert_true(fabs(number(v, "perplexity") - exp(want)) < 1e-3 * exp(want));
+    assert_int_equal((int)number(v, "rows"), 2);
+    assert_int_equal((int)number(v, "tokens"), 69);
+    json_decref(v);
+    ax_json_free(&golden);
+}
+
+static void rows_one_by_one(void **state) {
+    (void)state;
+    char out[8192];
+    write_golden_rows();
+    write_config("");
+    assert_int_equal(run(out, sizeof out,
+                         "eval --model %s --config %s/c.yaml --data %s/rows.jsonl --per-row",
+                         model(), dir, dir),
+                     0);
+    double nll = 0, trained = 0;
+    int lines = 0;
+    for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        json_t *v = json_loads(line, 0, NULL);
+        assert_non_null(v);
+        if (lines < 2) {
+            char where[96];
+            snprintf(where, sizeof where, "%s/rows.jsonl:%d", dir, lines + 1);
+            assert_string_equal(json_string_value(json_object_get(v, "where")), where);
+            nll += number(v, "mean_nll") * number(v, "trained_tokens");
+            trained += number(v, "trained_tokens");
+        } else {
+            assert_true(fabs(number(v, "mean_nll") - nll / trained) < 1e-9);
+            assert_true(number(v, "trained_tokens") == trained);
+        }
+        json_decref(v);
+    }
+    assert_int_equal(lines, 3);
+}
+
+/* Without --data: the rows that the configuration sets aside. */
+static void evaluation_rows_of_a_config(void **state) {
+    (void)state;
+    char out[8192];
+    write_golden_rows();
+    write_config("val_set_size: 0.4\n");
+    assert_int_equal(
+        run(out, sizeof out, "eval --model %s --config %s/c.yaml --json", model(), dir), 0);
+    json_t *v = json_loads(out, 0, NULL);
+    assert_int_equal((int)number(v, "rows"), 1);
+    json_decref(v);
+    write_config("");
+    assert_int_equal(run(out, sizeof out, "eval --model %s --config %s/c.yaml", model(), dir), 2);
+    assert_non_null(strstr(out, "sets no rows aside for evaluation"));
+}
+
+/* ---- answers ---- */
+
+static const char chat[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and two\"}, {\"role\": \"assistant\", "
+    "\"content\": \"1 + 2 = 3\\n#### 3\"}]}\n";
+
+static void asks_and_counts(void **state) {
+    (void)state;
+    char out[8192], rows[1024] = "";
+    for (int i = 0; i < 3; i++)
+        strcat(rows, chat);
+    put("chat.jsonl", rows);
+    const int code = run(out, sizeof out,
+                         "eval --model %s --data %s/chat.jsonl --task final-answer --batch 2 "
+                         "--max-new-tokens 9 --rows 3 --json",
+                         model(), dir);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, out);
+    json_t *v = json_loads(out, 0, NULL);
+    const json_t *a = json_object_get(v, "final_answer");
+    assert_int_equal((int)number(a, "asked"), 3);
+    assert_int_equal((int)number(a, "solved"), 0); /* the weights are random */
+    assert_true(number(a, "generated_tokens") >= 3 && number(a, "generated_tokens") <= 27);
+    json_decref(v);
+}
+
+/* ---- mistakes ---- */
+
+static void mistakes(void **state) {
+    (void)state;
+    char out[8192];
+    put("plain.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                       "\"assistant\", \"content\": \"b\"}]}\n");
+    put("empty.jsonl", "");
+    put("wrong.jsonl", "{\"question\": \"a\"}\n");
+    const struct {
+        int code;
+        const char *args, *text;
+    } cases[] = {
+        {2, "eval", "--model DIR is missing"},
+        {2, "eval --model M", "give --data FILE"},
+        {2, "eval --model M --data plain.jsonl --task guess", "expected final-answer"},
+        {2, "eval --model M --data plain.jsonl --dtype int3", "int3"},
+        {2, "eval --model no/such --data plain.jsonl", "no/such"},
+        {3, "eval --model M --data none.jsonl", "none.jsonl"},
+        {3, "eval --model M --data empty.jsonl", "no row is left"},
+        {3, "eval --model M --data wrong.jsonl", "wrong.jsonl:1"},
+        {3, "eval --model M --data plain.jsonl --task final-answer", "no row ends in"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char args[1024] = "";
+        const char *s = cases[i].args;
+        for (; *s; s += strcspn(s, " "), s += strspn(s, " ")) { /* M: the model */
+            char word[600];
+            const int n = (int)strcspn(s, " ");
+            const bool is_file = n > 6 && strncmp(s + n - 6, ".jsonl", 6) == 0;
+            if (n == 1 && *s == 'M')
+                snprintf(word, sizeof word, "%s ", model());
+            else
+                snprintf(word, sizeof word, "%s%s%.*s ", is_file ? dir : "", is_file ? "/" : "", n,
+                         s);
+            strcat(args, word);
+        }
+        const int code = run(out, sizeof out, "%s", args);
+        if (code != cases[i].code || !strstr(out, cases[i].text))
+            fail_msg("%s: exit %d: %s", args, code, out);
+    }
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
+    const struct CMUnitTest tests[] = {
+        T(the_golden_loss), T(rows_one_by_one), T(evaluation_rows_of_a_config),
+        T(asks_and_counts), T(mistakes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

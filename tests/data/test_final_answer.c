@@ -1,0 +1,77 @@
+/* Which final answers are the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "data/final_answer.h"
+
+static void reads(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *want; /* NULL: none */
+    } cases[] = {
+        {"3 + 4 = 7\n#### 7", "7"},
+        {"#### 7\n#### 8", "7"},
+        {"####7<tail", "7<tail"},
+        {"#### $1,250.50.", "1250.5"},
+        {"#### -$3", "-3"},
+        {"#### +12", "12"},
+        {"#### 12.0", "12"},
+        {"#### 12.00 ", "12"},
+        {"#### 007", "7"},
+        {"#### 0.50", "0.5"},
+        {"#### .5", "0.5"},
+        {"#### -.50", "-0.5"},
+        {"#### -0", "0"},
+        {"#### 0", "0"},
+        {"#### 100", "100"},
+        {"#### 40%", "40"},
+        {"#### 10,000,000", "10000000"},
+        {"#### 1.2.3", "1.2.3"},
+        {"#### twelve apples ", "twelve apples"},
+        {"#### 12 apples", "12 apples"},
+        {"no mark, 7", NULL},
+        {"### 7", NULL},
+        {"#### ", NULL},
+        {"####\n7", NULL},
+        {"", NULL},
+        {"#### .", "."},
+        {"#### -", "-"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[AX_FINAL_ANSWER_MAX];
+        const bool got = ax_final_answer(cases[i].text, strlen(cases[i].text), out);
+        if (got != (cases[i].want != NULL) || (got && strcmp(out, cases[i].want) != 0))
+            fail_msg("\"%s\": got %s, expected %s", cases[i].text, got ? out : "none",
+                     cases[i].want ? cases[i].want : "none");
+    }
+}
+
+/* Every length around the cap, and text that is not NUL-terminated. */
+static void lengths(void **state) {
+    (void)state;
+    char text[256] = "#### ", out[AX_FINAL_ANSWER_MAX];
+    for (size_t n = 1; n < 200; n++) {
+        memset(text + 5, '7', n);
+        text[5 + n] = '8';
+        assert_int_equal(ax_final_answer(text, 5 + n, out), n < AX_FINAL_ANSWER_MAX);
+        if (n < AX_FINAL_ANSWER_MAX)
+            assert_int_equal(strlen(out), n);
+        memset(text + 5, 'x', n);
+        assert_int_equal(ax_final_answer(text, 5 + n, out), n < AX_FINAL_ANSWER_MAX);
+        memset(text + 5, '0', n);
+        if (ax_final_answer(text, 5 + n, out))
+            assert_string_equal(out, n < AX_FINAL_ANSWER_MAX ? "0" : "");
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads),
+        cmocka_unit_test(lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

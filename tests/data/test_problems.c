@@ -1,0 +1,203 @@
+/* Generated problems: right, different, the same for the same seed, and split for good. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "data/final_answer.h"
+#include "data/problems.h"
+#include "data/problems_tables.h"
+
+#define MANY 20000
+
+static struct ax_problem make(uint64_t seed, uint64_t index) {
+    struct ax_problem p;
+    if (ax_problem_make(&p, seed, index, 1, AX_PROBLEM_LEVELS) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    return p;
+}
+
+/* The numbers of a text, in order. */
+static int numbers_of(const char *s, long long *out, int cap) {
+    int n = 0;
+    while (*s) {
+        if (!isdigit((unsigned char)*s)) {
+            s++;
+            continue;
+        }
+        char *end;
+        assert_true(n < cap);
+        out[n++] = strtoll(s, &end, 10);
+        s = end;
+    }
+    return n;
+}
+
+/* "x op y = z" of a step; false where there is not exactly one. */
+static bool right(const char *step, long long *z) {
+    const char *equals = strchr(step, '=');
+    if (!equals || strchr(equals + 1, '='))
+        return false;
+    const char *from = equals;
+    while (from > step && strchr("0123456789+-*/ ", from[-1]))
+        from--;
+    long long x, y;
+    char op;
+    if (sscanf(from, " %lld %c %lld = %lld", &x, &op, &y, z) != 4)
+        return false;
+    switch (op) {
+    case '+':
+        return x + y == *z;
+    case '-':
+        return x - y == *z;
+    case '*':
+        return x * y == *z;
+    case '/':
+        return y != 0 && x % y == 0 && x / y == *z;
+    default:
+        return false;
+    }
+}
+
+/* Every number that a step uses stands in the question, is a result of an earlier step, or is the
+ * 2 of "half". */
+static void check_sources(const struct ax_problem *p) {
+    long long known[64];
+    int n = numbers_of(p->question, known, 32);
+    if (strstr(p->question, "half"))
+        known[n++] = 2;
+    for (int i = 0; i < p->n_steps; i++) {
+        long long used[8];
+        const int m = numbers_of(p->steps[i], used, 8);
+        for (int k = 0; k + 1 < m; k++) {
+            bool found = false;
+            for (int j = 0; j < n; j++)
+                found = found || known[j] == used[k];
+            if (!found && used[k] != used[m - 1])
+                fail_msg("%lld of \"%s\" comes from nowhere: %s", used[k], p->steps[i],
+                         p->question);
+        }
+        long long z;
+        assert_true(right(p->steps[i], &z));
+        known[n++] = z;
+    }
+}
+
+static void steps_are_right(void **state) {
+    (void)state;
+    unsigned seen[64] = {0};
+    assert_true(ax_n_problem_templates <= 64);
+    for (uint64_t i = 0; i < MANY; i++) {
+        struct ax_problem p = make(3, i);
+        long long z = 0;
+        assert_true(p.n_steps == p.level);
+        for (int s = 0; s < p.n_steps; s++)
+            if (!right(p.steps[s], &z))
+                fail_msg("wrong: %s", p.steps[s]);
+        assert_true(z == p.answer && z > 0);
+        check_sources(&p);
+        if (strpbrk(p.question, "{}") || !strchr(p.question, '?'))
+            fail_msg("badly filled: %s", p.question);
+        seen[p.template]++;
+        ax_problem_free(&p);
+    }
+    for (size_t t = 0; t < ax_n_problem_templates; t++)
+        if (seen[t] < MANY / 64 / 4)
+            fail_msg("template %zu came %u times", t, seen[t]);
+}
+
+static void same_seed_same_problem(void **state) {
+    (void)state;
+    int same = 0;
+    for (uint64_t i = 0; i < 500; i++) {
+        struct ax_problem a = make(5, i), b = make(5, i), c = make(6, i);
+        assert_string_equal(a.question, b.question);
+        assert_string_equal(a.steps[0], b.steps[0]);
+        same += strcmp(a.question, c.question) == 0;
+        ax_problem_free(&a);
+        ax_problem_free(&b);
+        ax_problem_free(&c);
+    }
+    assert_int_equal(same, 0);
+}
+
+/* Pinned, so that a run on data of last year's seed can be repeated. */
+static void the_first_of_seed_1(void **state) {
+    (void)state;
+    uint64_t hash = 0;
+    for (uint64_t i = 0; i < 100; i++) {
+        struct ax_problem p = make(1, i);
+        hash = ax_hash64(p.question, strlen(p.question), hash);
+        hash = ax_hash64(p.steps[p.n_steps - 1], strlen(p.steps[p.n_steps - 1]), hash);
+        ax_problem_free(&p);
+    }
+    print_message("hash of the first 100: %016llx\n", (unsigned long long)hash);
+    assert_true(hash == 0xca090e9597572783ULL);
+}
+
+static void levels(void **state) {
+    (void)state;
+    for (int level = 1; level <= AX_PROBLEM_LEVELS; level++) {
+        for (uint64_t i = 0; i < 50; i++) {
+            struct ax_problem p;
+            assert_int_equal(ax_problem_make(&p, 9, i, level, level), AX_OK);
+            assert_int_equal(p.level, level);
+            ax_problem_free(&p);
+        }
+    }
+}
+
+static void splits(void **state) {
+    (void)state;
+    int test = 0;
+    for (uint64_t i = 0; i < 4000; i++) {
+        struct ax_problem a = make(11, i), b = make(11, i);
+        assert_int_equal(ax_problem_is_test(&a), ax_problem_is_test(&b));
+        test += ax_problem_is_test(&a);
+        ax_problem_free(&a);
+        ax_problem_free(&b);
+    }
+    print_message("%d of 4000 are test problems\n", test);
+    assert_true(test > 400 && test < 600);
+}
+
+static void rows(void **state) {
+    (void)state;
+    struct ax_problem p = make(1, 2);
+    json_t *row;
+    char answer[AX_FINAL_ANSWER_MAX], want[32];
+    assert_int_equal(ax_problem_row(&p, &row), AX_OK);
+    const json_t *list = json_object_get(row, "messages");
+    assert_int_equal(json_array_size(list), 2);
+    const json_t *user = json_array_get(list, 0), *assistant = json_array_get(list, 1);
+    assert_string_equal(json_string_value(json_object_get(user, "role")), "user");
+    assert_string_equal(json_string_value(json_object_get(assistant, "role")), "assistant");
+    const char *question = json_string_value(json_object_get(user, "content"));
+    assert_int_equal(strncmp(question, p.question, strlen(p.question)), 0);
+    assert_non_null(strstr(question, ax_problem_instruction));
+    const char *text = json_string_value(json_object_get(assistant, "content"));
+    assert_true(ax_final_answer(text, strlen(text), answer));
+    snprintf(want, sizeof want, "%lld", (long long)p.answer);
+    assert_string_equal(answer, want);
+    assert_int_equal(json_integer_value(json_object_get(row, "final_answer")), p.answer);
+    json_decref(row);
+    ax_problem_free(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_right),
+        cmocka_unit_test(same_seed_same_problem),
+        cmocka_unit_test(the_first_of_seed_1),
+        cmocka_unit_test(levels),
+        cmocka_unit_test(splits),
+        cmocka_unit_test(rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+/* Evaluation: the loss of training, whatever shares a pass, and no trace left in a training run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "optim/evaluate.h"
+#include "optim/peak.h"
+#include "tests/tiny.h"
+
+enum { DOCS = 7 };
+static const uint32_t lengths[DOCS] = {19, 2, 40, 7, 33, 11, 25};
+
+/* Documents of random tokens; about half are trained. */
+struct data {
+    struct ax_docs docs;
+    const struct ax_docs *sets[1];
+    struct ax_corpus corpus;
+    struct ax_corpus_source source;
+    struct ax_doc_source from;
+    struct ax_loader *loader;
+};
+
+static void add_documents(struct ax_docs *docs, bool trained) {
+    assert_int_equal(ax_docs_add_file(docs, "rows.jsonl"), AX_OK);
+    for (int d = 0; d < DOCS; d++) {
+        int32_t ids[64], labels[64];
+        for (uint32_t i = 0; i < lengths[d]; i++) {
+            const struct ax_rng_key key = {4, (uint32_t)d, 2};
+            ids[i] = (int32_t)ax_rng_below(key, 2 * i, 97);
+            labels[i] = trained && ax_rng_below(key, 2 * i + 1, 2) ? ids[i] : AX_NO_LABEL;
+        }
+        if (trained)
+            labels[lengths[d] - 1] = ids[lengths[d] - 1];
+        assert_int_equal(
+            ax_docs_add(docs, ids, labels, lengths[d], (struct ax_origin){.line = (uint64_t)d + 1}),
+            AX_OK);
+    }
+}
+
+static void open_data(struct data *d, enum ax_pack_mode mode, bool trained) {
+    *d = (struct data){.source = {.group = 100}};
+    add_documents(&d->docs, trained);
+    d->sets[0] = &d->docs;
+    d->corpus.sets = d->sets;
+    d->corpus.n_sets = 1;
+    for (uint32_t i = 0; i < DOCS; i++)
+        assert_int_equal(
+            ax_corpus_add(&d->corpus, (struct ax_corpus_doc){.doc = i, .n = lengths[i]}), AX_OK);
+    ax_corpus_source_init(&d->source, &d->corpus, &d->from);
+    const struct ax_loader_options o = {
+        .pack = {.mode = mode, .capacity = 64, .max_docs = 8, .group = 100}};
+    assert_int_equal(ax_loader_new(&d->loader, &d->from, &o), AX_OK);
+}
+
+static void close_data(struct data *d) {
+    ax_loader_free(d->loader);
+    ax_corpus_source_free(&d->source);
+    ax_corpus_free(&d->corpus);
+    ax_docs_free(&d->docs);
+}
+
+/* ---- a model that is only evaluated ---- */
+
+struct run {
+    struct ax_arch *arch;
+    struct ax_loader *loader;
+    enum ax_dtype dtype;
+    struct ax_eval_options o;
+    /* out */
+    struct ax_eval_result r;
+    int n;
+    struct ax_eval_document docs[DOCS];
+};
+
+static enum ax_status keep(void *ctx, const struct ax_eval_document *d) {
+    struct run *r = ctx;
+    assert_true(r->n < DOCS);
+    r->docs[r->n++] = *d;
+    return AX_OK;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct run *r = ctx;
+    struct ax_model m;
+    const struct ax_model_options mo = {.dtype = r->dtype, .max_positions = 64};
+    AX_TRY(ax_model_create(&m, r->arch, rt, &mo));
+    ax_model_init_random(&m, 1);
+    r->n = 0;
+    r->o.document = keep;
+    r->o.ctx = r;
+    enum ax_status st = ax_evaluate(&m, r->loader, &r->o, &r->r);
+    const struct ax_eval_result first = r->r;
+    if (st == AX_OK) { /* and again: the same */
+        r->n = 0;
+        st = ax_evaluate(&m, r->loader, &r->o, &r->r);
+        assert_memory_equal(&first, &r->r, offsetof(struct ax_eval_result, seconds));
+    }
+    ax_model_free(&m);
+    return st;
+}
+
+static enum ax_status evaluate(struct run *r, const char *backend) {
+    const struct ax_runtime_options ro = {.backend = backend, .threads = 2};
+    return ax_runtime_run(&ro, body, r, NULL);
+}
+
+/* Each document by itself, some together, all together; packed rows: the same per document. */
+static void nothing_depends_on_passes(void **state) {
+    (void)state;
+    static const struct {
+        int64_t tokens, max_docs;
+        enum ax_pack_mode mode;
+    } cases[] = {{40, 1, AX_PACK_PLAIN},
+                 {64, 3, AX_PACK_PLAIN},
+                 {300, 8, AX_PACK_PLAIN},
+                 {64, 8, AX_PACK_IN_ORDER}};
+    static const char *const backends[] = {"ref", "cpu"};
+    struct ax_arch arch;
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    for (int b = 0; b < 2; b++) {
+        struct run first = {0};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct data d;
+            open_data(&d, cases[i].mode, true);
+            struct run r = {
+                .arch = &arch,
+                .loader = d.loader,
+                .dtype = b ? AX_F32 : AX_F64,
+                .o = {.tokens = cases[i].tokens, .max_docs = cases[i].max_docs, .max_len = 40}};
+            if (evaluate(&r, backends[b]) != AX_OK)
+                fail_msg("%s", ax_error_text());
+            assert_int_equal(r.n, DOCS);
+            assert_int_equal(r.r.tokens, 137);
+            assert_int_equal(r.r.documents, DOCS);
+            assert_true(fabs(r.r.perplexity - exp(r.r.loss)) < 1e-9 * r.r.perplexity);
+            for (int k = 0; k < DOCS; k++) {
+                const struct ax_docs *set = r.docs[k].set;
+                assert_ptr_equal(set, &d.docs);
+                assert_int_equal(r.docs[k].doc, k);
+                assert_int_equal(r.docs[k].trained,
+                                 ax_docs_trained(set, (size_t)k, lengths[k]) -
+                                     (ax_docs_label(&set->list[k], ax_docs_words(set, (size_t)k),
+                                                    0) != AX_NO_LABEL));
+                if (i > 0) {
+                    assert_true(r.docs[k].nll == first.docs[k].nll);
+                    assert_int_equal(r.docs[k].correct, first.docs[k].correct);
+                }
+            }
+            if (i == 0)
+                first = r;
+            assert_true(r.r.loss == first.r.loss && r.r.loss > 0);
+            close_data(&d);
+        }
+    }
+    ax_arch_free(&arch);
+}
+
+static void limited_rows(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    struct data d;
+    open_data(&d, AX_PACK_PLAIN, true);
+    assert_int_equal(tiny_arch(&arch, "llama", false, ""), AX_OK);
+    struct run r = {.arch = &arch,
+                    .loader = d.loader,
+                    .dtype = AX_F32,
+                    .o = {.tokens = 64, .max_docs = 8, .max_len = 40, .max_rows = 3}};
+    assert_int_equal(evaluate(&r, "cpu"), AX_OK);
+    assert_int_equal(r.r.rows, 3);
+    assert_int_equal(r.r.documents, 3);
+    close_data(&d);
+    ax_arch_free(&arch);
+}
+
+static void nothing_to_score(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    struct data d;
+    open_data(&d, AX_PACK_PLAIN, false);
+    assert_int_equal(tiny_arch(&arch, "llama", false, ""), AX_OK);
+    struct run r = {.arch = &arch,
+                    .loader = d.loader,
+                    .dtype = AX_F32,
+                    .o = {.tokens = 64, .max_docs = 8, .max_len = 40}};
+    assert_int_equal(evaluate(&r, "cpu"), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "none of 7 rows has a trained token"));
+    close_data(&d);
+    ax_arch_free(&arch);
+}
+
+/* ---- between training steps ---- */
+
+struct training {
+    struct ax_arch *arch;
+    struct ax_loader *loader; /* NULL: no evaluation between the steps */
+    struct ax_step_options o;
+    const int64_t *lengths;
+    double losses[4];
+    struct ax_eval_result r;
+};
+
+static enum ax_status train(struct ax_runtime *rt, void *ctx) {
+    struct training *t = ctx;
+    struct ax_step s;
+    const struct ax_eval_options eo = {.tokens = 50, .max_docs = 4, .max_len = 40};
+    AX_TRY(ax_step_create(&s, rt, t->arch, &t->o));
+    enum ax_status st = AX_OK;
+    ax_model_init_random(&s.model, 1);
+    for (int i = 0; i < 4; i++) {
+        struct ax_step_result r;
+        AX_TRY_GOTO(tiny_fill(&s, t->lengths, 7), st, done);
+        AX_TRY_GOTO(ax_step_run(&s, 1e-2, &r), st, done);
+        t->losses[i] = r.loss;
+        if (t->loader)
+            AX_TRY_GOTO(ax_evaluate(&s.model, t->loader, &eo, &t->r), st, done);
+    }
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static void leaves_no_trace_in_training(void **state) {
+    (void)state;
+    static const int64_t rows[] = {40, 24, 0};
+    struct ax_arch arch;
+    struct data d;
+    open_data(&d, AX_PACK_PLAIN, true);
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
+    struct training with = {.arch = &arch,
+                            .loader = d.loader,
+                            .o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 2, rows),
+                            .lengths = rows},
+                    without = with;
+    without.loader = NULL;
+    if (ax_runtime_run(&ro, train, &with, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(ax_runtime_run(&ro, train, &without, NULL), AX_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(with.losses[i] == without.losses[i]);
+    assert_true(isfinite(with.r.loss) && with.r.trained > 50);
+    close_data(&d);
+    ax_arch_free(&arch);
+}
+
+/* The loss of a training step on the same documents, all of equal weight. */
+static enum ax_status step_loss(struct ax_runtime *rt, void *ctx) {
+    struct training *t = ctx;
+    struct ax_step s;
+    struct ax_step_result r = {0};
+    AX_TRY(ax_step_create(&s, rt, t->arch, &t->o));
+    ax_model_init_random(&s.model, 1);
+    struct ax_document docs[DOCS];
+    int n = 0;
+    ax_loader_start_epoch(t->loader, 0);
+    static int32_t tokens[DOCS][64], labels[DOCS][64];
+    for (bool got = true; got;) {
+        struct ax_loaded_row row;
+        AX_TRY(ax_loader_next(t->loader, &row, &got));
+        if (!got)
+            break;
+        memcpy(tokens[n], row.docs[0].tokens, (size_t)row.docs[0].n * sizeof(int32_t));
+        memcpy(labels[n], row.docs[0].labels, (size_t)row.docs[0].n * sizeof(int32_t));
+        docs[n] =
+            (struct ax_document){.n = row.docs[0].n, .tokens = tokens[n], .labels = labels[n]};
+        n++;
+    }
+    enum ax_status st;
+    AX_TRY_GOTO(ax_batch_fill(&s.batches[0], rt->q, 97, n, docs), st, done);
+    st = ax_step_run(&s, 0, &r);
+    t->losses[0] = r.loss;
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static void is_the_loss_of_training(void **state) {
+    (void)state;
+    static const int64_t all[] = {19, 2, 40, 7, 33, 11, 25, 0};
+    struct ax_arch arch;
+    struct data d;
+    open_data(&d, AX_PACK_PLAIN, true);
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    const struct ax_runtime_options ro = {.backend = "ref", .threads = 2};
+    struct run r = {.arch = &arch,
+                    .loader = d.loader,
+                    .dtype = AX_F64,
+                    .o = {.tokens = 64, .max_docs = 8, .max_len = 40}};
+    struct training t = {
+        .arch = &arch, .loader = d.loader, .o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, all)};
+    assert_int_equal(evaluate(&r, "ref"), AX_OK);
+    if (ax_runtime_run(&ro, step_loss, &t, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    print_message("evaluation %.15g, training step %.15g\n", r.r.loss, t.losses[0]);
+    assert_true(fabs(r.r.loss - t.losses[0]) < 1e-12);
+    close_data(&d);
+    ax_arch_free(&arch);
+}
+
+static void peak(void **state) {
+    (void)state;
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    double flops = 0;
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &flops), AX_OK);
+    print_message("%.1f GFLOP/s\n", flops / 1e9);
+    assert_true(flops > 1e8 && flops < 1e14);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_depends_on_passes), cmocka_unit_test(limited_rows),
+        cmocka_unit_test(nothing_to_score),          cmocka_unit_test(leaves_no_trace_in_training),
+        cmocka_unit_test(is_the_loss_of_training),   cmocka_unit_test(peak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
