@@ -7,7 +7,7 @@
 
 void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
                        int64_t max_len) {
-    *b = (struct ax_batch){.T = T, .n_cap = n_cap, .max_len = max_len};
+    *b = (struct ax_batch){.T = T, .cap = T, .n_cap = n_cap, .max_len = max_len};
     const size_t column = (size_t)T * sizeof(int32_t);
     b->tokens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
     b->positions = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
@@ -15,6 +15,22 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     b->weight = ax_tensor_1d(AX_F32, ax_stack_push(stack, "batch", column), T);
     const size_t cu = (size_t)(n_cap + 1) * sizeof(int32_t);
     b->cu_seqlens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", cu), n_cap + 1);
+}
+
+/* Everything that looks at the batch sees T tokens. */
+static void set_length(struct ax_batch *b, int64_t T) {
+    struct ax_tensor *const columns[] = {&b->tokens, &b->positions, &b->labels, &b->weight};
+    b->T = T;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        columns[i]->shape[0] = T;
+}
+
+static void fit(struct ax_batch *b) {
+    if (b->round <= 0)
+        return;
+    int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
+    T = T > 0 ? T : b->round;
+    set_length(b, T < b->cap ? T : b->cap);
 }
 
 /* Host images of the five columns, filled and then sent to the device. */
@@ -70,6 +86,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
     b->weight_total = 0;
+    set_length(b, b->cap);
     if (ax_queue_is_meta(q)) {
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T;
@@ -96,6 +113,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     }
     for (int64_t d = n; d < b->n_cap; d++)
         c.cu[d + 1] = (int32_t)b->n_tokens;
+    fit(b);
     st = send(b, q, &c);
 done:
     ax_free(host);

@@ -4,15 +4,17 @@
  *   −1 = none), weight[T] (F32), cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries
  * beyond the last document repeat its end. Tokens beyond the last document are padding: token 0,
  * label −1, weight 0. The buffers are device memory and have the same size for every micro-batch of
- * a run. */
+ * a run; how much of them is computed may differ (`round`). */
 #ifndef AX_DATA_BATCH_H
 #define AX_DATA_BATCH_H
 
 #include "kernels/queue.h"
 
 struct ax_batch {
-    int64_t T, n_cap;         /* capacity: tokens and documents */
-    int64_t max_len;          /* longest document possible (cap) */
+    int64_t T;          /* tokens that are computed: all of the capacity, or as `round` says */
+    int64_t cap, n_cap; /* capacity: tokens and documents */
+    int64_t round;      /* > 0: T is the tokens in use, rounded up to a multiple of it */
+    int64_t max_len;    /* longest document possible (cap) */
     int64_t n_docs, n_tokens; /* in use */
     int64_t max_position;     /* largest position in use */
     double weight_total;      /* Σ weight over tokens with a label */
