@@ -19,6 +19,9 @@ struct ax_file {
 
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
 enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates; mode 0640 */
+/* For reading and writing; what is there stays, what is not there is created (mode 0640). */
+enum ax_status ax_file_open_update(struct ax_file *f, const char *path);
+enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size);
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
 enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uint64_t offset);
 /* Reads exactly n bytes at offset, or AX_ERR_DATA ("ends at byte …"). */

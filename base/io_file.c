@@ -36,6 +36,18 @@ enum ax_status ax_file_create(struct ax_file *f, const char *path) {
     return open_file(f, path, O_WRONLY | O_CREAT | O_TRUNC, "create");
 }
 
+enum ax_status ax_file_open_update(struct ax_file *f, const char *path) {
+    return open_file(f, path, O_RDWR | O_CREAT, "open for writing");
+}
+
+enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size) {
+    if (size > (uint64_t)INT64_MAX || ftruncate(f->fd, (off_t)size) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot cut it to %llu bytes: %m", f->path,
+                        (unsigned long long)size);
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n) {
     const char *p = data;
     for (size_t done = 0; done < n;) {

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/term.h"
+
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int log_level = AX_LOG_INFO;
 
@@ -24,7 +26,9 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
     }
     int saved_errno = errno;
     char line[4096];
-    size_t n = (size_t)snprintf(line, sizeof line, "%s ", level_names[level]);
+    /* a progress bar may stand on the terminal's last line: the message takes its place */
+    const char *clear = ax_term_has_cursor(STDERR_FILENO) ? "\r\x1b[K" : "";
+    size_t n = (size_t)snprintf(line, sizeof line, "%s%s ", clear, level_names[level]);
     va_list ap;
     va_start(ap, fmt);
     int m = vsnprintf(line + n, sizeof line - n, fmt, ap);

@@ -17,6 +17,11 @@ int ax_term_width(int fd) {
     return 80;
 }
 
+bool ax_term_has_cursor(int fd) {
+    const char *term = getenv("TERM");
+    return term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0 && ax_term_is_tty(fd);
+}
+
 bool ax_term_use_color(int fd, enum ax_color_mode mode) {
     if (mode != AX_COLOR_AUTO) {
         return mode == AX_COLOR_ALWAYS;
@@ -25,6 +30,5 @@ bool ax_term_use_color(int fd, enum ax_color_mode mode) {
     if (no_color != NULL && no_color[0] != '\0') {
         return false;
     }
-    const char *term = getenv("TERM");
-    return term != NULL && strcmp(term, "dumb") != 0 && ax_term_is_tty(fd);
+    return ax_term_has_cursor(fd);
 }

@@ -19,17 +19,18 @@ struct ax_eval_result {
     double seconds;
 };
 
-/* One document's share: valid during the call. */
+/* One document's share. `set` is the loader's: of a corpus it stays valid, of a stream it does not.
+ */
 struct ax_eval_document {
-    const struct ax_corpus *group; /* the rows it came with; group->docs[piece.doc] */
-    struct ax_pack_piece piece;    /* of a mixed row: its first */
-    double nll;                    /* Σ weight·nll */
-    double weight;
+    const struct ax_docs *set;
+    size_t doc;    /* set->list[doc]; of several that share a mixed row the first */
+    double nll;    /* Σ weight·nll */
+    double weight; /* Σ weight */
     int64_t tokens, trained, correct;
 };
 
 struct ax_eval_options {
-    int64_t tokens;   /* of a pass: at least the longest row, counting every document */
+    int64_t tokens;   /* of a pass: at least the longest row's */
     int64_t max_docs; /* of a pass: at least those of a row */
     int64_t max_len;  /* longest document */
     int64_t max_rows; /* stop after so many rows; 0 = all */

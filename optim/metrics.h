@@ -13,8 +13,8 @@
  * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest matrix product that this
  * process measured (optim/peak.h).
  *
- * Read on: metrics.c (records), metrics_file.c (a file that is cut back and survives a full disk),
- * tfevents.h (TensorBoard's format), progress.h (bar and lines). */
+ * Read on: metrics.c (what becomes of a step), metrics_text.h (records), metrics_file.h (files that
+ * are cut back and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and lines). */
 #ifndef AX_OPTIM_METRICS_H
 #define AX_OPTIM_METRICS_H
 
@@ -36,9 +36,8 @@ struct ax_metrics_options {
     double flops_per_token; /* 0 = no MFU */
     double peak_flops;      /* per second, all devices; 0 = not known (yet): ax_metrics_set_peak */
     int devices;            /* ≥ 1: for tokens/s per device */
-    bool tensorboard;
-    const char *tensorboard_dir; /* NULL: FOLDER/runs */
-    bool progress;               /* false: files only (--quiet) */
+    bool tensorboard;       /* event files too */
+    bool progress;          /* false: files only (--quiet) */
     enum ax_color_mode color;
 };
 

@@ -2,10 +2,12 @@
 #ifndef AX_OPTIM_PEAK_H
 #define AX_OPTIM_PEAK_H
 
-#include "kernels/queue.h"
+#include "parallel/runtime.h"
 
-/* FLOPs per second of the best of a few 1024-cubed products in `dtype` on the queue's threads,
- * after one to warm up. Takes about 0.1 s and 8 MiB of heap, given back. */
-enum ax_status ax_measure_gemm_peak(struct ax_queue *q, enum ax_dtype dtype, double *flops);
+/* FLOPs per second of the best of a few products of 1536 × 1536 matrices in `dtype` (result in the
+ * accum type) on this rank's threads, after one to warm up. Uses an arena of its own (about 20 MiB,
+ * given back) and takes about 0.2 s. */
+enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
+                                    double *flops);
 
 #endif

@@ -1,0 +1,248 @@
+/* Reads rows into a pass until it is full; runs it forward; asks for the logits of the rows that
+ * are trained, a window at a time; adds up on the host, in the order of the rows. */
+#include "optim/evaluate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+/* Rows of logits at a time. Always this many, so that the memory of a run is that of its plan. */
+#define WINDOW 128
+
+struct evaluation {
+    struct ax_model *m;
+    const struct ax_eval_options *o;
+    struct ax_batch batch;
+    struct ax_slot slot;
+    int64_t window;
+    struct ax_tensor logits, index, stats, columns; /* device, of a window */
+    /* the pass in the making, on the host */
+    int n_docs;
+    int64_t n_tokens;
+    struct ax_document *docs;        /* [max_docs] */
+    struct ax_eval_document *scores; /* [max_docs] */
+    int32_t *tokens, *labels;        /* [tokens] */
+    float *weight;                   /* [tokens] */
+    int32_t *best;                   /* [window] */
+    unsigned char *logprob;          /* [window] of 8 bytes */
+    int64_t rows;                    /* read so far */
+    struct ax_eval_result *sum;
+    double nll;
+};
+
+/* ---- memory ---- */
+
+static void take(struct evaluation *e, struct ax_tensor *t) {
+    t->data = ax_stack_push(&e->m->rt->arena.scratch, "evaluation", ax_tensor_bytes(t));
+}
+
+static enum ax_status create(struct evaluation *e) {
+    struct ax_model *m = e->m;
+    const size_t T = (size_t)e->o->tokens, D = (size_t)e->o->max_docs;
+    AX_TRY(ax_slot_create(&e->slot, m, &m->rt->arena.slots[0]));
+    ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs,
+                      e->o->max_len);
+    e->window = e->o->tokens < WINDOW ? e->o->tokens : WINDOW;
+    e->logits = ax_tensor_2d(m->accum, NULL, e->window, m->arch.vocab_size);
+    e->index = ax_tensor_1d(AX_I32, NULL, e->window);
+    e->stats = ax_tensor_2d(m->accum, NULL, e->window, 4);
+    e->columns = ax_tensor_2d(m->accum, NULL, 3, e->window);
+    take(e, &e->logits);
+    take(e, &e->index);
+    take(e, &e->stats);
+    take(e, &e->columns);
+    AX_TRY(ax_alloc(&e->docs, D, sizeof *e->docs));
+    AX_TRY(ax_alloc(&e->scores, D, sizeof *e->scores));
+    AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
+    AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
+    AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
+    AX_TRY(ax_alloc(&e->best, (size_t)e->window, sizeof *e->best));
+    return ax_alloc(&e->logprob, (size_t)e->window, 8);
+}
+
+static void destroy(struct evaluation *e) {
+    ax_stack_release(&e->m->rt->arena.scratch, 0);
+    ax_stack_release(&e->m->rt->arena.slots[0], 0);
+    ax_slot_free(&e->slot);
+    ax_free(e->docs);
+    ax_free(e->scores);
+    ax_free(e->tokens);
+    ax_free(e->labels);
+    ax_free(e->weight);
+    ax_free(e->best);
+    ax_free(e->logprob);
+}
+
+/* ---- scoring ---- */
+
+/* Log-probs of the labels and the likeliest ids of rows [first, first + window). */
+static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int64_t first) {
+    struct ax_queue *q = e->m->rt->q;
+    const int64_t n = e->window;
+    const struct ax_tensor labels = ax_tensor_rows(&e->batch.labels, first, n);
+    struct ax_tensor out[3];
+    for (int i = 0; i < 3; i++)
+        out[i] = ax_tensor_1d(e->columns.dtype, ax_tensor_row(&e->columns, i), n);
+    AX_TRY(ax_pass_logits(p, first, n, &e->logits));
+    AX_TRY(ax_run_argmax(q, &(struct ax_argmax){e->logits, e->index}));
+    AX_TRY(ax_run_softmax_stats(
+        q, &(struct ax_softmax_stats){
+               .logits = e->logits, .labels = labels, .stats = e->stats, .inv_temperature = 1}));
+    const struct ax_softmax_merge merge = {.stats =
+                                               ax_tensor_3d(e->stats.dtype, e->stats.data, 1, n, 4),
+                                           .labels = labels,
+                                           .logprob = out[0],
+                                           .lse = out[1],
+                                           .entropy = out[2]};
+    AX_TRY(ax_run_softmax_merge(q, &merge));
+    AX_TRY(ax_queue_read(q, e->index.data, e->best, (size_t)n * sizeof *e->best, NULL));
+    return ax_queue_read(q, out[0].data, e->logprob, ax_tensor_bytes(&out[0]), NULL);
+}
+
+static bool counts(const struct evaluation *e, int64_t t) {
+    return e->labels[t] >= 0 && e->weight[t] > 0;
+}
+
+static void add_token(struct evaluation *e, struct ax_eval_document *d, int64_t t, int64_t row) {
+    const double w = (double)e->weight[t];
+    d->nll -= w * ax_load(e->columns.dtype, e->logprob, row);
+    d->weight += w;
+    d->trained++;
+    d->correct += e->best[row] == e->labels[t];
+}
+
+/* Windows over the trained rows; one that would pass the end begins earlier. */
+static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
+    int doc = 0;
+    int64_t end = e->n_docs > 0 ? e->docs[0].n : 0;
+    for (int64_t t = 0; t < e->n_tokens;) {
+        if (!counts(e, t)) {
+            t++;
+            continue;
+        }
+        const int64_t last = e->o->tokens - e->window, first = t < last ? t : last;
+        AX_TRY(score_window(e, p, first));
+        for (; t < e->n_tokens && t < first + e->window; t++) {
+            while (t >= end)
+                end += e->docs[++doc].n;
+            if (counts(e, t))
+                add_token(e, &e->scores[doc], t, t - first);
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status hand_over(struct evaluation *e) {
+    struct ax_eval_result *r = e->sum;
+    for (int i = 0; i < e->n_docs; i++) {
+        const struct ax_eval_document *d = &e->scores[i];
+        e->nll += d->nll;
+        r->weight += d->weight;
+        r->tokens += d->tokens;
+        r->trained += d->trained;
+        r->correct += d->correct;
+        if (e->o->document)
+            AX_TRY(e->o->document(e->o->ctx, d));
+    }
+    r->documents += e->n_docs;
+    r->rows = e->rows;
+    e->n_docs = 0;
+    e->n_tokens = 0;
+    if (e->o->progress)
+        e->o->progress(e->o->ctx, e->rows);
+    return AX_OK;
+}
+
+static enum ax_status run_pass(struct evaluation *e) {
+    struct ax_model *m = e->m;
+    struct ax_pass p = {.model = m,
+                        .batch = &e->batch,
+                        .slot = &e->slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature = 1};
+    AX_TRY(ax_batch_fill(&e->batch, m->rt->q, m->arch.vocab_size, e->n_docs, e->docs));
+    AX_TRY(ax_pass_begin(&p));
+    AX_TRY(ax_pass_forward_all(&p));
+    if (ax_runtime_planning(m->rt))
+        AX_TRY(score_window(e, &p, 0));
+    else
+        AX_TRY(score_rows(e, &p));
+    ax_pass_end(&p);
+    return hand_over(e);
+}
+
+/* ---- rows ---- */
+
+static void add_document(struct evaluation *e, const struct ax_loaded_row *row, int i) {
+    const struct ax_document *from = &row->docs[i];
+    const struct ax_corpus_doc *c = &row->group->docs[row->pieces[i].doc];
+    const size_t n = (size_t)from->n;
+    int32_t *tokens = e->tokens + e->n_tokens, *labels = e->labels + e->n_tokens;
+    float *weight = e->weight + e->n_tokens;
+    memcpy(tokens, from->tokens, n * sizeof *tokens);
+    for (size_t t = 0; t < n; t++) {
+        labels[t] = from->labels ? from->labels[t] : t + 1 < n ? from->tokens[t + 1] : -1;
+        weight[t] = from->weight ? from->weight[t] : 1;
+    }
+    e->docs[e->n_docs] = (struct ax_document){.n = from->n,
+                                              .tokens = tokens,
+                                              .labels = labels,
+                                              .weight = weight,
+                                              .first_position = from->first_position};
+    e->scores[e->n_docs] = (struct ax_eval_document){
+        .set = row->group->sets[c->set], .doc = c->doc, .tokens = from->n};
+    e->n_docs++;
+    e->n_tokens += from->n;
+}
+
+static enum ax_status add_row(struct evaluation *e, const struct ax_loaded_row *row) {
+    AX_ASSERT(row->n_tokens <= e->o->tokens && row->n <= e->o->max_docs);
+    if (e->n_tokens + row->n_tokens > e->o->tokens || e->n_docs + row->n > e->o->max_docs)
+        AX_TRY(run_pass(e));
+    for (int i = 0; i < row->n; i++)
+        add_document(e, row, i);
+    e->rows++;
+    return AX_OK;
+}
+
+static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
+    AX_TRY(create(e));
+    if (ax_runtime_planning(e->m->rt))
+        return run_pass(e);
+    ax_loader_start_epoch(loader, 0);
+    while (e->o->max_rows == 0 || e->rows < e->o->max_rows) {
+        struct ax_loaded_row row;
+        bool got;
+        AX_TRY(ax_loader_next(loader, &row, &got));
+        if (!got)
+            break;
+        AX_TRY(add_row(e, &row));
+    }
+    return e->n_docs > 0 ? run_pass(e) : AX_OK;
+}
+
+enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
+                           const struct ax_eval_options *o, struct ax_eval_result *out) {
+    struct ax_arena *arena = &m->rt->arena;
+    const enum ax_phase before = arena->phase;
+    struct evaluation e = {.m = m, .o = o, .sum = out};
+    const double start = ax_clock_now();
+    *out = (struct ax_eval_result){0};
+    ax_arena_enter(arena, AX_PHASE_EVAL);
+    const enum ax_status st = run(&e, loader);
+    destroy(&e);
+    ax_arena_enter(arena, before);
+    AX_TRY(st);
+    if (!ax_runtime_planning(m->rt)) {
+        if (!(out->weight > 0))
+            return ax_error(AX_ERR_DATA, "evaluation: none of %lld rows has a trained token",
+                            (long long)out->rows);
+        out->loss = e.nll / out->weight;
+        out->perplexity = exp(out->loss);
+        out->accuracy = (double)out->correct / (double)out->trained;
+    }
+    out->seconds = ax_clock_now() - start;
+    return AX_OK;
+}

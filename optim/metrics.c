@@ -1,0 +1,297 @@
+/* A step comes in; out go a JSON object, a CSV line, TensorBoard scalars and what a person sees. */
+#include "optim/metrics.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "optim/metrics_file.h"
+#include "optim/metrics_text.h"
+#include "optim/progress.h"
+#include "optim/tfevents.h"
+
+#define REDRAW_SECONDS 0.1 /* a bar is drawn at most so often */
+#define MEMORY_STEPS   20  /* shown figures are means over about so many steps */
+
+struct ax_metrics {
+    struct ax_metrics_options o;
+    struct ax_metrics_file jsonl, csv;
+    struct ax_tfevents events;
+    bool bar;   /* a terminal that can draw over a line */
+    bool drawn; /* a bar stands on the last line */
+    double drawn_at;
+    /* means for people: exponential, of the last steps */
+    int64_t seen;
+    double seconds, tokens; /* per step */
+    struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
+    struct ax_progress_view view;
+    /* since the last entry: what logging_steps asks for, a mean */
+    double window_loss;
+    int64_t window_steps;
+};
+
+static const char *const event_names[AX_EVENT_COUNT] = {
+    [AX_EVENT_STARTED] = "started",   [AX_EVENT_RESUMED] = "resumed",
+    [AX_EVENT_SAVED] = "saved",       [AX_EVENT_WARNING] = "warning",
+    [AX_EVENT_FINISHED] = "finished", [AX_EVENT_STOPPED] = "stopped",
+};
+
+/* ---- life ---- */
+
+static enum ax_status open_file(struct ax_metrics_file *f, const char *folder, const char *name,
+                                uint64_t (*whole)(const unsigned char *, size_t, int64_t),
+                                int64_t resume_step) {
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, name));
+    const enum ax_status st =
+        ax_metrics_file_open(f, path, resume_step > 0 ? whole : NULL, resume_step);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status open_files(struct ax_metrics *m, const char *folder) {
+    char *runs;
+    AX_TRY(open_file(&m->jsonl, folder, "metrics.jsonl", ax_metrics_whole_jsonl, m->o.resume_step));
+    AX_TRY(open_file(&m->csv, folder, "metrics.csv", ax_metrics_whole_csv, m->o.resume_step));
+    if (m->csv.end == 0)
+        ax_metrics_file_append(&m->csv, AX_METRICS_CSV_HEADER, strlen(AX_METRICS_CSV_HEADER));
+    if (!m->o.tensorboard)
+        return AX_OK;
+    AX_TRY(ax_path_join(&runs, folder, "runs"));
+    const enum ax_status st = ax_tfevents_open(&m->events, runs, m->o.resume_step);
+    ax_free(runs);
+    return st;
+}
+
+enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
+                               const struct ax_metrics_options *o) {
+    struct ax_metrics *m;
+    AX_ASSERT(o->logging_steps >= 1 && o->devices >= 1);
+    AX_TRY(ax_alloc(&m, 1, sizeof *m));
+    m->o = *o;
+    m->bar = o->progress && ax_term_has_cursor(STDERR_FILENO);
+    m->view = (struct ax_progress_view){.step = o->resume_step,
+                                        .total_steps = o->total_steps,
+                                        .devices = o->devices,
+                                        .mfu = -1,
+                                        .eta = -1};
+    const enum ax_status st = open_files(m, folder);
+    if (st != AX_OK) {
+        ax_metrics_close(m);
+        return st;
+    }
+    *out = m;
+    return AX_OK;
+}
+
+void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops) {
+    if (m)
+        m->o.peak_flops = peak_flops;
+}
+
+/* ---- what a person sees ---- */
+
+static void to_terminal(const struct ax_buf *text) {
+    /* nothing depends on it: a reader that went away (EPIPE) or a full disk is passed over */
+    for (size_t done = 0; done < text->len;) {
+        const ssize_t w = write(STDERR_FILENO, text->data + done, text->len - done);
+        if (w <= 0)
+            return;
+        done += (size_t)w;
+    }
+}
+
+static void draw(struct ax_metrics *m, bool now) {
+    struct ax_buf line = {0};
+    const double time = ax_clock_now();
+    if (!m->bar || (!now && m->drawn && time - m->drawn_at < REDRAW_SECONDS))
+        return;
+    const int width = ax_term_width(STDERR_FILENO) - 1; /* the last column would wrap */
+    if (ax_buf_puts(&line, "\r") == AX_OK &&
+        ax_progress_bar(&line, &m->view, width, ax_term_use_color(STDERR_FILENO, m->o.color)) ==
+            AX_OK &&
+        ax_buf_puts(&line, "\x1b[K") == AX_OK)
+        to_terminal(&line);
+    ax_buf_free(&line);
+    m->drawn = true;
+    m->drawn_at = time;
+}
+
+/* A line that stays; the bar, if there is one, moves below it. */
+static void say(struct ax_metrics *m, const char *text) {
+    struct ax_buf line = {0};
+    if (!m->o.progress)
+        return;
+    if (ax_buf_printf(&line, "%s%s\n", m->drawn ? "\r\x1b[K" : "", text) == AX_OK)
+        to_terminal(&line);
+    ax_buf_free(&line);
+    if (m->drawn)
+        draw(m, true);
+}
+
+void ax_metrics_close(struct ax_metrics *m) {
+    if (!m)
+        return;
+    if (m->drawn) {
+        struct ax_buf end = {0};
+        draw(m, true);
+        if (ax_buf_puts(&end, "\n") == AX_OK)
+            to_terminal(&end);
+        ax_buf_free(&end);
+    }
+    ax_metrics_file_close(&m->jsonl);
+    ax_metrics_file_close(&m->csv);
+    ax_tfevents_close(&m->events);
+    ax_free(m);
+}
+
+/* ---- steps ---- */
+
+static double mfu_of(const struct ax_metrics *m, double tokens_per_second) {
+    return m->o.flops_per_token > 0 && m->o.peak_flops > 0
+               ? m->o.flops_per_token * tokens_per_second / m->o.peak_flops
+               : -1;
+}
+
+static void blend(double *mean, double value, double share) {
+    *mean += share * (value - *mean);
+}
+
+/* The first step is slower than the others (cold caches), so the second takes its place. */
+static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
+    struct ax_progress_view *v = &m->view;
+    m->seen++;
+    const int64_t n = m->seen <= 2 ? 1 : m->seen - 1;
+    const double share = 1 / (double)(n < MEMORY_STEPS ? n : MEMORY_STEPS);
+    blend(&m->seconds, f->seconds, share);
+    blend(&m->tokens, (double)f->tokens, share);
+    for (int i = 0; i < f->n_phases; i++) {
+        m->phases[i].name = f->phases[i].name;
+        blend(&m->phases[i].seconds, f->phases[i].seconds, share);
+    }
+    v->step = f->step;
+    v->epoch = f->epoch;
+    v->loss = f->loss;
+    v->grad_norm = f->grad_norm;
+    v->learning_rate = f->learning_rate;
+    v->tokens_per_second = m->seconds > 0 ? m->tokens / m->seconds : 0;
+    v->mfu = mfu_of(m, v->tokens_per_second);
+    v->memory = (double)f->memory;
+    v->n_phases = f->n_phases;
+    v->phases = m->phases;
+    v->eta = v->total_steps > f->step ? m->seconds * (double)(v->total_steps - f->step) : -1;
+    v->doing = NULL;
+}
+
+/* Every logging_steps: the loss is the mean since the last entry, as Hugging Face's trainer does
+ * it; the other figures are of this step. */
+static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
+    const double rate = f->seconds > 0 ? (double)f->tokens / f->seconds : 0;
+    const double loss = m->window_loss / (double)m->window_steps, mfu = mfu_of(m, rate);
+    const struct ax_tf_scalar s[] = {
+        {"train/loss", loss},
+        {"train/grad_norm", f->grad_norm},
+        {"train/learning_rate", f->learning_rate},
+        {"train/epoch", f->epoch},
+        {"train/tokens_per_second", rate},
+        {"train/memory_gib", (double)f->memory / (double)(1 << 30)},
+        {"train/mfu", mfu},
+    };
+    const int n = (int)(sizeof s / sizeof *s);
+    ax_tfevents_write(&m->events, f->step, mfu >= 0 ? n : n - 1, s);
+    m->window_loss = 0;
+    m->window_steps = 0;
+    if (m->bar || !m->o.progress)
+        return;
+    struct ax_buf line = {0};
+    m->view.loss = loss;
+    if (ax_progress_line(&line, &m->view) == AX_OK)
+        to_terminal(&line);
+    ax_buf_free(&line);
+}
+
+static void append(struct ax_metrics_file *f, enum ax_status st, struct ax_buf *record) {
+    if (st == AX_OK) {
+        ax_metrics_file_append(f, record->data, record->len);
+    } else {
+        ax_log_warn("metrics: %s", ax_error_text());
+        ax_error_clear();
+    }
+    ax_buf_free(record);
+}
+
+void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
+    if (!m)
+        return;
+    AX_ASSERT(f->n_phases <= AX_METRICS_MAX_PHASES);
+    struct ax_buf json = {0}, csv = {0};
+    const double mfu = mfu_of(m, f->seconds > 0 ? (double)f->tokens / f->seconds : 0);
+    append(&m->jsonl, ax_metrics_put_step(&json, f, mfu), &json);
+    append(&m->csv, ax_metrics_put_csv(&csv, f, mfu), &csv);
+    update_view(m, f);
+    m->window_loss += f->loss;
+    m->window_steps++;
+    if (f->step % m->o.logging_steps == 0 || f->step == m->o.total_steps)
+        write_entry(m, f);
+    draw(m, f->step == m->o.total_steps);
+}
+
+/* ---- everything else ---- */
+
+void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
+                     const struct ax_eval_result *r) {
+    if (!m)
+        return;
+    struct ax_buf json = {0};
+    char text[256];
+    append(&m->jsonl, ax_metrics_put_eval(&json, step, epoch, r), &json);
+    const double seconds = r->seconds > 0 ? r->seconds : 1e-9;
+    const struct ax_tf_scalar s[] = {
+        {"eval/loss", r->loss},
+        {"eval/perplexity", r->perplexity},
+        {"eval/mean_token_accuracy", r->accuracy},
+        {"eval/runtime", r->seconds},
+        {"eval/samples_per_second", (double)r->documents / seconds},
+        {"train/epoch", epoch},
+    };
+    ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
+    m->view.doing = NULL;
+    if (m->bar)
+        snprintf(text, sizeof text, "eval at step %lld: loss %.4g, accuracy %.1f %%, %.1f s",
+                 (long long)step, r->loss, 100 * r->accuracy, r->seconds);
+    else
+        snprintf(text, sizeof text,
+                 "eval: step=%lld epoch=%.4g loss=%.5g perplexity=%.4g accuracy=%.4f seconds=%.1f",
+                 (long long)step, epoch, r->loss, r->perplexity, r->accuracy, r->seconds);
+    say(m, text);
+}
+
+void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t step,
+                      const char *fmt, ...) {
+    char text[1024], line[1088];
+    struct ax_buf json = {0};
+    if (!m)
+        return;
+    AX_ASSERT(event < AX_EVENT_COUNT);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    append(&m->jsonl, ax_metrics_put_event(&json, step, event_names[event], text), &json);
+    (void)snprintf(line, sizeof line, "%s: %s", event_names[event], text);
+    say(m, line);
+}
+
+void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total) {
+    if (!m)
+        return;
+    m->view.doing = what;
+    m->view.done = done;
+    m->view.of = total;
+    draw(m, false);
+}

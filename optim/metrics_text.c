@@ -1,0 +1,139 @@
+#include "optim/metrics_text.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- out ---- */
+
+/* `before` is what stands in front of the number: a comma, or a key. */
+static enum ax_status put_number(struct ax_buf *out, const char *before, double v,
+                                 const char *unknown) {
+    AX_TRY(ax_buf_puts(out, before));
+    return isfinite(v) ? ax_buf_printf(out, "%.10g", v) : ax_buf_puts(out, unknown);
+}
+
+static enum ax_status put_fields(struct ax_buf *out, int n, const char *const *keys,
+                                 const double *values) {
+    for (int i = 0; i < n; i++) {
+        AX_TRY(ax_buf_printf(out, ", \"%s\": ", keys[i]));
+        AX_TRY(put_number(out, "", values[i], "null"));
+    }
+    return AX_OK;
+}
+
+static double rate(int64_t n, double seconds) {
+    return seconds > 0 ? (double)n / seconds : 0;
+}
+
+enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
+                                   double mfu) {
+    static const char *const keys[] = {
+        "epoch",  "loss",           "grad_norm",        "learning_rate",
+        "tokens", "trained_tokens", "seconds",          "tokens_per_second",
+        "mfu",    "memory_bytes",   "peak_memory_bytes"};
+    const double values[] = {f->epoch,
+                             f->loss,
+                             f->grad_norm,
+                             f->learning_rate,
+                             (double)f->tokens,
+                             (double)f->trained_tokens,
+                             f->seconds,
+                             rate(f->tokens, f->seconds),
+                             mfu >= 0 ? mfu : NAN,
+                             (double)f->memory,
+                             (double)f->peak_memory};
+    AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)f->step));
+    AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
+    if (f->skipped)
+        AX_TRY(ax_buf_puts(out, ", \"skipped\": true"));
+    AX_TRY(ax_buf_puts(out, ", \"phase_seconds\": {"));
+    for (int i = 0; i < f->n_phases; i++)
+        AX_TRY(ax_buf_printf(out, "%s\"%s\": %.6g", i ? ", " : "", f->phases[i].name,
+                             f->phases[i].seconds));
+    return ax_buf_puts(out, "}}\n");
+}
+
+enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f, double mfu) {
+    const double values[] = {f->epoch,
+                             f->loss,
+                             f->grad_norm,
+                             f->learning_rate,
+                             (double)f->tokens,
+                             (double)f->trained_tokens,
+                             f->seconds,
+                             rate(f->tokens, f->seconds),
+                             mfu >= 0 ? mfu : NAN,
+                             (double)f->memory,
+                             (double)f->peak_memory,
+                             f->skipped};
+    AX_TRY(ax_buf_printf(out, "%lld", (long long)f->step));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        AX_TRY(put_number(out, ",", values[i], ""));
+    return ax_buf_puts(out, "\n");
+}
+
+enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoch,
+                                   const struct ax_eval_result *r) {
+    static const char *const keys[] = {
+        "epoch",     "eval_loss",   "eval_perplexity",     "eval_accuracy",
+        "eval_rows", "eval_tokens", "eval_trained_tokens", "eval_seconds"};
+    const double values[] = {epoch,           r->loss,           r->perplexity,      r->accuracy,
+                             (double)r->rows, (double)r->tokens, (double)r->trained, r->seconds};
+    AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)step));
+    AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
+    return ax_buf_puts(out, "}\n");
+}
+
+enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char *event,
+                                    const char *text) {
+    json_t *s = json_string(text); /* NULL for what is no UTF-8, a cut-off name for instance */
+    char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+    json_decref(s);
+    const enum ax_status st =
+        ax_buf_printf(out, "{\"step\": %lld, \"event\": \"%s\", \"text\": %s}\n", (long long)step,
+                      event, quoted ? quoted : "null");
+    ax_free(quoted);
+    return st;
+}
+
+/* ---- back in ---- */
+
+/* Reads a number of digits; false where there is none, or it is longer than any step. */
+static bool read_step(const unsigned char *p, size_t n, int64_t *step) {
+    *step = 0;
+    size_t i = 0;
+    for (; i < n && i < 18 && p[i] >= '0' && p[i] <= '9'; i++)
+        *step = *step * 10 + (p[i] - '0');
+    return i > 0 && i < n && (p[i] < '0' || p[i] > '9');
+}
+
+/* Whole lines from `from` on, each `prefix` and then its step. */
+static uint64_t whole_lines(const unsigned char *data, size_t n, size_t from, const char *prefix,
+                            int64_t resume_step) {
+    const size_t lead = strlen(prefix);
+    size_t end = from;
+    while (end < n) {
+        const unsigned char *line = data + end, *newline = memchr(line, '\n', n - end);
+        int64_t step;
+        if (!newline)
+            break;
+        const size_t len = (size_t)(newline - line);
+        if (len < lead || memcmp(line, prefix, lead) != 0 ||
+            !read_step(line + lead, len - lead, &step) || step > resume_step)
+            break;
+        end += len + 1;
+    }
+    return end;
+}
+
+uint64_t ax_metrics_whole_jsonl(const unsigned char *data, size_t n, int64_t resume_step) {
+    return whole_lines(data, n, 0, "{\"step\": ", resume_step);
+}
+
+uint64_t ax_metrics_whole_csv(const unsigned char *data, size_t n, int64_t resume_step) {
+    const size_t header = strlen(AX_METRICS_CSV_HEADER);
+    if (n < header || memcmp(data, AX_METRICS_CSV_HEADER, header) != 0)
+        return 0;
+    return whole_lines(data, n, header, "", resume_step);
+}

@@ -1,0 +1,26 @@
+/* The records of metrics.jsonl and metrics.csv as text, and how much of such a file is whole.
+ * Private to optim/metrics. */
+#ifndef AX_OPTIM_METRICS_TEXT_H
+#define AX_OPTIM_METRICS_TEXT_H
+
+#include "base/mem.h"
+#include "optim/metrics.h"
+
+#define AX_METRICS_CSV_HEADER                                                                      \
+    "step,epoch,loss,grad_norm,learning_rate,tokens,trained_tokens,seconds,tokens_per_second,mfu," \
+    "memory_bytes,peak_memory_bytes,skipped\n"
+
+/* mfu < 0 = unknown. Each is one line; numbers that are not finite are null (CSV: empty). */
+enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f, double mfu);
+enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f, double mfu);
+enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoch,
+                                   const struct ax_eval_result *r);
+enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char *event,
+                                    const char *text);
+
+/* Bytes of the whole lines up to the first of a step after resume_step; 0 where the CSV has
+ * another header. */
+uint64_t ax_metrics_whole_jsonl(const unsigned char *data, size_t n, int64_t resume_step);
+uint64_t ax_metrics_whole_csv(const unsigned char *data, size_t n, int64_t resume_step);
+
+#endif

@@ -1,0 +1,29 @@
+/* What a person sees while a run goes on: a bar on a terminal, else key=value lines. All of it goes
+ * to stderr; what cannot be written (EPIPE) is nobody's loss. Private to optim/metrics. */
+#ifndef AX_OPTIM_PROGRESS_H
+#define AX_OPTIM_PROGRESS_H
+
+#include "base/mem.h"
+#include "optim/metrics.h"
+
+/* Figures as they are shown: means over the last steps. */
+struct ax_progress_view {
+    int64_t step, total_steps; /* total 0 = unknown */
+    double epoch, loss, grad_norm, learning_rate;
+    double tokens_per_second, mfu; /* mfu < 0 = unknown */
+    int devices;
+    double memory;     /* bytes */
+    double eta;        /* seconds; < 0 = unknown */
+    const char *doing; /* "evaluating", or NULL */
+    int64_t done, of;  /* of what it is doing */
+    int n_phases;      /* seconds per step */
+    const struct ax_phase_seconds *phases;
+};
+
+/* One line of at most `width` columns: what matters most is kept, the bar takes what is left. */
+enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view *v, int width,
+                               bool color);
+/* "step=10 of=100 loss=1.23 …" with a newline. */
+enum ax_status ax_progress_line(struct ax_buf *out, const struct ax_progress_view *v);
+
+#endif

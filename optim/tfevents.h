@@ -1,0 +1,30 @@
+/* TensorBoard event files: scalars by step.
+ *
+ * A file is records of { u64 length, u32 masked CRC-32C of the length, bytes, u32 masked CRC-32C of
+ * the bytes }, little-endian (TFRecord), each an Event message in protobuf's encoding:
+ *   Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+ *           SessionLog session_log = 7; }   Summary { repeated Value { string tag = 1; float
+ *   simple_value = 2; } value = 1; }        SessionLog { Status status = 1; } */
+#ifndef AX_OPTIM_TFEVENTS_H
+#define AX_OPTIM_TFEVENTS_H
+
+#include "optim/metrics_file.h"
+
+struct ax_tfevents {
+    struct ax_metrics_file file;
+};
+
+/* Begins a file of its own in `dir` (made if need be). Older event files there are cut behind
+ * resume_step, or removed with resume_step 0; after a resume a START record tells programs that
+ * are reading them to forget later steps too. */
+enum ax_status ax_tfevents_open(struct ax_tfevents *t, const char *dir, int64_t resume_step);
+void ax_tfevents_close(struct ax_tfevents *t); /* zeroed is fine */
+
+struct ax_tf_scalar {
+    const char *tag; /* "train/loss" */
+    double value;
+};
+/* One event; values that are not finite are written as they are. Nothing on a zeroed one. */
+void ax_tfevents_write(struct ax_tfevents *t, int64_t step, int n, const struct ax_tf_scalar *s);
+
+#endif
