@@ -62,6 +62,12 @@ struct ax_train_watch {
 
 /* ---- the run ---- */
 
+/* A saved step and what its evaluation said. */
+struct ax_train_kept {
+    int64_t step; /* 0 = none yet */
+    double value;
+};
+
 struct ax_train {
     const struct ax_train_options *o;
     struct ax_train_result *out;
@@ -83,9 +89,10 @@ struct ax_train {
     int64_t done; /* steps, skipped ones too */
     double epoch; /* epochs done */
     int64_t tokens, trained;
-    double best;       /* metric of the best evaluation */
-    int64_t best_step; /* 0 = none yet */
-    int64_t worse;     /* evaluations since then */
+    double best;                            /* metric of the best evaluation */
+    int64_t best_step;                      /* 0 = none yet */
+    struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
+    int64_t worse;                          /* evaluations since then */
     bool stop_early;
 };
 
@@ -114,10 +121,16 @@ enum ax_status ax_train_check_disk(const struct ax_train *t);
 
 enum ax_status ax_train_save_create(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);
+/* Nothing is in flight. */
 enum ax_status ax_train_save_start(struct ax_train *t);
-/* Takes note of a save that has ended; waits for it if asked. A first failure is a warning, the
- * second in a row (or one that was waited for) an error. */
-enum ax_status ax_train_save_poll(struct ax_train *t, bool wait);
+/* Takes note of a save that has ended. A first failure is a warning, the second in a row an error;
+ * for the last save of a run the first is one. */
+enum ax_save_wait {
+    AX_SAVE_LOOK, /* is it there? */
+    AX_SAVE_WAIT, /* until it is */
+    AX_SAVE_LAST  /* the same, and nothing comes after it */
+};
+enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
 /* The model folder: the weights as they are now, or those of the best checkpoint, into output_dir.
  */
 enum ax_status ax_train_publish(struct ax_train *t);
