@@ -70,7 +70,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
 /* An evaluation after a step: is it the best, and is it time to stop? */
 static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
     AX_TRY(evaluate(t, value));
-    *best = t->best_step == 0 || is_better(t, *value, t->best);
+    *best = isfinite(*value) && (t->best_step == 0 || is_better(t, *value, t->best));
     if (*best) {
         t->best = *value;
         t->best_step = t->out->best_step = t->done;
@@ -120,7 +120,7 @@ static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
         return AX_OK;
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     t->kept_before = t->kept;
-    if (eval && (t->kept.step == 0 || is_better(t, value, t->kept.value)))
+    if (eval && isfinite(value) && (t->kept.step == 0 || is_better(t, value, t->kept.value)))
         t->kept = (struct ax_train_kept){t->done, value};
     return ax_train_save_start(t);
 }
@@ -140,12 +140,9 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     struct ax_step_result r;
     AX_TRY(ax_train_rows_next(&t->rows, &t->step, &o->data, &t->rt->mesh));
     const double read = ax_clock_now();
-    struct ax_lr_schedule lr = o->lr;
-    lr.total = t->schedule.total;
-    lr.warmup = t->schedule.warmup;
     AX_TRY(ax_step_gradients(&t->step, &r));
     AX_TRY(ax_train_watch_step(t, &r));
-    AX_TRY(ax_step_update(&t->step, ax_lr_at(&lr, t->done), &r));
+    AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
     t->done++;
     t->tokens += t->rows.n_tokens;
     t->trained += t->rows.n_trained;

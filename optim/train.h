@@ -71,7 +71,7 @@ struct ax_train_options {
     bool recompute_auto;         /* the least recompute that fits; else as step.recompute says */
     struct ax_runtime_options runtime;
     struct ax_train_data data;
-    struct ax_lr_schedule lr; /* total follows; warmup may */
+    struct ax_lr_schedule lr; /* total and warmup follow; stable too where it is −1 */
     int64_t warmup;           /* steps; −1: warmup_ratio */
     double warmup_ratio;      /* of all steps; −1: 3 %, at most 100 steps */
     double epochs;

@@ -72,7 +72,11 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
         s->total = o->max_steps;
     if (s->total == 0)
         return ax_error(AX_ERR_CONFIG, "max_steps: streamed data has no known length: set it");
-    s->warmup = warmup_steps(o, s->total);
+    s->lr = o->lr;
+    s->lr.total = s->total;
+    s->lr.warmup = warmup_steps(o, s->total);
+    if (s->lr.stable < 0)
+        s->lr.stable = s->total - s->lr.warmup - s->lr.decay;
     s->eval_every = every(&o->eval.when, s->total);
     s->save_every = every(&o->save.when, s->total);
     s->logging_steps = o->metrics.logging_steps;

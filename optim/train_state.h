@@ -36,7 +36,8 @@ enum ax_status ax_train_rows_next(struct ax_train_rows *r, struct ax_step *s,
 /* ---- train_schedule.c: how long, and when ---- */
 
 struct ax_train_schedule {
-    int64_t total, warmup;
+    int64_t total;
+    struct ax_lr_schedule lr;
     int64_t eval_every, save_every; /* steps; 0: not by steps */
     int64_t logging_steps;
     int64_t n_epochs;  /* whose length is counted */
