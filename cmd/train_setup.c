@@ -12,9 +12,14 @@
 /* A GGUF base is converted once, beside the prepared data. */
 static enum ax_status base_folder(char **out, const struct ax_config *cfg, const char *key) {
     const char *cache = ax_config_str(cfg, "dataset_prepared_path");
-    return ax_base_model_folder(out, ax_config_str(cfg, "%s", key),
-                                ax_config_str(cfg, "model_revision"),
-                                cache ? cache : "last_run_prepared");
+    char where[256];
+    const enum ax_status st = ax_base_model_folder(out, ax_config_str(cfg, "%s", key),
+                                                   ax_config_str(cfg, "model_revision"),
+                                                   cache ? cache : "last_run_prepared");
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(st, "%s (%s)", key,
+                           ax_config_where(cfg, where, sizeof where, "%s", key));
 }
 
 static enum ax_status open_arch(struct ax_train_setup *s) {
