@@ -58,6 +58,7 @@ bool ax_is_plain_name(const char *name);
 enum ax_status ax_mkdir(const char *path);         /* existing folder is fine */
 enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p */
 enum ax_status ax_unlink(const char *path);
+enum ax_status ax_rename(const char *from, const char *to); /* within a file system */
 enum ax_status ax_remove_tree(const char *path); /* absent is fine; never follows links */
 enum ax_status ax_sync_dir(const char *path);
 

@@ -88,6 +88,13 @@ enum ax_status ax_unlink(const char *path) {
     return AX_OK;
 }
 
+enum ax_status ax_rename(const char *from, const char *to) {
+    if (ax_sys_rename(from, to) != 0) {
+        return ax_error(AX_ERR_IO, "%s: cannot rename to %s: %m", from, to);
+    }
+    return AX_OK;
+}
+
 static int remove_entry(int at, const char *name);
 
 /* Empties the open folder; takes fd. Removing while reading may hide entries from readdir on some

@@ -24,6 +24,11 @@ const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);
 int ax_hf_count(const struct ax_hf *hf);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
 
+/* A side file with contents of its own. */
+struct ax_hf_text {
+    const char *name, *text;
+};
+
 /* A folder to be: written beside and renamed, so that it appears whole or not at all. */
 struct ax_hf_save {
     const char *dir;
@@ -31,10 +36,14 @@ struct ax_hf_save {
                              and chat template files are copied; NULL = `config` is all there is */
     const json_t *config; /* keys to set over the base's config.json (dtype goes under the spelling
                              that file uses); the whole config where base_dir is NULL */
-    enum ax_dtype dtype;  /* recorded as dtype / torch_dtype */
+    const char *tokenizer_dir; /* the tokenizer's files come from here; NULL = base_dir */
+    int n_texts;               /* files that are not the base's: a chat template … */
+    const struct ax_hf_text *texts;
+    enum ax_dtype dtype;     /* recorded as dtype / torch_dtype */
     int64_t max_shard_bytes; /* 0 = 5 GB as transformers; more makes shards and an index */
     int n;
     const struct ax_st_output *tensors;
+    struct ax_sum_list *sums; /* gets the checksums of all files; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);
 /* The same, into a folder that exists and that the caller commits (checkpoints add state/ to it).

@@ -9,26 +9,39 @@
 #define DEFAULT_SHARD 5000000000LL
 #define MAX_CONFIG    (16u << 20)
 
-/* Copied from the base as they are: what a model folder needs besides weights and config. */
-static const char *const side_files[] = {
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "LICENSE",
+/* Copied as they are: what a model folder needs besides weights and config. */
+static const struct {
+    const char *name;
+    bool of_tokenizer;
+} side_files[] = {
+    {"generation_config.json", false},
+    {"LICENSE", false},
+    {"tokenizer.json", true},
+    {"tokenizer_config.json", true},
+    {"special_tokens_map.json", true},
+    {"added_tokens.json", true},
+    {"tokenizer.model", true},
+    {"vocab.json", true},
+    {"merges.txt", true},
+    {"chat_template.jinja", true},
+    {"chat_template.json", true},
 };
 
-static enum ax_status write_text(const char *dir, const char *name, const void *text, size_t len) {
+/* Where files go, and where their checksums do. */
+struct target {
+    const char *dir;
+    struct ax_sum_list *sums;
+};
+
+static enum ax_status write_text(const struct target *to, const char *name, const void *text,
+                                 size_t len) {
     char *path = NULL;
     struct ax_file f = {.fd = -1};
-    AX_TRY(ax_path_join(&path, dir, name));
+    struct ax_sums *sums;
+    AX_TRY(ax_sum_list_add(to->sums, name, &sums));
+    AX_TRY(ax_path_join(&path, to->dir, name));
     enum ax_status st;
+    AX_TRY_GOTO(ax_sums_add(sums, text, len), st, done);
     AX_TRY_GOTO(ax_file_create(&f, path), st, done);
     AX_TRY_GOTO(ax_file_write(&f, text, len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
@@ -38,7 +51,7 @@ done:
     return st;
 }
 
-static enum ax_status write_json(const char *dir, const char *name, const json_t *v) {
+static enum ax_status write_json(const struct target *to, const char *name, const json_t *v) {
     char *text = NULL;
     size_t len;
     struct ax_buf line = {0};
@@ -46,21 +59,21 @@ static enum ax_status write_json(const char *dir, const char *name, const json_t
     enum ax_status st;
     AX_TRY_GOTO(ax_buf_append(&line, text, len), st, done);
     AX_TRY_GOTO(ax_buf_puts(&line, "\n"), st, done);
-    AX_TRY_GOTO(write_text(dir, name, line.data, line.len), st, done);
+    AX_TRY_GOTO(write_text(to, name, line.data, line.len), st, done);
 done:
     ax_buf_free(&line);
     ax_free(text);
     return st;
 }
 
-static enum ax_status copy_side_file(const char *dir, const char *base, const char *name) {
+static enum ax_status copy_side_file(const struct target *to, const char *base, const char *name) {
     char *from = NULL;
     struct ax_mapping m = {0};
     AX_TRY(ax_path_join(&from, base, name));
     enum ax_status st = AX_OK;
     if (ax_path_exists(from)) {
         AX_TRY_GOTO(ax_map_file(&m, from), st, done);
-        AX_TRY_GOTO(write_text(dir, name, m.data, m.len), st, done);
+        AX_TRY_GOTO(write_text(to, name, m.data, m.len), st, done);
     }
 done:
     ax_unmap_file(&m);
@@ -68,9 +81,23 @@ done:
     return st;
 }
 
-static enum ax_status copy_side_files(const char *dir, const char *base) {
-    for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++)
-        AX_TRY(copy_side_file(dir, base, side_files[i]));
+static bool is_own_text(const struct ax_hf_save *save, const char *name) {
+    for (int i = 0; i < save->n_texts; i++)
+        if (strcmp(save->texts[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static enum ax_status write_side_files(const struct target *to, const struct ax_hf_save *save) {
+    const char *tokenizer = save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
+    for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
+        const char *from = side_files[i].of_tokenizer ? tokenizer : save->base_dir;
+        if (from && !is_own_text(save, side_files[i].name))
+            AX_TRY(copy_side_file(to, from, side_files[i].name));
+    }
+    for (int i = 0; i < save->n_texts; i++)
+        AX_TRY(
+            write_text(to, save->texts[i].name, save->texts[i].text, strlen(save->texts[i].text)));
     return AX_OK;
 }
 
@@ -102,7 +129,7 @@ static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base
     return st;
 }
 
-static enum ax_status write_config(const char *dir, const struct ax_hf_save *save) {
+static enum ax_status write_config(const struct target *to, const struct ax_hf_save *save) {
     struct ax_json_doc doc = {0};
     enum ax_status st = AX_OK;
     if (save->base_dir)
@@ -112,7 +139,7 @@ static enum ax_status write_config(const char *dir, const struct ax_hf_save *sav
     if (!doc.root || (save->config && json_object_update(doc.root, (json_t *)save->config) != 0))
         AX_TRY_GOTO(no_memory(), st, done);
     AX_TRY_GOTO(set_dtype(doc.root, save->dtype), st, done);
-    AX_TRY_GOTO(write_json(dir, "config.json", doc.root), st, done);
+    AX_TRY_GOTO(write_json(to, "config.json", doc.root), st, done);
 done:
     ax_json_free(&doc);
     return st;
@@ -150,8 +177,8 @@ static void shard_name(char *name, size_t size, int i, int shards) {
         snprintf(name, size, "model-%05d-of-%05d.safetensors", i + 1, shards);
 }
 
-static enum ax_status write_index(const char *dir, const struct ax_hf_save *save, int shards,
-                                  const int *end) {
+static enum ax_status write_index(const struct target *to, const struct ax_hf_save *save,
+                                  int shards, const int *end) {
     json_t *root = json_object(), *map = json_object();
     int64_t total = 0;
     bool ok = root && map;
@@ -166,7 +193,7 @@ static enum ax_status write_index(const char *dir, const struct ax_hf_save *save
     ok = ok && json_object_set(root, "weight_map", map) == 0;
     enum ax_status st;
     if (ok)
-        st = write_json(dir, "model.safetensors.index.json", root);
+        st = write_json(to, "model.safetensors.index.json", root);
     else
         st = ax_error(AX_ERR_NOMEM, "out of memory for the shard index");
     json_decref(map);
@@ -174,30 +201,38 @@ static enum ax_status write_index(const char *dir, const struct ax_hf_save *save
     return st;
 }
 
-static enum ax_status write_weights(const char *dir, const struct ax_hf_save *save) {
+static enum ax_status write_shard(const struct target *to, const char *name, int n,
+                                  const struct ax_st_output *tensors) {
+    char *path;
+    struct ax_sums *sums;
+    AX_TRY(ax_sum_list_add(to->sums, name, &sums));
+    AX_TRY(ax_path_join(&path, to->dir, name));
+    const enum ax_status st = ax_safetensors_write_summed(path, n, tensors, sums);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status write_weights(const struct target *to, const struct ax_hf_save *save) {
     int *end = NULL;
     AX_TRY(ax_alloc(&end, (size_t)save->n + 1, sizeof *end));
     const int shards = cut_shards(save, end);
     enum ax_status st = AX_OK;
     for (int i = 0, first = 0; st == AX_OK && i < shards; first = end[i++]) {
-        char name[64], *path = NULL;
+        char name[64];
         shard_name(name, sizeof name, i, shards);
-        st = ax_path_join(&path, dir, name);
-        if (st == AX_OK)
-            st = ax_safetensors_write(path, end[i] - first, save->tensors + first);
-        ax_free(path);
+        st = write_shard(to, name, end[i] - first, save->tensors + first);
     }
     if (st == AX_OK && shards > 1)
-        st = write_index(dir, save, shards, end);
+        st = write_index(to, save, shards, end);
     ax_free(end);
     return st;
 }
 
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
-    AX_TRY(write_config(tmp_dir, save));
-    if (save->base_dir)
-        AX_TRY(copy_side_files(tmp_dir, save->base_dir));
-    return write_weights(tmp_dir, save);
+    const struct target to = {tmp_dir, save->sums};
+    AX_TRY(write_config(&to, save));
+    AX_TRY(write_side_files(&to, save));
+    return write_weights(&to, save);
 }
 
 enum ax_status ax_hf_write(const struct ax_hf_save *save) {

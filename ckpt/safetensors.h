@@ -8,6 +8,7 @@
 #define AX_CKPT_SAFETENSORS_H
 
 #include "base/io.h"
+#include "ckpt/sums.h"
 #include "kernels/dtype.h"
 
 #define AX_ST_MAX_DIMS 8
@@ -50,5 +51,9 @@ struct ax_st_output {
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,
  * fsynced. */
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors);
+/* The same, and its checksums to `sums` (may be NULL). */
+enum ax_status ax_safetensors_write_summed(const char *path, int n,
+                                           const struct ax_st_output *tensors,
+                                           struct ax_sums *sums);
 
 #endif

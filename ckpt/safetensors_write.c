@@ -81,7 +81,17 @@ static enum ax_status build_header(int n, const struct ax_st_output *tensors, st
     return st != AX_OK ? st : sink.st;
 }
 
-static enum ax_status write_header(struct ax_file *f, int n, const struct ax_st_output *tensors) {
+struct output {
+    struct ax_file f;
+    struct ax_sums *sums;
+};
+
+static enum ax_status put(struct output *o, const void *data, size_t n) {
+    AX_TRY(ax_sums_add(o->sums, data, n));
+    return ax_file_write(&o->f, data, n);
+}
+
+static enum ax_status write_header(struct output *f, int n, const struct ax_st_output *tensors) {
     struct ax_buf text;
     enum ax_status st;
     AX_TRY_GOTO(build_header(n, tensors, &text), st, done);
@@ -90,21 +100,21 @@ static enum ax_status write_header(struct ax_file *f, int n, const struct ax_st_
     unsigned char size[8];
     for (int i = 0; i < 8; i++)
         size[i] = (unsigned char)((uint64_t)(text.len + pad) >> (8 * i));
-    AX_TRY_GOTO(ax_file_write(f, size, sizeof size), st, done);
-    AX_TRY_GOTO(ax_file_write(f, text.data, text.len), st, done);
-    AX_TRY_GOTO(ax_file_write(f, spaces, pad), st, done);
+    AX_TRY_GOTO(put(f, size, sizeof size), st, done);
+    AX_TRY_GOTO(put(f, text.data, text.len), st, done);
+    AX_TRY_GOTO(put(f, spaces, pad), st, done);
 done:
     ax_buf_free(&text);
     return st;
 }
 
-static enum ax_status write_tensor(struct ax_file *f, const struct ax_st_output *t, void *piece) {
+static enum ax_status write_tensor(struct output *f, const struct ax_st_output *t, void *piece) {
     int64_t numel;
     AX_TRY(ax_product(t->shape, t->ndim, &numel));
     for (int64_t first = 0; first < numel; first += PIECE) {
         const int64_t n = numel - first < PIECE ? numel - first : PIECE;
         AX_TRY(t->fill(t->ctx, first, n, piece));
-        AX_TRY(ax_file_write(f, piece, (size_t)n * ax_dtype_size(t->dtype)));
+        AX_TRY(put(f, piece, (size_t)n * ax_dtype_size(t->dtype)));
     }
     return AX_OK;
 }
@@ -122,20 +132,26 @@ static enum ax_status largest_piece(int n, const struct ax_st_output *tensors, s
     return AX_OK;
 }
 
-enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {
-    struct ax_file f = {.fd = -1};
+enum ax_status ax_safetensors_write_summed(const char *path, int n,
+                                           const struct ax_st_output *tensors,
+                                           struct ax_sums *sums) {
+    struct output o = {.f = {.fd = -1}, .sums = sums};
     void *piece = NULL;
     size_t bytes;
     enum ax_status st;
     AX_TRY(largest_piece(n, tensors, &bytes));
     AX_TRY(ax_alloc(&piece, bytes, 1));
-    AX_TRY_GOTO(ax_file_create(&f, path), st, done);
-    AX_TRY_GOTO(write_header(&f, n, tensors), st, done);
+    AX_TRY_GOTO(ax_file_create(&o.f, path), st, done);
+    AX_TRY_GOTO(write_header(&o, n, tensors), st, done);
     for (int i = 0; i < n; i++)
-        AX_TRY_GOTO(write_tensor(&f, &tensors[i], piece), st, done);
-    AX_TRY_GOTO(ax_file_sync(&f), st, done);
+        AX_TRY_GOTO(write_tensor(&o, &tensors[i], piece), st, done);
+    AX_TRY_GOTO(ax_file_sync(&o.f), st, done);
 done:
-    st = ax_ckpt_close(&f, st);
+    st = ax_ckpt_close(&o.f, st);
     ax_free(piece);
     return st;
+}
+
+enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {
+    return ax_safetensors_write_summed(path, n, tensors, NULL);
 }

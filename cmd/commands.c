@@ -6,6 +6,15 @@
 
 #include "cmd/args.h"
 
+#define TRAIN_DETAILS                                                                              \
+    "The trained model, checkpoints and metrics.jsonl come to lie in output_dir. SIGTERM, "        \
+    "SIGUSR1\n"                                                                                    \
+    "and Ctrl-C save first; with resume_from_checkpoint: auto the same command goes on from "      \
+    "there.\n"                                                                                     \
+    "  --json         one JSON object about the run on stdout\n"                                   \
+    "  --quiet        no progress\n"                                                               \
+    "  --color WHEN   auto, always or never\n"
+
 const struct ax_command ax_commands[] = {
     {"bench", "time a training step", "step --model DIR|--arch NAME [options]",
      "  --model DIR         a model folder (or a config.json: random weights)\n"
@@ -115,6 +124,9 @@ const struct ax_command ax_commands[] = {
      "  --max-level N    most (default 4)\n"
      "  -o FILE          write there instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
+    {"sft", "fine-tune a model on the datasets of a configuration",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS,
+     "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", ax_cmd_sft},
     {"template", "render a conversation with a model's chat template",
      "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
      "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
@@ -133,6 +145,8 @@ const struct ax_command ax_commands[] = {
      "  --decode               a JSON array of ids in, text out\n"
      "  --skip-special-tokens  with --decode: leave special tokens out\n",
      "axtrain tokenize --model my-model/ < text.txt", ax_cmd_tokenize},
+    {"train", "train as a configuration says (today: fine-tuning)",
+     "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", ax_cmd_train},
     {0},
 };
 

@@ -10,6 +10,7 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     AX_ASSERT(T % parts == 0);
     T /= parts;
     *b = (struct ax_batch){.T = T,
+                           .cap = T,
                            .n_cap = n_cap,
                            .max_len = max_len,
                            .max_queries = max_len < T ? max_len : T,
@@ -25,6 +26,23 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     b->cu_keys = b->cu_seqlens;
     if (parts > 1)
         b->cu_keys.data = ax_stack_push(stack, "batch", cu);
+}
+
+/* Everything that looks at the batch sees T tokens. */
+static void set_length(struct ax_batch *b, int64_t T) {
+    struct ax_tensor *const columns[] = {&b->tokens, &b->positions, &b->labels, &b->weight};
+    b->T = T;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        columns[i]->shape[0] = T;
+}
+
+static void fit(struct ax_batch *b) {
+    if (b->round <= 0)
+        return;
+    AX_ASSERT(b->parts == 1);
+    int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
+    T = T > 0 ? T : b->round;
+    set_length(b, T < b->cap ? T : b->cap);
 }
 
 /* Host images of the columns, filled and then sent to the device. cu: ends of documents in the row
@@ -96,6 +114,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
     b->weight_total = 0;
+    set_length(b, b->cap);
     if (ax_queue_is_meta(q)) {
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
@@ -123,6 +142,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     }
     for (int64_t d = n; d < b->n_cap; d++)
         c.cu[d + 1] = (int32_t)b->n_tokens;
+    fit(b);
     cut(b, &c);
     st = send(b, q, &c);
 done:

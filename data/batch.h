@@ -4,7 +4,7 @@
  *   −1 = none), weight[T] (F32), cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries
  * beyond the last document repeat its end. Tokens beyond the last document are padding: token 0,
  * label −1, weight 0. The buffers are device memory and have the same size for every micro-batch of
- * a run.
+ * a run; how much of them is computed may differ (`round`).
  *
  * Under context parallelism the row of `parts`·T tokens is cut into runs of T, and a rank's batch
  * holds run `part`: its tokens, positions, labels and weights, the pieces of documents that lie in
@@ -17,8 +17,11 @@
 #include "kernels/queue.h"
 
 struct ax_batch {
-    int64_t T, n_cap;    /* capacity: tokens of this part, documents of the row */
-    int64_t max_len;     /* longest document possible (cap) */
+    int64_t T;          /* tokens of this part that are computed: all there are room for, or as
+                           `round` says */
+    int64_t cap, n_cap; /* capacity: tokens of this part, documents of the row */
+    int64_t round;      /* > 0: T is the tokens in use, rounded up to a multiple of it (one part) */
+    int64_t max_len;    /* longest document possible (cap) */
     int64_t max_queries; /* of one document in this part */
     int parts, part;
     int64_t n_docs, n_tokens; /* in use */

@@ -153,6 +153,8 @@ static enum ax_status update_param(struct ax_step *s, const struct ax_unit *unit
 
 static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
+    if (s->before_update)
+        s->before_update(s->before_update_ctx, a->unit);
     for (int i = 0; i < s->model.n_params; i++)
         if (s->model.params[i].unit == a->unit)
             AX_TRY(update_param(s, unit, &s->model.params[i]));

@@ -49,6 +49,9 @@ struct ax_step {
     struct ax_tensor outbox;         /* gradient on its way to the stage before; real [T/tp][D] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */
+    /* Called before a unit's weights, masters and optimizer state change; may be NULL. */
+    void (*before_update)(void *ctx, int unit);
+    void *before_update_ctx;
 };
 
 enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,

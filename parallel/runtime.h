@@ -11,9 +11,10 @@
 #include "parallel/fabric.h"
 
 struct ax_runtime_options {
-    const char *backend;        /* "ref" or "cpu" */
-    int threads;                /* 0 = ax_cpu_count(), shared by the ranks of a fabric */
-    int n_slots;                /* activation stashes; 1 without pipeline */
+    const char *backend; /* "ref" or "cpu" */
+    int threads;         /* 0 = ax_cpu_count(), shared by the ranks of a fabric */
+    int n_slots;         /* activation stashes; 1 without pipeline */
+    bool may_stay_below; /* the plan is of the largest work there can be: the run may need less */
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
     int world, rank;            /* of a plan without a fabric; 0 ranks = 1 */
     struct ax_fabric *fabric;   /* NULL = one rank, or only a plan */
@@ -35,8 +36,8 @@ bool ax_runtime_planning(const struct ax_runtime *rt);
 
 typedef enum ax_status (*ax_runtime_body)(struct ax_runtime *rt, void *ctx);
 /* A failed body is told to the fabric's other ranks. plan_out (may be NULL) receives the plan. The
- * real run must end with the plan's marks exactly: anything else is our bug and is reported as
- * AX_ERR_FAILED. */
+ * real run must end with the plan's marks exactly (unless it may stay below): anything else is our
+ * bug and is reported as AX_ERR_FAILED. */
 enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
                               struct ax_arena_plan *plan_out);
 

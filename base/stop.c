@@ -1,0 +1,65 @@
+#include "base/stop.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+static const int watched[] = {SIGTERM, SIGUSR1, SIGINT};
+enum { WATCHED = sizeof watched / sizeof *watched };
+
+static struct sigaction before[WATCHED];
+static _Atomic bool watching, interrupt, requeue;
+static _Atomic long long first_term; /* nanoseconds; 0 = none yet */
+
+static long long now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Nothing but atomics, clock_gettime and raise: all may be called from a handler. */
+static void note(int sig) {
+    const int saved = errno;
+    bool again = sig == SIGINT && atomic_exchange(&interrupt, true);
+    if (sig == SIGTERM) {
+        const long long now = now_ns();
+        long long first = 0;
+        again =
+            !atomic_compare_exchange_strong(&first_term, &first, now) && now - first > 1000000000LL;
+    }
+    if (sig != SIGINT)
+        atomic_store(&requeue, true);
+    if (again) {
+        signal(sig, SIG_DFL);
+        raise(sig); /* delivered when this handler returns */
+    }
+    errno = saved;
+}
+
+void ax_stop_watch(void) {
+    atomic_store(&interrupt, false);
+    atomic_store(&requeue, false);
+    atomic_store(&first_term, 0);
+    if (atomic_exchange(&watching, true))
+        return;
+    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < WATCHED; i++)
+        sigaction(watched[i], &action, &before[i]);
+}
+
+void ax_stop_unwatch(void) {
+    if (!atomic_exchange(&watching, false))
+        return;
+    for (int i = 0; i < WATCHED; i++)
+        sigaction(watched[i], &before[i], NULL);
+}
+
+enum ax_stop ax_stop_requested(void) {
+    if (atomic_load(&interrupt))
+        return AX_STOP_INTERRUPT;
+    return atomic_load(&requeue) ? AX_STOP_REQUEUE : AX_STOP_NONE;
+}

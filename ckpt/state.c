@@ -1,0 +1,138 @@
+#include "ckpt/state.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* The block of the global tensor that is this rank's tp/ep slice. */
+static void set_block(struct ax_state_part *part, const struct ax_param *p,
+                      const struct ax_mesh *mesh) {
+    part->ndim = p->ndim;
+    for (int d = 0; d < p->ndim; d++) {
+        part->shape[d] = p->shape[d];
+        part->size[d] = p->local_shape[d];
+    }
+    int64_t run;
+    int64_t at = ax_param_global_index(p, mesh, 0, &run); /* where the slice begins */
+    for (int d = p->ndim - 1; d >= 0; d--) {
+        part->start[d] = at % p->shape[d];
+        at /= p->shape[d];
+    }
+}
+
+static void add(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
+                const struct ax_tensor *flat, int64_t at) {
+    struct ax_state_part *p = &out->list[out->n++];
+    *p = *like;
+    p->slot = slot;
+    p->dtype = flat->dtype;
+    p->data = (char *)flat->data + (size_t)at * ax_dtype_size(flat->dtype);
+}
+
+enum ax_status ax_state_parts_make(struct ax_state_parts *out, const struct ax_mesh *mesh,
+                                   const struct ax_unit *units, int n_params,
+                                   const struct ax_param *params) {
+    *out = (struct ax_state_parts){0};
+    AX_TRY(ax_alloc(&out->list, (size_t)n_params * (1 + AX_MAX_STATE), sizeof *out->list));
+    for (int i = 0; i < n_params; i++) {
+        const struct ax_param *p = &params[i];
+        const struct ax_unit *unit = &units[p->unit];
+        const struct ax_segment *seg = &unit->segments[p->segment];
+        struct ax_state_part like = {.name = p->name, .unit = p->unit};
+        int64_t at;
+        ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
+        if (like.n == 0 || !seg->trainable)
+            continue;
+        set_block(&like, p, mesh);
+        add(out, &like, "master", seg->master.data ? &seg->master : &seg->shard, at);
+        for (int k = 0; k < seg->n_state; k++)
+            add(out, &like, seg->slots[k].name, &seg->state[k], at);
+    }
+    return AX_OK;
+}
+
+void ax_state_parts_free(struct ax_state_parts *p) {
+    ax_free(p->list);
+    *p = (struct ax_state_parts){0};
+}
+
+uint64_t ax_state_parts_bytes(const struct ax_state_parts *p) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n; i++)
+        bytes += (uint64_t)p->list[i].n * ax_dtype_size(p->list[i].dtype);
+    return bytes;
+}
+
+static bool same_block(const struct ax_state_part *a, const struct ax_state_part *b) {
+    for (int d = 0; d < a->ndim; d++)
+        if (a->start[d] != b->start[d] || a->size[d] != b->size[d])
+            return false;
+    return true;
+}
+
+/* Elements [first, end) of both flat ranges, which count from the same origin. */
+static int64_t copy_range(const struct ax_state_part *to, int64_t to_at,
+                          const struct ax_state_part *from, int64_t from_at, int64_t n,
+                          const void *bytes) {
+    const int64_t cut_to = to_at < to->first ? to->first - to_at : 0;
+    const int64_t cut_from = from_at < from->first ? from->first - from_at : 0;
+    const int64_t cut = cut_to > cut_from ? cut_to : cut_from;
+    int64_t end = n;
+    end = to->first + to->n - to_at < end ? to->first + to->n - to_at : end;
+    end = from->first + from->n - from_at < end ? from->first + from->n - from_at : end;
+    if (end <= cut)
+        return 0;
+    const size_t size = ax_dtype_size(to->dtype);
+    memcpy((char *)to->data + (size_t)(to_at + cut - to->first) * size,
+           (const char *)bytes + (size_t)(from_at + cut - from->first) * size,
+           (size_t)(end - cut) * size);
+    return end - cut;
+}
+
+/* Row-major index in a block of the element with these global coordinates; −1 outside. */
+static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
+    int64_t at = 0;
+    for (int d = 0; d < p->ndim; d++) {
+        const int64_t c = global[d] - p->start[d];
+        if (c < 0 || c >= p->size[d])
+            return -1;
+        at = at * p->size[d] + c;
+    }
+    return at;
+}
+
+/* Walks the rows (last dimension) that the two blocks have in common. */
+static int64_t copy_rows(const struct ax_state_part *to, const struct ax_state_part *from,
+                         const void *bytes) {
+    int64_t lo[AX_MAX_DIMS], hi[AX_MAX_DIMS], at[AX_MAX_DIMS], copied = 0;
+    AX_ASSERT(to->ndim > 0);
+    for (int d = 0; d < to->ndim; d++) {
+        const int64_t to_end = to->start[d] + to->size[d],
+                      from_end = from->start[d] + from->size[d];
+        lo[d] = to->start[d] > from->start[d] ? to->start[d] : from->start[d];
+        hi[d] = to_end < from_end ? to_end : from_end;
+        if (lo[d] >= hi[d])
+            return 0;
+        at[d] = lo[d];
+    }
+    const int last = to->ndim - 1;
+    for (;;) {
+        copied +=
+            copy_range(to, index_in(to, at), from, index_in(from, at), hi[last] - lo[last], bytes);
+        int d = last - 1;
+        for (; d >= 0 && ++at[d] == hi[d]; d--)
+            at[d] = lo[d];
+        if (d < 0)
+            return copied;
+    }
+}
+
+int64_t ax_state_part_copy(const struct ax_state_part *to, const struct ax_state_part *from,
+                           const void *bytes) {
+    if (!same_block(to, from))
+        return copy_rows(to, from, bytes);
+    int64_t n = 1;
+    for (int d = 0; d < to->ndim; d++)
+        n *= to->size[d];
+    return copy_range(to, 0, from, 0, n, bytes);
+}

@@ -1,0 +1,105 @@
+/* `axtrain train` and `axtrain sft`: a config in, a trained model folder out. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/commands.h"
+#include "cmd/run_args.h"
+#include "cmd/train_setup.h"
+
+struct train_args {
+    bool json, quiet;
+    const char *color;
+};
+
+static enum ax_status parse_color(const char *word, enum ax_color_mode *mode) {
+    static const char *const words[] = {
+        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(words[i], word) == 0) {
+            *mode = (enum ax_color_mode)i;
+            return AX_OK;
+        }
+    }
+    return ax_error(AX_ERR_CONFIG, "--color: expected auto, always or never, got \"%s\"", word);
+}
+
+static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
+    char time[32], memory[32];
+    const char *dir = s->o.save.output_dir;
+    printf("trained %lld of %lld steps%s in %s, last loss %.4f\n", (long long)r->steps,
+           (long long)r->total_steps, r->stopped_early ? " (stopped early)" : "",
+           ax_format_seconds(time, sizeof time, r->train_seconds), r->loss);
+    if (r->evaluated && r->resumed_from == 0)
+        printf("evaluation loss %.4f -> %.4f\n", r->first_eval.loss, r->last_eval.loss);
+    else if (r->evaluated)
+        printf("evaluation loss %.4f\n", r->last_eval.loss);
+    printf("peak memory %s\nmodel: %s\n",
+           ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), dir);
+}
+
+static enum ax_status print_json(const struct ax_train_setup *s, const struct ax_train_result *r) {
+    char *text;
+    size_t len;
+    json_t *v = json_pack(
+        "{ss sI sI sI sf sb sf sf sI sI}", "model", s->o.save.output_dir, "steps",
+        (json_int_t)r->steps, "total_steps", (json_int_t)r->total_steps, "resumed_from",
+        (json_int_t)r->resumed_from, "loss", r->loss, "stopped_early", r->stopped_early, "seconds",
+        r->train_seconds, "save_seconds", r->save_waited, "peak_memory_bytes",
+        (json_int_t)ax_mem_peak_rss(), "planned_bytes", (json_int_t)ax_arena_plan_total(&r->plan));
+    if (v && r->evaluated)
+        json_object_set_new(v, "eval_loss", json_real(r->last_eval.loss));
+    if (!v)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the result");
+    const enum ax_status st = ax_json_dump(v, &text, &len);
+    json_decref(v);
+    AX_TRY(st);
+    printf("%s\n", text);
+    ax_free(text);
+    return AX_OK;
+}
+
+static enum ax_status train(const struct ax_config *cfg, const struct train_args *a) {
+    struct ax_train_setup s;
+    struct ax_train_result r;
+    enum ax_color_mode color;
+    AX_TRY(parse_color(a->color, &color));
+    ax_config_log_notes(cfg);
+    AX_TRY(ax_train_setup_open(&s, cfg));
+    s.o.metrics.progress = !a->quiet;
+    s.o.metrics.color = color;
+    enum ax_status st = ax_train(&s.o, &r);
+    if (st == AX_OK && a->json)
+        st = print_json(&s, &r);
+    else if (st == AX_OK && !a->quiet)
+        print_result(&s, &r);
+    ax_train_setup_close(&s);
+    return st;
+}
+
+static enum ax_status run(int argc, char **argv, bool sft) {
+    struct train_args a = {.color = "auto"};
+    const struct ax_arg args[] = {
+        {"--json", AX_ARG_FLAG, &a.json, 0, 0},
+        {"--quiet", AX_ARG_FLAG, &a.quiet, 0, 0},
+        {"--color", AX_ARG_STRING, &a.color, 0, 0},
+    };
+    struct ax_config cfg;
+    AX_TRY(ax_run_args(argc, argv, 3, args, AX_CONFIG_FOR_TRAINING, &cfg));
+    enum ax_status st = AX_OK;
+    if (sft && ax_config_is_set(&cfg, "rl"))
+        st = ax_config_error(&cfg, "rl", "this is not fine-tuning; use `axtrain train`");
+    if (st == AX_OK)
+        st = train(&cfg, &a);
+    ax_config_free(&cfg);
+    return st;
+}
+
+enum ax_status ax_cmd_train(int argc, char **argv) {
+    return run(argc, argv, false);
+}
+
+enum ax_status ax_cmd_sft(int argc, char **argv) {
+    return run(argc, argv, true);
+}

@@ -1,0 +1,167 @@
+/* Opens the base model and the data of a run, and looks at them before anything is spent. */
+#include "cmd/train_setup.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/base_model.h"
+#include "cmd/config_build.h"
+
+/* ---- the model ---- */
+
+/* A GGUF base is converted once, beside the prepared data. */
+static enum ax_status base_folder(char **out, const struct ax_config *cfg, const char *key) {
+    const char *cache = ax_config_str(cfg, "dataset_prepared_path");
+    char where[256];
+    const enum ax_status st = ax_base_model_folder(out, ax_config_str(cfg, "%s", key),
+                                                   ax_config_str(cfg, "model_revision"),
+                                                   cache ? cache : "last_run_prepared");
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(st, "%s (%s)", key,
+                           ax_config_where(cfg, where, sizeof where, "%s", key));
+}
+
+static enum ax_status open_arch(struct ax_train_setup *s) {
+    if (!ax_config_is_set(s->cfg, "base_model_config"))
+        return ax_arch_load(&s->arch, s->base);
+    char *folder;
+    AX_TRY(base_folder(&folder, s->cfg, "base_model_config"));
+    const enum ax_status st = ax_arch_load(&s->arch, folder);
+    ax_free(folder);
+    return st;
+}
+
+/* Auto… names leave the choice to config.json. */
+static enum ax_status check_model_type(const struct ax_train_setup *s) {
+    const char *type = ax_config_str(s->cfg, "model_type");
+    if (!type || strncmp(type, "Auto", 4) == 0 || strcmp(type, s->arch.family->architecture) == 0)
+        return AX_OK;
+    return ax_config_error(s->cfg, "model_type",
+                           "%s, but config.json of the base says %s; remove the key", type,
+                           s->arch.family->architecture);
+}
+
+static enum ax_status open_model(struct ax_train_setup *s) {
+    AX_TRY(base_folder(&s->base, s->cfg, "base_model"));
+    AX_TRY(open_arch(s));
+    AX_TRY(check_model_type(s));
+    return ax_config_bool(s->cfg, "reinit_weights") ? AX_OK : ax_hf_open(&s->hf, s->base);
+}
+
+/* ---- the data ---- */
+
+static enum ax_status log_warning(void *ctx, const char *text) {
+    (void)ctx;
+    ax_log_warn("%s", text);
+    return AX_OK;
+}
+
+static void log_left_out(const char *what, const struct ax_corpus_report *r) {
+    const struct {
+        int64_t n;
+        const char *why;
+    } all[] = {
+        {r->too_long, "longer than sequence_len (see excess_length_strategy)"},
+        {r->cut, "cut to sequence_len"},
+        {r->too_short, "shorter than min_sample_len"},
+        {r->untrained, "without a trained token"},
+        {r->duplicates, "that another one equals"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].n > 0)
+            ax_log_warn("%s: %lld rows %s%s", what, (long long)all[i].n,
+                        i == 1 ? "" : "left out: ", all[i].why);
+}
+
+/* Why there is nothing to train on, as far as the counts say. */
+static enum ax_status nothing_to_train(const struct ax_train_setup *s) {
+    const struct ax_corpus_report *r = &s->data.train_report;
+    const char *why = "the data sets are empty";
+    if (r->untrained > 0)
+        why = "no row has a trained token: look at `axtrain preview`, and at train_on_inputs, "
+              "roles_to_train and the chat template";
+    if (r->too_long > r->untrained)
+        why = "every row is longer than sequence_len: raise it, or set excess_length_strategy: "
+              "truncate";
+    if (r->too_short > r->untrained && r->too_short > r->too_long)
+        why = "every row is shorter than min_sample_len";
+    return ax_error_prefix(ax_error(AX_ERR_DATA, "no row is left to train on: %s", why),
+                           "datasets.0 (%s)", ax_config_str(s->cfg, "datasets.0.path"));
+}
+
+static int64_t trained_tokens(const struct ax_corpus *c) {
+    int64_t n = 0;
+    for (size_t i = 0; i < c->n; i++)
+        n += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
+    return n;
+}
+
+static enum ax_status check_data(struct ax_train_setup *s) {
+    const size_t ids = ax_tokenizer_size(s->data.tok.tokenizer);
+    if (ids > (size_t)s->arch.vocab_size &&
+        ax_config_count(s->cfg, "tokens") + ax_config_count(s->cfg, "special_tokens") > 0)
+        return ax_config_error(s->cfg,
+                               ax_config_count(s->cfg, "tokens") ? "tokens" : "special_tokens",
+                               "with the new tokens ids reach %zu, but the model has %lld "
+                               "embeddings; new rows are not added yet",
+                               ids - 1, (long long)s->arch.vocab_size);
+    if (s->data.stream)
+        return AX_OK;
+    log_left_out("training rows", &s->data.train_report);
+    log_left_out("evaluation rows", &s->data.eval_report);
+    if (s->data.train.n == 0)
+        return nothing_to_train(s);
+    if (trained_tokens(&s->data.train) == 0)
+        return ax_error_prefix(
+            ax_error(AX_ERR_DATA,
+                     "no token is trained: every label is masked; look at `axtrain preview`, and "
+                     "at train_on_inputs, roles_to_train and the chat template"),
+            "datasets.0 (%s)", ax_config_str(s->cfg, "datasets.0.path"));
+    return AX_OK;
+}
+
+/* ---- the configuration itself ---- */
+
+static enum ax_status keep_config(struct ax_train_setup *s) {
+    struct ax_buf text = {0};
+    struct ax_json_doc doc = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_config_show_json(s->cfg, &text), st, done);
+    AX_TRY_GOTO(ax_json_parse(&doc, "configuration", text.data, text.len), st, done);
+    s->config = json_incref(json_object_get(doc.root, "config"));
+done:
+    ax_json_free(&doc);
+    ax_buf_free(&text);
+    return st;
+}
+
+static enum ax_status open_all(struct ax_train_setup *s) {
+    AX_TRY(open_model(s));
+    AX_TRY(ax_run_data_open(&s->data, s->cfg, false));
+    AX_TRY(ax_run_data_warnings(&s->data, log_warning, NULL));
+    AX_TRY(check_data(s));
+    AX_TRY(keep_config(s));
+    AX_TRY(ax_train_side_files(s));
+    return ax_train_options_read(s);
+}
+
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg) {
+    *s = (struct ax_train_setup){.cfg = cfg};
+    const enum ax_status st = open_all(s);
+    if (st != AX_OK)
+        ax_train_setup_close(s);
+    return st;
+}
+
+void ax_train_setup_close(struct ax_train_setup *s) {
+    for (int i = 0; i < AX_TRAIN_MAX_TEXTS; i++)
+        ax_free(s->text_data[i]);
+    ax_free(s->trigger_file);
+    json_decref(s->config);
+    ax_run_data_close(&s->data);
+    ax_hf_close(&s->hf);
+    ax_arch_free(&s->arch);
+    ax_free(s->base);
+    *s = (struct ax_train_setup){0};
+}

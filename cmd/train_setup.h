@@ -1,0 +1,38 @@
+/* From a config to everything a training run needs: the model's files, data, and options.
+ *
+ * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
+ * optimizer and learning rate), train_side.c (files beside the weights). */
+#ifndef AX_CMD_TRAIN_SETUP_H
+#define AX_CMD_TRAIN_SETUP_H
+
+#include "cmd/data_setup.h"
+#include "optim/train.h"
+
+#define AX_TRAIN_MAX_TEXTS 3
+
+struct ax_train_setup {
+    const struct ax_config *cfg; /* borrowed */
+    char *base;                  /* folder of the base model */
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_run_data data;
+    json_t *config; /* effective configuration, flat */
+    char *trigger_file;
+    struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
+    char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, behind texts */
+    struct ax_train_options o;
+};
+
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg);
+void ax_train_setup_close(struct ax_train_setup *s);
+
+/* ---- parts ---- */
+
+/* Everything in s->o that comes from keys; model and data are open. */
+enum ax_status ax_train_options_read(struct ax_train_setup *s);
+enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
+enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
+/* Side files that differ from the base's: special tokens and chat template of the config. */
+enum ax_status ax_train_side_files(struct ax_train_setup *s);
+
+#endif

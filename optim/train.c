@@ -1,0 +1,300 @@
+/* The loop: rows, a step, what it says, evaluation, saves. */
+#include "optim/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/stop.h"
+#include "optim/peak.h"
+#include "optim/train_state.h"
+
+/* ---- figures ---- */
+
+static void report(struct ax_train *t, const struct ax_step_result *r, double data_seconds,
+                   double save_seconds, double seconds) {
+    struct ax_step_figures f = {.step = t->done,
+                                .epoch = t->epoch,
+                                .loss = r->loss,
+                                .grad_norm = r->grad_norm,
+                                .learning_rate = r->lr,
+                                .tokens = t->rows.n_tokens,
+                                .trained_tokens = t->rows.n_trained,
+                                .seconds = seconds,
+                                .skipped = r->skipped,
+                                .memory = ax_mem_rss(),
+                                .peak_memory = ax_mem_peak_rss()};
+    f.phases[f.n_phases++] = (struct ax_phase_seconds){"data", data_seconds};
+    for (int p = 0; p < AX_TIME_COUNT; p++)
+        f.phases[f.n_phases++] =
+            (struct ax_phase_seconds){ax_step_phase_name((enum ax_step_phase)p), r->seconds[p]};
+    f.phases[f.n_phases++] = (struct ax_phase_seconds){"save", save_seconds};
+    ax_metrics_step(t->metrics, &f);
+}
+
+/* ---- evaluation ---- */
+
+static void evaluated(void *ctx, int64_t rows_done) {
+    struct ax_train *t = ctx;
+    ax_metrics_doing(t->metrics, "evaluating", rows_done, 0);
+}
+
+static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
+    const double values[] = {[AX_METRIC_LOSS] = r->loss,
+                             [AX_METRIC_PERPLEXITY] = r->perplexity,
+                             [AX_METRIC_ACCURACY] = r->accuracy};
+    return values[t->o->eval.metric];
+}
+
+static bool is_better(const struct ax_train *t, double now, double before) {
+    return t->o->eval.greater_is_better ? now > before : now < before;
+}
+
+static enum ax_status evaluate(struct ax_train *t, double *value) {
+    struct ax_eval_options eo = ax_train_eval_options(t->o);
+    struct ax_eval_result r;
+    eo.progress = evaluated;
+    eo.ctx = t;
+    AX_TRY(ax_evaluate(&t->step.model, t->o->data.eval, &eo, &r));
+    ax_metrics_eval(t->metrics, t->done, t->epoch, &r);
+    if (!t->out->evaluated)
+        t->out->first_eval = r;
+    t->out->last_eval = r;
+    t->out->evaluated = true;
+    *value = metric(t, &r);
+    return AX_OK;
+}
+
+/* An evaluation after a step: is it the best, and is it time to stop? */
+static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
+    AX_TRY(evaluate(t, value));
+    *best = isfinite(*value) && (t->best_step == 0 || is_better(t, *value, t->best));
+    if (*best) {
+        t->best = *value;
+        t->best_step = t->out->best_step = t->done;
+    }
+    t->worse = *best ? 0 : t->worse + 1;
+    t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
+    return AX_OK;
+}
+
+static bool is_due(const struct ax_cadence *c, int64_t every, int64_t step, bool epoch_end) {
+    return c->when == AX_EACH_EPOCH ? epoch_end : every > 0 && step % every == 0;
+}
+
+/* A file whose appearance asks for a save; it is taken away. */
+static bool is_triggered(const struct ax_train *t) {
+    const struct ax_train_save *s = &t->o->save;
+    if (!s->trigger_file || t->done % s->trigger_interval != 0 || !ax_path_exists(s->trigger_file))
+        return false;
+    if (ax_unlink(s->trigger_file) != AX_OK) {
+        ax_log_warn("%s", ax_error_text());
+        ax_error_clear();
+    }
+    return true;
+}
+
+static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
+    const struct ax_train_save *s = &t->o->save;
+    if (is_due(&s->when, t->schedule.save_every, t->done, epoch_end) || is_triggered(t))
+        return true;
+    if ((s->first_step && t->done == 1) || (s->when.when == AX_WHEN_BEST && best))
+        return true;
+    const bool end = t->done == t->schedule.total || t->stop_early;
+    return end && (s->when.when == AX_EACH_STEPS || s->when.when == AX_EACH_EPOCH);
+}
+
+/* The model to keep is the best of those that were saved. */
+static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
+    const struct ax_train_options *o = t->o;
+    const bool last = t->done == t->schedule.total;
+    const bool eval = o->data.eval && o->eval.when.when != AX_NEVER &&
+                      (last || is_due(&o->eval.when, t->schedule.eval_every, t->done, epoch_end));
+    double value = 0;
+    bool best = false;
+    if (eval)
+        AX_TRY(judge(t, &value, &best));
+    if (!wants_save(t, epoch_end, best))
+        return AX_OK;
+    AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
+    t->kept_before = t->kept;
+    if (eval && isfinite(value) && (t->kept.step == 0 || is_better(t, value, t->kept.value)))
+        t->kept = (struct ax_train_kept){t->done, value};
+    return ax_train_save_start(t);
+}
+
+/* ---- a step ---- */
+
+static enum ax_status measure_peak(struct ax_train *t) {
+    double flops;
+    AX_TRY(ax_measure_gemm_peak(&t->o->runtime, t->step.o.dtype, &flops));
+    ax_metrics_set_peak(t->metrics, flops);
+    return AX_OK;
+}
+
+static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
+    const struct ax_train_options *o = t->o;
+    const double begin = ax_clock_now(), waited = t->saver.waited;
+    struct ax_step_result r;
+    AX_TRY(ax_train_rows_next(&t->rows, &t->step, &o->data, &t->rt->mesh));
+    const double read = ax_clock_now();
+    AX_TRY(ax_step_gradients(&t->step, &r));
+    AX_TRY(ax_train_watch_step(t, &r));
+    AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
+    t->done++;
+    t->tokens += t->rows.n_tokens;
+    t->trained += t->rows.n_trained;
+    t->epoch =
+        ax_train_epoch_after(&t->schedule, &t->rows, &o->data,
+                             ax_train_rows_per_step(o, t->rt->mesh.size[AX_ROLE_BATCH]), epoch_end);
+    t->out->loss = r.loss;
+    report(t, &r, read - begin, t->saver.waited - waited, ax_clock_now() - begin);
+    return AX_OK;
+}
+
+/* Saves, waits, and says so; a run that has done nothing new has nothing to save. */
+static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
+    AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
+    if (t->saved < t->done) {
+        AX_TRY(ax_train_save_start(t));
+        AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
+    }
+    const char *asked = why == AX_STOP_INTERRUPT ? "interrupted" : "asked to stop";
+    ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done, "%s", asked);
+    return ax_error(why == AX_STOP_INTERRUPT ? AX_INTERRUPTED : AX_SAVED_REQUEUE,
+                    "%s after step %lld of %lld%s; go on with resume_from_checkpoint: auto", asked,
+                    (long long)t->done, (long long)t->schedule.total,
+                    t->done > 0 ? ", saved" : ", nothing to save yet");
+}
+
+static enum ax_status loop(struct ax_train *t) {
+    for (bool first = true; t->done < t->schedule.total && !t->stop_early; first = false) {
+        const enum ax_stop why = ax_stop_requested();
+        bool epoch_end;
+        if (why != AX_STOP_NONE)
+            return stop(t, why);
+        AX_TRY(one_step(t, &epoch_end));
+        if (first)
+            AX_TRY(measure_peak(t));
+        AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
+        AX_TRY(after_step(t, epoch_end));
+    }
+    AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
+    if (t->stop_early)
+        ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
+                         "early: no better evaluation in %lld", (long long)t->worse);
+    t->out->stopped_early = t->stop_early;
+    AX_TRY(ax_train_publish(t));
+    ax_metrics_event(t->metrics, AX_EVENT_FINISHED, t->done, "%s", t->o->save.output_dir);
+    return AX_OK;
+}
+
+/* ---- the run ---- */
+
+static enum ax_status open_metrics(struct ax_train *t) {
+    struct ax_metrics_options mo = t->o->metrics;
+    const double doc = t->schedule.doc_tokens;
+    mo.total_steps = t->schedule.total;
+    mo.logging_steps = t->schedule.logging_steps;
+    mo.resume_step = t->done;
+    mo.flops_per_token =
+        ax_arch_flops_per_token(t->o->arch, doc > 0 ? (int64_t)doc : t->o->data.doc_tokens);
+    mo.devices = t->rt->mesh.world;
+    return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
+}
+
+static void before_update(void *ctx, int unit) {
+    ax_saver_before_update(ctx, unit);
+}
+
+struct run {
+    struct ax_train *t;
+    struct ax_step_options so;
+    const char *resume_from; /* NULL: from the start */
+};
+
+static enum ax_status begin(struct ax_train *t, const char *resume_from) {
+    const struct ax_train_options *o = t->o;
+    for (int m = 0; m < t->step.o.n_microbatches; m++)
+        t->step.batches[m].round = o->data.pad;
+    AX_TRY(ax_train_rows_create(&t->rows, &t->step));
+    AX_TRY(ax_train_save_create(t));
+    AX_TRY(ax_train_check_disk(t));
+    t->step.before_update = before_update;
+    t->step.before_update_ctx = &t->saver;
+    if (resume_from)
+        AX_TRY(ax_train_resume(t, resume_from));
+    else if (o->weights)
+        AX_TRY(ax_model_load(&t->step.model, o->weights));
+    else
+        ax_model_init_random(&t->step.model, o->step.seed);
+    AX_TRY(ax_train_check_weights(t,
+                                  resume_from  ? resume_from
+                                  : o->weights ? o->weights->dir
+                                               : "fresh weights",
+                                  AX_ERR_DATA));
+    t->out->resumed_from = t->done;
+    AX_TRY(open_metrics(t));
+    double value; /* of the base model, which is no candidate for the best */
+    if (t->done > 0)
+        ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
+    else if (o->data.eval && o->eval.when.when != AX_NEVER)
+        return evaluate(t, &value);
+    return AX_OK;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct run *run = ctx;
+    struct ax_train *t = run->t;
+    if (ax_runtime_planning(rt))
+        return ax_train_plan_once(rt, t->o, &run->so);
+    t->rt = rt;
+    AX_TRY(ax_step_create(&t->step, rt, t->o->arch, &run->so));
+    const double start = ax_clock_now();
+    enum ax_status st = begin(t, run->resume_from);
+    if (st == AX_OK)
+        st = loop(t);
+    t->out->train_seconds = ax_clock_now() - start;
+    t->out->save_waited = t->saver.waited;
+    struct ax_error_record first;
+    ax_error_save(&first, st); /* what comes now must not cover it */
+    ax_train_save_free(t);
+    ax_metrics_close(t->metrics);
+    ax_train_rows_free(&t->rows);
+    ax_step_free(&t->step);
+    return ax_error_restore(&first);
+}
+
+static struct ax_step_options step_options(const struct ax_train_options *o) {
+    struct ax_step_options so = o->step;
+    so.tokens = o->data.rows_per_batch * o->data.row_tokens;
+    so.n_docs = o->data.rows_per_batch * o->data.row_docs;
+    so.max_len = o->data.doc_tokens;
+    return so;
+}
+
+enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
+    *out = (struct ax_train_result){0};
+    struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}};
+    struct run run = {.t = &t, .so = step_options(o)};
+    struct ax_runtime_options ro = o->runtime;
+    char *resume_from = NULL;
+    enum ax_status st;
+    ro.may_stay_below = true;
+    ax_stop_watch();
+    AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
+    AX_TRY_GOTO(ax_train_folder_open(&t, &resume_from), st, done);
+    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done);
+    run.resume_from = resume_from;
+    AX_TRY_GOTO(ax_runtime_run(&ro, body, &run, &out->plan), st, done);
+done:
+    out->steps = t.done;
+    out->total_steps = t.schedule.total;
+    ax_free(resume_from);
+    ax_claim_release(&t.lock);
+    ax_train_schedule_free(&t.schedule);
+    ax_stop_unwatch();
+    return st;
+}

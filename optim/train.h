@@ -1,0 +1,104 @@
+/* Training from start to end: steps over the data, evaluation, checkpoints, resuming, and what to
+ * do when something goes wrong on the way.
+ *
+ * Options come in; a trained model folder comes out. Read on: train.c (the loop), train_rows.c
+ * (rows → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
+ * train_watch.c (NaN, spikes, the rows behind them), train_save.c and train_resume.c,
+ * train_folder.c (output_dir), train_memory.c (does it fit, and what would help). */
+#ifndef AX_OPTIM_TRAIN_H
+#define AX_OPTIM_TRAIN_H
+
+#include "ckpt/hf.h"
+#include "data/loader.h"
+#include "optim/lr_schedule.h"
+#include "optim/metrics.h"
+#include "optim/step.h"
+
+/* When something is done again and again. */
+enum ax_when { AX_NEVER, AX_EACH_EPOCH, AX_EACH_STEPS, AX_WHEN_BEST };
+struct ax_cadence {
+    enum ax_when when;
+    double steps; /* AX_EACH_STEPS: so many; below 1 a share of all steps, rounded up */
+};
+
+enum ax_resume {
+    AX_RESUME_NO,
+    AX_RESUME_NEWEST,      /* of output_dir; from the start where there is none */
+    AX_RESUME_NEWEST_GOOD, /* the same, passing over damaged ones */
+    AX_RESUME_FOLDER       /* resume_dir */
+};
+
+struct ax_train_data {
+    struct ax_loader *train, *eval; /* eval NULL: nothing to evaluate on */
+    int64_t rows_per_batch;         /* of a micro-batch */
+    int64_t row_tokens;             /* capacity of a row */
+    int64_t row_docs;               /* documents of a row at most */
+    int64_t doc_tokens;             /* longest document */
+    bool drop_last; /* the last rows of an epoch that do not fill a step are left out */
+    bool countable; /* an epoch's length is known; else max_steps */
+    int64_t eval_tokens, eval_docs; /* of a pass of evaluation */
+    int64_t pad;                    /* micro-batches are padded to a multiple of this */
+};
+
+struct ax_train_save {
+    const char *output_dir;
+    struct ax_cadence when;
+    bool first_step; /* also after step 1 */
+    int64_t limit;   /* checkpoints kept; 0 = all */
+    bool only_model;
+    struct ax_hf_save hf;     /* base_dir, tokenizer_dir, config, texts and dtype */
+    const char *trigger_file; /* its appearance asks for a save; NULL: not looked for */
+    int64_t trigger_interval;
+    enum ax_resume resume;
+    const char *resume_dir;
+};
+
+enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY };
+
+struct ax_train_eval {
+    struct ax_cadence when;
+    enum ax_metric metric; /* which evaluation is best */
+    bool greater_is_better;
+    bool keep_best;   /* the checkpoint of the best evaluation is never removed */
+    bool load_best;   /* … and is what the run ends with */
+    int64_t patience; /* evaluations without improvement before training stops; 0 = off */
+};
+
+struct ax_train_options {
+    const struct ax_arch *arch;
+    const struct ax_hf *weights; /* NULL: random, from the seed */
+    struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
+    bool recompute_auto;         /* the least recompute that fits; else as step.recompute says */
+    struct ax_runtime_options runtime;
+    struct ax_train_data data;
+    struct ax_lr_schedule lr; /* total and warmup follow; stable too where it is −1 */
+    int64_t warmup;           /* steps; −1: warmup_ratio */
+    double warmup_ratio;      /* of all steps; −1: 3 %, at most 100 steps */
+    double epochs;
+    int64_t max_steps; /* 0: epochs decide */
+    struct ax_train_eval eval;
+    struct ax_train_save save;
+    struct ax_metrics_options metrics; /* logging_steps 0: one in 200, 1 to 10 apart; the fields
+                                          that follow from the run are filled in */
+    double watchdog;                   /* loss above it … */
+    int64_t watchdog_patience;     /* … so many logged steps in a row stops the run; 0 = off */
+    const json_t *config;          /* the effective configuration, kept in checkpoints; flat */
+    const char *const *fixed_keys; /* of it; NULL-terminated: may not change on resuming */
+};
+
+struct ax_train_result {
+    int64_t steps, total_steps; /* done, planned */
+    int64_t resumed_from;       /* step; 0 = none */
+    double loss;                /* of the last step */
+    bool evaluated;
+    struct ax_eval_result first_eval, last_eval; /* of this process */
+    int64_t best_step;
+    bool stopped_early;
+    struct ax_arena_plan plan;
+    double save_waited, train_seconds;
+};
+
+/* AX_OK: the model is in output_dir. AX_SAVED_REQUEUE and AX_INTERRUPTED: asked to stop, saved. */
+enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out);
+
+#endif

@@ -1,0 +1,172 @@
+/* output_dir before training: ours alone, writable, not another run's, with room for what will be
+ * kept; and which checkpoint to go on from. */
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/space.h"
+#include "optim/train_state.h"
+
+#define LOCK_NAME ".axtrain.lock"
+
+/* ---- whose it is ---- */
+
+/* A model that training put there, or somebody else. */
+static bool holds_model(const char *dir) {
+    static const char *const names[] = {"config.json", "model.safetensors",
+                                        "model.safetensors.index.json"};
+    bool found = false;
+    for (size_t i = 0; !found && i < sizeof names / sizeof *names; i++) {
+        char *path;
+        if (ax_path_join(&path, dir, names[i]) != AX_OK)
+            continue;
+        found = ax_path_exists(path);
+        ax_free(path);
+    }
+    return found;
+}
+
+static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_list *l) {
+    if (l->n > 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "output_dir: %s holds the checkpoints of another run (newest: "
+                        "checkpoint-%lld); go on from there with resume_from_checkpoint: auto, or "
+                        "choose another folder",
+                        dir, (long long)l->steps[l->n - 1]);
+    if (holds_model(dir))
+        return ax_error(AX_ERR_CONFIG,
+                        "output_dir: %s holds a model already; choose another folder, or remove it",
+                        dir);
+    return AX_OK;
+}
+
+/* Is `dir` a folder right inside output_dir? */
+static bool lies_inside(const char *dir, const char *output_dir) {
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!realpath(dir, a) || !realpath(output_dir, b))
+        return false;
+    char *slash = strrchr(a, '/');
+    if (slash)
+        *slash = '\0';
+    return strcmp(a, b) == 0;
+}
+
+/* ---- which checkpoint ---- */
+
+static enum ax_status is_good(const char *dir) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    const enum ax_status st = ax_checkpoint_verify(&c);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+/* The newest that is whole; *path NULL when none is. */
+static enum ax_status newest_good(const char *output_dir, const struct ax_checkpoint_list *l,
+                                  char **path) {
+    for (size_t i = l->n; i-- > 0;) {
+        AX_TRY(ax_checkpoint_path(path, output_dir, l->steps[i]));
+        if (is_good(*path) == AX_OK)
+            return AX_OK;
+        ax_log_warn("%s is passed over: %s", *path, ax_error_text());
+        ax_error_clear();
+        ax_free(*path);
+        *path = NULL;
+    }
+    return AX_OK;
+}
+
+static enum ax_status choose(const struct ax_train_save *save, const struct ax_checkpoint_list *l,
+                             char **path) {
+    *path = NULL;
+    switch (save->resume) {
+    case AX_RESUME_NO:
+        return refuse_used(save->output_dir, l);
+    case AX_RESUME_FOLDER:
+        if (!ax_path_is_dir(save->resume_dir))
+            return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: there is no folder %s",
+                            save->resume_dir);
+        if (!lies_inside(save->resume_dir, save->output_dir))
+            AX_TRY(refuse_used(save->output_dir, l));
+        return ax_strdup(path, save->resume_dir);
+    case AX_RESUME_NEWEST_GOOD:
+        AX_TRY(newest_good(save->output_dir, l, path));
+        break;
+    case AX_RESUME_NEWEST:
+        if (l->n > 0)
+            AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
+        break;
+    }
+    if (*path)
+        return AX_OK;
+    if (holds_model(save->output_dir))
+        return refuse_used(save->output_dir, l);
+    ax_log_info("no checkpoint in %s yet: training starts from the beginning", save->output_dir);
+    return AX_OK;
+}
+
+enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_checkpoint_list l = {0};
+    char *lock;
+    *resume_from = NULL;
+    enum ax_status st = ax_mkdir_parents(save->output_dir);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "output_dir");
+    AX_TRY(ax_path_join(&lock, save->output_dir, LOCK_NAME));
+    st = ax_claim_take(&t->lock, lock);
+    ax_free(lock);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "output_dir");
+    AX_TRY(ax_checkpoint_sweep(save->output_dir));
+    AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    st = choose(save, &l, resume_from);
+    ax_checkpoint_list_free(&l);
+    return st;
+}
+
+/* ---- room ---- */
+
+static double weight_bytes(const struct ax_train *t) {
+    return (double)ax_model_parameters(&t->step.model) * (double)ax_dtype_size(t->o->save.hf.dtype);
+}
+
+/* Saves still to come, the one at the end included. */
+static int64_t planned_saves(const struct ax_train *t) {
+    const struct ax_train_schedule *s = &t->schedule;
+    if (t->o->save.when.when == AX_NEVER)
+        return 0;
+    if (s->save_every > 0)
+        return (s->total + s->save_every - 1) / s->save_every;
+    const double epochs = t->o->epochs;
+    return s->n_epochs > 0 ? (int64_t)epochs + (epochs > (double)(int64_t)epochs) : 1;
+}
+
+enum ax_status ax_train_check_disk(const struct ax_train *t) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_checkpoint_list l;
+    uint64_t is_free;
+    AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    const int64_t there = (int64_t)l.n;
+    ax_checkpoint_list_free(&l);
+    AX_TRY(ax_disk_free(save->output_dir, &is_free));
+    const double each = weight_bytes(t) + (double)ax_state_parts_bytes(&t->parts);
+    int64_t kept = planned_saves(t);
+    if (save->limit > 0 && kept > save->limit)
+        kept = save->limit + 1; /* the one before goes when the new one is safe */
+    kept = kept > there ? kept - there : 0;
+    const double need = (double)kept * each + weight_bytes(t);
+    if (need <= (double)is_free)
+        return AX_OK;
+    char a[32], b[32], c[32];
+    return ax_error(AX_ERR_IO,
+                    "output_dir: %s has %s free, but %lld more checkpoints of %s and the trained "
+                    "model need %s; lower save_total_limit, set save_only_model: true, or choose "
+                    "another folder",
+                    save->output_dir, ax_format_bytes(a, sizeof a, (double)is_free),
+                    (long long)kept, ax_format_bytes(b, sizeof b, each),
+                    ax_format_bytes(c, sizeof c, need));
+}

@@ -1,0 +1,194 @@
+/* Does it fit? The plan says how much a run needs before anything is taken; where that is too much,
+ * the plans of a few changes say what each would save. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/space.h"
+#include "optim/plan.h"
+#include "optim/train_state.h"
+
+/* Code, libraries, thread stacks, data sets and parsers, beside what is planned. */
+#define BESIDE ((uint64_t)128 << 20)
+
+struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
+    return (struct ax_eval_options){.tokens = o->data.eval_tokens,
+                                    .max_docs = o->data.eval_docs,
+                                    .max_len = o->data.eval_tokens};
+}
+
+enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
+                                  const struct ax_step_options *so) {
+    struct ax_train t = {.o = o, .rt = rt};
+    struct ax_step_result r;
+    struct ax_eval_result e;
+    int found;
+    AX_TRY(ax_step_create(&t.step, rt, o->arch, so));
+    enum ax_status st;
+    for (int m = 0; m < so->n_microbatches; m++)
+        AX_TRY_GOTO(ax_batch_fill(&t.step.batches[m], rt->q, o->arch->vocab_size, 0, NULL), st,
+                    done);
+    AX_TRY_GOTO(ax_step_run(&t.step, 0, &r), st, done);
+    AX_TRY_GOTO(ax_train_probe(&t, NULL, 0, &found), st, done);
+    if (o->data.eval) {
+        const struct ax_eval_options eo = ax_train_eval_options(o);
+        AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
+    }
+done:
+    ax_step_free(&t.step);
+    return st;
+}
+
+static enum ax_status needed(const struct ax_train_options *o, const struct ax_step_options *so,
+                             uint64_t *bytes) {
+    struct ax_runtime rt;
+    struct ax_arena_plan plan;
+    AX_TRY(ax_runtime_open_planning(&rt, &o->runtime));
+    const enum ax_status st = ax_train_plan_once(&rt, o, so);
+    ax_arena_measure(&rt.arena, &plan);
+    ax_runtime_close(&rt);
+    *bytes = ax_arena_plan_total(&plan);
+    return st;
+}
+
+/* ---- what would help ---- */
+
+struct change {
+    char text[96];
+    uint64_t saves;
+};
+
+/* The options with one key changed; false where that key has nothing left to give. */
+typedef bool change_fn(const struct ax_train_options *o, struct ax_train_options *changed,
+                       struct ax_step_options *so, char *text, size_t size);
+
+static bool recompute(const struct ax_train_options *o, struct ax_train_options *changed,
+                      struct ax_step_options *so, char *text, size_t size) {
+    (void)o;
+    (void)changed;
+    snprintf(text, size, "gradient_checkpointing: true");
+    const bool can = so->recompute != AX_RECOMPUTE_ON;
+    so->recompute = AX_RECOMPUTE_ON;
+    return can;
+}
+
+static bool fewer_rows(const struct ax_train_options *o, struct ax_train_options *changed,
+                       struct ax_step_options *so, char *text, size_t size) {
+    const int64_t rows = o->data.rows_per_batch / 2;
+    if (rows < 1)
+        return false;
+    snprintf(text, size, "micro_batch_size: %lld, twice the gradient_accumulation_steps",
+             (long long)rows);
+    so->tokens = so->tokens / o->data.rows_per_batch * rows;
+    so->n_docs = so->n_docs / o->data.rows_per_batch * rows;
+    changed->data.eval_tokens = o->data.eval_tokens / 2;
+    return true;
+}
+
+static bool shorter_rows(const struct ax_train_options *o, struct ax_train_options *changed,
+                         struct ax_step_options *so, char *text, size_t size) {
+    if (o->data.row_tokens < 256)
+        return false;
+    snprintf(text, size, "sequence_len: %lld", (long long)(o->data.doc_tokens / 2));
+    so->tokens /= 2;
+    so->max_len /= 2;
+    changed->data.eval_tokens = o->data.eval_tokens / 2;
+    return true;
+}
+
+static bool narrower(const struct ax_train_options *o, struct ax_train_options *changed,
+                     struct ax_step_options *so, char *text, size_t size) {
+    (void)o;
+    (void)changed;
+    snprintf(text, size, "bf16: true");
+    const bool can = so->dtype == AX_F32;
+    so->dtype = AX_BF16;
+    return can;
+}
+
+static bool without_moments(const struct ax_train_options *o, struct ax_train_options *changed,
+                            struct ax_step_options *so, char *text, size_t size) {
+    (void)o;
+    (void)changed;
+    snprintf(text, size, "optimizer: sgd");
+    const bool can = so->optimizer != &ax_optimizer_sgd;
+    so->optimizer = &ax_optimizer_sgd;
+    return can;
+}
+
+static int larger_first(const void *a, const void *b) {
+    const struct change *x = a, *y = b;
+    return x->saves < y->saves ? 1 : x->saves > y->saves ? -1 : 0;
+}
+
+static enum ax_status find_changes(const struct ax_train_options *o,
+                                   const struct ax_step_options *so, uint64_t need,
+                                   struct change *changes, int *n) {
+    static change_fn *const all[] = {recompute, fewer_rows, shorter_rows, narrower,
+                                     without_moments};
+    *n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct ax_train_options changed = *o;
+        struct ax_step_options with = *so;
+        struct change *c = &changes[*n];
+        uint64_t bytes;
+        if (!all[i](o, &changed, &with, c->text, sizeof c->text))
+            continue;
+        AX_TRY(needed(&changed, &with, &bytes));
+        c->saves = need > bytes ? need - bytes : 0;
+        *n += c->saves > 0;
+    }
+    qsort(changes, (size_t)*n, sizeof *changes, larger_first);
+    return AX_OK;
+}
+
+static enum ax_status refuse(const struct ax_train_options *o, const struct ax_step_options *so,
+                             uint64_t need, uint64_t available) {
+    struct ax_plan *plan;
+    struct change changes[5];
+    struct ax_buf text = {0};
+    char a[32], b[32];
+    int n;
+    AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
+    AX_TRY_GOTO(find_changes(o, so, need, changes, &n), st, done);
+    for (int i = 0; i < 4 && i < plan->n_blocks; i++)
+        AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", i ? ", " : "", plan->blocks[i].name,
+                                  ax_format_bytes(a, sizeof a, (double)plan->blocks[i].bytes)),
+                    st, done);
+    AX_TRY_GOTO(ax_buf_puts(&text, ". What would help:"), st, done);
+    for (int i = 0; i < 3 && i < n; i++)
+        AX_TRY_GOTO(ax_buf_printf(&text, "%s %s saves %s", i ? ";" : "", changes[i].text,
+                                  ax_format_bytes(a, sizeof a, (double)changes[i].saves)),
+                    st, done);
+    st = ax_error(AX_ERR_NOMEM, "memory: training needs %s, but %s are free. Largest: %s",
+                  ax_format_bytes(a, sizeof a, (double)need + (double)BESIDE),
+                  ax_format_bytes(b, sizeof b, (double)available), text.data);
+done:
+    ax_buf_free(&text);
+    ax_free(plan);
+    return st;
+}
+
+enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
+                                      struct ax_step_options *step) {
+    static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
+                                              AX_RECOMPUTE_ON};
+    const uint64_t available = ax_mem_available();
+    uint64_t need = 0;
+    for (int i = o->recompute_auto ? 0 : 2; i < 3; i++) {
+        if (o->recompute_auto)
+            step->recompute = modes[i];
+        AX_TRY(needed(o, step, &need));
+        if (available == 0 || need + BESIDE <= available) {
+            if (o->recompute_auto)
+                ax_log_info("gradient_checkpointing: auto chose %s",
+                            ax_recompute_name(step->recompute));
+            return AX_OK;
+        }
+    }
+    return refuse(o, step, need, available);
+}

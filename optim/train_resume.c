@@ -1,0 +1,154 @@
+/* What a checkpoint remembers of a run, and going on from it: the same numbers to the bit as if the
+ * run had never stopped. Random numbers need nothing: they are functions of seed and step. */
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "optim/train_state.h"
+
+/* ---- remembering ---- */
+
+static json_t *watch_json(const struct ax_train_watch *w) {
+    json_t *losses = json_array();
+    const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+    for (int64_t i = 0; losses && i < n; i++)
+        json_array_append_new(losses, json_real(w->window[i]));
+    return json_pack("{sI sI sI so}", "seen", (json_int_t)w->n, "bad_in_a_row",
+                     (json_int_t)w->bad_in_a_row, "above_in_a_row", (json_int_t)w->above_in_a_row,
+                     "losses", losses);
+}
+
+enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
+    struct ax_loader_state at;
+    json_t *data;
+    ax_loader_save(t->o->data.train, &at);
+    AX_TRY(ax_loader_state_to_json(&at, &data));
+    *out = json_pack(
+        "{sI sI sI sf sI sI so s{sI sf sI sI sf} so sO*}", "step", (json_int_t)t->done,
+        "total_steps", (json_int_t)t->schedule.total, "updates", (json_int_t)t->step.count, "epoch",
+        t->epoch, "tokens", (json_int_t)t->tokens, "trained_tokens", (json_int_t)t->trained, "data",
+        data, "best", "step", (json_int_t)t->best_step, "value", t->best, "evaluations_since",
+        (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value,
+        "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
+}
+
+/* ---- the same run? ---- */
+
+static char *value_text(const json_t *v) {
+    return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+}
+
+static bool is_fixed(const struct ax_train_options *o, const char *key) {
+    for (const char *const *k = o->fixed_keys; k && *k; k++)
+        if (strcmp(*k, key) == 0)
+            return true;
+    return false;
+}
+
+static enum ax_status compare_key(const struct ax_train_options *o, const char *dir,
+                                  const char *key, const json_t *was, const json_t *is) {
+    if (was && is && json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is))
+        return AX_OK;
+    char *before = value_text(was), *now = value_text(is);
+    enum ax_status st = AX_OK;
+    if (is_fixed(o, key))
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: %s was %s in the run that wrote %s and is %s now: that is another run; "
+                      "choose another output_dir",
+                      key, key, before ? before : "unset", dir, now ? now : "unset");
+    else if (strncmp(key, "resume_from", 11) != 0)
+        ax_log_info("changed since the checkpoint: %s %s -> %s", key, before ? before : "unset",
+                    now ? now : "unset");
+    ax_free(before);
+    ax_free(now);
+    return st;
+}
+
+static enum ax_status compare_config(const struct ax_train_options *o, const char *dir,
+                                     const json_t *was) {
+    const char *key;
+    json_t *v;
+    if (!was || !o->config)
+        return AX_OK;
+    json_object_foreach((json_t *)(uintptr_t)was, key, v)
+        AX_TRY(compare_key(o, dir, key, v, json_object_get(o->config, key)));
+    json_object_foreach((json_t *)(uintptr_t)o->config, key, v) if (!json_object_get(was, key))
+        AX_TRY(compare_key(o, dir, key, NULL, v));
+    return AX_OK;
+}
+
+/* ---- going on ---- */
+
+static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
+    AX_TRY(ax_json_i64(ax_json_get(v, "seen"), 0, INT64_MAX, &w->n));
+    AX_TRY(ax_json_i64(ax_json_get(v, "bad_in_a_row"), 0, INT64_MAX, &w->bad_in_a_row));
+    AX_TRY(ax_json_i64(ax_json_get(v, "above_in_a_row"), 0, INT64_MAX, &w->above_in_a_row));
+    const struct ax_json losses = ax_json_get(v, "losses");
+    const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+    if ((int64_t)ax_json_size(losses) != n)
+        return ax_json_error(losses, "expected %lld losses", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        AX_TRY(ax_json_f64(ax_json_at(losses, (size_t)i), &w->window[i]));
+    return AX_OK;
+}
+
+static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
+    struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
+    struct ax_loader_state at;
+    AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
+    AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));
+    AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, &t->step.count));
+    AX_TRY(ax_json_f64(ax_json_get(run, "epoch"), &t->epoch));
+    AX_TRY(ax_json_i64(ax_json_get(run, "tokens"), 0, INT64_MAX, &t->tokens));
+    AX_TRY(ax_json_i64(ax_json_get(run, "trained_tokens"), 0, INT64_MAX, &t->trained));
+    const struct ax_json best = ax_json_get(run, "best");
+    AX_TRY(ax_json_i64(ax_json_get(best, "step"), 0, INT64_MAX, &t->best_step));
+    AX_TRY(ax_json_f64(ax_json_get(best, "value"), &t->best));
+    AX_TRY(ax_json_i64(ax_json_get(best, "evaluations_since"), 0, INT64_MAX, &t->worse));
+    AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
+    AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
+    AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
+    enum ax_status st = ax_loader_state_from_json(&at, ax_json_get(run, "data").v);
+    if (st == AX_OK)
+        st = ax_loader_restore(t->o->data.train, &at);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", c->dir);
+}
+
+/* What is computed with, from the masters. */
+static void refresh_weights(struct ax_model *m) {
+    for (int u = 0; u < m->n_units; u++) {
+        for (int k = 0; k < m->units[u].n_segments; k++) {
+            const struct ax_segment *seg = &m->units[u].segments[k];
+            if (seg->master.data && seg->master.data != seg->shard.data)
+                ax_convert(seg->compute, seg->shard.data, seg->accum, seg->master.data,
+                           seg->shard_numel);
+        }
+    }
+}
+
+enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_folder_recover(dir));
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_checkpoint_verify(&c), st, done);
+    AX_TRY_GOTO(read_run(t, &c), st, done);
+    AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
+    refresh_weights(&t->step.model);
+    t->saved = t->done;
+done:
+    ax_checkpoint_close(&c);
+    if (st == AX_ERR_DATA)
+        return ax_error_prefix(st,
+                               "resume_from_checkpoint (latest-good would take the one before)");
+    return st;
+}
+
+enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
+    struct ax_hf hf;
+    AX_TRY(ax_hf_open(&hf, dir));
+    const enum ax_status st = ax_model_load(&t->step.model, &hf);
+    ax_hf_close(&hf);
+    return st;
+}

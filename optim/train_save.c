@@ -1,0 +1,176 @@
+/* Saving while training goes on, and the trained model at its end. */
+#include <string.h>
+
+#include "optim/train_state.h"
+
+/* ---- what is saved ---- */
+
+/* What the model computes with is what its folder should hold; masters only where they are asked
+ * for by a wider type. */
+static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_param *p) {
+    const struct ax_segment *seg = &t->step.model.units[p->unit].segments[p->segment];
+    if (seg->compute != t->o->save.hf.dtype)
+        return ax_model_value(&t->step.model, p);
+    char *data = seg->shard.data;
+    data += (size_t)p->offset * ax_dtype_size(seg->compute);
+    return ax_tensor_nd(seg->compute, data, p->ndim, p->shape);
+}
+
+enum ax_status ax_train_save_create(struct ax_train *t) {
+    const struct ax_model *m = &t->step.model;
+    AX_TRY(ax_saver_create(&t->saver, m->n_units));
+    AX_TRY(ax_alloc(&t->weights, (size_t)m->n_params, sizeof *t->weights));
+    t->n_weights = m->n_params;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        struct ax_save_weight *w = &t->weights[i];
+        *w = (struct ax_save_weight){
+            .name = p->name, .ndim = p->ndim, .value = saved_value(t, p), .unit = p->unit};
+        memcpy(w->shape, p->shape, sizeof w->shape);
+    }
+    return ax_state_parts_make(&t->parts, &t->rt->mesh, m->units, m->n_params, m->params);
+}
+
+void ax_train_save_free(struct ax_train *t) {
+    ax_saver_free(&t->saver);
+    ax_state_parts_free(&t->parts);
+    ax_free(t->weights);
+    t->weights = NULL;
+}
+
+/* ---- checkpoints ---- */
+
+/* A full disk may have room again, and the checkpoint before is whole: one failure is no reason to
+ * throw the run away, two are. */
+static enum ax_status take_note(struct ax_train *t, enum ax_status st, bool last) {
+    const int64_t step = t->saving;
+    t->saving = 0;
+    if (st == AX_OK) {
+        t->failed_saves = 0;
+        t->saved = step;
+        ax_metrics_event(t->metrics, AX_EVENT_SAVED, step, "%s/checkpoint-%lld",
+                         t->o->save.output_dir, (long long)step);
+        return AX_OK;
+    }
+    t->kept = t->kept_before;
+    if (last || ++t->failed_saves > 1)
+        return st;
+    ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
+                     "checkpoint-%lld was not saved: %s; training goes on, and the next save is "
+                     "tried again",
+                     (long long)step, ax_error_text());
+    ax_error_clear();
+    return AX_OK;
+}
+
+enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait) {
+    if (t->saving == 0 || (wait == AX_SAVE_LOOK && !ax_saver_is_due(&t->saver)))
+        return AX_OK;
+    return take_note(t, ax_saver_finish(&t->saver), wait == AX_SAVE_LAST);
+}
+
+enum ax_status ax_train_save_start(struct ax_train *t) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_save_job job = {.output_dir = save->output_dir,
+                              .step = t->done,
+                              .hf = save->hf,
+                              .n_weights = t->n_weights,
+                              .weights = t->weights,
+                              .parts = save->only_model ? NULL : &t->parts,
+                              .mesh = &t->rt->mesh,
+                              .limit = save->limit};
+    if (t->o->eval.keep_best && t->kept.step > 0)
+        job.keep[job.n_keep++] = t->kept.step;
+    AX_TRY(ax_train_describe(t, &job.run));
+    const enum ax_status st = ax_saver_start(&t->saver, &job);
+    t->saving = t->done;
+    return st == AX_OK ? AX_OK : take_note(t, st, false);
+}
+
+/* ---- the trained model ---- */
+
+struct source {
+    struct ax_tensor value;
+    enum ax_dtype dtype;
+};
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct source *s = ctx;
+    const char *from = s->value.data;
+    from += (size_t)first * ax_dtype_size(s->value.dtype);
+    ax_convert(s->dtype, out, s->value.dtype, from, n);
+    return AX_OK;
+}
+
+static enum ax_status write_model(const struct ax_train *t, const char *dir,
+                                  struct ax_sum_list *files) {
+    struct ax_st_output *tensors = NULL;
+    struct source *sources = NULL;
+    const size_t n = (size_t)t->n_weights;
+    struct ax_hf_save hf = t->o->save.hf;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&tensors, n, sizeof *tensors), st, done);
+    AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_save_weight *w = &t->weights[i];
+        sources[i] = (struct source){w->value, hf.dtype};
+        tensors[i] = (struct ax_st_output){
+            .name = w->name, .dtype = hf.dtype, .ndim = w->ndim, .fill = fill, .ctx = &sources[i]};
+        memcpy(tensors[i].shape, w->shape, (size_t)w->ndim * sizeof *w->shape);
+    }
+    hf.n = t->n_weights;
+    hf.tensors = tensors;
+    hf.sums = files;
+    AX_TRY_GOTO(ax_hf_write_into(dir, &hf), st, done);
+    AX_TRY_GOTO(ax_sync_dir(dir), st, done);
+done:
+    ax_free(sources);
+    ax_free(tensors);
+    return st;
+}
+
+static enum ax_status move_file(const char *from_dir, const char *to_dir, const char *name) {
+    char *from = NULL, *to = NULL;
+    AX_TRY(ax_path_join(&from, from_dir, name));
+    enum ax_status st = ax_path_join(&to, to_dir, name);
+    if (st == AX_OK)
+        st = ax_rename(from, to);
+    ax_free(to);
+    ax_free(from);
+    return st;
+}
+
+/* config.json last: without it nothing takes the folder for a model. */
+static enum ax_status move_files(const char *from, const char *to,
+                                 const struct ax_sum_list *files) {
+    for (size_t i = 0; i < files->n; i++)
+        if (strcmp(files->files[i].name, "config.json") != 0)
+            AX_TRY(move_file(from, to, files->files[i].name));
+    AX_TRY(ax_sync_dir(to));
+    AX_TRY(move_file(from, to, "config.json"));
+    return ax_sync_dir(to);
+}
+
+/* output_dir holds more than the model, so it cannot be renamed to as a whole: the files are
+ * written and synced in a folder beside, and then moved up. */
+enum ax_status ax_train_publish(struct ax_train *t) {
+    const char *output_dir = t->o->save.output_dir;
+    struct ax_sum_list files = {0};
+    char *tmp, *best = NULL;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_path_join(&tmp, output_dir, ".model.tmp"));
+    if (t->o->eval.load_best && t->kept.step > 0) {
+        AX_TRY_GOTO(ax_checkpoint_path(&best, output_dir, t->kept.step), st, done);
+        AX_TRY_GOTO(ax_train_load_weights(t, best), st, done);
+    }
+    AX_TRY_GOTO(ax_remove_tree(tmp), st, done);
+    AX_TRY_GOTO(ax_mkdir(tmp), st, done);
+    AX_TRY_GOTO(write_model(t, tmp, &files), st, done);
+    AX_TRY_GOTO(move_files(tmp, output_dir, &files), st, done);
+    AX_TRY_GOTO(ax_remove_tree(tmp), st, done);
+done:
+    ax_sum_list_free(&files);
+    ax_free(best);
+    ax_free(tmp);
+    return st;
+}

@@ -1,0 +1,106 @@
+/* How many steps a run has, and the counts that follow from that. */
+#include <math.h>
+
+#include "optim/train_state.h"
+
+int64_t ax_train_rows_per_step(const struct ax_train_options *o, int data_ranks) {
+    return o->data.rows_per_batch * o->step.n_microbatches * data_ranks;
+}
+
+static int64_t steps_of(int64_t rows, int64_t per_step, bool drop_last) {
+    return drop_last ? rows / per_step : (rows + per_step - 1) / per_step;
+}
+
+/* Counts the rows of each epoch: packing makes a few more or fewer of them each time. */
+static enum ax_status count_epochs(struct ax_train_schedule *s, const struct ax_train_options *o) {
+    s->n_epochs = (int64_t)ceil(o->epochs);
+    AX_TRY(ax_alloc(&s->rows, (size_t)s->n_epochs, sizeof *s->rows));
+    for (int64_t e = 0; e < s->n_epochs; e++) {
+        struct ax_loader_count n;
+        AX_TRY(ax_loader_count_epoch(o->data.train, e, 1, &n));
+        s->rows[e] = n.rows;
+        s->doc_tokens = n.docs > 0 ? (double)n.tokens / (double)n.docs : 0;
+    }
+    return AX_OK;
+}
+
+static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                  int64_t per_step) {
+    const bool drop = o->data.drop_last;
+    double left = o->epochs;
+    for (int64_t e = 0; e < s->n_epochs; e++, left -= 1) {
+        const int64_t steps = steps_of(s->rows[e], per_step, drop);
+        if (steps == 0)
+            return ax_error(AX_ERR_DATA,
+                            "datasets: there are %lld rows to train on, fewer than the %lld of one "
+                            "step; lower micro_batch_size or gradient_accumulation_steps",
+                            (long long)s->rows[e], (long long)per_step);
+        const double part = left < 1 ? left * (double)steps : (double)steps;
+        s->total += (int64_t)(drop ? floor(part) : ceil(part));
+    }
+    s->total = s->total > 0 ? s->total : 1;
+    return AX_OK;
+}
+
+static int64_t every(const struct ax_cadence *c, int64_t total) {
+    if (c->when != AX_EACH_STEPS)
+        return 0;
+    const double steps = c->steps < 1 ? ceil(c->steps * (double)total) : floor(c->steps);
+    return steps < 1 ? 1 : (int64_t)steps;
+}
+
+static int64_t warmup_steps(const struct ax_train_options *o, int64_t total) {
+    if (o->warmup >= 0)
+        return o->warmup;
+    if (o->warmup_ratio < 0) {
+        const int64_t n = (int64_t)floor(0.03 * (double)total);
+        return n < 100 ? n : 100;
+    }
+    const int64_t n = (int64_t)floor(o->warmup_ratio * (double)total);
+    return n == 1 ? 2 : n; /* a first step with a rate of zero would be a step for nothing */
+}
+
+enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                      int data_ranks) {
+    *s = (struct ax_train_schedule){0};
+    enum ax_status st = AX_OK;
+    if (o->data.countable) {
+        AX_TRY_GOTO(count_epochs(s, o), st, fail);
+        AX_TRY_GOTO(count_steps(s, o, ax_train_rows_per_step(o, data_ranks)), st, fail);
+    }
+    if (o->max_steps > 0 && (s->total == 0 || o->max_steps < s->total))
+        s->total = o->max_steps;
+    if (s->total == 0)
+        return ax_error(AX_ERR_CONFIG, "max_steps: streamed data has no known length: set it");
+    s->lr = o->lr;
+    s->lr.total = s->total;
+    s->lr.warmup = warmup_steps(o, s->total);
+    if (s->lr.stable < 0)
+        s->lr.stable = s->total - s->lr.warmup - s->lr.decay;
+    s->eval_every = every(&o->eval.when, s->total);
+    s->save_every = every(&o->save.when, s->total);
+    s->logging_steps = o->metrics.logging_steps;
+    if (s->logging_steps == 0) {
+        const int64_t n = s->total / 200;
+        s->logging_steps = n < 1 ? 1 : n < 10 ? n : 10;
+    }
+    return AX_OK;
+fail:
+    ax_train_schedule_free(s);
+    return st;
+}
+
+void ax_train_schedule_free(struct ax_train_schedule *s) {
+    ax_free(s->rows);
+    *s = (struct ax_train_schedule){0};
+}
+
+double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_rows *r,
+                            const struct ax_train_data *d, int64_t rows_per_step, bool *last) {
+    *last = false;
+    if (r->epoch >= s->n_epochs)
+        return (double)r->epoch;
+    const int64_t rows = s->rows[r->epoch], after = r->index + r->rows;
+    *last = d->drop_last ? after + rows_per_step > rows : after >= rows;
+    return *last ? (double)(r->epoch + 1) : (double)r->epoch + (double)after / (double)rows;
+}

@@ -1,0 +1,154 @@
+/* What the parts of the training loop share. Private to optim/train*.c. */
+#ifndef AX_OPTIM_TRAIN_STATE_H
+#define AX_OPTIM_TRAIN_STATE_H
+
+#include "base/claim.h"
+#include "ckpt/saver.h"
+#include "optim/train.h"
+
+/* ---- train_rows.c: the rows of a step ---- */
+
+struct ax_train_origin {
+    const char *file; /* borrowed from the data set */
+    uint64_t line;
+};
+
+/* Host copies of the micro-batches of a step, kept until the next one is filled: to say which rows
+ * they came from, and to look at a single document. */
+struct ax_train_rows {
+    int64_t cap_tokens, cap_docs; /* of a micro-batch */
+    int n_batches;
+    int32_t *tokens, *labels;        /* [n_batches][cap_tokens] */
+    struct ax_document *docs;        /* [n_batches][cap_docs] */
+    struct ax_train_origin *origins; /* of each document */
+    int *n_docs;                     /* [n_batches] */
+    int64_t n_tokens, n_trained;     /* of the step */
+    int64_t epoch, index;            /* of the step's first row */
+    int64_t rows;                    /* in the step */
+};
+enum ax_status ax_train_rows_create(struct ax_train_rows *r, const struct ax_step *s);
+void ax_train_rows_free(struct ax_train_rows *r);
+/* Reads the rows of the next step and fills the step's batches; begins the next epoch when this one
+ * has no further step. */
+enum ax_status ax_train_rows_next(struct ax_train_rows *r, struct ax_step *s,
+                                  const struct ax_train_data *d, const struct ax_mesh *mesh);
+
+/* ---- train_schedule.c: how long, and when ---- */
+
+struct ax_train_schedule {
+    int64_t total;
+    struct ax_lr_schedule lr;
+    int64_t eval_every, save_every; /* steps; 0: not by steps */
+    int64_t logging_steps;
+    int64_t n_epochs;  /* whose length is counted */
+    int64_t *rows;     /* [n_epochs] rows of each */
+    double doc_tokens; /* of a document on average; 0 = unknown */
+};
+enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
+                                      int data_ranks);
+void ax_train_schedule_free(struct ax_train_schedule *s);
+/* Epochs done after the rows of this step, and whether it is the last of its epoch. */
+double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_rows *r,
+                            const struct ax_train_data *d, int64_t rows_per_step, bool *last);
+
+/* ---- train_watch.c: losses that cannot be right ---- */
+
+#define AX_WATCH_WINDOW 64
+
+struct ax_train_watch {
+    double window[AX_WATCH_WINDOW]; /* the latest finite losses */
+    int64_t n;                      /* seen in all */
+    int64_t bad_in_a_row, above_in_a_row;
+};
+
+/* ---- the run ---- */
+
+/* A saved step and what its evaluation said. */
+struct ax_train_kept {
+    int64_t step; /* 0 = none yet */
+    double value;
+};
+
+struct ax_train {
+    const struct ax_train_options *o;
+    struct ax_train_result *out;
+    struct ax_train_schedule schedule;
+    struct ax_runtime *rt;
+    struct ax_step step;
+    struct ax_train_rows rows;
+    struct ax_train_watch watch;
+    struct ax_metrics *metrics;
+    struct ax_claim lock;
+    /* saving */
+    struct ax_saver saver;
+    struct ax_state_parts parts;
+    struct ax_save_weight *weights; /* [n_weights] */
+    int n_weights;
+    int64_t saving, saved; /* step of the save in flight (0 = none); of the last good one */
+    int64_t failed_saves;  /* in a row */
+    /* where the run stands */
+    int64_t done; /* steps, skipped ones too */
+    double epoch; /* epochs done */
+    int64_t tokens, trained;
+    double best;                            /* metric of the best evaluation */
+    int64_t best_step;                      /* 0 = none yet */
+    struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
+    int64_t worse;                          /* evaluations since then */
+    bool stop_early;
+};
+
+/* Steps take their rows from so many ranks' shares. */
+int64_t ax_train_rows_per_step(const struct ax_train_options *o, int data_ranks);
+
+/* Looks at a step's result before the update: AX_ERR_DIVERGED when it is time to stop. Says which
+ * rows are behind a loss that is not a number, or far off. */
+enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r);
+/* Loss of each document of the step by itself, in the eval phase: the `n` highest into worst, not
+ * numbers first; returns how many documents there are. While planning, one pass. */
+struct ax_train_suspect {
+    struct ax_train_origin from;
+    double loss;
+};
+enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst, int n,
+                              int *found);
+/* AX_ERR_DATA or AX_ERR_DIVERGED (`st`) naming the first weight that is not a number. */
+enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
+                                      enum ax_status st);
+
+/* Everything that has to hold of output_dir before training; takes the lock. */
+enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from);
+/* Room on the disk for the checkpoints that will be kept. */
+enum ax_status ax_train_check_disk(const struct ax_train *t);
+
+enum ax_status ax_train_save_create(struct ax_train *t);
+void ax_train_save_free(struct ax_train *t);
+/* Nothing is in flight. */
+enum ax_status ax_train_save_start(struct ax_train *t);
+/* Takes note of a save that has ended. A first failure is a warning, the second in a row an error;
+ * for the last save of a run the first is one. */
+enum ax_save_wait {
+    AX_SAVE_LOOK, /* is it there? */
+    AX_SAVE_WAIT, /* until it is */
+    AX_SAVE_LAST  /* the same, and nothing comes after it */
+};
+enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
+/* The model folder: the weights as they are now, or those of the best checkpoint, into output_dir.
+ */
+enum ax_status ax_train_publish(struct ax_train *t);
+
+/* Weights, optimizer state, place in the data and all else from a checkpoint. */
+enum ax_status ax_train_resume(struct ax_train *t, const char *dir);
+/* What a checkpoint remembers of the run; the caller owns *out. */
+enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
+/* The weights alone. */
+enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
+
+/* Chooses recompute if asked to, and refuses what does not fit, with what would help. */
+enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
+                                      struct ax_step_options *step);
+/* One pass of everything a run does, on a planning runtime. */
+enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
+                                  const struct ax_step_options *so);
+struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o);
+
+#endif

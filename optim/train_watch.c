@@ -1,0 +1,231 @@
+/* Losses that cannot be right. A step whose gradient is not finite moves nothing (the clip op sees
+ * to that); here it is said, with the rows behind it, and after a few in a row the run ends. A loss
+ * far above the ones before is only said. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/train_state.h"
+
+#define BAD_STEPS      3   /* not finite, in a row: the run ends */
+#define SPIKE_AFTER    16  /* losses seen before spikes are looked for */
+#define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
+#define SUSPECTS       4   /* rows named */
+
+/* ---- weights and gradients ---- */
+
+/* Index of the first element that is not finite; −1: all are. */
+static int64_t first_bad(const struct ax_tensor *t) {
+    const int64_t n = ax_tensor_numel(t);
+    if (t->dtype == AX_F32) {
+        const uint32_t *u = t->data;
+        for (int64_t i = 0; i < n; i++)
+            if ((u[i] & 0x7f800000U) == 0x7f800000U)
+                return i;
+        return -1;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(ax_load(t->dtype, t->data, i)))
+            return i;
+    return -1;
+}
+
+enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
+                                      enum ax_status st) {
+    const struct ax_model *m = &t->step.model;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_tensor value = ax_model_value(m, &m->params[i]);
+        const int64_t at = first_bad(&value);
+        if (at >= 0)
+            return ax_error(st,
+                            "%s: tensor %s, element %lld is %g: a model cannot be trained from "
+                            "that; take another copy of it",
+                            whose, m->params[i].name, (long long)at,
+                            ax_load(value.dtype, value.data, at));
+    }
+    return AX_OK;
+}
+
+static const char *first_bad_gradient(const struct ax_train *t) {
+    const struct ax_model *m = &t->step.model;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
+        if (grad.data && first_bad(&grad) >= 0)
+            return m->params[i].name;
+    }
+    return "none";
+}
+
+/* ---- one document at a time ---- */
+
+static enum ax_status loss_of(struct ax_train *t, struct ax_pass *p, const struct ax_document *doc,
+                              double *loss) {
+    struct ax_queue *q = t->rt->q;
+    AX_TRY(ax_batch_fill(p->batch, q, t->step.model.arch.vocab_size, doc ? 1 : 0, doc));
+    const double w = p->batch->weight_total;
+    struct ax_step_scalars now = {.inv_weight = w > 0 ? 1 / w : 0};
+    AX_TRY(ax_queue_write(q, p->scalars, &now, sizeof now));
+    AX_TRY(ax_pass_begin(p));
+    const enum ax_status st = ax_pass_forward_all(p);
+    ax_pass_end(p);
+    AX_TRY(st);
+    AX_TRY(ax_queue_read(q, p->scalars, &now, sizeof now, NULL));
+    *loss = now.loss;
+    return AX_OK;
+}
+
+/* Not numbers first, then the highest. */
+static bool worse(double a, double b) {
+    return isnan(a) ? !isnan(b) : a > b;
+}
+
+static void put_suspect(struct ax_train_suspect *worst, int n, int found,
+                        struct ax_train_suspect s) {
+    int at = found < n ? found : n;
+    while (at > 0 && worse(s.loss, worst[at - 1].loss)) {
+        if (at < n)
+            worst[at] = worst[at - 1];
+        at--;
+    }
+    if (at < n)
+        worst[at] = s;
+}
+
+static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
+                                struct ax_train_suspect *worst, int n, int *found) {
+    const struct ax_train_rows *r = &t->rows;
+    *found = 0;
+    for (int m = 0; m < r->n_batches; m++) {
+        for (int i = 0; i < r->n_docs[m]; i++) {
+            struct ax_train_suspect s = {.from = r->origins[m * r->cap_docs + i]};
+            AX_TRY(loss_of(t, p, &r->docs[m * r->cap_docs + i], &s.loss));
+            put_suspect(worst, n, (*found)++, s);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst, int n,
+                              int *found) {
+    struct ax_arena *arena = &t->rt->arena;
+    struct ax_step_scalars saved;
+    struct ax_batch batch;
+    AX_TRY(ax_queue_read(t->rt->q, t->step.scalars, &saved, sizeof saved, NULL));
+    const enum ax_phase phase = arena->phase;
+    ax_arena_enter(arena, AX_PHASE_EVAL);
+    const size_t mark = ax_stack_mark(&arena->scratch);
+    ax_batch_allocate(&batch, &arena->scratch, t->step.o.max_len, 1, t->step.o.max_len);
+    struct ax_pass p = {.model = &t->step.model,
+                        .batch = &batch,
+                        .slot = &t->step.slots[0],
+                        .scalars = t->step.scalars,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .objective = &t->step.o.objective->head,
+                        .inv_temperature = 1};
+    enum ax_status st;
+    if (ax_runtime_planning(t->rt)) {
+        double loss;
+        st = loss_of(t, &p, NULL, &loss);
+        *found = 0;
+    } else {
+        st = probe_all(t, &p, worst, n, found);
+    }
+    ax_stack_release(&arena->scratch, mark);
+    ax_arena_enter(arena, phase);
+    AX_TRY(st);
+    return ax_queue_write(t->rt->q, t->step.scalars, &saved, sizeof saved);
+}
+
+/* "a.jsonl:7 (loss nan), a.jsonl:9 (loss 12.3) and 14 more". */
+static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
+    struct ax_train_suspect worst[SUSPECTS];
+    int n;
+    AX_TRY(ax_train_probe(t, worst, SUSPECTS, &n));
+    for (int i = 0; i < n && i < SUSPECTS; i++)
+        AX_TRY(ax_buf_printf(text, "%s%s:%llu (loss %.4g)", i ? ", " : "", worst[i].from.file,
+                             (unsigned long long)worst[i].from.line, worst[i].loss));
+    return n > SUSPECTS ? ax_buf_printf(text, " and %d more", n - SUSPECTS) : AX_OK;
+}
+
+/* ---- what to make of a step ---- */
+
+static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result *r) {
+    struct ax_buf rows = {0};
+    const char *tensor = first_bad_gradient(t);
+    const int64_t step = t->done + 1, bad = ++t->watch.bad_in_a_row;
+    enum ax_status st = name_rows(t, &rows);
+    if (st == AX_OK && bad >= BAD_STEPS)
+        st = ax_error(AX_ERR_DIVERGED,
+                      "step %lld: loss %g, gradient norm %g, for the %lldrd step in a row; first "
+                      "bad gradient: %s; rows: %s. Look at these rows, lower learning_rate, or go "
+                      "on from an earlier checkpoint",
+                      (long long)step, r->loss, r->grad_norm, (long long)bad, tensor, rows.data);
+    else if (st == AX_OK)
+        ax_metrics_event(t->metrics, AX_EVENT_WARNING, step,
+                         "loss %g, gradient norm %g: the step is skipped; first bad gradient: %s; "
+                         "rows: %s",
+                         r->loss, r->grad_norm, tensor, rows.data);
+    ax_buf_free(&rows);
+    return st;
+}
+
+static bool is_spike(const struct ax_train_watch *w, double loss) {
+    const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+    double sum = 0, squares = 0;
+    if (n < SPIKE_AFTER)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        sum += w->window[i];
+    const double mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        squares += (w->window[i] - mean) * (w->window[i] - mean);
+    return loss > mean + SPIKE_DEVIATES * sqrt(squares / (double)n) && loss > 1.1 * mean;
+}
+
+static enum ax_status say_spike(struct ax_train *t, double loss) {
+    struct ax_buf rows = {0};
+    const enum ax_status st = name_rows(t, &rows);
+    if (st == AX_OK)
+        ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
+                         "loss %.4g is more than %g deviations above the last ones; rows: %s", loss,
+                         SPIKE_DEVIATES, rows.data);
+    ax_buf_free(&rows);
+    return st;
+}
+
+/* Counted on the steps that are logged, as the key says. */
+static enum ax_status watchdog(struct ax_train *t, double loss) {
+    const struct ax_train_options *o = t->o;
+    if (o->watchdog_patience == 0 || (t->done + 1) % t->schedule.logging_steps != 0)
+        return AX_OK;
+    t->watch.above_in_a_row = loss > o->watchdog ? t->watch.above_in_a_row + 1 : 0;
+    if (t->watch.above_in_a_row < o->watchdog_patience)
+        return AX_OK;
+    struct ax_buf rows = {0};
+    enum ax_status st = name_rows(t, &rows);
+    if (st == AX_OK)
+        st = ax_error(AX_ERR_DIVERGED,
+                      "loss_watchdog_threshold: the loss was above %g in %lld logged steps in a "
+                      "row, %.4g in step %lld; rows: %s. Lower learning_rate, or go on from an "
+                      "earlier checkpoint",
+                      o->watchdog, (long long)o->watchdog_patience, loss, (long long)(t->done + 1),
+                      rows.data);
+    ax_buf_free(&rows);
+    return st;
+}
+
+enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r) {
+    struct ax_train_watch *w = &t->watch;
+    if (!(r->weight_total > 0)) {
+        ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
+                         "no token of this step is trained: it is skipped");
+        return AX_OK;
+    }
+    if (!isfinite(r->loss) || !isfinite(r->grad_norm))
+        return not_finite(t, r);
+    w->bad_in_a_row = 0;
+    if (is_spike(w, r->loss))
+        AX_TRY(say_spike(t, r->loss));
+    w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
+    return watchdog(t, r->loss);
+}

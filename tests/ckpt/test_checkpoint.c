@@ -1,0 +1,436 @@
+/* Checkpoints on disk: what was written comes back, on any cut of the tensors; every damaged byte
+ * is found and named; nothing a hostile manifest says is believed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "base/fault.h"
+#include "ckpt/saver.h"
+#include "tests/ckpt/folder.h"
+
+#define ROWS 6
+#define COLS 10
+
+static void expect_text(const char *part) {
+    if (!strstr(ax_error_text(), part))
+        fail_msg("expected \"%s\" in: %s", part, ax_error_text());
+}
+
+/* Two parameters in two units: a matrix with two slots and a vector. */
+struct store {
+    float matrix[ROWS * COLS], moment[ROWS * COLS], vector[7];
+    struct ax_state_part list[3];
+    struct ax_state_parts parts;
+    struct ax_save_weight weights[2];
+    struct ax_mesh mesh;
+};
+
+static struct ax_state_part whole(const char *name, const char *slot, int ndim, int64_t rows,
+                                  int64_t cols, void *data, int unit) {
+    struct ax_state_part p = {.name = name,
+                              .slot = slot,
+                              .dtype = AX_F32,
+                              .ndim = ndim,
+                              .shape = {rows, cols},
+                              .size = {rows, cols},
+                              .n = rows * (ndim > 1 ? cols : 1),
+                              .data = data,
+                              .unit = unit};
+    return p;
+}
+
+static void make_store(struct store *s, float seed) {
+    memset(s, 0, sizeof *s);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        s->matrix[i] = seed + (float)i;
+        s->moment[i] = -seed - (float)i;
+    }
+    for (int i = 0; i < 7; i++)
+        s->vector[i] = seed * (float)i;
+    s->list[0] = whole("w", "master", 2, ROWS, COLS, s->matrix, 0);
+    s->list[1] = whole("w", "exp_avg", 2, ROWS, COLS, s->moment, 0);
+    s->list[2] = whole("b", "master", 1, 7, 0, s->vector, 1);
+    s->parts = (struct ax_state_parts){3, s->list};
+    s->weights[0] = (struct ax_save_weight){
+        "w", 2, {ROWS, COLS}, ax_tensor_2d(AX_F32, s->matrix, ROWS, COLS), 0};
+    s->weights[1] = (struct ax_save_weight){"b", 1, {7}, ax_tensor_1d(AX_F32, s->vector, 7), 1};
+    assert_int_equal(ax_mesh_create(&s->mesh, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0),
+                     AX_OK);
+}
+
+static struct ax_save_job job_of(struct store *s, int64_t step, const json_t *config) {
+    return (struct ax_save_job){.output_dir = dir,
+                                .step = step,
+                                .hf = {.config = config, .dtype = AX_BF16},
+                                .n_weights = 2,
+                                .weights = s->weights,
+                                .parts = &s->parts,
+                                .mesh = &s->mesh,
+                                .run = json_pack("{sI}", "step", (json_int_t)step)};
+}
+
+static enum ax_status save_step(struct store *s, int64_t step, int64_t limit) {
+    struct ax_saver saver;
+    json_t *config = json_pack("{ss}", "model_type", "llama");
+    struct ax_save_job job = job_of(s, step, config);
+    job.limit = limit;
+    assert_int_equal(ax_saver_create(&saver, 2), AX_OK);
+    enum ax_status st = ax_saver_start(&saver, &job);
+    ax_saver_before_update(&saver, 0);
+    ax_saver_before_update(&saver, 1);
+    if (st == AX_OK)
+        st = ax_saver_finish(&saver);
+    ax_saver_free(&saver);
+    json_decref(config);
+    return st;
+}
+
+static void save_ok(struct store *s, int64_t step, int64_t limit) {
+    if (save_step(s, step, limit) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static void remove_all(void) {
+    assert_int_equal(ax_remove_tree(dir), AX_OK);
+    assert_int_equal(ax_mkdir(dir), AX_OK);
+}
+
+static enum ax_status load(const char *name, struct store *into) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_checkpoint_open(&c, in_dir(name)));
+    enum ax_status st = ax_checkpoint_verify(&c);
+    if (st == AX_OK)
+        st = ax_checkpoint_load(&c, &into->parts);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+static void assert_equal_stores(const struct store *a, const struct store *b) {
+    assert_memory_equal(a->matrix, b->matrix, sizeof a->matrix);
+    assert_memory_equal(a->moment, b->moment, sizeof a->moment);
+    assert_memory_equal(a->vector, b->vector, sizeof a->vector);
+}
+
+static void test_round_trip(void **state) {
+    (void)state;
+    struct store s, back;
+    struct ax_checkpoint c;
+    remove_all();
+    make_store(&s, 3.25F);
+    make_store(&back, 99);
+    save_ok(&s, 20, 0);
+    if (load("checkpoint-20", &back) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_equal_stores(&s, &back);
+    assert_int_equal(ax_checkpoint_open(&c, in_dir("checkpoint-20")), AX_OK);
+    assert_int_equal(c.step, 20);
+    assert_int_equal(json_integer_value(json_object_get(c.run, "step")), 20);
+    ax_checkpoint_close(&c);
+    struct ax_hf hf;
+    assert_int_equal(ax_hf_open(&hf, in_dir("checkpoint-20")), AX_OK);
+    assert_int_equal(ax_hf_find(&hf, "w")->dtype, AX_BF16);
+    ax_hf_close(&hf);
+}
+
+/* Any cut of the matrix into a block and a run of it reads what a whole one wrote. */
+static void test_other_cuts(void **state) {
+    (void)state;
+    struct store s;
+    struct ax_checkpoint c;
+    int cuts = 0;
+    remove_all();
+    make_store(&s, 1);
+    save_ok(&s, 1, 0);
+    assert_int_equal(ax_checkpoint_open(&c, in_dir("checkpoint-1")), AX_OK);
+    for (int64_t row = 0; row < ROWS; row += 2) {
+        for (int64_t rows = 1; row + rows <= ROWS; rows += 2) {
+            for (int64_t col = 0; col < COLS; col += 2) {
+                for (int64_t cols = 1; col + cols <= COLS; cols += 3) {
+                    float data[ROWS * COLS] = {0};
+                    const int64_t first = rows * cols / 3, n = rows * cols - first - rows / 2;
+                    struct ax_state_part p = whole("w", "exp_avg", 2, ROWS, COLS, data, 0);
+                    p.start[0] = row;
+                    p.start[1] = col;
+                    p.size[0] = rows;
+                    p.size[1] = cols;
+                    p.first = first;
+                    p.n = n;
+                    const struct ax_state_parts parts = {1, &p};
+                    if (n <= 0)
+                        continue;
+                    if (ax_checkpoint_load(&c, &parts) != AX_OK)
+                        fail_msg("%s", ax_error_text());
+                    for (int64_t i = 0; i < n; i++) {
+                        const int64_t r = row + (first + i) / cols, k = col + (first + i) % cols;
+                        assert_true(data[i] == s.moment[r * COLS + k]);
+                    }
+                    cuts++;
+                }
+            }
+        }
+    }
+    ax_checkpoint_close(&c);
+    print_message("%d cuts\n", cuts);
+    assert_true(cuts > 50);
+}
+
+/* Four shards: two column blocks, each cut once more; put together again into a whole. */
+static void test_puts_shards_together(void **state) {
+    (void)state;
+    float whole_data[ROWS * COLS], out[ROWS * COLS] = {0};
+    struct ax_state_part to = whole("w", "master", 2, ROWS, COLS, out, 0);
+    int64_t copied = 0;
+    for (int i = 0; i < ROWS * COLS; i++)
+        whole_data[i] = (float)i;
+    for (int block = 0; block < 2; block++) {
+        const int64_t col = block ? 4 : 0, cols = block ? 6 : 4;
+        for (int half = 0; half < 2; half++) {
+            float data[ROWS * COLS];
+            struct ax_state_part from = whole("w", "master", 2, ROWS, COLS, NULL, 0);
+            from.start[1] = col;
+            from.size[1] = cols;
+            from.first = half ? 11 : 0;
+            from.n = half ? ROWS * cols - 11 : 11;
+            for (int64_t i = 0; i < from.n; i++)
+                data[i] =
+                    whole_data[(from.first + i) / cols * COLS + col + (from.first + i) % cols];
+            copied += ax_state_part_copy(&to, &from, data);
+        }
+    }
+    assert_int_equal(copied, ROWS * COLS);
+    assert_memory_equal(out, whole_data, sizeof out);
+}
+
+/* ---- damage ---- */
+
+static void assert_damaged(const char *name) {
+    struct store back;
+    make_store(&back, 99);
+    assert_int_equal(load("checkpoint-5", &back), AX_ERR_DATA);
+    expect_text(name);
+    assert_true(back.matrix[0] == 99); /* not a number was used */
+}
+
+static void flip_all_bits(const char *name) {
+    char *bytes;
+    size_t n;
+    char path[128];
+    snprintf(path, sizeof path, "checkpoint-5/%s", name);
+    assert_int_equal(ax_read_file(in_dir(path), 1 << 20, &bytes, &n), AX_OK);
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        bytes[bit / 8] = (char)(bytes[bit / 8] ^ (1 << bit % 8));
+        put_file(path, bytes, n);
+        assert_damaged(name);
+        bytes[bit / 8] = (char)(bytes[bit / 8] ^ (1 << bit % 8));
+    }
+    for (size_t len = 0; len < n; len++) {
+        put_file(path, bytes, len);
+        assert_damaged(name);
+    }
+    put_file(path, bytes, n + 1); /* ax_read_file adds a NUL */
+    assert_damaged(name);
+    put_file(path, bytes, n);
+    print_message("%s: %zu flips, %zu lengths\n", name, 8 * n, n + 1);
+    ax_free(bytes);
+}
+
+static void test_every_bit_flip(void **state) {
+    (void)state;
+    struct store s, back;
+    remove_all();
+    make_store(&s, 5);
+    save_ok(&s, 5, 0);
+    flip_all_bits("state/manifest.json");
+    flip_all_bits("state/rank-00000.safetensors");
+    flip_all_bits("model.safetensors");
+    flip_all_bits("config.json");
+    make_store(&back, 99);
+    assert_int_equal(load("checkpoint-5", &back), AX_OK);
+}
+
+static void test_foreign_files(void **state) {
+    (void)state;
+    struct store s, back;
+    char *bytes;
+    size_t n;
+    remove_all();
+    make_store(&s, 5);
+    save_ok(&s, 5, 0);
+    make_store(&s, 6);
+    save_ok(&s, 6, 0);
+    assert_int_equal(
+        ax_read_file(in_dir("checkpoint-6/state/rank-00000.safetensors"), 1 << 20, &bytes, &n),
+        AX_OK);
+    put_file("checkpoint-5/state/rank-00000.safetensors", bytes, n);
+    ax_free(bytes);
+    assert_damaged("rank-00000.safetensors");
+    assert_int_equal(ax_unlink(in_dir("checkpoint-5/state/rank-00000.safetensors")), AX_OK);
+    make_store(&back, 99);
+    assert_int_equal(load("checkpoint-5", &back), AX_ERR_IO);
+    expect_text("rank-00000.safetensors");
+}
+
+/* A manifest with its own checksum right and something else wrong. */
+static void expect_refused(const json_t *manifest, const char *why) {
+    struct ax_checkpoint c = {0};
+    char *text = json_dumps(manifest, JSON_COMPACT);
+    struct ax_buf b = {0};
+    const uint32_t crc = ax_crc32c(0, text + 1, strlen(text + 1));
+    assert_int_equal(ax_buf_printf(&b, "{\"crc32c\": \"%08x\",%s", crc, text + 1), AX_OK);
+    assert_int_not_equal(ax_manifest_parse(&c, "m", b.data, b.len), AX_OK);
+    expect_text(why);
+    ax_checkpoint_close(&c);
+    ax_buf_free(&b);
+    ax_free(text);
+}
+
+static void test_hostile_manifests(void **state) {
+    (void)state;
+    static const struct {
+        const char *at, *value, *why;
+    } cases[] = {
+        {"format", "\"other\"", "format \"other\""},
+        {"version", "2", "version 2"},
+        {"step", "-1", "step"},
+        {"files.0.name", "\"../../etc/passwd\"", "is not the name of a file"},
+        {"files.0.name", "\"state/..\"", "is not the name of a file"},
+        {"files.0.bytes", "9000000000000000000", "checksums"},
+        {"files.0.crc32c", "\"zz\"", "checksums"},
+        {"tensors.0.shape", "[]", "dimensions"},
+        {"tensors.0.shape", "[9223372036854775807, 9223372036854775807]", "overflow"},
+        {"tensors.0.shards.0.start", "[1, 0]", "beyond the tensor"},
+        {"tensors.0.shards.0.n", "61", "61"},
+        {"tensors.0.shards.0.first", "1", "60"},
+        {"tensors.0.shards.0.file", "\"none\"", "not in the list"},
+    };
+    static const char good[] =
+        "{\"format\": \"axtrain checkpoint\", \"version\": 1, \"step\": 3, \"files\": [{\"name\": "
+        "\"f\", \"bytes\": 3, \"crc32c\": \"00000000\"}], \"tensors\": [{\"name\": \"w\", "
+        "\"slot\": \"master\", \"dtype\": \"F32\", \"shape\": [6, 10], \"shards\": [{\"file\": "
+        "\"f\", \"start\": [0, 0], \"size\": [6, 10], \"first\": 0, \"n\": 60}]}]}";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = json_loads(good, 0, NULL), *node = root;
+        char path[64], *last = path;
+        snprintf(path, sizeof path, "%s", cases[i].at);
+        for (char *dot; (dot = strchr(last, '.')) != NULL; last = dot + 1) {
+            *dot = '\0';
+            node = json_is_array(node) ? json_array_get(node, (size_t)strtoul(last, NULL, 10))
+                                       : json_object_get(node, last);
+        }
+        json_object_set_new(node, last, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        if (strcmp(cases[i].why, "overflow") == 0) { /* the block is made as large */
+            json_t *shard = json_array_get(json_object_get(node, "shards"), 0);
+            json_object_set(shard, "size", json_object_get(node, "shape"));
+            expect_refused(root, "");
+        } else {
+            expect_refused(root, cases[i].why);
+        }
+        json_decref(root);
+    }
+}
+
+/* ---- which there are ---- */
+
+static void test_lists_and_prunes(void **state) {
+    (void)state;
+    struct store s;
+    struct ax_checkpoint_list l;
+    remove_all();
+    make_store(&s, 1);
+    assert_int_equal(ax_checkpoint_list(&l, in_dir("nowhere")), AX_OK);
+    assert_int_equal(l.n, 0);
+    for (int64_t step = 10; step <= 50; step += 10)
+        save_ok(&s, step, 0);
+    assert_int_equal(ax_mkdir(in_dir("checkpoint-99")), AX_OK); /* torn */
+    assert_int_equal(ax_mkdir(in_dir("checkpoint-060")), AX_OK);
+    assert_int_equal(ax_mkdir(in_dir("checkpoint-40.tmp-1")), AX_OK);
+    assert_int_equal(ax_mkdir(in_dir("checkpoint-40.tmp-999999999")), AX_OK);
+    assert_int_equal(ax_checkpoint_sweep(dir), AX_OK);
+    assert_true(ax_path_exists(in_dir("checkpoint-40.tmp-1"))); /* its writer is alive */
+    assert_false(ax_path_exists(in_dir("checkpoint-40.tmp-999999999")));
+    assert_int_equal(ax_checkpoint_prune(dir, 2, 1, (const int64_t[]){20}), AX_OK);
+    assert_int_equal(ax_checkpoint_list(&l, dir), AX_OK);
+    assert_int_equal(l.n, 2);
+    assert_int_equal(l.steps[0], 20);
+    assert_int_equal(l.steps[1], 50);
+    ax_checkpoint_list_free(&l);
+}
+
+/* ---- faults ---- */
+
+static bool has_good(int64_t step) {
+    struct store back;
+    char name[64];
+    make_store(&back, 99);
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+    return load(name, &back) == AX_OK && back.matrix[1] == (float)step + 1;
+}
+
+/* A save killed, or failing, at every call: the one before is whole, and so is the new one or it is
+ * not listed. */
+static void sweep(const char *kind) {
+    static const enum ax_fault_op ops[] = {AX_FAULT_OPEN,   AX_FAULT_WRITE, AX_FAULT_FSYNC,
+                                           AX_FAULT_RENAME, AX_FAULT_CLOSE, AX_FAULT_MKDIR,
+                                           AX_FAULT_UNLINK};
+    const bool kill = strcmp(kind, "kill") == 0;
+    int points = 0;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        for (int k = 1, reached = 1; reached; k++) {
+            struct store old, new;
+            char fault[64];
+            remove_all();
+            make_store(&old, 1);
+            make_store(&new, 2);
+            save_ok(&old, 1, 0);
+            snprintf(fault, sizeof fault, "%s:%d:%s", ax_fault_op_name(ops[i]), k, kind);
+            const pid_t child = fork();
+            assert_true(child >= 0);
+            if (child == 0) {
+                if (ax_fault_configure(fault) != AX_OK)
+                    _exit(9);
+                const enum ax_status st = save_step(&new, 2, 1);
+                _exit(st == AX_OK ? ax_fault_fired() ? 2 : 0 : ax_error_text()[0] ? 1 : 8);
+            }
+            int status;
+            waitpid(child, &status, 0);
+            reached = kill ? WIFSIGNALED(status) : WEXITSTATUS(status) != 0;
+            assert_true(WIFSIGNALED(status) ? kill : WEXITSTATUS(status) <= 2);
+            assert_true(has_good(2) || has_good(1));
+            assert_int_equal(ax_checkpoint_sweep(dir), AX_OK);
+            save_ok(&new, 2, 1);
+            assert_true(has_good(2));
+            points += reached;
+        }
+    }
+    print_message("%s at %d calls\n", kind, points);
+    assert_true(points > 30);
+}
+
+static void test_killed_at_every_call(void **state) {
+    (void)state;
+    sweep("kill");
+}
+
+static void test_failing_at_every_call(void **state) {
+    (void)state;
+    sweep("eio");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_other_cuts),
+        cmocka_unit_test(test_puts_shards_together),
+        cmocka_unit_test(test_every_bit_flip),
+        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_hostile_manifests),
+        cmocka_unit_test(test_lists_and_prunes),
+        cmocka_unit_test(test_killed_at_every_call),
+        cmocka_unit_test(test_failing_at_every_call),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,219 @@
+/* `axtrain sft` from a YAML on a tiny model: everyday errors, each one line with place, remedy and
+ * exit code; a run, its files, and going on with it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "cmd/commands.h"
+#include "tests/data/scratch.h"
+
+static const char *model(void) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
+static const char rows[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
+    "\"content\": \"two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
+    "\"content\": \"four of them\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say yes\"}, {\"role\": \"assistant\", "
+    "\"content\": \"yes\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
+    "\"content\": \"no, no, no\"}]}\n";
+
+static const char *put_config(const char *name, const char *data, const char *more) {
+    struct ax_buf b = {0};
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s\n    type: chat_template\nchat_template: llama3\n"
+                      "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 2\n"
+                      "gradient_accumulation_steps: 1\nlogging_steps: 1\n%s",
+                      model(), scratch, scratch, data, more),
+        AX_OK);
+    const char *path = put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+/* In a child, so that its threads are its own: the exit code, and what it said on stderr. */
+static int sft(char *said, size_t size, int n, const char *const *args) {
+    char *argv[16] = {(char *)(uintptr_t) "sft"};
+    for (int i = 0; i < n; i++)
+        argv[i + 1] = (char *)(uintptr_t)args[i];
+    const char *bin = getenv("AX_TEST_BIN");
+    char path[128];
+    snprintf(path, sizeof path, "%s", in_scratch("stderr"));
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(fd, STDERR_FILENO);
+        dup2(fd, STDOUT_FILENO);
+        if (bin) {
+            char *full[18] = {(char *)(uintptr_t)bin};
+            memcpy(full + 1, argv, sizeof argv);
+            execv(bin, full);
+        }
+        _exit(126);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    char *text;
+    size_t len;
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
+    snprintf(said, size, "%s", text);
+    ax_free(text);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void need_binary(void) {
+    if (!getenv("AX_TEST_BIN")) {
+        print_message("skipped: AX_TEST_BIN names no axtrain\n");
+        skip();
+    }
+}
+
+static void expect(int code, const char *part, int n, const char *const *args) {
+    char said[8192];
+    const int got = sft(said, sizeof said, n, args);
+    if (got != code || !strstr(said, part))
+        fail_msg("exit %d, wanted %d and \"%s\" in: %s", got, code, part, said);
+}
+#define EXPECT(code, part, ...)                                                                    \
+    do {                                                                                           \
+        const char *const args_[] = {__VA_ARGS__};                                                 \
+        expect(code, part, (int)(sizeof args_ / sizeof *args_), args_);                            \
+    } while (0)
+
+static void clear(void) {
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+}
+
+static void test_everyday_errors(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], where[160];
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s",
+             put_config("c.yaml", in_scratch("rows.jsonl"), "seed: lots\n"));
+    snprintf(where, sizeof where, "c.yaml:14:");
+    EXPECT(2, "seed: expected an integer", config);
+    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("none.jsonl"), ""));
+    EXPECT(3, "datasets.0: ", config);
+    EXPECT(3, "none.jsonl: there is no such file", config);
+    put_text("empty.jsonl", "");
+    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("empty.jsonl"), ""));
+    EXPECT(3, "empty.jsonl", config);
+    put_text("field.jsonl", "{\"text\": \"no messages\"}\n");
+    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("field.jsonl"), ""));
+    EXPECT(3, "field.jsonl:1", config);
+    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), ""));
+    EXPECT(3, "no token is trained", config, "datasets.0.roles_to_train=[nobody]",
+           "datasets.0.train_on_eos=none");
+    EXPECT(3, "no row is left to train on: every row is longer than sequence_len", config,
+           "sequence_len=4");
+    EXPECT(3, "rows.jsonl:", config, "sequence_len=4", "excess_length_strategy=raise");
+    EXPECT(2, "base_model", config, "base_model=no/such/model");
+    EXPECT(2, "metric_for_best_model: there are no evaluation rows", config,
+           "metric_for_best_model=eval_loss");
+    EXPECT(2, "there is no folder nowhere", config, "resume_from_checkpoint=nowhere");
+    EXPECT(5, "gradient_checkpointing: true saves", config, "micro_batch_size=16777216");
+    clear();
+}
+
+static void test_unknown_architecture(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], base[200];
+    char *text;
+    size_t len;
+    char *path;
+    assert_int_equal(ax_path_join(&path, model(), "tokenizer.json"), AX_OK);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
+    ax_free(path);
+    make_folder("odd");
+    put_bytes("odd/tokenizer.json", text, len);
+    ax_free(text);
+    put_text("odd/config.json", "{\"model_type\": \"mamba9\"}");
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), ""));
+    snprintf(base, sizeof base, "base_model=%s", in_scratch("odd"));
+    EXPECT(2, "mamba9", config, base);
+}
+
+static void test_output_folder(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], out[200];
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s",
+             put_config("c.yaml", in_scratch("rows.jsonl"), "max_steps: 1\n"));
+    /* a file where the folder should be: what a read-only place is to root, who may write anywhere
+     */
+    put_text("plain", "");
+    snprintf(out, sizeof out, "output_dir=%s/out", in_scratch("plain"));
+    EXPECT(1, "output_dir: ", config, out);
+    EXPECT(1, "output_dir: ", config, "output_dir=/proc/axtrain");
+    EXPECT(1, "output_dir: /dev/full", config, "output_dir=/dev/full");
+    snprintf(out, sizeof out, "output_dir=%s", model()); /* never over the base itself */
+    EXPECT(geteuid() == 0 ? 2 : 1, "output_dir: ", config, out);
+    clear();
+}
+
+static bool exists(const char *name) {
+    return ax_path_exists(in_scratch(name));
+}
+
+static void test_run_and_go_on(void **state) {
+    (void)state;
+    need_binary();
+    char config[128];
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s",
+             put_config("c.yaml", in_scratch("rows.jsonl"),
+                        "num_epochs: 2\nsave_steps: 2\nval_set_size: 1.0e-3\nfloat32: true\n"
+                        "resume_from_checkpoint: auto\n"));
+    EXPECT(0, "trained 4 of 4 steps", config);
+    static const char *const files[] = {"out/config.json",
+                                        "out/model.safetensors",
+                                        "out/tokenizer.json",
+                                        "out/generation_config.json",
+                                        "out/chat_template.jinja",
+                                        "out/metrics.jsonl",
+                                        "out/metrics.csv",
+                                        "out/checkpoint-2/state/manifest.json",
+                                        "out/checkpoint-4/config.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (!exists(files[i]))
+            fail_msg("no %s", files[i]);
+    EXPECT(0, "trained 4 of 4 steps", config); /* done already: nothing changes */
+    EXPECT(2, "holds the checkpoints of another run", config, "resume_from_checkpoint=null");
+    EXPECT(3, "does not fit", config, "seed=8");
+    EXPECT(0, "trained 6 of 6 steps", config, "num_epochs=3");
+    clear();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_everyday_errors),
+        cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_output_folder),
+        cmocka_unit_test(test_run_and_go_on),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,155 @@
+#include "tests/train_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#define VOCAB   97
+#define ROW     32
+#define N_TRAIN 90
+#define N_EVAL  12
+
+static const char model[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 97, "
+    "\"hidden_size\": 48, \"intermediate_size\": 80, \"num_hidden_layers\": 3, "
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "
+    "\"initializer_range\": 0.15, \"max_position_embeddings\": 64, \"tie_word_embeddings\": true, "
+    "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"torch_dtype\": \"float32\"}";
+
+/* Token i of a document follows from the one before, so that there is something to learn. */
+static enum ax_status add_docs(struct ax_docs *d, int n, uint64_t seed, const char *name) {
+    int32_t ids[32];
+    AX_TRY(ax_docs_add_file(d, name));
+    for (int k = 0; k < n; k++) {
+        const struct ax_rng_key key = {seed, (uint32_t)k, 1};
+        const size_t len = 2 + ax_rng_below(key, 1000, 23);
+        ids[0] = (int32_t)ax_rng_below(key, 0, VOCAB);
+        for (size_t i = 1; i < len; i++)
+            ids[i] = (int32_t)((ids[i - 1] * 5 + (int32_t)ax_rng_below(key, i, 4)) % VOCAB);
+        const struct ax_origin from = {.file = 0, .line = (uint64_t)k + 1};
+        AX_TRY(ax_docs_add(d, ids, ids, len, from));
+    }
+    return AX_OK;
+}
+
+static enum ax_status open_data(struct train_case *c, bool packed) {
+    const struct ax_corpus_options co = {.seed = 3, .shuffle = true, .rule = {1, ROW, 0, false}};
+    struct ax_corpus_report report;
+    AX_TRY(add_docs(&c->docs, N_TRAIN, 11, "rows.jsonl"));
+    AX_TRY(add_docs(&c->eval_docs, N_EVAL, 12, "test.jsonl"));
+    c->sets[0] = &c->docs;
+    c->eval_sets[0] = &c->eval_docs;
+    AX_TRY(ax_corpus_build(&c->train, c->sets, 1, &co, &report));
+    AX_TRY(ax_corpus_build(&c->eval, c->eval_sets, 1, &co, &report));
+    c->source = (struct ax_corpus_source){.group = 1000, .shuffle = true, .seed = 5};
+    c->eval_source = (struct ax_corpus_source){.group = 1000};
+    ax_corpus_source_init(&c->source, &c->train, &c->doc_source);
+    ax_corpus_source_init(&c->eval_source, &c->eval, &c->eval_doc_source);
+    const struct ax_loader_options lo = {.pack = {.mode = packed ? AX_PACK_FIT : AX_PACK_PLAIN,
+                                                  .capacity = ROW,
+                                                  .max_docs = packed ? 8 : 1,
+                                                  .group = 1000},
+                                         .shuffle = true,
+                                         .seed = 5};
+    struct ax_loader_options eo = lo;
+    eo.shuffle = false;
+    AX_TRY(ax_loader_new(&c->loader, &c->doc_source, &lo));
+    return ax_loader_new(&c->eval_loader, &c->eval_doc_source, &eo);
+}
+
+static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed) {
+    struct ax_train_options *o = &c->o;
+    *o = (struct ax_train_options){
+        .arch = &c->arch,
+        .runtime = {.backend = "cpu", .threads = 1},
+        .epochs = 3,
+        .warmup_ratio = 0.1,
+        .warmup = -1,
+        .lr = {.kind = AX_LR_COSINE, .base_lr = 1e-2, .num_cycles = 0.5},
+        .config = c->config,
+    };
+    o->step = (struct ax_step_options){.dtype = dtype,
+                                       .optimizer = &ax_optimizer_adamw,
+                                       .objective = &ax_objective_sft,
+                                       .max_norm = 1,
+                                       .seed = 7,
+                                       .n_microbatches = 2};
+    o->step.opt = (struct ax_optimizer_options){
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    o->data = (struct ax_train_data){.train = c->loader,
+                                     .eval = c->eval_loader,
+                                     .rows_per_batch = 2,
+                                     .row_tokens = ROW,
+                                     .row_docs = packed ? 8 : 1,
+                                     .doc_tokens = ROW,
+                                     .drop_last = packed,
+                                     .countable = true,
+                                     .eval_tokens = 2 * ROW,
+                                     .eval_docs = 16,
+                                     .pad = 16};
+    o->save = (struct ax_train_save){.output_dir = c->out,
+                                     .when = {.when = AX_NEVER},
+                                     .hf = {.config = c->model_config, .dtype = dtype}};
+    o->eval = (struct ax_train_eval){.when = {.when = AX_NEVER}};
+    o->metrics = (struct ax_metrics_options){.color = AX_COLOR_NEVER};
+}
+
+enum ax_status train_case_open(struct train_case *c, enum ax_dtype dtype, bool packed) {
+    struct ax_json_doc doc;
+    *c = (struct train_case){0};
+    snprintf(c->dir, sizeof c->dir, "%s/axtrain-train-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (!mkdtemp(c->dir))
+        return ax_error(AX_ERR_IO, "%s: %m", c->dir);
+    snprintf(c->out, sizeof c->out, "%s/out", c->dir);
+    AX_TRY(ax_json_parse(&doc, "tiny", model, strlen(model)));
+    const enum ax_status st = ax_arch_parse(&c->arch, ax_json_root(&doc));
+    c->model_config = json_incref(doc.root);
+    ax_json_free(&doc);
+    AX_TRY(st);
+    c->config = json_pack("{ss sf}", "base_model", "tiny", "learning_rate", 1e-2);
+    AX_TRY(open_data(c, packed));
+    set_options(c, dtype, packed);
+    return AX_OK;
+}
+
+void train_case_close(struct train_case *c) {
+    ax_loader_free(c->loader);
+    ax_loader_free(c->eval_loader);
+    ax_corpus_source_free(&c->source);
+    ax_corpus_source_free(&c->eval_source);
+    ax_corpus_free(&c->train);
+    ax_corpus_free(&c->eval);
+    ax_docs_free(&c->docs);
+    ax_docs_free(&c->eval_docs);
+    ax_arch_free(&c->arch);
+    json_decref(c->model_config);
+    json_decref(c->config);
+    if (c->dir[0])
+        (void)ax_remove_tree(c->dir);
+    *c = (struct train_case){0};
+}
+
+enum ax_status train_case_run(struct train_case *c, struct ax_train_result *r) {
+    ax_loader_start_epoch(c->loader, 0);
+    return ax_train(&c->o, r);
+}
+
+uint64_t train_case_hash(const struct train_case *c, const char *name) {
+    char *path, *data;
+    size_t n;
+    if (ax_path_join(&path, c->out, name) != AX_OK)
+        return 0;
+    uint64_t hash = 0;
+    if (ax_path_exists(path) && ax_read_file(path, (size_t)1 << 30, &data, &n) == AX_OK) {
+        hash = ax_hash64(data, n, 1);
+        ax_free(data);
+    }
+    ax_free(path);
+    return hash;
+}

@@ -1,0 +1,32 @@
+/* A small training run without files to read: made-up documents, a random tiny model, an output
+ * folder in memory. */
+#ifndef AX_TESTS_TRAIN_CASE_H
+#define AX_TESTS_TRAIN_CASE_H
+
+#include "optim/train.h"
+
+struct train_case {
+    char dir[96]; /* scratch; o.save.output_dir is DIR/out */
+    char out[112];
+    struct ax_arch arch;
+    json_t *model_config;
+    struct ax_docs docs, eval_docs;
+    const struct ax_docs *sets[1], *eval_sets[1];
+    struct ax_corpus train, eval;
+    struct ax_corpus_source source, eval_source;
+    struct ax_doc_source doc_source, eval_doc_source;
+    struct ax_loader *loader, *eval_loader;
+    json_t *config;
+    struct ax_train_options o;
+};
+
+/* 90 documents of 2 to 24 tokens, packed into rows of 32 where asked (else one a row), two rows a
+ * micro-batch, two micro-batches a step; one thread; AdamW at 1e-2. */
+enum ax_status train_case_open(struct train_case *c, enum ax_dtype dtype, bool packed);
+void train_case_close(struct train_case *c);
+/* Runs it from the loader's start. */
+enum ax_status train_case_run(struct train_case *c, struct ax_train_result *r);
+/* XXH64 of a file below the output folder; 0 where there is none. */
+uint64_t train_case_hash(const struct train_case *c, const char *name);
+
+#endif
