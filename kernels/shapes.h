@@ -22,7 +22,8 @@ enum ax_shape_flag {
     AX_SHAPE_COPY = 1 << 12,      /* the optimizer writes a compute copy */
     AX_SHAPE_NESTEROV = 1 << 13,
     AX_SHAPE_FIRST_STEP = 1 << 14,
-    AX_SHAPE_SKIP = 1 << 15 /* the step is skipped: nothing trained */
+    AX_SHAPE_SKIP = 1 << 15,  /* the step is skipped: nothing trained */
+    AX_SHAPE_FROZEN = 1 << 16 /* no gradient for the weight is wanted */
 };
 
 struct ax_shape_document {
@@ -44,6 +45,8 @@ struct ax_shape {
     int64_t window, block_size; /* attention; block_size > 0 asks for a block table */
     double softcap;             /* attention */
     double momentum;            /* sgd */
+    enum ax_quant quant;        /* quantize, dequantize: `inner` is the block */
+    double dropout;             /* dropout: p */
     const char *to;             /* copy: the other dtype, when it is not the case's own */
     int n_documents;            /* attention; `rows` beyond their sum belong to none */
     const struct ax_shape_document *documents;
