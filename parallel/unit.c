@@ -19,35 +19,65 @@ static void set_local_shape(struct ax_param *p, const struct ax_mesh *mesh) {
         p->local_shape[p->ep_dim] = p->shape[p->ep_dim] / mesh->size[AX_ROLE_EP];
 }
 
-void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
-                    const struct ax_unit_options *o, int n, struct ax_param **params,
-                    const bool *glue) {
-    unit->n_segments = 1;
-    struct ax_segment *seg = &unit->segments[0];
+/* The segment of the unit that takes p, a new one if there is none yet. */
+static int segment_for(struct ax_unit *unit, const struct ax_unit_options *o,
+                       const struct ax_param *p) {
+    const bool trainable = o->train && p->trainable;
+    for (int s = 0; s < unit->n_segments; s++) {
+        const struct ax_segment *seg = &unit->segments[s];
+        if (seg->trainable == trainable && seg->packing.store == p->storage)
+            return s;
+    }
+    AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
+    struct ax_segment *seg = &unit->segments[unit->n_segments];
     *seg = (struct ax_segment){
         .gather = AX_ROLE_FSDP,
         .reduce_roles = 1u << AX_ROLE_FSDP | 1u << AX_ROLE_DP_REPLICATE,
         .compute = o->compute,
         .accum = ax_dtype_accum(o->compute),
         .align = SEGMENT_ALIGN,
-        .trainable = o->train,
+        .trainable = trainable,
         .n_state = o->n_state,
     };
     memcpy(seg->slots, o->slots, sizeof seg->slots);
-    int64_t at = 0;
+    ax_packing_start(&seg->packing, p->storage);
+    return unit->n_segments++;
+}
+
+static bool is_packed(const struct ax_segment *seg) {
+    return seg->packing.store != AX_STORE_PLAIN;
+}
+
+void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
+                    const struct ax_unit_options *o, int n, struct ax_param **params,
+                    const bool *glue) {
+    unit->n_segments = 0;
     for (int i = 0; i < n; i++) {
         struct ax_param *p = params[i];
         set_local_shape(p, mesh);
         p->unit = index;
-        p->segment = 0;
-        if (!glue[i])
-            at = round_up(at, seg->align);
-        p->offset = at;
-        at += ax_param_local_numel(p);
+        p->segment = segment_for(unit, o, p);
+        if (p->storage != AX_STORE_PLAIN)
+            ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
     }
-    const int group = mesh->size[seg->gather];
-    seg->shard_numel = round_up(round_up(at, group) / group, seg->align);
-    seg->numel = seg->shard_numel * group;
+    for (int s = 0; s < unit->n_segments; s++)
+        if (is_packed(&unit->segments[s]))
+            unit->segments[s].align =
+                ax_packing_align(&unit->segments[s].packing, unit->segments[s].align);
+    for (int i = 0; i < n; i++) {
+        struct ax_param *p = params[i];
+        struct ax_segment *seg = &unit->segments[p->segment];
+        if (!glue[i] || is_packed(seg) || params[i - 1]->segment != p->segment)
+            seg->numel = round_up(seg->numel, seg->align);
+        p->offset = seg->numel;
+        seg->numel += ax_param_local_numel(p);
+    }
+    for (int s = 0; s < unit->n_segments; s++) {
+        struct ax_segment *seg = &unit->segments[s];
+        const int group = mesh->size[seg->gather];
+        seg->shard_numel = round_up(round_up(seg->numel, group) / group, seg->align);
+        seg->numel = seg->shard_numel * group;
+    }
 }
 
 static struct ax_tensor take(struct ax_runtime *rt, const char *name, enum ax_dtype dtype,
@@ -63,12 +93,26 @@ static struct ax_tensor own_part(const struct ax_segment *seg, struct ax_tensor 
     return ax_tensor_1d(whole.dtype, data, seg->shard_numel);
 }
 
+static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt, bool alone) {
+    ax_packing_buffers(&seg->packing, seg->numel, seg->packed);
+    const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
+    for (int i = 0; i < n; i++) {
+        struct ax_tensor *whole = &seg->packed[i], *shard = &seg->packed_shard[i];
+        *shard = take(rt, "packed weights", shard->dtype, shard->shape[0]);
+        *whole = alone ? *shard : take(rt, "packed weights", whole->dtype, whole->shape[0]);
+    }
+}
+
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt,
                       const struct ax_unit_options *o) {
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
         const bool alone = rt->mesh.size[seg->gather] == 1;
         const int coord = rt->mesh.coord[seg->gather];
+        if (is_packed(seg)) {
+            allocate_packed(seg, rt, alone);
+            continue;
+        }
         seg->whole = take(rt, "weights", seg->compute, seg->numel);
         seg->shard = alone ? seg->whole : take(rt, "weights", seg->compute, seg->shard_numel);
         if (!o->train || !seg->trainable)
@@ -83,11 +127,27 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt,
     }
 }
 
+static enum ax_status gather_packed(const struct ax_segment *seg, struct ax_runtime *rt) {
+    for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++) {
+        const struct ax_collective what = {.kind = AX_ALL_GATHER,
+                                           .dtype = seg->packed[i].dtype,
+                                           .send = seg->packed_shard[i].data,
+                                           .recv = seg->packed[i].data,
+                                           .count = seg->packed_shard[i].shape[0]};
+        AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
     if (unit->gathered++ > 0)
         return AX_OK;
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
+        if (is_packed(seg)) {
+            AX_TRY(gather_packed(seg, rt));
+            continue;
+        }
         const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                            .dtype = seg->compute,
                                            .send = seg->shard.data,
@@ -131,8 +191,18 @@ static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
     return ax_tensor_nd(flat.dtype, data, p->ndim, p->local_shape);
 }
 
+bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p) {
+    return is_packed(&unit->segments[p->segment]);
+}
+
+struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    AX_ASSERT(unit->gathered > 0 && is_packed(seg));
+    return ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
+}
+
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {
-    AX_ASSERT(unit->gathered > 0);
+    AX_ASSERT(unit->gathered > 0 && !ax_unit_is_packed(unit, p));
     return slice(unit->segments[p->segment].whole, p);
 }
 
@@ -173,4 +243,14 @@ void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct
         }
         done += run;
     }
+}
+
+enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
+                                   const struct ax_param *p, enum ax_dtype dtype,
+                                   const void *global) {
+    struct ax_segment *seg = &unit->segments[p->segment];
+    const struct ax_packed_source source = {p, &rt->mesh, dtype, global};
+    int64_t first, n, at;
+    ax_unit_owned(unit, &rt->mesh, p, &first, &n, &at);
+    return ax_packing_load(&seg->packing, rt->q, seg->packed_shard, &source, first, n, at);
 }
