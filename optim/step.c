@@ -171,8 +171,11 @@ enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *
 
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     struct ax_arena *arena = &s->rt->arena;
-    struct ax_model_options mo = {
-        .dtype = s->o.dtype, .train = true, .max_positions = s->o.max_len};
+    struct ax_model_options mo = {.dtype = s->o.dtype,
+                                  .train = true,
+                                  .max_positions = s->o.max_len,
+                                  .adapter = s->o.adapter,
+                                  .base_store = s->o.base_store};
     const char *names[AX_MAX_STATE] = {0};
     mo.n_state = s->o.optimizer->slots(&s->o.opt, names);
     for (int k = 0; k < mo.n_state; k++)
@@ -190,6 +193,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
                           s->o.max_len);
+        s->batches[m].first_row = (int64_t)m * s->o.tokens;
         s->passes[m] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[m],
                                         .scalars = s->scalars,

@@ -20,9 +20,11 @@ struct ax_step_options {
     double max_norm; /* ≤ 0: no clipping */
     uint64_t seed;
     int n_microbatches;
-    int64_t tokens;  /* T of a micro-batch */
-    int64_t n_docs;  /* cap per micro-batch */
-    int64_t max_len; /* longest document */
+    int64_t tokens;                       /* T of a micro-batch */
+    int64_t n_docs;                       /* cap per micro-batch */
+    int64_t max_len;                      /* longest document */
+    const struct ax_peft_config *adapter; /* NULL: everything trains. Borrowed */
+    enum ax_store base_store;             /* of the linears' frozen matrices */
 };
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };

@@ -96,7 +96,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_result r;
     AX_TRY(ax_step_create(&s, rt, t->arch, &t->o));
     enum ax_status st;
-    ax_model_init_random(&s.model, t->seed);
+    AX_TRY_GOTO(ax_model_init_random(&s.model, t->seed), st, done);
     AX_TRY_GOTO(tiny_fill(&s, t->lengths, t->seed), st, done);
     for (int i = 1; i < t->steps; i++) {
         const uint64_t calls = ax_mem_calls();
