@@ -23,7 +23,8 @@ const struct ax_command ax_commands[] = {
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
     {"check", "compare results with golden files of the reference implementations",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]",
-     "Looks for a model folder with golden/, optim.json, entropy.safetensors, rope.json or\n"
+     "Looks for a model or adapter folder with golden/, optim.json, entropy.safetensors, rope.json "
+     "or\n"
      "schedules.json and prints the worst figure of each group beside its demand.\n"
      "Exit code 0 only when all hold.\n"
      "  --backend B   cpu (float32, and bfloat16 where bf16.json is) or ref (float64)\n"
@@ -48,6 +49,17 @@ const struct ax_command ax_commands[] = {
      "axtrain convert model.Q8_0.gguf my-model/ --to hf --dtype bfloat16", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
+    {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
+     "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
+     "folder;\n"
+     "DST becomes a model folder. Each adapted matrix is W + s·B·A, with DoRA m·V/|V| by rows of\n"
+     "V = W + s·B·A: computed in float64 from the numbers of the files and rounded once. Then "
+     "both\n"
+     "models answer a probe batch, and the largest difference of their logits is printed. Nothing\n"
+     "is written if it is too large, if the adapter changes nothing, or if it is in BASE already.\n"
+     "  --dtype T     float32, bfloat16 or float16 for the written weights (default: BASE's)\n"
+     "  --threads N   CPU threads\n",
+     "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", "show what training would need, before anything is spent", "MODEL [options]",
      "MODEL is a model folder or a config.json; no weights are read.\n"
      "  --dtype T          compute type (default bfloat16)\n"

@@ -61,7 +61,7 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
 
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype) {
-    *t = (struct ax_merged){.base = base, .dtype = dtype};
+    *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
     char module[AX_NAME_MAX + 64];
     const size_t n = strlen(base->name), tail = strlen(".weight");
     if (n < tail || n - tail >= sizeof module || strcmp(base->name + n - tail, ".weight") != 0)
@@ -87,14 +87,13 @@ void ax_merged_close(struct ax_merged *t) {
     *t = (struct ax_merged){0};
 }
 
-static void load(const struct ax_merged *t, int64_t first, int64_t n, double *out) {
-    const char *from = t->base->data;
-    ax_convert(AX_F64, out, t->base->dtype, from + (size_t)first * ax_dtype_size(t->base->dtype),
-               n);
+static void load(const struct ax_st_entry *e, int64_t first, int64_t n, double *out) {
+    const char *from = e->data;
+    ax_convert(AX_F64, out, e->dtype, from + (size_t)first * ax_dtype_size(e->dtype), n);
 }
 
 static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
-    load(t, row * t->cols, t->cols, v);
+    load(t->base, row * t->cols, t->cols, v);
     for (int64_t j = 0; j < t->r; j++) {
         const double s = t->scale * t->b[row * t->r + j];
         const double *a = t->a + j * t->cols;
@@ -113,7 +112,7 @@ static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
 
 enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t n, double *out) {
     if (t->r == 0) {
-        load(t, first, n, out);
+        load(t->base, first, n, out);
         return AX_OK;
     }
     const int64_t low = first / t->cols, high = (first + n + t->cols - 1) / t->cols;
@@ -136,8 +135,8 @@ enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
     if (st == AX_OK) {
         ax_convert(t->dtype, out, AX_F64, merged, n);
         ax_convert(AX_F64, merged, t->dtype, out, n);
-        load(t, first, n, before);
-        for (int64_t i = 0; t->r > 0 && i < n; i++)
+        load(t->model, first, n, before);
+        for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)
             t->changed += merged[i] != before[i];
     }
     ax_free(merged);

@@ -9,13 +9,13 @@
 #include "model/adapter.h"
 
 struct ax_merged {
-    const struct ax_st_entry
-        *base;             /* of the model, or of the adapter where a module is saved whole */
-    int64_t rows, cols, r; /* r = 0: nothing is added */
+    const struct ax_st_entry *model; /* the base model's */
+    const struct ax_st_entry *base;  /* where W comes from: the same, or a module saved whole */
+    int64_t rows, cols, r;           /* r = 0: nothing is added */
     double scale;
     double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
     enum ax_dtype dtype;       /* written */
-    int64_t changed;           /* elements written so far that differ from the base's */
+    int64_t changed;           /* elements written so far that differ from the base model's */
 };
 
 /* What `name` of the base becomes. AX_ERR_DATA where the adapter's tensors do not fit it. */
