@@ -93,10 +93,19 @@ static void module_of(const char *param, char *out, size_t size) {
     snprintf(out, size, "%.*s", (int)(dot - param), param);
 }
 
+/* PEFT compares the ends of names here without looking for a dot: "norm" is every norm. */
+static bool saves(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
 bool ax_adapter_saves(const struct ax_peft_config *c, const char *param) {
     char module[AX_NAME_MAX];
+    bool found = false;
     module_of(param, module, sizeof module);
-    return in_list(&c->save, module);
+    for (int i = 0; i < c->save.n && !found; i++)
+        found = saves(module, c->save.names[i]);
+    return found;
 }
 
 static const struct ax_param *add(struct ax_builder *b, const char *module, const char *what,
@@ -156,24 +165,19 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_line
     return AX_OK;
 }
 
-/* Has the name met a module with an adapter (or one saved whole)? */
-static bool has_met(const struct ax_model *m, const char *name, bool saved) {
-    for (int i = 0; i < m->n_params; i++) {
+/* Is it the name of a module that can have an adapter (or be saved whole)? */
+static bool names_a_module(const struct ax_model *m, const char *name, bool saved) {
+    bool found = false;
+    for (int i = 0; i < m->n_params && !found; i++) {
         const struct ax_param *p = &m->params[i];
-        const char *end = strstr(p->name, ".lora_A.weight");
         char module[AX_NAME_MAX];
-        if (saved && !p->adapter && p->trainable) {
-            module_of(p->name, module, sizeof module);
-        } else if (!saved && p->adapter && end) {
-            const char *start = p->name + strlen(AX_PEFT_PREFIX);
-            snprintf(module, sizeof module, "%.*s", (int)(end - start), start);
-        } else {
+        if (p->adapter)
             continue;
-        }
-        if (ends_in(module, name))
-            return true;
+        module_of(p->name, module, sizeof module);
+        found = saved ? saves(module, name)
+                      : p->ndim == 2 && strstr(module, "layers.") && ends_in(module, name);
     }
-    return false;
+    return found;
 }
 
 enum ax_status ax_adapter_check(const struct ax_model *m) {
@@ -182,20 +186,21 @@ enum ax_status ax_adapter_check(const struct ax_model *m) {
     for (int i = 0; i < m->n_params; i++)
         any = any || m->params[i].adapter;
     for (int i = 0; i < c->targets.n; i++)
-        if (!has_met(m, c->targets.names[i], false))
+        if (!names_a_module(m, c->targets.names[i], false))
             return ax_error(AX_ERR_CONFIG,
                             "target_modules: \"%s\" is no linear module of this %s model that can "
                             "have an adapter (those are the projections of attention and MLP)",
                             c->targets.names[i], m->arch.family->model_type);
     for (int i = 0; i < c->save.n; i++)
-        if (!has_met(m, c->save.names[i], true))
+        if (!names_a_module(m, c->save.names[i], true))
             return ax_error(AX_ERR_CONFIG,
                             "modules_to_save: \"%s\" is no module of this %s model%s",
                             c->save.names[i], m->arch.family->model_type,
                             m->arch.tied ? " (its lm_head is embed_tokens)" : "");
     if (!any)
-        return ax_error(AX_ERR_CONFIG, "target_modules: no module of this %s model matches \"%s\"",
-                        m->arch.family->model_type,
-                        c->target_regex ? c->target_regex : "all-linear");
+        return ax_error(AX_ERR_CONFIG,
+                        "target_modules: no module of this %s model is left to adapt%s%s",
+                        m->arch.family->model_type, c->target_regex ? " by the expression " : "",
+                        c->target_regex ? c->target_regex : "");
     return AX_OK;
 }
