@@ -92,6 +92,7 @@ static enum ax_status patterns(struct ax_json v, double least, int *n,
 /* Settings that change what the tensors mean. */
 static enum ax_status refuse_unknown(struct ax_json root) {
     static const char *const off[] = {"fan_in_fan_out",
+                                      "ensure_weight_tying",
                                       "lora_bias",
                                       "use_qalora",
                                       "use_bdlora",

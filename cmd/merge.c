@@ -27,6 +27,7 @@ struct merge {
     char adapter_hash[65];
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
+    struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
     struct ax_merge_probe probe;
 };
 
@@ -74,12 +75,23 @@ static enum ax_status pick_dtype(struct merge *w) {
     return AX_OK;
 }
 
+/* Does the merged model have a head of its own where the base has none? */
+static bool adds_head(struct merge *w) {
+    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
+    if (!w->arch.tied || !ax_adapter_unties(&w->peft.config) || !embed)
+        return false;
+    w->arch.tied = false;
+    w->head = *embed;
+    w->head.name = "lm_head.weight";
+    return !ax_hf_find(&w->hf, w->head.name);
+}
+
 static enum ax_status open_tensors(struct merge *w) {
-    const int n = ax_hf_count(&w->hf);
-    AX_TRY(ax_alloc(&w->tensors, (size_t)n, sizeof *w->tensors));
-    AX_TRY(ax_alloc(&w->outputs, (size_t)n, sizeof *w->outputs));
-    for (int i = 0; i < n; i++) {
-        const struct ax_st_entry *e = ax_hf_at(&w->hf, i);
+    const int n = ax_hf_count(&w->hf), all = n + adds_head(w);
+    AX_TRY(ax_alloc(&w->tensors, (size_t)all, sizeof *w->tensors));
+    AX_TRY(ax_alloc(&w->outputs, (size_t)all, sizeof *w->outputs));
+    for (int i = 0; i < all; i++) {
+        const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->head;
         struct ax_merged *t = &w->tensors[i];
         const bool is_float = ax_dtype_info(e->dtype)->is_float;
         AX_TRY(ax_merged_open(t, e, &w->peft, is_float ? w->m->written : e->dtype));
@@ -135,12 +147,16 @@ static enum ax_status check_answers(const struct merge *w) {
 
 /* Into the folder's temporary name, where it is read again. */
 static enum ax_status write_and_check(struct merge *w, const char *dir) {
-    const struct ax_hf_save save = {.dir = dir,
-                                    .base_dir = w->hf.dir,
-                                    .dtype = w->m->written,
-                                    .n = w->m->tensors,
-                                    .tensors = w->outputs};
-    AX_TRY(ax_hf_write_into(dir, &save));
+    struct ax_hf_save save = {.dir = dir,
+                              .base_dir = w->hf.dir,
+                              .dtype = w->m->written,
+                              .n = w->m->tensors,
+                              .tensors = w->outputs};
+    json_t *untied = w->head.name ? json_pack("{sb}", "tie_word_embeddings", 0) : NULL;
+    save.config = untied;
+    const enum ax_status written = ax_hf_write_into(dir, &save);
+    json_decref(untied);
+    AX_TRY(written);
     AX_TRY(check_changed(w));
     struct ax_hf merged = {0};
     enum ax_status st;

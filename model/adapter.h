@@ -70,6 +70,9 @@ struct ax_adapter_target {
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
 bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* modules_to_save */
+/* Saving embedding or head whole makes them two matrices where the base has one, as with PEFT: both
+ * begin as the base's embedding, and what is not listed stays so. */
+bool ax_adapter_unties(const struct ax_peft_config *c);
 
 /* While a layer is built: stores the linear's matrices as the builder says and gives those that the
  * config means an adapter. */

@@ -108,6 +108,11 @@ bool ax_adapter_saves(const struct ax_peft_config *c, const char *param) {
     return found;
 }
 
+bool ax_adapter_unties(const struct ax_peft_config *c) {
+    return ax_adapter_saves(c, "model.embed_tokens.weight") ||
+           ax_adapter_saves(c, "lm_head.weight");
+}
+
 static const struct ax_param *add(struct ax_builder *b, const char *module, const char *what,
                                   int64_t rows, int64_t cols, int tp_dim) {
     char name[AX_NAME_MAX];
@@ -193,10 +198,8 @@ enum ax_status ax_adapter_check(const struct ax_model *m) {
                             c->targets.names[i], m->arch.family->model_type);
     for (int i = 0; i < c->save.n; i++)
         if (!names_a_module(m, c->save.names[i], true))
-            return ax_error(AX_ERR_CONFIG,
-                            "modules_to_save: \"%s\" is no module of this %s model%s",
-                            c->save.names[i], m->arch.family->model_type,
-                            m->arch.tied ? " (its lm_head is embed_tokens)" : "");
+            return ax_error(AX_ERR_CONFIG, "modules_to_save: \"%s\" is no module of this %s model",
+                            c->save.names[i], m->arch.family->model_type);
     if (!any)
         return ax_error(AX_ERR_CONFIG,
                         "target_modules: no module of this %s model is left to adapt%s%s",

@@ -42,7 +42,8 @@ struct ax_model_options {
 };
 
 struct ax_model {
-    struct ax_arch arch; /* owned by the caller of create; borrowed */
+    struct ax_arch
+        arch; /* owned by the caller of create; borrowed. (An adapter may have untied it) */
     struct ax_runtime *rt;
     enum ax_dtype dtype, accum;
     bool train;

@@ -6,9 +6,12 @@
 #include "base/rng.h"
 #include "model/model.h"
 
-static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param *p,
+/* `untied`: the head of a tied base is a matrix of its own that begins as the embedding. */
+static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param *p, bool untied,
                                    const struct ax_st_entry **found) {
     const struct ax_st_entry *e = ax_hf_find(hf, p->name);
+    if (!e && untied && strcmp(p->name, "lm_head.weight") == 0)
+        e = ax_hf_find(hf, "model.embed_tokens.weight");
     if (!e)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", hf->dir, p->name);
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
@@ -58,7 +61,7 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
         const struct ax_st_entry *e;
         if (p->adapter)
             continue;
-        AX_TRY(check_tensor(hf, p, &e));
+        AX_TRY(check_tensor(hf, p, m->adapter && ax_adapter_unties(m->adapter), &e));
         if (p->storage == AX_STORE_PLAIN)
             ax_unit_load(unit, &m->rt->mesh, p, e->dtype, e->data);
         else

@@ -36,6 +36,8 @@ KINDS = {
     "layers": dict(target_modules=["k_proj", "o_proj"], layers_to_transform=[1]),
     "excluded": dict(target_modules=SEVEN, exclude_modules=["mlp.up_proj"]),
     "saved": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "norm"]),
+    "both saved": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
+    "head saved": dict(target_modules=["q_proj"], modules_to_save=["lm_head"]),
 }
 TOKENS = 23
 
