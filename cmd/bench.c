@@ -94,6 +94,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(ax_model_load(&s.model, &b->hf), st, done);
     else
         AX_TRY_GOTO(ax_model_init_random(&s.model, 0), st, done);
+    if (b->o.adapter)
+        AX_TRY_GOTO(ax_adapter_init(&s.model, 0), st, done);
     if (ax_runtime_planning(rt)) {
         struct ax_step_result r;
         for (int m = 0; m < b->o.n_microbatches; m++)

@@ -17,6 +17,9 @@ const struct ax_command ax_commands[] = {
      "  --seq N             tokens per document (default 1024)\n"
      "  --steps N           steps to time after a warm-up of two (default 6)\n"
      "  --recompute MODE    off, selective or on (default off)\n"
+     "  --lora R            adapters of rank R on all linears, everything else frozen\n"
+     "  --dora              with --lora: train magnitudes too\n"
+     "  --base KIND         with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"
      "  --threads N         CPU threads (default: all this process may use)\n"
      "  --backend B         cpu or ref (default cpu)\n"
      "  --json              one JSON object on stdout\n",
@@ -68,6 +71,9 @@ const struct ax_command ax_commands[] = {
      "  --accumulate N     micro-batches per step (default 1)\n"
      "  --optimizer NAME   adamw or sgd (default adamw)\n"
      "  --recompute MODE   off, selective or on; default: all three\n"
+     "  --lora R           adapters of rank R on all linears, everything else frozen\n"
+     "  --dora             with --lora: train magnitudes too\n"
+     "  --base KIND        with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan my-model/ --batch 2 --seq 4096", ax_cmd_plan},

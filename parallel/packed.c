@@ -1,6 +1,8 @@
 /* Layout, views and reading of packed storage; packed_load.c fills it. */
 #include "parallel/packed.h"
 
+#include <string.h>
+
 #include "parallel/packed_block.h"
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -12,9 +14,20 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
+static const char *const names[] = {"plain", "nf4", "nf4-double", "int8", "fp8"};
+
 const char *ax_store_name(enum ax_store store) {
-    static const char *const names[] = {"plain", "nf4", "nf4 double", "int8", "fp8"};
     return names[store];
+}
+
+enum ax_status ax_store_parse(const char *name, enum ax_store *out) {
+    for (int i = AX_STORE_PLAIN; i <= AX_STORE_FP8; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum ax_store)i;
+            return AX_OK;
+        }
+    }
+    return ax_error(AX_ERR_CONFIG, "\"%s\" is not one of plain, nf4, nf4-double, int8, fp8", name);
 }
 
 bool ax_store_by_rows(enum ax_store store) {

@@ -31,8 +31,9 @@ struct ax_packing {
     int64_t block; /* elements per scale */
     bool nested;
 };
-/* "nf4", "nf4 double", "int8", "fp8". */
+/* "plain", "nf4", "nf4-double", "int8", "fp8"; AX_ERR_CONFIG lists them. */
 const char *ax_store_name(enum ax_store store);
+enum ax_status ax_store_parse(const char *name, enum ax_store *out);
 
 /* The packing of parameters that lie in one segment, and what their offsets and shards have to be
  * multiples of. Local shapes must be set. */

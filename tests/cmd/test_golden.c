@@ -55,6 +55,15 @@ static void mistral(void **state) {
     holds("models/mistral", "ref");
 }
 
+static void adapters(void **state) {
+    (void)state;
+    holds("lora/llama_r4", "cpu");
+    holds("lora/llama_r4", "ref");
+    holds("lora/llama_r4_rslora", "cpu");
+    holds("lora/llama_r4_dora", "cpu");
+    holds("lora/llama_r4_dora", "ref");
+}
+
 static void optimizers_and_clipping(void **state) {
     (void)state;
     holds("optim", "cpu");
@@ -126,6 +135,7 @@ int main(void) {
         cmocka_unit_test(llama),
         cmocka_unit_test(qwen3),
         cmocka_unit_test(mistral),
+        cmocka_unit_test(adapters),
         cmocka_unit_test(optimizers_and_clipping),
         cmocka_unit_test(entropy_and_logprob),
         cmocka_unit_test(rope_and_schedules),

@@ -1,9 +1,9 @@
 """PEFT folders in both directions and merges, against the PEFT that is installed.
 
     cc -I. tests/peers/peft_tool.c build/libaxtrain.a … -o peft_tool   (see tests/peers/hf_tool.c)
-    python check_peft.py AXTRAIN PEFT_TOOL SHARED/fixtures/models
+    python check_peft.py AXTRAIN PEFT_TOOL SHARED/fixtures/models [WORD…]
 
-For each base model and kind of adapter: PEFT makes one with random weights and writes it with the
+For each base model and kind of adapter (those whose name has one of the words, if any are given): PEFT makes one with random weights and writes it with the
 logits and the loss it computes; `axtrain check golden` must agree; what we write from it, with a
 config of our own, must give PEFT equal tensors and logits; and the folder of `axtrain merge` must
 give transformers the same logits. Exit code 0: all equal; 1: not; 77: skipped, PEFT is not here."""
@@ -113,10 +113,12 @@ def check(name, base, settings, axtrain, tool, tmp, seed):
     return not bad
 
 
-def main(axtrain, tool, models):
+def main(axtrain, tool, models, *words):
     bad = 0
     for number, base in enumerate(("llama", "qwen3", "mistral")):
         for k, (kind, settings) in enumerate(KINDS.items()):
+            if words and not any(w in f"{base}: {kind}" for w in words):
+                continue
             with tempfile.TemporaryDirectory() as tmp:
                 bad += not check(f"{base}: {kind}", f"{models}/{base}", settings, axtrain, tool,
                                  pathlib.Path(tmp), 100 * number + k)
@@ -124,4 +126,4 @@ def main(axtrain, tool, models):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(main(*sys.argv[1:]))
