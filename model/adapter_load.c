@@ -108,40 +108,41 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
 }
 
 /* What another shape means. */
-static enum ax_status misshapen(const struct ax_peft *peft, const struct ax_param *p,
-                                const struct ax_st_entry *e) {
+static void misshapen(const struct ax_peft *peft, const struct ax_param *p,
+                      const struct ax_st_entry *e) {
     const bool is_a = strstr(p->name, ".lora_A.weight") != NULL;
     const bool is_b = strstr(p->name, ".lora_B.weight") != NULL;
     const int rank_dim = is_a ? 0 : 1;
     if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != p->shape[rank_dim])
-        return ax_error(AX_ERR_DATA,
-                        "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
-                        peft->dir, e->name, (long long)e->shape[rank_dim],
-                        (long long)p->shape[rank_dim]);
-    return ax_error(AX_ERR_DATA,
-                    "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
-                    "adapter of another model (it names %s)",
-                    peft->dir, e->name, (long long)e->shape[0],
-                    (long long)(e->ndim > 1 ? e->shape[1] : 1), (long long)p->shape[0],
-                    (long long)(p->ndim > 1 ? p->shape[1] : 1),
-                    peft->config.base ? peft->config.base : "none");
+        ax_error(AX_ERR_DATA,
+                 "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
+                 peft->dir, e->name, (long long)e->shape[rank_dim], (long long)p->shape[rank_dim]);
+    else
+        ax_error(AX_ERR_DATA,
+                 "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
+                 "adapter of another model (it names %s)",
+                 peft->dir, e->name, (long long)e->shape[0],
+                 (long long)(e->ndim > 1 ? e->shape[1] : 1), (long long)p->shape[0],
+                 (long long)(p->ndim > 1 ? p->shape[1] : 1),
+                 peft->config.base ? peft->config.base : "none");
 }
 
-static enum ax_status find(const struct ax_peft *peft, const struct ax_param *p,
-                           const struct ax_st_entry **out) {
+/* The tensor of a parameter; NULL: it does not fit, and ax_error says why (AX_ERR_DATA). */
+static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p) {
     char name[AX_NAME_MAX + 32];
     ax_adapter_tensor_name(p, name, sizeof name);
     const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
-    if (!e)
-        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing, which adapter_config.json asks for",
-                        peft->dir, name);
+    if (!e) {
+        ax_error(AX_ERR_DATA, "%s: tensor %s is missing, which adapter_config.json asks for",
+                 peft->dir, name);
+        return NULL;
+    }
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
     for (int d = 0; same && d < p->ndim; d++)
         same = e->shape[d] == p->shape[d];
     if (!same)
-        return misshapen(peft, p, e);
-    *out = e;
-    return AX_OK;
+        misshapen(peft, p, e);
+    return same ? e : NULL;
 }
 
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_peft *peft) {
@@ -167,10 +168,11 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
         return AX_OK;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        const struct ax_st_entry *e;
         if (!is_part(p))
             continue;
-        AX_TRY(find(peft, p, &e));
+        const struct ax_st_entry *e = find(peft, p);
+        if (!e)
+            return AX_ERR_DATA;
         ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
     }
     return check_left_over(m, peft);
