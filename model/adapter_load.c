@@ -114,17 +114,18 @@ static void misshapen(const struct ax_peft *peft, const struct ax_param *p,
     const bool is_b = strstr(p->name, ".lora_B.weight") != NULL;
     const int rank_dim = is_a ? 0 : 1;
     if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != p->shape[rank_dim])
-        ax_error(AX_ERR_DATA,
-                 "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
-                 peft->dir, e->name, (long long)e->shape[rank_dim], (long long)p->shape[rank_dim]);
+        (void)ax_error(AX_ERR_DATA,
+                       "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
+                       peft->dir, e->name, (long long)e->shape[rank_dim],
+                       (long long)p->shape[rank_dim]);
     else
-        ax_error(AX_ERR_DATA,
-                 "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
-                 "adapter of another model (it names %s)",
-                 peft->dir, e->name, (long long)e->shape[0],
-                 (long long)(e->ndim > 1 ? e->shape[1] : 1), (long long)p->shape[0],
-                 (long long)(p->ndim > 1 ? p->shape[1] : 1),
-                 peft->config.base ? peft->config.base : "none");
+        (void)ax_error(
+            AX_ERR_DATA,
+            "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
+            "adapter of another model (it names %s)",
+            peft->dir, e->name, (long long)e->shape[0], (long long)(e->ndim > 1 ? e->shape[1] : 1),
+            (long long)p->shape[0], (long long)(p->ndim > 1 ? p->shape[1] : 1),
+            peft->config.base ? peft->config.base : "none");
 }
 
 /* The tensor of a parameter; NULL: it does not fit, and ax_error says why (AX_ERR_DATA). */
@@ -133,8 +134,8 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     ax_adapter_tensor_name(p, name, sizeof name);
     const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
     if (!e) {
-        ax_error(AX_ERR_DATA, "%s: tensor %s is missing, which adapter_config.json asks for",
-                 peft->dir, name);
+        (void)ax_error(AX_ERR_DATA, "%s: tensor %s is missing, which adapter_config.json asks for",
+                       peft->dir, name);
         return NULL;
     }
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
