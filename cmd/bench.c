@@ -93,7 +93,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     if (b->hf.dir)
         AX_TRY_GOTO(ax_model_load(&s.model, &b->hf), st, done);
     else
-        ax_model_init_random(&s.model, 0);
+        AX_TRY_GOTO(ax_model_init_random(&s.model, 0), st, done);
+    if (b->o.adapter)
+        AX_TRY_GOTO(ax_adapter_init(&s.model, 0), st, done);
     if (ax_runtime_planning(rt)) {
         struct ax_step_result r;
         for (int m = 0; m < b->o.n_microbatches; m++)
@@ -114,9 +116,8 @@ static enum ax_status write_body(struct ax_runtime *rt, void *ctx) {
     struct ax_model m;
     const struct ax_model_options mo = {.dtype = AX_F32, .max_positions = 1};
     AX_TRY(ax_model_create(&m, &b->arch, rt, &mo));
-    ax_model_init_random(&m, 0);
-    enum ax_status st = AX_OK;
-    if (!ax_runtime_planning(rt)) {
+    enum ax_status st = ax_model_init_random(&m, 0);
+    if (st == AX_OK && !ax_runtime_planning(rt)) {
         const struct ax_model_save save = {.dir = b->write_random,
                                            .base_dir = b->config.root ? NULL : b->model,
                                            .config = b->config.root,

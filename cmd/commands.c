@@ -26,6 +26,9 @@ const struct ax_command ax_commands[] = {
      "  --seq N             tokens per document (default 1024)\n"
      "  --steps N           steps to time after a warm-up of two (default 6)\n"
      "  --recompute MODE    off, selective or on (default off)\n"
+     "  --lora R            adapters of rank R on all linears, everything else frozen\n"
+     "  --dora              with --lora: train magnitudes too\n"
+     "  --base KIND         with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"
      "  --threads N         CPU threads (default: all this process may use)\n"
      "  --backend B         cpu or ref (default cpu)\n"
      "  --json              one JSON object on stdout\n",
@@ -33,7 +36,8 @@ const struct ax_command ax_commands[] = {
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
-     "golden: looks for a model folder with golden/, optim.json, entropy.safetensors, rope.json "
+     "golden: looks for a model or adapter folder with golden/, optim.json, entropy.safetensors, "
+     "rope.json "
      "or\n"
      "schedules.json and prints the worst figure of each group beside its demand.\n"
      "mesh: runs two training steps of a small model on such a mesh and on one rank, and prints "
@@ -86,6 +90,17 @@ const struct ax_command ax_commands[] = {
      "  --json               one JSON object\n"
      "  -o FILE              write there instead of standard output\n",
      "axtrain eval --model my-model/ --data test.jsonl --task final-answer", ax_cmd_eval},
+    {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
+     "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
+     "folder;\n"
+     "DST becomes a model folder. Each adapted matrix is W + s·B·A, with DoRA m·V/|V| by rows of\n"
+     "V = W + s·B·A: computed in float64 from the numbers of the files and rounded once. Then "
+     "both\n"
+     "models answer a probe batch, and the largest difference of their logits is printed. Nothing\n"
+     "is written if it is too large, if the adapter changes nothing, or if it is in BASE already.\n"
+     "  --dtype T     float32, bfloat16 or float16 for the written weights (default: BASE's)\n"
+     "  --threads N   CPU threads\n",
+     "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", "show what training would need, before anything is spent", "MODEL [options]",
      "MODEL is a model folder or a config.json; no weights are read.\n"
      "  --dtype T          compute type (default bfloat16)\n"
@@ -94,6 +109,9 @@ const struct ax_command ax_commands[] = {
      "  --accumulate N     micro-batches per step (default 1)\n"
      "  --optimizer NAME   adamw or sgd (default adamw)\n"
      "  --recompute MODE   off, selective or on; default: all three\n"
+     "  --lora R           adapters of rank R on all linears, everything else frozen\n"
+     "  --dora             with --lora: train magnitudes too\n"
+     "  --base KIND        with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan my-model/ --batch 2 --seq 4096", ax_cmd_plan},

@@ -176,7 +176,7 @@ done:
 }
 
 /* The folder is put in place of what is there, so nothing may be. */
-static enum ax_status check_destination(const char *dst) {
+enum ax_status ax_convert_check_destination(const char *dst) {
     DIR *dir = opendir(dst);
     if (!dir)
         return AX_OK; /* absent, or ax_folder_begin says what is wrong */
@@ -207,7 +207,7 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c) {
     struct ax_gguf_model m;
     struct ax_gguf_weights w = {0};
     enum ax_status st;
-    AX_TRY(check_destination(c->dst));
+    AX_TRY(ax_convert_check_destination(c->dst));
     AX_TRY_GOTO(ax_gguf_open(&g, c->src), st, done);
     AX_TRY_GOTO(ax_gguf_model_read(&m, &g), st, done);
     AX_TRY_GOTO(pick_dtype(c, &m), st, done);

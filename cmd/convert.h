@@ -19,5 +19,7 @@ struct ax_convert {
 /* A Hugging Face folder with weights, config, tokenizer, chat template and generation config, which
  * appears whole or not at all. */
 enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
+/* AX_ERR_CONFIG where there is a folder that holds something: a new one would take its place. */
+enum ax_status ax_convert_check_destination(const char *dst);
 
 #endif

@@ -41,6 +41,7 @@ struct ax_golden_options {
 /* Each looks for its files in `dir` and returns whether it found any; figures go to the report. */
 bool ax_golden_model(struct ax_golden_report *r, const char *dir,
                      const struct ax_golden_options *o);
+bool ax_golden_lora(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
 bool ax_golden_optim(struct ax_golden_report *r, const char *dir,
                      const struct ax_golden_options *o);
 bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,

@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "model/model.h"
 
 #define MAX_JSON (64u << 20)
 
@@ -118,6 +119,11 @@ void ax_golden_docs_free(struct ax_golden_docs *d) {
     *d = (struct ax_golden_docs){0};
 }
 
+enum ax_status ax_golden_load(const struct ax_golden_case *c, struct ax_model *m) {
+    AX_TRY(ax_model_load(m, &c->hf));
+    return c->peft ? ax_adapter_load(m, c->peft) : AX_OK;
+}
+
 static void attempt(const struct ax_golden_case *c, const char *what, enum ax_status st) {
     if (st != AX_OK)
         ax_golden_error(c->report, what);
@@ -171,7 +177,7 @@ bool ax_golden_model(struct ax_golden_report *r, const char *dir,
     static const char *const configs[] = {"config.json", "config.legacy.json"};
     char path[4096];
     snprintf(path, sizeof path, "%s/golden", dir);
-    if (!ax_path_is_dir(path))
+    if (!ax_path_is_dir(path) || ax_peft_is_folder(dir))
         return false;
     bool found = false;
     for (size_t i = 0; i < 2; i++) {

@@ -3,6 +3,7 @@
 #define AX_CMD_GOLDEN_MODEL_H
 
 #include "ckpt/hf.h"
+#include "ckpt/peft.h"
 #include "cmd/golden.h"
 #include "data/batch.h"
 #include "model/arch.h"
@@ -23,13 +24,14 @@ enum ax_status ax_golden_docs_read(struct ax_golden_docs *d, const struct ax_saf
 void ax_golden_docs_free(struct ax_golden_docs *d);
 
 struct ax_golden_case {
-    const char *dir; /* the model folder */
+    const char *dir; /* the folder with golden/: a model's, or an adapter's */
     const struct ax_golden_options *o;
     struct ax_golden_report *report;
     struct ax_arch arch;
     struct ax_hf hf;
     enum ax_dtype dtype;
-    struct ax_json_doc golden; /* golden.json; root NULL when absent */
+    const struct ax_peft *peft; /* the adapter on it; NULL = none */
+    struct ax_json_doc golden;  /* golden.json; root NULL when absent */
 };
 /* Path of golden/NAME of the folder if it exists, else *path = NULL and it is noted as absent. */
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
@@ -42,6 +44,7 @@ double ax_golden_share_demand(const struct ax_golden_case *c, const char *key, i
 double ax_golden_half_place(double golden);
 
 enum ax_status ax_golden_forward(const struct ax_golden_case *c);
+/* With an adapter, loss and gradients of what trains; the loss alone where grads_file is absent. */
 enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
                                    const char *grads_file, const char *key);
 /* The routers' balancing loss and its gradient for them. */
@@ -49,5 +52,9 @@ enum ax_status ax_golden_balance(const struct ax_golden_case *c);
 enum ax_status ax_golden_steps(const struct ax_golden_case *c);
 enum ax_status ax_golden_bf16(const struct ax_golden_case *c);
 enum ax_status ax_golden_generate(const struct ax_golden_case *c);
+
+/* A new model of the case, with its adapter, loaded. */
+struct ax_model;
+enum ax_status ax_golden_load(const struct ax_golden_case *c, struct ax_model *m);
 
 #endif

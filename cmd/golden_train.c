@@ -20,7 +20,7 @@ struct training {
     struct ax_step_options o;
     /* called on a filled step; must run the same device work while planning */
     enum ax_status (*work)(struct training *t, struct ax_step *s);
-    const struct ax_safetensors *grads; /* gradients */
+    const struct ax_safetensors *grads; /* gradients; NULL: only the loss is compared */
     bool routers_only;                  /* the file has no others */
     struct ax_json expect;              /* golden.json: batch | packed | train */
     const char *label;
@@ -32,7 +32,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     AX_TRY(ax_step_create(&s, rt, &t->c->arch, &t->o));
     enum ax_status st;
-    AX_TRY_GOTO(ax_model_load(&s.model, &t->c->hf), st, done);
+    AX_TRY_GOTO(ax_golden_load(t->c, &s.model), st, done);
     AX_TRY_GOTO(
         ax_batch_fill(&s.batches[0], rt->q, s.model.arch.vocab_size, t->docs.n, t->docs.docs), st,
         done);
@@ -54,6 +54,7 @@ static enum ax_status train_on(struct training *t, const char *batch_file) {
     AX_TRY(st);
     AX_TRY_GOTO(ax_golden_docs_read(&t->docs, &golden), st, done);
     t->o.dtype = t->c->dtype;
+    t->o.adapter = t->c->peft ? &t->c->peft->config : NULL;
     if (!t->o.objective)
         t->o.objective = &ax_objective_sft;
     t->o.n_microbatches = 1;
@@ -100,7 +101,7 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
         struct ax_golden_tensor want = {0};
         double *got = NULL;
         enum ax_status st;
-        if (t->routers_only && !strstr(p->name, ".gate.weight"))
+        if (!p->trainable || (t->routers_only && !strstr(p->name, ".gate.weight")))
             continue;
         AX_TRY_GOTO(ax_golden_read(t->grads, p->name, &want), st, next);
         AX_TRY_GOTO(as_doubles(&grad, &got), st, next);
@@ -123,10 +124,13 @@ static enum ax_status gradient_work(struct training *t, struct ax_step *s) {
     AX_TRY(ax_step_gradients(s, &r));
     if (ax_runtime_planning(s->rt))
         return AX_OK;
-    AX_TRY(compare_gradients(t, &s->model));
+    if (t->grads)
+        AX_TRY(compare_gradients(t, &s->model));
     if (!t->expect.v)
         return AX_OK;
     AX_TRY(note_scalar(t, "loss", "loss_mean", r.loss, false, gap_demand(t, "loss", LOSS_DEMAND)));
+    if (t->c->peft) /* the norm is among the steps there */
+        return AX_OK;
     return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_DEMAND);
 }
 
@@ -134,14 +138,18 @@ enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *b
                                    const char *grads_file, const char *key) {
     char *path = NULL;
     AX_TRY(ax_golden_file(c, grads_file, &path));
-    if (!path)
+    if (!path && !c->peft)
         return AX_OK;
-    struct ax_safetensors grads;
-    struct training t = {.c = c, .work = gradient_work, .grads = &grads, .label = key};
+    struct ax_safetensors grads = {0};
+    struct training t = {.c = c, .work = gradient_work, .label = key};
     t.o.optimizer = &ax_optimizer_sgd;
     if (c->golden.root)
-        t.expect = ax_json_get(ax_json_root(&c->golden), key);
-    enum ax_status st = ax_safetensors_open(&grads, path);
+        t.expect = c->peft ? ax_json_root(&c->golden) : ax_json_get(ax_json_root(&c->golden), key);
+    enum ax_status st = AX_OK;
+    if (path) {
+        st = ax_safetensors_open(&grads, path);
+        t.grads = &grads;
+    }
     ax_free(path);
     AX_TRY(st);
     st = train_on(&t, batch_file);
@@ -195,7 +203,7 @@ enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
 static enum ax_status compare_parameters(struct training *t, const struct ax_model *m, int step,
                                          double lr) {
     char name[64], key[64], *path = NULL;
-    snprintf(name, sizeof name, "params_step%d.safetensors", step);
+    snprintf(name, sizeof name, "%s_step%d.safetensors", t->c->peft ? "adapter" : "params", step);
     AX_TRY(ax_golden_file(t->c, name, &path));
     if (!path)
         return AX_OK;
@@ -210,6 +218,8 @@ static enum ax_status compare_parameters(struct training *t, const struct ax_mod
         const struct ax_tensor value = ax_model_value(m, &m->params[i]);
         struct ax_golden_tensor w = {0};
         double *got = NULL;
+        if (!m->params[i].trainable)
+            continue;
         st = ax_golden_read(&want, m->params[i].name, &w);
         if (st == AX_OK)
             st = as_doubles(&value, &got);

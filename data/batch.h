@@ -26,8 +26,9 @@ struct ax_batch {
     int parts, part;
     int64_t n_docs, n_tokens; /* in use */
     int64_t max_position;     /* largest position in use */
-    double weight_total;      /* Σ weight over tokens with a label */
-    int64_t trained;          /* tokens with a label and weight > 0 */
+    int64_t first_row;   /* number of token 0 among all tokens of the step, for random streams */
+    double weight_total; /* Σ weight over tokens with a label */
+    int64_t trained;     /* tokens with a label and weight > 0 */
     struct ax_tensor tokens, positions, labels, weight, cu_seqlens;
     struct ax_tensor cu_keys; /* cu_seqlens itself where parts = 1 */
 };

@@ -113,7 +113,9 @@ void ax_case_build_rmsnorm_backward(struct ax_case_builder *b, struct ax_rmsnorm
     ax_case_randomize(b, &a->rstd, 0.5, 2);
     a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
     a->dx = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->dy : a->accumulate ? norm_in(b) : norm_out(b);
-    a->dweight = ax_case_in1(b, b->accum, a->weight.shape[0]);
+    if (!ax_case_has(b, AX_SHAPE_FROZEN)) {
+        a->dweight = ax_case_in1(b, b->accum, a->weight.shape[0]);
+    }
 }
 
 void ax_case_build_rope(struct ax_case_builder *b, struct ax_rope *a) {

@@ -104,6 +104,22 @@ static const struct ax_operand operands_adamw[] = {INOUT(adamw, master),  INOUT(
                                                    OUT(adamw, copy),      END};
 static const struct ax_operand operands_sgd[] = {INOUT(sgd, master), INOUT(sgd, grad),
                                                  INOUT(sgd, momentum_buffer), OUT(sgd, copy), END};
+static const struct ax_operand operands_quantize[] = {
+    IN(quantize, x), OUT(quantize, codes), OUT(quantize, scale), IN(quantize, offset), END};
+static const struct ax_operand operands_dequantize[] = {OUT(dequantize, out), IN(dequantize, codes),
+                                                        IN(dequantize, scale),
+                                                        IN(dequantize, offset), END};
+static const struct ax_operand operands_dropout[] = {IN(dropout, x), OUT(dropout, y), END};
+static const struct ax_operand operands_colscale[] = {IN(colscale, x),    IN(colscale, scale),
+                                                      IN(colscale, bias), IN(colscale, addend),
+                                                      OUT(colscale, y),   END};
+static const struct ax_operand operands_coldot[] = {IN(coldot, a), IN(coldot, b),
+                                                    INOUT(coldot, out), END};
+static const struct ax_operand operands_dora_norm[] = {IN(dora_norm, weight), IN(dora_norm, b),
+                                                       IN(dora_norm, p), OUT(dora_norm, out), END};
+static const struct ax_operand operands_dora_scale[] = {
+    IN(dora_scale, magnitude), IN(dora_scale, sumsq), OUT(dora_scale, scale),
+    OUT(dora_scale, inverse), END};
 
 static const struct {
     const char *name;

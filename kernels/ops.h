@@ -51,7 +51,14 @@ struct ax_queue;
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \
-    X(sgd)
+    X(sgd)                                                                                         \
+    X(quantize)                                                                                    \
+    X(dequantize)                                                                                  \
+    X(dropout)                                                                                     \
+    X(colscale)                                                                                    \
+    X(coldot)                                                                                      \
+    X(dora_norm)                                                                                   \
+    X(dora_scale)
 
 enum ax_op {
 #define AX_OP_ENUM(name) AX_OP_##name,
@@ -116,7 +123,7 @@ struct ax_rmsnorm_forward {
     double eps;
 };
 /* g = dy·weight, x̂ = x·rstd, over the n elements of the last dimension:
- *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂
+ *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
  * accumulate: dx +=, else dx =; dx may be dy. dy, x, weight, dx real; dweight accum. */
 struct ax_rmsnorm_backward {
     struct ax_tensor dy, x, weight, rstd, dx, dweight;
@@ -308,6 +315,64 @@ struct ax_sgd {
     double momentum, weight_decay;
     bool nesterov;
     const struct ax_step_scalars *scalars;
+};
+
+/* How numbers are packed. x is read as F32 and, flattened, cut into blocks of `block` elements (the
+ * last may be shorter), each with one scale s; amax is the largest |x| of a block.
+ *   NF4   s = amax; code = the nearest of 16 fixed values to x/s (Dettmers et al. 2023), two codes
+ *         to a byte, the even element in the high half; value = t[code]·s
+ *   INT8  s = max(amax/127.5, 2⁻¹²⁶); code = clamp(rint(x·(1/s)), −128, 127); value = code·s
+ *   FP8   s = max(amax, 1e-12)/448; code = the e4m3 nearest to x/s; value = e4m3·s
+ *   MAP8  s = the largest |x − offset|; code = the nearest of 256 fixed values, dense near 0, to
+ *         (x − offset)/s; value = t[code]·s + offset (for the scales of NF4 themselves) */
+enum ax_quant { AX_QUANT_NF4, AX_QUANT_INT8, AX_QUANT_FP8, AX_QUANT_MAP8 };
+
+/* x real, dense; codes U8 (I8 for INT8) [numel], NF4 [(numel + 1)/2]; scale F32 [blocks]; offset
+ * F32 [blocks], MAP8 only. All 1-D but x. */
+struct ax_quantize {
+    struct ax_tensor x, codes, scale, offset;
+    int64_t block;
+    enum ax_quant kind;
+};
+/* out = the values, from F32 rounded once to real. */
+struct ax_dequantize {
+    struct ax_tensor out, codes, scale, offset;
+    int64_t block;
+    enum ax_quant kind;
+};
+
+/* y (+)= x/(1 − p) where kept, else 0. Element [t][k] is number (first_row + t)·cols + first_col +
+ * k of stream `tensor` at (scalars->seed, scalars->step), and kept when its 32 bits are ≥ p·2³²:
+ * the same elements wherever they are computed. Backward is the same op on the gradient. x, y real
+ * [T][K], y may be x; 0 ≤ p < 1. */
+struct ax_dropout {
+    struct ax_tensor x, y;
+    double p;
+    uint32_t tensor;
+    int64_t first_row, first_col, cols;
+    bool accumulate;
+    const struct ax_step_scalars *scalars;
+};
+
+/* y[t][n] = x[t][n]·scale[n] [+ bias[n]] [+ addend[t][n]]. x, y, addend real [T][N]; y may be x or
+ * addend; bias real, scale accum [N]; each of the last three may have data NULL (scale: 1). */
+struct ax_colscale {
+    struct ax_tensor x, scale, bias, addend, y;
+};
+/* out[n] += Σ_t a[t][n]·b[t][n]. a, b real [T][N], out accum [N]. */
+struct ax_coldot {
+    struct ax_tensor a, b, out;
+};
+/* out[n] = Σ_k weight[n][k]² + Σ_j b[n][j]·p[n][j]. With p = 2s·W·Aᵀ + s²·B·A·Aᵀ this is the
+ * squared norm of row n of W + s·B·A, which is never built. weight real [N][K], b real [N][r], p
+ * accum [N][r], out accum [N]. */
+struct ax_dora_norm {
+    struct ax_tensor weight, b, p, out;
+};
+/* inverse = 1/√sumsq (0 where sumsq ≤ 0), scale = magnitude·inverse (Liu et al. 2024). magnitude
+ * real [N], the others accum [N]. */
+struct ax_dora_scale {
+    struct ax_tensor magnitude, sumsq, scale, inverse;
 };
 
 struct ax_ops {

@@ -81,7 +81,7 @@ const char *ax_check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(same_shape(&a->x, &a->dx) && a->dx.dtype == a->x.dtype);
     NEED(!a->accumulate || a->dx.data != a->dy.data);
     NEED(is_1d(&a->weight, a->x.dtype, a->x.shape[a->x.ndim - 1]));
-    NEED(is_1d(&a->dweight, accum(&a->x), a->x.shape[a->x.ndim - 1]));
+    NEED(!given(&a->dweight) || is_1d(&a->dweight, accum(&a->x), a->x.shape[a->x.ndim - 1]));
     NEED(is_rstd(&a->rstd, &a->x));
     return NULL;
 }

@@ -220,6 +220,39 @@ static struct ax_op_cost cost_sgd(const struct ax_sgd *a) {
     return per_element(AX_OP_sgd, a, flops, &a->master);
 }
 
+static struct ax_op_cost cost_quantize(const struct ax_quantize *a) {
+    return per_element(AX_OP_quantize, a, 4, &a->x); /* max, ÷, compare, pack */
+}
+
+static struct ax_op_cost cost_dequantize(const struct ax_dequantize *a) {
+    return per_element(AX_OP_dequantize, a, a->kind == AX_QUANT_MAP8 ? 2 : 1, &a->out);
+}
+
+static struct ax_op_cost cost_dropout(const struct ax_dropout *a) {
+    struct ax_op_cost cost = per_element(AX_OP_dropout, a, a->accumulate ? 2 : 1, &a->x);
+    cost.bytes += a->accumulate ? bytes_of(&a->y) : 0;
+    return cost;
+}
+
+static struct ax_op_cost cost_colscale(const struct ax_colscale *a) {
+    double flops = (a->scale.data != NULL) + (a->bias.data != NULL) + (a->addend.data != NULL);
+    return per_element(AX_OP_colscale, a, flops, &a->x);
+}
+
+static struct ax_op_cost cost_coldot(const struct ax_coldot *a) {
+    return per_element(AX_OP_coldot, a, 2, &a->a);
+}
+
+static struct ax_op_cost cost_dora_norm(const struct ax_dora_norm *a) {
+    struct ax_op_cost cost = per_element(AX_OP_dora_norm, a, 2, &a->weight);
+    cost.flops += 2 * elements(&a->p);
+    return cost;
+}
+
+static struct ax_op_cost cost_dora_scale(const struct ax_dora_scale *a) {
+    return per_element(AX_OP_dora_scale, a, 3, &a->magnitude);
+}
+
 struct ax_op_cost ax_op_cost(enum ax_op op, const void *args) {
     AX_ASSERT(op < AX_OP_COUNT);
     switch (op) {

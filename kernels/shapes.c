@@ -106,6 +106,7 @@ static shapes shapes_rmsnorm_backward[] = {
     {"tall", .rows = 131, .cols = 20},
     {"heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32},
     {"heads, adds", .rows = 3, .heads = 2, .head_dim = 33, .flags = ACC},
+    {"frozen", .rows = 3, .cols = 37, .flags = AX_SHAPE_FROZEN},
     {"hidden", .big = true, .rows = 2048, .cols = 576},
 };
 
@@ -356,6 +357,61 @@ static shapes shapes_sgd[] = {
     {"nesterov", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_NESTEROV | AX_SHAPE_COPY},
     {"skipped", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_COPY | AX_SHAPE_SKIP},
     {"gate_up", .big = true, .cols = 3072 * 576, .momentum = 0.9, .flags = AX_SHAPE_COPY},
+};
+
+#define PACKED_SHAPES                                                                              \
+    {"nf4, one", .rows = 1, .cols = 1, .inner = 64}, {"nf4", .rows = 6, .cols = 128, .inner = 64}, \
+        {"nf4, odd rows", .rows = 5, .cols = 37, .inner = 64},                                     \
+        {"nf4, short blocks", .rows = 5, .cols = 48, .inner = 3},                                  \
+        {"int8", .rows = 5, .cols = 70, .inner = 70, .quant = AX_QUANT_INT8},                      \
+        {"int8, blocks", .rows = 5, .cols = 70, .inner = 14, .quant = AX_QUANT_INT8},              \
+        {"fp8", .rows = 5, .cols = 130, .inner = 130, .quant = AX_QUANT_FP8},                      \
+        {"map8", .rows = 3, .cols = 200, .inner = 256, .quant = AX_QUANT_MAP8},                    \
+        {"nf4, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 64}, {                   \
+        "int8, gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 576,                     \
+                         .quant = AX_QUANT_INT8                                                    \
+    }
+
+static shapes shapes_quantize[] = {PACKED_SHAPES};
+static shapes shapes_dequantize[] = {PACKED_SHAPES};
+
+static shapes shapes_dropout[] = {
+    {"one", .rows = 1, .cols = 1, .dropout = 0.5},
+    {"odd", .rows = 5, .cols = 37, .dropout = 0.1},
+    {"off", .rows = 3, .cols = 20},
+    {"in place", .rows = 4, .cols = 66, .dropout = 0.3, .flags = AX_SHAPE_IN_PLACE},
+    {"adds, shard, strided", .rows = 6, .cols = 21, .pad = 5, .first = 3, .dropout = 0.5,
+     .flags = ACC},
+    {"hidden", .big = true, .rows = 2048, .cols = 576, .dropout = 0.05},
+};
+
+static shapes shapes_colscale[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37, .flags = AX_SHAPE_BIAS},
+    {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE | AX_SHAPE_ADDEND},
+    {"bias only", .rows = 3, .cols = 20, .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND | AX_SHAPE_SKIP},
+    {"strided", .rows = 3, .cols = 24, .pad = 8, .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND},
+    {"gate_up", .big = true, .rows = 2048, .cols = 3072},
+};
+
+static shapes shapes_coldot[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 7, .cols = 37},
+    {"tall, strided", .rows = 300, .cols = 9, .pad = 3},
+    {"gate_up", .big = true, .rows = 2048, .cols = 3072},
+};
+
+static shapes shapes_dora_norm[] = {
+    {"one", .rows = 1, .cols = 1, .inner = 1},
+    {"odd", .rows = 5, .cols = 37, .inner = 3},
+    {"strided", .rows = 4, .cols = 80, .inner = 16, .pad = 8},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 16},
+};
+
+static shapes shapes_dora_scale[] = {
+    {"one", .cols = 1},
+    {"odd", .cols = 37},
+    {"gate_up", .big = true, .cols = 3072},
 };
 
 /* An op without shapes does not compile: its list is named here. */

@@ -27,7 +27,8 @@ enum ax_shape_flag {
     AX_SHAPE_PADDING = 1 << 17, /* some rows are padding, some keys in no group */
     AX_SHAPE_TIES = 1 << 18,    /* whole-numbered logits */
     AX_SHAPE_BALANCE = 1 << 19, /* load or slope is given */
-    AX_SHAPE_UNWEIGHTED = 1 << 20
+    AX_SHAPE_UNWEIGHTED = 1 << 20,
+    AX_SHAPE_FROZEN = 1 << 21 /* no gradient for the weight is wanted */
 };
 
 struct ax_shape_document {
@@ -50,6 +51,8 @@ struct ax_shape {
     int64_t window, block_size; /* attention; block_size > 0 asks for a block table */
     double softcap;             /* attention */
     double momentum;            /* sgd */
+    enum ax_quant quant;        /* quantize, dequantize: `inner` is the block */
+    double dropout;             /* dropout: p */
     const char *to;             /* copy: the other dtype, when it is not the case's own */
     int n_documents;            /* attention; `rows` beyond their sum belong to none. grouped_gemm:
                                    nq rows for each group */

@@ -6,7 +6,15 @@
 
 enum { H1 = AX_FRAME_LAYER, RSTD1, MIDDLE, H2, RSTD2 };
 
-void ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
+int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]) {
+    out[0] = &l->attention.qkv;
+    out[1] = &l->attention.o;
+    out[2] = &l->mlp.gate_up;
+    out[3] = &l->mlp.down;
+    return 4;
+}
+
+enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size;
     l->norm1 =
         ax_builder_add(b, l->index,
@@ -22,6 +30,11 @@ void ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
                                 .tp_dim = -1,
                                 .grad_partial_over = 1u << AX_ROLE_TP});
     l->spec.ffn->init(b, l);
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    const int n = ax_layer_linears(l, linears);
+    for (int i = 0; i < n; i++)
+        AX_TRY(ax_adapter_attach(b, l->index, linears[i]));
+    return AX_OK;
 }
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
@@ -64,8 +77,11 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, dx, &dh));
     AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
                             true));
-    AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, dx, &dh));
-    AX_TRY(ax_norm_backward(p, l->unit, l->norm1, &dh, x, &f->saved[RSTD1].t, dx, true));
+    /* below the lowest unit that trains nobody reads a gradient */
+    const bool needed = l->index + 1 > p->model->lowest_unit || l->norm1->trainable;
+    AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, dx, needed ? &dh : NULL));
+    if (needed)
+        AX_TRY(ax_norm_backward(p, l->unit, l->norm1, &dh, x, &f->saved[RSTD1].t, dx, true));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -16,6 +16,7 @@ struct ax_builder {
     int first;              /* index of the unit's first parameter */
     bool *glue;             /* for each of the unit's parameters */
     struct ax_param **list; /* room for them */
+    enum ax_store store;    /* of the linears' matrices */
 };
 struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
@@ -39,7 +40,7 @@ struct ax_mixer_type {
     enum ax_status (*forward)(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                               const struct ax_tensor *h, const struct ax_tensor *x,
                               const struct ax_tensor *out);
-    /* dh = gradient for h, given dy for the mixer's output. */
+    /* dh = gradient for h (NULL: not wanted), given dy for the mixer's output. */
     enum ax_status (*backward)(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                const struct ax_tensor *h, const struct ax_tensor *dy,
                                const struct ax_tensor *dh);
@@ -61,7 +62,11 @@ extern const struct ax_mixer_type ax_mixer_attention; /* attention.c */
 extern const struct ax_ffn_type ax_ffn_swiglu;        /* mlp.c */
 extern const struct ax_ffn_type ax_ffn_moe;           /* moe.c */
 
-void ax_layer_init(struct ax_builder *b, struct ax_layer *l);
+#define AX_LAYER_MAX_LINEARS 8
+/* The layer's linears, in reading order; returns how many. */
+int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
+/* AX_ERR_CONFIG: what the adapter asks for does not fit. */
+enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l);
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f);
 /* out = layer(x); out NULL: recompute for backward. */
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,

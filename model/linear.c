@@ -1,4 +1,5 @@
-/* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. */
+/* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. What adapters add to
+ * it is in adapter.c. */
 #include "model/linear.h"
 
 int64_t ax_linear_in(const struct ax_linear *l) {
@@ -12,7 +13,7 @@ int64_t ax_linear_out(const struct ax_linear *l) {
     return out;
 }
 
-/* Parts [first, end) that lie behind each other: one GEMM that makes columns [at, at + out). */
+/* Parts [first, end) that run as one GEMM, which makes columns [at, at + out). */
 struct run {
     int first, end;
     int64_t at, out;
@@ -22,6 +23,15 @@ static bool behind(const struct ax_param *a, const struct ax_param *b) {
     return a->segment == b->segment && b->offset == a->offset + ax_param_local_numel(a);
 }
 
+/* Packed parts are unpacked behind each other; others must lie so. */
+static bool joins(const struct ax_linear *l, int part) {
+    const struct ax_param *w = l->weight[part], *before = l->weight[part - 1];
+    const bool packed = ax_unit_is_packed(l->unit, w);
+    if (packed != ax_unit_is_packed(l->unit, before) || (!packed && !behind(before, w)))
+        return false;
+    return !l->bias[0] || behind(l->bias[part - 1], l->bias[part]);
+}
+
 /* The run after `r`, or the first one where r->end = 0; false: there is none. */
 static bool next_run(const struct ax_linear *l, struct run *r) {
     if (r->end == l->n_parts)
@@ -29,8 +39,7 @@ static bool next_run(const struct ax_linear *l, struct run *r) {
     const int first = r->end;
     int end = first + 1;
     int64_t out = l->weight[first]->local_shape[0];
-    while (end < l->n_parts && behind(l->weight[end - 1], l->weight[end]) &&
-           (!l->bias[0] || behind(l->bias[end - 1], l->bias[end])))
+    while (end < l->n_parts && joins(l, end))
         out += l->weight[end++]->local_shape[0];
     *r = (struct run){first, end, r->at + r->out, out};
     return true;
@@ -45,56 +54,190 @@ static struct ax_tensor joined(const struct ax_linear *l, const struct run *r,
     return ax_tensor_nd(first.dtype, first.data, ndim, shape);
 }
 
-static struct ax_tensor weight_of(const struct ax_linear *l, const struct run *r) {
-    return joined(l, r, ax_unit_weight(l->unit, l->weight[r->first]), 2);
+/* The run's weights; packed ones in scratch. */
+static enum ax_status weight_of(struct ax_runtime *rt, const struct ax_linear *l,
+                                const struct run *r, struct ax_tensor *out) {
+    const struct ax_param *first = l->weight[r->first];
+    if (!ax_unit_is_packed(l->unit, first)) {
+        *out = joined(l, r, ax_unit_weight(l->unit, first), 2);
+        return AX_OK;
+    }
+    *out = ax_tensor_2d(l->unit->segments[first->segment].compute, NULL, r->out, ax_linear_in(l));
+    out->data = ax_stack_push(&rt->arena.scratch, "unpacked weights", ax_tensor_bytes(out));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t rows = l->weight[i]->local_shape[0];
+        const struct ax_tensor part = ax_tensor_rows(out, at, rows);
+        const struct ax_packed packed = ax_unit_packed(l->unit, l->weight[i]);
+        AX_TRY(ax_packed_read(rt->q, &packed, &part));
+        at += rows;
+    }
+    return AX_OK;
+}
+
+static struct ax_tensor bias_of(const struct ax_linear *l, const struct run *r) {
+    if (!l->bias[0])
+        return (struct ax_tensor){0};
+    return joined(l, r, ax_unit_weight(l->unit, l->bias[r->first]), 1);
+}
+
+/* Does a part of the run scale what it makes, so that bias and addend come after it? */
+static bool scales(const struct ax_linear *l, const struct run *r) {
+    bool any = false;
+    for (int i = r->first; i < r->end; i++)
+        any = any || ax_adapter_scales(&l->adapter[i]);
+    return any;
+}
+
+/* Columns [at, at + n), or rows of a vector; absent stays absent. */
+static struct ax_tensor part_of(const struct ax_tensor *t, int64_t at, int64_t n) {
+    if (!t->data)
+        return *t;
+    return t->ndim == 1 ? ax_tensor_rows(t, at, n) : ax_tensor_cols(t, at, n);
+}
+
+/* The run's parts after its GEMM: adapters, and what was left for after them. */
+static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, const struct run *r,
+                            const struct ax_tensor *x, const struct ax_tensor *w,
+                            const struct ax_tensor *bias, const struct ax_tensor *addend,
+                            const struct ax_tensor *y) {
+    const bool late = scales(l, r);
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_adapter *a = &l->adapter[i];
+        const struct ax_adapter_forward f = {.x = *x,
+                                             .w = ax_tensor_rows(w, at, n),
+                                             .y = part_of(y, at, n),
+                                             .bias = part_of(bias, at, n),
+                                             .addend = part_of(addend, at, n)};
+        if (a->a)
+            AX_TRY(ax_adapter_forward(a, &f));
+        if (late && !ax_adapter_scales(a) && (f.bias.data || f.addend.data))
+            AX_TRY(ax_run_colscale(
+                rt->q,
+                &(struct ax_colscale){.x = f.y, .bias = f.bias, .addend = f.addend, .y = f.y}));
+        at += n;
+    }
+    return AX_OK;
+}
+
+/* One run of a forward: `out` are its columns; bias and addend are absent where they come later or
+ * on another rank. */
+static enum ax_status run_forward(struct ax_runtime *rt, const struct ax_linear *l,
+                                  const struct run *r, const struct ax_tensor *x,
+                                  const struct ax_tensor *bias, const struct ax_tensor *addend,
+                                  const struct ax_tensor *out) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_gemm g = {.a = *x, .c = *out, .trans_b = true, .alpha = 1};
+    AX_TRY(weight_of(rt, l, r, &g.b));
+    if (!scales(l, r)) {
+        g.bias = *bias;
+        g.addend = *addend;
+    }
+    AX_TRY(ax_run_gemm(rt->q, &g));
+    AX_TRY(adapt(rt, l, r, x, &g.b, bias, addend, out));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct ax_tensor *x, const struct ax_tensor *addend,
                                  const struct ax_tensor *y) {
-    struct ax_stack *scratch = &rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const bool inputs = l->split == AX_SPLIT_INPUTS;
     struct ax_tensor in = *x;
     const struct ax_tensor out = inputs ? ax_split_partial(rt, y) : *y;
     if (!inputs)
         AX_TRY(ax_split_gather(rt, x, &in));
     for (struct run r = {0}; next_run(l, &r);) {
-        struct ax_gemm g = {.a = in, .b = weight_of(l, &r), .trans_b = true, .alpha = 1};
-        g.c = ax_tensor_cols(&out, r.at, r.out);
-        if (l->bias[0] && (!inputs || ax_split_adds(rt)))
-            g.bias = joined(l, &r, ax_unit_weight(l->unit, l->bias[r.first]), 1);
+        const struct ax_tensor columns = ax_tensor_cols(&out, r.at, r.out);
+        struct ax_tensor bias = {0}, add = {0};
+        if (!inputs || ax_split_adds(rt))
+            bias = bias_of(l, &r);
         if (addend && out.data == y->data)
-            g.addend = ax_tensor_cols(addend, r.at, r.out);
-        AX_TRY(ax_run_gemm(rt->q, &g));
+            add = ax_tensor_cols(addend, r.at, r.out);
+        AX_TRY(run_forward(rt, l, &r, &in, &bias, &add, &columns));
     }
     if (inputs)
         AX_TRY(ax_split_reduce(rt, &out, addend, y));
-    ax_stack_release(scratch, mark);
+    ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 
-/* Parameter gradients of one run; `own` is dy before any gather: each row once over tp. */
+/* Gradients of a run's matrices and biases, as far as they train; `own` is dy before any gather:
+ * each row once over tp. */
 static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct run *r, const struct ax_tensor *x,
                                     const struct ax_tensor *dy, const struct ax_tensor *own) {
     const struct ax_tensor dw = joined(l, r, ax_unit_grad(l->unit, l->weight[r->first]), 2);
-    if (dw.data) {
-        const struct ax_gemm g = {.a = ax_tensor_cols(dy, r->at, r->out),
-                                  .b = *x,
-                                  .c = dw,
-                                  .trans_a = true,
-                                  .accumulate = true,
-                                  .alpha = 1};
-        AX_TRY(ax_run_gemm(rt->q, &g));
-    }
+    if (dw.data)
+        AX_TRY(ax_run_gemm(
+            rt->q,
+            &(struct ax_gemm){
+                .a = *dy, .b = *x, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1}));
     if (!l->bias[0])
         return AX_OK;
     const struct ax_tensor db = joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
-    if (!db.data)
+    return db.data ? ax_run_colsum(rt->q, &(struct ax_colsum){.x = *own, .out = db}) : AX_OK;
+}
+
+/* The gradient before parts that scale their output: dy itself where none does. */
+static enum ax_status before_scales(struct ax_runtime *rt, const struct ax_linear *l,
+                                    const struct run *r, const struct ax_tensor *w,
+                                    const struct ax_tensor *dy, struct ax_tensor *out) {
+    *out = *dy;
+    if (!scales(l, r))
         return AX_OK;
-    return ax_run_colsum(rt->q,
-                         &(struct ax_colsum){.x = ax_tensor_cols(own, r->at, r->out), .out = db});
+    *out = ax_tensor_2d(dy->dtype, NULL, dy->shape[0], dy->shape[1]);
+    out->data = ax_stack_push(&rt->arena.scratch, "adapter gradient", ax_tensor_bytes(out));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor from = part_of(dy, at, n), to = part_of(out, at, n);
+        const struct ax_tensor rows = ax_tensor_rows(w, at, n);
+        AX_TRY(ax_adapter_scales(&l->adapter[i])
+                   ? ax_adapter_scale(&l->adapter[i], &rows, &from, &to)
+                   : ax_run_copy(rt->q, &(struct ax_copy){to, from}));
+        at += n;
+    }
+    return AX_OK;
+}
+
+static bool adapted(const struct ax_linear *l, const struct run *r) {
+    bool any = false;
+    for (int i = r->first; i < r->end; i++)
+        any = any || l->adapter[i].a;
+    return any;
+}
+
+/* dx (+)= dv·W, and the adapters' gradients. */
+static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *l,
+                                 const struct run *r, const struct ax_tensor *x,
+                                 const struct ax_tensor *dy, const struct ax_tensor *dx) {
+    struct ax_tensor w, dv;
+    if (!dx && !adapted(l, r))
+        return AX_OK;
+    AX_TRY(weight_of(rt, l, r, &w));
+    AX_TRY(before_scales(rt, l, r, &w, dy, &dv));
+    if (dx)
+        AX_TRY(ax_run_gemm(
+            rt->q,
+            &(struct ax_gemm){.a = dv, .b = w, .c = *dx, .accumulate = r->first > 0, .alpha = 1}));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        struct ax_adapter_backward b = {.x = *x,
+                                        .w = ax_tensor_rows(&w, at, n),
+                                        .dy = part_of(dy, at, n),
+                                        .dv = part_of(&dv, at, n)};
+        if (dx)
+            b.dx = *dx;
+        if (l->adapter[i].a)
+            AX_TRY(ax_adapter_backward(&l->adapter[i], &b));
+        at += n;
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
@@ -103,23 +246,37 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const bool inputs = l->split == AX_SPLIT_INPUTS;
-    struct ax_tensor in = *x, d_out = *dy;
+    struct ax_tensor in = *x, d_out = *dy, d_in = {0};
     AX_TRY(inputs ? ax_split_gather(rt, dy, &d_out) : ax_split_gather(rt, x, &in));
-    for (struct run r = {0}; next_run(l, &r);)
-        AX_TRY(run_gradients(rt, l, &r, &in, &d_out, dy));
-    if (dx) {
-        const struct ax_tensor d_in = inputs ? *dx : ax_split_partial(rt, dx);
-        for (struct run r = {0}; next_run(l, &r);) {
-            const struct ax_gemm g = {.a = ax_tensor_cols(&d_out, r.at, r.out),
-                                      .b = weight_of(l, &r),
-                                      .c = d_in,
-                                      .accumulate = r.first > 0,
-                                      .alpha = 1};
-            AX_TRY(ax_run_gemm(rt->q, &g));
-        }
-        if (!inputs)
-            AX_TRY(ax_split_reduce(rt, &d_in, NULL, dx));
+    if (dx)
+        d_in = inputs ? *dx : ax_split_partial(rt, dx);
+    for (struct run r = {0}; next_run(l, &r);) {
+        const size_t inner = ax_stack_mark(scratch);
+        const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
+        const struct ax_tensor own = ax_tensor_cols(dy, r.at, r.out);
+        AX_TRY(run_gradients(rt, l, &r, &in, &d, &own));
+        AX_TRY(run_inputs(rt, l, &r, &in, &d, dx ? &d_in : NULL));
+        ax_stack_release(scratch, inner);
     }
+    if (dx && !inputs)
+        AX_TRY(ax_split_reduce(rt, &d_in, NULL, dx));
     ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
+                                     const struct ax_tensor *out) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor w;
+    const struct run alone = {part, part + 1, 0, l->weight[part]->local_shape[0]};
+    AX_TRY(weight_of(rt, l, &alone, &w));
+    struct ax_tensor zero = ax_tensor_2d(out->dtype, NULL, alone.out, 1), b = zero;
+    zero.data = ax_stack_push(&rt->arena.scratch, "dora norms", ax_tensor_bytes(&zero));
+    b.dtype = w.dtype;
+    b.data = ax_stack_push(&rt->arena.scratch, "dora norms", ax_tensor_bytes(&b));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){zero, 0}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){b, 0}));
+    AX_TRY(ax_run_dora_norm(rt->q, &(struct ax_dora_norm){w, b, zero, *out}));
+    ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

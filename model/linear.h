@@ -1,4 +1,5 @@
-/* y = x·Wᵀ (+ b): the one place where a weight matrix meets activations.
+/* y = x·Wᵀ (+ b): the one place where a weight matrix meets activations, and with it packed storage
+ * (made whole in scratch for the GEMM) and adapters.
  *
  * A linear may join several HF matrices that read the same input (q, k, v; gate, up): those that
  * lie behind each other in the unit run as one GEMM. Under tensor parallelism (model/split.h) a
@@ -7,6 +8,7 @@
 #ifndef AX_MODEL_LINEAR_H
 #define AX_MODEL_LINEAR_H
 
+#include "model/adapter.h"
 #include "model/split.h"
 
 #define AX_LINEAR_MAX_PARTS 3
@@ -19,6 +21,7 @@ struct ax_linear {
     int n_parts;
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
+    struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* of each part */
 };
 
 int64_t ax_linear_in(const struct ax_linear *l);  /* of this rank */
@@ -28,9 +31,13 @@ int64_t ax_linear_out(const struct ax_linear *l); /* of this rank, all parts */
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct ax_tensor *x, const struct ax_tensor *addend,
                                  const struct ax_tensor *y);
-/* dW += dyᵀ·x, db += Σ dy, and dx = dy·W where dx is not NULL. */
+/* Gradients of what trains, and dx = dy·W where dx is not NULL. */
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
+
+/* out [out_i] = Σ w² by rows of part i, of this rank's inputs; out accum. */
+enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
+                                     const struct ax_tensor *out);
 
 #endif

@@ -1,19 +1,16 @@
-/* Builds a model: parameters per unit in reading order, their layout, rope tables; loads and
- * initialises it. */
+/* Builds a model: parameters per unit in reading order, their layout, rope tables. */
 #include "model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "model/layer.h"
 #include "model/split.h"
 #include "parallel/schedule.h"
 
-#define MAX_DENSE_PARAMS 24 /* of a layer, without experts */
+#define MAX_DENSE_PARAMS 48 /* of a layer and its adapters, without experts */
 
 static size_t most_params(const struct ax_arch *a) {
     return MAX_DENSE_PARAMS + 3 * (size_t)a->moe.n_experts;
@@ -34,7 +31,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .ep_owner = decl->ep_owner,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
-                           .trainable = true,
+                           .trainable = !m->adapter,
                            .decay = decl->cols > 0};
     if (!decl->cols)
         p->shape[1] = 0;
@@ -44,6 +41,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                  number + 2);
     else
         snprintf(p->name, sizeof p->name, "%s", decl->name);
+    p->trainable = p->trainable || ax_adapter_saves(m->adapter, p->name);
     return p;
 }
 
@@ -66,15 +64,10 @@ static void finish_unit(struct ax_builder *b, int unit, const struct ax_unit_opt
     b->first = m->n_params;
 }
 
-static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o) {
-    const struct ax_arch *a = &m->arch;
-    struct ax_builder b = {.model = m, .arch = a, .mesh = &m->rt->mesh};
-    AX_TRY(ax_alloc(&b.glue, most_params(a), sizeof *b.glue));
-    const enum ax_status st = ax_alloc(&b.list, most_params(a), sizeof(struct ax_param *));
-    if (st != AX_OK) {
-        ax_free(b.glue);
-        return st;
-    }
+static enum ax_status build_units(struct ax_builder *builder, const struct ax_unit_options *o) {
+    struct ax_builder b = *builder;
+    struct ax_model *m = b.model;
+    const struct ax_arch *a = b.arch;
     const struct ax_param_decl embed = {
         .name = "model.embed_tokens.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     const struct ax_param_decl norm = {.name = "model.norm.weight",
@@ -90,16 +83,27 @@ static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o)
         struct ax_layer *l = &m->layers[i];
         *l = (struct ax_layer){.index = i, .spec = a->layers[i], .unit = &m->units[i + 1]};
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
-        ax_layer_init(&b, l);
+        AX_TRY(ax_layer_init(&b, l));
         finish_unit(&b, i + 1, o);
     }
     snprintf(m->units[m->n_units - 1].name, AX_NAME_MAX, "head");
     m->final_norm = ax_builder_add(&b, -1, &norm);
     m->lm_head = a->tied ? m->embed : ax_builder_add(&b, -1, &head);
     finish_unit(&b, m->n_units - 1, o);
+    return m->adapter ? ax_adapter_check(m) : AX_OK;
+}
+
+static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o,
+                            enum ax_store store) {
+    const size_t n = most_params(&m->arch);
+    struct ax_builder b = {.model = m, .arch = &m->arch, .mesh = &m->rt->mesh, .store = store};
+    AX_TRY(ax_alloc(&b.glue, n, sizeof *b.glue));
+    enum ax_status st = ax_alloc(&b.list, n, sizeof(struct ax_param *));
+    if (st == AX_OK)
+        st = build_units(&b, o);
     ax_free(b.list);
     ax_free(b.glue);
-    return AX_OK;
+    return st;
 }
 
 /* Memory for all units, once the largest block is known. */
@@ -109,6 +113,14 @@ static void allocate(struct ax_model *m, const struct ax_unit_options *o) {
         const bool block = u > 0 && u < m->n_units - 1;
         ax_unit_allocate(&m->units[u], m->rt, o, block ? &m->pool : NULL, u & 1);
     }
+}
+
+static int lowest_trained_unit(const struct ax_model *m) {
+    int lowest = m->n_units;
+    for (int i = 0; i < m->n_params; i++)
+        if (m->params[i].trainable && m->params[i].unit < lowest)
+            lowest = m->params[i].unit;
+    return lowest < m->n_units ? lowest : 0;
 }
 
 static void rope_tables(struct ax_model *m, int64_t positions) {
@@ -130,6 +142,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                            .dtype = o->dtype,
                            .accum = ax_dtype_accum(o->dtype),
                            .train = o->train,
+                           .adapter = o->adapter,
                            .n_units = (int)arch->n_layers + 2};
     const size_t layers = (size_t)arch->n_layers;
     const struct ax_mesh *mesh = &rt->mesh;
@@ -146,10 +159,14 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
     struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};
     memcpy(uo.slots, o->slots, sizeof uo.slots);
+    if (o->adapter && ax_adapter_unties(o->adapter))
+        m->arch.tied = false;
+    m->adapter_run = (struct ax_adapter_run){.rt = rt};
     if (arch->moe.n_experts > 0)
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
-    AX_TRY_GOTO(build(m, &uo), st, fail);
+    AX_TRY_GOTO(build(m, &uo, o->base_store), st, fail);
     allocate(m, &uo);
+    m->lowest_unit = lowest_trained_unit(m);
     rope_tables(m, o->max_positions);
     return AX_OK;
 fail:
@@ -176,104 +193,16 @@ int64_t ax_model_parameters(const struct ax_model *m) {
     return n;
 }
 
-static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param *p,
-                                   const struct ax_st_entry **found) {
-    const struct ax_st_entry *e = ax_hf_find(hf, p->name);
-    if (!e)
-        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", hf->dir, p->name);
-    bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
-    for (int d = 0; same && d < p->ndim; d++)
-        same = e->shape[d] == p->shape[d];
-    if (!same)
-        return ax_error(
-            AX_ERR_DATA,
-            "%s: tensor %s is %s [%lld, %lld] (%d dimensions), but config.json asks for "
-            "[%lld, %lld] floats (%d dimensions)",
-            hf->dir, p->name, ax_dtype_info(e->dtype)->name, (long long)e->shape[0],
-            (long long)(e->ndim > 1 ? e->shape[1] : 1), e->ndim, (long long)p->shape[0],
-            (long long)(p->ndim > 1 ? p->shape[1] : 1), p->ndim);
-    *found = e;
-    return AX_OK;
-}
-
-static int by_name(const void *x, const void *y) {
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
-/* Is it a parameter's name, with or without "model." (see ax_hf_find)? */
-static bool known(const char *name, const char **names, size_t n) {
-    char with[AX_NAME_MAX + 8];
-    const char *full = with;
-    snprintf(with, sizeof with, "model.%s", name);
-    return bsearch(&name, names, n, sizeof *names, by_name) ||
-           bsearch(&full, names, n, sizeof *names, by_name);
-}
-
-/* Tensors nobody asked for would be training that silently starts from something else. Known
- * left-overs: rope buffers of old files, and the copy of a tied head. */
-static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
-    const int n = ax_hf_count(hf);
-    const size_t n_params = (size_t)m->n_params;
-    const char **names;
-    enum ax_status st = AX_OK;
-    AX_TRY(ax_alloc(&names, n_params, sizeof *names));
-    for (size_t i = 0; i < n_params; i++)
-        names[i] = m->params[i].name;
-    qsort(names, n_params, sizeof *names, by_name);
-    for (int i = 0; i < n && st == AX_OK; i++) {
-        const char *name = ax_hf_at(hf, i)->name;
-        const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
-                              (m->arch.tied && !strcmp(name, "lm_head.weight"));
-        if (!harmless && !known(name, names, n_params))
-            st = ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
-                          m->arch.family->model_type);
-    }
-    ax_free(names);
-    return st;
-}
-
-enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
-    if (ax_runtime_planning(m->rt))
-        return AX_OK;
-    AX_TRY(check_left_over(m, hf));
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_param *p = &m->params[i];
-        const struct ax_st_entry *e;
-        if (!ax_unit_present(&m->units[p->unit]))
-            continue;
-        AX_TRY(check_tensor(hf, p, &e));
-        ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
-        ax_map_drop(e->data, e->bytes);
-    }
-    return AX_OK;
-}
-
-void ax_model_init_random(struct ax_model *m, uint64_t seed) {
-    if (ax_runtime_planning(m->rt))
-        return;
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_param *p = &m->params[i];
-        struct ax_unit *unit = &m->units[p->unit];
-        if (!ax_unit_present(unit))
-            continue;
-        const struct ax_segment *seg = &unit->segments[p->segment];
-        const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
-        const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
-        int64_t first, n, at, run;
-        ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
-        for (int64_t k = 0; k < n; k++) {
-            const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + k, &run);
-            double v = norm ? 1 : 0;
-            if (p->ndim == 2)
-                v = (double)ax_rng_normal(key, (uint64_t)global) * m->arch.init_range;
-            ax_store(seg->compute, seg->shard.data, at + k, v);
-            if (seg->master.data && seg->master.data != seg->shard.data)
-                ax_store(seg->accum, seg->master.data, at + k, v);
-        }
-    }
+int64_t ax_model_trainable(const struct ax_model *m) {
+    int64_t n = 0;
+    for (int i = 0; i < m->n_params; i++)
+        n += m->params[i].trainable ? ax_param_numel(&m->params[i]) : 0;
+    return n;
 }
 
 static struct ax_tensor param_part(const struct ax_tensor *flat, const struct ax_param *p) {
+    if (!flat->data)
+        return (struct ax_tensor){.dtype = flat->dtype};
     char *data = flat->data;
     data += (size_t)p->offset * ax_dtype_size(flat->dtype);
     return ax_tensor_nd(flat->dtype, data, p->ndim, p->shape);

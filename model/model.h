@@ -1,7 +1,7 @@
 /* A model: units (embedding, one per layer, norm + head), and one pass of a micro-batch through
  * them.
  *
- * Reading order: model.c (build, load) → pass.c (a unit forward and backward) → layer.c →
+ * Reading order: model.c (build), model_load.c → pass.c (a unit forward and backward) → layer.c →
  * attention.c, mlp.c → linear.c → kernels/ops.h; head.c for the loss side. */
 #ifndef AX_MODEL_MODEL_H
 #define AX_MODEL_MODEL_H
@@ -45,11 +45,14 @@ struct ax_model_options {
     bool train;          /* gradients, masters, optimizer state */
     int n_state;         /* what the optimizer keeps */
     struct ax_state_slot slots[AX_MAX_STATE];
-    int64_t max_positions; /* longest row: the size of the rope tables */
+    int64_t max_positions;                /* longest row: the size of the rope tables */
+    const struct ax_peft_config *adapter; /* NULL: none. With one, only it trains. Borrowed */
+    enum ax_store base_store;             /* of the linears' frozen matrices */
 };
 
 struct ax_model {
-    struct ax_arch arch; /* owned by the caller of create; borrowed */
+    struct ax_arch
+        arch; /* owned by the caller of create; borrowed. (An adapter may have untied it) */
     struct ax_runtime *rt;
     enum ax_dtype dtype, accum;
     bool train;
@@ -62,8 +65,11 @@ struct ax_model {
     struct ax_layer *layers;
     struct ax_expert_group experts;                      /* of a model with a mixture of experts */
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
-    struct ax_tensor rope_cos, rope_sin;                 /* accum [max_positions][dim/2] */
-    int64_t rope_seq_len;                                /* what the tables hold */
+    const struct ax_peft_config *adapter;
+    struct ax_adapter_run adapter_run;
+    int lowest_unit; /* the first unit in which something trains; 0 where nothing does */
+    struct ax_tensor rope_cos, rope_sin; /* accum [max_positions][dim/2] */
+    int64_t rope_seq_len;                /* what the tables hold */
 };
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
@@ -74,13 +80,15 @@ void ax_model_free(struct ax_model *m);
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
  */
-void ax_model_init_random(struct ax_model *m, uint64_t seed);
+enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
 /* Index of the unit that also has to be whole while unit u runs (tied head), or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 int64_t ax_model_parameters(const struct ax_model *m);
+int64_t ax_model_trainable(const struct ax_model *m); /* those that train */
 
 /* What can be taken out of a model, one parameter at a time (one rank): the master where there is
- * one, else the compute copy; or the gradient. Element order is the HF tensor's. */
+ * one, else the compute copy; or the gradient (data NULL: packed, or frozen). Element order is the
+ * HF tensor's. */
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
 

@@ -105,8 +105,17 @@ static enum ax_status embed_backward(struct ax_pass *p) {
     return AX_OK;
 }
 
+/* What the adapters' dropout needs to know of this pass. */
+static void tell_adapters(const struct ax_pass *p) {
+    struct ax_adapter_run *run = &p->model->adapter_run;
+    run->scalars = p->scalars;
+    run->first_row = p->batch->first_row;
+    run->training = !inference(p);
+}
+
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     struct ax_model *m = p->model;
+    tell_adapters(p);
     struct ax_slot *s = p->slot;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const bool last = unit == m->n_units - 1;
@@ -143,6 +152,11 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
     if (unit == 0)
         return embed_backward(p);
     struct ax_frame *f = &s->frames[unit];
+    if (unit < m->lowest_unit) { /* nothing trains from here on down */
+        ax_frame_pop(f, s->stack);
+        return AX_OK;
+    }
+    tell_adapters(p);
     const struct ax_tensor *x = &s->residual[unit - 1];
     const size_t mark = ax_stack_mark(scratch);
     ax_frame_restore(f, scratch);

@@ -22,6 +22,7 @@ enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_sav
     struct ax_st_output *tensors = NULL;
     struct source *sources = NULL;
     const size_t n = (size_t)m->n_params;
+    AX_ASSERT(!m->adapter); /* see ax_adapter_save */
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&tensors, n, sizeof *tensors), st, done);
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);

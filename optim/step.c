@@ -265,8 +265,11 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_tokens(s));
     AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
-    struct ax_model_options mo = {
-        .dtype = s->o.dtype, .train = true, .max_positions = s->o.max_len};
+    struct ax_model_options mo = {.dtype = s->o.dtype,
+                                  .train = true,
+                                  .max_positions = s->o.max_len,
+                                  .adapter = s->o.adapter,
+                                  .base_store = s->o.base_store};
     const char *names[AX_MAX_STATE] = {0};
     mo.n_state = s->o.optimizer->slots(&s->o.opt, names);
     for (int k = 0; k < mo.n_state; k++)
@@ -297,6 +300,9 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
                           s->o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+        const struct ax_batch *b = &s->batches[m];
+        const int64_t index = mesh->coord[AX_ROLE_BATCH] * s->o.n_microbatches + (int64_t)m;
+        s->batches[m].first_row = index * s->o.tokens + b->part * b->T;
         s->passes[m] = (struct ax_pass){.model = &s->model,
                                         .batch = &s->batches[m],
                                         .scalars = s->scalars,

@@ -24,6 +24,8 @@ struct ax_step_options {
     int64_t tokens;  /* T of a micro-batch's row, over all cp ranks; a multiple of cp·tp */
     int64_t n_docs;  /* cap per micro-batch */
     int64_t max_len; /* longest document */
+    const struct ax_peft_config *adapter; /* NULL: everything trains. Borrowed */
+    enum ax_store base_store;             /* of the linears' frozen matrices */
 };
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };

@@ -9,6 +9,15 @@
 
 #define AX_NAME_MAX 160
 
+/* How a parameter's numbers are kept. Packed ones are frozen: see packed.h. */
+enum ax_store {
+    AX_STORE_PLAIN, /* in the compute dtype */
+    AX_STORE_NF4,
+    AX_STORE_NF4_DOUBLE, /* the scales quantised again */
+    AX_STORE_INT8,
+    AX_STORE_FP8
+};
+
 struct ax_param {
     char name[AX_NAME_MAX]; /* as in the HF checkpoint */
     int ndim;
@@ -22,6 +31,8 @@ struct ax_param {
     int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
                               saved; −1 = owns itself */
     bool trainable, decay; /* decay: weight decay applies (matrices) */
+    bool adapter;          /* not in the base checkpoint: lora_A, lora_B, magnitudes */
+    enum ax_store storage;
 
     /* where it lies, set by ax_unit_layout */
     int unit, segment;

@@ -43,7 +43,8 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
     const bool trainable = o->train && p->trainable;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
-        if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable)
+        if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable &&
+            seg->packing.store == p->storage)
             return s;
     }
     AX_ASSERT(unit->n_segments < AX_MAX_SEGMENTS);
@@ -56,7 +57,12 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                                .trainable = trainable,
                                .n_state = o->n_state};
     memcpy(seg->slots, o->slots, sizeof seg->slots);
+    ax_packing_start(&seg->packing, p->storage);
     return unit->n_segments++;
+}
+
+static bool is_packed(const struct ax_segment *seg) {
+    return seg->packing.store != AX_STORE_PLAIN;
 }
 
 void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
@@ -68,8 +74,17 @@ void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
         set_local_shape(p, mesh);
         p->unit = index;
         p->segment = segment_for(unit, mesh, o, p);
+        if (p->storage != AX_STORE_PLAIN)
+            ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
+    }
+    for (int s = 0; s < unit->n_segments; s++)
+        if (is_packed(&unit->segments[s]))
+            unit->segments[s].align =
+                ax_packing_align(&unit->segments[s].packing, unit->segments[s].align);
+    for (int i = 0; i < n; i++) {
+        struct ax_param *p = params[i];
         struct ax_segment *seg = &unit->segments[p->segment];
-        if (!glue[i] || params[i - 1]->segment != p->segment)
+        if (!glue[i] || is_packed(seg) || params[i - 1]->segment != p->segment)
             seg->numel = round_up(seg->numel, seg->align);
         p->offset = seg->numel;
         seg->numel += ax_param_local_numel(p);
@@ -102,7 +117,7 @@ static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *
     *whole = *grad = 0;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
-        if (alone(seg, rt))
+        if (alone(seg, rt) || is_packed(seg))
             continue;
         *whole += (size_t)seg->numel * ax_dtype_size(seg->compute);
         *grad += seg->trainable ? (size_t)seg->numel * ax_dtype_size(seg->accum) : 0;
@@ -133,6 +148,17 @@ static struct ax_tensor take_turn(char **at, enum ax_dtype dtype, int64_t n) {
     return t;
 }
 
+static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt) {
+    ax_packing_buffers(&seg->packing, seg->numel, seg->packed);
+    const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
+    for (int i = 0; i < n; i++) {
+        struct ax_tensor *whole = &seg->packed[i], *shard = &seg->packed_shard[i];
+        *shard = take(rt, "packed weights", shard->dtype, shard->shape[0]);
+        *whole =
+            alone(seg, rt) ? *shard : take(rt, "packed weights", whole->dtype, whole->shape[0]);
+    }
+}
+
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int turn) {
     char *whole_at = pool ? pool->whole[turn] : NULL, *grad_at = pool ? pool->grad[turn] : NULL;
@@ -140,6 +166,10 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
     unit->turn = turn;
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
+        if (is_packed(seg)) {
+            allocate_packed(seg, rt);
+            continue;
+        }
         seg->shard = take(rt, "weights", seg->compute, seg->shard_numel);
         if (alone(seg, rt))
             seg->whole = seg->shard;
@@ -164,6 +194,18 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
     }
 }
 
+static enum ax_status gather_packed(const struct ax_segment *seg, struct ax_runtime *rt) {
+    for (int i = 0; i < AX_PACKED_BUFFERS && seg->packed[i].data; i++) {
+        const struct ax_collective what = {.kind = AX_ALL_GATHER,
+                                           .dtype = seg->packed[i].dtype,
+                                           .send = seg->packed_shard[i].data,
+                                           .recv = seg->packed[i].data,
+                                           .count = seg->packed_shard[i].shape[0]};
+        AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
     if (unit->gathered++ > 0)
         return AX_OK;
@@ -174,6 +216,10 @@ enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
     }
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
+        if (is_packed(seg)) {
+            AX_TRY(gather_packed(seg, rt));
+            continue;
+        }
         const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                            .dtype = seg->compute,
                                            .send = seg->shard.data,
@@ -235,8 +281,18 @@ static struct ax_tensor slice(struct ax_tensor flat, const struct ax_param *p) {
     return ax_tensor_nd(flat.dtype, data, p->ndim, p->local_shape);
 }
 
+bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p) {
+    return is_packed(&unit->segments[p->segment]);
+}
+
+struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    AX_ASSERT(unit->gathered > 0 && is_packed(seg));
+    return ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
+}
+
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {
-    AX_ASSERT(unit->gathered > 0);
+    AX_ASSERT(unit->gathered > 0 && !ax_unit_is_packed(unit, p));
     return slice(unit->segments[p->segment].whole, p);
 }
 
@@ -277,4 +333,14 @@ void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct
         }
         done += run;
     }
+}
+
+enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
+                                   const struct ax_param *p, enum ax_dtype dtype,
+                                   const void *global) {
+    struct ax_segment *seg = &unit->segments[p->segment];
+    const struct ax_packed_source source = {p, &rt->mesh, dtype, global};
+    int64_t first, n, at;
+    ax_unit_owned(unit, &rt->mesh, p, &first, &n, &at);
+    return ax_packing_load(&seg->packing, rt->q, seg->packed_shard, &source, first, n, at);
 }

@@ -11,16 +11,17 @@
  *
  * Buffers that would hold the same values are the same memory: in a gather group of one, whole =
  * shard and grad_whole = grad; where compute dtype = accum dtype, shard = master. A frozen segment
- * has only shard and whole. The flat run is cut evenly: shard r is elements [r·shard_numel,
- * (r+1)·shard_numel).
+ * has only shard and whole. A packed segment (packed.h) has, in their place, `packed` and
+ * `packed_shard`, the buffers of codes and scales, and is gathered as they are. The flat run is cut
+ * evenly: shard r is elements [r·shard_numel, (r+1)·shard_numel).
  *
  * Blocks stream (FSDP2): their whole and grad_whole lie in a pool of two, by turns, so that one can
- * be gathered while its neighbour computes. The embedding and the head have their own. */
+ * be gathered while its neighbour computes. The embedding, the head and packed segments have their
+ * own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 
-#include "parallel/param.h"
-#include "parallel/runtime.h"
+#include "parallel/packed.h"
 
 #define AX_MAX_SEGMENTS 8
 #define AX_MAX_STATE    4
@@ -36,10 +37,12 @@ struct ax_segment {
     enum ax_dtype compute, accum;
     int64_t align; /* elements: parameters and shards start at multiples of it */
     bool trainable;
+    struct ax_packing packing;  /* store PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     int n_state;
     struct ax_state_slot slots[AX_MAX_STATE];
     struct ax_tensor whole, shard, master, grad_whole, grad, state[AX_MAX_STATE];
+    struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
 };
 
 struct ax_unit {
@@ -61,9 +64,10 @@ struct ax_unit_options {
 
 /* Gives each of the n parameters that belong to unit `index` its segment and offset, in the order
  * given. Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are
- * summed over that role, DP_REPLICATE, and the parameter's grad_partial_over. Parameters marked
- * `glue` follow their predecessor without padding if both lie in one segment, so that several can
- * be read as one matrix. */
+ * summed over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
+ * ones, and each way of storing, are segments of their own; packed ones are never glued. Parameters
+ * marked `glue` follow their predecessor without padding if both lie in one segment, so that
+ * several can be read as one matrix. */
 void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue);
@@ -93,6 +97,10 @@ enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
 
+/* The same of a packed parameter: what ax_packed_read takes. */
+bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
+struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);
+
 /* Does this rank hold parameters of it (its pipeline stage does)? */
 bool ax_unit_present(const struct ax_unit *unit);
 
@@ -104,5 +112,9 @@ void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const
 /* Reads the owned part from the global tensor (any float dtype) into shard and master. */
 void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                   enum ax_dtype dtype, const void *global);
+/* Quantises the owned part of a packed parameter. */
+enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
+                                   const struct ax_param *p, enum ax_dtype dtype,
+                                   const void *global);
 
 #endif

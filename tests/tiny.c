@@ -73,13 +73,34 @@ enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t see
     return AX_OK;
 }
 
-/* All gradients as doubles, behind each other. */
+enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed) {
+    if (!m->adapter)
+        return AX_OK;
+    AX_TRY(ax_adapter_init(m, seed));
+    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++) {
+        const struct ax_param *p = &m->params[i];
+        const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
+        const struct ax_tensor value = ax_model_value(m, p);
+        for (int64_t k = 0; p->adapter && k < ax_param_numel(p); k++) {
+            const struct ax_rng_key key = {seed, 1, ax_hash32(p->name)};
+            const double v = ax_load(value.dtype, value.data, k);
+            const double moved = v + 0.1 * (double)ax_rng_normal(key, (uint64_t)k);
+            ax_store(value.dtype, value.data, k, moved);
+            ax_store(seg->compute, seg->shard.data, p->offset + k, moved);
+        }
+    }
+    return AX_OK;
+}
+
+/* All gradients as doubles, behind each other; frozen parameters have none. */
 static enum ax_status copy_grads(struct tiny_run *t, const struct ax_model *m) {
-    t->n_grads = ax_model_parameters(m);
+    t->n_grads = ax_model_trainable(m);
     AX_TRY(ax_alloc(&t->grad_values, (size_t)t->n_grads, sizeof *t->grad_values));
     double *out = t->grad_values;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
+        if (!grad.data)
+            continue;
         ax_convert(AX_F64, out, grad.dtype, grad.data, ax_tensor_numel(&grad));
         out += ax_tensor_numel(&grad);
     }
@@ -87,7 +108,7 @@ static enum ax_status copy_grads(struct tiny_run *t, const struct ax_model *m) {
 }
 
 static uint64_t hash_tensor(uint64_t h, const struct ax_tensor *t) {
-    return ax_hash64(t->data, ax_tensor_bytes(t), h);
+    return t->data ? ax_hash64(t->data, ax_tensor_bytes(t), h) : h;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -96,7 +117,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_result r;
     AX_TRY(ax_step_create(&s, rt, t->arch, &t->o));
     enum ax_status st;
-    ax_model_init_random(&s.model, t->seed);
+    AX_TRY_GOTO(ax_model_init_random(&s.model, t->seed), st, done);
+    AX_TRY_GOTO(tiny_adapters(&s.model, t->seed), st, done);
     AX_TRY_GOTO(tiny_fill(&s, t->lengths, t->seed), st, done);
     for (int i = 1; i < t->steps; i++) {
         const uint64_t calls = ax_mem_calls();

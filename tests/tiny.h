@@ -17,6 +17,10 @@ struct ax_step_options tiny_options(enum ax_dtype dtype, enum ax_recompute recom
  * weights differ. */
 enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t seed);
 
+/* Starts a model's adapters (none: nothing) and moves them off their start, so that all have an
+ * effect. */
+enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed);
+
 /* Runs `steps` steps of a fresh random model and returns a checksum of every master and gradient
  * after the last one's gradients (so: gradients of step `steps`, masters after steps − 1), the loss
  * and the norm. */

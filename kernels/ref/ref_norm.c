@@ -57,7 +57,7 @@ enum ax_status ax_ref_rmsnorm_backward(struct ax_queue *q, const struct ax_rmsno
     int64_t n = last_dim(&a->x);
     int64_t groups = ax_tensor_row_len(&a->x) / n;
     int64_t rows = a->x.shape[0] * groups;
-    for (int64_t d = 0; d < n; d++) {
+    for (int64_t d = 0; d < n && ax_ref_given(&a->dweight); d++) {
         double sum = 0;
         for (int64_t i = 0; i < rows; i++) {
             int64_t col = i % groups * n + d;

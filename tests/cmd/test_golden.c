@@ -69,6 +69,15 @@ static void qwen3_moe(void **state) {
     holds("models/qwen3_moe_nonorm", "ref");
 }
 
+static void adapters(void **state) {
+    (void)state;
+    holds("lora/llama_r4", "cpu");
+    holds("lora/llama_r4", "ref");
+    holds("lora/llama_r4_rslora", "cpu");
+    holds("lora/llama_r4_dora", "cpu");
+    holds("lora/llama_r4_dora", "ref");
+}
+
 static void optimizers_and_clipping(void **state) {
     (void)state;
     holds("optim", "cpu");
@@ -148,6 +157,7 @@ int main(void) {
         cmocka_unit_test(mistral),
         cmocka_unit_test(mixtral),
         cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(adapters),
         cmocka_unit_test(optimizers_and_clipping),
         cmocka_unit_test(entropy_and_logprob),
         cmocka_unit_test(rope_and_schedules),

@@ -31,6 +31,9 @@ static const char *const BY_ROW[AX_OP_COUNT] = {
     [AX_OP_nll_loss] = "logprob labels weight g_logprob",
     [AX_OP_argmax] = "logits index",
     [AX_OP_adamw] = "master grad exp_avg exp_avg_sq copy",
+    [AX_OP_colscale] = "x addend y",
+    [AX_OP_dora_norm] = "weight b p out",
+    [AX_OP_dora_scale] = "magnitude sumsq scale inverse",
     [AX_OP_sgd] = "master grad momentum_buffer copy",
 };
 

@@ -98,7 +98,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     o.objective = &objective;
     AX_TRY(ax_step_create(&s, rt, p->arch, &o));
     s.passes[0].inv_temperature = p->inv_temperature;
-    ax_model_init_random(&s.model, 3);
+    AX_TRY(ax_model_init_random(&s.model, 3));
     enum ax_status st;
     AX_TRY_GOTO(tiny_fill(&s, lengths, 3), st, done);
     AX_TRY_GOTO(loss_of(&s, &p->loss), st, done);

@@ -132,7 +132,7 @@ static enum ax_status pack_body(struct ax_runtime *rt, void *ctx) {
     }
     const struct ax_model_options mo = {.dtype = p->dtype, .max_positions = 64};
     AX_TRY(ax_model_create(&m, p->arch, rt, &mo));
-    ax_model_init_random(&m, 5);
+    AX_TRY(ax_model_init_random(&m, 5));
     AX_TRY(ax_slot_create(&slot, &m, &rt->arena.slots[0]));
     ax_batch_allocate(&batch, &rt->arena.persistent, total, p->n, longest, 1, 0);
     AX_TRY(ax_batch_fill(&batch, rt->q, p->arch->vocab_size, p->n, docs));

@@ -92,7 +92,7 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
 struct backward {
     const void *dy, *x, *weight;
     void *dx;
-    float *dweight; /* this block's sums */
+    float *dweight; /* this block's sums (thrown away where the weight is frozen) */
     float rstd;
     bool accumulate;
 };
@@ -168,6 +168,8 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_backward)(struct ax_queue *q,
             backward_group(args, &s, i, least(group, end - i), dweight);
         }
     }
-    add_blocks(q, args->dweight.data, work, blocks.count, s.n);
+    if (args->dweight.data != NULL) {
+        add_blocks(q, args->dweight.data, work, blocks.count, s.n);
+    }
     return AX_OK;
 }

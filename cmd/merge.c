@@ -1,0 +1,249 @@
+/* `axtrain merge`: base folder + adapter folder → model folder, checked before it is put in place.
+ */
+#include "cmd/merge.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "cmd/args.h"
+#include "cmd/base_model.h"
+#include "cmd/commands.h"
+#include "cmd/convert.h"
+#include "cmd/merge_probe.h"
+#include "model/adapter_merge.h"
+
+#define NOTE        "axtrain_merge.json" /* in the merged folder: which adapter is in it */
+#define MAX_NOTE    (1u << 20)
+#define EXACT       1e-4 /* of the largest logit, for float32 weights */
+#define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */
+
+struct merge {
+    struct ax_merge *m;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_peft peft;
+    char adapter_hash[65];
+    struct ax_merged *tensors; /* [hf's count] */
+    struct ax_st_output *outputs;
+    struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
+    struct ax_merge_probe probe;
+};
+
+static void hash_adapter(struct merge *w) {
+    struct ax_sha256 sha;
+    unsigned char digest[32];
+    ax_sha256_init(&sha);
+    ax_sha256_update(&sha, w->peft.weights.map.data, w->peft.weights.map.len);
+    ax_sha256_final(&sha, digest);
+    for (int i = 0; i < 32; i++)
+        snprintf(w->adapter_hash + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* A base that this adapter is in would get it twice. */
+static enum ax_status check_not_merged(const struct merge *w) {
+    char *path;
+    struct ax_json_doc doc = {0};
+    const char *hash;
+    AX_TRY(ax_path_join(&path, w->hf.dir, NOTE));
+    enum ax_status st = AX_OK;
+    if (!ax_path_exists(path))
+        goto done;
+    AX_TRY_GOTO(ax_json_load(&doc, path, MAX_NOTE), st, done);
+    AX_TRY_GOTO(ax_json_str(ax_json_get(ax_json_root(&doc), "adapter_sha256"), &hash), st, done);
+    if (strcmp(hash, w->adapter_hash) == 0)
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: this adapter is merged into it already (%s says so). Name the base "
+                      "model it was trained on.",
+                      w->hf.dir, NOTE);
+done:
+    ax_json_free(&doc);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status pick_dtype(struct merge *w) {
+    struct ax_merge *m = w->m;
+    m->written = w->arch.dtype;
+    if (!m->dtype)
+        return AX_OK;
+    if (ax_dtype_parse(m->dtype, &m->written) != AX_OK ||
+        (m->written != AX_F32 && m->written != AX_BF16 && m->written != AX_F16))
+        return ax_error(AX_ERR_CONFIG, "--dtype: expected float32, bfloat16 or float16, got \"%s\"",
+                        m->dtype);
+    return AX_OK;
+}
+
+/* Does the merged model have a head of its own where the base has none? */
+static bool adds_head(struct merge *w) {
+    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
+    if (!w->arch.tied || !ax_adapter_unties(&w->peft.config) || !embed)
+        return false;
+    w->arch.tied = false;
+    w->head = *embed;
+    w->head.name = "lm_head.weight";
+    return !ax_hf_find(&w->hf, w->head.name);
+}
+
+static enum ax_status open_tensors(struct merge *w) {
+    const int n = ax_hf_count(&w->hf), all = n + adds_head(w);
+    AX_TRY(ax_alloc(&w->tensors, (size_t)all, sizeof *w->tensors));
+    AX_TRY(ax_alloc(&w->outputs, (size_t)all, sizeof *w->outputs));
+    for (int i = 0; i < all; i++) {
+        const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->head;
+        struct ax_merged *t = &w->tensors[i];
+        const bool is_float = ax_dtype_info(e->dtype)->is_float;
+        AX_TRY(ax_merged_open(t, e, &w->peft, is_float ? w->m->written : e->dtype));
+        w->outputs[i] = (struct ax_st_output){
+            .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
+        memcpy(w->outputs[i].shape, e->shape, sizeof e->shape);
+        w->m->matrices += t->r > 0 || t->base != t->model;
+        w->m->tensors++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status write_note(const char *dir, const struct merge *w) {
+    json_t *v =
+        json_pack("{ss ss ss ss}", "adapter", w->m->adapter, "adapter_sha256", w->adapter_hash,
+                  "base", w->m->base, "arithmetic", "float64, rounded once");
+    char *path = NULL, *text = NULL;
+    size_t len;
+    enum ax_status st;
+    if (!v)
+        return ax_error(AX_ERR_NOMEM, "out of memory for %s", NOTE);
+    AX_TRY_GOTO(ax_json_dump(v, &text, &len), st, done);
+    AX_TRY_GOTO(ax_path_join(&path, dir, NOTE), st, done);
+    st = ax_write_file_atomic(path, text, len);
+done:
+    ax_free(path);
+    ax_free(text);
+    json_decref(v);
+    return st;
+}
+
+static enum ax_status check_changed(struct merge *w) {
+    for (int i = 0; i < w->m->tensors; i++)
+        w->m->changed += w->tensors[i].changed;
+    if (w->m->changed > 0)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "%s: merging it changes no number of %s%s. Nothing was written.",
+                    w->m->adapter, w->m->base,
+                    w->m->written == AX_F32 ? ": it is an adapter that was not trained"
+                                            : " (as rounded; --dtype float32 keeps more)");
+}
+
+static enum ax_status check_answers(const struct merge *w) {
+    const struct ax_merge *m = w->m;
+    const double demand = (m->written == AX_F32 ? EXACT : HALF_ROUNDS) * m->largest;
+    if (m->error <= demand)
+        return AX_OK;
+    return ax_error(AX_ERR_FAILED,
+                    "the merged model's logits differ from the adapter's by up to %.3g (largest "
+                    "logit %.3g; %.3g is allowed). Nothing was written.",
+                    m->error, m->largest, demand);
+}
+
+/* Into the folder's temporary name, where it is read again. */
+static enum ax_status write_and_check(struct merge *w, const char *dir) {
+    struct ax_hf_save save = {.dir = dir,
+                              .base_dir = w->hf.dir,
+                              .dtype = w->m->written,
+                              .n = w->m->tensors,
+                              .tensors = w->outputs};
+    json_t *untied = w->head.name ? json_pack("{sb}", "tie_word_embeddings", 0) : NULL;
+    save.config = untied;
+    const enum ax_status written = ax_hf_write_into(dir, &save);
+    json_decref(untied);
+    AX_TRY(written);
+    AX_TRY(check_changed(w));
+    struct ax_hf merged = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_hf_open(&merged, dir), st, done);
+    AX_TRY_GOTO(ax_merge_probe_merged(&w->probe, &merged), st, done);
+done:
+    ax_hf_close(&merged);
+    AX_TRY(st);
+    w->m->effect = w->probe.effect;
+    w->m->error = w->probe.error;
+    w->m->largest = w->probe.largest;
+    AX_TRY(check_answers(w));
+    return write_note(dir, w);
+}
+
+static enum ax_status write_folder(struct merge *w) {
+    struct ax_folder folder = {0};
+    AX_TRY(ax_folder_begin(&folder, w->m->dst));
+    enum ax_status st = write_and_check(w, folder.tmp);
+    if (st == AX_OK)
+        st = ax_folder_commit(&folder);
+    if (st != AX_OK)
+        ax_folder_abort(&folder);
+    return st;
+}
+
+static enum ax_status run(struct merge *w) {
+    AX_TRY(ax_convert_check_destination(w->m->dst));
+    AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
+    AX_TRY(ax_arch_load(&w->arch, w->m->base));
+    AX_TRY(ax_hf_open(&w->hf, w->m->base));
+    AX_TRY(pick_dtype(w));
+    hash_adapter(w);
+    AX_TRY(check_not_merged(w));
+    w->probe =
+        (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
+    AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));
+    AX_TRY(open_tensors(w));
+    return write_folder(w);
+}
+
+enum ax_status ax_merge_run(struct ax_merge *m) {
+    struct merge w = {.m = m};
+    const enum ax_status st = run(&w);
+    for (int i = 0; w.tensors && i < m->tensors; i++)
+        ax_merged_close(&w.tensors[i]);
+    ax_free(w.tensors);
+    ax_free(w.outputs);
+    ax_merge_probe_free(&w.probe);
+    ax_hf_close(&w.hf);
+    ax_arch_free(&w.arch);
+    ax_peft_close(&w.peft);
+    return st;
+}
+
+enum ax_status ax_cmd_merge(int argc, char **argv) {
+    struct ax_merge m = {0};
+    struct ax_base_model base;
+    const char *paths[3];
+    int64_t threads = 0;
+    int n;
+    const struct ax_arg args[] = {{"--dtype", AX_ARG_STRING, &m.dtype, 0, 0},
+                                  {"--threads", AX_ARG_INT, &threads, 1, 1024}};
+    AX_TRY(ax_args_parse(argc, argv, 2, args, 3, 3, paths, &n));
+    AX_TRY(ax_base_model_find(&base, paths[0], NULL));
+    m.base = base.path;
+    m.adapter = paths[1];
+    m.dst = paths[2];
+    m.threads = (int)threads;
+    enum ax_status st;
+    if (base.kind == AX_BASE_MODEL_GGUF)
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: a GGUF file. Make it a folder first: `axtrain convert %s DIR --to hf`.",
+                      paths[0], paths[0]);
+    else
+        st = ax_merge_run(&m);
+    ax_base_model_free(&base);
+    AX_TRY(st);
+    printf("%s: %d of %d tensors merged in float64, %lld weights changed, written as %s\n", m.dst,
+           m.matrices, m.tensors, (long long)m.changed, ax_dtype_info(m.written)->name);
+    printf(
+        "probe: the adapter moves logits by up to %.3g (largest %.3g); merged and adapter differ "
+        "by up to %.3g\n",
+        m.effect, m.largest, m.error);
+    if (m.error > 0.5 * m.effect)
+        printf("note: rounding to %s loses much of what the adapter does; --dtype float32 keeps "
+               "it\n",
+               ax_dtype_info(m.written)->name);
+    return AX_OK;
+}

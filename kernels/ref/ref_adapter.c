@@ -1,0 +1,75 @@
+/* dropout, colscale, coldot, dora_norm, dora_scale. */
+#include <math.h>
+
+#include "base/rng.h"
+#include "kernels/ref/ref.h"
+
+enum ax_status ax_ref_dropout(struct ax_queue *q, const struct ax_dropout *a, void *work) {
+    (void)q;
+    (void)work;
+    const struct ax_rng_key key = {a->scalars->seed, (uint32_t)a->scalars->step, a->tensor};
+    const double threshold = a->p * 0x1p32;
+    for (int64_t t = 0; t < a->x.shape[0]; t++) {
+        for (int64_t k = 0; k < a->x.shape[1]; k++) {
+            const int64_t index = (a->first_row + t) * a->cols + a->first_col + k;
+            const bool kept = (double)ax_rng_u32(key, (uint64_t)index) >= threshold;
+            double y = kept ? ax_ref_get(&a->x, t, k) / (1 - a->p) : 0;
+            y += a->accumulate ? ax_ref_get(&a->y, t, k) : 0;
+            ax_ref_set(&a->y, t, k, y);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_colscale(struct ax_queue *q, const struct ax_colscale *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t t = 0; t < a->x.shape[0]; t++) {
+        for (int64_t n = 0; n < a->x.shape[1]; n++) {
+            double y = ax_ref_get(&a->x, t, n);
+            y *= ax_ref_given(&a->scale) ? ax_ref_get(&a->scale, n, 0) : 1;
+            y += ax_ref_given(&a->bias) ? ax_ref_get(&a->bias, n, 0) : 0;
+            y += ax_ref_given(&a->addend) ? ax_ref_get(&a->addend, t, n) : 0;
+            ax_ref_set(&a->y, t, n, y);
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_coldot(struct ax_queue *q, const struct ax_coldot *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->a.shape[1]; n++) {
+        double sum = 0;
+        for (int64_t t = 0; t < a->a.shape[0]; t++)
+            sum += ax_ref_get(&a->a, t, n) * ax_ref_get(&a->b, t, n);
+        ax_ref_set(&a->out, n, 0, ax_ref_get(&a->out, n, 0) + sum);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_dora_norm(struct ax_queue *q, const struct ax_dora_norm *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->weight.shape[0]; n++) {
+        double sum = 0;
+        for (int64_t k = 0; k < a->weight.shape[1]; k++)
+            sum += ax_ref_get(&a->weight, n, k) * ax_ref_get(&a->weight, n, k);
+        for (int64_t j = 0; j < a->b.shape[1]; j++)
+            sum += ax_ref_get(&a->b, n, j) * ax_ref_get(&a->p, n, j);
+        ax_ref_set(&a->out, n, 0, sum);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_dora_scale(struct ax_queue *q, const struct ax_dora_scale *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t n = 0; n < a->magnitude.shape[0]; n++) {
+        const double sumsq = ax_ref_get(&a->sumsq, n, 0);
+        const double inverse = sumsq > 0 ? 1 / sqrt(sumsq) : 0;
+        ax_ref_set(&a->inverse, n, 0, inverse);
+        ax_ref_set(&a->scale, n, 0, ax_ref_get(&a->magnitude, n, 0) * inverse);
+    }
+    return AX_OK;
+}

@@ -1,0 +1,240 @@
+/* The arithmetic of one adapter, forward and backward; see adapter.h for the formulas. */
+#include "model/adapter.h"
+
+static struct ax_tensor take(const struct ax_adapter *a, const char *name, enum ax_dtype dtype,
+                             int64_t rows, int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&a->run->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+static struct ax_tensor take_column(const struct ax_adapter *a, enum ax_dtype dtype, int64_t n) {
+    const struct ax_tensor t = take(a, "dora norms", dtype, n, 1);
+    return ax_tensor_1d(dtype, t.data, n);
+}
+
+static struct ax_tensor weight_of(const struct ax_adapter *a, const struct ax_param *p) {
+    return ax_unit_weight(a->unit, p);
+}
+
+static bool drops(const struct ax_adapter *a) {
+    return a->run->training && a->dropout > 0;
+}
+
+bool ax_adapter_scales(const struct ax_adapter *a) {
+    return a->a && a->magnitude && !drops(a);
+}
+
+/* g and 1/‖V‖. ‖V‖² by rows is a sum over the inputs, so ranks that share them add their parts. */
+struct norms {
+    struct ax_tensor scale, inverse;
+};
+static enum ax_status measure(const struct ax_adapter *a, const struct ax_tensor *w,
+                              struct norms *out) {
+    struct ax_runtime *rt = a->run->rt;
+    const struct ax_tensor A = weight_of(a, a->a), B = weight_of(a, a->b);
+    const int64_t rows = w->shape[0], r = A.shape[0];
+    const enum ax_dtype accum = ax_dtype_accum(w->dtype);
+    out->scale = take_column(a, accum, rows);
+    out->inverse = take_column(a, accum, rows);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor p = take(a, "dora norms", accum, rows, r);
+    const struct ax_tensor aa = take(a, "dora norms", w->dtype, r, r);
+    const struct ax_tensor sumsq = take_column(a, accum, rows);
+    AX_TRY(ax_run_gemm(
+        rt->q, &(struct ax_gemm){.a = *w, .b = A, .c = p, .trans_b = true, .alpha = 2 * a->scale}));
+    AX_TRY(ax_run_gemm(rt->q,
+                       &(struct ax_gemm){.a = A, .b = A, .c = aa, .trans_b = true, .alpha = 1}));
+    AX_TRY(ax_run_gemm(
+        rt->q, &(struct ax_gemm){
+                   .a = B, .b = aa, .c = p, .accumulate = true, .alpha = a->scale * a->scale}));
+    AX_TRY(ax_run_dora_norm(rt->q, &(struct ax_dora_norm){*w, B, p, sumsq}));
+    if (a->weight->tp_dim == 1) {
+        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                           .dtype = accum,
+                                           .send = sumsq.data,
+                                           .recv = sumsq.data,
+                                           .count = rows};
+        AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what));
+    }
+    AX_TRY(ax_run_dora_scale(rt->q, &(struct ax_dora_scale){weight_of(a, a->magnitude), sumsq,
+                                                            out->scale, out->inverse}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* dst (+)= drop(src), numbered as the whole activation is. */
+static enum ax_status drop(const struct ax_adapter *a, const struct ax_tensor *src,
+                           const struct ax_tensor *dst, bool accumulate) {
+    int64_t run;
+    const struct ax_param *A = a->a;
+    return ax_run_dropout(a->run->rt->q, &(struct ax_dropout){.x = *src,
+                                                              .y = *dst,
+                                                              .p = a->dropout,
+                                                              .tensor = a->stream,
+                                                              .first_row = a->run->first_row,
+                                                              .first_col = ax_param_global_index(
+                                                                  A, &a->run->rt->mesh, 0, &run),
+                                                              .cols = A->shape[1],
+                                                              .accumulate = accumulate,
+                                                              .scalars = a->run->scalars});
+}
+
+/* x as the adapter sees it. */
+static enum ax_status inputs(const struct ax_adapter *a, const struct ax_tensor *x,
+                             struct ax_tensor *out) {
+    *out = *x;
+    if (!drops(a))
+        return AX_OK;
+    *out = take(a, "adapter input", x->dtype, x->shape[0], x->shape[1]);
+    return drop(a, x, out, false);
+}
+
+/* x·Aᵀ [T][r]. */
+static enum ax_status project(const struct ax_adapter *a, const struct ax_tensor *x,
+                              struct ax_tensor *out) {
+    const struct ax_tensor A = weight_of(a, a->a);
+    *out = take(a, "adapter projection", x->dtype, x->shape[0], A.shape[0]);
+    return ax_run_gemm(a->run->rt->q,
+                       &(struct ax_gemm){.a = *x, .b = A, .c = *out, .trans_b = true, .alpha = 1});
+}
+
+/* y += s·low·Bᵀ. */
+static enum ax_status expand(const struct ax_adapter *a, const struct ax_tensor *low,
+                             const struct ax_tensor *y) {
+    return ax_run_gemm(a->run->rt->q, &(struct ax_gemm){.a = *low,
+                                                        .b = weight_of(a, a->b),
+                                                        .c = *y,
+                                                        .trans_b = true,
+                                                        .accumulate = true,
+                                                        .alpha = a->scale});
+}
+
+/* x·wᵀ in scratch. */
+static enum ax_status base_output(const struct ax_adapter *a, const struct ax_tensor *x,
+                                  const struct ax_tensor *w, struct ax_tensor *out) {
+    *out = take(a, "adapter base output", x->dtype, x->shape[0], w->shape[0]);
+    return ax_run_gemm(a->run->rt->q,
+                       &(struct ax_gemm){.a = *x, .b = *w, .c = *out, .trans_b = true, .alpha = 1});
+}
+
+enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f) {
+    struct ax_queue *q = a->run->rt->q;
+    struct ax_stack *scratch = &a->run->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor x, low;
+    AX_TRY(inputs(a, &f->x, &x));
+    AX_TRY(project(a, &x, &low));
+    if (!a->magnitude) {
+        AX_TRY(expand(a, &low, &f->y));
+    } else {
+        struct norms n;
+        AX_TRY(measure(a, &f->w, &n));
+        if (drops(a)) {
+            struct ax_tensor z;
+            AX_TRY(base_output(a, &x, &f->w, &z));
+            AX_TRY(ax_run_add(q, &(struct ax_add){f->y, z, -1}));
+            AX_TRY(expand(a, &low, &z));
+            AX_TRY(ax_run_colscale(
+                q, &(struct ax_colscale){.x = z, .scale = n.scale, .addend = f->y, .y = f->y}));
+        } else {
+            AX_TRY(expand(a, &low, &f->y));
+            AX_TRY(ax_run_colscale(
+                q,
+                &(struct ax_colscale){
+                    .x = f->y, .scale = n.scale, .bias = f->bias, .addend = f->addend, .y = f->y}));
+        }
+    }
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tensor *w,
+                                const struct ax_tensor *dy, const struct ax_tensor *dv) {
+    struct ax_stack *scratch = &a->run->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct norms n;
+    AX_TRY(measure(a, w, &n));
+    AX_TRY(ax_run_colscale(a->run->rt->q,
+                           &(struct ax_colscale){.x = *dy, .scale = n.scale, .y = *dv}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* dm += Σ_t dy·(x·Vᵀ)/‖V‖. */
+static enum ax_status magnitude_gradient(const struct ax_adapter *a, const struct ax_tensor *x,
+                                         const struct ax_tensor *low, const struct ax_tensor *w,
+                                         const struct ax_tensor *dy, const struct norms *n) {
+    struct ax_queue *q = a->run->rt->q;
+    struct ax_tensor h;
+    AX_TRY(base_output(a, x, w, &h));
+    AX_TRY(expand(a, low, &h));
+    AX_TRY(ax_run_colscale(q, &(struct ax_colscale){.x = h, .scale = n->inverse, .y = h}));
+    return ax_run_coldot(q, &(struct ax_coldot){*dy, h, ax_unit_grad(a->unit, a->magnitude)});
+}
+
+/* dB += s·dvᵀ·low, dA += (s·dv·B)ᵀ·x; *up = s·dv·B [T][r]. */
+static enum ax_status matrix_gradients(const struct ax_adapter *a, const struct ax_tensor *x,
+                                       const struct ax_tensor *low, const struct ax_tensor *dv,
+                                       struct ax_tensor *up) {
+    struct ax_queue *q = a->run->rt->q;
+    *up = take(a, "adapter projection", dv->dtype, dv->shape[0], low->shape[1]);
+    AX_TRY(ax_run_gemm(
+        q, &(struct ax_gemm){.a = *dv, .b = weight_of(a, a->b), .c = *up, .alpha = a->scale}));
+    AX_TRY(ax_run_gemm(q, &(struct ax_gemm){.a = *dv,
+                                            .b = *low,
+                                            .c = ax_unit_grad(a->unit, a->b),
+                                            .trans_a = true,
+                                            .accumulate = true,
+                                            .alpha = a->scale}));
+    return ax_run_gemm(q, &(struct ax_gemm){.a = *up,
+                                            .b = *x,
+                                            .c = ax_unit_grad(a->unit, a->a),
+                                            .trans_a = true,
+                                            .accumulate = true,
+                                            .alpha = 1});
+}
+
+/* dx += up·A; with dropout dx += drop(up·A + (dv − dy)·w), where dv = dy without DoRA. */
+static enum ax_status input_gradient(const struct ax_adapter *a,
+                                     const struct ax_adapter_backward *b,
+                                     const struct ax_tensor *up, const struct ax_tensor *dv) {
+    struct ax_queue *q = a->run->rt->q;
+    const struct ax_tensor A = weight_of(a, a->a);
+    struct ax_gemm g = {.a = *up, .b = A, .c = b->dx, .accumulate = true, .alpha = 1};
+    if (!drops(a))
+        return ax_run_gemm(q, &g);
+    g.c = take(a, "adapter input", b->x.dtype, b->x.shape[0], b->x.shape[1]);
+    g.accumulate = false;
+    AX_TRY(ax_run_gemm(q, &g));
+    if (a->magnitude) {
+        AX_TRY(ax_run_add(q, &(struct ax_add){*dv, b->dy, -1}));
+        AX_TRY(ax_run_gemm(
+            q, &(struct ax_gemm){.a = *dv, .b = b->w, .c = g.c, .accumulate = true, .alpha = 1}));
+    }
+    return drop(a, &g.c, &b->dx, true);
+}
+
+enum ax_status ax_adapter_backward(const struct ax_adapter *a,
+                                   const struct ax_adapter_backward *b) {
+    struct ax_stack *scratch = &a->run->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor x, low, up, dv = b->dv;
+    AX_TRY(inputs(a, &b->x, &x));
+    AX_TRY(project(a, &x, &low));
+    if (a->magnitude) {
+        struct norms n;
+        AX_TRY(measure(a, &b->w, &n));
+        AX_TRY(magnitude_gradient(a, &x, &low, &b->w, &b->dy, &n));
+        if (drops(a)) {
+            dv = take(a, "adapter gradient", b->dy.dtype, b->dy.shape[0], b->dy.shape[1]);
+            AX_TRY(ax_run_colscale(a->run->rt->q,
+                                   &(struct ax_colscale){.x = b->dy, .scale = n.scale, .y = dv}));
+        }
+    }
+    AX_TRY(matrix_gradients(a, &x, &low, &dv, &up));
+    if (b->dx.data)
+        AX_TRY(input_gradient(a, b, &up, &dv));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}

@@ -1,0 +1,94 @@
+/* LoRA and its kin on the linears of a model (Hu et al. 2022):
+ *
+ *   y = x·Wᵀ + s·drop(x)·Aᵀ·Bᵀ      s = alpha/r, or alpha/√r with rsLoRA (Kalajdzievski 2023)
+ *
+ * W is frozen, maybe packed; A [r][in] and B [out][r] train. W + s·B·A is never built. With DoRA
+ * (Liu et al. 2024) the rows of V = W + s·B·A are brought to the lengths m [out], which train too:
+ *
+ *   y = g∘(x·Vᵀ), g = m/‖V‖ by rows, no gradient through the norm;
+ *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
+ *
+ * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
+ * their parameters), adapter_load.c (initial values, PEFT folders). linear.c calls adapter.c. */
+#ifndef AX_MODEL_ADAPTER_H
+#define AX_MODEL_ADAPTER_H
+
+#include "ckpt/peft.h"
+#include "parallel/unit.h"
+
+/* What changes from pass to pass, shared by all adapters of a model. */
+struct ax_adapter_run {
+    struct ax_runtime *rt;
+    const struct ax_step_scalars *scalars; /* device; seed and step of the dropout streams */
+    int64_t first_row;                     /* number of the batch's first row in its step */
+    bool training;                         /* dropout applies */
+};
+
+/* The adapter of one weight matrix; a == NULL: none. */
+struct ax_adapter {
+    const struct ax_adapter_run *run;
+    const struct ax_unit *unit;
+    const struct ax_param *weight;            /* the matrix it belongs to */
+    const struct ax_param *a, *b, *magnitude; /* magnitude NULL: no DoRA */
+    double scale, dropout;
+    uint32_t stream; /* of its dropout */
+};
+
+/* Does y = g∘(…) hold for it in this pass? Then bias and addend are added after it, by
+ * ax_adapter_forward; else they are in y already. */
+bool ax_adapter_scales(const struct ax_adapter *a);
+
+/* One matrix at work. w [out][in] is whole; x [T][in] are all its inputs on this rank. */
+struct ax_adapter_forward {
+    struct ax_tensor x, w;
+    struct ax_tensor y;            /* [T][out], in: x·wᵀ [+ bias + addend], out: the result */
+    struct ax_tensor bias, addend; /* data NULL = none; see ax_adapter_scales */
+};
+enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
+
+struct ax_adapter_backward {
+    struct ax_tensor x, w, dy;
+    struct ax_tensor dv; /* [T][out]: g∘dy where ax_adapter_scales, else dy */
+    struct ax_tensor dx; /* [T][in], in: dv·w, out: the gradient; data NULL = not wanted */
+};
+/* Gradients of A, B and m, and what the adapter adds to dx. */
+enum ax_status ax_adapter_backward(const struct ax_adapter *a, const struct ax_adapter_backward *b);
+/* dv = g∘dy, for ax_adapter_backward and dv·w. */
+enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tensor *w,
+                                const struct ax_tensor *dy, const struct ax_tensor *dv);
+
+struct ax_builder;
+struct ax_linear;
+struct ax_model;
+
+/* What the config says of a module ("model.layers.0.mlp.up_proj"). */
+struct ax_adapter_target {
+    bool on;
+    int64_t r;
+    double scale;
+};
+enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
+                                struct ax_adapter_target *out);
+bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* modules_to_save */
+/* Saving embedding or head whole makes them two matrices where the base has one, as with PEFT: both
+ * begin as the base's embedding, and what is not listed stays so. */
+bool ax_adapter_unties(const struct ax_peft_config *c);
+
+/* While a layer is built: stores the linear's matrices as the builder says and gives those that the
+ * config means an adapter. */
+enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l);
+/* Afterwards: every name of the config has met a module. AX_ERR_CONFIG names what has not. */
+enum ax_status ax_adapter_check(const struct ax_model *m);
+
+/* New adapters: A uniform in ±1/√in by counter RNG, B = 0, m = ‖W‖, so that the model is its base.
+ * After ax_model_load; runs device work while planning too. */
+enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed);
+/* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
+ * Nothing while planning. */
+enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
+/* Tensor name of a trained parameter in PEFT's file, in buf. */
+const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size);
+/* Writes what trains as a PEFT folder (one rank), in F32; `dtype` for anything else. */
+enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum ax_dtype dtype);
+
+#endif

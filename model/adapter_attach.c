@@ -1,0 +1,209 @@
+/* Which modules an adapter is for, as PEFT decides it, and the parameters they get. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "data/regex.h"
+#include "model/layer.h"
+
+/* Does the expression match the whole name, or, with `suffix`, all of it behind some dot? */
+static enum ax_status matches(const char *pattern, bool suffix, const char *name, bool *yes) {
+    struct ax_regex *re = NULL;
+    struct ax_regex_work work = {0};
+    struct ax_buf text = {0};
+    enum ax_status st;
+    size_t start, end;
+    AX_TRY_GOTO(ax_buf_printf(&text, "\\A%s(?:%s)\\z", suffix ? "(?:.*\\.)?" : "", pattern), st,
+                done);
+    AX_TRY_GOTO(ax_regex_compile(&re, text.data, text.len, false), st, done);
+    struct ax_regex_iter it = ax_regex_search(re, &work, name, strlen(name));
+    AX_TRY_GOTO(ax_regex_next(&it, yes, &start, &end), st, done);
+done:
+    ax_regex_work_free(&work);
+    ax_regex_free(re);
+    ax_buf_free(&text);
+    return st;
+}
+
+/* Is it the name, or what the name ends in behind a dot? */
+static bool ends_in(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0 && (n == m || name[n - m - 1] == '.');
+}
+
+static bool in_list(const struct ax_peft_names *list, const char *name) {
+    bool found = false;
+    for (int i = 0; i < list->n && !found; i++)
+        found = ends_in(name, list->names[i]);
+    return found;
+}
+
+static bool in_layers(const struct ax_peft_config *c, int layer) {
+    bool found = c->n_layers == 0;
+    for (int i = 0; i < c->n_layers && !found; i++)
+        found = c->layers[i] == layer;
+    return found;
+}
+
+static enum ax_status is_target(const struct ax_peft_config *c, const char *module, int layer,
+                                bool *yes) {
+    bool excluded = in_list(&c->exclude, module);
+    if (c->exclude_regex)
+        AX_TRY(matches(c->exclude_regex, false, module, &excluded));
+    *yes = false;
+    if (excluded)
+        return AX_OK;
+    if (c->target_regex)
+        return matches(c->target_regex, false, module, yes);
+    *yes = (c->all_linear || in_list(&c->targets, module)) && in_layers(c, layer);
+    return AX_OK;
+}
+
+/* The value of the first pattern that fits the end of the name. */
+static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, const char *module,
+                                 double usual, double *out) {
+    *out = usual;
+    for (int i = 0; i < n; i++) {
+        bool yes;
+        AX_TRY(matches(list[i].pattern, true, module, &yes));
+        if (yes) {
+            *out = list[i].value;
+            return AX_OK;
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
+                                struct ax_adapter_target *out) {
+    double r, alpha;
+    *out = (struct ax_adapter_target){0};
+    AX_TRY(is_target(c, module, layer, &out->on));
+    AX_TRY(by_pattern(c->ranks, c->n_ranks, module, (double)c->r, &r));
+    AX_TRY(by_pattern(c->alphas, c->n_alphas, module, c->alpha, &alpha));
+    out->r = (int64_t)r;
+    out->scale = alpha / (c->rslora ? sqrt(r) : r);
+    return AX_OK;
+}
+
+/* "a.b.c.weight" → "a.b.c". */
+static void module_of(const char *param, char *out, size_t size) {
+    const char *dot = strrchr(param, '.');
+    snprintf(out, size, "%.*s", (int)(dot - param), param);
+}
+
+/* PEFT compares the ends of names here without looking for a dot: "norm" is every norm. */
+static bool saves(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+bool ax_adapter_saves(const struct ax_peft_config *c, const char *param) {
+    char module[AX_NAME_MAX];
+    bool found = false;
+    module_of(param, module, sizeof module);
+    for (int i = 0; i < c->save.n && !found; i++)
+        found = saves(module, c->save.names[i]);
+    return found;
+}
+
+bool ax_adapter_unties(const struct ax_peft_config *c) {
+    return ax_adapter_saves(c, "model.embed_tokens.weight") ||
+           ax_adapter_saves(c, "lm_head.weight");
+}
+
+static const struct ax_param *add(struct ax_builder *b, const char *module, const char *what,
+                                  int64_t rows, int64_t cols, int tp_dim) {
+    char name[AX_NAME_MAX];
+    const int n = snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.%s", module, what);
+    AX_ASSERT(n < AX_NAME_MAX);
+    const struct ax_param_decl decl = {.name = name,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .tp_dim = (int8_t)tp_dim,
+                                       .grad_partial_over = tp_dim < 0 ? 1u << AX_ROLE_TP : 0};
+    const struct ax_param *p = ax_builder_add(b, -1, &decl);
+    struct ax_param *mine = &b->model->params[b->model->n_params - 1];
+    mine->adapter = true;
+    mine->trainable = true;
+    return p;
+}
+
+static enum ax_status attach(struct ax_builder *b, int layer, const struct ax_param *w,
+                             struct ax_adapter *a) {
+    const struct ax_peft_config *c = b->model->adapter;
+    struct ax_adapter_target target;
+    char module[AX_NAME_MAX];
+    module_of(w->name, module, sizeof module);
+    AX_TRY(ax_adapter_match(c, module, layer, &target));
+    if (!target.on)
+        return AX_OK;
+    if (w->trainable)
+        return ax_error(AX_ERR_CONFIG, "%s is both a target module and in modules_to_save", module);
+    /* A split over the outputs splits B and m, one over the inputs splits A */
+    *a = (struct ax_adapter){.run = &b->model->adapter_run,
+                             .unit = &b->model->units[layer + 1],
+                             .weight = w,
+                             .scale = target.scale,
+                             .dropout = c->dropout,
+                             .stream = ax_hash32(module)};
+    a->a = add(b, module, "lora_A.weight", target.r, w->shape[1], w->tp_dim == 1 ? 1 : -1);
+    a->b = add(b, module, "lora_B.weight", w->shape[0], target.r, w->tp_dim == 0 ? 0 : -1);
+    if (c->dora)
+        a->magnitude =
+            add(b, module, "lora_magnitude_vector", w->shape[0], 0, w->tp_dim == 0 ? 0 : -1);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l) {
+    struct ax_model *m = b->model;
+    for (int i = 0; i < l->n_parts; i++) {
+        struct ax_param *w = &m->params[l->weight[i] - m->params];
+        if (b->store != AX_STORE_PLAIN && !(m->adapter && w->trainable)) {
+            w->storage = b->store;
+            w->trainable = false;
+        }
+        if (m->adapter)
+            AX_TRY(attach(b, layer, w, &l->adapter[i]));
+    }
+    return AX_OK;
+}
+
+/* Is it the name of a module that can have an adapter (or be saved whole)? */
+static bool names_a_module(const struct ax_model *m, const char *name, bool saved) {
+    bool found = false;
+    for (int i = 0; i < m->n_params && !found; i++) {
+        const struct ax_param *p = &m->params[i];
+        char module[AX_NAME_MAX];
+        if (p->adapter)
+            continue;
+        module_of(p->name, module, sizeof module);
+        found = saved ? saves(module, name)
+                      : p->ndim == 2 && strstr(module, "layers.") && ends_in(module, name);
+    }
+    return found;
+}
+
+enum ax_status ax_adapter_check(const struct ax_model *m) {
+    const struct ax_peft_config *c = m->adapter;
+    bool any = false;
+    for (int i = 0; i < m->n_params; i++)
+        any = any || m->params[i].adapter;
+    for (int i = 0; i < c->targets.n; i++)
+        if (!names_a_module(m, c->targets.names[i], false))
+            return ax_error(AX_ERR_CONFIG,
+                            "target_modules: \"%s\" is no linear module of this %s model that can "
+                            "have an adapter (those are the projections of attention and MLP)",
+                            c->targets.names[i], m->arch.family->model_type);
+    for (int i = 0; i < c->save.n; i++)
+        if (!names_a_module(m, c->save.names[i], true))
+            return ax_error(AX_ERR_CONFIG, "modules_to_save: \"%s\" is no module of this %s model",
+                            c->save.names[i], m->arch.family->model_type);
+    if (!any)
+        return ax_error(AX_ERR_CONFIG,
+                        "target_modules: no module of this %s model is left to adapt%s%s",
+                        m->arch.family->model_type, c->target_regex ? " by the expression " : "",
+                        c->target_regex ? c->target_regex : "");
+    return AX_OK;
+}

@@ -1,0 +1,223 @@
+/* The numbers of adapters: at the start, from PEFT folders and into them. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/layer.h"
+
+const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size) {
+    snprintf(buf, size, "%s%s", p->adapter ? "" : AX_PEFT_PREFIX, p->name);
+    return buf;
+}
+
+/* Trained, and so part of the adapter. */
+static bool is_part(const struct ax_param *p) {
+    return p->adapter || p->trainable;
+}
+
+/* Writes local elements of p into this rank's shard and master. */
+static void put(const struct ax_model *m, const struct ax_param *p, const double *local) {
+    const struct ax_unit *unit = &m->units[p->unit];
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    int64_t first, n, at;
+    ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
+    for (int64_t i = 0; i < n; i++) {
+        ax_store(seg->compute, seg->shard.data, at + i, local[first + i]);
+        if (seg->master.data && seg->master.data != seg->shard.data)
+            ax_store(seg->accum, seg->master.data, at + i, local[first + i]);
+    }
+}
+
+static enum ax_status start_matrices(const struct ax_model *m, const struct ax_adapter *a,
+                                     uint64_t seed) {
+    const struct ax_param *both[] = {a->a, a->b};
+    const double bound = 1 / sqrt((double)a->a->shape[1]);
+    for (int k = 0; k < 2; k++) {
+        const struct ax_param *p = both[k];
+        const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
+        const int64_t n = ax_param_local_numel(p);
+        double *values;
+        int64_t run;
+        AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
+        for (int64_t i = 0; k == 0 && i < n; i++) {
+            const int64_t global = ax_param_global_index(p, &m->rt->mesh, i, &run);
+            values[i] = (2 * (double)ax_rng_uniform(key, (uint64_t)global) - 1) * bound;
+        }
+        put(m, p, values);
+        ax_free(values);
+    }
+    return AX_OK;
+}
+
+/* m = ‖W‖ = √(Σ w²) by rows, which is what ‖V‖ is while B = 0: g = 1/inverse with m = 1. */
+static enum ax_status start_magnitude(struct ax_model *m, const struct ax_linear *l, int part) {
+    struct ax_runtime *rt = m->rt;
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const struct ax_adapter *a = &l->adapter[part];
+    const size_t mark = ax_stack_mark(scratch);
+    const int64_t rows = a->weight->local_shape[0];
+    struct ax_tensor sumsq = ax_tensor_1d(m->accum, NULL, rows);
+    sumsq.data = ax_stack_push(scratch, "dora norms", ax_tensor_bytes(&sumsq));
+    AX_TRY(ax_linear_row_squares(rt, l, part, &sumsq));
+    if (a->weight->tp_dim == 1) {
+        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
+                                           .dtype = m->accum,
+                                           .send = sumsq.data,
+                                           .recv = sumsq.data,
+                                           .count = rows};
+        AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what));
+    }
+    if (!ax_runtime_planning(rt)) {
+        double *values;
+        AX_TRY(ax_alloc(&values, (size_t)rows, sizeof *values));
+        for (int64_t i = 0; i < rows; i++)
+            values[i] = sqrt(ax_load(m->accum, sumsq.data, i));
+        put(m, a->magnitude, values);
+        ax_free(values);
+    }
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status start_linear(struct ax_model *m, const struct ax_linear *l, uint64_t seed) {
+    for (int i = 0; i < l->n_parts; i++) {
+        if (!l->adapter[i].a)
+            continue;
+        if (!ax_runtime_planning(m->rt))
+            AX_TRY(start_matrices(m, &l->adapter[i], seed));
+        if (l->adapter[i].magnitude)
+            AX_TRY(start_magnitude(m, l, i));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
+    for (int i = 0; i < (int)m->arch.n_layers; i++) {
+        struct ax_layer *layer = &m->layers[i];
+        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+        const int n = ax_layer_linears(layer, linears);
+        AX_TRY(ax_unit_gather(layer->unit, m->rt));
+        for (int k = 0; k < n; k++)
+            AX_TRY(start_linear(m, linears[k], seed));
+        ax_unit_release(layer->unit);
+    }
+    return AX_OK;
+}
+
+/* What another shape means. */
+static void misshapen(const struct ax_peft *peft, const struct ax_param *p,
+                      const struct ax_st_entry *e) {
+    const bool is_a = strstr(p->name, ".lora_A.weight") != NULL;
+    const bool is_b = strstr(p->name, ".lora_B.weight") != NULL;
+    const int rank_dim = is_a ? 0 : 1;
+    if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != p->shape[rank_dim])
+        (void)ax_error(AX_ERR_DATA,
+                       "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
+                       peft->dir, e->name, (long long)e->shape[rank_dim],
+                       (long long)p->shape[rank_dim]);
+    else
+        (void)ax_error(
+            AX_ERR_DATA,
+            "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
+            "adapter of another model (it names %s)",
+            peft->dir, e->name, (long long)e->shape[0], (long long)(e->ndim > 1 ? e->shape[1] : 1),
+            (long long)p->shape[0], (long long)(p->ndim > 1 ? p->shape[1] : 1),
+            peft->config.base ? peft->config.base : "none");
+}
+
+/* The tensor of a parameter; NULL: it does not fit, and ax_error says why (AX_ERR_DATA). */
+static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p) {
+    char name[AX_NAME_MAX + 32];
+    ax_adapter_tensor_name(p, name, sizeof name);
+    const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
+    if (!e) {
+        (void)ax_error(AX_ERR_DATA, "%s: tensor %s is missing, which adapter_config.json asks for",
+                       peft->dir, name);
+        return NULL;
+    }
+    bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
+    for (int d = 0; same && d < p->ndim; d++)
+        same = e->shape[d] == p->shape[d];
+    if (!same)
+        misshapen(peft, p, e);
+    return same ? e : NULL;
+}
+
+static enum ax_status check_left_over(const struct ax_model *m, const struct ax_peft *peft) {
+    for (int i = 0; i < peft->weights.n; i++) {
+        const char *name = peft->weights.entries[i].name;
+        bool known = false;
+        for (int k = 0; k < m->n_params && !known; k++) {
+            char own[AX_NAME_MAX + 32];
+            known = is_part(&m->params[k]) &&
+                    strcmp(name, ax_adapter_tensor_name(&m->params[k], own, sizeof own)) == 0;
+        }
+        if (!known)
+            return ax_error(AX_ERR_DATA,
+                            "%s: tensor %s has no place in this model: adapter_config.json does "
+                            "not ask for it, or it is an adapter of another model (it names %s)",
+                            peft->dir, name, peft->config.base ? peft->config.base : "none");
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
+    if (ax_runtime_planning(m->rt))
+        return AX_OK;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        if (!is_part(p))
+            continue;
+        const struct ax_st_entry *e = find(peft, p);
+        if (!e)
+            return AX_ERR_DATA;
+        ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+    }
+    return check_left_over(m, peft);
+}
+
+struct source {
+    struct ax_tensor value;
+    enum ax_dtype dtype;
+    char name[AX_NAME_MAX + 32];
+};
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct source *s = ctx;
+    const char *from = s->value.data;
+    from += (size_t)first * ax_dtype_size(s->value.dtype);
+    ax_convert(s->dtype, out, s->value.dtype, from, n);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum ax_dtype dtype) {
+    struct ax_st_output *tensors = NULL;
+    struct source *sources = NULL;
+    const size_t cap = (size_t)m->n_params;
+    int n = 0;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&tensors, cap, sizeof *tensors), st, done);
+    AX_TRY_GOTO(ax_alloc(&sources, cap, sizeof *sources), st, done);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        struct source *s = &sources[n];
+        if (!is_part(p))
+            continue;
+        *s = (struct source){.value = ax_model_value(m, p), .dtype = p->adapter ? AX_F32 : dtype};
+        tensors[n] =
+            (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
+                                  .dtype = s->dtype,
+                                  .ndim = p->ndim,
+                                  .fill = fill,
+                                  .ctx = s};
+        memcpy(tensors[n++].shape, p->shape, (size_t)p->ndim * sizeof *p->shape);
+    }
+    AX_TRY_GOTO(ax_peft_write(dir, m->adapter, n, tensors), st, done);
+done:
+    ax_free(sources);
+    ax_free(tensors);
+    return st;
+}

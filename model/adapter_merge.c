@@ -1,0 +1,144 @@
+/* See adapter_merge.h. Only rows that are asked for are computed, several at once. */
+#include "model/adapter_merge.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* The adapter's tensor "PREFIX module.what"; bare files lack "model." before the module. */
+static const struct ax_st_entry *find(const struct ax_peft *peft, const char *module,
+                                      const char *what) {
+    static const char *const before[] = {"", "model."};
+    const struct ax_st_entry *e = NULL;
+    for (int i = 0; i < 2 && !e; i++) {
+        char name[2 * AX_NAME_MAX];
+        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s%s.%s", before[i], module, what);
+        e = ax_safetensors_find(&peft->weights, name);
+    }
+    return e;
+}
+
+static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry *e, int64_t rows,
+                           int64_t cols, double **out) {
+    const int64_t got = e->ndim > 1 ? e->shape[1] : 1;
+    if (e->ndim > 2 || e->shape[0] != rows || got != cols || !ax_dtype_info(e->dtype)->is_float)
+        return ax_error(AX_ERR_DATA,
+                        "%s: %s is [%lld, %lld], but [%lld, %lld] fits the base model: this is an "
+                        "adapter of another model (it names %s)",
+                        peft->dir, e->name, (long long)e->shape[0], (long long)got, (long long)rows,
+                        (long long)cols, peft->config.base ? peft->config.base : "none");
+    AX_TRY(ax_alloc(out, (size_t)e->numel, sizeof **out));
+    ax_convert(AX_F64, *out, e->dtype, e->data, e->numel);
+    return AX_OK;
+}
+
+/* The number behind "layers.", or −1. */
+static int layer_of(const char *module) {
+    const char *at = strstr(module, "layers.");
+    return at ? (int)strtol(at + strlen("layers."), NULL, 10) : -1;
+}
+
+static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *peft,
+                                   const char *module, const struct ax_st_entry *a) {
+    const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
+    const struct ax_st_entry *m = find(peft, module, "lora_magnitude_vector");
+    struct ax_adapter_target target;
+    AX_TRY(ax_adapter_match(&peft->config, module, layer_of(module), &target));
+    if (!b || t->base->ndim != 2 || (m != NULL) != peft->config.dora)
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+                        peft->dir, module);
+    t->rows = t->base->shape[0];
+    t->cols = t->base->shape[1];
+    t->r = target.r;
+    t->scale = target.scale;
+    AX_TRY(take(peft, a, t->r, t->cols, &t->a));
+    AX_TRY(take(peft, b, t->rows, t->r, &t->b));
+    return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
+}
+
+enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
+                              const struct ax_peft *peft, enum ax_dtype dtype) {
+    *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
+    char module[AX_NAME_MAX + 64];
+    const size_t n = strlen(base->name), tail = strlen(".weight");
+    if (n < tail || n - tail >= sizeof module || strcmp(base->name + n - tail, ".weight") != 0)
+        return AX_OK;
+    snprintf(module, sizeof module, "%.*s", (int)(n - tail), base->name);
+    const struct ax_st_entry *whole = find(peft, module, "weight");
+    const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
+    if (whole && whole->numel != base->numel)
+        return ax_error(AX_ERR_DATA, "%s: %s has another size than the base model's", peft->dir,
+                        whole->name);
+    if (whole)
+        t->base = whole;
+    const enum ax_status st = a ? open_adapter(t, peft, module, a) : AX_OK;
+    if (st != AX_OK)
+        ax_merged_close(t);
+    return st;
+}
+
+void ax_merged_close(struct ax_merged *t) {
+    ax_free(t->a);
+    ax_free(t->b);
+    ax_free(t->magnitude);
+    *t = (struct ax_merged){0};
+}
+
+static void load(const struct ax_st_entry *e, int64_t first, int64_t n, double *out) {
+    const char *from = e->data;
+    ax_convert(AX_F64, out, e->dtype, from + (size_t)first * ax_dtype_size(e->dtype), n);
+}
+
+static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
+    load(t->base, row * t->cols, t->cols, v);
+    for (int64_t j = 0; j < t->r; j++) {
+        const double s = t->scale * t->b[row * t->r + j];
+        const double *a = t->a + j * t->cols;
+        for (int64_t k = 0; k < t->cols; k++)
+            v[k] += s * a[k];
+    }
+    if (!t->magnitude)
+        return;
+    double squares = 0;
+    for (int64_t k = 0; k < t->cols; k++)
+        squares += v[k] * v[k];
+    const double g = squares > 0 ? t->magnitude[row] / sqrt(squares) : 0;
+    for (int64_t k = 0; k < t->cols; k++)
+        v[k] *= g;
+}
+
+enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t n, double *out) {
+    if (t->r == 0) {
+        load(t->base, first, n, out);
+        return AX_OK;
+    }
+    const int64_t low = first / t->cols, high = (first + n + t->cols - 1) / t->cols;
+    double *rows;
+    AX_TRY(ax_alloc(&rows, (size_t)((high - low) * t->cols), sizeof *rows));
+#pragma omp parallel for schedule(static)
+    for (int64_t row = low; row < high; row++)
+        merge_row(t, row, rows + (row - low) * t->cols);
+    memcpy(out, rows + (first - low * t->cols), (size_t)n * sizeof *out);
+    ax_free(rows);
+    return AX_OK;
+}
+
+enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
+    struct ax_merged *t = ctx;
+    double *merged, *before;
+    AX_TRY(ax_alloc(&merged, (size_t)n, 2 * sizeof *merged));
+    before = merged + n;
+    const enum ax_status st = ax_merged_read(t, first, n, merged);
+    if (st == AX_OK) {
+        ax_convert(t->dtype, out, AX_F64, merged, n);
+        ax_convert(AX_F64, merged, t->dtype, out, n);
+        load(t->model, first, n, before);
+        for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)
+            t->changed += merged[i] != before[i];
+    }
+    ax_free(merged);
+    return st;
+}

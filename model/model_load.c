@@ -1,0 +1,131 @@
+/* The numbers of a model: from a folder, or random. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/model.h"
+
+/* `untied`: the head of a tied base is a matrix of its own that begins as the embedding. */
+static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param *p, bool untied,
+                                   const struct ax_st_entry **found) {
+    const struct ax_st_entry *e = ax_hf_find(hf, p->name);
+    if (!e && untied && strcmp(p->name, "lm_head.weight") == 0)
+        e = ax_hf_find(hf, "model.embed_tokens.weight");
+    if (!e)
+        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", hf->dir, p->name);
+    bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
+    for (int d = 0; same && d < p->ndim; d++)
+        same = e->shape[d] == p->shape[d];
+    if (!same)
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: tensor %s is %s [%lld, %lld] (%d dimensions), but config.json asks for "
+            "[%lld, %lld] floats (%d dimensions)",
+            hf->dir, p->name, ax_dtype_info(e->dtype)->name, (long long)e->shape[0],
+            (long long)(e->ndim > 1 ? e->shape[1] : 1), e->ndim, (long long)p->shape[0],
+            (long long)(p->ndim > 1 ? p->shape[1] : 1), p->ndim);
+    *found = e;
+    return AX_OK;
+}
+
+static int by_name(const void *x, const void *y) {
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* Is it a parameter's name, with or without "model." (see ax_hf_find)? */
+static bool known(const char *name, const char **names, size_t n) {
+    char with[AX_NAME_MAX + 8];
+    const char *full = with;
+    snprintf(with, sizeof with, "model.%s", name);
+    return bsearch(&name, names, n, sizeof *names, by_name) ||
+           bsearch(&full, names, n, sizeof *names, by_name);
+}
+
+/* Tensors nobody asked for would be training that silently starts from something else. Known
+ * left-overs: rope buffers of old files, and the copy of a tied head. */
+static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
+    const int n = ax_hf_count(hf);
+    const size_t n_params = (size_t)m->n_params;
+    const char **names;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_alloc(&names, n_params, sizeof *names));
+    for (size_t i = 0; i < n_params; i++)
+        names[i] = m->params[i].name;
+    qsort(names, n_params, sizeof *names, by_name);
+    for (int i = 0; i < n && st == AX_OK; i++) {
+        const char *name = ax_hf_at(hf, i)->name;
+        const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
+                              (m->arch.tied && !strcmp(name, "lm_head.weight"));
+        if (!harmless && !known(name, names, n_params))
+            st = ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
+                          m->arch.family->model_type);
+    }
+    ax_free(names);
+    return st;
+}
+
+enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
+    if (ax_runtime_planning(m->rt))
+        return AX_OK;
+    AX_TRY(check_left_over(m, hf));
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        struct ax_unit *unit = &m->units[p->unit];
+        const struct ax_st_entry *e;
+        if (p->adapter || !ax_unit_present(unit))
+            continue;
+        AX_TRY(check_tensor(hf, p, m->adapter && ax_adapter_unties(m->adapter), &e));
+        if (p->storage == AX_STORE_PLAIN)
+            ax_unit_load(unit, &m->rt->mesh, p, e->dtype, e->data);
+        else
+            AX_TRY(ax_unit_load_packed(unit, m->rt, p, e->dtype, e->data));
+        ax_map_drop(e->data, e->bytes);
+    }
+    return AX_OK;
+}
+
+/* A packed matrix is drawn whole, then quantised as if it were read. */
+static enum ax_status init_packed(struct ax_model *m, const struct ax_param *p,
+                                  struct ax_rng_key key) {
+    const int64_t n = ax_param_numel(p);
+    float *values;
+    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
+    for (int64_t i = 0; i < n; i++)
+        values[i] = ax_rng_normal(key, (uint64_t)i) * (float)m->arch.init_range;
+    const enum ax_status st = ax_unit_load_packed(&m->units[p->unit], m->rt, p, AX_F32, values);
+    ax_free(values);
+    return st;
+}
+
+enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
+    if (ax_runtime_planning(m->rt))
+        return AX_OK;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        struct ax_unit *unit = &m->units[p->unit];
+        if (p->adapter || !ax_unit_present(unit))
+            continue;
+        if (p->storage != AX_STORE_PLAIN) {
+            AX_TRY(init_packed(m, p, (struct ax_rng_key){seed, 0, ax_hash32(p->name)}));
+            continue;
+        }
+        const struct ax_segment *seg = &unit->segments[p->segment];
+        const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
+        const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
+        int64_t first, n, at, run;
+        ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + k, &run);
+            double v = norm ? 1 : 0;
+            if (p->ndim == 2)
+                v = (double)ax_rng_normal(key, (uint64_t)global) * m->arch.init_range;
+            ax_store(seg->compute, seg->shard.data, at + k, v);
+            if (seg->master.data && seg->master.data != seg->shard.data)
+                ax_store(seg->accum, seg->master.data, at + k, v);
+        }
+    }
+    return AX_OK;
+}

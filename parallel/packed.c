@@ -1,0 +1,118 @@
+/* Layout, views and reading of packed storage; packed_load.c fills it. */
+#include "parallel/packed.h"
+
+#include <string.h>
+
+#include "parallel/packed_block.h"
+
+static int64_t gcd(int64_t a, int64_t b) {
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static const char *const names[] = {"plain", "nf4", "nf4-double", "int8", "fp8"};
+
+const char *ax_store_name(enum ax_store store) {
+    return names[store];
+}
+
+enum ax_status ax_store_parse(const char *name, enum ax_store *out) {
+    for (int i = AX_STORE_PLAIN; i <= AX_STORE_FP8; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum ax_store)i;
+            return AX_OK;
+        }
+    }
+    return ax_error(AX_ERR_CONFIG, "\"%s\" is not one of plain, nf4, nf4-double, int8, fp8", name);
+}
+
+bool ax_store_by_rows(enum ax_store store) {
+    return store == AX_STORE_INT8 || store == AX_STORE_FP8;
+}
+
+enum ax_quant ax_store_quant(enum ax_store store) {
+    return store == AX_STORE_INT8  ? AX_QUANT_INT8
+           : store == AX_STORE_FP8 ? AX_QUANT_FP8
+                                   : AX_QUANT_NF4;
+}
+
+void ax_packing_start(struct ax_packing *k, enum ax_store store) {
+    *k = (struct ax_packing){store, ax_store_by_rows(store) ? 0 : AX_NF4_BLOCK,
+                             store == AX_STORE_NF4_DOUBLE};
+}
+
+void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p) {
+    int64_t run;
+    const int64_t start = ax_param_global_index(p, mesh, 0, &run);
+    const bool contiguous = run == ax_param_local_numel(p);
+    const int64_t len = p->local_shape[p->ndim - 1];
+    if (ax_store_by_rows(k->store)) {
+        k->block = gcd(k->block, len);
+        return;
+    }
+    k->block = gcd(k->block, start);
+    if (!contiguous)
+        k->block = gcd(gcd(k->block, p->shape[p->ndim - 1]), len);
+    k->nested = k->nested && contiguous && start % AX_NF4_GROUP == 0;
+}
+
+int64_t ax_packing_align(const struct ax_packing *k, int64_t align) {
+    align = align / gcd(align, k->block) * k->block;
+    return k->nested ? align / gcd(align, AX_NF4_GROUP) * AX_NF4_GROUP : align;
+}
+
+int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
+                       struct ax_tensor out[AX_PACKED_BUFFERS]) {
+    const bool nf4 = ax_store_quant(k->store) == AX_QUANT_NF4;
+    const int64_t scales = (numel + k->block - 1) / k->block;
+    const int64_t groups = (numel + AX_NF4_GROUP - 1) / AX_NF4_GROUP;
+    out[0] = ax_tensor_1d(k->store == AX_STORE_INT8 ? AX_I8 : AX_U8, NULL,
+                          nf4 ? (numel + 1) / 2 : numel);
+    out[1] = ax_tensor_1d(k->nested ? AX_U8 : AX_F32, NULL, scales);
+    out[2] = out[3] = ax_tensor_1d(AX_F32, NULL, groups);
+    return k->nested ? 4 : 2;
+}
+
+struct ax_packed ax_packing_view(const struct ax_packing *k,
+                                 const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t first,
+                                 int64_t n) {
+    struct ax_tensor before[AX_PACKED_BUFFERS], part[AX_PACKED_BUFFERS];
+    AX_ASSERT(first % k->block == 0 && (!k->nested || first % AX_NF4_GROUP == 0));
+    ax_packing_buffers(k, first, before);
+    const int count = ax_packing_buffers(k, n, part);
+    for (int i = 0; i < count; i++)
+        part[i].data = (char *)buffers[i].data + ax_tensor_bytes(&before[i]);
+    return (struct ax_packed){.kind = ax_store_quant(k->store),
+                              .block = k->block,
+                              .codes = part[0],
+                              .scale = part[1],
+                              .nested = part[2],
+                              .offset = part[3]};
+}
+
+enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
+                              const struct ax_tensor *out) {
+    const size_t mark = ax_stack_mark(q->scratch);
+    struct ax_dequantize d = {.out = *out,
+                              .codes = packed->codes,
+                              .scale = packed->scale,
+                              .block = packed->block,
+                              .kind = packed->kind};
+    if (packed->nested.data) {
+        d.scale = ax_tensor_1d(AX_F32, NULL, packed->scale.shape[0]);
+        d.scale.data = ax_stack_push(q->scratch, "scales", ax_tensor_bytes(&d.scale));
+        AX_TRY(ax_run_dequantize(q, &(struct ax_dequantize){.out = d.scale,
+                                                            .codes = packed->scale,
+                                                            .scale = packed->nested,
+                                                            .offset = packed->offset,
+                                                            .block = AX_NF4_GROUP / AX_NF4_BLOCK,
+                                                            .kind = AX_QUANT_MAP8}));
+    }
+    AX_TRY(ax_run_dequantize(q, &d));
+    ax_stack_release(q->scratch, mark);
+    return AX_OK;
+}

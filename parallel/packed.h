@@ -1,0 +1,70 @@
+/* Packed storage of frozen matrices: codes and scales instead of numbers, laid along the flat run
+ * of a segment (see unit.h), quantised as they are read from the file.
+ *
+ *   codes   NF4: U8 [numel/2], two to a byte;  INT8: I8 [numel];  FP8: U8 [numel]
+ *   scale   F32 [numel/block];  with `nested` U8 codes of them
+ *   nested, offset   F32 [numel/16384]: scale and offset of 256 scales
+ *
+ * What is quantised together is a block of the whole matrix (64 elements of it, flattened, for NF4;
+ * a row for INT8 and FP8), on any mesh: where a rank's part cuts through blocks, `block` is shorter
+ * and pieces of one block repeat its scale. Double quantisation keeps the scales as 8-bit codes;
+ * where a rank's part does not begin with a group of 256, it keeps them as the numbers they mean.
+ * So the weights are the same numbers whatever the mesh is. */
+#ifndef AX_PARALLEL_PACKED_H
+#define AX_PARALLEL_PACKED_H
+
+#include "parallel/param.h"
+#include "parallel/runtime.h"
+
+#define AX_PACKED_BUFFERS 4
+
+/* What a packed view is read with. */
+struct ax_packed {
+    enum ax_quant kind;
+    int64_t block;
+    struct ax_tensor codes, scale, nested, offset; /* the last two: data NULL = not nested */
+};
+
+/* How a segment is packed. */
+struct ax_packing {
+    enum ax_store store;
+    int64_t block; /* elements per scale */
+    bool nested;
+};
+/* "plain", "nf4", "nf4-double", "int8", "fp8"; AX_ERR_CONFIG lists them. */
+const char *ax_store_name(enum ax_store store);
+enum ax_status ax_store_parse(const char *name, enum ax_store *out);
+
+/* The packing of parameters that lie in one segment, and what their offsets and shards have to be
+ * multiples of. Local shapes must be set. */
+void ax_packing_start(struct ax_packing *k, enum ax_store store);
+void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p);
+int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
+
+/* The buffers of `numel` elements, without data: codes, scale, nested, offset; returns how many. */
+int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
+                       struct ax_tensor out[AX_PACKED_BUFFERS]);
+/* Elements [first, first + n) of buffers that ax_packing_buffers described; first a multiple of
+ * `block`, and of 16384 where nested. */
+struct ax_packed ax_packing_view(const struct ax_packing *k,
+                                 const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t first,
+                                 int64_t n);
+
+/* out (real, dense) = the numbers. Uses scratch where nested. */
+enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
+                              const struct ax_tensor *out);
+
+/* Quantises local elements [first, first + n) of p from the global tensor into a rank's buffers,
+ * the first at element `at`. */
+struct ax_packed_source {
+    const struct ax_param *p;
+    const struct ax_mesh *mesh;
+    enum ax_dtype dtype;
+    const void *global;
+};
+enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
+                               const struct ax_tensor buffers[AX_PACKED_BUFFERS],
+                               const struct ax_packed_source *source, int64_t first, int64_t n,
+                               int64_t at);
+
+#endif

@@ -1,0 +1,14 @@
+/* What packed.c and packed_load.c share. */
+#ifndef AX_PARALLEL_PACKED_BLOCK_H
+#define AX_PARALLEL_PACKED_BLOCK_H
+
+#include "kernels/ops.h"
+#include "parallel/param.h"
+
+#define AX_NF4_BLOCK 64    /* elements that share a scale */
+#define AX_NF4_GROUP 16384 /* elements whose 256 scales share a second one */
+
+bool ax_store_by_rows(enum ax_store store);
+enum ax_quant ax_store_quant(enum ax_store store);
+
+#endif

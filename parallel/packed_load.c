@@ -1,0 +1,182 @@
+/* From the file's tensor to codes: whole blocks are quantised in a staging buffer of bounded size,
+ * and what this rank owns of them is copied into its shard. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/packed.h"
+#include "parallel/packed_block.h"
+
+#define STAGE (1 << 20) /* elements quantised at once, where blocks are not longer */
+#define SHORT 4096      /* runs shorter than this are quantised with what lies between them */
+
+/* Elements [first, first + n) of the global tensor, quantised. */
+struct stage {
+    struct ax_queue *q;
+    const struct ax_packed_source *source;
+    enum ax_quant kind;
+    int64_t numel;       /* of the global tensor */
+    int64_t block, unit; /* elements that share a scale; that are quantised together */
+    bool nested;
+    float mean; /* of all scales, where nested */
+    int64_t cap, first, n;
+    float *x, *scale, *meant, *top, *offset; /* meant: what the scales' codes mean */
+    unsigned char *codes, *scale_codes;
+};
+
+static void stage_free(struct stage *s) {
+    ax_free(s->x);
+    ax_free(s->scale);
+    ax_free(s->meant);
+    ax_free(s->top);
+    ax_free(s->offset);
+    ax_free(s->codes);
+    ax_free(s->scale_codes);
+}
+
+static enum ax_status stage_allocate(struct stage *s) {
+    const size_t n = (size_t)s->cap, scales = n / (size_t)s->block + 1;
+    const size_t groups = n / AX_NF4_GROUP + 1;
+    AX_TRY(ax_alloc(&s->x, n, sizeof *s->x));
+    AX_TRY(ax_alloc(&s->codes, n, 1));
+    AX_TRY(ax_alloc(&s->scale, scales, sizeof *s->scale));
+    AX_TRY(ax_alloc(&s->meant, scales, sizeof *s->meant));
+    AX_TRY(ax_alloc(&s->scale_codes, scales, 1));
+    AX_TRY(ax_alloc(&s->top, groups, sizeof *s->top));
+    return ax_alloc(&s->offset, groups, sizeof *s->offset);
+}
+
+static int64_t blocks_of(const struct stage *s) {
+    return (s->n + s->block - 1) / s->block;
+}
+
+/* The scales as 8-bit codes, and what these mean. */
+static enum ax_status nest(struct stage *s) {
+    const int64_t scales = blocks_of(s), groups = (s->n + AX_NF4_GROUP - 1) / AX_NF4_GROUP;
+    for (int64_t i = 0; i < groups; i++)
+        s->offset[i] = s->mean;
+    struct ax_quantize a = {.x = ax_tensor_1d(AX_F32, s->scale, scales),
+                            .codes = ax_tensor_1d(AX_U8, s->scale_codes, scales),
+                            .scale = ax_tensor_1d(AX_F32, s->top, groups),
+                            .offset = ax_tensor_1d(AX_F32, s->offset, groups),
+                            .block = AX_NF4_GROUP / AX_NF4_BLOCK,
+                            .kind = AX_QUANT_MAP8};
+    AX_TRY(ax_run_quantize(s->q, &a));
+    return ax_run_dequantize(s->q,
+                             &(struct ax_dequantize){.out = ax_tensor_1d(AX_F32, s->meant, scales),
+                                                     .codes = a.codes,
+                                                     .scale = a.scale,
+                                                     .offset = a.offset,
+                                                     .block = a.block,
+                                                     .kind = a.kind});
+}
+
+/* Makes the stage hold element `index` and what follows, `wanted` elements if they fit. */
+static enum ax_status quantise(struct stage *s, int64_t index, int64_t wanted) {
+    const struct ax_packed_source *from = s->source;
+    s->first = index / s->unit * s->unit;
+    int64_t end = (index + wanted + s->unit - 1) / s->unit * s->unit;
+    end = end > s->first + s->cap ? s->first + s->cap : end;
+    s->n = (end > s->numel ? s->numel : end) - s->first;
+    const char *src = from->global;
+    src += (size_t)s->first * ax_dtype_size(from->dtype);
+    ax_convert(AX_F32, s->x, from->dtype, src, s->n);
+    const bool int8 = s->kind == AX_QUANT_INT8, nf4 = s->kind == AX_QUANT_NF4;
+    return ax_run_quantize(
+        s->q, &(struct ax_quantize){.x = ax_tensor_1d(AX_F32, s->x, s->n),
+                                    .codes = ax_tensor_1d(int8 ? AX_I8 : AX_U8, s->codes,
+                                                          nf4 ? (s->n + 1) / 2 : s->n),
+                                    .scale = ax_tensor_1d(AX_F32, s->scale, blocks_of(s)),
+                                    .block = s->block,
+                                    .kind = s->kind});
+}
+
+/* The mean of the scales of the whole tensor. */
+static enum ax_status measure(struct stage *s) {
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t at = 0; at < s->numel; at += s->n) {
+        AX_TRY(quantise(s, at, s->cap));
+        for (int64_t i = 0; i < blocks_of(s); i++)
+            sum += (double)s->scale[i];
+        count += blocks_of(s);
+    }
+    s->mean = (float)(sum / (double)count);
+    return AX_OK;
+}
+
+/* NF4 codes [from, from + n) to [to, to + n); bytes where both begin with one. */
+static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *src, int64_t from,
+                         int64_t n) {
+    if (to % 2 == 0 && from % 2 == 0) {
+        memcpy(dst + to / 2, src + from / 2, (size_t)(n / 2));
+        from += n / 2 * 2;
+        to += n / 2 * 2;
+        n %= 2;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t f = from + i, t = to + i;
+        const unsigned code = f % 2 ? src[f / 2] & 15U : (unsigned)src[f / 2] >> 4;
+        const unsigned other = t % 2 ? dst[t / 2] & 0xf0U : dst[t / 2] & 15U;
+        dst[t / 2] = (unsigned char)(other | (t % 2 ? code : code << 4));
+    }
+}
+
+/* Elements [from, from + n) of the global tensor, which the stage holds, to shard element `at`. */
+static void put(const struct stage *s, const struct ax_packing *k,
+                const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t from, int64_t n,
+                int64_t at) {
+    const int64_t skip = from - s->first;
+    if (s->kind == AX_QUANT_NF4)
+        copy_nibbles(buffers[0].data, at, s->codes, skip, n);
+    else
+        memcpy((char *)buffers[0].data + at, s->codes + skip, (size_t)n);
+    const float *scale = s->nested ? s->meant : s->scale;
+    for (int64_t i = 0; i < n; i += k->block) {
+        const int64_t mine = (at + i) / k->block, theirs = (skip + i) / s->block;
+        if (k->nested)
+            ((unsigned char *)buffers[1].data)[mine] = s->scale_codes[theirs];
+        else
+            ((float *)buffers[1].data)[mine] = scale[theirs];
+    }
+    for (int64_t i = 0; k->nested && i < n; i += AX_NF4_GROUP) {
+        ((float *)buffers[2].data)[(at + i) / AX_NF4_GROUP] = s->top[(skip + i) / AX_NF4_GROUP];
+        ((float *)buffers[3].data)[(at + i) / AX_NF4_GROUP] = s->mean;
+    }
+}
+
+enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
+                               const struct ax_tensor buffers[AX_PACKED_BUFFERS],
+                               const struct ax_packed_source *source, int64_t first, int64_t n,
+                               int64_t at) {
+    const struct ax_param *p = source->p;
+    const bool rows = ax_store_by_rows(k->store);
+    struct stage s = {.q = q,
+                      .source = source,
+                      .kind = ax_store_quant(k->store),
+                      .numel = ax_param_numel(p),
+                      .nested = k->store == AX_STORE_NF4_DOUBLE};
+    s.block = rows ? p->shape[p->ndim - 1] : AX_NF4_BLOCK;
+    s.unit = s.nested ? AX_NF4_GROUP : s.block;
+    s.cap = s.unit < STAGE ? STAGE / s.unit * s.unit : s.unit;
+    enum ax_status st;
+    AX_TRY_GOTO(stage_allocate(&s), st, done);
+    if (s.nested)
+        AX_TRY_GOTO(measure(&s), st, done);
+    s.n = 0;
+    for (int64_t local = 0; local < n;) {
+        int64_t run;
+        const int64_t from = ax_param_global_index(p, source->mesh, first + local, &run);
+        run = run > n - local ? n - local : run;
+        if (s.n == 0 || from < s.first || from >= s.first + s.n) {
+            AX_TRY_GOTO(quantise(&s, from, run < SHORT ? s.cap : run), st, done);
+            if (s.nested)
+                AX_TRY_GOTO(nest(&s), st, done);
+        }
+        run = run > s.first + s.n - from ? s.first + s.n - from : run;
+        put(&s, k, buffers, from, run, at + local);
+        local += run;
+    }
+done:
+    stage_free(&s);
+    return st;
+}

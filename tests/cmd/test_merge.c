@@ -1,0 +1,131 @@
+/* `axtrain merge` on the golden adapters: what is written, and what is refused without a trace. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "cmd/commands.h"
+#include "ckpt/peft.h"
+#include "cmd/merge.h"
+#include "tests/ckpt/folder.h"
+
+static const char *fixture(char *buf, size_t size, const char *rest) {
+    const char *root = getenv("AXTRAIN_SHARED");
+    snprintf(buf, size, "%s/fixtures/%s", root ? root : "../shared", rest);
+    if (!ax_path_exists(buf)) {
+        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
+        skip();
+    }
+    return buf;
+}
+
+static struct ax_merge merge_of(char paths[2][512], const char *adapter, const char *dst) {
+    return (struct ax_merge){.base = fixture(paths[0], 512, "models/llama"),
+                             .adapter = fixture(paths[1], 512, adapter),
+                             .dst = in_dir(dst),
+                             .threads = 1};
+}
+
+static void refused(struct ax_merge *m, enum ax_status want, const char *mention) {
+    assert_int_equal(ax_merge_run(m), want);
+    assert_mentions(mention);
+    assert_false(ax_path_exists(m->dst));
+}
+
+static void merged_weights_equal_the_golden(void **state) {
+    (void)state;
+    char paths[2][512], golden[600];
+    struct ax_merge m = merge_of(paths, "lora/llama_r4", "merged");
+    struct ax_safetensors want;
+    struct ax_hf got;
+    assert_int_equal(ax_merge_run(&m), AX_OK);
+    assert_int_equal(m.matrices, 21);
+    assert_true(m.effect > 1 && m.error < 1e-4 && m.written == AX_F32);
+    snprintf(golden, sizeof golden, "%s/golden/merged.safetensors", m.adapter);
+    assert_int_equal(ax_safetensors_open(&want, golden), AX_OK);
+    assert_int_equal(ax_hf_open(&got, m.dst), AX_OK);
+    for (int i = 0; i < want.n; i++) {
+        const struct ax_st_entry *w = &want.entries[i], *g = ax_hf_find(&got, w->name);
+        assert_non_null(g);
+        assert_int_equal(g->numel, w->numel);
+        for (int64_t k = 0; k < w->numel; k++)
+            assert_true(fabs(ax_load(g->dtype, g->data, k) - ax_load(w->dtype, w->data, k)) < 1e-6);
+    }
+    ax_hf_close(&got);
+    ax_safetensors_close(&want);
+
+    char copy[512]; /* in_dir's buffers take turns */
+    snprintf(copy, sizeof copy, "%s", m.dst);
+    struct ax_merge again = merge_of(paths, "lora/llama_r4", "twice");
+    again.base = copy;
+    refused(&again, AX_ERR_CONFIG, "is merged into it already");
+    struct ax_merge other = merge_of(paths, "lora/llama_r4_dora", "both");
+    other.base = copy;
+    other.dtype = "bfloat16";
+    assert_int_equal(ax_merge_run(&other), AX_OK); /* another adapter may follow */
+    assert_true(other.written == AX_BF16 && other.error > 0);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    char paths[2][512], base[512];
+    struct ax_merge m = merge_of(paths, "lora/llama_r4", "none");
+    m.dtype = "int8";
+    refused(&m, AX_ERR_CONFIG, "--dtype: expected float32");
+    m.dtype = NULL;
+    m.base = fixture(base, sizeof base, "models/mistral");
+    refused(&m, AX_ERR_DATA, "an adapter of another model");
+    m.base = fixture(base, sizeof base, "models/llama");
+    m.dst = in_dir("");
+    put_text("here", "x");
+    assert_int_equal(ax_merge_run(&m), AX_ERR_CONFIG);
+    assert_mentions("the folder is not empty");
+}
+
+static enum ax_status zeros(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    (void)first;
+    memset(out, 0, (size_t)n * sizeof(float));
+    return AX_OK;
+}
+
+/* The golden adapter with every B zero: as it was before training. */
+static void an_untrained_adapter_is_refused(void **state) {
+    (void)state;
+    char paths[2][512];
+    struct ax_merge m = merge_of(paths, "lora/llama_r4", "untrained");
+    struct ax_peft peft;
+    struct ax_st_output tensors[64];
+    assert_int_equal(ax_peft_open(&peft, m.adapter), AX_OK);
+    assert_true(peft.weights.n <= 64);
+    for (int i = 0; i < peft.weights.n; i++) {
+        const struct ax_st_entry *e = &peft.weights.entries[i];
+        tensors[i] =
+            (struct ax_st_output){.name = e->name, .dtype = AX_F32, .ndim = e->ndim, .fill = zeros};
+        memcpy(tensors[i].shape, e->shape, sizeof e->shape);
+    }
+    assert_int_equal(ax_peft_write(in_dir("zero"), &peft.config, peft.weights.n, tensors), AX_OK);
+    ax_peft_close(&peft);
+    m.adapter = in_dir("zero");
+    refused(&m, AX_ERR_CONFIG, "an adapter that was not trained");
+}
+
+static void the_command_needs_three_names(void **state) {
+    (void)state;
+    char *argv[] = {"merge", "a", "b", NULL};
+    assert_int_equal(ax_cmd_merge(3, argv), AX_ERR_CONFIG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(merged_weights_equal_the_golden),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(an_untrained_adapter_is_refused),
+        cmocka_unit_test(the_command_needs_three_names),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,286 @@
+/* Packed numbers against the reference implementations' files: equal codes and scales, values
+ * within 1e-6; and the codes against their definition for numbers around every boundary. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "ckpt/safetensors.h"
+#include "kernels/quant_codes.h"
+#include "tests/kernels/harness.h"
+
+static struct machine ref, cpu;
+
+static void open_file(struct ax_safetensors *st, const char *name) {
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fixtures/quant/%s", shared ? shared : "../shared", name);
+    FILE *there = fopen(path, "rb");
+    if (!there) {
+        print_message("%s is not here\n", path);
+        skip();
+    }
+    fclose(there);
+    assert_int_equal(ax_safetensors_open(st, path), AX_OK);
+}
+
+/* A tensor of the file in memory of its own, aligned. */
+static struct ax_tensor take(const struct ax_safetensors *st, const char *name) {
+    const struct ax_st_entry *e = ax_safetensors_find(st, name);
+    if (!e)
+        fail_msg("%s: no tensor %s", st->path, name);
+    struct ax_tensor t = ax_tensor_1d(e->dtype, NULL, e->numel);
+    assert_int_equal(ax_alloc(&t.data, e->bytes, 1), AX_OK);
+    memcpy(t.data, e->data, e->bytes);
+    return t;
+}
+
+static struct ax_tensor make(enum ax_dtype dtype, int64_t n) {
+    struct ax_tensor t = ax_tensor_1d(dtype, NULL, n);
+    assert_int_equal(ax_alloc(&t.data, ax_tensor_bytes(&t), 1), AX_OK);
+    memset(t.data, 0xff, ax_tensor_bytes(&t));
+    return t;
+}
+
+static void same(const char *what, const struct ax_tensor *got, const struct ax_tensor *want,
+                 double relative) {
+    assert_int_equal(ax_tensor_numel(got), ax_tensor_numel(want));
+    for (int64_t i = 0; i < ax_tensor_numel(got); i++) {
+        const double g = element(got, i), w = element(want, i);
+        if (!(fabs(g - w) <= relative * fabs(w)))
+            fail_msg("%s[%lld]: %.9g, expected %.9g", what, (long long)i, g, w);
+    }
+}
+
+/* NF4 codes one to a byte, as the files have them. */
+static struct ax_tensor apart(const struct ax_tensor *packed, int64_t n) {
+    struct ax_tensor t = make(AX_U8, n);
+    for (int64_t i = 0; i < n; i++) {
+        const unsigned char byte = ((const unsigned char *)packed->data)[i / 2];
+        ((unsigned char *)t.data)[i] = i % 2 ? byte & 15 : byte >> 4;
+    }
+    return t;
+}
+
+struct scheme {
+    const char *scale;
+    enum ax_quant kind;
+    int64_t block;
+};
+
+static void check(struct machine *m, const struct scheme *s, const struct ax_tensor *x,
+                  const struct ax_tensor *codes, const struct ax_tensor *scale,
+                  const struct ax_tensor *value, const char *what) {
+    const int64_t n = ax_tensor_numel(x), blocks = (n + s->block - 1) / s->block;
+    const bool nf4 = s->kind == AX_QUANT_NF4;
+    struct ax_quantize a = {.x = *x, .block = s->block, .kind = s->kind};
+    a.codes = make(codes->dtype, nf4 ? (n + 1) / 2 : n);
+    a.scale = make(AX_F32, blocks);
+    assert_int_equal(ax_run_quantize(m->q, &a), AX_OK);
+    struct ax_tensor single = nf4 ? apart(&a.codes, n) : a.codes;
+    same(what, &single, codes, 0);
+    same(what, &a.scale, scale, 0);
+    struct ax_dequantize d = {.out = make(AX_F32, n),
+                              .codes = a.codes,
+                              .scale = a.scale,
+                              .block = s->block,
+                              .kind = s->kind};
+    assert_int_equal(ax_run_dequantize(m->q, &d), AX_OK);
+    same(what, &d.out, value, 1e-6);
+    ax_free(d.out.data);
+    ax_free(a.scale.data);
+    if (nf4)
+        ax_free(single.data);
+    ax_free(a.codes.data);
+}
+
+static void check_scheme(const char *file, const struct scheme *s) {
+    static const char *const keys[] = {"random", "edge", "extreme"};
+    struct ax_safetensors inputs, want;
+    open_file(&inputs, "inputs.safetensors");
+    open_file(&want, file);
+    for (size_t k = 0; k < 3; k++) {
+        char name[64], what[96];
+        struct ax_tensor x = take(&inputs, keys[k]);
+        snprintf(name, sizeof name, "%s.codes", keys[k]);
+        struct ax_tensor codes = take(&want, name);
+        snprintf(name, sizeof name, "%s.%s", keys[k], s->scale);
+        struct ax_tensor scale = take(&want, name);
+        snprintf(name, sizeof name, "%s.dequant", keys[k]);
+        struct ax_tensor value = take(&want, name);
+        snprintf(what, sizeof what, "%s %s", file, keys[k]);
+        check(&ref, s, &x, &codes, &scale, &value, what);
+        if (have_cpu())
+            check(&cpu, s, &x, &codes, &scale, &value, what);
+        ax_free(x.data);
+        ax_free(codes.data);
+        ax_free(scale.data);
+        ax_free(value.data);
+    }
+    ax_safetensors_close(&inputs);
+    ax_safetensors_close(&want);
+}
+
+static void nf4_equals_the_file(void **state) {
+    (void)state;
+    check_scheme("nf4.safetensors", &(struct scheme){"absmax", AX_QUANT_NF4, 64});
+}
+
+static void int8_rows_equal_the_file(void **state) {
+    (void)state;
+    check_scheme("int8_row_sym.safetensors", &(struct scheme){"scale", AX_QUANT_INT8, 256});
+}
+
+static void fp8_rows_equal_the_file(void **state) {
+    (void)state;
+    check_scheme("fp8_row.safetensors", &(struct scheme){"scale", AX_QUANT_FP8, 256});
+}
+
+static void check_double(struct machine *m, const struct ax_safetensors *want) {
+    struct ax_tensor x = take(want, "input"), absmax = take(want, "double.absmax");
+    struct ax_tensor codes = take(want, "double.codes"), value = take(want, "double.dequant");
+    struct ax_tensor absmax_codes = take(want, "double.absmax_codes");
+    struct ax_tensor absmax_value = take(want, "double.absmax_dequant");
+    struct ax_tensor nested = take(want, "double.nested_absmax");
+    struct ax_tensor mean = take(want, "double.absmax_offset"),
+                     map = take(want, "double.absmax_map");
+    const int64_t n = ax_tensor_numel(&x), blocks = n / 64, groups = (blocks + 255) / 256;
+    same("map",
+         &(struct ax_tensor){.dtype = AX_F32,
+                             .ndim = 1,
+                             .shape = {256},
+                             .row_stride = 1,
+                             .data = (void *)(uintptr_t)ax_map8_values},
+         &map, 0);
+    struct ax_quantize first = {.x = x, .block = 64, .kind = AX_QUANT_NF4};
+    first.codes = make(AX_U8, n / 2);
+    first.scale = make(AX_F32, blocks);
+    assert_int_equal(ax_run_quantize(m->q, &first), AX_OK);
+    struct ax_tensor single = apart(&first.codes, n);
+    same("codes", &single, &codes, 0);
+    same("absmax", &first.scale, &absmax, 0);
+    struct ax_quantize second = {.x = first.scale, .block = 256, .kind = AX_QUANT_MAP8};
+    second.codes = make(AX_U8, blocks);
+    second.scale = make(AX_F32, groups);
+    second.offset = make(AX_F32, groups);
+    for (int64_t i = 0; i < groups; i++)
+        ((float *)second.offset.data)[i] = ((const float *)mean.data)[0];
+    assert_int_equal(ax_run_quantize(m->q, &second), AX_OK);
+    same("absmax codes", &second.codes, &absmax_codes, 0);
+    same("nested absmax", &second.scale, &nested, 0);
+    struct ax_dequantize back = {.out = make(AX_F32, blocks),
+                                 .codes = second.codes,
+                                 .scale = second.scale,
+                                 .offset = second.offset,
+                                 .block = 256,
+                                 .kind = AX_QUANT_MAP8};
+    assert_int_equal(ax_run_dequantize(m->q, &back), AX_OK);
+    same("absmax again", &back.out, &absmax_value, 1e-6);
+    struct ax_dequantize whole = {.out = make(AX_F32, n),
+                                  .codes = first.codes,
+                                  .scale = back.out,
+                                  .block = 64,
+                                  .kind = AX_QUANT_NF4};
+    assert_int_equal(ax_run_dequantize(m->q, &whole), AX_OK);
+    same("values", &whole.out, &value, 1e-6);
+    void *all[] = {x.data,
+                   absmax.data,
+                   codes.data,
+                   value.data,
+                   nested.data,
+                   mean.data,
+                   map.data,
+                   absmax_codes.data,
+                   single.data,
+                   first.codes.data,
+                   first.scale.data,
+                   second.codes.data,
+                   second.scale.data,
+                   second.offset.data,
+                   back.out.data,
+                   whole.out.data,
+                   absmax_value.data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        ax_free(all[i]);
+}
+
+static void double_quantisation_equals_the_file(void **state) {
+    (void)state;
+    struct ax_safetensors want;
+    open_file(&want, "nf4_double.safetensors");
+    check_double(&ref, &want);
+    if (have_cpu())
+        check_double(&cpu, &want);
+    ax_safetensors_close(&want);
+}
+
+/* The nearest value, the first of equals, by looking at all of them. */
+static uint32_t nearest_nf4(float v) {
+    uint32_t best = 0;
+    for (uint32_t k = 1; k < 16; k++)
+        if (fabsf(v - ax_nf4_values[k]) < fabsf(v - ax_nf4_values[best]))
+            best = k;
+    return best;
+}
+
+static void nf4_codes_are_the_nearest(void **state) {
+    (void)state;
+    for (int k = 0; k < 15; k++) {
+        float v = (ax_nf4_values[k] + ax_nf4_values[k + 1]) / 2;
+        for (int i = 0; i < 50; i++)
+            v = nextafterf(v, -2);
+        for (int i = 0; i < 100; i++, v = nextafterf(v, 2))
+            assert_int_equal(ax_nf4_code(v), nearest_nf4(v));
+    }
+    for (int i = -1000; i <= 1000; i++)
+        assert_int_equal(ax_nf4_code((float)i / 1000), nearest_nf4((float)i / 1000));
+}
+
+/* Every e4m3 number is its own code; half way between two goes to the even code, a hair beside it
+ * to the nearer one. */
+static void e4m3_rounds_half_to_even(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 126; code++) {
+        const float low = ax_e4m3_value(code), high = ax_e4m3_value(code + 1);
+        const float middle = (low + high) / 2;
+        assert_true(low < high);
+        assert_int_equal(ax_e4m3_code(low), code);
+        assert_int_equal(ax_e4m3_code(middle), code + (code & 1));
+        assert_int_equal(ax_e4m3_code(nextafterf(middle, 0)), code);
+        assert_int_equal(ax_e4m3_code(nextafterf(middle, 500)), code + 1);
+        assert_int_equal(ax_e4m3_code(-nextafterf(middle, 500)), (code + 1) | 128);
+    }
+    assert_true(ax_e4m3_value(126) == 448 && ax_e4m3_value(1) == 0x1p-9F);
+}
+
+static int open_machines(void **state) {
+    (void)state;
+    machine_open(&ref, "ref", 1);
+    if (have_cpu())
+        machine_open(&cpu, "cpu", 2);
+    return 0;
+}
+
+static int close_machines(void **state) {
+    (void)state;
+    machine_close(&ref);
+    if (have_cpu())
+        machine_close(&cpu);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nf4_equals_the_file),
+        cmocka_unit_test(int8_rows_equal_the_file),
+        cmocka_unit_test(fp8_rows_equal_the_file),
+        cmocka_unit_test(double_quantisation_equals_the_file),
+        cmocka_unit_test(nf4_codes_are_the_nearest),
+        cmocka_unit_test(e4m3_rounds_half_to_even),
+    };
+    return cmocka_run_group_tests(tests, open_machines, close_machines);
+}

@@ -1,0 +1,406 @@
+/* Adapters: gradients against finite differences and against each other, packed bases, dropout,
+ * what is frozen, and what must give the same bits. PEFT folders are in test_adapter_folder.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/layer.h"
+#include "tests/tiny.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static const int64_t lengths[] = {9, 1, 14, 0};
+static char *all_seven[] = {"q_proj",  "k_proj",    "v_proj",   "o_proj",
+                            "up_proj", "gate_proj", "down_proj"};
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static struct ax_peft_config lora(void) {
+    return (struct ax_peft_config){.r = 3, .alpha = 6, .targets = {7, all_seven}};
+}
+
+struct variant {
+    const char *name, *type, *extra;
+    bool tied, rslora, dora;
+    double dropout;
+    enum ax_store store;
+};
+
+static const struct variant variants[] = {
+    {.name = "lora", .type = "llama"},
+    {.name = "rslora, biases",
+     .type = "llama",
+     .rslora = true,
+     .extra = ", \"attention_bias\": true, \"mlp_bias\": true"},
+    {.name = "lora, dropout", .type = "qwen3", .dropout = 0.3},
+    {.name = "dora", .type = "llama", .dora = true},
+    {.name = "dora, biases, tied",
+     .type = "llama",
+     .dora = true,
+     .tied = true,
+     .extra = ", \"attention_bias\": true, \"mlp_bias\": true"},
+    {.name = "dora, rslora, dropout",
+     .type = "qwen2",
+     .dora = true,
+     .rslora = true,
+     .dropout = 0.2},
+    {.name = "nf4 lora", .type = "mistral", .store = AX_STORE_NF4},
+    {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORE_NF4_DOUBLE},
+    {.name = "int8 lora", .type = "llama", .store = AX_STORE_INT8},
+    {.name = "fp8 dora, dropout",
+     .type = "llama",
+     .dora = true,
+     .dropout = 0.2,
+     .store = AX_STORE_FP8},
+};
+
+static struct ax_peft_config config_of(const struct variant *v) {
+    struct ax_peft_config c = lora();
+    c.rslora = v->rslora;
+    c.dora = v->dora;
+    c.dropout = v->dropout;
+    return c;
+}
+
+static void arch_of(struct ax_arch *arch, const struct variant *v) {
+    must(tiny_arch(arch, v->type, v->tied, v->extra ? v->extra : ""));
+}
+
+/* --- finite differences --- */
+
+struct probe {
+    const struct ax_arch *arch;
+    const struct ax_peft_config *config;
+    enum ax_store store;
+    const char *name;
+    double worst;
+};
+
+/* Row norms of V = W + s·B·A as the adapter has them now; out [rows]. */
+static enum ax_status row_norms(struct ax_step *s, const struct ax_linear *l, int part,
+                                double *out) {
+    static double w[16384];
+    const struct ax_model *m = &s->model;
+    const struct ax_adapter *a = &l->adapter[part];
+    const struct ax_tensor A = ax_model_value(m, a->a), B = ax_model_value(m, a->b);
+    const int64_t rows = a->weight->shape[0], cols = a->weight->shape[1], r = A.shape[0];
+    const struct ax_tensor plain = ax_model_value(m, a->weight);
+    assert_true(rows * cols <= 16384);
+    struct ax_unit *unit = &s->model.units[a->weight->unit];
+    AX_TRY(ax_unit_gather(unit, s->rt));
+    if (ax_unit_is_packed(unit, a->weight)) {
+        const struct ax_packed packed = ax_unit_packed(unit, a->weight);
+        const struct ax_tensor into = ax_tensor_2d(AX_F64, w, rows, cols);
+        AX_TRY(ax_packed_read(s->rt->q, &packed, &into));
+    } else {
+        memcpy(w, plain.data, (size_t)(rows * cols) * sizeof *w);
+    }
+    ax_unit_release(unit);
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < cols; k++) {
+            double v = w[i * cols + k];
+            for (int64_t j = 0; j < r; j++)
+                v += a->scale * ((double *)B.data)[i * r + j] * ((double *)A.data)[j * cols + k];
+            sum += v * v;
+        }
+        out[i] = sqrt(sum);
+    }
+    return AX_OK;
+}
+
+/* The loss with element k of p moved by `by`. The norm is no path for gradients, so where p is part
+ * of one, magnitudes are changed with it and m/‖V‖ stays. */
+static enum ax_status moved_loss(struct ax_step *s, const struct ax_linear *l, int part,
+                                 const struct ax_param *p, int64_t k, double by, double *loss) {
+    const struct ax_adapter *a = &l->adapter[part];
+    const struct ax_tensor value = ax_model_value(&s->model, p);
+    struct ax_tensor m = {0};
+    double before[256], after[256], kept[256];
+    struct ax_step_result r;
+    const bool follow = a->magnitude && p != a->magnitude;
+    const double was = ((double *)value.data)[k];
+    if (follow) {
+        m = ax_model_value(&s->model, a->magnitude);
+        AX_TRY(row_norms(s, l, part, before));
+        memcpy(kept, m.data, ax_tensor_bytes(&m));
+    }
+    ((double *)value.data)[k] = was + by;
+    if (follow) {
+        AX_TRY(row_norms(s, l, part, after));
+        for (int64_t i = 0; i < m.shape[0]; i++)
+            ((double *)m.data)[i] = kept[i] * after[i] / before[i];
+    }
+    AX_TRY(ax_step_gradients(s, &r));
+    *loss = r.loss;
+    ((double *)value.data)[k] = was;
+    if (follow)
+        memcpy(m.data, kept, ax_tensor_bytes(&m));
+    return AX_OK;
+}
+
+static enum ax_status difference(struct probe *probe, struct ax_step *s, const struct ax_linear *l,
+                                 int part, const struct ax_param *p, const double *grads) {
+    const double h = 1e-5;
+    for (int i = 0; i < 2; i++) {
+        const int64_t k = (int64_t)ax_rng_below((struct ax_rng_key){3, 0, (uint32_t)p->offset},
+                                                (uint64_t)i, (uint64_t)ax_param_numel(p));
+        double up, down;
+        AX_TRY(moved_loss(s, l, part, p, k, h, &up));
+        AX_TRY(moved_loss(s, l, part, p, k, -h, &down));
+        const double want = (up - down) / (2 * h), got = grads[k];
+        const double off = fabs(got - want) / fmax(1e-3, fabs(want));
+        if (off > 1e-5)
+            fail_msg("%s: %s[%lld]: gradient %.10g, difference quotient %.10g", probe->name,
+                     p->name, (long long)k, got, want);
+        probe->worst = fmax(probe->worst, off);
+    }
+    return AX_OK;
+}
+
+/* Layers 0 and 2, one part of each linear. */
+static enum ax_status differences(struct probe *probe, struct ax_step *s) {
+    static double kept[1 << 16];
+    for (int layer = 0; layer < 3; layer += 2) {
+        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+        const int n = ax_layer_linears(&s->model.layers[layer], linears);
+        for (int i = 0; i < n; i++) {
+            const int part = (layer + i) % linears[i]->n_parts;
+            const struct ax_adapter *a = &linears[i]->adapter[part];
+            const struct ax_param *all[] = {a->a, a->b, a->magnitude};
+            for (int k = 0; k < 3 && all[k]; k++) {
+                struct ax_step_result r;
+                const struct ax_tensor grad = ax_model_grad(&s->model, all[k]);
+                for (int u = 0; u < s->model.n_units; u++)
+                    for (int g = 0; g < s->model.units[u].n_segments; g++) {
+                        struct ax_tensor *t = &s->model.units[u].segments[g].grad;
+                        if (t->data)
+                            memset(t->data, 0, ax_tensor_bytes(t));
+                    }
+                AX_TRY(ax_step_gradients(s, &r));
+                memcpy(kept, grad.data, ax_tensor_bytes(&grad));
+                AX_TRY(difference(probe, s, linears[i], part, all[k], kept));
+            }
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status difference_body(struct ax_runtime *rt, void *ctx) {
+    struct probe *probe = ctx;
+    struct ax_step s;
+    struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_SELECTIVE, 1, lengths);
+    o.adapter = probe->config;
+    o.base_store = probe->store;
+    o.seed = 4;
+    AX_TRY(ax_step_create(&s, rt, probe->arch, &o));
+    enum ax_status st;
+    struct ax_step_result r;
+    AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);
+    AX_TRY_GOTO(tiny_adapters(&s.model, 8), st, done);
+    AX_TRY_GOTO(tiny_fill(&s, lengths, 8), st, done);
+    if (ax_runtime_planning(rt))
+        AX_TRY_GOTO(ax_step_gradients(&s, &r), st, done);
+    else
+        AX_TRY_GOTO(differences(probe, &s), st, done);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static void gradients_are_difference_quotients(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(variants); i++) {
+        struct ax_arch arch;
+        arch_of(&arch, &variants[i]);
+        const struct ax_peft_config c = config_of(&variants[i]);
+        struct probe probe = {
+            .arch = &arch, .config = &c, .store = variants[i].store, .name = variants[i].name};
+        must(ax_runtime_run(&(struct ax_runtime_options){.backend = "ref", .threads = 1},
+                            difference_body, &probe, NULL));
+        print_message("%s: worst %.2g\n", probe.name, probe.worst);
+        ax_arch_free(&arch);
+    }
+}
+
+/* --- the same bits --- */
+
+static struct tiny_run run_of(const struct ax_arch *arch, const struct ax_peft_config *c,
+                              const struct variant *v, enum ax_dtype dtype,
+                              enum ax_recompute recompute) {
+    struct tiny_run t = {.arch = arch, .lengths = lengths, .steps = 3, .seed = 7};
+    t.o = tiny_options(dtype, recompute, 2, lengths);
+    t.o.adapter = c;
+    t.o.base_store = v->store;
+    t.o.seed = 11;
+    return t;
+}
+
+static void same_bits(const struct tiny_run *a, const struct tiny_run *b, const char *what,
+                      const char *which) {
+    if (a->grads != b->grads || a->masters != b->masters || a->loss != b->loss)
+        fail_msg("%s, %s: grads %d masters %d loss %.17g %.17g", which, what, a->grads == b->grads,
+                 a->masters == b->masters, a->loss, b->loss);
+    assert_true(a->loss > 0 && isfinite(a->loss) && a->grad_norm > 0);
+}
+
+static void recompute_and_threads_are_bitwise(void **state) {
+    (void)state;
+    static const struct {
+        const char *backend;
+        enum ax_dtype dtype;
+    } kinds[] = {{"ref", AX_F64}, {"cpu", AX_F32}, {"cpu", AX_BF16}};
+    for (size_t i = 0; i < COUNT(variants); i++) {
+        struct ax_arch arch;
+        arch_of(&arch, &variants[i]);
+        const struct ax_peft_config c = config_of(&variants[i]);
+        for (size_t k = 0; k < COUNT(kinds); k++) {
+            struct tiny_run off = run_of(&arch, &c, &variants[i], kinds[k].dtype, AX_RECOMPUTE_OFF);
+            struct tiny_run selective =
+                run_of(&arch, &c, &variants[i], kinds[k].dtype, AX_RECOMPUTE_SELECTIVE);
+            struct tiny_run on = run_of(&arch, &c, &variants[i], kinds[k].dtype, AX_RECOMPUTE_ON);
+            must(tiny_run(&off, kinds[k].backend, 1));
+            must(tiny_run(&selective, kinds[k].backend, 2));
+            must(tiny_run(&on, kinds[k].backend, 3));
+            same_bits(&off, &selective, "selective", variants[i].name);
+            same_bits(&off, &on, "on", variants[i].name);
+            assert_int_equal(on.fallbacks, 0);
+        }
+        ax_arch_free(&arch);
+    }
+}
+
+static void steps_do_not_allocate(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    arch_of(&arch, &variants[7]);
+    const struct ax_peft_config c = config_of(&variants[7]);
+    struct tiny_run t = run_of(&arch, &c, &variants[7], AX_F32, AX_RECOMPUTE_ON);
+    t.steps = 6;
+    must(tiny_run(&t, "cpu", 2));
+    assert_int_equal(t.allocations, 0);
+    ax_arch_free(&arch);
+}
+
+/* Other masks with another seed; the same with the same. */
+static void dropout_follows_the_seed(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    arch_of(&arch, &variants[2]);
+    const struct ax_peft_config c = config_of(&variants[2]);
+    struct tiny_run a = run_of(&arch, &c, &variants[2], AX_F32, AX_RECOMPUTE_OFF), b = a, other = a;
+    other.o.seed++;
+    must(tiny_run(&a, "cpu", 1));
+    must(tiny_run(&b, "cpu", 2));
+    must(tiny_run(&other, "cpu", 1));
+    same_bits(&a, &b, "again", "dropout");
+    assert_true(other.loss != a.loss && other.grads != a.grads);
+    ax_arch_free(&arch);
+}
+
+/* --- what is frozen --- */
+
+struct frozen {
+    const struct ax_arch *arch;
+    const struct ax_peft_config *config;
+    enum ax_store store;
+    int lowest;
+    int64_t trained;
+    double *grads; /* of the last layer's adapters */
+    int64_t n;
+};
+
+static enum ax_status frozen_body(struct ax_runtime *rt, void *ctx) {
+    struct frozen *f = ctx;
+    struct ax_step s;
+    struct ax_step_result r;
+    struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_ON, 1, lengths);
+    o.adapter = f->config;
+    o.base_store = f->store;
+    AX_TRY(ax_step_create(&s, rt, f->arch, &o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_init_random(&s.model, 2), st, done);
+    AX_TRY_GOTO(tiny_adapters(&s.model, 2), st, done);
+    AX_TRY_GOTO(tiny_fill(&s, lengths, 2), st, done);
+    AX_TRY_GOTO(ax_step_gradients(&s, &r), st, done);
+    f->lowest = s.model.lowest_unit;
+    f->trained = ax_model_trainable(&s.model);
+    f->n = 0;
+    for (int i = 0; !ax_runtime_planning(rt) && i < s.model.n_params; i++) {
+        const struct ax_param *p = &s.model.params[i];
+        const struct ax_tensor grad = ax_model_grad(&s.model, p);
+        assert_true(p->trainable == (grad.data != NULL));
+        if (!p->adapter || p->unit != s.model.n_units - 2)
+            continue;
+        for (int64_t k = 0; k < ax_param_numel(p); k++)
+            f->grads[f->n++] = ax_load(grad.dtype, grad.data, k);
+    }
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static size_t plan_bytes(const struct ax_arena_plan *plan) {
+    return plan->persistent;
+}
+
+/* Gradients of the last layer's adapters do not depend on whether anything below trains; and a
+ * frozen matrix costs its own bytes and nothing else. */
+static void the_base_is_frozen(void **state) {
+    (void)state;
+    static double low[1 << 16], high[1 << 16];
+    static int64_t last[] = {2};
+    static char *embedding[] = {"embed_tokens"};
+    struct ax_arch arch;
+    struct ax_arena_plan plain, packed, all;
+    must(tiny_arch(&arch, "llama", false, ""));
+    struct ax_peft_config c = lora();
+    c.n_layers = 1;
+    c.layers = last;
+    struct frozen top = {.arch = &arch, .config = &c, .grads = high};
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    must(ax_runtime_run(&ro, frozen_body, &top, &plain));
+    assert_int_equal(top.lowest, 3);
+    assert_int_equal(top.trained, 3 * (48 + 64 + 2 * (48 + 32) + 64 + 48 + 3 * (48 + 80)));
+    struct ax_peft_config with = c;
+    with.save = (struct ax_peft_names){1, embedding};
+    struct frozen whole = {.arch = &arch, .config = &with, .grads = low};
+    must(ax_runtime_run(&ro, frozen_body, &whole, &all));
+    assert_int_equal(whole.lowest, 0);
+    assert_int_equal(whole.trained, top.trained + 97 * 48);
+    assert_int_equal(whole.n, top.n);
+    assert_memory_equal(low, high, (size_t)top.n * sizeof *low);
+    /* the embedding's master, gradient and two moments, in F32; its own numbers are there anyway */
+    const size_t rows = (97 * 48 + 255) / 256 * 256;
+    assert_in_range(plan_bytes(&all) - plan_bytes(&plain), 16 * rows, 16 * rows + 4096);
+    struct frozen small = {.arch = &arch, .config = &c, .grads = low, .store = AX_STORE_NF4};
+    must(ax_runtime_run(&ro, frozen_body, &small, &packed));
+    const size_t matrices = 3 * (48 * 64 + 2 * 48 * 32 + 64 * 48 + 3 * 48 * 80);
+    /* bf16 to half a byte and a sixteenth; some padding */
+    assert_in_range(plan_bytes(&plain) - plan_bytes(&packed), matrices * 23 / 16 - 4096,
+                    matrices * 23 / 16 + 4096);
+    ax_arch_free(&arch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_difference_quotients),
+        cmocka_unit_test(recompute_and_threads_are_bitwise),
+        cmocka_unit_test(steps_do_not_allocate),
+        cmocka_unit_test(dropout_follows_the_seed),
+        cmocka_unit_test(the_base_is_frozen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
