@@ -62,22 +62,34 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
 
 enum ax_status ax_check_mesh(int argc, char **argv) {
     struct ax_mesh_check c = {.sizes = {1, 1, 1, 1, 1, 1}, .backend = "ref"};
-    const char *recompute = "off", *positional[1 + MAX_SIZES];
+    const char *recompute = "off", *base = NULL, *positional[1 + MAX_SIZES];
+    struct ax_peft_config adapter = {.all_linear = true};
     int64_t micro = 3, tokens = 96;
+    int64_t lora = 0;
     const struct ax_arg args[] = {
         {"--backend", AX_ARG_STRING, &c.backend, 0, 0},
         {"--gloo", AX_ARG_FLAG, &c.gloo, 0, 0},
         {"--micro-batches", AX_ARG_INT, &micro, 1, 64},
         {"--tokens", AX_ARG_INT, &tokens, 16, 8192},
         {"--recompute", AX_ARG_STRING, &recompute, 0, 0},
+        {"--lora", AX_ARG_INT, &lora, 1, 1024},
+        {"--dora", AX_ARG_FLAG, &adapter.dora, 0, 0},
+        {"--base", AX_ARG_STRING, &base, 0, 0},
     };
     int n;
-    AX_TRY(ax_args_parse(argc, argv, 5, args, 1, 1 + MAX_SIZES, positional, &n));
+    AX_TRY(ax_args_parse(argc, argv, 8, args, 1, 1 + MAX_SIZES, positional, &n));
     if (strcmp(c.backend, "cpu") != 0 && strcmp(c.backend, "ref") != 0)
         return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", c.backend);
     AX_TRY(ax_recompute_parse(recompute, &c.recompute));
     for (int i = 1; i < n; i++)
         AX_TRY(parse_size(&c.sizes, positional[i]));
+    if (base)
+        AX_TRY(ax_store_parse(base, &c.base_store));
+    if (!lora && (adapter.dora || base))
+        return ax_error(AX_ERR_CONFIG, "--dora and --base go with --lora R");
+    adapter.r = lora;
+    adapter.alpha = 2 * (double)lora;
+    c.adapter = lora ? &adapter : NULL;
     c.n_microbatches = (int)micro;
     c.tokens = tokens;
 

@@ -50,7 +50,10 @@ const struct ax_command ax_commands[] = {
      "  --gloo             (mesh) ranks as processes instead of threads\n"
      "  --micro-batches N  (mesh) per data rank and step (default 3)\n"
      "  --tokens N         (mesh) per row (default 96)\n"
-     "  --recompute MODE   (mesh) off, selective or on (default off)\n",
+     "  --recompute MODE   (mesh) off, selective or on (default off)\n"
+     "  --lora R           (mesh) a random adapter of rank R on a frozen model\n"
+     "  --dora             (mesh) with it: magnitudes too\n"
+     "  --base S           (mesh) with it: the frozen matrices as nf4, nf4-double, int8 or fp8\n",
      "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},
     {"config", "explain and check configurations",
      "help [KEY]\nshow FILE [key=value | --key value] [--json]\nschema\ndocs",

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cmd/mesh_launch.h"
@@ -69,6 +70,34 @@ no_weight:
     return st;
 }
 
+/* ---- weights ---- */
+
+/* B would begin at zero, and A's gradient with it. */
+static void randomise_b(struct ax_model *m, const struct ax_param *p) {
+    struct ax_unit *unit = &m->units[p->unit];
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    const struct ax_rng_key key = {23, 0, ax_hash32(p->name)};
+    int64_t first, n, at, run;
+    ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + i, &run);
+        const double v = 0.1 * (double)ax_rng_normal(key, (uint64_t)global);
+        ax_store(seg->compute, seg->shard.data, at + i, v);
+        ax_store(seg->accum, seg->master.data, at + i, v);
+    }
+}
+
+static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check *c) {
+    AX_TRY(c->hf ? ax_model_load(m, c->hf) : ax_model_init_random(m, 5));
+    if (!c->adapter)
+        return AX_OK;
+    AX_TRY(ax_adapter_init(m, 11));
+    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
+        if (strstr(m->params[i].name, "lora_B") && ax_unit_present(&m->units[m->params[i].unit]))
+            randomise_b(m, &m->params[i]);
+    return AX_OK;
+}
+
 /* ---- collecting ---- */
 
 /* Does this rank hand in its elements of a parameter? Of replicas only the first does. */
@@ -109,6 +138,7 @@ static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool 
 
 static const char *group_of(const struct ax_param *p) {
     static const char *const kinds[][2] = {
+        {"lora_A", "lora A"},          {"lora_B", "lora B"},    {"lora_magnitude", "magnitude"},
         {"embed_tokens", "embedding"}, {"lm_head", "head"},     {"norm", "norms"},
         {"experts.", "experts"},       {"mlp.gate.", "router"}, {"block_sparse_moe.gate", "router"},
         {"self_attn", "attention"},    {"mlp", "mlp"},
@@ -131,6 +161,8 @@ static void note(const struct run *run, const char *what, const struct ax_param 
 static enum ax_status take(struct run *run, struct ax_step *s, double **kept, bool gradient) {
     for (int i = 0; i < s->model.n_params; i++) {
         const struct ax_param *p = &s->model.params[i];
+        if (!p->trainable)
+            continue;
         const size_t n = (size_t)ax_param_numel(p);
         double *now;
         AX_TRY(ax_alloc(&now, n, sizeof *now));
@@ -196,14 +228,13 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
         .tokens = c->tokens,
         .n_docs = DOCS,
-        .max_len = c->tokens};
+        .max_len = c->tokens,
+        .adapter = c->adapter,
+        .base_store = c->base_store};
     struct ax_step s;
     enum ax_status st;
     AX_TRY(ax_step_create(&s, rt, c->arch, &o));
-    if (c->hf)
-        AX_TRY_GOTO(ax_model_load(&s.model, c->hf), st, done);
-    else
-        ax_model_init_random(&s.model, 5);
+    AX_TRY_GOTO(set_weights(&s.model, c), st, done);
     if (c->tamper && !run->reference)
         c->tamper(&s, c->tamper_ctx);
     st = AX_OK;
@@ -218,7 +249,10 @@ static enum ax_status count_params(struct ax_runtime *rt, void *ctx) {
     struct run *run = ctx;
     struct ax_model m;
     AX_TRY(ax_model_create(&m, run->c->arch, rt,
-                           &(struct ax_model_options){.dtype = AX_F32, .max_positions = 1}));
+                           &(struct ax_model_options){.dtype = AX_F32,
+                                                      .max_positions = 1,
+                                                      .adapter = run->c->adapter,
+                                                      .base_store = run->c->base_store}));
     run->n_params = m.n_params;
     ax_model_free(&m);
     return AX_OK;

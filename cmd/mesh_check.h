@@ -19,6 +19,8 @@ struct ax_mesh_check {
     int n_microbatches; /* of each data rank; the second of the step is masked entirely */
     int64_t tokens;     /* of a row */
     bool gloo;          /* processes instead of threads */
+    const struct ax_peft_config *adapter; /* NULL: everything trains; else B begins at random too */
+    enum ax_store base_store;             /* of the frozen matrices under it */
     /* For tests: called on every rank before the first step, planned and real, to break something.
      */
     void (*tamper)(struct ax_step *s, void *ctx);

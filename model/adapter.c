@@ -1,6 +1,8 @@
 /* The arithmetic of one adapter, forward and backward; see adapter.h for the formulas. */
 #include "model/adapter.h"
 
+#include "model/split.h"
+
 static struct ax_tensor take(const struct ax_adapter *a, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {
     struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
@@ -49,14 +51,8 @@ static enum ax_status measure(const struct ax_adapter *a, const struct ax_tensor
         rt->q, &(struct ax_gemm){
                    .a = B, .b = aa, .c = p, .accumulate = true, .alpha = a->scale * a->scale}));
     AX_TRY(ax_run_dora_norm(rt->q, &(struct ax_dora_norm){*w, B, p, sumsq}));
-    if (a->weight->tp_dim == 1) {
-        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                           .dtype = accum,
-                                           .send = sumsq.data,
-                                           .recv = sumsq.data,
-                                           .count = rows};
-        AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what));
-    }
+    if (a->weight->tp_dim == 1)
+        AX_TRY(ax_split_sum(rt, &sumsq));
     AX_TRY(ax_run_dora_scale(rt->q, &(struct ax_dora_scale){weight_of(a, a->magnitude), sumsq,
                                                             out->scale, out->inverse}));
     ax_stack_release(&rt->arena.scratch, mark);

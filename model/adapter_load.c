@@ -62,14 +62,8 @@ static enum ax_status start_magnitude(struct ax_model *m, const struct ax_linear
     struct ax_tensor sumsq = ax_tensor_1d(m->accum, NULL, rows);
     sumsq.data = ax_stack_push(scratch, "dora norms", ax_tensor_bytes(&sumsq));
     AX_TRY(ax_linear_row_squares(rt, l, part, &sumsq));
-    if (a->weight->tp_dim == 1) {
-        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                           .dtype = m->accum,
-                                           .send = sumsq.data,
-                                           .recv = sumsq.data,
-                                           .count = rows};
-        AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what));
-    }
+    if (a->weight->tp_dim == 1)
+        AX_TRY(ax_split_sum(rt, &sumsq));
     if (!ax_runtime_planning(rt)) {
         double *values;
         AX_TRY(ax_alloc(&values, (size_t)rows, sizeof *values));
@@ -99,6 +93,8 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
         struct ax_layer *layer = &m->layers[i];
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
         const int n = ax_layer_linears(layer, linears);
+        if (!ax_unit_present(layer->unit))
+            continue;
         AX_TRY(ax_unit_gather(layer->unit, m->rt));
         for (int k = 0; k < n; k++)
             AX_TRY(start_linear(m, linears[k], seed));

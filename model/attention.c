@@ -22,7 +22,7 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     struct ax_attention_part *att = &l->attention;
     const bool whole = ax_split_kv_replicated(b->mesh, a->n_kv_heads);
     const struct ax_param_decl kv = {
-        .glue = true, .tp_dim = whole ? -1 : 0, .grad_partial_over = whole ? 1u << AX_ROLE_TP : 0};
+        .glue = true, .tp_dim = whole ? -1 : 0, .grad_partial_over = whole ? AX_SPLIT_PARTIAL : 0};
     struct ax_param_decl qkv[] = {
         {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D}, kv, kv};
     qkv[1].name = "model.layers.%d.self_attn.k_proj.weight";
@@ -39,16 +39,16 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
                                          .rows = D,
                                          .tp_dim = -1,
-                                         .grad_partial_over = 1u << AX_ROLE_TP};
+                                         .grad_partial_over = AX_SPLIT_PARTIAL};
     const struct ax_param_decl norms[] = {
         {.name = "model.layers.%d.self_attn.q_norm.weight",
          .rows = a->head_dim,
          .tp_dim = -1,
-         .grad_partial_over = 1u << AX_ROLE_TP},
+         .grad_partial_over = AX_SPLIT_PARTIAL},
         {.name = "model.layers.%d.self_attn.k_norm.weight",
          .rows = a->head_dim,
          .tp_dim = -1,
-         .grad_partial_over = 1u << AX_ROLE_TP},
+         .grad_partial_over = AX_SPLIT_PARTIAL},
     };
     add_linear(b, l, &att->qkv, 3, qkv, false);
     if (a->qkv_bias)

@@ -21,14 +21,14 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
                        &(struct ax_param_decl){.name = "model.layers.%d.input_layernorm.weight",
                                                .rows = D,
                                                .tp_dim = -1,
-                                               .grad_partial_over = 1u << AX_ROLE_TP});
+                                               .grad_partial_over = AX_SPLIT_PARTIAL});
     l->spec.mixer->init(b, l);
     l->norm2 = ax_builder_add(
         b, l->index,
         &(struct ax_param_decl){.name = "model.layers.%d.post_attention_layernorm.weight",
                                 .rows = D,
                                 .tp_dim = -1,
-                                .grad_partial_over = 1u << AX_ROLE_TP});
+                                .grad_partial_over = AX_SPLIT_PARTIAL});
     l->spec.ffn->init(b, l);
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);

@@ -73,7 +73,7 @@ static enum ax_status build_units(struct ax_builder *builder, const struct ax_un
     const struct ax_param_decl norm = {.name = "model.norm.weight",
                                        .rows = a->hidden_size,
                                        .tp_dim = -1,
-                                       .grad_partial_over = 1u << AX_ROLE_TP};
+                                       .grad_partial_over = AX_SPLIT_PARTIAL};
     const struct ax_param_decl head = {
         .name = "lm_head.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");

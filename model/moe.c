@@ -46,7 +46,7 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
                                          .rows = c->n_experts,
                                          .cols = D,
                                          .tp_dim = -1,
-                                         .grad_partial_over = 1u << AX_ROLE_TP};
+                                         .grad_partial_over = AX_SPLIT_PARTIAL};
     moe->router = ax_builder_add(b, l->index, &router);
     for (int e = 0; e < c->n_experts; e++) {
         const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);

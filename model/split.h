@@ -12,6 +12,9 @@
 
 struct ax_arch;
 
+/* grad_partial_over of what is whole on every rank: each has seen its own rows or columns only. */
+#define AX_SPLIT_PARTIAL (1u << AX_ROLE_TP)
+
 /* Names what does not divide and the nearest size that does. */
 enum ax_status ax_split_check(const struct ax_arch *arch, const struct ax_mesh *mesh);
 

@@ -111,16 +111,32 @@ static bool alone(const struct ax_segment *seg, const struct ax_runtime *rt) {
     return rt->mesh.size[seg->gather] == 1;
 }
 
+/* Addresses in a pool buffer stay aligned as the arena's are. */
+static size_t aligned(size_t bytes) {
+    return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
+}
+
+static size_t whole_bytes(const struct ax_segment *seg) {
+    struct ax_tensor packed[AX_PACKED_BUFFERS];
+    size_t bytes = 0;
+    if (!is_packed(seg))
+        return aligned((size_t)seg->numel * ax_dtype_size(seg->compute));
+    const int n = ax_packing_buffers(&seg->packing, seg->numel, packed);
+    for (int i = 0; i < n; i++)
+        bytes += aligned(ax_tensor_bytes(&packed[i]));
+    return bytes;
+}
+
 /* Bytes a unit needs of a pool buffer: its gathered segments behind each other. */
 static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *rt, size_t *whole,
                            size_t *grad) {
     *whole = *grad = 0;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
-        if (alone(seg, rt) || is_packed(seg))
+        if (alone(seg, rt))
             continue;
-        *whole += (size_t)seg->numel * ax_dtype_size(seg->compute);
-        *grad += seg->trainable ? (size_t)seg->numel * ax_dtype_size(seg->accum) : 0;
+        *whole += whole_bytes(seg);
+        *grad += seg->trainable ? aligned((size_t)seg->numel * ax_dtype_size(seg->accum)) : 0;
     }
 }
 
@@ -141,21 +157,26 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
     }
 }
 
-/* The next `n` elements of a pool buffer. */
-static struct ax_tensor take_turn(char **at, enum ax_dtype dtype, int64_t n) {
-    struct ax_tensor t = ax_tensor_1d(dtype, *at, n);
-    *at += ax_tensor_bytes(&t);
+/* Where whole buffers come from: a pool buffer, from `*at` on, or the persistent stack (at NULL).
+ */
+static struct ax_tensor take_whole(struct ax_runtime *rt, char **at, const char *name,
+                                   enum ax_dtype dtype, int64_t n) {
+    if (!*at)
+        return take(rt, name, dtype, n);
+    const struct ax_tensor t = ax_tensor_1d(dtype, *at, n);
+    *at += aligned(ax_tensor_bytes(&t));
     return t;
 }
 
-static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt) {
+static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt, char **whole_at) {
     ax_packing_buffers(&seg->packing, seg->numel, seg->packed);
     const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
     for (int i = 0; i < n; i++) {
         struct ax_tensor *whole = &seg->packed[i], *shard = &seg->packed_shard[i];
         *shard = take(rt, "packed weights", shard->dtype, shard->shape[0]);
-        *whole =
-            alone(seg, rt) ? *shard : take(rt, "packed weights", whole->dtype, whole->shape[0]);
+        *whole = alone(seg, rt)
+                     ? *shard
+                     : take_whole(rt, whole_at, "gathered weights", whole->dtype, whole->shape[0]);
     }
 }
 
@@ -167,28 +188,22 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
         if (is_packed(seg)) {
-            allocate_packed(seg, rt);
+            allocate_packed(seg, rt, &whole_at);
             continue;
         }
         seg->shard = take(rt, "weights", seg->compute, seg->shard_numel);
-        if (alone(seg, rt))
-            seg->whole = seg->shard;
-        else if (pool)
-            seg->whole = take_turn(&whole_at, seg->compute, seg->numel);
-        else
-            seg->whole = take(rt, "gathered weights", seg->compute, seg->numel);
+        seg->whole = alone(seg, rt)
+                         ? seg->shard
+                         : take_whole(rt, &whole_at, "gathered weights", seg->compute, seg->numel);
         if (!seg->trainable)
             continue;
         seg->master = seg->compute == seg->accum
                           ? seg->shard
                           : take(rt, "masters", seg->accum, seg->shard_numel);
         seg->grad = take(rt, "gradients", seg->accum, seg->shard_numel);
-        if (alone(seg, rt))
-            seg->grad_whole = seg->grad;
-        else if (pool)
-            seg->grad_whole = take_turn(&grad_at, seg->accum, seg->numel);
-        else
-            seg->grad_whole = take(rt, "whole gradients", seg->accum, seg->numel);
+        seg->grad_whole = alone(seg, rt)
+                              ? seg->grad
+                              : take_whole(rt, &grad_at, "whole gradients", seg->accum, seg->numel);
         for (int k = 0; k < o->n_state; k++)
             seg->state[k] = take(rt, seg->slots[k].name, seg->slots[k].dtype, seg->shard_numel);
     }

@@ -16,8 +16,7 @@
  * evenly: shard r is elements [r·shard_numel, (r+1)·shard_numel).
  *
  * Blocks stream (FSDP2): their whole and grad_whole lie in a pool of two, by turns, so that one can
- * be gathered while its neighbour computes. The embedding, the head and packed segments have their
- * own. */
+ * be gathered while its neighbour computes. The embedding and the head have their own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 

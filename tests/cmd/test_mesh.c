@@ -100,21 +100,25 @@ static enum ax_status run(const struct model *m, const struct mesh *mesh, const 
     return run_here(m, mesh, backend, recompute, c, r, &here);
 }
 
+static void expect_figures(const struct ax_golden_report *r, const struct model *m,
+                           const struct mesh *mesh, int at_least) {
+    assert_true(r->n >= at_least);
+    for (int i = 0; i < r->n; i++) {
+        if (!(r->groups[i].worst <= r->groups[i].demand))
+            fail_msg("%s, pp %d dp_replicate %d dp_shard %d cp %d tp %d ep %d: %s %g > %g (%s)",
+                     m->type, mesh->sizes.pp, mesh->sizes.dp_replicate, mesh->sizes.dp_shard,
+                     mesh->sizes.cp, mesh->sizes.tp, mesh->sizes.ep, r->groups[i].name,
+                     r->groups[i].worst, r->groups[i].demand, r->groups[i].where);
+        figures++;
+    }
+}
+
 static void expect_equal(const struct model *m, const struct mesh *mesh, const char *backend,
                          enum ax_recompute recompute) {
     static struct ax_golden_report r;
     struct ax_mesh_check c = {0};
     run(m, mesh, backend, recompute, &c, &r);
-    assert_true(r.n >= 10);
-    for (int i = 0; i < r.n; i++) {
-        if (!(r.groups[i].worst <= r.groups[i].demand))
-            fail_msg(
-                "%s on %s, pp %d dp_replicate %d dp_shard %d cp %d tp %d ep %d: %s %g > %g (%s)",
-                m->type, backend, mesh->sizes.pp, mesh->sizes.dp_replicate, mesh->sizes.dp_shard,
-                mesh->sizes.cp, mesh->sizes.tp, mesh->sizes.ep, r.groups[i].name, r.groups[i].worst,
-                r.groups[i].demand, r.groups[i].where);
-        figures++;
-    }
+    expect_figures(&r, m, mesh, 10);
 }
 
 static void every_mesh_is_one_rank_in_double(void **state) {
@@ -132,6 +136,30 @@ static void experts_are_one_rank(void **state) {
         for (size_t i = 0; i < sizeof sparse / sizeof *sparse; i++)
             expect_equal(&experts[k], &sparse[i], (i + k) % 3 ? "ref" : "cpu",
                          (enum ax_recompute)((i + k) % 3));
+}
+
+/* Frozen packed matrices with trainable adapters; gradients and weights of A, B and magnitudes. */
+static void adapters_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 1, 1, 4, 1}, 2}, {{1, 2, 2, 1, 2, 1}, 2},
+                                         {{2, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 2}};
+    static const struct ax_peft_config configs[] = {
+        {.r = 3, .alpha = 8, .all_linear = true},
+        {.r = 4, .alpha = 4, .all_linear = true, .rslora = true, .dropout = 0.2},
+        {.r = 3, .alpha = 8, .all_linear = true, .dora = true},
+        {.r = 2, .alpha = 8, .all_linear = true, .dora = true, .dropout = 0.2}};
+    static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8,
+                                           AX_STORE_PLAIN};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (int k = 0; k < 4; k++) {
+            struct ax_mesh_check c = {.adapter = &configs[k],
+                                      .base_store = stores[(i + (size_t)k) % 4]};
+            const struct model *m = &models[k % 2];
+            run(m, &meshes[i], "ref", k % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF, &c, &r);
+            expect_figures(&r, m, &meshes[i], 6);
+        }
 }
 
 static void every_mesh_is_one_rank_in_float(void **state) {
@@ -295,6 +323,7 @@ int main(void) {
         cmocka_unit_test(every_mesh_is_one_rank_in_double),
         cmocka_unit_test(every_mesh_is_one_rank_in_float),
         cmocka_unit_test(experts_are_one_rank),
+        cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(a_missing_reduce_is_named),
         cmocka_unit_test(a_wrong_group_is_named),
