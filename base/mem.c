@@ -63,6 +63,16 @@ enum ax_status ax_alloc(void *out, size_t n, size_t size) {
     return AX_OK;
 }
 
+enum ax_status ax_memdup(void *out, const void *data, size_t bytes) {
+    void *p = raw_alloc(bytes);
+    if (p == NULL) {
+        return no_memory(bytes);
+    }
+    memcpy(p, data, bytes);
+    memcpy(out, &p, sizeof p);
+    return AX_OK;
+}
+
 enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size) {
     AX_ASSERT(old_n <= n);
     void *old;

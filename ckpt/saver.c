@@ -4,11 +4,17 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/space.h"
+
+/* Left free beside what is copied. */
+#define SPARE ((uint64_t)512 << 20)
 
 /* A tensor to be written: `fill` reads it piece by piece and counts it off when it is through. */
 struct source {
     struct ax_saver *saver;
-    const void *data;
+    const char *data; /* element `base` and on: live memory, or the copy */
+    int64_t base, read;
+    char *copy; /* owned; NULL while it is read from live memory */
     enum ax_dtype is, wanted;
     int64_t numel;
     int unit;
@@ -22,20 +28,30 @@ struct ax_saver_work {
     struct source *sources;
     char **keys;
     int n_keys;
+    size_t n_sources;
+    const struct source *reading; /* the writer is in it, outside of the lock */
     bool ended;
 };
 
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct source *s = ctx;
+    struct source *s = ctx;
     struct ax_saver *saver = s->saver;
-    const char *from = (const char *)s->data + (size_t)first * ax_dtype_size(s->is);
+    pthread_mutex_lock(&saver->mutex);
+    const char *from = s->data + (size_t)(first - s->base) * ax_dtype_size(s->is);
+    saver->work->reading = s;
+    pthread_mutex_unlock(&saver->mutex);
     ax_convert(s->wanted, out, s->is, from, n);
-    if (first + n == s->numel) {
-        pthread_mutex_lock(&saver->mutex);
-        if (--saver->pending[s->unit] == 0)
-            pthread_cond_signal(&saver->read);
-        pthread_mutex_unlock(&saver->mutex);
+    pthread_mutex_lock(&saver->mutex);
+    saver->work->reading = NULL;
+    s->read = first + n;
+    if (s->read == s->numel && s->copy) {
+        ax_free(s->copy);
+        s->copy = NULL;
+    } else if (s->read == s->numel) {
+        saver->pending[s->unit]--;
     }
+    pthread_cond_signal(&saver->read);
+    pthread_mutex_unlock(&saver->mutex);
     return AX_OK;
 }
 
@@ -88,6 +104,8 @@ static void free_work(struct ax_saver_work *w) {
         return;
     for (int i = 0; i < w->n_keys; i++)
         ax_free(w->keys[i]);
+    for (size_t i = 0; i < w->n_sources; i++)
+        ax_free(w->sources[i].copy);
     ax_free(w->keys);
     ax_free(w->tensors);
     ax_free(w->sources);
@@ -100,6 +118,7 @@ static void free_work(struct ax_saver_work *w) {
 static void add_source(struct ax_saver_work *w, int i, const struct source *source) {
     w->sources[i] = *source;
     w->sources[i].saver = w->saver;
+    w->n_sources++;
     w->tensors[i].dtype = source->wanted;
     w->tensors[i].fill = fill;
     w->tensors[i].ctx = &w->sources[i];
@@ -208,11 +227,56 @@ enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job)
     return st;
 }
 
+/* What the writer has not read of a unit. */
+static uint64_t unread_bytes(const struct ax_saver *s, int unit) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->work->n_sources; i++) {
+        const struct source *from = &s->work->sources[i];
+        if (from->unit == unit && !from->copy)
+            bytes += (uint64_t)(from->numel - from->read) * ax_dtype_size(from->is);
+    }
+    return bytes;
+}
+
+/* Under the lock. The source is the copy's from here on; false where there is no memory for it. */
+static bool copy_source(struct ax_saver *s, struct source *from) {
+    const size_t size = ax_dtype_size(from->is);
+    const size_t bytes = (size_t)(from->numel - from->read) * size;
+    if (bytes == 0 || from->copy)
+        return true;
+    const char *unread = from->data + (size_t)(from->read - from->base) * size;
+    if (ax_memdup(&from->copy, unread, bytes) != AX_OK) {
+        ax_error_clear();
+        return false;
+    }
+    from->data = from->copy;
+    from->base = from->read;
+    s->pending[from->unit]--;
+    return true;
+}
+
+/* The disk is slower than a step: what is left of the unit is put aside, if there is memory. */
+static void copy_unit(struct ax_saver *s, int unit) {
+    if (unread_bytes(s, unit) + SPARE > ax_mem_available())
+        return;
+    for (size_t i = 0; i < s->work->n_sources; i++) {
+        struct source *from = &s->work->sources[i];
+        if (from->unit != unit)
+            continue;
+        while (s->work->reading == from) /* the piece at hand is as good as read */
+            pthread_cond_wait(&s->read, &s->mutex);
+        if (!copy_source(s, from))
+            return;
+    }
+}
+
 void ax_saver_before_update(struct ax_saver *s, int unit) {
     if (!s->busy)
         return;
     const double begin = ax_clock_now();
     pthread_mutex_lock(&s->mutex);
+    if (s->pending[unit] > 0)
+        copy_unit(s, unit);
     while (s->pending[unit] > 0)
         pthread_cond_wait(&s->read, &s->mutex);
     pthread_mutex_unlock(&s->mutex);
