@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -60,6 +61,20 @@ enum ax_status ax_alloc(void *out, size_t n, size_t size) {
     }
     memset(p, 0, bytes);
     memcpy(out, &p, sizeof p); /* out is a T **: copied, so that any T is allowed */
+    return AX_OK;
+}
+
+enum ax_status ax_alloc_huge(void *out, size_t bytes) {
+    const size_t page = (size_t)2 << 20;
+    if (fault_says_no() || bytes > MAX_BYTES) {
+        return no_memory(bytes);
+    }
+    void *p = counted(aligned_alloc(page, (bytes + page - 1) / page * page));
+    if (p == NULL) {
+        return no_memory(bytes);
+    }
+    madvise(p, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
+    memcpy(out, &p, sizeof p);
     return AX_OK;
 }
 

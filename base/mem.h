@@ -20,6 +20,9 @@ enum ax_status ax_alloc(void *out, size_t n, size_t size);
 enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size);
 void ax_free(void *p); /* NULL is fine */
 
+/* *(T **)out = `bytes` bytes that hold anything, in huge pages where the system has them: for large
+ * copies, where taking small pages one by one costs more than the copy. */
+enum ax_status ax_alloc_huge(void *out, size_t bytes);
 enum ax_status ax_strdup(char **out, const char *s);
 enum ax_status ax_strndup(char **out, const char *s, size_t n);
 enum ax_status ax_sprintf(char **out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/direct.h"
 #include "ckpt/checkpoint.h"
 
 #define MAX_MANIFEST ((size_t)1 << 30)
@@ -36,12 +37,12 @@ void ax_checkpoint_close(struct ax_checkpoint *c) {
 }
 
 enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c) {
-    void *buffer;
-    AX_TRY(ax_alloc(&buffer, AX_SUM_PIECE, 1));
+    void *heap, *buffer;
+    AX_TRY(ax_alloc_direct(&heap, &buffer, AX_SUM_PIECE));
     enum ax_status st = AX_OK;
     for (size_t i = 0; st == AX_OK && i < c->files.n; i++)
         st = ax_file_sums_check(c->dir, &c->files.files[i], buffer);
-    ax_free(buffer);
+    ax_free(heap);
     return st;
 }
 

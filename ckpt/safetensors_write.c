@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "ckpt/close.h"
+#include "base/direct.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/safetensors_types.h"
 
@@ -82,13 +82,13 @@ static enum ax_status build_header(int n, const struct ax_st_output *tensors, st
 }
 
 struct output {
-    struct ax_file f;
+    struct ax_direct f;
     struct ax_sums *sums;
 };
 
 static enum ax_status put(struct output *o, const void *data, size_t n) {
     AX_TRY(ax_sums_add(o->sums, data, n));
-    return ax_file_write(&o->f, data, n);
+    return ax_direct_write(&o->f, data, n);
 }
 
 static enum ax_status write_header(struct output *f, int n, const struct ax_st_output *tensors) {
@@ -132,22 +132,32 @@ static enum ax_status largest_piece(int n, const struct ax_st_output *tensors, s
     return AX_OK;
 }
 
+/* After an earlier error its text stays the one that is reported. */
+static enum ax_status close_output(struct output *o, enum ax_status st) {
+    struct ax_error_record first;
+    if (st == AX_OK)
+        return ax_direct_close(&o->f);
+    ax_error_save(&first, st);
+    (void)ax_direct_close(&o->f);
+    return ax_error_restore(&first);
+}
+
 enum ax_status ax_safetensors_write_summed(const char *path, int n,
                                            const struct ax_st_output *tensors,
                                            struct ax_sums *sums) {
-    struct output o = {.f = {.fd = -1}, .sums = sums};
+    struct output o = {.sums = sums};
     void *piece = NULL;
     size_t bytes;
     enum ax_status st;
     AX_TRY(largest_piece(n, tensors, &bytes));
     AX_TRY(ax_alloc(&piece, bytes, 1));
-    AX_TRY_GOTO(ax_file_create(&o.f, path), st, done);
+    AX_TRY_GOTO(ax_direct_create(&o.f, path), st, done);
     AX_TRY_GOTO(write_header(&o, n, tensors), st, done);
     for (int i = 0; i < n; i++)
         AX_TRY_GOTO(write_tensor(&o, &tensors[i], piece), st, done);
-    AX_TRY_GOTO(ax_file_sync(&o.f), st, done);
+    AX_TRY_GOTO(ax_direct_finish(&o.f), st, done);
 done:
-    st = ax_ckpt_close(&o.f, st);
+    st = close_output(&o, st);
     ax_free(piece);
     return st;
 }

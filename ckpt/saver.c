@@ -4,11 +4,17 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/space.h"
+
+/* Left free beside what is copied. */
+#define SPARE ((uint64_t)512 << 20)
 
 /* A tensor to be written: `fill` reads it piece by piece and counts it off when it is through. */
 struct source {
     struct ax_saver *saver;
-    const void *data;
+    const char *data; /* element `base` and on: live memory, or the unit's copy */
+    int64_t base, read;
+    bool copied;
     enum ax_dtype is, wanted;
     int64_t numel;
     int unit;
@@ -22,20 +28,41 @@ struct ax_saver_work {
     struct source *sources;
     char **keys;
     int n_keys;
+    size_t n_sources;
+    struct copy {
+        char *data;               /* owned */
+        int left;                 /* sources that are still read from it */
+    } *copies;                    /* [n_units] */
+    const struct source *reading; /* the writer is in it, outside of the lock */
     bool ended;
 };
 
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct source *s = ctx;
-    struct ax_saver *saver = s->saver;
-    const char *from = (const char *)s->data + (size_t)first * ax_dtype_size(s->is);
-    ax_convert(s->wanted, out, s->is, from, n);
-    if (first + n == s->numel) {
-        pthread_mutex_lock(&saver->mutex);
-        if (--saver->pending[s->unit] == 0)
-            pthread_cond_signal(&saver->read);
-        pthread_mutex_unlock(&saver->mutex);
+/* Under the lock: the source is through. */
+static void count_off(struct ax_saver *saver, const struct source *s) {
+    struct copy *copy = &saver->work->copies[s->unit];
+    if (!s->copied) {
+        saver->pending[s->unit]--;
+    } else if (--copy->left == 0) {
+        ax_free(copy->data);
+        copy->data = NULL;
     }
+}
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    struct source *s = ctx;
+    struct ax_saver *saver = s->saver;
+    pthread_mutex_lock(&saver->mutex);
+    const char *from = s->data + (size_t)(first - s->base) * ax_dtype_size(s->is);
+    saver->work->reading = s;
+    pthread_mutex_unlock(&saver->mutex);
+    ax_convert(s->wanted, out, s->is, from, n);
+    pthread_mutex_lock(&saver->mutex);
+    saver->work->reading = NULL;
+    s->read = first + n;
+    if (s->read == s->numel)
+        count_off(saver, s);
+    pthread_cond_signal(&saver->read);
+    pthread_mutex_unlock(&saver->mutex);
     return AX_OK;
 }
 
@@ -88,6 +115,9 @@ static void free_work(struct ax_saver_work *w) {
         return;
     for (int i = 0; i < w->n_keys; i++)
         ax_free(w->keys[i]);
+    for (int i = 0; w->copies && i < w->saver->n_units; i++)
+        ax_free(w->copies[i].data);
+    ax_free(w->copies);
     ax_free(w->keys);
     ax_free(w->tensors);
     ax_free(w->sources);
@@ -100,6 +130,7 @@ static void free_work(struct ax_saver_work *w) {
 static void add_source(struct ax_saver_work *w, int i, const struct source *source) {
     w->sources[i] = *source;
     w->sources[i].saver = w->saver;
+    w->n_sources++;
     w->tensors[i].dtype = source->wanted;
     w->tensors[i].fill = fill;
     w->tensors[i].ctx = &w->sources[i];
@@ -141,6 +172,7 @@ static enum ax_status make_work(struct ax_saver_work *w) {
     AX_TRY(ax_checkpoint_path(&w->dir, w->output_dir, w->job.step));
     AX_TRY(ax_alloc(&w->tensors, n, sizeof *w->tensors));
     AX_TRY(ax_alloc(&w->sources, n, sizeof *w->sources));
+    AX_TRY(ax_alloc(&w->copies, (size_t)w->saver->n_units, sizeof *w->copies));
     AX_TRY(ax_alloc(&w->keys, (size_t)n_parts, sizeof *w->keys));
     for (int i = 0; i < w->job.n_weights; i++)
         add_weight(w, i);
@@ -208,11 +240,53 @@ enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job)
     return st;
 }
 
+static size_t unread_bytes(const struct source *s) {
+    return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->is);
+}
+
+/* The source is read from `to` on from here. */
+static void redirect(struct ax_saver *s, struct source *from, char *to) {
+    const size_t bytes = unread_bytes(from);
+    memcpy(to, from->data + (size_t)(from->read - from->base) * ax_dtype_size(from->is), bytes);
+    from->data = to;
+    from->base = from->read;
+    from->copied = true;
+    s->work->copies[from->unit].left++;
+    s->pending[from->unit]--;
+}
+
+/* The disk is slower than a step: what is left of the unit is put aside, if there is memory. Under
+ * the lock. */
+static void copy_unit(struct ax_saver *s, int unit) {
+    struct ax_saver_work *w = s->work;
+    struct copy *copy = &w->copies[unit];
+    size_t bytes = 0;
+    while (w->reading && w->reading->unit == unit) /* the piece at hand is as good as read */
+        pthread_cond_wait(&s->read, &s->mutex);
+    for (size_t i = 0; i < w->n_sources; i++)
+        bytes += w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
+    if (bytes == 0 || bytes + SPARE > ax_mem_available())
+        return;
+    if (ax_alloc_huge(&copy->data, bytes) != AX_OK) {
+        ax_error_clear(); /* then it waits */
+        return;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < w->n_sources; i++) {
+        const size_t n = w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
+        if (n > 0)
+            redirect(s, &w->sources[i], copy->data + at);
+        at += n;
+    }
+}
+
 void ax_saver_before_update(struct ax_saver *s, int unit) {
     if (!s->busy)
         return;
     const double begin = ax_clock_now();
     pthread_mutex_lock(&s->mutex);
+    if (s->pending[unit] > 0)
+        copy_unit(s, unit);
     while (s->pending[unit] > 0)
         pthread_cond_wait(&s->read, &s->mutex);
     pthread_mutex_unlock(&s->mutex);

@@ -1,6 +1,7 @@
 /* Saving behind the training: a thread writes the checkpoint straight from live weights and
  * optimizer state while the next step computes its gradients; before the optimizer changes a unit
- * it waits until the writer has read it. Nothing is copied, so a save needs no memory to speak of.
+ * it waits until the writer has read it. Where the disk is slower than a step, what is left of the
+ * unit is copied aside instead, as long as there is memory for that.
  *
  * One save at a time; start waits for the one before. Only the training thread calls these. */
 #ifndef AX_CKPT_SAVER_H

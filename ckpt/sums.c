@@ -1,7 +1,7 @@
 #include "ckpt/sums.h"
 
 #include "base/hash.h"
-#include "base/io.h"
+#include "base/direct.h"
 #include "ckpt/close.h"
 
 enum ax_status ax_sums_add(struct ax_sums *s, const void *data, size_t n) {
@@ -57,8 +57,8 @@ static enum ax_status check(struct ax_file *f, const struct ax_sums *want, void 
                         f->path, (unsigned long long)size, (unsigned long long)want->bytes);
     for (size_t i = 0; i < want->n; i++) {
         const uint64_t at = i * AX_SUM_PIECE;
-        const size_t n = size - at < AX_SUM_PIECE ? (size_t)(size - at) : AX_SUM_PIECE;
-        AX_TRY(ax_file_pread(f, buffer, n, at));
+        size_t n;
+        AX_TRY(ax_file_pread_some(f, buffer, AX_SUM_PIECE, at, &n));
         if (ax_crc32c(0, buffer, n) != want->crc[i])
             return ax_error(AX_ERR_DATA,
                             "%s: damaged between bytes %llu and %llu (checksums differ)", f->path,
@@ -71,7 +71,7 @@ enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f,
     char *path;
     struct ax_file file;
     AX_TRY(ax_path_join(&path, dir, f->name));
-    enum ax_status st = ax_file_open_read(&file, path);
+    enum ax_status st = ax_file_open_direct(&file, path);
     if (st == AX_OK) {
         st = check(&file, &f->sums, buffer);
         st = ax_ckpt_close(&file, st);

@@ -32,7 +32,8 @@ enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct a
 void ax_sum_list_free(struct ax_sum_list *l);
 
 /* Reads DIR/NAME and compares: AX_ERR_DATA names the file and the first byte of the damaged piece,
- * or both sizes. `buffer` holds AX_SUM_PIECE bytes. */
+ * or both sizes. `buffer` is of ax_alloc_direct and holds
+ * AX_SUM_PIECE bytes. */
 enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, void *buffer);
 
 #endif

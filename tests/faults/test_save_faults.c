@@ -174,7 +174,7 @@ static void a_kill_at_every_call_leaves_old_or_new(void **state) {
     (void)state;
     const int fresh = sweep_kills(false), over = sweep_kills(true);
     print_message("killed at %d calls of a first save, %d of an overwriting one\n", fresh, over);
-    assert_true(fresh >= 50 && over > fresh);
+    assert_true(fresh >= 40 && over > fresh);
 }
 
 /* An error says which file of the save it was, and what the system said. */
@@ -244,7 +244,7 @@ static void an_error_at_every_call_keeps_the_old_model(void **state) {
     for (int i = 0; i < 4; i++) {
         const int points = sweep_failures(AX_FAULT_OPEN, AX_FAULT_SEND, kinds[i]);
         print_message("%s at %d calls of a save\n", kinds[i], points);
-        assert_true(points >= (i == 3 ? 20 : 100));
+        assert_true(points >= (i == 3 ? 12 : 80));
     }
 }
 

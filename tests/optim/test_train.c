@@ -300,8 +300,8 @@ static void test_disk_full(void **state) {
     open_case(&c, AX_F32, true);
     c.o.max_steps = 6;
     c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    /* the 12th write is one of the first save: it is tried again with the next */
-    assert_int_equal(run_in_child(&c, "write:20:enospc"), 0);
+    /* that sync is one of the first save: it is tried again with the next */
+    assert_int_equal(run_in_child(&c, "fsync:2:enospc"), 0);
     assert_false(has(&c, "checkpoint-2/config.json"));
     assert_true(has(&c, "checkpoint-4/state/manifest.json"));
     assert_true(has(&c, "config.json"));

@@ -1,0 +1,129 @@
+#include "base/direct.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/io_sys.h"
+
+#define BUFFER ((size_t)4 << 20)
+
+enum ax_status ax_alloc_direct(void **heap, void **out, size_t n) {
+    AX_TRY(ax_alloc(heap, n + AX_DIRECT_ALIGN, 1));
+    const uintptr_t at = (uintptr_t)*heap;
+    const size_t up = (AX_DIRECT_ALIGN - at % AX_DIRECT_ALIGN) % AX_DIRECT_ALIGN;
+    *out = (char *)*heap + up;
+    return AX_OK;
+}
+
+/* File systems that cannot do without the page cache refuse the flag. */
+static int open_direct(const char *path, int flags, bool *direct) {
+    int fd = ax_sys_openat(AT_FDCWD, path, flags | O_DIRECT, 0640);
+    *direct = fd >= 0;
+    if (fd < 0 && errno == EINVAL)
+        fd = ax_sys_openat(AT_FDCWD, path, flags, 0640);
+    return fd;
+}
+
+static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what,
+                                bool *direct) {
+    *f = (struct ax_file){.fd = -1};
+    char *copy;
+    AX_TRY(ax_strdup(&copy, path));
+    const int fd = open_direct(path, flags, direct);
+    if (fd < 0) {
+        const enum ax_status st = ax_error(AX_ERR_IO, "%s: cannot %s: %m", path, what);
+        ax_free(copy);
+        return st;
+    }
+    *f = (struct ax_file){.fd = fd, .path = copy};
+    return AX_OK;
+}
+
+static void leave_direct(struct ax_direct *s) {
+    const int flags = fcntl(s->f.fd, F_GETFL);
+    if (flags >= 0)
+        (void)fcntl(s->f.fd, F_SETFL, flags & ~O_DIRECT);
+    s->direct = false;
+}
+
+/* Whole blocks go directly; a tail, and what follows a short write, through the cache. */
+static enum ax_status flush(struct ax_direct *s) {
+    size_t done = 0;
+    while (done < s->filled) {
+        const size_t left = s->filled - done;
+        if (s->direct && (left < AX_DIRECT_ALIGN || done % AX_DIRECT_ALIGN != 0))
+            leave_direct(s);
+        const size_t n = s->direct ? left - left % AX_DIRECT_ALIGN : left;
+        const ssize_t w = ax_sys_write(s->f.fd, s->buffer + done, n);
+        if (w < 0 && errno == EINVAL && s->direct) {
+            leave_direct(s);
+            continue;
+        }
+        if (w < 0)
+            return ax_error(AX_ERR_IO, "%s: cannot write %zu bytes (%zu written): %m", s->f.path,
+                            s->filled, done);
+        done += (size_t)w;
+    }
+    s->filled = 0;
+    return AX_OK;
+}
+
+enum ax_status ax_direct_create(struct ax_direct *s, const char *path) {
+    *s = (struct ax_direct){.f = {.fd = -1}};
+    void *heap, *buffer;
+    AX_TRY(ax_alloc_direct(&heap, &buffer, BUFFER));
+    s->heap = heap;
+    s->buffer = buffer;
+    const enum ax_status st =
+        open_file(&s->f, path, O_WRONLY | O_CREAT | O_TRUNC, "create", &s->direct);
+    if (st != AX_OK)
+        (void)ax_direct_close(s);
+    return st;
+}
+
+enum ax_status ax_direct_write(struct ax_direct *s, const void *data, size_t n) {
+    const unsigned char *p = data;
+    while (n > 0) {
+        const size_t room = BUFFER - s->filled, take = n < room ? n : room;
+        memcpy(s->buffer + s->filled, p, take);
+        s->filled += take;
+        p += take;
+        n -= take;
+        if (s->filled == BUFFER)
+            AX_TRY(flush(s));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_direct_finish(struct ax_direct *s) {
+    AX_TRY(flush(s));
+    return ax_file_sync(&s->f);
+}
+
+enum ax_status ax_direct_close(struct ax_direct *s) {
+    const enum ax_status st = ax_file_close(&s->f);
+    ax_free(s->heap);
+    *s = (struct ax_direct){.f = {.fd = -1}};
+    return st;
+}
+
+enum ax_status ax_file_open_direct(struct ax_file *f, const char *path) {
+    bool direct;
+    return open_file(f, path, O_RDONLY, "open", &direct);
+}
+
+enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint64_t offset,
+                                  size_t *got) {
+    for (*got = 0; *got < n;) {
+        const ssize_t r = ax_sys_pread(f->fd, (char *)data + *got, n - *got, offset + *got);
+        if (r < 0)
+            return ax_error(AX_ERR_IO, "%s: cannot read %zu bytes at byte %llu: %m", f->path, n,
+                            (unsigned long long)offset);
+        *got += (size_t)r;
+        if (r == 0 || *got % AX_DIRECT_ALIGN != 0)
+            return AX_OK; /* the end: a file read past the cache only comes in whole blocks before
+                           */
+    }
+    return AX_OK;
+}
