@@ -42,8 +42,8 @@ static enum ax_status create(struct evaluation *e) {
     struct ax_model *m = e->m;
     const size_t T = (size_t)e->o->tokens, D = (size_t)e->o->max_docs;
     AX_TRY(ax_slot_create(&e->slot, m, &m->rt->arena.slots[0]));
-    ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs,
-                      e->o->max_len, 1, 0);
+    ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs, e->o->max_len,
+                      1, 0);
     e->window = e->o->tokens < WINDOW ? e->o->tokens : WINDOW;
     e->logits = ax_tensor_2d(m->accum, NULL, e->window, m->arch.vocab_size);
     e->index = ax_tensor_1d(AX_I32, NULL, e->window);

@@ -292,8 +292,9 @@ static void tools(void **state) {
               want);
     check_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": null}",
               "<s><|im_start|>user\n\n1<|eot|>");
-    check_bad_row(&c.o, ROW(CALL("\"{x}\"")),
-                  "messages[0]: tool_calls[0].function: arguments: text that is not JSON (text:1:2: ");
+    check_bad_row(
+        &c.o, ROW(CALL("\"{x}\"")),
+        "messages[0]: tool_calls[0].function: arguments: text that is not JSON (text:1:2: ");
     check_bad_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": {}}", "tools: expected a list");
     check_bad_row(&c.o,
                   "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
