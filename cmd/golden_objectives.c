@@ -72,7 +72,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const int64_t T = e->logits.shape[0], V = e->logits.shape[1];
     struct rows r = {.logits = take(rt, e->dtype, T, V),
                      .labels = take_row(rt, AX_I32, T),
-                     .stats = take(rt, e->dtype, T, 4),
+                     .stats = take(rt, e->dtype, T, AX_SOFTMAX_STATS),
                      .logprob = take_row(rt, e->dtype, T),
                      .lse = take_row(rt, e->dtype, T),
                      .entropy = take_row(rt, e->dtype, T),
@@ -90,11 +90,12 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                                                   .labels = r.labels,
                                                                   .stats = r.stats,
                                                                   .inv_temperature = 1}));
-    const struct ax_softmax_merge merge = {.stats = ax_tensor_3d(e->dtype, r.stats.data, 1, T, 4),
-                                           .labels = r.labels,
-                                           .logprob = r.logprob,
-                                           .lse = r.lse,
-                                           .entropy = r.entropy};
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(e->dtype, r.stats.data, 1, T, AX_SOFTMAX_STATS),
+        .labels = r.labels,
+        .logprob = r.logprob,
+        .lse = r.lse,
+        .entropy = r.entropy};
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     if (!planning) {
         AX_TRY(compare(e, "entropy.per_row", &r.entropy));

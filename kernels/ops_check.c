@@ -1,60 +1,6 @@
 /* The contract of kernels/ops.h as conditions: what every backend may rely on. A call that breaks
  * one is our own bug, and the dispatcher says which condition and with which operands. */
-#include "kernels/operands.h"
-
-#define NEED(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            return #condition;                                                                     \
-        }                                                                                          \
-    } while (0)
-
-typedef const struct ax_tensor *tensor;
-
-static bool given(tensor t) {
-    return t->data != NULL;
-}
-
-static bool real(tensor t) {
-    return t->dtype == AX_F64 || t->dtype == AX_F32 || t->dtype == AX_BF16;
-}
-
-static bool rows_apart(tensor t) {
-    return t->shape[0] <= 1 || t->row_stride >= ax_tensor_row_len(t);
-}
-
-static bool is_1d(tensor t, enum ax_dtype dtype, int64_t n) {
-    return given(t) && t->ndim == 1 && t->dtype == dtype && t->shape[0] == n &&
-           ax_tensor_is_dense(t);
-}
-
-static bool is_2d(tensor t, enum ax_dtype dtype, int64_t rows, int64_t cols) {
-    return given(t) && t->ndim == 2 && t->dtype == dtype && t->shape[0] == rows &&
-           t->shape[1] == cols && rows_apart(t);
-}
-
-static bool is_3d(tensor t, enum ax_dtype dtype, int64_t a, int64_t b, int64_t c) {
-    return given(t) && t->ndim == 3 && t->dtype == dtype && t->shape[0] == a && t->shape[1] == b &&
-           t->shape[2] == c && rows_apart(t);
-}
-
-static bool same_shape(tensor a, tensor b) {
-    bool same = given(a) && given(b) && a->ndim == b->ndim && rows_apart(a) && rows_apart(b);
-    for (int i = 0; i < a->ndim && same; i++) {
-        same = a->shape[i] == b->shape[i];
-    }
-    return same;
-}
-
-static enum ax_dtype accum(tensor t) {
-    return ax_dtype_accum(t->dtype);
-}
-
-/* Same values kept as the op's dtype or in what it accumulates. */
-static bool real_or_accum(tensor t, tensor other) {
-    return real(t) && real(other) &&
-           (t->dtype == other->dtype || t->dtype == accum(other) || other->dtype == accum(t));
-}
+#include "kernels/ops_check.h"
 
 static const char *check_fill(const struct ax_fill *a) {
     NEED(given(&a->dst) && rows_apart(&a->dst));
@@ -108,6 +54,14 @@ static const char *check_embedding_backward(const struct ax_embedding_backward *
     NEED(is_2d(&a->dout, a->dout.dtype, a->dout.shape[0], a->dweight.shape[1]));
     NEED(is_1d(&a->tokens, AX_I32, a->dout.shape[0]));
     NEED(given(&a->dweight) && a->dweight.dtype == accum(&a->dout));
+    return NULL;
+}
+
+static const char *check_neftune(const struct ax_neftune *a) {
+    NEED(a->x.ndim == 2 && real(&a->x));
+    NEED(is_2d(&a->x, a->x.dtype, a->x.shape[0], a->x.shape[1]));
+    NEED(a->cu.shape[0] >= 1 && is_1d(&a->cu, AX_I32, a->cu.shape[0]));
+    NEED(a->scalars != NULL);
     return NULL;
 }
 
@@ -213,7 +167,7 @@ static const char *check_softmax_stats(const struct ax_softmax_stats *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
     NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
     NEED(is_1d(&a->labels, AX_I32, a->logits.shape[0]));
-    NEED(is_2d(&a->stats, accum(&a->logits), a->logits.shape[0], 4));
+    NEED(is_2d(&a->stats, accum(&a->logits), a->logits.shape[0], AX_SOFTMAX_STATS));
     return NULL;
 }
 
@@ -221,11 +175,13 @@ static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
     NEED(a->stats.ndim == 3 && a->stats.shape[0] >= 1);
     int64_t rows = a->stats.shape[1];
     NEED(a->stats.dtype == AX_F32 || a->stats.dtype == AX_F64);
-    NEED(is_3d(&a->stats, a->stats.dtype, a->stats.shape[0], rows, 4));
+    NEED(is_3d(&a->stats, a->stats.dtype, a->stats.shape[0], rows, AX_SOFTMAX_STATS));
     NEED(is_1d(&a->labels, AX_I32, rows));
     NEED(is_1d(&a->logprob, a->stats.dtype, rows));
     NEED(is_1d(&a->lse, a->stats.dtype, rows));
     NEED(is_1d(&a->entropy, a->stats.dtype, rows));
+    NEED(!given(&a->mean_logprob) ||
+         (is_1d(&a->mean_logprob, a->stats.dtype, rows) && a->vocab > 0));
     return NULL;
 }
 
@@ -241,6 +197,7 @@ static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
     NEED(is_1d(&a->g_logprob, sums, rows));
     NEED(!given(&a->g_lse) || is_1d(&a->g_lse, sums, rows));
     NEED(!given(&a->g_entropy) || is_1d(&a->g_entropy, sums, rows));
+    NEED(!given(&a->g_mean) || (is_1d(&a->g_mean, sums, rows) && a->vocab > 0));
     return NULL;
 }
 
@@ -250,6 +207,10 @@ static const char *check_nll_loss(const struct ax_nll_loss *a) {
     NEED(is_1d(&a->logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->g_logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->labels, AX_I32, rows) && is_1d(&a->weight, AX_F32, rows));
+    NEED(a->label_smoothing == 0 || (is_1d(&a->mean_logprob, a->logprob.dtype, rows) &&
+                                     is_1d(&a->g_mean, a->logprob.dtype, rows)));
+    NEED(a->z_loss == 0 ||
+         (is_1d(&a->lse, a->logprob.dtype, rows) && is_1d(&a->g_lse, a->logprob.dtype, rows)));
     NEED(a->scalars != NULL);
     return NULL;
 }
@@ -273,34 +234,14 @@ static const char *check_clip(const struct ax_clip *a) {
     return NULL;
 }
 
-/* `copy` is the compute dtype whose masters these are. */
-static bool is_copy(tensor copy, tensor master) {
-    return !given(copy) || (real(copy) && accum(copy) == master->dtype &&
-                            is_1d(copy, copy->dtype, master->shape[0]));
-}
-
-static const char *check_adamw(const struct ax_adamw *a) {
-    int64_t n = a->master.shape[0];
-    enum ax_dtype dtype = a->master.dtype;
-    NEED(dtype == AX_F32 || dtype == AX_F64);
-    NEED(is_1d(&a->master, dtype, n) && is_1d(&a->grad, dtype, n));
-    NEED(is_1d(&a->exp_avg, dtype, n) && is_1d(&a->exp_avg_sq, dtype, n));
-    NEED(is_copy(&a->copy, &a->master));
-    NEED(a->scalars != NULL);
-    return NULL;
-}
-
-static const char *check_sgd(const struct ax_sgd *a) {
-    int64_t n = a->master.shape[0];
-    enum ax_dtype dtype = a->master.dtype;
-    NEED(dtype == AX_F32 || dtype == AX_F64);
-    NEED(is_1d(&a->master, dtype, n) && is_1d(&a->grad, dtype, n));
-    NEED(given(&a->momentum_buffer) == (a->momentum != 0));
-    NEED(!given(&a->momentum_buffer) || is_1d(&a->momentum_buffer, dtype, n));
-    NEED(is_copy(&a->copy, &a->master));
-    NEED(a->scalars != NULL);
-    return NULL;
-}
+/* The updates are in ops_check_update.c. */
+#define check_adamw         ax_check_adamw
+#define check_adamw_8bit    ax_check_adamw_8bit
+#define check_sgd           ax_check_sgd
+#define check_lion          ax_check_lion
+#define check_adafactor     ax_check_adafactor
+#define check_muon_momentum ax_check_muon_momentum
+#define check_muon_apply    ax_check_muon_apply
 
 const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     AX_ASSERT(op < AX_OP_COUNT);

@@ -22,7 +22,16 @@ enum ax_shape_flag {
     AX_SHAPE_COPY = 1 << 12,      /* the optimizer writes a compute copy */
     AX_SHAPE_NESTEROV = 1 << 13,
     AX_SHAPE_FIRST_STEP = 1 << 14,
-    AX_SHAPE_SKIP = 1 << 15 /* the step is skipped: nothing trained */
+    AX_SHAPE_SKIP = 1 << 15,       /* the step is skipped: nothing trained */
+    AX_SHAPE_BF16_STATE = 1 << 16, /* the optimizer's moments are BF16 */
+    AX_SHAPE_NEAREST = 1 << 17,    /* and rounded to nearest */
+    AX_SHAPE_REMAINDER = 1 << 18,  /* masters are BF16 and 16 bits more; not with float64 */
+    AX_SHAPE_STOCHASTIC = 1 << 19, /* masters are BF16; not with float64 */
+    AX_SHAPE_VECTOR = 1 << 20,     /* adafactor: not a matrix */
+    AX_SHAPE_TORCH = 1 << 21,      /* adafactor: torch's, else transformers' */
+    AX_SHAPE_SCALE = 1 << 22,      /* adafactor: scale_parameter */
+    AX_SHAPE_SMOOTHING = 1 << 23,  /* label smoothing: mean_logprob and its gradient */
+    AX_SHAPE_Z_LOSS = 1 << 24
 };
 
 struct ax_shape_document {

@@ -75,7 +75,7 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     c->dlogits = c->logits;
     if (gradients && m->dtype != m->accum)
         c->dlogits = take(p, "gradient of head logits", m->dtype, c->cap, V);
-    c->stats = take(p, "head per-token values", m->accum, c->cap, 4);
+    c->stats = take(p, "head per-token values", m->accum, c->cap, AX_SOFTMAX_STATS);
     c->h.logprob = take_column(p, c->cap);
     c->h.lse = take_column(p, c->cap);
     c->h.entropy = take_column(p, c->cap);
@@ -104,11 +104,12 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
                                        .stats = stats,
                                        .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_stats(q, &s));
-    const struct ax_softmax_merge merge = {.stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, 4),
-                                           .labels = labels,
-                                           .logprob = into->logprob,
-                                           .lse = into->lse,
-                                           .entropy = into->entropy};
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
+        .labels = labels,
+        .logprob = into->logprob,
+        .lse = into->lse,
+        .entropy = into->entropy};
     return ax_run_softmax_merge(q, &merge);
 }
 

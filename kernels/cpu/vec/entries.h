@@ -21,7 +21,9 @@ AX_OP_LIST(AX_CPU_ENTRY)
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,
  * dtypes and q->threads only. */
 #define AX_CPU_WORKSPACE_LIST(X)                                                                   \
-    X(gemm) X(attention_forward) X(attention_backward) X(colsum) X(rmsnorm_backward) X(sumsq)
+    X(gemm)                                                                                        \
+    X(attention_forward) X(attention_backward) X(colsum) X(rmsnorm_backward) X(sumsq) X(adafactor) \
+        X(muon_momentum)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);
