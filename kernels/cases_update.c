@@ -23,6 +23,11 @@ static struct update_operands operands(struct ax_case_builder *b) {
     struct update_operands u = {.copy = {.dtype = b->real},
                                 .remainder = {.dtype = AX_I16},
                                 .draw = {.stream = 77, .first = b->shape->first}};
+    if (b->shape->inner > 0) { /* a slice of the parameter's columns */
+        u.draw.row = b->shape->inner;
+        u.draw.gap = 19;
+        u.draw.column = 2;
+    }
     const bool split = ax_case_has(b, AX_SHAPE_REMAINDER) && b->real != AX_F64;
     const bool drawn = ax_case_has(b, AX_SHAPE_STOCHASTIC) && b->real != AX_F64;
     u.master = place_random(b, split || drawn ? AX_BF16 : b->accum, -1);

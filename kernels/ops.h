@@ -251,13 +251,16 @@ struct ax_clip {
  *   master accum                     and copy = master rounded (real; data NULL = none)
  *   master BF16 and remainder I16    together one float32 (ax_f32_join); no copy
  *   master BF16 alone                rounded stochastically; no copy
- * BF16 moments are rounded stochastically too. Element i of the operands draws from number
- * first + i of the stream (scalars->seed, scalars->step, `stream`): word w = ax_rng_u32 of it adds
- * w >> 16 below the first moment, w & 0xffff below the second; the master's own stream is
- * `stream` + 1. So the numbers depend on neither mesh nor threads. */
+ * BF16 moments are rounded stochastically too. Element i of the operands is element
+ *   first + i + (row > 0 ? (i + column) / row · gap : 0)
+ * of the whole parameter, and that is its number in the stream (scalars->seed, scalars->step,
+ * `stream`): word w = ax_rng_u32 of it adds w >> 16 below the first moment, w & 0xffff below the
+ * second; the master's own stream is `stream` + 1. So results depend on neither mesh nor threads.
+ */
 struct ax_draw {
     uint32_t stream;
     int64_t first;
+    int64_t column, row, gap; /* of a slice that has `row` of every row + gap elements; else 0 */
 };
 
 /* m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²;

@@ -282,6 +282,8 @@ static shapes shapes_adamw[] = {
     {"remainder", .cols = 1003, .flags = AX_SHAPE_REMAINDER},
     {"bf16 master", .cols = 40001, .first = 3, .flags = AX_SHAPE_STOCHASTIC},
     {"all bf16", .cols = 1003, .first = 2, .flags = AX_SHAPE_STOCHASTIC | BF16S},
+    {"all bf16, slice", .cols = 1003, .first = 2, .inner = 37,
+     .flags = AX_SHAPE_STOCHASTIC | BF16S},
     {"gate_up", .big = true, .cols = 3072 * 576, .flags = COPY},
     {"gate_up, bf16 moments", .big = true, .cols = 3072 * 576, .flags = COPY | BF16S},
     {"gate_up, remainder", .big = true, .cols = 3072 * 576, .flags = AX_SHAPE_REMAINDER},

@@ -104,7 +104,8 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                 fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
-    struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};
+    struct ax_unit_options uo = {
+        .compute = o->dtype, .train = o->train, .n_state = o->n_state, .masters = o->masters};
     memcpy(uo.slots, o->slots, sizeof uo.slots);
     build(m, &uo);
     rope_tables(m, o->max_positions);

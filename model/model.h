@@ -36,6 +36,7 @@ struct ax_model_options {
     bool train;          /* gradients, masters, optimizer state */
     int n_state;         /* what the optimizer keeps */
     struct ax_state_slot slots[AX_MAX_STATE];
+    enum ax_masters masters;
     int64_t max_positions; /* longest row: the size of the rope tables */
 };
 

@@ -8,7 +8,7 @@
 
 #include "model/pass.h"
 #include "optim/objective.h"
-#include "optim/optimizer.h"
+#include "optim/state.h"
 #include "parallel/schedule.h"
 
 struct ax_step_options {
@@ -16,6 +16,7 @@ struct ax_step_options {
     enum ax_recompute recompute;
     const struct ax_optimizer *optimizer;
     struct ax_optimizer_options opt;
+    enum ax_masters masters;
     const struct ax_objective *objective;
     double max_norm; /* ≤ 0: no clipping */
     uint64_t seed;
@@ -44,6 +45,7 @@ struct ax_step {
     struct ax_schedule schedule;
     struct ax_step_scalars *scalars; /* device */
     struct ax_pass *passes;          /* [n_microbatches] */
+    struct ax_param_state *states;   /* [model.n_params] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */
 };

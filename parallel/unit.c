@@ -6,6 +6,18 @@
 #define SEGMENT_ALIGN                                                                              \
     256 /* elements: the block of 8-bit optimizer states, and a multiple of 64 B */
 
+enum ax_status ax_masters_parse(const char *name, enum ax_masters *out) {
+    static const char *const names[] = {"float32", "bf16_remainder", "bf16_sr"};
+    for (int i = AX_MASTERS_ACCUM; i <= AX_MASTERS_STOCHASTIC; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum ax_masters)i;
+            return AX_OK;
+        }
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "master_dtype: \"%.40s\" is not one of float32, bf16_remainder, bf16_sr", name);
+}
+
 static int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
@@ -73,9 +85,12 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt,
         seg->shard = alone ? seg->whole : take(rt, "weights", seg->compute, seg->shard_numel);
         if (!o->train || !seg->trainable)
             continue;
-        seg->master = seg->compute == seg->accum
+        const bool in_shard = seg->compute == AX_BF16 && o->masters != AX_MASTERS_ACCUM;
+        seg->master = seg->compute == seg->accum || in_shard
                           ? seg->shard
                           : take(rt, "masters", seg->accum, seg->shard_numel);
+        if (in_shard && o->masters == AX_MASTERS_REMAINDER)
+            seg->remainder = take(rt, "master remainders", AX_I16, seg->shard_numel);
         seg->grad_whole = take(rt, "gradients", seg->accum, seg->numel);
         seg->grad = alone ? seg->grad_whole : own_part(seg, seg->grad_whole, coord);
         for (int k = 0; k < seg->n_state; k++)
@@ -171,6 +186,9 @@ void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct
             char *master = (char *)seg->master.data + (size_t)(at + done) * master_size;
             ax_convert(seg->accum, master, dtype, src, run);
         }
+        for (int64_t i = 0; seg->remainder.data && i < run; i++)
+            ((uint16_t *)shard)[i] = ax_f32_split((float)ax_load(dtype, src, i),
+                                                  (int16_t *)seg->remainder.data + at + done + i);
         done += run;
     }
 }

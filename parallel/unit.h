@@ -8,6 +8,7 @@
  *   grad_whole accum dtype   [numel]        gradients accumulate here
  *   grad       accum dtype   [shard_numel]  their sum over the reduce roles
  *   state[k]   accum dtype   [shard_numel]  optimizer state slots
+ *   remainder  I16           [shard_numel]  with master = shard in BF16: the masters' low bits
  *
  * Buffers that would hold the same values are the same memory: in a gather group of one, whole =
  * shard and grad_whole = grad; where compute dtype = accum dtype, shard = master. A frozen segment
@@ -21,6 +22,13 @@
 
 #define AX_MAX_SEGMENTS 4
 #define AX_MAX_STATE    4
+
+/* How the weights that the optimizer updates are kept where compute is BF16 (else always as
+ * AX_MASTERS_ACCUM): beside the shard in accum dtype; as the shard and 16 remainder bits, exactly
+ * (ax_f32_join); or as the shard alone, rounded stochastically. */
+enum ax_masters { AX_MASTERS_ACCUM, AX_MASTERS_REMAINDER, AX_MASTERS_STOCHASTIC };
+/* float32, bf16_remainder, bf16_sr; AX_ERR_CONFIG lists them. */
+enum ax_status ax_masters_parse(const char *name, enum ax_masters *out);
 
 struct ax_state_slot {
     const char *name; /* "exp_avg" */
@@ -37,6 +45,7 @@ struct ax_segment {
     int n_state;
     struct ax_state_slot slots[AX_MAX_STATE];
     struct ax_tensor whole, shard, master, grad_whole, grad, state[AX_MAX_STATE];
+    struct ax_tensor remainder;
 };
 
 struct ax_unit {
@@ -52,6 +61,7 @@ struct ax_unit_options {
     bool train; /* gradients, masters and state; else only what forward reads */
     int n_state;
     struct ax_state_slot slots[AX_MAX_STATE];
+    enum ax_masters masters;
 };
 
 /* Gives each of the n parameters that belong to unit `index` its segment and offset, in the order
@@ -79,7 +89,8 @@ struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param 
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                    int64_t *first, int64_t *n, int64_t *at);
 
-/* Reads the owned part from the global tensor (any float dtype) into shard and master. */
+/* Reads the owned part from the global tensor (any float dtype) into shard, master and remainder.
+ */
 void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                   enum ax_dtype dtype, const void *global);
 

@@ -41,7 +41,8 @@ void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value) 
         int16_t *low = w->remainder->data;
         high[i] = ax_f32_split((float)value, &low[i]);
     } else if (w->master->dtype == AX_BF16) {
-        const struct ax_draw own = {w->draw->stream + 1, w->draw->first};
+        struct ax_draw own = *w->draw;
+        own.stream++;
         ((uint16_t *)w->master->data)[i] =
             ax_f32_to_bf16_random((float)value, ax_ref_word(&own, w->scalars, i));
     } else {
@@ -54,7 +55,8 @@ void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value) 
 
 uint32_t ax_ref_word(const struct ax_draw *draw, const struct ax_step_scalars *s, int64_t i) {
     const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream};
-    return ax_rng_u32(key, (uint64_t)(draw->first + i));
+    const int64_t skipped = draw->row > 0 ? (i + draw->column) / draw->row * draw->gap : 0;
+    return ax_rng_u32(key, (uint64_t)(draw->first + i + skipped));
 }
 
 void ax_ref_set_moment(const struct ax_tensor *moment, int64_t i, double value, uint32_t random) {

@@ -22,8 +22,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
  * dtypes and q->threads only. */
 #define AX_CPU_WORKSPACE_LIST(X)                                                                   \
     X(gemm)                                                                                        \
-    X(attention_forward) X(attention_backward) X(colsum) X(rmsnorm_backward) X(sumsq) X(adafactor) \
-        X(muon_momentum)
+    X(attention_forward)                                                                           \
+    X(attention_backward) X(colsum) X(rmsnorm_backward) X(sumsq) X(adafactor) X(muon_momentum)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);

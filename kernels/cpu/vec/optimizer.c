@@ -39,18 +39,17 @@ AX_INLINE void adamw_piece(enum weights_kind weights, enum moments_kind moments,
                            int64_t n) {
     uint32_t room[2][RANDOM_ROOM(RUN)];
     for (int64_t end = first + n; first < end; first += RUN) {
-        const int64_t len = least(RUN, end - first), number = args->draw.first + first;
+        const int64_t len = least(RUN, end - first);
         struct adamw a = *whole;
         a.w = weights_at(weights, whole->w, first);
         a.grad += first;
         a.m = moment_at(moments, a.m, first);
         a.v = moment_at(moments, a.v, first);
         if (moments == MOMENTS_DRAWN) {
-            a.random = random_words(key_of(args->scalars, args->draw.stream), number, len, room[0]);
+            a.random = draw_words(&args->draw, args->scalars, 0, first, len, room[0]);
         }
         if (weights == WEIGHTS_DRAWN) {
-            a.w.random =
-                random_words(key_of(args->scalars, args->draw.stream + 1), number, len, room[1]);
+            a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room[1]);
         }
         AX_EACH_VECTOR(len, adamw_vector, weights, moments, &a);
     }
@@ -132,8 +131,7 @@ AX_INLINE void sgd_piece(enum weights_kind weights, const struct ax_sgd *args,
             a.momentum_buffer += first;
         }
         if (weights == WEIGHTS_DRAWN) {
-            a.w.random = random_words(key_of(args->scalars, args->draw.stream + 1),
-                                      args->draw.first + first, len, room);
+            a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room);
         }
         AX_EACH_VECTOR(len, sgd_vector, weights, &a);
     }
@@ -195,17 +193,16 @@ AX_INLINE void lion_piece(enum weights_kind weights, enum moments_kind moments,
                           int64_t n) {
     uint32_t room[2][RANDOM_ROOM(RUN)];
     for (int64_t end = first + n; first < end; first += RUN) {
-        const int64_t len = least(RUN, end - first), number = args->draw.first + first;
+        const int64_t len = least(RUN, end - first);
         struct lion a = *whole;
         a.w = weights_at(weights, whole->w, first);
         a.grad += first;
         a.m = moment_at(moments, a.m, first);
         if (moments == MOMENTS_DRAWN) {
-            a.random = random_words(key_of(args->scalars, args->draw.stream), number, len, room[0]);
+            a.random = draw_words(&args->draw, args->scalars, 0, first, len, room[0]);
         }
         if (weights == WEIGHTS_DRAWN) {
-            a.w.random =
-                random_words(key_of(args->scalars, args->draw.stream + 1), number, len, room[1]);
+            a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room[1]);
         }
         AX_EACH_VECTOR(len, lion_vector, weights, moments, &a);
     }

@@ -117,8 +117,7 @@ AX_INLINE void adamw_block(enum weights_kind weights, const struct ax_adamw_8bit
     a.scale1 = *scale1;
     a.scale2 = *scale2;
     if (weights == WEIGHTS_DRAWN) {
-        a.w.random = random_words(key_of(args->scalars, args->draw.stream + 1),
-                                  args->draw.first + first, n, room);
+        a.w.random = draw_words(&args->draw, args->scalars, 1, first, n, room);
     }
     AX_EACH_VECTOR(n, update_vector, weights, &a, m, v);
     *scale1 = scale_of(m, n);

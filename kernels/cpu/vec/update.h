@@ -138,24 +138,39 @@ AX_INLINE void *moment_at(enum moments_kind kind, void *moment, int64_t at) {
     return (char *)moment + at * (kind == MOMENTS_F32 ? 4 : 2);
 }
 
-static inline struct ax_rng_key key_of(const struct ax_step_scalars *s, uint32_t stream) {
-    return (struct ax_rng_key){s->seed, (uint32_t)s->step, stream};
+/* The words of elements [first, first + n), n ≤ RUN, of the stream `ahead` behind the draw's; in
+ * `room` or from there on. */
+static inline const uint32_t *draw_words(const struct ax_draw *draw,
+                                         const struct ax_step_scalars *s, uint32_t ahead,
+                                         int64_t first, int64_t n, uint32_t *room) {
+    const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream + ahead};
+    if (draw->row == 0) {
+        return random_words(key, draw->first + first, n, room);
+    }
+    uint32_t part[RANDOM_ROOM(RUN)];
+    for (int64_t done = 0; done < n;) {
+        const int64_t at = first + done + draw->column, row = at / draw->row;
+        const int64_t len = least((row + 1) * draw->row - at, n - done);
+        const int64_t number = draw->first + first + done + row * draw->gap;
+        memcpy(room + done, random_words(key, number, len, part), (size_t)len * sizeof(*room));
+        done += len;
+    }
+    return room;
 }
 
 /* For updates whose step is known: w = w·keep − size·u. */
 struct move {
     struct weights w;
     const struct ax_draw *draw;
-    struct ax_rng_key key;
+    const struct ax_step_scalars *scalars;
     float keep, size;
 };
 
 static inline struct move move_of(const struct ax_tensor *master, const struct ax_tensor *copy,
                                   const struct ax_tensor *remainder, const struct ax_draw *draw,
                                   const struct ax_step_scalars *s) {
-    return (struct move){.w = {master->data, copy->data, remainder->data, NULL},
-                         .draw = draw,
-                         .key = key_of(s, draw->stream + 1)};
+    return (struct move){
+        .w = {master->data, copy->data, remainder->data, NULL}, .draw = draw, .scalars = s};
 }
 
 AX_INLINE void move_vector(enum weights_kind weights, enum ax_dtype dtype, const struct move *m,
@@ -170,7 +185,7 @@ AX_INLINE void move_run(enum weights_kind weights, enum ax_dtype dtype, struct m
     uint32_t room[RANDOM_ROOM(RUN)];
     m.w = weights_at(weights, m.w, first);
     if (weights == WEIGHTS_DRAWN) {
-        m.w.random = random_words(m.key, m.draw->first + first, n, room);
+        m.w.random = draw_words(m.draw, m.scalars, 1, first, n, room);
     }
     AX_EACH_VECTOR(n, move_vector, weights, dtype, &m, u);
 }
