@@ -1,6 +1,7 @@
 /* A unit forward and backward: what the schedule's FORWARD and BACKWARD actions do. */
 #include "model/pass.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "model/head.h"
 #include "model/layer.h"
@@ -64,13 +65,23 @@ void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
+/* Its result is kept for the whole pass, so the noise is never drawn again. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;
-    return ax_run_embedding_forward(
+    const struct ax_tensor *x = &p->slot->residual[0];
+    AX_TRY(ax_run_embedding_forward(
         m->rt->q, &(struct ax_embedding_forward){
                       .weight = ax_unit_weight(&m->units[m->embed->unit], m->embed),
                       .tokens = p->batch->tokens,
-                      .out = p->slot->residual[0]});
+                      .out = *x}));
+    if (p->neftune_alpha == 0 || inference(p))
+        return AX_OK;
+    return ax_run_neftune(m->rt->q, &(struct ax_neftune){.x = *x,
+                                                         .cu = p->batch->cu_seqlens,
+                                                         .alpha = p->neftune_alpha,
+                                                         .stream = ax_hash32("neftune"),
+                                                         .first_token = p->first_token,
+                                                         .scalars = p->scalars});
 }
 
 static enum ax_status embed_backward(struct ax_pass *p) {

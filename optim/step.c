@@ -154,6 +154,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
     AX_TRY(ax_schedule_create(&s->schedule, s->model.n_units, s->o.n_microbatches, false));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
+    const size_t ranks_before = (size_t)s->rt->mesh.coord[AX_ROLE_BATCH];
     const size_t n = (size_t)s->o.n_microbatches, slots = (size_t)s->schedule.n_slots;
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
     AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
@@ -164,12 +165,15 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
                           s->o.max_len);
-        s->passes[m] = (struct ax_pass){.model = &s->model,
-                                        .batch = &s->batches[m],
-                                        .scalars = s->scalars,
-                                        .recompute = s->o.recompute,
-                                        .objective = &s->o.objective->head,
-                                        .inv_temperature = 1};
+        s->passes[m] =
+            (struct ax_pass){.model = &s->model,
+                             .batch = &s->batches[m],
+                             .scalars = s->scalars,
+                             .recompute = s->o.recompute,
+                             .objective = &s->o.objective->head,
+                             .inv_temperature = 1,
+                             .neftune_alpha = s->o.neftune_alpha,
+                             .first_token = (int64_t)(ranks_before * n + m) * s->o.tokens};
     }
     return AX_OK;
 }
