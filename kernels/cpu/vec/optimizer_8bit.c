@@ -1,10 +1,7 @@
 /* AdamW with 8-bit moments (Dettmers et al. 2022), a block at a time: codes are read through the
  * map, the weights updated with the moments as they are then, and the moments written back as codes
- * relative to the block's largest.
- *
- * A code is found by arithmetic, not by search: the decade of |x|, its part of the decade, and one
- * look at the limit between that code and its neighbour (kernels/dynamic_map.h), which makes it
- * exact. */
+ * relative to the block's largest, which arithmetic finds without a search (kernels/dynamic_map.h).
+ */
 #include <math.h>
 
 #include "kernels/cpu/vec/update.h"
@@ -15,7 +12,8 @@ struct adamw_8bit {
     float *grad;
     uint8_t *m, *v;
     float scale1, scale2;
-    float clip, keep, blend1, blend2, step_size, root, eps; /* as in optimizer.c */
+    float clip, keep, blend1, blend2, step_size, eps; /* as in optimizer.c */
+    float inverse_root;                               /* 1/√(1−β₂ᵗ) */
 };
 
 /* New moments to m and v, weights in place. */
@@ -26,7 +24,7 @@ AX_INLINE void update_vector(enum weights_kind weights, const struct adamw_8bit 
     v_float v = v_lookup(ax_dynamic_unsigned.value, v_load_u8(a->v + i, n)) * v_set(a->scale2);
     m = v_fma(v_set(a->blend1), g - m, m);
     v = v_fma(v_set(a->blend2), g * g - v, v);
-    v_float denominator = v_sqrt(v) / v_set(a->root) + v_set(a->eps);
+    v_float denominator = v_fma(v_sqrt(v), v_set(a->inverse_root), v_set(a->eps));
     v_float w = weights_load(weights, &a->w, i, n) * v_set(a->keep);
     w = v_fnma(v_set(a->step_size), m / denominator, w);
     weights_store(weights, &a->w, i, n, w);
@@ -46,62 +44,77 @@ AX_INLINE float scale_of(const float *x, int64_t n) {
     return v_max_lane(largest);
 }
 
-/* Level k ≥ 1 of decade d (10^(d−7) to 10^(d−6), 2^d or 2^(d+1) parts) is x·slope[d] + start[d],
- * cut off. Decade 0 goes down to 0 with the slope of the lowest one. */
-struct guess {
-    float slope[8], start[8];
+/* Where levels lie: in decade d (10^(d−7) to 10^(d−6), 2^d parts if signed, else 2^(d+1)) the level
+ * of x is slope[d]·x + start[d], cut off. Level 0 is x = 0. Decade 0 goes down to 0 like its part
+ * above. At `foot`[d], halfway between the last level of a decade and the first of the next, the
+ * latter begins. */
+struct levels {
+    float slope[8], start[8], foot[8];
 };
 
 /* parts: of the lowest decade. */
-static struct guess guess_of(int parts) {
-    struct guess guess;
+static struct levels levels_of(int parts) {
+    struct levels l;
     double below = 0; /* levels of the lower decades */
     for (int d = 0; d < 8; d++) {
-        const double high = pow(10, d - 6), count = ldexp(parts, d);
-        guess.slope[d] = (float)(count / (0.9 * high));
-        guess.start[d] = (float)(1 + below - count / 9);
+        const double high = pow(10, d - 6), count = ldexp(parts, d), width = 0.9 * high / count;
+        l.slope[d] = (float)(1 / width);
+        l.start[d] = (float)(1 + below - count / 9);
+        l.foot[d] = (float)(d == 0 ? (high / 10 + width / 2) / 2 : high / 10 + 0.2 * width);
         below += count;
     }
-    return guess;
+    return l;
 }
 
-/* The code of x (254 for that of 1), or one less. Levels count from 0 at x = 0; `zero` is the code
- * of level 0. */
-AX_INLINE v_int guess_code(v_float x, v_eight slope, v_eight start, bool is_signed) {
+/* The codes of x, |x| ≤ 1, each from its place in its decade. That is sure but in the last ten
+ * thousandth before and behind a limit, where limits of `map` decide: they were found in float32
+ * arithmetic. So rarely are lanes that close that looking up the limits costs nothing. */
+AX_INLINE v_int encode(const struct ax_dynamic_map *map, bool is_signed, const struct levels *l,
+                       v_float x) {
     v_float size = v_abs(x);
-    v_int decade = v_set_int(0);
-    decade = v_sub(decade, v_not_less(size, v_set(1e-6f)));
-    decade = v_sub(decade, v_not_less(size, v_set(1e-5f)));
-    decade = v_sub(decade, v_not_less(size, v_set(1e-4f)));
-    decade = v_sub(decade, v_not_less(size, v_set(1e-3f)));
-    decade = v_sub(decade, v_not_less(size, v_set(1e-2f)));
-    decade = v_sub(decade, v_not_less(size, v_set(1e-1f)));
-    /* the nearest level is this one or, at the foot of a decade, the one below */
-    v_float level = v_fma(size, v_pick(slope, decade), v_pick(start, decade)) + v_set(1e-3f);
-    v_int up = v_truncate(v_max(v_set(1), v_min(v_set(is_signed ? 127 : 254), level)));
-    if (!is_signed) {
-        return v_sub(up, v_set_int(1));
+    v_int decade = v_count(v_set_int(0), size, v_set(1e-6f));
+    decade = v_count(decade, size, v_set(1e-5f));
+    decade = v_count(decade, size, v_set(1e-4f));
+    decade = v_count(decade, size, v_set(1e-3f));
+    decade = v_count(decade, size, v_set(1e-2f));
+    decade = v_count(decade, size, v_set(1e-1f));
+    v_float slope = v_pick(v_eight_of(l->slope), decade);
+    v_float place = v_fma(size, slope, v_pick(v_eight_of(l->start), decade));
+    v_float foot = (size - v_pick(v_eight_of(l->foot), decade)) * slope;
+    const float one = is_signed ? 128 : 255; /* the level of 1, which is in no decade */
+    place = v_min(v_max(place, v_set(1.5f)), v_set(one - 0.5f));
+    v_int level = v_truncate(place);
+    v_float part = place - v_to_float(level);
+    v_float edge = v_min(v_min(part, v_set(1) - part), v_abs(foot));
+    v_int code = v_sub(v_count(level, foot, v_set(0)), v_set_int(1));
+    if (is_signed) {
+        v_int minus = v_negative(x); /* 127 + level or 127 − level */
+        code = v_add(v_set_int(127), v_sub(v_xor(code, minus), minus));
     }
-    v_int negative = v_not_less(v_set(0), x);
-    return v_choose(negative, v_add(v_set_int(126), up), v_sub(v_set_int(127), up));
+    code = v_count(code, x, v_set(map->above[254]));
+    if (__builtin_expect(v_any_less(edge, v_set(1e-4f)), 0)) {
+        v_int lower = v_sub(code, v_count(v_set_int(0), v_to_float(code), v_set(1)));
+        code = v_count(lower, x, v_lookup(map->above, lower));
+        code = v_count(code, x, v_lookup(map->above, code));
+    }
+    return code;
 }
 
 AX_INLINE void encode_vector(const struct ax_dynamic_map *map, bool is_signed, const float *x,
-                             uint8_t *codes, float scale, v_eight slope, v_eight start, int64_t i,
-                             int64_t n) {
-    v_float relative = v_load_f32(x + i, n) / v_set(scale);
-    v_int code = guess_code(relative, slope, start, is_signed);
-    code = v_sub(code, v_not_less(relative, v_lookup(map->above, code)));
-    code = v_sub(code, v_not_less(relative, v_set(map->above[254]))); /* 1 is in no decade */
-    v_store_u8(codes + i, n, code);
+                             uint8_t *codes, float scale, float inverse, const struct levels *l,
+                             int64_t i, int64_t n) {
+    v_float value = v_load_f32(x + i, n), quotient = value * v_set(inverse);
+    /* x / scale to the last bit (Markstein 1990) */
+    quotient = v_fma(v_fnma(quotient, v_set(scale), value), v_set(inverse), quotient);
+    v_store_u8(codes + i, n, encode(map, is_signed, l, quotient));
 }
 
-struct guesses {
-    struct guess m, v;
+struct both_levels {
+    struct levels m, v;
 };
 
 AX_INLINE void adamw_block(enum weights_kind weights, const struct ax_adamw_8bit *args,
-                           const struct adamw_8bit *whole, const struct guesses *guesses,
+                           const struct adamw_8bit *whole, const struct both_levels *levels,
                            int64_t block) {
     const int64_t start = block * AX_8BIT_BLOCK - args->phase, first = start < 0 ? 0 : start;
     const int64_t n = least(start + AX_8BIT_BLOCK, args->master.shape[0]) - first;
@@ -122,10 +135,10 @@ AX_INLINE void adamw_block(enum weights_kind weights, const struct ax_adamw_8bit
     AX_EACH_VECTOR(n, update_vector, weights, &a, m, v);
     *scale1 = scale_of(m, n);
     *scale2 = scale_of(v, n);
-    AX_EACH_VECTOR(n, encode_vector, &ax_dynamic_signed, true, m, a.m, *scale1,
-                   v_eight_of(guesses->m.slope), v_eight_of(guesses->m.start));
-    AX_EACH_VECTOR(n, encode_vector, &ax_dynamic_unsigned, false, v, a.v, *scale2,
-                   v_eight_of(guesses->v.slope), v_eight_of(guesses->v.start));
+    AX_EACH_VECTOR(n, encode_vector, &ax_dynamic_signed, true, m, a.m, *scale1, 1 / *scale1,
+                   &levels->m);
+    AX_EACH_VECTOR(n, encode_vector, &ax_dynamic_unsigned, false, v, a.v, *scale2, 1 / *scale2,
+                   &levels->v);
 }
 
 enum ax_status AX_VEC(ax_cpu_adamw_8bit)(struct ax_queue *q, const struct ax_adamw_8bit *args,
@@ -146,15 +159,15 @@ enum ax_status AX_VEC(ax_cpu_adamw_8bit)(struct ax_queue *q, const struct ax_ada
         .blend1 = (float)(1.0 - args->beta1),
         .blend2 = (float)(1.0 - args->beta2),
         .step_size = (float)(s->lr / (1.0 - pow(args->beta1, step))),
-        .root = (float)sqrt(1.0 - pow(args->beta2, step)),
+        .inverse_root = (float)(1 / sqrt(1.0 - pow(args->beta2, step))),
         .eps = (float)args->eps,
     };
-    const struct guesses guesses = {guess_of(1), guess_of(2)};
+    const struct both_levels levels = {levels_of(1), levels_of(2)};
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     int64_t n = args->master.shape[0], count = ceil_div(n + args->phase, AX_8BIT_BLOCK);
     AX_PARALLEL_FOR(team(q, n))
     for (int64_t b = 0; b < count; b++) {
-        BY_WEIGHTS(weights, adamw_block, args, &a, &guesses, b);
+        BY_WEIGHTS(weights, adamw_block, args, &a, &levels, b);
     }
     return AX_OK;
 }

@@ -47,9 +47,6 @@ AX_INLINE v_float v_to_float(v_int x) {
 AX_INLINE v_int v_load_int(const uint32_t *p) {
     return _mm512_loadu_si512(p);
 }
-AX_INLINE void v_store_int(uint32_t *p, v_int x) {
-    _mm512_storeu_si512(p, x);
-}
 /* n ≤ AX_LANES halves or bytes; lanes beyond n are 0 and are not touched. */
 AX_INLINE v_int v_load_u16(const uint16_t *p, int64_t n) {
     return _mm512_cvtepu16_epi32(n >= AX_LANES ? _mm256_loadu_si256((const void *)p)
@@ -86,9 +83,16 @@ AX_INLINE v_float v_pick(v_eight table, v_int index) {
     return _mm512_permutexvar_ps(index, table);
 }
 
-/* −1 in lanes where a ≥ b, else 0. */
-AX_INLINE v_int v_not_less(v_float a, v_float b) {
-    return _mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ));
+/* n, and 1 more in lanes where a ≥ b. */
+AX_INLINE v_int v_count(v_int n, v_float a, v_float b) {
+    return _mm512_mask_add_epi32(n, _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), n, _mm512_set1_epi32(1));
+}
+AX_INLINE bool v_any_less(v_float a, v_float b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) != 0;
+}
+/* −1 in lanes that are negative numbers or −0, else 0. */
+AX_INLINE v_int v_negative(v_float x) {
+    return _mm512_srai_epi32(v_bits(x), 31);
 }
 AX_INLINE v_int v_is_nan(v_float x) {
     return _mm512_movm_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
@@ -96,15 +100,6 @@ AX_INLINE v_int v_is_nan(v_float x) {
 /* b where the mask is −1, else a. */
 AX_INLINE v_int v_choose(v_int mask, v_int a, v_int b) {
     return _mm512_mask_blend_epi32(_mm512_movepi32_mask(mask), a, b);
-}
-
-/* Upper and lower halves of the 64-bit products of unsigned lanes with k. */
-AX_INLINE void v_mul_wide(v_int a, uint32_t k, v_int *high, v_int *low) {
-    __m512i factor = _mm512_set1_epi64((long long)k);
-    __m512i even = _mm512_mul_epu32(a, factor);
-    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), factor);
-    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
-    *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
 
 #else /* AVX2 */
@@ -148,9 +143,6 @@ AX_INLINE v_float v_to_float(v_int x) {
 AX_INLINE v_int v_load_int(const uint32_t *p) {
     return _mm256_loadu_si256((const void *)p);
 }
-AX_INLINE void v_store_int(uint32_t *p, v_int x) {
-    _mm256_storeu_si256((void *)p, x);
-}
 AX_INLINE v_int v_load_u16(const uint16_t *p, int64_t n) {
     uint16_t all[AX_LANES] = {0};
     memcpy(all, p, (size_t)(n < AX_LANES ? n : AX_LANES) * sizeof(*p));
@@ -187,22 +179,20 @@ AX_INLINE v_float v_pick(v_eight table, v_int index) {
     return _mm256_permutevar8x32_ps(table, index);
 }
 
-AX_INLINE v_int v_not_less(v_float a, v_float b) {
-    return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+AX_INLINE v_int v_count(v_int n, v_float a, v_float b) {
+    return _mm256_sub_epi32(n, _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ)));
+}
+AX_INLINE bool v_any_less(v_float a, v_float b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)) != 0;
+}
+AX_INLINE v_int v_negative(v_float x) {
+    return _mm256_srai_epi32(v_bits(x), 31);
 }
 AX_INLINE v_int v_is_nan(v_float x) {
     return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 AX_INLINE v_int v_choose(v_int mask, v_int a, v_int b) {
     return _mm256_blendv_epi8(a, b, mask);
-}
-
-AX_INLINE void v_mul_wide(v_int a, uint32_t k, v_int *high, v_int *low) {
-    __m256i factor = _mm256_set1_epi64x((long long)k);
-    __m256i even = _mm256_mul_epu32(a, factor);
-    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), factor);
-    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
 
 #endif

@@ -140,9 +140,10 @@ AX_INLINE void *moment_at(enum moments_kind kind, void *moment, int64_t at) {
 
 /* The words of elements [first, first + n), n ≤ RUN, of the stream `ahead` behind the draw's; in
  * `room` or from there on. */
-static inline const uint32_t *draw_words(const struct ax_draw *draw,
-                                         const struct ax_step_scalars *s, uint32_t ahead,
-                                         int64_t first, int64_t n, uint32_t *room) {
+static __attribute__((noinline, unused)) const uint32_t *draw_words(const struct ax_draw *draw,
+                                                                    const struct ax_step_scalars *s,
+                                                                    uint32_t ahead, int64_t first,
+                                                                    int64_t n, uint32_t *room) {
     const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream + ahead};
     if (draw->row == 0) {
         return random_words(key, draw->first + first, n, room);
