@@ -115,7 +115,9 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
         .labels = labels,
         .logprob = into->logprob,
         .lse = into->lse,
-        .entropy = into->entropy};
+        .entropy = into->entropy,
+        .mean_logprob = into->mean_logprob,
+        .vocab = p->model->arch.vocab_size};
     return ax_run_softmax_merge(q, &merge);
 }
 
