@@ -21,34 +21,91 @@ static void set_block(struct ax_state_part *part, const struct ax_param *p,
 }
 
 static void add(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
-                const struct ax_tensor *flat, int64_t at) {
+                enum ax_dtype dtype, void *data) {
     struct ax_state_part *p = &out->list[out->n++];
     *p = *like;
     p->slot = slot;
-    p->dtype = flat->dtype;
-    p->data = (char *)flat->data + (size_t)at * ax_dtype_size(flat->dtype);
+    p->dtype = dtype;
+    p->data = data;
 }
 
-enum ax_status ax_state_parts_make(struct ax_state_parts *out, const struct ax_mesh *mesh,
-                                   const struct ax_unit *units, int n_params,
-                                   const struct ax_param *params) {
-    *out = (struct ax_state_parts){0};
-    AX_TRY(ax_alloc(&out->list, (size_t)n_params * (1 + AX_MAX_STATE), sizeof *out->list));
-    for (int i = 0; i < n_params; i++) {
-        const struct ax_param *p = &params[i];
-        const struct ax_unit *unit = &units[p->unit];
-        const struct ax_segment *seg = &unit->segments[p->segment];
-        struct ax_state_part like = {.name = p->name, .unit = p->unit};
-        int64_t at;
-        ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
-        if (like.n == 0 || !seg->trainable)
-            continue;
-        set_block(&like, p, mesh);
-        add(out, &like, "master", seg->master.data ? &seg->master : &seg->shard, at);
-        for (int k = 0; k < seg->n_state; k++)
-            add(out, &like, seg->slots[k].name, &seg->state[k], at);
+/* Elements of a flat buffer from `at` on. */
+static void add_flat(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
+                     const struct ax_tensor *flat, int64_t at) {
+    add(out, like, slot, flat->dtype, (char *)flat->data + (size_t)at * ax_dtype_size(flat->dtype));
+}
+
+/* The role that cuts the parameter into slices, and which of them is here. */
+static void find_slice(const struct ax_param *p, const struct ax_mesh *mesh, int *n, int *index) {
+    *n = 1;
+    *index = 0;
+    if (p->ep_dim >= 0 && !p->expert) {
+        *n = mesh->size[AX_ROLE_EP];
+        *index = mesh->coord[AX_ROLE_EP];
     }
-    return AX_OK;
+    if (p->tp_dim >= 0) {
+        *n *= mesh->size[AX_ROLE_TP];
+        *index = *index * mesh->size[AX_ROLE_TP] + mesh->coord[AX_ROLE_TP];
+    }
+}
+
+static void as_blocks(struct ax_state_part *part, const struct ax_param *p,
+                      const struct ax_mesh *mesh, int64_t n) {
+    const int64_t phase = p->offset % AX_8BIT_BLOCK;
+    const int64_t local = ax_param_local_numel(p), first = part->first;
+    int slices, index;
+    find_slice(p, mesh, &slices, &index);
+    part->ndim = 3;
+    const int64_t shape[] = {slices, AX_8BIT_BLOCK, ax_param_numel(p) / AX_8BIT_BLOCK + 2};
+    const int64_t start[] = {index, phase, 0};
+    const int64_t size[] = {1, 1, (phase + local + AX_8BIT_BLOCK - 1) / AX_8BIT_BLOCK};
+    memcpy(part->shape, shape, sizeof shape);
+    memcpy(part->start, start, sizeof start);
+    memcpy(part->size, size, sizeof size);
+    part->first = (phase + first) / AX_8BIT_BLOCK; /* shards begin with a block */
+    part->n = n;
+}
+
+static void as_whole(struct ax_state_part *part, int64_t n) {
+    part->ndim = 1;
+    part->shape[0] = part->size[0] = part->n = n;
+    part->start[0] = part->first = 0;
+}
+
+static void add_slot(struct ax_state_parts *out, const struct ax_state_part *like,
+                     const struct ax_param *p, const struct ax_mesh *mesh,
+                     const struct ax_state_slot *slot) {
+    struct ax_state_part part = *like;
+    const int64_t n = slot->value.shape[0];
+    if (slot->layout == AX_STATE_BLOCKS)
+        as_blocks(&part, p, mesh, n);
+    else if (slot->layout == AX_STATE_WHOLE)
+        as_whole(&part, n);
+    add(out, &part, slot->name, slot->value.dtype, slot->value.data);
+}
+
+enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, int max_slots) {
+    *out = (struct ax_state_parts){0};
+    return ax_alloc(&out->list, (size_t)n_params * (size_t)(2 + max_slots), sizeof *out->list);
+}
+
+void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
+                        const struct ax_unit *unit, const struct ax_param *p, int n_slots,
+                        const struct ax_state_slot *slots) {
+    if (!ax_unit_present(unit))
+        return;
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    struct ax_state_part like = {.name = p->name, .unit = p->unit};
+    int64_t at;
+    ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
+    if (like.n == 0 || !seg->trainable)
+        return;
+    set_block(&like, p, mesh);
+    add_flat(out, &like, "master", &seg->master, at);
+    if (seg->remainder.data)
+        add_flat(out, &like, "master_remainder", &seg->remainder, at);
+    for (int k = 0; k < n_slots; k++)
+        add_slot(out, &like, p, mesh, &slots[k]);
 }
 
 void ax_state_parts_free(struct ax_state_parts *p) {

@@ -1,5 +1,5 @@
 /* What a checkpoint holds of each parameter besides the weights of the model folder: masters and
- * optimizer state, in parts that this rank owns and that any other mesh can put together again.
+ * optimizer state, in parts that this rank owns and that other meshes can put together again.
  *
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
  * the global tensor: a tensor-parallel or expert slice, and of it the run in this rank's shard. */
@@ -12,13 +12,14 @@
 
 struct ax_state_part {
     const char *name; /* HF name of the parameter, borrowed */
-    const char *slot; /* "master", or the optimizer's name for it ("exp_avg"), borrowed */
+    const char *slot; /* "master", "master_remainder", or the optimizer's name for it ("exp_avg"),
+                         borrowed */
     enum ax_dtype dtype;
     int ndim;
     int64_t shape[AX_MAX_DIMS];                    /* of the whole tensor */
     int64_t start[AX_MAX_DIMS], size[AX_MAX_DIMS]; /* the block */
     int64_t first, n;                              /* elements of the block that are here */
-    void *data;                                    /* [n], live memory of the unit */
+    void *data;                                    /* [n], live memory */
     int unit;
 };
 
@@ -27,11 +28,31 @@ struct ax_state_parts {
     struct ax_state_part *list; /* in the order of units */
 };
 
-/* The parts of this rank: of every trainable parameter the master (or the weight itself, where it
- * is its own master) and each slot of optimizer state. */
-enum ax_status ax_state_parts_make(struct ax_state_parts *out, const struct ax_mesh *mesh,
-                                   const struct ax_unit *units, int n_params,
-                                   const struct ax_param *params);
+/* How the numbers of a slot of optimizer state belong to a parameter's elements. */
+enum ax_state_layout {
+    AX_STATE_ELEMENTS, /* one each */
+    AX_STATE_BLOCKS,   /* one for each AX_8BIT_BLOCK elements of the segment */
+    AX_STATE_WHOLE     /* of the whole parameter, which no other rank has a piece of */
+};
+
+/* A slot of one parameter, of the piece of it that is here: 1-D. */
+struct ax_state_slot {
+    const char *name; /* borrowed */
+    enum ax_state_layout layout;
+    struct ax_tensor value;
+};
+
+/* Room for this many parameters with at most `max_slots` each. */
+enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, int max_slots);
+/* Adds this rank's parts of a parameter, none where nothing of it trains here: the master (or the
+ * weight itself, where it is its own master), what is missing of it in 16 bits, and the slots.
+ *
+ * Slots of blocks are of shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel
+ * slice, and by where in a block the slice begins. Both have to be the same for the numbers to mean
+ * the same; a mesh where they are not finds nothing there. */
+void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
+                        const struct ax_unit *unit, const struct ax_param *p, int n_slots,
+                        const struct ax_state_slot *slots);
 void ax_state_parts_free(struct ax_state_parts *p);
 uint64_t ax_state_parts_bytes(const struct ax_state_parts *p);
 

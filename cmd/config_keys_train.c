@@ -142,9 +142,9 @@ const struct ax_config_key ax_config_keys_precision[] = {
      AX_ACTS(TRAIN),
      .help = "Master weights: float32, bfloat16 with the 16 missing bits beside it, or bfloat16 "
              "with stochastic rounding. axtrain's own key."},
-    {"moment_dtype", AX_T_STR, .choices = "float32|bfloat16|int8", .dflt = "float32",
+    {"moment_dtype", AX_T_STR, .choices = "float32|bfloat16|bfloat16_nearest|int8", .dflt = "float32",
      AX_ACTS(TRAIN),
-     .help = "Optimizer moments: float32, bfloat16 with stochastic rounding, or "
+     .help = "Optimizer moments: float32, bfloat16 with stochastic rounding (or to nearest), or "
              "8-bit blocks. axtrain's own key."},
     {"fp32_norms", AX_T_BOOL, AX_ACTS(SHARD), .help = "Keep norms in float32 when sharded."},
     {"fp32_norm_classes", AX_T_LIST, .of = AX_T_STR, AX_ACTS(SHARD), .when = "fp32_norms",
@@ -221,9 +221,9 @@ const struct ax_config_key ax_config_keys_kernels[] = {
     {"chunked_cross_entropy_num_chunks", AX_T_INT, .range = AX_R_POSITIVE,
      AX_IGNORED("the plan chooses the chunks"), .help = "Number of chunks."},
     {"deepcompile", AX_T_BOOL, SPEED, .help = "DeepSpeed's compiler."},
-    {"label_smoothing", AX_T_NUM, .range = AX_R_BELOW_ONE, .dflt = "0.0", AX_ACTS(LOSS_VARIANTS),
+    {"label_smoothing", AX_T_NUM, .range = AX_R_BELOW_ONE, .dflt = "0.0", AX_ACTS(TRAIN),
      .help = "Share of the target spread over the vocabulary. axtrain's own key."},
-    {"z_loss_coef", AX_T_NUM, .range = AX_R_NOT_NEGATIVE, .dflt = "0.0", AX_ACTS(LOSS_VARIANTS),
+    {"z_loss_coef", AX_T_NUM, .range = AX_R_NOT_NEGATIVE, .dflt = "0.0", AX_ACTS(TRAIN),
      .help = "Weight of the squared log-sum-exp of the logits. axtrain's own key."},
     {"neftune_noise_alpha", AX_T_NUM, .range = AX_R_POSITIVE, AX_ACTS(NEFTUNE),
      .help = "Strength of the noise added to embeddings."},

@@ -6,10 +6,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
-#include "cmd/golden.h"
-#include "parallel/runtime.h"
-
-#define DEMAND 1e-5 /* relative, or 1e-7 absolute where that is larger */
+#include "cmd/golden_objectives.h"
 
 struct entropy {
     struct ax_golden_report *report;
@@ -22,33 +19,38 @@ struct rows {
     struct ax_tensor logits, labels, stats, logprob, lse, entropy, one, zero, dlogits;
 };
 
-static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
-                             int64_t cols) {
+struct ax_tensor ax_golden_rows(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
+                                int64_t cols) {
     struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
     t.data = ax_stack_push(&rt->arena.persistent, "objective check", ax_tensor_bytes(&t));
     return t;
 }
 
-static struct ax_tensor take_row(struct ax_runtime *rt, enum ax_dtype dtype, int64_t n) {
-    const struct ax_tensor t = take(rt, dtype, n, 1);
+struct ax_tensor ax_golden_row(struct ax_runtime *rt, enum ax_dtype dtype, int64_t n) {
+    const struct ax_tensor t = ax_golden_rows(rt, dtype, n, 1);
     return ax_tensor_1d(dtype, t.data, n);
 }
 
-/* |a − b| in units of the larger of 1e-5·|b| and 1e-7, times the relative demand. */
-static enum ax_status compare(struct entropy *e, const char *name, const struct ax_tensor *got) {
+enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_safetensors *st,
+                                 const char *name, const struct ax_tensor *got) {
     struct ax_golden_tensor want = {0};
-    AX_TRY(ax_golden_read(e->st, name, &want));
+    AX_TRY(ax_golden_read(st, name, &want));
     double worst = 0, largest = 0;
     for (int64_t i = 0; i < want.numel; i++)
         largest = fmax(largest, fabs(want.v[i]));
+    const double allowed = fmax(AX_GOLDEN_OBJECTIVE_DEMAND * largest, 1e-7);
     for (int64_t i = 0; i < want.numel; i++) {
         const double d = fabs(ax_load(got->dtype, got->data, i) - want.v[i]);
-        const double allowed = fmax(DEMAND * largest, 1e-7);
         worst = d / allowed <= worst ? worst : d / allowed;
     }
-    ax_golden_note(e->report, name, worst * DEMAND, DEMAND, "relative to the largest");
+    ax_golden_note(r, name, worst * AX_GOLDEN_OBJECTIVE_DEMAND, AX_GOLDEN_OBJECTIVE_DEMAND,
+                   "relative to the largest");
     ax_golden_tensor_free(&want);
     return AX_OK;
+}
+
+static enum ax_status compare(struct entropy *e, const char *name, const struct ax_tensor *got) {
+    return ax_golden_compare(e->report, e->st, name, got);
 }
 
 /* Gradient of Σ logprob or Σ entropy for the logits. */
@@ -70,15 +72,15 @@ static enum ax_status gradient(struct ax_runtime *rt, struct entropy *e, const s
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct entropy *e = ctx;
     const int64_t T = e->logits.shape[0], V = e->logits.shape[1];
-    struct rows r = {.logits = take(rt, e->dtype, T, V),
-                     .labels = take_row(rt, AX_I32, T),
-                     .stats = take(rt, e->dtype, T, 4),
-                     .logprob = take_row(rt, e->dtype, T),
-                     .lse = take_row(rt, e->dtype, T),
-                     .entropy = take_row(rt, e->dtype, T),
-                     .one = take_row(rt, e->dtype, T),
-                     .zero = take_row(rt, e->dtype, T),
-                     .dlogits = take(rt, e->dtype, T, V)};
+    struct rows r = {.logits = ax_golden_rows(rt, e->dtype, T, V),
+                     .labels = ax_golden_row(rt, AX_I32, T),
+                     .stats = ax_golden_rows(rt, e->dtype, T, AX_SOFTMAX_STATS),
+                     .logprob = ax_golden_row(rt, e->dtype, T),
+                     .lse = ax_golden_row(rt, e->dtype, T),
+                     .entropy = ax_golden_row(rt, e->dtype, T),
+                     .one = ax_golden_row(rt, e->dtype, T),
+                     .zero = ax_golden_row(rt, e->dtype, T),
+                     .dlogits = ax_golden_rows(rt, e->dtype, T, V)};
     const bool planning = ax_runtime_planning(rt);
     if (!planning) {
         ax_convert(e->dtype, r.logits.data, AX_F64, e->logits.v, T * V);
@@ -90,11 +92,12 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                                                   .labels = r.labels,
                                                                   .stats = r.stats,
                                                                   .inv_temperature = 1}));
-    const struct ax_softmax_merge merge = {.stats = ax_tensor_3d(e->dtype, r.stats.data, 1, T, 4),
-                                           .labels = r.labels,
-                                           .logprob = r.logprob,
-                                           .lse = r.lse,
-                                           .entropy = r.entropy};
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(e->dtype, r.stats.data, 1, T, AX_SOFTMAX_STATS),
+        .labels = r.labels,
+        .logprob = r.logprob,
+        .lse = r.lse,
+        .entropy = r.entropy};
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     if (!planning) {
         AX_TRY(compare(e, "entropy.per_row", &r.entropy));
@@ -124,7 +127,7 @@ done:
     return status;
 }
 
-bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
+static bool check_entropy(struct ax_golden_report *r, const char *dir,
                           const struct ax_golden_options *o) {
     char path[4096];
     snprintf(path, sizeof path, "%s/entropy.safetensors", dir);
@@ -135,4 +138,10 @@ bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
         ax_golden_error(r, path);
     ax_golden_flush(r);
     return true;
+}
+
+bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
+                          const struct ax_golden_options *o) {
+    const bool entropy = check_entropy(r, dir, o);
+    return ax_golden_cross_entropy(r, dir, o) || entropy;
 }

@@ -81,9 +81,7 @@ static void randomise_b(struct ax_model *m, const struct ax_param *p) {
     ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
     for (int64_t i = 0; i < n; i++) {
         const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + i, &run);
-        const double v = 0.1 * (double)ax_rng_normal(key, (uint64_t)global);
-        ax_store(seg->compute, seg->shard.data, at + i, v);
-        ax_store(seg->accum, seg->master.data, at + i, v);
+        ax_unit_store(seg, at + i, 0.1 * (double)ax_rng_normal(key, (uint64_t)global));
     }
 }
 
@@ -218,12 +216,15 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct run *run = ctx;
     const struct ax_mesh_check *c = run->c;
+    struct ax_sft_options sft = c->sft;
+    const struct ax_objective objective = ax_objective_sft_with(&sft);
     const struct ax_step_options o = {
         .dtype = on_ref(c) ? AX_F64 : AX_F32,
         .recompute = c->recompute,
         .optimizer = &ax_optimizer_sgd,
         .opt = {.momentum = 0.9, .weight_decay = 0.01},
-        .objective = &ax_objective_sft,
+        .objective = &objective,
+        .neftune_alpha = c->neftune_alpha,
         .max_norm = 0.05,
         .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
         .tokens = c->tokens,

@@ -21,6 +21,8 @@ struct ax_mesh_check {
     bool gloo;          /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B begins at random too */
     enum ax_store base_store;             /* of the frozen matrices under it */
+    struct ax_sft_options sft;
+    double neftune_alpha;
     /* For tests: called on every rank before the first step, planned and real, to break something.
      */
     void (*tamper)(struct ax_step *s, void *ctx);

@@ -40,15 +40,13 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
                                   .tokens = a->batch * a->seq,
                                   .n_docs = a->batch,
                                   .max_len = a->seq};
-    o->opt = (struct ax_optimizer_options){
-        .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
     if (o->tokens > INT32_MAX)
         return ax_error(AX_ERR_CONFIG,
                         "--batch %lld × --seq %lld are more tokens than a micro-batch "
                         "may have (%d)",
                         (long long)a->batch, (long long)a->seq, INT32_MAX);
     AX_TRY(adapter(a, o));
-    AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer));
+    AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
     o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
     return a->dtype ? ax_dtype_parse(a->dtype, &o->dtype) : AX_OK;
 }

@@ -203,11 +203,16 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     o->config = s->config;
     o->fixed_keys = fixed;
     o->runtime = (struct ax_runtime_options){.backend = "cpu"};
+    s->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),
+                                     .z_loss = ax_config_f64(cfg, "z_loss_coef")};
+    s->objective = ax_objective_sft_with(&s->sft);
     o->step = (struct ax_step_options){.dtype = compute_dtype(cfg),
-                                       .objective = &ax_objective_sft,
+                                       .objective = &s->objective,
                                        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
                                        .n_microbatches =
                                            (int)(s->data.rows_per_step / s->data.rows_per_batch)};
+    if (ax_config_has(cfg, "neftune_noise_alpha"))
+        o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     read_recompute(o, cfg);
     read_data(s);
     o->epochs = ax_config_f64(cfg, "num_epochs");

@@ -20,6 +20,8 @@ struct ax_train_setup {
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
     char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, behind texts */
+    struct ax_sft_options sft;
+    struct ax_objective objective; /* borrows sft */
     struct ax_train_options o;
 };
 

@@ -23,9 +23,11 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     b->weight = ax_tensor_1d(AX_F32, ax_stack_push(stack, "batch", column), T);
     const size_t cu = (size_t)(n_cap + 1) * sizeof(int32_t);
     b->cu_seqlens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", cu), n_cap + 1);
-    b->cu_keys = b->cu_seqlens;
-    if (parts > 1)
+    b->cu_keys = b->cu_row = b->cu_seqlens;
+    if (parts > 1) {
         b->cu_keys.data = ax_stack_push(stack, "batch", cu);
+        b->cu_row.data = ax_stack_push(stack, "batch", cu);
+    }
 }
 
 /* Everything that looks at the batch sees T tokens. */
@@ -45,10 +47,10 @@ static void fit(struct ax_batch *b) {
     set_length(b, T < b->cap ? T : b->cap);
 }
 
-/* Host images of the columns, filled and then sent to the device. cu: ends of documents in the row
- * while filling, then in this part. */
+/* Host images of the columns, filled and then sent to the device. row: ends of documents in the row;
+ * cu and keys: in this part. */
 struct columns {
-    int32_t *tokens, *positions, *labels, *cu, *keys;
+    int32_t *tokens, *positions, *labels, *cu, *keys, *row;
     float *weight;
 };
 
@@ -92,7 +94,7 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
 static void cut(const struct ax_batch *b, const struct columns *c) {
     const int64_t begin = b->part * b->T, end = begin + b->T;
     for (int64_t d = 0; d <= b->n_cap; d++) {
-        const int64_t at = c->cu[d];
+        const int64_t at = c->row[d];
         const int64_t inside = at < begin ? 0 : at > end ? b->T : at - begin;
         c->keys[d] = (int32_t)(at < end ? at : end);
         c->cu[d] = (int32_t)inside;
@@ -107,6 +109,7 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     AX_TRY(ax_queue_write(q, b->weight.data, c->weight, column));
     const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
     AX_TRY(ax_queue_write(q, b->cu_keys.data, c->keys, cu));
+    AX_TRY(ax_queue_write(q, b->cu_row.data, c->row, cu));
     return ax_queue_write(q, b->cu_seqlens.data, c->cu, cu);
 }
 
@@ -125,23 +128,24 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
         return ax_error(AX_ERR_DATA, "batch: %d documents, but room for %lld", n,
                         (long long)b->n_cap);
     int32_t *host;
-    const size_t total = (size_t)(4 * b->T + 2 * (b->n_cap + 1));
+    const size_t total = (size_t)(4 * b->T + 3 * (b->n_cap + 1));
     AX_TRY(ax_alloc(&host, total, sizeof *host));
     struct columns c = {.tokens = host,
                         .positions = host + b->T,
                         .labels = host + 2 * b->T,
                         .weight = (float *)(host + 3 * b->T),
                         .cu = host + 4 * b->T,
-                        .keys = host + 4 * b->T + b->n_cap + 1};
+                        .keys = host + 4 * b->T + b->n_cap + 1,
+                        .row = host + 4 * b->T + 2 * (b->n_cap + 1)};
     for (int64_t t = 0; t < b->T; t++)
         c.labels[t] = -1;
     enum ax_status st = AX_OK;
     for (int d = 0; d < n; d++) {
         AX_TRY_GOTO(put_document(b, &c, vocab, d, &docs[d]), st, done);
-        c.cu[d + 1] = (int32_t)b->n_tokens;
+        c.row[d + 1] = (int32_t)b->n_tokens;
     }
     for (int64_t d = n; d < b->n_cap; d++)
-        c.cu[d + 1] = (int32_t)b->n_tokens;
+        c.row[d + 1] = (int32_t)b->n_tokens;
     fit(b);
     cut(b, &c);
     st = send(b, q, &c);

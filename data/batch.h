@@ -10,7 +10,8 @@
  * holds run `part`: its tokens, positions, labels and weights, the pieces of documents that lie in
  * it (cu_seqlens), and the keys these attend to in the whole row (cu_keys: document d is
  * [cu[d], cu[d+1]), ending where the run ends, so that the last query is aligned with the last
- * key). Counts and weight_total are those of the whole row. */
+ * key), and the documents of the whole row (cu_row). Counts and weight_total are those of the whole
+ * row. */
 #ifndef AX_DATA_BATCH_H
 #define AX_DATA_BATCH_H
 
@@ -30,7 +31,7 @@ struct ax_batch {
     double weight_total; /* Σ weight over tokens with a label */
     int64_t trained;     /* tokens with a label and weight > 0 */
     struct ax_tensor tokens, positions, labels, weight, cu_seqlens;
-    struct ax_tensor cu_keys; /* cu_seqlens itself where parts = 1 */
+    struct ax_tensor cu_keys, cu_row; /* cu_seqlens itself where parts = 1 */
 };
 
 /* Takes the buffers from `stack` for part `part` of rows of `T` tokens; parts divides T. */

@@ -86,3 +86,13 @@ void ax_case_build_attention_backward(struct ax_case_builder *b, struct ax_atten
         a->dsink = ax_case_in1(b, b->accum, b->shape->heads);
     }
 }
+
+void ax_case_build_neftune(struct ax_case_builder *b, struct ax_neftune *a) {
+    a->x = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
+    a->cu = cumulative(b, false);
+    a->alpha = 5;
+    a->stream = 9;
+    a->first = b->shape->window;
+    a->first_token = b->shape->first;
+    a->scalars = b->scalars;
+}

@@ -1,4 +1,4 @@
-/* Cases of the head and of the update. */
+/* Cases of the head, and of the gradient norm. */
 #include <math.h>
 
 #include "kernels/cases_builder.h"
@@ -19,7 +19,7 @@ static struct ax_tensor logits(struct ax_case_builder *b) {
 void ax_case_build_softmax_stats(struct ax_case_builder *b, struct ax_softmax_stats *a) {
     a->logits = logits(b);
     a->labels = labels(b);
-    a->stats = ax_case_dense2(b, b->accum, b->shape->rows, 4);
+    a->stats = ax_case_dense2(b, b->accum, b->shape->rows, AX_SOFTMAX_STATS);
     a->first_col = b->shape->first;
     a->inv_temperature = 0.8;
 }
@@ -27,12 +27,17 @@ void ax_case_build_softmax_stats(struct ax_case_builder *b, struct ax_softmax_st
 /* Stats as softmax_stats could give them: Σ exp(z − max)·z lies between ±Σ·8, sums are ≥ 1. */
 void ax_case_build_softmax_merge(struct ax_case_builder *b, struct ax_softmax_merge *a) {
     const struct ax_shape *s = b->shape;
-    a->stats = ax_case_place(b, b->accum, 0, 3, (const int64_t[]){s->shards, s->rows, 4});
+    a->stats =
+        ax_case_place(b, b->accum, 0, 3, (const int64_t[]){s->shards, s->rows, AX_SOFTMAX_STATS});
     ax_case_randomize(b, &a->stats, 1, 8);
     a->labels = ax_case_ids(b, s->rows, -1, 5);
     a->logprob = ax_case_out1(b, b->accum, s->rows);
     a->lse = ax_case_out1(b, b->accum, s->rows);
     a->entropy = ax_case_out1(b, b->accum, s->rows);
+    a->vocab = 16;
+    if (ax_case_has(b, AX_SHAPE_SMOOTHING)) {
+        a->mean_logprob = ax_case_out1(b, b->accum, s->rows);
+    }
 }
 
 /* lse is above every logit, as a real one is. */
@@ -49,6 +54,10 @@ void ax_case_build_softmax_backward(struct ax_case_builder *b, struct ax_softmax
         a->g_lse = ax_case_in1(b, b->accum, s->rows);
         a->g_entropy = ax_case_in1(b, b->accum, s->rows);
     }
+    if (ax_case_has(b, AX_SHAPE_SMOOTHING)) {
+        a->g_mean = ax_case_in1(b, b->accum, s->rows);
+    }
+    a->vocab = s->first + s->cols;
     enum ax_dtype to = ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real;
     a->dlogits =
         ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->logits : ax_case_out2(b, to, s->rows, s->cols);
@@ -64,6 +73,16 @@ void ax_case_build_nll_loss(struct ax_case_builder *b, struct ax_nll_loss *a) {
     a->weight = ax_case_out1(b, AX_F32, n);
     ax_case_randomize(b, &a->weight, 0, 2);
     a->g_logprob = ax_case_out1(b, b->accum, n);
+    if (ax_case_has(b, AX_SHAPE_SMOOTHING)) {
+        a->label_smoothing = 0.125;
+        a->mean_logprob = ax_case_in1(b, b->accum, n);
+        a->g_mean = ax_case_out1(b, b->accum, n);
+    }
+    if (ax_case_has(b, AX_SHAPE_Z_LOSS)) {
+        a->z_loss = 0.01;
+        a->lse = ax_case_in1(b, b->accum, n);
+        a->g_lse = ax_case_out1(b, b->accum, n);
+    }
     a->scalars = b->scalars;
 }
 
@@ -85,39 +104,5 @@ void ax_case_build_sumsq(struct ax_case_builder *b, struct ax_sumsq *a) {
 }
 
 void ax_case_build_clip(struct ax_case_builder *b, struct ax_clip *a) {
-    a->scalars = b->scalars;
-}
-
-static struct ax_tensor copy_out(struct ax_case_builder *b) {
-    return ax_case_has(b, AX_SHAPE_COPY) ? ax_case_out1(b, b->real, b->shape->cols)
-                                         : (struct ax_tensor){.dtype = b->real};
-}
-
-void ax_case_build_adamw(struct ax_case_builder *b, struct ax_adamw *a) {
-    int64_t n = b->shape->cols;
-    a->master = ax_case_in1(b, b->accum, n);
-    a->grad = ax_case_in1(b, b->accum, n);
-    a->exp_avg = ax_case_in1(b, b->accum, n);
-    a->exp_avg_sq = ax_case_out1(b, b->accum, n);
-    ax_case_randomize(b, &a->exp_avg_sq, 0.01, 1);
-    a->copy = copy_out(b);
-    a->beta1 = 0.9;
-    a->beta2 = 0.99;
-    a->eps = 1e-8;
-    a->weight_decay = 0.1;
-    a->scalars = b->scalars;
-}
-
-void ax_case_build_sgd(struct ax_case_builder *b, struct ax_sgd *a) {
-    int64_t n = b->shape->cols;
-    a->master = ax_case_in1(b, b->accum, n);
-    a->grad = ax_case_in1(b, b->accum, n);
-    a->momentum = b->shape->momentum;
-    if (a->momentum != 0) {
-        a->momentum_buffer = ax_case_in1(b, b->accum, n);
-    }
-    a->copy = copy_out(b);
-    a->weight_decay = 0.1;
-    a->nesterov = ax_case_has(b, AX_SHAPE_NESTEROV);
     a->scalars = b->scalars;
 }

@@ -8,7 +8,8 @@ static const struct ax_dtype_info INFO[AX_DTYPE_COUNT] = {
     [AX_F64] = {"float64", "F64", 8, true},    [AX_F32] = {"float32", "F32", 4, true},
     [AX_BF16] = {"bfloat16", "BF16", 2, true}, [AX_F16] = {"float16", "F16", 2, true},
     [AX_I64] = {"int64", "I64", 8, false},     [AX_I32] = {"int32", "I32", 4, false},
-    [AX_I8] = {"int8", "I8", 1, false},        [AX_U8] = {"uint8", "U8", 1, false},
+    [AX_I16] = {"int16", "I16", 2, false},     [AX_I8] = {"int8", "I8", 1, false},
+    [AX_U8] = {"uint8", "U8", 1, false},
 };
 
 /* The short forms people write in configs, beside the names of the table. */
@@ -18,7 +19,7 @@ static const struct {
 } SHORT[] = {
     {"f64", AX_F64},   {"fp64", AX_F64}, {"f32", AX_F32},  {"fp32", AX_F32},
     {"bf16", AX_BF16}, {"f16", AX_F16},  {"fp16", AX_F16}, {"i64", AX_I64},
-    {"i32", AX_I32},   {"i8", AX_I8},    {"u8", AX_U8},
+    {"i32", AX_I32},   {"i16", AX_I16},  {"i8", AX_I8},    {"u8", AX_U8},
 };
 
 const struct ax_dtype_info *ax_dtype_info(enum ax_dtype dtype) {
@@ -45,7 +46,7 @@ enum ax_status ax_dtype_parse(const char *name, enum ax_dtype *out) {
     }
     return ax_error(AX_ERR_CONFIG,
                     "dtype: no type is called \"%.40s\". Choose float32 (fp32), bfloat16 (bf16), "
-                    "float16 (fp16), float64 (fp64), int64, int32, int8 or uint8.",
+                    "float16 (fp16), float64 (fp64), int64, int32, int16, int8 or uint8.",
                     name);
 }
 
@@ -75,6 +76,23 @@ uint16_t ax_f32_to_bf16(float x) {
         return (uint16_t)((u >> 16) | 0x40u); /* quiet, so that dropping low bits cannot make inf */
     }
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+/* The low half read as a signed number is what rounding took away, so adding it undoes that. */
+uint16_t ax_f32_split(float x, int16_t *remainder) {
+    uint32_t u = bits_of(x);
+    uint16_t low = (uint16_t)u;
+    memcpy(remainder, &low, sizeof(low));
+    return (uint16_t)((u + 0x8000u) >> 16);
+}
+
+float ax_f32_join(uint16_t bf16, int16_t remainder) {
+    return float_of(((uint32_t)bf16 << 16) + (uint32_t)(int32_t)remainder);
+}
+
+uint16_t ax_f32_to_bf16_random(float x, uint32_t random) {
+    uint32_t u = bits_of(x);
+    return isnan(x) ? ax_f32_to_bf16(x) : (uint16_t)((u + (random & 0xffffu)) >> 16);
 }
 
 float ax_f16_to_f32(uint16_t bits) {
@@ -133,6 +151,7 @@ DEFINE_AT(float)
 DEFINE_AT(uint16_t)
 DEFINE_AT(int64_t)
 DEFINE_AT(int32_t)
+DEFINE_AT(int16_t)
 
 double ax_load(enum ax_dtype dtype, const void *data, int64_t index) {
     AX_ASSERT(dtype < AX_DTYPE_COUNT);
@@ -149,6 +168,8 @@ double ax_load(enum ax_dtype dtype, const void *data, int64_t index) {
         return (double)int64_t_at(data, index);
     case AX_I32:
         return (double)int32_t_at(data, index);
+    case AX_I16:
+        return (double)int16_t_at(data, index);
     case AX_I8:
         return (double)((const int8_t *)data)[index];
     case AX_U8:
@@ -189,6 +210,9 @@ void ax_store(enum ax_dtype dtype, void *data, int64_t index, double value) {
         return;
     case AX_I32:
         ((int32_t *)data)[index] = (int32_t)to_integer(value, INT32_MIN, INT32_MAX);
+        return;
+    case AX_I16:
+        ((int16_t *)data)[index] = (int16_t)to_integer(value, INT16_MIN, INT16_MAX);
         return;
     case AX_I8:
         ((int8_t *)data)[index] = (int8_t)to_integer(value, INT8_MIN, INT8_MAX);

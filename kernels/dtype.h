@@ -8,7 +8,18 @@
 
 #include "base/status.h"
 
-enum ax_dtype { AX_F64, AX_F32, AX_BF16, AX_F16, AX_I64, AX_I32, AX_I8, AX_U8, AX_DTYPE_COUNT };
+enum ax_dtype {
+    AX_F64,
+    AX_F32,
+    AX_BF16,
+    AX_F16,
+    AX_I64,
+    AX_I32,
+    AX_I16,
+    AX_I8,
+    AX_U8,
+    AX_DTYPE_COUNT
+};
 
 struct ax_dtype_info {
     const char *name;        /* "bfloat16": PyTorch's name, used in configs and --dtype */
@@ -27,6 +38,13 @@ float ax_bf16_to_f32(uint16_t bits);
 uint16_t ax_f32_to_bf16(float x); /* NaN stays NaN */
 float ax_f16_to_f32(uint16_t bits);
 uint16_t ax_f32_to_f16(float x); /* overflow → inf */
+
+/* A float32 as a bfloat16 (nearest; away from zero where two are as near) and the 16 bits that are
+ * missing: join gives back every bit. */
+uint16_t ax_f32_split(float x, int16_t *remainder);
+float ax_f32_join(uint16_t bf16, int16_t remainder);
+/* x rounded up or down to bf16 with the chances that make it x on average; `random` are 16 bits. */
+uint16_t ax_f32_to_bf16_random(float x, uint32_t random);
 
 /* One element of any float or integer dtype as double, and back (rounded once from the double).
  * What is read, here and in ax_convert, may begin at any byte. */

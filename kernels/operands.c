@@ -24,6 +24,7 @@ static const struct ax_operand operands_embedding_forward[] = {
 static const struct ax_operand operands_embedding_backward[] = {
     IN(embedding_backward, dout), IN(embedding_backward, tokens),
     INOUT(embedding_backward, dweight), END};
+static const struct ax_operand operands_neftune[] = {INOUT(neftune, x), IN(neftune, cu), END};
 static const struct ax_operand operands_rmsnorm_forward[] = {
     IN(rmsnorm_forward, x), IN(rmsnorm_forward, weight), OUT(rmsnorm_forward, y),
     OUT(rmsnorm_forward, rstd), END};
@@ -86,24 +87,59 @@ static const struct ax_operand operands_grouped_gemm[] = {
     IN(grouped_gemm, a), IN(grouped_gemm, b), OUT(grouped_gemm, c), IN(grouped_gemm, offsets), END};
 static const struct ax_operand operands_softmax_stats[] = {
     IN(softmax_stats, logits), IN(softmax_stats, labels), OUT(softmax_stats, stats), END};
-static const struct ax_operand operands_softmax_merge[] = {
-    IN(softmax_merge, stats), IN(softmax_merge, labels),   OUT(softmax_merge, logprob),
-    OUT(softmax_merge, lse),  OUT(softmax_merge, entropy), END};
+static const struct ax_operand operands_softmax_merge[] = {IN(softmax_merge, stats),
+                                                           IN(softmax_merge, labels),
+                                                           OUT(softmax_merge, logprob),
+                                                           OUT(softmax_merge, lse),
+                                                           OUT(softmax_merge, entropy),
+                                                           OUT(softmax_merge, mean_logprob),
+                                                           END};
 static const struct ax_operand operands_softmax_backward[] = {
-    IN(softmax_backward, logits),    IN(softmax_backward, labels),    IN(softmax_backward, lse),
-    IN(softmax_backward, entropy),   IN(softmax_backward, g_logprob), IN(softmax_backward, g_lse),
-    IN(softmax_backward, g_entropy), OUT(softmax_backward, dlogits),  END};
-static const struct ax_operand operands_nll_loss[] = {IN(nll_loss, logprob), IN(nll_loss, labels),
-                                                      IN(nll_loss, weight),
-                                                      OUT(nll_loss, g_logprob), END};
+    IN(softmax_backward, logits),    IN(softmax_backward, labels),
+    IN(softmax_backward, lse),       IN(softmax_backward, entropy),
+    IN(softmax_backward, g_logprob), IN(softmax_backward, g_lse),
+    IN(softmax_backward, g_entropy), IN(softmax_backward, g_mean),
+    OUT(softmax_backward, dlogits),  END};
+static const struct ax_operand operands_nll_loss[] = {
+    IN(nll_loss, logprob),      IN(nll_loss, labels), IN(nll_loss, weight),
+    IN(nll_loss, mean_logprob), IN(nll_loss, lse),    OUT(nll_loss, g_logprob),
+    OUT(nll_loss, g_mean),      OUT(nll_loss, g_lse), END};
 static const struct ax_operand operands_argmax[] = {IN(argmax, logits), OUT(argmax, index), END};
 static const struct ax_operand operands_sumsq[] = {IN(sumsq, x), END};
 static const struct ax_operand operands_clip[] = {END};
-static const struct ax_operand operands_adamw[] = {INOUT(adamw, master),  INOUT(adamw, grad),
-                                                   INOUT(adamw, exp_avg), INOUT(adamw, exp_avg_sq),
-                                                   OUT(adamw, copy),      END};
-static const struct ax_operand operands_sgd[] = {INOUT(sgd, master), INOUT(sgd, grad),
-                                                 INOUT(sgd, momentum_buffer), OUT(sgd, copy), END};
+static const struct ax_operand operands_adamw[] = {INOUT(adamw, master),
+                                                   INOUT(adamw, grad),
+                                                   INOUT(adamw, exp_avg),
+                                                   INOUT(adamw, exp_avg_sq),
+                                                   INOUT(adamw, remainder),
+                                                   OUT(adamw, copy),
+                                                   END};
+static const struct ax_operand operands_adamw_8bit[] = {INOUT(adamw_8bit, master),
+                                                        INOUT(adamw_8bit, grad),
+                                                        INOUT(adamw_8bit, exp_avg),
+                                                        INOUT(adamw_8bit, exp_avg_sq),
+                                                        INOUT(adamw_8bit, exp_avg_scale),
+                                                        INOUT(adamw_8bit, exp_avg_sq_scale),
+                                                        INOUT(adamw_8bit, remainder),
+                                                        OUT(adamw_8bit, copy),
+                                                        END};
+static const struct ax_operand operands_sgd[] = {
+    INOUT(sgd, master),    INOUT(sgd, grad), INOUT(sgd, momentum_buffer),
+    INOUT(sgd, remainder), OUT(sgd, copy),   END};
+static const struct ax_operand operands_lion[] = {INOUT(lion, master),  INOUT(lion, grad),
+                                                  INOUT(lion, exp_avg), INOUT(lion, remainder),
+                                                  OUT(lion, copy),      END};
+static const struct ax_operand operands_adafactor[] = {
+    INOUT(adafactor, master),     INOUT(adafactor, grad),
+    INOUT(adafactor, row),        INOUT(adafactor, col),
+    INOUT(adafactor, exp_avg_sq), INOUT(adafactor, remainder),
+    OUT(adafactor, copy),         END};
+static const struct ax_operand operands_muon_momentum[] = {INOUT(muon_momentum, grad),
+                                                           INOUT(muon_momentum, momentum_buffer),
+                                                           OUT(muon_momentum, out), END};
+static const struct ax_operand operands_muon_apply[] = {
+    INOUT(muon_apply, master), INOUT(muon_apply, remainder), IN(muon_apply, update),
+    OUT(muon_apply, copy), END};
 static const struct ax_operand operands_quantize[] = {
     IN(quantize, x), OUT(quantize, codes), OUT(quantize, scale), IN(quantize, offset), END};
 static const struct ax_operand operands_dequantize[] = {OUT(dequantize, out), IN(dequantize, codes),

@@ -28,6 +28,7 @@ struct ax_queue;
     X(colsum)                                                                                      \
     X(embedding_forward)                                                                           \
     X(embedding_backward)                                                                          \
+    X(neftune)                                                                                     \
     X(rmsnorm_forward)                                                                             \
     X(rmsnorm_backward)                                                                            \
     X(rope)                                                                                        \
@@ -51,7 +52,12 @@ struct ax_queue;
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \
+    X(adamw_8bit)                                                                                  \
     X(sgd)                                                                                         \
+    X(lion)                                                                                        \
+    X(adafactor)                                                                                   \
+    X(muon_momentum)                                                                               \
+    X(muon_apply)                                                                                  \
     X(quantize)                                                                                    \
     X(dequantize)                                                                                  \
     X(dropout)                                                                                     \
@@ -112,6 +118,18 @@ struct ax_embedding_forward {
 struct ax_embedding_backward {
     struct ax_tensor dout, tokens, dweight;
     int64_t first_row, skip_token;
+};
+
+/* x += noise of documents (NEFTune, Jain et al. 2023): element d of token t, in a document of L
+ * tokens, gets a number uniform in ±alpha/√(L·D), number (first_token + t)·D + d of the stream
+ * (scalars->seed, scalars->step, `stream`). x real [T][D] is tokens first … first + T − 1 of a row,
+ * cu i32 [n+1] of the row: document k is tokens cu[k] … cu[k+1]−1; other tokens get none. */
+struct ax_neftune {
+    struct ax_tensor x, cu;
+    double alpha;
+    uint32_t stream;
+    int64_t first, first_token;
+    const struct ax_step_scalars *scalars;
 };
 
 /* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
@@ -252,35 +270,47 @@ struct ax_grouped_gemm {
 };
 
 /* Of z = logits·inv_temperature, per row over this shard's columns:
- *   stats = { max z, Σ exp(z − max), Σ exp(z − max)·z, z[label] }
+ *   stats = { max z, Σ exp(z − max), Σ exp(z − max)·z, z[label], Σ z }
  * logits real or accum [T][V]; labels i32 [T], global ids, −1 = none; column c is id first_col + c;
- * z[label] = 0 where the label is none or elsewhere. stats accum [T][4]. */
+ * z[label] = 0 where the label is none or elsewhere. stats accum [T][AX_SOFTMAX_STATS]. */
+#define AX_SOFTMAX_STATS 5
 struct ax_softmax_stats {
     struct ax_tensor logits, labels, stats;
     int64_t first_col;
     double inv_temperature;
 };
-/* Merges the stats of S shards: stats accum [S][T][4] →
- *   lse = M + log Σ_s e^{m_s−M}·sum_s;  logprob = z[label] − lse;  entropy = lse − E[z]
+/* Merges the stats of S shards: stats accum [S][T][AX_SOFTMAX_STATS] →
+ *   lse = M + log Σ_s e^{m_s−M}·sum_s;  logprob = z[label] − lse;  entropy = lse − E[z];
+ *   mean_logprob = Σz/vocab − lse (of all `vocab` ids; data NULL = not wanted)
  * each accum [T]; rows without label get logprob 0. */
 struct ax_softmax_merge {
-    struct ax_tensor stats, labels, logprob, lse, entropy;
+    struct ax_tensor stats, labels, logprob, lse, entropy, mean_logprob;
+    int64_t vocab;
 };
-/* Gradient of Σ_t (g_logprob·logprob + g_lse·lse + g_entropy·entropy) for the logits, p =
- * exp(z−lse): dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(z − lse + entropy);  dlogits =
- * inv_temperature·dz g_* accum [T]; g_lse and g_entropy may have data NULL (= 0). dlogits real or
- * accum, may be logits if the dtype is the same. Rows without label: g_logprob counts as 0. */
+/* Gradient of Σ_t (g_logprob·logprob + g_lse·lse + g_entropy·entropy + g_mean·mean_logprob) for the
+ * logits, p = exp(z−lse):
+ *   dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(z − lse + entropy) + g_mean·(1/vocab − p)
+ *   dlogits = inv_temperature·dz
+ * g_* accum [T]; all but g_logprob may have data NULL (= 0). dlogits real or accum, may be logits
+ * if the dtype is the same. Rows without label: g_logprob counts as 0. */
 struct ax_softmax_backward {
     struct ax_tensor logits, labels, lse, entropy, g_logprob, g_lse, g_entropy, dlogits;
     int64_t first_col;
     double inv_temperature;
+    struct ax_tensor g_mean;
+    int64_t vocab;
 };
 
-/* Σ −weight·logprob·inv_weight → scalars->loss += ; g_logprob = −weight·inv_weight. Rows without
- * label: 0. logprob, g_logprob accum [T], weight F32 [T], labels i32 [T]; summed in order of t. */
+/* With e = label_smoothing (Szegedy et al. 2016) and z = z_loss (Chowdhery et al. 2022):
+ *   Σ weight·inv_weight·((1−e)·−logprob + e·−mean_logprob + z·lse²) → scalars->loss +=
+ * and its slopes in g_logprob, g_mean, g_lse. Rows without label: 0. mean_logprob and g_mean are
+ * needed where e > 0, lse and g_lse where z > 0, else they have data NULL. logprob, mean_logprob,
+ * lse, g_* accum [T], weight F32 [T], labels i32 [T]; summed in order of t. */
 struct ax_nll_loss {
     struct ax_tensor logprob, labels, weight, g_logprob;
     struct ax_step_scalars *scalars;
+    struct ax_tensor mean_logprob, g_mean, lse, g_lse;
+    double label_smoothing, z_loss;
 };
 
 /* index[t] = argmax_c logits[t][c] (the first of equals). logits real or accum, index i32 [T]. */
@@ -299,22 +329,103 @@ struct ax_clip {
     struct ax_step_scalars *scalars;
 };
 
-/* g = grad·clip; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²;
+/* What every update does: g = grad·clip, then its own rule, then grad = 0; with scalars->skip only
+ * grad = 0. grad accum. Weights are kept in one of three ways:
+ *   master accum                     and copy = master rounded (real; data NULL = none)
+ *   master BF16 and remainder I16    together one float32 (ax_f32_join); no copy
+ *   master BF16 alone                rounded stochastically; no copy
+ * BF16 moments are rounded stochastically too. Element i of the operands is element
+ *   first + i + (row > 0 ? (i + column) / row · gap : 0)
+ * of the whole parameter, and that is its number in the stream (scalars->seed, scalars->step,
+ * `stream`): word w = ax_rng_u32 of it adds w >> 16 below the first moment, w & 0xffff below the
+ * second; the master's own stream is `stream` + 1. So results depend on neither mesh nor threads.
+ */
+struct ax_draw {
+    uint32_t stream;
+    int64_t first;
+    int64_t column, row, gap; /* of a slice that has `row` of every row + gap elements; else 0 */
+};
+
+/* m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²;
  * w = w·(1 − lr·decay) − lr·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + eps)   (Loshchilov & Hutter 2019)
- * copy = w rounded; grad = 0. With scalars->skip only grad = 0. All 1-D of one length: master,
- * grad, exp_avg, exp_avg_sq accum; copy real, data NULL = none. */
+ * All 1-D of one length. exp_avg, exp_avg_sq: both accum or both BF16; `nearest`: BF16 moments are
+ * rounded to nearest instead, which leaves v as it is where (1−β₂) is below half its last place. */
 struct ax_adamw {
     struct ax_tensor master, grad, exp_avg, exp_avg_sq, copy;
     double beta1, beta2, eps, weight_decay;
     const struct ax_step_scalars *scalars;
+    struct ax_tensor remainder;
+    struct ax_draw draw;
+    bool nearest;
 };
-/* g = grad·clip + decay·w; buf = momentum·buf + g (buf = g at step 1); g = nesterov ? g +
- * momentum·buf : buf; w −= lr·g (torch.optim.SGD). momentum 0: buf unused (data NULL). grad = 0. */
+/* The same with moments of 8 bits (Dettmers et al. 2022): code c of block b means
+ * ax_dynamic_map(c)·scale[b], signed for exp_avg; scale = max(largest |x| of the block, 1e-12).
+ * The update uses the moments before they are rounded. exp_avg, exp_avg_sq U8; *_scale accum, one
+ * for each block: elements are cut after 256 − phase and then every 256 of them. */
+struct ax_adamw_8bit {
+    struct ax_tensor master, grad, exp_avg, exp_avg_sq, exp_avg_scale, exp_avg_sq_scale, copy;
+    double beta1, beta2, eps, weight_decay;
+    const struct ax_step_scalars *scalars;
+    struct ax_tensor remainder;
+    struct ax_draw draw;
+    int64_t phase; /* 0 … 255: elements of the first block that lie before these */
+};
+#define AX_8BIT_BLOCK 256
+/* g += decay·w; buf = momentum·buf + g (buf = g at step 1); g = nesterov ? g + momentum·buf : buf;
+ * w −= lr·g (torch.optim.SGD). momentum 0: buf unused (data NULL), else accum. */
 struct ax_sgd {
     struct ax_tensor master, grad, momentum_buffer, copy;
     double momentum, weight_decay;
     bool nesterov;
     const struct ax_step_scalars *scalars;
+    struct ax_tensor remainder;
+    struct ax_draw draw;
+};
+/* w −= lr·(sign(β₁m + (1−β₁)g) + decay·w); m = β₂m + (1−β₂)g   (Chen et al. 2023)
+ * exp_avg accum or BF16. */
+struct ax_lion {
+    struct ax_tensor master, grad, exp_avg, copy;
+    double beta1, beta2, weight_decay;
+    const struct ax_step_scalars *scalars;
+    struct ax_tensor remainder;
+    struct ax_draw draw;
+};
+/* Adafactor (Shazeer & Stern 2018): second moments of a matrix as those of its rows and columns.
+ * With b = stepᵈᵉᶜᵃʸ, u the update before clipping, rms over all elements:
+ *   transformers: row = (1−b)row + b·mean_c(g² + eps1), col alike; u = g / √(row·col / mean(row));
+ *                 size = lr, or with scale_parameter lr·max(eps2, rms(w)); w −= size·decay·w
+ *   torch:        row = (1−b)row + b·mean_c(g²), col alike; u = g / √max(row·col /
+ *                 max(mean(row), eps1), eps1²); size = min(lr, 1/√step)·max(eps2, rms(w));
+ *                 w −= lr·decay·w
+ *   both:         w −= size·u / max(1, rms(u) / threshold)
+ * A vector keeps g² (+ eps1) for each element in exp_avg_sq in place of row·col / mean(row).
+ * master, grad (and copy, remainder) [R][C] with row [R] and col [C], or all [N] with exp_avg_sq;
+ * row, col, exp_avg_sq accum, those not used with data NULL. */
+struct ax_adafactor {
+    struct ax_tensor master, grad, row, col, exp_avg_sq, copy;
+    double decay, eps1, eps2, threshold, weight_decay; /* decay: −0.8 */
+    bool torch, scale_parameter;
+    const struct ax_step_scalars *scalars;
+    struct ax_tensor remainder;
+    struct ax_draw draw;
+};
+/* Muon (Jordan 2024), before and after its matrix iteration. First: buf += (1−momentum)·(g − buf);
+ * u = nesterov ? g + momentum·(buf − g) : buf; out = u / max(‖u‖, eps). grad, momentum_buffer accum
+ * [R][C], out real [R][C]. With skip nothing but grad changes and out is 0. */
+struct ax_muon_momentum {
+    struct ax_tensor grad, momentum_buffer, out;
+    double momentum, eps;
+    bool nesterov;
+    const struct ax_step_scalars *scalars;
+};
+/* Then: w = w·(1 − lr·decay) − lr·ratio·update. update real, [R][C] as the weights; no grad here.
+ */
+struct ax_muon_apply {
+    struct ax_tensor master, update, copy;
+    double ratio, weight_decay;
+    const struct ax_step_scalars *scalars;
+    struct ax_tensor remainder;
+    struct ax_draw draw;
 };
 
 /* How numbers are packed. x is read as F32 and, flattened, cut into blocks of `block` elements (the

@@ -57,6 +57,14 @@ const char *ax_check_embedding_backward(const struct ax_embedding_backward *a) {
     return NULL;
 }
 
+const char *ax_check_neftune(const struct ax_neftune *a) {
+    NEED(a->x.ndim == 2 && real(&a->x));
+    NEED(is_2d(&a->x, a->x.dtype, a->x.shape[0], a->x.shape[1]));
+    NEED(a->cu.shape[0] >= 1 && is_1d(&a->cu, AX_I32, a->cu.shape[0]));
+    NEED(a->scalars != NULL);
+    return NULL;
+}
+
 /* rstd has the dimensions of x without the last. */
 static bool is_rstd(tensor rstd, tensor x) {
     bool fits = given(rstd) && rstd->dtype == accum(x) && rstd->ndim == x->ndim - 1 &&
@@ -159,7 +167,7 @@ const char *ax_check_softmax_stats(const struct ax_softmax_stats *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
     NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
     NEED(is_1d(&a->labels, AX_I32, a->logits.shape[0]));
-    NEED(is_2d(&a->stats, accum(&a->logits), a->logits.shape[0], 4));
+    NEED(is_2d(&a->stats, accum(&a->logits), a->logits.shape[0], AX_SOFTMAX_STATS));
     return NULL;
 }
 
@@ -167,11 +175,13 @@ const char *ax_check_softmax_merge(const struct ax_softmax_merge *a) {
     NEED(a->stats.ndim == 3 && a->stats.shape[0] >= 1);
     int64_t rows = a->stats.shape[1];
     NEED(a->stats.dtype == AX_F32 || a->stats.dtype == AX_F64);
-    NEED(is_3d(&a->stats, a->stats.dtype, a->stats.shape[0], rows, 4));
+    NEED(is_3d(&a->stats, a->stats.dtype, a->stats.shape[0], rows, AX_SOFTMAX_STATS));
     NEED(is_1d(&a->labels, AX_I32, rows));
     NEED(is_1d(&a->logprob, a->stats.dtype, rows));
     NEED(is_1d(&a->lse, a->stats.dtype, rows));
     NEED(is_1d(&a->entropy, a->stats.dtype, rows));
+    NEED(!given(&a->mean_logprob) ||
+         (is_1d(&a->mean_logprob, a->stats.dtype, rows) && a->vocab > 0));
     return NULL;
 }
 
@@ -187,6 +197,7 @@ const char *ax_check_softmax_backward(const struct ax_softmax_backward *a) {
     NEED(is_1d(&a->g_logprob, sums, rows));
     NEED(!given(&a->g_lse) || is_1d(&a->g_lse, sums, rows));
     NEED(!given(&a->g_entropy) || is_1d(&a->g_entropy, sums, rows));
+    NEED(!given(&a->g_mean) || (is_1d(&a->g_mean, sums, rows) && a->vocab > 0));
     return NULL;
 }
 
@@ -196,6 +207,10 @@ const char *ax_check_nll_loss(const struct ax_nll_loss *a) {
     NEED(is_1d(&a->logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->g_logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->labels, AX_I32, rows) && is_1d(&a->weight, AX_F32, rows));
+    NEED(a->label_smoothing == 0 || (is_1d(&a->mean_logprob, a->logprob.dtype, rows) &&
+                                     is_1d(&a->g_mean, a->logprob.dtype, rows)));
+    NEED(a->z_loss == 0 ||
+         (is_1d(&a->lse, a->logprob.dtype, rows) && is_1d(&a->g_lse, a->logprob.dtype, rows)));
     NEED(a->scalars != NULL);
     return NULL;
 }
@@ -219,34 +234,6 @@ const char *ax_check_clip(const struct ax_clip *a) {
     return NULL;
 }
 
-/* `copy` is the compute dtype whose masters these are. */
-static bool is_copy(tensor copy, tensor master) {
-    return !given(copy) || (real(copy) && accum(copy) == master->dtype &&
-                            is_1d(copy, copy->dtype, master->shape[0]));
-}
-
-const char *ax_check_adamw(const struct ax_adamw *a) {
-    int64_t n = a->master.shape[0];
-    enum ax_dtype dtype = a->master.dtype;
-    NEED(dtype == AX_F32 || dtype == AX_F64);
-    NEED(is_1d(&a->master, dtype, n) && is_1d(&a->grad, dtype, n));
-    NEED(is_1d(&a->exp_avg, dtype, n) && is_1d(&a->exp_avg_sq, dtype, n));
-    NEED(is_copy(&a->copy, &a->master));
-    NEED(a->scalars != NULL);
-    return NULL;
-}
-
-const char *ax_check_sgd(const struct ax_sgd *a) {
-    int64_t n = a->master.shape[0];
-    enum ax_dtype dtype = a->master.dtype;
-    NEED(dtype == AX_F32 || dtype == AX_F64);
-    NEED(is_1d(&a->master, dtype, n) && is_1d(&a->grad, dtype, n));
-    NEED(given(&a->momentum_buffer) == (a->momentum != 0));
-    NEED(!given(&a->momentum_buffer) || is_1d(&a->momentum_buffer, dtype, n));
-    NEED(is_copy(&a->copy, &a->master));
-    NEED(a->scalars != NULL);
-    return NULL;
-}
 
 const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     AX_ASSERT(op < AX_OP_COUNT);

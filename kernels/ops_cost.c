@@ -63,6 +63,10 @@ static struct ax_op_cost cost_embedding_backward(const struct ax_embedding_backw
                                bytes_of(&a->dout) + bytes_of(&a->tokens) + 2 * rows};
 }
 
+static struct ax_op_cost cost_neftune(const struct ax_neftune *a) {
+    return per_element(AX_OP_neftune, a, 2, &a->x);
+}
+
 static struct ax_op_cost cost_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
     return per_element(AX_OP_rmsnorm_forward, a, 4, &a->x); /* x², +, ·rstd, ·weight */
 }
@@ -183,7 +187,7 @@ static struct ax_op_cost cost_grouped_gemm(const struct ax_grouped_gemm *a) {
 }
 
 static struct ax_op_cost cost_softmax_stats(const struct ax_softmax_stats *a) {
-    return per_element(AX_OP_softmax_stats, a, 7, &a->logits); /* ·t, max, −, exp, +, 2 */
+    return per_element(AX_OP_softmax_stats, a, 8, &a->logits); /* ·t, max, −, exp, +, +, 2 */
 }
 
 static struct ax_op_cost cost_softmax_merge(const struct ax_softmax_merge *a) {
@@ -218,6 +222,33 @@ static struct ax_op_cost cost_adamw(const struct ax_adamw *a) {
 static struct ax_op_cost cost_sgd(const struct ax_sgd *a) {
     double flops = a->momentum_buffer.data == NULL ? 5 : a->nesterov ? 9 : 7;
     return per_element(AX_OP_sgd, a, flops, &a->master);
+}
+
+static struct ax_op_cost cost_adamw_8bit(const struct ax_adamw_8bit *a) {
+    return per_element(AX_OP_adamw_8bit, a, 22, &a->master); /* and twice ·scale, ÷scale, |x|max */
+}
+
+static struct ax_op_cost cost_lion(const struct ax_lion *a) {
+    return per_element(AX_OP_lion, a, 11, &a->master);
+}
+
+/* g²; rows, columns (4); the update (4); its square (2); weights (3). The gradient is read once for
+ * each of: moments, size of the update, update. */
+static struct ax_op_cost cost_adafactor(const struct ax_adafactor *a) {
+    struct ax_op_cost cost = per_element(AX_OP_adafactor, a, 14, &a->master);
+    cost.bytes += 2 * bytes_of(&a->grad);
+    return cost;
+}
+
+/* The sum of squares and the result are two walks over gradient and buffer. */
+static struct ax_op_cost cost_muon_momentum(const struct ax_muon_momentum *a) {
+    struct ax_op_cost cost = per_element(AX_OP_muon_momentum, a, 12, &a->grad);
+    cost.bytes += bytes_of(&a->grad) + bytes_of(&a->momentum_buffer);
+    return cost;
+}
+
+static struct ax_op_cost cost_muon_apply(const struct ax_muon_apply *a) {
+    return per_element(AX_OP_muon_apply, a, 3, &a->master);
 }
 
 static struct ax_op_cost cost_quantize(const struct ax_quantize *a) {

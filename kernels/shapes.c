@@ -88,6 +88,28 @@ static shapes shapes_embedding_backward[] = {
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
 };
 
+static documents one_key[] = {{1, 1}};
+static documents packed[] = {{5, 5}, {0, 0}, {1, 1}, {17, 17}, {0, 0}, {0, 0}};
+static documents decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 30}};
+static documents prefix[] = {{3, 10}, {7, 7}};
+static documents no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
+static documents tiles[] = {{150, 150}, {70, 70}};
+static documents row_of_2048[] = {{2048, 2048}};
+static documents cached_1024[] = {{1, 1024}};
+
+#define DOCUMENTS(list) .documents = (list), .n_documents = (int)(sizeof(list) / sizeof((list)[0]))
+
+static documents noised[] = {{5, 0}, {0, 0}, {1, 0}, {17, 0}, {0, 0}};
+
+static shapes shapes_neftune[] = {
+    {"one", DOCUMENTS(one_key), .rows = 1, .cols = 1},
+    {"odd", DOCUMENTS(noised), .rows = 26, .cols = 37, .first = 3},
+    {"strided", DOCUMENTS(noised), .rows = 23, .cols = 7, .pad = 5, .first = 1000003},
+    {"part", DOCUMENTS(noised), .rows = 9, .cols = 19, .window = 3, .first = 5},
+    {"beyond", DOCUMENTS(noised), .rows = 9, .cols = 19, .window = 20, .first = 5},
+    {"hidden", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, .cols = 576},
+};
+
 static shapes shapes_rmsnorm_forward[] = {
     {"one", .rows = 1, .cols = 1},
     {"odd", .rows = 3, .cols = 37},
@@ -121,17 +143,7 @@ static shapes shapes_rope[] = {
      .pad = 384},
 };
 
-static documents one_key[] = {{1, 1}};
-static documents packed[] = {{5, 5}, {0, 0}, {1, 1}, {17, 17}, {0, 0}, {0, 0}};
-static documents decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 30}};
-static documents prefix[] = {{3, 10}, {7, 7}};
-static documents no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
-static documents tiles[] = {{150, 150}, {70, 70}};
-static documents row_of_2048[] = {{2048, 2048}};
-static documents cached_1024[] = {{1, 1024}};
-
-#define DOCUMENTS(list) .documents = (list), .n_documents = (int)(sizeof(list) / sizeof((list)[0]))
-#define SMOLLM2_HEADS   .heads = 9, .kv_heads = 3, .head_dim = 64
+#define SMOLLM2_HEADS .heads = 9, .kv_heads = 3, .head_dim = 64
 
 static shapes shapes_attention_forward[] = {
     {"one", DOCUMENTS(one_key), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
@@ -301,6 +313,7 @@ static shapes shapes_softmax_stats[] = {
 static shapes shapes_softmax_merge[] = {
     {"one", .rows = 1, .shards = 1},
     {"odd", .rows = 7, .shards = 3},
+    {"mean", .rows = 5, .shards = 2, .flags = AX_SHAPE_SMOOTHING},
     {"head chunk", .big = true, .rows = 2048, .shards = 1},
 };
 
@@ -308,16 +321,20 @@ static shapes shapes_softmax_backward[] = {
     {"one", .rows = 1, .cols = 1},
     {"odd", .rows = 5, .cols = 37},
     {"all gradients", .rows = 5, .cols = 37, .flags = AX_SHAPE_ALL_GRADS},
-    {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE},
+    {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE | AX_SHAPE_SMOOTHING},
     {"sums to real", .rows = 4, .cols = 130, .flags = IN32},
     {"real to sums", .rows = 4, .cols = 50, .flags = OUT32},
-    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16, .flags = AX_SHAPE_ALL_GRADS},
+    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16,
+     .flags = AX_SHAPE_ALL_GRADS | AX_SHAPE_SMOOTHING},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
 };
 
 static shapes shapes_nll_loss[] = {
     {"one", .rows = 1},
     {"odd", .rows = 37},
+    {"smoothing", .rows = 20, .flags = AX_SHAPE_SMOOTHING},
+    {"z-loss", .rows = 20, .flags = AX_SHAPE_Z_LOSS},
+    {"both", .rows = 20, .flags = AX_SHAPE_SMOOTHING | AX_SHAPE_Z_LOSS},
     {"row", .big = true, .rows = 2048},
 };
 
@@ -341,22 +358,94 @@ static shapes shapes_clip[] = {
     {"nothing trained", .cols = 1, .flags = AX_SHAPE_SKIP},
 };
 
+#define COPY  AX_SHAPE_COPY
+#define BF16S AX_SHAPE_BF16_STATE
+
 static shapes shapes_adamw[] = {
     {"one", .cols = 1},
     {"odd", .cols = 1003},
-    {"first step", .cols = 37, .flags = AX_SHAPE_FIRST_STEP | AX_SHAPE_COPY},
-    {"copy", .cols = 70, .flags = AX_SHAPE_COPY},
-    {"skipped", .cols = 70, .flags = AX_SHAPE_COPY | AX_SHAPE_SKIP},
-    {"gate_up", .big = true, .cols = 3072 * 576, .flags = AX_SHAPE_COPY},
+    {"first step", .cols = 37, .flags = AX_SHAPE_FIRST_STEP | COPY},
+    {"copy", .cols = 70, .flags = COPY},
+    {"skipped", .cols = 70, .flags = COPY | AX_SHAPE_SKIP},
+    {"bf16 moments", .cols = 1003, .first = 5, .flags = BF16S | COPY},
+    {"bf16 moments, nearest", .cols = 70, .flags = BF16S | AX_SHAPE_NEAREST},
+    {"remainder", .cols = 1003, .flags = AX_SHAPE_REMAINDER},
+    {"bf16 master", .cols = 40001, .first = 3, .flags = AX_SHAPE_STOCHASTIC},
+    {"all bf16", .cols = 1003, .first = 2, .flags = AX_SHAPE_STOCHASTIC | BF16S},
+    {"all bf16, slice", .cols = 1003, .first = 2, .inner = 37,
+     .flags = AX_SHAPE_STOCHASTIC | BF16S},
+    {"gate_up", .big = true, .cols = 3072 * 576, .flags = COPY},
+    {"gate_up, bf16 moments", .big = true, .cols = 3072 * 576, .flags = COPY | BF16S},
+    {"gate_up, remainder", .big = true, .cols = 3072 * 576, .flags = AX_SHAPE_REMAINDER},
+    {"gate_up, bf16 master", .big = true, .cols = 3072 * 576, .flags = AX_SHAPE_STOCHASTIC | BF16S},
+};
+
+/* first: what the first block is short of. */
+static shapes shapes_adamw_8bit[] = {
+    {"one", .cols = 1},
+    {"odd", .cols = 1003, .flags = COPY},
+    {"short first block", .cols = 700, .first = 56},
+    {"within a block", .cols = 7, .first = 56},
+    {"first step", .cols = 256, .flags = AX_SHAPE_FIRST_STEP | COPY},
+    {"skipped", .cols = 70, .flags = COPY | AX_SHAPE_SKIP},
+    {"remainder", .cols = 1003, .flags = AX_SHAPE_REMAINDER},
+    {"bf16 master", .cols = 40001, .first = 3, .flags = AX_SHAPE_STOCHASTIC},
+    {"gate_up", .big = true, .cols = 3072 * 576, .flags = COPY},
 };
 
 static shapes shapes_sgd[] = {
     {"plain", .cols = 1003},
-    {"momentum", .cols = 37, .momentum = 0.9, .flags = AX_SHAPE_COPY},
+    {"momentum", .cols = 37, .momentum = 0.9, .flags = COPY},
     {"first step", .cols = 37, .momentum = 0.9, .flags = AX_SHAPE_FIRST_STEP},
-    {"nesterov", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_NESTEROV | AX_SHAPE_COPY},
-    {"skipped", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_COPY | AX_SHAPE_SKIP},
-    {"gate_up", .big = true, .cols = 3072 * 576, .momentum = 0.9, .flags = AX_SHAPE_COPY},
+    {"nesterov", .cols = 70, .momentum = 0.9, .flags = AX_SHAPE_NESTEROV | COPY},
+    {"skipped", .cols = 70, .momentum = 0.9, .flags = COPY | AX_SHAPE_SKIP},
+    {"remainder", .cols = 1003, .momentum = 0.9, .flags = AX_SHAPE_REMAINDER},
+    {"bf16 master", .cols = 1003, .first = 1, .flags = AX_SHAPE_STOCHASTIC},
+    {"gate_up", .big = true, .cols = 3072 * 576, .momentum = 0.9, .flags = COPY},
+};
+
+static shapes shapes_lion[] = {
+    {"one", .cols = 1},
+    {"odd", .cols = 1003, .flags = COPY},
+    {"skipped", .cols = 70, .flags = COPY | AX_SHAPE_SKIP},
+    {"bf16 moment", .cols = 1003, .first = 5, .flags = BF16S},
+    {"remainder", .cols = 40001, .flags = AX_SHAPE_REMAINDER | BF16S},
+    {"bf16 master", .cols = 1003, .first = 3, .flags = AX_SHAPE_STOCHASTIC},
+    {"gate_up", .big = true, .cols = 3072 * 576, .flags = COPY},
+};
+
+static shapes shapes_adafactor[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 7, .cols = 37, .flags = COPY},
+    {"tall", .rows = 1100, .cols = 35},
+    {"wide", .rows = 3, .cols = 1300, .flags = AX_SHAPE_SCALE},
+    {"torch", .rows = 20, .cols = 70, .flags = AX_SHAPE_TORCH | COPY},
+    {"vector", .cols = 1003, .flags = AX_SHAPE_VECTOR | COPY},
+    {"torch, vector", .cols = 40, .flags = AX_SHAPE_VECTOR | AX_SHAPE_TORCH},
+    {"first step", .rows = 9, .cols = 33, .flags = AX_SHAPE_FIRST_STEP},
+    {"skipped", .rows = 9, .cols = 33, .flags = COPY | AX_SHAPE_SKIP},
+    {"remainder", .rows = 9, .cols = 33, .flags = AX_SHAPE_REMAINDER | AX_SHAPE_SCALE},
+    {"bf16 master", .rows = 9, .cols = 600, .first = 5,
+     .flags = AX_SHAPE_STOCHASTIC | AX_SHAPE_TORCH},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, .flags = COPY},
+};
+
+static shapes shapes_muon_momentum[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 7, .cols = 37, .flags = AX_SHAPE_NESTEROV},
+    {"pieces", .rows = 300, .cols = 131},
+    {"skipped", .rows = 9, .cols = 33, .flags = AX_SHAPE_SKIP},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, .flags = AX_SHAPE_NESTEROV},
+};
+
+static shapes shapes_muon_apply[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 7, .cols = 37, .flags = COPY},
+    {"pieces", .rows = 300, .cols = 131, .flags = COPY},
+    {"skipped", .rows = 9, .cols = 33, .flags = COPY | AX_SHAPE_SKIP},
+    {"remainder", .rows = 9, .cols = 33, .flags = AX_SHAPE_REMAINDER},
+    {"bf16 master", .rows = 40, .cols = 1000, .first = 5, .flags = AX_SHAPE_STOCHASTIC},
+    {"gate_up", .big = true, .rows = 3072, .cols = 576, .flags = COPY},
 };
 
 #define PACKED_SHAPES                                                                              \

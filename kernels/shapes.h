@@ -28,7 +28,16 @@ enum ax_shape_flag {
     AX_SHAPE_TIES = 1 << 18,    /* whole-numbered logits */
     AX_SHAPE_BALANCE = 1 << 19, /* load or slope is given */
     AX_SHAPE_UNWEIGHTED = 1 << 20,
-    AX_SHAPE_FROZEN = 1 << 21 /* no gradient for the weight is wanted */
+    AX_SHAPE_FROZEN = 1 << 21, /* no gradient for the weight is wanted */
+    AX_SHAPE_BF16_STATE = 1 << 22, /* the optimizer's moments are BF16 */
+    AX_SHAPE_NEAREST = 1 << 23,    /* and rounded to nearest */
+    AX_SHAPE_REMAINDER = 1 << 24,  /* masters are BF16 and 16 bits more; not with float64 */
+    AX_SHAPE_STOCHASTIC = 1 << 25, /* masters are BF16; not with float64 */
+    AX_SHAPE_VECTOR = 1 << 26,     /* adafactor: not a matrix */
+    AX_SHAPE_TORCH = 1 << 27,      /* adafactor: torch's, else transformers' */
+    AX_SHAPE_SCALE = 1 << 28,      /* adafactor: scale_parameter */
+    AX_SHAPE_SMOOTHING = 1 << 29,  /* label smoothing: mean_logprob and its gradient */
+    AX_SHAPE_Z_LOSS = 1 << 30
 };
 
 struct ax_shape_document {

@@ -24,11 +24,8 @@ static void put(const struct ax_model *m, const struct ax_param *p, const double
     const struct ax_segment *seg = &unit->segments[p->segment];
     int64_t first, n, at;
     ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
-    for (int64_t i = 0; i < n; i++) {
-        ax_store(seg->compute, seg->shard.data, at + i, local[first + i]);
-        if (seg->master.data && seg->master.data != seg->shard.data)
-            ax_store(seg->accum, seg->master.data, at + i, local[first + i]);
-    }
+    for (int64_t i = 0; i < n; i++)
+        ax_unit_store(seg, at + i, local[first + i]);
 }
 
 static enum ax_status start_matrices(const struct ax_model *m, const struct ax_adapter *a,

@@ -26,7 +26,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     ax_batch_allocate(&d->next, stack, n, n, 1, 1, 0);
     d->logits = ax_tensor_2d(m->accum, NULL, n, m->arch.vocab_size);
     d->ids = ax_tensor_1d(AX_I32, NULL, n);
-    d->stats = ax_tensor_2d(m->accum, NULL, n, 4);
+    d->stats = ax_tensor_2d(m->accum, NULL, n, AX_SOFTMAX_STATS);
     d->columns = ax_tensor_2d(m->accum, NULL, 3, n);
     struct ax_tensor *all[] = {&d->logits, &d->ids, &d->stats, &d->columns};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -59,11 +59,12 @@ static enum ax_status choose(struct ax_generator *d, int64_t n, int32_t *ids, do
     AX_TRY(ax_run_softmax_stats(
         q, &(struct ax_softmax_stats){
                .logits = logits, .labels = index, .stats = stats, .inv_temperature = 1}));
-    const struct ax_softmax_merge merge = {.stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, 4),
-                                           .labels = index,
-                                           .logprob = out[0],
-                                           .lse = out[1],
-                                           .entropy = out[2]};
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
+        .labels = index,
+        .logprob = out[0],
+        .lse = out[1],
+        .entropy = out[2]};
     AX_TRY(ax_run_softmax_merge(q, &merge));
     AX_TRY(ax_queue_read(q, index.data, ids, (size_t)n * sizeof *ids, NULL));
     unsigned char raw[8];

@@ -10,7 +10,7 @@
 #include "model/layer.h"
 #include "model/split.h"
 
-enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY };
+enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY, MEAN };
 
 #define CHUNK_BYTES (64 << 20)
 
@@ -43,6 +43,8 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     ax_frame_declare(f, LOGPROB, "head log-prob", AX_KEEP_COSTLY, per_token);
     ax_frame_declare(f, LSE, "head log-sum-exp", AX_KEEP_COSTLY, per_token);
     ax_frame_declare(f, ENTROPY, "head entropy", AX_KEEP_COSTLY, per_token);
+    if (p->objective->needs_mean)
+        ax_frame_declare(f, MEAN, "head mean log-prob", AX_KEEP_COSTLY, per_token);
 }
 
 /* Buffers of one chunk, from scratch. In accum-dtype models dlogits is logits, overwritten. */
@@ -67,10 +69,12 @@ static struct ax_tensor take_column(struct ax_pass *p, int64_t n) {
 /* The gradient columns of n tokens; those the objective does not set stay absent. */
 static void take_gradients(struct ax_pass *p, struct ax_head_chunk *h, int64_t n) {
     h->g_logprob = take_column(p, n);
-    if (p->objective->needs_entropy) {
+    if (p->objective->needs_lse || p->objective->needs_entropy)
         h->g_lse = take_column(p, n);
+    if (p->objective->needs_entropy)
         h->g_entropy = take_column(p, n);
-    }
+    if (p->objective->needs_mean)
+        h->g_mean = take_column(p, n);
 }
 
 static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
@@ -81,10 +85,12 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     c->dlogits = c->logits;
     if (gradients && m->dtype != m->accum)
         c->dlogits = take(p, "gradient of head logits", m->dtype, c->cap, V);
-    c->stats = take(p, "head per-token values", m->accum, c->cap, 4);
+    c->stats = take(p, "head per-token values", m->accum, c->cap, AX_SOFTMAX_STATS);
     c->h.logprob = take_column(p, c->cap);
     c->h.lse = take_column(p, c->cap);
     c->h.entropy = take_column(p, c->cap);
+    if (p->objective->needs_mean)
+        c->h.mean_logprob = take_column(p, c->cap);
 }
 
 static struct ax_tensor head_weight(const struct ax_model *m) {
@@ -99,7 +105,7 @@ static enum ax_status chunk_logits(struct ax_pass *p, const struct ax_tensor *hi
             .a = *hidden, .b = head_weight(p->model), .c = *logits, .trans_b = true, .alpha = 1});
 }
 
-/* logits → stats → (logprob, lse, entropy) of tokens [first, first + n). */
+/* logits → stats → (logprob, lse, entropy, mean_logprob) of tokens [first, first + n). */
 static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int64_t first,
                                    int64_t n, const struct ax_head_chunk *into) {
     struct ax_runtime *rt = p->model->rt;
@@ -112,8 +118,12 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
                                        .first_col = ax_split_first_row(rt, p->model->lm_head),
                                        .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_stats(rt->q, &s));
-    struct ax_softmax_merge merge = {
-        .labels = labels, .logprob = into->logprob, .lse = into->lse, .entropy = into->entropy};
+    struct ax_softmax_merge merge = {.labels = labels,
+                                     .logprob = into->logprob,
+                                     .lse = into->lse,
+                                     .entropy = into->entropy,
+                                     .mean_logprob = into->mean_logprob,
+                                     .vocab = p->model->arch.vocab_size};
     AX_TRY(ax_split_gather_stats(rt, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(&rt->arena.scratch, mark);
@@ -134,6 +144,8 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                              .g_logprob = h->g_logprob,
                                              .g_lse = h->g_lse,
                                              .g_entropy = h->g_entropy,
+                                             .g_mean = h->g_mean,
+                                             .vocab = m->arch.vocab_size,
                                              .dlogits = dlogits,
                                              .first_col = ax_split_first_row(m->rt, m->lm_head),
                                              .inv_temperature = p->inv_temperature};
@@ -153,9 +165,11 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
 /* View of tokens [first, first + n) of per-token columns; absent columns stay absent. */
 static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t first, int64_t n) {
     struct ax_head_chunk c = {.first = all->first + first, .n = n};
-    const struct ax_tensor *from[] = {&all->logprob,   &all->lse,   &all->entropy,
-                                      &all->g_logprob, &all->g_lse, &all->g_entropy};
-    struct ax_tensor *to[] = {&c.logprob, &c.lse, &c.entropy, &c.g_logprob, &c.g_lse, &c.g_entropy};
+    const struct ax_tensor *from[] = {&all->logprob,      &all->lse,       &all->entropy,
+                                      &all->mean_logprob, &all->g_logprob, &all->g_lse,
+                                      &all->g_entropy,    &all->g_mean};
+    struct ax_tensor *to[] = {&c.logprob,   &c.lse,   &c.entropy,   &c.mean_logprob,
+                              &c.g_logprob, &c.g_lse, &c.g_entropy, &c.g_mean};
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         if (from[i]->data)
             *to[i] = ax_tensor_rows(from[i], first, n);
@@ -190,8 +204,10 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     take_chunk(p, &c, back);
     if (linear)
         take_gradients(p, &c.h, c.cap);
-    const struct ax_head_chunk all = {
-        .logprob = f->saved[LOGPROB].t, .lse = f->saved[LSE].t, .entropy = f->saved[ENTROPY].t};
+    const struct ax_head_chunk all = {.logprob = f->saved[LOGPROB].t,
+                                      .lse = f->saved[LSE].t,
+                                      .entropy = f->saved[ENTROPY].t,
+                                      .mean_logprob = f->saved[MEAN].t};
     for (int64_t first = 0; first < p->batch->T; first += c.cap) {
         const int64_t left = p->batch->T - first, n = left < c.cap ? left : c.cap;
         const struct ax_tensor hidden = ax_tensor_rows(&all_normed, first, n);
@@ -219,7 +235,8 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     struct ax_head_chunk all = {.n = p->batch->T,
                                 .logprob = f->saved[LOGPROB].t,
                                 .lse = f->saved[LSE].t,
-                                .entropy = f->saved[ENTROPY].t};
+                                .entropy = f->saved[ENTROPY].t,
+                                .mean_logprob = f->saved[MEAN].t};
     take_gradients(p, &all, all.n);
     AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
     struct ax_tensor all_normed;

@@ -157,8 +157,8 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 4, sizeof *m->params), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
-    struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};
-    memcpy(uo.slots, o->slots, sizeof uo.slots);
+    const struct ax_unit_options uo = {
+        .compute = o->dtype, .train = o->train, .masters = o->masters};
     if (o->adapter && ax_adapter_unties(o->adapter))
         m->arch.tied = false;
     m->adapter_run = (struct ax_adapter_run){.rt = rt};

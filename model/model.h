@@ -42,9 +42,8 @@ struct ax_layer {
 
 struct ax_model_options {
     enum ax_dtype dtype; /* compute */
-    bool train;          /* gradients, masters, optimizer state */
-    int n_state;         /* what the optimizer keeps */
-    struct ax_state_slot slots[AX_MAX_STATE];
+    bool train;          /* gradients, masters */
+    enum ax_masters masters;
     int64_t max_positions;                /* longest row: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none. With one, only it trains. Borrowed */
     enum ax_store base_store;             /* of the linears' frozen matrices */

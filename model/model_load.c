@@ -122,9 +122,7 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
             double v = norm ? 1 : 0;
             if (p->ndim == 2)
                 v = (double)ax_rng_normal(key, (uint64_t)global) * m->arch.init_range;
-            ax_store(seg->compute, seg->shard.data, at + k, v);
-            if (seg->master.data && seg->master.data != seg->shard.data)
-                ax_store(seg->accum, seg->master.data, at + k, v);
+            ax_unit_store(seg, at + k, v);
         }
     }
     return AX_OK;

@@ -1,6 +1,7 @@
 /* A unit forward and backward: what the schedule's FORWARD and BACKWARD actions do. */
 #include "model/pass.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "model/balance.h"
 #include "model/head.h"
@@ -70,6 +71,24 @@ void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
+/* Noise on the embeddings of this rank's rows, numbered by the row of the whole step. Its result is
+ * kept for the whole pass, so it is never drawn again. */
+static enum ax_status add_noise(struct ax_pass *p) {
+    if (p->neftune_alpha == 0 || inference(p))
+        return AX_OK;
+    const struct ax_runtime *rt = p->model->rt;
+    const struct ax_batch *b = p->batch;
+    const int64_t before = b->part * b->T; /* tokens of the row in the parts before this one */
+    return ax_run_neftune(rt->q,
+                          &(struct ax_neftune){.x = p->slot->residual[0],
+                                               .cu = b->cu_row,
+                                               .alpha = p->neftune_alpha,
+                                               .stream = ax_hash32("neftune"),
+                                               .first = before + ax_split_first(rt, b->T),
+                                               .first_token = b->first_row - before,
+                                               .scalars = p->scalars});
+}
+
 /* Rows of this rank's part of the vocabulary, summed over the ranks. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;
@@ -85,7 +104,7 @@ static enum ax_status embed_forward(struct ax_pass *p) {
     AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
     AX_TRY(ax_split_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
-    return AX_OK;
+    return add_noise(p);
 }
 
 static enum ax_status embed_backward(struct ax_pass *p) {

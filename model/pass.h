@@ -22,9 +22,10 @@ void ax_slot_free(struct ax_slot *s);
 /* Per-token results of the head for tokens [first, first + n), and the gradients asked for. */
 struct ax_head_chunk {
     int64_t first, n;
-    struct ax_tensor logprob, lse, entropy;       /* accum [n], in */
-    struct ax_tensor g_logprob, g_lse, g_entropy; /* accum [n], out; g_lse and g_entropy may be left
-                                                     with data NULL */
+    struct ax_tensor logprob, lse, entropy;    /* accum [n], in */
+    struct ax_tensor mean_logprob;             /* over the vocabulary; with needs_mean */
+    struct ax_tensor g_logprob;                /* accum [n], out */
+    struct ax_tensor g_lse, g_entropy, g_mean; /* likewise, those wanted; else data NULL */
 };
 
 struct ax_pass;
@@ -33,7 +34,9 @@ struct ax_pass;
  * called once, between forward and backward, with all tokens. */
 struct ax_head_objective {
     bool linear;
-    bool needs_entropy; /* entropy and lse gradients are wanted: g_lse, g_entropy are allocated */
+    bool needs_entropy; /* g_lse and g_entropy are wanted */
+    bool needs_lse;     /* g_lse is */
+    bool needs_mean;    /* mean_logprob and g_mean are */
     enum ax_status (*token_grad)(void *ctx, struct ax_pass *pass, const struct ax_head_chunk *c);
     void *ctx;
 };
@@ -47,6 +50,7 @@ struct ax_pass {
     const struct ax_head_objective *objective; /* NULL: no head result is wanted */
     double inv_temperature;                    /* on the logits; 1 = none */
     double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
+    double neftune_alpha;                      /* noise on the embeddings in training; 0 = none */
     struct ax_kvcache *cache; /* decoding; NULL otherwise */
     /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention,
      * "router_logits", "router_experts" and "router_weights" of its router, "norm" after the final

@@ -40,7 +40,7 @@ enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t);
 
 /* First row of a matrix split over its rows (vocabulary) on this rank. */
 int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p);
-/* stats [n][4] of this vocabulary shard → [tp][n][4] (scratch): see op softmax_merge. */
+/* stats [n][k] of this vocabulary shard → [tp][n][k] (scratch): see op softmax_merge. */
 enum ax_status ax_split_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
                                      struct ax_tensor *all);
 

@@ -47,7 +47,7 @@ static enum ax_status create(struct evaluation *e) {
     e->window = e->o->tokens < WINDOW ? e->o->tokens : WINDOW;
     e->logits = ax_tensor_2d(m->accum, NULL, e->window, m->arch.vocab_size);
     e->index = ax_tensor_1d(AX_I32, NULL, e->window);
-    e->stats = ax_tensor_2d(m->accum, NULL, e->window, 4);
+    e->stats = ax_tensor_2d(m->accum, NULL, e->window, AX_SOFTMAX_STATS);
     e->columns = ax_tensor_2d(m->accum, NULL, 3, e->window);
     take(e, &e->logits);
     take(e, &e->index);
@@ -91,7 +91,7 @@ static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int6
         q, &(struct ax_softmax_stats){
                .logits = e->logits, .labels = labels, .stats = e->stats, .inv_temperature = 1}));
     const struct ax_softmax_merge merge = {.stats =
-                                               ax_tensor_3d(e->stats.dtype, e->stats.data, 1, n, 4),
+                                               ax_tensor_3d(e->stats.dtype, e->stats.data, 1, n, AX_SOFTMAX_STATS),
                                            .labels = labels,
                                            .logprob = out[0],
                                            .lse = out[1],

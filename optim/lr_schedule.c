@@ -11,7 +11,8 @@ static double at_least_1(int64_t n) {
 }
 
 static double rising(const struct ax_lr_schedule *s, int64_t step) {
-    return (double)step / at_least_1(s->warmup);
+    const double share = (double)step / at_least_1(s->warmup);
+    return s->kind == AX_LR_COSINE && s->quadratic_warmup ? share * share : share;
 }
 
 /* 0 at the end of warmup, 1 at `total`. */
@@ -43,7 +44,12 @@ static double cosine_with_restarts(const struct ax_lr_schedule *s, int64_t step)
 }
 
 static double cosine_with_min_lr(const struct ax_lr_schedule *s, int64_t step) {
-    const double wave = half_wave(s->num_cycles * 2 * progress(s, step));
+    struct ax_lr_schedule decay = *s;
+    if (s->constant_ratio > 0) {
+        decay.total = (int64_t)((double)s->total * s->constant_ratio);
+        step = step < decay.total ? step : decay.total;
+    }
+    const double wave = half_wave(s->num_cycles * 2 * progress(&decay, step));
     return fmax(0, wave * (1 - s->min_lr_ratio) + s->min_lr_ratio);
 }
 
@@ -75,6 +81,22 @@ static double warmup_stable_decay(const struct ax_lr_schedule *s, int64_t step) 
     return fmax(0, left * (1 - s->min_lr_ratio) + s->min_lr_ratio);
 }
 
+/* Both phases are half waves between the rates of their ends; the rise ends one step before the
+ * warmup does. */
+static double one_cycle(const struct ax_lr_schedule *s, int64_t step) {
+    const double start = 1.0 / 25, last = start / 1e4;
+    const int64_t peak = s->warmup - 1, end = s->total - 1 > peak ? s->total - 1 : peak;
+    step = step < end ? step : end;
+    if (step < peak)
+        return 1 + (start - 1) * half_wave((double)step / at_least_1(peak));
+    return last + (1 - last) * half_wave((double)(step - peak) / at_least_1(end - peak));
+}
+
+static double rex(const struct ax_lr_schedule *s, int64_t step) {
+    const double z = fmax(0, 1 - progress(s, step));
+    return s->min_lr_ratio + (1 - s->min_lr_ratio) * z / (0.1 + 0.9 * z);
+}
+
 static const struct {
     const char *name;
     double (*factor)(const struct ax_lr_schedule *s, int64_t step);
@@ -89,6 +111,8 @@ static const struct {
     [AX_LR_POLYNOMIAL] = {"polynomial", polynomial, 1},
     [AX_LR_INVERSE_SQRT] = {"inverse_sqrt", inverse_sqrt, 1},
     [AX_LR_WARMUP_STABLE_DECAY] = {"warmup_stable_decay", warmup_stable_decay, 1},
+    [AX_LR_ONE_CYCLE] = {"one_cycle", one_cycle, 0},
+    [AX_LR_REX] = {"rex", rex, 1},
 };
 
 double ax_lr_at(const struct ax_lr_schedule *s, int64_t step) {
@@ -113,7 +137,7 @@ enum ax_status ax_lr_kind_parse(const char *name, enum ax_lr_kind *out) {
     return ax_error(AX_ERR_CONFIG,
                     "lr_scheduler: \"%s\" is not one of constant, constant_with_warmup, linear, "
                     "cosine, cosine_with_restarts, cosine_with_min_lr, polynomial, inverse_sqrt, "
-                    "warmup_stable_decay",
+                    "warmup_stable_decay, one_cycle, rex",
                     name);
 }
 

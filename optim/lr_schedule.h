@@ -1,4 +1,6 @@
-/* Learning-rate schedules, as transformers.optimization defines them. */
+/* Learning-rate schedules, as transformers.optimization defines them, and axolotl's: one_cycle
+ * (torch's OneCycleLR), rex, and cosine with a constant end or a warmup that rises with the square.
+ */
 #ifndef AX_OPTIM_LR_SCHEDULE_H
 #define AX_OPTIM_LR_SCHEDULE_H
 
@@ -16,6 +18,8 @@ enum ax_lr_kind {
     AX_LR_POLYNOMIAL,
     AX_LR_INVERSE_SQRT,
     AX_LR_WARMUP_STABLE_DECAY,
+    AX_LR_ONE_CYCLE, /* from base_lr/25 up during warmup, then by half a wave to 1/10,000 of that */
+    AX_LR_REX,       /* z/(0.1 + 0.9·z), z the share of the steps after warmup that is left */
     AX_LR_KIND_COUNT
 };
 
@@ -27,7 +31,10 @@ struct ax_lr_schedule {
     double base_lr;
     int64_t total, warmup; /* planned steps; rising from 0 over the first `warmup` */
     double num_cycles;     /* cosine: 0.5 = half a wave; with_restarts: hard restarts */
-    double min_lr_ratio;   /* cosine_with_min_lr, warmup_stable_decay: floor / base_lr */
+    double min_lr_ratio;   /* cosine_with_min_lr, warmup_stable_decay, rex: floor / base_lr */
+    double constant_ratio; /* cosine_with_min_lr: the decay ends after this share of all steps and
+                              the rate stays; 0 = 1 */
+    int quadratic_warmup;  /* cosine: the rise is squared */
     double lr_end, power;  /* polynomial */
     int64_t timescale;     /* inverse_sqrt; 0 = warmup, or 10,000 without warmup */
     int64_t stable, decay; /* warmup_stable_decay: steps */
@@ -35,7 +42,7 @@ struct ax_lr_schedule {
 };
 
 double ax_lr_at(const struct ax_lr_schedule *s, int64_t step);
-/* transformers' names ("cosine_with_restarts"); AX_ERR_CONFIG lists them. */
+/* names as in configs ("cosine_with_restarts"); AX_ERR_CONFIG lists them. */
 enum ax_status ax_lr_kind_parse(const char *name, enum ax_lr_kind *out);
 enum ax_status ax_lr_decay_parse(const char *name, enum ax_lr_decay *out);
 

@@ -12,4 +12,12 @@ struct ax_objective {
 /* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the whole step. */
 extern const struct ax_objective ax_objective_sft; /* sft.c */
 
+/* With e = label_smoothing and z = z_loss of each token: (1−e)·(−logprob) + e·(the mean of −log p
+ * over the vocabulary) + z·lse². */
+struct ax_sft_options {
+    double label_smoothing, z_loss;
+};
+/* Still one walk. *o must outlive the objective. */
+struct ax_objective ax_objective_sft_with(struct ax_sft_options *o);
+
 #endif

@@ -1,8 +1,14 @@
 /* SGD with optional (Nesterov) momentum; the formula is in kernels/ops.h. */
 #include "optim/optimizer.h"
 
-static int slots(const struct ax_optimizer_options *o, const char **names) {
-    names[0] = "momentum_buffer";
+/* torch.optim.SGD's: no momentum, no decay. */
+static void defaults(struct ax_optimizer_options *o) {
+    o->momentum = 0;
+}
+
+static int slots(const struct ax_optimizer_options *o, const struct ax_piece *p,
+                 struct ax_slot_size *s) {
+    s[0] = (struct ax_slot_size){"momentum_buffer", p->accum, p->n, AX_STATE_ELEMENTS};
     return o->momentum != 0;
 }
 
@@ -15,7 +21,9 @@ static enum ax_status update(struct ax_queue *q, const struct ax_optimizer_optio
                                           .momentum = o->momentum,
                                           .weight_decay = u->weight_decay,
                                           .nesterov = o->nesterov,
-                                          .scalars = u->scalars});
+                                          .scalars = u->scalars,
+                                          .remainder = u->remainder,
+                                          .draw = u->draw});
 }
 
-const struct ax_optimizer ax_optimizer_sgd = {"sgd", AX_SCOPE_ELEMENT, slots, update};
+const struct ax_optimizer ax_optimizer_sgd = {"sgd", AX_SCOPE_ELEMENT, defaults, slots, update};

@@ -128,36 +128,13 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
 
-/* Elements [at, at + n) of a flat buffer; absent stays absent. */
-static struct ax_tensor part(const struct ax_tensor *flat, int64_t at, int64_t n) {
-    return flat->data ? ax_tensor_rows(flat, at, n) : *flat;
-}
-
-static enum ax_status update_param(struct ax_step *s, const struct ax_unit *unit,
-                                   const struct ax_param *p) {
-    const struct ax_segment *seg = &unit->segments[p->segment];
-    int64_t first, n, at;
-    ax_unit_owned(unit, &s->rt->mesh, p, &first, &n, &at);
-    if (n == 0 || !seg->trainable)
-        return AX_OK;
-    struct ax_update u = {.master = part(&seg->master, at, n),
-                          .grad = part(&seg->grad, at, n),
-                          .weight_decay = p->decay ? s->o.opt.weight_decay : 0,
-                          .scalars = s->scalars};
-    if (seg->shard.data != seg->master.data)
-        u.copy = part(&seg->shard, at, n);
-    for (int k = 0; k < seg->n_state; k++)
-        u.state[k] = part(&seg->state[k], at, n);
-    return s->o.optimizer->update(s->rt->q, &s->o.opt, &u);
-}
-
 static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_unit *unit = &s->model.units[a->unit];
     if (s->before_update)
         s->before_update(s->before_update_ctx, a->unit);
     for (int i = 0; i < s->model.n_params; i++)
         if (s->model.params[i].unit == a->unit)
-            AX_TRY(update_param(s, unit, &s->model.params[i]));
+            AX_TRY(ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt,
+                                   s->scalars));
     return AX_OK;
 }
 
@@ -265,16 +242,14 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_tokens(s));
     AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
-    struct ax_model_options mo = {.dtype = s->o.dtype,
+    const struct ax_model_options mo = {.dtype = s->o.dtype,
                                   .train = true,
+                                        .masters = s->o.masters,
                                   .max_positions = s->o.max_len,
                                   .adapter = s->o.adapter,
                                   .base_store = s->o.base_store};
-    const char *names[AX_MAX_STATE] = {0};
-    mo.n_state = s->o.optimizer->slots(&s->o.opt, names);
-    for (int k = 0; k < mo.n_state; k++)
-        mo.slots[k] = (struct ax_state_slot){names[k], ax_dtype_accum(s->o.dtype)};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
+    AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
     const struct ax_mesh *mesh = &s->rt->mesh;
     const struct ax_schedule_options so = {.first_unit = s->model.first_unit,
                                            .end_unit = s->model.end_unit,
@@ -309,6 +284,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .recompute = s->o.recompute,
                                         .objective = &s->o.objective->head,
                                         .inv_temperature = 1,
+                                        .neftune_alpha = s->o.neftune_alpha,
                                         .balance_coef = s->o.balance_coef};
     }
     return AX_OK;
@@ -326,6 +302,7 @@ enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const st
 void ax_step_free(struct ax_step *s) {
     for (int i = 0; s->slots && i < s->schedule.n_slots; i++)
         ax_slot_free(&s->slots[i]);
+    ax_free(s->states);
     ax_free(s->slots);
     ax_free(s->passes);
     ax_free(s->batches);

@@ -8,7 +8,7 @@
 
 #include "model/pass.h"
 #include "optim/objective.h"
-#include "optim/optimizer.h"
+#include "optim/state.h"
 #include "parallel/schedule.h"
 
 struct ax_step_options {
@@ -16,9 +16,11 @@ struct ax_step_options {
     enum ax_recompute recompute;
     const struct ax_optimizer *optimizer;
     struct ax_optimizer_options opt;
+    enum ax_masters masters;
     const struct ax_objective *objective;
     double max_norm;     /* ≤ 0: no clipping */
     double balance_coef; /* of the routers' balancing loss (model/balance.h); 0 = none */
+    double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
     int64_t tokens;  /* T of a micro-batch's row, over all cp ranks; a multiple of cp·tp */
@@ -48,6 +50,7 @@ struct ax_step {
     struct ax_schedule schedule;
     struct ax_step_scalars *scalars; /* device */
     struct ax_pass *passes;          /* [n_microbatches] */
+    struct ax_param_state *states;   /* [model.n_params] */
     struct ax_tensor outbox;         /* gradient on its way to the stage before; real [T/tp][D] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */

@@ -28,7 +28,7 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
             .name = p->name, .ndim = p->ndim, .value = saved_value(t, p), .unit = p->unit};
         memcpy(w->shape, p->shape, sizeof w->shape);
     }
-    return ax_state_parts_make(&t->parts, &t->rt->mesh, m->units, m->n_params, m->params);
+    return ax_param_states_parts(m, t->step.states, &t->parts);
 }
 
 void ax_train_save_free(struct ax_train *t) {

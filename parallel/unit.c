@@ -6,6 +6,18 @@
 #define SEGMENT_ALIGN                                                                              \
     256 /* elements: the block of 8-bit optimizer states, and a multiple of 64 B */
 
+enum ax_status ax_masters_parse(const char *name, enum ax_masters *out) {
+    static const char *const names[] = {"float32", "bf16_remainder", "bf16_sr"};
+    for (int i = AX_MASTERS_ACCUM; i <= AX_MASTERS_STOCHASTIC; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum ax_masters)i;
+            return AX_OK;
+        }
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "master_dtype: \"%.40s\" is not one of float32, bf16_remainder, bf16_sr", name);
+}
+
 static int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
@@ -54,9 +66,7 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                                .compute = o->compute,
                                .accum = ax_dtype_accum(o->compute),
                                .align = SEGMENT_ALIGN,
-                               .trainable = trainable,
-                               .n_state = o->n_state};
-    memcpy(seg->slots, o->slots, sizeof seg->slots);
+                               .trainable = trainable};
     ax_packing_start(&seg->packing, p->storage);
     return unit->n_segments++;
 }
@@ -197,15 +207,16 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
                          : take_whole(rt, &whole_at, "gathered weights", seg->compute, seg->numel);
         if (!seg->trainable)
             continue;
-        seg->master = seg->compute == seg->accum
+        const bool in_shard = seg->compute == AX_BF16 && o->masters != AX_MASTERS_ACCUM;
+        seg->master = seg->compute == seg->accum || in_shard
                           ? seg->shard
                           : take(rt, "masters", seg->accum, seg->shard_numel);
+        if (in_shard && o->masters == AX_MASTERS_REMAINDER)
+            seg->remainder = take(rt, "master remainders", AX_I16, seg->shard_numel);
         seg->grad = take(rt, "gradients", seg->accum, seg->shard_numel);
         seg->grad_whole = alone(seg, rt)
                               ? seg->grad
                               : take_whole(rt, &grad_at, "whole gradients", seg->accum, seg->numel);
-        for (int k = 0; k < o->n_state; k++)
-            seg->state[k] = take(rt, seg->slots[k].name, seg->slots[k].dtype, seg->shard_numel);
     }
 }
 
@@ -327,6 +338,15 @@ void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const
     *at = begin - lo;
 }
 
+void ax_unit_store(const struct ax_segment *seg, int64_t at, double value) {
+    ax_store(seg->compute, seg->shard.data, at, value);
+    if (seg->master.data && seg->master.data != seg->shard.data)
+        ax_store(seg->accum, seg->master.data, at, value);
+    if (seg->remainder.data)
+        ((uint16_t *)seg->shard.data)[at] =
+            ax_f32_split((float)value, (int16_t *)seg->remainder.data + at);
+}
+
 void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                   enum ax_dtype dtype, const void *global) {
     struct ax_segment *seg = &unit->segments[p->segment];
@@ -346,6 +366,9 @@ void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct
             char *master = (char *)seg->master.data + (size_t)(at + done) * master_size;
             ax_convert(seg->accum, master, dtype, src, run);
         }
+        for (int64_t i = 0; seg->remainder.data && i < run; i++)
+            ((uint16_t *)shard)[i] = ax_f32_split((float)ax_load(dtype, src, i),
+                                                  (int16_t *)seg->remainder.data + at + done + i);
         done += run;
     }
 }

@@ -7,7 +7,7 @@
  *   master     accum dtype   [shard_numel]  what the optimizer updates
  *   grad_whole accum dtype   [numel]        gradients of one micro-batch accumulate here
  *   grad       accum dtype   [shard_numel]  their sum over the reduce roles and micro-batches
- *   state[k]   accum dtype   [shard_numel]  optimizer state slots
+ *   remainder  I16           [shard_numel]  with master = shard in BF16: the masters' low bits
  *
  * Buffers that would hold the same values are the same memory: in a gather group of one, whole =
  * shard and grad_whole = grad; where compute dtype = accum dtype, shard = master. A frozen segment
@@ -23,12 +23,13 @@
 #include "parallel/packed.h"
 
 #define AX_MAX_SEGMENTS 8
-#define AX_MAX_STATE    4
 
-struct ax_state_slot {
-    const char *name; /* "exp_avg" */
-    enum ax_dtype dtype;
-};
+/* How the weights that the optimizer updates are kept where compute is BF16 (else always as
+ * AX_MASTERS_ACCUM): beside the shard in accum dtype; as the shard and 16 remainder bits, exactly
+ * (ax_f32_join); or as the shard alone, rounded stochastically. */
+enum ax_masters { AX_MASTERS_ACCUM, AX_MASTERS_REMAINDER, AX_MASTERS_STOCHASTIC };
+/* float32, bf16_remainder, bf16_sr; AX_ERR_CONFIG lists them. */
+enum ax_status ax_masters_parse(const char *name, enum ax_masters *out);
 
 struct ax_segment {
     enum ax_role gather;   /* parameters are sharded over this role */
@@ -38,9 +39,8 @@ struct ax_segment {
     bool trainable;
     struct ax_packing packing;  /* store PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
-    int n_state;
-    struct ax_state_slot slots[AX_MAX_STATE];
-    struct ax_tensor whole, shard, master, grad_whole, grad, state[AX_MAX_STATE];
+    struct ax_tensor whole, shard, master, grad_whole, grad;
+    struct ax_tensor remainder;
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
 };
 
@@ -56,9 +56,8 @@ struct ax_unit {
 /* What a run needs of its parameters. */
 struct ax_unit_options {
     enum ax_dtype compute;
-    bool train; /* gradients, masters and state; else only what forward reads */
-    int n_state;
-    struct ax_state_slot slots[AX_MAX_STATE];
+    bool train; /* gradients and masters; else only what forward reads */
+    enum ax_masters masters;
 };
 
 /* Gives each of the n parameters that belong to unit `index` its segment and offset, in the order
@@ -108,7 +107,10 @@ bool ax_unit_present(const struct ax_unit *unit);
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                    int64_t *first, int64_t *n, int64_t *at);
 
-/* Reads the owned part from the global tensor (any float dtype) into shard and master. */
+/* One element of the shard, with its master and remainder. */
+void ax_unit_store(const struct ax_segment *seg, int64_t at, double value);
+/* Reads the owned part from the global tensor (any float dtype) into shard, master and remainder.
+ */
 void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                   enum ax_dtype dtype, const void *global);
 /* Quantises the owned part of a packed parameter. */

@@ -21,11 +21,12 @@ enum ax_status ax_ref_softmax_stats(struct ax_queue *q, const struct ax_softmax_
         for (int64_t c = 0; c < cols; c++) {
             max = fmax(max, ax_ref_get(&a->logits, t, c) * a->inv_temperature);
         }
-        double sum = 0, weighted = 0;
+        double sum = 0, weighted = 0, plain = 0;
         for (int64_t c = 0; c < cols; c++) {
             double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
             sum += exp(z - max);
             weighted += exp(z - max) * z;
+            plain += z;
         }
         int64_t label = label_col(&a->labels, t, a->first_col, cols);
         ax_ref_set(&a->stats, t, 0, max);
@@ -33,6 +34,7 @@ enum ax_status ax_ref_softmax_stats(struct ax_queue *q, const struct ax_softmax_
         ax_ref_set(&a->stats, t, 2, weighted);
         ax_ref_set(&a->stats, t, 3,
                    label < 0 ? 0 : ax_ref_get(&a->logits, t, label) * a->inv_temperature);
+        ax_ref_set(&a->stats, t, 4, plain);
     }
     return AX_OK;
 }
@@ -43,22 +45,27 @@ enum ax_status ax_ref_softmax_merge(struct ax_queue *q, const struct ax_softmax_
     (void)work;
     int64_t shards = a->stats.shape[0];
     for (int64_t t = 0; t < a->stats.shape[1]; t++) {
+        const int64_t at = t * AX_SOFTMAX_STATS;
         double max = -INFINITY;
         for (int64_t s = 0; s < shards; s++) {
-            max = fmax(max, ax_ref_get(&a->stats, s, t * 4));
+            max = fmax(max, ax_ref_get(&a->stats, s, at));
         }
-        double sum = 0, weighted = 0, at_label = 0;
+        double sum = 0, weighted = 0, at_label = 0, plain = 0;
         for (int64_t s = 0; s < shards; s++) {
-            double shrink = exp(ax_ref_get(&a->stats, s, t * 4) - max);
-            sum += shrink * ax_ref_get(&a->stats, s, t * 4 + 1);
-            weighted += shrink * ax_ref_get(&a->stats, s, t * 4 + 2);
-            at_label += ax_ref_get(&a->stats, s, t * 4 + 3);
+            double shrink = exp(ax_ref_get(&a->stats, s, at) - max);
+            sum += shrink * ax_ref_get(&a->stats, s, at + 1);
+            weighted += shrink * ax_ref_get(&a->stats, s, at + 2);
+            at_label += ax_ref_get(&a->stats, s, at + 3);
+            plain += ax_ref_get(&a->stats, s, at + 4);
         }
         double lse = max + log(sum);
         bool labelled = ax_ref_i32(&a->labels, t) >= 0;
         ax_ref_set(&a->logprob, t, 0, labelled ? at_label - lse : 0);
         ax_ref_set(&a->lse, t, 0, lse);
         ax_ref_set(&a->entropy, t, 0, lse - weighted / sum);
+        if (ax_ref_given(&a->mean_logprob)) {
+            ax_ref_set(&a->mean_logprob, t, 0, plain / (double)a->vocab - lse);
+        }
     }
     return AX_OK;
 }
@@ -75,11 +82,13 @@ enum ax_status ax_ref_softmax_backward(struct ax_queue *q, const struct ax_softm
         double g_logprob = ax_ref_i32(&a->labels, t) >= 0 ? ax_ref_get(&a->g_logprob, t, 0) : 0;
         double g_lse = ax_ref_given(&a->g_lse) ? ax_ref_get(&a->g_lse, t, 0) : 0;
         double g_entropy = ax_ref_given(&a->g_entropy) ? ax_ref_get(&a->g_entropy, t, 0) : 0;
+        double g_mean = ax_ref_given(&a->g_mean) ? ax_ref_get(&a->g_mean, t, 0) : 0;
+        double even = g_mean != 0 ? g_mean / (double)a->vocab : 0;
         for (int64_t c = 0; c < cols; c++) {
             double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
             double p = exp(z - lse);
             double dz = g_logprob * ((c == label ? 1 : 0) - p) + g_lse * p -
-                        g_entropy * p * (z - lse + entropy);
+                        g_entropy * p * (z - lse + entropy) + even - g_mean * p;
             ax_ref_set(&a->dlogits, t, c, a->inv_temperature * dz);
         }
     }
@@ -89,12 +98,22 @@ enum ax_status ax_ref_softmax_backward(struct ax_queue *q, const struct ax_softm
 enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, void *work) {
     (void)q;
     (void)work;
+    const double e = a->label_smoothing, z = a->z_loss;
     double loss = 0;
     for (int64_t t = 0; t < a->logprob.shape[0]; t++) {
-        bool labelled = ax_ref_i32(&a->labels, t) >= 0;
-        double g = labelled ? -ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
-        loss += labelled ? g * ax_ref_get(&a->logprob, t, 0) : 0;
-        ax_ref_set(&a->g_logprob, t, 0, g);
+        const bool labelled = ax_ref_i32(&a->labels, t) >= 0;
+        const double w = labelled ? ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
+        ax_ref_set(&a->g_logprob, t, 0, -w * (1 - e));
+        loss -= labelled ? w * (1 - e) * ax_ref_get(&a->logprob, t, 0) : 0;
+        if (e != 0) {
+            ax_ref_set(&a->g_mean, t, 0, -w * e);
+            loss -= labelled ? w * e * ax_ref_get(&a->mean_logprob, t, 0) : 0;
+        }
+        if (z != 0) {
+            const double lse = ax_ref_get(&a->lse, t, 0);
+            ax_ref_set(&a->g_lse, t, 0, labelled ? 2 * w * z * lse : 0);
+            loss += labelled ? w * z * lse * lse : 0;
+        }
     }
     a->scalars->loss += loss;
     return AX_OK;

@@ -31,7 +31,10 @@
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \
-    X(sgd)
+    X(adamw_8bit)                                                                                  \
+    X(sgd)                                                                                         \
+    X(lion)                                                                                        \
+    X(neftune)
 #define POINTWISE_WORKSPACES(X) X(colsum) X(rmsnorm_backward) X(sumsq)
 
 #define DECLARE(op, isa)                                                                           \

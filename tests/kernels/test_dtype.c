@@ -130,6 +130,9 @@ static void integers_saturate(void **state) {
         {AX_I8, -200, -128},
         {AX_I8, 2.5, 2},
         {AX_I8, 3.5, 4},
+        {AX_I16, 40000, 32767},
+        {AX_I16, -40000, -32768},
+        {AX_I16, -2.5, -2},
         {AX_U8, -1, 0},
         {AX_U8, 255.4, 255},
         {AX_U8, 1e9, 255},
@@ -181,11 +184,58 @@ static void convert_is_store_of_load(void **state) {
     assert_int_equal(half, 0x3555);
 }
 
+static uint32_t bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof(u));
+    return u;
+}
+
+static float from_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof(x));
+    return x;
+}
+
+/* Every float survives, and its bf16 half is the nearest one. */
+static void split_and_join(void **state) {
+    (void)state;
+    for (uint64_t u = 0; u <= UINT32_MAX; u += 65521 + u % 7) {
+        int16_t rest;
+        const float x = from_bits((uint32_t)u);
+        const uint16_t half = ax_f32_split(x, &rest);
+        assert_int_equal(bits(ax_f32_join(half, rest)), (uint32_t)u);
+        if ((u & 0xffff) != 0x8000 && (u & 0x7fffffffu) <= 0x7f800000u) {
+            assert_int_equal(half, ax_f32_to_bf16(x));
+        }
+    }
+    int16_t rest;
+    assert_int_equal(ax_f32_split(from_bits(0x3f808000u), &rest), 0x3f81);
+    assert_int_equal(rest, -32768);
+}
+
+/* Of all 2¹⁶ draws, as many go up as x is 2⁻¹⁶-ths of the way; what is exact stays. */
+static void random_rounding_is_even_handed(void **state) {
+    (void)state;
+    static const uint32_t values[] = {0x3f800000u, 0x3f800001u, 0x3f807fffu, 0xbf80c000u,
+                                      0x3fffffffu, 0x00000003u, 0x7f800000u};
+    for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+        const uint16_t down = (uint16_t)(values[v] >> 16);
+        uint32_t ups = 0;
+        for (uint32_t r = 0; r < 65536; r++) {
+            const uint16_t got = ax_f32_to_bf16_random(from_bits(values[v]), r);
+            assert_true(got == down || got == down + 1);
+            ups += got != down;
+        }
+        assert_int_equal(ups, values[v] & 0xffff);
+    }
+    assert_true(isnan(ax_bf16_to_f32(ax_f32_to_bf16_random(from_bits(0x7fffffffu), 65535))));
+}
+
 static void names(void **state) {
     (void)state;
-    static const char *const shorts[AX_DTYPE_COUNT] = {"fp64", "fp32", "bf16", "fp16",
-                                                       "i64",  "i32",  "i8",   "u8"};
-    static const size_t sizes[AX_DTYPE_COUNT] = {8, 4, 2, 2, 8, 4, 1, 1};
+    static const char *const shorts[AX_DTYPE_COUNT] = {"fp64", "fp32", "bf16", "fp16", "i64",
+                                                       "i32",  "i16",  "i8",   "u8"};
+    static const size_t sizes[AX_DTYPE_COUNT] = {8, 4, 2, 2, 8, 4, 2, 1, 1};
     for (int d = 0; d < AX_DTYPE_COUNT; d++) {
         enum ax_dtype got = AX_DTYPE_COUNT;
         assert_int_equal(ax_dtype_parse(ax_dtype_info((enum ax_dtype)d)->name, &got), AX_OK);
@@ -213,6 +263,8 @@ int main(void) {
         cmocka_unit_test(storing_rounds_once),
         cmocka_unit_test(integers_saturate),
         cmocka_unit_test(convert_is_store_of_load),
+        cmocka_unit_test(split_and_join),
+        cmocka_unit_test(random_rounding_is_even_handed),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,7 +282,8 @@ static void swiglu_gradient(void **state) {
 
 /* Logits in two vocabulary shards, as a split head has them. */
 struct head {
-    struct ax_tensor logits, stats, labels, logprob, lse, entropy, g_logprob, g_lse, g_entropy;
+    struct ax_tensor logits, stats, labels, logprob, lse, entropy, mean;
+    struct ax_tensor g_logprob, g_lse, g_entropy, g_mean;
     int64_t split;
 };
 
@@ -294,25 +295,33 @@ static double head_loss(void *context) {
         int64_t first = s == 0 ? 0 : h->split;
         int64_t n = s == 0 ? h->split : h->logits.shape[1] - h->split;
         struct ax_tensor stats =
-            ax_tensor_2d(AX_F64, ax_tensor_row(&h->stats, s), h->logits.shape[0], 4);
+            ax_tensor_2d(AX_F64, ax_tensor_row(&h->stats, s), h->logits.shape[0], AX_SOFTMAX_STATS);
         assert_int_equal(
             ax_run_softmax_stats(
                 ref.q, &(struct ax_softmax_stats){ax_tensor_cols(&h->logits, first, n), h->labels,
                                                   stats, first, HEAD_TEMPERATURE}),
             AX_OK);
     }
-    assert_int_equal(
-        ax_run_softmax_merge(
-            ref.q, &(struct ax_softmax_merge){h->stats, h->labels, h->logprob, h->lse, h->entropy}),
-        AX_OK);
+    assert_int_equal(ax_run_softmax_merge(ref.q, &(struct ax_softmax_merge){.stats = h->stats,
+                                                                            h->labels,
+                                                                            h->logprob,
+                                                                            h->lse,
+                                                                            h->entropy,
+                                                                            h->mean,
+                                                                            h->logits.shape[1]}),
+                     AX_OK);
     double loss = dot(&h->lse, &h->g_lse) + dot(&h->entropy, &h->g_entropy);
+    loss += dot(&h->mean, &h->g_mean);
     return loss + dot(&h->logprob, &h->g_logprob);
 }
 
 static void head_gradient(void **state) {
     (void)state;
-    const struct ax_shape shape = {
-        .name = "head", .rows = 6, .cols = 11, .pad = 2, .flags = AX_SHAPE_ALL_GRADS};
+    const struct ax_shape shape = {.name = "head",
+                                   .rows = 6,
+                                   .cols = 11,
+                                   .pad = 2,
+                                   .flags = AX_SHAPE_ALL_GRADS | AX_SHAPE_SMOOTHING};
     struct ax_case c;
     case_open(&c, AX_OP_softmax_backward, &shape, AX_F64, &ref);
     struct ax_softmax_backward *b = c.args;
@@ -324,9 +333,11 @@ static void head_gradient(void **state) {
                      .g_logprob = b->g_logprob,
                      .g_lse = b->g_lse,
                      .g_entropy = b->g_entropy,
+                     .g_mean = b->g_mean,
                      .split = 4};
-    h.stats = like(&(struct ax_tensor){.ndim = 3, .shape = {2, 6, 4}});
+    h.stats = like(&(struct ax_tensor){.ndim = 3, .shape = {2, 6, AX_SOFTMAX_STATS}});
     h.logprob = like(&b->lse);
+    h.mean = like(&b->lse);
     head_loss(&h); /* lse and entropy */
     for (int64_t s = 0; s < 2; s++) {
         struct ax_softmax_backward part = *b;
@@ -350,13 +361,17 @@ static double nll(void *context) {
 
 static void nll_gradient(void **state) {
     (void)state;
-    const struct ax_shape shape = {.name = "nll", .rows = 20};
+    const struct ax_shape shape = {
+        .name = "nll", .rows = 20, .flags = AX_SHAPE_SMOOTHING | AX_SHAPE_Z_LOSS};
     struct ax_case c;
     case_open(&c, AX_OP_nll_loss, &shape, AX_F64, &ref);
     struct ax_nll_loss *n = c.args;
     case_run(&c, &ref);
-    struct ax_tensor grad = copy_of(&n->g_logprob);
+    struct ax_tensor grad = copy_of(&n->g_logprob), mean = copy_of(&n->g_mean);
+    struct ax_tensor lse = copy_of(&n->g_lse);
     check("logprob", &n->logprob, &grad, nll, n);
+    check("mean logprob", &n->mean_logprob, &mean, nll, n);
+    check("lse", &n->lse, &lse, nll, n);
     ax_case_free(&c);
 }
 

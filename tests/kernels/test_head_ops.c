@@ -72,20 +72,21 @@ static struct head run_head(const struct isa *isa, int threads, const struct ax_
     static const int64_t bounds[2][4] = {{0, V}, {0, 2000, 2001, V}};
     const int64_t *first = bounds[shards > 1];
     struct head h = {line(AX_F32, T), line(AX_F32, T), line(AX_F32, T), {0}, {0}};
-    h.stats = grid(AX_F32, shards * T, 4, 0);
+    h.stats = grid(AX_F32, shards * T, AX_SOFTMAX_STATS, 0);
     h.dlogits = out == logits->dtype ? clone(logits) : grid(out, T, V, 1);
     const struct ax_tensor *from = out == logits->dtype ? &h.dlogits : logits; /* in place */
     for (int64_t s = 0; s < shards; s++) {
         RUN(isa, threads, softmax_stats, ax_tensor_cols(from, first[s], first[s + 1] - first[s]),
             *labels, ax_tensor_rows(&h.stats, s * T, T), first[s], temper);
     }
-    RUN(isa, threads, softmax_merge, ax_tensor_3d(AX_F32, h.stats.data, shards, T, 4), *labels,
+    RUN(isa, threads, softmax_merge,
+        .stats = ax_tensor_3d(AX_F32, h.stats.data, shards, T, AX_SOFTMAX_STATS), *labels,
         h.logprob, h.lse, h.entropy);
     for (int64_t s = 0; s < shards; s++) {
         int64_t width = first[s + 1] - first[s];
-        RUN(isa, threads, softmax_backward, ax_tensor_cols(from, first[s], width), *labels, h.lse,
-            h.entropy, g[0], g[1], g[2], ax_tensor_cols(&h.dlogits, first[s], width), first[s],
-            temper);
+        RUN(isa, threads, softmax_backward, .logits = ax_tensor_cols(from, first[s], width),
+            *labels, h.lse, h.entropy, g[0], g[1], g[2],
+            ax_tensor_cols(&h.dlogits, first[s], width), first[s], temper);
     }
     return h;
 }
@@ -171,7 +172,7 @@ static void check_exponential(const struct isa *isa, enum ax_dtype real) {
     set(&x, 0, 1, -INFINITY);
     set(&x, 0, 2, NAN);
     set(&x, 0, 3, 0);
-    RUN(isa, 1, softmax_backward, x, label, zero, zero, zero, one, none, y, 0, 1);
+    RUN(isa, 1, softmax_backward, .logits = x, label, zero, zero, zero, one, none, y, 0, 1);
     for (int64_t i = 0; i < N; i++) {
         double want = exp(get(&x, 0, i)), got = get(&y, 0, i);
         int exponent;
@@ -188,7 +189,7 @@ static void check_exponential(const struct isa *isa, enum ax_dtype real) {
 /* Shapes and values at the edges; NaN must show in what depends on it. */
 static void check_edges(const struct isa *isa, enum ax_dtype real) {
     struct ax_tensor x = grid(real, 4, 1, 2), labels = line(AX_I32, 4),
-                     stats = grid(AX_F32, 4, 4, 0);
+                     stats = grid(AX_F32, 4, AX_SOFTMAX_STATS, 0);
     struct ax_tensor lp = line(AX_F32, 4), lse = line(AX_F32, 4), ent = line(AX_F32, 4);
     struct ax_tensor g = line(AX_F32, 4), none = {0}, dx = grid(real, 4, 1, 0);
     set(&x, 0, 0, -7.5); /* a vocabulary of one: certain */
@@ -199,8 +200,9 @@ static void check_edges(const struct isa *isa, enum ax_dtype real) {
         set(&g, t, 0, 1);
     }
     RUN(isa, 1, softmax_stats, x, labels, stats, 0, 1);
-    RUN(isa, 1, softmax_merge, ax_tensor_3d(AX_F32, stats.data, 1, 4, 4), labels, lp, lse, ent);
-    RUN(isa, 1, softmax_backward, x, labels, lse, ent, g, none, none, dx, 0, 1);
+    RUN(isa, 1, softmax_merge, .stats = ax_tensor_3d(AX_F32, stats.data, 1, 4, AX_SOFTMAX_STATS),
+        labels, lp, lse, ent);
+    RUN(isa, 1, softmax_backward, .logits = x, labels, lse, ent, g, none, none, dx, 0, 1);
     for (int64_t t = 0; t < 2; t++) {
         assert_true(get(&lp, t, 0) == 0 && get(&ent, t, 0) == 0 && get(&dx, t, 0) == 0);
         assert_true(get(&lse, t, 0) == get(&x, t, 0));
@@ -214,7 +216,7 @@ static void check_edges(const struct isa *isa, enum ax_dtype real) {
     RUN(isa, 1, softmax_stats, x, labels, stats, 0, 1);
     assert_true(get(&stats, 0, 0) == -INFINITY && get(&stats, 0, 1) == 0 && get(&stats, 0, 2) == 0);
     set(&dx, 0, 0, 5);
-    RUN(isa, 1, softmax_backward, x, labels, lse, ent, g, none, none, dx, 0, 1);
+    RUN(isa, 1, softmax_backward, .logits = x, labels, lse, ent, g, none, none, dx, 0, 1);
     assert_true(get(&dx, 0, 0) == 0);
 }
 
@@ -253,7 +255,7 @@ static void check_nll(const struct isa *isa, enum ax_dtype real) {
             want -= get(&weight, t, 0) * get(&logprob, t, 0) / 12;
         }
     }
-    RUN(isa, 2, nll_loss, logprob, labels, weight, g, &s);
+    RUN(isa, 2, nll_loss, .logprob = logprob, labels, weight, g, &s);
     assert_true(fabs(s.loss - want) < 1e-12);
     for (int64_t t = 0; t < T; t++) {
         double slope = get(&labels, t, 0) >= 0 ? -get(&weight, t, 0) / 12 : 0;

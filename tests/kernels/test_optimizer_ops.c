@@ -120,7 +120,7 @@ static void check_adamw(const struct isa *isa, enum ax_dtype real) {
             struct ax_step_scalars s = {.lr = cases[c].lr, .clip = 1};
             for (s.step = 1; s.step <= 5; s.step++) {
                 begin_step(&p, s.step);
-                RUN(isa, 1, adamw, p.master, p.grad, p.state[0], p.state[1], p.copy, 0.9,
+                RUN(isa, 1, adamw, .master = p.master, p.grad, p.state[0], p.state[1], p.copy, 0.9,
                     cases[c].beta2, cases[c].eps, cases[c].weight_decay, &s);
                 end_step(isa, cases[c].name, &p, s.step);
             }
@@ -135,7 +135,7 @@ static void check_sgd(const struct isa *isa, enum ax_dtype real) {
         struct ax_step_scalars s = {.lr = 0.1, .clip = 1};
         for (s.step = 1; s.step <= 5; s.step++) {
             begin_step(&p, s.step);
-            RUN(isa, 1, sgd, p.master, p.grad, p.state[0], p.copy, 0.9, 0.01, true, &s);
+            RUN(isa, 1, sgd, .master = p.master, p.grad, p.state[0], p.copy, 0.9, 0.01, true, &s);
             end_step(isa, "sgd_nesterov", &p, s.step);
         }
     }
@@ -166,7 +166,7 @@ static void check_clip(const struct isa *isa, enum ax_dtype real) {
         for (int k = 0; k < 2; k++) {
             int64_t n = in[k].shape[0];
             struct ax_tensor w = line(AX_F32, n), grad = clone(&in[k]), copy = line(real, n);
-            RUN(isa, 1, sgd, w, grad, none, copy, 0, 0, false, &s);
+            RUN(isa, 1, sgd, .master = w, grad, none, copy, 0, 0, false, &s);
             for (int64_t i = 0; i < n; i++) {
                 assert_near(isa, cases[c].name, &w, i, 0, -get(&want[k], i, 0), 1);
             }
@@ -187,8 +187,8 @@ static void check_skipped(const struct isa *isa, enum ax_dtype real) {
         assert_int_equal(s.skip, 1);
         struct ax_tensor w1 = clone(&w), m = clone(&state), v = clone(&state), copy1 = clone(&copy);
         struct ax_tensor grad[2] = {clone(&state), clone(&state)}, zero = line(AX_F32, N);
-        RUN(isa, 2, adamw, w1, grad[0], m, v, copy1, 0.9, 0.95, 1e-8, 0.1, &s);
-        RUN(isa, 2, sgd, w1, grad[1], m, copy1, 0.9, 0.1, false, &s);
+        RUN(isa, 2, adamw, .master = w1, grad[0], m, v, copy1, 0.9, 0.95, 1e-8, 0.1, &s);
+        RUN(isa, 2, sgd, .master = w1, grad[1], m, copy1, 0.9, 0.1, false, &s);
         assert_same_bits(&w1, &w);
         assert_same_bits(&m, &state);
         assert_same_bits(&v, &state);
@@ -216,7 +216,8 @@ static void check_segments(const struct isa *isa, enum ax_dtype real) {
         struct ax_tensor out[4] = {clone(&w), clone(&m), clone(&v), line(real, N)},
                          grad = clone(&g);
         RUN_WORK(isa, THREADS[t], sumsq, g, &s);
-        RUN(isa, THREADS[t], adamw, out[0], grad, out[1], out[2], out[3], b1, b2, eps, decay, &s);
+        RUN(isa, THREADS[t], adamw, .master = out[0], grad, out[1], out[2], out[3], b1, b2, eps,
+            decay, &s);
         double sumsq = 0;
         for (int64_t i = 0; i < N && t == 0; i++) {
             double gi = get(&g, i, 0) * clip, mi = b1 * get(&m, i, 0) + (1 - b1) * gi;

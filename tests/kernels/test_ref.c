@@ -165,19 +165,22 @@ static void softmax_of_even_logits(void **state) {
     (void)state;
     MATRIX(logits, 2, 4, 3, 3, 3, 3, 0, 0, 0, 0);
     IDS(labels, 1, -1);
-    double stats[2 * 2 * 4];
+    double stats[2 * 2 * AX_SOFTMAX_STATS];
+    VECTOR(mean, 9, 9);
     VECTOR(logprob, 9, 9);
     VECTOR(lse, 9, 9);
     VECTOR(entropy, 9, 9);
     for (int s = 0; s < 2; s++) { /* two shards of two columns */
         RUN(softmax_stats, ax_tensor_cols(&logits, 2 * s, 2), labels,
-            ax_tensor_2d(AX_F64, stats + 8 * s, 2, 4), 2 * s, 2);
+            ax_tensor_2d(AX_F64, stats + 10 * s, 2, AX_SOFTMAX_STATS), 2 * s, 2);
     }
-    struct ax_tensor row0 = ax_tensor_1d(AX_F64, stats, 4);
-    EXPECT(row0, 0, 6, 2, 12, 6);
-    struct ax_tensor other = ax_tensor_1d(AX_F64, stats + 8, 4);
-    EXPECT(other, 0, 6, 2, 12, 0);
-    RUN(softmax_merge, ax_tensor_3d(AX_F64, stats, 2, 2, 4), labels, logprob, lse, entropy);
+    struct ax_tensor row0 = ax_tensor_1d(AX_F64, stats, AX_SOFTMAX_STATS);
+    EXPECT(row0, 0, 6, 2, 12, 6, 12);
+    struct ax_tensor other = ax_tensor_1d(AX_F64, stats + 10, AX_SOFTMAX_STATS);
+    EXPECT(other, 0, 6, 2, 12, 0, 12);
+    RUN(softmax_merge, .stats = ax_tensor_3d(AX_F64, stats, 2, 2, AX_SOFTMAX_STATS), labels,
+        logprob, lse, entropy, mean, 4);
+    EXPECT(mean, 1e-14, -log(4), -log(4));
     EXPECT(logprob, 1e-14, -log(4), 0);
     EXPECT(lse, 1e-14, 6 + log(4), log(4));
     EXPECT(entropy, 1e-14, log(4), log(4));
@@ -196,7 +199,7 @@ static void loss_and_argmax(void **state) {
     struct ax_tensor weight = ax_tensor_1d(AX_F32, weight_data, 3);
     VECTOR(g, 9, 9, 9);
     struct ax_step_scalars s = {.loss = 1, .inv_weight = 0.5};
-    RUN(nll_loss, logprob, labels, weight, g, &s);
+    RUN(nll_loss, .logprob = logprob, labels, weight, g, &s);
     assert_true(s.loss == 1 + 0.5 + 0.75);
     EXPECT(g, 0, -0.5, 0, -0.25);
     MATRIX(logits, 2, 4, 1, 5, 5, 2, -3, -4, -3, -3);
@@ -241,7 +244,7 @@ static void adamw_by_hand(void **state) {
     VECTOR(m, 0, 0);
     VECTOR(v, 0, 0);
     VECTOR(copy, 9, 9);
-    RUN(adamw, w, grad, m, v, copy, 0.9, 0.99, 1, 0.5, &s);
+    RUN(adamw, .master = w, grad, m, v, copy, 0.9, 0.99, 1, 0.5, &s);
     EXPECT(m, 1e-15, 0.3, -0.4);
     EXPECT(v, 1e-15, 0.09, 0.16);
     EXPECT(w, 1e-14, 2 * 0.95 - 0.1 * 3 / 4, 2 * 0.95 + 0.1 * 4 / 5);
@@ -250,7 +253,7 @@ static void adamw_by_hand(void **state) {
     s.skip = 1;
     double before = w_data[0];
     grad_data[0] = NAN;
-    RUN(adamw, w, grad, m, v, copy, 0.9, 0.99, 1, 0.5, &s);
+    RUN(adamw, .master = w, grad, m, v, copy, 0.9, 0.99, 1, 0.5, &s);
     assert_true(w_data[0] == before && grad_data[0] == 0);
     EXPECT(m, 1e-15, 0.3, -0.4);
 }

@@ -48,6 +48,7 @@ static enum ax_status mixed(void *ctx, struct ax_pass *p, const struct ax_head_c
 static struct ax_objective objective = {"mixed", {.needs_entropy = true, .token_grad = mixed}};
 
 struct probe {
+    const struct ax_objective *objective;
     const struct ax_arch *arch;
     enum ax_dtype dtype;
     bool linear;
@@ -95,7 +96,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step s;
     struct ax_step_options o = tiny_options(p->dtype, AX_RECOMPUTE_SELECTIVE, 1, lengths);
     objective.head.linear = p->linear;
-    o.objective = &objective;
+    o.objective = p->objective ? p->objective : &objective;
     AX_TRY(ax_step_create(&s, rt, p->arch, &o));
     s.passes[0].inv_temperature = p->inv_temperature;
     AX_TRY(ax_model_init_random(&s.model, 3));
@@ -145,6 +146,35 @@ static void gradients_are_the_slope(void **state) {
         ax_free(p.grads);
         ax_arch_free(&arch);
     }
+}
+
+/* SFT with label smoothing and z-loss, in one walk and, told that it is not linear, in two. */
+static void smoothing_and_z_loss(void **state) {
+    (void)state;
+    struct ax_sft_options options = {.label_smoothing = 0.1, .z_loss = 0.01};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", true, ""));
+    struct ax_objective sft = ax_objective_sft_with(&options), twice = sft;
+    twice.head.linear = false;
+    struct probe one = {.objective = &sft,
+                        .arch = &arch,
+                        .dtype = AX_F64,
+                        .inv_temperature = 1,
+                        .differences = true};
+    struct probe two = {.objective = &twice, .arch = &arch, .dtype = AX_F64, .inv_temperature = 1};
+    struct probe plain = {
+        .objective = &ax_objective_sft, .arch = &arch, .dtype = AX_F64, .inv_temperature = 1};
+    run(&one, "ref");
+    run(&two, "ref");
+    run(&plain, "ref");
+    if (one.worst > 1e-6)
+        fail_msg("gradient off by %g", one.worst);
+    assert_true(one.loss == two.loss && one.loss != plain.loss);
+    assert_memory_equal(one.grads, two.grads, (size_t)one.n * sizeof *one.grads);
+    ax_free(one.grads);
+    ax_free(two.grads);
+    ax_free(plain.grads);
+    ax_arch_free(&arch);
 }
 
 /* The same objective asked chunk by chunk and all at once. */
@@ -203,6 +233,7 @@ static void chunks_do_not_show(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_the_slope),
+        cmocka_unit_test(smoothing_and_z_loss),
         cmocka_unit_test(one_walk_equals_two),
         cmocka_unit_test(chunks_do_not_show),
     };

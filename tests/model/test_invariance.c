@@ -208,6 +208,26 @@ static void accumulation_equals_one_batch(void **state) {
     ax_arch_free(&arch);
 }
 
+/* NEFTune: drawn once per pass, so recompute, threads and a second run do not show; other in the
+ * next step, and gone in inference (evaluation runs without a backward). */
+static void noise_is_drawn_once(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    struct tiny_run runs[5];
+    for (int i = 0; i < 5; i++) { /* recompute off, on; two threads; another seed; no noise */
+        runs[i] = (struct tiny_run){.arch = &arch, .lengths = lengths, .steps = 3, .seed = 7};
+        runs[i].o = tiny_options(AX_BF16, i == 1 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF, 2, lengths);
+        runs[i].o.neftune_alpha = i == 4 ? 0 : 5;
+        runs[i].o.seed = i == 3 ? 2 : 1;
+        must(tiny_run(&runs[i], "cpu", i == 2 ? 2 : 1));
+    }
+    same_bits(&runs[0], &runs[1], "recompute");
+    same_bits(&runs[0], &runs[2], "threads");
+    assert_true(runs[0].loss != runs[3].loss && runs[0].loss != runs[4].loss);
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recompute_modes_are_bitwise),
@@ -215,6 +235,7 @@ int main(void) {
         cmocka_unit_test(steps_do_not_allocate),
         cmocka_unit_test(packed_equals_alone),
         cmocka_unit_test(accumulation_equals_one_batch),
+        cmocka_unit_test(noise_is_drawn_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

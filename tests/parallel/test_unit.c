@@ -78,11 +78,7 @@ static void close_rank(struct rank *r) {
 }
 
 static struct ax_unit_options options(enum ax_dtype compute, bool train) {
-    return (struct ax_unit_options){
-        .compute = compute,
-        .train = train,
-        .n_state = 2,
-        .slots = {{"exp_avg", ax_dtype_accum(compute)}, {"exp_avg_sq", ax_dtype_accum(compute)}}};
+    return (struct ax_unit_options){.compute = compute, .train = train};
 }
 
 static void parameters_are_aligned_or_glued(void **state) {
@@ -244,15 +240,13 @@ static void buffers_of_equal_values_are_one(void **state) {
             assert_int_equal(s->grad.dtype, ax_dtype_accum(computes[c]));
             assert_int_equal(s->whole.shape[0], s->numel);
             assert_int_equal(s->grad.shape[0], s->shard_numel);
-            const struct ax_tensor *all[] = {&s->whole, &s->master,   &s->grad_whole, &s->grad,
-                                             &s->shard, &s->state[0], &s->state[1]};
-            for (int i = 0; i < 7; i++) {
+            const struct ax_tensor *all[] = {&s->whole, &s->master, &s->grad_whole, &s->grad,
+                                             &s->shard};
+            for (int i = 0; i < 5; i++) {
                 for (int k = 0; k < i; k++) {
                     assert_true(all[i]->data == all[k]->data || apart(all[i], all[k]));
                 }
             }
-            assert_ptr_not_equal(s->state[0].data, s->state[1].data);
-            assert_null(s->state[2].data);
             close_rank(&r);
         }
     }
@@ -269,7 +263,6 @@ static void a_frozen_unit_has_weights_only(void **state) {
     assert_null(s->master.data);
     assert_null(s->grad_whole.data);
     assert_null(s->grad.data);
-    assert_null(s->state[0].data);
     assert_null(ax_unit_grad(&r.unit, &r.params[0]).data);
     assert_int_equal(r.rt.arena.persistent.top, (size_t)s->numel * 2);
     close_rank(&r);

@@ -1,6 +1,8 @@
-/* Rows that move by index: embedding forward and backward, scatter_rows. */
+/* Rows that move by index: embedding forward and backward, scatter_rows; noise on embeddings. */
+#include <math.h>
+
 #include "kernels/cpu/vec/entries.h"
-#include "kernels/cpu/vec/simd.h"
+#include "kernels/cpu/vec/philox.h"
 #include "kernels/cpu/vec/split.h"
 
 enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
@@ -75,6 +77,49 @@ enum ax_status AX_VEC(ax_cpu_scatter_rows)(struct ax_queue *q, const struct ax_s
             if (rows[i] >= 0 && rows[i] % threads == thread) {
                 memcpy(ax_tensor_row(dst, rows[i]), ax_tensor_row(src, i / copies), bytes);
             }
+        }
+    }
+    return AX_OK;
+}
+
+/* The upper 24 bits of a word as a number in [−1, 1), as ax_rng_uniform makes one in [0, 1). */
+AX_INLINE void noise_vector(enum ax_dtype real, void *x, const uint32_t *words, float bound,
+                            int64_t i, int64_t n) {
+    v_float unit = v_to_float(v_shift_right(v_load_int(words + i), 8)) * v_set(0x1p-24f);
+    unit = v_fma(unit, v_set(2), v_set(-1));
+    v_store(real, x, i, n, v_fma(v_set(bound), unit, v_load(real, x, i, n)));
+}
+
+#define NOISE_RUN 512
+
+AX_INLINE void noise_row(enum ax_dtype real, char *row, int64_t width, struct ax_rng_key key,
+                         int64_t number, float bound) {
+    uint32_t room[RANDOM_ROOM(NOISE_RUN)];
+    for (int64_t first = 0; first < width; first += NOISE_RUN) {
+        int64_t n = least(NOISE_RUN, width - first);
+        const uint32_t *words = random_words(key, number + first, n, room);
+        AX_EACH_VECTOR(n, noise_vector, real, row + first * (real == AX_BF16 ? 2 : 4), words,
+                       bound);
+    }
+}
+
+enum ax_status AX_VEC(ax_cpu_neftune)(struct ax_queue *q, const struct ax_neftune *args,
+                                      void *work) {
+    (void)work;
+    const struct ax_tensor *x = &args->x;
+    const int32_t *cu = args->cu.data;
+    const int64_t width = x->shape[1];
+    const struct ax_rng_key key = {args->scalars->seed, (uint32_t)args->scalars->step,
+                                   args->stream};
+    const int threads = team(q, x->shape[0] * width);
+    for (int64_t k = 0; k + 1 < args->cu.shape[0]; k++) {
+        const float bound = (float)(args->alpha / sqrt((double)((cu[k + 1] - cu[k]) * width)));
+        const int64_t begin = cu[k] > args->first ? cu[k] : args->first;
+        const int64_t end = least(cu[k + 1], args->first + x->shape[0]);
+        AX_PARALLEL_FOR(threads)
+        for (int64_t t = begin; t < end; t++) {
+            AX_BY_DTYPE(x->dtype, noise_row, ax_tensor_row(x, t - args->first), width, key,
+                        (args->first_token + t) * width, bound);
         }
     }
     return AX_OK;

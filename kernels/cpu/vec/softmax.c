@@ -41,9 +41,9 @@ AX_INLINE float peak_of(enum ax_dtype dtype, const void *row, int64_t n) {
 }
 
 /* exp += Σ e^{z−max}; moment += Σ e^{z−max}·z, where a z of −inf, whose exponential is 0, counts
- * as 0. */
+ * as 0; plain += Σ z. */
 struct exp_sums {
-    v_float exp, moment;
+    v_float exp, moment, plain;
 };
 
 AX_INLINE void exp_vector(enum ax_dtype dtype, const void *logits, v_float temper, v_float max,
@@ -52,12 +52,13 @@ AX_INLINE void exp_vector(enum ax_dtype dtype, const void *logits, v_float tempe
     v_float e = v_exp(v_keep(n, z - max, -INFINITY));
     sums->exp += e;
     sums->moment = v_fma(e, v_max(v_set(-FLT_MAX), z), sums->moment);
+    sums->plain += z; /* lanes behind the last are 0 */
 }
 
 AX_INLINE void stats_row(enum ax_dtype dtype, const char *logits, int64_t cols, float temper,
-                         float stats[3]) {
+                         float *stats) {
     float max = -INFINITY;
-    double sum = 0, moment = 0;
+    double sum = 0, moment = 0, plain = 0;
     for (int64_t first = 0; first < cols; first += BLOCK) {
         int64_t n = least(BLOCK, cols - first);
         const char *block = element(dtype, logits, first);
@@ -70,14 +71,16 @@ AX_INLINE void stats_row(enum ax_dtype dtype, const char *logits, int64_t cols, 
         }
         /* while there was only −inf, exponentials are 0 relative to anything finite */
         v_float base = v_set(max == -INFINITY ? 0 : max);
-        struct exp_sums part = {v_set(0), v_set(0)};
+        struct exp_sums part = {v_set(0), v_set(0), v_set(0)};
         AX_EACH_VECTOR(n, exp_vector, dtype, block, v_set(temper), base, &part);
         sum += v_sum(part.exp);
         moment += v_sum(part.moment);
+        plain += v_sum(part.plain);
     }
     stats[0] = max;
     stats[1] = (float)sum;
     stats[2] = (float)moment;
+    stats[4] = (float)plain;
 }
 
 enum ax_status AX_VEC(ax_cpu_softmax_stats)(struct ax_queue *q, const struct ax_softmax_stats *args,
@@ -105,43 +108,53 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
     int64_t shards = stats->shape[0], tokens = stats->shape[1];
     const int32_t *labels = args->labels.data;
     float *logprob = args->logprob.data, *lse = args->lse.data, *entropy = args->entropy.data;
+    float *mean_logprob = args->mean_logprob.data;
     AX_PARALLEL_FOR(team(q, shards * tokens * 16))
     for (int64_t t = 0; t < tokens; t++) {
-        const float *first = (const float *)stats->data + t * 4;
+        const float *first = (const float *)stats->data + t * AX_SOFTMAX_STATS;
         float max = -INFINITY;
         for (int64_t s = 0; s < shards; s++) {
             max = fmaxf(max, first[s * stats->row_stride]);
         }
-        double sum = 0, moment = 0, chosen = 0;
+        double sum = 0, moment = 0, chosen = 0, plain = 0;
         for (int64_t s = 0; s < shards; s++) {
             const float *part = first + s * stats->row_stride;
             double share = part[0] == max ? 1 : exp((double)part[0] - (double)max);
             sum += share * (double)part[1];
             moment += share * (double)part[2];
             chosen += (double)part[3]; /* 0 in all shards but one */
+            plain += (double)part[4];
         }
         double log_sum = (double)max + log(sum);
         logprob[t] = labels[t] >= 0 ? (float)(chosen - log_sum) : 0;
         lse[t] = (float)log_sum;
         entropy[t] = (float)(log_sum - moment / sum);
+        if (mean_logprob != NULL) {
+            mean_logprob[t] = (float)(plain / (double)args->vocab - log_sum);
+        }
     }
     return AX_OK;
 }
 
-/* A row's gradient is e^d·(constant + slope·d) with d = z − lse, and at_label more at the label. */
+/* A row's gradient is e^d·(constant + slope·d) + even with d = z − lse, and at_label more at the
+ * label. */
 struct row_gradient {
-    float temper, lse, constant, slope, at_label;
+    float temper, lse, constant, slope, even, at_label;
 };
 
 static struct row_gradient gradient_of(const struct ax_softmax_backward *args, int64_t t,
                                        bool labelled) {
     const float *lse = args->lse.data, *entropy = args->entropy.data;
     const float *g_logprob = args->g_logprob.data, *g_lse = args->g_lse.data,
-                *g_entropy = args->g_entropy.data;
+                *g_entropy = args->g_entropy.data, *g_mean = args->g_mean.data;
     double temper = args->inv_temperature;
     double chosen = labelled ? (double)g_logprob[t] : 0;
     double constant = (g_lse != NULL ? (double)g_lse[t] : 0) - chosen;
-    double slope = 0;
+    double slope = 0, even = 0;
+    if (g_mean != NULL) {
+        constant -= (double)g_mean[t];
+        even = (double)g_mean[t] / (double)args->vocab;
+    }
     if (g_entropy != NULL) {
         slope = -(double)g_entropy[t];
         constant += slope * (double)entropy[t];
@@ -150,13 +163,14 @@ static struct row_gradient gradient_of(const struct ax_softmax_backward *args, i
                                  .lse = lse[t],
                                  .constant = (float)(temper * constant),
                                  .slope = (float)(temper * slope),
+                                 .even = (float)(temper * even),
                                  .at_label = (float)(temper * chosen)};
 }
 
 /* e^d is 0 long before d = −1024; a d of −inf would make the product 0·inf. */
 AX_INLINE v_float slopes(v_float logits, const struct row_gradient *g) {
     v_float d = v_max(v_set(-1024.0f), logits * v_set(g->temper) - v_set(g->lse));
-    return v_exp(d) * v_fma(v_set(g->slope), d, v_set(g->constant));
+    return v_fma(v_exp(d), v_fma(v_set(g->slope), d, v_set(g->constant)), v_set(g->even));
 }
 
 AX_INLINE void gradient_vector(enum ax_dtype from, enum ax_dtype to, const void *logits, void *out,
@@ -171,7 +185,8 @@ AX_INLINE void gradient_row(enum ax_dtype to, enum ax_dtype from, const char *lo
     if (label >= 0) {
         at_label = slopes(v_set(load_one(from, logits, label)), &g) + v_set(g.at_label);
     }
-    if (g.constant == 0 && g.slope == 0) { /* a row without label, as a prompt's: no exponentials */
+    if (g.constant == 0 && g.slope == 0 &&
+        g.even == 0) { /* a row without label, as a prompt's: no exponentials */
         memset(out, 0, (size_t)(element(to, out, cols) - out));
     } else {
         AX_EACH_VECTOR(cols, gradient_vector, from, to, logits, out, &g);

@@ -1,0 +1,136 @@
+/* Which part of each parameter is here, what is kept of it, and where its numbers come from. */
+#include "optim/state.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+/* A matrix inside a block; the units at the ends are the embedding and the head. */
+static bool is_hidden(const struct ax_model *m, const struct ax_param *p) {
+    return p->ndim == 2 && p->unit > 0 && p->unit < m->n_units - 1;
+}
+
+/* Does its pipeline stage live on this rank? */
+static bool is_here(const struct ax_model *m, const struct ax_param *p) {
+    return ax_unit_present(&m->units[p->unit]);
+}
+
+static bool wants_whole(const struct ax_model *m, const struct ax_param *p,
+                        const struct ax_optimizer *optimizer) {
+    return optimizer->scope == AX_SCOPE_MATRIX && is_here(m, p) && p->trainable &&
+           (optimizer != &ax_optimizer_muon || is_hidden(m, p));
+}
+
+static enum ax_status refuse_cut(const struct ax_model *m, const struct ax_param *p,
+                                 const struct ax_optimizer *optimizer) {
+    const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
+    const int parts = m->rt->mesh.size[seg->gather];
+    const int64_t local = ax_param_local_numel(p), all = ax_param_numel(p);
+    if (local == 0 || (parts == 1 && local == all)) /* 0: an expert that lives elsewhere */
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "optimizer: %s updates whole matrices, but %s is cut over %lld ranks. Use "
+                    "dp_replicate in place of sharding, or adamw_torch.",
+                    optimizer->name, p->name, (long long)parts * (long long)(all / local));
+}
+
+static void place(struct ax_param_state *s, const struct ax_model *m, const struct ax_param *p) {
+    const struct ax_unit *unit = &m->units[p->unit];
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    ax_unit_owned(unit, &m->rt->mesh, p, &s->first, &s->piece.n, &s->at);
+    if (!seg->trainable)
+        s->piece.n = 0;
+    s->piece.accum = seg->accum;
+    s->piece.phase = s->at % AX_8BIT_BLOCK;
+    s->piece.hidden = is_hidden(m, p);
+    if (p->ndim == 2) {
+        s->piece.rows = p->local_shape[0];
+        s->piece.cols = p->local_shape[1];
+    }
+}
+
+static void take(struct ax_param_state *s, const struct ax_model *m,
+                 const struct ax_optimizer *optimizer, const struct ax_optimizer_options *o) {
+    struct ax_stack *persistent = &m->rt->arena.persistent;
+    struct ax_slot_size sizes[AX_MAX_STATE];
+    s->n = optimizer->slots(o, &s->piece, sizes);
+    for (int k = 0; k < s->n; k++) {
+        struct ax_state_slot *slot = &s->slots[k];
+        *slot = (struct ax_state_slot){.name = sizes[k].name,
+                                       .layout = sizes[k].layout,
+                                       .value = ax_tensor_1d(sizes[k].dtype, NULL, sizes[k].numel)};
+        slot->value.data = ax_stack_push(persistent, slot->name, ax_tensor_bytes(&slot->value));
+    }
+}
+
+enum ax_status ax_param_states_create(struct ax_param_state **out, const struct ax_model *m,
+                                      const struct ax_optimizer *optimizer,
+                                      const struct ax_optimizer_options *o) {
+    *out = NULL;
+    AX_TRY(ax_optimizer_check(optimizer, o));
+    for (int i = 0; i < m->n_params; i++)
+        if (wants_whole(m, &m->params[i], optimizer))
+            AX_TRY(refuse_cut(m, &m->params[i], optimizer));
+    AX_TRY(ax_alloc(out, (size_t)m->n_params, sizeof **out));
+    for (int i = 0; i < m->n_params; i++) {
+        if (!is_here(m, &m->params[i]))
+            continue;
+        place(&(*out)[i], m, &m->params[i]);
+        if ((*out)[i].piece.n > 0)
+            take(&(*out)[i], m, optimizer, o);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_param_state *states,
+                                     struct ax_state_parts *out) {
+    AX_TRY(ax_state_parts_create(out, m->n_params, AX_MAX_STATE));
+    for (int i = 0; i < m->n_params; i++)
+        ax_state_parts_add(out, &m->rt->mesh, &m->units[m->params[i].unit], &m->params[i],
+                           states[i].n, states[i].slots);
+    return AX_OK;
+}
+
+/* The numbers of the piece's elements within the whole parameter. Where the slice has a part of
+ * every row (cut along dimension d > 0), rows do not follow each other there. */
+static struct ax_draw draw_of(const struct ax_param *p, const struct ax_mesh *mesh, int64_t first) {
+    int64_t run, inner = 1;
+    struct ax_draw draw = {.stream = ax_hash32(p->name),
+                           .first = ax_param_global_index(p, mesh, first, &run)};
+    for (int d = p->ndim - 1; d > 0; d--) {
+        if (p->local_shape[d] != p->shape[d]) {
+            draw.row = p->local_shape[d] * inner;
+            draw.gap = (p->shape[d] - p->local_shape[d]) * inner;
+            draw.column = first % draw.row;
+            break;
+        }
+        inner *= p->local_shape[d];
+    }
+    return draw;
+}
+
+/* Elements of a flat buffer; absent stays absent. */
+static struct ax_tensor part(const struct ax_tensor *flat, const struct ax_param_state *s) {
+    return flat->data ? ax_tensor_rows(flat, s->at, s->piece.n) : *flat;
+}
+
+enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
+                               const struct ax_optimizer *optimizer,
+                               const struct ax_optimizer_options *o,
+                               const struct ax_step_scalars *scalars) {
+    const struct ax_param *p = &m->params[index];
+    const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
+    if (state->piece.n == 0)
+        return AX_OK;
+    struct ax_update u = {.master = part(&seg->master, state),
+                          .grad = part(&seg->grad, state),
+                          .remainder = part(&seg->remainder, state),
+                          .piece = state->piece,
+                          .draw = draw_of(p, &m->rt->mesh, state->first),
+                          .weight_decay = p->decay ? o->weight_decay : 0,
+                          .scalars = scalars};
+    if (seg->shard.data != seg->master.data)
+        u.copy = part(&seg->shard, state);
+    for (int k = 0; k < state->n; k++)
+        u.state[k] = state->slots[k].value;
+    return optimizer->update(m->rt->q, o, &u);
+}
