@@ -142,8 +142,8 @@ const struct ax_config_key ax_config_keys_precision[] = {
      AX_ACTS(TRAIN),
      .help = "Master weights: float32, bfloat16 with the 16 missing bits beside it, or bfloat16 "
              "with stochastic rounding. axtrain's own key."},
-    {"moment_dtype", AX_T_STR, .choices = "float32|bfloat16|bfloat16_nearest|int8", .dflt = "float32",
-     AX_ACTS(TRAIN),
+    {"moment_dtype", AX_T_STR, .choices = "float32|bfloat16|bfloat16_nearest|int8",
+     .dflt = "float32", AX_ACTS(TRAIN),
      .help = "Optimizer moments: float32, bfloat16 with stochastic rounding (or to nearest), or "
              "8-bit blocks. axtrain's own key."},
     {"fp32_norms", AX_T_BOOL, AX_ACTS(SHARD), .help = "Keep norms in float32 when sharded."},

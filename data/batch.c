@@ -47,8 +47,8 @@ static void fit(struct ax_batch *b) {
     set_length(b, T < b->cap ? T : b->cap);
 }
 
-/* Host images of the columns, filled and then sent to the device. row: ends of documents in the row;
- * cu and keys: in this part. */
+/* Host images of the columns, filled and then sent to the device. row: ends of documents in the
+ * row; cu and keys: in this part. */
 struct columns {
     int32_t *tokens, *positions, *labels, *cu, *keys, *row;
     float *weight;

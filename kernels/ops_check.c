@@ -234,7 +234,6 @@ const char *ax_check_clip(const struct ax_clip *a) {
     return NULL;
 }
 
-
 const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     AX_ASSERT(op < AX_OP_COUNT);
     switch (op) {

@@ -28,7 +28,7 @@ enum ax_shape_flag {
     AX_SHAPE_TIES = 1 << 18,    /* whole-numbered logits */
     AX_SHAPE_BALANCE = 1 << 19, /* load or slope is given */
     AX_SHAPE_UNWEIGHTED = 1 << 20,
-    AX_SHAPE_FROZEN = 1 << 21, /* no gradient for the weight is wanted */
+    AX_SHAPE_FROZEN = 1 << 21,     /* no gradient for the weight is wanted */
     AX_SHAPE_BF16_STATE = 1 << 22, /* the optimizer's moments are BF16 */
     AX_SHAPE_NEAREST = 1 << 23,    /* and rounded to nearest */
     AX_SHAPE_REMAINDER = 1 << 24,  /* masters are BF16 and 16 bits more; not with float64 */

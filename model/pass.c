@@ -79,14 +79,13 @@ static enum ax_status add_noise(struct ax_pass *p) {
     const struct ax_runtime *rt = p->model->rt;
     const struct ax_batch *b = p->batch;
     const int64_t before = b->part * b->T; /* tokens of the row in the parts before this one */
-    return ax_run_neftune(rt->q,
-                          &(struct ax_neftune){.x = p->slot->residual[0],
-                                               .cu = b->cu_row,
-                                               .alpha = p->neftune_alpha,
-                                               .stream = ax_hash32("neftune"),
-                                               .first = before + ax_split_first(rt, b->T),
-                                               .first_token = b->first_row - before,
-                                               .scalars = p->scalars});
+    return ax_run_neftune(rt->q, &(struct ax_neftune){.x = p->slot->residual[0],
+                                                      .cu = b->cu_row,
+                                                      .alpha = p->neftune_alpha,
+                                                      .stream = ax_hash32("neftune"),
+                                                      .first = before + ax_split_first(rt, b->T),
+                                                      .first_token = b->first_row - before,
+                                                      .scalars = p->scalars});
 }
 
 /* Rows of this rank's part of the vocabulary, summed over the ranks. */

@@ -50,7 +50,7 @@ struct ax_pass {
     const struct ax_head_objective *objective; /* NULL: no head result is wanted */
     double inv_temperature;                    /* on the logits; 1 = none */
     double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
-    double neftune_alpha;                      /* noise on the embeddings in training; 0 = none */
+    double neftune_alpha;     /* noise on the embeddings in training; 0 = none */
     struct ax_kvcache *cache; /* decoding; NULL otherwise */
     /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention,
      * "router_logits", "router_experts" and "router_weights" of its router, "norm" after the final

@@ -90,12 +90,12 @@ static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int6
     AX_TRY(ax_run_softmax_stats(
         q, &(struct ax_softmax_stats){
                .logits = e->logits, .labels = labels, .stats = e->stats, .inv_temperature = 1}));
-    const struct ax_softmax_merge merge = {.stats =
-                                               ax_tensor_3d(e->stats.dtype, e->stats.data, 1, n, AX_SOFTMAX_STATS),
-                                           .labels = labels,
-                                           .logprob = out[0],
-                                           .lse = out[1],
-                                           .entropy = out[2]};
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(e->stats.dtype, e->stats.data, 1, n, AX_SOFTMAX_STATS),
+        .labels = labels,
+        .logprob = out[0],
+        .lse = out[1],
+        .entropy = out[2]};
     AX_TRY(ax_run_softmax_merge(q, &merge));
     AX_TRY(ax_queue_read(q, e->index.data, e->best, (size_t)n * sizeof *e->best, NULL));
     return ax_queue_read(q, out[0].data, e->logprob, ax_tensor_bytes(&out[0]), NULL);

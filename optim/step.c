@@ -243,11 +243,11 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
     const struct ax_model_options mo = {.dtype = s->o.dtype,
-                                  .train = true,
+                                        .train = true,
                                         .masters = s->o.masters,
-                                  .max_positions = s->o.max_len,
-                                  .adapter = s->o.adapter,
-                                  .base_store = s->o.base_store};
+                                        .max_positions = s->o.max_len,
+                                        .adapter = s->o.adapter,
+                                        .base_store = s->o.base_store};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
     const struct ax_mesh *mesh = &s->rt->mesh;

@@ -18,8 +18,8 @@ struct ax_step_options {
     struct ax_optimizer_options opt;
     enum ax_masters masters;
     const struct ax_objective *objective;
-    double max_norm;     /* ≤ 0: no clipping */
-    double balance_coef; /* of the routers' balancing loss (model/balance.h); 0 = none */
+    double max_norm;      /* ≤ 0: no clipping */
+    double balance_coef;  /* of the routers' balancing loss (model/balance.h); 0 = none */
     double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;

@@ -138,6 +138,23 @@ static void experts_are_one_rank(void **state) {
                          (enum ax_recompute)((i + k) % 3));
 }
 
+/* Noise by number of the row in the step, mean log-probs over a cut vocabulary. */
+static void noise_and_loss_terms_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3},
+                                         {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 1, 3, 1, 1}, 2},
+                                         {{1, 1, 1, 2, 2, 1}, 3},
+                                         {{2, 1, 2, 1, 1, 1}, 3}};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        static struct ax_golden_report r;
+        struct ax_mesh_check c = {.sft = {.label_smoothing = 0.1, .z_loss = 0.01},
+                                  .neftune_alpha = 5};
+        run(&models[i % 2], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
+        expect_figures(&r, &models[i % 2], &meshes[i], 10);
+    }
+}
+
 /* Frozen packed matrices with trainable adapters; gradients and weights of A, B and magnitudes. */
 static void adapters_are_one_rank(void **state) {
     (void)state;
@@ -323,6 +340,7 @@ int main(void) {
         cmocka_unit_test(every_mesh_is_one_rank_in_double),
         cmocka_unit_test(every_mesh_is_one_rank_in_float),
         cmocka_unit_test(experts_are_one_rank),
+        cmocka_unit_test(noise_and_loss_terms_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(a_missing_reduce_is_named),

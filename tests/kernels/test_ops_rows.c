@@ -27,14 +27,14 @@ static const char *const BY_ROW[AX_OP_COUNT] = {
     [AX_OP_combine_forward] = "rows weights addend out",
     [AX_OP_combine_backward] = "dout rows weights dweights",
     [AX_OP_softmax_stats] = "logits labels stats",
-    [AX_OP_softmax_backward] = "logits labels lse entropy g_logprob g_lse g_entropy dlogits",
-    [AX_OP_nll_loss] = "logprob labels weight g_logprob",
+    [AX_OP_softmax_backward] = "logits labels lse entropy g_logprob g_lse g_entropy g_mean dlogits",
+    [AX_OP_nll_loss] = "logprob labels weight mean_logprob lse g_logprob g_mean g_lse",
     [AX_OP_argmax] = "logits index",
-    [AX_OP_adamw] = "master grad exp_avg exp_avg_sq copy",
+    [AX_OP_adamw] = "master grad exp_avg exp_avg_sq remainder copy",
     [AX_OP_colscale] = "x addend y",
     [AX_OP_dora_norm] = "weight b p out",
     [AX_OP_dora_scale] = "magnitude sumsq scale inverse",
-    [AX_OP_sgd] = "master grad momentum_buffer copy",
+    [AX_OP_sgd] = "master grad momentum_buffer remainder copy",
 };
 
 static bool is_by_row(enum ax_op op, const char *name) {

@@ -106,6 +106,55 @@ static void resume_in_parts(enum ax_dtype dtype, bool packed, enum ax_recompute 
     train_case_close(&whole);
 }
 
+/* Whatever an optimizer keeps, and however the masters are kept: eight steps in one piece, and four
+ * and four. */
+static void test_every_optimizer_resumes(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        enum ax_moments moments;
+        enum ax_masters masters;
+        const char *slot;
+    } cases[] = {
+        {"adamw_8bit", AX_MOMENTS_8BIT, AX_MASTERS_ACCUM, "exp_avg_sq_scale"},
+        {"adamw", AX_MOMENTS_BF16, AX_MASTERS_REMAINDER, "master_remainder"},
+        {"lion", AX_MOMENTS_FULL, AX_MASTERS_STOCHASTIC, "exp_avg"},
+        {"adafactor", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, "exp_avg_sq_col"},
+        {"muon", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, "momentum_buffer"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct train_case runs[2];
+        struct ax_train_result r;
+        char *manifest;
+        size_t n;
+        for (int k = 0; k < 2; k++) {
+            struct ax_train_options *o = &runs[k].o;
+            open_case(&runs[k], AX_BF16, true);
+            assert_int_equal(ax_optimizer_find(cases[i].name, &o->step.optimizer, &o->step.opt),
+                             AX_OK);
+            o->step.opt.moments = cases[i].moments;
+            o->step.masters = cases[i].masters;
+            o->step.neftune_alpha = 5;
+            o->max_steps = 8;
+            o->save.when = (struct ax_cadence){AX_EACH_STEPS, k == 0 ? 8 : 4};
+            run_ok(&runs[k], &r);
+        }
+        char path[160];
+        snprintf(path, sizeof path, "%s/checkpoint-8", runs[1].out);
+        assert_int_equal(ax_remove_tree(path), AX_OK);
+        runs[1].o.save.resume = AX_RESUME_NEWEST;
+        run_ok(&runs[1], &r);
+        assert_int_equal(r.resumed_from, 4);
+        assert_same(outcome(&runs[0], 8), outcome(&runs[1], 8));
+        snprintf(path, sizeof path, "%s/checkpoint-8/state/manifest.json", runs[1].out);
+        assert_int_equal(ax_read_file(path, 1 << 24, &manifest, &n), AX_OK);
+        assert_non_null(strstr(manifest, cases[i].slot));
+        ax_free(manifest);
+        train_case_close(&runs[0]);
+        train_case_close(&runs[1]);
+    }
+}
+
 static void test_resume_is_bitwise(void **state) {
     (void)state;
     resume_in_parts(AX_F32, true, AX_RECOMPUTE_OFF);
@@ -465,6 +514,7 @@ static int quiet(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_is_bitwise),
+        cmocka_unit_test(test_every_optimizer_resumes),
         cmocka_unit_test(test_killed_anywhere),
         cmocka_unit_test(test_resume_of_a_finished_run),
         cmocka_unit_test(test_sigterm_saves_and_requeues),
