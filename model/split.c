@@ -44,10 +44,9 @@ int64_t ax_split_first(const struct ax_runtime *rt, int64_t T) {
 
 /* A dense tensor of `times` times the rows. */
 static struct ax_tensor more_rows(const struct ax_tensor *t, int64_t times) {
-    int64_t shape[AX_MAX_DIMS];
-    for (int d = 0; d < t->ndim; d++)
+    int64_t shape[AX_MAX_DIMS] = {times * t->shape[0]};
+    for (int d = 1; d < t->ndim; d++)
         shape[d] = t->shape[d];
-    shape[0] *= times;
     return ax_tensor_nd(t->dtype, NULL, t->ndim, shape);
 }
 
