@@ -216,6 +216,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(ax_train_lr_read(o, cfg));
     AX_TRY(read_eval(s));
     AX_TRY(read_save(s));
+    o->measure_peak = true;
     o->metrics.tensorboard = ax_config_bool(cfg, "use_tensorboard");
     if (ax_config_has(cfg, "logging_steps"))
         o->metrics.logging_steps = ax_config_i64(cfg, "logging_steps");

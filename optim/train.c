@@ -176,7 +176,7 @@ static enum ax_status loop(struct ax_train *t) {
         if (why != AX_STOP_NONE)
             return stop(t, why);
         AX_TRY(one_step(t, &epoch_end));
-        if (first)
+        if (first && t->o->measure_peak)
             AX_TRY(measure_peak(t));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
         AX_TRY(after_step(t, epoch_end));

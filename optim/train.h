@@ -80,7 +80,8 @@ struct ax_train_options {
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: one in 200, 1 to 10 apart; the fields
                                           that follow from the run are filled in */
-    double watchdog;                   /* loss above it … */
+    bool measure_peak; /* the fastest matrix product, after the first step: MFU is measured by it */
+    double watchdog;   /* loss above it … */
     int64_t watchdog_patience;     /* … so many logged steps in a row stops the run; 0 = off */
     const json_t *config;          /* the effective configuration, kept in checkpoints; flat */
     const char *const *fixed_keys; /* of it; NULL-terminated: may not change on resuming */
