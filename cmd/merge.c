@@ -14,7 +14,6 @@
 #include "cmd/merge_probe.h"
 #include "model/adapter_merge.h"
 
-#define NOTE        "axtrain_merge.json" /* in the merged folder: which adapter is in it */
 #define MAX_NOTE    (1u << 20)
 #define EXACT       1e-4 /* of the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */
@@ -46,7 +45,7 @@ static enum ax_status check_not_merged(const struct merge *w) {
     char *path;
     struct ax_json_doc doc = {0};
     const char *hash;
-    AX_TRY(ax_path_join(&path, w->hf.dir, NOTE));
+    AX_TRY(ax_path_join(&path, w->hf.dir, AX_MERGE_NOTE));
     enum ax_status st = AX_OK;
     if (!ax_path_exists(path))
         goto done;
@@ -56,7 +55,7 @@ static enum ax_status check_not_merged(const struct merge *w) {
         st = ax_error(AX_ERR_CONFIG,
                       "%s: this adapter is merged into it already (%s says so). Name the base "
                       "model it was trained on.",
-                      w->hf.dir, NOTE);
+                      w->hf.dir, AX_MERGE_NOTE);
 done:
     ax_json_free(&doc);
     ax_free(path);
@@ -112,9 +111,9 @@ static enum ax_status write_note(const char *dir, const struct merge *w) {
     size_t len;
     enum ax_status st;
     if (!v)
-        return ax_error(AX_ERR_NOMEM, "out of memory for %s", NOTE);
+        return ax_error(AX_ERR_NOMEM, "out of memory for %s", AX_MERGE_NOTE);
     AX_TRY_GOTO(ax_json_dump(v, &text, &len), st, done);
-    AX_TRY_GOTO(ax_path_join(&path, dir, NOTE), st, done);
+    AX_TRY_GOTO(ax_path_join(&path, dir, AX_MERGE_NOTE), st, done);
     st = ax_write_file_atomic(path, text, len);
 done:
     ax_free(path);
