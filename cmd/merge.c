@@ -24,6 +24,7 @@ struct merge {
     struct ax_hf hf;
     struct ax_peft peft;
     char adapter_hash[65];
+    bool with_tokenizer;       /* the adapter's folder has one */
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
     struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
@@ -151,6 +152,9 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
                               .dtype = w->m->written,
                               .n = w->m->tensors,
                               .tensors = w->outputs};
+    /* training put a tokenizer and its chat template beside the adapter */
+    if (w->with_tokenizer)
+        save.tokenizer_dir = w->m->adapter;
     json_t *untied = w->head.name ? json_pack("{sb}", "tie_word_embeddings", 0) : NULL;
     save.config = untied;
     const enum ax_status written = ax_hf_write_into(dir, &save);
@@ -182,6 +186,14 @@ static enum ax_status write_folder(struct merge *w) {
     return st;
 }
 
+static enum ax_status look_for_tokenizer(struct merge *w) {
+    char *path;
+    AX_TRY(ax_path_join(&path, w->m->adapter, "tokenizer.json"));
+    w->with_tokenizer = ax_path_exists(path);
+    ax_free(path);
+    return AX_OK;
+}
+
 static enum ax_status run(struct merge *w) {
     AX_TRY(ax_convert_check_destination(w->m->dst));
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
@@ -189,6 +201,7 @@ static enum ax_status run(struct merge *w) {
     AX_TRY(ax_hf_open(&w->hf, w->m->base));
     AX_TRY(pick_dtype(w));
     hash_adapter(w);
+    AX_TRY(look_for_tokenizer(w));
     AX_TRY(check_not_merged(w));
     w->probe =
         (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
