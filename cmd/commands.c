@@ -79,6 +79,7 @@ const struct ax_command ax_commands[] = {
      "Negative log-likelihood (nats) and accuracy of the trained tokens, prepared as training "
      "would\n"
      "prepare them: with the model's tokenizer and chat template, answers only.\n"
+     "  --adapter DIR        a PEFT folder that the model is the base of\n"
      "  --data FILE          rows (JSONL …); with --config, read by the rules of its data set\n"
      "  --config FILE        a training configuration; without --data its evaluation rows\n"
      "  --type T             dataset type of --data (default chat_template: rows of messages)\n"

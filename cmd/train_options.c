@@ -194,12 +194,31 @@ static enum ax_status read_save(struct ax_train_setup *s) {
 /* ---- all ---- */
 
 enum ax_status ax_train_options_read(struct ax_train_setup *s) {
-    static const char *const fixed[] = {
-        "base_model", "model_revision", "reinit_weights", "adapter", "rl", NULL};
+    static const char *const fixed[] = {"base_model",
+                                        "model_revision",
+                                        "reinit_weights",
+                                        "rl",
+                                        "adapter",
+                                        "load_in_4bit",
+                                        "load_in_8bit",
+                                        "bnb_config_kwargs",
+                                        "lora_model_dir",
+                                        "lora_r",
+                                        "lora_alpha",
+                                        "lora_alpha_pattern",
+                                        "lora_target_modules",
+                                        "lora_target_linear",
+                                        "lora_exclude_modules",
+                                        "lora_modules_to_save",
+                                        "peft_layers_to_transform",
+                                        "peft_use_dora",
+                                        "peft_use_rslora",
+                                        NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
     o->arch = &s->arch;
     o->weights = s->hf.dir ? &s->hf : NULL;
+    o->start = s->start.dir ? &s->start : NULL;
     o->config = s->config;
     o->fixed_keys = fixed;
     o->runtime = (struct ax_runtime_options){.backend = "cpu"};
@@ -207,7 +226,9 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                        .objective = &ax_objective_sft,
                                        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
                                        .n_microbatches =
-                                           (int)(s->data.rows_per_step / s->data.rows_per_batch)};
+                                           (int)(s->data.rows_per_step / s->data.rows_per_batch),
+                                       .adapter = s->adapter,
+                                       .base_store = s->base_store};
     read_recompute(o, cfg);
     read_data(s);
     o->epochs = ax_config_f64(cfg, "num_epochs");

@@ -138,6 +138,7 @@ done:
 
 static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(open_model(s));
+    AX_TRY(ax_train_adapter_open(s));
     AX_TRY(ax_run_data_open(&s->data, s->cfg, false));
     AX_TRY(ax_run_data_warnings(&s->data, log_warning, NULL));
     AX_TRY(check_data(s));
@@ -160,6 +161,8 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_free(s->trigger_file);
     json_decref(s->config);
     ax_run_data_close(&s->data);
+    ax_peft_config_free(&s->new_adapter);
+    ax_peft_close(&s->start);
     ax_hf_close(&s->hf);
     ax_arch_free(&s->arch);
     ax_free(s->base);

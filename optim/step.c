@@ -281,7 +281,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                            .stage = mesh->coord[AX_ROLE_PP],
                                            .n_stages = mesh->size[AX_ROLE_PP],
                                            .n_microbatches = s->o.n_microbatches,
-                                           .tied = arch->tied};
+                                           .tied = s->model.arch.tied};
     AX_TRY(ax_schedule_create(&s->schedule, &so));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
     const size_t n = (size_t)s->o.n_microbatches, slots = (size_t)s->schedule.n_slots;

@@ -1,7 +1,8 @@
 /* Training from start to end: steps over the data, evaluation, checkpoints, resuming, and what to
  * do when something goes wrong on the way.
  *
- * Options come in; a trained model folder comes out. Read on: train.c (the loop), train_rows.c
+ * Options come in; a trained model folder comes out, or, where an adapter is trained
+ * (step.adapter), a PEFT folder. Read on: train.c (the loop), train_rows.c
  * (rows → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
  * train_watch.c (NaN, spikes, the rows behind them), train_save.c and train_resume.c,
  * train_folder.c (output_dir), train_memory.c (does it fit, and what would help). */
@@ -67,6 +68,7 @@ struct ax_train_eval {
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights; /* NULL: random, from the seed */
+    const struct ax_peft *start; /* where step.adapter begins; NULL: a new one, from the seed */
     struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
     bool recompute_auto;         /* the least recompute that fits; else as step.recompute says */
     struct ax_runtime_options runtime;

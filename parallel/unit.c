@@ -191,7 +191,8 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
             allocate_packed(seg, rt, &whole_at);
             continue;
         }
-        seg->shard = take(rt, "weights", seg->compute, seg->shard_numel);
+        seg->shard =
+            take(rt, seg->trainable ? "weights" : "frozen weights", seg->compute, seg->shard_numel);
         seg->whole = alone(seg, rt)
                          ? seg->shard
                          : take_whole(rt, &whole_at, "gathered weights", seg->compute, seg->numel);

@@ -6,12 +6,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "cmd/commands.h"
-#include "tests/data/scratch.h"
+#include "tests/cmd/sft_case.h"
 
 static const char *model(void) {
     static char path[512];
@@ -48,57 +46,6 @@ static const char *put_config(const char *name, const char *data, const char *mo
     ax_buf_free(&b);
     return path;
 }
-
-/* In a child, so that its threads are its own: the exit code, and what it said on stderr. */
-static int sft(char *said, size_t size, int n, const char *const *args) {
-    char *argv[16] = {(char *)(uintptr_t) "sft"};
-    for (int i = 0; i < n; i++)
-        argv[i + 1] = (char *)(uintptr_t)args[i];
-    const char *bin = getenv("AX_TEST_BIN");
-    char path[128];
-    snprintf(path, sizeof path, "%s", in_scratch("stderr"));
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        dup2(fd, STDERR_FILENO);
-        dup2(fd, STDOUT_FILENO);
-        if (bin) {
-            char *full[18] = {(char *)(uintptr_t)bin};
-            memcpy(full + 1, argv, sizeof argv);
-            execv(bin, full);
-        }
-        _exit(126);
-    }
-    int status;
-    waitpid(child, &status, 0);
-    char *text;
-    size_t len;
-    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
-    snprintf(said, size, "%s", text);
-    ax_free(text);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void need_binary(void) {
-    if (!getenv("AX_TEST_BIN")) {
-        print_message("skipped: AX_TEST_BIN names no axtrain\n");
-        skip();
-    }
-}
-
-static void expect(int code, const char *part, int n, const char *const *args) {
-    char said[8192];
-    const int got = sft(said, sizeof said, n, args);
-    if (got != code || !strstr(said, part))
-        fail_msg("exit %d, wanted %d and \"%s\" in: %s", got, code, part, said);
-}
-#define EXPECT(code, part, ...)                                                                    \
-    do {                                                                                           \
-        const char *const args_[] = {__VA_ARGS__};                                                 \
-        expect(code, part, (int)(sizeof args_ / sizeof *args_), args_);                            \
-    } while (0)
 
 static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
