@@ -7,7 +7,10 @@
 #include "cmd/args.h"
 
 const struct ax_command ax_commands[] = {
-    {"bench", "time a training step", "step --model DIR|--arch NAME [options]",
+    {"bench", "time a training step, or generation",
+     "step --model DIR|--arch NAME [options]\n"
+     "generate --model DIR|--arch NAME [options]",
+     "step:\n"
      "  --model DIR         a model folder (or a config.json: random weights)\n"
      "  --arch NAME         a built-in shape with random weights: smollm2-135m, llama-tiny\n"
      "  --write-random DIR  write that model with random weights as a folder, and stop\n"
@@ -19,7 +22,16 @@ const struct ax_command ax_commands[] = {
      "  --recompute MODE    off, selective or on (default off)\n"
      "  --threads N         CPU threads (default: all this process may use)\n"
      "  --backend B         cpu or ref (default cpu)\n"
-     "  --json              one JSON object on stdout\n",
+     "  --json              one JSON object on stdout\n"
+     "generate: prefill and decode, beside the matrix products and the memory bandwidth (bytes "
+     "read "
+     "and\n"
+     "written per second by a copy) of this process:\n"
+     "  --model, --arch, --dtype, --threads, --json   as above\n"
+     "  --batch N           sequences at once (default: 1, then 8, then 64)\n"
+     "  --prompt-tokens N   of each sequence (default 128)\n"
+     "  --new-tokens N      decoded for each (default 64)\n"
+     "  --rounds N          the best of so many counts (default 3)\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"

@@ -147,21 +147,38 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n, 
     return ax_sampler_choose(&d->sampler, &logits, r->rows, r->ids, logprobs ? r->logprobs : NULL);
 }
 
+/* Of the n rows, those of prompts that have just been read. */
+static int64_t first_tokens(const struct ax_generator *d, const struct rows *r, int64_t n) {
+    int64_t k = 0;
+    for (int64_t i = 0; i < n; i++)
+        k += d->lanes[r->lanes[i]].seq->n_new == 0;
+    return k;
+}
+
+static void count(struct ax_generator *d, const struct rows *r, int64_t n, double seconds) {
+    struct ax_generate_counters *c = &d->counters;
+    const int64_t prompt = d->batch.n_tokens - n + first_tokens(d, r, n);
+    c->passes++;
+    c->tokens += n;
+    c->prompt_tokens += prompt;
+    if (prompt > 0) {
+        c->prompt_seconds += seconds;
+        return;
+    }
+    c->decode_passes++;
+    c->decode_tokens += n;
+    c->decode_seconds += seconds;
+}
+
 static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs) {
     const double start = ax_clock_now();
     int64_t n;
     AX_TRY(ax_generate_pass(d, &n, r->lanes));
     if (n > 0)
         AX_TRY(choose(d, r, n, logprobs));
-    const bool prompts = d->batch.n_tokens > n;
-    *(prompts ? &d->counters.prompt_seconds : &d->counters.seconds) += ax_clock_now() - start;
-    d->counters.prompt_tokens += d->batch.n_tokens;
     if (ax_runtime_planning(d->model->rt))
         return AX_OK;
-    for (int64_t i = 0; i < n; i++)
-        if (d->lanes[r->lanes[i]].seq->n_new > 0)
-            d->counters.prompt_tokens--;
-    d->counters.tokens += n;
+    count(d, r, n, ax_clock_now() - start);
     for (int64_t i = 0; i < n; i++)
         AX_TRY(hand_out(d, r->lanes[i], r->ids[i], r->logprobs[i]));
     return AX_OK;

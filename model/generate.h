@@ -57,8 +57,10 @@ struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */
     int64_t prompt_tokens;  /* that went through the model */
     int64_t shared_tokens;  /* whose keys and values another prompt had left */
-    double seconds;         /* in passes that chose for every token they had */
-    double prompt_seconds;  /* in the others */
+    int64_t decode_passes;  /* passes without tokens of prompts, */
+    int64_t decode_tokens;  /* what they chose, */
+    double decode_seconds;  /* and their time */
+    double prompt_seconds;  /* of the other passes */
 };
 
 struct ax_lane;

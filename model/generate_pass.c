@@ -147,7 +147,5 @@ enum ax_status ax_generate_pass(struct ax_generator *d, int64_t *n_rows, int32_t
     else
         collect(d);
     AX_TRY(send(d));
-    AX_TRY(forward(d, n_rows, lanes));
-    d->counters.passes++;
-    return AX_OK;
+    return forward(d, n_rows, lanes);
 }

@@ -155,6 +155,9 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
     if (ax_tensor_numel(&g->c) == 0) {
         return 0;
     }
+    if (AX_VEC(ax_gemm_is_few)(g)) {
+        return AX_VEC(ax_gemm_few_workspace)(g);
+    }
     struct ax_gemm_plan p;
     AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
     return (size_t)(p.threads * (p.stay_floats + p.stream_floats + p.acc_floats)) * sizeof(float);
@@ -162,6 +165,10 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
 
 enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     if (ax_tensor_numel(&g->c) == 0) {
+        return AX_OK;
+    }
+    if (AX_VEC(ax_gemm_is_few)(g)) {
+        AX_VEC(ax_gemm_few)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
         return AX_OK;
     }
     struct ax_gemm_plan p;
