@@ -33,6 +33,21 @@ const struct ax_command ax_commands[] = {
      "  --new-tokens N      decoded for each (default 64)\n"
      "  --rounds N          the best of so many counts (default 3)\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
+    {"chat", "talk to a model", "--model M [options]",
+     "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists commands.\n"
+     "Ctrl-C stops a reply; end of input leaves. Works through pipes too.\n"
+     "  --system TEXT           system message\n"
+     "  --context N             tokens of the conversation (default: the model's, at most 8192)\n"
+     "  --dtype T               float32 or bfloat16 (default: bfloat16 where the CPU has it)\n"
+     "  --max-new-tokens N      of a reply (default 1024)\n"
+     "  --temperature X         0 = greedy; a filter without it means 1\n"
+     "  --top-k N, --top-p X, --min-p X, --repetition-penalty X\n"
+     "                          filters as in transformers, in its order\n"
+     "  --seed N                the same seed gives the same text, whatever --batch and --threads\n"
+     "  --stop TEXT             end an answer before this text; may be given several times\n"
+     "  --threads N             CPU threads (default: all this process may use)\n"
+     "What is not given, the model's generation_config.json decides; without it, greedy.\n",
+     "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
@@ -70,6 +85,28 @@ const struct ax_command ax_commands[] = {
      "axtrain convert model.Q8_0.gguf my-model/ --to hf --dtype bfloat16", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
+    {"generate", "continue prompts, or answer them",
+     "--model M [--prompt TEXT | --input FILE.jsonl] [options]",
+     "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, standard input "
+     "is\n"
+     "the prompt. One answer is shown as it is made; several come out in order.\n"
+     "  --prompt TEXT           one prompt\n"
+     "  --input FILE            {\"prompt\": \"…\"} or {\"messages\": […]} a line\n"
+     "  --chat                  a prompt is what the user says: the model's chat template\n"
+     "  --system TEXT           system message of conversations that have none\n"
+     "  --n N                   answers for each prompt (default 1)\n"
+     "  --batch N               sequences at once (default 16)\n"
+     "  --json                  one JSON object per answer: text, tokens, finish, logprob\n"
+     "  --dtype T               float32 or bfloat16 (default: bfloat16 where the CPU has it)\n"
+     "  --max-new-tokens N      of an answer, its end included (default 256)\n"
+     "  --temperature X         0 = greedy; a filter without it means 1\n"
+     "  --top-k N, --top-p X, --min-p X, --repetition-penalty X\n"
+     "                          filters as in transformers, in its order\n"
+     "  --seed N                the same seed gives the same text, whatever --batch and --threads\n"
+     "  --stop TEXT             end an answer before this text; may be given several times\n"
+     "  --threads N             CPU threads (default: all this process may use)\n"
+     "What is not given, the model's generation_config.json decides; without it, greedy.\n",
+     "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
     {"plan", "show what training would need, before anything is spent", "MODEL [options]",
      "MODEL is a model folder or a config.json; no weights are read.\n"
      "  --dtype T          compute type (default bfloat16)\n"

@@ -13,8 +13,8 @@ const char *ax_finish_name(enum ax_finish f) {
     return names[f];
 }
 
-/* The plan holds the largest pass; the passes of a run are as large as what there is to do, and so
- * may stay below it. Reaching the plan's marks here keeps them comparable. */
+/* The plan holds passes of every size; the passes of a run are as large as what there is to do, and
+ * so may stay below it. Reaching the plan's marks here keeps them comparable. */
 static void reach_plan(struct ax_arena *a) {
     if (a->planning)
         return;
@@ -170,14 +170,22 @@ static void count(struct ax_generator *d, const struct rows *r, int64_t n, doubl
     c->decode_seconds += seconds;
 }
 
+/* Passes of all sizes: workspaces of ops do not always grow with the rows. */
+static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs) {
+    for (int64_t T = d->o.pass_tokens; T > 0; T--) {
+        int64_t n;
+        AX_TRY(ax_generate_pass(d, T, &n, r->lanes));
+        AX_TRY(choose(d, r, n, logprobs));
+    }
+    return AX_OK;
+}
+
 static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs) {
     const double start = ax_clock_now();
     int64_t n;
-    AX_TRY(ax_generate_pass(d, &n, r->lanes));
+    AX_TRY(ax_generate_pass(d, 0, &n, r->lanes));
     if (n > 0)
         AX_TRY(choose(d, r, n, logprobs));
-    if (ax_runtime_planning(d->model->rt))
-        return AX_OK;
     count(d, r, n, ax_clock_now() - start);
     for (int64_t i = 0; i < n; i++)
         AX_TRY(hand_out(d, r->lanes[i], r->ids[i], r->logprobs[i]));
@@ -198,7 +206,7 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
     for (int64_t i = 0; i < n; i++)
         logprobs = logprobs || seqs[i].logprobs;
     if (ax_runtime_planning(d->model->rt))
-        return step(d, r, logprobs);
+        return plan(d, r, logprobs);
     do {
         AX_TRY(ax_lanes_admit(d, n, seqs, admitted, &waiting));
         AX_TRY(step(d, r, logprobs));

@@ -86,7 +86,7 @@ struct ax_generator {
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);
-/* Continues any number of prompts. While planning, runs one pass of the largest size. The options
+/* Continues any number of prompts. While planning, runs a pass of every size. The options
  * token, done, ctx, n_stop and stop may be changed in d->o between calls. After an error nothing is
  * under way and the cache is empty. */
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);

@@ -64,7 +64,7 @@ struct place {
 
 static struct place find_place(const struct ax_generator *d, const struct ax_sequence *s) {
     struct place p = {.lane = -1};
-    int64_t in_lane = -1, least = 0, elsewhere = 0;
+    int64_t in_lane = -1, least = 0, elsewhere = 0, coming = 0;
     int from = 0;
     for (int i = 0; i < d->o.n_seqs; i++) {
         const struct ax_lane *l = &d->lanes[i];
@@ -73,9 +73,7 @@ static struct place find_place(const struct ax_generator *d, const struct ax_seq
             elsewhere = n;
             from = i;
         }
-        /* the same prompt is on its way through the model: wait for it */
-        if (l->seq && n < s->n_prompt - 1 && common(l, l->known, s) == s->n_prompt - 1)
-            return (struct place){.lane = -1};
+        coming = l->seq && common(l, l->known, s) > coming ? common(l, l->known, s) : coming;
         /* of idle lanes the one with most in common, then the one with least to lose */
         if (!l->seq && (n > in_lane || (n == in_lane && length < least))) {
             p.lane = p.from = i;
@@ -87,6 +85,8 @@ static struct place find_place(const struct ax_generator *d, const struct ax_seq
         p.from = from;
         p.shared = elsewhere;
     }
+    if (coming >= p.shared + FEW) /* more of it is on its way through the model: worth waiting */
+        p.lane = -1;
     return p;
 }
 

@@ -24,8 +24,10 @@ enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_seque
 /* Appends a token to what the lane knows. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 
-/* One pass over what is pending; how many lanes then have logits: lanes[i] of row i. */
-enum ax_status ax_generate_pass(struct ax_generator *d, int64_t *n_rows, int32_t *lanes);
+/* One pass over what is pending (while planning: of `planned` tokens); how many lanes then have
+ * logits: lanes[i] of row i. */
+enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
+                                int32_t *lanes);
 enum ax_status ax_generate_work_create(struct ax_generator *d);
 void ax_generate_work_free(struct ax_generator *d);
 /* Memory of a pass, from the scratch stack of the rollout phase. */

@@ -79,12 +79,12 @@ static void collect(struct ax_generator *d) {
     }
 }
 
-/* As large as any pass can be. */
-static void collect_most(struct ax_generator *d) {
+/* For planning: T tokens, spread over as many lanes as they reach. */
+static void collect_planned(struct ax_generator *d, int64_t T) {
     struct ax_generate_work *w = d->work;
-    const int64_t T = d->o.pass_tokens, S = d->o.n_seqs;
+    const int64_t S = d->o.n_seqs < T ? d->o.n_seqs : T;
     w->n_docs = w->n_tokens = w->max_position = 0;
-    memset(d->cache.length, 0, (size_t)S * sizeof *d->cache.length);
+    memset(d->cache.length, 0, (size_t)d->o.n_seqs * sizeof *d->cache.length);
     for (int i = 0; i < S; i++)
         add(d, i, T / S + (i < T % S));
 }
@@ -141,9 +141,10 @@ static enum ax_status forward(struct ax_generator *d, int64_t *n_rows, int32_t *
     return AX_OK;
 }
 
-enum ax_status ax_generate_pass(struct ax_generator *d, int64_t *n_rows, int32_t *lanes) {
-    if (ax_runtime_planning(d->model->rt))
-        collect_most(d);
+enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
+                                int32_t *lanes) {
+    if (planned > 0)
+        collect_planned(d, planned);
     else
         collect(d);
     AX_TRY(send(d));
