@@ -236,7 +236,7 @@ static int64_t gather(struct ax_sampler *s, float most) {
         return collect(s, (float)(o->min_p * (double)most), &mass);
     for (float least = most * STEP;; least *= STEP) {
         const int64_t n = collect(s, least >= FLT_MIN ? least : 0, &mass);
-        if (least < FLT_MIN || (by_k && n >= o->top_k) || (!by_k && mass >= o->top_p))
+        if (!(least >= FLT_MIN) || (by_k && n >= o->top_k) || (!by_k && mass >= o->top_p))
             return n;
     }
 }
