@@ -75,7 +75,8 @@ static void whole_characters(void **state) {
 static void stop_strings(void **state) {
     (void)state;
     const struct ax_arg_list one = {.n = 1, .text = {"\n\n"}};
-    assert_string_equal(feed("a\nb\n\nc", &one), "a||\nb|||" "|#");
+    assert_string_equal(feed("a\nb\n\nc", &one), "a||\nb|||"
+                                                 "|#");
     assert_string_equal(feed("a\n", &one), "a||\n");
     const struct ax_arg_list two = {.n = 2, .text = {"END", "NDX"}};
     assert_string_equal(feed("xENDX", &two), "x|||||#");
