@@ -74,8 +74,8 @@ static enum ax_status print(struct generate *g) {
             AX_TRY(print_json(g, g->next));
         } else if (a->text.len > a->printed || a->done) {
             if (begins && g->n > 1)
-                printf("=== prompt %lld, sample %lld ===\n", (long long)(g->next / g->samples + 1),
-                       (long long)(g->next % g->samples + 1));
+                printf("=== prompt %lld, sample %lld ===\n", (long long)(g->next / g->samples) + 1,
+                       (long long)(g->next % g->samples) + 1);
             if (a->text.len > a->printed)
                 fwrite(a->text.data + a->printed, 1, a->text.len - a->printed, stdout);
             a->printed = a->text.len;
