@@ -219,8 +219,8 @@ static enum ax_status run(struct bench *b) {
     }
     AX_TRY(ax_measure_copy_bandwidth(&ro, &b->bandwidth));
     AX_TRY(ax_measure_gemm_peak(&ro, b->dtype, &b->peak));
-    b->n_results = b->batch > 0 ? 1 : MAX_RESULTS;
-    for (int i = 0; i < b->n_results; i++) {
+    for (int i = 0; i < MAX_RESULTS && (i == 0 || b->batch == 0); i++) {
+        b->n_results = i + 1;
         b->now = &b->results[i];
         b->now->batch = b->batch > 0 ? b->batch : sizes[i];
         AX_TRY(time_batch(b, &ro));

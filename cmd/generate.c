@@ -43,11 +43,11 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
     for (int64_t k = 0; k < s->n_new; k++)
         logprob += s->logprobs[k];
     const char *finish = a->stream.stopped ? "stop" : ax_finish_name(s->finish);
-    json_t *row =
-        json_pack("{sI sI ss# sI sI ss sf}", "prompt", (json_int_t)(i / g->samples), "sample",
-                  (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
-                  (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
-                  (json_int_t)s->n_new, "finish", finish, "logprob", logprob);
+    const json_int_t prompt = i / g->samples, sample = i % g->samples;
+    json_t *row = json_pack("{sI sI ss% sI sI ss sf}", "prompt", prompt, "sample", sample, "text",
+                            a->text.data ? a->text.data : "", a->text.len, "prompt_tokens",
+                            (json_int_t)s->n_prompt, "tokens", (json_int_t)s->n_new, "finish",
+                            finish, "logprob", logprob);
     char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
     json_decref(row);
     if (!line)
@@ -68,14 +68,14 @@ static enum ax_status print(struct generate *g) {
     while (g->next < g->n) {
         struct answer *a = &g->answers[g->next];
         const bool begins = a->printed == 0;
+        const long long prompt = g->next / g->samples, sample = g->next % g->samples;
         if (g->json && !a->done)
             break;
         if (g->json) {
             AX_TRY(print_json(g, g->next));
         } else if (a->text.len > a->printed || a->done) {
             if (begins && g->n > 1)
-                printf("=== prompt %lld, sample %lld ===\n", (long long)(g->next / g->samples + 1),
-                       (long long)(g->next % g->samples + 1));
+                printf("=== prompt %lld, sample %lld ===\n", prompt + 1, sample + 1);
             if (a->text.len > a->printed)
                 fwrite(a->text.data + a->printed, 1, a->text.len - a->printed, stdout);
             a->printed = a->text.len;

@@ -28,8 +28,7 @@ static enum ax_status add_chat(struct ax_prompts *p, const struct ax_text_model 
     const size_t first = p->ids.n;
     json_t *all = json_copy((json_t *)(uintptr_t)messages);
     const json_t *role = json_object_get(json_array_get(all, 0), "role");
-    const bool has_system =
-        role && json_is_string(role) && strcmp(json_string_value(role), "system") == 0;
+    const bool has_system = json_is_string(role) && strcmp(json_string_value(role), "system") == 0;
     if (!all)
         return no_memory();
     if (system && !has_system &&
@@ -66,7 +65,7 @@ static enum ax_status add_row(struct ax_prompts *p, const struct ax_text_model *
     const struct ax_json messages = ax_json_get(row, "messages");
     const struct ax_json prompt = ax_json_get(row, "prompt");
     const char *text;
-    if (messages.v && json_is_array(messages.v))
+    if (json_is_array(messages.v))
         return add_chat(p, t, s->system, messages.v);
     if (!prompt.v)
         return ax_json_error(row, "expected {\"prompt\": \"…\"} or {\"messages\": […]}");
