@@ -207,7 +207,7 @@ static const struct file files[] = {
      "datasets: [{path: HuggingFaceH4/llava, type: chat_template, split: 'train[:1%]'}]\n"
      "image_size: [512, 512]\nimage_resize_algorithm: bilinear\nlearning_rate: 2e-5\n"},
     {"optimizer details",
-     {TEXT, TRAIN, "lr-groups"},
+     {TEXT, TRAIN, "lr-groups", "other-schedules"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\n"
      "optimizer: adamw_torch\nadam_beta1: 0.9\nadam_beta2: 0.95\nadam_epsilon: 1e-5\n"
      "max_grad_norm: 1.0\nembedding_lr: 1e-6\nlr_groups:\n"
