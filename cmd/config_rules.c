@@ -41,12 +41,6 @@ const struct ax_config_rule ax_config_rules[] = {
      "a quantised base cannot be trained itself: set adapter: qlora or lora, or load_in_4bit and "
      "load_in_8bit to false"},
     {"adapter=qlora & !load_in_4bit & !merge_lora", "adapter", "qlora needs load_in_4bit: true"},
-    {"adapter=lora,qlora & !lora_r & !lora_model_dir", "adapter", "set lora_r, its rank (16, say)"},
-    {"adapter=lora,qlora & !lora_alpha & !lora_model_dir", "adapter",
-     "set lora_alpha: what it adds is scaled by lora_alpha / lora_r (twice lora_r, say)"},
-    {"adapter=lora,qlora & !lora_target_modules & !lora_target_linear & !lora_target_parameters & "
-     "!lora_model_dir",
-     "adapter", "set lora_target_linear: true, or name modules in lora_target_modules"},
     {"adapter=qlora & load_in_8bit", "load_in_8bit",
      "qlora holds the base in 4 bits: set it to false"},
     {"adapter=qlora & gptq", "gptq", "qlora quantises the base itself: set it to false"},

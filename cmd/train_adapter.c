@@ -170,8 +170,24 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
     return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
 }
 
+static enum ax_status check_complete(const struct ax_config *cfg) {
+    if (!ax_config_is_set(cfg, "lora_r"))
+        return ax_config_error(cfg, "adapter", "set lora_r, its rank (16, say)");
+    if (!ax_config_is_set(cfg, "lora_alpha"))
+        return ax_config_error(cfg, "adapter",
+                               "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
+                               "(twice lora_r, say)");
+    if (ax_config_count(cfg, "lora_target_modules") == 0 &&
+        !ax_config_bool(cfg, "lora_target_linear"))
+        return ax_config_error(cfg, "adapter",
+                               "set lora_target_linear: true, or name modules in "
+                               "lora_target_modules");
+    return AX_OK;
+}
+
 static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c) {
     const struct ax_config *cfg = s->cfg;
+    AX_TRY(check_complete(cfg));
     c->r = ax_config_i64(cfg, "lora_r");
     c->alpha = ax_config_f64(cfg, "lora_alpha");
     c->dropout = ax_config_f64(cfg, "lora_dropout");
