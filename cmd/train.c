@@ -13,18 +13,6 @@ struct train_args {
     const char *color;
 };
 
-static enum ax_status parse_color(const char *word, enum ax_color_mode *mode) {
-    static const char *const words[] = {
-        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(words[i], word) == 0) {
-            *mode = (enum ax_color_mode)i;
-            return AX_OK;
-        }
-    }
-    return ax_error(AX_ERR_CONFIG, "--color: expected auto, always or never, got \"%s\"", word);
-}
-
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char time[32], memory[32];
     const char *dir = s->o.save.output_dir, *what = s->adapter ? "adapter" : "model";
@@ -66,7 +54,7 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     struct ax_train_setup s;
     struct ax_train_result r;
     enum ax_color_mode color;
-    AX_TRY(parse_color(a->color, &color));
+    AX_TRY(ax_color_mode_parse("--color", a->color, &color));
     ax_config_log_notes(cfg);
     AX_TRY(ax_train_setup_open(&s, cfg));
     s.o.metrics.progress = !a->quiet;
