@@ -128,12 +128,7 @@ static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool 
             out[ax_param_global_index(p, &s->rt->mesh, first + i, &run)] =
                 ax_load(from->dtype, from->data, at + i);
     }
-    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                       .dtype = AX_F64,
-                                       .send = out,
-                                       .recv = out,
-                                       .count = ax_param_numel(p)};
-    return ax_comm_run(&s->rt->comms[AX_ROLE_WORLD], s->rt->q, &what);
+    return ax_comm_sum(&s->rt->comms[AX_ROLE_WORLD], s->rt->q, AX_F64, out, ax_param_numel(p));
 }
 
 static const char *group_of(const struct ax_param *p) {
