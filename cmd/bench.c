@@ -202,18 +202,14 @@ static enum ax_status report(struct bench *b, const struct ax_arena_plan *plan) 
     return st;
 }
 
-static bool has_weights(const char *model) {
-    const size_t n = strlen(model);
-    return !(n > 5 && strcmp(model + n - 5, ".json") == 0);
-}
-
 static enum ax_status open_model(struct bench *b) {
     if (b->arch_name) {
         AX_TRY(ax_builtin_config(b->arch_name, &b->config));
         return ax_arch_parse(&b->arch, ax_json_root(&b->config));
     }
     AX_TRY(ax_arch_load(&b->arch, b->model));
-    return has_weights(b->model) && !b->write_random ? ax_hf_open(&b->hf, b->model) : AX_OK;
+    return ax_arch_path_is_config(b->model) || b->write_random ? AX_OK
+                                                               : ax_hf_open(&b->hf, b->model);
 }
 
 static enum ax_status run(struct bench *b) {
