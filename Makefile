@@ -116,12 +116,15 @@ docs: $(BIN) ## regenerate the generated documents
 fuzz: $(FUZZ_BIN) ## run every fuzz target FUZZ_SECONDS (60) each
 	@tools/run-fuzz $(FUZZ_BIN)
 
-build-fuzz/%: tests/fuzz/%.c
+# Always: what is under test is in the library, which the inner make knows to be fresh or not.
+build-fuzz/%: tests/fuzz/%.c FORCE
 	@mkdir -p $(@D)
 	@$(MAKE) --no-print-directory CC=clang-16 SANITIZE=address,undefined BUILD=build-fuzz/obj \
 	    OPT="-O1 -g -fsanitize=fuzzer-no-link" build-fuzz/obj/libaxtrain.a
 	clang-16 $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -o $@ $< \
 	    build-fuzz/obj/libaxtrain.a -fopenmp $(LDLIBS) -pthread
+
+FORCE:
 
 clean: ## remove build folders
 	rm -rf build build-*

@@ -1,3 +1,4 @@
+/* flock, and the holder's name in the file for those who come second. */
 #include "base/claim.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
     const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0640);
     if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot create the lock: %m", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0)
         st = sign(path, fd);
     else if (errno == EWOULDBLOCK)
         st = held(path, fd);

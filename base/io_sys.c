@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,4 +120,12 @@ int ax_sys_unlinkat(int at, const char *name, int flags) {
         r = faulted(AX_FAULT_UNLINK, NULL) ? -1 : unlinkat(at, name, flags);
     } while (r < 0 && errno == EINTR);
     return r;
+}
+
+int ax_sys_flock(int fd, int operation) {
+    int rc;
+    do {
+        rc = flock(fd, operation);
+    } while (rc != 0 && errno == EINTR);
+    return rc;
 }

@@ -17,6 +17,7 @@ int ax_sys_fsync(int fd);
 int ax_sys_close(int fd); /* the descriptor is gone whatever is returned */
 int ax_sys_rename(const char *from, const char *to);
 int ax_sys_mkdir(const char *path, mode_t mode);
+int ax_sys_flock(int fd, int operation); /* no fault point: a lock is not what is written */
 int ax_sys_unlinkat(int at, const char *name, int flags);
 
 #endif

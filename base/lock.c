@@ -1,3 +1,4 @@
+/* flock, waited for. */
 #include "base/lock.h"
 
 #include <errno.h>
@@ -12,24 +13,16 @@ static int open_lock(const char *path) {
     return fd >= 0 ? fd : ax_sys_openat(AT_FDCWD, path, O_RDONLY, 0);
 }
 
-static int lock(int fd, int operation) {
-    int rc;
-    do {
-        rc = flock(fd, operation);
-    } while (rc != 0 && errno == EINTR);
-    return rc;
-}
-
 void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
     const int operation = mode == AX_LOCK_SHARED ? LOCK_SH : LOCK_EX;
     *l = (struct ax_lock){.fd = open_lock(path)};
     if (l->fd < 0) {
         return;
     }
-    int rc = lock(l->fd, operation | LOCK_NB);
+    int rc = ax_sys_flock(l->fd, operation | LOCK_NB);
     if (rc != 0 && errno == EWOULDBLOCK) {
         ax_log_info("waiting for another process, which holds lock=%s", path);
-        rc = lock(l->fd, operation);
+        rc = ax_sys_flock(l->fd, operation);
     }
     l->held = rc == 0;
     if (!l->held) {
@@ -39,7 +32,7 @@ void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
 
 void ax_lock_drop(struct ax_lock *l) {
     if (l->held) {
-        (void)lock(l->fd, LOCK_UN); /* a forked child may have the descriptor open still */
+        (void)ax_sys_flock(l->fd, LOCK_UN); /* a forked child may have the descriptor open still */
         (void)ax_sys_close(l->fd);
     }
     *l = (struct ax_lock){0};

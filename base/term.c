@@ -32,3 +32,15 @@ bool ax_term_use_color(int fd, enum ax_color_mode mode) {
     }
     return ax_term_has_cursor(fd);
 }
+
+enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax_color_mode *mode) {
+    static const char *const words[] = {
+        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
+    for (int i = AX_COLOR_AUTO; i <= AX_COLOR_NEVER; i++) {
+        if (strcmp(words[i], word) != 0)
+            continue;
+        *mode = (enum ax_color_mode)i;
+        return AX_OK;
+    }
+    return ax_error(AX_ERR_CONFIG, "%s: expected auto, always or never, got \"%s\"", option, word);
+}

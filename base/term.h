@@ -4,11 +4,15 @@
 
 #include <stdbool.h>
 
+#include "base/status.h"
+
 enum ax_color_mode { AX_COLOR_AUTO, AX_COLOR_ALWAYS, AX_COLOR_NEVER };
 
 bool ax_term_is_tty(int fd);
 int ax_term_width(int fd);       /* columns; 80 where unknown */
 bool ax_term_has_cursor(int fd); /* a terminal that can write over its last line */
+/* "auto", "always" or "never"; AX_ERR_CONFIG names `option` and the word. */
+enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax_color_mode *mode);
 bool ax_term_use_color(int fd, enum ax_color_mode mode);
 
 #endif

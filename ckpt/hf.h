@@ -29,6 +29,8 @@ struct ax_hf_text {
     const char *name, *text;
 };
 
+struct ax_peft_config;
+
 /* A folder to be: written beside and renamed, so that it appears whole or not at all. */
 struct ax_hf_save {
     const char *dir;
@@ -39,7 +41,9 @@ struct ax_hf_save {
     const char *tokenizer_dir; /* the tokenizer's files come from here; NULL = base_dir */
     int n_texts;               /* files that are not the base's: a chat template … */
     const struct ax_hf_text *texts;
-    enum ax_dtype dtype;     /* recorded as dtype / torch_dtype */
+    const struct ax_peft_config *adapter; /* not NULL: a PEFT folder. `tensors` are the adapter's;
+                                             no config.json, of side files the tokenizer's only */
+    enum ax_dtype dtype;                  /* recorded as dtype / torch_dtype */
     int64_t max_shard_bytes; /* 0 = 5 GB as transformers; more makes shards and an index */
     int n;
     const struct ax_st_output *tensors;

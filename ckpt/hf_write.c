@@ -5,6 +5,7 @@
 
 #include "ckpt/close.h"
 #include "ckpt/hf.h"
+#include "ckpt/peft.h"
 
 #define DEFAULT_SHARD 5000000000LL
 #define MAX_CONFIG    (16u << 20)
@@ -92,7 +93,8 @@ static enum ax_status write_side_files(const struct target *to, const struct ax_
     const char *tokenizer = save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
     for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
         const char *from = side_files[i].of_tokenizer ? tokenizer : save->base_dir;
-        if (from && !is_own_text(save, side_files[i].name))
+        const bool wanted = side_files[i].of_tokenizer || !save->adapter;
+        if (from && wanted && !is_own_text(save, side_files[i].name))
             AX_TRY(copy_side_file(to, from, side_files[i].name));
     }
     for (int i = 0; i < save->n_texts; i++)
@@ -230,8 +232,11 @@ static enum ax_status write_weights(const struct target *to, const struct ax_hf_
 
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
     const struct target to = {tmp_dir, save->sums};
-    AX_TRY(write_config(&to, save));
+    if (!save->adapter)
+        AX_TRY(write_config(&to, save));
     AX_TRY(write_side_files(&to, save));
+    if (save->adapter)
+        return ax_peft_write_into(tmp_dir, save->adapter, save->n, save->tensors, save->sums);
     return write_weights(&to, save);
 }
 

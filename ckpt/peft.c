@@ -1,13 +1,11 @@
 /* Reading a PEFT folder. */
 #include "ckpt/peft.h"
 
-#define CONFIG     "adapter_config.json"
-#define WEIGHTS    "adapter_model.safetensors"
 #define MAX_CONFIG (16u << 20)
 
 bool ax_peft_is_folder(const char *dir) {
     char *path;
-    if (ax_path_join(&path, dir, CONFIG) != AX_OK)
+    if (ax_path_join(&path, dir, AX_PEFT_CONFIG) != AX_OK)
         return false;
     const bool there = ax_path_exists(path);
     ax_free(path);
@@ -17,11 +15,12 @@ bool ax_peft_is_folder(const char *dir) {
 static enum ax_status load_config(struct ax_peft *p) {
     char *path;
     struct ax_json_doc doc = {0};
-    AX_TRY(ax_path_join(&path, p->dir, CONFIG));
+    AX_TRY(ax_path_join(&path, p->dir, AX_PEFT_CONFIG));
     enum ax_status st;
     if (!ax_path_exists(path))
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: no adapter: %s is not there", p->dir, CONFIG), st,
-                    done);
+        AX_TRY_GOTO(
+            ax_error(AX_ERR_DATA, "%s: no adapter: %s is not there", p->dir, AX_PEFT_CONFIG), st,
+            done);
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
     AX_TRY_GOTO(ax_peft_config_parse(&p->config, ax_json_root(&doc)), st, done);
 done:
@@ -32,7 +31,7 @@ done:
 
 static enum ax_status open_weights(struct ax_peft *p) {
     char *path, *pickle = NULL;
-    AX_TRY(ax_path_join(&path, p->dir, WEIGHTS));
+    AX_TRY(ax_path_join(&path, p->dir, AX_PEFT_WEIGHTS));
     enum ax_status st;
     AX_TRY_GOTO(ax_path_join(&pickle, p->dir, "adapter_model.bin"), st, done);
     if (!ax_path_exists(path) && ax_path_exists(pickle))
@@ -42,8 +41,9 @@ static enum ax_status open_weights(struct ax_peft *p) {
                              pickle),
                     st, done);
     if (!ax_path_exists(path))
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: no weights: %s is not there", p->dir, WEIGHTS), st,
-                    done);
+        AX_TRY_GOTO(
+            ax_error(AX_ERR_DATA, "%s: no weights: %s is not there", p->dir, AX_PEFT_WEIGHTS), st,
+            done);
     AX_TRY_GOTO(ax_safetensors_open(&p->weights, path), st, done);
 done:
     ax_free(path);
@@ -75,7 +75,8 @@ enum ax_status ax_peft_base(const struct ax_peft *p, char **out) {
     const char *base = p->config.base;
     char *path;
     if (!base || !*base)
-        return ax_error(AX_ERR_DATA, "%s/%s: base_model_name_or_path is not set", p->dir, CONFIG);
+        return ax_error(AX_ERR_DATA, "%s/%s: base_model_name_or_path is not set", p->dir,
+                        AX_PEFT_CONFIG);
     if (base[0] == '/')
         return ax_strdup(out, base);
     AX_TRY(ax_path_join(&path, p->dir, base));

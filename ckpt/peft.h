@@ -9,8 +9,11 @@
 
 #include "base/json.h"
 #include "ckpt/safetensors.h"
+#include "ckpt/sums.h"
 
-#define AX_PEFT_PREFIX "base_model.model."
+#define AX_PEFT_PREFIX  "base_model.model."
+#define AX_PEFT_CONFIG  "adapter_config.json"
+#define AX_PEFT_WEIGHTS "adapter_model.safetensors"
 
 struct ax_peft_names {
     int n;
@@ -63,8 +66,9 @@ enum ax_status ax_peft_base(const struct ax_peft *p, char **out);
 /* Writes a folder that appears whole or not at all. */
 enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,
                              const struct ax_st_output *tensors);
-/* The same into a folder that exists and that the caller commits. */
+/* The same into a folder that exists and that the caller commits; `sums` gets the checksums of both
+ * files, or is NULL. */
 enum ax_status ax_peft_write_into(const char *dir, const struct ax_peft_config *c, int n,
-                                  const struct ax_st_output *tensors);
+                                  const struct ax_st_output *tensors, struct ax_sum_list *sums);
 
 #endif

@@ -91,21 +91,28 @@ enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out)
     return AX_OK;
 }
 
-static enum ax_status write_config(const char *dir, const struct ax_peft_config *c) {
+static enum ax_status write_config(const char *dir, const struct ax_peft_config *c,
+                                   struct ax_sum_list *list) {
     json_t *v;
     char *path = NULL, *text = NULL;
     size_t len;
+    struct ax_buf line = {0};
+    struct ax_sums *sums;
     struct ax_file f = {.fd = -1};
+    AX_TRY(ax_sum_list_add(list, AX_PEFT_CONFIG, &sums));
     AX_TRY(ax_peft_config_json(c, &v));
     enum ax_status st;
     AX_TRY_GOTO(ax_json_dump(v, &text, &len), st, done);
-    AX_TRY_GOTO(ax_path_join(&path, dir, "adapter_config.json"), st, done);
+    AX_TRY_GOTO(ax_buf_append(&line, text, len), st, done);
+    AX_TRY_GOTO(ax_buf_puts(&line, "\n"), st, done);
+    AX_TRY_GOTO(ax_sums_add(sums, line.data, line.len), st, done);
+    AX_TRY_GOTO(ax_path_join(&path, dir, AX_PEFT_CONFIG), st, done);
     AX_TRY_GOTO(ax_file_create(&f, path), st, done);
-    AX_TRY_GOTO(ax_file_write(&f, text, len), st, done);
-    AX_TRY_GOTO(ax_file_write(&f, "\n", 1), st, done);
+    AX_TRY_GOTO(ax_file_write(&f, line.data, line.len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
 done:
     st = ax_ckpt_close(&f, st);
+    ax_buf_free(&line);
     ax_free(path);
     ax_free(text);
     json_decref(v);
@@ -113,11 +120,13 @@ done:
 }
 
 enum ax_status ax_peft_write_into(const char *dir, const struct ax_peft_config *c, int n,
-                                  const struct ax_st_output *tensors) {
+                                  const struct ax_st_output *tensors, struct ax_sum_list *list) {
     char *path;
-    AX_TRY(write_config(dir, c));
-    AX_TRY(ax_path_join(&path, dir, "adapter_model.safetensors"));
-    const enum ax_status st = ax_safetensors_write(path, n, tensors);
+    struct ax_sums *sums;
+    AX_TRY(write_config(dir, c, list));
+    AX_TRY(ax_sum_list_add(list, AX_PEFT_WEIGHTS, &sums));
+    AX_TRY(ax_path_join(&path, dir, AX_PEFT_WEIGHTS));
+    const enum ax_status st = ax_safetensors_write_summed(path, n, tensors, sums);
     ax_free(path);
     return st;
 }
@@ -126,7 +135,7 @@ enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, in
                              const struct ax_st_output *tensors) {
     struct ax_folder folder = {0};
     AX_TRY(ax_folder_begin(&folder, dir));
-    enum ax_status st = ax_peft_write_into(folder.tmp, c, n, tensors);
+    enum ax_status st = ax_peft_write_into(folder.tmp, c, n, tensors, NULL);
     if (st == AX_OK)
         st = ax_folder_commit(&folder);
     if (st != AX_OK)

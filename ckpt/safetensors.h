@@ -9,7 +9,7 @@
 
 #include "base/io.h"
 #include "ckpt/sums.h"
-#include "kernels/dtype.h"
+#include "kernels/tensor.h"
 
 #define AX_ST_MAX_DIMS 8
 
@@ -48,6 +48,12 @@ struct ax_st_output {
     enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
 };
+/* A dense tensor in memory as what is written: ctx of ax_st_fill. */
+struct ax_st_source {
+    struct ax_tensor value;
+    enum ax_dtype dtype; /* as written */
+};
+enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,
  * fsynced. */
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors);

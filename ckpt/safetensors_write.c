@@ -162,6 +162,14 @@ done:
     return st;
 }
 
+enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out) {
+    const struct ax_st_source *s = source;
+    const char *from = s->value.data;
+    from += (size_t)first * ax_dtype_size(s->value.dtype);
+    ax_convert(s->dtype, out, s->value.dtype, from, n);
+    return AX_OK;
+}
+
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {
     return ax_safetensors_write_summed(path, n, tensors, NULL);
 }

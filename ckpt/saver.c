@@ -145,7 +145,7 @@ static void add_weight(struct ax_saver_work *w, int i) {
     add_source(w, i,
                &(struct source){.data = weight->value.data,
                                 .is = weight->value.dtype,
-                                .wanted = w->job.hf.dtype,
+                                .wanted = weight->dtype,
                                 .numel = ax_tensor_numel(&weight->value),
                                 .unit = weight->unit});
 }

@@ -10,13 +10,14 @@
 #include "base/threads.h"
 #include "ckpt/checkpoint.h"
 
-/* A tensor of the model folder. */
+/* A tensor of the folder. */
 struct ax_save_weight {
     const char *name;
     int ndim;
     int64_t shape[AX_MAX_DIMS];
-    struct ax_tensor value; /* live; dense; converted to hf.dtype as it is written */
+    struct ax_tensor value; /* live; dense */
     int unit;
+    enum ax_dtype dtype; /* what it is converted to as it is written */
 };
 
 /* Everything here is borrowed until the save is finished, but `run`, which the saver takes over,

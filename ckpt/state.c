@@ -161,7 +161,7 @@ static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
 /* Walks the rows (last dimension) that the two blocks have in common. */
 static int64_t copy_rows(const struct ax_state_part *to, const struct ax_state_part *from,
                          const void *bytes) {
-    int64_t lo[AX_MAX_DIMS], hi[AX_MAX_DIMS], at[AX_MAX_DIMS], copied = 0;
+    int64_t lo[AX_MAX_DIMS] = {0}, hi[AX_MAX_DIMS] = {0}, at[AX_MAX_DIMS] = {0}, copied = 0;
     AX_ASSERT(to->ndim > 0);
     for (int d = 0; d < to->ndim; d++) {
         const int64_t to_end = to->start[d] + to->size[d],

@@ -58,6 +58,14 @@ static enum ax_status store(const char *command, const struct ax_arg *a, const c
     case AX_ARG_STRING:
         *(const char **)a->out = value;
         return AX_OK;
+    case AX_ARG_LIST: {
+        struct ax_arg_list *list = a->out;
+        if (list->n == AX_ARG_LIST_MAX)
+            return ax_error(AX_ERR_CONFIG, "%s: %s may be given %d times at most", command, a->name,
+                            AX_ARG_LIST_MAX);
+        list->text[list->n++] = value;
+        return AX_OK;
+    }
     case AX_ARG_INT: {
         const long long v = strtoll(value, &end, 10);
         if (errno != 0 || end == value || *end != '\0' || v < a->min || v > a->max)

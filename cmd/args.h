@@ -7,12 +7,20 @@
 
 #include "base/status.h"
 
-enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_INT, AX_ARG_FLOAT };
+enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_LIST, AX_ARG_INT, AX_ARG_FLOAT };
+
+#define AX_ARG_LIST_MAX 16
+/* The values of an option that may be given several times. */
+struct ax_arg_list {
+    int n;
+    const char *text[AX_ARG_LIST_MAX];
+};
 
 struct ax_arg {
     const char *name; /* "--batch", "-o" */
     enum ax_arg_kind kind;
-    void *out; /* bool *, const char **, int64_t *, double *; keeps its default if not given */
+    void *out;        /* bool *, const char **, struct ax_arg_list *, int64_t *, double *; keeps its
+                         default if not given */
     int64_t min, max; /* AX_ARG_INT */
 };
 

@@ -1,5 +1,7 @@
 /* `axtrain bench step`: speed and memory of a training step, on a model folder or random weights.
- */
+ * What else is timed has a file of its own. */
+#include "cmd/bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,18 +202,14 @@ static enum ax_status report(struct bench *b, const struct ax_arena_plan *plan) 
     return st;
 }
 
-static bool has_weights(const char *model) {
-    const size_t n = strlen(model);
-    return !(n > 5 && strcmp(model + n - 5, ".json") == 0);
-}
-
 static enum ax_status open_model(struct bench *b) {
     if (b->arch_name) {
         AX_TRY(ax_builtin_config(b->arch_name, &b->config));
         return ax_arch_parse(&b->arch, ax_json_root(&b->config));
     }
     AX_TRY(ax_arch_load(&b->arch, b->model));
-    return has_weights(b->model) && !b->write_random ? ax_hf_open(&b->hf, b->model) : AX_OK;
+    return ax_arch_path_is_config(b->model) || b->write_random ? AX_OK
+                                                               : ax_hf_open(&b->hf, b->model);
 }
 
 static enum ax_status run(struct bench *b) {
@@ -226,7 +224,7 @@ static enum ax_status run(struct bench *b) {
     return report(b, &plan);
 }
 
-enum ax_status ax_cmd_bench(int argc, char **argv) {
+static enum ax_status bench_step(int argc, char **argv) {
     struct bench b = {.backend = "cpu", .steps = 6};
     b.a = (struct ax_step_args){
         .optimizer = "adamw", .recompute = "off", .batch = 2, .seq = 1024, .accumulate = 1};
@@ -241,12 +239,8 @@ enum ax_status ax_cmd_bench(int argc, char **argv) {
     };
     ax_step_args_table(&b.a, args);
     memcpy(args + AX_STEP_ARGS_COUNT, own, sizeof own);
-    const char *what;
     int n;
-    AX_TRY(ax_args_parse(argc, argv, AX_STEP_ARGS_COUNT + 6, args, 1, 1, &what, &n));
-    if (strcmp(what, "step") != 0)
-        return ax_error(AX_ERR_CONFIG,
-                        "bench: \"%s\" is not something to time; `axtrain bench step` is", what);
+    AX_TRY(ax_args_parse(argc, argv, AX_STEP_ARGS_COUNT + 6, args, 0, 0, NULL, &n));
     if (!b.model == !b.arch_name)
         return ax_error(AX_ERR_CONFIG, "bench step: give either --model DIR or --arch NAME");
     const enum ax_status st = run(&b);
@@ -254,4 +248,18 @@ enum ax_status ax_cmd_bench(int argc, char **argv) {
     ax_arch_free(&b.arch);
     ax_json_free(&b.config);
     return st;
+}
+
+static const struct {
+    const char *name;
+    enum ax_status (*run)(int argc, char **argv);
+} kinds[] = {{"step", bench_step}, {"generate", ax_bench_generate}};
+
+enum ax_status ax_cmd_bench(int argc, char **argv) {
+    for (size_t i = 0; argc > 1 && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(argv[1], kinds[i].name) == 0)
+            return kinds[i].run(argc - 1, argv + 1);
+    return ax_error(AX_ERR_CONFIG,
+                    "bench: expected what to time, as in `axtrain bench step` or `axtrain bench "
+                    "generate`; see `axtrain bench --help`");
 }

@@ -42,9 +42,8 @@ static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {
 
 /* A folder with its weights; a config.json alone gets random ones. */
 static enum ax_status open_model(struct ax_arch *arch, struct ax_hf *hf, const char *path) {
-    const size_t n = strlen(path);
     AX_TRY(ax_arch_load(arch, path));
-    return n > 5 && strcmp(path + n - 5, ".json") == 0 ? AX_OK : ax_hf_open(hf, path);
+    return ax_arch_path_is_config(path) ? AX_OK : ax_hf_open(hf, path);
 }
 
 static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_report *r) {

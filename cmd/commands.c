@@ -16,7 +16,10 @@
     "  --color WHEN   auto, always or never\n"
 
 const struct ax_command ax_commands[] = {
-    {"bench", "time a training step", "step --model DIR|--arch NAME [options]",
+    {"bench", "time a training step, or generation",
+     "step --model DIR|--arch NAME [options]\n"
+     "generate --model DIR|--arch NAME [options]",
+     "step:\n"
      "  --model DIR         a model folder (or a config.json: random weights)\n"
      "  --arch NAME         a built-in shape with random weights: smollm2-135m, llama-tiny\n"
      "  --write-random DIR  write that model with random weights as a folder, and stop\n"
@@ -31,8 +34,32 @@ const struct ax_command ax_commands[] = {
      "  --base KIND         with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"
      "  --threads N         CPU threads (default: all this process may use)\n"
      "  --backend B         cpu or ref (default cpu)\n"
-     "  --json              one JSON object on stdout\n",
+     "  --json              one JSON object on stdout\n"
+     "generate: prefill and decode, beside the matrix products and the memory bandwidth (bytes "
+     "read "
+     "and\n"
+     "written per second by a copy) of this process:\n"
+     "  --model, --arch, --dtype, --threads, --json   as above\n"
+     "  --batch N           sequences at once (default: 1, then 8, then 64)\n"
+     "  --prompt-tokens N   of each sequence (default 128)\n"
+     "  --new-tokens N      decoded for each (default 64)\n"
+     "  --rounds N          the best of so many counts (default 3)\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
+    {"chat", "talk to a model", "--model M [options]",
+     "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists commands.\n"
+     "Ctrl-C stops a reply; end of input leaves. Works through pipes too.\n"
+     "  --system TEXT           system message\n"
+     "  --context N             tokens of the conversation (default: the model's, at most 8192)\n"
+     "  --dtype T               float32 or bfloat16 (default: bfloat16 where the CPU has it)\n"
+     "  --max-new-tokens N      of a reply (default 1024)\n"
+     "  --temperature X         0 = greedy; a filter without it means 1\n"
+     "  --top-k N, --top-p X, --min-p X, --repetition-penalty X\n"
+     "                          filters as in transformers, in its order\n"
+     "  --seed N                the same seed gives the same text, whatever --batch and --threads\n"
+     "  --stop TEXT             end an answer before this text; may be given several times\n"
+     "  --threads N             CPU threads (default: all this process may use)\n"
+     "What is not given, the model's generation_config.json decides; without it, greedy.\n",
+     "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
@@ -79,6 +106,7 @@ const struct ax_command ax_commands[] = {
      "Negative log-likelihood (nats) and accuracy of the trained tokens, prepared as training "
      "would\n"
      "prepare them: with the model's tokenizer and chat template, answers only.\n"
+     "  --adapter DIR        a PEFT folder that the model is the base of\n"
      "  --data FILE          rows (JSONL …); with --config, read by the rules of its data set\n"
      "  --config FILE        a training configuration; without --data its evaluation rows\n"
      "  --type T             dataset type of --data (default chat_template: rows of messages)\n"
@@ -93,6 +121,28 @@ const struct ax_command ax_commands[] = {
      "  --json               one JSON object\n"
      "  -o FILE              write there instead of standard output\n",
      "axtrain eval --model my-model/ --data test.jsonl --task final-answer", ax_cmd_eval},
+    {"generate", "continue prompts, or answer them",
+     "--model M [--prompt TEXT | --input FILE.jsonl] [options]",
+     "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, standard input "
+     "is\n"
+     "the prompt. One answer is shown as it is made; several come out in order.\n"
+     "  --prompt TEXT           one prompt\n"
+     "  --input FILE            {\"prompt\": \"…\"} or {\"messages\": […]} a line\n"
+     "  --chat                  a prompt is what the user says: the model's chat template\n"
+     "  --system TEXT           system message of conversations that have none\n"
+     "  --n N                   answers for each prompt (default 1)\n"
+     "  --batch N               sequences at once (default 16)\n"
+     "  --json                  one JSON object per answer: text, tokens, finish, logprob\n"
+     "  --dtype T               float32 or bfloat16 (default: bfloat16 where the CPU has it)\n"
+     "  --max-new-tokens N      of an answer, its end included (default 256)\n"
+     "  --temperature X         0 = greedy; a filter without it means 1\n"
+     "  --top-k N, --top-p X, --min-p X, --repetition-penalty X\n"
+     "                          filters as in transformers, in its order\n"
+     "  --seed N                the same seed gives the same text, whatever --batch and --threads\n"
+     "  --stop TEXT             end an answer before this text; may be given several times\n"
+     "  --threads N             CPU threads (default: all this process may use)\n"
+     "What is not given, the model's generation_config.json decides; without it, greedy.\n",
+     "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
     {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
      "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
      "folder;\n"

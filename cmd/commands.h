@@ -25,11 +25,13 @@ void ax_command_print_help(const struct ax_command *c);
 void ax_command_print_overview(void);
 
 enum ax_status ax_cmd_bench(int argc, char **argv);
+enum ax_status ax_cmd_chat(int argc, char **argv);
 enum ax_status ax_cmd_check(int argc, char **argv);
 enum ax_status ax_cmd_config(int argc, char **argv);
 enum ax_status ax_cmd_convert(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
 enum ax_status ax_cmd_eval(int argc, char **argv);
+enum ax_status ax_cmd_generate(int argc, char **argv);
 enum ax_status ax_cmd_merge(int argc, char **argv);
 enum ax_status ax_cmd_plan(int argc, char **argv);
 enum ax_status ax_cmd_preprocess(int argc, char **argv);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cmd/data_setup.h"
 
 /* ---- rows ---- */
@@ -138,6 +139,12 @@ static enum ax_status warn_about(const struct ax_run_data *d, const struct ax_ru
         if (s->sets)
             AX_TRY(warn_about_set(d, &s->entries[i], &s->sets[i], warn, ctx));
     }
+    return AX_OK;
+}
+
+enum ax_status ax_run_warn_log(void *ctx, const char *text) {
+    (void)ctx;
+    ax_log_warn("%s", text);
     return AX_OK;
 }
 

@@ -83,6 +83,7 @@ void ax_run_data_close(struct ax_run_data *d);
 enum ax_status ax_run_data_require(const struct ax_run_data *d);
 /* What a person should know before training on this; one log line each. */
 typedef enum ax_status ax_run_warn(void *ctx, const char *text);
+ax_run_warn ax_run_warn_log; /* writes it to the log; ctx is not used */
 enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx);
 
 /* ---- parts, used by ax_run_data_open ---- */

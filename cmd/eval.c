@@ -94,7 +94,8 @@ static enum ax_status open_model(struct ax_eval *e) {
                         "%s: eval needs a folder; make one with `axtrain convert %s DST --to hf`",
                         e->model, e->model);
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
-    return ax_hf_open(&e->hf, e->model_dir);
+    AX_TRY(ax_hf_open(&e->hf, e->model_dir));
+    return e->adapter ? ax_peft_open(&e->peft, e->adapter) : AX_OK;
 }
 
 /* All documents of the corpus, one to a row, in their order. */
@@ -149,6 +150,7 @@ static void close_all(struct ax_eval *e) {
     ax_corpus_source_free(&e->source);
     ax_run_data_close(&e->run_data);
     ax_config_free(&e->cfg);
+    ax_peft_close(&e->peft);
     ax_hf_close(&e->hf);
     ax_arch_free(&e->arch);
     ax_free(e->model_dir);
@@ -183,6 +185,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .max_new_tokens = 256, .batch = 16};
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},
+        {"--adapter", AX_ARG_STRING, &e.adapter, 0, 0},
         {"--data", AX_ARG_STRING, &e.data, 0, 0},
         {"--config", AX_ARG_STRING, &e.config, 0, 0},
         {"--type", AX_ARG_STRING, &e.type, 0, 0},

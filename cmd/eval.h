@@ -5,6 +5,7 @@
 #ifndef AX_CMD_EVAL_H
 #define AX_CMD_EVAL_H
 
+#include "ckpt/peft.h"
 #include "cmd/data_setup.h"
 #include "cmd/stop_tokens.h"
 #include "data/final_answer.h"
@@ -28,7 +29,7 @@ struct ax_eval_row {
 
 struct ax_eval {
     /* what was asked for */
-    const char *model, *data, *config, *type, *task, *dtype_name, *out;
+    const char *model, *adapter, *data, *config, *type, *task, *dtype_name, *out;
     int64_t max_rows, max_new_tokens, batch, threads;
     bool per_row, json;
     /* what is evaluated */
@@ -43,6 +44,7 @@ struct ax_eval {
     const struct ax_corpus_report *left_out; /* of the data set */
     struct ax_arch arch;
     struct ax_hf hf;
+    struct ax_peft peft; /* dir NULL: no adapter */
     enum ax_dtype dtype;
     struct ax_stop_tokens stop;
     bool solve;

@@ -45,12 +45,12 @@ static json_t *row_json(const struct ax_eval *e, size_t i) {
 
 static json_t *summary_json(const struct ax_eval *e) {
     const struct ax_eval_result *r = &e->result;
-    json_t *v = json_pack("{ss ss ss sI sI sI sf sf sf sf sI}", "what", "eval", "model", e->model,
-                          "dtype", ax_dtype_info(e->dtype)->name, "rows", (json_int_t)r->rows,
-                          "tokens", (json_int_t)r->tokens, "trained_tokens", (json_int_t)r->trained,
-                          "mean_nll", r->loss, "perplexity", r->perplexity, "accuracy", r->accuracy,
-                          "tokens_per_second", per((double)r->tokens, r->seconds),
-                          "left_out_too_long", (json_int_t)e->left_out->too_long);
+    json_t *v = json_pack(
+        "{ss ss ss* ss sI sI sI sf sf sf sf sI}", "what", "eval", "model", e->model, "adapter",
+        e->adapter, "dtype", ax_dtype_info(e->dtype)->name, "rows", (json_int_t)r->rows, "tokens",
+        (json_int_t)r->tokens, "trained_tokens", (json_int_t)r->trained, "mean_nll", r->loss,
+        "perplexity", r->perplexity, "accuracy", r->accuracy, "tokens_per_second",
+        per((double)r->tokens, r->seconds), "left_out_too_long", (json_int_t)e->left_out->too_long);
     if (v && e->solve)
         json_object_set_new(v, "final_answer",
                             json_pack("{sI sI sI sI sf sI}", "solved", (json_int_t)e->n_solved,

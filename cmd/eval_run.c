@@ -44,11 +44,15 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .ctx = e,
     };
     const int64_t answers = e->solve ? ax_eval_positions(e) : 0;
-    const struct ax_model_options mo = {
-        .dtype = e->dtype, .max_positions = answers > e->longest ? answers : e->longest};
+    const struct ax_model_options mo = {.dtype = e->dtype,
+                                        .max_positions =
+                                            answers > e->longest ? answers : e->longest,
+                                        .adapter = e->peft.dir ? &e->peft.config : NULL};
     enum ax_status st;
     AX_TRY(ax_model_create(&m, &e->arch, rt, &mo));
     AX_TRY_GOTO(ax_model_load(&m, &e->hf), st, done);
+    if (e->peft.dir)
+        AX_TRY_GOTO(ax_adapter_load(&m, &e->peft), st, done);
     AX_TRY_GOTO(ax_evaluate(&m, e->loader, &o, &e->result), st, done);
     if (e->solve)
         AX_TRY_GOTO(ax_eval_solve(e, &m), st, done);

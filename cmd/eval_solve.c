@@ -124,8 +124,7 @@ struct batch {
 static enum ax_status answer_batch(struct ax_eval *e, struct ax_model *m, int n,
                                    struct ax_eval_row **rows, const struct batch *b) {
     const int64_t longest = rows[0]->answer.prompt;
-    const struct ax_generate_options o = {.dtype = e->dtype,
-                                          .max_prompt = longest,
+    const struct ax_generate_options o = {.max_prompt = longest,
                                           .max_new = e->max_new_tokens,
                                           .n_seqs = n,
                                           .n_stop = e->stop.n,
@@ -139,7 +138,7 @@ static enum ax_status answer_batch(struct ax_eval *e, struct ax_model *m, int n,
             .n_prompt = rows[i]->answer.prompt, .prompt = prompt, .tokens = prompt + longest};
     }
     AX_TRY(ax_generator_create(&g, m, &o));
-    enum ax_status st = ax_generate_greedy(&g, n, b->seqs);
+    enum ax_status st = ax_generate(&g, n, b->seqs);
     for (int i = 0; i < n && st == AX_OK && !ax_runtime_planning(m->rt); i++)
         st = note_answer(e, rows[i], &b->seqs[i]);
     ax_generator_free(&g);

@@ -46,6 +46,8 @@ bool ax_golden_optim(struct ax_golden_report *r, const char *dir,
                      const struct ax_golden_options *o);
 bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
                           const struct ax_golden_options *o);
+bool ax_golden_sampling(struct ax_golden_report *r, const char *dir,
+                        const struct ax_golden_options *o);
 bool ax_golden_rope(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
 bool ax_golden_schedules(struct ax_golden_report *r, const char *dir,
                          const struct ax_golden_options *o);

@@ -91,12 +91,12 @@ static enum ax_status compare(struct generation *g, int i) {
 /* All cases batched, then each alone; the stop case by itself with its stop token. */
 static enum ax_status decode_all(struct generation *g, struct ax_generator *d, bool planning) {
     const int plain = g->stop_case >= 0 ? g->stop_case : g->n;
-    AX_TRY(ax_generate_greedy(d, plain, g->seqs));
+    AX_TRY(ax_generate(d, plain, g->seqs));
     for (int i = 0; i < plain && !planning; i++)
         AX_TRY(compare(g, i));
     for (int i = 0; i < g->n; i++) {
         d->o.n_stop = i == g->stop_case;
-        AX_TRY(ax_generate_greedy(d, 1, &g->seqs[i]));
+        AX_TRY(ax_generate(d, 1, &g->seqs[i]));
         if (!planning)
             AX_TRY(compare(g, i));
     }
@@ -107,8 +107,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct generation *g = ctx;
     struct ax_model m;
     struct ax_generator d = {0};
-    const struct ax_generate_options o = {.dtype = g->c->dtype,
-                                          .max_prompt = g->longest_prompt,
+    const struct ax_generate_options o = {.max_prompt = g->longest_prompt,
                                           .max_new = g->longest_answer,
                                           .n_seqs = g->n,
                                           .stop = &g->stop};

@@ -14,7 +14,6 @@
 #include "cmd/merge_probe.h"
 #include "model/adapter_merge.h"
 
-#define NOTE        "axtrain_merge.json" /* in the merged folder: which adapter is in it */
 #define MAX_NOTE    (1u << 20)
 #define EXACT       1e-4 /* of the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */
@@ -25,6 +24,7 @@ struct merge {
     struct ax_hf hf;
     struct ax_peft peft;
     char adapter_hash[65];
+    bool with_tokenizer;       /* the adapter's folder has one */
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
     struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
@@ -46,7 +46,7 @@ static enum ax_status check_not_merged(const struct merge *w) {
     char *path;
     struct ax_json_doc doc = {0};
     const char *hash;
-    AX_TRY(ax_path_join(&path, w->hf.dir, NOTE));
+    AX_TRY(ax_path_join(&path, w->hf.dir, AX_MERGE_NOTE));
     enum ax_status st = AX_OK;
     if (!ax_path_exists(path))
         goto done;
@@ -56,7 +56,7 @@ static enum ax_status check_not_merged(const struct merge *w) {
         st = ax_error(AX_ERR_CONFIG,
                       "%s: this adapter is merged into it already (%s says so). Name the base "
                       "model it was trained on.",
-                      w->hf.dir, NOTE);
+                      w->hf.dir, AX_MERGE_NOTE);
 done:
     ax_json_free(&doc);
     ax_free(path);
@@ -112,9 +112,9 @@ static enum ax_status write_note(const char *dir, const struct merge *w) {
     size_t len;
     enum ax_status st;
     if (!v)
-        return ax_error(AX_ERR_NOMEM, "out of memory for %s", NOTE);
+        return ax_error(AX_ERR_NOMEM, "out of memory for %s", AX_MERGE_NOTE);
     AX_TRY_GOTO(ax_json_dump(v, &text, &len), st, done);
-    AX_TRY_GOTO(ax_path_join(&path, dir, NOTE), st, done);
+    AX_TRY_GOTO(ax_path_join(&path, dir, AX_MERGE_NOTE), st, done);
     st = ax_write_file_atomic(path, text, len);
 done:
     ax_free(path);
@@ -152,6 +152,9 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
                               .dtype = w->m->written,
                               .n = w->m->tensors,
                               .tensors = w->outputs};
+    /* training put a tokenizer and its chat template beside the adapter */
+    if (w->with_tokenizer)
+        save.tokenizer_dir = w->m->adapter;
     json_t *untied = w->head.name ? json_pack("{sb}", "tie_word_embeddings", 0) : NULL;
     save.config = untied;
     const enum ax_status written = ax_hf_write_into(dir, &save);
@@ -183,6 +186,14 @@ static enum ax_status write_folder(struct merge *w) {
     return st;
 }
 
+static enum ax_status look_for_tokenizer(struct merge *w) {
+    char *path;
+    AX_TRY(ax_path_join(&path, w->m->adapter, "tokenizer.json"));
+    w->with_tokenizer = ax_path_exists(path);
+    ax_free(path);
+    return AX_OK;
+}
+
 static enum ax_status run(struct merge *w) {
     AX_TRY(ax_convert_check_destination(w->m->dst));
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
@@ -190,6 +201,7 @@ static enum ax_status run(struct merge *w) {
     AX_TRY(ax_hf_open(&w->hf, w->m->base));
     AX_TRY(pick_dtype(w));
     hash_adapter(w);
+    AX_TRY(look_for_tokenizer(w));
     AX_TRY(check_not_merged(w));
     w->probe =
         (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};

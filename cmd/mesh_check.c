@@ -59,7 +59,7 @@ static enum ax_status fill(struct ax_step *s, const struct run *run, int m, int 
         const uint64_t k = 64 + 4 * (uint64_t)i;
         ids[i] = (int32_t)ax_rng_below(key, k, (uint64_t)vocab);
         ids[T + i] = (int32_t)ax_rng_below(key, k + 1, (uint64_t)vocab);
-        if (masked || ax_rng_below(key, k + 2, (uint64_t)(2 + index)) == 0)
+        if (masked || ax_rng_below(key, k + 2, 2 + (uint64_t)index) == 0)
             ids[T + i] = -1;
         weight[i] = 0.5f + ax_rng_uniform(key, k + 3);
     }
@@ -126,12 +126,7 @@ static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool 
             out[ax_param_global_index(p, &s->rt->mesh, first + i, &run)] =
                 ax_load(from->dtype, from->data, at + i);
     }
-    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                       .dtype = AX_F64,
-                                       .send = out,
-                                       .recv = out,
-                                       .count = ax_param_numel(p)};
-    return ax_comm_run(&s->rt->comms[AX_ROLE_WORLD], s->rt->q, &what);
+    return ax_comm_sum(&s->rt->comms[AX_ROLE_WORLD], s->rt->q, AX_F64, out, ax_param_numel(p));
 }
 
 static const char *group_of(const struct ax_param *p) {
@@ -161,6 +156,7 @@ static enum ax_status take(struct run *run, struct ax_step *s, double **kept, bo
         const struct ax_param *p = &s->model.params[i];
         if (!p->trainable)
             continue;
+        AX_ASSERT(kept);
         const size_t n = (size_t)ax_param_numel(p);
         double *now;
         AX_TRY(ax_alloc(&now, n, sizeof *now));

@@ -7,12 +7,6 @@
 #include "cmd/data_setup.h"
 #include "cmd/run_args.h"
 
-static enum ax_status log_warning(void *ctx, const char *text) {
-    (void)ctx;
-    ax_log_warn("%s", text);
-    return AX_OK;
-}
-
 static void print_sets(const struct ax_run_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
         const struct ax_docs *d = &s->sets[i].docs;
@@ -37,7 +31,7 @@ static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
     AX_TRY(ax_run_data_open(&d, cfg, refresh));
     print_sets(&d.train_sets);
     print_sets(&d.eval_sets);
-    enum ax_status st = ax_run_data_warnings(&d, log_warning, NULL);
+    enum ax_status st = ax_run_data_warnings(&d, ax_run_warn_log, NULL);
     if (st == AX_OK)
         st = ax_run_data_require(&d);
     ax_run_data_close(&d);

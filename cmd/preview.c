@@ -115,18 +115,6 @@ void ax_preview_piece_close(struct ax_preview_piece *p) {
 
 /* ---- the command ---- */
 
-static enum ax_status parse_color(const char *word, enum ax_color_mode *mode) {
-    static const char *const words[] = {
-        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(words[i], word) == 0) {
-            *mode = (enum ax_color_mode)i;
-            return AX_OK;
-        }
-    }
-    return ax_error(AX_ERR_CONFIG, "--color: expected auto, always or never, got \"%s\"", word);
-}
-
 static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(count(p->data, false, &p->train));
     AX_TRY(count(p->data, true, &p->eval));
@@ -162,7 +150,7 @@ enum ax_status ax_cmd_preview(int argc, char **argv) {
     AX_TRY(ax_run_args(argc, argv, 6, args, AX_CONFIG_FOR_TEXT, &cfg));
     p.data = &data;
     p.cfg = &cfg;
-    AX_TRY_GOTO(parse_color(color, &p.o.color), st, done);
+    AX_TRY_GOTO(ax_color_mode_parse("--color", color, &p.o.color), st, done);
     AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done);
     AX_TRY_GOTO(preview(&p, &out), st, done);
     AX_TRY_GOTO(write_out(&out), st, done);

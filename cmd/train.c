@@ -13,21 +13,9 @@ struct train_args {
     const char *color;
 };
 
-static enum ax_status parse_color(const char *word, enum ax_color_mode *mode) {
-    static const char *const words[] = {
-        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(words[i], word) == 0) {
-            *mode = (enum ax_color_mode)i;
-            return AX_OK;
-        }
-    }
-    return ax_error(AX_ERR_CONFIG, "--color: expected auto, always or never, got \"%s\"", word);
-}
-
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char time[32], memory[32];
-    const char *dir = s->o.save.output_dir;
+    const char *dir = s->o.save.output_dir, *what = s->adapter ? "adapter" : "model";
     printf("trained %lld of %lld steps%s in %s, last loss %.4f\n", (long long)r->steps,
            (long long)r->total_steps, r->stopped_early ? " (stopped early)" : "",
            ax_format_seconds(time, sizeof time, r->train_seconds), r->loss);
@@ -35,8 +23,10 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
         printf("evaluation loss %.4f -> %.4f\n", r->first_eval.loss, r->last_eval.loss);
     else if (r->evaluated)
         printf("evaluation loss %.4f\n", r->last_eval.loss);
-    printf("peak memory %s\nmodel: %s\n",
-           ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), dir);
+    printf("peak memory %s\n%s: %s\n",
+           ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), what, dir);
+    if (s->adapter && ax_config_bool(s->cfg, "merge_lora"))
+        printf("merged model: %s/merged\n", dir);
 }
 
 static enum ax_status print_json(const struct ax_train_setup *s, const struct ax_train_result *r) {
@@ -64,12 +54,14 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     struct ax_train_setup s;
     struct ax_train_result r;
     enum ax_color_mode color;
-    AX_TRY(parse_color(a->color, &color));
+    AX_TRY(ax_color_mode_parse("--color", a->color, &color));
     ax_config_log_notes(cfg);
     AX_TRY(ax_train_setup_open(&s, cfg));
     s.o.metrics.progress = !a->quiet;
     s.o.metrics.color = color;
     enum ax_status st = ax_train(&s.o, &r);
+    if (st == AX_OK)
+        st = ax_train_merge(&s);
     if (st == AX_OK && a->json)
         st = print_json(&s, &r);
     else if (st == AX_OK && !a->quiet)

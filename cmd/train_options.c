@@ -194,12 +194,31 @@ static enum ax_status read_save(struct ax_train_setup *s) {
 /* ---- all ---- */
 
 enum ax_status ax_train_options_read(struct ax_train_setup *s) {
-    static const char *const fixed[] = {
-        "base_model", "model_revision", "reinit_weights", "adapter", "rl", NULL};
+    static const char *const fixed[] = {"base_model",
+                                        "model_revision",
+                                        "reinit_weights",
+                                        "rl",
+                                        "adapter",
+                                        "load_in_4bit",
+                                        "load_in_8bit",
+                                        "bnb_config_kwargs",
+                                        "lora_model_dir",
+                                        "lora_r",
+                                        "lora_alpha",
+                                        "lora_alpha_pattern",
+                                        "lora_target_modules",
+                                        "lora_target_linear",
+                                        "lora_exclude_modules",
+                                        "lora_modules_to_save",
+                                        "peft_layers_to_transform",
+                                        "peft_use_dora",
+                                        "peft_use_rslora",
+                                        NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
     o->arch = &s->arch;
     o->weights = s->hf.dir ? &s->hf : NULL;
+    o->start = s->start.dir ? &s->start : NULL;
     o->config = s->config;
     o->fixed_keys = fixed;
     o->runtime = (struct ax_runtime_options){.backend = "cpu"};
@@ -210,7 +229,9 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                        .objective = &s->objective,
                                        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
                                        .n_microbatches =
-                                           (int)(s->data.rows_per_step / s->data.rows_per_batch)};
+                                           (int)(s->data.rows_per_step / s->data.rows_per_batch),
+                                       .adapter = s->adapter,
+                                       .base_store = s->base_store};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     read_recompute(o, cfg);
@@ -221,6 +242,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(ax_train_lr_read(o, cfg));
     AX_TRY(read_eval(s));
     AX_TRY(read_save(s));
+    o->measure_peak = true;
     o->metrics.tensorboard = ax_config_bool(cfg, "use_tensorboard");
     if (ax_config_has(cfg, "logging_steps"))
         o->metrics.logging_steps = ax_config_i64(cfg, "logging_steps");

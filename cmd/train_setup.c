@@ -51,12 +51,6 @@ static enum ax_status open_model(struct ax_train_setup *s) {
 
 /* ---- the data ---- */
 
-static enum ax_status log_warning(void *ctx, const char *text) {
-    (void)ctx;
-    ax_log_warn("%s", text);
-    return AX_OK;
-}
-
 static void log_left_out(const char *what, const struct ax_corpus_report *r) {
     const struct {
         int64_t n;
@@ -74,29 +68,6 @@ static void log_left_out(const char *what, const struct ax_corpus_report *r) {
                         i == 1 ? "" : "left out: ", all[i].why);
 }
 
-/* Why there is nothing to train on, as far as the counts say. */
-static enum ax_status nothing_to_train(const struct ax_train_setup *s) {
-    const struct ax_corpus_report *r = &s->data.train_report;
-    const char *why = "the data sets are empty";
-    if (r->untrained > 0)
-        why = "no row has a trained token: look at `axtrain preview`, and at train_on_inputs, "
-              "roles_to_train and the chat template";
-    if (r->too_long > r->untrained)
-        why = "every row is longer than sequence_len: raise it, or set excess_length_strategy: "
-              "truncate";
-    if (r->too_short > r->untrained && r->too_short > r->too_long)
-        why = "every row is shorter than min_sample_len";
-    return ax_error_prefix(ax_error(AX_ERR_DATA, "no row is left to train on: %s", why),
-                           "datasets.0 (%s)", ax_config_str(s->cfg, "datasets.0.path"));
-}
-
-static int64_t trained_tokens(const struct ax_corpus *c) {
-    int64_t n = 0;
-    for (size_t i = 0; i < c->n; i++)
-        n += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
-    return n;
-}
-
 static enum ax_status check_data(struct ax_train_setup *s) {
     const size_t ids = ax_tokenizer_size(s->data.tok.tokenizer);
     if (ids > (size_t)s->arch.vocab_size &&
@@ -110,15 +81,7 @@ static enum ax_status check_data(struct ax_train_setup *s) {
         return AX_OK;
     log_left_out("training rows", &s->data.train_report);
     log_left_out("evaluation rows", &s->data.eval_report);
-    if (s->data.train.n == 0)
-        return nothing_to_train(s);
-    if (trained_tokens(&s->data.train) == 0)
-        return ax_error_prefix(
-            ax_error(AX_ERR_DATA,
-                     "no token is trained: every label is masked; look at `axtrain preview`, and "
-                     "at train_on_inputs, roles_to_train and the chat template"),
-            "datasets.0 (%s)", ax_config_str(s->cfg, "datasets.0.path"));
-    return AX_OK;
+    return ax_run_data_require(&s->data);
 }
 
 /* ---- the configuration itself ---- */
@@ -138,8 +101,9 @@ done:
 
 static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(open_model(s));
+    AX_TRY(ax_train_adapter_open(s));
     AX_TRY(ax_run_data_open(&s->data, s->cfg, false));
-    AX_TRY(ax_run_data_warnings(&s->data, log_warning, NULL));
+    AX_TRY(ax_run_data_warnings(&s->data, ax_run_warn_log, NULL));
     AX_TRY(check_data(s));
     AX_TRY(keep_config(s));
     AX_TRY(ax_train_side_files(s));
@@ -160,6 +124,8 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_free(s->trigger_file);
     json_decref(s->config);
     ax_run_data_close(&s->data);
+    ax_peft_config_free(&s->new_adapter);
+    ax_peft_close(&s->start);
     ax_hf_close(&s->hf);
     ax_arch_free(&s->arch);
     ax_free(s->base);

@@ -1,7 +1,8 @@
 /* From a config to everything a training run needs: the model's files, data, and options.
  *
  * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
- * optimizer and learning rate), train_side.c (files beside the weights). */
+ * optimizer and learning rate), train_adapter.c (keys of adapters), train_side.c (files beside the
+ * weights). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -15,6 +16,10 @@ struct ax_train_setup {
     char *base;                  /* folder of the base model */
     struct ax_arch arch;
     struct ax_hf hf;
+    const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
+    struct ax_peft_config new_adapter;
+    struct ax_peft start;     /* lora_model_dir */
+    enum ax_store base_store; /* of the frozen base */
     struct ax_run_data data;
     json_t *config; /* effective configuration, flat */
     char *trigger_file;
@@ -34,6 +39,10 @@ void ax_train_setup_close(struct ax_train_setup *s);
 enum ax_status ax_train_options_read(struct ax_train_setup *s);
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
+/* adapter, base_store and what they need; the base model is open. */
+enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* merge_lora: the trained adapter and its base as a model, in output_dir/merged. */
+enum ax_status ax_train_merge(const struct ax_train_setup *s);
 /* Side files that differ from the base's: special tokens and chat template of the config. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
 

@@ -9,18 +9,8 @@
 static enum ax_status add_star(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *star,
                                struct ax_jitems *items) {
     struct ax_jval v;
-    struct ax_jiter *it;
     AX_TRY(ax_jvm_eval(vm, f, star, &v));
-    AX_TRY(ax_jval_iterate(vm, v, &it));
-    for (;;) {
-        struct ax_jval item;
-        bool more;
-        AX_TRY(ax_jiter_next(vm, it, &item, &more));
-        if (!more) {
-            return AX_OK;
-        }
-        AX_TRY(ax_jitems_add(&vm->arena, items, item));
-    }
+    return ax_jval_add_items(vm, v, items);
 }
 
 static enum ax_status add_star_star(struct ax_jvm *vm, struct ax_jframe *f,

@@ -162,9 +162,13 @@ enum ax_status ax_jval_iterate(struct ax_jvm *vm, struct ax_jval v, struct ax_ji
 }
 
 enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out) {
+    *out = (struct ax_jitems){0};
+    return ax_jval_add_items(vm, v, out);
+}
+
+enum ax_status ax_jval_add_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out) {
     struct ax_jiter *it;
     AX_TRY(ax_jval_iterate(vm, v, &it));
-    *out = (struct ax_jitems){0};
     for (;;) {
         struct ax_jval item;
         bool more;

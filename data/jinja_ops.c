@@ -235,19 +235,7 @@ enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval 
 /* ---- length ---- */
 
 bool ax_jval_has_length(struct ax_jval v) {
-    switch (v.kind) {
-    case AX_JUNDEFINED:
-    case AX_JSTR:
-    case AX_JLIST:
-    case AX_JTUPLE:
-    case AX_JDICT:
-    case AX_JRANGE:
-    case AX_JVIEW:
-    case AX_JLOOP:
-        return true;
-    default:
-        return false;
-    }
+    return v.kind != AX_JITER && ax_jval_is_iterable(v);
 }
 
 enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {

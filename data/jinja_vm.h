@@ -160,6 +160,8 @@ enum ax_status ax_jiter_new(struct ax_jvm *vm, struct ax_jval source, const char
                             struct ax_jiter **out);
 /* list(v) */
 enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out);
+/* The same behind what is in `out`. */
+enum ax_status ax_jval_add_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out);
 
 /* `loop` inside a for tag. */
 struct ax_jloop {

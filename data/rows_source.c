@@ -113,23 +113,29 @@ static void next_empty(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
     r->index += *got;
 }
 
+/* The next row of this part as it lies in the file; at the part's end the next part is begun. */
+static enum ax_status next_here(struct ax_rows *r, struct ax_row_cut *cut, bool *any) {
+    *any = false;
+    if (r->in_part < r->parts[r->part].to)
+        AX_TRY(next_of_part(r, cut, any));
+    if (!*any)
+        go_to_part(r, r->part + 1);
+    return AX_OK;
+}
+
 enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
     if (r->empty_rows > 0) {
         next_empty(r, row, got);
         return AX_OK;
     }
     for (*got = false; r->part < r->n_parts;) {
-        const struct part *p = &r->parts[r->part];
         struct ax_row_cut cut;
-        bool any = false;
-        if (r->in_part < p->to)
-            AX_TRY(next_of_part(r, &cut, &any));
-        if (!any) {
-            go_to_part(r, r->part + 1);
+        bool any;
+        AX_TRY(next_here(r, &cut, &any));
+        if (!any)
             continue;
-        }
         const int64_t index = r->index++;
-        if (r->in_part++ < p->from)
+        if (r->in_part++ < r->parts[r->part].from)
             continue;
         const int64_t selected = r->selected++;
         if (selected < r->skip || !is_kept(r, selected))
@@ -166,17 +172,13 @@ enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index) {
         r->selected = 0;
     }
     while (r->index < index && r->part < r->n_parts) {
-        const struct part *p = &r->parts[r->part];
         struct ax_row_cut cut;
-        bool any = false;
-        if (r->in_part < p->to)
-            AX_TRY(next_of_part(r, &cut, &any));
-        if (!any) {
-            go_to_part(r, r->part + 1);
+        bool any;
+        AX_TRY(next_here(r, &cut, &any));
+        if (!any)
             continue;
-        }
         r->index++;
-        r->selected += r->in_part++ >= p->from;
+        r->selected += r->in_part++ >= r->parts[r->part].from;
     }
     return AX_OK;
 }

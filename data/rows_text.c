@@ -49,7 +49,7 @@ void ax_reader_give(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut) 
 static enum ax_status any_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
     const uint64_t line = r->line;
     for (bool found = false; !found;) {
-        bool any;
+        bool any = false;
         AX_TRY(ax_reader_more(r, &any));
         *got = any || r->kept.len > 0 || r->too_long;
         if (!any)

@@ -173,18 +173,9 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
 }
 
 struct source {
-    struct ax_tensor value;
-    enum ax_dtype dtype;
+    struct ax_st_source of;
     char name[AX_NAME_MAX + 32];
 };
-
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct source *s = ctx;
-    const char *from = s->value.data;
-    from += (size_t)first * ax_dtype_size(s->value.dtype);
-    ax_convert(s->dtype, out, s->value.dtype, from, n);
-    return AX_OK;
-}
 
 enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum ax_dtype dtype) {
     struct ax_st_output *tensors = NULL;
@@ -199,13 +190,13 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
         struct source *s = &sources[n];
         if (!is_part(p))
             continue;
-        *s = (struct source){.value = ax_model_value(m, p), .dtype = p->adapter ? AX_F32 : dtype};
+        s->of = (struct ax_st_source){ax_model_value(m, p), p->adapter ? AX_F32 : dtype};
         tensors[n] =
             (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
-                                  .dtype = s->dtype,
+                                  .dtype = s->of.dtype,
                                   .ndim = p->ndim,
-                                  .fill = fill,
-                                  .ctx = s};
+                                  .fill = ax_st_fill,
+                                  .ctx = &s->of};
         memcpy(tensors[n++].shape, p->shape, (size_t)p->ndim * sizeof *p->shape);
     }
     AX_TRY_GOTO(ax_peft_write(dir, m->adapter, n, tensors), st, done);

@@ -166,13 +166,17 @@ enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config) {
     return st;
 }
 
+bool ax_arch_path_is_config(const char *path) {
+    const size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".json") == 0;
+}
+
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
     *arch = (struct ax_arch){0};
     struct ax_json_doc doc = {0};
     char *file = NULL;
     enum ax_status st;
-    const size_t n = strlen(path);
-    if (n > 5 && strcmp(path + n - 5, ".json") == 0) {
+    if (ax_arch_path_is_config(path)) {
         AX_TRY_GOTO(ax_strdup(&file, path), st, done);
     } else {
         AX_TRY_GOTO(ax_folder_recover(path), st, done);

@@ -66,7 +66,9 @@ struct ax_arch {
 };
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
-/* Reads DIR/config.json, or the file itself when `path` ends in .json. */
+/* Does `path` name a config.json (it ends in .json) rather than a folder with weights? */
+bool ax_arch_path_is_config(const char *path);
+/* Reads DIR/config.json, or the file itself when `path` is one. */
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
 void ax_arch_free(struct ax_arch *arch);
 

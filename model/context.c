@@ -54,12 +54,7 @@ enum ax_status ax_context_reduce(struct ax_runtime *rt, const struct ax_tensor *
 enum ax_status ax_context_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
     if (cp_size(rt) == 1)
         return AX_OK;
-    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                       .dtype = t->dtype,
-                                       .send = t->data,
-                                       .recv = t->data,
-                                       .count = ax_tensor_numel(t)};
-    return ax_comm_run(&rt->comms[AX_ROLE_CP], rt->q, &what);
+    return ax_comm_sum(&rt->comms[AX_ROLE_CP], rt->q, t->dtype, t->data, ax_tensor_numel(t));
 }
 
 bool ax_context_adds(const struct ax_runtime *rt) {

@@ -1,36 +1,67 @@
-/* Greedy decoding: one pass over all prompts, then one token per sequence and pass. */
+/* A generator's life, and the loop: admit, pass, choose, hand out. */
 #include "model/generate.h"
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "model/generate_lanes.h"
+
+const char *ax_finish_name(enum ax_finish f) {
+    static const char *const names[] = {
+        [AX_FINISH_LENGTH] = "length", [AX_FINISH_STOP] = "stop", [AX_FINISH_CALLER] = "caller"};
+    return names[f];
+}
+
+/* The plan holds passes of every size; the passes of a run are as large as what there is to do, and
+ * so may stay below it. Reaching the plan's marks here keeps them comparable. */
+static void reach_plan(struct ax_arena *a) {
+    if (a->planning)
+        return;
+    struct ax_stack *const stacks[] = {&a->scratch, &a->slots[0]};
+    const size_t want[] = {a->plan.scratch[AX_PHASE_ROLLOUT], a->plan.slot[0][AX_PHASE_ROLLOUT]};
+    for (int i = 0; i < 2; i++) {
+        const size_t mark = ax_stack_mark(stacks[i]);
+        if (want[i] > mark) {
+            ax_stack_push(stacks[i], "largest pass", want[i] - mark);
+            ax_stack_release(stacks[i], mark);
+        }
+    }
+}
+
+static int64_t pass_tokens(const struct ax_generate_options *o) {
+    const int64_t most = o->pass_tokens > 0 ? o->pass_tokens : AX_PASS_TOKENS;
+    const int64_t all = o->n_seqs * o->max_prompt;
+    const int64_t n = most < all ? most : all;
+    return n > o->n_seqs ? n : o->n_seqs;
+}
 
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
-    *d = (struct ax_generator){.o = *o, .model = m};
+    *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
+    AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
+    AX_ASSERT(d->cap <= m->rope_cos.shape[0]);
+    d->o.pass_tokens = pass_tokens(o);
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);
     struct ax_stack *stack = &arena->scratch;
-    const int64_t n = o->n_seqs, cap = o->max_prompt + o->max_new;
     const struct ax_kvcache_options co = {.dtype = m->dtype,
-                                          .n_seqs = n,
-                                          .cap = cap,
+                                          .n_seqs = o->n_seqs,
+                                          .cap = d->cap,
                                           .n_layers = m->arch.n_layers,
                                           .n_kv_heads = m->arch.n_kv_heads,
                                           .head_dim = m->arch.head_dim,
-                                          .T = n * o->max_prompt};
+                                          .T = d->o.pass_tokens};
     enum ax_status st;
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
-    ax_batch_allocate(&d->prefill, stack, n * o->max_prompt, n, o->max_prompt, 1, 0);
-    ax_batch_allocate(&d->next, stack, n, n, 1, 1, 0);
-    d->logits = ax_tensor_2d(m->accum, NULL, n, m->arch.vocab_size);
-    d->ids = ax_tensor_1d(AX_I32, NULL, n);
-    d->stats = ax_tensor_2d(m->accum, NULL, n, AX_SOFTMAX_STATS);
-    d->columns = ax_tensor_2d(m->accum, NULL, 3, n);
-    struct ax_tensor *all[] = {&d->logits, &d->ids, &d->stats, &d->columns};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        all[i]->data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(all[i]));
+    ax_generate_allocate(d, stack);
+    AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, o->n_seqs,
+                                  m->arch.vocab_size, d->cap),
+                st, fail);
+    AX_TRY_GOTO(ax_lanes_create(d), st, fail);
+    AX_TRY_GOTO(ax_generate_work_create(d), st, fail);
+    reach_plan(arena);
     return AX_OK;
 fail:
     ax_generator_free(d);
@@ -41,89 +72,15 @@ void ax_generator_free(struct ax_generator *d) {
     if (!d->model)
         return;
     ax_stack_release(&d->model->rt->arena.scratch, 0);
+    ax_generate_work_free(d);
+    ax_lanes_free(d);
+    ax_sampler_free(&d->sampler);
     ax_kvcache_free(&d->cache);
     ax_slot_free(&d->slot);
     *d = (struct ax_generator){0};
 }
 
-/* Chosen ids of the first n logits rows, and their log-probs into columns row 0. */
-static enum ax_status choose(struct ax_generator *d, int64_t n, int32_t *ids, double *logprobs) {
-    struct ax_queue *q = d->model->rt->q;
-    const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
-    const struct ax_tensor index = ax_tensor_rows(&d->ids, 0, n);
-    const struct ax_tensor stats = ax_tensor_rows(&d->stats, 0, n);
-    struct ax_tensor out[3];
-    for (int i = 0; i < 3; i++)
-        out[i] = ax_tensor_1d(d->columns.dtype, ax_tensor_row(&d->columns, i), n);
-    AX_TRY(ax_run_argmax(q, &(struct ax_argmax){logits, index}));
-    AX_TRY(ax_run_softmax_stats(
-        q, &(struct ax_softmax_stats){
-               .logits = logits, .labels = index, .stats = stats, .inv_temperature = 1}));
-    const struct ax_softmax_merge merge = {
-        .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
-        .labels = index,
-        .logprob = out[0],
-        .lse = out[1],
-        .entropy = out[2]};
-    AX_TRY(ax_run_softmax_merge(q, &merge));
-    AX_TRY(ax_queue_read(q, index.data, ids, (size_t)n * sizeof *ids, NULL));
-    unsigned char raw[8];
-    for (int64_t i = 0; i < n; i++) {
-        const size_t size = ax_dtype_size(out[0].dtype);
-        AX_TRY(ax_queue_read(q, ax_tensor_row(&out[0], i), raw, size, NULL));
-        logprobs[i] = ax_load(out[0].dtype, raw, 0);
-    }
-    return AX_OK;
-}
-
-/* Logits of each non-empty document's last token, in order; rows that lie together go together. */
-static enum ax_status last_logits(struct ax_generator *d, struct ax_pass *p, int n,
-                                  const struct ax_document *docs, int64_t *chosen) {
-    int64_t end = 0, run_first = 0, run = 0;
-    *chosen = 0;
-    for (int s = 0; s <= n; s++) {
-        end += s < n ? docs[s].n : 0;
-        if (s < n && docs[s].n == 0)
-            continue;
-        if (run > 0 && (s == n || end - 1 != run_first + run)) {
-            struct ax_tensor out = ax_tensor_rows(&d->logits, *chosen, run);
-            AX_TRY(ax_pass_logits(p, run_first, run, &out));
-            *chosen += run;
-            run = 0;
-        }
-        if (run++ == 0)
-            run_first = end - 1;
-    }
-    return AX_OK;
-}
-
-/* One pass over `batch` with the given documents, and the choice for each that is not empty. */
-static enum ax_status advance(struct ax_generator *d, struct ax_batch *batch, int n,
-                              const struct ax_document *docs, int32_t *ids, double *logprobs) {
-    struct ax_model *m = d->model;
-    int64_t *n_new = NULL;
-    struct ax_pass p = {.model = m,
-                        .batch = batch,
-                        .slot = &d->slot,
-                        .recompute = AX_RECOMPUTE_INFERENCE,
-                        .inv_temperature = 1,
-                        .cache = &d->cache};
-    enum ax_status st;
-    AX_TRY(ax_alloc(&n_new, (size_t)d->o.n_seqs, sizeof *n_new));
-    for (int s = 0; s < n; s++)
-        n_new[s] = docs[s].n;
-    AX_TRY_GOTO(ax_batch_fill(batch, m->rt->q, m->arch.vocab_size, n, docs), st, done);
-    AX_TRY_GOTO(ax_kvcache_advance(&d->cache, m->rt->q, n_new), st, done);
-    AX_TRY_GOTO(ax_pass_begin(&p), st, done);
-    AX_TRY_GOTO(ax_pass_forward_all(&p), st, done);
-    int64_t chosen;
-    AX_TRY_GOTO(last_logits(d, &p, n, docs, &chosen), st, done);
-    ax_pass_end(&p);
-    st = choose(d, chosen, ids, logprobs);
-done:
-    ax_free(n_new);
-    return st;
-}
+/* ---- the loop ---- */
 
 static bool is_stop(const struct ax_generate_options *o, int32_t token) {
     for (int i = 0; i < o->n_stop; i++)
@@ -132,57 +89,146 @@ static bool is_stop(const struct ax_generate_options *o, int32_t token) {
     return false;
 }
 
-/* Hands the choices to the sequences still going; the next pass's document of each. */
-static int hand_out(const struct ax_generator *d, int n, struct ax_sequence *seqs,
-                    struct ax_document *docs, const int32_t *ids, const double *logprobs) {
-    int going = 0, chosen = 0;
-    for (int s = 0; s < n; s++) {
-        struct ax_sequence *seq = &seqs[s];
-        if (docs[s].n == 0)
-            continue;
-        const int64_t k = seq->n_new++;
-        seq->tokens[k] = ids[chosen];
-        if (seq->logprobs)
-            seq->logprobs[k] = logprobs[chosen];
-        chosen++;
-        const bool done = seq->n_new == d->o.max_new || is_stop(&d->o, seq->tokens[k]);
-        docs[s] = (struct ax_document){
-            .n = !done, .tokens = &seq->tokens[k], .first_position = seq->n_prompt + k};
-        going += !done;
-    }
-    return going;
+static int64_t most_new(const struct ax_generator *d, const struct ax_sequence *s) {
+    return s->max_new > 0 && s->max_new < d->o.max_new ? s->max_new : d->o.max_new;
 }
 
-enum ax_status ax_generate_greedy(struct ax_generator *d, int n, struct ax_sequence *seqs) {
-    AX_ASSERT(n <= d->o.n_seqs);
-    const bool planning = ax_runtime_planning(d->model->rt);
-    struct ax_document *docs = NULL;
-    int32_t *ids = NULL;
-    double *logprobs = NULL;
+/* Gives the lane's sequence its token; frees the lane when it was the last. */
+static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id, double logprob) {
+    struct ax_lane *l = &d->lanes[lane];
+    struct ax_sequence *s = l->seq;
+    bool by_caller = false;
+    s->tokens[s->n_new] = id;
+    if (s->logprobs)
+        s->logprobs[s->n_new] = logprob;
+    s->n_new++;
+    if (d->o.token)
+        AX_TRY(d->o.token(d->o.ctx, s, &by_caller));
+    const bool stop = is_stop(&d->o, id);
+    if (!stop && !by_caller && s->n_new < most_new(d, s)) {
+        ax_lane_push(d, l, id);
+        return AX_OK;
+    }
+    s->finish = stop ? AX_FINISH_STOP : by_caller ? AX_FINISH_CALLER : AX_FINISH_LENGTH;
+    l->seq = NULL;
+    return d->o.done ? d->o.done(d->o.ctx, s) : AX_OK;
+}
+
+/* Per-row buffers of one call. */
+struct rows {
+    int32_t *lanes, *ids;
+    double *logprobs;
+    struct ax_sample_row *rows;
+};
+
+static enum ax_status rows_create(struct rows *r, size_t n) {
+    AX_TRY(ax_alloc(&r->lanes, n, sizeof *r->lanes));
+    AX_TRY(ax_alloc(&r->ids, n, sizeof *r->ids));
+    AX_TRY(ax_alloc(&r->logprobs, n, sizeof *r->logprobs));
+    return ax_alloc(&r->rows, n, sizeof *r->rows);
+}
+
+static void rows_free(struct rows *r) {
+    ax_free(r->lanes);
+    ax_free(r->ids);
+    ax_free(r->logprobs);
+    ax_free(r->rows);
+}
+
+static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n, bool logprobs) {
+    const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
+    for (int64_t i = 0; i < n; i++) {
+        const struct ax_lane *l = &d->lanes[r->lanes[i]];
+        r->rows[i] = (struct ax_sample_row){.stream = l->seq ? l->seq->stream : 0,
+                                            .position = l->known,
+                                            .n_context = l->n_context,
+                                            .context = l->context};
+    }
+    return ax_sampler_choose(&d->sampler, &logits, r->rows, r->ids, logprobs ? r->logprobs : NULL);
+}
+
+/* Of the n rows, those of prompts that have just been read. */
+static int64_t first_tokens(const struct ax_generator *d, const struct rows *r, int64_t n) {
+    int64_t k = 0;
+    for (int64_t i = 0; i < n; i++)
+        k += d->lanes[r->lanes[i]].seq->n_new == 0;
+    return k;
+}
+
+static void count(struct ax_generator *d, const struct rows *r, int64_t n, double seconds) {
+    struct ax_generate_counters *c = &d->counters;
+    const int64_t prompt = d->batch.n_tokens - n + first_tokens(d, r, n);
+    c->passes++;
+    c->tokens += n;
+    c->prompt_tokens += prompt;
+    if (prompt > 0) {
+        c->prompt_seconds += seconds;
+        return;
+    }
+    c->decode_passes++;
+    c->decode_tokens += n;
+    c->decode_seconds += seconds;
+}
+
+/* Passes of all sizes: workspaces of ops do not always grow with the rows. */
+static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs) {
+    for (int64_t T = d->o.pass_tokens; T > 0; T--) {
+        int64_t n;
+        AX_TRY(ax_generate_pass(d, T, &n, r->lanes));
+        AX_TRY(choose(d, r, n, logprobs));
+    }
+    return AX_OK;
+}
+
+static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs) {
+    const double start = ax_clock_now();
+    int64_t n;
+    AX_TRY(ax_generate_pass(d, 0, &n, r->lanes));
+    if (n > 0)
+        AX_TRY(choose(d, r, n, logprobs));
+    count(d, r, n, ax_clock_now() - start);
+    for (int64_t i = 0; i < n; i++)
+        AX_TRY(hand_out(d, r->lanes[i], r->ids[i], r->logprobs[i]));
+    return AX_OK;
+}
+
+static bool any_busy(const struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (d->lanes[i].seq)
+            return true;
+    return false;
+}
+
+static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
+                          struct ax_sequence *seqs, bool *admitted) {
+    int64_t waiting = n;
+    bool logprobs = false;
+    for (int64_t i = 0; i < n; i++)
+        logprobs = logprobs || seqs[i].logprobs;
+    if (ax_runtime_planning(d->model->rt))
+        return plan(d, r, logprobs);
+    do {
+        AX_TRY(ax_lanes_admit(d, n, seqs, admitted, &waiting));
+        AX_TRY(step(d, r, logprobs));
+    } while (waiting > 0 || any_busy(d));
+    return AX_OK;
+}
+
+enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
+    struct rows r = {0};
+    bool *admitted = NULL;
     enum ax_status st;
-    const size_t cap = (size_t)d->o.n_seqs;
-    AX_TRY_GOTO(ax_alloc(&docs, cap, sizeof *docs), st, done);
-    AX_TRY_GOTO(ax_alloc(&ids, cap, sizeof *ids), st, done);
-    AX_TRY_GOTO(ax_alloc(&logprobs, cap, sizeof *logprobs), st, done);
-    memset(d->cache.length, 0, cap * sizeof *d->cache.length);
-    for (int s = 0; s < n; s++) {
-        docs[s] = (struct ax_document){.n = seqs[s].n_prompt, .tokens = seqs[s].prompt};
-        seqs[s].n_new = 0;
-        if (seqs[s].n_prompt < 1 || seqs[s].n_prompt > d->o.max_prompt)
-            AX_TRY_GOTO(ax_error(AX_ERR_DATA,
-                                 "generation: prompt %d has %lld tokens; 1 to %lld fit", s,
-                                 (long long)seqs[s].n_prompt, (long long)d->o.max_prompt),
-                        st, done);
-    }
-    AX_TRY_GOTO(advance(d, &d->prefill, n, docs, ids, logprobs), st, done);
-    int going = hand_out(d, n, seqs, docs, ids, logprobs);
-    while (going > 0) {
-        AX_TRY_GOTO(advance(d, &d->next, n, docs, ids, logprobs), st, done);
-        going = planning ? 0 : hand_out(d, n, seqs, docs, ids, logprobs);
-    }
+    if (n == 0)
+        return AX_OK;
+    AX_TRY_GOTO(rows_create(&r, (size_t)d->o.n_seqs), st, done);
+    AX_TRY_GOTO(ax_alloc(&admitted, (size_t)n, sizeof *admitted), st, done);
+    st = run(d, &r, n, seqs, admitted);
 done:
-    ax_free(docs);
-    ax_free(ids);
-    ax_free(logprobs);
+    for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++) {
+        d->lanes[i].seq = NULL;
+        d->cache.length[i] = 0; /* a pass may have ended half way */
+    }
+    ax_free(admitted);
+    rows_free(&r);
     return st;
 }

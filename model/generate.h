@@ -1,44 +1,94 @@
-/* Decoding with a KV cache: the layers of training, run on a few new tokens at a time. */
+/* Decoding: sequences continued token by token, together, over a KV cache.
+ *
+ * A generator has `n_seqs` *lanes*, each with room for one sequence in the cache. A pass of the
+ * model takes the new tokens of all lanes at once: one for each sequence that is under way, and
+ * pieces of prompts that have just come, up to `pass_tokens` in all. A sequence that ends frees its
+ * lane at once for the next one, so nothing is computed for the dead. A prompt that begins as some
+ * lane's tokens do takes their keys and values from there: the next turn of a conversation, or more
+ * samples of one prompt, cost their new tokens only.
+ *
+ * What a sequence gets depends on its prompt, its options and its stream, and not on the others,
+ * their order, the number of lanes or of threads, to the bit: every op computes rows alone.
+ *
+ * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c. */
 #ifndef AX_MODEL_GENERATE_H
 #define AX_MODEL_GENERATE_H
 
 #include "model/pass.h"
+#include "model/sample.h"
+
+enum ax_finish {
+    AX_FINISH_LENGTH, /* as many tokens as asked for, or the lane is full */
+    AX_FINISH_STOP,   /* a stop token, which is the last of the tokens */
+    AX_FINISH_CALLER, /* the callback said so */
+};
+const char *ax_finish_name(enum ax_finish f); /* "length", "stop", "caller" */
 
 /* One prompt and what comes of it. */
 struct ax_sequence {
     int64_t n_prompt;
     const int32_t *prompt;
-    int64_t n_new;   /* out: tokens generated (a stop token included) */
-    int32_t *tokens; /* out [max_new] */
-    double
-        *logprobs; /* out [max_new], log-softmax of the chosen token's logits; NULL = not wanted */
+    int64_t max_new; /* ≥ 1; 0 = the options' */
+    uint64_t stream; /* of random numbers: samples of one prompt need different ones */
+
+    int64_t n_new;         /* out: tokens generated (a stop token included) */
+    int32_t *tokens;       /* out [max_new] */
+    double *logprobs;      /* out [max_new], see ax_sampler_choose; NULL = not wanted */
+    enum ax_finish finish; /* out */
 };
 
 struct ax_generate_options {
-    enum ax_dtype dtype;
-    int64_t max_prompt, max_new; /* caps for memory */
-    int n_seqs;                  /* cap */
+    int n_seqs;                  /* lanes */
+    int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
+    int64_t pass_tokens;         /* at most in one pass; 0 = AX_PASS_TOKENS */
     int n_stop;
-    const int32_t *stop; /* token ids that end a sequence */
+    const int32_t *stop; /* token ids that end a sequence; borrowed */
+    struct ax_sampling sampling;
+    /* Each token as it is chosen, in the order of lanes; *stop = true ends the sequence with it.
+     * NULL: not wanted. */
+    enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
+    /* A sequence has ended. NULL: not wanted. */
+    enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
+    void *ctx;
 };
+#define AX_PASS_TOKENS 512
+
+struct ax_generate_counters {
+    int64_t passes, tokens; /* tokens: chosen */
+    int64_t prompt_tokens;  /* that went through the model */
+    int64_t shared_tokens;  /* whose keys and values another prompt had left */
+    int64_t decode_passes;  /* passes without tokens of prompts, */
+    int64_t decode_tokens;  /* what they chose, */
+    double decode_seconds;  /* and their time */
+    double prompt_seconds;  /* of the other passes */
+};
+
+struct ax_lane;
+struct ax_generate_work;
 
 /* A model for decoding and its memory. */
 struct ax_generator {
     struct ax_generate_options o;
     struct ax_model *model;
     struct ax_kvcache cache;
-    struct ax_batch prefill, next; /* all prompts at once; one token each */
+    struct ax_sampler sampler;
     struct ax_slot slot;
-    struct ax_tensor logits; /* accum [n_seqs][V] */
-    struct ax_tensor ids, stats, columns;
+    struct ax_batch batch;           /* with room for pass_tokens */
+    struct ax_tensor logits, hidden; /* accum [n_seqs][V]; real [n_seqs][D] */
+    int64_t cap;                     /* tokens of a lane */
+    struct ax_lane *lanes;           /* [n_seqs] */
+    struct ax_generate_work *work;
+    struct ax_generate_counters counters;
 };
 
-/* On a model created without `train`; takes memory of the rollout phase and enters it. */
+/* On a model created without `train`; takes memory of the rollout phase and enters it. The model's
+ * max_positions must hold max_prompt + max_new. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);
-/* Greedy continuation of n prompts together; each ends at a stop token or after max_new. While
- * planning, runs one prefill and one token. */
-enum ax_status ax_generate_greedy(struct ax_generator *d, int n, struct ax_sequence *seqs);
+/* Continues any number of prompts. While planning, runs a pass of every size. The options
+ * token, done, ctx, n_stop and stop may be changed in d->o between calls. After an error nothing is
+ * under way and the cache is empty. */
+enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
 
 #endif

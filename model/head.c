@@ -266,17 +266,42 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
                             &f->saved[RSTD].t, &p->slot->grad, false);
 }
 
-enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out) {
+/* The normed state that inference leaves. */
+static const struct ax_tensor *final_hidden(const struct ax_pass *p) {
+    return &p->slot->frames[p->model->n_units - 1].saved[NORMED].t;
+}
+
+static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidden,
+                                const struct ax_tensor *out) {
     struct ax_model *m = p->model;
     const int head = m->n_units - 1, also = ax_model_unit_needs(m, head);
-    const struct ax_tensor hidden =
-        ax_tensor_rows(&p->slot->frames[head].saved[NORMED].t, first, n);
     AX_TRY(ax_unit_gather(&m->units[head], m->rt));
     if (also >= 0)
         AX_TRY(ax_unit_gather(&m->units[also], m->rt));
-    AX_TRY(chunk_logits(p, &hidden, out));
+    AX_TRY(chunk_logits(p, hidden, out));
     ax_unit_release(&m->units[head]);
     if (also >= 0)
         ax_unit_release(&m->units[also]);
     return AX_OK;
+}
+
+enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out) {
+    const struct ax_tensor hidden = ax_tensor_rows(final_hidden(p), first, n);
+    return logits_of(p, &hidden, out);
+}
+
+enum ax_status ax_pass_logits_of(struct ax_pass *p, const int32_t *rows,
+                                 const struct ax_tensor *work, const struct ax_tensor *out) {
+    const int64_t n = out->shape[0];
+    for (int64_t i = 0, run; i < n; i += run) {
+        for (run = 1; i + run < n && rows[i + run] == rows[i] + run;)
+            run++;
+        const struct ax_tensor from = ax_tensor_rows(final_hidden(p), rows[i], run);
+        if (run == n)
+            return logits_of(p, &from, out);
+        const struct ax_tensor to = ax_tensor_rows(work, i, run);
+        AX_TRY(ax_run_copy(p->model->rt->q, &(struct ax_copy){.dst = to, .src = from}));
+    }
+    const struct ax_tensor hidden = ax_tensor_rows(work, 0, n);
+    return logits_of(p, &hidden, out);
 }

@@ -41,26 +41,45 @@ void ax_kvcache_free(struct ax_kvcache *c) {
     *c = (struct ax_kvcache){0};
 }
 
-enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, const int64_t *n_new) {
+enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t n_docs,
+                                  const int32_t *seqs, const int64_t *n_new) {
+    AX_ASSERT(n_docs <= c->n_seqs);
     int32_t *rows = c->host, *table = rows + c->T, *cu_k = table + c->n_seqs;
     int64_t t = 0;
     cu_k[0] = 0;
-    for (int64_t s = 0; s < c->n_seqs; s++) {
-        if (c->length[s] + n_new[s] > c->cap)
+    for (int64_t d = 0; d < n_docs; d++) {
+        const int64_t s = seqs[d];
+        if (c->length[s] + n_new[d] > c->cap)
             return ax_error(AX_ERR_DATA,
                             "generation: sequence %lld needs %lld positions, the KV cache has %lld",
-                            (long long)s, (long long)(c->length[s] + n_new[s]), (long long)c->cap);
-        AX_ASSERT(t + n_new[s] <= c->T);
-        for (int64_t i = 0; i < n_new[s]; i++)
+                            (long long)s, (long long)(c->length[s] + n_new[d]), (long long)c->cap);
+        AX_ASSERT(t + n_new[d] <= c->T);
+        for (int64_t i = 0; i < n_new[d]; i++)
             rows[t++] = (int32_t)(s * c->cap + c->length[s] + i);
-        c->length[s] += n_new[s];
-        table[s] = (int32_t)s;
-        cu_k[s + 1] = cu_k[s] + (int32_t)c->length[s];
+        c->length[s] += n_new[d];
+        table[d] = (int32_t)s;
+        cu_k[d + 1] = cu_k[d] + (int32_t)c->length[s];
     }
-    while (t < c->T)
-        rows[t++] = -1;
-    return ax_queue_write(q, c->rows.data, c->host,
-                          (size_t)(c->T + 2 * c->n_seqs + 1) * sizeof *c->host);
+    c->block_table.shape[0] = n_docs;
+    c->cu_k.shape[0] = n_docs + 1;
+    AX_TRY(ax_queue_write(q, c->rows.data, rows, (size_t)t * sizeof *rows));
+    AX_TRY(ax_queue_write(q, c->block_table.data, table, (size_t)n_docs * sizeof *table));
+    return ax_queue_write(q, c->cu_k.data, cu_k, (size_t)(n_docs + 1) * sizeof *cu_k);
+}
+
+enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
+                               int64_t n) {
+    AX_ASSERT(n <= c->length[from]);
+    c->length[to] = n;
+    for (int64_t i = 0; from != to && n > 0 && i < c->n_layers; i++) {
+        const struct ax_tensor *both[] = {&c->k[i], &c->v[i]};
+        for (int which = 0; which < 2; which++) {
+            const struct ax_copy copy = {.dst = ax_tensor_rows(both[which], to * c->cap, n),
+                                         .src = ax_tensor_rows(both[which], from * c->cap, n)};
+            AX_TRY(ax_run_copy(q, &copy));
+        }
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,

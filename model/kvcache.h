@@ -1,8 +1,8 @@
 /* KV cache: keys and values of what was already read, per layer and sequence.
  *
  * Sequence s owns rows [s·cap, (s+1)·cap) of each layer's tensors, one block of the attention op's
- * block table. A pass with a cache appends the new tokens of each document (document d of the batch
- * = sequence d) and attends to all that is there. */
+ * block table. A pass with a cache appends the new tokens of each document of the batch to the
+ * sequence it belongs to and attends to all that is there. */
 #ifndef AX_MODEL_KVCACHE_H
 #define AX_MODEL_KVCACHE_H
 
@@ -13,8 +13,8 @@ struct ax_kvcache {
     struct ax_tensor *k, *v;      /* [n_layers] of real [n_seqs·cap][Hk][hd] */
     int64_t *length;              /* [n_seqs], host: tokens in the cache */
     struct ax_tensor rows;        /* i32 [T]: where this pass's tokens go */
-    struct ax_tensor block_table; /* i32 [n_seqs][1] */
-    struct ax_tensor cu_k;        /* i32 [n_seqs + 1]: Σ lengths, this pass's tokens included */
+    struct ax_tensor block_table; /* i32 [documents of this pass][1] */
+    struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
     int32_t *host;                /* staging for the three above */
     int64_t T;                    /* capacity of rows */
 };
@@ -28,8 +28,13 @@ struct ax_kvcache_options {
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
                                  const struct ax_kvcache_options *o);
 void ax_kvcache_free(struct ax_kvcache *c);
-/* Before a pass: n_new[s] tokens follow for sequence s, in batch order. AX_ERR_DATA when full. */
-enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, const int64_t *n_new);
+/* Before a pass of n_docs documents: n_new[d] tokens follow for sequence seqs[d], in batch order.
+ * AX_ERR_DATA when full. */
+enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t n_docs,
+                                  const int32_t *seqs, const int64_t *n_new);
+/* Sequence `to` becomes the first n tokens of sequence `from`; they may be the same one. */
+enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
+                               int64_t n);
 
 /* Within a pass, per layer: write k, v [T][Hk][hd], then point attention at the cache. */
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,

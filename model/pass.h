@@ -70,5 +70,8 @@ enum ax_status ax_pass_forward_all(struct ax_pass *p);
 /* Logits (accum [n][V]) of the given rows of the final hidden state; head unit gathered by itself.
  */
 enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out);
+/* The same of rows[i] for each row i of `out`, as one product. `work`: real, at least [n][D]. */
+enum ax_status ax_pass_logits_of(struct ax_pass *p, const int32_t *rows,
+                                 const struct ax_tensor *work, const struct ax_tensor *out);
 
 #endif

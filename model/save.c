@@ -5,22 +5,9 @@
 
 #include "base/mem.h"
 
-struct source {
-    struct ax_tensor value;
-    enum ax_dtype dtype;
-};
-
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct source *s = ctx;
-    const char *from = s->value.data;
-    from += (size_t)first * ax_dtype_size(s->value.dtype);
-    ax_convert(s->dtype, out, s->value.dtype, from, n);
-    return AX_OK;
-}
-
 enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_save *save) {
     struct ax_st_output *tensors = NULL;
-    struct source *sources = NULL;
+    struct ax_st_source *sources = NULL;
     const size_t n = (size_t)m->n_params;
     AX_ASSERT(!m->adapter); /* see ax_adapter_save */
     enum ax_status st;
@@ -28,11 +15,11 @@ enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_sav
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        sources[i] = (struct source){ax_model_value(m, p), save->dtype};
+        sources[i] = (struct ax_st_source){ax_model_value(m, p), save->dtype};
         tensors[i] = (struct ax_st_output){.name = p->name,
                                            .dtype = save->dtype,
                                            .ndim = p->ndim,
-                                           .fill = fill,
+                                           .fill = ax_st_fill,
                                            .ctx = &sources[i]};
         memcpy(tensors[i].shape, p->shape, (size_t)p->ndim * sizeof *p->shape);
     }

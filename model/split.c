@@ -44,10 +44,9 @@ int64_t ax_split_first(const struct ax_runtime *rt, int64_t T) {
 
 /* A dense tensor of `times` times the rows. */
 static struct ax_tensor more_rows(const struct ax_tensor *t, int64_t times) {
-    int64_t shape[AX_MAX_DIMS];
-    for (int d = 0; d < t->ndim; d++)
+    int64_t shape[AX_MAX_DIMS] = {times * t->shape[0]};
+    for (int d = 1; d < t->ndim; d++)
         shape[d] = t->shape[d];
-    shape[0] *= times;
     return ax_tensor_nd(t->dtype, NULL, t->ndim, shape);
 }
 
@@ -98,12 +97,7 @@ bool ax_split_adds(const struct ax_runtime *rt) {
 enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
     if (tp_size(rt) == 1)
         return AX_OK;
-    const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                       .dtype = t->dtype,
-                                       .send = t->data,
-                                       .recv = t->data,
-                                       .count = ax_tensor_numel(t)};
-    return ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what);
+    return ax_comm_sum(&rt->comms[AX_ROLE_TP], rt->q, t->dtype, t->data, ax_tensor_numel(t));
 }
 
 int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p) {

@@ -104,9 +104,7 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
 
 /* Σ over the ranks of a role of one double in device memory. */
 static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *value) {
-    const struct ax_collective what = {
-        .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = value, .recv = value, .count = 1};
-    return ax_comm_run(&s->rt->comms[role], s->rt->q, &what);
+    return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, 1);
 }
 
 /* Of replicas only the first rank's elements enter the norm. */
@@ -256,7 +254,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                            .stage = mesh->coord[AX_ROLE_PP],
                                            .n_stages = mesh->size[AX_ROLE_PP],
                                            .n_microbatches = s->o.n_microbatches,
-                                           .tied = arch->tied};
+                                           .tied = s->model.arch.tied};
     AX_TRY(ax_schedule_create(&s->schedule, &so));
     AX_ASSERT(s->schedule.n_slots <= arena->n_slots);
     const size_t n = (size_t)s->o.n_microbatches, slots = (size_t)s->schedule.n_slots;

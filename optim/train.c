@@ -176,7 +176,7 @@ static enum ax_status loop(struct ax_train *t) {
         if (why != AX_STOP_NONE)
             return stop(t, why);
         AX_TRY(one_step(t, &epoch_end));
-        if (first)
+        if (first && t->o->measure_peak)
             AX_TRY(measure_peak(t));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
         AX_TRY(after_step(t, epoch_end));
@@ -215,6 +215,12 @@ struct run {
     const char *resume_from; /* NULL: from the start */
 };
 
+static enum ax_status load_base(struct ax_train *t) {
+    struct ax_model *m = &t->step.model;
+    return t->o->weights ? ax_model_load(m, t->o->weights)
+                         : ax_model_init_random(m, t->o->step.seed);
+}
+
 static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
     for (int m = 0; m < t->step.o.n_microbatches; m++)
@@ -224,12 +230,12 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     AX_TRY(ax_train_check_disk(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
+    if (!resume_from || o->step.adapter)
+        AX_TRY(load_base(t));
     if (resume_from)
         AX_TRY(ax_train_resume(t, resume_from));
-    else if (o->weights)
-        AX_TRY(ax_model_load(&t->step.model, o->weights));
-    else
-        ax_model_init_random(&t->step.model, o->step.seed);
+    else if (o->step.adapter)
+        AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(ax_train_check_weights(t,
                                   resume_from  ? resume_from
                                   : o->weights ? o->weights->dir

@@ -1,7 +1,8 @@
 /* Training from start to end: steps over the data, evaluation, checkpoints, resuming, and what to
  * do when something goes wrong on the way.
  *
- * Options come in; a trained model folder comes out. Read on: train.c (the loop), train_rows.c
+ * Options come in; a trained model folder comes out, or, where an adapter is trained
+ * (step.adapter), a PEFT folder. Read on: train.c (the loop), train_rows.c
  * (rows → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
  * train_watch.c (NaN, spikes, the rows behind them), train_save.c and train_resume.c,
  * train_folder.c (output_dir), train_memory.c (does it fit, and what would help). */
@@ -67,6 +68,7 @@ struct ax_train_eval {
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights; /* NULL: random, from the seed */
+    const struct ax_peft *start; /* where step.adapter begins; NULL: a new one, from the seed */
     struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
     bool recompute_auto;         /* the least recompute that fits; else as step.recompute says */
     struct ax_runtime_options runtime;
@@ -80,7 +82,8 @@ struct ax_train_options {
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: one in 200, 1 to 10 apart; the fields
                                           that follow from the run are filled in */
-    double watchdog;                   /* loss above it … */
+    bool measure_peak; /* the fastest matrix product, after the first step: MFU is measured by it */
+    double watchdog;   /* loss above it … */
     int64_t watchdog_patience;     /* … so many logged steps in a row stops the run; 0 = off */
     const json_t *config;          /* the effective configuration, kept in checkpoints; flat */
     const char *const *fixed_keys; /* of it; NULL-terminated: may not change on resuming */

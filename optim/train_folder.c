@@ -14,10 +14,11 @@
 
 /* ---- whose it is ---- */
 
-/* A model that training put there, or somebody else. */
+/* A model or an adapter that training put there, or somebody else. */
 static bool holds_model(const char *dir) {
     static const char *const names[] = {"config.json", "model.safetensors",
-                                        "model.safetensors.index.json"};
+                                        "model.safetensors.index.json", AX_PEFT_CONFIG,
+                                        AX_PEFT_WEIGHTS};
     bool found = false;
     for (size_t i = 0; !found && i < sizeof names / sizeof *names; i++) {
         char *path;
@@ -131,7 +132,12 @@ enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
 /* ---- room ---- */
 
 static double weight_bytes(const struct ax_train *t) {
-    return (double)ax_model_parameters(&t->step.model) * (double)ax_dtype_size(t->o->save.hf.dtype);
+    double bytes = 0;
+    for (int i = 0; i < t->n_weights; i++) {
+        const struct ax_save_weight *w = &t->weights[i];
+        bytes += (double)ax_tensor_numel(&w->value) * (double)ax_dtype_size(w->dtype);
+    }
+    return bytes;
 }
 
 /* Saves still to come, the one at the end included. */

@@ -12,6 +12,7 @@
 
 /* Code, libraries, thread stacks, data sets and parsers, beside what is planned. */
 #define BESIDE ((uint64_t)128 << 20)
+#define NAMED  5 /* blocks of the plan that are said */
 
 struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.eval_tokens,
@@ -27,6 +28,8 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     int found;
     AX_TRY(ax_step_create(&t.step, rt, o->arch, so));
     enum ax_status st;
+    if (so->adapter)
+        AX_TRY_GOTO(ax_train_start_adapter(&t.step.model, o), st, done);
     for (int m = 0; m < so->n_microbatches; m++)
         AX_TRY_GOTO(ax_batch_fill(&t.step.batches[m], rt->q, o->arch->vocab_size, 0, NULL), st,
                     done);
@@ -173,6 +176,30 @@ done:
     return st;
 }
 
+/* The largest blocks, and those of weights whatever their size. */
+static enum ax_status say_plan(const struct ax_train_options *o, const struct ax_step_options *so,
+                               uint64_t need) {
+    struct ax_plan *plan;
+    struct ax_buf text = {0};
+    char size[32];
+    AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
+    for (int i = 0; i < plan->n_blocks; i++) {
+        const struct ax_plan_block *b = &plan->blocks[i];
+        if (i < NAMED || strstr(b->name, "weights"))
+            AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", text.len > 0 ? ", " : "", b->name,
+                                      ax_format_bytes(size, sizeof size, (double)b->bytes)),
+                        st, done);
+    }
+    ax_log_info("memory: %s planned: %s", ax_format_bytes(size, sizeof size, (double)need),
+                text.data);
+done:
+    ax_buf_free(&text);
+    ax_free(plan);
+    return st;
+}
+
 enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
                                       struct ax_step_options *step) {
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
@@ -187,7 +214,7 @@ enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
             if (o->recompute_auto)
                 ax_log_info("gradient_checkpointing: auto chose %s",
                             ax_recompute_name(step->recompute));
-            return AX_OK;
+            return say_plan(o, step, need);
         }
     }
     return refuse(o, step, need, available);

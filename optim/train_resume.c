@@ -145,8 +145,22 @@ done:
     return st;
 }
 
+enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o) {
+    return o->start ? ax_adapter_load(m, o->start) : ax_adapter_init(m, o->step.seed);
+}
+
+static enum ax_status load_adapter(struct ax_model *m, const char *dir) {
+    struct ax_peft peft;
+    AX_TRY(ax_peft_open(&peft, dir));
+    const enum ax_status st = ax_adapter_load(m, &peft);
+    ax_peft_close(&peft);
+    return st;
+}
+
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
     struct ax_hf hf;
+    if (t->o->step.adapter)
+        return load_adapter(&t->step.model, dir);
     AX_TRY(ax_hf_open(&hf, dir));
     const enum ax_status st = ax_model_load(&t->step.model, &hf);
     ax_hf_close(&hf);

@@ -6,10 +6,10 @@
 /* ---- what is saved ---- */
 
 /* What the model computes with is what its folder should hold; masters only where they are asked
- * for by a wider type. */
+ * for by a wider type, as always of an adapter, which is saved in float32. */
 static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_param *p) {
     const struct ax_segment *seg = &t->step.model.units[p->unit].segments[p->segment];
-    if (seg->compute != t->o->save.hf.dtype)
+    if (p->adapter || seg->compute != t->o->save.hf.dtype)
         return ax_model_value(&t->step.model, p);
     char *data = seg->shard.data;
     data += (size_t)p->offset * ax_dtype_size(seg->compute);
@@ -20,13 +20,22 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
     const struct ax_model *m = &t->step.model;
     AX_TRY(ax_saver_create(&t->saver, m->n_units));
     AX_TRY(ax_alloc(&t->weights, (size_t)m->n_params, sizeof *t->weights));
-    t->n_weights = m->n_params;
+    if (m->adapter)
+        AX_TRY(ax_alloc(&t->names, (size_t)m->n_params, sizeof *t->names));
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        struct ax_save_weight *w = &t->weights[i];
-        *w = (struct ax_save_weight){
-            .name = p->name, .ndim = p->ndim, .value = saved_value(t, p), .unit = p->unit};
+        struct ax_save_weight *w = &t->weights[t->n_weights];
+        if (m->adapter && !p->trainable)
+            continue;
+        *w = (struct ax_save_weight){.name = p->name,
+                                     .ndim = p->ndim,
+                                     .value = saved_value(t, p),
+                                     .unit = p->unit,
+                                     .dtype = p->adapter ? AX_F32 : t->o->save.hf.dtype};
+        if (m->adapter)
+            w->name = ax_adapter_tensor_name(p, t->names[t->n_weights], sizeof *t->names);
         memcpy(w->shape, p->shape, sizeof w->shape);
+        t->n_weights++;
     }
     return ax_param_states_parts(m, t->step.states, &t->parts);
 }
@@ -35,7 +44,9 @@ void ax_train_save_free(struct ax_train *t) {
     ax_saver_free(&t->saver);
     ax_state_parts_free(&t->parts);
     ax_free(t->weights);
+    ax_free(t->names);
     t->weights = NULL;
+    t->names = NULL;
 }
 
 /* ---- checkpoints ---- */
@@ -79,6 +90,7 @@ enum ax_status ax_train_save_start(struct ax_train *t) {
                               .parts = save->only_model ? NULL : &t->parts,
                               .mesh = &t->rt->mesh,
                               .limit = save->limit};
+    job.hf.adapter = t->o->step.adapter;
     if (t->o->eval.keep_best && t->kept.step > 0)
         job.keep[job.n_keep++] = t->kept.step;
     AX_TRY(ax_train_describe(t, &job.run));
@@ -108,14 +120,15 @@ static enum ax_status write_model(const struct ax_train *t, const char *dir,
     struct source *sources = NULL;
     const size_t n = (size_t)t->n_weights;
     struct ax_hf_save hf = t->o->save.hf;
+    hf.adapter = t->o->step.adapter;
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&tensors, n, sizeof *tensors), st, done);
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (size_t i = 0; i < n; i++) {
         const struct ax_save_weight *w = &t->weights[i];
-        sources[i] = (struct source){w->value, hf.dtype};
+        sources[i] = (struct source){w->value, w->dtype};
         tensors[i] = (struct ax_st_output){
-            .name = w->name, .dtype = hf.dtype, .ndim = w->ndim, .fill = fill, .ctx = &sources[i]};
+            .name = w->name, .dtype = w->dtype, .ndim = w->ndim, .fill = fill, .ctx = &sources[i]};
         memcpy(tensors[i].shape, w->shape, (size_t)w->ndim * sizeof *w->shape);
     }
     hf.n = t->n_weights;
@@ -140,14 +153,14 @@ static enum ax_status move_file(const char *from_dir, const char *to_dir, const 
     return st;
 }
 
-/* config.json last: without it nothing takes the folder for a model. */
-static enum ax_status move_files(const char *from, const char *to,
-                                 const struct ax_sum_list *files) {
+/* `config` last: without it nothing takes the folder for a model, or an adapter. */
+static enum ax_status move_files(const char *from, const char *to, const struct ax_sum_list *files,
+                                 const char *config) {
     for (size_t i = 0; i < files->n; i++)
-        if (strcmp(files->files[i].name, "config.json") != 0)
+        if (strcmp(files->files[i].name, config) != 0)
             AX_TRY(move_file(from, to, files->files[i].name));
     AX_TRY(ax_sync_dir(to));
-    AX_TRY(move_file(from, to, "config.json"));
+    AX_TRY(move_file(from, to, config));
     return ax_sync_dir(to);
 }
 
@@ -155,6 +168,7 @@ static enum ax_status move_files(const char *from, const char *to,
  * written and synced in a folder beside, and then moved up. */
 enum ax_status ax_train_publish(struct ax_train *t) {
     const char *output_dir = t->o->save.output_dir;
+    const char *config = t->o->step.adapter ? AX_PEFT_CONFIG : "config.json";
     struct ax_sum_list files = {0};
     char *tmp, *best = NULL;
     enum ax_status st = AX_OK;
@@ -166,7 +180,7 @@ enum ax_status ax_train_publish(struct ax_train *t) {
     AX_TRY_GOTO(ax_remove_tree(tmp), st, done);
     AX_TRY_GOTO(ax_mkdir(tmp), st, done);
     AX_TRY_GOTO(write_model(t, tmp, &files), st, done);
-    AX_TRY_GOTO(move_files(tmp, output_dir, &files), st, done);
+    AX_TRY_GOTO(move_files(tmp, output_dir, &files, config), st, done);
     AX_TRY_GOTO(ax_remove_tree(tmp), st, done);
 done:
     ax_sum_list_free(&files);

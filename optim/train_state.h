@@ -82,7 +82,8 @@ struct ax_train {
     /* saving */
     struct ax_saver saver;
     struct ax_state_parts parts;
-    struct ax_save_weight *weights; /* [n_weights] */
+    struct ax_save_weight *weights;  /* [n_weights] */
+    char (*names)[AX_NAME_MAX + 32]; /* [n_weights] of an adapter's tensors; else NULL */
     int n_weights;
     int64_t saving, saved; /* step of the save in flight (0 = none); of the last good one */
     int64_t failed_saves;  /* in a row */
@@ -138,6 +139,8 @@ enum ax_status ax_train_publish(struct ax_train *t);
 
 /* Weights, optimizer state, place in the data and all else from a checkpoint. */
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir);
+/* A new adapter, or the one to begin with; on a loaded base, or while planning. */
+enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o);
 /* What a checkpoint remembers of the run; the caller owns *out. */
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
 /* The weights alone. */

@@ -35,7 +35,7 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
     const struct ax_model *m = &t->step.model;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor value = ax_model_value(m, &m->params[i]);
-        const int64_t at = first_bad(&value);
+        const int64_t at = value.data ? first_bad(&value) : -1; /* none: packed */
         if (at >= 0)
             return ax_error(st,
                             "%s: tensor %s, element %lld is %g: a model cannot be trained from "

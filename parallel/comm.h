@@ -65,6 +65,9 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
 /* start + wait. */
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what);
+/* data[count] = Σ over the ranks, in place. */
+enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype, void *data,
+                           int64_t count);
 void ax_comm_free(struct ax_comm *c);
 /* What an ideal ring algorithm sends from one rank of the group. */
 double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size);

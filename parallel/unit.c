@@ -201,7 +201,8 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
             allocate_packed(seg, rt, &whole_at);
             continue;
         }
-        seg->shard = take(rt, "weights", seg->compute, seg->shard_numel);
+        seg->shard =
+            take(rt, seg->trainable ? "weights" : "frozen weights", seg->compute, seg->shard_numel);
         seg->whole = alone(seg, rt)
                          ? seg->shard
                          : take_whole(rt, &whole_at, "gathered weights", seg->compute, seg->numel);
@@ -287,14 +288,10 @@ enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool 
         if (!seg->trainable)
             continue;
         AX_TRY(reduce_scatter(seg, rt));
-        const struct ax_collective what = {.kind = AX_ALL_REDUCE,
-                                           .dtype = seg->accum,
-                                           .send = seg->grad.data,
-                                           .recv = seg->grad.data,
-                                           .count = seg->shard_numel};
         for (int role = 0; last && role < AX_ROLE_COUNT; role++)
             if (role != (int)seg->gather && (seg->reduce_roles >> role & 1))
-                AX_TRY(ax_comm_run(&rt->comms[role], rt->q, &what));
+                AX_TRY(ax_comm_sum(&rt->comms[role], rt->q, seg->accum, seg->grad.data,
+                                   seg->shard_numel));
     }
     return AX_OK;
 }

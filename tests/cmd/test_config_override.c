@@ -16,9 +16,9 @@ static void both_forms_set_values(void **state) {
     load_ok(&cfg, BASE,
             OVERRIDES("learning_rate=2e-5", "--micro-batch-size", "4", "--num_epochs=2",
                       "datasets.0.path=mine dir/x.jsonl", "datasets.2.path=c.jsonl",
-                      "lora_target_modules=[q_proj, v_proj]", "adapter=lora",
-                      "default_system_message=You are: x # not a comment", "--trl.beta", "0.5",
-                      "seed=1_000", "eval_strategy=no"));
+                      "lora_target_modules=[q_proj, v_proj]", "adapter=lora", "lora_r=8",
+                      "lora_alpha=16", "default_system_message=You are: x # not a comment",
+                      "--trl.beta", "0.5", "seed=1_000", "eval_strategy=no"));
     assert_true(ax_config_f64(&cfg, "learning_rate") == 2e-5);
     assert_int_equal(ax_config_i64(&cfg, "micro_batch_size"), 4);
     assert_true(ax_config_f64(&cfg, "num_epochs") == 2.0);

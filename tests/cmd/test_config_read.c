@@ -38,7 +38,8 @@ static void coercions(void **state) {
             "learning_rate: '1e-5'\nweight_decay: 1\nval_set_size: 500_000\nmax_steps: 1e3\n"
             "seed: \"7\"\nsample_packing: 'yes'\ntrain_on_inputs: 1\nstreaming: off\n"
             "bf16: 'auto'\njagged_restart_anneal_steps: false\nwandb_run_id: 20240101\n"
-            "model_revision: 6299\nlora_r: 16.0\nadapter: lora\ngradient_checkpointing: \"true\"\n"
+            "model_revision: 6299\nlora_r: 16.0\nadapter: lora\nlora_alpha: "
+            "32\nlora_target_linear: true\ngradient_checkpointing: \"true\"\n"
             "save_steps: 0.25\nsave_strategy: ''\nlora_target_modules: '.*(q|v)_proj'\n"
             "datasets: [{path: a, data_files: one.json}]\nfsdp: full_shard\n",
             NULL);
@@ -69,7 +70,8 @@ static void open_maps(void **state) {
     (void)state;
     struct ax_config cfg;
     load_ok(&cfg,
-            "adapter: lora\nlora_rank_pattern: {'^model.layers.0.*': 4, q_proj: 8}\n"
+            "adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: "
+            "true\nlora_rank_pattern: {'^model.layers.0.*': 4, q_proj: 8}\n"
             "datasets: [{path: a, roles: {user: [human, user], tool: [tool]}}]\n"
             "added_tokens_overrides: {128009: '<x>'}\n",
             NULL);

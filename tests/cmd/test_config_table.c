@@ -129,7 +129,10 @@ static void capabilities(void **state) {
 static void conditions(void **state) {
     (void)state;
     struct ax_config cfg;
-    load_ok(&cfg, "adapter: lora\nmax_steps: 5\nplugins: [a.KDPlugin, b.c]\nfp8: false\n", NULL);
+    load_ok(&cfg,
+            "adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\nmax_steps: "
+            "5\nplugins: [a.KDPlugin, b.c]\nfp8: false\n",
+            NULL);
     static const struct {
         const char *condition;
         bool holds;

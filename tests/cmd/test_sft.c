@@ -6,12 +6,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "cmd/commands.h"
-#include "tests/data/scratch.h"
+#include "tests/cmd/sft_case.h"
 
 static const char *model(void) {
     static char path[512];
@@ -49,57 +47,6 @@ static const char *put_config(const char *name, const char *data, const char *mo
     return path;
 }
 
-/* In a child, so that its threads are its own: the exit code, and what it said on stderr. */
-static int sft(char *said, size_t size, int n, const char *const *args) {
-    char *argv[16] = {(char *)(uintptr_t) "sft"};
-    for (int i = 0; i < n; i++)
-        argv[i + 1] = (char *)(uintptr_t)args[i];
-    const char *bin = getenv("AX_TEST_BIN");
-    char path[128];
-    snprintf(path, sizeof path, "%s", in_scratch("stderr"));
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        dup2(fd, STDERR_FILENO);
-        dup2(fd, STDOUT_FILENO);
-        if (bin) {
-            char *full[18] = {(char *)(uintptr_t)bin};
-            memcpy(full + 1, argv, sizeof argv);
-            execv(bin, full);
-        }
-        _exit(126);
-    }
-    int status;
-    waitpid(child, &status, 0);
-    char *text;
-    size_t len;
-    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
-    snprintf(said, size, "%s", text);
-    ax_free(text);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void need_binary(void) {
-    if (!getenv("AX_TEST_BIN")) {
-        print_message("skipped: AX_TEST_BIN names no axtrain\n");
-        skip();
-    }
-}
-
-static void expect(int code, const char *part, int n, const char *const *args) {
-    char said[8192];
-    const int got = sft(said, sizeof said, n, args);
-    if (got != code || !strstr(said, part))
-        fail_msg("exit %d, wanted %d and \"%s\" in: %s", got, code, part, said);
-}
-#define EXPECT(code, part, ...)                                                                    \
-    do {                                                                                           \
-        const char *const args_[] = {__VA_ARGS__};                                                 \
-        expect(code, part, (int)(sizeof args_ / sizeof *args_), args_);                            \
-    } while (0)
-
 static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
 }
@@ -123,9 +70,9 @@ static void test_everyday_errors(void **state) {
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("field.jsonl"), ""));
     EXPECT(3, "field.jsonl:1", config);
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), ""));
-    EXPECT(3, "no token is trained", config, "datasets.0.roles_to_train=[nobody]",
-           "datasets.0.train_on_eos=none");
-    EXPECT(3, "no row is left to train on: every row is longer than sequence_len", config,
+    EXPECT(3, "rows.jsonl:1: no token of this document is trained", config,
+           "datasets.0.roles_to_train=[nobody]", "datasets.0.train_on_eos=none");
+    EXPECT(3, "no document is left to train on: 2 too long (sequence_len", config,
            "sequence_len=4");
     EXPECT(3, "rows.jsonl:", config, "sequence_len=4", "excess_length_strategy=raise");
     EXPECT(2, "base_model", config, "base_model=no/such/model");

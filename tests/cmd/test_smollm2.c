@@ -242,13 +242,13 @@ static enum ax_status generate(struct numbers *n, struct ax_model *m) {
     int32_t tokens[PROMPTS][NEW_TOKENS];
     struct ax_generator g = {0};
     const struct ax_generate_options o = {
-        .dtype = AX_F32, .max_prompt = n->longest, .max_new = NEW_TOKENS, .n_seqs = PROMPTS};
+        .max_prompt = n->longest, .max_new = NEW_TOKENS, .n_seqs = PROMPTS};
     enum ax_status st;
     for (int i = 0; i < PROMPTS; i++)
         seqs[i] = (struct ax_sequence){
             .n_prompt = n->docs[i].n, .prompt = n->docs[i].tokens, .tokens = tokens[i]};
     AX_TRY_GOTO(ax_generator_create(&g, m, &o), st, done);
-    AX_TRY_GOTO(ax_generate_greedy(&g, PROMPTS, seqs), st, done);
+    AX_TRY_GOTO(ax_generate(&g, PROMPTS, seqs), st, done);
     for (int i = 0; i < PROMPTS && !ax_runtime_planning(m->rt); i++) {
         const struct ax_json want = expected(n, i, "greedy");
         assert_int_equal(ax_json_size(want), NEW_TOKENS);

@@ -169,7 +169,7 @@ static void test_killed_anywhere(void **state) {
     static const char *const ops[] = {"open",  "write", "fsync", "rename",
                                       "close", "mkdir", "unlink"};
     const char *sweep = getenv("AXTRAIN_SWEEP");
-    const int stride = sweep && *sweep ? 1 : 13;
+    const int stride = sweep && *sweep ? 1 : 4;
     struct train_case whole;
     int points = 0;
     open_case(&whole, AX_F32, true);
@@ -245,7 +245,7 @@ static void test_sigterm_saves_and_requeues(void **state) {
             const enum ax_status st = train_case_run(&c, &r);
             _exit(ax_status_info(st)->exit_code);
         }
-        usleep((useconds_t)(20000 + 9000 * runs));
+        usleep((useconds_t)(4000 + 1500 * runs));
         kill(child, sig);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);

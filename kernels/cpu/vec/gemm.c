@@ -155,6 +155,9 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
     if (ax_tensor_numel(&g->c) == 0) {
         return 0;
     }
+    if (AX_VEC(ax_gemm_is_few)(g)) {
+        return AX_VEC(ax_gemm_few_workspace)(g);
+    }
     struct ax_gemm_plan p;
     AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
     return AX_VEC(ax_gemm_room)(&p);
@@ -182,6 +185,9 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
 }
 
 enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
-    AX_VEC(ax_gemm_run)(g, q->threads, work, SIZE_MAX); /* what the dispatcher has asked for */
+    if (AX_VEC(ax_gemm_is_few)(g) && ax_tensor_numel(&g->c) > 0)
+        AX_VEC(ax_gemm_few)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
+    else
+        AX_VEC(ax_gemm_run)(g, q->threads, work, SIZE_MAX); /* what the dispatcher has asked for */
     return AX_OK;
 }

@@ -1,5 +1,6 @@
 /* The pieces of the matrix product, private to this folder. Order to read: this file, gemm.c (the
- * loops), gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c.
+ * loops), gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as decoding
+ * has them).
  *
  * Both operands are packed into panels of 32-bit *units*, kept as floats: with BF16 instructions a
  * unit is a pair of neighbouring k (as vdpbf16ps wants them), else it is one number. A panel of
@@ -28,6 +29,7 @@ struct ax_gemm_operand {
     int64_t k;
     enum ax_dtype dtype; /* F32 or BF16 */
     bool k_inside;       /* element (outer, k) is in row `outer` of the tensor; else in row k */
+    int64_t ahead;       /* bytes from what pack_b packs to what it should ask for; 0: NR further */
 };
 
 /* Are units pairs? */
@@ -57,6 +59,8 @@ struct ax_gemm_plan {
     int64_t block;            /* units of k packed at once, otherwise */
     int64_t stay_floats, stream_floats, acc_floats; /* a thread's workspace */
 };
+/* Of `threads`, those worth waking. */
+int AX_VEC(ax_gemm_threads)(const struct ax_gemm *g, int threads);
 /* From shapes, dtypes and the number of threads only. c is not empty. */
 void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads);
 /* Bytes a thread team needs to make this plan real; and the most it could need for any product of
@@ -77,6 +81,12 @@ void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_
  * [MR][NR] starts from 0 if `first`. */
 void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
                             const float *b, float *acc, bool first);
+
+/* Few rows of op(a), and rows of b that run along k: another way to the same bits. c is not empty.
+ */
+bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g);
+size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g);
+void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work);
 
 /* Writes the tile at (row, col) of c from its sums, as struct ax_gemm says. */
 void AX_VEC(ax_gemm_store)(const struct ax_gemm *g, const float *acc, int64_t row, int64_t col,

@@ -213,8 +213,9 @@ void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_
                             int64_t u0, int64_t units) {
     const struct layout panel = {.strip = LANES, .half = LANES / 2, .unit = NR};
     const int64_t next = op->k_inside ? op->stride : element_size(op->dtype);
+    const int64_t ahead = op->ahead != 0 ? op->ahead : NR * next;
     for (int64_t r = 0; r < n; r += NR) {
         int64_t width = n - r < NR ? n - r : NR;
-        pack(dst + r * units, panel, (struct piece){op, first + r, width, u0, units, NR * next});
+        pack(dst + r * units, panel, (struct piece){op, first + r, width, u0, units, ahead});
     }
 }

@@ -89,13 +89,18 @@ static int64_t choose_block(const struct ax_gemm_plan *p) {
     return blocks > 0 ? round_up(ceil_div(p->units, blocks), AX_LANES) : 0;
 }
 
+int AX_VEC(ax_gemm_threads)(const struct ax_gemm *g, int threads) {
+    const double k = (double)g->a.shape[g->trans_a ? 0 : 1];
+    return (double)g->c.shape[0] * (double)g->c.shape[1] * k < ALONE ? 1 : threads;
+}
+
 void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads) {
     *p = (struct ax_gemm_plan){.a = operand(&g->a, !g->trans_a),
                                .b = operand(&g->b, g->trans_b),
                                .m = g->c.shape[0],
                                .n = g->c.shape[1]};
     p->units = ax_gemm_pairs(g->a.dtype) ? ceil_div(p->a.k, 2) : p->a.k;
-    p->threads = (double)p->m * (double)p->n * (double)p->a.k < ALONE ? 1 : threads;
+    p->threads = AX_VEC(ax_gemm_threads)(g, threads);
     choose_tiles(p);
     AX_ASSERT(p->stays > 0);
     p->block = choose_block(p);

@@ -1,0 +1,220 @@
+/* `axtrain generate`: prompts in, what the model goes on to say out. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/commands.h"
+#include "cmd/generate_prompts.h"
+
+#define MAX_NEW_DEFAULT 256
+#define MAX_SAMPLES     4096
+
+/* One answer: sample s of prompt p is number p·samples + s. */
+struct answer {
+    struct ax_text_stream stream;
+    struct ax_buf text;
+    size_t printed; /* bytes of the text that are out */
+    bool done;
+};
+
+struct generate {
+    struct ax_text_args a;
+    struct ax_prompts_source source;
+    int64_t batch, samples;
+    bool json;
+
+    struct ax_text_model model;
+    struct ax_prompts prompts;
+    int64_t max_new, n;       /* answers */
+    struct ax_sequence *seqs; /* [n] */
+    struct answer *answers;   /* [n] */
+    int32_t *tokens;          /* [n][max_new] */
+    double *logprobs;         /* likewise; NULL without --json */
+    int64_t next;             /* to print: answers come out in order */
+    struct ax_generate_counters counters;
+};
+
+/* ---- output ---- */
+
+static enum ax_status print_json(const struct generate *g, int64_t i) {
+    const struct ax_sequence *s = &g->seqs[i];
+    const struct answer *a = &g->answers[i];
+    double logprob = 0;
+    for (int64_t k = 0; k < s->n_new; k++)
+        logprob += s->logprobs[k];
+    const char *finish = a->stream.stopped ? "stop" : ax_finish_name(s->finish);
+    json_t *row =
+        json_pack("{sI sI ss# sI sI ss sf}", "prompt", (json_int_t)(i / g->samples), "sample",
+                  (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
+                  (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
+                  (json_int_t)s->n_new, "finish", finish, "logprob", logprob);
+    char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
+    json_decref(row);
+    if (!line)
+        return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
+    puts(line);
+    ax_free_hook(line);
+    return AX_OK;
+}
+
+static enum ax_status flushed(void) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return ax_error(AX_ERR_IO, "standard output: %m");
+    return AX_OK;
+}
+
+/* What is new of the answer whose turn it is, and whole ones after it. */
+static enum ax_status print(struct generate *g) {
+    while (g->next < g->n) {
+        struct answer *a = &g->answers[g->next];
+        const bool begins = a->printed == 0;
+        if (g->json && !a->done)
+            break;
+        if (g->json) {
+            AX_TRY(print_json(g, g->next));
+        } else if (a->text.len > a->printed || a->done) {
+            if (begins && g->n > 1)
+                printf("=== prompt %lld, sample %lld ===\n", (long long)(g->next / g->samples) + 1,
+                       (long long)(g->next % g->samples) + 1);
+            if (a->text.len > a->printed)
+                fwrite(a->text.data + a->printed, 1, a->text.len - a->printed, stdout);
+            a->printed = a->text.len;
+            if (a->done)
+                putchar('\n');
+        }
+        if (!a->done)
+            break;
+        g->next++;
+    }
+    return flushed();
+}
+
+/* ---- what the generator tells ---- */
+
+static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
+    struct generate *g = ctx;
+    struct answer *a = &g->answers[s - g->seqs];
+    AX_TRY(ax_text_stream_step(&a->stream, s->tokens[s->n_new - 1], &a->text));
+    *stop = a->stream.stopped;
+    return g->answers + g->next == a && !g->json ? print(g) : AX_OK;
+}
+
+static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
+    struct generate *g = ctx;
+    struct answer *a = &g->answers[s - g->seqs];
+    AX_TRY(ax_text_stream_finish(&a->stream, &a->text));
+    a->done = true;
+    return print(g);
+}
+
+static enum ax_status body(struct ax_generator *d, void *ctx) {
+    struct generate *g = ctx;
+    const enum ax_status st = ax_generate(d, g->n, g->seqs);
+    g->counters = d->counters;
+    return st;
+}
+
+static void log_speed(const struct generate *g) {
+    const struct ax_generate_counters *c = &g->counters;
+    ax_log_info("generated answers=%lld tokens=%lld prompt_tokens=%lld shared_tokens=%lld "
+                "prefill_tokens_per_second=%.0f decode_tokens_per_second=%.1f",
+                (long long)g->n, (long long)c->tokens, (long long)c->prompt_tokens,
+                (long long)c->shared_tokens,
+                c->prompt_seconds > 0 ? (double)c->prompt_tokens / c->prompt_seconds : 0,
+                c->decode_seconds > 0 ? (double)c->decode_tokens / c->decode_seconds : 0);
+}
+
+/* ---- from options to sequences ---- */
+
+static enum ax_status choose_length(struct generate *g) {
+    const int64_t room = g->model.arch.max_positions - g->prompts.longest;
+    if (room < 1)
+        return ax_error(AX_ERR_DATA,
+                        "the longest prompt has %lld tokens, and the model has %lld positions",
+                        (long long)g->prompts.longest, (long long)g->model.arch.max_positions);
+    g->max_new = g->model.max_new > 0 ? g->model.max_new : MAX_NEW_DEFAULT;
+    g->max_new = g->max_new < room ? g->max_new : room;
+    return AX_OK;
+}
+
+static enum ax_status make_sequences(struct generate *g) {
+    g->n = g->prompts.n * g->samples;
+    const size_t n = (size_t)g->n;
+    size_t all;
+    if (ax_mul_overflow(n, (size_t)g->max_new, &all))
+        return ax_error(AX_ERR_CONFIG, "too many answers: %lld", (long long)g->n);
+    AX_TRY(ax_alloc(&g->seqs, n, sizeof *g->seqs));
+    AX_TRY(ax_alloc(&g->answers, n, sizeof *g->answers));
+    AX_TRY(ax_alloc(&g->tokens, all, sizeof *g->tokens));
+    if (g->json)
+        AX_TRY(ax_alloc(&g->logprobs, all, sizeof *g->logprobs));
+    for (int64_t i = 0; i < g->n; i++) {
+        const struct ax_prompt *p = &g->prompts.list[i / g->samples];
+        g->seqs[i] = (struct ax_sequence){
+            .n_prompt = p->n,
+            .prompt = g->prompts.ids.ids + p->first,
+            .stream = (uint64_t)i,
+            .tokens = g->tokens + i * g->max_new,
+            .logprobs = g->json ? g->logprobs + i * g->max_new : NULL,
+        };
+        AX_TRY(
+            ax_text_stream_open(&g->answers[i].stream, g->model.tokenizer, &g->model.stop_strings));
+    }
+    return AX_OK;
+}
+
+static void close_all(struct generate *g) {
+    for (int64_t i = 0; g->answers && i < g->n; i++) {
+        ax_text_stream_close(&g->answers[i].stream);
+        ax_buf_free(&g->answers[i].text);
+    }
+    ax_free(g->answers);
+    ax_free(g->seqs);
+    ax_free(g->tokens);
+    ax_free(g->logprobs);
+    ax_prompts_free(&g->prompts);
+    ax_text_model_close(&g->model);
+}
+
+static enum ax_status run(struct generate *g) {
+    AX_TRY(ax_text_model_open(&g->model, &g->a));
+    AX_TRY(ax_prompts_read(&g->prompts, &g->model, &g->source));
+    AX_TRY(choose_length(g));
+    AX_TRY(make_sequences(g));
+    const struct ax_generate_options o = {
+        .n_seqs = (int)(g->n < g->batch ? g->n : g->batch),
+        .max_prompt = g->prompts.longest,
+        .max_new = g->max_new,
+        .token = on_token,
+        .done = on_done,
+        .ctx = g,
+    };
+    AX_TRY(ax_text_model_run(&g->model, &o, g->json, body, g));
+    log_speed(g);
+    return AX_OK;
+}
+
+enum ax_status ax_cmd_generate(int argc, char **argv) {
+    struct generate g = {.batch = 16, .samples = 1};
+    struct ax_arg args[AX_TEXT_ARGS_COUNT + 7];
+    const struct ax_arg own[] = {
+        {"--prompt", AX_ARG_STRING, &g.source.text, 0, 0},
+        {"--input", AX_ARG_STRING, &g.source.file, 0, 0},
+        {"--chat", AX_ARG_FLAG, &g.source.chat, 0, 0},
+        {"--system", AX_ARG_STRING, &g.source.system, 0, 0},
+        {"--n", AX_ARG_INT, &g.samples, 1, MAX_SAMPLES},
+        {"--batch", AX_ARG_INT, &g.batch, 1, 4096},
+        {"--json", AX_ARG_FLAG, &g.json, 0, 0},
+    };
+    int n;
+    ax_text_args_table(&g.a, args);
+    memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
+    AX_TRY(ax_args_parse(argc, argv, AX_TEXT_ARGS_COUNT + 7, args, 0, 0, NULL, &n));
+    if (g.source.text && g.source.file)
+        return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
+    if (g.source.system && !g.source.chat && !g.source.file)
+        return ax_error(AX_ERR_CONFIG, "generate: --system is for conversations; add --chat");
+    const enum ax_status st = run(&g);
+    close_all(&g);
+    return st;
+}

@@ -1,0 +1,70 @@
+/* Products of a few rows with a matrix whose rows run along k: decoding, where y = x·Wᵀ has to read
+ * all of W for one or some rows of x, and reading is what takes the time.
+ *
+ * Each thread has one stretch of W's rows and goes through it from one end to the other, so that
+ * what packing asks for ahead of itself is what this thread needs next: tiles that threads take by
+ * turns would bring half of it into the wrong cache. A panel of W is packed a TURN at a time, meets
+ * all rows of x while it is in the first cache, and is forgotten.
+ *
+ * An element's sum takes the units in ascending order from 0, as everywhere: same bits. */
+#include "kernels/cpu/vec/gemm.h"
+#include "kernels/cpu/vec/split.h"
+
+#define MR   AX_GEMM_MR
+#define NR   AX_GEMM_NR
+#define TURN 96 /* units */
+#define MOST (4 * MR)
+
+bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g) {
+    return g->c.shape[0] <= MOST && g->trans_b && !g->trans_a && g->a.shape[1] > 0;
+}
+
+static int64_t units_of(const struct ax_gemm *g) {
+    return ax_gemm_pairs(g->a.dtype) ? ceil_div(g->a.shape[1], 2) : g->a.shape[1];
+}
+
+static struct ax_gemm_operand operand(const struct ax_tensor *t) {
+    return (struct ax_gemm_operand){.data = t->data,
+                                    .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
+                                    .k = t->shape[1],
+                                    .dtype = t->dtype,
+                                    .k_inside = true};
+}
+
+/* x, in panels of MR rows, of which there are two in LANES. */
+size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
+    return (size_t)(ceil_div(g->c.shape[0], AX_LANES) * AX_LANES * units_of(g)) * sizeof(float);
+}
+
+/* Columns [col, col + cols) of c; x: all of it packed. */
+static void run_panel(const struct ax_gemm *g, struct ax_gemm_operand w, const float *x,
+                      int64_t col, int64_t cols) {
+    const bool pairs = ax_gemm_pairs(g->a.dtype);
+    const int64_t rows = g->c.shape[0], units = units_of(g);
+    const int64_t unit_bytes = (pairs ? 2 : 1) * (int64_t)ax_dtype_size(w.dtype);
+    float panel[NR * TURN], acc[MOST * NR];
+    for (int64_t u = 0; u < units; u += TURN) {
+        const int64_t n = least(TURN, units - u);
+        const bool last = u + TURN >= units;
+        w.ahead = last ? NR * w.stride - u * unit_bytes : TURN * unit_bytes;
+        AX_VEC(ax_gemm_pack_b)(panel, &w, col, cols, u, n);
+        for (int64_t r = 0; r < rows; r += MR) {
+            AX_VEC(ax_gemm_kernel)
+            (pairs, least(MR, rows - r), cols, n, x + r * units + u * MR, panel, acc + r * NR,
+             u == 0);
+        }
+    }
+    for (int64_t r = 0; r < rows; r += MR) {
+        AX_VEC(ax_gemm_store)(g, acc + r * NR, r, col, least(MR, rows - r), cols);
+    }
+}
+
+void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
+    const struct ax_gemm_operand x = operand(&g->a), w = operand(&g->b);
+    const int64_t n = g->c.shape[1], panels = ceil_div(n, NR);
+    AX_VEC(ax_gemm_pack_a)(work, &x, 0, g->c.shape[0], 0, units_of(g));
+    AX_PARALLEL_FOR(threads)
+    for (int64_t i = 0; i < panels; i++) {
+        run_panel(g, w, work, i * NR, least(NR, n - i * NR));
+    }
+}

@@ -1,0 +1,143 @@
+/* Which sequence is on which lane, and what it can take from others. */
+#include "model/generate_lanes.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Copying fewer tokens than this from another lane is not worth the calls. */
+#define FEW 16
+
+enum ax_status ax_lanes_create(struct ax_generator *d) {
+    const size_t cap = (size_t)d->cap, V = (size_t)d->model->arch.vocab_size;
+    AX_TRY(ax_alloc(&d->lanes, (size_t)d->o.n_seqs, sizeof *d->lanes));
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        struct ax_lane *l = &d->lanes[i];
+        AX_TRY(ax_alloc(&l->ids, cap, sizeof *l->ids));
+        if (!ax_sampling_penalises(&d->o.sampling))
+            continue;
+        AX_TRY(ax_alloc(&l->context, cap, sizeof *l->context));
+        AX_TRY(ax_alloc(&l->seen, (V + 63) / 64, sizeof *l->seen));
+    }
+    return AX_OK;
+}
+
+void ax_lanes_free(struct ax_generator *d) {
+    for (int i = 0; d->lanes && i < d->o.n_seqs; i++) {
+        ax_free(d->lanes[i].ids);
+        ax_free(d->lanes[i].context);
+        ax_free(d->lanes[i].seen);
+    }
+    ax_free(d->lanes);
+}
+
+/* Notes a token of the context, once. */
+static void note(struct ax_lane *l, int32_t id) {
+    if (!l->seen || l->seen[id / 64] >> (id % 64) & 1)
+        return;
+    l->seen[id / 64] |= (uint64_t)1 << (id % 64);
+    l->context[l->n_context++] = id;
+}
+
+void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id) {
+    AX_ASSERT(l->known < d->cap);
+    l->ids[l->known++] = id;
+    note(l, id);
+}
+
+/* Leading tokens of the prompt that are among the first n of the lane; all but the last, which has
+ * to go through the model for its logits. */
+static int64_t common(const struct ax_lane *l, int64_t n, const struct ax_sequence *s) {
+    const int64_t most = n < s->n_prompt - 1 ? n : s->n_prompt - 1;
+    int64_t i = 0;
+    while (i < most && l->ids[i] == s->prompt[i])
+        i++;
+    return i;
+}
+
+/* Where a sequence goes, and from where it takes how many tokens. */
+struct place {
+    int lane; /* −1: nowhere yet */
+    int from;
+    int64_t shared;
+};
+
+static struct place find_place(const struct ax_generator *d, const struct ax_sequence *s) {
+    struct place p = {.lane = -1};
+    int64_t in_lane = -1, least = 0, elsewhere = 0, coming = 0;
+    int from = 0;
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        const struct ax_lane *l = &d->lanes[i];
+        const int64_t length = d->cache.length[i], n = common(l, length, s);
+        if (n > elsewhere) {
+            elsewhere = n;
+            from = i;
+        }
+        coming = l->seq && common(l, l->known, s) > coming ? common(l, l->known, s) : coming;
+        /* of idle lanes the one with most in common, then the one with least to lose */
+        if (!l->seq && (n > in_lane || (n == in_lane && length < least))) {
+            p.lane = p.from = i;
+            p.shared = in_lane = n;
+            least = length;
+        }
+    }
+    if (elsewhere >= p.shared + FEW) {
+        p.from = from;
+        p.shared = elsewhere;
+    }
+    if (coming >= p.shared + FEW) /* more of it is on its way through the model: worth waiting */
+        p.lane = -1;
+    return p;
+}
+
+static enum ax_status check(const struct ax_generator *d, int64_t index,
+                            const struct ax_sequence *s) {
+    if (s->n_prompt < 1 || s->n_prompt > d->o.max_prompt)
+        return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; 1 to %lld fit",
+                        (long long)index, (long long)s->n_prompt, (long long)d->o.max_prompt);
+    for (int64_t i = 0; i < s->n_prompt; i++)
+        if (s->prompt[i] < 0 || s->prompt[i] >= d->model->arch.vocab_size)
+            return ax_error(AX_ERR_DATA,
+                            "generation: prompt %lld, token %lld: id %d is outside the vocabulary "
+                            "of %lld",
+                            (long long)index, (long long)i, s->prompt[i],
+                            (long long)d->model->arch.vocab_size);
+    return AX_OK;
+}
+
+static enum ax_status settle(struct ax_generator *d, struct ax_sequence *s, struct place p) {
+    struct ax_lane *l = &d->lanes[p.lane];
+    AX_TRY(ax_kvcache_fork(&d->cache, d->model->rt->q, p.from, p.lane, p.shared));
+    l->seq = s;
+    l->known = l->n_context = 0;
+    if (l->seen)
+        memset(l->seen, 0, ((size_t)d->model->arch.vocab_size + 63) / 64 * sizeof *l->seen);
+    for (int64_t i = 0; i < s->n_prompt; i++)
+        ax_lane_push(d, l, s->prompt[i]);
+    s->n_new = 0;
+    d->counters.shared_tokens += p.shared;
+    return AX_OK;
+}
+
+static bool any_idle(const struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (!d->lanes[i].seq)
+            return true;
+    return false;
+}
+
+enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
+                              bool *admitted, int64_t *waiting) {
+    for (int64_t i = 0; *waiting > 0 && i < n && any_idle(d); i++) {
+        if (admitted[i])
+            continue;
+        const struct place p = find_place(d, &seqs[i]);
+        if (p.lane < 0)
+            continue;
+        AX_TRY(check(d, i, &seqs[i]));
+        AX_TRY(settle(d, &seqs[i], p));
+        admitted[i] = true;
+        --*waiting;
+    }
+    return AX_OK;
+}

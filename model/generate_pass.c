@@ -1,0 +1,152 @@
+/* One pass of the model over what the lanes have pending, up to the logits that are wanted. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/generate_lanes.h"
+
+/* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
+struct ax_generate_work {
+    int32_t *tokens, *positions; /* [pass_tokens] */
+    int32_t *cu;                 /* [n_seqs + 1] */
+    int32_t *lane;               /* [n_seqs] of each document */
+    int64_t *n;                  /* [n_seqs] tokens of each document */
+    int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
+    int64_t n_docs, n_tokens, max_position;
+};
+
+enum ax_status ax_generate_work_create(struct ax_generator *d) {
+    const size_t T = (size_t)d->o.pass_tokens, S = (size_t)d->o.n_seqs;
+    AX_TRY(ax_alloc(&d->work, 1, sizeof *d->work));
+    struct ax_generate_work *w = d->work;
+    AX_TRY(ax_alloc(&w->tokens, T, sizeof *w->tokens));
+    AX_TRY(ax_alloc(&w->positions, T, sizeof *w->positions));
+    AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
+    AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
+    AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
+    return ax_alloc(&w->row, S, sizeof *w->row);
+}
+
+void ax_generate_work_free(struct ax_generator *d) {
+    struct ax_generate_work *w = d->work;
+    if (!w)
+        return;
+    ax_free(w->tokens);
+    ax_free(w->positions);
+    ax_free(w->cu);
+    ax_free(w->lane);
+    ax_free(w->n);
+    ax_free(w->row);
+    ax_free(w);
+}
+
+void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack) {
+    const struct ax_model *m = d->model;
+    const int64_t n = d->o.n_seqs;
+    ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, n, d->cap, 1, 0);
+    d->logits = ax_tensor_2d(m->accum, NULL, n, m->arch.vocab_size);
+    d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
+    d->logits.data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(&d->logits));
+    d->hidden.data = ax_stack_push(stack, "decode hidden", ax_tensor_bytes(&d->hidden));
+}
+
+/* ---- what goes in ---- */
+
+static void add(struct ax_generator *d, int lane, int64_t n) {
+    struct ax_generate_work *w = d->work;
+    const int64_t from = d->cache.length[lane];
+    memcpy(w->tokens + w->n_tokens, d->lanes[lane].ids + from, (size_t)n * sizeof *w->tokens);
+    for (int64_t i = 0; i < n; i++)
+        w->positions[w->n_tokens + i] = (int32_t)(from + i);
+    w->max_position = from + n > w->max_position + 1 ? from + n - 1 : w->max_position;
+    w->n_tokens += n;
+    w->lane[w->n_docs] = lane;
+    w->n[w->n_docs++] = n;
+    w->cu[w->n_docs] = (int32_t)w->n_tokens;
+}
+
+/* Sequences under way first, one token each, for which there is always room; then prompts. */
+static void collect(struct ax_generator *d) {
+    struct ax_generate_work *w = d->work;
+    w->n_docs = w->n_tokens = w->max_position = 0;
+    for (int prompts = 0; prompts < 2; prompts++) {
+        for (int i = 0; i < d->o.n_seqs; i++) {
+            const struct ax_lane *l = &d->lanes[i];
+            const int64_t pending = l->seq ? l->known - d->cache.length[i] : 0;
+            const int64_t left = d->o.pass_tokens - w->n_tokens;
+            if (left > 0 && (prompts ? pending > 1 : pending == 1))
+                add(d, i, pending < left ? pending : left);
+        }
+    }
+}
+
+/* For planning: T tokens, spread over as many lanes as they reach. */
+static void collect_planned(struct ax_generator *d, int64_t T) {
+    struct ax_generate_work *w = d->work;
+    const int64_t S = d->o.n_seqs < T ? d->o.n_seqs : T;
+    w->n_docs = w->n_tokens = w->max_position = 0;
+    memset(d->cache.length, 0, (size_t)d->o.n_seqs * sizeof *d->cache.length);
+    for (int i = 0; i < S; i++)
+        add(d, i, T / S + (i < T % S));
+}
+
+static enum ax_status send(struct ax_generator *d) {
+    const struct ax_generate_work *w = d->work;
+    struct ax_queue *q = d->model->rt->q;
+    struct ax_batch *b = &d->batch;
+    struct ax_tensor *const columns[] = {&b->tokens, &b->positions, &b->labels, &b->weight};
+    b->T = b->max_queries = b->n_tokens = w->n_tokens;
+    b->n_docs = w->n_docs;
+    b->max_position = w->max_position;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        columns[i]->shape[0] = w->n_tokens;
+    b->cu_seqlens.shape[0] = w->n_docs + 1;
+    const size_t bytes = (size_t)w->n_tokens * sizeof *w->tokens;
+    AX_TRY(ax_queue_write(q, b->tokens.data, w->tokens, bytes));
+    AX_TRY(ax_queue_write(q, b->positions.data, w->positions, bytes));
+    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, w->cu, (size_t)(w->n_docs + 1) * sizeof *w->cu));
+    return ax_kvcache_advance(&d->cache, q, w->n_docs, w->lane, w->n);
+}
+
+/* ---- what comes out ---- */
+
+/* Logits are wanted of the last row of every document that ends where its lane's tokens do. */
+static int64_t wanted(struct ax_generator *d, int32_t *lanes) {
+    struct ax_generate_work *w = d->work;
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n_docs; i++) {
+        const int lane = w->lane[i];
+        if (!ax_runtime_planning(d->model->rt) && d->cache.length[lane] < d->lanes[lane].known)
+            continue;
+        lanes[n] = lane;
+        w->row[n++] = w->cu[i + 1] - 1;
+    }
+    return n;
+}
+
+static enum ax_status forward(struct ax_generator *d, int64_t *n_rows, int32_t *lanes) {
+    struct ax_pass p = {.model = d->model,
+                        .batch = &d->batch,
+                        .slot = &d->slot,
+                        .recompute = AX_RECOMPUTE_INFERENCE,
+                        .inv_temperature = 1,
+                        .cache = &d->cache};
+    AX_TRY(ax_pass_begin(&p));
+    AX_TRY(ax_pass_forward_all(&p));
+    *n_rows = wanted(d, lanes);
+    if (*n_rows > 0) {
+        const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, *n_rows);
+        AX_TRY(ax_pass_logits_of(&p, d->work->row, &d->hidden, &logits));
+    }
+    ax_pass_end(&p);
+    return AX_OK;
+}
+
+enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
+                                int32_t *lanes) {
+    if (planned > 0)
+        collect_planned(d, planned);
+    else
+        collect(d);
+    AX_TRY(send(d));
+    return forward(d, n_rows, lanes);
+}

@@ -1,0 +1,209 @@
+/* `axtrain chat` through pipes: turns, commands, Ctrl-C, the end of input. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "base/json.h"
+#include "tests/data/scratch.h"
+
+extern char **environ;
+static char model[512], long_model[512];
+
+struct chat {
+    pid_t pid;
+    int in, out;
+    char text[1 << 20]; /* all it printed */
+    size_t len;
+};
+
+/* The golden llama with room for long replies. */
+static void make_long_model(void) {
+    static const char *const files[] = {"model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    struct ax_json_doc doc;
+    char from[1024], name[64], *text;
+    size_t len;
+    make_folder("m");
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(from, sizeof from, "%s/%s", model, files[i]);
+        snprintf(name, sizeof name, "m/%s", files[i]);
+        char *real = realpath(from, NULL);
+        assert_int_equal(symlink(real, in_scratch(name)), 0);
+        free(real);
+    }
+    snprintf(from, sizeof from, "%s/config.json", model);
+    assert_int_equal(ax_json_load(&doc, from, 1 << 20), AX_OK);
+    json_object_set_new(doc.root, "max_position_embeddings", json_integer(1 << 17));
+    json_object_set_new(doc.root, "eos_token_id", json_integer(511));
+    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
+    put_bytes("m/config.json", text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+    snprintf(long_model, sizeof long_model, "%s", in_scratch("m"));
+}
+
+static int setup(void **state) {
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    return scratch_make(state);
+}
+
+static void need(void) {
+    if (!getenv("AX_TEST_BIN") || !ax_path_exists(model)) {
+        print_message("skip: AX_TEST_BIN or %s is not there\n", model);
+        skip();
+    }
+}
+
+static void start(struct chat *c, char **argv) {
+    int in[2], out[2];
+    posix_spawn_file_actions_t actions;
+    memset(c, 0, sizeof *c);
+    assert_int_equal(pipe2(in, O_CLOEXEC) | pipe2(out, O_CLOEXEC), 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDERR_FILENO);
+    assert_int_equal(posix_spawn(&c->pid, getenv("AX_TEST_BIN"), &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    c->in = in[1];
+    c->out = out[0];
+}
+
+static void say(struct chat *c, const char *line) {
+    assert_int_equal(write(c->in, line, strlen(line)), strlen(line));
+}
+
+/* Reads until `what` has come; false at the end of output. */
+static bool hear(struct chat *c, const char *what) {
+    while (!strstr(c->text, what)) {
+        const ssize_t n = read(c->out, c->text + c->len, sizeof c->text - 1 - c->len);
+        if (n <= 0)
+            return false;
+        c->len += (size_t)n;
+        c->text[c->len] = '\0';
+    }
+    return true;
+}
+
+/* End of input; the exit code. */
+static int leave(struct chat *c) {
+    int status;
+    close(c->in);
+    hear(c, "\x01never");
+    close(c->out);
+    assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#define START(c, m, ...)                                                                           \
+    start(c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32", __VA_ARGS__, NULL})
+
+static json_t *saved(const char *path) {
+    json_t *row = json_load_file(path, 0, NULL);
+    assert_true(json_is_object(row));
+    return row;
+}
+
+static const char *role(const json_t *messages, size_t i) {
+    return json_string_value(json_object_get(json_array_get(messages, i), "role"));
+}
+
+static void turns_and_commands(void **state) {
+    (void)state;
+    need();
+    static struct chat c, again;
+    char line[512], first[128], second[128];
+    snprintf(first, sizeof first, "%s", in_scratch("first.json"));
+    snprintf(second, sizeof second, "%s", in_scratch("second.json"));
+    START(&c, model, "--max-new-tokens", "8", "--system", "Be brief.");
+    say(&c, "hello\n\nand more\n");
+    snprintf(line, sizeof line, "/save %s\n", first);
+    say(&c, line);
+    say(&c, "/reset\nhello\n/system\n/save\n/nonsense\n");
+    snprintf(line, sizeof line, "/save /no/such/folder/x\n/save %s\n/help", second);
+    say(&c, line); /* no newline at the end: still a line */
+    assert_int_equal(leave(&c), 0);
+    json_t *row = saved(first);
+    const json_t *m = json_object_get(row, "messages");
+    assert_int_equal(json_array_size(m), 5);
+    assert_string_equal(role(m, 0), "system");
+    assert_string_equal(role(m, 1), "user");
+    assert_string_equal(role(m, 4), "assistant");
+    const char *answer = json_string_value(json_object_get(json_array_get(m, 2), "content"));
+    assert_non_null(strstr(c.text, answer));
+    json_decref(row);
+    row = saved(second);
+    assert_int_equal(json_array_size(json_object_get(row, "messages")), 0);
+    json_decref(row);
+    assert_non_null(strstr(c.text, "/nonsense is not a command"));
+    assert_non_null(strstr(c.text, "/save needs the name of a file"));
+    assert_non_null(strstr(c.text, "/no/such/folder/x"));
+    assert_non_null(strstr(c.text, "Ctrl-C"));
+
+    /* the same turns again: the same words, although another thread count did them */
+    START(&again, model, "--max-new-tokens", "8", "--system", "Be brief.", "--threads", "1");
+    say(&again, "hello\nand more\n");
+    assert_int_equal(leave(&again), 0);
+    assert_memory_equal(again.text, c.text, again.len);
+}
+
+static void an_interrupt_stops_a_reply(void **state) {
+    (void)state;
+    need();
+    static struct chat c;
+    make_long_model();
+    START(&c, long_model, "--max-new-tokens", "60000", "--context", "70000");
+    say(&c, "talk\n");
+    while (c.len == 0)
+        assert_true(read(c.out, c.text, 1) == 1 && ++c.len == 1);
+    assert_int_equal(kill(c.pid, SIGINT), 0);
+    assert_true(hear(&c, "[stopped]"));
+    assert_int_equal(kill(c.pid, SIGINT), 0); /* at the prompt: nothing to stop */
+    say(&c, "/help\n");
+    assert_true(hear(&c, "leaves"));
+    assert_int_equal(leave(&c), 0);
+}
+
+static void a_full_context(void **state) {
+    (void)state;
+    need();
+    static struct chat c;
+    START(&c, model, "--context", "40", "--max-new-tokens", "8");
+    say(&c, "one two three four five six seven eight nine ten eleven twelve thirteen fourteen\n");
+    say(&c, "hi\n");
+    assert_int_equal(leave(&c), 0);
+    assert_non_null(strstr(c.text, "/reset starts anew"));
+}
+
+static void errors(void **state) {
+    (void)state;
+    need();
+    static struct chat c;
+    START(&c, "/no/such/model", "--seed", "1");
+    assert_int_equal(leave(&c), 2);
+    assert_non_null(strstr(c.text, "/no/such/model: no such folder or file"));
+    start(&c, (char *[]){"axtrain", "chat", NULL});
+    assert_int_equal(leave(&c), 2);
+    assert_non_null(strstr(c.text, "give --model"));
+}
+
+int main(void) {
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turns_and_commands),
+        cmocka_unit_test(an_interrupt_stops_a_reply),
+        cmocka_unit_test(a_full_context),
+        cmocka_unit_test(errors),
+    };
+    return cmocka_run_group_tests(tests, setup, scratch_remove);
+}

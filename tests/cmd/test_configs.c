@@ -1,0 +1,110 @@
+/* Every file in configs/ plans, trains two steps and writes what it says it does, on a tiny random
+ * model of the architecture that it names. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+
+#include "ckpt/peft.h"
+#include "tests/cmd/sft_case.h"
+#include "tests/cmd/tiny_base.h"
+
+#define FOLDER "configs"
+
+/* What is laid over a file: "key=value". */
+struct overlay {
+    int n;
+    char text[SFT_ARGS][320];
+    const char *args[SFT_ARGS];
+};
+
+static void add(struct overlay *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct overlay *o, const char *fmt, ...) {
+    va_list ap;
+    assert_true(o->n < SFT_ARGS - 2);
+    va_start(ap, fmt);
+    vsnprintf(o->text[o->n], sizeof o->text[0], fmt, ap);
+    va_end(ap);
+    o->args[o->n] = o->text[o->n];
+    o->n++;
+}
+
+/* Sizes and places become small and local; merging needs weights, which the stand-in has not. */
+static void make_small(struct overlay *o, const struct ax_config *cfg, const char *path) {
+    add(o, "%s", path);
+    add(o, "base_model=%s", tiny_base(tiny_family(ax_config_str(cfg, "base_model"))));
+    add(o, "reinit_weights=true");
+    add(o, "datasets.0.path=%s", tiny_rows(cfg, "datasets"));
+    if (ax_config_count(cfg, "test_datasets") > 0)
+        add(o, "test_datasets.0.path=%s", tiny_rows(cfg, "test_datasets"));
+    if (ax_config_has(cfg, "val_set_size") && ax_config_f64(cfg, "val_set_size") > 0)
+        add(o, "val_set_size=0.25");
+    add(o, "sequence_len=128");
+    add(o, "gradient_accumulation_steps=2");
+    add(o, "num_epochs=40");
+    add(o, "max_steps=2");
+    add(o, "merge_lora=null");
+    add(o, "dataset_prepared_path=%s/cache", scratch);
+    add(o, "output_dir=%s/out", scratch);
+}
+
+static void check_adapter(const struct ax_config *cfg, const char *base) {
+    struct ax_peft p;
+    assert_ok(ax_peft_open(&p, in_scratch("out")));
+    assert_string_equal(p.config.base, base);
+    assert_int_equal(p.config.r, ax_config_i64(cfg, "lora_r"));
+    assert_true(p.weights.n > 0);
+    ax_peft_close(&p);
+}
+
+static void try_file(const char *path) {
+    struct ax_config cfg;
+    struct overlay o = {0};
+    char said[16384];
+    print_message("%s\n", path);
+    assert_ok(ax_config_load(&cfg, path, 0, NULL));
+    assert_ok(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING));
+    make_small(&o, &cfg, path);
+    const int code = sft(said, sizeof said, o.n, o.args);
+    if (code != 0)
+        fail_msg("%s: exit %d: %s", path, code, said);
+    const bool packed =
+        ax_config_is_set(&cfg, "load_in_4bit") && ax_config_bool(&cfg, "load_in_4bit");
+    const bool evaluates = strstr(said, "eval: step=2") != NULL;
+    assert_non_null(strstr(said, "trained 2 of 2 steps"));
+    assert_non_null(strstr(said, packed ? "packed weights" : "frozen weights"));
+    assert_true(evaluates == (ax_config_f64(&cfg, "val_set_size") > 0 ||
+                              ax_config_count(&cfg, "test_datasets") > 0));
+    assert_true(ax_path_is_dir(in_scratch("out/checkpoint-2")));
+    check_adapter(&cfg, strchr(o.args[1], '=') + 1);
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    ax_config_free(&cfg);
+}
+
+static int by_name(const struct dirent *e) {
+    const char *end = strrchr(e->d_name, '.');
+    return end && strcmp(end, ".yml") == 0;
+}
+
+static void test_all_files(void **state) {
+    (void)state;
+    struct dirent **list;
+    need_binary();
+    const int n = scandir(FOLDER, &list, by_name, alphasort);
+    assert_true(n >= 12);
+    for (int i = 0; i < n; i++) {
+        char path[512];
+        snprintf(path, sizeof path, FOLDER "/%s", list[i]->d_name);
+        try_file(path);
+        free(list[i]);
+    }
+    free(list);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_files)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

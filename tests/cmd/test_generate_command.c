@@ -1,0 +1,242 @@
+/* `axtrain generate` on the golden llama model: prompts from everywhere, every kind of output. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+
+#include "base/json.h"
+#include "cmd/commands.h"
+#include "tests/data/scratch.h"
+
+static char model[512], output[65536];
+
+static int find_model(void **state) {
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    return scratch_make(state);
+}
+
+static void need_model(void) {
+    if (!ax_path_exists(model)) {
+        print_message("skip: %s is not there (AXTRAIN_SHARED)\n", model);
+        skip();
+    }
+}
+
+static int redirect(int fd, const char *path, int flags) {
+    int saved = dup(fd), file = open(path, flags, 0600);
+    assert_true(saved >= 0 && file >= 0 && dup2(file, fd) == fd);
+    close(file);
+    return saved;
+}
+
+static void restore(int fd, int saved) {
+    assert_int_equal(dup2(saved, fd), fd);
+    close(saved);
+}
+
+/* Runs the command with `input` on stdin; what it prints is in `output` after it. */
+static enum ax_status run(const char *input, int argc, char **argv) {
+    const uint64_t live = ax_mem_live_blocks();
+    const char *in = put_text("in", input), *out = in_scratch("out");
+    fflush(stdout);
+    int saved_in = redirect(STDIN_FILENO, in, O_RDONLY);
+    int saved_out = redirect(STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC);
+    enum ax_status st = ax_cmd_generate(argc, argv);
+    fflush(stdout);
+    restore(STDIN_FILENO, saved_in);
+    restore(STDOUT_FILENO, saved_out);
+    assert_int_equal(ax_mem_live_blocks(), live);
+    struct ax_error_record error;
+    ax_error_save(&error, st);
+    char *text;
+    size_t n;
+    assert_int_equal(ax_read_file(out, sizeof output - 1, &text, &n), AX_OK);
+    memcpy(output, text, n + 1);
+    ax_free(text);
+    return ax_error_restore(&error);
+}
+
+#define RUN(input, ...)                                                                            \
+    run((input),                                                                                   \
+        sizeof((char *[]){"generate", "--model", model, "--dtype", "float32", __VA_ARGS__}) /      \
+            sizeof(char *),                                                                        \
+        (char *[]){"generate", "--model", model, "--dtype", "float32", __VA_ARGS__})
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+/* Line i of the output as an object; field of it. Free with json_decref. */
+static json_t *line(int i) {
+    const char *at = output;
+    while (i-- > 0 && at)
+        at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
+    assert_non_null(at);
+    json_t *row = json_loadb(at, strcspn(at, "\n"), 0, NULL);
+    assert_true(json_is_object(row));
+    return row;
+}
+
+static long long number(const json_t *row, const char *key) {
+    assert_true(json_is_integer(json_object_get(row, key)));
+    return json_integer_value(json_object_get(row, key));
+}
+
+static void from_everywhere(void **state) {
+    (void)state;
+    need_model();
+    static char plain[sizeof output];
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "12"));
+    memcpy(plain, output, sizeof output);
+    assert_true(strlen(plain) > 1 && plain[strlen(plain) - 1] == '\n');
+    must(RUN("The train\n", "--max-new-tokens", "12"));
+    assert_string_equal(output, plain);
+    const char *rows = put_text("rows.jsonl", "{\"prompt\": \"The train\"}\n\n"
+                                              "{\"prompt\": \"Two\", \"more\": 1}\n"
+                                              "{\"messages\": [{\"role\": \"user\", "
+                                              "\"content\": \"hi\"}]}\n");
+    must(RUN("", "--input", (char *)(uintptr_t)rows, "--max-new-tokens", "12"));
+    static char head[sizeof output + 128];
+    snprintf(head, sizeof head, "=== prompt 1, sample 1 ===\n%s=== prompt 2, sample 1 ===\n",
+             plain);
+    assert_memory_equal(output, head, strlen(head));
+    assert_non_null(strstr(output, "=== prompt 3, sample 1 ===\n"));
+}
+
+static void as_json(void **state) {
+    (void)state;
+    need_model();
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "9", "--n", "3", "--json",
+             "--temperature", "1", "--seed", "5"));
+    json_t *rows[3];
+    for (int i = 0; i < 3; i++) {
+        rows[i] = line(i);
+        assert_int_equal(number(rows[i], "prompt"), 0);
+        assert_int_equal(number(rows[i], "sample"), i);
+        assert_in_range(number(rows[i], "tokens"), 1, 9);
+        assert_true(json_real_value(json_object_get(rows[i], "logprob")) < 0);
+        assert_true(json_is_string(json_object_get(rows[i], "text")));
+        assert_true(json_is_string(json_object_get(rows[i], "finish")));
+    }
+    assert_false(json_equal(json_object_get(rows[0], "text"), json_object_get(rows[1], "text")));
+    for (int i = 0; i < 3; i++)
+        json_decref(rows[i]);
+
+    static char first[sizeof output];
+    memcpy(first, output, sizeof output);
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "9", "--n", "3", "--json",
+             "--temperature", "1", "--seed", "5", "--batch", "1", "--threads", "1"));
+    assert_string_equal(output, first);
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "9", "--n", "3", "--json",
+             "--temperature", "1", "--seed", "6"));
+    assert_string_not_equal(output, first);
+}
+
+static void conversations(void **state) {
+    (void)state;
+    need_model();
+    must(RUN("", "--chat", "--prompt", "hi", "--system", "Be brief.", "--json", "--max-new-tokens",
+             "4"));
+    json_t *row = line(0);
+    const long long with_system = number(row, "prompt_tokens");
+    json_decref(row);
+    must(RUN("", "--chat", "--prompt", "hi", "--json", "--max-new-tokens", "4"));
+    row = line(0);
+    assert_true(number(row, "prompt_tokens") < with_system);
+    json_decref(row);
+}
+
+static void stop_strings(void **state) {
+    (void)state;
+    need_model();
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "30"));
+    static char all[sizeof output];
+    char stop[3];
+    memcpy(all, output, sizeof output);
+    assert_true(strlen(all) > 8);
+    const char *at = all + 4;
+    while ((at[0] & 0x80) || (at[1] & 0x80)) /* two ASCII characters, where tokens may cut them */
+        at++;
+    snprintf(stop, sizeof stop, "%.2s", at);
+    const size_t n = (size_t)(strstr(all, stop) - all);
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "30", "--stop", "never seen",
+             "--stop", stop));
+    assert_int_equal(strlen(output), n + 1);
+    assert_memory_equal(output, all, n);
+    must(RUN("", "--prompt", "The train", "--max-new-tokens", "30", "--stop", stop, "--json"));
+    json_t *row = line(0);
+    assert_string_equal(json_string_value(json_object_get(row, "finish")), "stop");
+    json_decref(row);
+}
+
+/* generation_config.json decides what the command line does not. */
+static void the_models_settings(void **state) {
+    (void)state;
+    need_model();
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    char fixture[512], from[1024];
+    snprintf(fixture, sizeof fixture, "%s", model);
+    make_folder("m");
+    for (size_t i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(from, sizeof from, "%s/%s", fixture, files[i]);
+        snprintf(name, sizeof name, "m/%s", files[i]);
+        char *real = realpath(from, NULL);
+        assert_int_equal(symlink(real, in_scratch(name)), 0);
+        free(real);
+    }
+    put_text("m/generation_config.json",
+             "{\"do_sample\": true, \"temperature\": 1.5, \"top_k\": 100, \"max_new_tokens\": 7}");
+    snprintf(model, sizeof model, "%s", in_scratch("m"));
+    must(RUN("", "--prompt", "The train", "--json"));
+    json_t *row = line(0);
+    assert_true(number(row, "tokens") <= 7);
+    json_decref(row);
+    static char sampled[sizeof output];
+    memcpy(sampled, output, sizeof output);
+    must(RUN("", "--prompt", "The train", "--json", "--temperature", "1.5", "--top-k", "100"));
+    assert_string_equal(output, sampled);
+    must(RUN("", "--prompt", "The train", "--json", "--temperature", "0"));
+    assert_string_not_equal(output, sampled);
+    snprintf(model, sizeof model, "%s", fixture);
+}
+
+static void errors(void **state) {
+    (void)state;
+    need_model();
+    char *none[] = {"generate", "--prompt", "x"};
+    assert_error(run("", 3, none), AX_ERR_CONFIG, "give --model");
+    assert_error(RUN("", "--prompt", "x", "--input", "y"), AX_ERR_CONFIG, "either --prompt");
+    assert_error(RUN("", "--prompt", "x", "--system", "y"), AX_ERR_CONFIG, "add --chat");
+    assert_error(RUN("", "--prompt", "x", "--top-p", "2"), AX_ERR_CONFIG, "top_p: expected");
+    assert_error(RUN("", "--prompt", "x", "--stop", ""), AX_ERR_CONFIG, "--stop: expected");
+    assert_error(RUN("", "--input", "/no/such.jsonl"), AX_ERR_IO, "/no/such.jsonl");
+    const char *rows = put_text("bad.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n");
+    assert_error(RUN("", "--input", (char *)(uintptr_t)rows), AX_ERR_DATA, "bad.jsonl:2");
+    rows = put_text("worse.jsonl", "{\"prompt\": 3}\n");
+    assert_error(RUN("", "--input", (char *)(uintptr_t)rows), AX_ERR_DATA, "worse.jsonl:1");
+    char *many[2 * 17 + 5] = {"generate", "--model", model, "--prompt", "x"};
+    for (int i = 0; i < 17; i++) {
+        many[5 + 2 * i] = "--stop";
+        many[6 + 2 * i] = "a";
+    }
+    assert_error(run("", 39, many), AX_ERR_CONFIG, "may be given 16 times");
+    static char lots[8192];
+    memset(lots, 'q', sizeof lots - 1);
+    assert_error(RUN(lots, "--json"), AX_ERR_DATA, "and the model has 256 positions");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(from_everywhere),     cmocka_unit_test(as_json),
+        cmocka_unit_test(conversations),       cmocka_unit_test(stop_strings),
+        cmocka_unit_test(the_models_settings), cmocka_unit_test(errors),
+    };
+    return cmocka_run_group_tests(tests, find_model, scratch_remove);
+}

@@ -1,0 +1,266 @@
+/* `axtrain sft` with adapters: LoRA, QLoRA and DoRA learn, what they write is a PEFT folder, and a
+ * killed run goes on to the same bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/hash.h"
+#include "ckpt/peft.h"
+#include "cmd/merge.h"
+#include "tests/cmd/sft_case.h"
+
+static const char rows[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
+    "\"content\": \"two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
+    "\"content\": \"four of them\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say yes\"}, {\"role\": \"assistant\", "
+    "\"content\": \"yes\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
+    "\"content\": \"no, no, no\"}]}\n";
+
+static const char *model(void) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
+/* All four rows make one step, so that losses can be compared. */
+static const char *config(const char *more) {
+    static char path[128];
+    struct ax_buf b = {0};
+    need_binary();
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
+                      "chat_template: llama3\nsequence_len: 64\nlearning_rate: 5e-3\n"
+                      "micro_batch_size: 2\ngradient_accumulation_steps: 2\nlogging_steps: 1\n"
+                      "lr_scheduler: constant\nnum_epochs: 40\nmax_steps: 3\n%s",
+                      model(), scratch, scratch, scratch, more),
+        AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+#define LORA "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
+#define QLORA                                                                                      \
+    "adapter: qlora\nload_in_4bit: true\nlora_r: 4\nlora_alpha: 8\nlora_dropout: 0.1\n"            \
+    "lora_target_modules: [q_proj, down_proj]\n"
+#define DORA LORA "peft_use_dora: true\n"
+
+static void clear(void) {
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+}
+
+/* The loss of a step, from metrics.jsonl. */
+static double loss_of(int step) {
+    char *text;
+    size_t len;
+    double loss = NAN;
+    assert_int_equal(ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &len), AX_OK);
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
+        json_t *v = json_loads(line, 0, NULL);
+        const json_t *s = json_object_get(v, "step"), *l = json_object_get(v, "loss");
+        if (l && json_integer_value(s) == step)
+            loss = json_number_value(l);
+        json_decref(v);
+    }
+    ax_free(text);
+    assert_true(isfinite(loss));
+    return loss;
+}
+
+/* What PEFT would look for, and nothing of a whole model's. */
+static void check_folder(const char *name, int tensors, bool dora) {
+    static const char *const side[] = {"tokenizer.json", "tokenizer_config.json",
+                                       "chat_template.jinja"};
+    struct ax_peft p;
+    char path[256];
+    assert_ok(ax_peft_open(&p, in_scratch(name)));
+    assert_string_equal(p.config.base, model());
+    assert_int_equal(p.config.r, 4);
+    assert_true(p.config.dora == dora);
+    assert_int_equal(p.weights.n, tensors);
+    for (int i = 0; i < p.weights.n; i++) {
+        assert_int_equal(strncmp(p.weights.entries[i].name, "base_model.model.model.layers.", 30),
+                         0);
+        assert_int_equal(p.weights.entries[i].dtype, AX_F32);
+    }
+    ax_peft_close(&p);
+    for (size_t i = 0; i < sizeof side / sizeof *side; i++) {
+        snprintf(path, sizeof path, "%s/%s", in_scratch(name), side[i]);
+        assert_true(ax_path_exists(path));
+    }
+    snprintf(path, sizeof path, "%s/config.json", in_scratch(name));
+    assert_false(ax_path_exists(path));
+}
+
+static void check_merge(void) {
+    struct ax_merge m = {
+        .base = model(), .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+    char template[256];
+    assert_ok(ax_merge_run(&m));
+    assert_true(m.changed > 0 && m.error < 1e-3 * m.largest);
+    snprintf(template, sizeof template, "%s/chat_template.jinja", m.dst);
+    assert_true(ax_path_exists(template)); /* of the training */
+    assert_int_equal(ax_remove_tree(m.dst), AX_OK);
+}
+
+static void train_and_look(const char *more, const char *plan, int tensors, bool dora) {
+    const char *path = config(more);
+    EXPECT(0, plan, path, "save_steps=2", "val_set_size=0");
+    assert_true(loss_of(3) < loss_of(1) - 0.1);
+    check_folder("out", tensors, dora);
+    check_folder("out/checkpoint-2", tensors, dora);
+    check_merge();
+    EXPECT(2, "holds the checkpoints of another run", path);
+    clear();
+}
+
+/* 3 layers of 7 linears: A and B, with DoRA also magnitudes. */
+static void test_lora(void **state) {
+    (void)state;
+    train_and_look(LORA, "frozen weights ", 3 * 7 * 2, false);
+}
+static void test_qlora(void **state) {
+    (void)state;
+    train_and_look(QLORA, "packed weights ", 3 * 2 * 2, false);
+}
+static void test_dora(void **state) {
+    (void)state;
+    train_and_look(DORA, "frozen weights ", 3 * 7 * 3, true);
+}
+
+static void test_evaluation_and_best(void **state) {
+    (void)state;
+    const char *path = config(QLORA "val_set_size: 0.25\neval_steps: 1\nsave_steps: 1\n"
+                                    "load_best_model_at_end: true\nmetric_for_best_model: loss\n"
+                                    "merge_lora: true\n");
+    EXPECT(0, "merged model: ", path);
+    check_folder("out", 3 * 2 * 2, false);
+    assert_true(ax_path_exists(in_scratch("out/merged/model.safetensors")));
+    EXPECT(0, "merged model: ", path, "resume_from_checkpoint=auto"); /* done already: again */
+    clear();
+}
+
+/* ---- resuming ---- */
+
+static uint64_t hash(const char *name) {
+    char *text;
+    size_t len;
+    assert_int_equal(ax_read_file(in_scratch(name), 1 << 24, &text, &len), AX_OK);
+    const uint64_t h = ax_hash64(text, len, 0);
+    ax_free(text);
+    return h;
+}
+
+/* 20 steps at once and 7 + kill −9 + 13: the kill comes while the save after step 14 is written. */
+static void resume(const char *more) {
+    static const char last[] = "out/checkpoint-20/state/rank-00000.safetensors";
+    const char *path = config(more);
+    char said[8192];
+    EXPECT(0, "trained 20 of 20", path, "max_steps=20", "save_steps=7");
+    const uint64_t adapter = hash("out/adapter_model.safetensors"), held = hash(last);
+    clear();
+    setenv("AX_FAULT", "fsync:16:kill", 1);
+    const char *const args[] = {path, "max_steps=20", "save_steps=7"};
+    assert_int_equal(sft(said, sizeof said, 3, args), -1);
+    unsetenv("AX_FAULT");
+    assert_true(ax_path_exists(in_scratch("out/checkpoint-7")));
+    assert_false(ax_path_exists(in_scratch("out/checkpoint-14")));
+    EXPECT(0, "resumed: ", path, "max_steps=20", "save_steps=7", "resume_from_checkpoint=auto");
+    assert_true(hash("out/adapter_model.safetensors") == adapter);
+    assert_true(hash(last) == held);
+    clear();
+}
+
+static void test_resume_is_bitwise(void **state) {
+    (void)state;
+    resume(LORA "lora_dropout: 0.1\nfloat32: true\n");
+    resume(QLORA "peft_use_dora: true\nbf16: true\nlora_modules_to_save: [norm]\n");
+}
+
+static void test_other_settings_are_another_run(void **state) {
+    (void)state;
+    const char *path = config(LORA "save_steps: 2\n");
+    EXPECT(0, "trained 3 of 3", path);
+    EXPECT(2, "lora_alpha was 8", path, "lora_alpha=16", "resume_from_checkpoint=auto");
+    clear();
+}
+
+static void test_going_on_from_a_folder(void **state) {
+    (void)state;
+    char start[256], dir[300];
+    const char *path = config(LORA);
+    EXPECT(0, "trained 3 of 3", path);
+    const double before = loss_of(3);
+    snprintf(start, sizeof start, "%s/first", scratch);
+    assert_int_equal(ax_rename(in_scratch("out"), start), AX_OK);
+    snprintf(dir, sizeof dir, "lora_model_dir=%s", start);
+    EXPECT(0, "lora_r: 32 is not used", path, dir, "lora_r=32");
+    assert_true(loss_of(1) < before); /* no step was lost */
+    check_folder("out", 3 * 7 * 2, false);
+    assert_int_equal(ax_remove_tree(start), AX_OK);
+    clear();
+    EXPECT(3, "lora_model_dir (command line): ", path, dir);
+}
+
+/* ---- errors ---- */
+
+static void test_errors(void **state) {
+    (void)state;
+    const char *path = config(LORA);
+    EXPECT(2, "\"wq_proj\" is no linear module of this llama model", path,
+           "lora_target_modules=[wq_proj]", "lora_target_linear=false");
+    EXPECT(2, "no module of this llama model is left to adapt by the expression", path,
+           "lora_target_modules=nothing", "lora_target_linear=false");
+    EXPECT(2, "modules_to_save: \"wte\" is no module", path, "lora_modules_to_save=[wte]");
+    EXPECT(2, "\"embed_tokens\" is no linear module", path, "lora_target_modules=[embed_tokens]");
+    EXPECT(2, "there is no layer 3: the model has 0 to 2", path, "peft_layers_to_transform=[0, 3]");
+    EXPECT(2, "does not go with lora_target_modules as one expression", path,
+           "lora_target_modules=.*q_proj", "lora_target_linear=false",
+           "peft_layers_to_transform=1");
+    EXPECT(2, "load_in_4bit: a quantised base cannot be trained itself", path, "adapter=null",
+           "load_in_4bit=true");
+    EXPECT(2, "qlora needs load_in_4bit: true", path, "adapter=qlora");
+    EXPECT(2, "set lora_r, its rank", path, "lora_r=null");
+    EXPECT(2, "set lora_alpha", path, "lora_alpha=null");
+    EXPECT(2, "set lora_target_linear: true", path, "lora_target_linear=null");
+    EXPECT(2, "bnb_4bit_quant_type: fp4 is not supported", path, "adapter=qlora",
+           "load_in_4bit=true", "bnb_config_kwargs.bnb_4bit_quant_type=fp4");
+    EXPECT(3, "lora_model_dir (command line): ", path, "lora_model_dir=nowhere");
+    EXPECT(2, "there is no base to merge into", path, "merge_lora=true", "reinit_weights=true");
+    /* not done yet, and said so */
+    EXPECT(2, "adapter-variants: peft_init_lora_weights", path, "peft_init_lora_weights=pissa");
+    EXPECT(2, "adapter-variants: loraplus_lr_ratio", path, "loraplus_lr_ratio=16");
+    EXPECT(2, "expert-lora: lora_target_parameters", path,
+           "lora_target_parameters=[mlp.experts.down_proj]");
+    assert_false(ax_path_exists(in_scratch("out")));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_qlora),
+        cmocka_unit_test(test_dora),
+        cmocka_unit_test(test_evaluation_and_best),
+        cmocka_unit_test(test_resume_is_bitwise),
+        cmocka_unit_test(test_other_settings_are_another_run),
+        cmocka_unit_test(test_going_on_from_a_folder),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

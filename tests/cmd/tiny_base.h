@@ -1,0 +1,125 @@
+/* Tiny stand-ins for the models and data sets that published configurations name, so that such a
+ * file runs in a moment with key=value overrides. Include after cmocka.h. */
+#ifndef AX_TESTS_CMD_TINY_BASE_H
+#define AX_TESTS_CMD_TINY_BASE_H
+
+#include <ctype.h>
+
+#include "cmd/config.h"
+#include "tests/data/scratch.h"
+
+/* Families of small models with the tokenizer of a fixture of the same kind. */
+struct tiny_family {
+    const char *prefix;    /* of the part of base_model behind the owner, in small letters */
+    const char *tokenizer; /* fixtures/models/… */
+    const char *config;    /* what a config.json of it has besides the sizes */
+};
+static const struct tiny_family tiny_families[] = {
+    {"llama", "llama",
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "500000.0, \"tie_word_embeddings\": true"},
+    {"meta-llama", "llama",
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "500000.0, \"tie_word_embeddings\": false"},
+    {"mistral", "mistral",
+     "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
+     "\"sliding_window\": 32, \"rope_theta\": 10000.0, \"tie_word_embeddings\": false"},
+    {"qwen2", "qwen3",
+     "\"model_type\": \"qwen2\", \"architectures\": [\"Qwen2ForCausalLM\"], \"rope_theta\": "
+     "1000000.0, \"use_sliding_window\": false, \"tie_word_embeddings\": false"},
+    {"qwen3", "qwen3",
+     "\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"rope_theta\": "
+     "1000000.0, \"attention_bias\": false, \"tie_word_embeddings\": true"},
+};
+
+/* The family of a hub id; fails the test where there is none. */
+static inline const struct tiny_family *tiny_family(const char *base_model) {
+    const char *slash = strrchr(base_model, '/');
+    char name[96] = "";
+    for (size_t i = 0; i + 1 < sizeof name && slash && slash[1 + i]; i++)
+        name[i] = (char)tolower((unsigned char)slash[1 + i]);
+    for (size_t i = 0; i < sizeof tiny_families / sizeof *tiny_families; i++)
+        if (strncmp(name, tiny_families[i].prefix, strlen(tiny_families[i].prefix)) == 0)
+            return &tiny_families[i];
+    fail_msg("no tiny model for %s", base_model);
+    return NULL;
+}
+
+static inline void tiny_copy(const char *from_dir, const char *to_dir, const char *name) {
+    char from[600], to[300], *text;
+    size_t len;
+    snprintf(from, sizeof from, "%s/%s", from_dir, name);
+    snprintf(to, sizeof to, "%s/%s", to_dir, name);
+    if (!ax_path_exists(from))
+        return;
+    assert_ok(ax_read_file(from, 1 << 24, &text, &len));
+    assert_ok(ax_write_file_atomic(to, text, len));
+    ax_free(text);
+}
+
+/* SCRATCH/PREFIX with config.json and tokenizer, without weights: for reinit_weights. Room for ids
+ * of added tokens. Skips the test where the fixtures are absent. */
+static inline const char *tiny_base(const struct tiny_family *f) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "chat_template.jinja"};
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char from[512];
+    struct ax_buf b = {0};
+    snprintf(from, sizeof from, "%s/fixtures/models/%s", shared ? shared : "../shared",
+             f->tokenizer);
+    if (!ax_path_exists(from)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", from);
+        skip();
+    }
+    const char *dir = in_scratch(f->prefix);
+    assert_ok(ax_mkdir_parents(dir));
+    assert_ok(ax_buf_printf(&b,
+                            "{%s, \"vocab_size\": 576, \"hidden_size\": 64, "
+                            "\"intermediate_size\": 96, \"num_hidden_layers\": 3, "
+                            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+                            "\"max_position_embeddings\": 256, \"rms_norm_eps\": 1e-6, "
+                            "\"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\"}",
+                            f->config));
+    char path[300];
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(ax_write_file_atomic(path, b.data, b.len));
+    ax_buf_free(&b);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        tiny_copy(from, dir, files[i]);
+    return dir;
+}
+
+/* 24 rows in the shape that a data set of the configuration (KEY.0) expects. */
+static inline const char *tiny_rows(const struct ax_config *cfg, const char *key) {
+    const char *type = ax_config_str(cfg, "%s.0.type", key);
+    const char *messages = ax_config_str(cfg, "%s.0.field_messages", key);
+    const char *role = ax_config_str(cfg, "%s.0.message_property_mappings.role", key);
+    const char *content = ax_config_str(cfg, "%s.0.message_property_mappings.content", key);
+    const bool sharegpt = role && strcmp(role, "from") == 0;
+    struct ax_buf b = {0};
+    char name[64];
+    role = role ? role : "role";
+    content = content ? content : "content";
+    for (int i = 0; i < 24; i++) {
+        if (strcmp(type, "alpaca") == 0)
+            assert_ok(ax_buf_printf(&b,
+                                    "{\"instruction\": \"say %d\", \"input\": \"%s\", "
+                                    "\"output\": \"it is %d\"}\n",
+                                    i, i % 2 ? "twice" : "", i));
+        else if (strcmp(type, "completion") == 0)
+            assert_ok(ax_buf_printf(&b, "{\"text\": \"line %d of a text that goes on\"}\n", i));
+        else
+            assert_ok(ax_buf_printf(
+                &b,
+                "{\"%s\": [{\"%s\": \"%s\", \"%s\": \"say %d\"}, {\"%s\": \"%s\", \"%s\": "
+                "\"it is %d\"}]}\n",
+                messages ? messages : "messages", role, sharegpt ? "human" : "user", content, i,
+                role, sharegpt ? "gpt" : "assistant", content, i));
+    }
+    snprintf(name, sizeof name, "%s.jsonl", key);
+    const char *path = put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+#endif

@@ -1,0 +1,346 @@
+/* Generation: a sequence gets the same tokens and log-probs, to the bit, whatever else is going on;
+ * lanes are freed and shared as they should be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/rng.h"
+#include "model/generate.h"
+#include "tests/tiny.h"
+
+#define N       7
+#define NEW     12
+#define LONGEST 40
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+struct test {
+    struct ax_arch arch;
+    enum ax_dtype dtype;
+    struct ax_generate_options o;
+    int n; /* sequences */
+    int order[N];
+    int calls; /* how often to generate all; 0 = once */
+    /* out, by number of the sequence */
+    int32_t prompts[N][LONGEST], tokens[N][NEW];
+    double logprobs[N][NEW];
+    struct ax_sequence seqs[N], result[N];
+    struct ax_generate_counters counters;
+    uint64_t allocations; /* of the last call */
+};
+
+static void prompts(struct test *t) {
+    for (int i = 0; i < N; i++) {
+        const struct ax_rng_key key = {31, (uint32_t)i, 0};
+        const int64_t n = 1 + i * 6;
+        for (int64_t k = 0; k < n; k++)
+            t->prompts[i][k] = (int32_t)ax_rng_below(key, (uint64_t)k, 97);
+        t->result[i] = (struct ax_sequence){.n_prompt = n,
+                                            .prompt = t->prompts[i],
+                                            .stream = (uint64_t)i,
+                                            .max_new = 4 + i,
+                                            .tokens = t->tokens[i],
+                                            .logprobs = t->logprobs[i]};
+        t->order[i] = i;
+    }
+    t->n = N;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct test *t = ctx;
+    struct ax_model m;
+    struct ax_generator g = {0};
+    const struct ax_model_options mo = {.dtype = t->dtype,
+                                        .max_positions = t->o.max_prompt + t->o.max_new};
+    AX_TRY(ax_model_create(&m, &t->arch, rt, &mo));
+    ax_model_init_random(&m, 5);
+    enum ax_status st = ax_generator_create(&g, &m, &t->o);
+    for (int call = 0; st == AX_OK && call < (t->calls > 0 ? t->calls : 1); call++) {
+        for (int i = 0; i < t->n; i++)
+            t->seqs[i] = t->result[t->order[i]];
+        const uint64_t calls = ax_mem_calls();
+        st = ax_generate(&g, t->n, t->seqs);
+        t->allocations = ax_mem_calls() - calls;
+        for (int i = 0; i < t->n; i++)
+            t->result[t->order[i]] = t->seqs[i];
+    }
+    t->counters = g.counters;
+    ax_generator_free(&g);
+    ax_model_free(&m);
+    return st;
+}
+
+static enum ax_status try(struct test *t, const char *backend, int threads) {
+    const struct ax_runtime_options ro = {.backend = backend, .threads = threads};
+    return ax_runtime_run(&ro, body, t, NULL);
+}
+
+static void setup(struct test *t, const char *family, enum ax_dtype dtype, int lanes) {
+    memset(t, 0, sizeof *t);
+    must(tiny_arch(&t->arch, family, true, ""));
+    t->dtype = dtype;
+    t->o = (struct ax_generate_options){
+        .n_seqs = lanes,
+        .max_prompt = LONGEST,
+        .max_new = NEW,
+        .sampling = {.temperature = 1.1, .top_p = 0.95, .repetition_penalty = 1.2, .seed = 4}};
+    prompts(t);
+}
+
+static void same(const struct test *a, const struct test *b, int i) {
+    assert_int_equal(a->result[i].n_new, b->result[i].n_new);
+    assert_int_equal(a->result[i].finish, b->result[i].finish);
+    const size_t n = (size_t)a->result[i].n_new;
+    assert_memory_equal(a->tokens[i], b->tokens[i], n * sizeof **a->tokens);
+    assert_memory_equal(a->logprobs[i], b->logprobs[i], n * sizeof **a->logprobs);
+}
+
+static void nothing_else_matters(void **state) {
+    (void)state;
+    static struct test base, other;
+    static const struct {
+        const char *family;
+        enum ax_dtype dtype;
+    } models[] = {{"llama", AX_F32}, {"llama", AX_BF16}, {"qwen3", AX_BF16}};
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        setup(&base, models[k].family, models[k].dtype, N);
+        must(try(&base, "cpu", 1));
+        for (int i = 0; i < N; i++)
+            assert_int_equal(base.result[i].n_new, 4 + i);
+        static const struct {
+            int lanes, threads, pass_tokens;
+            bool backwards;
+        } ways[] = {{1, 1, 0, false},
+                    {3, 2, 0, true},
+                    {16, 2, 0, false},
+                    {N, 2, N, true},
+                    {2, 1, 5, false}};
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            setup(&other, models[k].family, models[k].dtype, ways[w].lanes);
+            other.o.pass_tokens = ways[w].pass_tokens;
+            for (int i = 0; ways[w].backwards && i < N; i++)
+                other.order[i] = N - 1 - i;
+            must(try(&other, "cpu", ways[w].threads));
+            for (int i = 0; i < N; i++)
+                same(&base, &other, i);
+            ax_arch_free(&other.arch);
+        }
+        for (int i = 0; i < N; i++) { /* each alone */
+            setup(&other, models[k].family, models[k].dtype, 1);
+            other.n = 1;
+            other.order[0] = i;
+            must(try(&other, "cpu", 2));
+            same(&base, &other, i);
+            ax_arch_free(&other.arch);
+        }
+        ax_arch_free(&base.arch);
+    }
+}
+
+/* The reference backend, in double, greedily chooses as the fast one in float. */
+static void backends_agree(void **state) {
+    (void)state;
+    static struct test fast, slow;
+    setup(&fast, "qwen2", AX_F32, 4);
+    setup(&slow, "qwen2", AX_F64, 4);
+    fast.o.sampling = slow.o.sampling = (struct ax_sampling){0};
+    must(try(&fast, "cpu", 2));
+    must(try(&slow, "ref", 1));
+    for (int i = 0; i < N; i++) {
+        assert_memory_equal(fast.tokens[i], slow.tokens[i], 4 * sizeof **fast.tokens);
+        for (int k = 0; k < 4; k++)
+            assert_true(slow.logprobs[i][k] - fast.logprobs[i][k] < 1e-4 &&
+                        fast.logprobs[i][k] - slow.logprobs[i][k] < 1e-4);
+    }
+    ax_arch_free(&fast.arch);
+    ax_arch_free(&slow.arch);
+}
+
+/* Many samples of one prompt read it once; the same conversation again reads its last token. */
+static void prompts_are_shared(void **state) {
+    (void)state;
+    static struct test t, alone;
+    setup(&t, "llama", AX_BF16, 3);
+    for (int i = 0; i < N; i++) {
+        t.result[i].prompt = t.prompts[N - 1];
+        t.result[i].n_prompt = 37;
+    }
+    must(try(&t, "cpu", 2));
+    assert_int_equal(t.counters.shared_tokens, 36 * (N - 1));
+    assert_int_equal(t.counters.prompt_tokens, 37 + (N - 1));
+    for (int i = 0; i < N; i++) {
+        setup(&alone, "llama", AX_BF16, 1);
+        alone.n = 1;
+        alone.order[0] = i;
+        alone.result[i].prompt = alone.prompts[N - 1];
+        alone.result[i].n_prompt = 37;
+        must(try(&alone, "cpu", 1));
+        same(&t, &alone, i);
+        ax_arch_free(&alone.arch);
+    }
+    ax_arch_free(&t.arch);
+
+    setup(&t, "llama", AX_BF16, 1);
+    t.n = 1;
+    t.order[0] = N - 1;
+    t.calls = 3;
+    must(try(&t, "cpu", 2));
+    assert_int_equal(t.counters.prompt_tokens, 37 + 2);
+    assert_int_equal(t.counters.shared_tokens, 2 * 36);
+    ax_arch_free(&t.arch);
+}
+
+/* The work of a batch is that of its sequences: rows that ended are not computed. */
+static void the_dead_cost_nothing(void **state) {
+    (void)state;
+    static struct test t;
+    setup(&t, "llama", AX_F32, N);
+    must(try(&t, "cpu", 2));
+    int64_t tokens = 0, prompt = 0;
+    for (int i = 0; i < N; i++) {
+        tokens += t.result[i].n_new;
+        prompt += t.result[i].n_prompt;
+    }
+    assert_int_equal(t.counters.tokens, tokens);
+    assert_int_equal(t.counters.prompt_tokens, prompt);
+    assert_int_equal(t.counters.decode_tokens, tokens - N);
+    assert_int_equal(t.counters.passes, 4 + N - 1); /* the longest answer */
+    ax_arch_free(&t.arch);
+}
+
+static void no_allocations_per_token(void **state) {
+    (void)state;
+    static struct test t;
+    uint64_t calls[2];
+    for (int i = 0; i < 2; i++) {
+        setup(&t, "llama", AX_BF16, 3);
+        for (int k = 0; k < N; k++)
+            t.result[k].max_new = i == 0 ? 2 : NEW;
+        must(try(&t, "cpu", 2));
+        calls[i] = t.allocations;
+        ax_arch_free(&t.arch);
+    }
+    assert_int_equal(calls[0], calls[1]);
+}
+
+/* ---- ends ---- */
+
+struct ends {
+    struct test *t;
+    int tokens, done, stop_at;
+};
+
+static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
+    struct ends *e = ctx;
+    e->tokens++;
+    *stop = e->stop_at > 0 && s->n_new == e->stop_at;
+    return AX_OK;
+}
+
+static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
+    struct ends *e = ctx;
+    assert_true(s->n_new > 0);
+    e->done++;
+    return AX_OK;
+}
+
+static enum ax_status refuse(void *ctx, struct ax_sequence *s, bool *stop) {
+    (void)ctx;
+    (void)s;
+    (void)stop;
+    return ax_error(AX_ERR_IO, "the reader went away");
+}
+
+static void ways_to_end(void **state) {
+    (void)state;
+    static struct test t, u;
+    setup(&t, "llama", AX_F32, 3);
+    struct ends e = {.t = &t};
+    t.o.token = on_token;
+    t.o.done = on_done;
+    t.o.ctx = &e;
+    must(try(&t, "cpu", 2));
+    int total = 0;
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(t.result[i].finish, AX_FINISH_LENGTH);
+        total += (int)t.result[i].n_new;
+    }
+    assert_int_equal(e.tokens, total);
+    assert_int_equal(e.done, N);
+
+    /* a stop token ends a sequence where it first comes, and is its last token */
+    const int32_t stop = t.tokens[N - 1][2];
+    int first = 0;
+    while (t.tokens[N - 1][first] != stop)
+        first++;
+    setup(&u, "llama", AX_F32, 3);
+    u.o.stop = &stop;
+    u.o.n_stop = 1;
+    must(try(&u, "cpu", 2));
+    assert_int_equal(u.result[N - 1].n_new, first + 1);
+    assert_int_equal(u.result[N - 1].finish, AX_FINISH_STOP);
+    assert_memory_equal(u.tokens[N - 1], t.tokens[N - 1], (size_t)(first + 1) * sizeof stop);
+    assert_string_equal(ax_finish_name(AX_FINISH_STOP), "stop");
+    ax_arch_free(&u.arch);
+
+    setup(&u, "llama", AX_F32, 3);
+    e = (struct ends){.t = &u, .stop_at = 2};
+    u.o.token = on_token;
+    u.o.ctx = &e;
+    must(try(&u, "cpu", 2));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(u.result[i].n_new, 2);
+        assert_int_equal(u.result[i].finish, AX_FINISH_CALLER);
+        assert_memory_equal(u.tokens[i], t.tokens[i], 2 * sizeof stop);
+    }
+    ax_arch_free(&u.arch);
+    ax_arch_free(&t.arch);
+}
+
+static void errors(void **state) {
+    (void)state;
+    static struct test t;
+    setup(&t, "llama", AX_F32, 2);
+    t.o.token = refuse;
+    assert_int_equal(try(&t, "cpu", 2), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "the reader went away"));
+    ax_arch_free(&t.arch);
+
+    setup(&t, "llama", AX_F32, 2);
+    t.o.max_prompt = 10;
+    assert_int_equal(try(&t, "cpu", 2), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "has 13 tokens; 1 to 10 fit"));
+    ax_arch_free(&t.arch);
+
+    setup(&t, "llama", AX_F32, 2);
+    t.prompts[3][2] = 97;
+    assert_int_equal(try(&t, "cpu", 2), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "prompt 3, token 2: id 97 is outside the vocabulary"));
+    ax_arch_free(&t.arch);
+
+    setup(&t, "llama", AX_F32, 2);
+    t.o.sampling.top_p = 7;
+    assert_int_equal(try(&t, "cpu", 2), AX_ERR_CONFIG);
+    ax_arch_free(&t.arch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_else_matters),
+        cmocka_unit_test(backends_agree),
+        cmocka_unit_test(prompts_are_shared),
+        cmocka_unit_test(the_dead_cost_nothing),
+        cmocka_unit_test(no_allocations_per_token),
+        cmocka_unit_test(ways_to_end),
+        cmocka_unit_test(errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
