@@ -35,6 +35,7 @@ static const char *const BY_ROW[AX_OP_COUNT] = {
     [AX_OP_dora_norm] = "weight b p out",
     [AX_OP_dora_scale] = "magnitude sumsq scale inverse",
     [AX_OP_sgd] = "master grad momentum_buffer remainder copy",
+    [AX_OP_lion] = "master grad exp_avg remainder copy",
 };
 
 static bool is_by_row(enum ax_op op, const char *name) {
@@ -62,10 +63,32 @@ static void cut_rows(struct ax_case *c, int64_t first, int64_t n) {
     }
 }
 
-/* Padding is counted from the first row of the call. */
+/* Where the elements' drawn numbers are counted from. */
+static struct ax_draw *draw_of(struct ax_case *c) {
+    switch (c->op) {
+    case AX_OP_adamw:
+        return &((struct ax_adamw *)c->args)->draw;
+    case AX_OP_sgd:
+        return &((struct ax_sgd *)c->args)->draw;
+    case AX_OP_lion:
+        return &((struct ax_lion *)c->args)->draw;
+    default:
+        return NULL;
+    }
+}
+
+/* Padding and drawn numbers are counted from the first row of the call. */
 static void move_first(struct ax_case *c, int64_t first) {
+    struct ax_draw *draw = draw_of(c);
     if (c->op == AX_OP_router_forward) {
         ((struct ax_router_forward *)c->args)->first += first;
+    }
+    if (draw != NULL) {
+        draw->first += first;
+        if (draw->row > 0) {
+            draw->first += (first + draw->column) / draw->row * draw->gap;
+            draw->column = (first + draw->column) % draw->row;
+        }
     }
 }
 
