@@ -1,7 +1,10 @@
 /* Values whose fate is not their key's, and values that follow from other keys. Rows only. */
 #include "cmd/config_table.h"
 
-#define ADAMW "AdamW with our own moments, see moment_dtype"
+#define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
+#define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"
+#define LION    "Lion with its moment in bfloat16, rounded stochastically"
+#define UNPAGED "; nothing is paged out: the state stays in memory"
 
 const struct ax_config_value ax_config_values[] = {
     {"model_type", "*ForConditionalGeneration", AX_FATE_ACTS, AX_CAP_MULTIMODAL, NULL},
@@ -71,16 +74,18 @@ const struct ax_config_value ax_config_values[] = {
     {"optimizer", "adamw_apex_fused", AX_FATE_ACTS, AX_CAP_TRAIN, NULL},
     {"optimizer", "adamw_torch_xla", AX_FATE_ACTS, AX_CAP_TRAIN, NULL},
     {"optimizer", "adamw_torch_npu_fused", AX_FATE_ACTS, AX_CAP_TRAIN, NULL},
-    {"optimizer", "adamw_*8bit", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, ADAMW},
-    {"optimizer", "paged_adamw_8bit", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, ADAMW},
-    {"optimizer", "adamw_torch_4bit", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, ADAMW},
-    {"optimizer", "ao_adamw_fp8", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, ADAMW},
-    {"optimizer", "paged_adamw_32bit", AX_FATE_APPROXIMATED, AX_CAP_TRAIN, ADAMW},
+    {"optimizer", "adamw_*8bit", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, EIGHT},
+    {"optimizer", "paged_adamw_8bit", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, EIGHT UNPAGED},
+    {"optimizer", "adamw_torch_4bit", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, EIGHT},
+    {"optimizer", "ao_adamw_fp8", AX_FATE_APPROXIMATED, AX_CAP_OPTIM_8BIT, EIGHT},
+    {"optimizer", "paged_adamw_32bit", AX_FATE_APPROXIMATED, AX_CAP_TRAIN, "adamw_torch" UNPAGED},
     {"optimizer", "optimi_adamw", AX_FATE_APPROXIMATED, AX_CAP_TRAIN, ADAMW},
     {"optimizer", "adamw_anyprecision", AX_FATE_APPROXIMATED, AX_CAP_TRAIN, ADAMW},
     {"optimizer", "sgd", AX_FATE_ACTS, AX_CAP_TRAIN, NULL},
     {"optimizer", "lion_32bit", AX_FATE_ACTS, AX_CAP_LION, NULL},
-    {"optimizer", "*lion_*bit", AX_FATE_APPROXIMATED, AX_CAP_LION, "Lion with our own moments"},
+    {"optimizer", "lion_8bit", AX_FATE_APPROXIMATED, AX_CAP_LION, LION},
+    {"optimizer", "paged_lion_8bit", AX_FATE_APPROXIMATED, AX_CAP_LION, LION UNPAGED},
+    {"optimizer", "paged_lion_32bit", AX_FATE_APPROXIMATED, AX_CAP_LION, "lion_32bit" UNPAGED},
     {"optimizer", "adafactor", AX_FATE_ACTS, AX_CAP_ADAFACTOR, NULL},
     {"optimizer", "muon", AX_FATE_ACTS, AX_CAP_MUON, NULL},
     {"optimizer", "*", AX_FATE_ACTS, AX_CAP_OTHER_OPTIM, NULL},

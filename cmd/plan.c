@@ -10,7 +10,8 @@
 #include "optim/plan.h"
 
 static void print_head(const char *model, const struct ax_arch *arch, const struct ax_plan *p,
-                       const struct ax_step_options *o, const char *optimizer) {
+                       const struct ax_step_options *o, const struct ax_step_args *a) {
+    const bool own = o->masters == AX_MASTERS_ACCUM;
     char n[32], f[32];
     printf("%s: %s, %s parameters, %lld layers, hidden %lld, vocabulary %lld%s\n", model,
            arch->family->model_type, ax_format_count(n, sizeof n, (double)p->parameters),
@@ -18,7 +19,8 @@ static void print_head(const char *model, const struct ax_arch *arch, const stru
            arch->tied ? ", tied" : "");
     printf("step: %lld tokens (%d micro-batches of %lld × %lld), %s compute, %s masters, %s\n",
            (long long)p->tokens, o->n_microbatches, (long long)o->n_docs, (long long)o->max_len,
-           ax_dtype_info(o->dtype)->name, ax_dtype_info(ax_dtype_accum(o->dtype))->name, optimizer);
+           ax_dtype_info(o->dtype)->name,
+           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : a->masters, a->optimizer);
     printf("model FLOPs per step: %s (6N+6LHS causal)\n",
            ax_format_count(f, sizeof f, p->model_flops));
 }
@@ -92,7 +94,7 @@ enum ax_status ax_cmd_plan(int argc, char **argv) {
         o.recompute = (enum ax_recompute)mode;
         AX_TRY_GOTO(ax_plan_make(&plan, &ro, &arch, &o), st, done);
         if (!json && mode == (int)first)
-            print_head(path, &arch, &plan, &o, a.optimizer);
+            print_head(path, &arch, &plan, &o, &a);
         if (!json)
             print_plan(&plan, o.recompute);
         AX_TRY_GOTO(add_json(plans, &plan, o.recompute), st, done);

@@ -9,6 +9,7 @@ void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
     const struct ax_arg table[AX_STEP_ARGS_COUNT] = {
         {"--dtype", AX_ARG_STRING, &a->dtype, 0, 0},
         {"--optimizer", AX_ARG_STRING, &a->optimizer, 0, 0},
+        {"--masters", AX_ARG_STRING, &a->masters, 0, 0},
         {"--recompute", AX_ARG_STRING, &a->recompute, 0, 0},
         {"--batch", AX_ARG_INT, &a->batch, 1, 1 << 20},
         {"--seq", AX_ARG_INT, &a->seq, 1, 1 << 24},
@@ -48,5 +49,12 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
     AX_TRY(adapter(a, o));
     AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
     o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
-    return a->dtype ? ax_dtype_parse(a->dtype, &o->dtype) : AX_OK;
+    if (a->dtype)
+        AX_TRY(ax_dtype_parse(a->dtype, &o->dtype));
+    if (!a->masters)
+        return AX_OK;
+    AX_TRY(ax_masters_parse(a->masters, &o->masters));
+    if (o->masters != AX_MASTERS_ACCUM && o->dtype != AX_BF16)
+        return ax_error(AX_ERR_CONFIG, "--masters %s goes with --dtype bf16", a->masters);
+    return AX_OK;
 }

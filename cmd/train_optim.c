@@ -115,6 +115,9 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
         return ax_config_error(cfg, "master_dtype",
                                "masters in bfloat16 go with bf16: true, and this run computes in "
                                "float32");
+    if (so->masters != AX_MASTERS_ACCUM && so->adapter)
+        return ax_config_error(cfg, "master_dtype",
+                               "an adapter is trained and saved in float32: remove the key");
     so->max_norm = ax_config_f64(cfg, "max_grad_norm");
     AX_TRY(read_args(so, cfg));
     return ax_optimizer_check(so->optimizer, &so->opt);

@@ -207,7 +207,7 @@ static const struct file files[] = {
      "datasets: [{path: HuggingFaceH4/llava, type: chat_template, split: 'train[:1%]'}]\n"
      "image_size: [512, 512]\nimage_resize_algorithm: bilinear\nlearning_rate: 2e-5\n"},
     {"optimizer details",
-     {TEXT, TRAIN, "lr-groups", "other-schedules"},
+     {TEXT, TRAIN, "lr-groups"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\n"
      "optimizer: adamw_torch\nadam_beta1: 0.9\nadam_beta2: 0.95\nadam_epsilon: 1e-5\n"
      "max_grad_norm: 1.0\nembedding_lr: 1e-6\nlr_groups:\n"
@@ -215,7 +215,7 @@ static const struct file files[] = {
      "lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\ncosine_constant_lr_ratio: 0.8\n"
      "lr_scheduler_kwargs: {num_cycles: 1}\n"},
     {"our own keys",
-     {TEXT, TRAIN, "bf16-masters", "8-bit-moments", "loss-variants"},
+     {TEXT, TRAIN, "bf16-masters", "8-bit-moments"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\n"
      "master_dtype: bf16_remainder\nmoment_dtype: int8\nmax_bad_rows: 5\nlabel_smoothing: 0.1\n"
      "z_loss_coef: 1e-4\ngradient_checkpointing: auto\n"},

@@ -96,6 +96,40 @@ static void errors_of_readers(void **state) {
     ax_config_free(&cfg);
 }
 
+/* What a config's optimizer becomes here, where it is not quite what its name says. */
+static void optimizer_notes(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *note; /* NULL: none */
+    } cases[] = {
+        {"adamw_torch", NULL},
+        {"adamw_torch_fused", NULL},
+        {"sgd", NULL},
+        {"adafactor", NULL},
+        {"muon", NULL},
+        {"lion_32bit", NULL},
+        {"adamw_8bit", "blocks of 256 8-bit codes, in tensors of any size"},
+        {"adamw_bnb_8bit", "blocks of 256 8-bit codes, in tensors of any size"},
+        {"paged_adamw_8bit", "any size; nothing is paged out: the state stays in memory"},
+        {"paged_adamw_32bit", "adamw_torch; nothing is paged out"},
+        {"lion_8bit", "Lion with its moment in bfloat16"},
+        {"paged_lion_8bit", "stochastically; nothing is paged out"},
+        {"paged_lion_32bit", "lion_32bit; nothing is paged out"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_config cfg;
+        char text[96];
+        snprintf(text, sizeof text, "base_model: m\noptimizer: %s\n", cases[i].name);
+        load_ok(&cfg, text, NULL);
+        if (cases[i].note != NULL) {
+            expect_note(&cfg, "optimizer", AX_NOTE_APPROXIMATED, cases[i].note);
+        } else {
+            assert_null(note_of(&cfg, "optimizer"));
+        }
+        ax_config_free(&cfg);
+    }
+}
+
 static void notes(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -201,9 +235,13 @@ static void required_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),      cmocka_unit_test(coercions),
-        cmocka_unit_test(open_maps),     cmocka_unit_test(errors_of_readers),
-        cmocka_unit_test(notes),         cmocka_unit_test(what_cannot_be_done_stops),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(coercions),
+        cmocka_unit_test(open_maps),
+        cmocka_unit_test(errors_of_readers),
+        cmocka_unit_test(optimizer_notes),
+        cmocka_unit_test(notes),
+        cmocka_unit_test(what_cannot_be_done_stops),
         cmocka_unit_test(required_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

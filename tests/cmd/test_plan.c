@@ -69,6 +69,32 @@ static void big_models(void **state) {
     }
 }
 
+/* The same 8 billion parameters with as little state as there is: 2 + 2 bytes of weights, 1 + 1 of
+ * moments and 4 + 4 for each 256 of them. */
+static void small_state(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {2048, 0};
+    struct ax_arch arch;
+    struct ax_plan plan;
+    llama(&arch, 4096, 14336, 32, 32, 128256);
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
+    struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_ON, 1, lengths);
+    must(ax_optimizer_find("adamw_bnb_8bit", &so.optimizer, &so.opt));
+    so.masters = AX_MASTERS_REMAINDER;
+    must(ax_plan_make(&plan, &ro, &arch, &so));
+    const size_t n = (size_t)plan.parameters, more = n / 1000;
+    assert_in_range(block(&plan, "weights"), 2 * n, 2 * n + more);
+    assert_in_range(block(&plan, "master remainders"), 2 * n, 2 * n + more);
+    assert_int_equal(block(&plan, "masters"), 0);
+    static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
+    static const char *const scales[] = {"exp_avg_scale", "exp_avg_sq_scale"};
+    for (int k = 0; k < 2; k++) {
+        assert_in_range(block(&plan, moments[k]), n, n + more);
+        assert_in_range(block(&plan, scales[k]), n / 64, n / 64 + more);
+    }
+    ax_arch_free(&arch);
+}
+
 /* FLOPs of a step without recompute: 6 per matrix parameter and token, and attention. */
 static void flops_are_the_formula(void **state) {
     (void)state;
@@ -106,11 +132,38 @@ static void a_real_run_reaches_the_plan(void **state) {
     ax_arch_free(&arch);
 }
 
+/* Whatever the optimizer keeps and however the masters are kept. */
+static void state_reaches_the_plan(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {30, 9, 0};
+    static const char *const names[] = {"adamw", "adamw_8bit", "sgd",      "lion",
+                                        "muon",  "adafactor",  "lion_8bit"};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (int masters = AX_MASTERS_ACCUM; masters <= AX_MASTERS_STOCHASTIC; masters++) {
+            struct ax_plan plan;
+            struct tiny_run run = {.arch = &arch, .lengths = lengths, .steps = 2};
+            run.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+            must(ax_optimizer_find(names[i], &run.o.optimizer, &run.o.opt));
+            run.o.masters = (enum ax_masters)masters;
+            const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
+            must(ax_plan_make(&plan, &ro, &arch, &run.o));
+            must(tiny_run(&run, "cpu", 2)); /* fails itself if its marks are not its own plan's */
+            assert_int_equal(plan.arena.persistent, run.plan.persistent);
+            assert_memory_equal(plan.arena.scratch, run.plan.scratch, sizeof plan.arena.scratch);
+        }
+    }
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(big_models),
+        cmocka_unit_test(small_state),
         cmocka_unit_test(flops_are_the_formula),
         cmocka_unit_test(a_real_run_reaches_the_plan),
+        cmocka_unit_test(state_reaches_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

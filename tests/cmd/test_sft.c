@@ -78,6 +78,9 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "base_model", config, "base_model=no/such/model");
     EXPECT(2, "metric_for_best_model: there are no evaluation rows", config,
            "metric_for_best_model=eval_loss");
+    EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
+           "adapter=lora", "lora_r=2", "lora_alpha=4", "lora_target_linear=true",
+           "master_dtype=bf16_sr");
     EXPECT(2, "there is no folder nowhere", config, "resume_from_checkpoint=nowhere");
     EXPECT(5, "gradient_checkpointing: true saves", config, "micro_batch_size=16777216");
     clear();

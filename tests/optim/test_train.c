@@ -75,20 +75,58 @@ static int run_in_child(struct train_case *c, const char *fault) {
     return status;
 }
 
-static void resume_in_parts(enum ax_dtype dtype, bool packed, enum ax_recompute recompute) {
+/* What differs between the runs that are stopped and gone on with. */
+struct variant {
+    enum ax_dtype dtype;
+    bool packed;
+    enum ax_recompute recompute;
+    const char *optimizer, *slots; /* NULL: the case's own; names of what it keeps, in order */
+    enum ax_moments moments;
+    enum ax_masters masters;
+};
+
+static void open_variant(struct train_case *c, const struct variant *v) {
+    open_case(c, v->dtype, v->packed);
+    struct ax_step_options *o = &c->o.step;
+    c->o.max_steps = 20;
+    o->recompute = v->recompute;
+    if (!v->optimizer)
+        return;
+    assert_int_equal(ax_optimizer_find(v->optimizer, &o->optimizer, &o->opt), AX_OK);
+    o->opt.moments = v->moments;
+    o->masters = v->masters;
+    o->neftune_alpha = 5;
+    if (v->moments == AX_MOMENTS_BF16_NEAREST)
+        o->opt.beta2 = 0.99;
+    if (o->optimizer == &ax_optimizer_sgd)
+        o->opt.momentum = 0.9;
+}
+
+/* The manifest of the last save knows a slot of each name. */
+static void assert_slots(const struct train_case *c, const char *slots) {
+    char path[160], list[96], quoted[64], *manifest, *rest = list;
+    size_t n;
+    snprintf(path, sizeof path, "%s/checkpoint-20/state/manifest.json", c->out);
+    assert_int_equal(ax_read_file(path, 1 << 24, &manifest, &n), AX_OK);
+    snprintf(list, sizeof list, "%s", slots);
+    for (const char *slot = strsep(&rest, " "); slot; slot = strsep(&rest, " ")) {
+        snprintf(quoted, sizeof quoted, "\"slot\": \"%s\"", slot);
+        if (!strstr(manifest, quoted))
+            fail_msg("%s has no %s", path, quoted);
+    }
+    ax_free(manifest);
+}
+
+static void resume_in_parts(const struct variant *v) {
     struct train_case whole, parts;
     struct ax_train_result r;
-    open_case(&whole, dtype, packed);
-    whole.o.max_steps = 20;
-    whole.o.step.recompute = recompute;
+    open_variant(&whole, v);
     whole.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 20};
     run_ok(&whole, &r);
     assert_int_equal(r.steps, 20);
     const struct outcome straight = outcome(&whole, 20);
 
-    open_case(&parts, dtype, packed);
-    parts.o.max_steps = 20;
-    parts.o.step.recompute = recompute;
+    open_variant(&parts, v);
     parts.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 7};
     /* the trained model begins with the 2nd rename after the three saves: at the kill all but the
      * saves of 7 and 14 steps may be lost */
@@ -102,64 +140,54 @@ static void resume_in_parts(enum ax_dtype dtype, bool packed, enum ax_recompute 
     assert_true(r.resumed_from == 7 || r.resumed_from == 14);
     assert_int_equal(r.steps, 20);
     assert_same(outcome(&parts, 20), straight);
+    if (v->slots)
+        assert_slots(&parts, v->slots);
     train_case_close(&parts);
     train_case_close(&whole);
 }
 
-/* Whatever an optimizer keeps, and however the masters are kept: eight steps in one piece, and four
- * and four. */
+static void test_resume_is_bitwise(void **state) {
+    (void)state;
+    static const struct variant variants[] = {
+        {.dtype = AX_F32, .packed = true, .recompute = AX_RECOMPUTE_OFF},
+        {.dtype = AX_F32, .packed = false, .recompute = AX_RECOMPUTE_ON},
+        {.dtype = AX_BF16, .packed = true, .recompute = AX_RECOMPUTE_SELECTIVE},
+    };
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+        resume_in_parts(&variants[i]);
+}
+
+/* Whatever an optimizer keeps, and however the masters are kept. */
 static void test_every_optimizer_resumes(void **state) {
     (void)state;
     static const struct {
-        const char *name;
+        const char *optimizer;
         enum ax_moments moments;
-        enum ax_masters masters;
-        const char *slot;
+        const char *slots;
     } cases[] = {
-        {"adamw_8bit", AX_MOMENTS_8BIT, AX_MASTERS_ACCUM, "exp_avg_sq_scale"},
-        {"adamw", AX_MOMENTS_BF16, AX_MASTERS_REMAINDER, "master_remainder"},
-        {"lion", AX_MOMENTS_FULL, AX_MASTERS_STOCHASTIC, "exp_avg"},
-        {"adafactor", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, "exp_avg_sq_col"},
-        {"muon", AX_MOMENTS_FULL, AX_MASTERS_ACCUM, "momentum_buffer"},
+        {"adamw", AX_MOMENTS_FULL, "exp_avg exp_avg_sq"},
+        {"adamw", AX_MOMENTS_BF16, "exp_avg exp_avg_sq"},
+        {"adamw", AX_MOMENTS_BF16_NEAREST, "exp_avg exp_avg_sq"},
+        {"adamw", AX_MOMENTS_8BIT, "exp_avg exp_avg_sq exp_avg_scale exp_avg_sq_scale"},
+        {"sgd", AX_MOMENTS_FULL, "momentum_buffer"},
+        {"lion", AX_MOMENTS_FULL, "exp_avg"},
+        {"lion", AX_MOMENTS_BF16, "exp_avg"},
+        {"adafactor", AX_MOMENTS_FULL, "exp_avg_sq_row exp_avg_sq_col exp_avg_sq"},
+        {"muon", AX_MOMENTS_FULL, "momentum_buffer exp_avg exp_avg_sq"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct train_case runs[2];
-        struct ax_train_result r;
-        char *manifest;
-        size_t n;
-        for (int k = 0; k < 2; k++) {
-            struct ax_train_options *o = &runs[k].o;
-            open_case(&runs[k], AX_BF16, true);
-            assert_int_equal(ax_optimizer_find(cases[i].name, &o->step.optimizer, &o->step.opt),
-                             AX_OK);
-            o->step.opt.moments = cases[i].moments;
-            o->step.masters = cases[i].masters;
-            o->step.neftune_alpha = 5;
-            o->max_steps = 8;
-            o->save.when = (struct ax_cadence){AX_EACH_STEPS, k == 0 ? 8 : 4};
-            run_ok(&runs[k], &r);
+        for (int masters = AX_MASTERS_ACCUM; masters <= AX_MASTERS_STOCHASTIC; masters++) {
+            char slots[96];
+            snprintf(slots, sizeof slots, "master %s%s",
+                     masters == AX_MASTERS_REMAINDER ? "master_remainder " : "", cases[i].slots);
+            resume_in_parts(&(struct variant){.dtype = AX_BF16,
+                                              .packed = true,
+                                              .optimizer = cases[i].optimizer,
+                                              .slots = slots,
+                                              .moments = cases[i].moments,
+                                              .masters = (enum ax_masters)masters});
         }
-        char path[160];
-        snprintf(path, sizeof path, "%s/checkpoint-8", runs[1].out);
-        assert_int_equal(ax_remove_tree(path), AX_OK);
-        runs[1].o.save.resume = AX_RESUME_NEWEST;
-        run_ok(&runs[1], &r);
-        assert_int_equal(r.resumed_from, 4);
-        assert_same(outcome(&runs[0], 8), outcome(&runs[1], 8));
-        snprintf(path, sizeof path, "%s/checkpoint-8/state/manifest.json", runs[1].out);
-        assert_int_equal(ax_read_file(path, 1 << 24, &manifest, &n), AX_OK);
-        assert_non_null(strstr(manifest, cases[i].slot));
-        ax_free(manifest);
-        train_case_close(&runs[0]);
-        train_case_close(&runs[1]);
     }
-}
-
-static void test_resume_is_bitwise(void **state) {
-    (void)state;
-    resume_in_parts(AX_F32, true, AX_RECOMPUTE_OFF);
-    resume_in_parts(AX_F32, false, AX_RECOMPUTE_ON);
-    resume_in_parts(AX_BF16, true, AX_RECOMPUTE_SELECTIVE);
 }
 
 /* Killed at every STRIDE-th call of each kind of a run with two saves: what is left resumes to the
