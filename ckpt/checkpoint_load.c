@@ -100,9 +100,12 @@ static enum ax_status check_like(const struct ax_checkpoint *c, const struct ax_
         same = is->shape[d] == want->shape[d];
     if (!same)
         return ax_error(AX_ERR_DATA,
-                        "%s: %s has another shape than the model; the checkpoint is "
-                        "of another model",
-                        c->dir, want->name);
+                        "%s: %s of %s has another shape than here; the checkpoint is of another "
+                        "model%s",
+                        c->dir, want->slot, want->name,
+                        strstr(want->slot, "_scale")
+                            ? ", or its 8-bit moments of another tensor- or expert-parallel mesh"
+                            : "");
     if (is->dtype != want->dtype)
         return ax_error(AX_ERR_CONFIG,
                         "%s: %s of %s was %s and would be %s; resume with the precision and "
