@@ -333,12 +333,15 @@ struct ax_clip {
  * grad = 0. grad accum. Weights are kept in one of three ways:
  *   master accum                     and copy = master rounded (real; data NULL = none)
  *   master BF16 and remainder I16    together one float32 (ax_f32_join); no copy
- *   master BF16 alone                rounded stochastically; no copy
- * BF16 moments are rounded stochastically too. Element i of the operands is element
+ *   master BF16 alone                no copy
+ * A BF16 copy, a BF16 master without remainder and BF16 moments are rounded stochastically: on
+ * average the model computes with the weights it has, however small a step is beside the last place
+ * of a weight. Element i of the operands is element
  *   first + i + (row > 0 ? (i + column) / row · gap : 0)
  * of the whole parameter, and that is its number in the stream (scalars->seed, scalars->step,
  * `stream`): word w = ax_rng_u32 of it adds w >> 16 below the first moment, w & 0xffff below the
- * second; the master's own stream is `stream` + 1. So results depend on neither mesh nor threads.
+ * second; the copy's or master's own stream is `stream` + 1. So results depend on neither mesh nor
+ * threads.
  */
 struct ax_draw {
     uint32_t stream;

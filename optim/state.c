@@ -113,23 +113,46 @@ static struct ax_tensor part(const struct ax_tensor *flat, const struct ax_param
     return flat->data ? ax_tensor_rows(flat, s->at, s->piece.n) : *flat;
 }
 
-enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
-                               const struct ax_optimizer *optimizer,
-                               const struct ax_optimizer_options *o,
-                               const struct ax_step_scalars *scalars) {
-    const struct ax_param *p = &m->params[index];
+static struct ax_update update_of(const struct ax_model *m, const struct ax_param *p,
+                                  const struct ax_param_state *state,
+                                  const struct ax_step_scalars *scalars) {
     const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
-    if (state->piece.n == 0)
-        return AX_OK;
     struct ax_update u = {.master = part(&seg->master, state),
                           .grad = part(&seg->grad, state),
                           .remainder = part(&seg->remainder, state),
                           .piece = state->piece,
                           .draw = draw_of(p, &m->rt->mesh, state->first),
-                          .weight_decay = p->decay ? o->weight_decay : 0,
                           .scalars = scalars};
     if (seg->shard.data != seg->master.data)
         u.copy = part(&seg->shard, state);
+    return u;
+}
+
+enum ax_status ax_param_round(const struct ax_model *m, int index,
+                              const struct ax_param_state *state,
+                              const struct ax_step_scalars *scalars) {
+    const struct ax_update u = update_of(m, &m->params[index], state, scalars);
+    if (state->piece.n == 0 || !u.copy.data)
+        return AX_OK;
+    if (!scalars)
+        return ax_run_copy(m->rt->q, &(struct ax_copy){u.copy, u.master});
+    /* an update by nothing: the gradient is zero */
+    return ax_run_sgd(m->rt->q, &(struct ax_sgd){.master = u.master,
+                                                 .grad = u.grad,
+                                                 .copy = u.copy,
+                                                 .draw = u.draw,
+                                                 .scalars = scalars});
+}
+
+enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
+                               const struct ax_optimizer *optimizer,
+                               const struct ax_optimizer_options *o,
+                               const struct ax_step_scalars *scalars) {
+    const struct ax_param *p = &m->params[index];
+    if (state->piece.n == 0)
+        return AX_OK;
+    struct ax_update u = update_of(m, p, state, scalars);
+    u.weight_decay = p->decay ? o->weight_decay : 0;
     for (int k = 0; k < state->n; k++)
         u.state[k] = state->slots[k].value;
     return optimizer->update(m->rt->q, o, &u);

@@ -27,6 +27,12 @@ enum ax_status ax_param_states_create(struct ax_param_state **out, const struct 
 enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_param_state *states,
                                      struct ax_state_parts *out);
 
+/* What the model computes with, from the masters that a checkpoint gave back: rounded again as the
+ * update of `scalars` (seed and step) rounded it, or NULL: to nearest, as before any update. */
+enum ax_status ax_param_round(const struct ax_model *m, int index,
+                              const struct ax_param_state *state,
+                              const struct ax_step_scalars *scalars);
+
 /* Parameter `index` and its state; its gradient is zero then. */
 enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
                                const struct ax_optimizer *optimizer,

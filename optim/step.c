@@ -214,6 +214,15 @@ enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *
     return ax_step_update(s, lr, out);
 }
 
+enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
+    const struct ax_step_scalars last = {.step = count, .seed = s->o.seed, .clip = 1};
+    s->count = count;
+    AX_TRY(ax_queue_write(s->rt->q, s->scalars, &last, sizeof last));
+    for (int i = 0; i < s->model.n_params; i++)
+        AX_TRY(ax_param_round(&s->model, i, &s->states[i], count > 0 ? s->scalars : NULL));
+    return ax_queue_finish(s->rt->q);
+}
+
 /* Rows are cut over cp, and each part over tp. */
 static enum ax_status check_tokens(const struct ax_step *s) {
     const int parts = s->rt->mesh.size[AX_ROLE_CP] * s->rt->mesh.size[AX_ROLE_TP];

@@ -69,5 +69,8 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
 /* Both. */
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
+/* Goes on after `count` updates: masters and state have been read from a checkpoint, and what the
+ * model computes with is made from them. */
+enum ax_status ax_step_restore(struct ax_step *s, int64_t count);
 
 #endif

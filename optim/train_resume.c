@@ -93,12 +93,13 @@ static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
     return AX_OK;
 }
 
-static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
+static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c,
+                               int64_t *updates) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     struct ax_loader_state at;
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
     AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));
-    AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, &t->step.count));
+    AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, updates));
     AX_TRY(ax_json_f64(ax_json_get(run, "epoch"), &t->epoch));
     AX_TRY(ax_json_i64(ax_json_get(run, "tokens"), 0, INT64_MAX, &t->tokens));
     AX_TRY(ax_json_i64(ax_json_get(run, "trained_tokens"), 0, INT64_MAX, &t->trained));
@@ -115,27 +116,16 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", c->dir);
 }
 
-/* What is computed with, from the masters. */
-static void refresh_weights(struct ax_model *m) {
-    for (int u = 0; u < m->n_units; u++) {
-        for (int k = 0; k < m->units[u].n_segments; k++) {
-            const struct ax_segment *seg = &m->units[u].segments[k];
-            if (seg->master.data && seg->master.data != seg->shard.data)
-                ax_convert(seg->compute, seg->shard.data, seg->accum, seg->master.data,
-                           seg->shard_numel);
-        }
-    }
-}
-
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c;
+    int64_t updates = 0;
     AX_TRY(ax_folder_recover(dir));
     AX_TRY(ax_checkpoint_open(&c, dir));
     enum ax_status st;
     AX_TRY_GOTO(ax_checkpoint_verify(&c), st, done);
-    AX_TRY_GOTO(read_run(t, &c), st, done);
+    AX_TRY_GOTO(read_run(t, &c, &updates), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
-    refresh_weights(&t->step.model);
+    AX_TRY_GOTO(ax_step_restore(&t->step, updates), st, done);
     t->saved = t->done;
 done:
     ax_checkpoint_close(&c);

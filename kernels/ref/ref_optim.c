@@ -40,16 +40,20 @@ void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value) 
         uint16_t *high = w->master->data;
         int16_t *low = w->remainder->data;
         high[i] = ax_f32_split((float)value, &low[i]);
-    } else if (w->master->dtype == AX_BF16) {
+        return;
+    }
+    const struct ax_tensor *drawn = w->master->dtype == AX_BF16 ? w->master : w->copy;
+    if (drawn == w->copy) {
+        ax_store(w->master->dtype, w->master->data, i, value);
+        value = ax_ref_at(w->master, i); /* the copy rounds the master as it was stored */
+    }
+    if (ax_ref_given(drawn) && drawn->dtype == AX_BF16) {
         struct ax_draw own = *w->draw;
         own.stream++;
-        ((uint16_t *)w->master->data)[i] =
+        ((uint16_t *)drawn->data)[i] =
             ax_f32_to_bf16_random((float)value, ax_ref_word(&own, w->scalars, i));
-    } else {
-        ax_store(w->master->dtype, w->master->data, i, value);
-        if (ax_ref_given(w->copy)) { /* the copy rounds the master as it was stored */
-            ax_store(w->copy->dtype, w->copy->data, i, ax_ref_at(w->master, i));
-        }
+    } else if (ax_ref_given(drawn)) {
+        ax_store(drawn->dtype, drawn->data, i, value);
     }
 }
 

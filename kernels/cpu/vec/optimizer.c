@@ -48,7 +48,7 @@ AX_INLINE void adamw_piece(enum weights_kind weights, enum moments_kind moments,
         if (moments == MOMENTS_DRAWN) {
             a.random = draw_words(&args->draw, args->scalars, 0, first, len, room[0]);
         }
-        if (weights == WEIGHTS_DRAWN) {
+        if (weights_drawn(weights)) {
             a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room[1]);
         }
         AX_EACH_VECTOR(len, adamw_vector, weights, moments, &a);
@@ -130,7 +130,7 @@ AX_INLINE void sgd_piece(enum weights_kind weights, const struct ax_sgd *args,
         if (a.momentum_buffer != NULL) {
             a.momentum_buffer += first;
         }
-        if (weights == WEIGHTS_DRAWN) {
+        if (weights_drawn(weights)) {
             a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room);
         }
         AX_EACH_VECTOR(len, sgd_vector, weights, &a);
@@ -201,7 +201,7 @@ AX_INLINE void lion_piece(enum weights_kind weights, enum moments_kind moments,
         if (moments == MOMENTS_DRAWN) {
             a.random = draw_words(&args->draw, args->scalars, 0, first, len, room[0]);
         }
-        if (weights == WEIGHTS_DRAWN) {
+        if (weights_drawn(weights)) {
             a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room[1]);
         }
         AX_EACH_VECTOR(len, lion_vector, weights, moments, &a);

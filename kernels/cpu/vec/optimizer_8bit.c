@@ -129,7 +129,7 @@ AX_INLINE void adamw_block(enum weights_kind weights, const struct ax_adamw_8bit
     a.v += first;
     a.scale1 = *scale1;
     a.scale2 = *scale2;
-    if (weights == WEIGHTS_DRAWN) {
+    if (weights_drawn(weights)) {
         a.w.random = draw_words(&args->draw, args->scalars, 1, first, n, room);
     }
     AX_EACH_VECTOR(n, update_vector, weights, &a, m, v);

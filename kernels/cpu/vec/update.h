@@ -25,8 +25,13 @@ enum moments_kind { MOMENTS_F32, MOMENTS_NEAREST, MOMENTS_DRAWN };
 struct weights {
     void *master, *copy;
     uint16_t *remainder;
-    const uint32_t *random; /* WEIGHTS_DRAWN: a word for each element */
+    const uint32_t *random; /* where weights_drawn: a word for each element */
 };
+
+/* Is what is stored as BF16 rounded by drawn words? */
+AX_INLINE bool weights_drawn(enum weights_kind kind) {
+    return kind == WEIGHTS_DRAWN || kind == WEIGHTS_COPY_BF16;
+}
 
 static inline enum weights_kind weights_kind_of(const struct ax_tensor *master,
                                                 const struct ax_tensor *copy,
@@ -94,16 +99,17 @@ AX_INLINE void weights_store(enum weights_kind kind, const struct weights *w, in
                              v_float x) {
     if (kind == WEIGHTS_SPLIT) {
         v_store_split((uint16_t *)w->master + i, w->remainder + i, n, x);
-    } else if (kind == WEIGHTS_DRAWN) {
-        v_int random = v_shift_right(v_shift_left(v_load_int(w->random + i), 16), 16);
-        v_store_u16((uint16_t *)w->master + i, n, v_round_random(x, random));
-    } else {
+        return;
+    }
+    if (kind != WEIGHTS_DRAWN) {
         v_store_f32((float *)w->master + i, n, x);
-        if (kind == WEIGHTS_COPY_F32) {
-            v_store_f32((float *)w->copy + i, n, x);
-        } else if (kind == WEIGHTS_COPY_BF16) {
-            v_store_bf16((uint16_t *)w->copy + i, n, x);
-        }
+    }
+    if (kind == WEIGHTS_COPY_F32) {
+        v_store_f32((float *)w->copy + i, n, x);
+    } else if (weights_drawn(kind)) {
+        v_int random = v_shift_right(v_shift_left(v_load_int(w->random + i), 16), 16);
+        uint16_t *out = kind == WEIGHTS_DRAWN ? w->master : w->copy;
+        v_store_u16(out + i, n, v_round_random(x, random));
     }
 }
 
@@ -185,7 +191,7 @@ AX_INLINE void move_run(enum weights_kind weights, enum ax_dtype dtype, struct m
                         const void *u, int64_t first, int64_t n) {
     uint32_t room[RANDOM_ROOM(RUN)];
     m.w = weights_at(weights, m.w, first);
-    if (weights == WEIGHTS_DRAWN) {
+    if (weights_drawn(weights)) {
         m.w.random = draw_words(m.draw, m.scalars, 1, first, n, room);
     }
     AX_EACH_VECTOR(n, move_vector, weights, dtype, &m, u);
