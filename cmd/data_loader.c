@@ -162,8 +162,13 @@ enum ax_status ax_run_data_require(const struct ax_run_data *d) {
     char where[512];
     if (d->stream)
         return AX_OK;
-    for (size_t i = 0; i < c->n; i++)
+    size_t top = 0; /* in the files: the corpus may be shuffled */
+    for (size_t i = 0; i < c->n; i++) {
         trained += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
+        if (c->docs[i].set < c->docs[top].set ||
+            (c->docs[i].set == c->docs[top].set && c->docs[i].doc < c->docs[top].doc))
+            top = i;
+    }
     if (trained > 0)
         return AX_OK;
     if (c->n > 0)
@@ -171,7 +176,7 @@ enum ax_status ax_run_data_require(const struct ax_run_data *d) {
             AX_ERR_DATA,
             "%s: no token of this document is trained, nor of any other; see "
             "roles_to_train, roles and train_on_inputs",
-            ax_docs_where(c->sets[c->docs[0].set], c->docs[0].doc, where, sizeof where));
+            ax_docs_where(c->sets[c->docs[top].set], c->docs[top].doc, where, sizeof where));
     for (size_t i = 0; i < d->train_sets.n; i++)
         if (d->train_sets.sets[i].docs.n > 0)
             return ax_error(
