@@ -2,10 +2,10 @@
  *
  * Notation: T tokens, D hidden, H heads, hd head size, F feed-forward size, V vocabulary (a shard
  * of it where first_* says so). "real" is the model's compute dtype (F64, F32 or BF16); "accum" is
- * ax_dtype_accum(real): F64 for F64, else F32. "stream" is the dtype of the residual stream: real or
- * accum, the same for all operands of a call that are marked so. i32 means dtype AX_I32. Sums are always taken in
- * accum or better. "+=" means the op adds to what is there. An input may not alias an output unless
- * said.
+ * ax_dtype_accum(real): F64 for F64, else F32. "stream" is the dtype of the residual stream: real
+ * or accum, the same for all operands of a call that are marked so. i32 means dtype AX_I32. Sums
+ * are always taken in accum or better. "+=" means the op adds to what is there. An input may not
+ * alias an output unless said.
  *
  * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
  * not depend on how many other rows the call holds (except gemm with trans_a, and the row sums).

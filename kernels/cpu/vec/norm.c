@@ -100,9 +100,9 @@ struct backward {
 /* function(dtype of dy, of x and dx, of weight, …): they differ only where the stream is F32. */
 #define BY_DTYPES(args, function, ...)                                                             \
     ((args)->weight.dtype == AX_F32 ? function(AX_F32, AX_F32, AX_F32, __VA_ARGS__)                \
-     : (args)->x.dtype == AX_BF16   ? function(AX_BF16, AX_BF16, AX_BF16, __VA_ARGS__)             \
-                                    : AX_BY_DTYPE((args)->dy.dtype, function, AX_F32, AX_BF16,     \
-                                                  __VA_ARGS__))
+     : (args)->x.dtype == AX_BF16                                                                  \
+         ? function(AX_BF16, AX_BF16, AX_BF16, __VA_ARGS__)                                        \
+         : AX_BY_DTYPE((args)->dy.dtype, function, AX_F32, AX_BF16, __VA_ARGS__))
 
 /* Σ g·x with g = dy·weight, and dweight += dy·x̂. */
 AX_INLINE void dot_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
