@@ -67,7 +67,8 @@ void ax_case_build_dropout(struct ax_case_builder *b, struct ax_dropout *a) {
 
 void ax_case_build_colscale(struct ax_case_builder *b, struct ax_colscale *a) {
     const struct ax_shape *s = b->shape;
-    a->x = ax_case_in2(b, b->real, s->rows, s->cols);
+    const enum ax_dtype stream = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
+    a->x = ax_case_in2(b, stream, s->rows, s->cols);
     if (!ax_case_has(b, AX_SHAPE_SKIP)) {
         a->scale = ax_case_in1(b, b->accum, s->cols);
     }
@@ -75,9 +76,9 @@ void ax_case_build_colscale(struct ax_case_builder *b, struct ax_colscale *a) {
         a->bias = ax_case_in1(b, b->real, s->cols);
     }
     if (ax_case_has(b, AX_SHAPE_ADDEND)) {
-        a->addend = ax_case_in2(b, b->real, s->rows, s->cols);
+        a->addend = ax_case_in2(b, stream, s->rows, s->cols);
     }
-    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : ax_case_out2(b, b->real, s->rows, s->cols);
+    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : ax_case_out2(b, stream, s->rows, s->cols);
 }
 
 void ax_case_build_coldot(struct ax_case_builder *b, struct ax_coldot *a) {

@@ -7,6 +7,10 @@ bool ax_case_has(const struct ax_case_builder *b, unsigned flag) {
     return (b->shape->flags & flag) != 0;
 }
 
+enum ax_dtype ax_case_stream(const struct ax_case_builder *b, unsigned flag) {
+    return ax_case_has(b, flag) ? b->accum : b->real;
+}
+
 struct ax_tensor ax_case_place(struct ax_case_builder *b, enum ax_dtype dtype, int64_t pad,
                                int ndim, const int64_t *shape) {
     struct ax_tensor t = ax_tensor_nd(dtype, NULL, ndim, shape);

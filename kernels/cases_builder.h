@@ -18,6 +18,8 @@ struct ax_case_builder {
 };
 
 bool ax_case_has(const struct ax_case_builder *b, unsigned flag);
+/* "stream" of ops.h: accum where the shape has the flag, AX_SHAPE_ACCUM_IN or _OUT. */
+enum ax_dtype ax_case_stream(const struct ax_case_builder *b, unsigned flag);
 
 /* Room for an operand, not filled: its rows are `pad` elements longer than their data. */
 struct ax_tensor ax_case_place(struct ax_case_builder *b, enum ax_dtype dtype, int64_t pad,

@@ -101,15 +101,16 @@ static struct ax_tensor rows_of(struct ax_case_builder *b) {
 
 void ax_case_build_combine_forward(struct ax_case_builder *b, struct ax_combine_forward *a) {
     const struct ax_shape *s = b->shape;
+    const enum ax_dtype stream = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
     a->src = ax_case_in2(b, b->real, s->inner, s->cols);
     a->rows = rows_of(b);
     if (!ax_case_has(b, AX_SHAPE_UNWEIGHTED)) {
         a->weights = dense_in2(b, b->accum, s->rows, s->choices);
     }
     if (ax_case_has(b, AX_SHAPE_ADDEND)) {
-        a->addend = ax_case_in2(b, b->real, s->rows, s->cols);
+        a->addend = ax_case_in2(b, stream, s->rows, s->cols);
     }
-    a->out = ax_case_out2(b, b->real, s->rows, s->cols);
+    a->out = ax_case_out2(b, stream, s->rows, s->cols);
 }
 
 void ax_case_build_combine_backward(struct ax_case_builder *b, struct ax_combine_backward *a) {

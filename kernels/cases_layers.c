@@ -19,16 +19,14 @@ void ax_case_build_copy(struct ax_case_builder *b, struct ax_copy *a) {
 
 void ax_case_build_add(struct ax_case_builder *b, struct ax_add *a) {
     const struct ax_shape *s = b->shape;
-    a->dst =
-        ax_case_in2(b, ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real, s->rows, s->cols);
-    a->src =
-        ax_case_in2(b, ax_case_has(b, AX_SHAPE_ACCUM_IN) ? b->accum : b->real, s->rows, s->cols);
+    a->dst = ax_case_in2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
+    a->src = ax_case_in2(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN), s->rows, s->cols);
     a->alpha = 0.7;
 }
 
 void ax_case_build_gemm(struct ax_case_builder *b, struct ax_gemm *a) {
     const struct ax_shape *s = b->shape;
-    enum ax_dtype to = ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real;
+    enum ax_dtype to = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
     a->trans_a = ax_case_has(b, AX_SHAPE_TRANS_A);
     a->trans_b = ax_case_has(b, AX_SHAPE_TRANS_B);
     a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
@@ -64,13 +62,13 @@ void ax_case_build_embedding_forward(struct ax_case_builder *b, struct ax_embedd
     a->weight = ax_case_dense2(b, b->real, s->inner, s->cols);
     ax_case_randomize(b, &a->weight, -1, 1);
     a->tokens = tokens(b);
-    a->out = ax_case_out2(b, b->real, s->rows, s->cols);
+    a->out = ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
     a->first_row = s->first;
 }
 
 void ax_case_build_embedding_backward(struct ax_case_builder *b, struct ax_embedding_backward *a) {
     const struct ax_shape *s = b->shape;
-    a->dout = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->dout = ax_case_in2(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN), s->rows, s->cols);
     a->tokens = tokens(b);
     a->dweight = ax_case_dense2(b, b->accum, s->inner, s->cols);
     ax_case_randomize(b, &a->dweight, -1, 1);
@@ -78,15 +76,15 @@ void ax_case_build_embedding_backward(struct ax_case_builder *b, struct ax_embed
     a->skip_token = s->first + 1;
 }
 
-/* [T][D], or [T][H][hd] where heads are asked for. */
-static struct ax_tensor norm_out(struct ax_case_builder *b) {
+/* [T][D], or [T][H][hd] where heads are asked for (then real). */
+static struct ax_tensor norm_out(struct ax_case_builder *b, enum ax_dtype dtype) {
     const struct ax_shape *s = b->shape;
     return s->heads > 0 ? ax_case_out3(b, s->rows, s->heads)
-                        : ax_case_out2(b, b->real, s->rows, s->cols);
+                        : ax_case_out2(b, dtype, s->rows, s->cols);
 }
 
-static struct ax_tensor norm_in(struct ax_case_builder *b) {
-    struct ax_tensor t = norm_out(b);
+static struct ax_tensor norm_in(struct ax_case_builder *b, enum ax_dtype dtype) {
+    struct ax_tensor t = norm_out(b, dtype);
     ax_case_randomize(b, &t, -1, 1);
     return t;
 }
@@ -98,21 +96,23 @@ static struct ax_tensor rstd(struct ax_case_builder *b) {
 }
 
 void ax_case_build_rmsnorm_forward(struct ax_case_builder *b, struct ax_rmsnorm_forward *a) {
-    a->x = norm_in(b);
+    a->x = norm_in(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN));
     a->weight = ax_case_in1(b, b->real, a->x.shape[a->x.ndim - 1]);
-    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : norm_out(b);
+    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : norm_out(b, b->real);
     a->rstd = rstd(b);
     a->eps = 1e-5;
 }
 
 void ax_case_build_rmsnorm_backward(struct ax_case_builder *b, struct ax_rmsnorm_backward *a) {
-    a->dy = norm_in(b);
-    a->x = norm_in(b);
+    const enum ax_dtype stream = ax_case_stream(b, AX_SHAPE_ACCUM_IN);
+    const bool in_place = ax_case_has(b, AX_SHAPE_IN_PLACE);
+    a->dy = norm_in(b, in_place ? stream : b->real);
+    a->x = norm_in(b, stream);
     a->weight = ax_case_in1(b, b->real, a->x.shape[a->x.ndim - 1]);
     a->rstd = rstd(b);
     ax_case_randomize(b, &a->rstd, 0.5, 2);
     a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
-    a->dx = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->dy : a->accumulate ? norm_in(b) : norm_out(b);
+    a->dx = in_place ? a->dy : a->accumulate ? norm_in(b, stream) : norm_out(b, stream);
     if (!ax_case_has(b, AX_SHAPE_FROZEN)) {
         a->dweight = ax_case_in1(b, b->accum, a->weight.shape[0]);
     }

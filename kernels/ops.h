@@ -2,9 +2,10 @@
  *
  * Notation: T tokens, D hidden, H heads, hd head size, F feed-forward size, V vocabulary (a shard
  * of it where first_* says so). "real" is the model's compute dtype (F64, F32 or BF16); "accum" is
- * ax_dtype_accum(real): F64 for F64, else F32. i32 means dtype AX_I32. Sums are always taken in
- * accum or better. "+=" means the op adds to what is there. An input may not alias an output unless
- * said.
+ * ax_dtype_accum(real): F64 for F64, else F32. "stream" is the dtype of the residual stream: real
+ * or accum, the same for all operands of a call that are marked so. i32 means dtype AX_I32. Sums
+ * are always taken in accum or better. "+=" means the op adds to what is there. An input may not
+ * alias an output unless said.
  *
  * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
  * not depend on how many other rows the call holds (except gemm with trans_a, and the row sums).
@@ -108,13 +109,13 @@ struct ax_colsum {
 };
 
 /* out[t] = weight[tokens[t] − first_row], or 0 where that row is not here (vocabulary shard).
- * weight real [V][D], tokens i32 [T], out real [T][D]. */
+ * weight real [V][D], tokens i32 [T], out stream [T][D]. */
 struct ax_embedding_forward {
     struct ax_tensor weight, tokens, out;
     int64_t first_row;
 };
 /* dweight[tokens[t] − first_row] += dout[t], summed in order of t; tokens equal to skip_token (−1 =
- * none) give nothing, as padding_idx of torch.nn.Embedding. dout real, dweight accum. */
+ * none) give nothing, as padding_idx of torch.nn.Embedding. dout stream, dweight accum. */
 struct ax_embedding_backward {
     struct ax_tensor dout, tokens, dweight;
     int64_t first_row, skip_token;
@@ -133,16 +134,17 @@ struct ax_neftune {
 };
 
 /* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
- * 2019). x, y real [T][D] or [T][H][hd] (row strides free; y may be x); weight real [D] or [hd];
- * rstd accum [T] or [T][H], dense. As transformers does it: x·rstd is rounded to real before the
- * weight is applied. */
+ * 2019). x stream, y real [T][D] or [T][H][hd] (row strides free; y may be x); weight real [D] or
+ * [hd]; rstd accum [T] or [T][H], dense. As transformers does it: x·rstd is rounded to the dtype of
+ * x before the weight is applied. */
 struct ax_rmsnorm_forward {
     struct ax_tensor x, weight, y, rstd;
     double eps;
 };
 /* g = dy·weight, x̂ = x·rstd, over the n elements of the last dimension:
  *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
- * accumulate: dx +=, else dx =; dx may be dy. dy, x, weight, dx real; dweight accum. */
+ * accumulate: dx +=, else dx =; dx may be dy. dy real or stream; x, dx stream; weight real; dweight
+ * accum. */
 struct ax_rmsnorm_backward {
     struct ax_tensor dy, x, weight, rstd, dx, dweight;
     bool accumulate;
@@ -245,7 +247,7 @@ struct ax_group_rows {
     int64_t first;
 };
 /* out[t] = Σ_i weights[t][i]·src[rows[t][i]] [+ addend[t]], rounded once; rows of −1 count 0.
- * src real [R][D], out, addend (data NULL = none) real [T][D]; rows i32 [T][k] or [T]; weights
+ * src real [R][D], out, addend (data NULL = none) stream [T][D]; rows i32 [T][k] or [T]; weights
  * accum [T][k] dense, data NULL = 1: the opposite of scatter_rows, and its gradient. */
 struct ax_combine_forward {
     struct ax_tensor src, rows, weights, addend, out;
@@ -468,8 +470,8 @@ struct ax_dropout {
     const struct ax_step_scalars *scalars;
 };
 
-/* y[t][n] = x[t][n]·scale[n] [+ bias[n]] [+ addend[t][n]]. x, y, addend real [T][N]; y may be x or
- * addend; bias real, scale accum [N]; each of the last three may have data NULL (scale: 1). */
+/* y[t][n] = x[t][n]·scale[n] [+ bias[n]] [+ addend[t][n]]. x, y, addend stream [T][N]; y may be x
+ * or addend; bias real, scale accum [N]; each of these three may have data NULL (scale: 1). */
 struct ax_colscale {
     struct ax_tensor x, scale, bias, addend, y;
 };

@@ -45,7 +45,8 @@ const char *ax_check_colsum(const struct ax_colsum *a) {
 const char *ax_check_embedding_forward(const struct ax_embedding_forward *a) {
     NEED(a->weight.ndim == 2 && real(&a->weight) && given(&a->weight));
     NEED(is_1d(&a->tokens, AX_I32, a->out.shape[0]));
-    NEED(is_2d(&a->out, a->weight.dtype, a->out.shape[0], a->weight.shape[1]));
+    NEED(is_stream(&a->out, a->weight.dtype));
+    NEED(is_2d(&a->out, a->out.dtype, a->out.shape[0], a->weight.shape[1]));
     return NULL;
 }
 
@@ -77,18 +78,22 @@ static bool is_rstd(tensor rstd, tensor x) {
 
 const char *ax_check_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
     NEED(real(&a->x) && (a->x.ndim == 2 || a->x.ndim == 3));
-    NEED(same_shape(&a->x, &a->y) && a->y.dtype == a->x.dtype);
-    NEED(is_1d(&a->weight, a->x.dtype, a->x.shape[a->x.ndim - 1]));
+    NEED(same_shape(&a->x, &a->y) && a->y.dtype == a->weight.dtype);
+    NEED(is_stream(&a->x, a->weight.dtype));
+    NEED(is_1d(&a->weight, a->weight.dtype, a->x.shape[a->x.ndim - 1]));
     NEED(is_rstd(&a->rstd, &a->x));
     return NULL;
 }
 
 const char *ax_check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(real(&a->x) && (a->x.ndim == 2 || a->x.ndim == 3));
-    NEED(same_shape(&a->x, &a->dy) && a->dy.dtype == a->x.dtype);
+    NEED(same_shape(&a->x, &a->dy));
+    NEED(a->dy.dtype == a->weight.dtype || a->dy.dtype == a->x.dtype);
     NEED(same_shape(&a->x, &a->dx) && a->dx.dtype == a->x.dtype);
     NEED(!a->accumulate || a->dx.data != a->dy.data);
-    NEED(is_1d(&a->weight, a->x.dtype, a->x.shape[a->x.ndim - 1]));
+    NEED(a->dx.data != a->dy.data || a->dy.dtype == a->dx.dtype);
+    NEED(is_stream(&a->x, a->weight.dtype));
+    NEED(is_1d(&a->weight, a->weight.dtype, a->x.shape[a->x.ndim - 1]));
     NEED(!given(&a->dweight) || is_1d(&a->dweight, accum(&a->x), a->x.shape[a->x.ndim - 1]));
     NEED(is_rstd(&a->rstd, &a->x));
     return NULL;

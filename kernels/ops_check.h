@@ -58,6 +58,11 @@ static inline bool real_or_accum(tensor t, tensor other) {
            (t->dtype == other->dtype || t->dtype == accum(other) || other->dtype == accum(t));
 }
 
+/* "stream" of ops.h, for operands of dtype `of`. */
+static inline bool is_stream(tensor t, enum ax_dtype of) {
+    return t->dtype == of || t->dtype == ax_dtype_accum(of);
+}
+
 /* i32 [rows] or [rows][k]. */
 static inline bool is_index(tensor t, int64_t rows) {
     return given(t) && (t->ndim == 1 || t->ndim == 2) && t->dtype == AX_I32 &&

@@ -39,7 +39,8 @@ const char *ax_check_colscale(const struct ax_colscale *a) {
     NEED(a->x.ndim == 2 && real(&a->x));
     NEED(same_shape(&a->x, &a->y) && a->y.dtype == a->x.dtype);
     NEED(!given(&a->scale) || is_1d(&a->scale, accum(&a->x), a->x.shape[1]));
-    NEED(!given(&a->bias) || is_1d(&a->bias, a->x.dtype, a->x.shape[1]));
+    NEED(!given(&a->bias) || is_1d(&a->bias, a->bias.dtype, a->x.shape[1]));
+    NEED(!given(&a->bias) || (real(&a->bias) && is_stream(&a->x, a->bias.dtype)));
     NEED(!given(&a->addend) || (same_shape(&a->addend, &a->x) && a->addend.dtype == a->x.dtype));
     return NULL;
 }

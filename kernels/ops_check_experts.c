@@ -43,8 +43,9 @@ const char *ax_check_group_rows(const struct ax_group_rows *a) {
 
 const char *ax_check_combine_forward(const struct ax_combine_forward *a) {
     NEED(a->src.ndim == 2 && real(&a->src) && given(&a->src) && rows_apart(&a->src));
-    enum ax_dtype dtype = a->src.dtype;
+    enum ax_dtype dtype = a->out.dtype;
     int64_t rows = a->out.shape[0], cols = a->src.shape[1];
+    NEED(is_stream(&a->out, a->src.dtype));
     NEED(is_2d(&a->out, dtype, rows, cols));
     NEED(!given(&a->addend) || is_2d(&a->addend, dtype, rows, cols));
     NEED(is_index(&a->rows, rows));

@@ -77,6 +77,7 @@ static shapes shapes_embedding_forward[] = {
     {"odd", .rows = 11, .cols = 37, .inner = 13},
     {"shard", .rows = 40, .cols = 24, .inner = 10, .first = 7},
     {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
+    {"accum out", .rows = 6, .cols = 37, .inner = 9, .pad = 2, .flags = OUT32},
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
 };
 
@@ -85,6 +86,7 @@ static shapes shapes_embedding_backward[] = {
     {"repeats", .rows = 50, .cols = 37, .inner = 4},
     {"shard", .rows = 40, .cols = 24, .inner = 10, .first = 7},
     {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
+    {"accum in", .rows = 6, .cols = 37, .inner = 4, .pad = 2, .flags = IN32},
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
 };
 
@@ -117,7 +119,8 @@ static shapes shapes_rmsnorm_forward[] = {
     {"strided", .rows = 4, .cols = 24, .pad = 8},
     {"heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32},
     {"heads in place", .rows = 2, .heads = 2, .head_dim = 33, .flags = AX_SHAPE_IN_PLACE},
-    {"hidden", .big = true, .rows = 2048, .cols = 576},
+    {"accum in", .rows = 9, .cols = 85, .pad = 3, .flags = IN32},
+    {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32},
 };
 
 static shapes shapes_rmsnorm_backward[] = {
@@ -129,7 +132,9 @@ static shapes shapes_rmsnorm_backward[] = {
     {"heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32},
     {"heads, adds", .rows = 3, .heads = 2, .head_dim = 33, .flags = ACC},
     {"frozen", .rows = 3, .cols = 37, .flags = AX_SHAPE_FROZEN},
-    {"hidden", .big = true, .rows = 2048, .cols = 576},
+    {"accum in, adds", .rows = 9, .cols = 85, .pad = 3, .flags = IN32 | ACC},
+    {"all accum, in place", .rows = 9, .cols = 37, .flags = IN32 | AX_SHAPE_IN_PLACE},
+    {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32 | ACC},
 };
 
 static shapes shapes_rope[] = {
@@ -264,6 +269,8 @@ static shapes shapes_combine_forward[] = {
      .flags = PAD | AX_SHAPE_ADDEND},
     {"sum", .rows = 5, .cols = 16, .inner = 15, .choices = 3, .flags = AX_SHAPE_UNWEIGHTED},
     {"gather", .rows = 5, .cols = 50, .inner = 9, .choices = 1, .flags = AX_SHAPE_UNWEIGHTED},
+    {"accum out", .rows = 7, .cols = 37, .inner = 20, .choices = 2,
+     .flags = OUT32 | AX_SHAPE_ADDEND},
     {"8 experts' rows", .big = true, .rows = 1024, .cols = 1024, .inner = 8192, .choices = 8,
      .flags = AX_SHAPE_ADDEND},
 };
@@ -480,6 +487,8 @@ static shapes shapes_colscale[] = {
     {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE | AX_SHAPE_ADDEND},
     {"bias only", .rows = 3, .cols = 20, .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND | AX_SHAPE_SKIP},
     {"strided", .rows = 3, .cols = 24, .pad = 8, .flags = AX_SHAPE_BIAS | AX_SHAPE_ADDEND},
+    {"all accum but bias", .rows = 5, .cols = 37,
+     .flags = OUT32 | AX_SHAPE_BIAS | AX_SHAPE_ADDEND | AX_SHAPE_IN_PLACE},
     {"gate_up", .big = true, .rows = 2048, .cols = 3072},
 };
 

@@ -108,8 +108,9 @@ static enum ax_status expand(const struct ax_adapter *a, const struct ax_tensor 
 
 /* x·wᵀ in scratch. */
 static enum ax_status base_output(const struct ax_adapter *a, const struct ax_tensor *x,
-                                  const struct ax_tensor *w, struct ax_tensor *out) {
-    *out = take(a, "adapter base output", x->dtype, x->shape[0], w->shape[0]);
+                                  const struct ax_tensor *w, enum ax_dtype dtype,
+                                  struct ax_tensor *out) {
+    *out = take(a, "adapter base output", dtype, x->shape[0], w->shape[0]);
     return ax_run_gemm(a->run->rt->q,
                        &(struct ax_gemm){.a = *x, .b = *w, .c = *out, .trans_b = true, .alpha = 1});
 }
@@ -128,7 +129,7 @@ enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_ad
         AX_TRY(measure(a, &f->w, &n));
         if (drops(a)) {
             struct ax_tensor z;
-            AX_TRY(base_output(a, &x, &f->w, &z));
+            AX_TRY(base_output(a, &x, &f->w, f->y.dtype, &z));
             AX_TRY(ax_run_add(q, &(struct ax_add){f->y, z, -1}));
             AX_TRY(expand(a, &low, &z));
             AX_TRY(ax_run_colscale(
@@ -163,7 +164,7 @@ static enum ax_status magnitude_gradient(const struct ax_adapter *a, const struc
                                          const struct ax_tensor *dy, const struct norms *n) {
     struct ax_queue *q = a->run->rt->q;
     struct ax_tensor h;
-    AX_TRY(base_output(a, x, w, &h));
+    AX_TRY(base_output(a, x, w, dy->dtype, &h));
     AX_TRY(expand(a, low, &h));
     AX_TRY(ax_run_colscale(q, &(struct ax_colscale){.x = h, .scale = n->inverse, .y = h}));
     return ax_run_coldot(q, &(struct ax_coldot){*dy, h, ax_unit_grad(a->unit, a->magnitude)});

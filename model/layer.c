@@ -1,7 +1,10 @@
 /* One layer, pre-norm:  m = x + mixer(norm1(x));  y = m + ffn(norm2(m)).
  *
  * Backward walks it in reverse; the gradient of the residual stream is one buffer that each branch
- * adds to:  d += norm2ᵀ(ffnᵀ(d));  d += norm1ᵀ(mixerᵀ(d)). */
+ * adds to:  d += norm2ᵀ(ffnᵀ(d));  d += norm1ᵀ(mixerᵀ(d)).
+ *
+ * The residual stream x, m, y and its gradient d are kept in accum: sums over all layers, which
+ * rounding after every layer would wear down. The branches compute in the model's dtype. */
 #include "model/layer.h"
 
 enum { H1 = AX_FRAME_LAYER, RSTD1, MIDDLE, H2, RSTD2 };
@@ -41,11 +44,12 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
     const struct ax_model *m = p->model;
     const int64_t T = ax_split_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
     const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, D);
+    const struct ax_tensor stream = ax_tensor_2d(m->accum, NULL, T, D);
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
     f->n = 0;
     ax_frame_declare(f, H1, "norm output", AX_KEEP_CHEAP, rows);
     ax_frame_declare(f, RSTD1, "norm rstd", AX_KEEP_CHEAP, per_row);
-    ax_frame_declare(f, MIDDLE, "residual middle", AX_KEEP_COSTLY, rows);
+    ax_frame_declare(f, MIDDLE, "residual middle", AX_KEEP_COSTLY, stream);
     ax_frame_declare(f, H2, "norm output", AX_KEEP_CHEAP, rows);
     ax_frame_declare(f, RSTD2, "norm rstd", AX_KEEP_CHEAP, per_row);
     l->spec.mixer->declare(l, p, f);
@@ -67,19 +71,36 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
     return l->spec.ffn->forward(l, p, f, h2, middle, out);
 }
 
+/* The stream's gradient as a branch reads it. */
+static enum ax_status narrow(struct ax_pass *p, const struct ax_tensor *dx, struct ax_tensor *dy) {
+    const struct ax_model *m = p->model;
+    *dy = *dx;
+    if (m->dtype == dx->dtype)
+        return AX_OK;
+    *dy = ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]);
+    dy->data =
+        ax_stack_push(&m->rt->arena.scratch, "gradient of branch output", ax_tensor_bytes(dy));
+    return ax_run_copy(m->rt->q, &(struct ax_copy){*dy, *dx});
+}
+
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor dh = ax_tensor_2d(dx->dtype, NULL, dx->shape[0], dx->shape[1]);
+    struct ax_tensor dy, dh = ax_tensor_2d(p->model->dtype, NULL, dx->shape[0], dx->shape[1]);
     dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
 
-    AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, dx, &dh));
+    const size_t branch = ax_stack_mark(scratch);
+    AX_TRY(narrow(p, dx, &dy));
+    AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, &dy, &dh));
+    ax_stack_release(scratch, branch);
     AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
                             true));
     /* below the lowest unit that trains nobody reads a gradient */
     const bool needed = l->index + 1 > p->model->lowest_unit || l->norm1->trainable;
-    AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, dx, needed ? &dh : NULL));
+    AX_TRY(narrow(p, dx, &dy));
+    AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, &dy, needed ? &dh : NULL));
+    ax_stack_release(scratch, branch);
     if (needed)
         AX_TRY(ax_norm_backward(p, l->unit, l->norm1, &dh, x, &f->saved[RSTD1].t, dx, true));
     ax_stack_release(scratch, mark);

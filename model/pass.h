@@ -11,8 +11,8 @@ struct ax_slot {
     struct ax_stack *stack;
     size_t mark;
     struct ax_frame *frames;      /* [n_units] */
-    struct ax_tensor *residual;   /* [n_units]: x after unit u, real [T][D] */
-    struct ax_tensor grad;        /* real [T][D]; only with backward */
+    struct ax_tensor *residual;   /* [n_units]: x after unit u, accum [T][D] */
+    struct ax_tensor grad;        /* accum [T][D]; only with backward */
     struct ax_tensor load, slope; /* of the routers: see balance.h */
     bool balanced;                /* slope is made */
 };

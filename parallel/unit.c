@@ -337,7 +337,7 @@ void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const
 
 void ax_unit_store(const struct ax_segment *seg, int64_t at, double value) {
     if (seg->accum == AX_F32)
-        value = (float)value; /* the shard is the master rounded, as after every update */
+        value = (float)value; /* the shard rounds the master as it is stored */
     ax_store(seg->compute, seg->shard.data, at, value);
     if (seg->master.data && seg->master.data != seg->shard.data)
         ax_store(seg->accum, seg->master.data, at, value);

@@ -58,24 +58,24 @@ struct scaled {
     const void *bias, *addend;
 };
 
-AX_INLINE void scale_vector(enum ax_dtype real, const void *x, void *y, const struct scaled *s,
-                            int64_t i, int64_t n) {
-    v_float v = v_load(real, x, i, n);
+AX_INLINE void scale_vector(enum ax_dtype bias, enum ax_dtype stream, const void *x, void *y,
+                            const struct scaled *s, int64_t i, int64_t n) {
+    v_float v = v_load(stream, x, i, n);
     if (s->scale != NULL) {
         v *= v_load_f32(s->scale + i, n);
     }
     if (s->bias != NULL) {
-        v += v_load(real, s->bias, i, n);
+        v += v_load(bias, s->bias, i, n);
     }
     if (s->addend != NULL) {
-        v += v_load(real, s->addend, i, n);
+        v += v_load(stream, s->addend, i, n);
     }
-    v_store(real, y, i, n, v);
+    v_store(stream, y, i, n, v);
 }
 
-AX_INLINE void scale_row(enum ax_dtype real, const void *x, void *y, struct scaled s,
-                         int64_t cols) {
-    AX_EACH_VECTOR(cols, scale_vector, real, x, y, &s);
+AX_INLINE void scale_row(enum ax_dtype bias, enum ax_dtype stream, const void *x, void *y,
+                         struct scaled s, int64_t cols) {
+    AX_EACH_VECTOR(cols, scale_vector, bias, stream, x, y, &s);
 }
 
 enum ax_status AX_VEC(ax_cpu_colscale)(struct ax_queue *q, const struct ax_colscale *a,
@@ -89,7 +89,8 @@ enum ax_status AX_VEC(ax_cpu_colscale)(struct ax_queue *q, const struct ax_colsc
         if (a->addend.data != NULL) {
             s.addend = ax_tensor_row(&a->addend, t);
         }
-        AX_BY_DTYPE(x->dtype, scale_row, ax_tensor_row(x, t), ax_tensor_row(&a->y, t), s, cols);
+        AX_BY_DTYPES(x->dtype, a->bias.dtype, scale_row, ax_tensor_row(x, t),
+                     ax_tensor_row(&a->y, t), s, cols);
     }
     return AX_OK;
 }

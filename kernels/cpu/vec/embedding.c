@@ -5,6 +5,10 @@
 #include "kernels/cpu/vec/philox.h"
 #include "kernels/cpu/vec/split.h"
 
+AX_INLINE void widen_vector(void *out, const void *row, int64_t i, int64_t n) {
+    v_store(AX_F32, out, i, n, v_load(AX_BF16, row, i, n));
+}
+
 enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
                                                 const struct ax_embedding_forward *args,
                                                 void *work) {
@@ -16,10 +20,12 @@ enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
     AX_PARALLEL_FOR(team(q, out->shape[0] * width))
     for (int64_t t = 0; t < out->shape[0]; t++) {
         int64_t row = tokens[t] - args->first_row;
-        if (row >= 0 && row < weight->shape[0]) {
+        if (row < 0 || row >= weight->shape[0]) {
+            memset(ax_tensor_row(out, t), 0, bytes);
+        } else if (out->dtype == weight->dtype) {
             memcpy(ax_tensor_row(out, t), ax_tensor_row(weight, row), bytes);
         } else {
-            memset(ax_tensor_row(out, t), 0, bytes);
+            AX_EACH_VECTOR(width, widen_vector, ax_tensor_row(out, t), ax_tensor_row(weight, row));
         }
     }
     return AX_OK;

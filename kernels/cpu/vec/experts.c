@@ -39,15 +39,16 @@ enum ax_status AX_VEC(ax_cpu_group_rows)(struct ax_queue *q, const struct ax_gro
 }
 
 /* Of all choices in order; places[i] < 0: none. */
-AX_INLINE void combine_vector(enum ax_dtype real, const struct ax_combine_forward *args, int64_t t,
-                              int64_t i, int64_t n) {
+AX_INLINE void combine_vector(enum ax_dtype real, enum ax_dtype stream,
+                              const struct ax_combine_forward *args, int64_t t, int64_t i,
+                              int64_t n) {
     const int64_t k = ax_tensor_row_len(&args->rows);
     const int32_t *rows = (const int32_t *)args->rows.data + t * k;
     const float *weights = args->weights.data;
     const struct ax_tensor *src = &args->src, *addend = &args->addend;
     v_float sum = v_set(0);
     if (addend->data != NULL) {
-        sum = v_load(real, addend->data, t * addend->row_stride + i, n);
+        sum = v_load(stream, addend->data, t * addend->row_stride + i, n);
     }
     for (int64_t j = 0; j < k; j++) {
         if (rows[j] >= 0) {
@@ -55,11 +56,12 @@ AX_INLINE void combine_vector(enum ax_dtype real, const struct ax_combine_forwar
             sum = v_fma(weight, v_load(real, src->data, rows[j] * src->row_stride + i, n), sum);
         }
     }
-    v_store(real, args->out.data, t * args->out.row_stride + i, n, sum);
+    v_store(stream, args->out.data, t * args->out.row_stride + i, n, sum);
 }
 
-AX_INLINE void combine_row(enum ax_dtype real, const struct ax_combine_forward *args, int64_t t) {
-    AX_EACH_VECTOR(args->out.shape[1], combine_vector, real, args, t);
+AX_INLINE void combine_row(enum ax_dtype real, enum ax_dtype stream,
+                           const struct ax_combine_forward *args, int64_t t) {
+    AX_EACH_VECTOR(args->out.shape[1], combine_vector, real, stream, args, t);
 }
 
 enum ax_status AX_VEC(ax_cpu_combine_forward)(struct ax_queue *q,
@@ -68,7 +70,7 @@ enum ax_status AX_VEC(ax_cpu_combine_forward)(struct ax_queue *q,
     const struct ax_tensor *out = &args->out;
     AX_PARALLEL_FOR(team(q, ax_tensor_numel(out) * ax_tensor_row_len(&args->rows)))
     for (int64_t t = 0; t < out->shape[0]; t++) {
-        AX_BY_DTYPE(out->dtype, combine_row, args, t);
+        AX_BY_DTYPES(out->dtype, args->src.dtype, combine_row, args, t);
     }
     return AX_OK;
 }

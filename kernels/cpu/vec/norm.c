@@ -52,9 +52,9 @@ AX_INLINE double sum_squares(enum ax_dtype real, const void *x, int64_t n) {
     return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-AX_INLINE void scale_vector(enum ax_dtype real, const void *x, const void *weight, void *y,
-                            v_float rstd, int64_t i, int64_t n) {
-    v_float normed = v_round(real, v_load(real, x, i, n) * rstd);
+AX_INLINE void scale_vector(enum ax_dtype real, enum ax_dtype stream, const void *x,
+                            const void *weight, void *y, v_float rstd, int64_t i, int64_t n) {
+    v_float normed = v_round(stream, v_load(stream, x, i, n) * rstd);
     v_store(real, y, i, n, normed * v_load(real, weight, i, n));
 }
 
@@ -62,9 +62,9 @@ AX_INLINE float rstd_of(enum ax_dtype real, const void *x, int64_t n, double eps
     return (float)(1.0 / sqrt(sum_squares(real, x, n) / (double)n + eps));
 }
 
-AX_INLINE void scale_row(enum ax_dtype real, const void *x, const void *weight, void *y, float rstd,
-                         int64_t n) {
-    AX_EACH_VECTOR(n, scale_vector, real, x, weight, y, v_set(rstd));
+AX_INLINE void scale_row(enum ax_dtype real, enum ax_dtype stream, const void *x,
+                         const void *weight, void *y, float rstd, int64_t n) {
+    AX_EACH_VECTOR(n, scale_vector, real, stream, x, weight, y, v_set(rstd));
 }
 
 enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
@@ -81,8 +81,8 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
             rstd[i] = AX_BY_DTYPE(x->dtype, rstd_of, norm_at(x, &s, i), s.n, args->eps);
         }
         for (int64_t i = first; i < end; i++) {
-            AX_BY_DTYPE(x->dtype, scale_row, norm_at(x, &s, i), args->weight.data,
-                        norm_at(y, &s, i), rstd[i], s.n);
+            AX_BY_DTYPES(x->dtype, y->dtype, scale_row, norm_at(x, &s, i), args->weight.data,
+                         norm_at(y, &s, i), rstd[i], s.n);
         }
     }
     return AX_OK;
@@ -97,35 +97,44 @@ struct backward {
     bool accumulate;
 };
 
+/* function(dtype of dy, of x and dx, of weight, …): they differ only where the stream is F32. */
+#define BY_DTYPES(args, function, ...)                                                             \
+    ((args)->weight.dtype == AX_F32 ? function(AX_F32, AX_F32, AX_F32, __VA_ARGS__)                \
+     : (args)->x.dtype == AX_BF16                                                                  \
+         ? function(AX_BF16, AX_BF16, AX_BF16, __VA_ARGS__)                                        \
+         : AX_BY_DTYPE((args)->dy.dtype, function, AX_F32, AX_BF16, __VA_ARGS__))
+
 /* Σ g·x with g = dy·weight, and dweight += dy·x̂. */
-AX_INLINE void dot_vector(enum ax_dtype real, const struct backward *b, v_float *dot, int64_t i,
-                          int64_t n) {
-    v_float dy = v_load(real, b->dy, i, n), x = v_load(real, b->x, i, n);
+AX_INLINE void dot_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
+                          const struct backward *b, v_float *dot, int64_t i, int64_t n) {
+    v_float dy = v_load(dy_type, b->dy, i, n), x = v_load(stream, b->x, i, n);
     *dot = v_fma(dy * v_load(real, b->weight, i, n), x, *dot);
     v_float dweight = v_load_f32(b->dweight + i, n);
     v_store_f32(b->dweight + i, n, v_fma(dy, x * v_set(b->rstd), dweight));
 }
 
 /* What turns x into x̂·mean(g·x̂). */
-AX_INLINE float scale_of(enum ax_dtype real, struct backward b, int64_t n) {
+AX_INLINE float scale_of(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
+                         struct backward b, int64_t n) {
     v_float dot = v_set(0);
-    AX_EACH_VECTOR(n, dot_vector, real, &b, &dot);
+    AX_EACH_VECTOR(n, dot_vector, dy_type, stream, real, &b, &dot);
     return (float)(v_sum(dot) * (double)b.rstd * (double)b.rstd / (double)n);
 }
 
 /* dx (+)= rstd·(g − x·scale). */
-AX_INLINE void dx_vector(enum ax_dtype real, const struct backward *b, v_float scale, int64_t i,
-                         int64_t n) {
-    v_float g = v_load(real, b->dy, i, n) * v_load(real, b->weight, i, n);
-    v_float dx = v_fnma(v_load(real, b->x, i, n), scale, g) * v_set(b->rstd);
+AX_INLINE void dx_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
+                         const struct backward *b, v_float scale, int64_t i, int64_t n) {
+    v_float g = v_load(dy_type, b->dy, i, n) * v_load(real, b->weight, i, n);
+    v_float dx = v_fnma(v_load(stream, b->x, i, n), scale, g) * v_set(b->rstd);
     if (b->accumulate) {
-        dx += v_load(real, b->dx, i, n);
+        dx += v_load(stream, b->dx, i, n);
     }
-    v_store(real, b->dx, i, n, dx);
+    v_store(stream, b->dx, i, n, dx);
 }
 
-AX_INLINE void dx_row(enum ax_dtype real, struct backward b, float scale, int64_t n) {
-    AX_EACH_VECTOR(n, dx_vector, real, &b, v_set(scale));
+AX_INLINE void dx_row(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
+                      struct backward b, float scale, int64_t n) {
+    AX_EACH_VECTOR(n, dx_vector, dy_type, stream, real, &b, v_set(scale));
 }
 
 size_t AX_VEC(ax_cpu_rmsnorm_backward_workspace)(struct ax_queue *q,
@@ -147,10 +156,10 @@ static void backward_group(const struct ax_rmsnorm_backward *args, const struct 
                                  .dweight = dweight,
                                  .rstd = ((const float *)args->rstd.data)[first + k],
                                  .accumulate = args->accumulate};
-        scale[k] = AX_BY_DTYPE(args->x.dtype, scale_of, b[k], s->n);
+        scale[k] = BY_DTYPES(args, scale_of, b[k], s->n);
     }
     for (int64_t k = 0; k < count; k++) {
-        AX_BY_DTYPE(args->x.dtype, dx_row, b[k], scale[k], s->n);
+        BY_DTYPES(args, dx_row, b[k], scale[k], s->n);
     }
 }
 
