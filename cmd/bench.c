@@ -227,7 +227,7 @@ static enum ax_status run(struct bench *b) {
 static enum ax_status bench_step(int argc, char **argv) {
     struct bench b = {.backend = "cpu", .steps = 6};
     b.a = (struct ax_step_args){
-        .optimizer = "adamw", .recompute = "off", .batch = 2, .seq = 1024, .accumulate = 1};
+        .optimizer = "adamw", .recompute = "selective", .batch = 2, .seq = 1024, .accumulate = 1};
     struct ax_arg args[AX_STEP_ARGS_COUNT + 6];
     const struct ax_arg own[] = {
         {"--model", AX_ARG_STRING, &b.model, 0, 0},

@@ -28,7 +28,7 @@ const struct ax_command ax_commands[] = {
      "  --batch N           documents per step (default 2)\n"
      "  --seq N             tokens per document (default 1024)\n"
      "  --steps N           steps to time after a warm-up of two (default 6)\n"
-     "  --recompute MODE    off, selective or on (default off)\n"
+     "  --recompute MODE    off, selective or on (default selective)\n"
      "  --lora R            adapters of rank R on all linears, everything else frozen\n"
      "  --dora              with --lora: train magnitudes too\n"
      "  --base KIND         with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"

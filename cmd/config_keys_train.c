@@ -149,10 +149,11 @@ const struct ax_config_key ax_config_keys_precision[] = {
     {"fp32_norms", AX_T_BOOL, AX_ACTS(SHARD), .help = "Keep norms in float32 when sharded."},
     {"fp32_norm_classes", AX_T_LIST, .of = AX_T_STR, AX_ACTS(SHARD), .when = "fp32_norms",
      .help = "Class name endings that count as norms."},
-    {"gradient_checkpointing", AX_T_BOOL | AX_T_STR, .choices = "auto|selective", .dflt = "false",
+    {"gradient_checkpointing", AX_T_BOOL | AX_T_STR, .choices = "auto|selective", .dflt = "selective",
      AX_ACTS(TRAIN),
-     .help = "Recompute activations in the backward pass; selective keeps attention, auto picks "
-             "the least that fits."},
+     .help = "Recompute activations in the backward pass: all of a layer (true), only what costs "
+             "next to nothing, norms and activation functions (selective), or the least that fits "
+             "(auto)."},
     {"gradient_checkpointing_kwargs", AX_T_MAP, .of = AX_T_ANY,
      AX_IGNORED("recomputing gives the same bits in every form"),
      .help = "Options of Python's recomputation."},

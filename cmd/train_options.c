@@ -23,11 +23,8 @@ static enum ax_dtype compute_dtype(const struct ax_config *cfg) {
 static void read_recompute(struct ax_train_options *o, const struct ax_config *cfg) {
     const char *mode = ax_config_str(cfg, "gradient_checkpointing");
     o->recompute_auto = strcmp(mode, "auto") == 0;
-    o->step.recompute = AX_RECOMPUTE_OFF;
-    if (strcmp(mode, "selective") == 0)
-        o->step.recompute = AX_RECOMPUTE_SELECTIVE;
-    else if (strcmp(mode, "true") == 0 ||
-             ax_config_bool(cfg, "fsdp_config.activation_checkpointing"))
+    o->step.recompute = strcmp(mode, "false") == 0 ? AX_RECOMPUTE_OFF : AX_RECOMPUTE_SELECTIVE;
+    if (strcmp(mode, "true") == 0 || ax_config_bool(cfg, "fsdp_config.activation_checkpointing"))
         o->step.recompute = AX_RECOMPUTE_ON;
 }
 
