@@ -155,17 +155,6 @@ enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *wa
 
 /* ---- enough to train on ---- */
 
-/* The one that a person finds first, however they were shuffled. */
-static const struct ax_corpus_doc *first_doc(const struct ax_corpus *c) {
-    const struct ax_corpus_doc *first = &c->docs[0];
-    for (size_t i = 1; i < c->n; i++) {
-        const struct ax_corpus_doc *d = &c->docs[i];
-        if (d->set < first->set || (d->set == first->set && d->doc < first->doc))
-            first = d;
-    }
-    return first;
-}
-
 enum ax_status ax_run_data_require(const struct ax_run_data *d) {
     const struct ax_corpus_report *r = &d->train_report;
     const struct ax_corpus *c = &d->train;
@@ -173,17 +162,21 @@ enum ax_status ax_run_data_require(const struct ax_run_data *d) {
     char where[512];
     if (d->stream)
         return AX_OK;
-    for (size_t i = 0; i < c->n; i++)
+    size_t top = 0; /* in the files: the corpus may be shuffled */
+    for (size_t i = 0; i < c->n; i++) {
         trained += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
+        if (c->docs[i].set < c->docs[top].set ||
+            (c->docs[i].set == c->docs[top].set && c->docs[i].doc < c->docs[top].doc))
+            top = i;
+    }
     if (trained > 0)
         return AX_OK;
-    if (c->n > 0) {
-        const struct ax_corpus_doc *doc = first_doc(c);
-        return ax_error(AX_ERR_DATA,
-                        "%s: no token of this document is trained, nor of any other; see "
-                        "roles_to_train, roles and train_on_inputs",
-                        ax_docs_where(c->sets[doc->set], doc->doc, where, sizeof where));
-    }
+    if (c->n > 0)
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: no token of this document is trained, nor of any other; see "
+            "roles_to_train, roles and train_on_inputs",
+            ax_docs_where(c->sets[c->docs[top].set], c->docs[top].doc, where, sizeof where));
     for (size_t i = 0; i < d->train_sets.n; i++)
         if (d->train_sets.sets[i].docs.n > 0)
             return ax_error(
