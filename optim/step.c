@@ -141,7 +141,7 @@ static enum ax_status update_param(struct ax_step *s, const struct ax_unit *unit
     struct ax_update u = {.master = part(&seg->master, at, n),
                           .grad = part(&seg->grad, at, n),
                           .weight_decay = p->decay ? s->o.opt.weight_decay : 0,
-                          .scalars = s->scalars};
+                          .scalars = s->scalars + ax_lr_group_of(&s->o.lr_groups, p)};
     if (seg->shard.data != seg->master.data)
         u.copy = part(&seg->shard, at, n);
     for (int k = 0; k < seg->n_state; k++)
@@ -223,8 +223,15 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
 }
 
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out) {
+    struct ax_step_scalars now = {0};
     out->lr = lr;
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->lr, &lr, sizeof lr));
+    if (s->o.lr_groups.on)
+        AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
+    for (int g = 1; s->o.lr_groups.on && g < AX_LR_GROUPS; g++) {
+        now.lr = lr * s->o.lr_groups.factor[g];
+        AX_TRY(ax_queue_write(s->rt->q, s->scalars + g, &now, sizeof now));
+    }
     AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
     AX_TRY(ax_queue_finish(s->rt->q));
     s->count += !out->skipped;
@@ -286,7 +293,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
     AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
     AX_TRY(ax_alloc(&s->slots, slots, sizeof *s->slots));
-    s->scalars = ax_stack_push(&arena->persistent, "step scalars", sizeof *s->scalars);
+    s->scalars =
+        ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
     if (s->model.first_unit > 0) {
         const int64_t rows = ax_split_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
         s->outbox = ax_tensor_2d(s->o.dtype, NULL, rows, arch->hidden_size);
