@@ -8,6 +8,7 @@
 #define AX_CKPT_SAFETENSORS_H
 
 #include "base/io.h"
+#include "ckpt/joined.h"
 #include "ckpt/sums.h"
 #include "kernels/tensor.h"
 
@@ -51,6 +52,7 @@ struct ax_st_output {
 /* A dense tensor in memory as what is written: ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;
+    struct ax_joined joined; /* zeroed: value is all */
     enum ax_dtype dtype; /* as written */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);

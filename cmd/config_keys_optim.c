@@ -175,7 +175,10 @@ const struct ax_config_key ax_config_keys_adapter[] = {
     {"peft_layer_replication", AX_T_LIST, .of = AX_T_LIST, AX_ACTS(LORA_INIT), .when = "adapter",
      .help = "Ranges of layers to repeat with adapters of their own."},
     {"peft_init_lora_weights", AX_T_BOOL | AX_T_STR, .dflt = "true", AX_ACTS(LORA),
-     .when = "adapter", .help = "How the adapter starts; true = without effect."},
+     .when = "adapter",
+     .help =
+         "How the adapter starts: true (without effect), false, gaussian, pissa or "
+         "pissa_niter_N. PiSSA's is saved as a plain one of twice the rank, for the same base."},
     {"peft_trainable_token_indices", AX_T_LIST | AX_T_MAP, .of = AX_T_INT | AX_T_LIST,
      AX_ACTS(LORA_INIT), .when = "adapter", .help = "Token ids whose embeddings are trained."},
     {"peft_ensure_weight_tying", AX_T_BOOL, AX_ACTS(LORA_INIT), .when = "adapter",

@@ -1,6 +1,7 @@
 /* Keys of adapters: as axolotl hands them to PEFT, so that adapter_config.json says the same. What
  * they name is looked for in the base model before any data is read. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -185,6 +186,36 @@ static enum ax_status check_complete(const struct ax_config *cfg) {
     return AX_OK;
 }
 
+/* peft_init_lora_weights */
+static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_config *c) {
+    static const char key[] = "peft_init_lora_weights", niter[] = "pissa_niter_";
+    const char *text = ax_config_str(s->cfg, "%s", key);
+    char *end = NULL;
+    if (strcmp(text, "true") == 0)
+        return AX_OK;
+    if (strcmp(text, "false") == 0) {
+        c->start = AX_LORA_RANDOM;
+        return AX_OK;
+    }
+    if (strcmp(text, "gaussian") == 0) {
+        c->start = AX_LORA_GAUSSIAN;
+        return AX_OK;
+    }
+    c->start = AX_LORA_PISSA;
+    if (strncmp(text, niter, strlen(niter)) == 0) {
+        const long n = strtol(text + strlen(niter), &end, 10);
+        c->iterations = n > 0 && n <= 1000 && *end == '\0' ? (int)n : -1;
+    }
+    if (strcmp(text, "pissa") != 0 && c->iterations <= 0)
+        return ax_config_error(s->cfg, key,
+                               "expected true, false, gaussian, pissa or pissa_niter_N with N from "
+                               "1 to 1000, got \"%s\"",
+                               text);
+    return s->hf.dir ? AX_OK
+                     : ax_config_error(s->cfg, key,
+                                       "there are no weights to start from with reinit_weights");
+}
+
 static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c) {
     const struct ax_config *cfg = s->cfg;
     AX_TRY(check_complete(cfg));
@@ -193,6 +224,7 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
     c->dropout = ax_config_f64(cfg, "lora_dropout");
     c->rslora = ax_config_bool(cfg, "peft_use_rslora");
     c->dora = ax_config_bool(cfg, "peft_use_dora");
+    AX_TRY(read_start(s, c));
     AX_TRY(read_targets(s, c));
     AX_TRY(read_layers(s, c));
     AX_TRY(read_patterns(&c->n_ranks, &c->ranks, cfg, "lora_rank_pattern"));

@@ -211,6 +211,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "lora_exclude_modules",
                                         "lora_modules_to_save",
                                         "peft_layers_to_transform",
+                                        "peft_init_lora_weights",
                                         "peft_use_dora",
                                         "peft_use_rslora",
                                         NULL};

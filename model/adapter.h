@@ -9,7 +9,8 @@
  *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
  * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
- * their parameters), adapter_load.c (initial values, PEFT folders). linear.c calls adapter.c. */
+ * their parameters), adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another
+ * start). linear.c calls adapter.c. */
 #ifndef AX_MODEL_ADAPTER_H
 #define AX_MODEL_ADAPTER_H
 
@@ -58,6 +59,7 @@ enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tens
                                 const struct ax_tensor *dy, const struct ax_tensor *dv);
 
 struct ax_builder;
+struct ax_hf;
 struct ax_linear;
 struct ax_model;
 
@@ -80,9 +82,17 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_line
 /* Afterwards: every name of the config has met a module. AX_ERR_CONFIG names what has not. */
 enum ax_status ax_adapter_check(const struct ax_model *m);
 
-/* New adapters: A uniform in ±1/√in by counter RNG, B = 0, m = ‖W‖, so that the model is its base.
- * After ax_model_load; runs device work while planning too. */
+/* New adapters as config->start says, by counter RNG, and m = ‖W‖; but for AX_LORA_RANDOM the model
+ * is its base. PiSSA's start follows with ax_adapter_pissa_start. After ax_model_load; runs device
+ * work while planning too. */
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed);
+/* Memory for the start of PiSSA's adapters; nothing for others. Part of ax_model_create. */
+enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
+/* Their start, and the base without it; hf is the base. Nothing for others and while planning. */
+enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
+/* What a folder holds of a trained parameter beside its value, and the shape of both. */
+struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_param *p,
+                                   int64_t *shape);
 /* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
  * Nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);

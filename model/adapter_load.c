@@ -31,25 +31,33 @@ static void put(const struct ax_model *m, const struct ax_param *p, const double
     }
 }
 
+/* Normal with this deviation, or uniform within ±size. */
+static enum ax_status draw(const struct ax_model *m, const struct ax_param *p, uint64_t seed,
+                           bool normal, double size) {
+    const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
+    const int64_t n = ax_param_local_numel(p);
+    double *values;
+    int64_t run;
+    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
+    for (int64_t i = 0; size > 0 && i < n; i++) {
+        const uint64_t at = (uint64_t)ax_param_global_index(p, &m->rt->mesh, i, &run);
+        values[i] = size * (normal ? (double)ax_rng_normal(key, at)
+                                   : 2 * (double)ax_rng_uniform(key, at) - 1);
+    }
+    put(m, p, values);
+    ax_free(values);
+    return AX_OK;
+}
+
 static enum ax_status start_matrices(const struct ax_model *m, const struct ax_adapter *a,
                                      uint64_t seed) {
-    const struct ax_param *both[] = {a->a, a->b};
-    const double bound = 1 / sqrt((double)a->a->shape[1]);
-    for (int k = 0; k < 2; k++) {
-        const struct ax_param *p = both[k];
-        const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
-        const int64_t n = ax_param_local_numel(p);
-        double *values;
-        int64_t run;
-        AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
-        for (int64_t i = 0; k == 0 && i < n; i++) {
-            const int64_t global = ax_param_global_index(p, &m->rt->mesh, i, &run);
-            values[i] = (2 * (double)ax_rng_uniform(key, (uint64_t)global) - 1) * bound;
-        }
-        put(m, p, values);
-        ax_free(values);
-    }
-    return AX_OK;
+    const enum ax_lora_start start = m->adapter->start;
+    const double inputs = (double)a->a->shape[1], r = (double)a->a->shape[0];
+    if (start == AX_LORA_GAUSSIAN)
+        AX_TRY(draw(m, a->a, seed, true, 1 / r));
+    else
+        AX_TRY(draw(m, a->a, seed, false, 1 / sqrt(inputs)));
+    return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(r) : 0);
 }
 
 /* m = ‖W‖ = √(Σ w²) by rows, which is what ‖V‖ is while B = 0: g = 1/inverse with m = 1. */
@@ -104,28 +112,29 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
 }
 
 /* What another shape means. */
-static void misshapen(const struct ax_peft *peft, const struct ax_param *p,
+static void misshapen(const struct ax_peft *peft, const struct ax_param *p, const int64_t *shape,
                       const struct ax_st_entry *e) {
     const bool is_a = strstr(p->name, ".lora_A.weight") != NULL;
     const bool is_b = strstr(p->name, ".lora_B.weight") != NULL;
     const int rank_dim = is_a ? 0 : 1;
-    if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != p->shape[rank_dim])
+    if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != shape[rank_dim])
         (void)ax_error(AX_ERR_DATA,
                        "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
                        peft->dir, e->name, (long long)e->shape[rank_dim],
-                       (long long)p->shape[rank_dim]);
+                       (long long)shape[rank_dim]);
     else
         (void)ax_error(
             AX_ERR_DATA,
             "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
             "adapter of another model (it names %s)",
             peft->dir, e->name, (long long)e->shape[0], (long long)(e->ndim > 1 ? e->shape[1] : 1),
-            (long long)p->shape[0], (long long)(p->ndim > 1 ? p->shape[1] : 1),
+            (long long)shape[0], (long long)(p->ndim > 1 ? shape[1] : 1),
             peft->config.base ? peft->config.base : "none");
 }
 
 /* The tensor of a parameter; NULL: it does not fit, and ax_error says why (AX_ERR_DATA). */
-static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p) {
+static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p,
+                                      const int64_t *shape) {
     char name[AX_NAME_MAX + 32];
     ax_adapter_tensor_name(p, name, sizeof name);
     const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
@@ -136,9 +145,9 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     }
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
     for (int d = 0; same && d < p->ndim; d++)
-        same = e->shape[d] == p->shape[d];
+        same = e->shape[d] == shape[d];
     if (!same)
-        misshapen(peft, p, e);
+        misshapen(peft, p, shape, e);
     return same ? e : NULL;
 }
 
@@ -160,6 +169,22 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
     return AX_OK;
 }
 
+/* What is trained of a tensor that has its start beside it. */
+static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
+                                 const struct ax_joined *j, const struct ax_st_entry *e) {
+    const int64_t n = ax_param_numel(p);
+    const size_t size = ax_dtype_size(e->dtype);
+    char *first;
+    AX_TRY(ax_alloc(&first, (size_t)n, size));
+    for (int64_t i = 0; i < n; i += j->run)
+        memcpy(first + (size_t)i * size,
+               (const char *)e->data + (size_t)(i / j->run * (j->run + j->other_run)) * size,
+               (size_t)j->run * size);
+    ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, first);
+    ax_free(first);
+    return AX_OK;
+}
+
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;
@@ -167,10 +192,15 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
         const struct ax_param *p = &m->params[i];
         if (!is_part(p))
             continue;
-        const struct ax_st_entry *e = find(peft, p);
+        int64_t shape[AX_MAX_DIMS];
+        const struct ax_joined joined = ax_adapter_joined(m, p, shape);
+        const struct ax_st_entry *e = find(peft, p, shape);
         if (!e)
             return AX_ERR_DATA;
-        ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+        if (joined.other)
+            AX_TRY(load_first(m, p, &joined, e));
+        else
+            ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
     }
     return check_left_over(m, peft);
 }
@@ -191,16 +221,19 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         struct source *s = &sources[n];
+        int64_t shape[AX_MAX_DIMS];
         if (!is_part(p))
             continue;
-        s->of = (struct ax_st_source){ax_model_value(m, p), p->adapter ? AX_F32 : dtype};
+        s->of = (struct ax_st_source){.value = ax_model_value(m, p),
+                                      .joined = ax_adapter_joined(m, p, shape),
+                                      .dtype = p->adapter ? AX_F32 : dtype};
         tensors[n] =
             (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
                                   .dtype = s->of.dtype,
                                   .ndim = p->ndim,
                                   .fill = ax_st_fill,
                                   .ctx = &s->of};
-        memcpy(tensors[n++].shape, p->shape, (size_t)p->ndim * sizeof *p->shape);
+        memcpy(tensors[n++].shape, shape, (size_t)p->ndim * sizeof *shape);
     }
     AX_TRY_GOTO(ax_peft_write(dir, m->adapter, n, tensors), st, done);
 done:

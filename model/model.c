@@ -166,6 +166,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
     AX_TRY_GOTO(build(m, &uo, o->base_store), st, fail);
     allocate(m, &uo);
+    AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);
     rope_tables(m, o->max_positions);
     return AX_OK;
@@ -178,6 +179,7 @@ void ax_model_free(struct ax_model *m) {
     ax_free(m->params);
     ax_free(m->units);
     ax_free(m->layers);
+    ax_free(m->starts);
     ax_expert_group_free(&m->experts);
     *m = (struct ax_model){0};
 }

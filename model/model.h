@@ -67,6 +67,8 @@ struct ax_model {
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
     const struct ax_peft_config *adapter;
     struct ax_adapter_run adapter_run;
+    struct ax_tensor
+        *starts;     /* [n_params] accum: what PiSSA took from the base; B's negated; else NULL */
     int lowest_unit; /* the first unit in which something trains; 0 where nothing does */
     struct ax_tensor rope_cos, rope_sin; /* accum [max_positions][dim/2] */
     int64_t rope_seq_len;                /* what the tables hold */

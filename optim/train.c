@@ -232,10 +232,10 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     t->step.before_update_ctx = &t->saver;
     if (!resume_from || o->step.adapter)
         AX_TRY(load_base(t));
+    if (o->step.adapter) /* on resuming too: it may have changed the base */
+        AX_TRY(ax_train_start_adapter(&t->step.model, o));
     if (resume_from)
         AX_TRY(ax_train_resume(t, resume_from));
-    else if (o->step.adapter)
-        AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(ax_train_check_weights(t,
                                   resume_from  ? resume_from
                                   : o->weights ? o->weights->dir
