@@ -78,7 +78,7 @@ static enum ax_status pick_dtype(struct merge *w) {
 /* Does the merged model have a head of its own where the base has none? */
 static bool adds_head(struct merge *w) {
     const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
-    if (!w->arch.tied || !ax_adapter_unties(&w->peft.config) || !embed)
+    if (!w->arch.tied || !ax_merged_unties(&w->peft) || !embed)
         return false;
     w->arch.tied = false;
     w->head = *embed;

@@ -9,8 +9,8 @@
  *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
  * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
- * their parameters), adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another
- * start). linear.c calls adapter.c. */
+ * their parameters), adapter_embed.c (embedding and head), adapter_load.c (initial values, PEFT
+ * folders), adapter_pissa.c (another start). linear.c calls adapter.c. */
 #ifndef AX_MODEL_ADAPTER_H
 #define AX_MODEL_ADAPTER_H
 
@@ -62,6 +62,20 @@ struct ax_builder;
 struct ax_hf;
 struct ax_linear;
 struct ax_model;
+struct ax_pass;
+
+/* Of the embedding and the head (adapter_embed.c); nothing where they have none. out [T][D], before
+ * ranks are summed: += what the adapter adds. */
+enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
+enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *dout);
+/* Tokens [first, …) of the pass: logits += …, and dhidden += …; w is the head's matrix. */
+enum ax_status ax_adapter_head_forward(const struct ax_pass *p, int64_t first,
+                                       const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                       const struct ax_tensor *logits);
+enum ax_status ax_adapter_head_backward(const struct ax_pass *p, int64_t first,
+                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                        const struct ax_tensor *dlogits,
+                                        const struct ax_tensor *dhidden);
 
 /* What the config says of a module ("model.layers.0.mlp.up_proj"). */
 struct ax_adapter_target {
@@ -79,6 +93,8 @@ bool ax_adapter_unties(const struct ax_peft_config *c);
 /* While a layer is built: stores the linear's matrices as the builder says and gives those that the
  * config means an adapter. */
 enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l);
+/* The same of the embedding and, where unit is the last, of the head. */
+enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit);
 /* Afterwards: every name of the config has met a module. AX_ERR_CONFIG names what has not. */
 enum ax_status ax_adapter_check(const struct ax_model *m);
 

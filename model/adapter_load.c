@@ -96,7 +96,25 @@ static enum ax_status start_linear(struct ax_model *m, const struct ax_linear *l
     return AX_OK;
 }
 
+/* As PEFT: A = 0, B normal. */
+static enum ax_status start_embedding(struct ax_model *m, uint64_t seed) {
+    const struct ax_adapter *a = &m->embed_adapter;
+    if (!a->a || !ax_unit_present(a->unit) || ax_runtime_planning(m->rt))
+        return AX_OK;
+    AX_TRY(draw(m, a->a, seed, true, m->adapter->start == AX_LORA_RANDOM ? 1 : 0));
+    return draw(m, a->b, seed, true, 1);
+}
+
+static enum ax_status start_head(struct ax_model *m, uint64_t seed) {
+    const struct ax_adapter *a = &m->head.adapter[0];
+    if (!a->a || !ax_unit_present(a->unit) || ax_runtime_planning(m->rt))
+        return AX_OK;
+    return start_matrices(m, a, seed);
+}
+
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
+    AX_TRY(start_embedding(m, seed));
+    AX_TRY(start_head(m, seed));
     for (int i = 0; i < (int)m->arch.n_layers; i++) {
         struct ax_layer *layer = &m->layers[i];
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
@@ -114,8 +132,8 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
 /* What another shape means. */
 static void misshapen(const struct ax_peft *peft, const struct ax_param *p, const int64_t *shape,
                       const struct ax_st_entry *e) {
-    const bool is_a = strstr(p->name, ".lora_A.weight") != NULL;
-    const bool is_b = strstr(p->name, ".lora_B.weight") != NULL;
+    const bool is_a = strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_embedding_A");
+    const bool is_b = strstr(p->name, ".lora_B.weight") || strstr(p->name, ".lora_embedding_B");
     const int rank_dim = is_a ? 0 : 1;
     if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != shape[rank_dim])
         (void)ax_error(AX_ERR_DATA,

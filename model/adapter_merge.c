@@ -41,6 +41,37 @@ static int layer_of(const char *module) {
     return at ? (int)strtol(at + strlen("layers."), NULL, 10) : -1;
 }
 
+/* [rows][cols] to [cols][rows]. */
+static enum ax_status turn(double **x, int64_t rows, int64_t cols) {
+    double *t;
+    AX_TRY(ax_alloc(&t, (size_t)(rows * cols), sizeof *t));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < cols; k++)
+            t[k * rows + i] = (*x)[i * cols + k];
+    ax_free(*x);
+    *x = t;
+    return AX_OK;
+}
+
+/* Of an embedding, whose A and B are those of the transposed matrix. */
+static enum ax_status open_embedding(struct ax_merged *t, const struct ax_peft *peft,
+                                     const char *module, const struct ax_st_entry *a) {
+    const struct ax_st_entry *b = find(peft, module, "lora_embedding_B");
+    struct ax_adapter_target target;
+    AX_TRY(ax_adapter_match(&peft->config, module, -1, &target));
+    if (!b || t->base->ndim != 2)
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+                        peft->dir, module);
+    t->rows = t->base->shape[0];
+    t->cols = t->base->shape[1];
+    t->r = target.r;
+    t->scale = target.scale;
+    AX_TRY(take(peft, a, t->r, t->rows, &t->b));
+    AX_TRY(take(peft, b, t->cols, t->r, &t->a));
+    AX_TRY(turn(&t->b, t->r, t->rows));
+    return turn(&t->a, t->cols, t->r);
+}
+
 static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *peft,
                                    const char *module, const struct ax_st_entry *a) {
     const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
@@ -74,10 +105,18 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
                         whole->name);
     if (whole)
         t->base = whole;
-    const enum ax_status st = a ? open_adapter(t, peft, module, a) : AX_OK;
+    const struct ax_st_entry *embedding = find(peft, module, "lora_embedding_A");
+    const enum ax_status st = a           ? open_adapter(t, peft, module, a)
+                              : embedding ? open_embedding(t, peft, module, embedding)
+                                          : AX_OK;
     if (st != AX_OK)
         ax_merged_close(t);
     return st;
+}
+
+bool ax_merged_unties(const struct ax_peft *peft) {
+    return ax_adapter_unties(&peft->config) || find(peft, "lm_head", "lora_A.weight") ||
+           find(peft, "model.embed_tokens", "lora_embedding_A");
 }
 
 void ax_merged_close(struct ax_merged *t) {

@@ -21,7 +21,7 @@ static bool starts_so(const struct ax_model *m, const struct ax_adapter *a) {
     return a->a && ax_unit_present(a->unit) && m->adapter->start == AX_LORA_PISSA;
 }
 
-/* Calls `work` for every linear's adapter that starts so. */
+/* Calls `work` for every linear's adapter that starts so; those of embeddings never do. */
 static enum ax_status
 each(struct ax_model *m,
      enum ax_status (*work)(struct ax_model *m, const struct ax_adapter *a, void *ctx), void *ctx) {
@@ -33,7 +33,14 @@ each(struct ax_model *m,
                 if (starts_so(m, &linears[k]->adapter[part]))
                     AX_TRY(work(m, &linears[k]->adapter[part], ctx));
     }
-    return AX_OK;
+    if (!starts_so(m, &m->head.adapter[0]))
+        return AX_OK;
+    if (m->lm_head == m->embed)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "pissa: lm_head is the embedding in this %s model, which would lose what "
+                        "the head's adapter takes: leave lm_head out of the target modules",
+                        m->arch.family->model_type);
+    return work(m, &m->head.adapter[0], ctx);
 }
 
 static enum ax_status keep_start(struct ax_model *m, const struct ax_adapter *a, void *ctx) {

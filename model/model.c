@@ -78,6 +78,7 @@ static enum ax_status build_units(struct ax_builder *builder, const struct ax_un
         .name = "lm_head.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
     m->embed = ax_builder_add(&b, -1, &embed);
+    AX_TRY(ax_adapter_attach_end(&b, 0));
     finish_unit(&b, 0, o);
     for (int i = 0; i < (int)a->n_layers; i++) {
         struct ax_layer *l = &m->layers[i];
@@ -89,6 +90,7 @@ static enum ax_status build_units(struct ax_builder *builder, const struct ax_un
     snprintf(m->units[m->n_units - 1].name, AX_NAME_MAX, "head");
     m->final_norm = ax_builder_add(&b, -1, &norm);
     m->lm_head = a->tied ? m->embed : ax_builder_add(&b, -1, &head);
+    AX_TRY(ax_adapter_attach_end(&b, m->n_units - 1));
     finish_unit(&b, m->n_units - 1, o);
     return m->adapter ? ax_adapter_check(m) : AX_OK;
 }
@@ -154,7 +156,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                         (long long)arch->n_layers);
     ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
                             &m->first_unit, &m->end_unit);
-    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 4, sizeof *m->params), st, fail);
+    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 8, sizeof *m->params), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
     struct ax_unit_options uo = {.compute = o->dtype, .train = o->train, .n_state = o->n_state};

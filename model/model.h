@@ -65,6 +65,8 @@ struct ax_model {
     struct ax_layer *layers;
     struct ax_expert_group experts;                      /* of a model with a mixture of experts */
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
+    struct ax_linear head;                               /* lm_head with its adapter */
+    struct ax_adapter embed_adapter; /* of embed; a is lora_embedding_A, b its B */
     const struct ax_peft_config *adapter;
     struct ax_adapter_run adapter_run;
     struct ax_tensor

@@ -83,6 +83,7 @@ static enum ax_status embed_forward(struct ax_pass *p) {
         .out = partial,
         .first_row = ax_split_first_row(m->rt, m->embed)};
     AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
+    AX_TRY(ax_adapter_embed_forward(p, &partial));
     AX_TRY(ax_split_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -97,10 +98,12 @@ static enum ax_status embed_backward(struct ax_pass *p) {
                                              ax_unit_grad(&m->units[m->embed->unit], m->embed),
                                          .first_row = ax_split_first_row(m->rt, m->embed),
                                          .skip_token = m->arch.pad_token};
-    if (!back.dweight.data)
+    if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
     AX_TRY(ax_split_gather(m->rt, &p->slot->grad, &back.dout));
-    AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
+    if (back.dweight.data)
+        AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
+    AX_TRY(ax_adapter_embed_backward(p, &back.dout));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
