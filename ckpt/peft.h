@@ -43,6 +43,7 @@ struct ax_peft_config {
     bool all_linear;              /* target_modules: "all-linear" */
     char *target_regex;           /* for whole names; NULL = `targets` */
     struct ax_peft_names targets; /* names, or what they end in */
+    struct ax_peft_names parameters; /* target_parameters: the same of stacked weights */
     char *exclude_regex;
     struct ax_peft_names exclude;
     int n_layers; /* layers_to_transform; 0 = all */

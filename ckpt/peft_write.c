@@ -76,6 +76,7 @@ enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out)
     SET("use_rslora", json_boolean(c->rslora));
     SET("use_dora", json_boolean(c->dora));
     SET("target_modules", targets(c));
+    SET("target_parameters", list_or_null(&c->parameters));
     if (exclude)
         SET("exclude_modules", excluded(c));
     SET("layers_to_transform", layers(c));

@@ -168,6 +168,10 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
         const struct ax_peft_config every = {.r = 1, .alpha = 1, .all_linear = true};
         AX_TRY(with_model(s, &every, add_linears, &c->targets));
     }
+    const struct ax_yaml_node *one = ax_config_node(cfg, "lora_target_parameters");
+    AX_TRY(one && one->kind == AX_YAML_STRING
+               ? add_name(&c->parameters, one->text)
+               : read_names(&c->parameters, cfg, "lora_target_parameters"));
     return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
 }
 
@@ -179,7 +183,8 @@ static enum ax_status check_complete(const struct ax_config *cfg) {
                                "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
                                "(twice lora_r, say)");
     if (ax_config_count(cfg, "lora_target_modules") == 0 &&
-        !ax_config_bool(cfg, "lora_target_linear"))
+        !ax_config_bool(cfg, "lora_target_linear") &&
+        !ax_config_is_set(cfg, "lora_target_parameters"))
         return ax_config_error(cfg, "adapter",
                                "set lora_target_linear: true, or name modules in "
                                "lora_target_modules");

@@ -208,6 +208,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "lora_alpha_pattern",
                                         "lora_target_modules",
                                         "lora_target_linear",
+                                        "lora_target_parameters",
                                         "lora_exclude_modules",
                                         "lora_modules_to_save",
                                         "peft_layers_to_transform",

@@ -9,8 +9,9 @@
  *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
  * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
- * their parameters), adapter_embed.c (embedding and head), adapter_load.c (initial values, PEFT
- * folders), adapter_pissa.c (another start). linear.c calls adapter.c. */
+ * their parameters), adapter_embed.c (embedding and head), adapter_experts.c (experts),
+ * adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another start). linear.c calls
+ * adapter.c. */
 #ifndef AX_MODEL_ADAPTER_H
 #define AX_MODEL_ADAPTER_H
 
@@ -85,11 +86,16 @@ struct ax_adapter_target {
 };
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
+/* Is it the name, or what the name ends in behind a dot? */
+bool ax_adapter_ends_in(const char *name, const char *end);
 bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* modules_to_save */
 /* Saving embedding or head whole makes them two matrices where the base has one, as with PEFT: both
  * begin as the base's embedding, and what is not listed stays so. */
 bool ax_adapter_unties(const struct ax_peft_config *c);
 
+/* Adds a tensor of the module's adapter to the unit that is being built. */
+const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, const char *what,
+                                      int64_t rows, int64_t cols, int tp_dim);
 /* While a layer is built: stores the linear's matrices as the builder says and gives those that the
  * config means an adapter. */
 enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l);

@@ -26,8 +26,7 @@ done:
     return st;
 }
 
-/* Is it the name, or what the name ends in behind a dot? */
-static bool ends_in(const char *name, const char *end) {
+bool ax_adapter_ends_in(const char *name, const char *end) {
     const size_t n = strlen(name), m = strlen(end);
     return n >= m && strcmp(name + n - m, end) == 0 && (n == m || name[n - m - 1] == '.');
 }
@@ -35,7 +34,7 @@ static bool ends_in(const char *name, const char *end) {
 static bool in_list(const struct ax_peft_names *list, const char *name) {
     bool found = false;
     for (int i = 0; i < list->n && !found; i++)
-        found = ends_in(name, list->names[i]);
+        found = ax_adapter_ends_in(name, list->names[i]);
     return found;
 }
 
@@ -114,18 +113,10 @@ bool ax_adapter_unties(const struct ax_peft_config *c) {
            ax_adapter_saves(c, "lm_head.weight");
 }
 
-/* lora_A, lora_B … of a matrix; their unit is the one that is being built. */
-struct place {
-    const char *module;
-    int layer; /* −1: none */
-    int unit;
-    const struct ax_param *weight;
-};
-
-static const struct ax_param *add(struct ax_builder *b, const struct place *at, const char *what,
-                                  int64_t rows, int64_t cols, int tp_dim) {
+const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, const char *what,
+                                      int64_t rows, int64_t cols, int tp_dim) {
     char name[AX_NAME_MAX];
-    const int n = snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.%s", at->module, what);
+    const int n = snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.%s", module, what);
     AX_ASSERT(n < AX_NAME_MAX);
     const struct ax_param_decl decl = {.name = name,
                                        .rows = rows,
@@ -138,6 +129,14 @@ static const struct ax_param *add(struct ax_builder *b, const struct place *at, 
     mine->trainable = true;
     return p;
 }
+
+/* lora_A, lora_B … of a matrix; their unit is the one that is being built. */
+struct place {
+    const char *module;
+    int layer; /* −1: none */
+    int unit;
+    const struct ax_param *weight;
+};
 
 /* Is it meant? Then everything but its parameters. */
 static enum ax_status target_at(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
@@ -170,10 +169,13 @@ static enum ax_status attach(struct ax_builder *b, const struct place *at, struc
     AX_TRY(target_at(b, at, a, &target));
     if (!target.on)
         return AX_OK;
-    a->a = add(b, at, "lora_A.weight", target.r, w->shape[1], w->tp_dim == 1 ? 1 : -1);
-    a->b = add(b, at, "lora_B.weight", w->shape[0], target.r, w->tp_dim == 0 ? 0 : -1);
+    a->a = ax_adapter_add(b, at->module, "lora_A.weight", target.r, w->shape[1],
+                          w->tp_dim == 1 ? 1 : -1);
+    a->b = ax_adapter_add(b, at->module, "lora_B.weight", w->shape[0], target.r,
+                          w->tp_dim == 0 ? 0 : -1);
     if (b->model->adapter->dora)
-        a->magnitude = add(b, at, "lora_magnitude_vector", w->shape[0], 0, w->tp_dim == 0 ? 0 : -1);
+        a->magnitude = ax_adapter_add(b, at->module, "lora_magnitude_vector", w->shape[0], 0,
+                                      w->tp_dim == 0 ? 0 : -1);
     return AX_OK;
 }
 
@@ -185,8 +187,8 @@ static enum ax_status attach_embedding(struct ax_builder *b) {
     AX_TRY(target_at(b, &at, a, &target));
     if (!target.on)
         return AX_OK;
-    a->a = add(b, &at, "lora_embedding_A", target.r, m->embed->shape[0], 1);
-    a->b = add(b, &at, "lora_embedding_B", m->embed->shape[1], target.r, -1);
+    a->a = ax_adapter_add(b, at.module, "lora_embedding_A", target.r, m->embed->shape[0], 1);
+    a->b = ax_adapter_add(b, at.module, "lora_embedding_B", m->embed->shape[1], target.r, -1);
     return AX_OK;
 }
 
@@ -231,7 +233,8 @@ static bool names_saved(const struct ax_model *m, const char *name) {
 
 /* Is it the name of a module that can have an adapter? */
 static bool names_target(const struct ax_model *m, const char *name) {
-    bool found = ends_in("model.embed_tokens", name) || ends_in("lm_head", name);
+    bool found =
+        ax_adapter_ends_in("model.embed_tokens", name) || ax_adapter_ends_in("lm_head", name);
     for (int i = 0; i < (int)m->arch.n_layers && !found; i++) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
         const int n = ax_layer_linears(&m->layers[i], linears);
@@ -239,9 +242,21 @@ static bool names_target(const struct ax_model *m, const char *name) {
             for (int part = 0; part < linears[k]->n_parts && !found; part++) {
                 char module[AX_NAME_MAX];
                 module_of(linears[k]->weight[part]->name, module, sizeof module);
-                found = ends_in(module, name);
+                found = ax_adapter_ends_in(module, name);
             }
     }
+    return found;
+}
+
+static bool names_experts(const struct ax_model *m, const char *name) {
+    bool found = false;
+    for (int i = 0; i < (int)m->arch.n_layers; i++)
+        for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
+            char key[AX_NAME_MAX];
+            snprintf(key, sizeof key, "model.layers.%d.mlp.experts.%s", i,
+                     ax_expert_weight_name((enum ax_expert_weight)k));
+            found = ax_adapter_ends_in(key, name);
+        }
     return found;
 }
 
@@ -257,6 +272,14 @@ enum ax_status ax_adapter_check(const struct ax_model *m) {
                             "adapter (those are the projections of attention and MLP, embed_tokens "
                             "and lm_head)",
                             c->targets.names[i], m->arch.family->model_type);
+    for (int i = 0; i < c->parameters.n; i++)
+        if (!names_experts(m, c->parameters.names[i]))
+            return ax_error(AX_ERR_CONFIG,
+                            "target_parameters: \"%s\" is no stacked weight of this %s model%s",
+                            c->parameters.names[i], m->arch.family->model_type,
+                            m->arch.moe.n_experts > 0 ? " (those are mlp.experts.gate_up_proj and "
+                                                        "mlp.experts.down_proj)"
+                                                      : ": it has no experts");
     for (int i = 0; i < c->save.n; i++)
         if (!names_saved(m, c->save.names[i]))
             return ax_error(AX_ERR_CONFIG, "modules_to_save: \"%s\" is no module of this %s model",

@@ -112,6 +112,18 @@ static enum ax_status start_head(struct ax_model *m, uint64_t seed) {
     return start_matrices(m, a, seed);
 }
 
+static enum ax_status start_experts(struct ax_model *m, const struct ax_expert_adapter *a,
+                                    uint64_t seed) {
+    if (!a->a || ax_runtime_planning(m->rt))
+        return AX_OK;
+    const enum ax_lora_start start = m->adapter->start;
+    const double inputs = (double)a->a->shape[1], r = (double)a->r;
+    const bool normal = start == AX_LORA_GAUSSIAN;
+    AX_TRY(draw(m, a->a, seed, normal, normal ? 1 / r : 1 / sqrt(inputs)));
+    const double columns = (double)a->b->shape[1]; /* of all experts, as PEFT's linear has them */
+    return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(columns) : 0);
+}
+
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
     AX_TRY(start_embedding(m, seed));
     AX_TRY(start_head(m, seed));
@@ -124,6 +136,8 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
         AX_TRY(ax_unit_gather(layer->unit, m->rt));
         for (int k = 0; k < n; k++)
             AX_TRY(start_linear(m, linears[k], seed));
+        AX_TRY(start_experts(m, &layer->moe.gate_up_adapter, seed));
+        AX_TRY(start_experts(m, &layer->moe.down_adapter, seed));
         ax_unit_release(layer->unit);
     }
     return AX_OK;

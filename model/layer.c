@@ -34,7 +34,7 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     const int n = ax_layer_linears(l, linears);
     for (int i = 0; i < n; i++)
         AX_TRY(ax_adapter_attach(b, l->index, linears[i]));
-    return AX_OK;
+    return l->moe.router ? ax_adapter_attach_experts(b, l) : AX_OK;
 }
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {

@@ -8,6 +8,7 @@
 
 #include "ckpt/hf.h"
 #include "data/batch.h"
+#include "model/adapter_experts.h"
 #include "model/arch.h"
 #include "model/linear.h"
 #include "model/stash.h"
@@ -28,6 +29,7 @@ struct ax_moe_part {
     const struct ax_param *router;
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
+    struct ax_expert_adapter gate_up_adapter, down_adapter;
 };
 
 struct ax_layer {

@@ -22,6 +22,8 @@ static const int64_t lengths[] = {9, 1, 14, 0};
 static char *everywhere[] = {"q_proj",    "k_proj",    "v_proj",       "o_proj", "up_proj",
                              "gate_proj", "down_proj", "embed_tokens", "lm_head"};
 
+static char *stacked[] = {"mlp.experts.down_proj", "gate_up_proj"};
+
 static void must(enum ax_status st) {
     if (st != AX_OK)
         fail_msg("%s", ax_error_text());
@@ -34,6 +36,7 @@ static struct ax_peft_config lora(void) {
 struct variant {
     const char *name, *type, *extra;
     bool tied, rslora, dora, ends;
+    int stacked; /* experts' weights: of two */
     double dropout;
     enum ax_store store;
 };
@@ -63,6 +66,16 @@ static const struct variant variants[] = {
      .tied = true,
      .rslora = true,
      .dropout = 0.3},
+    {.name = "lora, experts",
+     .type = "mixtral",
+     .stacked = 2,
+     .extra = ", \"num_local_experts\": 6, \"num_experts_per_tok\": 2"},
+    {.name = "rslora, experts' down",
+     .type = "qwen3_moe",
+     .stacked = 1,
+     .rslora = true,
+     .extra = ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
+              "\"mlp_only_layers\": [1]"},
     {.name = "nf4 lora", .type = "mistral", .store = AX_STORE_NF4},
     {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORE_NF4_DOUBLE},
     {.name = "int8 lora", .type = "llama", .store = AX_STORE_INT8},
@@ -78,7 +91,8 @@ static struct ax_peft_config config_of(const struct variant *v) {
     c.rslora = v->rslora;
     c.dora = v->dora;
     c.dropout = v->dropout;
-    c.targets.n = v->ends ? 9 : 7;
+    c.targets.n = v->ends ? 9 : v->stacked ? 4 : 7;
+    c.parameters = (struct ax_peft_names){v->stacked, stacked};
     return c;
 }
 
@@ -209,7 +223,15 @@ static enum ax_status differences(struct probe *probe, struct ax_step *s) {
     for (int layer = 0; layer < 3; layer += 2) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
         const int n = ax_layer_linears(&s->model.layers[layer], linears);
+        const struct ax_moe_part *moe = &m->layers[layer].moe;
+        const struct ax_expert_adapter *experts[] = {&moe->gate_up_adapter, &moe->down_adapter};
+        for (int i = 0; i < 2; i++) {
+            const struct ax_adapter like = {.a = experts[i]->a, .b = experts[i]->b};
+            AX_TRY(differences_of(probe, s, &m->head, 0, &like));
+        }
         for (int i = 0; i < n; i++) {
+            if (linears[i]->n_parts == 0)
+                continue;
             const int part = (layer + i) % linears[i]->n_parts;
             AX_TRY(differences_of(probe, s, linears[i], part, &linears[i]->adapter[part]));
         }
@@ -304,9 +326,9 @@ static void recompute_and_threads_are_bitwise(void **state) {
 static void steps_do_not_allocate(void **state) {
     (void)state;
     struct ax_arch arch;
-    arch_of(&arch, &variants[9]);
-    const struct ax_peft_config c = config_of(&variants[9]);
-    struct tiny_run t = run_of(&arch, &c, &variants[9], AX_F32, AX_RECOMPUTE_ON);
+    arch_of(&arch, &variants[11]);
+    const struct ax_peft_config c = config_of(&variants[11]);
+    struct tiny_run t = run_of(&arch, &c, &variants[11], AX_F32, AX_RECOMPUTE_ON);
     t.steps = 6;
     must(tiny_run(&t, "cpu", 2));
     assert_int_equal(t.allocations, 0);

@@ -169,7 +169,6 @@ static void configs_that_are_refused(void **state) {
     refused(", \"bias\": \"all\"", AX_ERR_UNSUPPORTED, "bias");
     refused(", \"fan_in_fan_out\": true", AX_ERR_UNSUPPORTED, "fan_in_fan_out");
     refused(", \"init_lora_weights\": \"pissa_niter_4\"", AX_ERR_UNSUPPORTED, "init_lora_weights");
-    refused(", \"target_parameters\": [\"x\"]", AX_ERR_UNSUPPORTED, "target_parameters");
     refused(", \"lora_dropout\": 1.0", AX_ERR_DATA, "lora_dropout");
     refused(", \"rank_pattern\": {\"q\": 0}", AX_ERR_DATA, "rank_pattern");
     refused(", \"layers_to_transform\": [-1]", AX_ERR_DATA, "layers_to_transform");
