@@ -183,10 +183,44 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     return same ? e : NULL;
 }
 
+/* PEFT puts the matrices of embedding and head beside their adapters: as it, we take them for the
+ * base's. A tied head is the embedding. */
+static bool is_base_layer(const struct ax_model *m, const char *name, const struct ax_param **out) {
+    static const char *const modules[] = {"model.embed_tokens", "lm_head"};
+    *out = NULL;
+    for (int i = 0; i < 2; i++) {
+        char own[AX_NAME_MAX];
+        snprintf(own, sizeof own, AX_PEFT_PREFIX "%s.base_layer.weight", modules[i]);
+        if (strcmp(name, own) != 0)
+            continue;
+        *out = i == 0 ? m->embed : m->lm_head;
+        return true;
+    }
+    return false;
+}
+
+static enum ax_status load_base_layers(struct ax_model *m, const struct ax_peft *peft) {
+    for (int i = 0; i < peft->weights.n; i++) {
+        const struct ax_st_entry *e = &peft->weights.entries[i];
+        const struct ax_param *p;
+        if (!is_base_layer(m, e->name, &p))
+            continue;
+        if (e->ndim != 2 || e->shape[0] != p->shape[0] || e->shape[1] != p->shape[1] ||
+            !ax_dtype_info(e->dtype)->is_float) {
+            misshapen(peft, p, p->shape, e);
+            return AX_ERR_DATA;
+        }
+        if (ax_unit_present(&m->units[p->unit]))
+            ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+    }
+    return AX_OK;
+}
+
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_peft *peft) {
     for (int i = 0; i < peft->weights.n; i++) {
         const char *name = peft->weights.entries[i].name;
-        bool known = false;
+        const struct ax_param *base;
+        bool known = is_base_layer(m, name, &base);
         for (int k = 0; k < m->n_params && !known; k++) {
             char own[AX_NAME_MAX + 32];
             known = is_part(&m->params[k]) &&
@@ -234,7 +268,8 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
         else
             ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
     }
-    return check_left_over(m, peft);
+    AX_TRY(check_left_over(m, peft));
+    return load_base_layers(m, peft);
 }
 
 struct source {

@@ -169,6 +169,8 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
         return AX_OK;
     snprintf(module, sizeof module, "%.*s", (int)(n - tail), base->name);
     const struct ax_st_entry *whole = find(peft, module, "weight");
+    if (!whole)
+        whole = find(peft, module, "base_layer.weight");
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
     if (whole && whole->numel != base->numel)
         return ax_error(AX_ERR_DATA, "%s: %s has another size than the base model's", peft->dir,
