@@ -215,6 +215,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "peft_init_lora_weights",
                                         "peft_use_dora",
                                         "peft_use_rslora",
+                                        "tokens",
+                                        "unfrozen_parameters",
                                         NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
@@ -230,7 +232,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                        .n_microbatches =
                                            (int)(s->data.rows_per_step / s->data.rows_per_batch),
                                        .adapter = s->adapter,
-                                       .base_store = s->base_store};
+                                       .base_store = s->base_store,
+                                       .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
     read_recompute(o, cfg);
     read_data(s);
     o->epochs = ax_config_f64(cfg, "num_epochs");

@@ -50,6 +50,7 @@ struct ax_model_options {
     int64_t max_positions;                /* longest row: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none. With one, only it trains. Borrowed */
     enum ax_store base_store;             /* of the linears' frozen matrices */
+    const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
 };
 
 struct ax_model {

@@ -274,7 +274,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                   .train = true,
                                   .max_positions = s->o.max_len,
                                   .adapter = s->o.adapter,
-                                  .base_store = s->o.base_store};
+                                  .base_store = s->o.base_store,
+                                  .unfrozen = s->o.unfrozen};
     const char *names[AX_MAX_STATE] = {0};
     mo.n_state = s->o.optimizer->slots(&s->o.opt, names);
     for (int k = 0; k < mo.n_state; k++)

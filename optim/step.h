@@ -27,6 +27,7 @@ struct ax_step_options {
     int64_t max_len; /* longest document */
     const struct ax_peft_config *adapter; /* NULL: everything trains. Borrowed */
     enum ax_store base_store;             /* of the linears' frozen matrices */
+    const struct ax_peft_names *unfrozen; /* NULL: all that may train. Borrowed */
     struct ax_lr_groups lr_groups;
 };
 
