@@ -59,6 +59,7 @@ enum ax_status ax_adapter_backward(const struct ax_adapter *a, const struct ax_a
 enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *dy, const struct ax_tensor *dv);
 
+struct ax_arch;
 struct ax_builder;
 struct ax_hf;
 struct ax_linear;
@@ -118,6 +119,8 @@ struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_par
 /* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
  * Nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
+/* The vocabulary of the model where the adapter was trained with more tokens than the base has. */
+void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft);
 /* Tensor name of a trained parameter in PEFT's file, in buf. */
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size);
 /* Writes what trains as a PEFT folder (one rank), in F32; `dtype` for anything else. */

@@ -251,6 +251,15 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
     return AX_OK;
 }
 
+void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
+    const struct ax_st_entry *e =
+        ax_safetensors_find(&peft->weights, AX_PEFT_PREFIX "model.embed_tokens.weight");
+    if (!e || e->ndim != 2 || e->shape[0] <= arch->vocab_size || arch->vocab_stored > 0)
+        return;
+    arch->vocab_stored = arch->vocab_size;
+    arch->vocab_size = e->shape[0];
+}
+
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;

@@ -172,7 +172,8 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     if (!whole)
         whole = find(peft, module, "base_layer.weight");
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
-    if (whole && whole->numel != base->numel)
+    if (whole && (whole->ndim != base->ndim || whole->shape[1] != base->shape[1] ||
+                  whole->shape[0] < base->shape[0]))
         return ax_error(AX_ERR_DATA, "%s: %s has another size than the base model's", peft->dir,
                         whole->name);
     if (whole)
@@ -248,9 +249,11 @@ enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
     if (st == AX_OK) {
         ax_convert(t->dtype, out, AX_F64, merged, n);
         ax_convert(AX_F64, merged, t->dtype, out, n);
-        load(t->model, first, n, before);
+        const int64_t left = t->model->numel - first; /* rows of new tokens lie behind */
+        const int64_t old = left < 0 ? 0 : left < n ? left : n;
+        load(t->model, first, old, before);
         for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)
-            t->changed += merged[i] != before[i];
+            t->changed += i >= old || merged[i] != before[i];
     }
     ax_free(merged);
     return st;
