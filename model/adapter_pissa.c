@@ -81,7 +81,7 @@ static void split(const struct ax_low_rank *l, double scale, enum ax_dtype dtype
 /* w − s·B·A. */
 static void subtract(const struct ax_low_rank *l, double scale, enum ax_dtype dtype, const void *a,
                      const void *b, double *rest) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (l->rows * l->cols >= 1 << 16)
     for (int64_t i = 0; i < l->rows; i++) {
         double *row = rest + i * l->cols;
         for (int64_t k = 0; k < l->cols; k++)

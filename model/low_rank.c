@@ -14,7 +14,8 @@
 #define MOST       400  /* iterations where vectors never stand: equal singular values */
 #define SWEEPS     30
 #define ORTHOGONAL 1e-14
-#define BLOCK      256 /* columns at once */
+#define BLOCK      256       /* columns at once */
+#define WORTH      (1 << 16) /* elements from which on threads are */
 
 struct space {
     const struct ax_low_rank *l;
@@ -33,7 +34,7 @@ static double dot(const double *a, const double *b, int64_t n) {
 /* wv = V·Wᵀ, where V are the rows of z. */
 static void times_v(const struct space *s) {
     const struct ax_low_rank *l = s->l;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (l->rows * l->cols >= WORTH)
     for (int64_t i = 0; i < l->rows; i++) {
         const float *w = l->w + i * l->cols;
         for (int64_t j = 0; j < s->q; j++) {
@@ -50,7 +51,7 @@ static void times_v(const struct space *s) {
 /* z = U·W. */
 static void times_u(const struct space *s) {
     const struct ax_low_rank *l = s->l;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (l->rows * l->cols >= WORTH)
     for (int64_t first = 0; first < l->cols; first += BLOCK) {
         const int64_t n = l->cols - first < BLOCK ? l->cols - first : BLOCK;
         for (int64_t j = 0; j < s->q; j++)

@@ -124,15 +124,15 @@ static void flat_spectra_and_threads(void **state) {
     (void)state;
     float *w;
     uint64_t hash[2];
-    must(ax_alloc(&w, 120 * 100, sizeof *w));
-    for (int64_t i = 0; i < 120 * 100; i++)
+    must(ax_alloc(&w, 320 * 260, sizeof *w));
+    for (int64_t i = 0; i < 320 * 260; i++)
         w[i] = ax_rng_normal((struct ax_rng_key){9, 0, 0}, (uint64_t)i);
     for (int t = 0; t < 2; t++) {
         omp_set_num_threads(t + 1);
-        struct ax_low_rank l = {.w = w, .rows = 120, .cols = 100, .r = 8, .key = {1, 2, 3}};
+        struct ax_low_rank l = {.w = w, .rows = 320, .cols = 260, .r = 8, .key = {1, 2, 3}};
         must(ax_low_rank_find(&l));
         assert_true(residual(&l) < 1e-5);
-        hash[t] = ax_hash64(l.u, 8 * 120 * sizeof *l.u, ax_hash64(l.v, 8 * 100 * sizeof *l.v, 0));
+        hash[t] = ax_hash64(l.u, 8 * 320 * sizeof *l.u, ax_hash64(l.v, 8 * 260 * sizeof *l.v, 0));
         ax_low_rank_free(&l);
     }
     assert_true(hash[0] == hash[1]);
