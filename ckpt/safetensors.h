@@ -53,7 +53,7 @@ struct ax_st_output {
 struct ax_st_source {
     struct ax_tensor value;
     struct ax_joined joined; /* zeroed: value is all */
-    enum ax_dtype dtype; /* as written */
+    enum ax_dtype dtype;     /* as written */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,

@@ -261,8 +261,8 @@ static void test_going_on_from_a_folder(void **state) {
 static void test_errors(void **state) {
     (void)state;
     const char *path = config(LORA);
-    EXPECT(2, "\"wq_proj\" is no module of this llama model", path,
-           "lora_target_modules=[wq_proj]", "lora_target_linear=false");
+    EXPECT(2, "\"wq_proj\" is no module of this llama model", path, "lora_target_modules=[wq_proj]",
+           "lora_target_linear=false");
     EXPECT(2, "no module of this llama model is left to adapt by the expression", path,
            "lora_target_modules=nothing", "lora_target_linear=false");
     EXPECT(2, "modules_to_save: \"wte\" is no module", path, "lora_modules_to_save=[wte]");
