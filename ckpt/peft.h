@@ -24,14 +24,26 @@ struct ax_peft_pattern {
     double value;
 };
 
+/* How new adapters begin: init_lora_weights of PEFT. */
+enum ax_lora_start {
+    AX_LORA_USUAL,    /* true: A uniform, B = 0 */
+    AX_LORA_RANDOM,   /* false: B uniform too */
+    AX_LORA_GAUSSIAN, /* A normal, B = 0 */
+    AX_LORA_PISSA     /* the base's largest singular triplets, which the base loses */
+};
+
 struct ax_peft_config {
     char *base; /* base_model_name_or_path as written; NULL = not said */
     int64_t r;
     double alpha, dropout;
     bool rslora, dora;
+    enum ax_lora_start start;     /* of new ones. Not read from folders, nor written: those of PiSSA
+                                     have twice the rank and alpha, for the base as it was */
+    int iterations;               /* PiSSA's, for its subspace; 0 = as many as it takes */
     bool all_linear;              /* target_modules: "all-linear" */
     char *target_regex;           /* for whole names; NULL = `targets` */
     struct ax_peft_names targets; /* names, or what they end in */
+    struct ax_peft_names parameters; /* target_parameters: the same of stacked weights */
     char *exclude_regex;
     struct ax_peft_names exclude;
     int n_layers; /* layers_to_transform; 0 = all */

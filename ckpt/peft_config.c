@@ -44,7 +44,8 @@ static enum ax_status targets(struct ax_peft_config *c, struct ax_json root) {
         c->target_regex = NULL;
         c->all_linear = true;
     }
-    if (!c->all_linear && !c->target_regex && c->targets.n == 0)
+    AX_TRY(names(ax_json_get(root, "target_parameters"), &c->parameters));
+    if (!c->all_linear && !c->target_regex && c->targets.n + c->parameters.n == 0)
         return ax_json_error(v, "expected the names of the modules to adapt");
     return names_or_regex(ax_json_get(root, "exclude_modules"), &c->exclude, &c->exclude_regex);
 }
@@ -97,7 +98,6 @@ static enum ax_status refuse_unknown(struct ax_json root) {
                                       "use_qalora",
                                       "use_bdlora",
                                       "layer_replication",
-                                      "target_parameters",
                                       "trainable_token_indices",
                                       "alora_invocation_tokens",
                                       "kasa_config",
@@ -174,6 +174,7 @@ void ax_peft_config_free(struct ax_peft_config *c) {
     ax_free(c->exclude_regex);
     ax_free(c->layers);
     names_free(&c->targets);
+    names_free(&c->parameters);
     names_free(&c->exclude);
     names_free(&c->save);
     patterns_free(c->n_ranks, c->ranks);

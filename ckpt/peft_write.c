@@ -44,10 +44,10 @@ static json_t *layers(const struct ax_peft_config *c) {
     return out;
 }
 
-static json_t *patterns(int n, const struct ax_peft_pattern *p) {
+static json_t *patterns(int n, const struct ax_peft_pattern *p, double by) {
     json_t *out = json_object();
     for (int i = 0; out && i < n; i++)
-        if (json_object_set_new(out, p[i].pattern, number(p[i].value)) != 0)
+        if (json_object_set_new(out, p[i].pattern, number(p[i].value * by)) != 0)
             return NULL;
     return out;
 }
@@ -64,21 +64,24 @@ static json_t *excluded(const struct ax_peft_config *c) {
 
 enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out) {
     json_t *v = c->json ? json_deep_copy(c->json) : blank();
+    const double ranks = c->start == AX_LORA_PISSA ? 2 : 1;
+    const double alphas = c->rslora ? sqrt(ranks) : ranks; /* the scale stays as it is */
     const bool exclude = c->exclude_regex || c->exclude.n > 0;
     bool ok = v != NULL;
 #define SET(key, value) ok = ok && json_object_set_new(v, key, value) == 0
     SET("base_model_name_or_path", c->base ? json_string(c->base) : json_null());
-    SET("r", json_integer(c->r));
-    SET("lora_alpha", number(c->alpha));
+    SET("r", json_integer((json_int_t)ranks * c->r));
+    SET("lora_alpha", number(c->alpha * alphas));
     SET("lora_dropout", json_real(c->dropout));
     SET("use_rslora", json_boolean(c->rslora));
     SET("use_dora", json_boolean(c->dora));
     SET("target_modules", targets(c));
+    SET("target_parameters", list_or_null(&c->parameters));
     if (exclude)
         SET("exclude_modules", excluded(c));
     SET("layers_to_transform", layers(c));
-    SET("rank_pattern", patterns(c->n_ranks, c->ranks));
-    SET("alpha_pattern", patterns(c->n_alphas, c->alphas));
+    SET("rank_pattern", patterns(c->n_ranks, c->ranks, ranks));
+    SET("alpha_pattern", patterns(c->n_alphas, c->alphas, alphas));
     SET("modules_to_save", list_or_null(&c->save));
     SET("inference_mode", json_true());
     SET("init_lora_weights", json_true());

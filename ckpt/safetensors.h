@@ -8,6 +8,7 @@
 #define AX_CKPT_SAFETENSORS_H
 
 #include "base/io.h"
+#include "ckpt/joined.h"
 #include "ckpt/sums.h"
 #include "kernels/tensor.h"
 
@@ -51,7 +52,8 @@ struct ax_st_output {
 /* A dense tensor in memory as what is written: ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;
-    enum ax_dtype dtype; /* as written */
+    struct ax_joined joined; /* zeroed: value is all */
+    enum ax_dtype dtype;     /* as written */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,

@@ -164,9 +164,7 @@ done:
 
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out) {
     const struct ax_st_source *s = source;
-    const char *from = s->value.data;
-    from += (size_t)first * ax_dtype_size(s->value.dtype);
-    ax_convert(s->dtype, out, s->value.dtype, from, n);
+    ax_joined_convert(&s->joined, s->value.dtype, s->value.data, 0, s->dtype, first, n, out);
     return AX_OK;
 }
 

@@ -12,8 +12,9 @@
 /* A tensor to be written: `fill` reads it piece by piece and counts it off when it is through. */
 struct source {
     struct ax_saver *saver;
-    const char *data; /* element `base` and on: live memory, or the unit's copy */
-    int64_t base, read;
+    const char *data;   /* element `base` and on: live memory, or the unit's copy */
+    int64_t base, read; /* of live elements */
+    struct ax_joined joined;
     bool copied;
     enum ax_dtype is, wanted;
     int64_t numel;
@@ -52,14 +53,14 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     struct source *s = ctx;
     struct ax_saver *saver = s->saver;
     pthread_mutex_lock(&saver->mutex);
-    const char *from = s->data + (size_t)(first - s->base) * ax_dtype_size(s->is);
+    const struct source now = *s;
     saver->work->reading = s;
     pthread_mutex_unlock(&saver->mutex);
-    ax_convert(s->wanted, out, s->is, from, n);
+    ax_joined_convert(&now.joined, now.is, now.data, now.base, now.wanted, first, n, out);
     pthread_mutex_lock(&saver->mutex);
     saver->work->reading = NULL;
-    s->read = first + n;
-    if (s->read == s->numel)
+    s->read = ax_joined_first(&s->joined, first + n);
+    if (s->read == s->numel && now.read < s->numel)
         count_off(saver, s);
     pthread_cond_signal(&saver->read);
     pthread_mutex_unlock(&saver->mutex);
@@ -146,6 +147,7 @@ static void add_weight(struct ax_saver_work *w, int i) {
                &(struct source){.data = weight->value.data,
                                 .is = weight->value.dtype,
                                 .wanted = weight->dtype,
+                                .joined = weight->joined,
                                 .numel = ax_tensor_numel(&weight->value),
                                 .unit = weight->unit});
 }

@@ -15,7 +15,8 @@ struct ax_save_weight {
     const char *name;
     int ndim;
     int64_t shape[AX_MAX_DIMS];
-    struct ax_tensor value; /* live; dense */
+    struct ax_tensor value;  /* live; dense */
+    struct ax_joined joined; /* `shape` is then of both; the other one never changes */
     int unit;
     enum ax_dtype dtype; /* what it is converted to as it is written */
 };

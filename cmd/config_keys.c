@@ -21,7 +21,7 @@ static const struct ax_capability_info capabilities[] = {
     [AX_CAP_DORA] = {"dora", true, "DoRA adapters"},
     [AX_CAP_LORA_INIT] = {"adapter-variants", false,
                           "other starts, shapes and learning rates of adapters"},
-    [AX_CAP_EXPERT_LORA] = {"expert-lora", false, "adapters on expert weights"},
+    [AX_CAP_EXPERT_LORA] = {"expert-lora", true, "adapters on expert weights"},
     [AX_CAP_MERGE] = {"merge", true, "merging an adapter into its base"},
     [AX_CAP_DPO] = {"dpo", false, "preference training with DPO and IPO"},
     [AX_CAP_ORPO] = {"orpo", false, "preference training with ORPO"},

@@ -95,7 +95,11 @@ static enum ax_status open_model(struct ax_eval *e) {
                         e->model, e->model);
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
-    return e->adapter ? ax_peft_open(&e->peft, e->adapter) : AX_OK;
+    if (!e->adapter)
+        return AX_OK;
+    AX_TRY(ax_peft_open(&e->peft, e->adapter));
+    ax_adapter_vocabulary(&e->arch, &e->peft);
+    return AX_OK;
 }
 
 /* All documents of the corpus, one to a row, in their order. */

@@ -78,7 +78,7 @@ static enum ax_status pick_dtype(struct merge *w) {
 /* Does the merged model have a head of its own where the base has none? */
 static bool adds_head(struct merge *w) {
     const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
-    if (!w->arch.tied || !ax_adapter_unties(&w->peft.config) || !embed)
+    if (!w->arch.tied || !ax_merged_unties(&w->peft) || !embed)
         return false;
     w->arch.tied = false;
     w->head = *embed;
@@ -97,7 +97,7 @@ static enum ax_status open_tensors(struct merge *w) {
         AX_TRY(ax_merged_open(t, e, &w->peft, is_float ? w->m->written : e->dtype));
         w->outputs[i] = (struct ax_st_output){
             .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
-        memcpy(w->outputs[i].shape, e->shape, sizeof e->shape);
+        memcpy(w->outputs[i].shape, t->base->shape, sizeof e->shape);
         w->m->matrices += t->r > 0 || t->base != t->model;
         w->m->tensors++;
     }
@@ -145,6 +145,17 @@ static enum ax_status check_answers(const struct merge *w) {
                     m->error, m->largest, demand);
 }
 
+/* What the merged model's config.json says that the base's does not. */
+static enum ax_status config_edits(const struct merge *w, json_t **out) {
+    *out = json_object();
+    bool ok = *out != NULL;
+    if (w->head.name)
+        ok = ok && json_object_set_new(*out, "tie_word_embeddings", json_false()) == 0;
+    if (w->arch.vocab_stored > 0)
+        ok = ok && json_object_set_new(*out, "vocab_size", json_integer(w->arch.vocab_size)) == 0;
+    return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
 /* Into the folder's temporary name, where it is read again. */
 static enum ax_status write_and_check(struct merge *w, const char *dir) {
     struct ax_hf_save save = {.dir = dir,
@@ -152,13 +163,14 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
                               .dtype = w->m->written,
                               .n = w->m->tensors,
                               .tensors = w->outputs};
+    json_t *edits;
     /* training put a tokenizer and its chat template beside the adapter */
     if (w->with_tokenizer)
         save.tokenizer_dir = w->m->adapter;
-    json_t *untied = w->head.name ? json_pack("{sb}", "tie_word_embeddings", 0) : NULL;
-    save.config = untied;
+    AX_TRY(config_edits(w, &edits));
+    save.config = edits;
     const enum ax_status written = ax_hf_write_into(dir, &save);
-    json_decref(untied);
+    json_decref(edits);
     AX_TRY(written);
     AX_TRY(check_changed(w));
     struct ax_hf merged = {0};
@@ -198,6 +210,7 @@ static enum ax_status run(struct merge *w) {
     AX_TRY(ax_convert_check_destination(w->m->dst));
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
     AX_TRY(ax_arch_load(&w->arch, w->m->base));
+    ax_adapter_vocabulary(&w->arch, &w->peft);
     AX_TRY(ax_hf_open(&w->hf, w->m->base));
     AX_TRY(pick_dtype(w));
     hash_adapter(w);

@@ -73,7 +73,7 @@ no_weight:
 /* ---- weights ---- */
 
 /* B would begin at zero, and A's gradient with it. */
-static void randomise_b(struct ax_model *m, const struct ax_param *p) {
+static void randomise(struct ax_model *m, const struct ax_param *p) {
     struct ax_unit *unit = &m->units[p->unit];
     const struct ax_segment *seg = &unit->segments[p->segment];
     const struct ax_rng_key key = {23, 0, ax_hash32(p->name)};
@@ -85,14 +85,18 @@ static void randomise_b(struct ax_model *m, const struct ax_param *p) {
     }
 }
 
+static bool starts_at_zero(const struct ax_param *p) {
+    return strstr(p->name, "lora_B") || strstr(p->name, "lora_embedding_A");
+}
+
 static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check *c) {
     AX_TRY(c->hf ? ax_model_load(m, c->hf) : ax_model_init_random(m, 5));
     if (!c->adapter)
         return AX_OK;
     AX_TRY(ax_adapter_init(m, 11));
     for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
-        if (strstr(m->params[i].name, "lora_B") && ax_unit_present(&m->units[m->params[i].unit]))
-            randomise_b(m, &m->params[i]);
+        if (starts_at_zero(&m->params[i]) && ax_unit_present(&m->units[m->params[i].unit]))
+            randomise(m, &m->params[i]);
     return AX_OK;
 }
 
@@ -131,10 +135,18 @@ static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool 
 
 static const char *group_of(const struct ax_param *p) {
     static const char *const kinds[][2] = {
-        {"lora_A", "lora A"},          {"lora_B", "lora B"},    {"lora_magnitude", "magnitude"},
-        {"embed_tokens", "embedding"}, {"lm_head", "head"},     {"norm", "norms"},
-        {"experts.", "experts"},       {"mlp.gate.", "router"}, {"block_sparse_moe.gate", "router"},
-        {"self_attn", "attention"},    {"mlp", "mlp"},
+        {"lora_A", "lora A"},
+        {"lora_B", "lora B"},
+        {"lora_magnitude", "magnitude"},
+        {"lora_embedding", "embedding's lora"},
+        {"embed_tokens", "embedding"},
+        {"lm_head", "head"},
+        {"norm", "norms"},
+        {"experts.", "experts"},
+        {"mlp.gate.", "router"},
+        {"block_sparse_moe.gate", "router"},
+        {"self_attn", "attention"},
+        {"mlp", "mlp"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strstr(p->name, kinds[i][0]))

@@ -1,6 +1,7 @@
 /* Keys of adapters: as axolotl hands them to PEFT, so that adapter_config.json says the same. What
  * they name is looked for in the base model before any data is read. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -167,6 +168,10 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
         const struct ax_peft_config every = {.r = 1, .alpha = 1, .all_linear = true};
         AX_TRY(with_model(s, &every, add_linears, &c->targets));
     }
+    const struct ax_yaml_node *one = ax_config_node(cfg, "lora_target_parameters");
+    AX_TRY(one && one->kind == AX_YAML_STRING
+               ? add_name(&c->parameters, one->text)
+               : read_names(&c->parameters, cfg, "lora_target_parameters"));
     return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
 }
 
@@ -178,11 +183,42 @@ static enum ax_status check_complete(const struct ax_config *cfg) {
                                "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
                                "(twice lora_r, say)");
     if (ax_config_count(cfg, "lora_target_modules") == 0 &&
-        !ax_config_bool(cfg, "lora_target_linear"))
+        !ax_config_bool(cfg, "lora_target_linear") &&
+        !ax_config_is_set(cfg, "lora_target_parameters"))
         return ax_config_error(cfg, "adapter",
                                "set lora_target_linear: true, or name modules in "
                                "lora_target_modules");
     return AX_OK;
+}
+
+/* peft_init_lora_weights */
+static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_config *c) {
+    static const char key[] = "peft_init_lora_weights", niter[] = "pissa_niter_";
+    const char *text = ax_config_str(s->cfg, "%s", key);
+    char *end = NULL;
+    if (strcmp(text, "true") == 0)
+        return AX_OK;
+    if (strcmp(text, "false") == 0) {
+        c->start = AX_LORA_RANDOM;
+        return AX_OK;
+    }
+    if (strcmp(text, "gaussian") == 0) {
+        c->start = AX_LORA_GAUSSIAN;
+        return AX_OK;
+    }
+    c->start = AX_LORA_PISSA;
+    if (strncmp(text, niter, strlen(niter)) == 0) {
+        const long n = strtol(text + strlen(niter), &end, 10);
+        c->iterations = n > 0 && n <= 1000 && *end == '\0' ? (int)n : -1;
+    }
+    if (strcmp(text, "pissa") != 0 && c->iterations <= 0)
+        return ax_config_error(s->cfg, key,
+                               "expected true, false, gaussian, pissa or pissa_niter_N with N from "
+                               "1 to 1000, got \"%s\"",
+                               text);
+    return s->hf.dir ? AX_OK
+                     : ax_config_error(s->cfg, key,
+                                       "there are no weights to start from with reinit_weights");
 }
 
 static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c) {
@@ -193,6 +229,7 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
     c->dropout = ax_config_f64(cfg, "lora_dropout");
     c->rslora = ax_config_bool(cfg, "peft_use_rslora");
     c->dora = ax_config_bool(cfg, "peft_use_dora");
+    AX_TRY(read_start(s, c));
     AX_TRY(read_targets(s, c));
     AX_TRY(read_layers(s, c));
     AX_TRY(read_patterns(&c->n_ranks, &c->ranks, cfg, "lora_rank_pattern"));

@@ -194,6 +194,10 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
     for (size_t i = 0; kwargs && i < kwargs->n; i++)
         AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
+    if (ax_config_has(cfg, "adapter") && ax_config_has(cfg, "loraplus_lr_ratio"))
+        o->step.lr_groups =
+            ax_lr_groups_loraplus(lr->base_lr, ax_config_f64(cfg, "loraplus_lr_ratio"),
+                                  ax_config_f64(cfg, "loraplus_lr_embedding"));
     o->warmup = ax_config_has(cfg, "warmup_steps") ? ax_config_i64(cfg, "warmup_steps") : -1;
     o->warmup_ratio = ax_config_has(cfg, "warmup_ratio") ? ax_config_f64(cfg, "warmup_ratio") : -1;
     return AX_OK;

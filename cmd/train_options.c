@@ -205,11 +205,15 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "lora_alpha_pattern",
                                         "lora_target_modules",
                                         "lora_target_linear",
+                                        "lora_target_parameters",
                                         "lora_exclude_modules",
                                         "lora_modules_to_save",
                                         "peft_layers_to_transform",
+                                        "peft_init_lora_weights",
                                         "peft_use_dora",
                                         "peft_use_rslora",
+                                        "tokens",
+                                        "unfrozen_parameters",
                                         NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
@@ -228,7 +232,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                        .n_microbatches =
                                            (int)(s->data.rows_per_step / s->data.rows_per_batch),
                                        .adapter = s->adapter,
-                                       .base_store = s->base_store};
+                                       .base_store = s->base_store,
+                                       .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     read_recompute(o, cfg);

@@ -68,15 +68,7 @@ static void log_left_out(const char *what, const struct ax_corpus_report *r) {
                         i == 1 ? "" : "left out: ", all[i].why);
 }
 
-static enum ax_status check_data(struct ax_train_setup *s) {
-    const size_t ids = ax_tokenizer_size(s->data.tok.tokenizer);
-    if (ids > (size_t)s->arch.vocab_size &&
-        ax_config_count(s->cfg, "tokens") + ax_config_count(s->cfg, "special_tokens") > 0)
-        return ax_config_error(s->cfg,
-                               ax_config_count(s->cfg, "tokens") ? "tokens" : "special_tokens",
-                               "with the new tokens ids reach %zu, but the model has %lld "
-                               "embeddings; new rows are not added yet",
-                               ids - 1, (long long)s->arch.vocab_size);
+static enum ax_status check_data(const struct ax_train_setup *s) {
     if (s->data.stream)
         return AX_OK;
     log_left_out("training rows", &s->data.train_report);
@@ -99,12 +91,27 @@ done:
     return st;
 }
 
+static enum ax_status read_unfrozen(struct ax_train_setup *s) {
+    static const char key[] = "unfrozen_parameters";
+    const size_t n = ax_config_count(s->cfg, "%s", key);
+    if (n > 0 && ax_config_has(s->cfg, "adapter"))
+        return ax_config_error(s->cfg, key, "does not go with an adapter, which freezes all else");
+    AX_TRY(ax_alloc(&s->unfrozen.names, n, sizeof *s->unfrozen.names));
+    for (size_t i = 0; i < n; i++) {
+        AX_TRY(ax_strdup(&s->unfrozen.names[i], ax_config_str(s->cfg, "%s.%zu", key, i)));
+        s->unfrozen.n++;
+    }
+    return AX_OK;
+}
+
 static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(open_model(s));
+    AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));
     AX_TRY(ax_run_data_open(&s->data, s->cfg, false));
     AX_TRY(ax_run_data_warnings(&s->data, ax_run_warn_log, NULL));
     AX_TRY(check_data(s));
+    AX_TRY(ax_train_vocabulary(s));
     AX_TRY(keep_config(s));
     AX_TRY(ax_train_side_files(s));
     return ax_train_options_read(s);
@@ -123,6 +130,10 @@ void ax_train_setup_close(struct ax_train_setup *s) {
         ax_free(s->text_data[i]);
     ax_free(s->trigger_file);
     json_decref(s->config);
+    json_decref(s->config_edits);
+    for (int i = 0; i < s->unfrozen.n; i++)
+        ax_free(s->unfrozen.names[i]);
+    ax_free(s->unfrozen.names);
     ax_run_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);
     ax_peft_close(&s->start);

@@ -1,15 +1,15 @@
 /* From a config to everything a training run needs: the model's files, data, and options.
  *
  * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
- * optimizer and learning rate), train_adapter.c (keys of adapters), train_side.c (files beside the
- * weights). */
+ * optimizer and learning rate), train_adapter.c (keys of adapters), train_vocab.c (new tokens),
+ * train_side.c and train_tokenizer.c (files beside the weights). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
 #include "cmd/data_setup.h"
 #include "optim/train.h"
 
-#define AX_TRAIN_MAX_TEXTS 3
+#define AX_TRAIN_MAX_TEXTS 4
 
 struct ax_train_setup {
     const struct ax_config *cfg; /* borrowed */
@@ -21,7 +21,9 @@ struct ax_train_setup {
     struct ax_peft start;     /* lora_model_dir */
     enum ax_store base_store; /* of the frozen base */
     struct ax_run_data data;
-    json_t *config; /* effective configuration, flat */
+    json_t *config;       /* effective configuration, flat */
+    json_t *config_edits; /* keys of the saved config.json; NULL = the base's */
+    struct ax_peft_names unfrozen;
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
     char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, behind texts */
@@ -41,9 +43,13 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
 /* adapter, base_store and what they need; the base model is open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* Rows for new tokens; the data is open. */
+enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
 /* merge_lora: the trained adapter and its base as a model, in output_dir/merged. */
 enum ax_status ax_train_merge(const struct ax_train_setup *s);
 /* Side files that differ from the base's: special tokens and chat template of the config. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
+/* The config's tokens in a tokenizer.json or tokenizer_config.json. */
+enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
 
 #endif

@@ -53,8 +53,15 @@ static enum ax_status edit(const struct ax_train_setup *s, json_t *root, const c
             AX_TRY(set_token(root, key, text));
     }
     /* older readers take the template from here, newer ones from its own file */
-    return template && json_object_get(root, "chat_template") ? set(root, "chat_template", template)
-                                                              : AX_OK;
+    if (template && json_object_get(root, "chat_template"))
+        AX_TRY(set(root, "chat_template", template));
+    return ax_train_edit_tokens(s, root);
+}
+
+/* Does the config add, rename or name tokens? */
+static bool has_tokens(const struct ax_train_setup *s) {
+    return ax_config_count(s->cfg, "special_tokens") + ax_config_count(s->cfg, "tokens") > 0 ||
+           ax_config_is_set(s->cfg, "added_tokens_overrides");
 }
 
 static enum ax_status edit_file(struct ax_train_setup *s, const char *dir, const char *name,
@@ -67,7 +74,9 @@ static enum ax_status edit_file(struct ax_train_setup *s, const char *dir, const
     if (!ax_path_exists(path))
         goto done;
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_FILE), st, done);
-    AX_TRY_GOTO(edit(s, doc.root, template), st, done);
+    AX_TRY_GOTO(strcmp(name, "tokenizer.json") == 0 ? ax_train_edit_tokens(s, doc.root)
+                                                    : edit(s, doc.root, template),
+                st, done);
     AX_TRY_GOTO(ax_json_dump(doc.root, &text, &len), st, done);
     AX_TRY_GOTO(add_text(s, name, text), st, done);
 done:
@@ -85,7 +94,9 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     AX_TRY(template_text(s, &template));
     if (template)
         AX_TRY(add_text(s, "chat_template.jinja", template));
-    if (!template && ax_config_count(s->cfg, "special_tokens") == 0)
+    if (has_tokens(s))
+        AX_TRY(edit_file(s, dir, "tokenizer.json", NULL));
+    else if (!template)
         return AX_OK;
     AX_TRY(edit_file(s, dir, "tokenizer_config.json", template));
     return edit_file(s, dir, "special_tokens_map.json", NULL);

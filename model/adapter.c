@@ -201,7 +201,7 @@ static enum ax_status input_gradient(const struct ax_adapter *a,
     struct ax_gemm g = {.a = *up, .b = A, .c = b->dx, .accumulate = true, .alpha = 1};
     if (!drops(a))
         return ax_run_gemm(q, &g);
-    g.c = take(a, "adapter input", b->x.dtype, b->x.shape[0], b->x.shape[1]);
+    g.c = take(a, "adapter input", b->dx.dtype, b->x.shape[0], b->x.shape[1]);
     g.accumulate = false;
     AX_TRY(ax_run_gemm(q, &g));
     if (a->magnitude) {

@@ -9,7 +9,9 @@
  *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
  * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
- * their parameters), adapter_load.c (initial values, PEFT folders). linear.c calls adapter.c. */
+ * their parameters), adapter_embed.c (embedding and head), adapter_experts.c (experts),
+ * adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another start). linear.c calls
+ * adapter.c. */
 #ifndef AX_MODEL_ADAPTER_H
 #define AX_MODEL_ADAPTER_H
 
@@ -57,9 +59,25 @@ enum ax_status ax_adapter_backward(const struct ax_adapter *a, const struct ax_a
 enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *dy, const struct ax_tensor *dv);
 
+struct ax_arch;
 struct ax_builder;
+struct ax_hf;
 struct ax_linear;
 struct ax_model;
+struct ax_pass;
+
+/* Of the embedding and the head (adapter_embed.c); nothing where they have none. out [T][D], before
+ * ranks are summed: += what the adapter adds. */
+enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
+enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream);
+/* Tokens [first, …) of the pass: logits += …, and dhidden += …; w is the head's matrix. */
+enum ax_status ax_adapter_head_forward(const struct ax_pass *p, int64_t first,
+                                       const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                       const struct ax_tensor *logits);
+enum ax_status ax_adapter_head_backward(const struct ax_pass *p, int64_t first,
+                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                        const struct ax_tensor *dlogits,
+                                        const struct ax_tensor *dhidden);
 
 /* What the config says of a module ("model.layers.0.mlp.up_proj"). */
 struct ax_adapter_target {
@@ -69,23 +87,40 @@ struct ax_adapter_target {
 };
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
+/* Is it the name, or what the name ends in behind a dot? */
+bool ax_adapter_ends_in(const char *name, const char *end);
 bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* modules_to_save */
 /* Saving embedding or head whole makes them two matrices where the base has one, as with PEFT: both
  * begin as the base's embedding, and what is not listed stays so. */
 bool ax_adapter_unties(const struct ax_peft_config *c);
 
+/* Adds a tensor of the module's adapter to the unit that is being built. */
+const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, const char *what,
+                                      int64_t rows, int64_t cols, int tp_dim);
 /* While a layer is built: stores the linear's matrices as the builder says and gives those that the
  * config means an adapter. */
 enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l);
+/* The same of the embedding and, where unit is the last, of the head. */
+enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit);
 /* Afterwards: every name of the config has met a module. AX_ERR_CONFIG names what has not. */
 enum ax_status ax_adapter_check(const struct ax_model *m);
 
-/* New adapters: A uniform in ±1/√in by counter RNG, B = 0, m = ‖W‖, so that the model is its base.
- * After ax_model_load; runs device work while planning too. */
+/* New adapters as config->start says, by counter RNG, and m = ‖W‖; but for AX_LORA_RANDOM the model
+ * is its base. PiSSA's start follows with ax_adapter_pissa_start. After ax_model_load; runs device
+ * work while planning too. */
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed);
+/* Memory for the start of PiSSA's adapters; nothing for others. Part of ax_model_create. */
+enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
+/* Their start, and the base without it; hf is the base. Nothing for others and while planning. */
+enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
+/* What a folder holds of a trained parameter beside its value, and the shape of both. */
+struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_param *p,
+                                   int64_t *shape);
 /* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
  * Nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
+/* The vocabulary of the model where the adapter was trained with more tokens than the base has. */
+void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft);
 /* Tensor name of a trained parameter in PEFT's file, in buf. */
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size);
 /* Writes what trains as a PEFT folder (one rank), in F32; `dtype` for anything else. */

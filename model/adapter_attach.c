@@ -26,8 +26,7 @@ done:
     return st;
 }
 
-/* Is it the name, or what the name ends in behind a dot? */
-static bool ends_in(const char *name, const char *end) {
+bool ax_adapter_ends_in(const char *name, const char *end) {
     const size_t n = strlen(name), m = strlen(end);
     return n >= m && strcmp(name + n - m, end) == 0 && (n == m || name[n - m - 1] == '.');
 }
@@ -35,7 +34,7 @@ static bool ends_in(const char *name, const char *end) {
 static bool in_list(const struct ax_peft_names *list, const char *name) {
     bool found = false;
     for (int i = 0; i < list->n && !found; i++)
-        found = ends_in(name, list->names[i]);
+        found = ax_adapter_ends_in(name, list->names[i]);
     return found;
 }
 
@@ -56,7 +55,8 @@ static enum ax_status is_target(const struct ax_peft_config *c, const char *modu
         return AX_OK;
     if (c->target_regex)
         return matches(c->target_regex, false, module, yes);
-    *yes = (c->all_linear || in_list(&c->targets, module)) && in_layers(c, layer);
+    /* "all-linear" leaves out the head */
+    *yes = ((c->all_linear && layer >= 0) || in_list(&c->targets, module)) && in_layers(c, layer);
     return AX_OK;
 }
 
@@ -113,8 +113,8 @@ bool ax_adapter_unties(const struct ax_peft_config *c) {
            ax_adapter_saves(c, "lm_head.weight");
 }
 
-static const struct ax_param *add(struct ax_builder *b, const char *module, const char *what,
-                                  int64_t rows, int64_t cols, int tp_dim) {
+const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, const char *what,
+                                      int64_t rows, int64_t cols, int tp_dim) {
     char name[AX_NAME_MAX];
     const int n = snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.%s", module, what);
     AX_ASSERT(n < AX_NAME_MAX);
@@ -130,30 +130,76 @@ static const struct ax_param *add(struct ax_builder *b, const char *module, cons
     return p;
 }
 
-static enum ax_status attach(struct ax_builder *b, int layer, const struct ax_param *w,
-                             struct ax_adapter *a) {
+/* lora_A, lora_B … of a matrix; their unit is the one that is being built. */
+struct place {
+    const char *module;
+    int layer; /* −1: none */
+    int unit;
+    const struct ax_param *weight;
+};
+
+/* Is it meant? Then everything but its parameters. */
+static enum ax_status target_at(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
+                                struct ax_adapter_target *target) {
     const struct ax_peft_config *c = b->model->adapter;
+    AX_TRY(ax_adapter_match(c, at->module, at->layer, target));
+    if (!target->on)
+        return AX_OK;
+    if (at->weight->trainable)
+        return ax_error(AX_ERR_CONFIG, "%s is both a target module and in modules_to_save",
+                        at->module);
+    if (c->dora && at->layer < 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "DoRA of %s is not implemented: leave it out of the target modules, or use "
+                        "LoRA",
+                        at->module);
+    *a = (struct ax_adapter){.run = &b->model->adapter_run,
+                             .unit = &b->model->units[at->unit],
+                             .weight = at->weight,
+                             .scale = target->scale,
+                             .dropout = c->dropout,
+                             .stream = ax_hash32(at->module)};
+    return AX_OK;
+}
+
+/* A split over the outputs splits B and m, one over the inputs splits A. */
+static enum ax_status attach(struct ax_builder *b, const struct place *at, struct ax_adapter *a) {
+    const struct ax_param *w = at->weight;
     struct ax_adapter_target target;
-    char module[AX_NAME_MAX];
-    module_of(w->name, module, sizeof module);
-    AX_TRY(ax_adapter_match(c, module, layer, &target));
+    AX_TRY(target_at(b, at, a, &target));
     if (!target.on)
         return AX_OK;
-    if (w->trainable)
-        return ax_error(AX_ERR_CONFIG, "%s is both a target module and in modules_to_save", module);
-    /* A split over the outputs splits B and m, one over the inputs splits A */
-    *a = (struct ax_adapter){.run = &b->model->adapter_run,
-                             .unit = &b->model->units[layer + 1],
-                             .weight = w,
-                             .scale = target.scale,
-                             .dropout = c->dropout,
-                             .stream = ax_hash32(module)};
-    a->a = add(b, module, "lora_A.weight", target.r, w->shape[1], w->tp_dim == 1 ? 1 : -1);
-    a->b = add(b, module, "lora_B.weight", w->shape[0], target.r, w->tp_dim == 0 ? 0 : -1);
-    if (c->dora)
-        a->magnitude =
-            add(b, module, "lora_magnitude_vector", w->shape[0], 0, w->tp_dim == 0 ? 0 : -1);
+    a->a = ax_adapter_add(b, at->module, "lora_A.weight", target.r, w->shape[1],
+                          w->tp_dim == 1 ? 1 : -1);
+    a->b = ax_adapter_add(b, at->module, "lora_B.weight", w->shape[0], target.r,
+                          w->tp_dim == 0 ? 0 : -1);
+    if (b->model->adapter->dora)
+        a->magnitude = ax_adapter_add(b, at->module, "lora_magnitude_vector", w->shape[0], 0,
+                                      w->tp_dim == 0 ? 0 : -1);
     return AX_OK;
+}
+
+static enum ax_status attach_embedding(struct ax_builder *b) {
+    struct ax_model *m = b->model;
+    const struct place at = {"model.embed_tokens", -1, 0, m->embed};
+    struct ax_adapter *a = &m->embed_adapter;
+    struct ax_adapter_target target;
+    AX_TRY(target_at(b, &at, a, &target));
+    if (!target.on)
+        return AX_OK;
+    a->a = ax_adapter_add(b, at.module, "lora_embedding_A", target.r, m->embed->shape[0], 1);
+    a->b = ax_adapter_add(b, at.module, "lora_embedding_B", m->embed->shape[1], target.r, -1);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
+    struct ax_model *m = b->model;
+    if (unit == 0)
+        return m->adapter ? attach_embedding(b) : AX_OK;
+    m->head = (struct ax_linear){
+        .unit = &m->units[m->lm_head == m->embed ? 0 : unit], .n_parts = 1, .weight = {m->lm_head}};
+    const struct place at = {"lm_head", -1, unit, m->lm_head};
+    return m->adapter ? attach(b, &at, &m->head.adapter[0]) : AX_OK;
 }
 
 enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l) {
@@ -164,24 +210,53 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_line
             w->storage = b->store;
             w->trainable = false;
         }
-        if (m->adapter)
-            AX_TRY(attach(b, layer, w, &l->adapter[i]));
+        if (!m->adapter)
+            continue;
+        char module[AX_NAME_MAX];
+        module_of(w->name, module, sizeof module);
+        const struct place at = {module, layer, layer + 1, w};
+        AX_TRY(attach(b, &at, &l->adapter[i]));
     }
     return AX_OK;
 }
 
-/* Is it the name of a module that can have an adapter (or be saved whole)? */
-static bool names_a_module(const struct ax_model *m, const char *name, bool saved) {
+/* Is it the name of a module that is saved whole? */
+static bool names_saved(const struct ax_model *m, const char *name) {
     bool found = false;
     for (int i = 0; i < m->n_params && !found; i++) {
-        const struct ax_param *p = &m->params[i];
         char module[AX_NAME_MAX];
-        if (p->adapter)
-            continue;
-        module_of(p->name, module, sizeof module);
-        found = saved ? saves(module, name)
-                      : p->ndim == 2 && strstr(module, "layers.") && ends_in(module, name);
+        module_of(m->params[i].name, module, sizeof module);
+        found = !m->params[i].adapter && saves(module, name);
     }
+    return found;
+}
+
+/* Is it the name of a module that can have an adapter? */
+static bool names_target(const struct ax_model *m, const char *name) {
+    bool found =
+        ax_adapter_ends_in("model.embed_tokens", name) || ax_adapter_ends_in("lm_head", name);
+    for (int i = 0; i < (int)m->arch.n_layers && !found; i++) {
+        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+        const int n = ax_layer_linears(&m->layers[i], linears);
+        for (int k = 0; k < n; k++)
+            for (int part = 0; part < linears[k]->n_parts && !found; part++) {
+                char module[AX_NAME_MAX];
+                module_of(linears[k]->weight[part]->name, module, sizeof module);
+                found = ax_adapter_ends_in(module, name);
+            }
+    }
+    return found;
+}
+
+static bool names_experts(const struct ax_model *m, const char *name) {
+    bool found = false;
+    for (int i = 0; i < (int)m->arch.n_layers; i++)
+        for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
+            char key[AX_NAME_MAX];
+            snprintf(key, sizeof key, "model.layers.%d.mlp.experts.%s", i,
+                     ax_expert_weight_name((enum ax_expert_weight)k));
+            found = ax_adapter_ends_in(key, name);
+        }
     return found;
 }
 
@@ -191,13 +266,22 @@ enum ax_status ax_adapter_check(const struct ax_model *m) {
     for (int i = 0; i < m->n_params; i++)
         any = any || m->params[i].adapter;
     for (int i = 0; i < c->targets.n; i++)
-        if (!names_a_module(m, c->targets.names[i], false))
+        if (!names_target(m, c->targets.names[i]))
             return ax_error(AX_ERR_CONFIG,
-                            "target_modules: \"%s\" is no linear module of this %s model that can "
-                            "have an adapter (those are the projections of attention and MLP)",
+                            "target_modules: \"%s\" is no module of this %s model that can have an "
+                            "adapter (those are the projections of attention and MLP, embed_tokens "
+                            "and lm_head)",
                             c->targets.names[i], m->arch.family->model_type);
+    for (int i = 0; i < c->parameters.n; i++)
+        if (!names_experts(m, c->parameters.names[i]))
+            return ax_error(AX_ERR_CONFIG,
+                            "target_parameters: \"%s\" is no stacked weight of this %s model%s",
+                            c->parameters.names[i], m->arch.family->model_type,
+                            m->arch.moe.n_experts > 0 ? " (those are mlp.experts.gate_up_proj and "
+                                                        "mlp.experts.down_proj)"
+                                                      : ": it has no experts");
     for (int i = 0; i < c->save.n; i++)
-        if (!names_a_module(m, c->save.names[i], true))
+        if (!names_saved(m, c->save.names[i]))
             return ax_error(AX_ERR_CONFIG, "modules_to_save: \"%s\" is no module of this %s model",
                             c->save.names[i], m->arch.family->model_type);
     if (!any)

@@ -28,25 +28,33 @@ static void put(const struct ax_model *m, const struct ax_param *p, const double
         ax_unit_store(seg, at + i, local[first + i]);
 }
 
+/* Normal with this deviation, or uniform within ±size. */
+static enum ax_status draw(const struct ax_model *m, const struct ax_param *p, uint64_t seed,
+                           bool normal, double size) {
+    const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
+    const int64_t n = ax_param_local_numel(p);
+    double *values;
+    int64_t run;
+    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
+    for (int64_t i = 0; size > 0 && i < n; i++) {
+        const uint64_t at = (uint64_t)ax_param_global_index(p, &m->rt->mesh, i, &run);
+        values[i] = size * (normal ? (double)ax_rng_normal(key, at)
+                                   : 2 * (double)ax_rng_uniform(key, at) - 1);
+    }
+    put(m, p, values);
+    ax_free(values);
+    return AX_OK;
+}
+
 static enum ax_status start_matrices(const struct ax_model *m, const struct ax_adapter *a,
                                      uint64_t seed) {
-    const struct ax_param *both[] = {a->a, a->b};
-    const double bound = 1 / sqrt((double)a->a->shape[1]);
-    for (int k = 0; k < 2; k++) {
-        const struct ax_param *p = both[k];
-        const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
-        const int64_t n = ax_param_local_numel(p);
-        double *values;
-        int64_t run;
-        AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
-        for (int64_t i = 0; k == 0 && i < n; i++) {
-            const int64_t global = ax_param_global_index(p, &m->rt->mesh, i, &run);
-            values[i] = (2 * (double)ax_rng_uniform(key, (uint64_t)global) - 1) * bound;
-        }
-        put(m, p, values);
-        ax_free(values);
-    }
-    return AX_OK;
+    const enum ax_lora_start start = m->adapter->start;
+    const double inputs = (double)a->a->shape[1], r = (double)a->a->shape[0];
+    if (start == AX_LORA_GAUSSIAN)
+        AX_TRY(draw(m, a->a, seed, true, 1 / r));
+    else
+        AX_TRY(draw(m, a->a, seed, false, 1 / sqrt(inputs)));
+    return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(r) : 0);
 }
 
 /* m = ‖W‖ = √(Σ w²) by rows, which is what ‖V‖ is while B = 0: g = 1/inverse with m = 1. */
@@ -85,7 +93,37 @@ static enum ax_status start_linear(struct ax_model *m, const struct ax_linear *l
     return AX_OK;
 }
 
+/* As PEFT: A = 0, B normal. */
+static enum ax_status start_embedding(struct ax_model *m, uint64_t seed) {
+    const struct ax_adapter *a = &m->embed_adapter;
+    if (!a->a || !ax_unit_present(a->unit) || ax_runtime_planning(m->rt))
+        return AX_OK;
+    AX_TRY(draw(m, a->a, seed, true, m->adapter->start == AX_LORA_RANDOM ? 1 : 0));
+    return draw(m, a->b, seed, true, 1);
+}
+
+static enum ax_status start_head(struct ax_model *m, uint64_t seed) {
+    const struct ax_adapter *a = &m->head.adapter[0];
+    if (!a->a || !ax_unit_present(a->unit) || ax_runtime_planning(m->rt))
+        return AX_OK;
+    return start_matrices(m, a, seed);
+}
+
+static enum ax_status start_experts(struct ax_model *m, const struct ax_expert_adapter *a,
+                                    uint64_t seed) {
+    if (!a->a || ax_runtime_planning(m->rt))
+        return AX_OK;
+    const enum ax_lora_start start = m->adapter->start;
+    const double inputs = (double)a->a->shape[1], r = (double)a->r;
+    const bool normal = start == AX_LORA_GAUSSIAN;
+    AX_TRY(draw(m, a->a, seed, normal, normal ? 1 / r : 1 / sqrt(inputs)));
+    const double columns = (double)a->b->shape[1]; /* of all experts, as PEFT's linear has them */
+    return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(columns) : 0);
+}
+
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
+    AX_TRY(start_embedding(m, seed));
+    AX_TRY(start_head(m, seed));
     for (int i = 0; i < (int)m->arch.n_layers; i++) {
         struct ax_layer *layer = &m->layers[i];
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
@@ -95,34 +133,37 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
         AX_TRY(ax_unit_gather(layer->unit, m->rt));
         for (int k = 0; k < n; k++)
             AX_TRY(start_linear(m, linears[k], seed));
+        AX_TRY(start_experts(m, &layer->moe.gate_up_adapter, seed));
+        AX_TRY(start_experts(m, &layer->moe.down_adapter, seed));
         ax_unit_release(layer->unit);
     }
     return AX_OK;
 }
 
 /* What another shape means. */
-static void misshapen(const struct ax_peft *peft, const struct ax_param *p,
+static void misshapen(const struct ax_peft *peft, const struct ax_param *p, const int64_t *shape,
                       const struct ax_st_entry *e) {
-    const bool is_a = strstr(p->name, ".lora_A.weight") != NULL;
-    const bool is_b = strstr(p->name, ".lora_B.weight") != NULL;
+    const bool is_a = strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_embedding_A");
+    const bool is_b = strstr(p->name, ".lora_B.weight") || strstr(p->name, ".lora_embedding_B");
     const int rank_dim = is_a ? 0 : 1;
-    if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != p->shape[rank_dim])
+    if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != shape[rank_dim])
         (void)ax_error(AX_ERR_DATA,
                        "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
                        peft->dir, e->name, (long long)e->shape[rank_dim],
-                       (long long)p->shape[rank_dim]);
+                       (long long)shape[rank_dim]);
     else
         (void)ax_error(
             AX_ERR_DATA,
             "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
             "adapter of another model (it names %s)",
             peft->dir, e->name, (long long)e->shape[0], (long long)(e->ndim > 1 ? e->shape[1] : 1),
-            (long long)p->shape[0], (long long)(p->ndim > 1 ? p->shape[1] : 1),
+            (long long)shape[0], (long long)(p->ndim > 1 ? shape[1] : 1),
             peft->config.base ? peft->config.base : "none");
 }
 
 /* The tensor of a parameter; NULL: it does not fit, and ax_error says why (AX_ERR_DATA). */
-static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p) {
+static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p,
+                                      const int64_t *shape) {
     char name[AX_NAME_MAX + 32];
     ax_adapter_tensor_name(p, name, sizeof name);
     const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
@@ -133,16 +174,50 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     }
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
     for (int d = 0; same && d < p->ndim; d++)
-        same = e->shape[d] == p->shape[d];
+        same = e->shape[d] == shape[d];
     if (!same)
-        misshapen(peft, p, e);
+        misshapen(peft, p, shape, e);
     return same ? e : NULL;
+}
+
+/* PEFT puts the matrices of embedding and head beside their adapters: as it, we take them for the
+ * base's. A tied head is the embedding. */
+static bool is_base_layer(const struct ax_model *m, const char *name, const struct ax_param **out) {
+    static const char *const modules[] = {"model.embed_tokens", "lm_head"};
+    *out = NULL;
+    for (int i = 0; i < 2; i++) {
+        char own[AX_NAME_MAX];
+        snprintf(own, sizeof own, AX_PEFT_PREFIX "%s.base_layer.weight", modules[i]);
+        if (strcmp(name, own) != 0)
+            continue;
+        *out = i == 0 ? m->embed : m->lm_head;
+        return true;
+    }
+    return false;
+}
+
+static enum ax_status load_base_layers(struct ax_model *m, const struct ax_peft *peft) {
+    for (int i = 0; i < peft->weights.n; i++) {
+        const struct ax_st_entry *e = &peft->weights.entries[i];
+        const struct ax_param *p;
+        if (!is_base_layer(m, e->name, &p))
+            continue;
+        if (e->ndim != 2 || e->shape[0] != p->shape[0] || e->shape[1] != p->shape[1] ||
+            !ax_dtype_info(e->dtype)->is_float) {
+            misshapen(peft, p, p->shape, e);
+            return AX_ERR_DATA;
+        }
+        if (ax_unit_present(&m->units[p->unit]))
+            ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+    }
+    return AX_OK;
 }
 
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_peft *peft) {
     for (int i = 0; i < peft->weights.n; i++) {
         const char *name = peft->weights.entries[i].name;
-        bool known = false;
+        const struct ax_param *base;
+        bool known = is_base_layer(m, name, &base);
         for (int k = 0; k < m->n_params && !known; k++) {
             char own[AX_NAME_MAX + 32];
             known = is_part(&m->params[k]) &&
@@ -157,6 +232,31 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
     return AX_OK;
 }
 
+/* What is trained of a tensor that has its start beside it. */
+static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
+                                 const struct ax_joined *j, const struct ax_st_entry *e) {
+    const int64_t n = ax_param_numel(p);
+    const size_t size = ax_dtype_size(e->dtype);
+    char *first;
+    AX_TRY(ax_alloc(&first, (size_t)n, size));
+    for (int64_t i = 0; i < n; i += j->run)
+        memcpy(first + (size_t)i * size,
+               (const char *)e->data + (size_t)(i / j->run * (j->run + j->other_run)) * size,
+               (size_t)j->run * size);
+    ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, first);
+    ax_free(first);
+    return AX_OK;
+}
+
+void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
+    const struct ax_st_entry *e =
+        ax_safetensors_find(&peft->weights, AX_PEFT_PREFIX "model.embed_tokens.weight");
+    if (!e || e->ndim != 2 || e->shape[0] <= arch->vocab_size || arch->vocab_stored > 0)
+        return;
+    arch->vocab_stored = arch->vocab_size;
+    arch->vocab_size = e->shape[0];
+}
+
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;
@@ -164,12 +264,18 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
         const struct ax_param *p = &m->params[i];
         if (!is_part(p))
             continue;
-        const struct ax_st_entry *e = find(peft, p);
+        int64_t shape[AX_MAX_DIMS];
+        const struct ax_joined joined = ax_adapter_joined(m, p, shape);
+        const struct ax_st_entry *e = find(peft, p, shape);
         if (!e)
             return AX_ERR_DATA;
-        ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+        if (joined.other)
+            AX_TRY(load_first(m, p, &joined, e));
+        else
+            ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
     }
-    return check_left_over(m, peft);
+    AX_TRY(check_left_over(m, peft));
+    return load_base_layers(m, peft);
 }
 
 struct source {
@@ -188,16 +294,19 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         struct source *s = &sources[n];
+        int64_t shape[AX_MAX_DIMS];
         if (!is_part(p))
             continue;
-        s->of = (struct ax_st_source){ax_model_value(m, p), p->adapter ? AX_F32 : dtype};
+        s->of = (struct ax_st_source){.value = ax_model_value(m, p),
+                                      .joined = ax_adapter_joined(m, p, shape),
+                                      .dtype = p->adapter ? AX_F32 : dtype};
         tensors[n] =
             (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
                                   .dtype = s->of.dtype,
                                   .ndim = p->ndim,
                                   .fill = ax_st_fill,
                                   .ctx = &s->of};
-        memcpy(tensors[n++].shape, p->shape, (size_t)p->ndim * sizeof *p->shape);
+        memcpy(tensors[n++].shape, shape, (size_t)p->ndim * sizeof *shape);
     }
     AX_TRY_GOTO(ax_peft_write(dir, m->adapter, n, tensors), st, done);
 done:

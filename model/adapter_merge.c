@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/adapter_experts.h"
 
 /* The adapter's tensor "PREFIX module.what"; bare files lack "model." before the module. */
 static const struct ax_st_entry *find(const struct ax_peft *peft, const char *module,
@@ -41,6 +42,37 @@ static int layer_of(const char *module) {
     return at ? (int)strtol(at + strlen("layers."), NULL, 10) : -1;
 }
 
+/* [rows][cols] to [cols][rows]. */
+static enum ax_status turn(double **x, int64_t rows, int64_t cols) {
+    double *t;
+    AX_TRY(ax_alloc(&t, (size_t)(rows * cols), sizeof *t));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < cols; k++)
+            t[k * rows + i] = (*x)[i * cols + k];
+    ax_free(*x);
+    *x = t;
+    return AX_OK;
+}
+
+/* Of an embedding, whose A and B are those of the transposed matrix. */
+static enum ax_status open_embedding(struct ax_merged *t, const struct ax_peft *peft,
+                                     const char *module, const struct ax_st_entry *a) {
+    const struct ax_st_entry *b = find(peft, module, "lora_embedding_B");
+    struct ax_adapter_target target;
+    AX_TRY(ax_adapter_match(&peft->config, module, -1, &target));
+    if (!b || t->base->ndim != 2)
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+                        peft->dir, module);
+    t->rows = t->base->shape[0];
+    t->cols = t->base->shape[1];
+    t->r = target.r;
+    t->scale = target.scale;
+    AX_TRY(take(peft, a, t->r, t->rows, &t->b));
+    AX_TRY(take(peft, b, t->cols, t->r, &t->a));
+    AX_TRY(turn(&t->b, t->r, t->rows));
+    return turn(&t->a, t->cols, t->r);
+}
+
 static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *peft,
                                    const char *module, const struct ax_st_entry *a) {
     const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
@@ -59,6 +91,75 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
 }
 
+/* "model.layers.3.block_sparse_moe.experts.5.w1": an expert's matrix, and which part of the stacked
+ * weights it is. */
+struct expert {
+    int layer;
+    int64_t number;
+    enum ax_expert_weight which;
+    bool up; /* gate_up_proj's second half */
+};
+static bool is_expert(const char *module, struct expert *out) {
+    static const struct {
+        const char *name;
+        enum ax_expert_weight which;
+        bool up;
+    } parts[] = {{"w1", AX_GATE_UP, false},     {"w3", AX_GATE_UP, true},
+                 {"w2", AX_DOWN, false},        {"gate_proj", AX_GATE_UP, false},
+                 {"up_proj", AX_GATE_UP, true}, {"down_proj", AX_DOWN, false}};
+    const char *at = strstr(module, ".experts.");
+    char *end;
+    if (!at || layer_of(module) < 0)
+        return false;
+    out->layer = layer_of(module);
+    out->number = strtol(at + strlen(".experts."), &end, 10);
+    for (size_t i = 0; *end == '.' && i < sizeof parts / sizeof *parts; i++) {
+        out->which = parts[i].which;
+        out->up = parts[i].up;
+        if (strcmp(end + 1, parts[i].name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Its rows of B and columns of A, from the tensors of all experts. */
+static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *peft,
+                                  const struct expert *e) {
+    struct ax_adapter_target target;
+    char module[AX_NAME_MAX];
+    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, e->which, &target, module,
+                                    sizeof module));
+    if (!target.on)
+        return AX_OK;
+    const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
+    const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
+    const int64_t rows = t->base->shape[0], cols = t->base->shape[1], r = target.r;
+    const int64_t stacked = e->which == AX_GATE_UP ? 2 * rows : rows;
+    const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
+    double *all_a = NULL, *all_b = NULL;
+    if (!b || e->number >= experts)
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+                        peft->dir, module);
+    enum ax_status st;
+    AX_TRY_GOTO(take(peft, a, experts * r, cols, &all_a), st, done);
+    AX_TRY_GOTO(take(peft, b, stacked, experts * r, &all_b), st, done);
+    AX_TRY_GOTO(ax_alloc(&t->a, (size_t)(r * cols), sizeof *t->a), st, done);
+    AX_TRY_GOTO(ax_alloc(&t->b, (size_t)(rows * r), sizeof *t->b), st, done);
+    memcpy(t->a, all_a + e->number * r * cols, (size_t)(r * cols) * sizeof *t->a);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < r; j++)
+            t->b[i * r + j] =
+                all_b[(i + (e->up ? rows : 0)) * experts * r + j * experts + e->number];
+    t->rows = rows;
+    t->cols = cols;
+    t->r = r;
+    t->scale = target.scale;
+done:
+    ax_free(all_a);
+    ax_free(all_b);
+    return st;
+}
+
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype) {
     *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
@@ -68,16 +169,29 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
         return AX_OK;
     snprintf(module, sizeof module, "%.*s", (int)(n - tail), base->name);
     const struct ax_st_entry *whole = find(peft, module, "weight");
+    if (!whole)
+        whole = find(peft, module, "base_layer.weight");
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
-    if (whole && whole->numel != base->numel)
+    if (whole && (whole->ndim != base->ndim || whole->shape[1] != base->shape[1] ||
+                  whole->shape[0] < base->shape[0]))
         return ax_error(AX_ERR_DATA, "%s: %s has another size than the base model's", peft->dir,
                         whole->name);
     if (whole)
         t->base = whole;
-    const enum ax_status st = a ? open_adapter(t, peft, module, a) : AX_OK;
+    struct expert expert;
+    const struct ax_st_entry *embedding = find(peft, module, "lora_embedding_A");
+    const enum ax_status st = a           ? open_adapter(t, peft, module, a)
+                              : embedding ? open_embedding(t, peft, module, embedding)
+                              : is_expert(module, &expert) ? open_expert(t, peft, &expert)
+                                                           : AX_OK;
     if (st != AX_OK)
         ax_merged_close(t);
     return st;
+}
+
+bool ax_merged_unties(const struct ax_peft *peft) {
+    return ax_adapter_unties(&peft->config) || find(peft, "lm_head", "lora_A.weight") ||
+           find(peft, "model.embed_tokens", "lora_embedding_A");
 }
 
 void ax_merged_close(struct ax_merged *t) {
@@ -135,9 +249,11 @@ enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
     if (st == AX_OK) {
         ax_convert(t->dtype, out, AX_F64, merged, n);
         ax_convert(AX_F64, merged, t->dtype, out, n);
-        load(t->model, first, n, before);
+        const int64_t left = t->model->numel - first; /* rows of new tokens lie behind */
+        const int64_t old = left < 0 ? 0 : left < n ? left : n;
+        load(t->model, first, old, before);
         for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)
-            t->changed += merged[i] != before[i];
+            t->changed += i >= old || merged[i] != before[i];
     }
     ax_free(merged);
     return st;

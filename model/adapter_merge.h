@@ -21,6 +21,8 @@ struct ax_merged {
 /* What `name` of the base becomes. AX_ERR_DATA where the adapter's tensors do not fit it. */
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype);
+/* Does merging give a tied base a head of its own? */
+bool ax_merged_unties(const struct ax_peft *peft);
 void ax_merged_close(struct ax_merged *t); /* safe on a zeroed one */
 /* Elements [first, first + n) as doubles. */
 enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t n, double *out);

@@ -50,6 +50,9 @@ struct ax_layer_spec {
 struct ax_arch {
     const struct ax_family *family;
     int64_t vocab_size, hidden_size, intermediate_size;
+    int64_t vocab_stored; /* rows of embedding and head in the checkpoint where they are fewer than
+                             vocab_size; 0 = as many */
+    bool new_rows_mean;   /* those behind begin as the mean of these, else at random */
     int64_t n_layers, n_heads, n_kv_heads, head_dim;
     int64_t max_positions;
     double norm_eps;

@@ -97,12 +97,14 @@ static struct ax_tensor head_weight(const struct ax_model *m) {
     return ax_unit_weight(&m->units[m->lm_head->unit], m->lm_head);
 }
 
-static enum ax_status chunk_logits(struct ax_pass *p, const struct ax_tensor *hidden,
+/* Of tokens [first, …). */
+static enum ax_status chunk_logits(struct ax_pass *p, int64_t first, const struct ax_tensor *hidden,
                                    const struct ax_tensor *logits) {
-    return ax_run_gemm(
+    const struct ax_tensor w = head_weight(p->model);
+    AX_TRY(ax_run_gemm(
         p->model->rt->q,
-        &(struct ax_gemm){
-            .a = *hidden, .b = head_weight(p->model), .c = *logits, .trans_b = true, .alpha = 1});
+        &(struct ax_gemm){.a = *hidden, .b = w, .c = *logits, .trans_b = true, .alpha = 1}));
+    return ax_adapter_head_forward(p, first, hidden, &w, logits);
 }
 
 /* logits → stats → (logprob, lse, entropy, mean_logprob) of tokens [first, first + n). */
@@ -151,8 +153,9 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                              .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_backward(m->rt->q, &back));
     const struct ax_tensor dh = ax_tensor_rows(d_normed, h->first, h->n);
-    AX_TRY(ax_run_gemm(m->rt->q,
-                       &(struct ax_gemm){.a = dlogits, .b = head_weight(m), .c = dh, .alpha = 1}));
+    const struct ax_tensor w = head_weight(m);
+    AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dh, .alpha = 1}));
+    AX_TRY(ax_adapter_head_backward(p, h->first, hidden, &w, &dlogits, &dh));
     const struct ax_tensor dw = ax_unit_grad(&m->units[m->lm_head->unit], m->lm_head);
     if (!dw.data)
         return AX_OK;
@@ -214,7 +217,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
         struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
         part.first = first;
-        AX_TRY(chunk_logits(p, &hidden, &logits));
+        AX_TRY(chunk_logits(p, first, &hidden, &logits));
         AX_TRY(chunk_values(p, &c, first, n, &part));
         if (linear)
             AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
@@ -249,7 +252,7 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
         const struct ax_tensor hidden = ax_tensor_rows(&all_normed, first, n);
         const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
         const struct ax_head_chunk part = part_of(&all, first, n);
-        AX_TRY(chunk_logits(p, &hidden, &logits));
+        AX_TRY(chunk_logits(p, first, &hidden, &logits));
         AX_TRY(chunk_backward(p, &c, &part, &hidden, &d_normed));
     }
     AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
@@ -278,7 +281,7 @@ static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidde
     AX_TRY(ax_unit_gather(&m->units[head], m->rt));
     if (also >= 0)
         AX_TRY(ax_unit_gather(&m->units[also], m->rt));
-    AX_TRY(chunk_logits(p, hidden, out));
+    AX_TRY(chunk_logits(p, 0, hidden, out));
     ax_unit_release(&m->units[head]);
     if (also >= 0)
         ax_unit_release(&m->units[also]);

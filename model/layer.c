@@ -37,7 +37,7 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     const int n = ax_layer_linears(l, linears);
     for (int i = 0; i < n; i++)
         AX_TRY(ax_adapter_attach(b, l->index, linears[i]));
-    return AX_OK;
+    return l->moe.router ? ax_adapter_attach_experts(b, l) : AX_OK;
 }
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
@@ -71,18 +71,6 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
     return l->spec.ffn->forward(l, p, f, h2, middle, out);
 }
 
-/* The stream's gradient as a branch reads it. */
-static enum ax_status narrow(struct ax_pass *p, const struct ax_tensor *dx, struct ax_tensor *dy) {
-    const struct ax_model *m = p->model;
-    *dy = *dx;
-    if (m->dtype == dx->dtype)
-        return AX_OK;
-    *dy = ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]);
-    dy->data =
-        ax_stack_push(&m->rt->arena.scratch, "gradient of branch output", ax_tensor_bytes(dy));
-    return ax_run_copy(m->rt->q, &(struct ax_copy){*dy, *dx});
-}
-
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
@@ -91,14 +79,14 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
 
     const size_t branch = ax_stack_mark(scratch);
-    AX_TRY(narrow(p, dx, &dy));
+    AX_TRY(ax_pass_narrow(p, dx, &dy));
     AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, &dy, &dh));
     ax_stack_release(scratch, branch);
     AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
                             true));
     /* below the lowest unit that trains nobody reads a gradient */
     const bool needed = l->index + 1 > p->model->lowest_unit || l->norm1->trainable;
-    AX_TRY(narrow(p, dx, &dy));
+    AX_TRY(ax_pass_narrow(p, dx, &dy));
     AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, &dy, needed ? &dh : NULL));
     ax_stack_release(scratch, branch);
     if (needed)

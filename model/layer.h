@@ -13,10 +13,11 @@ struct ax_builder {
     struct ax_model *model;
     const struct ax_arch *arch;
     const struct ax_mesh *mesh;
-    int first;              /* index of the unit's first parameter */
-    bool *glue;             /* for each of the unit's parameters */
-    struct ax_param **list; /* room for them */
-    enum ax_store store;    /* of the linears' matrices */
+    int first;                            /* index of the unit's first parameter */
+    bool *glue;                           /* for each of the unit's parameters */
+    struct ax_param **list;               /* room for them */
+    enum ax_store store;                  /* of the linears' matrices */
+    const struct ax_peft_names *unfrozen; /* NULL: all */
 };
 struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */

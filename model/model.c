@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/freeze.h"
 #include "model/layer.h"
 #include "model/split.h"
 #include "parallel/schedule.h"
@@ -52,9 +53,11 @@ static bool holds(const struct ax_model *m, int unit) {
 }
 
 /* Lays the parameters added since b->first out as one unit. */
-static void finish_unit(struct ax_builder *b, int unit, const struct ax_unit_options *o) {
+static enum ax_status finish_unit(struct ax_builder *b, int unit, const struct ax_unit_options *o) {
     struct ax_model *m = b->model;
     const int n = m->n_params - b->first;
+    if (b->unfrozen)
+        AX_TRY(ax_freeze_except(b->unfrozen, n, &m->params[b->first]));
     for (int i = 0; i < n; i++) {
         b->list[i] = &m->params[b->first + i];
         b->list[i]->unit = unit;
@@ -62,6 +65,7 @@ static void finish_unit(struct ax_builder *b, int unit, const struct ax_unit_opt
     if (holds(m, unit))
         ax_unit_layout(&m->units[unit], unit, b->mesh, o, n, b->list, b->glue);
     b->first = m->n_params;
+    return AX_OK;
 }
 
 static enum ax_status build_units(struct ax_builder *builder, const struct ax_unit_options *o) {
@@ -78,25 +82,33 @@ static enum ax_status build_units(struct ax_builder *builder, const struct ax_un
         .name = "lm_head.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
     m->embed = ax_builder_add(&b, -1, &embed);
-    finish_unit(&b, 0, o);
+    AX_TRY(ax_adapter_attach_end(&b, 0));
+    AX_TRY(finish_unit(&b, 0, o));
     for (int i = 0; i < (int)a->n_layers; i++) {
         struct ax_layer *l = &m->layers[i];
         *l = (struct ax_layer){.index = i, .spec = a->layers[i], .unit = &m->units[i + 1]};
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         AX_TRY(ax_layer_init(&b, l));
-        finish_unit(&b, i + 1, o);
+        AX_TRY(finish_unit(&b, i + 1, o));
     }
     snprintf(m->units[m->n_units - 1].name, AX_NAME_MAX, "head");
     m->final_norm = ax_builder_add(&b, -1, &norm);
     m->lm_head = a->tied ? m->embed : ax_builder_add(&b, -1, &head);
-    finish_unit(&b, m->n_units - 1, o);
+    AX_TRY(ax_adapter_attach_end(&b, m->n_units - 1));
+    AX_TRY(finish_unit(&b, m->n_units - 1, o));
+    if (b.unfrozen)
+        AX_TRY(ax_freeze_check(m, b.unfrozen));
     return m->adapter ? ax_adapter_check(m) : AX_OK;
 }
 
 static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o,
-                            enum ax_store store) {
+                            const struct ax_model_options *mo) {
     const size_t n = most_params(&m->arch);
-    struct ax_builder b = {.model = m, .arch = &m->arch, .mesh = &m->rt->mesh, .store = store};
+    struct ax_builder b = {.model = m,
+                           .arch = &m->arch,
+                           .mesh = &m->rt->mesh,
+                           .store = mo->base_store,
+                           .unfrozen = mo->unfrozen};
     AX_TRY(ax_alloc(&b.glue, n, sizeof *b.glue));
     enum ax_status st = ax_alloc(&b.list, n, sizeof(struct ax_param *));
     if (st == AX_OK)
@@ -154,7 +166,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                         (long long)arch->n_layers);
     ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
                             &m->first_unit, &m->end_unit);
-    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 4, sizeof *m->params), st, fail);
+    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 8, sizeof *m->params), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
     const struct ax_unit_options uo = {
@@ -164,8 +176,9 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     m->adapter_run = (struct ax_adapter_run){.rt = rt};
     if (arch->moe.n_experts > 0)
         AX_TRY_GOTO(ax_expert_group_create(&m->experts, rt, arch->moe.n_experts), st, fail);
-    AX_TRY_GOTO(build(m, &uo, o->base_store), st, fail);
+    AX_TRY_GOTO(build(m, &uo, o), st, fail);
     allocate(m, &uo);
+    AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);
     rope_tables(m, o->max_positions);
     return AX_OK;
@@ -178,6 +191,7 @@ void ax_model_free(struct ax_model *m) {
     ax_free(m->params);
     ax_free(m->units);
     ax_free(m->layers);
+    ax_free(m->starts);
     ax_expert_group_free(&m->experts);
     *m = (struct ax_model){0};
 }

@@ -8,6 +8,7 @@
 
 #include "ckpt/hf.h"
 #include "data/batch.h"
+#include "model/adapter_experts.h"
 #include "model/arch.h"
 #include "model/linear.h"
 #include "model/stash.h"
@@ -28,6 +29,7 @@ struct ax_moe_part {
     const struct ax_param *router;
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
     const struct ax_param *down;    /* [n_experts] */
+    struct ax_expert_adapter gate_up_adapter, down_adapter;
 };
 
 struct ax_layer {
@@ -47,6 +49,7 @@ struct ax_model_options {
     int64_t max_positions;                /* longest row: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none. With one, only it trains. Borrowed */
     enum ax_store base_store;             /* of the linears' frozen matrices */
+    const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
 };
 
 struct ax_model {
@@ -64,8 +67,12 @@ struct ax_model {
     struct ax_layer *layers;
     struct ax_expert_group experts;                      /* of a model with a mixture of experts */
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
+    struct ax_linear head;                               /* lm_head with its adapter */
+    struct ax_adapter embed_adapter; /* of embed; a is lora_embedding_A, b its B */
     const struct ax_peft_config *adapter;
     struct ax_adapter_run adapter_run;
+    struct ax_tensor
+        *starts;     /* [n_params] accum: what PiSSA took from the base; B's negated; else NULL */
     int lowest_unit; /* the first unit in which something trains; 0 where nothing does */
     struct ax_tensor rope_cos, rope_sin; /* accum [max_positions][dim/2] */
     int64_t rope_seq_len;                /* what the tables hold */

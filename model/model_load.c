@@ -8,8 +8,43 @@
 #include "base/rng.h"
 #include "model/model.h"
 
+/* Has the file fewer rows of the embedding or the head than the model has now? */
+static bool grows(const struct ax_model *m, const struct ax_param *p, const struct ax_st_entry *e) {
+    return m->arch.vocab_stored > 0 && (p == m->embed || p == m->lm_head) &&
+           e->shape[0] == m->arch.vocab_stored;
+}
+
+/* Rows behind the file's: their mean, or normal(0, init_range), whatever the run's seed. */
+static void fill_rows(const struct ax_model *m, const struct ax_param *p, enum ax_dtype dtype,
+                      void *all) {
+    const int64_t old = m->arch.vocab_stored, cols = p->shape[1];
+    const struct ax_rng_key key = {0, 0, ax_hash32(p->name)};
+    for (int64_t k = 0; k < cols; k++) {
+        double mean = 0;
+        for (int64_t i = 0; m->arch.new_rows_mean && i < old; i++)
+            mean += ax_load(dtype, all, i * cols + k) / (double)old;
+        for (int64_t i = old; i < p->shape[0]; i++) {
+            const double drawn = (double)ax_rng_normal(key, (uint64_t)(i * cols + k));
+            ax_store(dtype, all, i * cols + k,
+                     m->arch.new_rows_mean ? mean : drawn * m->arch.init_range);
+        }
+    }
+}
+
+static enum ax_status load_grown(struct ax_model *m, const struct ax_param *p,
+                                 const struct ax_st_entry *e) {
+    char *all;
+    AX_TRY(ax_alloc(&all, (size_t)ax_param_numel(p), ax_dtype_size(e->dtype)));
+    memcpy(all, e->data, e->bytes);
+    fill_rows(m, p, e->dtype, all);
+    ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, all);
+    ax_free(all);
+    return AX_OK;
+}
+
 /* `untied`: the head of a tied base is a matrix of its own that begins as the embedding. */
-static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param *p, bool untied,
+static enum ax_status check_tensor(const struct ax_model *m, const struct ax_hf *hf,
+                                   const struct ax_param *p, bool untied,
                                    const struct ax_st_entry **found) {
     const struct ax_st_entry *e = ax_hf_find(hf, p->name);
     if (!e && untied && strcmp(p->name, "lm_head.weight") == 0)
@@ -18,7 +53,7 @@ static enum ax_status check_tensor(const struct ax_hf *hf, const struct ax_param
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", hf->dir, p->name);
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
     for (int d = 0; same && d < p->ndim; d++)
-        same = e->shape[d] == p->shape[d];
+        same = e->shape[d] == p->shape[d] || (d == 0 && grows(m, p, e));
     if (!same)
         return ax_error(
             AX_ERR_DATA,
@@ -77,8 +112,10 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
         const struct ax_st_entry *e;
         if (p->adapter || !ax_unit_present(unit))
             continue;
-        AX_TRY(check_tensor(hf, p, m->adapter && ax_adapter_unties(m->adapter), &e));
-        if (p->storage == AX_STORE_PLAIN)
+        AX_TRY(check_tensor(m, hf, p, m->adapter && ax_adapter_unties(m->adapter), &e));
+        if (e->shape[0] != p->shape[0])
+            AX_TRY(load_grown(m, p, e));
+        else if (p->storage == AX_STORE_PLAIN)
             ax_unit_load(unit, &m->rt->mesh, p, e->dtype, e->data);
         else
             AX_TRY(ax_unit_load_packed(unit, m->rt, p, e->dtype, e->data));

@@ -186,6 +186,13 @@ static enum ax_status product(struct ax_pass *p, const struct ax_frame *f,
     return ax_run_grouped_gemm(p->model->rt->q, &g);
 }
 
+/* The same rows as an adapter of the experts takes them. */
+static struct ax_expert_rows rows_of(const struct ax_frame *f, const struct ax_tensor *x,
+                                     const struct ax_tensor *y) {
+    return (struct ax_expert_rows){*x, *y, f->saved[OFFSETS].t,
+                                   ax_tensor_numel(&f->saved[PLACES].t)};
+}
+
 /* dW_e += dy_eᵀ·x_e; nothing where the experts are frozen. */
 static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_frame *f,
                                       const struct ax_tensor *dy, const struct ax_tensor *x,
@@ -223,7 +230,9 @@ static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const st
         here = f->saved[ROWS].t;
         here.data = ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&here));
     }
+    const struct ax_expert_rows rows = rows_of(f, &f->saved[ACT].t, &here);
     AX_TRY(product(p, f, &f->saved[ACT].t, &w, true, &here));
+    AX_TRY(ax_adapter_experts_forward(&l->moe.down_adapter, &rows));
     AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &here, &f->saved[RESULTS].t));
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -239,7 +248,9 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
         AX_TRY(dispatch(p, f, h));
     if (ax_frame_make(f, GATE_UP)) {
         const struct ax_tensor w = matrices(l, &m->experts, l->moe.gate_up, 2, ax_unit_weight);
+        const struct ax_expert_rows rows = rows_of(f, &f->saved[ROWS].t, &f->saved[GATE_UP].t);
         AX_TRY(product(p, f, &f->saved[ROWS].t, &w, true, &f->saved[GATE_UP].t));
+        AX_TRY(ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows));
     }
     if (ax_frame_make(f, ACT))
         AX_TRY(activate(p, f));
@@ -273,12 +284,16 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
     int64_t n;
     AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
+    const struct ax_expert_rows outputs = rows_of(f, act, d);
+    const struct ax_expert_rows inputs = rows_of(f, &f->saved[ROWS].t, gate_up);
     AX_TRY(product(p, f, d, &w_down, false, &d_act));
+    AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
     AX_TRY(weight_gradient(p, f, d, act, &d_down));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
     AX_TRY(ax_run_swiglu_backward(
         m->rt->q, &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use, in_use}));
     AX_TRY(product(p, f, gate_up, &w_gate_up, false, d));
+    AX_TRY(ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d));
     AX_TRY(weight_gradient(p, f, gate_up, &f->saved[ROWS].t, &d_gate_up));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -88,6 +88,18 @@ static enum ax_status add_noise(struct ax_pass *p) {
                                                       .scalars = p->scalars});
 }
 
+enum ax_status ax_pass_narrow(const struct ax_pass *p, const struct ax_tensor *dx,
+                              struct ax_tensor *dy) {
+    const struct ax_model *m = p->model;
+    *dy = *dx;
+    if (m->dtype == dx->dtype)
+        return AX_OK;
+    *dy = ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]);
+    dy->data =
+        ax_stack_push(&m->rt->arena.scratch, "gradient of branch output", ax_tensor_bytes(dy));
+    return ax_run_copy(m->rt->q, &(struct ax_copy){*dy, *dx});
+}
+
 /* Rows of this rank's part of the vocabulary, summed over the ranks. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;
@@ -101,6 +113,7 @@ static enum ax_status embed_forward(struct ax_pass *p) {
         .out = partial,
         .first_row = ax_split_first_row(m->rt, m->embed)};
     AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
+    AX_TRY(ax_adapter_embed_forward(p, &partial));
     AX_TRY(ax_split_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
     return add_noise(p);
@@ -115,10 +128,12 @@ static enum ax_status embed_backward(struct ax_pass *p) {
                                              ax_unit_grad(&m->units[m->embed->unit], m->embed),
                                          .first_row = ax_split_first_row(m->rt, m->embed),
                                          .skip_token = m->arch.pad_token};
-    if (!back.dweight.data)
+    if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
     AX_TRY(ax_split_gather(m->rt, &p->slot->grad, &back.dout));
-    AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
+    if (back.dweight.data)
+        AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
+    AX_TRY(ax_adapter_embed_backward(p, &back.dout));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -131,8 +131,9 @@ static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
         s->before_update(s->before_update_ctx, a->unit);
     for (int i = 0; i < s->model.n_params; i++)
         if (s->model.params[i].unit == a->unit)
-            AX_TRY(ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt,
-                                   s->scalars));
+            AX_TRY(
+                ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt,
+                                s->scalars + ax_lr_group_of(&s->o.lr_groups, &s->model.params[i])));
     return AX_OK;
 }
 
@@ -200,8 +201,15 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
 }
 
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out) {
+    struct ax_step_scalars now = {0};
     out->lr = lr;
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->lr, &lr, sizeof lr));
+    if (s->o.lr_groups.on)
+        AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
+    for (int g = 1; s->o.lr_groups.on && g < AX_LR_GROUPS; g++) {
+        now.lr = lr * s->o.lr_groups.factor[g];
+        AX_TRY(ax_queue_write(s->rt->q, s->scalars + g, &now, sizeof now));
+    }
     AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
     AX_TRY(ax_queue_finish(s->rt->q));
     s->count += !out->skipped;
@@ -254,7 +262,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .masters = s->o.masters,
                                         .max_positions = s->o.max_len,
                                         .adapter = s->o.adapter,
-                                        .base_store = s->o.base_store};
+                                        .base_store = s->o.base_store,
+                                        .unfrozen = s->o.unfrozen};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
     const struct ax_mesh *mesh = &s->rt->mesh;
@@ -270,7 +279,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_alloc(&s->batches, n, sizeof *s->batches));
     AX_TRY(ax_alloc(&s->passes, n, sizeof *s->passes));
     AX_TRY(ax_alloc(&s->slots, slots, sizeof *s->slots));
-    s->scalars = ax_stack_push(&arena->persistent, "step scalars", sizeof *s->scalars);
+    s->scalars =
+        ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
     if (s->model.first_unit > 0) {
         const int64_t rows = ax_split_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);

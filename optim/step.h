@@ -7,6 +7,7 @@
 #define AX_OPTIM_STEP_H
 
 #include "model/pass.h"
+#include "optim/lr_groups.h"
 #include "optim/objective.h"
 #include "optim/state.h"
 #include "parallel/schedule.h"
@@ -28,6 +29,8 @@ struct ax_step_options {
     int64_t max_len; /* longest document */
     const struct ax_peft_config *adapter; /* NULL: everything trains. Borrowed */
     enum ax_store base_store;             /* of the linears' frozen matrices */
+    const struct ax_peft_names *unfrozen; /* NULL: all that may train. Borrowed */
+    struct ax_lr_groups lr_groups;
 };
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
@@ -48,7 +51,8 @@ struct ax_step {
     struct ax_batch *batches; /* [n_microbatches] */
     struct ax_slot *slots;    /* [schedule.n_slots] */
     struct ax_schedule schedule;
-    struct ax_step_scalars *scalars; /* device */
+    struct ax_step_scalars *scalars; /* device; [AX_LR_GROUPS], the first is everybody's, all
+                                        are complete while the optimizer runs */
     struct ax_pass *passes;          /* [n_microbatches] */
     struct ax_param_state *states;   /* [model.n_params] */
     struct ax_tensor outbox;         /* gradient on its way to the stage before; real [T/tp][D] */

@@ -136,7 +136,10 @@ done:
 }
 
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o) {
-    return o->start ? ax_adapter_load(m, o->start) : ax_adapter_init(m, o->step.seed);
+    if (o->start)
+        return ax_adapter_load(m, o->start);
+    AX_TRY(ax_adapter_init(m, o->step.seed));
+    return ax_adapter_pissa_start(m, o->weights, o->step.seed);
 }
 
 static enum ax_status load_adapter(struct ax_model *m, const char *dir) {

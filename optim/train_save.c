@@ -34,7 +34,7 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
                                      .dtype = p->adapter ? AX_F32 : t->o->save.hf.dtype};
         if (m->adapter)
             w->name = ax_adapter_tensor_name(p, t->names[t->n_weights], sizeof *t->names);
-        memcpy(w->shape, p->shape, sizeof w->shape);
+        w->joined = ax_adapter_joined(m, p, w->shape);
         t->n_weights++;
     }
     return ax_param_states_parts(m, t->step.states, &t->parts);
@@ -101,23 +101,10 @@ enum ax_status ax_train_save_start(struct ax_train *t) {
 
 /* ---- the trained model ---- */
 
-struct source {
-    struct ax_tensor value;
-    enum ax_dtype dtype;
-};
-
-static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct source *s = ctx;
-    const char *from = s->value.data;
-    from += (size_t)first * ax_dtype_size(s->value.dtype);
-    ax_convert(s->dtype, out, s->value.dtype, from, n);
-    return AX_OK;
-}
-
 static enum ax_status write_model(const struct ax_train *t, const char *dir,
                                   struct ax_sum_list *files) {
     struct ax_st_output *tensors = NULL;
-    struct source *sources = NULL;
+    struct ax_st_source *sources = NULL;
     const size_t n = (size_t)t->n_weights;
     struct ax_hf_save hf = t->o->save.hf;
     hf.adapter = t->o->step.adapter;
@@ -126,9 +113,12 @@ static enum ax_status write_model(const struct ax_train *t, const char *dir,
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (size_t i = 0; i < n; i++) {
         const struct ax_save_weight *w = &t->weights[i];
-        sources[i] = (struct source){w->value, w->dtype};
-        tensors[i] = (struct ax_st_output){
-            .name = w->name, .dtype = w->dtype, .ndim = w->ndim, .fill = fill, .ctx = &sources[i]};
+        sources[i] = (struct ax_st_source){w->value, w->joined, w->dtype};
+        tensors[i] = (struct ax_st_output){.name = w->name,
+                                           .dtype = w->dtype,
+                                           .ndim = w->ndim,
+                                           .fill = ax_st_fill,
+                                           .ctx = &sources[i]};
         memcpy(tensors[i].shape, w->shape, (size_t)w->ndim * sizeof *w->shape);
     }
     hf.n = t->n_weights;

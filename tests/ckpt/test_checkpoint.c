@@ -55,10 +55,17 @@ static void make_store(struct store *s, float seed) {
     s->list[1] = whole("w", "exp_avg", 2, ROWS, COLS, s->moment, 0);
     s->list[2] = whole("b", "master", 1, 7, 0, s->vector, 1);
     s->parts = (struct ax_state_parts){3, s->list};
-    s->weights[0] = (struct ax_save_weight){
-        "w", 2, {ROWS, COLS}, ax_tensor_2d(AX_F32, s->matrix, ROWS, COLS), 0, AX_BF16};
-    s->weights[1] =
-        (struct ax_save_weight){"b", 1, {7}, ax_tensor_1d(AX_F32, s->vector, 7), 1, AX_BF16};
+    s->weights[0] = (struct ax_save_weight){.name = "w",
+                                            .ndim = 2,
+                                            .shape = {ROWS, COLS},
+                                            .value = ax_tensor_2d(AX_F32, s->matrix, ROWS, COLS),
+                                            .dtype = AX_BF16};
+    s->weights[1] = (struct ax_save_weight){.name = "b",
+                                            .ndim = 1,
+                                            .shape = {7},
+                                            .value = ax_tensor_1d(AX_F32, s->vector, 7),
+                                            .unit = 1,
+                                            .dtype = AX_BF16};
     assert_int_equal(ax_mesh_create(&s->mesh, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0),
                      AX_OK);
 }

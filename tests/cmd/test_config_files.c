@@ -102,7 +102,7 @@ static const struct file files[] = {
      "  {% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n  {% endfor %}\n"
      "datasets: [{path: a.jsonl, type: chat_template}]\nlearning_rate: 1e-5\n"},
     {"added tokens",
-     {TEXT, TRAIN, "model-options"},
+     {TEXT, TRAIN},
      "base_model: m\ntokens: ['<|im_start|>', '<tool>']\nspecial_tokens:\n  eos_token: <|im_end|>\n"
      "  additional_special_tokens: ['<a>', '<b>']\nadded_tokens_overrides: {128041: '<x>'}\n"
      "resize_token_embeddings_to_32x: true\nmean_resizing_embeddings: true\n"

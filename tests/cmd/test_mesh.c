@@ -161,19 +161,21 @@ static void adapters_are_one_rank(void **state) {
     static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3},
                                          {{1, 1, 1, 1, 4, 1}, 2}, {{1, 2, 2, 1, 2, 1}, 2},
                                          {{2, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 2}};
+    static char *ends[] = {"embed_tokens", "lm_head", "o_proj"};
     static const struct ax_peft_config configs[] = {
         {.r = 3, .alpha = 8, .all_linear = true},
         {.r = 4, .alpha = 4, .all_linear = true, .rslora = true, .dropout = 0.2},
         {.r = 3, .alpha = 8, .all_linear = true, .dora = true},
-        {.r = 2, .alpha = 8, .all_linear = true, .dora = true, .dropout = 0.2}};
+        {.r = 2, .alpha = 8, .all_linear = true, .dora = true, .dropout = 0.2},
+        {.r = 3, .alpha = 8, .targets = {3, ends}, .dropout = 0.1}};
     static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8,
                                            AX_STORE_PLAIN};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 5; k++) {
             struct ax_mesh_check c = {.adapter = &configs[k],
                                       .base_store = stores[(i + (size_t)k) % 4]};
-            const struct model *m = &models[k % 2];
+            const struct model *m = &models[(i + (size_t)k) % 2];
             run(m, &meshes[i], "ref", k % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF, &c, &r);
             expect_figures(&r, m, &meshes[i], 6);
         }

@@ -193,6 +193,44 @@ static void test_resume_is_bitwise(void **state) {
     resume(QLORA "peft_use_dora: true\nbf16: true\nlora_modules_to_save: [norm]\n");
 }
 
+/* It begins as the base does; its folder has twice the rank, and goes with the base as it was. */
+static void test_pissa(void **state) {
+    (void)state;
+    const char *path = config(LORA "float32: true\n");
+    EXPECT(0, "trained 1 of 1", path, "max_steps=1");
+    const double plain = loss_of(1);
+    clear();
+    resume(LORA "peft_init_lora_weights: pissa\nfloat32: true\n");
+    resume(QLORA "peft_init_lora_weights: pissa_niter_3\nbf16: true\n");
+    path = config(LORA "peft_init_lora_weights: pissa\nfloat32: true\nval_set_size: 0.25\n"
+                       "eval_steps: 1\nsave_steps: 1\nload_best_model_at_end: true\n");
+    EXPECT(0, "trained 3 of 3", path, "val_set_size=0", "eval_steps=null",
+           "load_best_model_at_end=false");
+    assert_true(fabs(loss_of(1) - plain) < 1e-5);
+    struct ax_peft p;
+    assert_ok(ax_peft_open(&p, in_scratch("out")));
+    assert_int_equal(p.config.r, 8);
+    assert_true(p.config.alpha == 16);
+    ax_peft_close(&p);
+    check_merge();
+    clear();
+    EXPECT(0, "trained 3 of 3", path); /* the best one is read from its folder */
+    assert_true(hash("out/adapter_model.safetensors") ==
+                hash("out/checkpoint-3/adapter_model.safetensors"));
+    clear();
+}
+
+static void test_loraplus(void **state) {
+    (void)state;
+    const char *path = config(LORA "float32: true\n");
+    EXPECT(0, "trained 3 of 3", path);
+    const double plain = loss_of(3);
+    clear();
+    EXPECT(0, "trained 3 of 3", path, "loraplus_lr_ratio=4");
+    assert_true(loss_of(3) < plain - 0.1); /* B has moved further */
+    clear();
+}
+
 static void test_other_settings_are_another_run(void **state) {
     (void)state;
     const char *path = config(LORA "save_steps: 2\n");
@@ -223,12 +261,11 @@ static void test_going_on_from_a_folder(void **state) {
 static void test_errors(void **state) {
     (void)state;
     const char *path = config(LORA);
-    EXPECT(2, "\"wq_proj\" is no linear module of this llama model", path,
-           "lora_target_modules=[wq_proj]", "lora_target_linear=false");
+    EXPECT(2, "\"wq_proj\" is no module of this llama model", path, "lora_target_modules=[wq_proj]",
+           "lora_target_linear=false");
     EXPECT(2, "no module of this llama model is left to adapt by the expression", path,
            "lora_target_modules=nothing", "lora_target_linear=false");
     EXPECT(2, "modules_to_save: \"wte\" is no module", path, "lora_modules_to_save=[wte]");
-    EXPECT(2, "\"embed_tokens\" is no linear module", path, "lora_target_modules=[embed_tokens]");
     EXPECT(2, "there is no layer 3: the model has 0 to 2", path, "peft_layers_to_transform=[0, 3]");
     EXPECT(2, "does not go with lora_target_modules as one expression", path,
            "lora_target_modules=.*q_proj", "lora_target_linear=false",
@@ -244,9 +281,11 @@ static void test_errors(void **state) {
     EXPECT(3, "lora_model_dir (command line): ", path, "lora_model_dir=nowhere");
     EXPECT(2, "there is no base to merge into", path, "merge_lora=true", "reinit_weights=true");
     /* not done yet, and said so */
-    EXPECT(2, "adapter-variants: peft_init_lora_weights", path, "peft_init_lora_weights=pissa");
-    EXPECT(2, "adapter-variants: loraplus_lr_ratio", path, "loraplus_lr_ratio=16");
-    EXPECT(2, "expert-lora: lora_target_parameters", path,
+    EXPECT(2, "adapter-variants: peft_init_lora_weights", path, "peft_init_lora_weights=eva");
+    EXPECT(2, "pissa_niter_N with N from 1 to 1000", path, "peft_init_lora_weights=pissa_niter_x");
+    EXPECT(2, "there are no weights to start from", path, "peft_init_lora_weights=pissa",
+           "reinit_weights=true");
+    EXPECT(2, "is no stacked weight of this llama model: it has no experts", path,
            "lora_target_parameters=[mlp.experts.down_proj]");
     assert_false(ax_path_exists(in_scratch("out")));
 }
@@ -258,6 +297,8 @@ int main(void) {
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_evaluation_and_best),
         cmocka_unit_test(test_resume_is_bitwise),
+        cmocka_unit_test(test_pissa),
+        cmocka_unit_test(test_loraplus),
         cmocka_unit_test(test_other_settings_are_another_run),
         cmocka_unit_test(test_going_on_from_a_folder),
         cmocka_unit_test(test_errors),

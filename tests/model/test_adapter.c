@@ -19,8 +19,10 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static const int64_t lengths[] = {9, 1, 14, 0};
-static char *all_seven[] = {"q_proj",  "k_proj",    "v_proj",   "o_proj",
-                            "up_proj", "gate_proj", "down_proj"};
+static char *everywhere[] = {"q_proj",    "k_proj",    "v_proj",       "o_proj", "up_proj",
+                             "gate_proj", "down_proj", "embed_tokens", "lm_head"};
+
+static char *stacked[] = {"mlp.experts.down_proj", "gate_up_proj"};
 
 static void must(enum ax_status st) {
     if (st != AX_OK)
@@ -28,12 +30,13 @@ static void must(enum ax_status st) {
 }
 
 static struct ax_peft_config lora(void) {
-    return (struct ax_peft_config){.r = 3, .alpha = 6, .targets = {7, all_seven}};
+    return (struct ax_peft_config){.r = 3, .alpha = 6, .targets = {7, everywhere}};
 }
 
 struct variant {
     const char *name, *type, *extra;
-    bool tied, rslora, dora;
+    bool tied, rslora, dora, ends;
+    int stacked; /* experts' weights: of two */
     double dropout;
     enum ax_store store;
 };
@@ -56,6 +59,23 @@ static const struct variant variants[] = {
      .dora = true,
      .rslora = true,
      .dropout = 0.2},
+    {.name = "lora, embedding and head", .type = "llama", .ends = true},
+    {.name = "lora, embedding and head, tied, rslora, dropout",
+     .type = "llama",
+     .ends = true,
+     .tied = true,
+     .rslora = true,
+     .dropout = 0.3},
+    {.name = "lora, experts",
+     .type = "mixtral",
+     .stacked = 2,
+     .extra = ", \"num_local_experts\": 6, \"num_experts_per_tok\": 2"},
+    {.name = "rslora, experts' down",
+     .type = "qwen3_moe",
+     .stacked = 1,
+     .rslora = true,
+     .extra = ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
+              "\"mlp_only_layers\": [1]"},
     {.name = "nf4 lora", .type = "mistral", .store = AX_STORE_NF4},
     {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORE_NF4_DOUBLE},
     {.name = "int8 lora", .type = "llama", .store = AX_STORE_INT8},
@@ -71,6 +91,8 @@ static struct ax_peft_config config_of(const struct variant *v) {
     c.rslora = v->rslora;
     c.dora = v->dora;
     c.dropout = v->dropout;
+    c.targets.n = v->ends ? 9 : v->stacked ? 4 : 7;
+    c.parameters = (struct ax_peft_names){v->stacked, stacked};
     return c;
 }
 
@@ -170,29 +192,48 @@ static enum ax_status difference(struct probe *probe, struct ax_step *s, const s
     return AX_OK;
 }
 
-/* Layers 0 and 2, one part of each linear. */
-static enum ax_status differences(struct probe *probe, struct ax_step *s) {
+static enum ax_status differences_of(struct probe *probe, struct ax_step *s,
+                                     const struct ax_linear *l, int part,
+                                     const struct ax_adapter *a) {
     static double kept[1 << 16];
+    const struct ax_param *all[] = {a->a, a->b, a->magnitude};
+    for (int k = 0; k < 3 && all[k]; k++) {
+        struct ax_step_result r;
+        const struct ax_tensor grad = ax_model_grad(&s->model, all[k]);
+        for (int u = 0; u < s->model.n_units; u++)
+            for (int g = 0; g < s->model.units[u].n_segments; g++) {
+                struct ax_tensor *t = &s->model.units[u].segments[g].grad;
+                if (t->data)
+                    memset(t->data, 0, ax_tensor_bytes(t));
+            }
+        AX_TRY(ax_step_gradients(s, &r));
+        memcpy(kept, grad.data, ax_tensor_bytes(&grad));
+        AX_TRY(difference(probe, s, l, part, all[k], kept));
+    }
+    return AX_OK;
+}
+
+/* Embedding, head, layers 0 and 2, one part of each linear. */
+static enum ax_status differences(struct probe *probe, struct ax_step *s) {
+    const struct ax_model *m = &s->model;
+    const struct ax_adapter *ends[] = {&m->embed_adapter, &m->head.adapter[0]};
+    for (int i = 0; i < 2; i++)
+        if (ends[i]->a)
+            AX_TRY(differences_of(probe, s, &m->head, 0, ends[i]));
     for (int layer = 0; layer < 3; layer += 2) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
         const int n = ax_layer_linears(&s->model.layers[layer], linears);
+        const struct ax_moe_part *moe = &m->layers[layer].moe;
+        const struct ax_expert_adapter *experts[] = {&moe->gate_up_adapter, &moe->down_adapter};
+        for (int i = 0; i < 2; i++) {
+            const struct ax_adapter like = {.a = experts[i]->a, .b = experts[i]->b};
+            AX_TRY(differences_of(probe, s, &m->head, 0, &like));
+        }
         for (int i = 0; i < n; i++) {
+            if (linears[i]->n_parts == 0)
+                continue;
             const int part = (layer + i) % linears[i]->n_parts;
-            const struct ax_adapter *a = &linears[i]->adapter[part];
-            const struct ax_param *all[] = {a->a, a->b, a->magnitude};
-            for (int k = 0; k < 3 && all[k]; k++) {
-                struct ax_step_result r;
-                const struct ax_tensor grad = ax_model_grad(&s->model, all[k]);
-                for (int u = 0; u < s->model.n_units; u++)
-                    for (int g = 0; g < s->model.units[u].n_segments; g++) {
-                        struct ax_tensor *t = &s->model.units[u].segments[g].grad;
-                        if (t->data)
-                            memset(t->data, 0, ax_tensor_bytes(t));
-                    }
-                AX_TRY(ax_step_gradients(s, &r));
-                memcpy(kept, grad.data, ax_tensor_bytes(&grad));
-                AX_TRY(difference(probe, s, linears[i], part, all[k], kept));
-            }
+            AX_TRY(differences_of(probe, s, linears[i], part, &linears[i]->adapter[part]));
         }
     }
     return AX_OK;
@@ -285,13 +326,48 @@ static void recompute_and_threads_are_bitwise(void **state) {
 static void steps_do_not_allocate(void **state) {
     (void)state;
     struct ax_arch arch;
-    arch_of(&arch, &variants[7]);
-    const struct ax_peft_config c = config_of(&variants[7]);
-    struct tiny_run t = run_of(&arch, &c, &variants[7], AX_F32, AX_RECOMPUTE_ON);
+    arch_of(&arch, &variants[11]);
+    const struct ax_peft_config c = config_of(&variants[11]);
+    struct tiny_run t = run_of(&arch, &c, &variants[11], AX_F32, AX_RECOMPUTE_ON);
     t.steps = 6;
     must(tiny_run(&t, "cpu", 2));
     assert_int_equal(t.allocations, 0);
     ax_arch_free(&arch);
+}
+
+/* Four documents packed into one row, or two and two in two micro-batches; dropout too is numbered
+ * by the token of the step. */
+static void packing_and_accumulation_change_nothing(void **state) {
+    (void)state;
+    static const int64_t four[] = {9, 14, 9, 14, 0}, two[] = {9, 14, 0};
+    for (size_t i = 0; i < COUNT(variants); i++) {
+        struct ax_arch arch;
+        arch_of(&arch, &variants[i]);
+        const struct ax_peft_config c = config_of(&variants[i]);
+        struct tiny_run one = run_of(&arch, &c, &variants[i], AX_F64, AX_RECOMPUTE_ON);
+        one.steps = 2;
+        one.want_grads = true;
+        struct tiny_run split = one;
+        one.lengths = four;
+        split.lengths = two;
+        one.o = tiny_options(AX_F64, AX_RECOMPUTE_ON, 1, four);
+        split.o = tiny_options(AX_F64, AX_RECOMPUTE_ON, 2, two);
+        one.o.adapter = split.o.adapter = &c;
+        one.o.base_store = split.o.base_store = variants[i].store;
+        must(tiny_run(&one, "ref", 1));
+        must(tiny_run(&split, "ref", 1));
+        assert_int_equal(one.n_grads, split.n_grads);
+        double largest = 0, off = 0;
+        for (int64_t k = 0; k < one.n_grads; k++) {
+            largest = fmax(largest, fabs(one.grad_values[k]));
+            off = fmax(off, fabs(one.grad_values[k] - split.grad_values[k]));
+        }
+        if (!(off <= 1e-11 * largest))
+            fail_msg("%s: gradients differ by %.3g of %.3g", variants[i].name, off, largest);
+        ax_free(one.grad_values);
+        ax_free(split.grad_values);
+        ax_arch_free(&arch);
+    }
 }
 
 /* Other masks with another seed; the same with the same. */
@@ -401,6 +477,7 @@ int main(void) {
         cmocka_unit_test(gradients_are_difference_quotients),
         cmocka_unit_test(recompute_and_threads_are_bitwise),
         cmocka_unit_test(steps_do_not_allocate),
+        cmocka_unit_test(packing_and_accumulation_change_nothing),
         cmocka_unit_test(dropout_follows_the_seed),
         cmocka_unit_test(the_base_is_frozen),
     };

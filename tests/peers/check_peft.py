@@ -16,6 +16,7 @@ import tempfile
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 try:
+    import numpy as np
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
     from safetensors.torch import load_file, save_file
@@ -38,6 +39,15 @@ KINDS = {
     "saved": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "norm"]),
     "both saved": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
     "head saved": dict(target_modules=["q_proj"], modules_to_save=["lm_head"]),
+    "ends": dict(target_modules=["embed_tokens", "lm_head", "q_proj"]),
+    "head, rslora": dict(target_modules=r".*(lm_head|up_proj)", use_rslora=True),
+}
+EXPERTS = {
+    "experts": dict(target_modules=["q_proj"], target_parameters=["mlp.experts.gate_up_proj",
+                                                                  "mlp.experts.down_proj"]),
+    "down, rslora": dict(target_modules=[], target_parameters=["experts.down_proj"],
+                         use_rslora=True),
+    "gate and up": dict(target_modules=["o_proj"], target_parameters=["experts.gate_up_proj"]),
 }
 TOKENS = 23
 
@@ -89,6 +99,8 @@ def check(name, base, settings, axtrain, tool, tmp, seed):
         bad.append(text)
     else:
         a, b = (load_file(f"{d}/adapter_model.safetensors") for d in (folder, copy))
+        # PEFT repeats the base's matrices beside their adapters, and takes them from the base too
+        a = {k: v for k, v in a.items() if not k.endswith(".base_layer.weight")}
         if a.keys() != b.keys() or any(not torch.equal(a[k], b[k]) for k in a):
             bad.append(f"tensors differ: {sorted(a.keys() ^ b.keys())[:4]}")
         model = AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager",
@@ -113,15 +125,75 @@ def check(name, base, settings, axtrain, tool, tmp, seed):
     return not bad
 
 
+ROWS = '{"messages": [{"role": "user", "content": "one and one"}, ' \
+       '{"role": "assistant", "content": "two"}]}\n'
+CONFIG = """base_model: {base}
+output_dir: {tmp}/out
+dataset_prepared_path: {tmp}/cache
+datasets:
+  - path: {tmp}/rows.jsonl
+    type: chat_template
+chat_template: llama3
+sequence_len: 64
+learning_rate: 1e-12
+float32: true
+max_steps: 1
+micro_batch_size: 1
+adapter: lora
+lora_r: 6
+lora_alpha: 9
+lora_target_linear: true
+peft_init_lora_weights: pissa
+"""
+
+
+def check_pissa(base, axtrain, tmp):
+    """The start we keep, [A; A0] and [B, -B0], has the largest singular values that numpy finds, and
+    without a step worth the name PEFT's model with our folder is the base."""
+    (tmp / "rows.jsonl").write_text(ROWS * 4)
+    (tmp / "c.yaml").write_text(CONFIG.format(base=base, tmp=tmp))
+    ok, text = run(axtrain, "sft", str(tmp / "c.yaml"))
+    bad = [] if ok else [text]
+    worst = 0
+    if ok:
+        model = AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager",
+                                                     dtype=torch.float32).eval()
+        ours = load_file(tmp / "out" / "adapter_model.safetensors")
+        for name, a in ours.items():
+            if not name.endswith(".lora_A.weight"):
+                continue
+            module = name[len("base_model.model."):-len(".lora_A.weight")]
+            b = ours[name.replace("lora_A", "lora_B")]
+            want = np.linalg.svd(model.get_submodule(module).weight.double().detach().numpy(),
+                                 compute_uv=False)[:6]
+            got = 1.5 * a[6:].double().norm(dim=1) * b[:, 6:].double().norm(dim=0)
+            worst = max(worst, np.abs(got.numpy() - want).max() / want[0])
+        if not 0 < worst < 1e-6:
+            bad.append(f"singular values differ by {worst:.3g} of the largest")
+        ids = torch.randint(0, model.config.vocab_size, (2, TOKENS))
+        with torch.no_grad():
+            before = model(input_ids=ids).logits
+            after = PeftModel.from_pretrained(model, str(tmp / "out")).eval()(input_ids=ids).logits
+        if (after - before).abs().max() > 1e-4:
+            bad.append(f"PEFT's logits are not the base's: {(after - before).abs().max():.3g}")
+    print(f"{'DIFFER' if bad else 'ok    '} llama: pissa (singular values within {worst:.2g})")
+    for line in bad:
+        print("       " + line.replace("\n", "\n       "))
+    return not bad
+
+
 def main(axtrain, tool, models, *words):
     bad = 0
-    for number, base in enumerate(("llama", "qwen3", "mistral")):
-        for k, (kind, settings) in enumerate(KINDS.items()):
+    for number, base in enumerate(("llama", "qwen3", "mistral", "mixtral", "qwen3_moe")):
+        for k, (kind, settings) in enumerate((EXPERTS if number > 2 else KINDS).items()):
             if words and not any(w in f"{base}: {kind}" for w in words):
                 continue
             with tempfile.TemporaryDirectory() as tmp:
                 bad += not check(f"{base}: {kind}", f"{models}/{base}", settings, axtrain, tool,
                                  pathlib.Path(tmp), 100 * number + k)
+    if not words or "pissa" in words:
+        with tempfile.TemporaryDirectory() as tmp:
+            bad += not check_pissa(f"{models}/llama", axtrain, pathlib.Path(tmp))
     return bad > 0
 
 

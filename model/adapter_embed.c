@@ -1,0 +1,145 @@
+/* Adapters of the matrices at both ends.
+ *
+ * Embedding, as PEFT has it: e_t = E[id_t] + s·A[:, id_t]ᵀ·Bᵀ with lora_embedding_A [r][V] and
+ * lora_embedding_B [D][r], without dropout. Columns are looked up in Aᵀ, which is made in scratch.
+ * Under tp A is split as the vocabulary is, so everything is partial over it.
+ *
+ * Head: the adapter of a linear, by chunks of tokens. */
+#include "model/adapter.h"
+
+#include "model/pass.h"
+#include "model/split.h"
+
+static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
+                             int64_t rows, int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
+    return t;
+}
+
+/* Row j of A and column j of its transpose, both as [V][1]. */
+static struct ax_tensor row_of(const struct ax_tensor *a, int64_t j) {
+    return ax_tensor_2d(a->dtype, ax_tensor_row(a, j), a->shape[1], 1);
+}
+
+/* A[:, id_t] of each token, [T][r]; zero where another rank has it. */
+static enum ax_status look_up(const struct ax_pass *p, struct ax_tensor *low) {
+    const struct ax_model *m = p->model;
+    const struct ax_adapter *a = &m->embed_adapter;
+    const struct ax_tensor A = ax_unit_weight(a->unit, a->a);
+    const int64_t r = A.shape[0];
+    *low = take(p, "adapter projection", m->dtype, p->batch->T, r);
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    const struct ax_tensor turned = take(p, "adapter transposed", m->dtype, A.shape[1], r);
+    for (int64_t j = 0; j < r; j++)
+        AX_TRY(
+            ax_run_copy(m->rt->q, &(struct ax_copy){ax_tensor_cols(&turned, j, 1), row_of(&A, j)}));
+    AX_TRY(ax_run_embedding_forward(
+        m->rt->q,
+        &(struct ax_embedding_forward){.weight = turned,
+                                       .tokens = p->batch->tokens,
+                                       .out = *low,
+                                       .first_row = ax_split_first_row(m->rt, m->embed)}));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out) {
+    const struct ax_model *m = p->model;
+    const struct ax_adapter *a = &m->embed_adapter;
+    struct ax_tensor low;
+    if (!a->a)
+        return AX_OK;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    AX_TRY(look_up(p, &low));
+    AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = low,
+                                                   .b = ax_unit_weight(a->unit, a->b),
+                                                   .c = *out,
+                                                   .trans_b = true,
+                                                   .accumulate = true,
+                                                   .alpha = a->scale}));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* dA += Σ_t (s·B ᵀ·dout_t) at column id_t. */
+static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_tensor *up) {
+    const struct ax_model *m = p->model;
+    const struct ax_adapter *a = &m->embed_adapter;
+    const struct ax_tensor dA = ax_unit_grad(a->unit, a->a);
+    const struct ax_tensor turned =
+        take(p, "adapter transposed", dA.dtype, dA.shape[1], dA.shape[0]);
+    AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){turned, 0}));
+    AX_TRY(ax_run_embedding_backward(
+        m->rt->q, &(struct ax_embedding_backward){.tokens = p->batch->tokens,
+                                                  .dout = *up,
+                                                  .dweight = turned,
+                                                  .first_row = ax_split_first_row(m->rt, m->embed),
+                                                  .skip_token = m->arch.pad_token}));
+    for (int64_t j = 0; j < dA.shape[0]; j++)
+        AX_TRY(ax_run_add(m->rt->q,
+                          &(struct ax_add){row_of(&dA, j), ax_tensor_cols(&turned, j, 1), 1}));
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream) {
+    const struct ax_model *m = p->model;
+    const struct ax_adapter *a = &m->embed_adapter;
+    struct ax_tensor low, dout;
+    if (!a->a)
+        return AX_OK;
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
+    AX_TRY(ax_pass_narrow(p, stream, &dout));
+    AX_TRY(look_up(p, &low));
+    const struct ax_tensor up =
+        take(p, "adapter projection", dout.dtype, low.shape[0], low.shape[1]);
+    AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dout,
+                                                   .b = low,
+                                                   .c = ax_unit_grad(a->unit, a->b),
+                                                   .trans_a = true,
+                                                   .accumulate = true,
+                                                   .alpha = a->scale}));
+    AX_TRY(ax_run_gemm(
+        m->rt->q, &(struct ax_gemm){
+                      .a = dout, .b = ax_unit_weight(a->unit, a->b), .c = up, .alpha = a->scale}));
+    AX_TRY(columns_gradient(p, &up));
+    ax_stack_release(&m->rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* Dropout is numbered by the tokens of the whole step: these begin at `first`. */
+struct chunk_adapter {
+    struct ax_adapter_run run;
+    struct ax_adapter adapter;
+};
+static const struct ax_adapter *of_chunk(const struct ax_pass *p, int64_t first,
+                                         struct chunk_adapter *c) {
+    c->adapter = p->model->head.adapter[0];
+    c->run = p->model->adapter_run;
+    c->run.first_row += first;
+    c->adapter.run = &c->run;
+    return &c->adapter;
+}
+
+enum ax_status ax_adapter_head_forward(const struct ax_pass *p, int64_t first,
+                                       const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                       const struct ax_tensor *logits) {
+    struct chunk_adapter c;
+    if (!p->model->head.adapter[0].a)
+        return AX_OK;
+    return ax_adapter_forward(of_chunk(p, first, &c),
+                              &(struct ax_adapter_forward){.x = *hidden, .w = *w, .y = *logits});
+}
+
+enum ax_status ax_adapter_head_backward(const struct ax_pass *p, int64_t first,
+                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
+                                        const struct ax_tensor *dlogits,
+                                        const struct ax_tensor *dhidden) {
+    struct chunk_adapter c;
+    if (!p->model->head.adapter[0].a)
+        return AX_OK;
+    return ax_adapter_backward(
+        of_chunk(p, first, &c),
+        &(struct ax_adapter_backward){
+            .x = *hidden, .w = *w, .dy = *dlogits, .dv = *dlogits, .dx = *dhidden});
+}

@@ -1,0 +1,46 @@
+/* Adapters of a layer's experts: lora_target_parameters, as PEFT adapts stacked weights.
+ *
+ *   y_e = x_e·W_eᵀ + s·(x_e·A_eᵀ)·B_eᵀ    W = mlp.experts.gate_up_proj or .down_proj [E][out][in]
+ *
+ * One A [E·r][in], expert by expert, and one B [out][r·E], whose column j·E + e is column j of B_e.
+ * PEFT nests: where both weights of a layer have an adapter, the first one's tensors are below
+ * experts.base_layer. */
+#ifndef AX_MODEL_ADAPTER_EXPERTS_H
+#define AX_MODEL_ADAPTER_EXPERTS_H
+
+#include "model/adapter.h"
+
+struct ax_expert_adapter {
+    struct ax_runtime *rt;
+    const struct ax_unit *unit;
+    const struct ax_param *a, *b; /* NULL: none */
+    int64_t n_experts, r;
+    double scale;
+};
+
+/* Rows sorted by expert: x [R][in], y [R][out], experts' rows at offsets (i32 [E+1]). */
+struct ax_expert_rows {
+    struct ax_tensor x, y, offsets;
+    int64_t expected; /* rows to count in the cost */
+};
+/* y += what the adapters add. */
+enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,
+                                          const struct ax_expert_rows *rows);
+/* y is the gradient; gradients of A and B, and dx [R][in] += …. */
+enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
+                                           const struct ax_expert_rows *rows,
+                                           const struct ax_tensor *dx);
+
+enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };
+/* "gate_up_proj" */
+const char *ax_expert_weight_name(enum ax_expert_weight which);
+/* What the config says of a layer's weight, and the module below which its tensors are. */
+enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int layer,
+                                        enum ax_expert_weight which, struct ax_adapter_target *out,
+                                        char *module, size_t size);
+
+struct ax_layer;
+/* While a layer with experts is built. */
+enum ax_status ax_adapter_attach_experts(struct ax_builder *b, struct ax_layer *l);
+
+#endif

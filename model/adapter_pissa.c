@@ -1,0 +1,156 @@
+/* PiSSA (Meng et al. 2024): an adapter starts as the largest singular triplets of its matrix,
+ *
+ *   W = U·S·Vᵀ,  B = U_r·√(S_r/s),  A = √(S_r/s)·V_rᵀ,  the base becomes W − s·B·A
+ *
+ * and so the model begins as it is, but trains its principal directions. A base that is packed
+ * packs the rest. Folders are for the base as it was, as PEFT converts them: with the start A0, B0
+ * kept, s·(B·A − B0·A0) is a plain LoRA of twice the rank, [A; A0] and [B, −B0]. */
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "model/layer.h"
+#include "model/low_rank.h"
+
+static bool is_a(const struct ax_param *p) {
+    return strstr(p->name, ".lora_A.") != NULL;
+}
+
+static bool starts_so(const struct ax_model *m, const struct ax_adapter *a) {
+    return a->a && ax_unit_present(a->unit) && m->adapter->start == AX_LORA_PISSA;
+}
+
+/* Calls `work` for every linear's adapter that starts so; those of embeddings never do. */
+static enum ax_status
+each(struct ax_model *m,
+     enum ax_status (*work)(struct ax_model *m, const struct ax_adapter *a, void *ctx), void *ctx) {
+    for (int i = 0; i < (int)m->arch.n_layers; i++) {
+        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+        const int n = ax_layer_linears(&m->layers[i], linears);
+        for (int k = 0; k < n; k++)
+            for (int part = 0; part < linears[k]->n_parts; part++)
+                if (starts_so(m, &linears[k]->adapter[part]))
+                    AX_TRY(work(m, &linears[k]->adapter[part], ctx));
+    }
+    if (!starts_so(m, &m->head.adapter[0]))
+        return AX_OK;
+    if (m->lm_head == m->embed)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "pissa: lm_head is the embedding in this %s model, which would lose what "
+                        "the head's adapter takes: leave lm_head out of the target modules",
+                        m->arch.family->model_type);
+    return work(m, &m->head.adapter[0], ctx);
+}
+
+static enum ax_status keep_start(struct ax_model *m, const struct ax_adapter *a, void *ctx) {
+    (void)ctx;
+    const struct ax_param *both[] = {a->a, a->b};
+    for (int i = 0; i < 2; i++) {
+        struct ax_tensor *t = &m->starts[both[i] - m->params];
+        *t = ax_tensor_nd(m->accum, NULL, 2, both[i]->shape);
+        t->data = ax_stack_push(&m->rt->arena.persistent, "adapter start", ax_tensor_bytes(t));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_pissa_allocate(struct ax_model *m) {
+    if (!m->train || !m->adapter || m->adapter->start != AX_LORA_PISSA)
+        return AX_OK;
+    AX_TRY(ax_alloc(&m->starts, (size_t)m->n_params, sizeof *m->starts));
+    return each(m, keep_start, NULL);
+}
+
+struct source {
+    const struct ax_hf *hf;
+    uint64_t seed;
+};
+
+/* A and B as the accum dtype has them, into `a` and `b`. */
+static void split(const struct ax_low_rank *l, double scale, enum ax_dtype dtype, void *a,
+                  void *b) {
+    for (int64_t j = 0; j < l->r; j++) {
+        const double root = sqrt(l->s[j] / scale);
+        for (int64_t k = 0; k < l->cols; k++)
+            ax_store(dtype, a, j * l->cols + k, root * l->v[j * l->cols + k]);
+        for (int64_t i = 0; i < l->rows; i++)
+            ax_store(dtype, b, i * l->r + j, root * l->u[j * l->rows + i]);
+    }
+}
+
+/* w − s·B·A. */
+static void subtract(const struct ax_low_rank *l, double scale, enum ax_dtype dtype, const void *a,
+                     const void *b, double *rest) {
+#pragma omp parallel for schedule(static) if (l->rows * l->cols >= 1 << 16)
+    for (int64_t i = 0; i < l->rows; i++) {
+        double *row = rest + i * l->cols;
+        for (int64_t k = 0; k < l->cols; k++)
+            row[k] = (double)l->w[i * l->cols + k];
+        for (int64_t j = 0; j < l->r; j++) {
+            const double by = scale * ax_load(dtype, b, i * l->r + j);
+            for (int64_t k = 0; k < l->cols; k++)
+                row[k] -= by * ax_load(dtype, a, j * l->cols + k);
+        }
+    }
+}
+
+static enum ax_status load_rest(struct ax_model *m, const struct ax_param *w, const double *rest) {
+    struct ax_unit *unit = &m->units[w->unit];
+    if (w->storage != AX_STORE_PLAIN)
+        return ax_unit_load_packed(unit, m->rt, w, AX_F64, rest);
+    ax_unit_load(unit, &m->rt->mesh, w, AX_F64, rest);
+    return AX_OK;
+}
+
+static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *adapter, void *ctx) {
+    const struct source *from = ctx;
+    const struct ax_param *w = adapter->weight, *A = adapter->a, *B = adapter->b;
+    const struct ax_st_entry *e = ax_hf_find(from->hf, w->name);
+    struct ax_low_rank l = {.rows = w->shape[0],
+                            .cols = w->shape[1],
+                            .r = A->shape[0],
+                            .iterations = m->adapter->iterations,
+                            .key = {from->seed, 0, ax_hash32(A->name)}};
+    if (l.r > l.rows || l.r > l.cols)
+        return ax_error(AX_ERR_CONFIG,
+                        "pissa: rank %lld is more than %s has ([%lld, %lld]). Use a smaller rank.",
+                        (long long)l.r, w->name, (long long)l.rows, (long long)l.cols);
+    void *a = m->starts[A - m->params].data, *b = m->starts[B - m->params].data;
+    float *values;
+    double *rest = NULL;
+    AX_TRY(ax_alloc(&values, (size_t)e->numel, sizeof *values));
+    enum ax_status st;
+    ax_convert(AX_F32, values, e->dtype, e->data, e->numel);
+    l.w = values;
+    AX_TRY_GOTO(ax_low_rank_find(&l), st, done);
+    AX_TRY_GOTO(ax_alloc(&rest, (size_t)e->numel, sizeof *rest), st, done);
+    split(&l, adapter->scale, m->accum, a, b);
+    subtract(&l, adapter->scale, m->accum, a, b, rest);
+    ax_unit_load(&m->units[A->unit], &m->rt->mesh, A, m->accum, a);
+    ax_unit_load(&m->units[B->unit], &m->rt->mesh, B, m->accum, b);
+    AX_TRY_GOTO(load_rest(m, w, rest), st, done);
+    for (int64_t i = 0; i < ax_param_numel(B); i++) /* it is taken away in folders */
+        ax_store(m->accum, b, i, -ax_load(m->accum, b, i));
+done:
+    ax_low_rank_free(&l);
+    ax_free(rest);
+    ax_free(values);
+    return st;
+}
+
+enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed) {
+    if (!m->starts || ax_runtime_planning(m->rt))
+        return AX_OK;
+    return each(m, decompose, &(struct source){hf, seed});
+}
+
+struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_param *p,
+                                   int64_t *shape) {
+    const struct ax_tensor *start = m->starts ? &m->starts[p - m->params] : NULL;
+    memcpy(shape, p->shape, sizeof p->shape);
+    if (!start || !start->data)
+        return (struct ax_joined){0};
+    const int64_t n = is_a(p) ? ax_param_numel(p) : p->shape[1];
+    shape[is_a(p) ? 0 : 1] *= 2;
+    return (struct ax_joined){start->data, n, n};
+}

@@ -1,0 +1,193 @@
+/* `axtrain sft` with tokens the base does not have, and with frozen parameters: the saved model and
+ * its tokenizer agree, new rows begin as asked for, and what is frozen stays as it was. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "ckpt/hf.h"
+#include "ckpt/peft.h"
+#include "cmd/merge.h"
+#include "data/tokenizer.h"
+#include "model/arch.h"
+#include "tests/cmd/sft_case.h"
+
+static const char rows[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one <new_0>\"}, {\"role\": \"assistant\", "
+    "\"content\": \"<new_11> two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say yes\"}, {\"role\": \"assistant\", "
+    "\"content\": \"yes <new_3>\"}]}\n";
+
+static const char *model(void) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
+/* With a rate of nothing unless `more` says otherwise. */
+static const char *config(const char *more) {
+    static char path[128];
+    struct ax_buf b = {0};
+    need_binary();
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    assert_ok(ax_buf_printf(&b,
+                            "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                            "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
+                            "chat_template: llama3\nsequence_len: 64\nmicro_batch_size: 2\n"
+                            "logging_steps: 1\nfloat32: true\nnum_epochs: 9\nmax_steps: 2\n%s",
+                            model(), scratch, scratch, scratch, more));
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+/* The fixture has 512 embeddings, one for each id. */
+#define TWELVE                                                                                     \
+    "tokens: [<new_0>, <new_1>, <new_2>, <new_3>, <new_4>, <new_5>, <new_6>, <new_7>, <new_8>, "   \
+    "<new_9>, <new_10>]\nspecial_tokens:\n  additional_special_tokens: [<new_11>]\n"
+
+static void clear(void) {
+    assert_ok(ax_remove_tree(in_scratch("out")));
+}
+
+static const struct ax_st_entry *tensor(const struct ax_hf *hf, const char *name) {
+    const struct ax_st_entry *e = ax_hf_find(hf, name);
+    assert_non_null(e);
+    return e;
+}
+
+/* config.json, weights and tokenizer of a folder say the same. */
+static void check_folder(const char *dir, int64_t vocab, size_t ids) {
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_tokenizer *t;
+    struct ax_encoding e = {0};
+    assert_ok(ax_arch_load(&arch, dir));
+    assert_int_equal(arch.vocab_size, vocab);
+    assert_ok(ax_hf_open(&hf, dir));
+    assert_int_equal(tensor(&hf, "model.embed_tokens.weight")->shape[0], vocab);
+    assert_int_equal(tensor(&hf, "lm_head.weight")->shape[0], vocab);
+    assert_ok(ax_tokenizer_load(&t, dir));
+    assert_int_equal(ax_tokenizer_size(t), ids);
+    assert_ok(ax_tokenizer_encode(t, "<new_3><new_11>", 15, &(struct ax_encode_options){0}, &e));
+    assert_int_equal(e.n, 2);
+    assert_true(e.ids[0] > 511 && e.ids[1] > 511 && e.ids[0] != e.ids[1]);
+    assert_false(ax_tokenizer_is_special(t, e.ids[0]));
+    assert_true(ax_tokenizer_is_special(t, e.ids[1]));
+    ax_encoding_free(&e);
+    ax_tokenizer_free(t);
+    ax_hf_close(&hf);
+    ax_arch_free(&arch);
+}
+
+/* Rows from 512 on: each the mean of the old ones, or of init_range's spread. */
+static void check_rows(const char *name, bool mean) {
+    struct ax_hf base, hf;
+    assert_ok(ax_hf_open(&base, model()));
+    assert_ok(ax_hf_open(&hf, in_scratch("out")));
+    const struct ax_st_entry *was = tensor(&base, name), *is = tensor(&hf, name);
+    const int64_t cols = is->shape[1];
+    double squares = 0;
+    for (int64_t k = 0; k < cols; k++) {
+        double sum = 0;
+        for (int64_t i = 0; i < 512; i++) {
+            const double v = ax_load(was->dtype, was->data, i * cols + k);
+            assert_true(fabs(ax_load(is->dtype, is->data, i * cols + k) - v) < 1e-6);
+            sum += v;
+        }
+        for (int64_t i = 512; i < is->shape[0]; i++) {
+            const double v = ax_load(is->dtype, is->data, i * cols + k);
+            if (mean)
+                assert_true(fabs(v - sum / 512) < 1e-6);
+            squares += v * v;
+        }
+    }
+    const double spread = sqrt(squares / (double)((is->shape[0] - 512) * cols));
+    if (!mean)
+        assert_true(fabs(spread / 0.02 - 1) < 0.15);
+    ax_hf_close(&base);
+    ax_hf_close(&hf);
+}
+
+static void test_tokens_grow_the_model(void **state) {
+    (void)state;
+    const char *path = config(TWELVE);
+    EXPECT(0, "trained 2 of 2", path, "learning_rate=1e-12", "save_steps=1");
+    check_folder(in_scratch("out"), 524, 524);
+    check_folder(in_scratch("out/checkpoint-1"), 524, 524);
+    check_rows("model.embed_tokens.weight", false);
+    check_rows("lm_head.weight", false);
+    EXPECT(0, "trained 3 of 3", path, "learning_rate=1e-12", "save_steps=1", "max_steps=3",
+           "resume_from_checkpoint=auto");
+    clear();
+    EXPECT(0, "trained 2 of 2", path, "learning_rate=1e-12", "mean_resizing_embeddings=true",
+           "resize_token_embeddings_to_32x=true");
+    check_folder(in_scratch("out"), 544, 524);
+    check_rows("model.embed_tokens.weight", true);
+    check_rows("lm_head.weight", true);
+    clear();
+}
+
+static void test_tokens_with_an_adapter(void **state) {
+    (void)state;
+    const char *path = config(TWELVE "adapter: lora\nlora_r: 4\nlora_alpha: 8\n"
+                                     "lora_target_modules: [q_proj]\nlearning_rate: 1e-3\n");
+    EXPECT(2, "only added and trained with lora_modules_to_save: [embed_tokens, lm_head]", path);
+    EXPECT(0, "trained 2 of 2", path, "lora_modules_to_save=[embed_tokens, lm_head]");
+    struct ax_merge m = {
+        .base = model(), .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+    assert_ok(ax_merge_run(&m));
+    check_folder(in_scratch("m"), 524, 524);
+    assert_ok(ax_remove_tree(in_scratch("m")));
+    clear();
+}
+
+/* ---- unfrozen_parameters ---- */
+
+static bool same(const struct ax_st_entry *a, const struct ax_st_entry *b) {
+    return a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+static void test_frozen_parameters_stay(void **state) {
+    (void)state;
+    struct ax_hf base, hf;
+    const char *path = config("learning_rate: 1e-2\nsave_steps: 1\nunfrozen_parameters:\n"
+                              "  - ^lm_head.weight$\n  - model.layers.[12].mlp\n");
+    EXPECT(0, "frozen weights ", path);
+    EXPECT(0, "trained 3 of 3", path, "max_steps=3", "resume_from_checkpoint=auto");
+    assert_ok(ax_hf_open(&base, model()));
+    assert_ok(ax_hf_open(&hf, in_scratch("out")));
+    assert_int_equal(ax_hf_count(&hf), ax_hf_count(&base));
+    for (int i = 0; i < ax_hf_count(&base); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&base, i);
+        const bool trains = strcmp(e->name, "lm_head.weight") == 0 ||
+                            strstr(e->name, "layers.1.mlp") || strstr(e->name, "layers.2.mlp");
+        if (same(e, tensor(&hf, e->name)) == trains)
+            fail_msg("%s %s", e->name, trains ? "stayed" : "changed");
+    }
+    ax_hf_close(&base);
+    ax_hf_close(&hf);
+    clear();
+    EXPECT(2, "matches no parameter of this llama model", path, "unfrozen_parameters=[layers]");
+    EXPECT(2, "training some rows of a matrix is not implemented", path,
+           "unfrozen_parameters=['model.embed_tokens.weight[:100]']");
+    EXPECT(2, "does not go with an adapter", path, "adapter=lora", "lora_r=4", "lora_alpha=8",
+           "lora_target_linear=true");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens_grow_the_model),
+        cmocka_unit_test(test_tokens_with_an_adapter),
+        cmocka_unit_test(test_frozen_parameters_stay),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
