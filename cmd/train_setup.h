@@ -2,7 +2,7 @@
  *
  * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
  * optimizer and learning rate), train_adapter.c (keys of adapters), train_side.c (files beside the
- * weights). */
+ * weights), train_about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -22,6 +22,7 @@ struct ax_train_setup {
     enum ax_store base_store; /* of the frozen base */
     struct ax_run_data data;
     json_t *config; /* effective configuration, flat */
+    json_t *about;  /* what run.json says */
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
     char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, behind texts */
@@ -43,5 +44,7 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
 enum ax_status ax_train_merge(const struct ax_train_setup *s);
 /* Side files that differ from the base's: special tokens and chat template of the config. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
+/* s->config and s->about (docs/run.md); the data are open. */
+enum ax_status ax_train_about_read(struct ax_train_setup *s);
 
 #endif
