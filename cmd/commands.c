@@ -195,6 +195,12 @@ const struct ax_command ax_commands[] = {
      "  --max-level N    most (default 4)\n"
      "  -o FILE          write there instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
+    {"report", "draw what training runs tell, as one HTML page", "RUN [RUN …] [-o FILE]",
+     "RUN is the output_dir of a training run, finished or not; several are laid over each other.\n"
+     "The page needs nothing else, neither network nor scripts: loss, evaluations, learning rate,\n"
+     "gradient norm, speed, MFU, memory, time by phase, packing, configuration, environment.\n"
+     "  -o FILE   write there (default: RUN/report.html; with several runs ./report.html)\n",
+     "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
     {"sft", "fine-tune a model on the datasets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", ax_cmd_sft},

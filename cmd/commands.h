@@ -37,6 +37,7 @@ enum ax_status ax_cmd_plan(int argc, char **argv);
 enum ax_status ax_cmd_preprocess(int argc, char **argv);
 enum ax_status ax_cmd_preview(int argc, char **argv);
 enum ax_status ax_cmd_problems(int argc, char **argv);
+enum ax_status ax_cmd_report(int argc, char **argv);
 enum ax_status ax_cmd_sft(int argc, char **argv);
 enum ax_status ax_cmd_template(int argc, char **argv);
 enum ax_status ax_cmd_tokenize(int argc, char **argv);
