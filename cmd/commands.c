@@ -143,6 +143,16 @@ const struct ax_command ax_commands[] = {
      "  --threads N             CPU threads (default: all this process may use)\n"
      "What is not given, the model's generation_config.json decides; without it, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
+    {"init", "write a configuration that fits a model, a data set and this machine",
+     "--model M --data FILE [-o FILE]",
+     "Looks at the rows (chat messages, conversations, instruction and output, question and "
+     "answer,\n"
+     "prompt and completion, text), tokenises them, and plans a step: full fine-tuning if it fits\n"
+     "into the memory that is free, else LoRA, else QLoRA. The file says why, and runs as it is.\n"
+     "  --model M     a model folder, a GGUF file or a hub id\n"
+     "  --data FILE   rows (JSONL, JSON, CSV, text)\n"
+     "  -o FILE       write there (default: sft.yaml); a file that is there is not touched\n",
+     "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
     {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
      "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
      "folder;\n"

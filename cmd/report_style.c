@@ -80,7 +80,7 @@ const char ax_report_css[] =
     ".card{padding:8px 12px;margin-bottom:10px}table,.events{font-size:9pt}th,td{padding:2px 10px "
     "2px 0}"
     ".side{grid-template-columns:repeat(auto-fit,minmax(200px,1fr))}.pair{grid-template-columns:"
-    "repeat(2,minmax(0,1fr))}.charts{"
+    "minmax(0,1fr)}.scroll{overflow:visible}thead th{min-width:0}.charts{"
     "grid-template-columns:repeat(2,minmax(0,1fr));gap:10px}figure,.bar,tr{break-inside:avoid}"
     ".card{break-inside:auto}h2{break-after:avoid}.events{max-height:none}.tip,.cross{"
     "display:none}}\n";
