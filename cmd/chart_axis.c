@@ -68,9 +68,9 @@ static void make_log(struct ax_chart_axis *a, const struct ax_chart_range *r) {
     }
     const double decades = log10(max) - log10(min);
     const int per = decades > 2.5 ? 1 : 3;
-    const double stride = per == 1 ? ceil(decades / r->want) : 1;
+    const int stride = per == 1 ? (int)ceil(decades / r->want) : 1;
     double below = min, above = INFINITY;
-    for (double p = floor(log10(min)); p <= ceil(log10(max)); p++)
+    for (int p = (int)floor(log10(min)); p <= (int)ceil(log10(max)); p++)
         for (int i = 0; i < per; i++) {
             const double v = all[i] * pow(10, p);
             if (v <= min * (1 + 1e-9))
@@ -80,7 +80,7 @@ static void make_log(struct ax_chart_axis *a, const struct ax_chart_range *r) {
         }
     a->min = below * a->unit;
     a->max = above * a->unit;
-    for (double p = floor(log10(below) + 1e-9); p <= log10(above) + 1e-9; p += stride)
+    for (int p = (int)floor(log10(below) + 1e-9); p <= log10(above) + 1e-9; p += stride)
         for (int i = 0; i < per && a->n < AX_CHART_MAX_TICKS; i++) {
             const double v = all[i] * pow(10, p);
             if (v >= below * (1 - 1e-9) && v <= above * (1 + 1e-9))

@@ -98,6 +98,7 @@ done:
 }
 
 static void say(const struct ax_init *i, const char *file) {
+    const int64_t per_step = i->fit.micro * i->fit.accumulate;
     printf("wrote %s: %s, rows of %lld tokens%s, %lld at a time, %lld to a step, learning rate "
            "%g\n"
            "next:\n"
@@ -106,8 +107,7 @@ static void say(const struct ax_init *i, const char *file) {
            file,
            i->fit.method == AX_INIT_FULL ? "full fine-tuning" : ax_init_method_names[i->fit.method],
            (long long)i->shape.sequence_len, i->shape.packing ? " (packed)" : "",
-           (long long)i->fit.micro, (long long)(i->fit.micro * i->fit.accumulate), i->learning_rate,
-           file, file);
+           (long long)i->fit.micro, (long long)per_step, i->learning_rate, file, file);
 }
 
 static enum ax_status make(struct ax_init *i, const char *data, const char *file) {

@@ -96,6 +96,7 @@ static enum ax_status put_rows(struct ax_buf *out, const struct ax_init *i) {
 static enum ax_status put_why(struct ax_buf *out, const struct ax_init_fit *f) {
     static const char *const titles[AX_INIT_METHODS] = {"Full fine-tuning", "LoRA", "QLoRA"};
     char need[32], is[32];
+    AX_ASSERT(f->method < AX_INIT_METHODS);
     if (f->available == 0)
         return ax_buf_printf(out, "\n# How much memory is free is not known: %s.\n",
                              titles[f->method]);

@@ -22,10 +22,9 @@ static const struct {
 static const json_t *value_at(const json_t *v, const char *path) {
     while (v && *path) {
         char part[256];
-        size_t n = strlen(path);
         if (json_is_object(v) && json_object_get(v, path)) /* a name with dots in it */
             return json_object_get(v, path);
-        n = strcspn(path, ".");
+        const size_t n = strcspn(path, ".");
         if (n >= sizeof part)
             return NULL;
         memcpy(part, path, n);
