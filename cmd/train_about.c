@@ -24,14 +24,13 @@ static enum ax_status read_data(const struct ax_train_setup *s, json_t **out) {
     struct ax_loader_count n = {0};
     if (!d->stream)
         AX_TRY(ax_loader_count_epoch(d->train_loader, 0, 1, &n));
-    *out = json_pack("{sb sI sI sI sI sI sI sI}", "packing",
-                     ax_config_bool(s->cfg, "sample_packing"), "documents",
-                     d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
-                     d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
-                     d->stream ? (json_int_t)-1 : (json_int_t)n.rows, "row_tokens",
-                     (json_int_t)d->row_tokens, "rows_per_step", (json_int_t)d->rows_per_step,
-                     "rows_per_batch", (json_int_t)d->rows_per_batch, "eval_documents",
-                     (json_int_t)d->eval.n);
+    *out = json_pack(
+        "{sb sI sI sI sI sI sI sI}", "packing", ax_config_bool(s->cfg, "sample_packing"),
+        "documents", d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
+        d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
+        d->stream ? (json_int_t)-1 : (json_int_t)n.rows, "row_tokens", (json_int_t)d->row_tokens,
+        "rows_per_step", (json_int_t)d->rows_per_step, "rows_per_batch",
+        (json_int_t)d->rows_per_batch, "eval_documents", (json_int_t)d->eval.n);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
 }
 
@@ -50,12 +49,12 @@ enum ax_status ax_train_about_read(struct ax_train_setup *s) {
     AX_TRY_GOTO(ax_env_facts(&environment), st, done);
     AX_TRY_GOTO(read_data(s, &data), st, done);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    s->about = json_pack(
-        "{si ss ss ss ss sO sO sO sO sO}", "format", 1, "started", started, "model",
-        ax_config_str(s->cfg, "base_model"), "architecture", s->arch.family->model_type, "method",
-        method(s), "config", json_object_get(doc.root, "config"), "origins",
-        json_object_get(doc.root, "origins"), "notes", json_object_get(doc.root, "notes"),
-        "environment", environment, "data", data);
+    s->about =
+        json_pack("{si ss ss ss ss sO sO sO sO sO}", "format", 1, "started", started, "model",
+                  ax_config_str(s->cfg, "base_model"), "architecture", s->arch.family->model_type,
+                  "method", method(s), "config", json_object_get(doc.root, "config"), "origins",
+                  json_object_get(doc.root, "origins"), "notes", json_object_get(doc.root, "notes"),
+                  "environment", environment, "data", data);
     st = s->about ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
 done:
     json_decref(environment);

@@ -11,9 +11,8 @@ static enum ax_status add_memory(json_t *about, const struct ax_plan *p,
         json_array_append_new(blocks, json_pack("{ss ss sI}", "name", p->blocks[i].name, "where",
                                                 p->blocks[i].where, "bytes",
                                                 (json_int_t)p->blocks[i].bytes));
-    json_t *memory =
-        json_pack("{sI ss so}", "bytes", (json_int_t)ax_arena_plan_total(&p->arena), "recompute",
-                  ax_recompute_name(so->recompute), "blocks", blocks);
+    json_t *memory = json_pack("{sI ss so}", "bytes", (json_int_t)ax_arena_plan_total(&p->arena),
+                               "recompute", ax_recompute_name(so->recompute), "blocks", blocks);
     if (!memory || json_object_set_new(about, "memory", memory) != 0 ||
         json_object_set_new(about, "parameters", json_integer(p->parameters)) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for run.json");
