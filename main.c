@@ -10,25 +10,6 @@
 #include "base/status.h"
 #include "cmd/commands.h"
 
-static enum ax_status unknown_command(const char *name) {
-    const char *near = ax_command_nearest(name);
-    if (near)
-        return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; did you mean `axtrain %s`?", name,
-                        near);
-    return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; `axtrain --help` lists them", name);
-}
-
-static enum ax_status help(const char *name) {
-    const struct ax_command *c = name ? ax_command_find(name) : NULL;
-    if (name && !c)
-        return unknown_command(name);
-    if (c)
-        ax_command_print_help(c);
-    else
-        ax_command_print_overview();
-    return AX_OK;
-}
-
 static bool asks_for_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
@@ -38,19 +19,21 @@ static bool asks_for_help(int argc, char **argv) {
 
 static enum ax_status run(int argc, char **argv) {
     AX_TRY(ax_fault_configure(getenv("AX_FAULT")));
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        return help(NULL);
-    if (strcmp(argv[1], "help") == 0)
-        return help(argc > 2 ? argv[2] : NULL);
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        ax_command_print_overview();
+        return AX_OK;
+    }
     if (strcmp(argv[1], "--version") == 0) {
         printf("axtrain %s\n", AX_VERSION);
         return AX_OK;
     }
     const struct ax_command *c = ax_command_find(argv[1]);
     if (!c)
-        return unknown_command(argv[1]);
-    if (asks_for_help(argc - 1, argv + 1))
-        return help(argv[1]);
+        return ax_command_unknown(argv[1]);
+    if (asks_for_help(argc - 1, argv + 1)) {
+        ax_command_print_help(c);
+        return AX_OK;
+    }
     return c->run(argc - 1, argv + 1);
 }
 

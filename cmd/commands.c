@@ -1,16 +1,12 @@
-/* The command table and what is printed from it. */
+/* The command table, by name. */
 #include "cmd/commands.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "cmd/args.h"
-
 #define TRAIN_DETAILS                                                                              \
-    "The trained model, checkpoints and metrics.jsonl come to lie in output_dir. SIGTERM, "        \
-    "SIGUSR1\n"                                                                                    \
-    "and Ctrl-C save first; with resume_from_checkpoint: auto the same command goes on from "      \
-    "there.\n"                                                                                     \
+    "CONFIG is a YAML file; `axtrain init` writes one. key=value sets a key for this run only.\n"  \
+    "The trained model, checkpoints and metrics.jsonl come to lie in output_dir; `axtrain "        \
+    "report`\n"                                                                                    \
+    "draws them. SIGTERM, SIGUSR1 and Ctrl-C save first; with resume_from_checkpoint: auto the\n"  \
+    "same command goes on from there.\n"                                                           \
     "  --json         one JSON object about the run on stdout\n"                                   \
     "  --quiet        no progress\n"                                                               \
     "  --color WHEN   auto, always or never\n"
@@ -63,13 +59,12 @@ const struct ax_command ax_commands[] = {
     {"check", "compare with golden files, or a mesh of ranks with one rank",
      "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
-     "golden: looks for a model or adapter folder with golden/, optim.json, entropy.safetensors, "
-     "rope.json "
-     "or\n"
-     "schedules.json and prints the worst figure of each group beside its demand.\n"
-     "mesh: runs two training steps of a small model on such a mesh and on one rank, and prints "
-     "the\n"
-     "worst relative error of each group. MODEL is a folder, or a config.json for random weights.\n"
+     "golden: looks for a model or adapter folder with golden/, optim.json, rope.json, "
+     "schedules.json\n"
+     "or entropy.safetensors, and prints the worst figure of each group beside its demand.\n"
+     "mesh: runs two training steps of a small model on such a mesh and on one rank, and prints\n"
+     "the worst relative error of each group. MODEL is a folder, or a config.json for random\n"
+     "weights.\n"
      "Exit code 0 only when all hold.\n"
      "  --backend B        golden: cpu (float32, and bfloat16 where bf16.json is; default) or ref\n"
      "                     (float64); mesh: ref (default) or cpu\n"
@@ -82,6 +77,12 @@ const struct ax_command ax_commands[] = {
      "  --dora             (mesh) with it: magnitudes too\n"
      "  --base S           (mesh) with it: the frozen matrices as nf4, nf4-double, int8 or fp8\n",
      "axtrain check mesh my-model/ dp_shard=2 tp=2", ax_cmd_check},
+    {"completion", "print a script by which a shell completes commands, options and keys",
+     "bash\nzsh\nfish",
+     "  bash   in ~/.bashrc: source <(axtrain completion bash)\n"
+     "  zsh    in a folder of $fpath: axtrain completion zsh > _axtrain\n"
+     "  fish   axtrain completion fish > ~/.config/fish/completions/axtrain.fish\n",
+     "axtrain completion bash", ax_cmd_completion},
     {"config", "explain and check configurations",
      "help [KEY]\nshow FILE [key=value | --key value] [--json]\nschema\ndocs",
      "  help KEY   type, default, range and meaning of a key, and whether it has an effect here\n"
@@ -143,6 +144,18 @@ const struct ax_command ax_commands[] = {
      "  --threads N             CPU threads (default: all this process may use)\n"
      "What is not given, the model's generation_config.json decides; without it, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
+    {"help", "explain axtrain, or one command", "[COMMAND]",
+     "  --man   the manual page, for man -l\n", "axtrain help sft", ax_cmd_help},
+    {"init", "write a configuration that fits a model, a data set and this machine",
+     "--model M --data FILE [-o FILE]",
+     "Looks at the rows (chat messages, conversations, instruction and output, question and "
+     "answer,\n"
+     "prompt and completion, text), tokenises them, and plans a step: full fine-tuning if it fits\n"
+     "into the memory that is free, else LoRA, else QLoRA. The file says why, and runs as it is.\n"
+     "  --model M     a model folder, a GGUF file or a hub id\n"
+     "  --data FILE   rows (JSONL, JSON, CSV, text)\n"
+     "  -o FILE       write there (default: sft.yaml); a file that is there is not touched\n",
+     "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
     {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
      "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
      "folder;\n"
@@ -198,6 +211,12 @@ const struct ax_command ax_commands[] = {
      "  --max-level N    most (default 4)\n"
      "  -o FILE          write there instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
+    {"report", "draw what training runs tell, as one HTML page", "RUN [RUN …] [-o FILE]",
+     "RUN is the output_dir of a training run, finished or not; several are laid over each other.\n"
+     "The page needs nothing else, neither network nor scripts: loss, evaluations, learning rate,\n"
+     "gradient norm, speed, MFU, memory, time by phase, packing, configuration, environment.\n"
+     "  -o FILE   write there (default: RUN/report.html; with several runs ./report.html)\n",
+     "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
     {"sft", "fine-tune a model on the datasets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", ax_cmd_sft},
@@ -223,50 +242,3 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", ax_cmd_train},
     {0},
 };
-
-const struct ax_command *ax_command_find(const char *name) {
-    for (const struct ax_command *c = ax_commands; c->name; c++)
-        if (strcmp(c->name, name) == 0)
-            return c;
-    return NULL;
-}
-
-const char *ax_command_nearest(const char *name) {
-    const char *nearest = NULL;
-    int best = 3;
-    for (const struct ax_command *c = ax_commands; c->name; c++) {
-        const int d = ax_edit_distance(name, c->name);
-        if (d < best) {
-            best = d;
-            nearest = c->name;
-        }
-    }
-    return nearest;
-}
-
-void ax_command_print_help(const struct ax_command *c) {
-    printf("axtrain %s: %s\n\nusage:\n", c->name, c->summary);
-    for (const char *line = c->usage; *line;) {
-        const size_t n = strcspn(line, "\n");
-        printf("  axtrain %s %.*s\n", c->name, (int)n, line);
-        line += n + (line[n] == '\n');
-    }
-    printf("\n%s\nexample:\n  %s\n", c->details, c->example);
-}
-
-void ax_command_print_overview(void) {
-    printf("axtrain %s: post-train language models\n\ncommands:\n", AX_VERSION);
-    for (const struct ax_command *c = ax_commands; c->name; c++)
-        printf("  %-10s %s\n", c->name, c->summary);
-    printf("\n`axtrain COMMAND --help` says more; `axtrain --version` prints the version.\n\n"
-           "exit codes:\n");
-    for (int code = 0; code < 256; code++) {
-        for (int st = 0; st < AX_STATUS_COUNT; st++) {
-            const struct ax_status_info *info = ax_status_info((enum ax_status)st);
-            if (info->exit_code != code)
-                continue;
-            printf("  %-4d %s\n", code, info->meaning);
-            break;
-        }
-    }
-}

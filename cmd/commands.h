@@ -19,24 +19,30 @@ struct ax_command {
 extern const struct ax_command ax_commands[];
 
 const struct ax_command *ax_command_find(const char *name); /* NULL: none */
-/* The known name nearest to a mistyped one; NULL when none is near. */
+/* The known name nearest to a mistyped or shortened one; NULL when none is near. */
 const char *ax_command_nearest(const char *name);
+/* AX_ERR_CONFIG with what may have been meant. */
+enum ax_status ax_command_unknown(const char *name);
 void ax_command_print_help(const struct ax_command *c);
 void ax_command_print_overview(void);
 
 enum ax_status ax_cmd_bench(int argc, char **argv);
 enum ax_status ax_cmd_chat(int argc, char **argv);
 enum ax_status ax_cmd_check(int argc, char **argv);
+enum ax_status ax_cmd_completion(int argc, char **argv);
 enum ax_status ax_cmd_config(int argc, char **argv);
 enum ax_status ax_cmd_convert(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
 enum ax_status ax_cmd_eval(int argc, char **argv);
 enum ax_status ax_cmd_generate(int argc, char **argv);
+enum ax_status ax_cmd_help(int argc, char **argv);
+enum ax_status ax_cmd_init(int argc, char **argv);
 enum ax_status ax_cmd_merge(int argc, char **argv);
 enum ax_status ax_cmd_plan(int argc, char **argv);
 enum ax_status ax_cmd_preprocess(int argc, char **argv);
 enum ax_status ax_cmd_preview(int argc, char **argv);
 enum ax_status ax_cmd_problems(int argc, char **argv);
+enum ax_status ax_cmd_report(int argc, char **argv);
 enum ax_status ax_cmd_sft(int argc, char **argv);
 enum ax_status ax_cmd_template(int argc, char **argv);
 enum ax_status ax_cmd_tokenize(int argc, char **argv);

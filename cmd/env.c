@@ -1,4 +1,6 @@
 /* `axtrain env`: what a bug report needs to say. */
+#include "cmd/env.h"
+
 #include <sys/utsname.h>
 
 #include <stdio.h>
@@ -26,15 +28,16 @@ static void proc_field(const char *path, const char *key, char *out, size_t size
     snprintf(out, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-static json_t *gather(void) {
+enum ax_status ax_env_facts(json_t **out) {
     struct utsname u = {0};
     char cpu[128], memory[64];
     uname(&u);
     proc_field("/proc/cpuinfo", "model name", cpu, sizeof cpu);
     proc_field("/proc/meminfo", "MemTotal", memory, sizeof memory);
-    return json_pack("{ss ss ss ss ss si ss ss}", "axtrain", AX_VERSION, "compiler", __VERSION__,
+    *out = json_pack("{ss ss ss ss ss si ss ss}", "axtrain", AX_VERSION, "compiler", __VERSION__,
                      "system", u.sysname, "kernel", u.release, "cpu", cpu, "cpus", ax_cpu_count(),
                      "instruction_set", ax_cpu_isa_name(ax_cpu_isa()), "memory", memory);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the environment");
 }
 
 enum ax_status ax_cmd_env(int argc, char **argv) {
@@ -42,9 +45,8 @@ enum ax_status ax_cmd_env(int argc, char **argv) {
     const struct ax_arg args[] = {{"--json", AX_ARG_FLAG, &json, 0, 0}};
     int n;
     AX_TRY(ax_args_parse(argc, argv, 1, args, 0, 0, NULL, &n));
-    json_t *facts = gather();
-    if (!facts)
-        return ax_error(AX_ERR_NOMEM, "out of memory for the environment");
+    json_t *facts;
+    AX_TRY(ax_env_facts(&facts));
     char *text = NULL;
     size_t len;
     enum ax_status st = AX_OK;

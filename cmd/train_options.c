@@ -221,6 +221,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     o->weights = s->hf.dir ? &s->hf : NULL;
     o->start = s->start.dir ? &s->start : NULL;
     o->config = s->config;
+    o->about = s->about;
     o->fixed_keys = fixed;
     o->runtime = (struct ax_runtime_options){.backend = "cpu"};
     s->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),

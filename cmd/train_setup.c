@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "cmd/base_model.h"
-#include "cmd/config_build.h"
 
 /* ---- the model ---- */
 
@@ -76,21 +75,6 @@ static enum ax_status check_data(const struct ax_train_setup *s) {
     return ax_run_data_require(&s->data);
 }
 
-/* ---- the configuration itself ---- */
-
-static enum ax_status keep_config(struct ax_train_setup *s) {
-    struct ax_buf text = {0};
-    struct ax_json_doc doc = {0};
-    enum ax_status st;
-    AX_TRY_GOTO(ax_config_show_json(s->cfg, &text), st, done);
-    AX_TRY_GOTO(ax_json_parse(&doc, "configuration", text.data, text.len), st, done);
-    s->config = json_incref(json_object_get(doc.root, "config"));
-done:
-    ax_json_free(&doc);
-    ax_buf_free(&text);
-    return st;
-}
-
 static enum ax_status read_unfrozen(struct ax_train_setup *s) {
     static const char key[] = "unfrozen_parameters";
     const size_t n = ax_config_count(s->cfg, "%s", key);
@@ -112,7 +96,7 @@ static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(ax_run_data_warnings(&s->data, ax_run_warn_log, NULL));
     AX_TRY(check_data(s));
     AX_TRY(ax_train_vocabulary(s));
-    AX_TRY(keep_config(s));
+    AX_TRY(ax_train_about_read(s));
     AX_TRY(ax_train_side_files(s));
     return ax_train_options_read(s);
 }
@@ -134,6 +118,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     for (int i = 0; i < s->unfrozen.n; i++)
         ax_free(s->unfrozen.names[i]);
     ax_free(s->unfrozen.names);
+    json_decref(s->about);
     ax_run_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);
     ax_peft_close(&s->start);

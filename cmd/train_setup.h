@@ -2,7 +2,7 @@
  *
  * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
  * optimizer and learning rate), train_adapter.c (keys of adapters), train_vocab.c (new tokens),
- * train_side.c and train_tokenizer.c (files beside the weights). */
+ * train_side.c and train_tokenizer.c (files beside the weights), train_about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -22,6 +22,7 @@ struct ax_train_setup {
     enum ax_store base_store; /* of the frozen base */
     struct ax_run_data data;
     json_t *config;       /* effective configuration, flat */
+    json_t *about;        /* what run.json says */
     json_t *config_edits; /* keys of the saved config.json; NULL = the base's */
     struct ax_peft_names unfrozen;
     char *trigger_file;
@@ -51,5 +52,7 @@ enum ax_status ax_train_merge(const struct ax_train_setup *s);
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
 /* The config's tokens in a tokenizer.json or tokenizer_config.json. */
 enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
+/* s->config and s->about (docs/run.md); the data are open. */
+enum ax_status ax_train_about_read(struct ax_train_setup *s);
 
 #endif

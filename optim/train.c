@@ -293,6 +293,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
     AX_TRY_GOTO(ax_train_folder_open(&t, &resume_from), st, done);
     AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done);
+    ax_train_write_about(&t, &run.so);
     run.resume_from = resume_from;
     AX_TRY_GOTO(ax_runtime_run(&ro, body, &run, &out->plan), st, done);
 done:

@@ -5,7 +5,8 @@
  * (step.adapter), a PEFT folder. Read on: train.c (the loop), train_rows.c
  * (rows → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
  * train_watch.c (NaN, spikes, the rows behind them), train_save.c and train_resume.c,
- * train_folder.c (output_dir), train_memory.c (does it fit, and what would help). */
+ * train_folder.c (output_dir), train_memory.c (does it fit, and what would help), train_about.c
+ * (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
 #define AX_OPTIM_TRAIN_H
 
@@ -85,6 +86,8 @@ struct ax_train_options {
     bool measure_peak; /* the fastest matrix product, after the first step: MFU is measured by it */
     double watchdog;   /* loss above it … */
     int64_t watchdog_patience;     /* … so many logged steps in a row stops the run; 0 = off */
+    const json_t *about;           /* what run.json says, to which memory by name is added; NULL: no
+                                      run.json */
     const json_t *config;          /* the effective configuration, kept in checkpoints; flat */
     const char *const *fixed_keys; /* of it; NULL-terminated: may not change on resuming */
 };

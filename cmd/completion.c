@@ -1,0 +1,41 @@
+/* `axtrain completion SHELL`: a script that completes commands, options, their values and keys. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/args.h"
+#include "cmd/help.h"
+
+static const struct {
+    const char *name;
+    enum ax_status (*put)(struct ax_buf *out);
+} shells[] = {
+    {"bash", ax_completion_bash}, {"zsh", ax_completion_zsh}, {"fish", ax_completion_fish}};
+
+enum ax_status ax_completion_quote(struct ax_buf *out, const char *text, const char *quote,
+                                   const char *also) {
+    AX_TRY(ax_buf_puts(out, "'"));
+    for (; *text; text++) {
+        if (*text == '\'')
+            AX_TRY(ax_buf_puts(out, quote));
+        else
+            AX_TRY(ax_buf_printf(out, "%s%c", strchr(also, *text) ? "\\" : "", *text));
+    }
+    return ax_buf_puts(out, "'");
+}
+
+enum ax_status ax_cmd_completion(int argc, char **argv) {
+    const char *shell;
+    struct ax_buf script = {0};
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, 0, NULL, 1, 1, &shell, &n));
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+        if (strcmp(shells[i].name, shell) != 0)
+            continue;
+        const enum ax_status st = shells[i].put(&script);
+        if (st == AX_OK)
+            fputs(script.data, stdout);
+        ax_buf_free(&script);
+        return st;
+    }
+    return ax_error(AX_ERR_CONFIG, "completion: \"%s\" is none of bash, zsh, fish", shell);
+}

@@ -1,0 +1,159 @@
+/* `axtrain help`: the overview, one command, or where else to look. */
+#include "cmd/help.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/args.h"
+#include "cmd/config_table.h"
+
+/* In the order in which a newcomer meets them. What stands in no group comes last. */
+static const struct {
+    const char *title;
+    const char *names[8];
+} groups[] = {
+    {"Begin", {"init", "problems", "env"}},
+    {"Train", {"sft", "train", "preview", "preprocess", "plan", "config"}},
+    {"See what came of it", {"report", "eval", "generate", "chat"}},
+    {"Models and text", {"merge", "convert", "tokenize", "template"}},
+    {"Measure and check", {"bench", "check"}},
+};
+#define N_GROUPS (sizeof groups / sizeof *groups)
+
+/* ---- names ---- */
+
+const struct ax_command *ax_command_find(const char *name) {
+    for (const struct ax_command *c = ax_commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+/* The one that begins so; NULL when there is none, or several. */
+static const char *beginning_with(const char *name) {
+    const char *found = NULL;
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        if (strncmp(c->name, name, strlen(name)) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = c->name;
+    }
+    return found;
+}
+
+const char *ax_command_nearest(const char *name) {
+    const char *nearest = strlen(name) >= 2 ? beginning_with(name) : NULL;
+    int best = nearest ? 0 : 3;
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        const int d = ax_edit_distance(name, c->name);
+        if (d < best && d < (int)strlen(name)) {
+            best = d;
+            nearest = c->name;
+        }
+    }
+    return nearest;
+}
+
+enum ax_status ax_command_unknown(const char *name) {
+    const char *near = ax_command_nearest(name);
+    if (near)
+        return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; did you mean `axtrain %s`?", name,
+                        near);
+    if (ax_config_find(name))
+        return ax_error(AX_ERR_CONFIG,
+                        "unknown command \"%s\"; it is a key of configurations: `axtrain config "
+                        "help %s`",
+                        name, name);
+    return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; `axtrain help` lists them", name);
+}
+
+/* ---- printing ---- */
+
+void ax_command_print_help(const struct ax_command *c) {
+    printf("axtrain %s: %s\n\nusage:\n", c->name, c->summary);
+    for (const char *line = c->usage; *line;) {
+        const size_t n = strcspn(line, "\n");
+        printf("  axtrain %s %.*s\n", c->name, (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    printf("\n%s\nexample:\n  %s\n", c->details, c->example);
+}
+
+static bool in_group(const char *name) {
+    for (size_t g = 0; g < N_GROUPS; g++)
+        for (int i = 0; groups[g].names[i]; i++)
+            if (strcmp(groups[g].names[i], name) == 0)
+                return true;
+    return false;
+}
+
+static void print_line(const struct ax_command *c) {
+    printf("  %-11s %s\n", c->name, c->summary);
+}
+
+static void print_commands(void) {
+    for (size_t g = 0; g < N_GROUPS; g++) {
+        printf("\n%s:\n", groups[g].title);
+        for (int i = 0; groups[g].names[i]; i++)
+            print_line(ax_command_find(groups[g].names[i]));
+    }
+    printf("\nMore:\n");
+    for (const struct ax_command *c = ax_commands; c->name; c++)
+        if (!in_group(c->name))
+            print_line(c);
+}
+
+static void print_exit_codes(void) {
+    printf("\nExit codes:\n");
+    for (int code = 0; code < 256; code++) {
+        for (int st = 0; st < AX_STATUS_COUNT; st++) {
+            const struct ax_status_info *info = ax_status_info((enum ax_status)st);
+            if (info->exit_code != code)
+                continue;
+            printf("  %-11d %s\n", code, info->meaning);
+            break;
+        }
+    }
+}
+
+void ax_command_print_overview(void) {
+    printf(
+        "axtrain %s: post-train language models. A YAML file says how; a model folder comes out.\n"
+        "\nusage: axtrain COMMAND [arguments]\n"
+        "\nFirst steps:\n"
+        "  axtrain init --model my-model/ --data train.jsonl   looks at both, writes sft.yaml\n"
+        "  axtrain preview sft.yaml                            what training will see\n"
+        "  axtrain sft sft.yaml                                trains; the folder is named in it\n",
+        AX_VERSION);
+    print_commands();
+    printf("\n`axtrain help COMMAND` says more, `axtrain config help KEY` explains a key of the "
+           "YAML file,\n`axtrain --version` prints the version.\n");
+    print_exit_codes();
+}
+
+/* ---- the command ---- */
+
+enum ax_status ax_cmd_help(int argc, char **argv) {
+    bool man = false;
+    const struct ax_arg args[] = {{"--man", AX_ARG_FLAG, &man, 0, 0}};
+    const char *name = NULL;
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, 1, args, 0, 1, &name, &n));
+    if (man) {
+        struct ax_buf page = {0};
+        const enum ax_status st = ax_help_man(&page);
+        if (st == AX_OK)
+            fputs(page.data, stdout);
+        ax_buf_free(&page);
+        return st;
+    }
+    const struct ax_command *c = n > 0 ? ax_command_find(name) : NULL;
+    if (n > 0 && !c)
+        return ax_command_unknown(name);
+    if (c)
+        ax_command_print_help(c);
+    else
+        ax_command_print_overview();
+    return AX_OK;
+}

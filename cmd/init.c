@@ -1,0 +1,155 @@
+/* The command: look, choose, write, and say what is next. */
+#include "cmd/init.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/space.h"
+#include "cmd/args.h"
+#include "cmd/base_model.h"
+#include "cmd/commands.h"
+
+#define STEP_TOKENS 8192 /* of a step, where the data allow … */
+#define LEAST_STEPS 30   /* … so many steps an epoch */
+#define PACKED      0.95 /* of a packed row is filled, about */
+#define LEAST_ROWS  20   /* from which some are kept aside, … */
+#define EVAL_SHARE  20   /* … one in so many, … */
+#define EVAL_MOST   200  /* … but no more */
+
+/* ---- choices ---- */
+
+static int64_t at_least_one(double n) {
+    return n > 1 ? (int64_t)n : 1;
+}
+
+static void choose_rows(struct ax_init *i) {
+    const struct ax_init_shape *s = &i->shape;
+    const double length = (double)s->sequence_len;
+    const double rows = (double)i->data.rows;
+    i->eval_rows = i->data.rows < LEAST_ROWS ? 0 : i->data.rows / EVAL_SHARE;
+    i->eval_rows = i->eval_rows > EVAL_MOST ? EVAL_MOST : i->eval_rows;
+    const double fit = s->cut ? 1 : 1 - (double)s->too_long / (double)s->rows;
+    const double kept = (rows - (double)i->eval_rows) * fit;
+    i->rows_per_epoch = at_least_one(s->packing ? kept * s->mean / (PACKED * length) : kept);
+    const int64_t wanted = at_least_one(STEP_TOKENS / length);
+    const int64_t allowed = at_least_one((double)i->rows_per_epoch / LEAST_STEPS);
+    i->rows_per_step = wanted < allowed ? wanted : allowed;
+    i->epochs = i->data.rows <= 2000 ? 3 : i->data.rows <= 20000 ? 2 : 1;
+}
+
+static double choose_rate(const struct ax_init *i) {
+    if (i->fit.method != AX_INIT_FULL)
+        return 2e-4;
+    return i->parameters < 500000000 ? 1e-4 : i->parameters < 3000000000 ? 2e-5 : 1e-5;
+}
+
+/* The last part of a path or hub id, without its ending, of plain characters only. */
+static void put_stem(char *out, size_t size, const char *path) {
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    size_t begin = n;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    const char *dot = memchr(path + begin + (begin < n), '.', n - begin - (begin < n));
+    const bool file = dot && (strstr(dot, ".json") || strstr(dot, ".gguf") || strstr(dot, ".csv") ||
+                              strstr(dot, ".txt") || strstr(dot, ".tsv"));
+    const size_t end = file ? (size_t)(dot - path) : n;
+    size_t k = 0;
+    for (size_t j = begin; j < end && k + 1 < size; j++)
+        out[k++] = isalnum((unsigned char)path[j]) || strchr("-_.", path[j]) ? path[j] : '-';
+    out[k] = '\0';
+}
+
+static enum ax_status choose_folder(struct ax_init *i) {
+    char model[64], data[64];
+    put_stem(model, sizeof model, i->model);
+    put_stem(data, sizeof data, i->data.path);
+    return ax_sprintf(&i->output_dir, "out/%s-%s", model, data);
+}
+
+static enum ax_status choose(struct ax_init *i, const struct ax_arch *arch) {
+    i->parameters = ax_arch_parameters(arch);
+    AX_TRY(ax_init_shape_measure(&i->shape, &i->data, i->model, arch->max_positions));
+    choose_rows(i);
+    AX_TRY(ax_init_fit_choose(&i->fit, arch, &i->shape, i->rows_per_step, ax_mem_available()));
+    i->learning_rate = choose_rate(i);
+    return choose_folder(i);
+}
+
+/* ---- the command ---- */
+
+static enum ax_status write_file(const struct ax_init *i, const char *file) {
+    struct ax_buf text = {0};
+    struct ax_config cfg;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_init_put(&text, i), st, done);
+    /* what is written must be read without a complaint */
+    AX_TRY_GOTO(ax_config_parse(&cfg, file, text.data, text.len, 0, NULL), st, done);
+    st = ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING);
+    ax_config_free(&cfg);
+    AX_TRY_GOTO(st, st, done);
+    st = ax_write_file_atomic(file, text.data, text.len);
+done:
+    ax_buf_free(&text);
+    return st;
+}
+
+static void say(const struct ax_init *i, const char *file) {
+    const int64_t per_step = i->fit.micro * i->fit.accumulate;
+    printf("wrote %s: %s, rows of %lld tokens%s, %lld at a time, %lld to a step, learning rate "
+           "%g\n"
+           "next:\n"
+           "  axtrain preview %s      what training will see\n"
+           "  axtrain sft %s          train\n",
+           file,
+           i->fit.method == AX_INIT_FULL ? "full fine-tuning" : ax_init_method_names[i->fit.method],
+           (long long)i->shape.sequence_len, i->shape.packing ? " (packed)" : "",
+           (long long)i->fit.micro, (long long)per_step, i->learning_rate, file, file);
+}
+
+static enum ax_status make(struct ax_init *i, const char *data, const char *file) {
+    struct ax_arch arch;
+    char *folder;
+    enum ax_status st = ax_base_model_folder(&folder, i->model, NULL, "last_run_prepared");
+    if (st != AX_OK)
+        return ax_error_prefix(st, "--model");
+    st = ax_arch_load(&arch, folder);
+    ax_free(folder);
+    AX_TRY(st);
+    AX_TRY_GOTO(ax_init_data_read(&i->data, data), st, done);
+    AX_TRY_GOTO(choose(i, &arch), st, done);
+    AX_TRY_GOTO(write_file(i, file), st, done);
+    say(i, file);
+done:
+    ax_arch_free(&arch);
+    return st;
+}
+
+enum ax_status ax_cmd_init(int argc, char **argv) {
+    struct ax_init i = {0};
+    const char *data = NULL, *file = "sft.yaml";
+    const struct ax_arg args[] = {
+        {"--model", AX_ARG_STRING, &i.model, 0, 0},
+        {"--data", AX_ARG_STRING, &data, 0, 0},
+        {"-o", AX_ARG_STRING, &file, 0, 0},
+    };
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, 3, args, 0, 0, NULL, &n));
+    if (!i.model || !data)
+        return ax_error(AX_ERR_CONFIG,
+                        "init: %s missing; say which model and which rows: axtrain init --model "
+                        "my-model/ --data train.jsonl",
+                        i.model ? "--data is"
+                        : data  ? "--model is"
+                                : "--model and --data are");
+    if (ax_path_exists(file))
+        return ax_error(AX_ERR_CONFIG,
+                        "init: %s is there already; name another file with -o, or remove it", file);
+    const enum ax_status st = make(&i, data, file);
+    ax_init_data_free(&i.data);
+    ax_free(i.output_dir);
+    return st;
+}

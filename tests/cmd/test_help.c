@@ -1,0 +1,286 @@
+/* Help, man page and completions, all made from the command table: that nothing is left out, that
+ * the shells take the scripts, and what they complete. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/wait.h>
+
+#include "cmd/help.h"
+#include "tests/data/scratch.h"
+
+/* ---- running shells ---- */
+
+static bool have(const char *program) {
+    char command[64];
+    snprintf(command, sizeof command, "command -v %s >/dev/null", program);
+    if (system(command) == 0)
+        return true;
+    print_message("skipped: there is no %s\n", program);
+    return false;
+}
+
+/* The output of a shell command, which must succeed; each line ends with '|' in the result. */
+static const char *shell(const char *command) {
+    static char out[1 << 16];
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    const size_t n = fread(out, 1, sizeof out - 1, p);
+    out[n] = '\0';
+    const int status = pclose(p);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("%s: %d: %s", command, status, out);
+    for (char *c = out; *c; c++)
+        *c = *c == '\n' ? '|' : *c;
+    return out;
+}
+
+static void put_script(const char *name, enum ax_status (*put)(struct ax_buf *)) {
+    struct ax_buf b = {0};
+    assert_ok(put(&b));
+    put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+}
+
+/* ---- taking apart ---- */
+
+static void details_come_apart(void **state) {
+    (void)state;
+    const char *cursor = "some words\n  --a N   first\n          and more\n  --b X, --c\n"
+                         "          of both\n  -o F    end\nlast\n";
+    static const struct {
+        bool entry;
+        const char *words, *text;
+    } wanted[] = {{false, "", "some words"},
+                  {true, "--a N", "first and more"},
+                  {true, "--b X, --c", "of both"},
+                  {true, "-o F", "end"},
+                  {false, "", "last"}};
+    struct ax_help_part part;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        assert_true(ax_help_next(&cursor, &part));
+        assert_int_equal(part.entry, wanted[i].entry);
+        assert_string_equal(part.words, wanted[i].words);
+        assert_string_equal(part.text, wanted[i].text);
+    }
+    assert_false(ax_help_next(&cursor, &part));
+}
+
+static const struct ax_help_option *find(const struct ax_help_option *o, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(o[i].name, name) == 0)
+            return &o[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+static void options_of_commands(void **state) {
+    (void)state;
+    struct ax_help_option o[AX_HELP_MAX_OPTIONS];
+    int n = ax_help_options(ax_command_find("generate"), o);
+    assert_string_equal(find(o, n, "--top-p")->value, "X");
+    assert_string_equal(find(o, n, "--top-p")->text, "filters as in transformers, in its order");
+    assert_string_equal(find(o, n, "--chat")->value, "");
+    assert_true(find(o, n, "--input")->is_file);
+    assert_string_equal(find(o, n, "--dtype")->choices, "float32|bfloat16");
+    assert_false(find(o, n, "--dtype")->is_file);
+    n = ax_help_options(ax_command_find("convert"), o);
+    assert_string_equal(find(o, n, "--to")->value, "hf"); /* from the usage line */
+    n = ax_help_options(ax_command_find("report"), o);
+    assert_true(find(o, n, "-o")->is_file);
+    char forms[AX_HELP_MAX_FORMS][24];
+    assert_int_equal(ax_help_forms(ax_command_find("check"), forms), 2);
+    assert_string_equal(forms[1], "mesh");
+    assert_int_equal(ax_help_forms(ax_command_find("completion"), forms), 3);
+    assert_int_equal(ax_help_forms(ax_command_find("merge"), forms), 0);
+    assert_true(ax_help_takes_config(ax_command_find("sft")));
+    assert_false(ax_help_takes_config(ax_command_find("config")));
+}
+
+/* Every option in the table has a meaning, and every long line of help fits a terminal. */
+static void the_table_is_whole(void **state) {
+    (void)state;
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        struct ax_help_option o[AX_HELP_MAX_OPTIONS];
+        const int n = ax_help_options(c, o);
+        assert_in_range(n, 1, AX_HELP_MAX_OPTIONS - 1);
+        for (const char *line = c->details; *line; line += strcspn(line, "\n") + 1)
+            if (strcspn(line, "\n") > 110) /* bytes: some characters are three */
+                fail_msg("%s: too long: %.*s", c->name, (int)strcspn(line, "\n"), line);
+        assert_int_equal(c->details[strlen(c->details) - 1], '\n');
+        assert_true(c == ax_commands || strcmp(c[-1].name, c->name) < 0);
+    }
+}
+
+static void the_overview_has_each_command_once(void **state) {
+    (void)state;
+    const char *bin = getenv("AX_TEST_BIN");
+    if (!bin)
+        skip();
+    char command[300];
+    snprintf(command, sizeof command, "%s help", bin);
+    const char *text = shell(command);
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        char line[32];
+        snprintf(line, sizeof line, "|  %-11s ", c->name);
+        const char *at = strstr(text, line);
+        assert_non_null(at);
+        assert_null(strstr(at + 1, line));
+    }
+    snprintf(command, sizeof command, "%s help sft | head -1", bin);
+    assert_non_null(strstr(shell(command), "axtrain sft: fine-tune"));
+}
+
+static void wrong_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *given, *said;
+    } all[] = {
+        {"sfft", "did you mean `axtrain sft`"},      {"gen", "did you mean `axtrain generate`"},
+        {"rpeort", "did you mean `axtrain report`"}, {"tran", "did you mean `axtrain train`"},
+        {"conv", "did you mean `axtrain convert`"},  {"learning_rate", "axtrain config help"},
+        {"xylophone", "`axtrain help` lists them"},  {"c", "`axtrain help` lists them"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_error(ax_command_unknown(all[i].given), AX_ERR_CONFIG, all[i].said);
+    assert_null(ax_command_nearest("zz"));
+}
+
+/* ---- the man page ---- */
+
+static void the_man_page_is_clean(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    char command[300];
+    assert_ok(ax_help_man(&b));
+    for (const struct ax_command *c = ax_commands; c->name; c++) {
+        char head[48];
+        snprintf(head, sizeof head, "\n.SS %s\n", c->name);
+        assert_non_null(strstr(b.data, head));
+    }
+    assert_non_null(strstr(b.data, ".TP\n\\fB\\-\\-top\\-k\\fR N, \\fB\\-\\-top\\-p\\fR X"));
+    put_bytes("axtrain.1", b.data, b.len);
+    ax_buf_free(&b);
+    if (have("mandoc")) {
+        snprintf(command, sizeof command, "mandoc -T lint -W warning %s", in_scratch("axtrain.1"));
+        assert_string_equal(shell(command), "");
+    }
+    if (have("man")) {
+        snprintf(command, sizeof command, "MANPAGER=cat man -l --warnings %s 2>&1",
+                 in_scratch("axtrain.1"));
+        const char *page = shell(command);
+        assert_non_null(strstr(page, "EXIT STATUS"));
+        assert_null(strstr(page, "warning"));
+    }
+}
+
+/* ---- bash ---- */
+
+/* What bash would offer at the end of this line. */
+static const char *bash(const char *line) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "bash -c 'source \"$1\"; COMP_LINE=$2; COMP_POINT=${#COMP_LINE}; _axtrain; "
+             "printf \"%%s\\n\" \"${COMPREPLY[@]}\"' - %s '%s'",
+             in_scratch("axtrain.bash"), line);
+    return shell(command);
+}
+
+static void bash_completes(void **state) {
+    (void)state;
+    put_script("axtrain.bash", ax_completion_bash);
+    static const struct {
+        const char *line, *offers;
+    } all[] = {
+        {"axtrain pre", "preprocess|preview|"},
+        {"axtrain --v", "--version|"},
+        {"axtrain sft --q", "--quiet|"},
+        {"axtrain sft --color ", "auto|always|never|"},
+        {"axtrain sft --color al", "always|"},
+        {"axtrain check ", "golden|mesh|"},
+        {"axtrain completion ", "bash|zsh|fish|"},
+        {"axtrain help rep", "report|"},
+        {"axtrain sft c.yaml learning_ra", "learning_rate=|"},
+        {"axtrain sft c.yaml sample_packing=", "true|false|"},
+        {"axtrain sft c.yaml --quiet sample_packing=t", "true|"},
+        {"axtrain config help optimi", "optimizer|"},
+        {"axtrain config show c.yaml num_ep", "num_epochs=|"},
+        {"axtrain plan m --dtype b", "bfloat16|"},
+        {"axtrain plan m --batch ", "|"}, /* a number: nothing, and no files */
+        {"axtrain sft c", "|"},           /* files, which bash finds itself */
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(bash(all[i].line), all[i].offers) != 0)
+            fail_msg("\"%s\" offers %s", all[i].line, bash(all[i].line));
+    /* where '=' ends no word, the key stands before each value */
+    char command[600];
+    snprintf(command, sizeof command,
+             "bash -c 'source \"$1\"; COMP_WORDBREAKS=\" \"; COMP_LINE=\"axtrain sft c bf16=t\"; "
+             "COMP_POINT=${#COMP_LINE}; _axtrain; printf \"%%s\\n\" \"${COMPREPLY[@]}\"' - %s",
+             in_scratch("axtrain.bash"));
+    assert_string_equal(shell(command), "bf16=true|");
+}
+
+/* ---- zsh and fish ---- */
+
+static void zsh_takes_the_script(void **state) {
+    (void)state;
+    char command[600];
+    if (!have("zsh"))
+        skip();
+    put_script("_axtrain", ax_completion_zsh);
+    snprintf(command, sizeof command, "zsh -f -n %s 2>&1", in_scratch("_axtrain"));
+    assert_string_equal(shell(command), "");
+    /* as compinit loads it: found in $fpath, for this command */
+    snprintf(
+        command, sizeof command,
+        "zsh -f -c 'fpath=(%s $fpath); autoload -U compinit; compinit -u -D; "
+        "echo $_comps[axtrain]; autoload -U +X _axtrain && source $functions_source[_axtrain]; "
+        "echo ${(M)_axtrain_keys:#learning_rate:*}' 2>&1",
+        scratch);
+    const char *said = shell(command);
+    assert_ptr_equal(strstr(said, "_axtrain|"), said);
+    assert_non_null(strstr(said, "learning_rate:"));
+}
+
+static const char *fish(const char *line) {
+    char command[600];
+    snprintf(command, sizeof command,
+             "HOME=%s fish --no-config -c 'source %s; complete -C \"%s\"' 2>&1 | cut -f 1", scratch,
+             in_scratch("axtrain.fish"), line);
+    return shell(command);
+}
+
+static void fish_completes(void **state) {
+    (void)state;
+    if (!have("fish"))
+        skip();
+    put_script("axtrain.fish", ax_completion_fish);
+    static const struct {
+        const char *line, *offers;
+    } all[] = {
+        {"axtrain prev", "preview|"},
+        {"axtrain sft --qu", "--quiet|"},
+        {"axtrain sft --color al", "always|"},
+        {"axtrain check m", "mesh|"},
+        {"axtrain completion z", "zsh|"},
+        {"axtrain help rep", "report|"},
+        {"axtrain sft c.yaml sample_packing=t", "sample_packing=true|"},
+        {"axtrain sft c.yaml learning_ra", "learning_rate=|"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(fish(all[i].line), all[i].offers) != 0)
+            fail_msg("\"%s\" offers %s", all[i].line, fish(all[i].line));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(details_come_apart), cmocka_unit_test(options_of_commands),
+        cmocka_unit_test(the_table_is_whole), cmocka_unit_test(the_overview_has_each_command_once),
+        cmocka_unit_test(wrong_names),        cmocka_unit_test(the_man_page_is_clean),
+        cmocka_unit_test(bash_completes),     cmocka_unit_test(zsh_takes_the_script),
+        cmocka_unit_test(fish_completes),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,325 @@
+/* `axtrain init`: what it makes of rows, lengths and memory, and that what it writes trains. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cmd/commands.h"
+#include "cmd/init.h"
+#include "tests/cmd/sft_case.h"
+
+static const char *model(const char *family) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/%s", shared ? shared : "../shared", family);
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
+/* ---- rows ---- */
+
+static void kinds_of_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *row;
+        enum ax_init_kind kind;
+        const char *a, *b, *c;
+    } all[] = {
+        {"{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", AX_INIT_CHAT,
+         "messages", "role", "content"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}]}",
+         AX_INIT_CHAT, "messages", "role", "content"},
+        {"{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}", AX_INIT_CHAT,
+         "conversations", "from", "value"},
+        {"{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}", AX_INIT_ALPACA,
+         "instruction", "output", NULL},
+        {"{\"question\": \"a\", \"answer\": \"b #### 2\"}", AX_INIT_PAIR, "question", "answer",
+         NULL},
+        {"{\"prompt\": \"a\", \"completion\": \"b\"}", AX_INIT_PAIR, "prompt", "completion", NULL},
+        {"{\"text\": \"a\"}", AX_INIT_TEXT, NULL, NULL, "text"},
+        {"{\"body\": \"a\"}", AX_INIT_TEXT, NULL, NULL, "body"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct ax_init_data d;
+        assert_ok(ax_init_data_read(&d, put_text("rows.jsonl", all[i].row)));
+        assert_int_equal(d.kind, all[i].kind);
+        assert_int_equal(d.rows, 1);
+        if (d.kind == AX_INIT_CHAT) {
+            assert_string_equal(d.messages, all[i].a);
+            assert_string_equal(d.role, all[i].b);
+            assert_string_equal(d.content, all[i].c);
+        } else if (d.kind == AX_INIT_TEXT) {
+            assert_string_equal(d.text, all[i].c);
+        } else {
+            assert_string_equal(d.prompt, all[i].a);
+            assert_string_equal(d.answer, all[i].b);
+        }
+        ax_init_data_free(&d);
+    }
+}
+
+static void rows_that_do_not_do(void **state) {
+    (void)state;
+    struct ax_init_data d;
+    static const struct {
+        const char *rows, *said;
+    } all[] = {
+        {"", "it has no rows"},
+        {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
+         "these rows are preferences"},
+        {"{\"a\": 1, \"b\": 2}", "the columns (a, b) are of no kind"},
+        {"{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"a\", \"reply\": \"b\"}",
+         "the columns (question, answer) are of no kind"},
+        {"{\"messages\": []}", "the columns (messages)"},
+        {"{\"messages\": [\"a\"]}", "the columns (messages)"},
+        {"{", "rows.jsonl:1"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        assert_error(ax_init_data_read(&d, put_text("rows.jsonl", all[i].rows)), AX_ERR_DATA,
+                     all[i].said);
+        ax_init_data_free(&d);
+    }
+    assert_int_equal(ax_init_data_read(&d, in_scratch("none.jsonl")), AX_ERR_DATA);
+    ax_init_data_free(&d);
+}
+
+/* ---- lengths ---- */
+
+static void lengths_choose_rows(void **state) {
+    (void)state;
+    struct ax_init_shape s;
+    uint32_t n[1000];
+    for (int i = 0; i < 1000; i++)
+        n[i] = (uint32_t)(i / 2 + 1); /* 1 to 500, evenly */
+    ax_init_shape_choose(&s, n, 1000, 0, false);
+    assert_int_equal(s.sequence_len, 512); /* the longest, since it is near the 99th */
+    assert_int_equal(s.too_long, 0);
+    assert_true(s.packing);
+    n[999] = 9000;
+    ax_init_shape_choose(&s, n, 1000, 0, false);
+    assert_int_equal(s.p99, 495);
+    assert_int_equal(s.sequence_len, 512);
+    assert_int_equal(s.too_long, 1);
+    assert_false(s.cut);
+    ax_init_shape_choose(&s, n, 1000, 256, false); /* the model's own limit */
+    assert_int_equal(s.sequence_len, 256);
+    assert_true(s.cut);
+    for (int i = 0; i < 1000; i++)
+        n[i] = 1000;
+    ax_init_shape_choose(&s, n, 1000, 0, false);
+    assert_int_equal(s.sequence_len, 1024);
+    assert_false(s.packing);
+    for (int i = 0; i < 1000; i++)
+        n[i] = 100000;
+    ax_init_shape_choose(&s, n, 1000, 0, true); /* plain text is cut */
+    assert_int_equal(s.sequence_len, 2048);
+    ax_init_shape_choose(&s, n, 1, 0, false); /* one row */
+    assert_int_equal(s.rows, 1);
+}
+
+/* ---- memory ---- */
+
+static void eight_billion(struct ax_arch *arch) {
+    static const char text[] =
+        "{\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
+        "\"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, "
+        "\"vocab_size\": 128256, \"max_position_embeddings\": 8192}";
+    struct ax_json_doc doc;
+    assert_ok(ax_json_parse(&doc, "llama", text, strlen(text)));
+    assert_ok(ax_arch_parse(arch, ax_json_root(&doc)));
+    ax_json_free(&doc);
+}
+
+static void memory_chooses_the_method(void **state) {
+    (void)state;
+    const struct ax_init_shape s = {.sequence_len = 2048, .packing = true};
+    const uint64_t gib = (uint64_t)1 << 30;
+    struct ax_arch arch;
+    struct ax_init_fit f;
+    eight_billion(&arch);
+    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 400 * gib));
+    assert_int_equal(f.method, AX_INIT_FULL);
+    assert_int_equal(f.recompute, AX_RECOMPUTE_OFF);
+    assert_int_equal(f.micro * f.accumulate, 4);
+    assert_true(f.chosen <= f.available);
+    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 80 * gib));
+    assert_int_equal(f.method, AX_INIT_LORA);
+    assert_true(f.need[AX_INIT_FULL] > 100 * gib);
+    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 14 * gib));
+    assert_int_equal(f.method, AX_INIT_QLORA);
+    assert_true(f.chosen <= 14 * gib && f.chosen > 4 * gib);
+    assert_true(f.need[AX_INIT_LORA] > 14 * gib);
+    assert_error(ax_init_fit_choose(&f, &arch, &s, 4, 2 * gib), AX_ERR_NOMEM,
+                 "even QLoRA with rows of 2048 tokens needs");
+    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 0)); /* not known */
+    assert_int_equal(f.method, AX_INIT_FULL);
+    ax_arch_free(&arch);
+}
+
+/* ---- the whole ---- */
+
+/* Runs a command of axtrain, as tests/cmd/sft_case.h runs sft. */
+static int axtrain(char *said, size_t size, const char *const *args) {
+    const char *path = in_scratch("said");
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char *argv[SFT_ARGS] = {(char *)(uintptr_t)getenv("AX_TEST_BIN")};
+        for (int i = 0; args[i]; i++)
+            argv[i + 1] = (char *)(uintptr_t)args[i];
+        setenv("OMP_NUM_THREADS", "1", 0);
+        const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(fd, STDERR_FILENO);
+        dup2(fd, STDOUT_FILENO);
+        execv(argv[0], argv);
+        _exit(126);
+    }
+    int status;
+    char *text;
+    size_t len;
+    waitpid(child, &status, 0);
+    assert_ok(ax_read_file(path, 1 << 20, &text, &len));
+    snprintf(said, size, "%s", text);
+    ax_free(text);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static const char *rows_of(enum ax_init_kind kind, bool sharegpt) {
+    struct ax_buf b = {0};
+    for (int i = 0; i < 40; i++) {
+        if (kind == AX_INIT_CHAT && sharegpt)
+            assert_ok(ax_buf_printf(&b,
+                                    "{\"conversations\": [{\"from\": \"human\", \"value\": \"say "
+                                    "%d\"}, {\"from\": \"gpt\", \"value\": \"it is %d\"}]}\n",
+                                    i, i));
+        else if (kind == AX_INIT_CHAT)
+            assert_ok(ax_buf_printf(&b,
+                                    "{\"messages\": [{\"role\": \"user\", \"content\": \"say "
+                                    "%d\"}, {\"role\": \"assistant\", \"content\": \"it is "
+                                    "%d\"}]}\n",
+                                    i, i));
+        else if (kind == AX_INIT_ALPACA)
+            assert_ok(ax_buf_printf(&b,
+                                    "{\"instruction\": \"say %d\", \"input\": \"\", \"output\": "
+                                    "\"it is %d\"}\n",
+                                    i, i));
+        else if (kind == AX_INIT_PAIR)
+            assert_ok(
+                ax_buf_printf(&b, "{\"question\": \"say %d\", \"answer\": \"#### %d\"}\n", i, i));
+        else
+            assert_ok(ax_buf_printf(&b, "{\"body\": \"line %d of a text that goes on\"}\n", i));
+    }
+    const char *path = put_bytes("data set.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+/* init, then sft for two steps with what it wrote and nothing else. */
+static void must_train(const char *family, enum ax_init_kind kind, bool sharegpt) {
+    char said[8192], file[256], base[512], out[256];
+    snprintf(file, sizeof file, "%s", in_scratch("c.yaml"));
+    snprintf(base, sizeof base, "%s", model(family));
+    snprintf(out, sizeof out, "output_dir=%s", in_scratch("out"));
+    unlink(file);
+    assert_ok(ax_remove_tree(in_scratch("out")));
+    const char *const init[] = {"init", "--model", base, "--data", rows_of(kind, sharegpt),
+                                "-o",   file,      NULL};
+    if (axtrain(said, sizeof said, init) != 0)
+        fail_msg("%s", said);
+    const char *const train[] = {"sft", file, "max_steps=2", out, NULL};
+    if (axtrain(said, sizeof said, train) != 0 || !strstr(said, "trained 2 of 2 steps"))
+        fail_msg("%s", said);
+    if (!strstr(said, "evaluation loss") || strstr(said, "warn datasets"))
+        fail_msg("%s", said);
+}
+
+static void what_is_written_trains(void **state) {
+    (void)state;
+    need_binary();
+    for (int kind = AX_INIT_CHAT; kind <= AX_INIT_TEXT; kind++)
+        must_train("qwen3", (enum ax_init_kind)kind, false);
+    must_train("llama", AX_INIT_CHAT, true);
+    must_train("llama", AX_INIT_PAIR, false); /* its tokenizer adds BOS: not twice */
+}
+
+static void the_adapter_files_train(void **state) {
+    (void)state;
+    need_binary();
+    static const enum ax_init_method methods[] = {AX_INIT_LORA, AX_INIT_QLORA};
+    char said[8192], file[256], out[256];
+    for (size_t m = 0; m < 2; m++) {
+        struct ax_init i = {.model = model("llama"),
+                            .parameters = 195000,
+                            .rows_per_epoch = 40,
+                            .rows_per_step = 2,
+                            .eval_rows = 4,
+                            .epochs = 1,
+                            .learning_rate = 2e-4,
+                            .fit = {.method = methods[m],
+                                    .micro = 1,
+                                    .accumulate = 2,
+                                    .available = 1 << 30,
+                                    .need = {3 << 29, 3 << 28, 0},
+                                    .chosen = 1 << 28},
+                            .shape = {.rows = 40,
+                                      .median = 20,
+                                      .p99 = 30,
+                                      .longest = 30,
+                                      .sequence_len = 64,
+                                      .packing = true}};
+        struct ax_buf text = {0};
+        assert_ok(ax_init_data_read(&i.data, rows_of(AX_INIT_CHAT, false)));
+        i.data.template = "llama3";
+        snprintf(out, sizeof out, "%s", in_scratch("out"));
+        i.output_dir = out;
+        assert_ok(ax_remove_tree(out));
+        assert_ok(ax_init_put(&text, &i));
+        assert_non_null(strstr(text.data, "Full fine-tuning would need 1.50 GiB."));
+        snprintf(file, sizeof file, "%s", put_bytes("a.yaml", text.data, text.len));
+        ax_buf_free(&text);
+        ax_init_data_free(&i.data);
+        const char *const train[] = {"sft", file, "max_steps=2", NULL};
+        if (axtrain(said, sizeof said, train) != 0 || !strstr(said, "trained 2 of 2 steps"))
+            fail_msg("%s", said);
+        assert_true(ax_path_exists(in_scratch("out/adapter_config.json")));
+    }
+}
+
+static void usage(void **state) {
+    (void)state;
+    char *none[] = {(char[]){"init"}};
+    char *one[] = {(char[]){"init"}, (char[]){"--model"}, (char[]){"m"}};
+    char file[256];
+    assert_error(ax_cmd_init(1, none), AX_ERR_CONFIG, "--model and --data are missing");
+    assert_error(ax_cmd_init(3, one), AX_ERR_CONFIG, "--data is missing");
+    snprintf(file, sizeof file, "%s", put_text("there.yaml", "mine"));
+    char *there[] = {(char[]){"init"}, (char[]){"--model"}, (char[]){"m"}, (char[]){"--data"},
+                     (char[]){"d"},    (char[]){"-o"},      file};
+    assert_error(ax_cmd_init(7, there), AX_ERR_CONFIG, "is there already");
+    char *text;
+    size_t len;
+    assert_ok(ax_read_file(file, 100, &text, &len));
+    assert_string_equal(text, "mine");
+    ax_free(text);
+    there[6] = (char[]){"new.yaml"};
+    assert_error(ax_cmd_init(7, there), AX_ERR_CONFIG, "--model");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kinds_of_rows),
+        cmocka_unit_test(rows_that_do_not_do),
+        cmocka_unit_test(lengths_choose_rows),
+        cmocka_unit_test(memory_chooses_the_method),
+        cmocka_unit_test(what_is_written_trains),
+        cmocka_unit_test(the_adapter_files_train),
+        cmocka_unit_test(usage),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,336 @@
+/* `axtrain report`: what is read of a run folder, whole, broken, resumed or hardly begun, and the
+ * page that is made of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "cmd/commands.h"
+#include "cmd/report.h"
+#include "tests/data/scratch.h"
+
+static void put_step(struct ax_buf *b, int step, double loss) {
+    assert_ok(ax_buf_printf(
+        b,
+        "{\"step\": %d, \"epoch\": %g, \"loss\": %g, \"grad_norm\": 1.5, \"learning_rate\": 1e-4, "
+        "\"tokens\": 100, \"trained_tokens\": 40, \"seconds\": 0.5, \"tokens_per_second\": 200, "
+        "\"mfu\": %s, \"memory_bytes\": 50000000, \"peak_memory_bytes\": 60000000, "
+        "\"phase_seconds\": {\"data\": 0.1, \"forward\": 0.2}}\n",
+        step, step / 10.0, loss, step == 1 ? "null" : "0.25"));
+}
+
+static void put_eval(struct ax_buf *b, int step, double loss) {
+    assert_ok(ax_buf_printf(b, "{\"step\": %d, \"eval_loss\": %g, \"eval_accuracy\": 0.5}\n", step,
+                            loss));
+}
+
+static const char about[] =
+    "{\"format\": 1, \"started\": \"2026-01-02T03:04:05Z\", \"model\": \"some/<model>\", "
+    "\"architecture\": \"llama\", \"method\": \"lora\", \"parameters\": 123456,\n"
+    "\"config\": {\"learning_rate\": 1e-4, \"seed\": 42, \"datasets\": [{\"path\": "
+    "\"</script><b>\"}]},\n"
+    "\"origins\": {\"learning_rate\": \"c.yaml:3:1\", \"seed\": \"default\", "
+    "\"datasets.0.path\": \"c.yaml:5:3\"}, \"notes\": [],\n"
+    "\"environment\": {\"cpu\": \"A & B\", \"cpus\": 2},\n"
+    "\"data\": {\"packing\": true, \"documents\": 50, \"tokens\": 900, \"rows\": 10, "
+    "\"row_tokens\": 100, \"rows_per_step\": 1, \"eval_documents\": 5},\n"
+    "\"memory\": {\"bytes\": 3000000, \"recompute\": \"off\", \"blocks\": [{\"name\": "
+    "\"weights\", \"where\": \"persistent\", \"bytes\": 2000000}]}}\n";
+
+/* The folder SCRATCH/name with these metrics; `with_about`: and a run.json. */
+static const char *put_run(const char *name, struct ax_buf *metrics, bool with_about) {
+    char path[96];
+    make_folder(name);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", name);
+    put_bytes(path, metrics->data ? metrics->data : "", metrics->len);
+    ax_buf_free(metrics);
+    if (with_about) {
+        snprintf(path, sizeof path, "%s/run.json", name);
+        put_text(path, about);
+    }
+    return in_scratch(name);
+}
+
+static const char *put_plain(const char *name, double loss) {
+    struct ax_buf b = {0};
+    put_eval(&b, 0, loss + 1);
+    for (int i = 1; i <= 10; i++)
+        put_step(&b, i, loss + 1.0 / i);
+    put_eval(&b, 10, loss);
+    assert_ok(ax_buf_puts(&b, "{\"step\": 10, \"event\": \"finished\", \"text\": \"out\"}\n"));
+    return put_run(name, &b, true);
+}
+
+/* ---- reading ---- */
+
+static void a_whole_run(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    assert_ok(ax_report_read(&run, put_plain("whole", 2)));
+    assert_int_equal(run.n_steps, 10);
+    assert_int_equal(run.n_evals, 2);
+    assert_int_equal(run.n_events, 1);
+    assert_int_equal(run.n_problems, 0);
+    assert_int_equal(run.n_phases, 2);
+    assert_true(isnan(run.steps[0].figures[AX_FIGURE_MFU]));
+    assert_true(run.steps[9].figures[AX_FIGURE_MFU] == 0.25);
+    assert_true(ax_report_number(&run, "data.row_tokens", -1) == 100);
+    assert_true(ax_report_number(&run, "data.nothing", -1) == -1);
+    ax_report_close(&run);
+}
+
+static void broken_lines_are_named_and_passed_over(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    struct ax_buf b = {0};
+    put_step(&b, 1, 3);
+    assert_ok(ax_buf_puts(&b, "\n{\"loss\": 1}\nnot json\n[1]\n{\"step\": 1, \"colour\": 2}\n"
+                              "{\"step\": -4, \"loss\": 2}\n"));
+    put_step(&b, 2, 2);
+    assert_ok(ax_buf_puts(&b, "{\"step\": 3, \"lo"));
+    assert_ok(ax_report_read(&run, put_run("broken", &b, true)));
+    assert_int_equal(run.n_steps, 2);
+    static const char *const wanted[] = {
+        "metrics.jsonl:3: has no step", "metrics.jsonl:4: is not",
+        "metrics.jsonl:5: is not",      "metrics.jsonl:6: is neither",
+        "metrics.jsonl:7: has no step", "metrics.jsonl:9: is cut off"};
+    assert_int_equal(run.n_problems, sizeof wanted / sizeof *wanted);
+    for (size_t i = 0; i < run.n_problems; i++)
+        assert_ptr_equal(strstr(run.problems[i], wanted[i]), run.problems[i]);
+    ax_report_close(&run);
+    for (int i = 0; i < 100; i++)
+        assert_ok(ax_buf_puts(&b, "?\n"));
+    assert_ok(ax_report_read(&run, put_run("rubbish", &b, true)));
+    assert_int_equal(run.n_problems, 100);
+    assert_int_equal(run.n_steps, 0);
+    ax_report_close(&run);
+}
+
+/* Saved at 5, ended at 8, gone on from 5 to 7: 6 and 7 count as they were the second time, and 8 is
+ * no part of the run. */
+static void the_last_of_repeated_steps_counts(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    struct ax_buf b = {0};
+    for (int i = 1; i <= 8; i++)
+        put_step(&b, i, i);
+    put_eval(&b, 4, 1);
+    put_eval(&b, 8, 2);
+    for (int i = 6; i <= 7; i++)
+        put_step(&b, i, 10 * i);
+    put_eval(&b, 7, 3);
+    put_eval(&b, 7, 4);
+    assert_ok(ax_report_read(&run, put_run("again", &b, true)));
+    assert_int_equal(run.n_steps, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(run.steps[i].step, i + 1);
+        assert_true(run.steps[i].figures[AX_FIGURE_LOSS] == (i < 5 ? i + 1 : 10 * (i + 1)));
+    }
+    assert_int_equal(run.n_evals, 2);
+    assert_int_equal(run.evals[1].step, 7);
+    assert_true(run.evals[1].figures[AX_EVAL_FIGURE_LOSS] == 4);
+    ax_report_close(&run);
+}
+
+static void what_is_not_there(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    assert_error(ax_report_read(&run, in_scratch("nowhere")), AX_ERR_CONFIG,
+                 "there is no such folder; give the output_dir");
+    ax_report_close(&run);
+    make_folder("empty");
+    assert_error(ax_report_read(&run, in_scratch("empty")), AX_ERR_CONFIG,
+                 "there is no metrics.jsonl in it; give the output_dir");
+    ax_report_close(&run);
+    put_text("empty/metrics.jsonl", "");
+    assert_ok(ax_report_read(&run, in_scratch("empty")));
+    assert_int_equal(run.n_problems, 1);
+    assert_non_null(strstr(run.problems[0], "no run.json"));
+    ax_report_close(&run);
+    put_text("empty/run.json", "{\"config\": ");
+    assert_ok(ax_report_read(&run, in_scratch("empty")));
+    assert_int_equal(run.n_problems, 1);
+    assert_non_null(strstr(run.problems[0], "run.json"));
+    ax_report_close(&run);
+}
+
+/* ---- the page ---- */
+
+static bool is_void(const char *name, size_t n) {
+    static const char *const names[] = {"meta", "br", "!DOCTYPE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n && strncmp(names[i], name, n) == 0)
+            return true;
+    return false;
+}
+
+/* Every element is closed, in order; what stands in style and script is passed over. */
+static void must_be_balanced(const char *html) {
+    struct {
+        const char *name;
+        size_t n;
+    } open[64];
+    int depth = 0;
+    for (const char *at = strchr(html, '<'); at; at = strchr(at, '<')) {
+        const bool close = at[1] == '/';
+        const char *name = at + 1 + close;
+        const size_t n = strcspn(name, " >/\n");
+        const char *end = strchr(name, '>');
+        assert_non_null(end);
+        at = end;
+        if (close) {
+            assert_true(depth > 0);
+            depth--;
+            if (open[depth].n != n || strncmp(open[depth].name, name, n) != 0)
+                fail_msg("</%.*s> closes <%.*s>", (int)n, name, (int)open[depth].n,
+                         open[depth].name);
+        } else if (end[-1] != '/' && !is_void(name, n)) {
+            assert_true(depth < 64);
+            open[depth].name = name;
+            open[depth++].n = n;
+            if (strncmp(name, "style", 5) == 0 || strncmp(name, "script", 6) == 0)
+                at = strstr(end, "</");
+        }
+    }
+    assert_int_equal(depth, 0);
+}
+
+static char *page_of(int n, const char *const *folders) {
+    struct ax_report_run runs[AX_REPORT_MAX_RUNS] = {0};
+    const struct ax_report r = {.runs = runs, .n = n};
+    struct ax_buf out = {0};
+    for (int i = 0; i < n; i++)
+        assert_ok(ax_report_read(&runs[i], folders[i]));
+    assert_ok(ax_report_put(&out, &r));
+    for (int i = 0; i < n; i++)
+        ax_report_close(&runs[i]);
+    must_be_balanced(out.data);
+    return out.data;
+}
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
+        n++;
+    return n;
+}
+
+static void must_have(const char *page, const char *part) {
+    if (!strstr(page, part))
+        fail_msg("the page has no \"%s\"", part);
+}
+
+static void a_page_of_one_run(void **state) {
+    (void)state;
+    const char *const folders[] = {put_plain("one", 2)};
+    char *page = page_of(1, folders);
+    static const char *const parts[] = {"Training loss",
+                                        "Evaluation loss",
+                                        "Evaluation accuracy",
+                                        "Learning rate",
+                                        "Gradient norm",
+                                        "Speed",
+                                        "MFU",
+                                        "Memory",
+                                        "Row fill",
+                                        "Time by phase",
+                                        "forward <b>40.0 %</b>",
+                                        "other <b>40.0 %</b>",
+                                        "Memory by name",
+                                        "weights <small>persistent</small>",
+                                        "Rows and packing",
+                                        "<td>90.0 %</td>",
+                                        "c.yaml:3:1",
+                                        "A &amp; B",
+                                        "finished",
+                                        "2026-01-02 03:04 UTC",
+                                        "some/&lt;model&gt;",
+                                        "&lt;/script&gt;&lt;b&gt;"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        must_have(page, parts[i]);
+    assert_int_equal(count(page, "<figure>"), 9);
+    /* nothing is loaded from anywhere */
+    static const char *const none[] = {"http://", "https://", "src=", "href=", "@import", "url("};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        const int namespaces = i == 0 ? 1 : 0; /* of SVG, in the script */
+        assert_int_equal(count(page, none[i]), namespaces);
+    }
+    ax_free(page);
+}
+
+static void runs_side_by_side(void **state) {
+    (void)state;
+    char names[AX_REPORT_MAX_RUNS][64];
+    const char *folders[AX_REPORT_MAX_RUNS];
+    for (int i = 0; i < AX_REPORT_MAX_RUNS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "side%d", i);
+        snprintf(names[i], sizeof names[i], "%s", put_plain(name, 1 + 0.1 * i));
+        folders[i] = names[i];
+    }
+    char config[64];
+    snprintf(config, sizeof config, "side1/run.json");
+    put_text(config, "{\"config\": {\"learning_rate\": 2e-4, \"seed\": 42}, \"origins\": "
+                     "{\"learning_rate\": \"command line\", \"seed\": \"default\"}}");
+    char *page = page_of(3, folders);
+    must_have(page, "3 training runs");
+    must_have(page, "Different between the runs <small>2</small>");
+    must_have(page, "command line");
+    assert_int_equal(count(page, "class=\"line full s2\" data-run="), 9);
+    ax_free(page);
+    page = page_of(AX_REPORT_MAX_RUNS, folders);
+    must_have(page, "s5 dashed");
+    ax_free(page);
+}
+
+static void runs_with_little_to_tell(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    make_folder("none");
+    const char *folder = put_run("none", &b, false);
+    char *page = page_of(1, &folder);
+    must_have(page, "No step and no evaluation");
+    must_have(page, "no run.json");
+    ax_free(page);
+    put_step(&b, 1, 3);
+    folder = put_run("single", &b, false);
+    page = page_of(1, &folder);
+    must_have(page, "<circle");
+    assert_null(strstr(page, "MFU</b>")); /* the only value is null */
+    ax_free(page);
+}
+
+static void the_command(void **state) {
+    (void)state;
+    char folder[64], file[80], path[96];
+    snprintf(folder, sizeof folder, "%s", put_plain("cmd", 2));
+    snprintf(file, sizeof file, "%s", in_scratch("page.html"));
+    char *argv[] = {(char[]){"report"}, folder, (char[]){"-o"}, file};
+    assert_ok(ax_cmd_report(4, argv));
+    assert_true(ax_path_exists(file));
+    assert_ok(ax_cmd_report(2, argv));
+    snprintf(path, sizeof path, "%s/report.html", folder);
+    assert_true(ax_path_exists(path));
+    assert_int_equal(ax_cmd_report(1, argv), AX_ERR_CONFIG);
+    char *many[AX_REPORT_MAX_RUNS + 2] = {argv[0]};
+    for (int i = 0; i <= AX_REPORT_MAX_RUNS; i++)
+        many[i + 1] = folder;
+    assert_error(ax_cmd_report(AX_REPORT_MAX_RUNS + 2, many), AX_ERR_CONFIG, "too many");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_run),
+        cmocka_unit_test(broken_lines_are_named_and_passed_over),
+        cmocka_unit_test(the_last_of_repeated_steps_counts),
+        cmocka_unit_test(what_is_not_there),
+        cmocka_unit_test(a_page_of_one_run),
+        cmocka_unit_test(runs_side_by_side),
+        cmocka_unit_test(runs_with_little_to_tell),
+        cmocka_unit_test(the_command),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
