@@ -213,7 +213,7 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c) {
     AX_TRY_GOTO(pick_dtype(c, &m), st, done);
     AX_TRY_GOTO(ax_gguf_weights_create(&w, &m, c->written), st, done);
     AX_TRY_GOTO(write_folder(c->dst, &m, &w, c->written), st, done);
-    c->model_type = m.kind->arch;
+    c->model_type = m.kind->model_type;
     c->tensors = w.n;
     c->weights = w.numel;
 done:
