@@ -70,8 +70,11 @@ static enum ax_status put_rope(const struct ax_rope_config *r, struct ax_gguf_ke
         return AX_OK;
     AX_TRY(ax_gguf_put_u32(k, KEY("scaling.original_context_length"),
                            (uint32_t)r->original_max_positions));
-    AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_fast"), (float)r->beta_fast));
-    return ax_gguf_put_f32(k, KEY("scaling.yarn_beta_slow"), (float)r->beta_slow);
+    if (r->beta_fast != 32) /* readers' defaults are those of config.json */
+        AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_fast"), (float)r->beta_fast));
+    if (r->beta_slow != 1)
+        AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_slow"), (float)r->beta_slow));
+    return AX_OK;
 #undef KEY
 }
 
