@@ -90,7 +90,7 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
         want[0] = n->experts;
     }
     bool same = t->ndim == ndim;
-    for (int d = 0; same && d < ndim; d++)
+    for (int d = 0; same && d < ndim && d < 3; d++)
         same = t->shape[d] == want[d];
     if (!same)
         return ax_error(
