@@ -108,6 +108,15 @@ enum ax_status ax_direct_close(struct ax_direct *s) {
     return st;
 }
 
+enum ax_status ax_direct_end(struct ax_direct *s, enum ax_status st) {
+    struct ax_error_record first;
+    if (st == AX_OK)
+        return ax_direct_close(s);
+    ax_error_save(&first, st);
+    (void)ax_direct_close(s);
+    return ax_error_restore(&first);
+}
+
 enum ax_status ax_file_open_direct(struct ax_file *f, const char *path) {
     bool direct;
     return open_file(f, path, O_RDONLY, "open", &direct);

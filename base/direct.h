@@ -20,6 +20,9 @@ enum ax_status ax_direct_write(struct ax_direct *s, const void *data, size_t n);
 enum ax_status ax_direct_finish(struct ax_direct *s);
 /* Closes and frees, finished or not; safe on a zeroed one. */
 enum ax_status ax_direct_close(struct ax_direct *s);
+/* The same at the end of a function that has come to `st`: after an error its text stays the one
+ * that is reported. */
+enum ax_status ax_direct_end(struct ax_direct *s, enum ax_status st);
 
 /* Opens for reading past the page cache where that is possible. Reads must then be of whole
  * AX_DIRECT_ALIGN blocks at multiples of it into memory aligned to it; the last may come short. */

@@ -1,4 +1,4 @@
-/* Path helpers that base/ shares with itself only. */
+/* Path helpers of those who put files in place. */
 #ifndef AX_BASE_IO_PATH_H
 #define AX_BASE_IO_PATH_H
 

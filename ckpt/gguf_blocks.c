@@ -2,10 +2,15 @@
  * minimum, qs the low bits, qh high bits, sc scales within a block of 256. */
 #include "ckpt/gguf_blocks.h"
 
+#include <float.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "ckpt/gguf_quantize.h"
 #include "kernels/dtype.h"
+
+#define LARGEST_F16  65504.0f
+#define LARGEST_BF16 3.3895314e38f
 
 static uint16_t u16(const unsigned char *p) {
     return (uint16_t)(p[0] | p[1] << 8);
@@ -135,38 +140,38 @@ static void q6_k_values(const unsigned char *p, int64_t n, float *out) {
 }
 
 static const struct ax_block_type types[] = {
-    {"F32", 0, 1, 4, f32_values},
-    {"F16", 1, 1, 2, f16_values},
-    {"BF16", 30, 1, 2, bf16_values},
-    {"Q4_0", 2, 32, 18, q4_0_values},
-    {"Q4_1", 3, 32, 20, q4_1_values},
-    {"Q5_0", 6, 32, 22, q5_0_values},
-    {"Q5_1", 7, 32, 24, q5_1_values},
-    {"Q8_0", 8, 32, 34, q8_0_values},
-    {"Q4_K", 12, 256, 144, q4_k_values},
-    {"Q6_K", 14, 256, 210, q6_k_values},
-    {"Q8_1", 9, 0, 0, NULL},
-    {"Q2_K", 10, 0, 0, NULL},
-    {"Q3_K", 11, 0, 0, NULL},
-    {"Q5_K", 13, 0, 0, NULL},
-    {"Q8_K", 15, 0, 0, NULL},
-    {"IQ2_XXS", 16, 0, 0, NULL},
-    {"IQ2_XS", 17, 0, 0, NULL},
-    {"IQ3_XXS", 18, 0, 0, NULL},
-    {"IQ1_S", 19, 0, 0, NULL},
-    {"IQ4_NL", 20, 0, 0, NULL},
-    {"IQ3_S", 21, 0, 0, NULL},
-    {"IQ2_S", 22, 0, 0, NULL},
-    {"IQ4_XS", 23, 0, 0, NULL},
-    {"I8", 24, 0, 0, NULL},
-    {"I16", 25, 0, 0, NULL},
-    {"I32", 26, 0, 0, NULL},
-    {"I64", 27, 0, 0, NULL},
-    {"F64", 28, 0, 0, NULL},
-    {"IQ1_M", 29, 0, 0, NULL},
-    {"TQ1_0", 34, 0, 0, NULL},
-    {"TQ2_0", 35, 0, 0, NULL},
-    {"MXFP4", 39, 0, 0, NULL},
+    {"F32", 0, 1, 4, f32_values, ax_put_f32, FLT_MAX},
+    {"F16", 1, 1, 2, f16_values, ax_put_f16, LARGEST_F16},
+    {"BF16", 30, 1, 2, bf16_values, ax_put_bf16, LARGEST_BF16},
+    {"Q4_0", 2, 32, 18, q4_0_values, ax_put_q4_0, LARGEST_F16},
+    {"Q4_1", 3, 32, 20, q4_1_values, ax_put_q4_1, LARGEST_F16},
+    {"Q5_0", 6, 32, 22, q5_0_values, ax_put_q5_0, LARGEST_F16},
+    {"Q5_1", 7, 32, 24, q5_1_values, NULL, 0},
+    {"Q8_0", 8, 32, 34, q8_0_values, ax_put_q8_0, LARGEST_F16},
+    {"Q4_K", 12, 256, 144, q4_k_values, ax_put_q4_k, LARGEST_F16},
+    {"Q6_K", 14, 256, 210, q6_k_values, ax_put_q6_k, LARGEST_F16},
+    {"Q8_1", 9, 0, 0, NULL, NULL, 0},
+    {"Q2_K", 10, 0, 0, NULL, NULL, 0},
+    {"Q3_K", 11, 0, 0, NULL, NULL, 0},
+    {"Q5_K", 13, 0, 0, NULL, NULL, 0},
+    {"Q8_K", 15, 0, 0, NULL, NULL, 0},
+    {"IQ2_XXS", 16, 0, 0, NULL, NULL, 0},
+    {"IQ2_XS", 17, 0, 0, NULL, NULL, 0},
+    {"IQ3_XXS", 18, 0, 0, NULL, NULL, 0},
+    {"IQ1_S", 19, 0, 0, NULL, NULL, 0},
+    {"IQ4_NL", 20, 0, 0, NULL, NULL, 0},
+    {"IQ3_S", 21, 0, 0, NULL, NULL, 0},
+    {"IQ2_S", 22, 0, 0, NULL, NULL, 0},
+    {"IQ4_XS", 23, 0, 0, NULL, NULL, 0},
+    {"I8", 24, 0, 0, NULL, NULL, 0},
+    {"I16", 25, 0, 0, NULL, NULL, 0},
+    {"I32", 26, 0, 0, NULL, NULL, 0},
+    {"I64", 27, 0, 0, NULL, NULL, 0},
+    {"F64", 28, 0, 0, NULL, NULL, 0},
+    {"IQ1_M", 29, 0, 0, NULL, NULL, 0},
+    {"TQ1_0", 34, 0, 0, NULL, NULL, 0},
+    {"TQ2_0", 35, 0, 0, NULL, NULL, 0},
+    {"MXFP4", 39, 0, 0, NULL, NULL, 0},
 };
 
 const struct ax_block_type *ax_block_type_find(uint32_t id) {

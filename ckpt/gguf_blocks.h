@@ -14,6 +14,9 @@ struct ax_block_type {
     int bytes;        /* per block */
     /* The values of n whole blocks; NULL for types that are not read. */
     void (*dequantize)(const unsigned char *blocks, int64_t n, float *out);
+    /* n whole blocks from their values, which are finite; NULL for types that are not written. */
+    void (*quantize)(const float *values, int64_t n, unsigned char *blocks);
+    float largest; /* magnitude that `quantize` takes */
 };
 
 const struct ax_block_type *ax_block_type_find(uint32_t id); /* NULL: no such type */

@@ -7,12 +7,27 @@
 #include "ckpt/gguf_rope.h"
 #include "kernels/tensor.h"
 
-#define MAX_DIM (1LL << 24) /* larger sizes are a damaged file */
+#define MAX_DIM     (1LL << 24) /* larger sizes are a damaged file */
+#define MAX_EXPERTS 4096
 
 static const struct ax_gguf_kind kinds[] = {
-    {.arch = "llama", .architecture = "LlamaForCausalLM", .permuted = true, .mlp_bias = true},
-    {.arch = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
-    {.arch = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
+    {.arch = "llama",
+     .model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .permuted = true,
+     .mlp_bias = true},
+    {.arch = "llama",
+     .model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .permuted = true,
+     .moe = true},
+    {.arch = "qwen2", .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
+    {.arch = "qwen3", .model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
+    {.arch = "qwen3moe",
+     .model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .qk_norm = true,
+     .moe = true},
 };
 
 /* Keys that change the result and have no place in the configs above, and the value at which they
@@ -21,7 +36,8 @@ static const struct {
     const char *suffix;
     double harmless;
 } refused[] = {
-    {"expert_count", 0},
+    {"expert_shared_count", 0},
+    {"leading_dense_block_count", 0},
     {"logit_scale", 1},
     {"embedding_scale", 1},
     {"residual_scale", 1},
@@ -37,21 +53,42 @@ static const char *model_key(const struct ax_gguf_model *m, const char *suffix, 
     return buf;
 }
 
+const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
+    if (strcmp(model_type, "mistral") == 0) /* a Llama but for its window */
+        return &kinds[0];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].model_type, model_type) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf_text arch) {
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: key general.architecture: \"%.*s\"%s is not converted (llama, qwen2, "
+                    "qwen3 and qwen3moe are)",
+                    m->file->path, arch.len < 40 ? (int)arch.len : 40, arch.s,
+                    m->experts > 0 ? " with experts" : "");
+}
+
+/* The same name may stand for a dense model and for one with experts. */
 static enum ax_status find_kind(struct ax_gguf_model *m) {
     struct ax_gguf_text arch;
+    char key[96];
     AX_TRY(ax_gguf_string_or_null(m->file, "general.architecture", &arch));
     if (!arch.s)
         return ax_error(AX_ERR_DATA, "%s: key general.architecture is missing", m->file->path);
+    if (arch.len >= 40)
+        return unknown_kind(m, arch);
+    snprintf(key, sizeof key, "%.*s.expert_count", (int)arch.len, arch.s);
+    AX_TRY(ax_gguf_i64_or(m->file, key, 0, MAX_EXPERTS, 0, &m->experts));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (arch.len != strlen(kinds[i].arch) || memcmp(arch.s, kinds[i].arch, arch.len) != 0)
+        if (arch.len != strlen(kinds[i].arch) || memcmp(arch.s, kinds[i].arch, arch.len) != 0 ||
+            kinds[i].moe != (m->experts > 0))
             continue;
         m->kind = &kinds[i];
         return AX_OK;
     }
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: key general.architecture: \"%.*s\" is not converted (llama, qwen2 and "
-                    "qwen3 are)",
-                    m->file->path, arch.len < 40 ? (int)arch.len : 40, arch.s);
+    return unknown_kind(m, arch);
 }
 
 static enum ax_status refuse_parts(const struct ax_gguf_model *m) {
@@ -74,7 +111,7 @@ static enum ax_status refuse_unknown_maths(const struct ax_gguf_model *m) {
         AX_TRY(ax_gguf_f64_or(m->file, name, refused[i].harmless, &v));
         if (v != refused[i].harmless)
             return ax_error(AX_ERR_UNSUPPORTED, "%s: key %s: %g has no place in a %s config.json",
-                            m->file->path, name, v, m->kind->arch);
+                            m->file->path, name, v, m->kind->model_type);
     }
     AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "attention.sliding_window", key), 0, INT64_MAX, 0,
                           &window));
@@ -126,6 +163,11 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
     AX_TRY(ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
     AX_TRY(read_heads(m));
+    if (m->experts > 0) {
+        AX_TRY(ax_gguf_i64(f, model_key(m, "expert_used_count", key), 1, m->experts, &m->active));
+        AX_TRY(ax_gguf_i64_or(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
+                              m->ffn, &m->expert_ffn));
+    }
     AX_TRY(ax_gguf_f64(f, model_key(m, "attention.layer_norm_rms_epsilon", key), &m->eps));
     if (!(m->eps > 0))
         return ax_error(AX_ERR_DATA, "%s: key %s: %g is not positive", f->path, key, m->eps);
@@ -210,16 +252,33 @@ static json_t *id_or_null(int64_t id) {
     return id < 0 ? json_null() : json_integer(id);
 }
 
+static bool set(json_t *config, const char *key, json_t *value) {
+    return json_object_set_new(config, key, value) == 0;
+}
+
+/* Both kinds weigh the chosen experts so that they add up to one. */
+static bool add_expert_keys(const struct ax_gguf_model *m, json_t *config) {
+    if (!set(config, "num_experts_per_tok", json_integer(m->active)))
+        return false;
+    if (m->kind->permuted)
+        return set(config, "num_local_experts", json_integer(m->experts));
+    return set(config, "num_experts", json_integer(m->experts)) &&
+           set(config, "moe_intermediate_size", json_integer(m->expert_ffn)) &&
+           set(config, "norm_topk_prob", json_true()) &&
+           set(config, "decoder_sparse_step", json_integer(1)) &&
+           set(config, "mlp_only_layers", json_array());
+}
+
 /* What only some kinds have. */
 static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
-    bool ok = true;
+    bool ok = !m->kind->moe || add_expert_keys(m, config);
     if (!m->kind->qkv_bias)
-        ok = json_object_set_new(config, "attention_bias", json_boolean(m->qkv_bias)) == 0;
+        ok = ok && set(config, "attention_bias", json_boolean(m->qkv_bias));
     if (m->kind->mlp_bias)
-        return ok && json_object_set_new(config, "mlp_bias", json_boolean(m->mlp_bias)) == 0;
-    return ok && json_object_set_new(config, "use_sliding_window", json_false()) == 0 &&
-           json_object_set_new(config, "sliding_window", json_null()) == 0 &&
-           json_object_set_new(config, "max_window_layers", json_integer(m->layers)) == 0;
+        return ok && set(config, "mlp_bias", json_boolean(m->mlp_bias));
+    ok = ok && set(config, "sliding_window", json_null());
+    return ok && (m->kind->permuted || (set(config, "use_sliding_window", json_false()) &&
+                                        set(config, "max_window_layers", json_integer(m->layers))));
 }
 
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out) {
@@ -231,7 +290,7 @@ enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out)
         m->kind->architecture, "attention_dropout", 0.0, "bos_token_id", id_or_null(m->bos),
         "eos_token_id", id_or_null(m->eos), "hidden_act", "silu", "hidden_size",
         (json_int_t)m->hidden, "initializer_range", 0.02, "intermediate_size", (json_int_t)m->ffn,
-        "max_position_embeddings", (json_int_t)m->context, "model_type", m->kind->arch,
+        "max_position_embeddings", (json_int_t)m->context, "model_type", m->kind->model_type,
         "num_attention_heads", (json_int_t)m->heads, "num_hidden_layers", (json_int_t)m->layers,
         "num_key_value_heads", (json_int_t)m->kv_heads, "pad_token_id", id_or_null(m->pad),
         "rms_norm_eps", m->eps, "rope_scaling", rope, "rope_theta", m->rope_theta,

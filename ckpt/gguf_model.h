@@ -1,8 +1,9 @@
 /* The model in a GGUF file, in the words of a Hugging Face folder: config.json,
  * generation_config.json and tensors by their HF names and row order.
  *
- * Kinds: llama, qwen2, qwen3. What would change the result and has no place in such a config
- * (experts, windows, unknown scalings, tensors left over) is refused by name. */
+ * Kinds: llama (with experts: Mixtral), qwen2, qwen3, qwen3moe. What would change the result and
+ * has no place in such a config (windows, unknown scalings, tensors left over) is refused by name.
+ */
 #ifndef AX_CKPT_GGUF_MODEL_H
 #define AX_CKPT_GGUF_MODEL_H
 
@@ -12,19 +13,25 @@
 #include "ckpt/hf.h"
 
 struct ax_gguf_kind {
-    const char *arch;         /* general.architecture, and HF's model_type */
+    const char *arch;         /* general.architecture */
+    const char *model_type;   /* HF's */
     const char *architecture; /* architectures[0] */
     bool permuted;            /* rows of q and k are stored in rotary pairs */
     bool qkv_bias;            /* always there; else it depends on the file */
     bool qk_norm;
     bool mlp_bias; /* may be there */
+    bool moe;      /* has experts */
 };
 
+/* The kind that HF's model_type is written as; NULL: none. */
+const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
+
 struct ax_gguf_model {
-    const struct ax_gguf *file; /* borrowed */
+    const struct ax_gguf *file; /* borrowed; NULL for a model that is to be written */
     const struct ax_gguf_kind *kind;
     int64_t layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab;
-    int64_t bos, eos, eot, pad; /* ids, −1 = none */
+    int64_t experts, active, expert_ffn; /* 0: none */
+    int64_t bos, eos, eot, pad;          /* ids, −1 = none */
     double eps, rope_theta;
     bool tied, qkv_bias, o_bias, mlp_bias;
 };

@@ -132,16 +132,6 @@ static enum ax_status largest_piece(int n, const struct ax_st_output *tensors, s
     return AX_OK;
 }
 
-/* After an earlier error its text stays the one that is reported. */
-static enum ax_status close_output(struct output *o, enum ax_status st) {
-    struct ax_error_record first;
-    if (st == AX_OK)
-        return ax_direct_close(&o->f);
-    ax_error_save(&first, st);
-    (void)ax_direct_close(&o->f);
-    return ax_error_restore(&first);
-}
-
 enum ax_status ax_safetensors_write_summed(const char *path, int n,
                                            const struct ax_st_output *tensors,
                                            struct ax_sums *sums) {
@@ -157,7 +147,7 @@ enum ax_status ax_safetensors_write_summed(const char *path, int n,
         AX_TRY_GOTO(write_tensor(&o, &tensors[i], piece), st, done);
     AX_TRY_GOTO(ax_direct_finish(&o.f), st, done);
 done:
-    st = close_output(&o, st);
+    st = ax_direct_end(&o.f, st);
     ax_free(piece);
     return st;
 }

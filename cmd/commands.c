@@ -92,14 +92,23 @@ const struct ax_command ax_commands[] = {
      "  -o FILE    write there instead of standard output\n"
      "  --json     (show) values, origins and notes as one JSON object\n",
      "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
-    {"convert", "turn a GGUF file into a Hugging Face folder", "SRC DST --to hf [--dtype T]",
-     "SRC is a GGUF file (llama, qwen2 and qwen3 kinds; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 "
-     "Q4_K\n"
-     "Q6_K); DST becomes a folder with weights, config, tokenizer and chat template.\n"
-     "  --dtype T   float32, bfloat16 or float16 for the written weights; default: the smallest "
-     "type\n"
-     "              that holds all matrices exactly. DST must not exist or be empty.\n",
-     "axtrain convert model.Q8_0.gguf my-model/ --to hf --dtype bfloat16", ax_cmd_convert},
+    {"convert", "a GGUF file to a Hugging Face folder, and back",
+     "SRC DST --to hf [--dtype T]\nSRC DST --to gguf [--quant Q] [--overwrite] [--threads N]",
+     "Kinds of models: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.\n"
+     "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q6_K); DST becomes "
+     "a\n"
+     "folder with weights, config, tokenizer and chat template. It must not exist or be empty.\n"
+     "  --dtype T     float32, bfloat16 or float16 for the written weights; default: the smallest\n"
+     "                type that holds all matrices exactly\n"
+     "--to gguf: SRC is such a folder (or an org/name in the local Hugging Face cache); DST "
+     "becomes\n"
+     "one file with all of that, as llama.cpp reads it.\n"
+     "  --quant Q     f32 f16 bf16 q8_0 q4_0 q4_1 q4_k_m q6_k; default: as the weights are "
+     "stored.\n"
+     "                Rows that are not whole blocks of 256 get Q5_0 for Q4_K and Q8_0 for Q6_K.\n"
+     "  --overwrite   replace DST if it exists\n"
+     "  --threads N   CPU threads (default: all this process may use)\n",
+     "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
     {"eval", "measure a model on data: loss, perplexity, token accuracy, solved problems",
@@ -156,7 +165,8 @@ const struct ax_command ax_commands[] = {
      "  --data FILE   rows (JSONL, JSON, CSV, text)\n"
      "  -o FILE       write there (default: sft.yaml); a file that is there is not touched\n",
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
-    {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
+    {"merge", "put an adapter into its base model",
+     "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
      "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
      "folder;\n"
      "DST becomes a model folder. Each adapted matrix is W + s·B·A, with DoRA m·V/|V| by rows of\n"
@@ -164,7 +174,8 @@ const struct ax_command ax_commands[] = {
      "both\n"
      "models answer a probe batch, and the largest difference of their logits is printed. Nothing\n"
      "is written if it is too large, if the adapter changes nothing, or if it is in BASE already.\n"
-     "  --dtype T     float32, bfloat16 or float16 for the written weights (default: BASE's)\n"
+     "  --dtype T     float32, bfloat16 or float16 for the merged weights (default: BASE's)\n"
+     "  --to gguf     DST becomes one GGUF file instead; --quant and --overwrite as in convert\n"
      "  --threads N   CPU threads\n",
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", "show what training would need, before anything is spent", "MODEL [options]",

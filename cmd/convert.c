@@ -1,4 +1,4 @@
-/* `axtrain convert`: a GGUF file becomes a Hugging Face folder. */
+/* `axtrain convert`: a GGUF file becomes a Hugging Face folder; the other way is convert_gguf.c. */
 #include "cmd/convert.h"
 
 #include <dirent.h>
@@ -8,7 +8,9 @@
 #include "base/mem.h"
 #include "ckpt/gguf_model.h"
 #include "cmd/args.h"
+#include "cmd/base_model.h"
 #include "cmd/commands.h"
+#include "cmd/convert_gguf.h"
 #include "data/gguf_json.h"
 #include "data/unicode.h"
 
@@ -213,7 +215,7 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c) {
     AX_TRY_GOTO(pick_dtype(c, &m), st, done);
     AX_TRY_GOTO(ax_gguf_weights_create(&w, &m, c->written), st, done);
     AX_TRY_GOTO(write_folder(c->dst, &m, &w, c->written), st, done);
-    c->model_type = m.kind->arch;
+    c->model_type = m.kind->model_type;
     c->tensors = w.n;
     c->weights = w.numel;
 done:
@@ -222,20 +224,59 @@ done:
     return st;
 }
 
+static enum ax_status to_hf(struct ax_convert *c, const char *quant, bool overwrite) {
+    if (quant || overwrite)
+        return ax_error(AX_ERR_CONFIG, "convert: %s goes with --to gguf",
+                        quant ? "--quant" : "--overwrite");
+    AX_TRY(ax_convert_gguf_to_hf(c));
+    printf("%s: %s, %d tensors, %lld weights, %s\n", c->dst, c->model_type, c->tensors,
+           (long long)c->weights, ax_dtype_info(c->written)->name);
+    return AX_OK;
+}
+
+static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, bool overwrite,
+                              int threads) {
+    struct ax_to_gguf g = {.dst = c->dst, .threads = threads};
+    struct ax_base_model base;
+    if (c->dtype)
+        return ax_error(AX_ERR_CONFIG, "convert: --dtype goes with --to hf. For a GGUF file, give "
+                                       "--quant.");
+    AX_TRY(ax_to_gguf_quant(&g.quant, quant));
+    AX_TRY(ax_to_gguf_check_destination(c->dst, overwrite));
+    AX_TRY(ax_base_model_find(&base, c->src, NULL));
+    g.src = base.path;
+    enum ax_status st;
+    if (base.kind == AX_BASE_MODEL_GGUF)
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: a GGUF file already. To change its type, make it a folder first: "
+                      "`axtrain convert %s DIR --to hf`.",
+                      c->src, c->src);
+    else
+        st = ax_convert_to_gguf(&g);
+    if (st == AX_OK)
+        ax_to_gguf_print(&g);
+    ax_base_model_free(&base);
+    return st;
+}
+
 enum ax_status ax_cmd_convert(int argc, char **argv) {
-    const char *to = NULL, *paths[2];
+    const char *to = NULL, *quant = NULL, *paths[2];
+    bool overwrite = false;
+    int64_t threads = 0;
     struct ax_convert c = {0};
     int n;
     const struct ax_arg args[] = {{"--to", AX_ARG_STRING, &to, 0, 0},
-                                  {"--dtype", AX_ARG_STRING, &c.dtype, 0, 0}};
-    AX_TRY(ax_args_parse(argc, argv, 2, args, 2, 2, paths, &n));
-    if (!to || strcmp(to, "hf") != 0)
-        return ax_error(AX_ERR_CONFIG, "convert: --to: expected hf, got %s%s%s", to ? "\"" : "",
-                        to ? to : "nothing", to ? "\"" : "");
+                                  {"--dtype", AX_ARG_STRING, &c.dtype, 0, 0},
+                                  {"--quant", AX_ARG_STRING, &quant, 0, 0},
+                                  {"--overwrite", AX_ARG_FLAG, &overwrite, 0, 0},
+                                  {"--threads", AX_ARG_INT, &threads, 1, 1024}};
+    AX_TRY(ax_args_parse(argc, argv, 5, args, 2, 2, paths, &n));
     c.src = paths[0];
     c.dst = paths[1];
-    AX_TRY(ax_convert_gguf_to_hf(&c));
-    printf("%s: %s, %d tensors, %lld weights, %s\n", c.dst, c.model_type, c.tensors,
-           (long long)c.weights, ax_dtype_info(c.written)->name);
-    return AX_OK;
+    if (to && strcmp(to, "hf") == 0)
+        return to_hf(&c, quant, overwrite);
+    if (to && strcmp(to, "gguf") == 0)
+        return to_gguf(&c, quant, overwrite, (int)threads);
+    return ax_error(AX_ERR_CONFIG, "convert: --to: expected hf or gguf, got %s%s%s", to ? "\"" : "",
+                    to ? to : "nothing", to ? "\"" : "");
 }

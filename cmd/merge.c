@@ -1,5 +1,5 @@
-/* `axtrain merge`: base folder + adapter folder → model folder, checked before it is put in place.
- */
+/* `axtrain merge`: base folder + adapter folder → model folder or GGUF file, checked before it is
+ * put in place. */
 #include "cmd/merge.h"
 
 #include <stdio.h>
@@ -198,6 +198,26 @@ static enum ax_status write_folder(struct merge *w) {
     return st;
 }
 
+/* The folder is made and checked as ever, but under a name that never becomes its own. */
+static enum ax_status write_gguf(struct merge *w) {
+    struct ax_folder folder = {0};
+    struct ax_to_gguf *g = &w->m->gguf;
+    char *name;
+    AX_TRY(ax_sprintf(&name, "%s.merged", w->m->dst));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_folder_begin(&folder, name), st, done);
+    AX_TRY_GOTO(write_and_check(w, folder.tmp), st, done);
+    g->src = folder.tmp;
+    g->dst = w->m->dst;
+    g->threads = w->m->threads;
+    st = ax_convert_to_gguf(g);
+    g->src = NULL;
+done:
+    ax_folder_abort(&folder);
+    ax_free(name);
+    return st;
+}
+
 static enum ax_status look_for_tokenizer(struct merge *w) {
     char *path;
     AX_TRY(ax_path_join(&path, w->m->adapter, "tokenizer.json"));
@@ -207,7 +227,8 @@ static enum ax_status look_for_tokenizer(struct merge *w) {
 }
 
 static enum ax_status run(struct merge *w) {
-    AX_TRY(ax_convert_check_destination(w->m->dst));
+    if (!w->m->to_gguf)
+        AX_TRY(ax_convert_check_destination(w->m->dst));
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
     AX_TRY(ax_arch_load(&w->arch, w->m->base));
     ax_adapter_vocabulary(&w->arch, &w->peft);
@@ -220,7 +241,7 @@ static enum ax_status run(struct merge *w) {
         (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
     AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));
     AX_TRY(open_tensors(w));
-    return write_folder(w);
+    return w->m->to_gguf ? write_gguf(w) : write_folder(w);
 }
 
 enum ax_status ax_merge_run(struct ax_merge *m) {
@@ -237,20 +258,54 @@ enum ax_status ax_merge_run(struct ax_merge *m) {
     return st;
 }
 
+/* --to, and what goes with it. */
+static enum ax_status pick_format(struct ax_merge *m, const char *to, const char *quant,
+                                  bool overwrite) {
+    m->to_gguf = to && strcmp(to, "gguf") == 0;
+    if (to && !m->to_gguf && strcmp(to, "hf") != 0)
+        return ax_error(AX_ERR_CONFIG, "merge: --to: expected hf or gguf, got \"%s\"", to);
+    if (!m->to_gguf && (quant || overwrite))
+        return ax_error(AX_ERR_CONFIG, "merge: %s goes with --to gguf",
+                        quant ? "--quant" : "--overwrite");
+    AX_TRY(ax_to_gguf_quant(&m->gguf.quant, quant));
+    return m->to_gguf ? ax_to_gguf_check_destination(m->dst, overwrite) : AX_OK;
+}
+
+static void print_merge(const struct ax_merge *m) {
+    printf("%s: %d of %d tensors merged in float64, %lld weights changed, %s %s\n", m->dst,
+           m->matrices, m->tensors, (long long)m->changed, m->to_gguf ? "rounded to" : "written as",
+           ax_dtype_info(m->written)->name);
+    printf(
+        "probe: the adapter moves logits by up to %.3g (largest %.3g); merged and adapter differ "
+        "by up to %.3g\n",
+        m->effect, m->largest, m->error);
+    if (m->error > 0.5 * m->effect)
+        printf("note: rounding to %s loses much of what the adapter does; --dtype float32 keeps "
+               "it\n",
+               ax_dtype_info(m->written)->name);
+    if (m->to_gguf)
+        ax_to_gguf_print(&m->gguf);
+}
+
 enum ax_status ax_cmd_merge(int argc, char **argv) {
     struct ax_merge m = {0};
     struct ax_base_model base;
-    const char *paths[3];
+    const char *paths[3], *to = NULL, *quant = NULL;
     int64_t threads = 0;
+    bool overwrite = false;
     int n;
     const struct ax_arg args[] = {{"--dtype", AX_ARG_STRING, &m.dtype, 0, 0},
+                                  {"--to", AX_ARG_STRING, &to, 0, 0},
+                                  {"--quant", AX_ARG_STRING, &quant, 0, 0},
+                                  {"--overwrite", AX_ARG_FLAG, &overwrite, 0, 0},
                                   {"--threads", AX_ARG_INT, &threads, 1, 1024}};
-    AX_TRY(ax_args_parse(argc, argv, 2, args, 3, 3, paths, &n));
-    AX_TRY(ax_base_model_find(&base, paths[0], NULL));
-    m.base = base.path;
+    AX_TRY(ax_args_parse(argc, argv, 5, args, 3, 3, paths, &n));
     m.adapter = paths[1];
     m.dst = paths[2];
     m.threads = (int)threads;
+    AX_TRY(pick_format(&m, to, quant, overwrite));
+    AX_TRY(ax_base_model_find(&base, paths[0], NULL));
+    m.base = base.path;
     enum ax_status st;
     if (base.kind == AX_BASE_MODEL_GGUF)
         st = ax_error(AX_ERR_CONFIG,
@@ -260,15 +315,6 @@ enum ax_status ax_cmd_merge(int argc, char **argv) {
         st = ax_merge_run(&m);
     ax_base_model_free(&base);
     AX_TRY(st);
-    printf("%s: %d of %d tensors merged in float64, %lld weights changed, written as %s\n", m.dst,
-           m.matrices, m.tensors, (long long)m.changed, ax_dtype_info(m.written)->name);
-    printf(
-        "probe: the adapter moves logits by up to %.3g (largest %.3g); merged and adapter differ "
-        "by up to %.3g\n",
-        m.effect, m.largest, m.error);
-    if (m.error > 0.5 * m.effect)
-        printf("note: rounding to %s loses much of what the adapter does; --dtype float32 keeps "
-               "it\n",
-               ax_dtype_info(m.written)->name);
+    print_merge(&m);
     return AX_OK;
 }

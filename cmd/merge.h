@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "cmd/convert_gguf.h"
 #include "kernels/dtype.h"
 
 #define AX_MERGE_NOTE "axtrain_merge.json" /* in the merged folder: which adapter is in it */
@@ -13,6 +14,8 @@ struct ax_merge {
     const char *dst;            /* the folder to be; it must not hold anything yet */
     const char *dtype;          /* of the weights; NULL: the base's */
     int threads;
+    bool to_gguf;           /* dst is one GGUF file instead, made of that folder, */
+    struct ax_to_gguf gguf; /* of this quant (NULL: as the weights); what was written */
     /* out */
     enum ax_dtype written;
     int tensors, matrices;         /* written; of these, with an adapter or saved whole */

@@ -19,10 +19,10 @@ enum {
 };
 
 struct ax_regex {
-    pcre2_code *code; /* NULL: find `literal` */
+    pcre2_code *code; /* NULL: find `pattern` itself */
     bool jit;
-    char *literal;
-    size_t literal_len;
+    char *pattern; /* as it was given */
+    size_t len;
 };
 
 static void *hook_malloc(size_t n, void *unused) {
@@ -84,11 +84,9 @@ enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size
     struct ax_buf text = {0};
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&re, 1, sizeof *re), st, done);
-    if (literal) {
-        AX_TRY_GOTO(ax_alloc(&re->literal, len, 1), st, done);
-        memcpy(re->literal, pattern, len);
-        re->literal_len = len;
-    } else {
+    AX_TRY_GOTO(ax_strndup(&re->pattern, pattern, len), st, done);
+    re->len = len;
+    if (!literal) {
         AX_TRY_GOTO(ax_regex_rewrite(&text, pattern, len), st, done);
         AX_TRY_GOTO(compile_pcre2(re, text.data != NULL ? text.data : "", text.len), st, done);
         re->jit = pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE) == 0;
@@ -105,8 +103,14 @@ void ax_regex_free(struct ax_regex *re) {
     if (re == NULL)
         return;
     pcre2_code_free(re->code);
-    ax_free(re->literal);
+    ax_free(re->pattern);
     ax_free(re);
+}
+
+const char *ax_regex_source(const struct ax_regex *re, size_t *len, bool *literal) {
+    *len = re->len;
+    *literal = re->code == NULL;
+    return re->pattern;
 }
 
 static enum ax_status prepare_work(struct ax_regex_work *w) {
@@ -152,17 +156,17 @@ static enum ax_status match_error(int rc) {
 
 static bool next_literal(struct ax_regex_iter *it, size_t *start, size_t *end) {
     const struct ax_regex *re = it->re;
-    const char *s = memmem(it->s + it->at, it->len - it->at, re->literal, re->literal_len);
+    const char *s = memmem(it->s + it->at, it->len - it->at, re->pattern, re->len);
     if (s == NULL)
         return false;
     *start = (size_t)(s - it->s);
-    *end = it->at = *start + re->literal_len;
+    *end = it->at = *start + re->len;
     return true;
 }
 
 enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *start, size_t *end) {
     *found = false;
-    if (it->re->literal != NULL) {
+    if (it->re->code == NULL) {
         *found = next_literal(it, start, end);
         return AX_OK;
     }

@@ -18,6 +18,8 @@ struct ax_regex;
 enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size_t len,
                                 bool literal);
 void ax_regex_free(struct ax_regex *re);
+/* The pattern as it was given, and whether it is a string to find. */
+const char *ax_regex_source(const struct ax_regex *re, size_t *len, bool *literal);
 
 struct ax_regex_work {
     void *match_data, *match_context, *jit_stack; /* PCRE2's; NULL until first used */

@@ -75,6 +75,9 @@ void ax_template_output_free(struct ax_template_output *out); /* zeroed is fine 
  * or with NULL tool_use (when tools are given) or default. AX_ERR_DATA where there is none. */
 enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir, const char *name,
                                        bool with_tools);
+/* All its templates as they are written: {"default": "…", "tool_use": "…"}, empty where there are
+ * none. Free with json_decref. */
+enum ax_status ax_template_folder_sources(json_t **out, const char *dir);
 /* The special tokens of the folder that are set: {"bos_token": "<s>", …}. Empty without
  * tokenizer_config.json. Free with json_decref. */
 enum ax_status ax_template_folder_tokens(json_t **out, const char *dir);

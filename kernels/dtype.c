@@ -239,6 +239,14 @@ void ax_convert(enum ax_dtype to, void *dst, enum ax_dtype from, const void *src
         for (int64_t i = 0; i < n; i++) {
             ((uint16_t *)dst)[i] = ax_f32_to_bf16(float_at(src, i));
         }
+    } else if (to == AX_F32 && from == AX_F16) {
+        for (int64_t i = 0; i < n; i++) {
+            ((float *)dst)[i] = ax_f16_to_f32(uint16_t_at(src, i));
+        }
+    } else if (to == AX_F16 && from == AX_F32) {
+        for (int64_t i = 0; i < n; i++) {
+            ((uint16_t *)dst)[i] = ax_f32_to_f16(float_at(src, i));
+        }
     } else if (to == AX_F64 && from == AX_F32) {
         for (int64_t i = 0; i < n; i++) {
             ((double *)dst)[i] = (double)float_at(src, i);

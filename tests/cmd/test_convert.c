@@ -401,7 +401,9 @@ static void keys_that_do_not_fit(void **state) {
         enum ax_status st;
         const char *says;
     } cases[] = {
-        {"llama.expert_count", 8, AX_ERR_UNSUPPORTED, "llama.expert_count: 8 has no place"},
+        {"llama.expert_count", 8, AX_ERR_DATA, "llama.expert_used_count is missing"},
+        {"llama.expert_shared_count", 2, AX_ERR_UNSUPPORTED,
+         "llama.expert_shared_count: 2 has no place"},
         {"llama.logit_scale", 2, AX_ERR_UNSUPPORTED, "llama.logit_scale: 2 has no place"},
         {"llama.attention.sliding_window", 512, AX_ERR_UNSUPPORTED, "a window of 512 tokens"},
         {"llama.rope.dimension_count", 8, AX_ERR_UNSUPPORTED, "rotating 8 of the 16 elements"},
@@ -421,7 +423,8 @@ static void keys_that_do_not_fit(void **state) {
     }
     struct gguf_out o = {0};
     key_text(&o, "general.architecture", "gemma3");
-    refused(&o, AX_ERR_UNSUPPORTED, "\"gemma3\" is not converted (llama, qwen2 and qwen3 are)");
+    refused(&o, AX_ERR_UNSUPPORTED,
+            "\"gemma3\" is not converted (llama, qwen2, qwen3 and qwen3moe are)");
     tiny_tensors(&o, &llama);
     refused(&o, AX_ERR_DATA, "key general.architecture is missing");
 }
@@ -496,7 +499,7 @@ static void the_command_line(void **state) {
     put_gguf("m.gguf", &o);
     const char *const src = in_dir("m.gguf"), *const dst = in_dir("by-command");
     assert_int_equal(command(3, (const char *const[]){"convert", src, dst}), AX_ERR_CONFIG);
-    assert_string_equal(ax_error_text(), "convert: --to: expected hf, got nothing");
+    assert_string_equal(ax_error_text(), "convert: --to: expected hf or gguf, got nothing");
     assert_int_equal(command(5, (const char *const[]){"convert", src, dst, "--to", "onnx"}),
                      AX_ERR_CONFIG);
     assert_mentions("got \"onnx\"");

@@ -1,0 +1,21 @@
+/* Values → blocks, one function for each type that is written. Private to ckpt/.
+ *
+ * The types of 32 elements are rounded exactly as llama.cpp's reference does it, so that a file is
+ * the same byte for byte. Those of 256 look for the scales with the least weighted error, as
+ * llama.cpp does without an importance matrix. `values` are finite, n counts blocks. */
+#ifndef AX_CKPT_GGUF_QUANTIZE_H
+#define AX_CKPT_GGUF_QUANTIZE_H
+
+#include <stdint.h>
+
+void ax_put_f32(const float *values, int64_t n, unsigned char *out);
+void ax_put_f16(const float *values, int64_t n, unsigned char *out);
+void ax_put_bf16(const float *values, int64_t n, unsigned char *out);
+void ax_put_q4_0(const float *values, int64_t n, unsigned char *out);
+void ax_put_q4_1(const float *values, int64_t n, unsigned char *out);
+void ax_put_q5_0(const float *values, int64_t n, unsigned char *out);
+void ax_put_q8_0(const float *values, int64_t n, unsigned char *out);
+void ax_put_q4_k(const float *values, int64_t n, unsigned char *out);
+void ax_put_q6_k(const float *values, int64_t n, unsigned char *out);
+
+#endif

@@ -1,0 +1,22 @@
+/* A model's config as keys of a GGUF file. */
+#ifndef AX_MODEL_GGUF_DESCRIBE_H
+#define AX_MODEL_GGUF_DESCRIBE_H
+
+#include "ckpt/gguf_model.h"
+#include "ckpt/gguf_write.h"
+#include "model/arch.h"
+
+struct ax_gguf_described {
+    struct ax_gguf_model model; /* sizes and kind; ids are not set */
+    bool has_rope_factors;      /* Llama 3 scaling: */
+    float rope_factors[1024];   /* what each rotary frequency is divided by */
+};
+/* `where` is for messages. AX_ERR_UNSUPPORTED for what the readers of such files would compute
+ * otherwise; a warning for a sliding window, which they do not have. */
+enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *arch,
+                                const char *where);
+/* NAME.context_length and so on. */
+enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *arch,
+                                 struct ax_gguf_keys *keys);
+
+#endif

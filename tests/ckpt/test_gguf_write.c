@@ -1,0 +1,259 @@
+/* Writing GGUF: keys and tensors as the reader finds them, blocks against their values, the choice
+ * of types, and nothing left where writing fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/fault.h"
+#include "base/rng.h"
+#include "ckpt/gguf_types.h"
+#include "ckpt/gguf_write.h"
+#include "tests/ckpt/folder.h"
+
+enum { BLOCK = 256, ROWS = 40, ALL = BLOCK * ROWS };
+
+/* --- blocks --- */
+
+/* Values of a kind that is hard in its own way. */
+static void draw(float *x, int kind) {
+    const struct ax_rng_key key = {.seed = 7, .tensor = (uint32_t)kind};
+    for (uint64_t i = 0; i < ALL; i++) {
+        const float v = ax_rng_normal(key, i);
+        x[i] = kind == 0   ? 0.02f * v
+               : kind == 1 ? 5 + 0.1f * v /* far from zero */
+               : kind == 2 ? -5 + 0.1f * v
+               : kind == 3 ? (i % 37 == 0 ? 40 * v : 0.01f * v) /* outliers */
+                           : 1e-7f * v;                         /* below half precision */
+    }
+}
+
+static double rms(const float *x, const float *y) {
+    double sum = 0;
+    for (int i = 0; i < ALL; i++) {
+        const double e = (double)x[i] - (y ? (double)y[i] : 0);
+        sum += e * e;
+    }
+    return sqrt(sum / ALL);
+}
+
+/* What is read back is near to what was written; how near depends on the bits. */
+static void values_survive_to_their_precision(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t id;
+        double near[4]; /* of the root mean square, for each kind of values */
+    } cases[] = {
+        {0, {0, 0, 0, 0}},
+        {1, {4e-4, 4e-4, 4e-4, 4e-4}},
+        {30, {3e-3, 3e-3, 3e-3, 3e-3}},
+        {8, {6e-3, 4e-3, 4e-3, 6e-3}},
+        {6, {0.05, 0.04, 0.04, 0.05}},
+        {2, {0.1, 0.08, 0.08, 0.1}},
+        {3, {0.09, 0.004, 0.004, 0.09}},
+        {12, {0.085, 0.02, 0.005, 0.06}},
+        {14, {0.022, 0.012, 0.012, 0.022}},
+    };
+    static float x[ALL], y[ALL];
+    static unsigned char blocks[ALL * 4];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_block_type *t = ax_block_type_find(cases[i].id);
+        for (int kind = 0; kind < 5; kind++) {
+            draw(x, kind);
+            t->quantize(x, ALL / t->elements, blocks);
+            t->dequantize(blocks, ALL / t->elements, y);
+            const double error = rms(x, y) / rms(x, NULL);
+            const double most =
+                kind < 4 ? cases[i].near[kind] : 3; /* their scale is rounded, or vanishes */
+            if (!(error <= most))
+                fail_msg("%s: kind %d: error %g", t->name, kind, error);
+        }
+    }
+}
+
+static void blocks_of_one_value(void **state) {
+    (void)state;
+    static const float values[] = {0, 1, -1, 1e-40f, -1e-40f, 1e-20f, 60000, -60000};
+    static const uint32_t ids[] = {2, 3, 6, 8, 12, 14};
+    for (size_t t = 0; t < sizeof ids / sizeof *ids; t++) {
+        const struct ax_block_type *type = ax_block_type_find(ids[t]);
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            float x[BLOCK], y[BLOCK];
+            unsigned char blocks[2 * BLOCK];
+            for (int i = 0; i < BLOCK; i++)
+                x[i] = values[v];
+            type->quantize(x, BLOCK / type->elements, blocks);
+            type->dequantize(blocks, BLOCK / type->elements, y);
+            for (int i = 0; i < BLOCK; i++)
+                if (!(fabsf(y[i] - x[i]) <= 1e-3f * fabsf(x[i]) + 1e-7f))
+                    fail_msg("%s: %g became %g", type->name, (double)x[i], (double)y[i]);
+        }
+    }
+}
+
+/* --- files --- */
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
+    const float *x = ctx;
+    memcpy(out, x + first * BLOCK, (size_t)(n * BLOCK) * sizeof *out);
+    return AX_OK;
+}
+
+static enum ax_status write_file(float *x, uint32_t type, const char *name) {
+    struct ax_gguf_keys keys = {0};
+    const struct ax_gguf_output tensors[] = {
+        {"odd", ax_block_type_find(0), 1, {BLOCK}, 1, fill, x},
+        {"blocks", ax_block_type_find(type), 2, {ROWS, BLOCK}, 8, fill, x},
+        {"last", ax_block_type_find(14), 3, {2, ROWS / 2, BLOCK}, 1, fill, x}};
+    const struct ax_gguf_save save = {
+        .path = in_dir(name), .keys = &keys, .n = 3, .tensors = tensors, .threads = 2};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_gguf_put_string(&keys, "s", "text", 4), st, done);
+    AX_TRY_GOTO(ax_gguf_put_u32(&keys, "u", 4000000000u), st, done);
+    AX_TRY_GOTO(ax_gguf_put_f32(&keys, "f", 1e-5f), st, done);
+    AX_TRY_GOTO(ax_gguf_put_bool(&keys, "b", true), st, done);
+    AX_TRY_GOTO(ax_gguf_put_array(&keys, "i", AX_GGUF_I32, 2), st, done);
+    AX_TRY_GOTO(ax_gguf_add_i32(&keys, -7), st, done);
+    AX_TRY_GOTO(ax_gguf_add_i32(&keys, 8), st, done);
+    AX_TRY_GOTO(ax_gguf_put_array(&keys, "t", AX_GGUF_STRING, 1), st, done);
+    AX_TRY_GOTO(ax_gguf_add_string(&keys, "", 0), st, done);
+    st = ax_gguf_write(&save);
+done:
+    ax_buf_free(&keys.bytes);
+    return st;
+}
+
+static void files_are_read_back(void **state) {
+    (void)state;
+    static float x[ALL], y[ALL];
+    struct ax_gguf g;
+    int64_t u;
+    double f;
+    int32_t *list;
+    size_t n;
+    draw(x, 0);
+    assert_int_equal(write_file(x, 8, "a.gguf"), AX_OK);
+    assert_int_equal(ax_gguf_open(&g, in_dir("a.gguf")), AX_OK);
+    assert_int_equal(g.n_keys, 6);
+    assert_int_equal(g.n_tensors, 3);
+    assert_int_equal(ax_gguf_i64(&g, "u", 0, UINT32_MAX, &u), AX_OK);
+    assert_true(u == 4000000000);
+    assert_int_equal(ax_gguf_f64(&g, "f", &f), AX_OK);
+    assert_true(f == 1e-5);
+    assert_int_equal(ax_gguf_i32s(&g, "i", &list, &n), AX_OK);
+    assert_true(n == 2 && list[0] == -7 && list[1] == 8);
+    ax_free(list);
+    const struct ax_gguf_tensor *odd = ax_gguf_tensor(&g, "odd");
+    assert_memory_equal(odd->data, x, BLOCK * sizeof *x);
+    const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, "blocks");
+    assert_true(t->ndim == 2 && t->shape[0] == ROWS && t->shape[1] == BLOCK);
+    t->type->dequantize(t->data, ALL / 32, y);
+    assert_true(rms(x, y) < 0.01 * rms(x, NULL));
+    const struct ax_gguf_tensor *last = ax_gguf_tensor(&g, "last");
+    assert_true(last->ndim == 3 && last->shape[0] == 2 && last->shape[1] == ROWS / 2);
+    ax_gguf_close(&g);
+}
+
+static void numbers_that_do_not_fit(void **state) {
+    (void)state;
+    static float x[ALL];
+    draw(x, 0);
+    x[ALL - 1] = 70000;
+    assert_int_equal(write_file(x, 1, "b.gguf"), AX_ERR_DATA);
+    assert_mentions("tensor blocks holds 70000, which is too large for F16");
+    x[ALL - 1] = NAN;
+    assert_int_equal(write_file(x, 0, "b.gguf"), AX_ERR_DATA);
+    assert_mentions("tensor blocks holds nan");
+    assert_false(ax_path_exists(in_dir("b.gguf")));
+}
+
+/* Whichever call of the system or the allocator fails: the old file stays as it was. */
+static void failures_leave_the_old_file(void **state) {
+    (void)state;
+    static const char *const faults[] = {"write:%d:enospc", "rename:%d:eio", "malloc:%d:enomem"};
+    static float x[ALL];
+    char *before, *after;
+    size_t n, m;
+    draw(x, 0);
+    assert_int_equal(write_file(x, 2, "c.gguf"), AX_OK);
+    assert_int_equal(ax_read_file(in_dir("c.gguf"), 1 << 24, &before, &n), AX_OK);
+    x[0] = 1;
+    for (int f = 0; f < 3; f++) {
+        const uint64_t live = ax_mem_live_blocks();
+        enum ax_status st = AX_ERR_FAILED;
+        int k = 0;
+        while (st != AX_OK && k < 200) {
+            char spec[32];
+            snprintf(spec, sizeof spec, faults[f], ++k);
+            assert_int_equal(ax_fault_configure(spec), AX_OK);
+            st = write_file(x, 2, "new.gguf");
+            const bool fired = ax_fault_fired();
+            assert_int_equal(ax_fault_configure(NULL), AX_OK);
+            assert_true(fired == (st != AX_OK));
+            assert_int_equal(ax_mem_live_blocks(), live);
+            assert_true(st == AX_OK || !ax_path_exists(in_dir("new.gguf")));
+        }
+        assert_true(k > 1 && k < 200);
+        assert_int_equal(ax_unlink(in_dir("new.gguf")), AX_OK);
+    }
+    assert_int_equal(ax_fault_configure("write:1:enospc"), AX_OK);
+    assert_int_equal(write_file(x, 2, "c.gguf"), AX_ERR_IO);
+    assert_int_equal(ax_fault_configure(NULL), AX_OK);
+    assert_int_equal(ax_read_file(in_dir("c.gguf"), 1 << 24, &after, &m), AX_OK);
+    assert_true(m == n && memcmp(before, after, n) == 0);
+    ax_free(after);
+    ax_free(before);
+}
+
+/* --- types --- */
+
+static void types_of_the_mixtures(void **state) {
+    (void)state;
+    static const struct {
+        const char *quant;
+        struct ax_gguf_place place;
+        const char *type;
+    } cases[] = {
+        {"q4_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 4096}, "Q4_K"},
+        {"q4_k_m", {AX_GGUF_DOWN, false, 3, 32, 0, 4096}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_DOWN, false, 4, 32, 0, 4096}, "Q4_K"},
+        {"q4_k_m", {AX_GGUF_DOWN, false, 6, 32, 0, 4096}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_VALUES, false, 28, 32, 0, 4096}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_VALUES, false, 5, 32, 8, 4096}, "Q8_0"},
+        {"q4_k_m", {AX_GGUF_KEYS, false, 5, 32, 8, 4096}, "Q8_0"},
+        {"q4_k_m", {AX_GGUF_HEAD, false, -1, 32, 0, 4096}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_EMBEDDING, false, -1, 32, 0, 4096}, "Q4_K"},
+        {"q4_k_m", {AX_GGUF_EMBEDDING, true, -1, 32, 0, 4096}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 576}, "Q5_0"},
+        {"q4_k_m", {AX_GGUF_HEAD, false, -1, 32, 0, 576}, "Q8_0"},
+        {"q4_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 100}, "F16"},
+        {"q4_0", {AX_GGUF_HEAD, false, -1, 32, 0, 4096}, "Q6_K"},
+        {"q4_0", {AX_GGUF_DOWN, false, 0, 32, 0, 4096}, "Q4_0"},
+        {"q8_0", {AX_GGUF_EMBEDDING, true, -1, 32, 0, 4096}, "Q8_0"},
+        {"q6_k", {AX_GGUF_ROUTER, false, 0, 32, 8, 4096}, "F32"},
+        {"bf16", {AX_GGUF_HEAD, false, -1, 32, 0, 100}, "BF16"},
+        {"f16", {AX_GGUF_VECTOR, false, 0, 32, 0, 4096}, "F32"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_gguf_quant *q = ax_gguf_quant_find(cases[i].quant);
+        assert_string_equal(ax_gguf_pick_type(q, &cases[i].place)->name, cases[i].type);
+    }
+    assert_null(ax_gguf_quant_find("q5_k_m"));
+    assert_int_equal(ax_gguf_quant_find("Q8_0")->file_type, 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_survive_to_their_precision),
+        cmocka_unit_test(blocks_of_one_value),
+        cmocka_unit_test(files_are_read_back),
+        cmocka_unit_test(numbers_that_do_not_fit),
+        cmocka_unit_test(failures_leave_the_old_file),
+        cmocka_unit_test(types_of_the_mixtures),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

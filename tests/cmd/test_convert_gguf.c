@@ -1,0 +1,368 @@
+/* `axtrain convert --to gguf`: a folder that becomes a file and a folder again is the same to the
+ * bit, for every kind of model; what cannot be stated is refused and leaves nothing behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/json.h"
+#include "cmd/commands.h"
+#include "cmd/convert.h"
+#include "cmd/convert_gguf.h"
+#include "cmd/merge.h"
+#include "data/tokenizer.h"
+#include "model/arch.h"
+#include "tests/ckpt/folder.h"
+#include "tests/cmd/gguf_tiny.h"
+
+static void ok(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+/* The folder NAME from a tiny file. */
+static void put_folder(const struct tiny *t, const char *name) {
+    struct gguf_out o = {0};
+    tiny_sizes(&o, t);
+    tiny_vocab(&o, t);
+    key_text(&o, "tokenizer.chat_template", "{{ messages }}\xc3\xa4");
+    key_text(&o, "tokenizer.chat_template.tool_use", "{{ tools }}");
+    tiny_tensors(&o, t);
+    gguf_out_finish(&o);
+    put_file("source.gguf", o.file.data, o.file.len);
+    gguf_out_free(&o);
+    struct ax_convert c = {.src = in_dir("source.gguf"), .dst = in_dir(name)};
+    ok(ax_convert_gguf_to_hf(&c));
+}
+
+static enum ax_status to_gguf(const char *src, const char *dst, const char *quant) {
+    struct ax_to_gguf c = {.src = src, .dst = in_dir(dst), .threads = 2};
+    ok(ax_to_gguf_quant(&c.quant, quant));
+    return ax_convert_to_gguf(&c);
+}
+
+static void to_hf(const char *src, const char *dst) {
+    struct ax_convert c = {.src = in_dir(src), .dst = in_dir(dst)};
+    ok(ax_convert_gguf_to_hf(&c));
+}
+
+/* --- and back --- */
+
+static void same_files(const char *a, const char *b, const char *name) {
+    char paths[2][128];
+    snprintf(paths[0], sizeof paths[0], "%s/%s", a, name);
+    snprintf(paths[1], sizeof paths[1], "%s/%s", b, name);
+    char *x = get_text(paths[0]), *y = get_text(paths[1]);
+    if (strcmp(x, y) != 0)
+        fail_msg("%s differs:\n%s\n%s", name, x, y);
+    ax_free(x);
+    ax_free(y);
+}
+
+/* Every tensor of `folder` is in `again` with the same numbers, and no other. */
+static void same_weights(const char *folder, const char *again) {
+    struct ax_hf a, b;
+    ok(ax_hf_open(&a, folder));
+    ok(ax_hf_open(&b, again));
+    int tied = 0;
+    for (int i = 0; i < ax_hf_count(&a); i++) {
+        const struct ax_st_entry *x = ax_hf_at(&a, i), *y = ax_hf_find(&b, x->name);
+        if (!y && strcmp(x->name, "lm_head.weight") == 0 && ++tied)
+            continue;
+        if (!y)
+            fail_msg("%s is not there", x->name);
+        assert_int_equal(x->numel, y->numel);
+        for (int64_t k = 0; k < x->numel; k++)
+            if (ax_load(x->dtype, x->data, k) != ax_load(y->dtype, y->data, k))
+                fail_msg("%s[%lld] differs", x->name, (long long)k);
+    }
+    assert_int_equal(ax_hf_count(&a) - tied, ax_hf_count(&b));
+    ax_hf_close(&a);
+    ax_hf_close(&b);
+}
+
+static void folders_come_back_as_they_were(void **state) {
+    (void)state;
+    static const struct tiny models[] = {
+        {.arch = "llama", .permuted = true, .untied = true, .matrix_type = TYPE_F32},
+        {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16, .pre = "llama-bpe"},
+        {.arch = "llama", .permuted = true, .matrix_type = TYPE_F16, .kind = "llama"},
+        {.arch = "qwen2", .qkv_bias = true, .matrix_type = TYPE_BF16, .pre = "qwen2"},
+        {.arch = "qwen3", .qk_norm = true, .matrix_type = TYPE_F32, .pre = "deepseek-coder"},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char names[3][32];
+        snprintf(names[0], sizeof names[0], "a%zu", i);
+        snprintf(names[1], sizeof names[1], "b%zu.gguf", i);
+        snprintf(names[2], sizeof names[2], "c%zu", i);
+        put_folder(&models[i], names[0]);
+        ok(to_gguf(in_dir(names[0]), names[1], NULL));
+        to_hf(names[1], names[2]);
+        same_files(names[0], names[2], "config.json");
+        same_files(names[0], names[2], "generation_config.json");
+        same_files(names[0], names[2], "tokenizer.json");
+        same_files(names[0], names[2], "tokenizer_config.json");
+        same_weights(in_dir(names[0]), in_dir(names[2]));
+    }
+}
+
+static const char *fixture(char buf[512], const char *rest) {
+    const char *root = getenv("AXTRAIN_SHARED");
+    snprintf(buf, 512, "%s/fixtures/%s", root ? root : "../shared", rest);
+    if (!ax_path_exists(buf)) {
+        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", buf);
+        skip();
+    }
+    return buf;
+}
+
+/* A folder of the scratch folder with files of others, and `tokens` ids for the tokenizer. */
+static void copy_file(const char *from_dir, const char *to, const char *name) {
+    char *path, *text, *copy;
+    size_t len;
+    ok(ax_path_join(&path, from_dir, name));
+    ok(ax_path_join(&copy, in_dir(to), name));
+    if (ax_path_exists(path)) {
+        ok(ax_read_file(path, 64 << 20, &text, &len));
+        ok(ax_write_file_atomic(copy, text, len));
+        ax_free(text);
+    }
+    ax_free(path);
+    ax_free(copy);
+}
+
+/* The golden models, which differ in what a config can say; those without a tokenizer get the tiny
+ * one, which has fewer ids than they have embeddings. */
+static void golden_models_come_back(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *type;
+    } models[] = {
+        {"llama", "llama"}, {"qwen3", "qwen3"}, {"mixtral", "mixtral"}, {"qwen3_moe", "qwen3_moe"}};
+    static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
+    char from[512];
+    put_folder(&small, "small");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char rest[64], file[64], again[64];
+        struct ax_arch arch[2];
+        snprintf(rest, sizeof rest, "models/%s", models[i].name);
+        snprintf(file, sizeof file, "%s.gguf", models[i].name);
+        snprintf(again, sizeof again, "%s-again", models[i].name);
+        fixture(from, rest);
+        ok(ax_mkdir(in_dir(models[i].name)));
+        copy_file(in_dir("small"), models[i].name, "tokenizer.json");
+        for (int k = 0; k < 5; k++) {
+            static const char *const names[] = {"config.json", "generation_config.json",
+                                                "model.safetensors", "tokenizer.json",
+                                                "tokenizer_config.json"};
+            copy_file(from, models[i].name, names[k]);
+        }
+        ok(to_gguf(in_dir(models[i].name), file, NULL));
+        to_hf(file, again);
+        same_weights(in_dir(models[i].name), in_dir(again));
+        ok(ax_arch_load(&arch[0], in_dir(models[i].name)));
+        ok(ax_arch_load(&arch[1], in_dir(again)));
+        assert_string_equal(arch[1].family->model_type, models[i].type);
+        assert_int_equal(arch[0].moe.n_experts, arch[1].moe.n_experts);
+        assert_int_equal(arch[0].moe.n_active, arch[1].moe.n_active);
+        assert_int_equal(arch[0].moe.width, arch[1].moe.width);
+        assert_true(arch[0].norm_eps == arch[1].norm_eps &&
+                    arch[0].rope.theta == arch[1].rope.theta && arch[0].tied == arch[1].tied);
+        ax_arch_free(&arch[0]);
+        ax_arch_free(&arch[1]);
+    }
+}
+
+/* --- what the file says --- */
+
+/* Replaces one member, or one of a member ("model/merges"), of a JSON file in a folder. */
+static void set_member(const char *folder, const char *file, const char *key, const char *json) {
+    struct ax_json_doc doc, value;
+    char path[128], *text;
+    size_t len;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    ok(ax_json_load(&doc, in_dir(path), 1 << 22));
+    ok(ax_json_parse(&value, "value", json, strlen(json)));
+    const char *slash = strchr(key, '/');
+    json_t *object = slash ? json_object_getn(doc.root, key, (size_t)(slash - key)) : doc.root;
+    assert_int_equal(
+        json_object_set(object, slash ? slash + 1 : key, json_object_get(value.root, "v")), 0);
+    ok(ax_json_dump(doc.root, &text, &len));
+    put_file(path, text, len);
+    ax_free(text);
+    ax_json_free(&value);
+    ax_json_free(&doc);
+}
+
+static bool key_is(const struct ax_gguf *g, const char *key, const char *want) {
+    struct ax_gguf_text t;
+    ok(ax_gguf_string_or_null(g, key, &t));
+    return t.s && t.len == strlen(want) && memcmp(t.s, want, t.len) == 0;
+}
+
+static const struct tiny llama = {
+    .arch = "llama", .permuted = true, .untied = true, .matrix_type = TYPE_BF16};
+
+/* ROPE is the config's object; the one that comes back describes the same rotation. */
+static void scalings_are_stated(void **state) {
+    (void)state;
+    static const char *const scalings[] = {
+        "{\"v\": {\"rope_type\": \"linear\", \"factor\": 4.0}}",
+        "{\"v\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+        "\"original_max_position_embeddings\": 512, \"beta_slow\": 2.0}}",
+        "{\"v\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+        "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 512}}"};
+    put_folder(&llama, "scaled");
+    for (int i = 0; i < 3; i++) {
+        struct ax_arch arch[2];
+        float freqs[2][HEAD / 2];
+        double scale[2];
+        char again[16];
+        snprintf(again, sizeof again, "scaled%d", i);
+        set_member("scaled", "config.json", "rope_scaling", scalings[i]);
+        ok(to_gguf(in_dir("scaled"), "scaled.gguf", NULL));
+        to_hf("scaled.gguf", again);
+        ok(ax_arch_load(&arch[0], in_dir("scaled")));
+        ok(ax_arch_load(&arch[1], in_dir(again)));
+        assert_true(arch[0].rope.kind != AX_ROPE_DEFAULT && arch[0].rope.kind == arch[1].rope.kind);
+        for (int k = 0; k < 2; k++)
+            ax_rope_frequencies(&arch[k].rope, 0, freqs[k], &scale[k]);
+        for (int k = 0; k < HEAD / 2; k++)
+            assert_true(fabsf(freqs[0][k] - freqs[1][k]) <= 1e-6f * freqs[0][k]);
+        assert_true(fabs(scale[0] - scale[1]) < 1e-6);
+        ax_arch_free(&arch[0]);
+        ax_arch_free(&arch[1]);
+    }
+}
+
+static void keys_and_types_of_a_quantised_file(void **state) {
+    (void)state;
+    struct ax_gguf g;
+    int64_t v;
+    put_folder(&llama, "quant");
+    ok(to_gguf(in_dir("quant"), "my.model.gguf", "Q4_K_M"));
+    ok(ax_gguf_open(&g, in_dir("my.model.gguf")));
+    assert_true(key_is(&g, "general.architecture", "llama"));
+    assert_true(key_is(&g, "general.name", "my.model"));
+    assert_true(key_is(&g, "tokenizer.ggml.pre", "smollm"));
+    assert_true(key_is(&g, "tokenizer.chat_template", "{{ messages }}\xc3\xa4"));
+    assert_true(key_is(&g, "tokenizer.chat_template.tool_use", "{{ tools }}"));
+    ok(ax_gguf_i64(&g, "general.file_type", 0, 99, &v));
+    assert_int_equal(v, 15);
+    /* rows of 64 and 96 are no whole blocks of 256 */
+    static const char *const types[][2] = {{"token_embd.weight", "Q5_0"},
+                                           {"output.weight", "Q8_0"},
+                                           {"blk.0.attn_q.weight", "Q5_0"},
+                                           {"blk.1.ffn_down.weight", "Q8_0"},
+                                           {"blk.0.attn_norm.weight", "F32"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        assert_string_equal(ax_gguf_tensor(&g, types[i][0])->type->name, types[i][1]);
+    ax_gguf_close(&g);
+}
+
+static void merged_straight_to_a_file(void **state) {
+    (void)state;
+    char paths[2][512];
+    struct ax_merge folder = {.base = fixture(paths[0], "models/llama"),
+                              .adapter = fixture(paths[1], "lora/llama_r4"),
+                              .dst = in_dir("merged"),
+                              .threads = 1};
+    struct ax_merge file = folder;
+    file.to_gguf = true;
+    file.dst = in_dir("merged.gguf");
+    ok(ax_merge_run(&folder));
+    ok(ax_merge_run(&file));
+    assert_true(file.changed == folder.changed && file.error == folder.error);
+    to_hf("merged.gguf", "merged-again");
+    same_weights(in_dir("merged"), in_dir("merged-again"));
+    assert_false(ax_path_exists(in_dir("merged.gguf.merged")));
+}
+
+/* --- what is refused --- */
+
+static void refused(const char *folder, enum ax_status want, const char *mention) {
+    const uint64_t live = ax_mem_live_blocks();
+    assert_int_equal(to_gguf(in_dir(folder), "no.gguf", NULL), want);
+    assert_mentions(mention);
+    assert_false(ax_path_exists(in_dir("no.gguf")));
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+static void what_a_file_cannot_state_is_refused(void **state) {
+    (void)state;
+    static const struct tiny scored = {
+        .arch = "llama", .permuted = true, .matrix_type = TYPE_BF16, .kind = "llama"};
+    put_folder(&llama, "bad");
+    set_member("bad", "config.json", "rope_scaling",
+               "{\"v\": {\"rope_type\": \"dynamic\", \"factor\": 2.0}}");
+    refused("bad", AX_ERR_UNSUPPORTED, "config.json: rope type dynamic");
+    set_member("bad", "config.json", "rope_scaling", "{\"v\": null}");
+    set_member("bad", "config.json", "intermediate_size", "{\"v\": 97}");
+    refused("bad", AX_ERR_DATA, "mlp.gate_proj.weight is bfloat16 [96, 64]");
+    set_member("bad", "config.json", "intermediate_size", "{\"v\": 96}");
+    set_member("bad", "config.json", "num_hidden_layers", "{\"v\": 1}");
+    refused("bad", AX_ERR_DATA, "model.layers.1.input_layernorm.weight has no place");
+    set_member("bad", "config.json", "num_hidden_layers", "{\"v\": 2}");
+    set_member("bad", "config.json", "vocab_size", "{\"v\": 300}");
+    refused("bad", AX_ERR_DATA, "ids up to 319, but the model has 300 embeddings");
+    set_member("bad", "config.json", "vocab_size", "{\"v\": 320}");
+    set_member("bad", "tokenizer.json", "pre_tokenizer",
+               "{\"v\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+               "\"pattern\": {\"Regex\": \"\\\\d{7}\"}, \"behavior\": \"Isolated\", \"invert\": "
+               "false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": "
+               "false}]}}");
+    refused("bad", AX_ERR_UNSUPPORTED, "split by \\d{7}");
+    put_folder(&scored, "order");
+    set_member("order", "tokenizer.json", "model/merges", "{\"v\": [[\"t\", \"h\"]]}");
+    refused("order", AX_ERR_UNSUPPORTED, "model.merges is not what scores");
+}
+
+static enum ax_status command(const char *const *words) {
+    char *argv[12];
+    int n = 0;
+    while (words[n]) {
+        argv[n] = (char *)(uintptr_t)words[n];
+        n++;
+    }
+    return ax_cmd_convert(n, argv);
+}
+#define RUN(...) command((const char *const[]){"convert", __VA_ARGS__, NULL})
+
+static void the_command_line(void **state) {
+    (void)state;
+    put_folder(&llama, "line");
+    const char *src = in_dir("line"), *dst = in_dir("line.gguf");
+    assert_int_equal(RUN(src, dst, "--to", "gguf", "--quant", "q4_km"), AX_ERR_CONFIG);
+    assert_mentions("did you mean q4_k_m?");
+    assert_int_equal(RUN(src, dst, "--to", "gguf", "--dtype", "float32"), AX_ERR_CONFIG);
+    assert_mentions("--dtype goes with --to hf");
+    assert_int_equal(RUN(src, dst, "--to", "hf", "--quant", "f16"), AX_ERR_CONFIG);
+    assert_mentions("--quant goes with --to gguf");
+    assert_int_equal(RUN(src, dst, "--to", "onnx"), AX_ERR_CONFIG);
+    assert_mentions("expected hf or gguf, got \"onnx\"");
+    assert_int_equal(RUN(src, src, "--to", "gguf"), AX_ERR_CONFIG);
+    assert_mentions("a folder. --to gguf writes one file");
+    ok(RUN(src, dst, "--to", "gguf", "--quant", "f16"));
+    assert_int_equal(RUN(src, dst, "--to", "gguf"), AX_ERR_CONFIG);
+    assert_mentions("replace it with --overwrite");
+    ok(RUN(src, dst, "--to", "gguf", "--overwrite"));
+    assert_int_equal(RUN(dst, in_dir("x.gguf"), "--to", "gguf"), AX_ERR_CONFIG);
+    assert_mentions("a GGUF file already");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(folders_come_back_as_they_were),
+        cmocka_unit_test(golden_models_come_back),
+        cmocka_unit_test(scalings_are_stated),
+        cmocka_unit_test(keys_and_types_of_a_quantised_file),
+        cmocka_unit_test(merged_straight_to_a_file),
+        cmocka_unit_test(what_a_file_cannot_state_is_refused),
+        cmocka_unit_test(the_command_line),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
