@@ -138,6 +138,7 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
     const char *adapter = ax_hub_list_find(&s->list, ADAPTER) ? ADAPTER : NULL;
     if (part == AX_HUB_WHOLE && !single && !sharded && !adapter)
         return refuse_weights(s, r->id);
+    AX_TRY(ax_hub_snapshot_keep(s, r));
     AX_TRY(pull_small(s, h, r, part == AX_HUB_WHOLE && sharded, report));
     if (part == AX_HUB_TOKENIZER)
         return AX_OK;
@@ -170,7 +171,6 @@ static enum ax_status bring(struct ax_hub_snapshot *s, const struct ax_hub *h,
     report->asked = true;
     if (!s->listed || h->refresh)
         AX_TRY(ax_hub_ask(s, h, r));
-    AX_TRY(ax_hub_snapshot_keep(s, r));
     return pull(s, h, r, part, report);
 }
 
