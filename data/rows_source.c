@@ -34,7 +34,8 @@ struct ax_rows {
     int64_t n_shards, shard;
     uint64_t seed;
 
-    struct ax_reader reader; /* of files[file] */
+    struct ax_reader reader;    /* of files[file] … */
+    struct ax_parquet *parquet; /* … or this */
     bool open;
     size_t part, file;
     int64_t in_part;  /* rows of the part seen so far */
@@ -53,6 +54,8 @@ static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *g
     case AX_ROWS_CSV:
     case AX_ROWS_TSV:
         return ax_cut_csv(&r->reader, separator(r->files[r->file].kind), cut, got);
+    case AX_ROWS_PARQUET:
+        return ax_parquet_next(r->parquet, cut, got);
     case AX_ROWS_TEXT:
         break;
     }
@@ -61,7 +64,8 @@ static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *g
 
 static enum ax_status open_file(struct ax_rows *r) {
     struct source_file *f = &r->files[r->file];
-    AX_TRY(ax_reader_open(&r->reader, f->path));
+    AX_TRY(f->kind == AX_ROWS_PARQUET ? ax_parquet_open(&r->parquet, f->path)
+                                      : ax_reader_open(&r->reader, f->path));
     r->open = true;
     if (f->kind != AX_ROWS_CSV && f->kind != AX_ROWS_TSV)
         return AX_OK;
@@ -78,6 +82,8 @@ static enum ax_status open_file(struct ax_rows *r) {
 static void close_file(struct ax_rows *r) {
     if (r->open)
         ax_reader_close(&r->reader);
+    ax_parquet_close(r->parquet);
+    r->parquet = NULL;
     r->open = false;
 }
 
@@ -309,7 +315,7 @@ static enum ax_status parse(const struct source_file *f, const struct ax_raw_row
                             struct ax_row_place *place) {
     if (row->problem)
         return ax_error(AX_ERR_DATA, "%s", row->problem);
-    if (f->kind == AX_ROWS_JSON)
+    if (f->kind == AX_ROWS_JSON || f->kind == AX_ROWS_PARQUET)
         return ax_parse_json(row->text, row->len, out, place);
     if (f->kind == AX_ROWS_TEXT)
         return ax_parse_line(row->text, row->len, out);
