@@ -100,6 +100,7 @@ struct ax_hub_report {
     size_t files, present;      /* files wanted; of these here before */
     uint64_t bytes, downloaded; /* of all wanted files; of what came over the network */
     bool asked;                 /* the network was asked at all */
+    char commit[72];
 };
 
 /* Asks which commit the revision is, and for the list of its files. */

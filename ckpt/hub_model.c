@@ -183,6 +183,7 @@ enum ax_status ax_hub_model(char **folder, const struct ax_hub *h, const char *i
     AX_TRY(ax_hub_snapshot_find(&s, h->cache, &r));
     const enum ax_status st = bring(&s, h, &r, part, report);
     if (st == AX_OK) {
+        snprintf(report->commit, sizeof report->commit, "%s", s.commit);
         *folder = s.folder;
         s.folder = NULL;
     }

@@ -25,9 +25,9 @@
 #define AX_ROWS_MAX_BYTES ((size_t)16 << 20) /* of one row */
 
 struct ax_rows_options {
-    /* A file, a folder, a glob, a data set in the hub's local cache ("owner/name"), or "-" for
-     * standard input. A folder gives its files with a known ending, below it too, in the order of
-     * their names. */
+    /* A file, a folder, a glob, a data set in the hub's local cache ("owner/name"; brought there by
+     * ax_hub_dataset_get), or "-" for standard input. A folder gives its files with a known ending,
+     * below it too, in the order of their names, or those that its README.md tells. */
     const char *path;
     const char *name, *revision;   /* of a hub data set: its configuration; branch, tag or commit */
     const char *const *data_files; /* these files of the folder instead */
@@ -45,6 +45,9 @@ struct ax_rows_options {
     uint64_t seed;
     int64_t empty_rows; /* > 0: so many rows {} instead of files */
 };
+
+/* The split expression that is in force. */
+const char *ax_rows_split(const struct ax_rows_options *o);
 
 struct ax_rows;
 

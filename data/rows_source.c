@@ -205,27 +205,26 @@ static enum ax_status count_part(struct ax_rows *r, size_t part, int64_t *n) {
     return AX_OK;
 }
 
-/* Takes the files of a split off `found`, names and all. */
+static enum ax_status add_file(struct ax_rows *r, const struct ax_found_file *f) {
+    AX_TRY(ax_regrow(&r->files, r->n_files, r->n_files + 1, sizeof *r->files));
+    r->files[r->n_files] = (struct source_file){.kind = f->kind};
+    AX_TRY(ax_strdup(&r->files[r->n_files].path, f->path));
+    r->n_files++;
+    return AX_OK;
+}
+
+/* Takes the files of a split off `found`. */
 static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
                                const struct ax_rows_options *o, const struct ax_split *s) {
-    bool named = false;
-    for (size_t i = 0; i < found->n; i++)
-        named = named || found->files[i].split[0];
     const size_t first = r->n_files;
-    for (size_t i = 0; i < found->n; i++) {
-        const struct ax_found_file *f = &found->files[i];
-        /* files that name no split are "train", unless others of the folder do name one */
-        const char *split = found->lone || !named ? "train" : f->split;
-        if (strcmp(split, s->name) != 0 && !(found->lone && !o->split))
-            continue;
-        AX_TRY(ax_regrow(&r->files, r->n_files, r->n_files + 1, sizeof *r->files));
-        r->files[r->n_files] = (struct source_file){.kind = f->kind};
-        AX_TRY(ax_strdup(&r->files[r->n_files].path, f->path));
-        r->n_files++;
-    }
-    if (r->n_files == first)
-        return ax_error(AX_ERR_DATA, "%s: it has no split \"%s\"%s", o->path, s->name,
-                        found->lone ? "; a single file is \"train\"" : "");
+    bool *chosen;
+    AX_TRY(ax_alloc(&chosen, found->n, sizeof *chosen));
+    enum ax_status st = ax_found_in_split(found, o->path, s->name, !o->split, chosen);
+    for (size_t i = 0; i < found->n && st == AX_OK; i++)
+        if (chosen[i])
+            st = add_file(r, &found->files[i]);
+    ax_free(chosen);
+    AX_TRY(st);
     const size_t part = r->n_parts++;
     r->parts[part] = (struct part){.first = first, .end = r->n_files};
     int64_t n = 0;
@@ -258,6 +257,10 @@ static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_optio
     return AX_OK;
 }
 
+const char *ax_rows_split(const struct ax_rows_options *o) {
+    return o->split ? o->split : o->default_split ? o->default_split : "train";
+}
+
 static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options *o) {
     r->n_shards = o->n_shards;
     r->shard = o->shard;
@@ -266,7 +269,7 @@ static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options 
     r->empty_rows = o->empty_rows;
     if (o->empty_rows > 0)
         return AX_OK;
-    const char *split = o->split ? o->split : o->default_split ? o->default_split : "train";
+    const char *split = ax_rows_split(o);
     AX_TRY(ax_strdup(&r->split, split));
     struct ax_split parts[AX_SPLIT_PARTS_MAX];
     size_t n_parts;
