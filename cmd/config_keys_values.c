@@ -1,7 +1,8 @@
 /* Values whose fate is not their key's, and values that follow from other keys. Rows only. */
 #include "cmd/config_table.h"
 
-#define ADAMW "AdamW with our own moments, see moment_dtype"
+#define AT_END "the model is uploaded once, at the end; checkpoints stay in output_dir"
+#define ADAMW  "AdamW with our own moments, see moment_dtype"
 
 const struct ax_config_value ax_config_values[] = {
     {"model_type", "*ForConditionalGeneration", AX_FATE_ACTS, AX_CAP_MULTIMODAL, NULL},
@@ -97,6 +98,8 @@ const struct ax_config_value ax_config_values[] = {
     {"adapter", "llama-adapter", AX_FATE_ACTS, AX_CAP_LORA_INIT, NULL},
     {"adapter", "mora", AX_FATE_ACTS, AX_CAP_PLUGINS, NULL},
     {"peft_init_lora_weights", "true", AX_FATE_ACTS, AX_CAP_LORA, NULL},
+    {"hub_strategy", "every_save", AX_FATE_APPROXIMATED, AX_CAP_HUB_UPLOAD, AT_END},
+    {"hub_strategy", "*checkpoint*", AX_FATE_APPROXIMATED, AX_CAP_HUB_UPLOAD, AT_END},
     {"peft_autocast_adapter_dtype", "false", AX_FATE_APPROXIMATED, AX_CAP_LORA,
      "masters of the adapter stay float32"},
     {"peft_init_lora_weights", "*", AX_FATE_ACTS, AX_CAP_LORA_INIT, NULL},
