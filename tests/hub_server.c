@@ -63,7 +63,7 @@ static const struct hub_file *find(const struct hub_server *s, const char *path)
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->files[i].path, path) == 0)
             return &s->files[i];
-    return NULL;
+    return s->also ? find(s->also, path) : NULL;
 }
 
 static void send_list(struct connection *c, const char *query) {
@@ -190,6 +190,12 @@ static void serve_hub(struct connection *c, const char *path, const char *reques
     int n;
     if (turned_down(c, request))
         return;
+    if (s->also && strstr(path, s->also->id)) {
+        struct connection other = {.s = s->also, .fd = c->fd};
+        memcpy(s->also->ports, s->ports, sizeof s->ports);
+        serve_hub(&other, path, request);
+        return;
+    }
     n = snprintf(prefix, sizeof prefix, "/direct/");
     if (strncmp(path, prefix, (size_t)n) == 0 && find(s, path + n)) {
         send_file(c, find(s, path + n), request);

@@ -26,6 +26,7 @@ struct hub_server {
     const char *commit;
     struct hub_file files[64];
     size_t n;
+    struct hub_server *also; /* another repository, not started, whose files only are looked at */
     /* how it behaves; set between requests */
     const char *list;        /* the answer to a request for the list, instead of the real one */
     size_t page;             /* files on each page of the list; 0 = all */
