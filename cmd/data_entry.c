@@ -261,7 +261,7 @@ enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config 
 /* A data set of the hub is brought into the cache first, where it is not there yet. */
 static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *cfg,
                                 bool pretraining) {
-    struct ax_rows_options o;
+    struct ax_rows_options o = {0};
     struct ax_hub hub;
     struct ax_hub_report report;
     AX_TRY(ax_run_entry_rows(e, cfg, pretraining, &o));

@@ -2,6 +2,7 @@
 #include "data/rows_choose.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -93,10 +94,10 @@ void ax_rows_split_of(const char *path, char split[AX_SPLIT_NAME_MAX]) {
         split[n] = '\0';
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             if (strcmp(split, words[i].word) == 0)
-                strcpy(split, words[i].split);
+                snprintf(split, AX_SPLIT_NAME_MAX, "%s", words[i].split);
         return;
     }
-    strcpy(split, word_in(path));
+    snprintf(split, AX_SPLIT_NAME_MAX, "%s", word_in(path));
 }
 
 /* ---- files ---- */
@@ -110,7 +111,7 @@ enum ax_status ax_found_add(struct ax_found *f, const char *path, enum ax_rows_k
     AX_TRY(ax_regrow(&f->files, f->n, f->n + 1, sizeof *f->files));
     struct ax_found_file *file = &f->files[f->n];
     *file = (struct ax_found_file){.kind = kind};
-    strcpy(file->split, split);
+    snprintf(file->split, sizeof file->split, "%s", split);
     AX_TRY(ax_strdup(&file->path, path));
     f->n++;
     return AX_OK;
