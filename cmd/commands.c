@@ -157,7 +157,7 @@ const struct ax_command ax_commands[] = {
      "What is not given, the model's generation_config.json decides; without it, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"", ax_cmd_generate},
     {"merge", "put an adapter into its base model", "BASE ADAPTER DST [--dtype T] [--threads N]",
-     "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
+     "BASE is a model folder or a hub id, ADAPTER a PEFT "
      "folder;\n"
      "DST becomes a model folder. Each adapted matrix is W + s·B·A, with DoRA m·V/|V| by rows of\n"
      "V = W + s·B·A: computed in float64 from the numbers of the files and rounded once. Then "
