@@ -144,9 +144,10 @@ enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
         seconds = a->retry_after;
     p->attempt++;
     if (st == AX_OK)
-        ax_log_debug("hub: status=%d what=%s again_in=%.3gs", a->status, what, seconds);
+        ax_log_info("%s: the hub is busy (status %d), trying again in %.3g s", r->id, a->status,
+                    seconds);
     else
-        ax_log_debug("hub: %s again_in=%.3gs", ax_error_text(), seconds);
+        ax_log_info("%s, trying again in %.3g s", ax_error_text(), seconds);
     pause_for(seconds, p->stop);
     return AX_OK;
 }

@@ -89,7 +89,7 @@ static enum ax_status fetch_all(const struct ax_hub *h, const struct ax_config *
     if (tokenizer && (!base || strcmp(tokenizer, base) != 0))
         AX_TRY(fetch_model(h, cfg, "tokenizer_config", AX_HUB_TOKENIZER));
     if (ax_config_is_set(cfg, "base_model_config"))
-        AX_TRY(fetch_model(h, cfg, "base_model_config", AX_HUB_TOKENIZER));
+        AX_TRY(fetch_model(h, cfg, "base_model_config", AX_HUB_WHOLE));
     return fetch_model(h, cfg, "base_model", AX_HUB_WHOLE);
 }
 
