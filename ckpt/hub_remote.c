@@ -125,6 +125,18 @@ static bool is_passing(int status) {
            status == 504;
 }
 
+static enum ax_status unreachable(const struct ax_hub_repo *r, enum ax_status st, bool network) {
+    char why[600];
+    if (!network)
+        return ax_error_prefix(st, "%s", r->id);
+    snprintf(why, sizeof why, "%s", ax_error_text());
+    return ax_error(
+        st,
+        "%s: the hub cannot be reached: %s. For machines without network, `axtrain fetch "
+        "CONFIG` fills the cache where there is one; write ./ in front of a path.",
+        r->id, why);
+}
+
 static void pause_for(double seconds, const _Atomic bool *stop) {
     const struct timespec slice = {.tv_nsec = 20000000};
     for (double left = seconds; left > 0 && !(stop && *stop); left -= 0.02)
@@ -138,7 +150,7 @@ enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
     const bool may = st == AX_OK ? is_passing(a->status) : answer->again;
     if (!may || p->attempt + 1 >= MAX_ATTEMPTS || (st == AX_OK && a->retry_after > MAX_PAUSE) ||
         (p->stop && *p->stop))
-        return st == AX_OK ? explain(h, r, what, a) : ax_error_prefix(st, "%s", r->id);
+        return st == AX_OK ? explain(h, r, what, a) : unreachable(r, st, answer->again);
     double seconds = h->retry_seconds * (double)(1 << p->attempt);
     if (st == AX_OK && a->retry_after >= 0)
         seconds = a->retry_after;

@@ -296,7 +296,7 @@ static void refused(const char *list, const char *part) {
 
 #define LISTED(path)                                                                               \
     "[{\"path\": \"" path "\", \"size\": 2, \"oid\": "                                             \
-                          "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"}]"
+    "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"}]"
 
 static void paths_that_lead_elsewhere_are_refused(void **state) {
     (void)state;
@@ -531,7 +531,8 @@ static void nobody_there(void **state) {
     (void)state;
     add_model();
     hub_stop(&s);
-    fetches_not(AX_ERR_IO, "org/My.Model-1B: http://127.0.0.1:");
+    fetches_not(AX_ERR_IO, "org/My.Model-1B: the hub cannot be reached: http://127.0.0.1:");
+    assert_mentions("`axtrain fetch CONFIG` fills the cache");
     hub_start(&s);
 }
 
