@@ -260,6 +260,7 @@ static void *serve(void *arg) {
     while (recv(c->fd, request, sizeof request, 0) > 0)
         continue;
     close(c->fd);
+    c->s->live--;
     free(c);
     return NULL;
 }
@@ -277,6 +278,7 @@ static void *listen_on(void *arg) {
         if (fd < 0)
             return NULL;
         l.s->connections++;
+        l.s->live++;
         struct connection *c = malloc(sizeof *c);
         *c = (struct connection){.s = l.s, .fd = fd, .cdn = l.which == 1};
         pthread_t thread;
@@ -311,7 +313,8 @@ void hub_stop(struct hub_server *s) {
         pthread_join(s->threads[i], NULL);
         close(s->fds[i]);
     }
-    usleep(20000); /* connections under way end by themselves */
+    while (s->live > 0) /* their clients have closed them */
+        usleep(1000);
 }
 
 struct hub_file *hub_add(struct hub_server *s, const char *path, const void *data, size_t len,

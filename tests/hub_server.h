@@ -40,6 +40,7 @@ struct hub_server {
     bool wrong_bytes;        /* flips a bit of every large file */
     const char *linked_etag; /* says another checksum than the list */
     const char *redirect;    /* sends large files there */
+    _Atomic int live;        /* connections under way */
     /* what it saw */
     _Atomic int connections, cdn_requests, ranges, cdn_tokens, hub_tokens, proxied;
     _Atomic long long sent; /* bytes of bodies of files */
