@@ -72,3 +72,12 @@ uint64_t ax_hash64(const void *data, size_t n, uint64_t seed) {
 uint32_t ax_hash32(const char *s) {
     return (uint32_t)ax_hash64(s, strlen(s), 0);
 }
+
+void ax_hex(char *out, const unsigned char *data, size_t n) {
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        *out++ = digits[data[i] >> 4];
+        *out++ = digits[data[i] & 15];
+    }
+    *out = '\0';
+}

@@ -1,4 +1,5 @@
-/* Hashing: XXH64-class fast hash for keys and caches, CRC-32C and SHA-256 for files. */
+/* Hashing: XXH64-class fast hash for keys and caches, CRC-32C and SHA-256 for files, SHA-1 for what
+ * git names by it. */
 #ifndef AX_BASE_HASH_H
 #define AX_BASE_HASH_H
 
@@ -17,5 +18,17 @@ struct ax_sha256 {
 void ax_sha256_init(struct ax_sha256 *s);
 void ax_sha256_update(struct ax_sha256 *s, const void *data, size_t n);
 void ax_sha256_final(struct ax_sha256 *s, unsigned char out[32]);
+
+struct ax_sha1 {
+    uint32_t h[5];
+    uint64_t len;
+    unsigned char block[64];
+};
+void ax_sha1_init(struct ax_sha1 *s);
+void ax_sha1_update(struct ax_sha1 *s, const void *data, size_t n);
+void ax_sha1_final(struct ax_sha1 *s, unsigned char out[20]);
+
+/* n bytes as 2n lower-case hexadecimal digits and a NUL. */
+void ax_hex(char *out, const unsigned char *data, size_t n);
 
 #endif

@@ -59,6 +59,9 @@ enum ax_status ax_mkdir(const char *path);         /* existing folder is fine */
 enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p */
 enum ax_status ax_unlink(const char *path);
 enum ax_status ax_rename(const char *from, const char *to); /* within a file system */
+/* Makes `path` a symbolic link to `target` (as it stands, so relative to the link's folder); a file
+ * or link that is there gives way at once. */
+enum ax_status ax_symlink(const char *target, const char *path);
 enum ax_status ax_remove_tree(const char *path); /* absent is fine; never follows links */
 enum ax_status ax_sync_dir(const char *path);
 

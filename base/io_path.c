@@ -95,6 +95,20 @@ enum ax_status ax_rename(const char *from, const char *to) {
     return AX_OK;
 }
 
+enum ax_status ax_symlink(const char *target, const char *path) {
+    char *tmp;
+    AX_TRY(ax_sprintf(&tmp, "%s.link-%d", path, (int)getpid()));
+    enum ax_status st = AX_OK;
+    (void)unlink(tmp); /* of a process of that id which was killed here */
+    if (symlink(target, tmp) != 0) {
+        st = ax_error(AX_ERR_IO, "%s: cannot make a symbolic link: %m", path);
+    } else if ((st = ax_rename(tmp, path)) != AX_OK) {
+        (void)unlink(tmp);
+    }
+    ax_free(tmp);
+    return st;
+}
+
 static int remove_entry(int at, const char *name);
 
 /* Empties the open folder; takes fd. Removing while reading may hide entries from readdir on some

@@ -1,10 +1,6 @@
-/* Paths first, then the hub's cache, whose layout is
- *
- *     models--ORG--NAME/refs/REVISION       holds the commit of a branch or tag
- *     models--ORG--NAME/snapshots/COMMIT/   the files */
+/* Paths first, then the hub. */
 #include "cmd/base_model.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,133 +10,22 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/gguf.h"
+#include "ckpt/hub.h"
 #include "cmd/convert.h"
 
-#define MAX_REF 256 /* bytes of a file in refs/ */
-
-/* A variable that is set and not empty, or NULL. */
-static const char *variable(const char *name) {
-    const char *v = getenv(name);
-    return v && *v ? v : NULL;
-}
-
-static enum ax_status cache_folder(char **out) {
-    const char *v;
-    if ((v = variable("HF_HUB_CACHE")) || (v = variable("HUGGINGFACE_HUB_CACHE")))
-        return ax_strdup(out, v);
-    if ((v = variable("HF_HOME")))
-        return ax_path_join(out, v, "hub");
-    if ((v = variable("XDG_CACHE_HOME")))
-        return ax_path_join(out, v, "huggingface/hub");
-    v = variable("HOME");
-    return ax_path_join(out, v ? v : "/", ".cache/huggingface/hub");
-}
-
-/* One part of a hub id: letters, digits and - _ . but no .. and neither - nor . at its ends. */
-static bool is_id_part(const char *s, size_t n) {
-    if (n == 0 || n > 96 || strchr("-.", s[0]) || strchr("-.", s[n - 1]))
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        const bool dots = i > 0 && s[i] == '.' && s[i - 1] == '.';
-        if (dots || (!isalnum((unsigned char)s[i]) && !strchr("-_.", s[i])))
-            return false;
-    }
-    return true;
-}
-
-/* "org/name", or the "name" of the hub's first models. */
-static bool is_hub_id(const char *name) {
-    const char *slash = strchr(name, '/');
-    if (!slash)
-        return is_id_part(name, strlen(name));
-    return is_id_part(name, (size_t)(slash - name)) && is_id_part(slash + 1, strlen(slash + 1));
-}
-
-/* CACHE/models--ORG--NAME */
-static enum ax_status model_folder(char **out, const char *id) {
-    char *cache, *name = NULL;
-    const char *slash = strchr(id, '/');
-    const int org = slash ? (int)(slash - id) : 0;
-    enum ax_status st;
-    AX_TRY(cache_folder(&cache));
-    AX_TRY_GOTO(
-        ax_sprintf(&name, "models--%.*s%s%s", org, id, slash ? "--" : "", slash ? slash + 1 : id),
-        st, done);
-    st = ax_path_join(out, cache, name);
-done:
-    ax_free(name);
-    ax_free(cache);
+/* A model of the hub: from its cache, or brought there. */
+static enum ax_status find_in_hub(char **out, const char *id, const char *revision,
+                                  enum ax_hub_part part) {
+    struct ax_hub hub;
+    struct ax_hub_report report;
+    AX_TRY(ax_hub_open(&hub));
+    const enum ax_status st = ax_hub_model(out, &hub, id, revision, part, &report);
+    ax_hub_close(&hub);
     return st;
 }
 
-/* The commit that refs/REVISION names; the revision itself where there is no such file. */
-static enum ax_status read_ref(char **commit, const char *model, const char *revision) {
-    char *path, *text;
-    size_t len;
-    *commit = NULL;
-    AX_TRY(ax_sprintf(&path, "%s/refs/%s", model, revision));
-    enum ax_status st;
-    if (!ax_path_exists(path)) {
-        st = ax_strdup(commit, revision);
-    } else if ((st = ax_read_file(path, MAX_REF, &text, &len)) == AX_OK) {
-        while (len > 0 && isspace((unsigned char)text[len - 1]))
-            text[--len] = '\0';
-        if (ax_is_plain_name(text))
-            st = ax_strdup(commit, text);
-        else
-            st = ax_error(AX_ERR_DATA, "%s: expected the name of a commit", path);
-        ax_free(text);
-    }
-    ax_free(path);
-    return st;
-}
-
-static enum ax_status not_cached(const char *id, const char *revision, const char *model) {
-    const bool has_revision = strcmp(revision, "main") != 0;
-    return ax_error(AX_ERR_CONFIG,
-                    "%s: no such folder or file, and the local Hugging Face cache has no %s of it "
-                    "(%s). Download it first: `hf download %s%s%s`, or name a folder.",
-                    id, has_revision ? revision : "snapshot", model, id,
-                    has_revision ? " --revision " : "", has_revision ? revision : "");
-}
-
-static enum ax_status find_cached(char **out, const char *id, const char *revision) {
-    char *model, *commit = NULL, *path = NULL, *config = NULL;
-    enum ax_status st;
-    AX_TRY(model_folder(&model, id));
-    AX_TRY_GOTO(read_ref(&commit, model, revision), st, done);
-    AX_TRY_GOTO(ax_sprintf(&path, "%s/snapshots/%s", model, commit), st, done);
-    AX_TRY_GOTO(ax_path_join(&config, path, "config.json"), st, done);
-    if (!ax_path_is_dir(path)) {
-        st = not_cached(id, revision, model);
-    } else if (!ax_path_exists(config)) {
-        st = ax_error(AX_ERR_CONFIG,
-                      "%s: the local Hugging Face cache has only a part of it, without config.json "
-                      "(%s). Download the rest: `hf download %s`.",
-                      id, path, id);
-    } else {
-        *out = path;
-        path = NULL;
-    }
-done:
-    ax_free(config);
-    ax_free(path);
-    ax_free(commit);
-    ax_free(model);
-    return st;
-}
-
-/* Branches may have slashes in their names, but lead nowhere else. */
-static bool is_revision(const char *s) {
-    if (*s == '\0' || *s == '/' || strstr(s, "..") || s[strlen(s) - 1] == '/')
-        return false;
-    for (; *s; s++)
-        if (!isalnum((unsigned char)*s) && !strchr("-_./", *s))
-            return false;
-    return true;
-}
-
-enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision) {
+static enum ax_status find(struct ax_base_model *m, const char *name, const char *revision,
+                           enum ax_hub_part part) {
     *m = (struct ax_base_model){.kind = AX_BASE_MODEL_FOLDER};
     if (ax_path_is_dir(name))
         return ax_strdup(&m->path, name);
@@ -153,14 +38,19 @@ enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, con
                             name);
         return ax_strdup(&m->path, name);
     }
-    if (!is_hub_id(name))
+    if (!ax_hub_is_id(name))
         return ax_error(AX_ERR_CONFIG,
                         "%s: no such folder or file, and not a hub id of the form org/name", name);
-    if (!revision)
-        revision = "main";
-    if (!is_revision(revision))
-        return ax_error(AX_ERR_CONFIG, "%s: \"%s\" is no branch, tag or commit", name, revision);
-    return find_cached(&m->path, name, revision);
+    return find_in_hub(&m->path, name, revision, part);
+}
+
+enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision) {
+    return find(m, name, revision, AX_HUB_WHOLE);
+}
+
+enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,
+                                            const char *revision) {
+    return find(m, name, revision, AX_HUB_TOKENIZER);
 }
 
 void ax_base_model_free(struct ax_base_model *m) {

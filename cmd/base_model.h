@@ -14,11 +14,14 @@ struct ax_base_model {
     char *path; /* owned: ax_base_model_free */
 };
 
-/* `name` is, in this order: a folder, a GGUF file, or a hub id ("org/name") of which the local
- * Hugging Face cache has `revision` (branch, tag or commit; NULL = main). The cache is
- * HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub. Nothing is
- * downloaded: AX_ERR_CONFIG names what to download, or says that there is no such path. */
+/* `name` is, in this order: a folder, a GGUF file, or a hub id ("org/name") at `revision` (branch,
+ * tag or commit; NULL = main). What the local Hugging Face cache has of it is used; what is missing
+ * is downloaded into it (ckpt/hub.h). AX_ERR_CONFIG says that there is no such path, what the hub
+ * refused, or that the network may not be asked. */
 enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision);
+/* The same where weights are not needed: a download leaves them out. */
+enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,
+                                            const char *revision);
 void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
 
 /* The same, as a folder: a GGUF file is converted (ax_convert_gguf_to_hf, exact dtype) into a

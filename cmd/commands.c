@@ -131,6 +131,19 @@ const struct ax_command ax_commands[] = {
      "  --json               one JSON object\n"
      "  -o FILE              write there instead of standard output\n",
      "axtrain eval --model my-model/ --data test.jsonl --task final-answer", ax_cmd_eval},
+    {"fetch", "download what a configuration names on the hub, ahead of training",
+     "CONFIG [key=value …]",
+     "Models and data sets that are hub ids (org/name) come into the local Hugging Face cache; "
+     "what "
+     "is\n"
+     "there already is not fetched again, and what was interrupted goes on where it stopped. "
+     "Branches\n"
+     "are looked up anew; other commands use what the cache has, and download only what it lacks.\n"
+     "Honoured: HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN (or the token that `hf auth login` "
+     "stored),\n"
+     "HF_HUB_OFFLINE, HTTPS_PROXY, SSL_CERT_FILE; AXTRAIN_DUCKDB, the library that reads "
+     "Parquet.\n",
+     "axtrain fetch sft.yaml", ax_cmd_fetch},
     {"generate", "continue prompts, or answer them",
      "--model M [--prompt TEXT | --input FILE.jsonl] [options]",
      "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, standard input "
@@ -167,7 +180,7 @@ const struct ax_command ax_commands[] = {
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
     {"merge", "put an adapter into its base model",
      "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
-     "BASE is a model folder (or an org/name in the local Hugging Face cache), ADAPTER a PEFT "
+     "BASE is a model folder or a hub id, ADAPTER a PEFT "
      "folder;\n"
      "DST becomes a model folder. Each adapted matrix is W + s·B·A, with DoRA m·V/|V| by rows of\n"
      "V = W + s·B·A: computed in float64 from the numbers of the files and rounded once. Then "

@@ -34,6 +34,7 @@ enum ax_status ax_cmd_config(int argc, char **argv);
 enum ax_status ax_cmd_convert(int argc, char **argv);
 enum ax_status ax_cmd_env(int argc, char **argv);
 enum ax_status ax_cmd_eval(int argc, char **argv);
+enum ax_status ax_cmd_fetch(int argc, char **argv);
 enum ax_status ax_cmd_generate(int argc, char **argv);
 enum ax_status ax_cmd_help(int argc, char **argv);
 enum ax_status ax_cmd_init(int argc, char **argv);

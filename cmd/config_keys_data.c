@@ -4,7 +4,7 @@
 const struct ax_config_key ax_config_keys_datasets[] = {
     {"datasets", AX_T_LIST, .of = AX_T_MAP, AX_ACTS(DATA), .help = "The training sets."},
     {"datasets[].path", AX_T_STR, AX_ACTS(DATA),
-     .help = "A file, a folder, a glob, - for standard input, or a hub id in the local cache."},
+     .help = "A file, a folder, a glob, - for standard input, or a hub id (org/name)."},
     {"datasets[].type", AX_T_STR | AX_T_MAP,
      .choices = "chat_template|chat_template.*|alpaca|alpaca:*|alpaca.*|completion|input_output|"
                 "pretrain|stepwise_supervised|bradley_terry.*|gpteacher|gpteacher:*|oasst|oasst:*|"
@@ -21,7 +21,8 @@ const struct ax_config_key ax_config_keys_datasets[] = {
      .help = "File format, where the name does not tell."},
     {"datasets[].data_files", AX_T_STR | AX_T_LIST, .of = AX_T_STR, AX_ACTS(DATA),
      .help = "Files to take from the folder or the hub repository."},
-    {"datasets[].name", AX_T_STR, AX_ACTS(DATA), .help = "Configuration of a hub data set."},
+    {"datasets[].name", AX_T_STR, AX_ACTS(DATA),
+     .help = "Configuration of a hub data set, as its card names it."},
     {"datasets[].revision", AX_T_STR, AX_ACTS(DATA),
      .help = "Revision of a hub data set: a branch, tag or commit."},
     {"datasets[].trust_remote_code", AX_T_BOOL, .dflt = "false", AX_IGNORED("no Python runs here"),
@@ -197,7 +198,7 @@ const struct ax_config_key ax_config_keys_datasets[] = {
      .help = "Options of another training library's launcher."},
     {"remove_unused_columns", AX_T_BOOL, AX_IGNORED("only the columns a type names are read"),
      .help = "Drop columns that the model does not take."},
-    {"push_dataset_to_hub", AX_T_STR, AX_ACTS(HUB_UPLOAD),
+    {"push_dataset_to_hub", AX_T_STR, AX_ACTS(HUB_DATA_UPLOAD),
      .help = "Hub repository to upload the prepared rows to."},
     {"hf_use_auth_token", AX_T_BOOL, AX_IGNORED("HF_TOKEN or the stored token is used when there"),
      .help = "Send the hub token."},

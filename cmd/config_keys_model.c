@@ -5,7 +5,7 @@
 
 const struct ax_config_key ax_config_keys_model[] = {
     {"base_model", AX_T_STR, AX_ACTS(DATA),
-     .help = "The model to train: a folder, a GGUF file, or a hub id found in the local cache."},
+     .help = "The model to train: a folder, a GGUF file, or a hub id (org/name)."},
     {"base_model_config", AX_T_STR, AX_ACTS(TRAIN),
      .help = "Another place to take config.json from."},
     {"model_type", AX_T_STR, AX_ACTS(TRAIN),

@@ -114,9 +114,11 @@ const struct ax_config_key ax_config_keys_save[] = {
     {"dynamic_checkpoint.trigger_file_path", AX_T_STR, AX_ACTS(TRAIN),
      .help = "The file; axolotl_checkpoint.save in output_dir unless set."},
     {"hub_model_id", AX_T_STR, AX_ACTS(HUB_UPLOAD),
-     .help = "Hub repository to upload checkpoints to."},
+     .help = "Hub repository that the trained model is uploaded to, by the `hf` command; a new "
+             "one is private."},
     {"hub_strategy", AX_T_STR, .choices = "end|every_save|checkpoint|all_checkpoints",
-     AX_ACTS(HUB_UPLOAD), .when = "hub_model_id", .help = "What to upload, and when."},
+     AX_ACTS(HUB_UPLOAD), .when = "hub_model_id",
+     .help = "What to upload, and when: the trained model, at the end."},
     {"hub_revision", AX_T_STR, AX_ACTS(HUB_UPLOAD), .when = "hub_model_id",
      .help = "Branch to upload to."},
 };

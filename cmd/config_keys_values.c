@@ -1,6 +1,7 @@
 /* Values whose fate is not their key's, and values that follow from other keys. Rows only. */
 #include "cmd/config_table.h"
 
+#define AT_END  "the model is uploaded once, at the end; checkpoints stay in output_dir"
 #define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
 #define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"
 #define LION    "Lion with its moment in bfloat16, rounded stochastically"
@@ -105,6 +106,8 @@ const struct ax_config_value ax_config_values[] = {
     {"peft_init_lora_weights", "false", AX_FATE_ACTS, AX_CAP_LORA, NULL},
     {"peft_init_lora_weights", "gaussian", AX_FATE_ACTS, AX_CAP_LORA, NULL},
     {"peft_init_lora_weights", "pissa*", AX_FATE_ACTS, AX_CAP_LORA, NULL},
+    {"hub_strategy", "every_save", AX_FATE_APPROXIMATED, AX_CAP_HUB_UPLOAD, AT_END},
+    {"hub_strategy", "*checkpoint*", AX_FATE_APPROXIMATED, AX_CAP_HUB_UPLOAD, AT_END},
     {"peft_autocast_adapter_dtype", "false", AX_FATE_APPROXIMATED, AX_CAP_LORA,
      "masters of the adapter stay float32"},
     {"peft_init_lora_weights", "*", AX_FATE_ACTS, AX_CAP_LORA_INIT, NULL},

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "cmd/data_setup.h"
+#include "data/hub_dataset.h"
 
 /* ---- memory that lives with the entry ---- */
 
@@ -228,8 +229,8 @@ static enum ax_status open_format(struct ax_run_entry *e, const struct ax_config
 
 /* ---- rows ---- */
 
-static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *cfg,
-                                bool pretraining) {
+enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 bool pretraining, struct ax_rows_options *out) {
     char path[128];
     const char *type = type_of(cfg, e->path);
     struct ax_rows_options o = {
@@ -253,6 +254,23 @@ static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *
         return ax_config_error(cfg, e->path, "expected a path: a file, a folder, a glob or -");
     snprintf(path, sizeof path, "%s.data_files", e->path);
     AX_TRY(read_texts(e, cfg, path, &o.data_files, &o.n_data_files));
+    *out = o;
+    return AX_OK;
+}
+
+/* A data set of the hub is brought into the cache first, where it is not there yet. */
+static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+                                bool pretraining) {
+    struct ax_rows_options o = {0};
+    struct ax_hub hub;
+    struct ax_hub_report report;
+    AX_TRY(ax_run_entry_rows(e, cfg, pretraining, &o));
+    if (o.empty_rows == 0 && ax_hub_dataset_is(o.path)) {
+        AX_TRY(ax_hub_open(&hub));
+        const enum ax_status st = ax_hub_dataset_get(&hub, &o, &report);
+        ax_hub_close(&hub);
+        AX_TRY(st);
+    }
     return ax_rows_open(&e->rows, &o);
 }
 

@@ -46,6 +46,9 @@ struct ax_run_entry {
 enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_config *cfg,
                                  const struct ax_run_tokenizer *t, const char *list, size_t index);
 void ax_run_entry_close(struct ax_run_entry *e);
+/* Where its rows come from. `e` has its path set, and owns what the options borrow. */
+enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 bool pretraining, struct ax_rows_options *out);
 
 /* ---- all of them ---- */
 

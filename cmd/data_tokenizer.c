@@ -132,7 +132,7 @@ static enum ax_status open_tokenizer(struct ax_run_tokenizer *t, const struct ax
         name = ax_config_str(cfg, "base_model");
     struct ax_base_model m;
     struct key k = {1, 2};
-    AX_TRY(ax_base_model_find(&m, name, ax_config_str(cfg, "model_revision")));
+    AX_TRY(ax_base_model_find_tokenizer(&m, name, ax_config_str(cfg, "model_revision")));
     t->path = m.path; /* ours from here on */
     t->is_gguf = m.kind == AX_BASE_MODEL_GGUF;
     t->named_mistral = strcasestr(name, "mistral") != NULL;

@@ -15,7 +15,7 @@ static const struct {
     {"Begin", {"init", "problems", "env"}},
     {"Train", {"sft", "train", "preview", "preprocess", "plan", "config"}},
     {"See what came of it", {"report", "eval", "generate", "chat"}},
-    {"Models and text", {"merge", "convert", "tokenize", "template"}},
+    {"Models and text", {"fetch", "merge", "convert", "tokenize", "template"}},
     {"Measure and check", {"bench", "check"}},
 };
 #define N_GROUPS (sizeof groups / sizeof *groups)

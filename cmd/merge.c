@@ -37,8 +37,7 @@ static void hash_adapter(struct merge *w) {
     ax_sha256_init(&sha);
     ax_sha256_update(&sha, w->peft.weights.map.data, w->peft.weights.map.len);
     ax_sha256_final(&sha, digest);
-    for (int i = 0; i < 32; i++)
-        snprintf(w->adapter_hash + 2 * i, 3, "%02x", digest[i]);
+    ax_hex(w->adapter_hash, digest, sizeof digest);
 }
 
 /* A base that this adapter is in would get it twice. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cmd/commands.h"
+#include "cmd/hub_push.h"
 #include "cmd/run_args.h"
 #include "cmd/train_setup.h"
 
@@ -56,12 +57,15 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     enum ax_color_mode color;
     AX_TRY(ax_color_mode_parse("--color", a->color, &color));
     ax_config_log_notes(cfg);
+    AX_TRY(ax_hub_push_check(cfg));
     AX_TRY(ax_train_setup_open(&s, cfg));
     s.o.metrics.progress = !a->quiet;
     s.o.metrics.color = color;
     enum ax_status st = ax_train(&s.o, &r);
     if (st == AX_OK)
         st = ax_train_merge(&s);
+    if (st == AX_OK)
+        st = ax_hub_push(cfg);
     if (st == AX_OK && a->json)
         st = print_json(&s, &r);
     else if (st == AX_OK && !a->quiet)

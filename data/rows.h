@@ -1,16 +1,17 @@
-/* Rows of data sets: JSON lines, JSON lists, CSV and plain text, each row one JSON object that
- * knows its file and line. Files may be compressed (gzip, zstd) and are read as streams: memory
- * depends on the longest row allowed, not on the file.
+/* Rows of data sets: JSON lines, JSON lists, CSV, Parquet and plain text, each row one JSON object
+ * that knows its file and line. Files may be compressed (gzip, zstd) and are read as streams:
+ * memory depends on the longest row allowed, not on the file.
  *
  * Two steps, so that several threads can share the work: ax_rows_next cuts the next row out of the
  * stream, ax_rows_parse turns its text into an object.
  *
  *   JSON   an object on each line, or one list of objects
  *   CSV    RFC 4180 with a header line; fields are strings; .tsv is separated by tabs
+ *   Parquet  lists and structures become JSON lists and objects; "line" is the row's number
  *   text   each line that is not blank is {"text": line}
  *
  * Read on: rows_find.c (which files), rows_source.c (files, slices), rows_json.c, rows_csv.c,
- * rows_text.c (cutting and parsing). */
+ * rows_parquet.c, rows_text.c (cutting and parsing). */
 #ifndef AX_DATA_ROWS_H
 #define AX_DATA_ROWS_H
 
@@ -24,14 +25,14 @@
 #define AX_ROWS_MAX_BYTES ((size_t)16 << 20) /* of one row */
 
 struct ax_rows_options {
-    /* A file, a folder, a glob, a data set in the hub's local cache ("owner/name"), or "-" for
-     * standard input. A folder gives its files with a known ending, below it too, in the order of
-     * their names. */
+    /* A file, a folder, a glob, a data set in the hub's local cache ("owner/name"; brought there by
+     * ax_hub_dataset_get), or "-" for standard input. A folder gives its files with a known ending,
+     * below it too, in the order of their names, or those that its README.md tells. */
     const char *path;
     const char *name, *revision;   /* of a hub data set: its configuration; branch, tag or commit */
     const char *const *data_files; /* these files of the folder instead */
     size_t n_data_files;
-    const char *format; /* "json", "csv" or "text"; NULL: by each file's ending */
+    const char *format; /* "json", "csv", "parquet" or "text"; NULL: by each file's ending */
     /* "train[:10%]+test[5:]". Names choose among the files of a folder by the word in their names;
      * a lone file is "train". Percentages are rounded to the nearest row. NULL: all rows of
      * `default_split`. */
@@ -44,6 +45,9 @@ struct ax_rows_options {
     uint64_t seed;
     int64_t empty_rows; /* > 0: so many rows {} instead of files */
 };
+
+/* The split expression that is in force. */
+const char *ax_rows_split(const struct ax_rows_options *o);
 
 struct ax_rows;
 

@@ -1,7 +1,7 @@
-/* Read ax_rows_find first: a file, a folder, a glob, or a data set in the hub's local cache. */
+/* Read ax_rows_find first: a file, a folder, a glob, or a data set of the hub in its local cache.
+ */
 #include "data/rows_find.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <glob.h>
 #include <stdlib.h>
@@ -11,132 +11,68 @@
 #include "base/io.h"
 
 #define MAX_DEPTH 6
-#define MAX_FILES 100000
+#define MAX_NAMES 200000
 
-static const struct {
-    const char *ending;
-    enum ax_rows_kind kind;
-} endings[] = {
-    {".jsonl", AX_ROWS_JSON}, {".json", AX_ROWS_JSON}, {".ndjson", AX_ROWS_JSON},
-    {".csv", AX_ROWS_CSV},    {".tsv", AX_ROWS_TSV},   {".txt", AX_ROWS_TEXT},
-};
-
-/* Words of a file's path that tell its split. */
-static const struct {
-    const char *word, *split;
-} words[] = {
-    {"train", "train"},      {"training", "train"}, {"validation", "validation"},
-    {"valid", "validation"}, {"dev", "validation"}, {"val", "validation"},
-    {"test", "test"},        {"testing", "test"},   {"eval", "test"},
-    {"evaluation", "test"},
-};
-
-/* JSON files that describe a data set but hold no rows. */
-static const char *const not_rows[] = {"dataset_info.json", "dataset_infos.json", "state.json",
-                                       "config.json"};
-
-static bool ends_with(const char *s, size_t n, const char *ending) {
-    const size_t m = strlen(ending);
-    return n >= m && strncasecmp(s + n - m, ending, m) == 0;
-}
-
-/* Length of a name without .gz or .zst. */
-static size_t unpacked_length(const char *name) {
-    const size_t n = strlen(name);
-    if (ends_with(name, n, ".gz"))
-        return n - 3;
-    return ends_with(name, n, ".zst") ? n - 4 : n;
-}
-
-static bool kind_by_name(const char *name, enum ax_rows_kind *kind) {
-    const size_t n = unpacked_length(name);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        if (ends_with(name, n, endings[i].ending)) {
-            *kind = endings[i].kind;
-            return true;
+/* o->format goes before the ending; without either it is most often JSONL. */
+static enum ax_status kind_of(enum ax_rows_kind *kind, const struct ax_rows_options *o,
+                              const char *name) {
+    static const struct {
+        const char *format;
+        enum ax_rows_kind kind;
+    } formats[] = {{"json", AX_ROWS_JSON},
+                   {"csv", AX_ROWS_CSV},
+                   {"text", AX_ROWS_TEXT},
+                   {"parquet", AX_ROWS_PARQUET}};
+    for (size_t i = 0; o->format && i < sizeof formats / sizeof *formats; i++) {
+        if (strcmp(o->format, formats[i].format) == 0) {
+            *kind = formats[i].kind;
+            return AX_OK;
         }
     }
-    return false;
-}
-
-static enum ax_status kind_by_format(const char *format, enum ax_rows_kind *kind) {
-    if (strcmp(format, "json") == 0)
-        *kind = AX_ROWS_JSON;
-    else if (strcmp(format, "csv") == 0)
-        *kind = AX_ROWS_CSV;
-    else if (strcmp(format, "text") == 0)
-        *kind = AX_ROWS_TEXT;
-    else
+    const size_t n = strlen(name);
+    if (o->format || (n > 6 && strcasecmp(name + n - 6, ".arrow") == 0))
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "data sets of format \"%s\" are not supported yet; convert them to JSONL",
-                        format);
+                        "%s: data of format \"%s\" is not read; convert it to JSONL or Parquet",
+                        name, o->format ? o->format : "arrow");
+    *kind = AX_ROWS_JSON;
+    (void)ax_rows_kind_of(name, kind);
     return AX_OK;
-}
-
-/* The split that a word of the path tells: between separators, digits or ends. */
-static const char *split_by_name(const char *path) {
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t n = strlen(words[i].word);
-        for (const char *s = path; (s = strcasestr(s, words[i].word)) != NULL; s++)
-            if ((s == path || !isalpha((unsigned char)s[-1])) && !isalpha((unsigned char)s[n]))
-                return words[i].split;
-    }
-    return "";
 }
 
 static enum ax_status add(struct ax_found *f, const struct ax_rows_options *o, const char *path,
                           const char *name) {
-    enum ax_rows_kind kind = AX_ROWS_JSON;
-    if (o->format)
-        AX_TRY(kind_by_format(o->format, &kind));
-    else if (ends_with(name, strlen(name), ".parquet") || ends_with(name, strlen(name), ".arrow"))
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: Parquet and Arrow files are not supported yet; convert them to JSONL",
-                        path);
-    else
-        (void)kind_by_name(name, &kind); /* what bears no known ending is most often JSONL */
-    if (f->n == MAX_FILES)
-        return ax_error(AX_ERR_DATA, "%s: more than %d files", o->path, MAX_FILES);
-    AX_TRY(ax_regrow(&f->files, f->n, f->n + 1, sizeof *f->files));
-    struct ax_found_file *file = &f->files[f->n];
-    *file = (struct ax_found_file){.kind = kind, .split = split_by_name(name)};
-    AX_TRY(ax_strdup(&file->path, path));
-    f->n++;
-    return AX_OK;
+    enum ax_rows_kind kind;
+    char split[AX_SPLIT_NAME_MAX];
+    AX_TRY(kind_of(&kind, o, path));
+    ax_rows_split_of(name, split);
+    return ax_found_add(f, path, kind, split);
 }
 
-/* What is found in a folder counts only where its name says what it is. */
-static bool is_wanted(const char *name) {
-    const size_t n = strlen(name);
-    enum ax_rows_kind kind;
-    for (size_t i = 0; i < sizeof not_rows / sizeof *not_rows; i++)
-        if (strcmp(name, not_rows[i]) == 0)
-            return false;
-    return kind_by_name(name, &kind) || ends_with(name, n, ".parquet") ||
-           ends_with(name, n, ".arrow");
+/* ---- what lies in a folder ---- */
+
+struct names {
+    char **v; /* paths below the folder */
+    size_t n;
+};
+
+static void free_names(struct names *l) {
+    for (size_t i = 0; i < l->n; i++)
+        ax_free(l->v[i]);
+    ax_free(l->v);
+    *l = (struct names){0};
+}
+
+static enum ax_status add_name(struct names *l, const char *name) {
+    if (l->n == MAX_NAMES)
+        return ax_error(AX_ERR_DATA, "%s: more than %d files", name, MAX_NAMES);
+    AX_TRY(ax_regrow(&l->v, l->n, l->n + 1, sizeof *l->v));
+    AX_TRY(ax_strdup(&l->v[l->n], name));
+    l->n++;
+    return AX_OK;
 }
 
 static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static enum ax_status list_folder(const char *path, char ***names, size_t *n) {
-    DIR *dir = opendir(path);
-    if (!dir)
-        return ax_error(AX_ERR_IO, "%s: cannot list the folder: %m", path);
-    enum ax_status st = AX_OK;
-    for (const struct dirent *e; st == AX_OK && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.')
-            continue;
-        AX_TRY_GOTO(ax_regrow(names, *n, *n + 1, sizeof **names), st, done);
-        st = ax_strdup(&(*names)[*n], e->d_name);
-        *n += st == AX_OK;
-    }
-    if (st == AX_OK && *n > 0)
-        qsort(*names, *n, sizeof **names, by_name);
-done:
-    closedir(dir);
-    return st;
 }
 
 /* A linked folder may lead back to where it stands; a linked file is what the hub's cache holds. */
@@ -145,27 +81,71 @@ static bool is_link(const char *path) {
     return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
 }
 
-/* `root` is the length of the folder's own path: splits are told by what lies below it. */
-static enum ax_status add_folder(struct ax_found *f, const struct ax_rows_options *o,
-                                 const char *path, size_t root, int depth) {
+/* `root` is the length of the folder's own path. */
+static enum ax_status walk(struct names *l, const char *path, size_t root, int depth) {
     if (depth > MAX_DEPTH)
         return ax_error(AX_ERR_DATA, "%s: more than %d folders deep", path, MAX_DEPTH);
-    char **names = NULL;
-    size_t n = 0;
-    enum ax_status st = list_folder(path, &names, &n);
-    for (size_t i = 0; i < n && st == AX_OK; i++) {
+    DIR *dir = opendir(path);
+    if (!dir)
+        return ax_error(AX_ERR_IO, "%s: cannot list the folder: %m", path);
+    enum ax_status st = AX_OK;
+    for (const struct dirent *e; st == AX_OK && (e = readdir(dir)) != NULL;) {
         char *child;
-        AX_TRY_GOTO(ax_path_join(&child, path, names[i]), st, done);
-        if (ax_path_is_dir(child))
-            st = is_link(child) ? AX_OK : add_folder(f, o, child, root, depth + 1);
-        else if (is_wanted(names[i]))
-            st = add(f, o, child, child + root);
+        if (e->d_name[0] == '.')
+            continue;
+        AX_TRY_GOTO(ax_path_join(&child, path, e->d_name), st, done);
+        if (!ax_path_is_dir(child))
+            st = add_name(l, child + root);
+        else if (!is_link(child))
+            st = walk(l, child, root, depth + 1);
         ax_free(child);
     }
 done:
-    for (size_t i = 0; i < n; i++)
-        ax_free(names[i]);
-    ax_free(names);
+    closedir(dir);
+    return st;
+}
+
+static enum ax_status list_folder(struct names *l, const char *path) {
+    const size_t n = strlen(path);
+    AX_TRY(walk(l, path, n > 0 && path[n - 1] == '/' ? n : n + 1, 0));
+    if (l->n > 0)
+        qsort(l->v, l->n, sizeof *l->v, by_name);
+    return AX_OK;
+}
+
+/* What was chosen gets its folder in front, and the format that was asked for. */
+static enum ax_status place(struct ax_found *f, const struct ax_rows_options *o,
+                            const char *folder) {
+    for (size_t i = 0; i < f->n; i++) {
+        struct ax_found_file *file = &f->files[i];
+        char *path;
+        AX_TRY(ax_path_join(&path, folder, file->path));
+        ax_free(file->path);
+        file->path = path;
+        AX_TRY(kind_of(&file->kind, o, path));
+    }
+    return AX_OK;
+}
+
+static enum ax_status refuse_arrow(const struct names *l, const struct ax_rows_options *o) {
+    enum ax_rows_kind kind;
+    for (size_t i = 0; i < l->n && !o->format; i++)
+        AX_TRY(kind_of(&kind, o, l->v[i]));
+    return AX_OK;
+}
+
+static enum ax_status find_in_folder(struct ax_found *f, const struct ax_rows_options *o,
+                                     const char *folder) {
+    struct names l = {0};
+    struct ax_card card = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(list_folder(&l, folder), st, done);
+    AX_TRY_GOTO(ax_card_load(&card, folder), st, done);
+    AX_TRY_GOTO(ax_rows_choose(f, o, (const char *const *)l.v, l.n, &card, false), st, done);
+    AX_TRY_GOTO(f->n == 0 ? refuse_arrow(&l, o) : place(f, o, folder), st, done);
+done:
+    ax_card_free(&card);
+    free_names(&l);
     return st;
 }
 
@@ -209,62 +189,52 @@ static enum ax_status add_data_files(struct ax_found *f, const struct ax_rows_op
     return AX_OK;
 }
 
-/* A configuration of a hub data set is a folder in it. */
-static enum ax_status find_named(struct ax_found *f, const struct ax_rows_options *o,
-                                 const char *folder) {
-    char *path;
-    AX_TRY(ax_path_join(&path, folder, o->name));
-    enum ax_status st = AX_OK;
-    if (ax_path_is_dir(path))
-        st = add_folder(f, o, path, strlen(path), 0);
-    else
-        st = ax_error(AX_ERR_DATA, "%s: name: there is no folder %s", o->path, path);
-    ax_free(path);
-    return st;
-}
-
-static enum ax_status find(struct ax_found *f, const struct ax_rows_options *o, const char *path) {
+static enum ax_status find(struct ax_found *f, const struct ax_rows_options *o) {
+    const char *path = o->path;
     const bool is_dir = ax_path_is_dir(path);
     if (o->n_data_files > 0)
         return add_data_files(f, o, is_dir ? path : ".");
-    if (is_dir && o->name && strcmp(o->name, "default") != 0)
-        return find_named(f, o, path);
     if (is_dir)
-        return add_folder(f, o, path, strlen(path), 0);
+        return find_in_folder(f, o, path);
     f->lone = ax_path_exists(path) || strcmp(path, "-") == 0;
     if (f->lone)
         return add(f, o, path, path);
     return add_glob(f, o, path);
 }
 
+/* ---- a data set of the hub ---- */
+
+static enum ax_status find_in_hub(struct ax_found *f, const struct ax_rows_options *o,
+                                  const struct ax_hub_snapshot *s) {
+    if (!s->listed) /* another tool has brought it: what is there is all that is known */
+        return o->n_data_files > 0 ? add_data_files(f, o, s->folder)
+                                   : find_in_folder(f, o, s->folder);
+    AX_TRY(ax_hub_dataset_choose(f, o, s));
+    return place(f, o, s->folder);
+}
+
 enum ax_status ax_rows_find(struct ax_found *f, const struct ax_rows_options *o) {
     *f = (struct ax_found){0};
     if (strstr(o->path, "://"))
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: data sets from the network are not supported yet; download the files "
-                        "and give their folder",
+                        "%s: data sets from other places of the network are not supported yet; "
+                        "download the files and give their folder",
                         o->path);
-    char *cached = NULL;
-    enum ax_status st = AX_OK;
-    if (!ax_path_exists(o->path) && strcmp(o->path, "-") != 0)
-        AX_TRY(ax_hub_dataset_folder(o->path, o->revision, &cached));
-    st = find(f, o, cached ? cached : o->path);
+    struct ax_hub_snapshot s = {0};
+    const bool hub = ax_hub_dataset_is(o->path);
+    enum ax_status st = hub ? ax_hub_dataset_find(&s, o) : AX_OK;
+    if (st == AX_OK)
+        st = hub ? find_in_hub(f, o, &s) : find(f, o);
     if (st == AX_OK && f->n == 0)
-        st = ax_error(AX_ERR_DATA,
-                      "%s: there %s; give a file, a folder, a glob or - (JSON, JSONL, CSV, text; "
-                      "also .gz and .zst)",
-                      o->path,
-                      cached || ax_path_exists(o->path) ? "are no data files in it"
-                                                        : "is no such file or folder");
-    ax_free(cached);
+        st =
+            ax_error(AX_ERR_DATA,
+                     "%s: there %s; give a file, a folder, a glob or - (JSON, JSONL, CSV, Parquet, "
+                     "text; also .gz and .zst)",
+                     o->path,
+                     hub || ax_path_exists(o->path) ? "are no data files in it"
+                                                    : "is no such file or folder");
+    ax_hub_snapshot_free(&s);
     if (st != AX_OK)
         ax_found_free(f);
     return st;
-}
-
-void ax_found_free(struct ax_found *f) {
-    for (size_t i = 0; i < f->n; i++)
-        ax_free(f->files[i].path);
-    ax_free(f->files);
-    *f = (struct ax_found){0};
 }

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "data/rows_bytes.h"
 
-enum ax_rows_kind { AX_ROWS_JSON, AX_ROWS_CSV, AX_ROWS_TSV, AX_ROWS_TEXT };
+enum ax_rows_kind { AX_ROWS_JSON, AX_ROWS_CSV, AX_ROWS_TSV, AX_ROWS_TEXT, AX_ROWS_PARQUET };
 
 struct ax_row_cut {
     const char *text;
@@ -51,6 +51,12 @@ struct ax_csv_header {
 enum ax_status ax_csv_header_parse(struct ax_csv_header *h, char separator, const char *path,
                                    const struct ax_row_cut *cut);
 void ax_csv_header_free(struct ax_csv_header *h);
+
+/* Rows of a Parquet file, cut and turned into JSON at once; `line` is the row's number. */
+struct ax_parquet;
+enum ax_status ax_parquet_open(struct ax_parquet **out, const char *path); /* borrows path */
+void ax_parquet_close(struct ax_parquet *p);
+enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, bool *got);
 
 /* Text of a row → object. Errors say only why: "not UTF-8"; the caller adds the place. A place
  * inside the row goes to *line and *column (else 0). */

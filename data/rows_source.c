@@ -34,7 +34,8 @@ struct ax_rows {
     int64_t n_shards, shard;
     uint64_t seed;
 
-    struct ax_reader reader; /* of files[file] */
+    struct ax_reader reader;    /* of files[file] … */
+    struct ax_parquet *parquet; /* … or this */
     bool open;
     size_t part, file;
     int64_t in_part;  /* rows of the part seen so far */
@@ -53,6 +54,8 @@ static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *g
     case AX_ROWS_CSV:
     case AX_ROWS_TSV:
         return ax_cut_csv(&r->reader, separator(r->files[r->file].kind), cut, got);
+    case AX_ROWS_PARQUET:
+        return ax_parquet_next(r->parquet, cut, got);
     case AX_ROWS_TEXT:
         break;
     }
@@ -61,7 +64,8 @@ static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *g
 
 static enum ax_status open_file(struct ax_rows *r) {
     struct source_file *f = &r->files[r->file];
-    AX_TRY(ax_reader_open(&r->reader, f->path));
+    AX_TRY(f->kind == AX_ROWS_PARQUET ? ax_parquet_open(&r->parquet, f->path)
+                                      : ax_reader_open(&r->reader, f->path));
     r->open = true;
     if (f->kind != AX_ROWS_CSV && f->kind != AX_ROWS_TSV)
         return AX_OK;
@@ -78,6 +82,8 @@ static enum ax_status open_file(struct ax_rows *r) {
 static void close_file(struct ax_rows *r) {
     if (r->open)
         ax_reader_close(&r->reader);
+    ax_parquet_close(r->parquet);
+    r->parquet = NULL;
     r->open = false;
 }
 
@@ -199,27 +205,26 @@ static enum ax_status count_part(struct ax_rows *r, size_t part, int64_t *n) {
     return AX_OK;
 }
 
-/* Takes the files of a split off `found`, names and all. */
+static enum ax_status add_file(struct ax_rows *r, const struct ax_found_file *f) {
+    AX_TRY(ax_regrow(&r->files, r->n_files, r->n_files + 1, sizeof *r->files));
+    r->files[r->n_files] = (struct source_file){.kind = f->kind};
+    AX_TRY(ax_strdup(&r->files[r->n_files].path, f->path));
+    r->n_files++;
+    return AX_OK;
+}
+
+/* Takes the files of a split off `found`. */
 static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
                                const struct ax_rows_options *o, const struct ax_split *s) {
-    bool named = false;
-    for (size_t i = 0; i < found->n; i++)
-        named = named || found->files[i].split[0];
     const size_t first = r->n_files;
-    for (size_t i = 0; i < found->n; i++) {
-        const struct ax_found_file *f = &found->files[i];
-        /* files that name no split are "train", unless others of the folder do name one */
-        const char *split = found->lone || !named ? "train" : f->split;
-        if (strcmp(split, s->name) != 0 && !(found->lone && !o->split))
-            continue;
-        AX_TRY(ax_regrow(&r->files, r->n_files, r->n_files + 1, sizeof *r->files));
-        r->files[r->n_files] = (struct source_file){.kind = f->kind};
-        AX_TRY(ax_strdup(&r->files[r->n_files].path, f->path));
-        r->n_files++;
-    }
-    if (r->n_files == first)
-        return ax_error(AX_ERR_DATA, "%s: it has no split \"%s\"%s", o->path, s->name,
-                        found->lone ? "; a single file is \"train\"" : "");
+    bool *chosen;
+    AX_TRY(ax_alloc(&chosen, found->n, sizeof *chosen));
+    enum ax_status st = ax_found_in_split(found, o->path, s->name, !o->split, chosen);
+    for (size_t i = 0; i < found->n && st == AX_OK; i++)
+        if (chosen[i])
+            st = add_file(r, &found->files[i]);
+    ax_free(chosen);
+    AX_TRY(st);
     const size_t part = r->n_parts++;
     r->parts[part] = (struct part){.first = first, .end = r->n_files};
     int64_t n = 0;
@@ -252,6 +257,10 @@ static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_optio
     return AX_OK;
 }
 
+const char *ax_rows_split(const struct ax_rows_options *o) {
+    return o->split ? o->split : o->default_split ? o->default_split : "train";
+}
+
 static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options *o) {
     r->n_shards = o->n_shards;
     r->shard = o->shard;
@@ -260,7 +269,7 @@ static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options 
     r->empty_rows = o->empty_rows;
     if (o->empty_rows > 0)
         return AX_OK;
-    const char *split = o->split ? o->split : o->default_split ? o->default_split : "train";
+    const char *split = ax_rows_split(o);
     AX_TRY(ax_strdup(&r->split, split));
     struct ax_split parts[AX_SPLIT_PARTS_MAX];
     size_t n_parts;
@@ -309,7 +318,7 @@ static enum ax_status parse(const struct source_file *f, const struct ax_raw_row
                             struct ax_row_place *place) {
     if (row->problem)
         return ax_error(AX_ERR_DATA, "%s", row->problem);
-    if (f->kind == AX_ROWS_JSON)
+    if (f->kind == AX_ROWS_JSON || f->kind == AX_ROWS_PARQUET)
         return ax_parse_json(row->text, row->len, out, place);
     if (f->kind == AX_ROWS_TEXT)
         return ax_parse_line(row->text, row->len, out);

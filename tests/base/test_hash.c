@@ -45,6 +45,43 @@ static void xxh64_vectors(void **state) {
     assert_int_equal(ax_hash32(""), 0x51D8E999U);
 }
 
+static void sha1_vectors(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *digest;
+    } known[] = {
+        {"", "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+        {"abc", "a9993e364706816aba3e25717850c26c9cd0d89d"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
+        {"blob 6\0hello\n", "ce013625030ba8dba906f756967f9e9ca394464a"},
+    };
+    for (size_t i = 0; i < 4; i++) {
+        const size_t n = i == 3 ? 13 : strlen(known[i].text);
+        for (size_t cut = 0; cut <= n; cut++) {
+            struct ax_sha1 s;
+            unsigned char digest[20];
+            char hex[41];
+            ax_sha1_init(&s);
+            ax_sha1_update(&s, known[i].text, cut);
+            ax_sha1_update(&s, known[i].text + cut, n - cut);
+            ax_sha1_final(&s, digest);
+            ax_hex(hex, digest, sizeof digest);
+            assert_string_equal(hex, known[i].digest);
+        }
+    }
+    struct ax_sha1 s; /* a million times a */
+    unsigned char digest[20];
+    char hex[41], a[1000];
+    memset(a, 'a', sizeof a);
+    ax_sha1_init(&s);
+    for (int i = 0; i < 1000; i++)
+        ax_sha1_update(&s, a, sizeof a);
+    ax_sha1_final(&s, digest);
+    ax_hex(hex, digest, sizeof digest);
+    assert_string_equal(hex, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+}
+
 static void crc32c_vectors(void **state) {
     (void)state;
     unsigned char data[32] = {0};
@@ -108,9 +145,8 @@ static void sha256_vectors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(xxh64_vectors),
-        cmocka_unit_test(crc32c_vectors),
-        cmocka_unit_test(crc32c_both_ways_agree),
+        cmocka_unit_test(xxh64_vectors),  cmocka_unit_test(sha1_vectors),
+        cmocka_unit_test(crc32c_vectors), cmocka_unit_test(crc32c_both_ways_agree),
         cmocka_unit_test(sha256_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

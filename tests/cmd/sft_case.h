@@ -9,9 +9,11 @@
 
 #define SFT_ARGS 24
 
+static const char *sft_command = "sft"; /* what runs: another command fits too */
+
 /* In a child, so that its threads are its own: the exit code, and what it said on stderr. */
 static inline int sft(char *said, size_t size, int n, const char *const *args) {
-    char *argv[SFT_ARGS] = {(char *)(uintptr_t) "sft"};
+    char *argv[SFT_ARGS] = {(char *)(uintptr_t)sft_command};
     assert_true(n < SFT_ARGS - 1);
     for (int i = 0; i < n; i++)
         argv[i + 1] = (char *)(uintptr_t)args[i];

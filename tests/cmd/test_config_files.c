@@ -196,7 +196,7 @@ static const struct file files[] = {
      "mlflow_tracking_uri: http://x\nuse_comet: true\ncomet_online: false\nuse_tensorboard: true\n"
      "use_swanlab: true\nswanlab_project: s\ntrackio_project_name: t\n"},
     {"uploads",
-     {TEXT, TRAIN, "hub-upload"},
+     {TEXT, TRAIN, "hub-upload", "hub-data-upload"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\n"
      "hub_model_id: me/model\nhub_strategy: every_save\nhf_use_auth_token: true\n"
      "push_dataset_to_hub: me/rows\n"},

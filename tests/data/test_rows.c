@@ -361,8 +361,8 @@ static void folders_and_globs(void **state) {
                 "no data files in it");
     check_fails(&(struct ax_rows_options){.path = in_scratch("absent.jsonl")}, AX_ERR_DATA,
                 "no such file or folder");
-    check_fails(&(struct ax_rows_options){.path = put_text("p.parquet", "PAR1")},
-                AX_ERR_UNSUPPORTED, "Parquet");
+    check_fails(&(struct ax_rows_options){.path = put_text("p.arrow", "ARROW1")},
+                AX_ERR_UNSUPPORTED, "\"arrow\" is not read");
     check_fails(&(struct ax_rows_options){.path = "https://example.org/a.jsonl"},
                 AX_ERR_UNSUPPORTED, "network");
 }
@@ -381,8 +381,8 @@ static void hub_cache(void **state) {
                   "train.jsonl:1 0 {\"i\":2}\n");
     check_fails(&(struct ax_rows_options){.path = "o/n", .name = "x"}, AX_ERR_DATA,
                 "there is no folder");
-    check_fails(&(struct ax_rows_options){.path = "o/n", .revision = "../abc"}, AX_ERR_DATA,
-                "local cache");
+    check_fails(&(struct ax_rows_options){.path = "o/n", .revision = "../abc"}, AX_ERR_CONFIG,
+                "is no branch, tag or commit");
     check_fails(&(struct ax_rows_options){.path = "o/other"}, AX_ERR_DATA,
                 "nor a data set in the local cache");
     unsetenv("HF_HUB_CACHE");

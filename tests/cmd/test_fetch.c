@@ -1,0 +1,186 @@
+/* A configuration of hub ids: `fetch` brings everything, training needs no network then; or
+ * training brings it by itself; and hub_model_id. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sys/stat.h>
+
+#include "tests/cmd/sft_case.h"
+#include "tests/hub_server.h"
+
+static struct hub_server model, rows;
+static char config[64], output[96], *texts[8];
+static size_t n_texts;
+
+static const char messages[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", "
+    "\"content\": \"two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"three\"}, {\"role\": \"assistant\", "
+    "\"content\": \"four\"}]}\n";
+
+static void add_fixture(const char *name, bool large) {
+    const char *shared = getenv("AXTRAIN_SHARED");
+    char path[512];
+    size_t len;
+    snprintf(path, sizeof path, "%s/fixtures/models/llama/%s", shared ? shared : "../shared", name);
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    assert_int_equal(ax_read_file(path, 1 << 26, &texts[n_texts], &len), AX_OK);
+    hub_add(&model, name, texts[n_texts++], len, large);
+}
+
+static int start(void **state) {
+    if (scratch_make(state) != 0)
+        return -1;
+    memset(&model, 0, sizeof model);
+    memset(&rows, 0, sizeof rows);
+    n_texts = 0;
+    model.id = "org/tiny";
+    model.kind = "models";
+    rows.id = "org/rows";
+    rows.kind = "datasets";
+    rows.commit = HUB_COMMIT;
+    model.also = &rows;
+    static const char *const unset[] = {"HF_TOKEN", "HF_HUB_OFFLINE", "HF_HOME", "HF_TOKEN_PATH",
+                                        "http_proxy"};
+    for (size_t i = 0; i < sizeof unset / sizeof *unset; i++)
+        unsetenv(unset[i]);
+    hub_start(&model);
+    setenv("HOME", scratch, 1);
+    setenv("HF_ENDPOINT", model.endpoint, 1);
+    setenv("HF_HUB_CACHE", in_scratch("hub"), 1);
+    snprintf(config, sizeof config, "%s", in_scratch("c.yaml"));
+    snprintf(output, sizeof output, "output_dir=%s", in_scratch("out"));
+    put_text("c.yaml", "base_model: org/tiny\nmodel_revision: v1\ndatasets:\n  - path: org/rows\n"
+                       "    type: chat_template\nchat_template: chatml\nsequence_len: 128\n"
+                       "learning_rate: 1e-3\nmax_steps: 1\nmicro_batch_size: 1\n"
+                       "gradient_accumulation_steps: 1\nval_set_size: 0\nsave_strategy: 'no'\n");
+    sft_command = "sft";
+    return 0;
+}
+
+static int stop(void **state) {
+    hub_stop(&model);
+    for (size_t i = 0; i < n_texts; i++)
+        ax_free(texts[i]);
+    return scratch_remove(state);
+}
+
+static void serve(void) {
+    need_binary();
+    add_fixture("config.json", false);
+    add_fixture("tokenizer.json", false);
+    add_fixture("tokenizer_config.json", false);
+    add_fixture("model.safetensors", true);
+    hub_add(&rows, "train.jsonl", messages, strlen(messages), false);
+    hub_add(&rows, "test.jsonl", messages, strlen(messages), false);
+}
+
+static void fetched_ahead_training_needs_no_network(void **state) {
+    (void)state;
+    serve();
+    char said[8192];
+    const char *const args[] = {config};
+    sft_command = "fetch";
+    assert_int_equal(sft(said, sizeof said, 1, args), 0);
+    static const char *const parts[] = {
+        "datasets.0: org/rows, revision main (commit 0123456789ab): 1 files, ",
+        "base_model: org/tiny, revision v1 (commit 0123456789ab): 4 files, ", " downloaded\n",
+        "cache: "};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(said, parts[i]))
+            fail_msg("\"%s\" is not in: %s", parts[i], said);
+    EXPECT(0, "all here already", config);
+    const int before = model.connections;
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    EXPECT(2, "fetch asks the network, which HF_HUB_OFFLINE forbids", config);
+    sft_command = "sft";
+    EXPECT(0, "trained 1 of 1 steps", config, output);
+    assert_int_equal(model.connections, before);
+}
+
+static void training_fetches_what_it_lacks(void **state) {
+    (void)state;
+    serve();
+    EXPECT(0, "trained 1 of 1 steps", config, output);
+    const int before = model.connections;
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    EXPECT(0, "trained 1 of 1 steps", config, output, "learning_rate=2e-3");
+    assert_int_equal(model.connections, before);
+    sft_command = "preview";
+    assert_int_equal(ax_remove_tree(in_scratch("hub")), AX_OK);
+    EXPECT(0, "", config);
+    assert_int_equal(model.cdn_requests, 1); /* a preview needs no weights */
+}
+
+static void mistakes_are_told_with_their_key(void **state) {
+    (void)state;
+    serve();
+    sft_command = "fetch";
+    EXPECT(2, "datasets.0: org/rowz: http://127.0.0.1:", config, "datasets.0.path=org/rowz");
+    EXPECT(3, "datasets.0: org/rows: it has no split \"valid\"; it has test, train", config,
+           "datasets.0.split=valid");
+    EXPECT(2, "base_model (command line): org/tinny: http://127.0.0.1:", config,
+           "base_model=org/tinny");
+    EXPECT(2, "there is no branch, tag or commit \"v7\"", config, "model_revision=v7");
+    EXPECT(2, "not a hub id", config, "base_model=./nowhere");
+}
+
+/* A command `hf` that notes what it was asked for. */
+static void put_hf(const char *body) {
+    char path[128];
+    make_folder("bin");
+    snprintf(path, sizeof path, "%s", put_text("bin/hf", body));
+    assert_int_equal(chmod(path, 0755), 0);
+    setenv("PATH", in_scratch("bin"), 1);
+}
+
+static void the_model_is_uploaded_at_the_end(void **state) {
+    (void)state;
+    serve();
+    char path[4096], script[512], want[512], *got;
+    size_t len;
+    snprintf(path, sizeof path, "%s", getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    EXPECT(2, "hub_model_id: uploading is done by the command `hf`", config, output,
+           "hub_model_id=me/tiny");
+    snprintf(script, sizeof script, "#!/bin/sh\necho \"$@\" > %s\n", in_scratch("asked"));
+    put_hf(script);
+    EXPECT(2, "uploading needs a token", config, output, "hub_model_id=me/tiny");
+    EXPECT(2, "is no id of the form org/name", config, output, "hub_model_id=me/../tiny");
+    assert_false(ax_path_exists(in_scratch("asked")));
+    setenv("HF_TOKEN", "hf_x", 1);
+    EXPECT(0, "trained 1 of 1 steps", config, output, "hub_model_id=me/tiny", "hub_revision=v2",
+           "hub_strategy=every_save");
+    assert_int_equal(ax_read_file(in_scratch("asked"), 4096, &got, &len), AX_OK);
+    snprintf(want, sizeof want,
+             "upload me/tiny %s . --private --repo-type model --exclude checkpoint-* --exclude "
+             "*.lock --revision v2\n",
+             in_scratch("out"));
+    assert_string_equal(got, want);
+    ax_free(got);
+    put_hf("#!/bin/sh\nexit 3\n");
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    EXPECT(1, "but uploading it failed (hf ended with 3). Try again: `hf upload me/tiny ", config,
+           output, "hub_model_id=me/tiny");
+    assert_true(ax_path_exists(in_scratch("out/model.safetensors")));
+    setenv("PATH", path, 1);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, start, stop)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(fetched_ahead_training_needs_no_network),
+        TEST(training_fetches_what_it_lacks),
+        TEST(mistakes_are_told_with_their_key),
+        TEST(the_model_is_uploaded_at_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

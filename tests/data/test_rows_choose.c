@@ -1,0 +1,172 @@
+/* Which files hold which rows: patterns, cards, names. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/rows_choose.h"
+#include "tests/data/scratch.h"
+
+static void patterns(void **state) {
+    (void)state;
+    static const struct {
+        const char *pattern, *path;
+        bool fits;
+    } cases[] = {
+        {"a.json", "a.json", true},
+        {"a.json", "b.json", false},
+        {"*.json", "a.json", true},
+        {"*.json", "x/a.json", false},
+        {"data/train-*", "data/train-00000-of-00001.parquet", true},
+        {"data/train-*", "data/test-00000-of-00001.parquet", false},
+        {"data/*/x.json", "data/en/x.json", true},
+        {"data/*/x.json", "data/en/us/x.json", false},
+        {"**", "a/b/c", true},
+        {"**/*.json", "a.json", true},
+        {"**/*.json", "x/y/a.json", true},
+        {"**/b", "a/xb", false},
+        {"a/**/b", "a/b", true},
+        {"a/**/b", "a/x/y/b", true},
+        {"a/**/b", "a/x/y/bc", false},
+        {"a/**/*-?.csv", "a/b/c-1.csv", true},
+        {"?.json", "/.json", false},
+        {"[a-c]1", "b1", true},
+        {"[!a-c]1", "b1", false},
+        {"[^a-c]1", "d1", true},
+        {"[]]1", "]1", true},
+        {"[a", "[a", true},
+        {"[!a]", "/", false},
+        {"*a*b*c", "xxaxxbxxc", true},
+        {"*a*b*c", "xxaxxbxx", false},
+        {"", "", true},
+        {"", "a", false},
+        {"*", "", true},
+        {"a*", "a", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (ax_path_match(cases[i].pattern, cases[i].path) != cases[i].fits)
+            fail_msg("%s and %s", cases[i].pattern, cases[i].path);
+    char pattern[601], path[1000]; /* hostile, and still quick */
+    for (size_t i = 0; i < sizeof pattern - 1; i++)
+        pattern[i] = "*a"[i % 2];
+    pattern[sizeof pattern - 1] = '\0';
+    memset(path, 'a', sizeof path);
+    path[sizeof path - 2] = 'b';
+    path[sizeof path - 1] = '\0';
+    assert_false(ax_path_match(pattern, path));
+}
+
+/* "PATH:SPLIT …" of what is chosen, or the error. */
+static void chooses(const char *card_text, const char *name, const char *const *names,
+                    const char *want) {
+    const uint64_t live = ax_mem_live_blocks();
+    struct ax_card card;
+    struct ax_found f = {0};
+    struct ax_buf got = {0};
+    const struct ax_rows_options o = {.path = "o/n", .name = name};
+    size_t n = 0;
+    while (names[n])
+        n++;
+    if (ax_card_parse(&card, "README.md", card_text, strlen(card_text)) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    if (ax_rows_choose(&f, &o, names, n, &card, true) == AX_OK)
+        for (size_t i = 0; i < f.n; i++)
+            (void)ax_buf_printf(&got, "%s%s:%s", i ? " " : "", f.files[i].path, f.files[i].split);
+    else
+        (void)ax_buf_puts(&got, ax_error_text());
+    assert_string_equal(got.data ? got.data : "", want);
+    ax_buf_free(&got);
+    ax_found_free(&f);
+    ax_card_free(&card);
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+static void cards(void **state) {
+    (void)state;
+    static const char *const names[] = {"README.md",
+                                        "main/test-00000-of-00001.parquet",
+                                        "main/train-00000-of-00001.parquet",
+                                        "socratic/test-00000-of-00001.parquet",
+                                        "socratic/train-00000-of-00001.parquet",
+                                        "x.py",
+                                        NULL};
+    static const char two[] = "---\nlicense: mit\nconfigs:\n- config_name: main\n  data_files:\n"
+                              "  - split: train\n    path: main/train-*\n  - split: test\n"
+                              "    path: main/test-*\n- config_name: socratic\n  data_files:\n"
+                              "    train: [socratic/train-*]\n---\n# Title\n---\n";
+    chooses(two, "main", names,
+            "main/train-00000-of-00001.parquet:train main/test-00000-of-00001.parquet:test");
+    chooses(two, "socratic", names, "socratic/train-00000-of-00001.parquet:train");
+    chooses(two, NULL, names,
+            "o/n: it has several configurations; set name: to one of main, socratic");
+    chooses(two, "mian", names,
+            "o/n: it has no configuration \"mian\"; name: one of main, socratic");
+    chooses("---\nconfigs:\n- config_name: a\n  data_files: main/test-*\n- config_name: b\n"
+            "  default: true\n  data_files:\n  - main/*\n---\n",
+            NULL, names,
+            "main/test-00000-of-00001.parquet:train main/train-00000-of-00001.parquet:train");
+    chooses(
+        "---\r\nconfigs:\r\n- config_name: default\r\n  data_dir: socratic\r\n---\r\n", NULL, names,
+        "socratic/test-00000-of-00001.parquet:test socratic/train-00000-of-00001.parquet:train");
+    chooses("---\nconfigs:\n- config_name: all\n  data_dir: main\n  data_files: ./train-*\n---\n",
+            "all", names, "main/train-00000-of-00001.parquet:train");
+    chooses("---\nconfigs: nonsense\n---\n", "main", names,
+            "main/test-00000-of-00001.parquet:test main/train-00000-of-00001.parquet:train");
+    chooses("---\nno end", "main", names,
+            "main/test-00000-of-00001.parquet:test main/train-00000-of-00001.parquet:train");
+    chooses("", "none", names, "o/n: name: there is no folder none with data in it");
+    struct ax_card card;
+    static const char bad[] = "---\na: [\n---\n";
+    assert_int_equal(ax_card_parse(&card, "README.md", bad, strlen(bad)), AX_ERR_CONFIG);
+    static const char nul[] = "---\na: \0\n---\n";
+    assert_int_equal(ax_card_parse(&card, "README.md", nul, sizeof nul - 1), AX_ERR_CONFIG);
+}
+
+static void names(void **state) {
+    (void)state;
+    static const char *const sharded[] = {".gitattributes",
+                                          "README.md",
+                                          "data/test_sft-00000-of-00001-3f.parquet",
+                                          "data/train_gen-00000-of-00001.parquet",
+                                          "data/train_sft-00000-of-00002.parquet",
+                                          "data/train_sft-00001-of-00002.parquet",
+                                          "dataset_infos.json",
+                                          NULL};
+    chooses("", NULL, sharded,
+            "data/test_sft-00000-of-00001-3f.parquet:test_sft "
+            "data/train_gen-00000-of-00001.parquet:train_gen "
+            "data/train_sft-00000-of-00002.parquet:train_sft "
+            "data/train_sft-00001-of-00002.parquet:train_sft");
+    static const char *const both[] = {"train.csv", "train.jsonl", "valid.jsonl", NULL};
+    chooses("", NULL, both, "train.jsonl:train valid.jsonl:validation");
+    static const char *const plain[] = {"a.jsonl", "b/c.jsonl.gz", "notes.md", NULL};
+    chooses("", NULL, plain, "a.jsonl: b/c.jsonl.gz:");
+}
+
+static void splits_that_are_not_there_are_told(void **state) {
+    (void)state;
+    struct ax_found f = {0};
+    bool in[3];
+    assert_int_equal(ax_found_add(&f, "a", AX_ROWS_JSON, ""), AX_OK);
+    assert_int_equal(ax_found_in_split(&f, "o/n", "train", true, in), AX_OK);
+    assert_true(in[0]);
+    assert_int_equal(ax_found_add(&f, "b", AX_ROWS_JSON, "train_sft"), AX_OK);
+    assert_int_equal(ax_found_add(&f, "c", AX_ROWS_JSON, "test_sft"), AX_OK);
+    assert_error(ax_found_in_split(&f, "o/n", "train", true, in), AX_ERR_DATA,
+                 "o/n: it has no split \"train\"; it has train_sft, test_sft");
+    assert_int_equal(ax_found_in_split(&f, "o/n", "test_sft", true, in), AX_OK);
+    assert_true(!in[0] && !in[1] && in[2]);
+    ax_found_free(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns),
+        cmocka_unit_test(cards),
+        cmocka_unit_test(names),
+        cmocka_unit_test(splits_that_are_not_there_are_told),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
