@@ -68,8 +68,17 @@ static inline enum ax_status save_step(struct store *s, int64_t step, int64_t li
     json_t *config = json_pack("{ss}", "model_type", "llama");
     struct ax_save_job job = job_of(s, step, config);
     job.limit = limit;
-    assert_int_equal(ax_saver_create(&saver, 2), AX_OK);
-    enum ax_status st = ax_saver_start(&saver, &job);
+    enum ax_status st = ax_saver_create(&saver, 2);
+    if (st == AX_OK && (!config || !job.run)) {
+        ax_saver_free(&saver);
+        st = ax_error(AX_ERR_NOMEM, "out of memory for the job");
+    }
+    if (st != AX_OK) {
+        json_decref(config);
+        json_decref(job.run);
+        return st;
+    }
+    st = ax_saver_start(&saver, &job);
     ax_saver_before_update(&saver, 0);
     ax_saver_before_update(&saver, 1);
     if (st == AX_OK)

@@ -271,6 +271,31 @@ static void test_lists_and_prunes(void **state) {
     ax_checkpoint_list_free(&l);
 }
 
+/* The newest is damaged and the run went on from the one before: what is kept is good. */
+static void test_prunes_around_damage(void **state) {
+    (void)state;
+    struct store s, back;
+    for (int64_t limit = 1; limit <= 3; limit++) {
+        remove_all();
+        make_store(&s, 1);
+        save_ok(&s, 10, 0);
+        save_ok(&s, 20, 0);
+        put_text("checkpoint-20/model.safetensors", "not what was written");
+        for (int64_t step = 15; step <= 18; step++) {
+            char name[64];
+            make_store(&s, (float)step);
+            save_ok(&s, step, limit);
+            make_store(&back, 99);
+            snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+            if (load(name, &back) != AX_OK)
+                fail_msg("limit %lld: %s", (long long)limit, ax_error_text());
+            assert_equal_stores(&s, &back);
+            assert_true(count_entries(dir) <= (limit > 2 ? limit : 2));
+        }
+        assert_int_equal(count_entries(dir), limit);
+    }
+}
+
 /* ---- faults ---- */
 
 static bool has_good(int64_t step) {
@@ -333,15 +358,11 @@ static void test_failing_at_every_call(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_other_cuts),
-        cmocka_unit_test(test_puts_shards_together),
-        cmocka_unit_test(test_every_bit_flip),
-        cmocka_unit_test(test_foreign_files),
-        cmocka_unit_test(test_hostile_manifests),
-        cmocka_unit_test(test_lists_and_prunes),
-        cmocka_unit_test(test_killed_at_every_call),
-        cmocka_unit_test(test_failing_at_every_call),
+        cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_other_cuts),
+        cmocka_unit_test(test_puts_shards_together), cmocka_unit_test(test_every_bit_flip),
+        cmocka_unit_test(test_foreign_files),        cmocka_unit_test(test_hostile_manifests),
+        cmocka_unit_test(test_lists_and_prunes),     cmocka_unit_test(test_prunes_around_damage),
+        cmocka_unit_test(test_killed_at_every_call), cmocka_unit_test(test_failing_at_every_call),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

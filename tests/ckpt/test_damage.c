@@ -15,8 +15,8 @@
 #include "tests/ckpt/folder.h"
 
 #define NAME_LEN 20
-#define TENSORS  44     /* enough for 4 KiB of header */
-#define BIG      300000 /* elements of one more: the file has several pieces */
+#define TENSORS  56     /* enough for 4 KiB of header */
+#define BIG      270000 /* elements of one more: the file has several pieces */
 #define FLIPS    10000
 #define CUTS     1000
 
@@ -47,6 +47,7 @@ static void make_contents(struct contents *c, const char *run) {
     }
 }
 
+/* In shards of so many bytes; 0: one, with the big tensor. */
 static void write_one(const char *name, int64_t step, const char *run, int64_t shard_bytes) {
     static struct contents c;
     struct ax_mesh mesh;
@@ -62,7 +63,7 @@ static void write_one(const char *name, int64_t step, const char *run, int64_t s
                .n = shard_bytes ? TENSORS : TENSORS + 1,
                .tensors = c.weights},
         .mesh = &mesh,
-        .n_parts = TENSORS + 1,
+        .n_parts = shard_bytes ? TENSORS : TENSORS + 1,
         .parts = c.parts,
         .state = c.state,
     };
@@ -141,7 +142,7 @@ static size_t header_bytes(const struct target *t) {
 static void test_every_bit_of_a_header(void **state) {
     (void)state;
     struct target t;
-    write_one("a", 1, "run", 0);
+    write_one("a", 1, "run", 1 << 20);
     open_target(&t, "a", "state/rank-00000.safetensors");
     const size_t n = header_bytes(&t);
     const double begin = ax_clock_now();

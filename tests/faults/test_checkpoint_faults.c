@@ -228,7 +228,7 @@ static void on_full_disk(const char *filler) {
     }
     assert_true(has_good(NEW));
     print_message("the save needs %d free pages\n", pages - 1);
-    assert_true(pages > 5);
+    assert_true(pages > 4);
 }
 
 static void test_full_tmpfs(void **state) {
