@@ -63,12 +63,11 @@ static void assert_explained(enum ax_fault_op op, const char *kind) {
     }
 }
 
-/* One save over the old one with one fault armed; false where the fault was not reached. */
+/* One save beside the old one with one fault armed; false where the fault was not reached. */
 static bool save_once(enum ax_fault_op op, int k, const char *kind) {
     struct store new;
     char spec[64];
     snprintf(spec, sizeof spec, "%s:%d:%s", ax_fault_op_name(op), k, kind);
-    start_from_old();
     make_store(&new, NEW);
     const uint64_t live = ax_mem_live_blocks();
     const int files = count_open_files();
@@ -91,11 +90,13 @@ static bool save_once(enum ax_fault_op op, int k, const char *kind) {
         assert_true(has_good(NEW));
     else
         assert_true(st != AX_OK && count_entries(dir) == 1); /* the temporary one is gone */
+    assert_int_equal(ax_remove_tree(in_dir("checkpoint-2")), AX_OK);
     return fired;
 }
 
 static int sweep(const char *kind, enum ax_fault_op first, enum ax_fault_op end) {
     int points = 0;
+    start_from_old();
     for (enum ax_fault_op op = first; op < end; op++) {
         const bool moves = op == AX_FAULT_READ || op == AX_FAULT_WRITE;
         if (op == AX_FAULT_UNLINK || (is(kind, "short") && !moves))
