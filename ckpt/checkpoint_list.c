@@ -117,13 +117,16 @@ enum ax_status ax_checkpoint_sweep(const char *output_dir) {
     return each_name(output_dir, (void *)(uintptr_t)output_dir, sweep_one);
 }
 
-/* Renamed first: half removed, it must not look like a checkpoint. */
+/* Renamed first, and that on the disk before anything is removed: half removed, it must not look
+ * like a checkpoint, not even after a power cut. */
 static enum ax_status remove_one(const char *output_dir, int64_t step) {
     char *path, *tmp = NULL;
     AX_TRY(ax_checkpoint_path(&path, output_dir, step));
     enum ax_status st = ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)getpid());
     if (st == AX_OK)
         st = ax_rename(path, tmp);
+    if (st == AX_OK)
+        st = ax_sync_dir(output_dir);
     if (st == AX_OK)
         st = ax_remove_tree(tmp);
     ax_free(tmp);
@@ -144,7 +147,7 @@ enum ax_status ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_
     AX_TRY(ax_checkpoint_list(&l, output_dir));
     enum ax_status st = AX_OK;
     size_t left = l.n;
-    for (size_t i = 0; st == AX_OK && i + 1 < l.n && left > (size_t)limit; i++) {
+    for (size_t i = 0; st == AX_OK && i < l.n && left > (size_t)limit; i++) {
         if (contains(keep, n_keep, l.steps[i]))
             continue;
         st = remove_one(output_dir, l.steps[i]);

@@ -194,10 +194,67 @@ static enum ax_status parse_tensor(struct ax_checkpoint *c, struct ax_json v) {
     return AX_OK;
 }
 
-static int by_tensor(const void *a, const void *b) {
-    const struct ax_checkpoint_shard *x = a, *y = b;
-    const int names = strcmp(x->part.name, y->part.name);
-    return names ? names : strcmp(x->part.slot, y->part.slot);
+static int by_tensor(const struct ax_state_part *x, const struct ax_state_part *y) {
+    const int names = strcmp(x->name, y->name);
+    return names ? names : strcmp(x->slot, y->slot);
+}
+
+/* By tensor, then where the block begins, then place in it. */
+static int by_place(const void *a, const void *b) {
+    const struct ax_state_part *x = &((const struct ax_checkpoint_shard *)a)->part;
+    const struct ax_state_part *y = &((const struct ax_checkpoint_shard *)b)->part;
+    const int tensors = by_tensor(x, y);
+    if (tensors || x->ndim != y->ndim)
+        return tensors ? tensors : x->ndim - y->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        if (x->start[d] != y->start[d])
+            return x->start[d] < y->start[d] ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static bool begins_alike(const struct ax_state_part *x, const struct ax_state_part *y) {
+    return by_tensor(x, y) == 0 && x->ndim == y->ndim &&
+           memcmp(x->start, y->start, (size_t)x->ndim * sizeof *x->start) == 0;
+}
+
+/* Two parts of a tensor: blocks are the same, whose runs are compared, or have nothing in common.
+ */
+static bool overlap(const struct ax_state_part *x, const struct ax_state_part *y) {
+    bool same = x->ndim == y->ndim;
+    for (int d = 0; d < x->ndim && d < y->ndim; d++) {
+        if (x->start[d] + x->size[d] <= y->start[d] || y->start[d] + y->size[d] <= x->start[d])
+            return false;
+        same = same && x->start[d] == y->start[d] && x->size[d] == y->size[d];
+    }
+    return !same || (x->first < y->first + y->n && y->first < x->first + x->n);
+}
+
+static enum ax_status check_apart(const char *name, const struct ax_checkpoint *c, size_t i,
+                                  size_t k) {
+    const struct ax_state_part *p = &c->shards[i].part;
+    if (!overlap(p, &c->shards[k].part))
+        return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s: %s of %s: shards in %s and %s hold the same elements", name,
+                    p->slot, p->name, c->files.files[c->shards[i].file].name,
+                    c->files.files[c->shards[k].file].name);
+}
+
+/* A shard that is there twice would stand in for one that is missing, as elements are counted. Of
+ * sorted runs of a block neighbours are compared, of blocks the first runs. */
+static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
+    for (size_t i = 0; i + 1 < c->n_shards; i++) {
+        const struct ax_state_part *p = &c->shards[i].part;
+        if (by_tensor(p, &c->shards[i + 1].part) == 0)
+            AX_TRY(check_apart(name, c, i, i + 1));
+        if (i > 0 && begins_alike(&c->shards[i - 1].part, p))
+            continue;
+        for (size_t k = i + 2; k < c->n_shards && by_tensor(p, &c->shards[k].part) == 0 &&
+                               c->shards[k].part.start[0] < p->start[0] + p->size[0];
+             k++)
+            if (!begins_alike(&c->shards[k - 1].part, &c->shards[k].part))
+                AX_TRY(check_apart(name, c, i, k));
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, const char *text,
@@ -220,7 +277,8 @@ enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, cons
     for (size_t i = 0; i < ax_json_size(tensors); i++)
         AX_TRY(parse_tensor(c, ax_json_at(tensors, i)));
     if (c->n_shards > 1)
-        qsort(c->shards, c->n_shards, sizeof *c->shards, by_tensor);
+        qsort(c->shards, c->n_shards, sizeof *c->shards, by_place);
+    AX_TRY(check_overlaps(name, c));
     c->run = ax_json_get(root, "run").v;
     return AX_OK;
 }

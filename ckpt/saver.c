@@ -69,7 +69,8 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
 
 /* ---- what the thread does ---- */
 
-/* Only what has been read again and found good makes an older one superfluous. */
+/* Only what has been read again and found good makes an older one superfluous. Not the highest step
+ * is kept in any case, but this one: a later one may be a damaged one that was passed over. */
 static enum ax_status verify_and_prune(const struct ax_saver_work *w) {
     struct ax_checkpoint c;
     AX_TRY(ax_checkpoint_open(&c, w->dir));
@@ -78,7 +79,9 @@ static enum ax_status verify_and_prune(const struct ax_saver_work *w) {
     AX_TRY(st);
     if (w->job.limit == 0)
         return AX_OK;
-    return ax_checkpoint_prune(w->output_dir, w->job.limit, w->job.n_keep, w->job.keep);
+    int64_t keep[1 + sizeof w->job.keep / sizeof *w->job.keep] = {w->job.step};
+    memcpy(keep + 1, w->job.keep, sizeof w->job.keep);
+    return ax_checkpoint_prune(w->output_dir, w->job.limit, 1 + w->job.n_keep, keep);
 }
 
 static enum ax_status save(struct ax_saver_work *w) {

@@ -16,7 +16,7 @@ struct ax_step_scalars {
     double loss;       /* Σ weight·loss·inv_weight so far this step */
     double aux_loss;   /* the routers' balancing loss, before its coefficient; not part of loss */
     int64_t step;      /* number of this update, from 1 (bias correction) */
-    int64_t skip;      /* 1: nothing trained or a non-finite norm: weights must not move */
+    int64_t skip;      /* 1: nothing trained, or loss or norm not finite: weights must not move */
     uint64_t seed;
 };
 

@@ -1,6 +1,7 @@
 /* Executes the action table: one small function per kind of action. */
 #include "optim/step.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -192,6 +193,10 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     AX_TRY(ax_contract_leave(s->rt));
     AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
+    if (!isfinite(now.loss)) { /* its gradient may be finite: a token of probability 0 */
+        now.skip = 1;
+        AX_TRY(ax_queue_write(s->rt->q, &s->scalars->skip, &now.skip, sizeof now.skip));
+    }
     out->loss = now.loss;
     out->aux_loss = now.aux_loss;
     out->grad_norm = now.grad_norm;

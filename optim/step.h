@@ -40,7 +40,7 @@ struct ax_step_result {
     double loss, grad_norm, lr;
     double aux_loss;     /* the routers' balancing loss, before its coefficient; not part of loss */
     double weight_total; /* Σ weight, all micro-batches and data ranks */
-    bool skipped;        /* nothing trained, or a non-finite norm: weights did not move */
+    bool skipped;        /* nothing trained, or loss or norm not finite: weights did not move */
     double seconds[AX_TIME_COUNT];
 };
 

@@ -3,6 +3,7 @@
 #ifndef AX_TESTS_CKPT_FOLDER_H
 #define AX_TESTS_CKPT_FOLDER_H
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,21 @@ static inline char *get_text(const char *name) {
         fail_msg("%s", ax_error_text());
     }
     return text;
+}
+
+static inline int count_entries(const char *path) {
+    int n = 0;
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    while (readdir(d) != NULL) {
+        n++;
+    }
+    closedir(d);
+    return n - 2;
+}
+
+static inline int count_open_files(void) {
+    return count_entries("/proc/self/fd");
 }
 
 /* The byte at `offset` of the tensor called ctx. */

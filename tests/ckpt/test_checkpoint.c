@@ -9,118 +9,11 @@
 #include <sys/wait.h>
 
 #include "base/fault.h"
-#include "ckpt/saver.h"
-#include "tests/ckpt/folder.h"
-
-#define ROWS 6
-#define COLS 10
+#include "tests/ckpt/store.h"
 
 static void expect_text(const char *part) {
     if (!strstr(ax_error_text(), part))
         fail_msg("expected \"%s\" in: %s", part, ax_error_text());
-}
-
-/* Two parameters in two units: a matrix with two slots and a vector. */
-struct store {
-    float matrix[ROWS * COLS], moment[ROWS * COLS], vector[7];
-    struct ax_state_part list[3];
-    struct ax_state_parts parts;
-    struct ax_save_weight weights[2];
-    struct ax_mesh mesh;
-};
-
-static struct ax_state_part whole(const char *name, const char *slot, int ndim, int64_t rows,
-                                  int64_t cols, void *data, int unit) {
-    struct ax_state_part p = {.name = name,
-                              .slot = slot,
-                              .dtype = AX_F32,
-                              .ndim = ndim,
-                              .shape = {rows, cols},
-                              .size = {rows, cols},
-                              .n = rows * (ndim > 1 ? cols : 1),
-                              .data = data,
-                              .unit = unit};
-    return p;
-}
-
-static void make_store(struct store *s, float seed) {
-    memset(s, 0, sizeof *s);
-    for (int i = 0; i < ROWS * COLS; i++) {
-        s->matrix[i] = seed + (float)i;
-        s->moment[i] = -seed - (float)i;
-    }
-    for (int i = 0; i < 7; i++)
-        s->vector[i] = seed * (float)i;
-    s->list[0] = whole("w", "master", 2, ROWS, COLS, s->matrix, 0);
-    s->list[1] = whole("w", "exp_avg", 2, ROWS, COLS, s->moment, 0);
-    s->list[2] = whole("b", "master", 1, 7, 0, s->vector, 1);
-    s->parts = (struct ax_state_parts){3, s->list};
-    s->weights[0] = (struct ax_save_weight){.name = "w",
-                                            .ndim = 2,
-                                            .shape = {ROWS, COLS},
-                                            .value = ax_tensor_2d(AX_F32, s->matrix, ROWS, COLS),
-                                            .dtype = AX_BF16};
-    s->weights[1] = (struct ax_save_weight){.name = "b",
-                                            .ndim = 1,
-                                            .shape = {7},
-                                            .value = ax_tensor_1d(AX_F32, s->vector, 7),
-                                            .unit = 1,
-                                            .dtype = AX_BF16};
-    assert_int_equal(ax_mesh_create(&s->mesh, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0),
-                     AX_OK);
-}
-
-static struct ax_save_job job_of(struct store *s, int64_t step, const json_t *config) {
-    return (struct ax_save_job){.output_dir = dir,
-                                .step = step,
-                                .hf = {.config = config, .dtype = AX_BF16},
-                                .n_weights = 2,
-                                .weights = s->weights,
-                                .parts = &s->parts,
-                                .mesh = &s->mesh,
-                                .run = json_pack("{sI}", "step", (json_int_t)step)};
-}
-
-static enum ax_status save_step(struct store *s, int64_t step, int64_t limit) {
-    struct ax_saver saver;
-    json_t *config = json_pack("{ss}", "model_type", "llama");
-    struct ax_save_job job = job_of(s, step, config);
-    job.limit = limit;
-    assert_int_equal(ax_saver_create(&saver, 2), AX_OK);
-    enum ax_status st = ax_saver_start(&saver, &job);
-    ax_saver_before_update(&saver, 0);
-    ax_saver_before_update(&saver, 1);
-    if (st == AX_OK)
-        st = ax_saver_finish(&saver);
-    ax_saver_free(&saver);
-    json_decref(config);
-    return st;
-}
-
-static void save_ok(struct store *s, int64_t step, int64_t limit) {
-    if (save_step(s, step, limit) != AX_OK)
-        fail_msg("%s", ax_error_text());
-}
-
-static void remove_all(void) {
-    assert_int_equal(ax_remove_tree(dir), AX_OK);
-    assert_int_equal(ax_mkdir(dir), AX_OK);
-}
-
-static enum ax_status load(const char *name, struct store *into) {
-    struct ax_checkpoint c;
-    AX_TRY(ax_checkpoint_open(&c, in_dir(name)));
-    enum ax_status st = ax_checkpoint_verify(&c);
-    if (st == AX_OK)
-        st = ax_checkpoint_load(&c, &into->parts);
-    ax_checkpoint_close(&c);
-    return st;
-}
-
-static void assert_equal_stores(const struct store *a, const struct store *b) {
-    assert_memory_equal(a->matrix, b->matrix, sizeof a->matrix);
-    assert_memory_equal(a->moment, b->moment, sizeof a->moment);
-    assert_memory_equal(a->vector, b->vector, sizeof a->vector);
 }
 
 static void test_round_trip(void **state) {
@@ -296,6 +189,10 @@ static void expect_refused(const json_t *manifest, const char *why) {
     ax_free(text);
 }
 
+#define SHARD(row, rows, first, n)                                                                 \
+    "{\"file\": \"f\", \"start\": [" #row ", 0], \"size\": [" #rows ", 10], \"first\": " #first    \
+    ", \"n\": " #n "}"
+
 static void test_hostile_manifests(void **state) {
     (void)state;
     static const struct {
@@ -314,6 +211,12 @@ static void test_hostile_manifests(void **state) {
         {"tensors.0.shards.0.n", "61", "61"},
         {"tensors.0.shards.0.first", "1", "60"},
         {"tensors.0.shards.0.file", "\"none\"", "not in the list"},
+        {"tensors.0.shards", "[" SHARD(0, 6, 0, 30) "," SHARD(0, 6, 0, 30) "]", "same elements"},
+        {"tensors.0.shards", "[" SHARD(0, 6, 30, 30) "," SHARD(0, 6, 0, 31) "]", "same elements"},
+        {"tensors.0.shards", "[" SHARD(2, 4, 0, 40) "," SHARD(0, 3, 0, 20) "]", "same elements"},
+        {"tensors.0.shards",
+         "[" SHARD(0, 3, 20, 10) "," SHARD(2, 4, 0, 40) "," SHARD(0, 3, 0, 10) "]",
+         "same elements"},
     };
     static const char good[] =
         "{\"format\": \"axtrain checkpoint\", \"version\": 1, \"step\": 3, \"files\": [{\"name\": "
@@ -360,12 +263,37 @@ static void test_lists_and_prunes(void **state) {
     assert_int_equal(ax_checkpoint_sweep(dir), AX_OK);
     assert_true(ax_path_exists(in_dir("checkpoint-40.tmp-1"))); /* its writer is alive */
     assert_false(ax_path_exists(in_dir("checkpoint-40.tmp-999999999")));
-    assert_int_equal(ax_checkpoint_prune(dir, 2, 1, (const int64_t[]){20}), AX_OK);
+    assert_int_equal(ax_checkpoint_prune(dir, 2, 2, (const int64_t[]){50, 20}), AX_OK);
     assert_int_equal(ax_checkpoint_list(&l, dir), AX_OK);
     assert_int_equal(l.n, 2);
     assert_int_equal(l.steps[0], 20);
     assert_int_equal(l.steps[1], 50);
     ax_checkpoint_list_free(&l);
+}
+
+/* The newest is damaged and the run went on from the one before: what is kept is good. */
+static void test_prunes_around_damage(void **state) {
+    (void)state;
+    struct store s, back;
+    for (int64_t limit = 1; limit <= 3; limit++) {
+        remove_all();
+        make_store(&s, 1);
+        save_ok(&s, 10, 0);
+        save_ok(&s, 20, 0);
+        put_text("checkpoint-20/model.safetensors", "not what was written");
+        for (int64_t step = 15; step <= 18; step++) {
+            char name[64];
+            make_store(&s, (float)step);
+            save_ok(&s, step, limit);
+            make_store(&back, 99);
+            snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+            if (load(name, &back) != AX_OK)
+                fail_msg("limit %lld: %s", (long long)limit, ax_error_text());
+            assert_equal_stores(&s, &back);
+            assert_true(count_entries(dir) <= (limit > 2 ? limit : 2));
+        }
+        assert_int_equal(count_entries(dir), limit);
+    }
 }
 
 /* ---- faults ---- */
@@ -430,15 +358,11 @@ static void test_failing_at_every_call(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_other_cuts),
-        cmocka_unit_test(test_puts_shards_together),
-        cmocka_unit_test(test_every_bit_flip),
-        cmocka_unit_test(test_foreign_files),
-        cmocka_unit_test(test_hostile_manifests),
-        cmocka_unit_test(test_lists_and_prunes),
-        cmocka_unit_test(test_killed_at_every_call),
-        cmocka_unit_test(test_failing_at_every_call),
+        cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_other_cuts),
+        cmocka_unit_test(test_puts_shards_together), cmocka_unit_test(test_every_bit_flip),
+        cmocka_unit_test(test_foreign_files),        cmocka_unit_test(test_hostile_manifests),
+        cmocka_unit_test(test_lists_and_prunes),     cmocka_unit_test(test_prunes_around_damage),
+        cmocka_unit_test(test_killed_at_every_call), cmocka_unit_test(test_failing_at_every_call),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

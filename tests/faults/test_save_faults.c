@@ -6,7 +6,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <sys/wait.h>
 
 #include "base/fault.h"
@@ -91,21 +90,6 @@ static void read_version(char *version, size_t size) {
     assert_true(ax_path_exists(in_dir(MODEL "/tokenizer.json")));
     assert_true(ax_path_exists(in_dir(MODEL "/generation_config.json")));
     ax_hf_close(&hf);
-}
-
-static int count_entries(const char *path) {
-    int n = 0;
-    DIR *d = opendir(path);
-    assert_non_null(d);
-    while (readdir(d) != NULL) {
-        n++;
-    }
-    closedir(d);
-    return n - 2;
-}
-
-static int count_open_files(void) {
-    return count_entries("/proc/self/fd");
 }
 
 static void start_from(bool old) {

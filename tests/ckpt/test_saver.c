@@ -1,0 +1,278 @@
+/* A save behind the training, on a disk that does not move: whatever the training thread does, it
+ * waits for no disk; what it changes is not what is saved; the memory is one copy at most; and a
+ * kill in the middle costs nothing but that save. AXTRAIN_SWEEP=1: a state of 1 GB. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/space.h"
+#include "ckpt/saver.h"
+#include "tests/ckpt/folder.h"
+
+#define UNITS 4
+#define SLOTS 3                      /* master and two moments; the weights are bf16 */
+#define OWN   ((uint64_t)32 << 20)   /* buffers of the writer, and what rounding up takes */
+#define SPARE ((uint64_t)2048 << 20) /* memory that has to be free beside the state */
+
+/* ---- a disk that stops ---- */
+
+static _Atomic bool stopped;
+static pthread_t trainer;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moves = PTHREAD_COND_INITIALIZER;
+
+static void stop_disk(bool stop) {
+    pthread_mutex_lock(&mutex);
+    atomic_store(&stopped, stop);
+    pthread_cond_broadcast(&moves);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* The C library's, for this program: the writer stands still while the disk does. */
+ssize_t write(int fd, const void *data, size_t n) {
+    if (atomic_load(&stopped) && !pthread_equal(pthread_self(), trainer)) {
+        pthread_mutex_lock(&mutex);
+        while (atomic_load(&stopped))
+            pthread_cond_wait(&moves, &mutex);
+        pthread_mutex_unlock(&mutex);
+    }
+    return syscall(SYS_write, fd, data, n);
+}
+
+/* Bytes of the heap in use, of all threads and mappings (0 under AddressSanitizer). */
+static uint64_t heap_bytes(void) {
+    const struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* ---- a state ---- */
+
+struct state {
+    int64_t n;               /* elements of a unit */
+    uint16_t *weight[UNITS]; /* bf16 */
+    float *slot[UNITS][SLOTS];
+    char names[UNITS][16];
+    struct ax_save_weight weights[UNITS];
+    struct ax_state_part list[UNITS * SLOTS];
+    struct ax_state_parts parts;
+    struct ax_mesh mesh;
+};
+
+static const char *const slots[SLOTS] = {"master", "exp_avg", "exp_avg_sq"};
+
+static uint64_t bytes_of(const struct state *s) {
+    return (uint64_t)(UNITS * s->n) * (2 + 4 * SLOTS);
+}
+
+static float number(int step, int unit, int slot, int64_t i) {
+    return (float)(step * 1000 + unit * 100 + slot * 10) + (float)(i % 1021) / 1024;
+}
+
+static void fill_unit(struct state *s, int unit, int step) {
+    for (int k = 0; k < SLOTS; k++)
+        for (int64_t i = 0; i < s->n; i++)
+            s->slot[unit][k][i] = number(step, unit, k, i);
+    for (int64_t i = 0; i < s->n; i++)
+        s->weight[unit][i] = (uint16_t)(step + unit + i);
+}
+
+static void open_state(struct state *s, uint64_t bytes) {
+    memset(s, 0, sizeof *s);
+    s->n = (int64_t)(bytes / (UNITS * (2 + 4 * SLOTS)));
+    s->parts = (struct ax_state_parts){UNITS * SLOTS, s->list};
+    for (int u = 0; u < UNITS; u++) {
+        snprintf(s->names[u], sizeof s->names[u], "unit.%d", u);
+        assert_int_equal(ax_alloc(&s->weight[u], (size_t)s->n, 2), AX_OK);
+        s->weights[u] = (struct ax_save_weight){.name = s->names[u],
+                                                .ndim = 1,
+                                                .shape = {s->n},
+                                                .value = ax_tensor_1d(AX_BF16, s->weight[u], s->n),
+                                                .unit = u,
+                                                .dtype = AX_BF16};
+        for (int k = 0; k < SLOTS; k++) {
+            assert_int_equal(ax_alloc(&s->slot[u][k], (size_t)s->n, sizeof(float)), AX_OK);
+            s->list[u * SLOTS + k] = (struct ax_state_part){.name = s->names[u],
+                                                            .slot = slots[k],
+                                                            .dtype = AX_F32,
+                                                            .ndim = 1,
+                                                            .shape = {s->n},
+                                                            .size = {s->n},
+                                                            .n = s->n,
+                                                            .data = s->slot[u][k],
+                                                            .unit = u};
+        }
+    }
+    assert_int_equal(ax_mesh_create(&s->mesh, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0),
+                     AX_OK);
+}
+
+static void close_state(struct state *s) {
+    for (int u = 0; u < UNITS; u++) {
+        ax_free(s->weight[u]);
+        for (int k = 0; k < SLOTS; k++)
+            ax_free(s->slot[u][k]);
+    }
+}
+
+static void start_save(struct ax_saver *saver, struct state *s, int64_t step, json_t *config) {
+    const struct ax_save_job job = {.output_dir = dir,
+                                    .step = step,
+                                    .hf = {.config = config, .dtype = AX_BF16},
+                                    .n_weights = UNITS,
+                                    .weights = s->weights,
+                                    .parts = &s->parts,
+                                    .mesh = &s->mesh,
+                                    .run = json_object()};
+    assert_int_equal(ax_saver_start(saver, &job), AX_OK);
+}
+
+/* The checkpoint of that step holds what fill_unit(step) made. Reads it into s. */
+static void expect_saved(struct state *s, int step) {
+    struct ax_checkpoint c;
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%d", step);
+    if (ax_checkpoint_open(&c, in_dir(name)) != AX_OK || ax_checkpoint_verify(&c) != AX_OK ||
+        ax_checkpoint_load(&c, &s->parts) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    ax_checkpoint_close(&c);
+    for (int u = 0; u < UNITS; u++)
+        for (int k = 0; k < SLOTS; k++)
+            for (int64_t i = 0; i < s->n; i++)
+                if (s->slot[u][k][i] != number(step, u, k, i))
+                    fail_msg("unit %d, %s, element %lld", u, slots[k], (long long)i);
+    struct ax_hf hf;
+    assert_int_equal(ax_hf_open(&hf, in_dir(name)), AX_OK);
+    for (int u = 0; u < UNITS; u++) {
+        const uint16_t *saved = ax_hf_find(&hf, s->names[u])->data;
+        for (int64_t i = 0; i < s->n; i++)
+            assert_int_equal(saved[i], (uint16_t)(step + u + i));
+    }
+    ax_hf_close(&hf);
+}
+
+/* ---- the tests ---- */
+
+/* Units are changed while the disk stands still: would this wait for it, it would for ever. */
+static void change_all(struct ax_saver *saver, struct state *s, uint64_t before, int step) {
+    uint64_t most = 0;
+    for (int u = 0; u < UNITS; u++) {
+        ax_saver_before_update(saver, u);
+        const uint64_t all = heap_bytes(), now = all > before ? all - before : 0;
+        most = now > most ? now : most;
+        fill_unit(s, u, step);
+    }
+    print_message("state %.0f MB: %.0f MB more while it is saved, %.1f ms waited\n",
+                  (double)bytes_of(s) / 1e6, (double)most / 1e6, 1e3 * saver->waited);
+    assert_true(most <= bytes_of(s) + OWN);
+}
+
+/* What copying the state takes by itself, unit by unit. */
+static void copy_time(const struct state *s) {
+    const size_t n = (size_t)s->n;
+    char *copies[UNITS];
+    const double begin = ax_clock_now();
+    for (int u = 0; u < UNITS; u++) {
+        assert_int_equal(ax_alloc_huge(&copies[u], n * (2 + 4 * SLOTS)), AX_OK);
+        memcpy(copies[u], s->weight[u], 2 * n);
+        for (size_t k = 0; k < SLOTS; k++)
+            memcpy(copies[u] + (2 + 4 * k) * n, s->slot[u][k], 4 * n);
+    }
+    print_message("a copy of the state takes %.1f ms\n", 1e3 * (ax_clock_now() - begin));
+    for (int u = 0; u < UNITS; u++)
+        ax_free(copies[u]);
+}
+
+static void behind_a_disk_that_stands_still(uint64_t bytes) {
+    struct state s;
+    struct ax_saver saver;
+    json_t *config = json_object();
+    if (ax_mem_available() < 3 * bytes + SPARE) {
+        print_message("skipped: too little memory for a state of %llu bytes\n",
+                      (unsigned long long)bytes);
+        skip();
+    }
+    open_state(&s, bytes);
+    for (int u = 0; u < UNITS; u++)
+        fill_unit(&s, u, 1);
+    copy_time(&s);
+    assert_int_equal(ax_saver_create(&saver, UNITS), AX_OK);
+    const uint64_t before = heap_bytes();
+    trainer = pthread_self();
+    alarm(60);
+    stop_disk(true);
+    start_save(&saver, &s, 1, config);
+    change_all(&saver, &s, before, 2);
+    assert_false(ax_saver_is_due(&saver));
+    stop_disk(false);
+    assert_int_equal(ax_saver_finish(&saver), AX_OK);
+    alarm(0);
+    assert_true(heap_bytes() < before + OWN); /* the copies are gone */
+    expect_saved(&s, 1);
+    ax_saver_free(&saver);
+    close_state(&s);
+    json_decref(config);
+    assert_int_equal(ax_remove_tree(in_dir("checkpoint-1")), AX_OK);
+}
+
+static void test_waits_for_no_disk(void **state) {
+    (void)state;
+    const char *sweep = getenv("AXTRAIN_SWEEP");
+    behind_a_disk_that_stands_still(4000);
+    behind_a_disk_that_stands_still((uint64_t)64 << 20);
+    if (sweep && *sweep)
+        behind_a_disk_that_stands_still((uint64_t)1 << 30);
+}
+
+/* Killed while the disk stands still and the state has gone on. */
+static void test_killed_behind_the_training(void **state) {
+    (void)state;
+    struct state s;
+    struct ax_saver saver;
+    json_t *config = json_object();
+    open_state(&s, 1 << 20);
+    for (int u = 0; u < UNITS; u++)
+        fill_unit(&s, u, 1);
+    assert_int_equal(ax_saver_create(&saver, UNITS), AX_OK);
+    start_save(&saver, &s, 1, config);
+    assert_int_equal(ax_saver_finish(&saver), AX_OK);
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        trainer = pthread_self();
+        stop_disk(true);
+        start_save(&saver, &s, 2, config);
+        for (int u = 0; u < UNITS; u++) {
+            ax_saver_before_update(&saver, u);
+            fill_unit(&s, u, 3);
+        }
+        raise(SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_false(ax_path_exists(in_dir("checkpoint-2")));
+    assert_int_equal(ax_checkpoint_sweep(dir), AX_OK);
+    assert_int_equal(count_entries(dir), 1);
+    expect_saved(&s, 1);
+    ax_saver_free(&saver);
+    close_state(&s);
+    json_decref(config);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waits_for_no_disk),
+        cmocka_unit_test(test_killed_behind_the_training),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

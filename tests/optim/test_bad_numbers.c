@@ -1,0 +1,195 @@
+/* Numbers that are none, put into the gradient, the loss or the activations of a step: it is
+ * skipped with weights and state as they were to the bit, the first tensor and the rows are named,
+ * and after three in a row the run ends. A batch of garbage is a spike, and its rows are named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "tests/train_case.h"
+
+enum bad { BAD_GRADIENT, BAD_LOSS, BAD_ACTIVATION };
+
+/* An objective that is the usual one but in some steps. */
+static struct {
+    enum bad what;
+    float value;
+    int64_t first, last; /* steps it happens in */
+    int64_t calls;       /* of training passes so far: two a step */
+    struct ax_docs *docs;
+    int64_t garbage; /* step whose rows are garbage; 0 = none */
+} plan;
+
+static int64_t step_now(void) {
+    return plan.calls / 2 + 1;
+}
+
+static bool is_bad_step(void) {
+    return step_now() >= plan.first && step_now() <= plan.last;
+}
+
+/* The residual stream in the middle of layer 1. */
+static void spoil(void *ctx, const char *what, int layer, const struct ax_tensor *t) {
+    (void)ctx;
+    if (plan.what == BAD_ACTIVATION && is_bad_step() && layer == 1 && strcmp(what, "middle") == 0)
+        ax_store(t->dtype, t->data, 5, plan.value);
+}
+
+/* Every token of every document becomes another one, x → random − x; the same again undoes it. */
+static void scramble(void) {
+    for (size_t i = 0; i < plan.docs->n; i++) {
+        uint32_t *words = (uint32_t *)(uintptr_t)ax_docs_words(plan.docs, i);
+        for (uint32_t k = 0; k < plan.docs->list[i].n; k++) {
+            const struct ax_rng_key key = {77, (uint32_t)i, 1};
+            const uint32_t trained = words[k] & AX_DOC_TRAINED, id = words[k] & ~AX_DOC_TRAINED;
+            words[k] = trained | (97 + (uint32_t)ax_rng_below(key, k, 97) - id) % 97;
+        }
+    }
+}
+
+static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    (void)ctx;
+    AX_TRY(ax_objective_sft.head.token_grad(NULL, p, c));
+    if (ax_runtime_planning(p->model->rt) || p->recompute == AX_RECOMPUTE_INFERENCE)
+        return AX_OK;
+    if (plan.what == BAD_GRADIENT && is_bad_step())
+        ax_store(c->g_logprob.dtype, c->g_logprob.data, 3, plan.value);
+    if (plan.what == BAD_LOSS && is_bad_step())
+        p->scalars->loss = plan.value;
+    p->tap = spoil;
+    plan.calls++;
+    if (plan.garbage > 0 && plan.calls % 2 == 0 &&
+        (step_now() == plan.garbage || step_now() == plan.garbage + 1))
+        scramble(); /* before the rows of that step are read, and after */
+    return AX_OK;
+}
+
+static void open_case(struct train_case *c, enum ax_dtype dtype) {
+    static const struct ax_objective objective = {
+        .name = "spoiled", .head = {.linear = true, .token_grad = token_grad}};
+    if (train_case_open(c, dtype, true) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    c->o.step.objective = &objective;
+    c->o.max_steps = 8;
+    c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 1};
+}
+
+static uint64_t state_after(const struct train_case *c, int64_t step) {
+    char name[96];
+    snprintf(name, sizeof name, "checkpoint-%lld/state/rank-00000.safetensors", (long long)step);
+    const uint64_t hash = train_case_hash(c, name);
+    snprintf(name, sizeof name, "checkpoint-%lld/model.safetensors", (long long)step);
+    assert_true(hash != 0 && train_case_hash(c, name) != 0);
+    return hash ^ train_case_hash(c, name) * 31;
+}
+
+/* Occurrences in metrics.jsonl of the part, each in a line with the other two. */
+static int said(const struct train_case *c, const char *part, const char *also, const char *rows) {
+    char path[160], *text, *rest;
+    size_t n;
+    int count = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
+    rest = text;
+    for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        if (!strstr(line, part))
+            continue;
+        if (!strstr(line, also) || !strstr(line, rows))
+            fail_msg("no \"%s\" and \"%s\" in: %s", also, rows, line);
+        count++;
+    }
+    ax_free(text);
+    return count;
+}
+
+static void skipped_once(enum bad what, float value, enum ax_dtype dtype, const char *tensor) {
+    struct train_case c;
+    struct ax_train_result r;
+    open_case(&c, dtype);
+    plan.what = what;
+    plan.value = value;
+    plan.first = plan.last = 4;
+    plan.calls = plan.garbage = 0;
+    if (train_case_run(&c, &r) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(plan.calls, 16);
+    assert_true(state_after(&c, 3) == state_after(&c, 4));
+    assert_true(state_after(&c, 2) != state_after(&c, 3));
+    assert_true(state_after(&c, 4) != state_after(&c, 5));
+    assert_int_equal(said(&c, "the step is skipped", tensor, "rows.jsonl:"), 1);
+    assert_true(isfinite(r.loss));
+    train_case_close(&c);
+}
+
+static void test_bad_step_is_skipped(void **state) {
+    (void)state;
+    static const enum ax_dtype dtypes[] = {AX_F32, AX_BF16};
+    for (int d = 0; d < 2; d++) {
+        for (int i = 0; i < 2; i++) {
+            const float value = i == 0 ? NAN : INFINITY;
+            skipped_once(BAD_GRADIENT, value, dtypes[d], "first bad gradient: model.");
+            skipped_once(BAD_ACTIVATION, value, dtypes[d], "first bad gradient: model.");
+            skipped_once(BAD_LOSS, value, dtypes[d], "first bad gradient: none");
+        }
+    }
+}
+
+static void test_three_in_a_row_end_the_run(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    open_case(&c, AX_F32);
+    plan.what = BAD_ACTIVATION;
+    plan.value = NAN;
+    plan.first = 4;
+    plan.last = 100;
+    plan.calls = plan.garbage = 0;
+    assert_int_equal(train_case_run(&c, &r), AX_ERR_DIVERGED);
+    assert_non_null(strstr(ax_error_text(), "for the 3rd step in a row"));
+    assert_non_null(strstr(ax_error_text(), "first bad gradient: model."));
+    assert_non_null(strstr(ax_error_text(), "rows.jsonl:"));
+    assert_int_equal(r.steps, 5);
+    assert_true(state_after(&c, 3) == state_after(&c, 5));
+    train_case_close(&c);
+}
+
+static void test_garbage_is_a_spike(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    open_case(&c, AX_F32);
+    c.o.max_steps = 150;
+    c.o.epochs = 100;
+    c.o.save.when.when = AX_NEVER;
+    plan.first = plan.last = 0;
+    plan.calls = 0;
+    plan.docs = &c.docs;
+    plan.garbage = 140;
+    if (train_case_run(&c, &r) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(said(&c, "deviations above the last ones", "\"step\": 140", "rows.jsonl:"), 1);
+    train_case_close(&c);
+}
+
+static int quiet(void **state) {
+    (void)state;
+    ax_log_set_level(AX_LOG_ERROR);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_step_is_skipped),
+        cmocka_unit_test(test_three_in_a_row_end_the_run),
+        cmocka_unit_test(test_garbage_is_a_spike),
+    };
+    return cmocka_run_group_tests(tests, quiet, NULL);
+}
