@@ -22,7 +22,7 @@ import yaml
 
 SIZES = {
     "vocab_size": 640, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
     "rms_norm_eps": 1e-6, "hidden_act": "silu", "torch_dtype": "bfloat16",
 }
 EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2,
@@ -36,9 +36,9 @@ OTHERS = re.compile(
     r"|smolvlm|stablelm|starcoder|dbrx|mpt|redpajama|btlm|cerebras|replit|xgen|trinity|afm|kimi"
     r"|minimax|hunyuan|internvl|paddleocr|c4ai|arctic")
 FAMILIES = [  # pattern, model_type, fixture of the tokenizer, further members of config.json
-    (r"mixtral", "mixtral", "mixtral", EXPERTS),
+    (r"mixtral", "mixtral", "mistral", EXPERTS),
     (r"mistral|magistral|devstral|ministral", "mistral", "mistral", {}),
-    (r"qwen3-.*a\d+b", "qwen3_moe", "qwen3_moe", EXPERTS),
+    (r"qwen3-.*a\d+b", "qwen3_moe", "qwen3", EXPERTS),
     (r"qwen3|plano", "qwen3", "qwen3", {}),
     (r"qwen2|deepcoder|cogito.*qwen|qwen1\.5", "qwen2", "qwen3", {}),
     (r"llama|yi-34b|orpheus|cogito|smollm", "llama", "llama", {}),
@@ -124,7 +124,7 @@ def localise(cfg, where):
         if cfg.get(key):
             out.append(f"{key}=null")
     return out + [
-        f"base_model={os.path.join(where, 'model')}", "reinit_weights=true", "sequence_len=128",
+        f"base_model={os.path.join(where, 'model')}", "reinit_weights=true", "sequence_len=256",
         "micro_batch_size=1", "gradient_accumulation_steps=2", "num_epochs=40", "max_steps=2",
         "batch_size=null", "merge_lora=null", f"dataset_prepared_path={where}/cache",
         f"output_dir={where}/out",
