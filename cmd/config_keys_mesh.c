@@ -4,6 +4,9 @@
 #define ONE_KIND    AX_IGNORED("there is one way of sharding, block by block")
 #define STATE_DICTS "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT"
 #define LAUNCHED    AX_IGNORED("axtrain launch, srun or torchrun start the ranks")
+/* What says how ranks share, not how many there are: true of one rank as well. */
+#define SHARES                                                                                     \
+    .fate = AX_FATE_NO_EFFECT, .needs = AX_CAP_SHARD, .note = "one process has nothing to shard"
 
 const struct ax_config_key ax_config_keys_mesh[] = {
     {"dp_shard_size", AX_T_INT, .range = AX_R_FROM_MINUS_ONE, AX_ACTS(SHARD),
@@ -35,18 +38,18 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     {"fsdp", AX_T_LIST | AX_T_STR, .of = AX_T_STR,
      AX_IGNORED("fsdp_config alone says what is meant"), .help = "Old switch for sharding."},
     {"fsdp_version", AX_T_INT, .range = AX_R_POSITIVE, ONE_KIND, .help = "Version of sharding."},
-    {"fsdp_config", AX_T_MAP, AX_ACTS(SHARD), .help = "Shard weights, gradients and optimizer."},
+    {"fsdp_config", AX_T_MAP, SHARES, .help = "Shard weights, gradients and optimizer."},
     {"fsdp_config.fsdp_version", AX_T_INT, .range = AX_R_POSITIVE, ONE_KIND,
      .help = "Version of sharding."},
-    {"fsdp_config.offload_params", AX_T_BOOL, AX_ROUGHLY(SHARD, "weights stay on the device"),
+    {"fsdp_config.offload_params", AX_T_BOOL, AX_IGNORED("weights stay on the device"),
      .help = "Keep shards in host memory."},
-    {"fsdp_config.reshard_after_forward", AX_T_BOOL, .dflt = "true", AX_ACTS(SHARD),
+    {"fsdp_config.reshard_after_forward", AX_T_BOOL, .dflt = "true", SHARES,
      .help = "Give gathered weights back after the forward pass."},
     {"fsdp_config.activation_checkpointing", AX_T_BOOL, AX_ACTS(TRAIN),
      .help = "As gradient_checkpointing."},
-    {"fsdp_config.state_dict_type", AX_T_STR, .choices = STATE_DICTS, AX_ACTS(SHARD),
+    {"fsdp_config.state_dict_type", AX_T_STR, .choices = STATE_DICTS, SHARES,
      .help = "Save one set of files, or each rank its own."},
-    {"fsdp_config.final_state_dict_type", AX_T_STR, .choices = STATE_DICTS, AX_ACTS(SHARD),
+    {"fsdp_config.final_state_dict_type", AX_T_STR, .choices = STATE_DICTS, SHARES,
      .help = "The same for the end of training."},
     {"fsdp_config.auto_wrap_policy", AX_T_STR, .choices = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP",
      ONE_KIND, .help = "What is sharded as one unit."},
@@ -63,10 +66,10 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     {"fsdp_config.use_orig_params", AX_T_BOOL, ONE_KIND, .help = "Keep parameters apart."},
     {"fsdp_config.mixed_precision_policy", AX_T_STR, AX_IGNORED("bf16 and master_dtype decide"),
      .help = "Types of gathered weights and gradients."},
-    {"deepspeed", AX_T_STR | AX_T_MAP, .of = AX_T_ANY, AX_ACTS(SHARD),
+    {"deepspeed", AX_T_STR | AX_T_MAP, .of = AX_T_ANY, SHARES,
      .help = "DeepSpeed settings: a JSON file or a map; its ZeRO stage says what is sharded."},
     {"ddp", AX_T_BOOL, LAUNCHED, .help = "Plain data parallelism."},
-    {"ddp_timeout", AX_T_INT, .range = AX_R_POSITIVE, AX_ACTS(SHARD),
+    {"ddp_timeout", AX_T_INT, .range = AX_R_POSITIVE, SHARES,
      .help = "Seconds to wait for another rank."},
     {"ddp_bucket_cap_mb", AX_T_INT, .range = AX_R_POSITIVE, AX_IGNORED("speed only"),
      .help = "Gradients sent at a time."},
@@ -84,18 +87,22 @@ const struct ax_config_key ax_config_keys_mesh[] = {
 };
 const size_t ax_config_n_keys_mesh = sizeof ax_config_keys_mesh / sizeof *ax_config_keys_mesh;
 
-#define WANDB_DETAIL   AX_ACTS(WANDB), .when = "wandb_project | use_wandb"
-#define MLFLOW_DETAIL  AX_ACTS(MLFLOW), .when = "use_mlflow | mlflow_experiment_name"
-#define COMET_DETAIL   AX_ACTS(COMET), .when = "use_comet"
-#define TRACKIO_DETAIL AX_ACTS(TRACKIO), .when = "use_trackio | trackio_project_name"
-#define SWANLAB_DETAIL AX_ACTS(SWANLAB), .when = "use_swanlab | swanlab_project"
+/* The run is the same without them. */
+#define NOT_SENT(cap)                                                                              \
+    .fate = AX_FATE_NO_EFFECT, .needs = AX_CAP_##cap,                                              \
+    .note = "nothing is sent; metrics.jsonl, metrics.csv and use_tensorboard have the numbers"
+#define WANDB_DETAIL   NOT_SENT(WANDB), .when = "wandb_project | use_wandb"
+#define MLFLOW_DETAIL  NOT_SENT(MLFLOW), .when = "use_mlflow | mlflow_experiment_name"
+#define COMET_DETAIL   NOT_SENT(COMET), .when = "use_comet"
+#define TRACKIO_DETAIL NOT_SENT(TRACKIO), .when = "use_trackio | trackio_project_name"
+#define SWANLAB_DETAIL NOT_SENT(SWANLAB), .when = "use_swanlab | swanlab_project"
 #define NO_PAGE        AX_IGNORED("there is no web page; use axtrain chat")
 
 const struct ax_config_key ax_config_keys_log[] = {
     {"use_tensorboard", AX_T_BOOL, AX_ACTS(TENSORBOARD), .help = "Write TensorBoard event files."},
-    {"use_wandb", AX_T_BOOL, AX_ACTS(WANDB), .when = "wandb_mode!=disabled",
+    {"use_wandb", AX_T_BOOL, NOT_SENT(WANDB), .when = "wandb_mode!=disabled",
      .help = "Log to Weights & Biases."},
-    {"wandb_project", AX_T_STR, AX_ACTS(WANDB), .when = "wandb_mode!=disabled",
+    {"wandb_project", AX_T_STR, NOT_SENT(WANDB), .when = "wandb_mode!=disabled",
      .help = "Project to log to; turns Weights & Biases on."},
     {"wandb_name", AX_T_STR, WANDB_DETAIL, .help = "Name of the run."},
     {"wandb_run_id", AX_T_STR, WANDB_DETAIL, .help = "Id of the run."},
@@ -106,13 +113,13 @@ const struct ax_config_key ax_config_keys_log[] = {
      .help = "Log histograms of gradients or weights."},
     {"wandb_log_model", AX_T_STR, .choices = "checkpoint|end|false", WANDB_DETAIL,
      .help = "Upload checkpoints."},
-    {"use_mlflow", AX_T_BOOL, AX_ACTS(MLFLOW), .help = "Log to MLflow."},
+    {"use_mlflow", AX_T_BOOL, NOT_SENT(MLFLOW), .help = "Log to MLflow."},
     {"mlflow_tracking_uri", AX_T_STR, MLFLOW_DETAIL, .help = "Its server."},
-    {"mlflow_experiment_name", AX_T_STR, AX_ACTS(MLFLOW),
+    {"mlflow_experiment_name", AX_T_STR, NOT_SENT(MLFLOW),
      .help = "Experiment to log to; turns MLflow on."},
     {"mlflow_run_name", AX_T_STR, MLFLOW_DETAIL, .help = "Name of the run."},
     {"hf_mlflow_log_artifacts", AX_T_BOOL, MLFLOW_DETAIL, .help = "Upload checkpoints."},
-    {"use_comet", AX_T_BOOL, AX_ACTS(COMET), .help = "Log to Comet."},
+    {"use_comet", AX_T_BOOL, NOT_SENT(COMET), .help = "Log to Comet."},
     {"comet_api_key", AX_T_STR, COMET_DETAIL, .help = "Key; better set in the environment."},
     {"comet_workspace", AX_T_STR, COMET_DETAIL, .help = "Workspace."},
     {"comet_project_name", AX_T_STR, COMET_DETAIL, .help = "Project."},
@@ -121,13 +128,13 @@ const struct ax_config_key ax_config_keys_log[] = {
      .help = "New experiment or an old one."},
     {"comet_online", AX_T_BOOL, COMET_DETAIL, .help = "Send at once, or store."},
     {"comet_experiment_config", AX_T_MAP, .of = AX_T_ANY, COMET_DETAIL, .help = "Further options."},
-    {"use_trackio", AX_T_BOOL, AX_ACTS(TRACKIO), .help = "Log to Trackio."},
-    {"trackio_project_name", AX_T_STR, AX_ACTS(TRACKIO),
+    {"use_trackio", AX_T_BOOL, NOT_SENT(TRACKIO), .help = "Log to Trackio."},
+    {"trackio_project_name", AX_T_STR, NOT_SENT(TRACKIO),
      .help = "Project to log to; turns Trackio on."},
     {"trackio_run_name", AX_T_STR, TRACKIO_DETAIL, .help = "Name of the run."},
     {"trackio_space_id", AX_T_STR, TRACKIO_DETAIL, .help = "Hub space that shows it."},
-    {"use_swanlab", AX_T_BOOL, AX_ACTS(SWANLAB), .help = "Log to SwanLab."},
-    {"swanlab_project", AX_T_STR, AX_ACTS(SWANLAB), .help = "Project to log to."},
+    {"use_swanlab", AX_T_BOOL, NOT_SENT(SWANLAB), .help = "Log to SwanLab."},
+    {"swanlab_project", AX_T_STR, NOT_SENT(SWANLAB), .help = "Project to log to."},
     {"swanlab_experiment_name", AX_T_STR, SWANLAB_DETAIL, .help = "Experiment."},
     {"swanlab_description", AX_T_STR, SWANLAB_DETAIL, .help = "Description."},
     {"swanlab_mode", AX_T_STR, .choices = "cloud|local|offline|disabled", SWANLAB_DETAIL,
@@ -145,11 +152,11 @@ const struct ax_config_key ax_config_keys_log[] = {
      SWANLAB_DETAIL, .help = "Steps between such logs."},
     {"swanlab_completion_max_buffer", AX_T_INT, .range = AX_R_POSITIVE, .dflt = "128",
      SWANLAB_DETAIL, .help = "Answers held for a log."},
-    {"use_otel_metrics", AX_T_BOOL, .dflt = "false", AX_ACTS(OTEL),
+    {"use_otel_metrics", AX_T_BOOL, .dflt = "false", NOT_SENT(OTEL),
      .help = "Serve metrics over OpenTelemetry."},
-    {"otel_metrics_host", AX_T_STR, .dflt = "localhost", AX_ACTS(OTEL), .when = "use_otel_metrics",
+    {"otel_metrics_host", AX_T_STR, .dflt = "localhost", NOT_SENT(OTEL), .when = "use_otel_metrics",
      .help = "Address to serve them at."},
-    {"otel_metrics_port", AX_T_INT, .range = AX_R_POSITIVE, .dflt = "8000", AX_ACTS(OTEL),
+    {"otel_metrics_port", AX_T_INT, .range = AX_R_POSITIVE, .dflt = "8000", NOT_SENT(OTEL),
      .when = "use_otel_metrics", .help = "Port to serve them at."},
     {"gradio_title", AX_T_STR, NO_PAGE, .help = "Title of a chat page."},
     {"gradio_share", AX_T_BOOL, NO_PAGE, .help = "Make that page public."},

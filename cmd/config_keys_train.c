@@ -148,9 +148,10 @@ const struct ax_config_key ax_config_keys_precision[] = {
      .dflt = "float32", AX_ACTS(TRAIN),
      .help = "Optimizer moments: float32, bfloat16 with stochastic rounding (or to nearest), or "
              "8-bit blocks. axtrain's own key."},
-    {"fp32_norms", AX_T_BOOL, AX_ACTS(SHARD), .help = "Keep norms in float32 when sharded."},
-    {"fp32_norm_classes", AX_T_LIST, .of = AX_T_STR, AX_ACTS(SHARD), .when = "fp32_norms",
-     .help = "Class name endings that count as norms."},
+    {"fp32_norms", AX_T_BOOL, AX_IGNORED("masters and statistics of norms are float32 in any case"),
+     .help = "Keep norms in float32 when sharded."},
+    {"fp32_norm_classes", AX_T_LIST, .of = AX_T_STR, AX_IGNORED("see fp32_norms"),
+     .when = "fp32_norms", .help = "Class name endings that count as norms."},
     {"gradient_checkpointing", AX_T_BOOL | AX_T_STR, .choices = "auto|selective",
      .dflt = "selective", AX_ACTS(TRAIN),
      .help = "Recompute activations in the backward pass: all of a layer (true), only what costs "

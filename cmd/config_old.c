@@ -44,6 +44,9 @@ static bool value_matches(const struct ax_config_old *old, const struct ax_yaml_
     if (old->from == NULL) {
         return true;
     }
+    if (strcmp(old->from, "{}") == 0) {
+        return node->kind == AX_YAML_MAP;
+    }
     if (node->kind == AX_YAML_BOOL) {
         return strcmp(old->from, node->boolean ? "true" : "false") == 0;
     }

@@ -159,7 +159,8 @@ extern const struct ax_config_value ax_config_values[];
 extern const size_t ax_config_n_values;
 
 /* An old spelling. Without `text` the value moves to the key `now`; with it, `now` becomes `text`
- * when the value matches `from` (flash_attention: true → attn_implementation: flash_attention_2).
+ * when the value matches `from` (flash_attention: true → attn_implementation: flash_attention_2);
+ * `from` "{}" is any map.
  * Rows of one path stand together, and the first that sets a key wins. */
 struct ax_config_old {
     const char *path, *now;

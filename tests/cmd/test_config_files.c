@@ -149,7 +149,7 @@ static const struct file files[] = {
      "    type: stepwise_supervised\n    step_separator: \"\\n\"\n    max_completion_length:\n"
      "    train_on_last_step_only: false\nlearning_rate: 1e-5\n"},
     {"sharded over ranks, old names",
-     {TEXT, TRAIN, "sharding"},
+     {TEXT, TRAIN},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nfsdp:\n"
      "  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_limit_all_gathers: true\n"
      "  fsdp_sync_module_states: true\n  fsdp_offload_params: false\n  fsdp_use_orig_params: "
@@ -168,7 +168,7 @@ static const struct file files[] = {
      "  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  reshard_after_forward: true\n"
      "plugins:\n  - axolotl.integrations.expert_parallel.ExpertParallelPlugin\n"},
     {"DeepSpeed",
-     {TEXT, TRAIN, "sharding"},
+     {TEXT, TRAIN},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\n"
      "deepspeed: deepspeed_configs/zero3_bf16.json\n"},
     {"plugins that only save time",
@@ -190,7 +190,7 @@ static const struct file files[] = {
      "  activation_dtype: int8\n  weight_dtype: int4\n  group_size: 32\n"
      "  fake_quant_after_n_steps: 100\n"},
     {"trackers",
-     {TEXT, TRAIN, "wandb", "mlflow", "comet", "tensorboard", "swanlab", "trackio"},
+     {TEXT, TRAIN, "tensorboard"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nwandb_project: p\n"
      "wandb_entity: e\nwandb_name: n\nwandb_mode: offline\nuse_mlflow: true\n"
      "mlflow_tracking_uri: http://x\nuse_comet: true\ncomet_online: false\nuse_tensorboard: true\n"

@@ -196,15 +196,29 @@ static void values_that_follow(void **state) {
     ax_config_free(&cfg);
 }
 
+/* What one process does not need is said, and does not stop it. */
+static void one_process(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a, type: alpaca}]\n"
+            "deepspeed: zero3.json\nwandb_project: p\ntokens: {pad_token: <pad>}\n",
+            NULL);
+    assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_OK);
+    expect_note(&cfg, "deepspeed", AX_NOTE_NO_EFFECT, "nothing to shard");
+    expect_note(&cfg, "wandb_project", AX_NOTE_NO_EFFECT, "nothing is sent");
+    expect_note(&cfg, "tokens", AX_NOTE_OLD, "special_tokens");
+    assert_string_equal(ax_config_str(&cfg, "special_tokens.pad_token"), "<pad>");
+    assert_int_equal(ax_config_count(&cfg, "tokens"), 0);
+    ax_config_free(&cfg);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms_set_values),
-        cmocka_unit_test(null_unsets),
-        cmocka_unit_test(lists_that_are_not_there_yet),
-        cmocka_unit_test(overrides_are_checked),
-        cmocka_unit_test(old_spellings),
-        cmocka_unit_test(old_and_new_together),
-        cmocka_unit_test(dead_and_removed_keys),
+        cmocka_unit_test(one_process),           cmocka_unit_test(both_forms_set_values),
+        cmocka_unit_test(null_unsets),           cmocka_unit_test(lists_that_are_not_there_yet),
+        cmocka_unit_test(overrides_are_checked), cmocka_unit_test(old_spellings),
+        cmocka_unit_test(old_and_new_together),  cmocka_unit_test(dead_and_removed_keys),
         cmocka_unit_test(values_that_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,13 +168,8 @@ static void what_cannot_be_done_stops(void **state) {
         const char *yaml;
         enum ax_capability cap;
     } cases[] = {
-        {"wandb_project: p\n", AX_CAP_WANDB},
-        {"use_mlflow: true\n", AX_CAP_MLFLOW},
-        {"use_comet: true\n", AX_CAP_COMET},
-        {"trackio_project_name: t\n", AX_CAP_TRACKIO},
-        {"use_swanlab: true\n", AX_CAP_SWANLAB},
         {"push_dataset_to_hub: me/x\n", AX_CAP_HUB_DATA_UPLOAD},
-        {"use_otel_metrics: true\n", AX_CAP_OTEL},
+        {"dp_shard_size: 2\n", AX_CAP_SHARD},
         {"fp8: true\n", AX_CAP_FP8},
         {"neftune_noise_alpha: 5\n", AX_CAP_NEFTUNE},
         {"chat_template: gemma3\n", AX_CAP_TEMPLATES},

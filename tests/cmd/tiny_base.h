@@ -8,6 +8,8 @@
 #include "cmd/config.h"
 #include "tests/data/scratch.h"
 
+#define TINY_ROWS 96
+
 /* Families of small models with the tokenizer of a fixture of the same kind. */
 struct tiny_family {
     const char *prefix;    /* of the part of base_model behind the owner, in small letters */
@@ -21,12 +23,29 @@ static const struct tiny_family tiny_families[] = {
     {"meta-llama", "llama",
      "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
      "500000.0, \"tie_word_embeddings\": false"},
+    {"tinyllama", "llama",
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "10000.0, \"tie_word_embeddings\": false"},
+    {"codellama", "llama",
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "1000000.0, \"tie_word_embeddings\": false"},
+    {"smollm2", "llama",
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "100000.0, \"tie_word_embeddings\": true"},
+    {"mixtral", "mistral",
+     "\"model_type\": \"mixtral\", \"architectures\": [\"MixtralForCausalLM\"], "
+     "\"rope_theta\": 1000000.0, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+     "\"tie_word_embeddings\": false"},
     {"mistral", "mistral",
      "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
      "\"sliding_window\": 32, \"rope_theta\": 10000.0, \"tie_word_embeddings\": false"},
     {"qwen2", "qwen3",
      "\"model_type\": \"qwen2\", \"architectures\": [\"Qwen2ForCausalLM\"], \"rope_theta\": "
      "1000000.0, \"use_sliding_window\": false, \"tie_word_embeddings\": false"},
+    {"qwen3-30b-a3b", "qwen3",
+     "\"model_type\": \"qwen3_moe\", \"architectures\": [\"Qwen3MoeForCausalLM\"], "
+     "\"rope_theta\": 1000000.0, \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+     "\"moe_intermediate_size\": 48, \"norm_topk_prob\": true, \"tie_word_embeddings\": false"},
     {"qwen3", "qwen3",
      "\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"rope_theta\": "
      "1000000.0, \"attention_bias\": false, \"tie_word_embeddings\": true"},
@@ -77,7 +96,7 @@ static inline const char *tiny_base(const struct tiny_family *f) {
                             "{%s, \"vocab_size\": 576, \"hidden_size\": 64, "
                             "\"intermediate_size\": 96, \"num_hidden_layers\": 3, "
                             "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
-                            "\"max_position_embeddings\": 256, \"rms_norm_eps\": 1e-6, "
+                            "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-6, "
                             "\"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\"}",
                             f->config));
     char path[300];
@@ -89,34 +108,72 @@ static inline const char *tiny_base(const struct tiny_family *f) {
     return dir;
 }
 
-/* 24 rows in the shape that a data set of the configuration (KEY.0) expects. */
-static inline const char *tiny_rows(const struct ax_config *cfg, const char *key) {
-    const char *type = ax_config_str(cfg, "%s.0.type", key);
-    const char *messages = ax_config_str(cfg, "%s.0.field_messages", key);
-    const char *role = ax_config_str(cfg, "%s.0.message_property_mappings.role", key);
-    const char *content = ax_config_str(cfg, "%s.0.message_property_mappings.content", key);
-    const bool sharegpt = role && strcmp(role, "from") == 0;
+/* A row's column as `cfg` names it, or its usual name. */
+static inline const char *tiny_name(const char *set, const char *usual) {
+    return set ? set : usual;
+}
+
+/* One conversation of two turns; properties that only some configurations read are there too. */
+static inline void tiny_chat_row(struct ax_buf *b, const struct ax_config *cfg, const char *entry,
+                                 int i) {
+    const char *role =
+        tiny_name(ax_config_str(cfg, "%s.message_property_mappings.role", entry), "role");
+    const char *content =
+        tiny_name(ax_config_str(cfg, "%s.message_property_mappings.content", entry), "content");
+    const char *mark = ax_config_str(cfg, "%s.message_field_training", entry);
+    const bool sharegpt = strcmp(role, "from") == 0;
+    char training[64] = "";
+    if (mark)
+        snprintf(training, sizeof training, ", \"%s\": true", mark);
+    assert_ok(ax_buf_printf(
+        b,
+        "{\"%s\": [{\"%s\": \"%s\", \"%s\": \"say %d\"}, {\"%s\": \"%s\", \"%s\": \"%sit is "
+        "%d\"%s}]%s}\n",
+        tiny_name(ax_config_str(cfg, "%s.field_messages", entry), "messages"), role,
+        sharegpt ? "human" : "user", content, i, role, sharegpt ? "gpt" : "assistant", content,
+        ax_config_bool(cfg, "%s.split_thinking", entry) ? "<think>I count.</think>" : "", i,
+        training,
+        ax_config_is_set(cfg, "%s.field_tools", entry)
+            ? ", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"count\", "
+              "\"description\": \"counts\", \"parameters\": {\"type\": \"object\", "
+              "\"properties\": {}}}}]"
+            : ""));
+}
+
+static inline void tiny_row(struct ax_buf *b, const struct ax_config *cfg, const char *entry,
+                            int i) {
+    const struct ax_yaml_node *node = ax_config_node(cfg, "%s.type", entry);
+    const bool own = node && node->kind == AX_YAML_MAP; /* a prompt of the user's own */
+    const char *type = own ? "" : ax_config_str(cfg, "%s.type", entry);
+    if (own)
+        assert_ok(ax_buf_printf(
+            b, "{\"%s\": \"say %d\", \"%s\": \"it is %d\"}\n",
+            tiny_name(ax_config_str(cfg, "%s.type.field_instruction", entry), "instruction"), i,
+            tiny_name(ax_config_str(cfg, "%s.type.field_output", entry), "output"), i));
+    else if (strncmp(type, "alpaca", 6) == 0)
+        assert_ok(ax_buf_printf(b,
+                                "{\"instruction\": \"say %d\", \"input\": \"%s\", "
+                                "\"output\": \"it is %d\"}\n",
+                                i, i % 2 ? "twice" : "", i));
+    else if (strcmp(type, "completion") == 0 || strcmp(type, "pretrain") == 0)
+        assert_ok(ax_buf_printf(b, "{\"%s\": \"line %d of a text that goes on\"}\n",
+                                tiny_name(ax_config_str(cfg, "%s.field", entry), "text"), i));
+    else if (strcmp(type, "input_output") == 0)
+        assert_ok(ax_buf_printf(b,
+                                "{\"segments\": [{\"label\": false, \"text\": \"say %d\"}, "
+                                "{\"label\": true, \"text\": \"it is %d\"}]}\n",
+                                i, i));
+    else
+        tiny_chat_row(b, cfg, entry, i);
+}
+
+/* Rows in the shape that an entry of a list of data sets ("datasets.0") expects. */
+static inline const char *tiny_rows(const struct ax_config *cfg, const char *entry) {
     struct ax_buf b = {0};
-    char name[64];
-    role = role ? role : "role";
-    content = content ? content : "content";
-    for (int i = 0; i < 24; i++) {
-        if (strcmp(type, "alpaca") == 0)
-            assert_ok(ax_buf_printf(&b,
-                                    "{\"instruction\": \"say %d\", \"input\": \"%s\", "
-                                    "\"output\": \"it is %d\"}\n",
-                                    i, i % 2 ? "twice" : "", i));
-        else if (strcmp(type, "completion") == 0)
-            assert_ok(ax_buf_printf(&b, "{\"text\": \"line %d of a text that goes on\"}\n", i));
-        else
-            assert_ok(ax_buf_printf(
-                &b,
-                "{\"%s\": [{\"%s\": \"%s\", \"%s\": \"say %d\"}, {\"%s\": \"%s\", \"%s\": "
-                "\"it is %d\"}]}\n",
-                messages ? messages : "messages", role, sharegpt ? "human" : "user", content, i,
-                role, sharegpt ? "gpt" : "assistant", content, i));
-    }
-    snprintf(name, sizeof name, "%s.jsonl", key);
+    char name[96];
+    for (int i = 0; i < TINY_ROWS; i++)
+        tiny_row(&b, cfg, entry, i);
+    snprintf(name, sizeof name, "%s.jsonl", entry);
     const char *path = put_bytes(name, b.data, b.len);
     ax_buf_free(&b);
     return path;
