@@ -83,7 +83,7 @@ def our_step():
 
 
 def torch_step(*mode):
-    r = peer("torch_step.py", a.model, "--steps", 5, *mode)
+    r = peer("torch_step.py", a.model, "--steps", 4, *mode)
     return {"tokens/s": r["median_tok_s"], "peak GB": r["peak_rss_gb"], "first step s": r["first_step_end_s"]}
 
 
