@@ -52,6 +52,18 @@ static inline void need_binary(void) {
     }
 }
 
+/* The golden llama's folder. */
+static inline const char *golden_llama(void) {
+    static char path[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
+    if (!ax_path_exists(path)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
+        skip();
+    }
+    return path;
+}
+
 static inline void expect(int code, const char *part, int n, const char *const *args) {
     char said[8192];
     const int got = sft(said, sizeof said, n, args);

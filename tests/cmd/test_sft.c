@@ -11,17 +11,6 @@
 #include "cmd/commands.h"
 #include "tests/cmd/sft_case.h"
 
-static const char *model(void) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
-}
-
 static const char rows[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
     "\"content\": \"two\"}]}\n"
@@ -40,7 +29,7 @@ static const char *put_config(const char *name, const char *data, const char *mo
                       "datasets:\n  - path: %s\n    type: chat_template\nchat_template: llama3\n"
                       "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 2\n"
                       "gradient_accumulation_steps: 1\nlogging_steps: 1\n%s",
-                      model(), scratch, scratch, data, more),
+                      golden_llama(), scratch, scratch, data, more),
         AX_OK);
     const char *path = put_bytes(name, b.data, b.len);
     ax_buf_free(&b);
@@ -76,6 +65,9 @@ static void test_everyday_errors(void **state) {
            "sequence_len=4");
     EXPECT(3, "rows.jsonl:", config, "sequence_len=4", "excess_length_strategy=raise");
     EXPECT(2, "base_model", config, "base_model=no/such/model");
+    setenv("WORLD_SIZE", "2", 1);
+    EXPECT(2, "WORLD_SIZE is 2", config);
+    unsetenv("WORLD_SIZE");
     EXPECT(2, "metric_for_best_model: there are no evaluation rows", config,
            "metric_for_best_model=eval_loss");
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
@@ -93,7 +85,7 @@ static void test_unknown_architecture(void **state) {
     char *text;
     size_t len;
     char *path;
-    assert_int_equal(ax_path_join(&path, model(), "tokenizer.json"), AX_OK);
+    assert_int_equal(ax_path_join(&path, golden_llama(), "tokenizer.json"), AX_OK);
     assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
     ax_free(path);
     make_folder("odd");
@@ -109,7 +101,7 @@ static void test_unknown_architecture(void **state) {
 static void test_output_folder(void **state) {
     (void)state;
     need_binary();
-    char config[128], out[200];
+    char config[128], out[560];
     put_bytes("rows.jsonl", rows, sizeof rows - 1);
     snprintf(config, sizeof config, "%s",
              put_config("c.yaml", in_scratch("rows.jsonl"), "max_steps: 1\n"));
@@ -120,7 +112,7 @@ static void test_output_folder(void **state) {
     EXPECT(1, "output_dir: ", config, out);
     EXPECT(1, "output_dir: ", config, "output_dir=/proc/axtrain");
     EXPECT(1, "output_dir: /dev/full", config, "output_dir=/dev/full");
-    snprintf(out, sizeof out, "output_dir=%s", model()); /* never over the base itself */
+    snprintf(out, sizeof out, "output_dir=%s", golden_llama()); /* never over the base itself */
     EXPECT(geteuid() == 0 ? 2 : 1, "output_dir: ", config, out);
     clear();
 }

@@ -23,17 +23,6 @@ static const char rows[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
     "\"content\": \"no, no, no\"}]}\n";
 
-static const char *model(void) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
-}
-
 /* All four rows make one step, so that losses can be compared. */
 static const char *config(const char *more) {
     static char path[128];
@@ -47,7 +36,7 @@ static const char *config(const char *more) {
                       "chat_template: llama3\nsequence_len: 64\nlearning_rate: 5e-3\n"
                       "micro_batch_size: 2\ngradient_accumulation_steps: 2\nlogging_steps: 1\n"
                       "lr_scheduler: constant\nnum_epochs: 40\nmax_steps: 3\n%s",
-                      model(), scratch, scratch, scratch, more),
+                      golden_llama(), scratch, scratch, scratch, more),
         AX_OK);
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);
@@ -90,7 +79,7 @@ static void check_folder(const char *name, int tensors, bool dora) {
     struct ax_peft p;
     char path[256];
     assert_ok(ax_peft_open(&p, in_scratch(name)));
-    assert_string_equal(p.config.base, model());
+    assert_string_equal(p.config.base, golden_llama());
     assert_int_equal(p.config.r, 4);
     assert_true(p.config.dora == dora);
     assert_int_equal(p.weights.n, tensors);
@@ -110,7 +99,7 @@ static void check_folder(const char *name, int tensors, bool dora) {
 
 static void check_merge(void) {
     struct ax_merge m = {
-        .base = model(), .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+        .base = golden_llama(), .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
     char template[256];
     assert_ok(ax_merge_run(&m));
     assert_true(m.changed > 0 && m.error < 1e-3 * m.largest);

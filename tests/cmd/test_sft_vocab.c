@@ -21,17 +21,6 @@ static const char rows[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"say yes\"}, {\"role\": \"assistant\", "
     "\"content\": \"yes <new_3>\"}]}\n";
 
-static const char *model(void) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
-}
-
 /* With a rate of nothing unless `more` says otherwise. */
 static const char *config(const char *more) {
     static char path[128];
@@ -43,7 +32,7 @@ static const char *config(const char *more) {
                             "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
                             "chat_template: llama3\nsequence_len: 64\nmicro_batch_size: 2\n"
                             "logging_steps: 1\nfloat32: true\nnum_epochs: 9\nmax_steps: 2\n%s",
-                            model(), scratch, scratch, scratch, more));
+                            golden_llama(), scratch, scratch, scratch, more));
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);
     return path;
@@ -91,7 +80,7 @@ static void check_folder(const char *dir, int64_t vocab, size_t ids) {
 /* Rows from 512 on: each the mean of the old ones, or of init_range's spread. */
 static void check_rows(const char *name, bool mean) {
     struct ax_hf base, hf;
-    assert_ok(ax_hf_open(&base, model()));
+    assert_ok(ax_hf_open(&base, golden_llama()));
     assert_ok(ax_hf_open(&hf, in_scratch("out")));
     const struct ax_st_entry *was = tensor(&base, name), *is = tensor(&hf, name);
     const int64_t cols = is->shape[1];
@@ -143,7 +132,7 @@ static void test_tokens_with_an_adapter(void **state) {
     EXPECT(2, "only added and trained with lora_modules_to_save: [embed_tokens, lm_head]", path);
     EXPECT(0, "trained 2 of 2", path, "lora_modules_to_save=[embed_tokens, lm_head]");
     struct ax_merge m = {
-        .base = model(), .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+        .base = golden_llama(), .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
     assert_ok(ax_merge_run(&m));
     check_folder(in_scratch("m"), 524, 524);
     assert_ok(ax_remove_tree(in_scratch("m")));
@@ -163,7 +152,7 @@ static void test_frozen_parameters_stay(void **state) {
                               "  - ^lm_head.weight$\n  - model.layers.[12].mlp\n");
     EXPECT(0, "frozen weights ", path);
     EXPECT(0, "trained 3 of 3", path, "max_steps=3", "resume_from_checkpoint=auto");
-    assert_ok(ax_hf_open(&base, model()));
+    assert_ok(ax_hf_open(&base, golden_llama()));
     assert_ok(ax_hf_open(&hf, in_scratch("out")));
     assert_int_equal(ax_hf_count(&hf), ax_hf_count(&base));
     for (int i = 0; i < ax_hf_count(&base); i++) {
