@@ -164,10 +164,10 @@ enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,
 enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
                                            const struct ax_expert_rows *rows,
                                            const struct ax_tensor *dx) {
-    struct ax_queue *q = a->rt ? a->rt->q : NULL;
     struct ax_tensor low, b, up, add, db, da;
     if (!a->a)
         return AX_OK;
+    struct ax_queue *q = a->rt->q;
     struct ax_stack *scratch = &a->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor A = ax_unit_weight(a->unit, a->a), experts = stacked(a, &A);

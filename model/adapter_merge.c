@@ -113,7 +113,7 @@ static bool is_expert(const char *module, struct expert *out) {
         return false;
     out->layer = layer_of(module);
     out->number = strtol(at + strlen(".experts."), &end, 10);
-    for (size_t i = 0; *end == '.' && i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; *end == '.' && out->number >= 0 && i < sizeof parts / sizeof *parts; i++) {
         out->which = parts[i].which;
         out->up = parts[i].up;
         if (strcmp(end + 1, parts[i].name) == 0)
@@ -137,7 +137,7 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
     const int64_t stacked = e->which == AX_GATE_UP ? 2 * rows : rows;
     const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
     double *all_a = NULL, *all_b = NULL;
-    if (!b || e->number >= experts)
+    if (!a || !b || e->number >= experts)
         return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
                         peft->dir, module);
     enum ax_status st;
