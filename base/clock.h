@@ -5,6 +5,8 @@
 #include <stddef.h>
 
 double ax_clock_now(void); /* monotonic, seconds */
+/* Seconds since this process was started, to the kernel's hundredth; 0: not known. */
+double ax_clock_since_start(void);
 
 /* "1.50 GiB", "3m 20s", "12.3 G"; written to buf, returned. */
 const char *ax_format_bytes(char *buf, size_t size, double bytes);

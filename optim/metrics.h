@@ -74,7 +74,7 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
 
 /* Things that happen once. */
 enum ax_metrics_event {
-    AX_EVENT_STARTED, /* text: what runs */
+    AX_EVENT_STARTED, /* text: after how long */
     AX_EVENT_RESUMED, /* text: the checkpoint */
     AX_EVENT_SAVED,   /* text: the checkpoint */
     AX_EVENT_WARNING,

@@ -170,6 +170,8 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
 }
 
 static enum ax_status loop(struct ax_train *t) {
+    ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
+                     "first forward %.2f s after the command", ax_clock_since_start());
     for (bool first = true; t->done < t->schedule.total && !t->stop_early; first = false) {
         const enum ax_stop why = ax_stop_requested();
         bool epoch_end;

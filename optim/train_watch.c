@@ -7,27 +7,36 @@
 
 #include "optim/train_state.h"
 
-#define BAD_STEPS      3   /* not finite, in a row: the run ends */
-#define SPIKE_AFTER    16  /* losses seen before spikes are looked for */
-#define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
-#define SUSPECTS       4   /* rows named */
+#define BAD_STEPS      3                  /* not finite, in a row: the run ends */
+#define SPIKE_AFTER    16                 /* losses seen before spikes are looked for */
+#define SPIKE_DEVIATES 6.0                /* standard deviations above the mean of the window */
+#define SUSPECTS       4                  /* rows named */
+#define WATCH_PART     ((int64_t)1 << 16) /* elements looked at together */
 
 /* ---- weights and gradients ---- */
+
+static bool bad_f32(const uint32_t *u, int64_t n) {
+    uint32_t bad = 0;
+#pragma omp simd reduction(| : bad)
+    for (int64_t i = 0; i < n; i++)
+        bad |= (u[i] & 0x7f800000U) == 0x7f800000U;
+    return bad != 0;
+}
 
 /* Index of the first element that is not finite; −1: all are. */
 static int64_t first_bad(const struct ax_tensor *t) {
     const int64_t n = ax_tensor_numel(t);
-    if (t->dtype == AX_F32) {
-        const uint32_t *u = t->data;
-        for (int64_t i = 0; i < n; i++)
-            if ((u[i] & 0x7f800000U) == 0x7f800000U)
-                return i;
-        return -1;
+    int64_t first = n;
+#pragma omp parallel for schedule(static) reduction(min : first) if (n >= 4 * WATCH_PART)
+    for (int64_t part = 0; part < n; part += WATCH_PART) {
+        const int64_t end = part + WATCH_PART < n ? part + WATCH_PART : n;
+        if (t->dtype == AX_F32 && !bad_f32((const uint32_t *)t->data + part, end - part))
+            continue;
+        for (int64_t i = part; i < end && i < first; i++)
+            if (!isfinite(ax_load(t->dtype, t->data, i)))
+                first = i;
     }
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(ax_load(t->dtype, t->data, i)))
-            return i;
-    return -1;
+    return first < n ? first : -1;
 }
 
 enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,

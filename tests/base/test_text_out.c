@@ -46,6 +46,11 @@ static void the_clock_goes_forward(void **state) {
     usleep(2000);
     double dt = ax_clock_now() - t;
     assert_true(dt >= 0.002 && dt < 60.0);
+    const double age = ax_clock_since_start(); /* in the kernel's hundredths */
+    usleep(30000);
+    const double later = ax_clock_since_start();
+    assert_true(age > -0.02 && age < 60.0);
+    assert_true(later - age >= 0.029 && later - age < 60.0);
 }
 
 /* Runs `say` with stderr going to a pipe; returns what it wrote. */
