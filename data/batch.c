@@ -11,6 +11,7 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     T /= parts;
     *b = (struct ax_batch){.T = T,
                            .cap = T,
+                           .n_rows = T,
                            .n_cap = n_cap,
                            .max_len = max_len,
                            .max_queries = max_len < T ? max_len : T,
@@ -19,6 +20,7 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     const size_t column = (size_t)T * sizeof(int32_t);
     b->tokens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
     b->positions = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
+    b->rows = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
     b->labels = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
     b->weight = ax_tensor_1d(AX_F32, ax_stack_push(stack, "batch", column), T);
     const size_t cu = (size_t)(n_cap + 1) * sizeof(int32_t);
@@ -30,29 +32,44 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     }
 }
 
-/* Everything that looks at the batch sees T tokens. */
-static void set_length(struct ax_batch *b, int64_t T) {
-    struct ax_tensor *const columns[] = {&b->tokens, &b->positions, &b->labels, &b->weight};
-    b->T = T;
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        columns[i]->shape[0] = T;
-}
-
-static void fit(struct ax_batch *b) {
-    if (b->round <= 0)
-        return;
-    AX_ASSERT(b->parts == 1);
-    int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
-    T = T > 0 ? T : b->round;
-    set_length(b, T < b->cap ? T : b->cap);
+/* Everything that looks at the batch sees T tokens, and the head n_rows of them. */
+static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
+    b->T = b->tokens.shape[0] = b->positions.shape[0] = T;
+    b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
 }
 
 /* Host images of the columns, filled and then sent to the device. row: ends of documents in the
- * row; cu and keys: in this part. */
+ * row; cu and keys: in this part. label and weight are of all tokens, the head_ ones of its rows.
+ */
 struct columns {
-    int32_t *tokens, *positions, *labels, *cu, *keys, *row;
-    float *weight;
+    int32_t *tokens, *positions, *label, *rows, *head_label, *cu, *keys, *row;
+    float *weight, *head_weight;
 };
+
+/* Appends the tokens that have a label, or those that have none; returns how many there are now. */
+static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labelled,
+                         int64_t n) {
+    for (int64_t t = 0; t < b->T; t++) {
+        if ((c->label[t] >= 0) != labelled)
+            continue;
+        c->rows[n] = (int32_t)t;
+        c->head_label[n] = c->label[t];
+        c->head_weight[n++] = c->weight[t];
+    }
+    return n;
+}
+
+static void fit(struct ax_batch *b, const struct columns *c) {
+    const int64_t labelled = list_rows(b, c, true, 0);
+    if (b->round <= 0) {
+        list_rows(b, c, false, labelled);
+        return;
+    }
+    AX_ASSERT(b->parts == 1);
+    int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
+    T = T > 0 ? T : b->round;
+    set_length(b, T < b->cap ? T : b->cap, labelled);
+}
 
 static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
                                    const struct ax_document *doc) {
@@ -77,7 +94,7 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
         if (t >= 0 && t < b->T) {
             c->tokens[t] = token;
             c->positions[t] = (int32_t)(doc->first_position + i);
-            c->labels[t] = weight > 0 ? label : -1;
+            c->label[t] = weight > 0 ? label : -1;
             c->weight[t] = weight;
         }
         b->weight_total += (double)weight;
@@ -103,10 +120,12 @@ static void cut(const struct ax_batch *b, const struct columns *c) {
 
 static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
     const size_t column = (size_t)b->T * sizeof(int32_t);
+    const size_t rows = (size_t)b->n_rows * sizeof(int32_t);
     AX_TRY(ax_queue_write(q, b->tokens.data, c->tokens, column));
     AX_TRY(ax_queue_write(q, b->positions.data, c->positions, column));
-    AX_TRY(ax_queue_write(q, b->labels.data, c->labels, column));
-    AX_TRY(ax_queue_write(q, b->weight.data, c->weight, column));
+    AX_TRY(ax_queue_write(q, b->rows.data, c->rows, rows));
+    AX_TRY(ax_queue_write(q, b->labels.data, c->head_label, rows));
+    AX_TRY(ax_queue_write(q, b->weight.data, c->head_weight, rows));
     const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
     AX_TRY(ax_queue_write(q, b->cu_keys.data, c->keys, cu));
     AX_TRY(ax_queue_write(q, b->cu_row.data, c->row, cu));
@@ -117,7 +136,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
     b->weight_total = 0;
-    set_length(b, b->cap);
+    set_length(b, b->cap, b->cap);
     if (ax_queue_is_meta(q)) {
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
@@ -128,17 +147,20 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
         return ax_error(AX_ERR_DATA, "batch: %d documents, but room for %lld", n,
                         (long long)b->n_cap);
     int32_t *host;
-    const size_t total = (size_t)(4 * b->T + 3 * (b->n_cap + 1));
+    const size_t total = (size_t)(7 * b->T + 3 * (b->n_cap + 1));
     AX_TRY(ax_alloc(&host, total, sizeof *host));
     struct columns c = {.tokens = host,
                         .positions = host + b->T,
-                        .labels = host + 2 * b->T,
+                        .label = host + 2 * b->T,
                         .weight = (float *)(host + 3 * b->T),
-                        .cu = host + 4 * b->T,
-                        .keys = host + 4 * b->T + b->n_cap + 1,
-                        .row = host + 4 * b->T + 2 * (b->n_cap + 1)};
+                        .rows = host + 4 * b->T,
+                        .head_label = host + 5 * b->T,
+                        .head_weight = (float *)(host + 6 * b->T),
+                        .cu = host + 7 * b->T,
+                        .keys = host + 7 * b->T + b->n_cap + 1,
+                        .row = host + 7 * b->T + 2 * (b->n_cap + 1)};
     for (int64_t t = 0; t < b->T; t++)
-        c.labels[t] = -1;
+        c.label[t] = -1;
     enum ax_status st = AX_OK;
     for (int d = 0; d < n; d++) {
         AX_TRY_GOTO(put_document(b, &c, vocab, d, &docs[d]), st, done);
@@ -146,7 +168,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     }
     for (int64_t d = n; d < b->n_cap; d++)
         c.row[d + 1] = (int32_t)b->n_tokens;
-    fit(b);
+    fit(b, &c);
     cut(b, &c);
     st = send(b, q, &c);
 done:

@@ -1,10 +1,11 @@
 /* The one batch format: a micro-batch of packed documents, whatever the method.
  *
- *   tokens[T] positions[T] labels[T] (labels already shifted: what the token at t shall predict;
- *   −1 = none), weight[T] (F32), cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries
- * beyond the last document repeat its end. Tokens beyond the last document are padding: token 0,
- * label −1, weight 0. The buffers are device memory and have the same size for every micro-batch of
- * a run; how much of them is computed may differ (`round`).
+ *   tokens[T] positions[T], cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries beyond
+ * the last document repeat its end. Tokens beyond the last document are padding: token 0, no label.
+ *   rows[n_rows]: the tokens that the head looks at, those with a label first, in order; of each,
+ *   labels[n_rows] (already shifted: what that token shall predict; −1 = none), weight[n_rows]
+ * (F32; 0 without label). The buffers are device memory and have the same size for every
+ * micro-batch of a run; how much of them is computed may differ (`round`).
  *
  * Under context parallelism the row of `parts`·T tokens is cut into runs of T, and a rank's batch
  * holds run `part`: its tokens, positions, labels and weights, the pieces of documents that lie in
@@ -18,11 +19,13 @@
 #include "kernels/queue.h"
 
 struct ax_batch {
-    int64_t T;          /* tokens of this part that are computed: all there are room for, or as
-                           `round` says */
-    int64_t cap, n_cap; /* capacity: tokens of this part, documents of the row */
-    int64_t round;      /* > 0: T is the tokens in use, rounded up to a multiple of it (one part) */
-    int64_t max_len;    /* longest document possible (cap) */
+    int64_t T;           /* tokens of this part that are computed: all there are room for, or as
+                            `round` says */
+    int64_t cap, n_cap;  /* capacity: tokens of this part, documents of the row */
+    int64_t round;       /* > 0: T is the tokens in use, rounded up to a multiple of it (one part),
+                            and the head looks at tokens with a label only */
+    int64_t n_rows;      /* tokens that the head looks at: those, or all T */
+    int64_t max_len;     /* longest document possible (cap) */
     int64_t max_queries; /* of one document in this part */
     int parts, part;
     int64_t n_docs, n_tokens; /* in use */
@@ -30,7 +33,7 @@ struct ax_batch {
     int64_t first_row;   /* number of token 0 among all tokens of the step, for random streams */
     double weight_total; /* Σ weight over tokens with a label */
     int64_t trained;     /* tokens with a label and weight > 0 */
-    struct ax_tensor tokens, positions, labels, weight, cu_seqlens;
+    struct ax_tensor tokens, positions, rows, labels, weight, cu_seqlens;
     struct ax_tensor cu_keys, cu_row; /* cu_seqlens itself where parts = 1 */
 };
 

@@ -63,6 +63,9 @@ void ax_case_build_dropout(struct ax_case_builder *b, struct ax_dropout *a) {
     a->first_col = s->first;
     a->cols = s->cols + 2 * s->first;
     a->scalars = b->scalars;
+    if (s->inner > 0) {
+        a->rows = ax_case_ids(b, s->rows, 0, s->inner);
+    }
 }
 
 void ax_case_build_colscale(struct ax_case_builder *b, struct ax_colscale *a) {

@@ -145,7 +145,8 @@ static const struct ax_operand operands_quantize[] = {
 static const struct ax_operand operands_dequantize[] = {OUT(dequantize, out), IN(dequantize, codes),
                                                         IN(dequantize, scale),
                                                         IN(dequantize, offset), END};
-static const struct ax_operand operands_dropout[] = {IN(dropout, x), OUT(dropout, y), END};
+static const struct ax_operand operands_dropout[] = {IN(dropout, x), OUT(dropout, y),
+                                                     IN(dropout, rows), END};
 static const struct ax_operand operands_colscale[] = {IN(colscale, x),    IN(colscale, scale),
                                                       IN(colscale, bias), IN(colscale, addend),
                                                       OUT(colscale, y),   END};

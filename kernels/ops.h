@@ -457,10 +457,10 @@ struct ax_dequantize {
     enum ax_quant kind;
 };
 
-/* y (+)= x/(1 − p) where kept, else 0. Element [t][k] is number (first_row + t)·cols + first_col +
- * k of stream `tensor` at (scalars->seed, scalars->step), and kept when its 32 bits are ≥ p·2³²:
- * the same elements wherever they are computed. Backward is the same op on the gradient. x, y real
- * [T][K], y may be x; 0 ≤ p < 1. */
+/* y (+)= x/(1 − p) where kept, else 0. Element [t][k] is number (first_row + r)·cols + first_col +
+ * k of stream `tensor` at (scalars->seed, scalars->step), r = rows[t], and kept when its 32 bits
+ * are ≥ p·2³²: the same elements wherever they are computed. Backward is the same op on the
+ * gradient. x, y real [T][K], y may be x; rows i32 [T], ≥ 0, data NULL = 0, 1, …; 0 ≤ p < 1. */
 struct ax_dropout {
     struct ax_tensor x, y;
     double p;
@@ -468,6 +468,7 @@ struct ax_dropout {
     int64_t first_row, first_col, cols;
     bool accumulate;
     const struct ax_step_scalars *scalars;
+    struct ax_tensor rows;
 };
 
 /* y[t][n] = x[t][n]·scale[n] [+ bias[n]] [+ addend[t][n]]. x, y, addend stream [T][N]; y may be x

@@ -32,6 +32,7 @@ const char *ax_check_dropout(const struct ax_dropout *a) {
     NEED(a->p >= 0 && a->p < 1 && a->scalars != NULL);
     NEED(a->first_row >= 0 && a->first_col >= 0 && a->first_col + a->x.shape[1] <= a->cols);
     NEED(!a->accumulate || a->x.data != a->y.data);
+    NEED(!given(&a->rows) || is_1d(&a->rows, AX_I32, a->x.shape[0]));
     return NULL;
 }
 

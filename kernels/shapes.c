@@ -478,6 +478,7 @@ static shapes shapes_dropout[] = {
     {"in place", .rows = 4, .cols = 66, .dropout = 0.3, .flags = AX_SHAPE_IN_PLACE},
     {"adds, shard, strided", .rows = 6, .cols = 21, .pad = 5, .first = 3, .dropout = 0.5,
      .flags = ACC},
+    {"some rows", .rows = 7, .cols = 30, .inner = 50, .first = 2, .dropout = 0.4},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .dropout = 0.05},
 };
 

@@ -50,7 +50,8 @@ struct ax_shape {
     bool big;                   /* for timing; too slow for the reference as a whole */
     int64_t rows;               /* T, or M of gemm */
     int64_t cols;               /* D, F, N or V, or the length of a 1-D operand */
-    int64_t inner;              /* K of gemm; positions of rope; table rows of the embedding */
+    int64_t inner;              /* K of gemm; positions of rope; table rows of the embedding;
+                                   dropout: rows to choose from, 0 = the first ones */
     int64_t heads, kv_heads;    /* rmsnorm: heads > 0 asks for [T][H][hd] */
     int64_t head_dim;           /* hd */
     int64_t pad;                /* elements between rows, where row strides are free */

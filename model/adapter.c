@@ -73,6 +73,7 @@ static enum ax_status drop(const struct ax_adapter *a, const struct ax_tensor *s
                                                                   A, &a->run->rt->mesh, 0, &run),
                                                               .cols = A->shape[1],
                                                               .accumulate = accumulate,
+                                                              .rows = a->run->rows,
                                                               .scalars = a->run->scalars});
 }
 

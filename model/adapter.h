@@ -23,7 +23,8 @@ struct ax_adapter_run {
     struct ax_runtime *rt;
     const struct ax_step_scalars *scalars; /* device; seed and step of the dropout streams */
     int64_t first_row;                     /* number of the batch's first row in its step */
-    bool training;                         /* dropout applies */
+    struct ax_tensor rows; /* i32: which rows of the batch are here; data NULL: from the first on */
+    bool training;         /* dropout applies */
 };
 
 /* The adapter of one weight matrix; a == NULL: none. */
@@ -70,11 +71,12 @@ struct ax_pass;
  * ranks are summed: += what the adapter adds. */
 enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
 enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream);
-/* Tokens [first, …) of the pass: logits += …, and dhidden += …; w is the head's matrix. */
-enum ax_status ax_adapter_head_forward(const struct ax_pass *p, int64_t first,
+/* Of `rows` of the batch (i32; data NULL: without dropout): logits += …, and dhidden += …; w is the
+ * head's matrix. */
+enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_tensor *rows,
                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
                                        const struct ax_tensor *logits);
-enum ax_status ax_adapter_head_backward(const struct ax_pass *p, int64_t first,
+enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax_tensor *rows,
                                         const struct ax_tensor *hidden, const struct ax_tensor *w,
                                         const struct ax_tensor *dlogits,
                                         const struct ax_tensor *dhidden);

@@ -107,31 +107,31 @@ enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct a
     return AX_OK;
 }
 
-/* Dropout is numbered by the tokens of the whole step: these begin at `first`. */
+/* Dropout is numbered by the tokens of the whole step: these are `rows` of the batch. */
 struct chunk_adapter {
     struct ax_adapter_run run;
     struct ax_adapter adapter;
 };
-static const struct ax_adapter *of_chunk(const struct ax_pass *p, int64_t first,
+static const struct ax_adapter *of_chunk(const struct ax_pass *p, const struct ax_tensor *rows,
                                          struct chunk_adapter *c) {
     c->adapter = p->model->head.adapter[0];
     c->run = p->model->adapter_run;
-    c->run.first_row += first;
+    c->run.rows = *rows;
     c->adapter.run = &c->run;
     return &c->adapter;
 }
 
-enum ax_status ax_adapter_head_forward(const struct ax_pass *p, int64_t first,
+enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_tensor *rows,
                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
                                        const struct ax_tensor *logits) {
     struct chunk_adapter c;
     if (!p->model->head.adapter[0].a)
         return AX_OK;
-    return ax_adapter_forward(of_chunk(p, first, &c),
+    return ax_adapter_forward(of_chunk(p, rows, &c),
                               &(struct ax_adapter_forward){.x = *hidden, .w = *w, .y = *logits});
 }
 
-enum ax_status ax_adapter_head_backward(const struct ax_pass *p, int64_t first,
+enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax_tensor *rows,
                                         const struct ax_tensor *hidden, const struct ax_tensor *w,
                                         const struct ax_tensor *dlogits,
                                         const struct ax_tensor *dhidden) {
@@ -139,7 +139,7 @@ enum ax_status ax_adapter_head_backward(const struct ax_pass *p, int64_t first,
     if (!p->model->head.adapter[0].a)
         return AX_OK;
     return ax_adapter_backward(
-        of_chunk(p, first, &c),
+        of_chunk(p, rows, &c),
         &(struct ax_adapter_backward){
             .x = *hidden, .w = *w, .dy = *dlogits, .dv = *dlogits, .dx = *dhidden});
 }

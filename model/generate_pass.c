@@ -93,12 +93,10 @@ static enum ax_status send(struct ax_generator *d) {
     const struct ax_generate_work *w = d->work;
     struct ax_queue *q = d->model->rt->q;
     struct ax_batch *b = &d->batch;
-    struct ax_tensor *const columns[] = {&b->tokens, &b->positions, &b->labels, &b->weight};
     b->T = b->max_queries = b->n_tokens = w->n_tokens;
     b->n_docs = w->n_docs;
     b->max_position = w->max_position;
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        columns[i]->shape[0] = w->n_tokens;
+    b->tokens.shape[0] = b->positions.shape[0] = w->n_tokens;
     b->cu_seqlens.shape[0] = w->n_docs + 1;
     const size_t bytes = (size_t)w->n_tokens * sizeof *w->tokens;
     AX_TRY(ax_queue_write(q, b->tokens.data, w->tokens, bytes));

@@ -1,6 +1,7 @@
-/* Head forward and backward over chunks of C tokens:
- *   z = h·Wᵀ [C][V];  logprob, lse, entropy from z;  dz from their gradients;  dh = dz·W,  dW +=
- * dzᵀ·h
+/* Head forward and backward over chunks of C rows, the tokens that the batch lists (data/batch.h):
+ *   h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy from z;  dz from their
+ *   gradients;  dh = dz·W to where h came from;  dW += dzᵀ·h
+ * Tokens that are not listed have no part in any of it, and the gradient 0.
  *
  * Linear objective (SFT): one walk does all of it, chunk by chunk, while z is warm. Otherwise
  * forward walks for the three numbers per token, the objective sees all tokens, and backward walks
@@ -50,7 +51,7 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
 /* Buffers of one chunk, from scratch. In accum-dtype models dlogits is logits, overwritten. */
 struct chunk {
     int64_t cap;
-    struct ax_tensor logits, dlogits, stats;
+    struct ax_tensor hidden, dhidden, logits, dlogits, stats;
     struct ax_head_chunk h;
 };
 
@@ -81,6 +82,9 @@ static void take_chunk(struct ax_pass *p, struct chunk *c, bool gradients) {
     const struct ax_model *m = p->model;
     const int64_t V = local_vocab(m);
     *c = (struct chunk){.cap = ax_head_chunk_tokens(m, p->batch->T)};
+    c->hidden = take(p, "head rows", m->dtype, c->cap, m->arch.hidden_size);
+    if (gradients)
+        c->dhidden = take(p, "gradient of head rows", m->accum, c->cap, m->arch.hidden_size);
     c->logits = take(p, "head logits", m->accum, c->cap, V);
     c->dlogits = c->logits;
     if (gradients && m->dtype != m->accum)
@@ -97,17 +101,29 @@ static struct ax_tensor head_weight(const struct ax_model *m) {
     return ax_unit_weight(&m->units[m->lm_head->unit], m->lm_head);
 }
 
-/* Of tokens [first, …). */
-static enum ax_status chunk_logits(struct ax_pass *p, int64_t first, const struct ax_tensor *hidden,
-                                   const struct ax_tensor *logits) {
+/* rows: which tokens of the batch they are; data NULL where nobody asks. */
+static enum ax_status logits_from(struct ax_pass *p, const struct ax_tensor *rows,
+                                  const struct ax_tensor *hidden, const struct ax_tensor *logits) {
     const struct ax_tensor w = head_weight(p->model);
     AX_TRY(ax_run_gemm(
         p->model->rt->q,
         &(struct ax_gemm){.a = *hidden, .b = w, .c = *logits, .trans_b = true, .alpha = 1}));
-    return ax_adapter_head_forward(p, first, hidden, &w, logits);
+    return ax_adapter_head_forward(p, rows, hidden, &w, logits);
 }
 
-/* logits → stats → (logprob, lse, entropy, mean_logprob) of tokens [first, first + n). */
+/* Logits of rows [first, first + n), and the states they are made of. */
+static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
+                                   const struct ax_tensor *all_normed, int64_t first, int64_t n) {
+    const struct ax_tensor rows = ax_tensor_rows(&p->batch->rows, first, n);
+    const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, n);
+    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
+    AX_TRY(ax_run_combine_forward(
+        p->model->rt->q,
+        &(struct ax_combine_forward){.src = *all_normed, .rows = rows, .out = hidden}));
+    return logits_from(p, &rows, &hidden, &logits);
+}
+
+/* logits → stats → (logprob, lse, entropy, mean_logprob) of rows [first, first + n). */
 static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int64_t first,
                                    int64_t n, const struct ax_head_chunk *into) {
     struct ax_runtime *rt = p->model->rt;
@@ -132,11 +148,14 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
     return AX_OK;
 }
 
-/* dlogits, then dh (rows of d_normed, partial over the vocabulary) and dW. */
+/* dlogits, then dh, which goes to its rows of d_normed (partial over the vocabulary), and dW. */
 static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
-                                     const struct ax_head_chunk *h, const struct ax_tensor *hidden,
+                                     const struct ax_head_chunk *h,
                                      const struct ax_tensor *d_normed) {
     struct ax_model *m = p->model;
+    const struct ax_tensor rows = ax_tensor_rows(&p->batch->rows, h->first, h->n);
+    const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, h->n);
+    const struct ax_tensor dhidden = ax_tensor_rows(&c->dhidden, 0, h->n);
     const struct ax_tensor dlogits = ax_tensor_rows(&c->dlogits, 0, h->n);
     const struct ax_softmax_backward back = {.logits = ax_tensor_rows(&c->logits, 0, h->n),
                                              .labels =
@@ -152,20 +171,21 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                              .first_col = ax_split_first_row(m->rt, m->lm_head),
                                              .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_backward(m->rt->q, &back));
-    const struct ax_tensor dh = ax_tensor_rows(d_normed, h->first, h->n);
     const struct ax_tensor w = head_weight(m);
-    AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dh, .alpha = 1}));
-    AX_TRY(ax_adapter_head_backward(p, h->first, hidden, &w, &dlogits, &dh));
+    AX_TRY(
+        ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dlogits, .b = w, .c = dhidden, .alpha = 1}));
+    AX_TRY(ax_adapter_head_backward(p, &rows, &hidden, &w, &dlogits, &dhidden));
+    AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){*d_normed, dhidden, rows}));
     const struct ax_tensor dw = ax_unit_grad(&m->units[m->lm_head->unit], m->lm_head);
     if (!dw.data)
         return AX_OK;
     return ax_run_gemm(
         m->rt->q,
         &(struct ax_gemm){
-            .a = dlogits, .b = *hidden, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1});
+            .a = dlogits, .b = hidden, .c = dw, .trans_a = true, .accumulate = true, .alpha = 1});
 }
 
-/* View of tokens [first, first + n) of per-token columns; absent columns stay absent. */
+/* View of rows [first, first + n) of per-token columns; absent columns stay absent. */
 static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t first, int64_t n) {
     struct ax_head_chunk c = {.first = all->first + first, .n = n};
     const struct ax_tensor *from[] = {&all->logprob,      &all->lse,       &all->entropy,
@@ -177,6 +197,20 @@ static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t fir
         if (from[i]->data)
             *to[i] = ax_tensor_rows(from[i], first, n);
     return c;
+}
+
+/* Of an objective that is not linear: room for the values of all rows. */
+static struct ax_head_chunk kept_values(const struct ax_frame *f) {
+    return (struct ax_head_chunk){.logprob = f->saved[LOGPROB].t,
+                                  .lse = f->saved[LSE].t,
+                                  .entropy = f->saved[ENTROPY].t,
+                                  .mean_logprob = f->saved[MEAN].t};
+}
+
+/* The gradient of the normed states of all tokens, from 0. */
+static enum ax_status begin_gradient(struct ax_pass *p, struct ax_tensor *d_normed) {
+    *d_normed = ax_split_partial(p->model->rt, &p->slot->grad);
+    return ax_run_fill(p->model->rt->q, &(struct ax_fill){*d_normed, 0});
 }
 
 static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
@@ -203,26 +237,22 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     struct chunk c;
     AX_TRY(ax_split_gather(m->rt, normed, &all_normed));
     if (back)
-        d_normed = ax_split_partial(m->rt, &p->slot->grad);
+        AX_TRY(begin_gradient(p, &d_normed));
     take_chunk(p, &c, back);
     if (linear)
         take_gradients(p, &c.h, c.cap);
-    const struct ax_head_chunk all = {.logprob = f->saved[LOGPROB].t,
-                                      .lse = f->saved[LSE].t,
-                                      .entropy = f->saved[ENTROPY].t,
-                                      .mean_logprob = f->saved[MEAN].t};
-    for (int64_t first = 0; first < p->batch->T; first += c.cap) {
-        const int64_t left = p->batch->T - first, n = left < c.cap ? left : c.cap;
-        const struct ax_tensor hidden = ax_tensor_rows(&all_normed, first, n);
-        const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
+    const struct ax_head_chunk all = kept_values(f);
+    const int64_t n_rows = p->batch->n_rows;
+    for (int64_t first = 0; first < n_rows; first += c.cap) {
+        const int64_t n = n_rows - first < c.cap ? n_rows - first : c.cap;
         struct ax_head_chunk part = linear ? part_of(&c.h, 0, n) : part_of(&all, first, n);
         part.first = first;
-        AX_TRY(chunk_logits(p, first, &hidden, &logits));
+        AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
         AX_TRY(chunk_values(p, &c, first, n, &part));
         if (linear)
             AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
         if (back)
-            AX_TRY(chunk_backward(p, &c, &part, &hidden, &d_normed));
+            AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
     if (back)
         AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
@@ -235,25 +265,20 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_head_chunk all = {.n = p->batch->T,
-                                .logprob = f->saved[LOGPROB].t,
-                                .lse = f->saved[LSE].t,
-                                .entropy = f->saved[ENTROPY].t,
-                                .mean_logprob = f->saved[MEAN].t};
+    const struct ax_head_chunk room = kept_values(f);
+    struct ax_head_chunk all = part_of(&room, 0, p->batch->n_rows);
     take_gradients(p, &all, all.n);
     AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
-    struct ax_tensor all_normed;
+    struct ax_tensor all_normed, d_normed;
     AX_TRY(ax_split_gather(m->rt, &f->saved[NORMED].t, &all_normed));
-    const struct ax_tensor d_normed = ax_split_partial(m->rt, &p->slot->grad);
+    AX_TRY(begin_gradient(p, &d_normed));
     struct chunk c;
     take_chunk(p, &c, true);
     for (int64_t first = 0; first < all.n; first += c.cap) {
         const int64_t left = all.n - first, n = left < c.cap ? left : c.cap;
-        const struct ax_tensor hidden = ax_tensor_rows(&all_normed, first, n);
-        const struct ax_tensor logits = ax_tensor_rows(&c.logits, 0, n);
         const struct ax_head_chunk part = part_of(&all, first, n);
-        AX_TRY(chunk_logits(p, first, &hidden, &logits));
-        AX_TRY(chunk_backward(p, &c, &part, &hidden, &d_normed));
+        AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
+        AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
     AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
@@ -281,7 +306,7 @@ static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidde
     AX_TRY(ax_unit_gather(&m->units[head], m->rt));
     if (also >= 0)
         AX_TRY(ax_unit_gather(&m->units[also], m->rt));
-    AX_TRY(chunk_logits(p, 0, hidden, out));
+    AX_TRY(logits_from(p, &(struct ax_tensor){0}, hidden, out));
     ax_unit_release(&m->units[head]);
     if (also >= 0)
         ax_unit_release(&m->units[also]);

@@ -19,7 +19,8 @@ struct ax_slot {
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
 void ax_slot_free(struct ax_slot *s);
 
-/* Per-token results of the head for tokens [first, first + n), and the gradients asked for. */
+/* Results of the head for rows [first, first + n) of those that the batch lists, and the gradients
+ * asked for. */
 struct ax_head_chunk {
     int64_t first, n;
     struct ax_tensor logprob, lse, entropy;    /* accum [n], in */

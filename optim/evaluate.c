@@ -1,5 +1,5 @@
-/* Reads rows into a pass until it is full; runs it forward; asks for the logits of the rows that
- * are trained, a window at a time; adds up on the host, in the order of the rows. */
+/* Reads rows into a pass until it is full; runs it forward; asks for the logits of the tokens that
+ * are trained, a window at a time; adds up on the host, in the order of the tokens. */
 #include "optim/evaluate.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ struct evaluation {
     struct ax_batch batch;
     struct ax_slot slot;
     int64_t window;
-    struct ax_tensor logits, index, stats, columns; /* device, of a window */
+    struct ax_tensor hidden, logits, index, stats, columns; /* device, of a window */
     /* the pass in the making, on the host */
     int n_docs;
     int64_t n_tokens;
@@ -25,6 +25,7 @@ struct evaluation {
     struct ax_eval_document *scores; /* [max_docs] */
     int32_t *tokens, *labels;        /* [tokens] */
     float *weight;                   /* [tokens] */
+    int32_t *scored;                 /* [tokens]: the trained ones, then the others */
     int32_t *best;                   /* [window] */
     unsigned char *logprob;          /* [window] of 8 bytes */
     int64_t rows;                    /* read so far */
@@ -45,10 +46,12 @@ static enum ax_status create(struct evaluation *e) {
     ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs, e->o->max_len,
                       1, 0);
     e->window = e->o->tokens < WINDOW ? e->o->tokens : WINDOW;
+    e->hidden = ax_tensor_2d(m->dtype, NULL, e->window, m->arch.hidden_size);
     e->logits = ax_tensor_2d(m->accum, NULL, e->window, m->arch.vocab_size);
     e->index = ax_tensor_1d(AX_I32, NULL, e->window);
     e->stats = ax_tensor_2d(m->accum, NULL, e->window, AX_SOFTMAX_STATS);
     e->columns = ax_tensor_2d(m->accum, NULL, 3, e->window);
+    take(e, &e->hidden);
     take(e, &e->logits);
     take(e, &e->index);
     take(e, &e->stats);
@@ -58,6 +61,7 @@ static enum ax_status create(struct evaluation *e) {
     AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
     AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
     AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
+    AX_TRY(ax_alloc(&e->scored, T, sizeof *e->scored));
     AX_TRY(ax_alloc(&e->best, (size_t)e->window, sizeof *e->best));
     return ax_alloc(&e->logprob, (size_t)e->window, 8);
 }
@@ -71,13 +75,14 @@ static void destroy(struct evaluation *e) {
     ax_free(e->tokens);
     ax_free(e->labels);
     ax_free(e->weight);
+    ax_free(e->scored);
     ax_free(e->best);
     ax_free(e->logprob);
 }
 
 /* ---- scoring ---- */
 
-/* Log-probs of the labels and the likeliest ids of rows [first, first + window). */
+/* Log-probs of the labels and the likeliest ids of scored tokens [first, first + window). */
 static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int64_t first) {
     struct ax_queue *q = e->m->rt->q;
     const int64_t n = e->window;
@@ -85,7 +90,7 @@ static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int6
     struct ax_tensor out[3];
     for (int i = 0; i < 3; i++)
         out[i] = ax_tensor_1d(e->columns.dtype, ax_tensor_row(&e->columns, i), n);
-    AX_TRY(ax_pass_logits(p, first, n, &e->logits));
+    AX_TRY(ax_pass_logits_of(p, e->scored + first, &e->hidden, &e->logits));
     AX_TRY(ax_run_argmax(q, &(struct ax_argmax){e->logits, e->index}));
     AX_TRY(ax_run_softmax_stats(
         q, &(struct ax_softmax_stats){
@@ -113,22 +118,30 @@ static void add_token(struct evaluation *e, struct ax_eval_document *d, int64_t 
     d->correct += e->best[row] == e->labels[t];
 }
 
-/* Windows over the trained rows; one that would pass the end begins earlier. */
+/* In the order of the batch's rows (data/batch.h). */
+static int64_t list_scored(struct evaluation *e) {
+    int64_t n = 0, trained = 0;
+    for (int others = 0; others < 2; others++) {
+        for (int64_t t = 0; t < e->o->tokens; t++)
+            if ((t < e->n_tokens && counts(e, t)) == !others)
+                e->scored[n++] = (int32_t)t;
+        trained = others ? trained : n;
+    }
+    return trained;
+}
+
+/* Windows over the trained tokens; one that would pass the end begins earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
+    const int64_t trained = list_scored(e), last = e->o->tokens - e->window;
     int doc = 0;
     int64_t end = e->n_docs > 0 ? e->docs[0].n : 0;
-    for (int64_t t = 0; t < e->n_tokens;) {
-        if (!counts(e, t)) {
-            t++;
-            continue;
-        }
-        const int64_t last = e->o->tokens - e->window, first = t < last ? t : last;
+    for (int64_t i = 0; i < trained;) {
+        const int64_t first = i < last ? i : last;
         AX_TRY(score_window(e, p, first));
-        for (; t < e->n_tokens && t < first + e->window; t++) {
-            while (t >= end)
+        for (; i < trained && i < first + e->window; i++) {
+            while (e->scored[i] >= end)
                 end += e->docs[++doc].n;
-            if (counts(e, t))
-                add_token(e, &e->scores[doc], t, t - first);
+            add_token(e, &e->scores[doc], e->scored[i], i - first);
         }
     }
     return AX_OK;

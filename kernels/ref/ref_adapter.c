@@ -10,8 +10,9 @@ enum ax_status ax_ref_dropout(struct ax_queue *q, const struct ax_dropout *a, vo
     const struct ax_rng_key key = {a->scalars->seed, (uint32_t)a->scalars->step, a->tensor};
     const double threshold = a->p * 0x1p32;
     for (int64_t t = 0; t < a->x.shape[0]; t++) {
+        const int64_t row = ax_ref_given(&a->rows) ? (int64_t)ax_ref_get(&a->rows, t, 0) : t;
         for (int64_t k = 0; k < a->x.shape[1]; k++) {
-            const int64_t index = (a->first_row + t) * a->cols + a->first_col + k;
+            const int64_t index = (a->first_row + row) * a->cols + a->first_col + k;
             const bool kept = (double)ax_rng_u32(key, (uint64_t)index) >= threshold;
             double y = kept ? ax_ref_get(&a->x, t, k) / (1 - a->p) : 0;
             y += a->accumulate ? ax_ref_get(&a->y, t, k) : 0;

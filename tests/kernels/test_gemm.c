@@ -361,6 +361,31 @@ static void test_supports(void **state) {
     release();
 }
 
+/* A run whose micro-batches vary has the memory that the largest needs. */
+static void check_no_smaller_needs_more(size_t (*workspace)(struct ax_queue *,
+                                                            const struct ax_gemm *),
+                                        bool trans_a, bool trans_b) {
+    struct ax_queue q = {.threads = 2};
+    const struct variant v = {.real = AX_BF16, .out = AX_F32, .alpha = 1};
+    struct ax_gemm g = make((struct shape){8, 8, 8}, &v);
+    g.trans_a = trans_a;
+    g.trans_b = trans_b;
+    static const int64_t SIZES[] = {1, 16, 17, 32, 33, 64, 300, 575, 577, 1536, 2049, 49152};
+    enum { N = sizeof(SIZES) / sizeof(SIZES[0]) };
+    size_t need[N][N][N];
+    for (int i = 0; i < N * N * N; i++) {
+        const int m = i / (N * N), n = i / N % N, k = i % N;
+        g.c.shape[0] = g.a.shape[trans_a ? 1 : 0] = SIZES[m];
+        g.c.shape[1] = g.b.shape[trans_b ? 0 : 1] = SIZES[n];
+        g.a.shape[trans_a ? 0 : 1] = g.b.shape[trans_b ? 1 : 0] = SIZES[k];
+        need[m][n][k] = workspace(&q, &g);
+        assert_true(need[m][n][k] > 0);
+        assert_true(m == 0 || need[m - 1][n][k] <= need[m][n][k]);
+        assert_true(n == 0 || need[m][n - 1][k] <= need[m][n][k]);
+        assert_true(k == 0 || need[m][n][k - 1] <= need[m][n][k]);
+    }
+}
+
 /* The plan is made before there is memory: other addresses must not need other workspace. And it
  * stays moderate: a thread's share does not grow with c or with k. */
 static void test_workspace(void **state) {
@@ -381,6 +406,9 @@ static void test_workspace(void **state) {
             g.a.shape[1] = g.b.shape[1] = BIG[s].k;
             assert_in_range(GEMMS[i].workspace(&q, &g), 1, 4 * (6u << 20));
         }
+        check_no_smaller_needs_more(GEMMS[i].workspace, false, true);
+        check_no_smaller_needs_more(GEMMS[i].workspace, false, false);
+        check_no_smaller_needs_more(GEMMS[i].workspace, true, false);
     }
     release();
 }

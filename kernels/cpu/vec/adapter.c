@@ -39,6 +39,7 @@ AX_INLINE void drop_piece(enum ax_dtype real, const void *x, const float *keep, 
 enum ax_status AX_VEC(ax_cpu_dropout)(struct ax_queue *q, const struct ax_dropout *a, void *work) {
     (void)work;
     const struct ax_tensor *x = &a->x, *y = &a->y;
+    const int32_t *numbers = a->rows.data;
     struct ax_rng_key key = {a->scalars->seed, (uint32_t)a->scalars->step, a->tensor};
     int64_t rows = x->shape[0], cols = x->shape[1], per_row = ceil_div(cols, DRAWN);
     size_t size = ax_dtype_size(x->dtype);
@@ -46,7 +47,8 @@ enum ax_status AX_VEC(ax_cpu_dropout)(struct ax_queue *q, const struct ax_dropou
     for (int64_t i = 0; i < rows * per_row; i++) {
         int64_t t = i / per_row, first = i % per_row * DRAWN, n = least(DRAWN, cols - first);
         float keep[DRAWN];
-        draw(a, key, (a->first_row + t) * a->cols + a->first_col + first, n, keep);
+        int64_t row = a->first_row + (numbers != NULL ? numbers[t] : t);
+        draw(a, key, row * a->cols + a->first_col + first, n, keep);
         AX_BY_DTYPE(x->dtype, drop_piece, (char *)ax_tensor_row(x, t) + (size_t)first * size, keep,
                     (char *)ax_tensor_row(y, t) + (size_t)first * size, a->accumulate, n);
     }

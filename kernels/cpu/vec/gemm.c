@@ -151,16 +151,14 @@ bool AX_VEC(ax_cpu_gemm_supports)(const struct ax_queue *q, const struct ax_gemm
            (g->c.dtype == AX_F32 || g->c.dtype == g->a.dtype);
 }
 
+/* The most that this product or any with fewer rows, columns or k may need, however they are done:
+ * micro-batches differ in length, and what the longest needs has to be enough for all. */
 size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g) {
-    if (ax_tensor_numel(&g->c) == 0) {
-        return 0;
-    }
-    if (AX_VEC(ax_gemm_is_few)(g)) {
-        return AX_VEC(ax_gemm_few_workspace)(g);
-    }
-    struct ax_gemm_plan p;
-    AX_VEC(ax_gemm_make_plan)(&p, g, q->threads);
-    return AX_VEC(ax_gemm_room)(&p);
+    const int64_t k = g->a.shape[g->trans_a ? 0 : 1];
+    const size_t few = AX_VEC(ax_gemm_few_workspace)(g);
+    const size_t many =
+        AX_VEC(ax_gemm_most_room)(g->a.dtype, g->c.shape[0], g->c.shape[1], k, q->threads);
+    return few > many ? few : many;
 }
 
 void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room) {
@@ -188,6 +186,6 @@ enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, 
     if (AX_VEC(ax_gemm_is_few)(g) && ax_tensor_numel(&g->c) > 0)
         AX_VEC(ax_gemm_few)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
     else
-        AX_VEC(ax_gemm_run)(g, q->threads, work, SIZE_MAX); /* what the dispatcher has asked for */
+        AX_VEC(ax_gemm_run)(g, q->threads, work, AX_VEC(ax_cpu_gemm_workspace)(q, g));
     return AX_OK;
 }

@@ -85,6 +85,7 @@ void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t unit
 /* Few rows of op(a), and rows of b that run along k: another way to the same bits. c is not empty.
  */
 bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g);
+/* The most for this product or one with fewer rows or less k; 0 where none of them is few. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g);
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work);
 

@@ -33,7 +33,11 @@ static struct ax_gemm_operand operand(const struct ax_tensor *t) {
 
 /* x, in panels of MR rows, of which there are two in LANES. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
-    return (size_t)(ceil_div(g->c.shape[0], AX_LANES) * AX_LANES * units_of(g)) * sizeof(float);
+    if (!g->trans_b || g->trans_a) {
+        return 0;
+    }
+    const int64_t rows = ceil_div(least(g->c.shape[0], MOST), AX_LANES) * AX_LANES;
+    return (size_t)(rows * units_of(g)) * sizeof(float);
 }
 
 /* Columns [col, col + cols) of c; x: all of it packed. */

@@ -18,8 +18,9 @@ static inline struct row_blocks block_rows(int64_t rows) {
     return (struct row_blocks){per_block, ceil_div(rows, per_block)};
 }
 
+/* For these or fewer rows. */
 static inline size_t block_sums_bytes(int64_t rows, int64_t cols) {
-    return (size_t)block_rows(rows).count * (size_t)cols * sizeof(float);
+    return (size_t)least(64, ceil_div(rows, 16)) * (size_t)cols * sizeof(float);
 }
 
 AX_INLINE void add_blocks_vector(float *out, const float *sums, int64_t blocks, int64_t cols,
