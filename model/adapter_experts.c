@@ -34,8 +34,7 @@ enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int laye
     return AX_OK;
 }
 
-static enum ax_status check(const struct ax_model *m) {
-    const struct ax_peft_config *c = m->adapter;
+static enum ax_status check(const struct ax_model *m, const struct ax_peft_config *c) {
     const char *why = m->experts.ranks > 1        ? "with ep more than 1"
                       : c->dora                   ? "with DoRA"
                       : c->dropout > 0            ? "with dropout"
@@ -53,10 +52,10 @@ static enum ax_status attach(struct ax_builder *b, struct ax_layer *l, enum ax_e
     const int64_t E = b->arch->moe.n_experts;
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(m->adapter, l->index, which, &target, module, sizeof module));
+    AX_TRY(ax_adapter_experts_match(b->adapter, l->index, which, &target, module, sizeof module));
     if (!target.on)
         return AX_OK;
-    AX_TRY(check(m));
+    AX_TRY(check(m, b->adapter));
     *a = (struct ax_expert_adapter){
         .rt = m->rt, .unit = l->unit, .n_experts = E, .r = target.r, .scale = target.scale};
     a->a = ax_adapter_add(b, module, "lora_A.weight", E * target.r, in, -1);
@@ -66,10 +65,16 @@ static enum ax_status attach(struct ax_builder *b, struct ax_layer *l, enum ax_e
 
 enum ax_status ax_adapter_attach_experts(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size, F = b->arch->moe.width;
-    if (!b->model->adapter)
-        return AX_OK;
-    AX_TRY(attach(b, l, AX_GATE_UP, 2 * F, D, &l->moe.gate_up_adapter));
-    return attach(b, l, AX_DOWN, D, F, &l->moe.down_adapter);
+    struct ax_model *m = b->model;
+    struct ax_moe_part *moe = &l->moe;
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(m, k,
+                                attach(b, l, AX_GATE_UP, 2 * F, D,
+                                       ax_adapter_bank_experts(m, k, &moe->gate_up_adapter))));
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(
+            m, k, attach(b, l, AX_DOWN, D, F, ax_adapter_bank_experts(m, k, &moe->down_adapter))));
+    return AX_OK;
 }
 
 /* ---- arithmetic ---- */
