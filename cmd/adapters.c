@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cmd/merge_note.h"
+
 /* "NAME=DIR" or "DIR", whose name is its last part. */
 static enum ax_status split(const char *text, char **name, const char **path) {
     const char *equals = strchr(text, '=');
@@ -37,16 +39,20 @@ static enum ax_status check_name(const struct ax_adapters *a, const char *text, 
     return AX_OK;
 }
 
-static enum ax_status open_one(struct ax_adapters *a, const char *text) {
+static enum ax_status open_one(struct ax_adapters *a, const char *text, const char *base) {
+    struct ax_peft *peft = &a->pefts[a->n];
     const char *path;
+    enum ax_status st;
     AX_TRY(split(text, &a->names[a->n], &path));
-    const enum ax_status st = check_name(a, text, path);
-    if (st == AX_OK && ax_peft_open(&a->pefts[a->n], path) == AX_OK) {
-        a->n++;
-        return AX_OK;
-    }
+    AX_TRY_GOTO(check_name(a, text, path), st, fail);
+    AX_TRY_GOTO(ax_peft_open(peft, path), st, fail);
+    AX_TRY_GOTO(ax_merge_note_check(base, peft), st, fail);
+    a->n++;
+    return AX_OK;
+fail:
+    ax_peft_close(peft);
     ax_free(a->names[a->n]);
-    return st != AX_OK ? st : AX_ERR_DATA;
+    return st;
 }
 
 /* Another vocabulary would be another model for the adapters beside it. */
@@ -65,11 +71,11 @@ static enum ax_status take_vocabulary(struct ax_adapters *a, struct ax_arch *arc
 }
 
 enum ax_status ax_adapters_open(struct ax_adapters *a, const struct ax_arg_list *given,
-                                struct ax_arch *arch) {
+                                const char *base, struct ax_arch *arch) {
     *a = (struct ax_adapters){0};
     enum ax_status st = AX_OK;
     for (int i = 0; i < given->n && st == AX_OK; i++)
-        st = open_one(a, given->text[i]);
+        st = open_one(a, given->text[i], base);
     if (st == AX_OK)
         st = take_vocabulary(a, arch);
     if (st != AX_OK)

@@ -14,10 +14,11 @@ struct ax_adapters {
     struct ax_peft pefts[AX_ARG_LIST_MAX];
     bool grown; /* the only one has more tokens than the base: it makes the vocabulary */
 };
-/* Opens them; `arch` is the base's, and gets the vocabulary of an adapter that has more tokens:
- * that one must be alone. AX_ERR_CONFIG: names that are empty, taken twice, or "base". */
+/* Opens them; `base` is the base's folder and `arch` its shape, which gets the vocabulary of an
+ * adapter that has more tokens: that one must be alone. AX_ERR_CONFIG: names that are empty, taken
+ * twice, or "base"; what is merged into the base already. */
 enum ax_status ax_adapters_open(struct ax_adapters *a, const struct ax_arg_list *given,
-                                struct ax_arch *arch);
+                                const char *base, struct ax_arch *arch);
 void ax_adapters_close(struct ax_adapters *a); /* safe on a zeroed one */
 /* Index or AX_ADAPTER_NONE of a name. AX_ERR_CONFIG lists those there are. */
 enum ax_status ax_adapters_find(const struct ax_adapters *a, const char *name, int *out);

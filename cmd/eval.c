@@ -95,7 +95,7 @@ static enum ax_status open_model(struct ax_eval *e) {
                         e->model, e->model);
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
-    AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, &e->arch));
+    AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));
     for (int i = e->adapters.n == 1 ? 0 : AX_ADAPTER_NONE; i < e->adapters.n; i++)
         e->turns[e->n_turns++].adapter = i;
     return AX_OK;

@@ -127,7 +127,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
         AX_TRY(ax_dtype_parse(a->dtype, &t->dtype));
     if (a->base)
         AX_TRY(ax_store_parse(a->base, &t->store));
-    AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, &t->arch));
+    AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));
     AX_TRY(open_sides(t));
     AX_TRY(read_generation_config(t));
     AX_TRY(apply_args(t, a));

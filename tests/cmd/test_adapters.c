@@ -46,7 +46,7 @@ static enum ax_status open_them(struct ax_adapters *a, struct ax_arch *arch, int
                  at + 1);
         list.text[i] = text[i];
     }
-    return ax_adapters_open(a, &list, arch);
+    return ax_adapters_open(a, &list, scratch, arch);
 }
 #define OPEN(a, arch, ...)                                                                         \
     open_them(a, arch, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *),                     \
