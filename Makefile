@@ -101,7 +101,7 @@ test: bootstrap ## run every test (needs AXTRAIN_SHARED for the golden files; �
 	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)
 
-test-all: ## sanitizers, both compilers, masked CPUs, sweeps, fuzzing (≤ 60 minutes)
+test-all: ## sanitizers, both compilers, masked CPUs, sweeps, PEFT, fuzzing (≤ 60 minutes)
 	@tools/test-all
 
 check: ## formatting, clang-tidy, layers, file sizes, generated docs

@@ -19,8 +19,10 @@ static enum ax_status load_config(struct ax_peft *p) {
     enum ax_status st;
     if (!ax_path_exists(path))
         AX_TRY_GOTO(
-            ax_error(AX_ERR_DATA, "%s: no adapter: %s is not there", p->dir, AX_PEFT_CONFIG), st,
-            done);
+            ax_error(AX_ERR_DATA,
+                     "%s: no adapter: %s is not there. Name a folder that training or PEFT wrote.",
+                     p->dir, AX_PEFT_CONFIG),
+            st, done);
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
     AX_TRY_GOTO(ax_peft_config_parse(&p->config, ax_json_root(&doc)), st, done);
 done:

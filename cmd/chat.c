@@ -23,6 +23,8 @@ struct chat {
     bool is_terminal;
 
     struct ax_text_model model;
+    struct ax_generator *generator;
+    int adapter; /* in use */
     json_t *messages;
     struct ax_encoding prompt;
     int32_t *tokens; /* of the reply [max_new] */
@@ -46,6 +48,12 @@ static void catch_interrupts(struct sigaction *old) {
     struct sigaction now = {.sa_handler = on_interrupt};
     sigemptyset(&now.sa_mask);
     sigaction(SIGINT, &now, old);
+}
+
+/* What a person can mend in the next line. */
+static void tell_error(void) {
+    ax_log_error("%s", ax_error_text());
+    ax_error_clear();
 }
 
 /* ---- messages ---- */
@@ -86,10 +94,14 @@ static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     return show(c);
 }
 
+static const struct ax_text_side *side(const struct chat *c) {
+    return ax_text_model_side(&c->model, c->adapter);
+}
+
 /* The conversation as it stands must leave room for a reply. */
 static enum ax_status render(struct chat *c) {
     c->prompt.n = 0;
-    AX_TRY(ax_text_model_encode_chat(&c->model, c->messages, &c->prompt));
+    AX_TRY(ax_text_side_encode_chat(side(c), c->messages, &c->prompt));
     if ((int64_t)c->prompt.n < c->context)
         return AX_OK;
     return ax_error(AX_ERR_DATA,
@@ -106,7 +118,7 @@ static enum ax_status reply(struct chat *c, struct ax_generator *g) {
                             .tokens = c->tokens};
     c->reply.len = c->printed = 0;
     interrupted = 0;
-    AX_TRY(ax_text_stream_open(&c->stream, c->model.tokenizer, &c->model.stop_strings));
+    AX_TRY(ax_text_stream_open(&c->stream, side(c)->tokenizer, &c->model.stop_strings));
     enum ax_status st = ax_generate(g, 1, &s);
     if (st == AX_OK)
         st = ax_text_stream_finish(&c->stream, &c->reply);
@@ -129,8 +141,7 @@ static enum ax_status turn(struct chat *c, struct ax_generator *g) {
         return reply(c, g);
     if (st != AX_ERR_DATA)
         return st;
-    ax_log_error("%s", ax_error_text());
-    ax_error_clear();
+    tell_error();
     return AX_OK;
 }
 
@@ -156,15 +167,33 @@ static enum ax_status save(struct chat *c, const char *path) {
 }
 
 static enum ax_status on_save(struct chat *c, const char *arg) {
-    if (!*arg) {
+    if (!*arg)
         puts("/save needs the name of a file");
+    else if (save(c, arg) != AX_OK)
+        tell_error();
+    return AX_OK;
+}
+
+static enum ax_status show_adapters(const struct chat *c) {
+    struct ax_buf text = {0};
+    AX_TRY(ax_adapters_list(&c->model.adapters, &text));
+    printf("%s; in use: %s\n", text.data, ax_adapters_name(&c->model.adapters, c->adapter));
+    ax_buf_free(&text);
+    return AX_OK;
+}
+
+/* The conversation stays, and the next reply is another adapter's. */
+static enum ax_status on_adapter(struct chat *c, const char *arg) {
+    int which;
+    if (*arg && ax_adapters_find(&c->model.adapters, arg, &which) != AX_OK) {
+        tell_error();
         return AX_OK;
     }
-    if (save(c, arg) != AX_OK) {
-        ax_log_error("%s", ax_error_text());
-        ax_error_clear();
+    if (*arg) {
+        AX_TRY(ax_text_model_use(&c->model, c->generator, which));
+        c->adapter = which;
     }
-    return AX_OK;
+    return show_adapters(c);
 }
 
 static enum ax_status on_reset(struct chat *c, const char *arg) {
@@ -194,6 +223,8 @@ static const struct {
     {"/reset", "forget the conversation", on_reset},
     {"/system TEXT", "another system message (none without TEXT), and a new conversation",
      on_system},
+    {"/adapter NAME", "go on with another adapter, or base; without NAME, which there are",
+     on_adapter},
     {"/save FILE", "write the conversation as one JSON line, as training data has it", on_save},
     {"/help", "this list", on_help},
 };
@@ -256,6 +287,8 @@ static enum ax_status converse(struct ax_generator *g, void *ctx) {
     struct sigaction old;
     bool more = true;
     g->o.ctx = c;
+    c->generator = g;
+    AX_TRY(ax_text_model_use(&c->model, g, c->adapter));
     if (c->is_terminal)
         puts("/help lists the commands; Ctrl-C stops a reply; Ctrl-D leaves.");
     catch_interrupts(&old);
@@ -276,7 +309,8 @@ static enum ax_status run(struct chat *c) {
     c->messages = json_array();
     if (!c->messages)
         return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
-    if (!c->model.template) { /* says so before the weights are read */
+    c->adapter = c->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
+    if (!side(c)->template) { /* says so before the weights are read */
         AX_TRY(add_message(c, "user", "", 0));
         AX_TRY(render(c));
     }

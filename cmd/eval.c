@@ -95,10 +95,9 @@ static enum ax_status open_model(struct ax_eval *e) {
                         e->model, e->model);
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
-    if (!e->adapter)
-        return AX_OK;
-    AX_TRY(ax_peft_open(&e->peft, e->adapter));
-    ax_adapter_vocabulary(&e->arch, &e->peft);
+    AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));
+    for (int i = e->adapters.n == 1 ? 0 : AX_ADAPTER_NONE; i < e->adapters.n; i++)
+        e->turns[e->n_turns++].adapter = i;
     return AX_OK;
 }
 
@@ -154,7 +153,8 @@ static void close_all(struct ax_eval *e) {
     ax_corpus_source_free(&e->source);
     ax_run_data_close(&e->run_data);
     ax_config_free(&e->cfg);
-    ax_peft_close(&e->peft);
+    ax_buf_free(&e->row_lines);
+    ax_adapters_close(&e->adapters);
     ax_hf_close(&e->hf);
     ax_arch_free(&e->arch);
     ax_free(e->model_dir);
@@ -173,6 +173,8 @@ static enum ax_status check(struct ax_eval *e) {
     if (e->task && strcmp(e->task, "final-answer") != 0)
         return ax_error(AX_ERR_CONFIG, "--task: expected final-answer, got \"%s\"", e->task);
     e->solve = e->task != NULL;
+    if (e->base_name)
+        AX_TRY(ax_store_parse(e->base_name, &e->store));
     return ax_dtype_parse(e->dtype_name, &e->dtype);
 }
 
@@ -189,7 +191,8 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .max_new_tokens = 256, .batch = 16};
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},
-        {"--adapter", AX_ARG_STRING, &e.adapter, 0, 0},
+        {"--adapter", AX_ARG_LIST, &e.adapter_args, 0, 0},
+        {"--base", AX_ARG_STRING, &e.base_name, 0, 0},
         {"--data", AX_ARG_STRING, &e.data, 0, 0},
         {"--config", AX_ARG_STRING, &e.config, 0, 0},
         {"--type", AX_ARG_STRING, &e.type, 0, 0},

@@ -30,6 +30,18 @@ static void show_rows(void *ctx, int64_t rows_done) {
     ax_eval_progress("rows", rows_done, (int64_t)e->n_rows);
 }
 
+static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
+                           const struct ax_eval_options *o) {
+    const bool planning = ax_runtime_planning(m->rt);
+    e->n_scored = 0;
+    if (m->bank)
+        AX_TRY(ax_adapter_bank_use(m, t->adapter));
+    AX_TRY(ax_evaluate(m, e->loader, o, &t->result));
+    if (e->solve)
+        AX_TRY(ax_eval_solve(e, t, m));
+    return e->per_row && !planning ? ax_eval_print_rows(e, t) : AX_OK;
+}
+
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_eval *e = ctx;
     struct ax_model m;
@@ -44,18 +56,19 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .ctx = e,
     };
     const int64_t answers = e->solve ? ax_eval_positions(e) : 0;
+    struct ax_adapter_bank bank;
     const struct ax_model_options mo = {.dtype = e->dtype,
                                         .max_positions =
                                             answers > e->longest ? answers : e->longest,
-                                        .adapter = e->peft.dir ? &e->peft.config : NULL};
+                                        .base_store = e->store,
+                                        .bank = ax_adapters_bank(&e->adapters, &bank)};
     enum ax_status st;
     AX_TRY(ax_model_create(&m, &e->arch, rt, &mo));
     AX_TRY_GOTO(ax_model_load(&m, &e->hf), st, done);
-    if (e->peft.dir)
-        AX_TRY_GOTO(ax_adapter_load(&m, &e->peft), st, done);
-    AX_TRY_GOTO(ax_evaluate(&m, e->loader, &o, &e->result), st, done);
-    if (e->solve)
-        AX_TRY_GOTO(ax_eval_solve(e, &m), st, done);
+    if (mo.bank)
+        AX_TRY_GOTO(ax_adapter_bank_load(&m, &e->hf), st, done);
+    for (int i = 0; i < e->n_turns; i++)
+        AX_TRY_GOTO(turn(e, &e->turns[i], &m, &o), st, done);
 done:
     ax_model_free(&m);
     return st;

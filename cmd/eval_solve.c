@@ -94,8 +94,8 @@ static bool is_stop(const struct ax_eval *e, int32_t id) {
     return false;
 }
 
-static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_row *row,
-                                  const struct ax_sequence *s) {
+static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
+                                  struct ax_eval_row *row, const struct ax_sequence *s) {
     struct ax_eval_answer *a = &row->answer;
     struct ax_buf text = {0};
     AX_TRY(
@@ -103,15 +103,16 @@ static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_row *row,
     if (!text.data) {
         AX_TRY(ax_buf_puts(&text, ""));
     }
+    ax_free(a->text); /* of the turn before */
     a->text = text.data;
     a->tokens = s->n_new;
     a->cut = s->n_new == 0 || !is_stop(e, s->tokens[s->n_new - 1]);
     if (!ax_final_answer(text.data, text.len, a->got))
         a->got[0] = '\0';
     a->solved = strcmp(a->got, a->want) == 0;
-    e->n_solved += a->solved;
-    e->n_cut += a->cut;
-    e->generated += s->n_new;
+    t->n_solved += a->solved;
+    t->n_cut += a->cut;
+    t->generated += s->n_new;
     return AX_OK;
 }
 
@@ -121,8 +122,8 @@ struct batch {
 };
 
 /* One batch: the longest prompt is the first. */
-static enum ax_status answer_batch(struct ax_eval *e, struct ax_model *m, int n,
-                                   struct ax_eval_row **rows, const struct batch *b) {
+static enum ax_status answer_batch(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
+                                   int n, struct ax_eval_row **rows, const struct batch *b) {
     const int64_t longest = rows[0]->answer.prompt;
     const struct ax_generate_options o = {.max_prompt = longest,
                                           .max_new = e->max_new_tokens,
@@ -140,24 +141,24 @@ static enum ax_status answer_batch(struct ax_eval *e, struct ax_model *m, int n,
     AX_TRY(ax_generator_create(&g, m, &o));
     enum ax_status st = ax_generate(&g, n, b->seqs);
     for (int i = 0; i < n && st == AX_OK && !ax_runtime_planning(m->rt); i++)
-        st = note_answer(e, rows[i], &b->seqs[i]);
+        st = note_answer(e, t, rows[i], &b->seqs[i]);
     ax_generator_free(&g);
     return st;
 }
 
-static enum ax_status answer_all(struct ax_eval *e, struct ax_model *m, struct ax_eval_row **rows,
-                                 const struct batch *b) {
+static enum ax_status answer_all(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
+                                 struct ax_eval_row **rows, const struct batch *b) {
     const bool planning = ax_runtime_planning(m->rt);
     for (int64_t at = 0; at < e->n_answers; at += e->batch) {
         const int64_t left = e->n_answers - at, n = left < e->batch ? left : e->batch;
-        AX_TRY(answer_batch(e, m, (int)n, rows + at, b));
+        AX_TRY(answer_batch(e, t, m, (int)n, rows + at, b));
         if (!planning)
             ax_eval_progress("answers", at + n, e->n_answers);
     }
     return AX_OK;
 }
 
-enum ax_status ax_eval_solve(struct ax_eval *e, struct ax_model *m) {
+enum ax_status ax_eval_solve(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m) {
     struct ax_eval_row **rows = NULL;
     struct batch b = {0};
     const double start = ax_clock_now();
@@ -171,9 +172,9 @@ enum ax_status ax_eval_solve(struct ax_eval *e, struct ax_model *m) {
         if (e->rows[i].answer.want[0])
             rows[k++] = &e->rows[i];
     qsort(rows, k, sizeof(struct ax_eval_row *), by_prompt);
-    st = answer_all(e, m, rows, &b);
+    st = answer_all(e, t, m, rows, &b);
 done:
-    e->generate_seconds = ax_clock_now() - start;
+    t->generate_seconds = ax_clock_now() - start;
     ax_free(rows);
     ax_free(b.seqs);
     ax_free(b.ids);

@@ -11,6 +11,7 @@
 
 /* One answer: sample s of prompt p is number p·samples + s. */
 struct answer {
+    const struct ax_sequence *seq;
     struct ax_text_stream stream;
     struct ax_buf text;
     size_t printed; /* bytes of the text that are out */
@@ -26,7 +27,8 @@ struct generate {
     struct ax_text_model model;
     struct ax_prompts prompts;
     int64_t max_new, n;       /* answers */
-    struct ax_sequence *seqs; /* [n] */
+    struct ax_sequence *seqs; /* [n], those of one adapter behind each other */
+    int64_t *number;          /* [n] the answer of each */
     struct answer *answers;   /* [n] */
     int32_t *tokens;          /* [n][max_new] */
     double *logprobs;         /* likewise; NULL without --json */
@@ -36,18 +38,28 @@ struct generate {
 
 /* ---- output ---- */
 
+static const struct ax_prompt *prompt_of(const struct generate *g, int64_t i) {
+    return &g->prompts.list[i / g->samples];
+}
+
+/* NULL where there are no adapters. */
+static const char *adapter_of(const struct generate *g, int64_t i) {
+    return g->model.adapters.n > 0 ? ax_adapters_name(&g->model.adapters, prompt_of(g, i)->adapter)
+                                   : NULL;
+}
+
 static enum ax_status print_json(const struct generate *g, int64_t i) {
-    const struct ax_sequence *s = &g->seqs[i];
     const struct answer *a = &g->answers[i];
+    const struct ax_sequence *s = a->seq;
     double logprob = 0;
     for (int64_t k = 0; k < s->n_new; k++)
         logprob += s->logprobs[k];
     const char *finish = a->stream.stopped ? "stop" : ax_finish_name(s->finish);
-    json_t *row =
-        json_pack("{sI sI ss# sI sI ss sf}", "prompt", (json_int_t)(i / g->samples), "sample",
-                  (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
-                  (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
-                  (json_int_t)s->n_new, "finish", finish, "logprob", logprob);
+    json_t *row = json_pack("{sI ss* sI ss# sI sI ss sf}", "prompt",
+                            (json_int_t)prompt_of(g, i)->row, "adapter", adapter_of(g, i), "sample",
+                            (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
+                            (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
+                            (json_int_t)s->n_new, "finish", finish, "logprob", logprob);
     char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
     json_decref(row);
     if (!line)
@@ -63,6 +75,14 @@ static enum ax_status flushed(void) {
     return AX_OK;
 }
 
+static void print_head(const struct generate *g, int64_t i) {
+    const char *adapter = adapter_of(g, i);
+    printf("=== prompt %lld, ", (long long)prompt_of(g, i)->row + 1);
+    if (adapter)
+        printf("adapter %s, ", adapter);
+    printf("sample %lld ===\n", (long long)(i % g->samples) + 1);
+}
+
 /* What is new of the answer whose turn it is, and whole ones after it. */
 static enum ax_status print(struct generate *g) {
     while (g->next < g->n) {
@@ -74,8 +94,7 @@ static enum ax_status print(struct generate *g) {
             AX_TRY(print_json(g, g->next));
         } else if (a->text.len > a->printed || a->done) {
             if (begins && g->n > 1)
-                printf("=== prompt %lld, sample %lld ===\n", (long long)(g->next / g->samples) + 1,
-                       (long long)(g->next % g->samples) + 1);
+                print_head(g, g->next);
             if (a->text.len > a->printed)
                 fwrite(a->text.data + a->printed, 1, a->text.len - a->printed, stdout);
             a->printed = a->text.len;
@@ -93,7 +112,7 @@ static enum ax_status print(struct generate *g) {
 
 static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct generate *g = ctx;
-    struct answer *a = &g->answers[s - g->seqs];
+    struct answer *a = &g->answers[g->number[s - g->seqs]];
     AX_TRY(ax_text_stream_step(&a->stream, s->tokens[s->n_new - 1], &a->text));
     *stop = a->stream.stopped;
     return g->answers + g->next == a && !g->json ? print(g) : AX_OK;
@@ -101,15 +120,27 @@ static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
 
 static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     struct generate *g = ctx;
-    struct answer *a = &g->answers[s - g->seqs];
+    struct answer *a = &g->answers[g->number[s - g->seqs]];
     AX_TRY(ax_text_stream_finish(&a->stream, &a->text));
     a->done = true;
     return print(g);
 }
 
+/* One adapter after the other. */
+static enum ax_status generate_all(struct generate *g, struct ax_generator *d) {
+    for (int64_t from = 0, to; from < g->n; from = to) {
+        const int adapter = prompt_of(g, g->number[from])->adapter;
+        for (to = from; to < g->n && prompt_of(g, g->number[to])->adapter == adapter;)
+            to++;
+        AX_TRY(ax_text_model_use(&g->model, d, adapter));
+        AX_TRY(ax_generate(d, to - from, g->seqs + from));
+    }
+    return AX_OK;
+}
+
 static enum ax_status body(struct ax_generator *d, void *ctx) {
     struct generate *g = ctx;
-    const enum ax_status st = ax_generate(d, g->n, g->seqs);
+    const enum ax_status st = generate_all(g, d);
     g->counters = d->counters;
     return st;
 }
@@ -137,6 +168,23 @@ static enum ax_status choose_length(struct generate *g) {
     return AX_OK;
 }
 
+/* Answer i as sequence k. An adapter draws the numbers that it would draw alone. */
+static enum ax_status make_sequence(struct generate *g, int64_t i, int64_t k) {
+    const struct ax_prompt *p = prompt_of(g, i);
+    struct answer *a = &g->answers[i];
+    g->seqs[k] = (struct ax_sequence){
+        .n_prompt = p->n,
+        .prompt = g->prompts.ids.ids + p->first,
+        .stream = (uint64_t)(p->row * g->samples + i % g->samples),
+        .tokens = g->tokens + i * g->max_new,
+        .logprobs = g->json ? g->logprobs + i * g->max_new : NULL,
+    };
+    g->number[k] = i;
+    a->seq = &g->seqs[k];
+    const struct ax_text_side *side = ax_text_model_side(&g->model, p->adapter);
+    return ax_text_stream_open(&a->stream, side->tokenizer, &g->model.stop_strings);
+}
+
 static enum ax_status make_sequences(struct generate *g) {
     g->n = g->prompts.n * g->samples;
     const size_t n = (size_t)g->n;
@@ -144,22 +192,16 @@ static enum ax_status make_sequences(struct generate *g) {
     if (ax_mul_overflow(n, (size_t)g->max_new, &all))
         return ax_error(AX_ERR_CONFIG, "too many answers: %lld", (long long)g->n);
     AX_TRY(ax_alloc(&g->seqs, n, sizeof *g->seqs));
+    AX_TRY(ax_alloc(&g->number, n, sizeof *g->number));
     AX_TRY(ax_alloc(&g->answers, n, sizeof *g->answers));
     AX_TRY(ax_alloc(&g->tokens, all, sizeof *g->tokens));
     if (g->json)
         AX_TRY(ax_alloc(&g->logprobs, all, sizeof *g->logprobs));
-    for (int64_t i = 0; i < g->n; i++) {
-        const struct ax_prompt *p = &g->prompts.list[i / g->samples];
-        g->seqs[i] = (struct ax_sequence){
-            .n_prompt = p->n,
-            .prompt = g->prompts.ids.ids + p->first,
-            .stream = (uint64_t)i,
-            .tokens = g->tokens + i * g->max_new,
-            .logprobs = g->json ? g->logprobs + i * g->max_new : NULL,
-        };
-        AX_TRY(
-            ax_text_stream_open(&g->answers[i].stream, g->model.tokenizer, &g->model.stop_strings));
-    }
+    int64_t k = 0;
+    for (int adapter = AX_ADAPTER_NONE; adapter < g->model.adapters.n; adapter++)
+        for (int64_t i = 0; i < g->n; i++)
+            if (prompt_of(g, i)->adapter == adapter)
+                AX_TRY(make_sequence(g, i, k++));
     return AX_OK;
 }
 
@@ -169,6 +211,7 @@ static void close_all(struct generate *g) {
         ax_buf_free(&g->answers[i].text);
     }
     ax_free(g->answers);
+    ax_free(g->number);
     ax_free(g->seqs);
     ax_free(g->tokens);
     ax_free(g->logprobs);
@@ -196,12 +239,13 @@ static enum ax_status run(struct generate *g) {
 
 enum ax_status ax_cmd_generate(int argc, char **argv) {
     struct generate g = {.batch = 16, .samples = 1};
-    struct ax_arg args[AX_TEXT_ARGS_COUNT + 7];
+    struct ax_arg args[AX_TEXT_ARGS_COUNT + 8];
     const struct ax_arg own[] = {
         {"--prompt", AX_ARG_STRING, &g.source.text, 0, 0},
         {"--input", AX_ARG_STRING, &g.source.file, 0, 0},
         {"--chat", AX_ARG_FLAG, &g.source.chat, 0, 0},
         {"--system", AX_ARG_STRING, &g.source.system, 0, 0},
+        {"--each-adapter", AX_ARG_FLAG, &g.source.each, 0, 0},
         {"--n", AX_ARG_INT, &g.samples, 1, MAX_SAMPLES},
         {"--batch", AX_ARG_INT, &g.batch, 1, 4096},
         {"--json", AX_ARG_FLAG, &g.json, 0, 0},
@@ -209,11 +253,13 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
     int n;
     ax_text_args_table(&g.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
-    AX_TRY(ax_args_parse(argc, argv, AX_TEXT_ARGS_COUNT + 7, args, 0, 0, NULL, &n));
+    AX_TRY(ax_args_parse(argc, argv, AX_TEXT_ARGS_COUNT + 8, args, 0, 0, NULL, &n));
     if (g.source.text && g.source.file)
         return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
     if (g.source.system && !g.source.chat && !g.source.file)
         return ax_error(AX_ERR_CONFIG, "generate: --system is for conversations; add --chat");
+    if (g.source.each && g.a.adapters.n == 0)
+        return ax_error(AX_ERR_CONFIG, "generate: --each-adapter goes with --adapter");
     const enum ax_status st = run(&g);
     close_all(&g);
     return st;

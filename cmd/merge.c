@@ -5,16 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/base_model.h"
 #include "cmd/commands.h"
 #include "cmd/convert.h"
+#include "cmd/merge_note.h"
 #include "cmd/merge_probe.h"
 #include "model/adapter_merge.h"
 
-#define MAX_NOTE    (1u << 20)
 #define EXACT       1e-4 /* of the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */
 
@@ -23,44 +22,12 @@ struct merge {
     struct ax_arch arch;
     struct ax_hf hf;
     struct ax_peft peft;
-    char adapter_hash[65];
     bool with_tokenizer;       /* the adapter's folder has one */
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
     struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
     struct ax_merge_probe probe;
 };
-
-static void hash_adapter(struct merge *w) {
-    struct ax_sha256 sha;
-    unsigned char digest[32];
-    ax_sha256_init(&sha);
-    ax_sha256_update(&sha, w->peft.weights.map.data, w->peft.weights.map.len);
-    ax_sha256_final(&sha, digest);
-    ax_hex(w->adapter_hash, digest, sizeof digest);
-}
-
-/* A base that this adapter is in would get it twice. */
-static enum ax_status check_not_merged(const struct merge *w) {
-    char *path;
-    struct ax_json_doc doc = {0};
-    const char *hash;
-    AX_TRY(ax_path_join(&path, w->hf.dir, AX_MERGE_NOTE));
-    enum ax_status st = AX_OK;
-    if (!ax_path_exists(path))
-        goto done;
-    AX_TRY_GOTO(ax_json_load(&doc, path, MAX_NOTE), st, done);
-    AX_TRY_GOTO(ax_json_str(ax_json_get(ax_json_root(&doc), "adapter_sha256"), &hash), st, done);
-    if (strcmp(hash, w->adapter_hash) == 0)
-        st = ax_error(AX_ERR_CONFIG,
-                      "%s: this adapter is merged into it already (%s says so). Name the base "
-                      "model it was trained on.",
-                      w->hf.dir, AX_MERGE_NOTE);
-done:
-    ax_json_free(&doc);
-    ax_free(path);
-    return st;
-}
 
 static enum ax_status pick_dtype(struct merge *w) {
     struct ax_merge *m = w->m;
@@ -101,25 +68,6 @@ static enum ax_status open_tensors(struct merge *w) {
         w->m->tensors++;
     }
     return AX_OK;
-}
-
-static enum ax_status write_note(const char *dir, const struct merge *w) {
-    json_t *v =
-        json_pack("{ss ss ss ss}", "adapter", w->m->adapter, "adapter_sha256", w->adapter_hash,
-                  "base", w->m->base, "arithmetic", "float64, rounded once");
-    char *path = NULL, *text = NULL;
-    size_t len;
-    enum ax_status st;
-    if (!v)
-        return ax_error(AX_ERR_NOMEM, "out of memory for %s", AX_MERGE_NOTE);
-    AX_TRY_GOTO(ax_json_dump(v, &text, &len), st, done);
-    AX_TRY_GOTO(ax_path_join(&path, dir, AX_MERGE_NOTE), st, done);
-    st = ax_write_file_atomic(path, text, len);
-done:
-    ax_free(path);
-    ax_free(text);
-    json_decref(v);
-    return st;
 }
 
 static enum ax_status check_changed(struct merge *w) {
@@ -183,7 +131,7 @@ done:
     w->m->error = w->probe.error;
     w->m->largest = w->probe.largest;
     AX_TRY(check_answers(w));
-    return write_note(dir, w);
+    return ax_merge_note_write(dir, w->m->base, w->m->adapter, &w->peft);
 }
 
 static enum ax_status write_folder(struct merge *w) {
@@ -233,9 +181,8 @@ static enum ax_status run(struct merge *w) {
     ax_adapter_vocabulary(&w->arch, &w->peft);
     AX_TRY(ax_hf_open(&w->hf, w->m->base));
     AX_TRY(pick_dtype(w));
-    hash_adapter(w);
     AX_TRY(look_for_tokenizer(w));
-    AX_TRY(check_not_merged(w));
+    AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
     w->probe =
         (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
     AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));

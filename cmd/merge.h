@@ -7,8 +7,6 @@
 #include "cmd/convert_gguf.h"
 #include "kernels/dtype.h"
 
-#define AX_MERGE_NOTE "axtrain_merge.json" /* in the merged folder: which adapter is in it */
-
 struct ax_merge {
     const char *base, *adapter; /* folders */
     const char *dst;            /* the folder to be; it must not hold anything yet */

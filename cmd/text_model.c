@@ -18,6 +18,8 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
                                .repetition_penalty = -1};
     const struct ax_arg table[AX_TEXT_ARGS_COUNT] = {
         {"--model", AX_ARG_STRING, &a->model, 0, 0},
+        {"--adapter", AX_ARG_LIST, &a->adapters, 0, 0},
+        {"--base", AX_ARG_STRING, &a->base, 0, 0},
         {"--dtype", AX_ARG_STRING, &a->dtype, 0, 0},
         {"--max-new-tokens", AX_ARG_INT, &a->max_new_tokens, 1, 1 << 24},
         {"--temperature", AX_ARG_FLOAT, &a->temperature, 0, 0},
@@ -102,17 +104,31 @@ static enum ax_status find_folder(struct ax_text_model *t, const char *model) {
     return st;
 }
 
+/* Of the model, and of adapters that have a tokenizer of their own. */
+static enum ax_status open_sides(struct ax_text_model *t) {
+    AX_TRY(ax_text_side_open(&t->sides[0], t->folder, t->folder));
+    for (int i = 0; i < t->adapters.n; i++) {
+        const char *dir = t->adapters.pefts[i].dir;
+        if (ax_text_side_is_in(dir))
+            AX_TRY(ax_text_side_open(&t->sides[i + 1], dir, t->folder));
+    }
+    return AX_OK;
+}
+
+const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int adapter) {
+    return &t->sides[t->sides[adapter + 1].folder ? adapter + 1 : 0];
+}
+
 static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_args *a) {
     AX_TRY(find_folder(t, a->model));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
     if (a->dtype)
         AX_TRY(ax_dtype_parse(a->dtype, &t->dtype));
-    AX_TRY(ax_tokenizer_load(&t->tokenizer, t->folder));
-    AX_TRY(ax_template_folder_tokens(&t->tokens, t->folder));
-    if (ax_template_from_folder(&t->template, t->folder, NULL, false) != AX_OK)
-        ax_error_clear(); /* told when a conversation is to be rendered */
-    AX_TRY(ax_stop_tokens_read(&t->stop, t->folder, ax_tokenizer_special_id(t->tokenizer, AX_EOS)));
+    if (a->base)
+        AX_TRY(ax_store_parse(a->base, &t->store));
+    AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));
+    AX_TRY(open_sides(t));
     AX_TRY(read_generation_config(t));
     AX_TRY(apply_args(t, a));
     t->threads = (int)a->threads;
@@ -131,43 +147,12 @@ enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_
 
 void ax_text_model_close(struct ax_text_model *t) {
     ax_hf_close(&t->hf);
-    ax_template_free(t->template);
-    json_decref(t->tokens);
-    ax_tokenizer_free(t->tokenizer);
+    for (int i = 0; i <= AX_ARG_LIST_MAX; i++)
+        ax_text_side_close(&t->sides[i]);
+    ax_adapters_close(&t->adapters);
     ax_arch_free(&t->arch);
     ax_free(t->folder);
     *t = (struct ax_text_model){0};
-}
-
-/* ---- text to ids ---- */
-
-enum ax_status ax_text_model_encode(const struct ax_text_model *t, const char *text, size_t len,
-                                    struct ax_encoding *out) {
-    const struct ax_encode_options o = {.add_special_tokens = true};
-    return ax_tokenizer_encode(t->tokenizer, text, len, &o, out);
-}
-
-enum ax_status ax_text_model_encode_chat(const struct ax_text_model *t, const json_t *messages,
-                                         struct ax_encoding *out) {
-    if (!t->template) { /* says what is missing */
-        struct ax_template *again = NULL;
-        const enum ax_status why = ax_template_from_folder(&again, t->folder, NULL, false);
-        ax_template_free(again);
-        return why != AX_OK ? why : AX_ERR_DATA;
-    }
-    const struct ax_template_options o = {.chat = true, .defaults = t->tokens};
-    const struct ax_encode_options plain = {0};
-    struct ax_template_output text = {0};
-    json_t *vars = json_pack("{sO sb}", "messages", (json_t *)(uintptr_t)messages,
-                             "add_generation_prompt", true);
-    if (!vars)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    enum ax_status st = ax_template_render(t->template, vars, &o, &text);
-    if (st == AX_OK)
-        st = ax_tokenizer_encode(t->tokenizer, text.text, text.len, &plain, out);
-    ax_template_output_free(&text);
-    json_decref(vars);
-    return st;
 }
 
 /* ---- running ---- */
@@ -180,23 +165,45 @@ struct run {
     void *ctx;
 };
 
-static enum ax_status plan(struct ax_generator *g, bool logprobs) {
+enum ax_status ax_text_model_use(const struct ax_text_model *t, struct ax_generator *g,
+                                 int adapter) {
+    const struct ax_stop_tokens *stop = &ax_text_model_side(t, adapter)->stop;
+    g->o.n_stop = stop->n;
+    g->o.stop = stop->ids;
+    if (t->adapters.n == 0)
+        return AX_OK;
+    ax_generator_forget(g);
+    return ax_adapter_bank_use(g->model, adapter);
+}
+
+/* Without an adapter a pass takes less than with any. */
+static enum ax_status plan(const struct run *r, struct ax_generator *g) {
     double none;
-    struct ax_sequence s = {.logprobs = logprobs ? &none : NULL};
-    return ax_generate(g, 1, &s);
+    const int n = r->t->adapters.n;
+    for (int i = n > 0 ? 0 : AX_ADAPTER_NONE; i < n; i++) {
+        struct ax_sequence s = {.logprobs = r->logprobs ? &none : NULL};
+        AX_TRY(ax_text_model_use(r->t, g, i));
+        AX_TRY(ax_generate(g, 1, &s));
+    }
+    return AX_OK;
 }
 
 static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
     struct run *r = ctx;
     struct ax_model m;
     struct ax_generator g = {0};
+    struct ax_adapter_bank bank;
     const struct ax_model_options mo = {.dtype = r->t->dtype,
+                                        .base_store = r->t->store,
+                                        .bank = ax_adapters_bank(&r->t->adapters, &bank),
                                         .max_positions = r->o.max_prompt + r->o.max_new};
     AX_TRY(ax_model_create(&m, &r->t->arch, rt, &mo));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_load(&m, &r->t->hf), st, done);
+    if (mo.bank)
+        AX_TRY_GOTO(ax_adapter_bank_load(&m, &r->t->hf), st, done);
     AX_TRY_GOTO(ax_generator_create(&g, &m, &r->o), st, done);
-    st = ax_runtime_planning(rt) ? plan(&g, r->logprobs) : r->body(&g, r->ctx);
+    st = ax_runtime_planning(rt) ? plan(r, &g) : r->body(&g, r->ctx);
 done:
     ax_generator_free(&g);
     ax_model_free(&m);
@@ -206,8 +213,9 @@ done:
 enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_generate_options *o,
                                  bool logprobs, ax_text_body *body, void *ctx) {
     struct run r = {.t = t, .o = *o, .logprobs = logprobs, .body = body, .ctx = ctx};
-    r.o.n_stop = t->stop.n;
-    r.o.stop = t->stop.ids;
+    const struct ax_stop_tokens *stop = &t->sides[0].stop;
+    r.o.n_stop = stop->n;
+    r.o.stop = stop->ids;
     r.o.sampling = t->sampling;
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = t->threads};
     return ax_runtime_run(&ro, with_model, &r, NULL);

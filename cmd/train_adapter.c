@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cmd/merge.h"
+#include "cmd/merge_note.h"
 #include "cmd/train_setup.h"
 #include "model/model.h"
 
@@ -253,8 +254,10 @@ static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_co
 }
 
 static enum ax_status open_start(struct ax_train_setup *s, const char *dir) {
-    const enum ax_status st = ax_peft_open(&s->start, dir);
+    enum ax_status st = ax_peft_open(&s->start, dir);
     char where[256];
+    if (st == AX_OK)
+        st = ax_merge_note_check(s->base, &s->start);
     if (st != AX_OK)
         return ax_error_prefix(st, "lora_model_dir (%s)",
                                ax_config_where(s->cfg, where, sizeof where, "lora_model_dir"));

@@ -23,13 +23,16 @@ static enum ax_status base_folder(char **out, const struct ax_config *cfg, const
 }
 
 static enum ax_status open_arch(struct ax_train_setup *s) {
-    if (!ax_config_is_set(s->cfg, "base_model_config"))
-        return ax_arch_load(&s->arch, s->base);
-    char *folder;
-    AX_TRY(base_folder(&folder, s->cfg, "base_model_config"));
+    const char *key =
+        ax_config_is_set(s->cfg, "base_model_config") ? "base_model_config" : "base_model";
+    char *folder, where[256];
+    AX_TRY(base_folder(&folder, s->cfg, key));
     const enum ax_status st = ax_arch_load(&s->arch, folder);
     ax_free(folder);
-    return st;
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(st, "%s (%s)", key,
+                           ax_config_where(s->cfg, where, sizeof where, "%s", key));
 }
 
 /* Auto… names leave the choice to config.json. */

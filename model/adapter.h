@@ -10,8 +10,8 @@
  *
  * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
  * their parameters), adapter_embed.c (embedding and head), adapter_experts.c (experts),
- * adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another start). linear.c calls
- * adapter.c. */
+ * adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another start), adapter_bank.c
+ * (several to choose from). linear.c calls adapter.c. */
 #ifndef AX_MODEL_ADAPTER_H
 #define AX_MODEL_ADAPTER_H
 
@@ -121,6 +121,12 @@ struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_par
 /* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
  * Nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
+/* Its two halves, for adapter `number` of a bank: the adapter's own tensors; and those that it has
+ * in the place of the base's, which are marked in `replaced` [n_params] (`one`: embedding and head
+ * are one matrix for it). Not while planning. */
+enum ax_status ax_adapter_load_own(struct ax_model *m, const struct ax_peft *peft, int number);
+enum ax_status ax_adapter_load_replaced(struct ax_model *m, const struct ax_peft *peft, int number,
+                                        bool one, bool *replaced);
 /* The vocabulary of the model where the adapter was trained with more tokens than the base has. */
 void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft);
 /* Tensor name of a trained parameter in PEFT's file, in buf. */

@@ -125,7 +125,7 @@ const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, 
                                        .grad_partial_over = tp_dim < 0 ? AX_SPLIT_PARTIAL : 0};
     const struct ax_param *p = ax_builder_add(b, -1, &decl);
     struct ax_param *mine = &b->model->params[b->model->n_params - 1];
-    mine->adapter = true;
+    mine->adapter = b->number;
     mine->trainable = true;
     return p;
 }
@@ -141,11 +141,11 @@ struct place {
 /* Is it meant? Then everything but its parameters. */
 static enum ax_status target_at(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
                                 struct ax_adapter_target *target) {
-    const struct ax_peft_config *c = b->model->adapter;
+    const struct ax_peft_config *c = b->adapter;
     AX_TRY(ax_adapter_match(c, at->module, at->layer, target));
     if (!target->on)
         return AX_OK;
-    if (at->weight->trainable)
+    if (ax_adapter_saves(c, at->weight->name))
         return ax_error(AX_ERR_CONFIG, "%s is both a target module and in modules_to_save",
                         at->module);
     if (c->dora && at->layer < 0)
@@ -173,49 +173,84 @@ static enum ax_status attach(struct ax_builder *b, const struct place *at, struc
                           w->tp_dim == 1 ? 1 : -1);
     a->b = ax_adapter_add(b, at->module, "lora_B.weight", w->shape[0], target.r,
                           w->tp_dim == 0 ? 0 : -1);
-    if (b->model->adapter->dora)
+    if (b->adapter->dora)
         a->magnitude = ax_adapter_add(b, at->module, "lora_magnitude_vector", w->shape[0], 0,
                                       w->tp_dim == 0 ? 0 : -1);
     return AX_OK;
 }
 
-static enum ax_status attach_embedding(struct ax_builder *b) {
-    struct ax_model *m = b->model;
-    const struct place at = {"model.embed_tokens", -1, 0, m->embed};
-    struct ax_adapter *a = &m->embed_adapter;
+static enum ax_status attach_embedding(struct ax_builder *b, const struct place *at,
+                                       struct ax_adapter *a) {
+    const struct ax_param *w = at->weight;
     struct ax_adapter_target target;
-    AX_TRY(target_at(b, &at, a, &target));
+    AX_TRY(target_at(b, at, a, &target));
     if (!target.on)
         return AX_OK;
-    a->a = ax_adapter_add(b, at.module, "lora_embedding_A", target.r, m->embed->shape[0], 1);
-    a->b = ax_adapter_add(b, at.module, "lora_embedding_B", m->embed->shape[1], target.r, -1);
+    a->a = ax_adapter_add(b, at->module, "lora_embedding_A", target.r, w->shape[0], 1);
+    a->b = ax_adapter_add(b, at->module, "lora_embedding_B", w->shape[1], target.r, -1);
+    return AX_OK;
+}
+
+bool ax_builder_next_adapter(struct ax_builder *b, int k) {
+    b->adapter = ax_adapter_config(b->model, k);
+    b->number = k + 1;
+    return b->adapter != NULL;
+}
+
+enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st) {
+    return m->bank && st != AX_OK ? ax_error_prefix(st, "%s", m->bank->pefts[k].dir) : st;
+}
+
+/* A place for each of the model's adapters. */
+static enum ax_status attach_all(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
+                                 enum ax_status (*one)(struct ax_builder *b, const struct place *at,
+                                                       struct ax_adapter *a)) {
+    struct ax_model *m = b->model;
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(m, k, one(b, at, ax_adapter_bank_place(m, k, a))));
     return AX_OK;
 }
 
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     struct ax_model *m = b->model;
+    const struct place embed = {"model.embed_tokens", -1, 0, m->embed};
     if (unit == 0)
-        return m->adapter ? attach_embedding(b) : AX_OK;
+        return attach_all(b, &embed, &m->embed_adapter, attach_embedding);
     m->head = (struct ax_linear){
         .unit = &m->units[m->lm_head == m->embed ? 0 : unit], .n_parts = 1, .weight = {m->lm_head}};
     const struct place at = {"lm_head", -1, unit, m->lm_head};
-    return m->adapter ? attach(b, &at, &m->head.adapter[0]) : AX_OK;
+    return attach_all(b, &at, &m->head.adapter[0], attach);
+}
+
+/* As the builder says; what an adapter saves whole is plain, and so cannot change places with what
+ * is packed. */
+static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
+    const struct ax_model *m = b->model;
+    const struct ax_peft_config *c;
+    if (b->store == AX_STORE_PLAIN || (m->adapter && w->trainable))
+        return AX_OK;
+    for (int k = 0; m->bank && (c = ax_adapter_config(m, k)) != NULL; k++)
+        if (ax_adapter_saves(c, w->name))
+            return ax_adapter_named(
+                m, k,
+                ax_error(AX_ERR_UNSUPPORTED,
+                         "modules_to_save: it has its own %s, a matrix that is quantised in the "
+                         "base. Use it on a base that is not quantised.",
+                         w->name));
+    w->storage = b->store;
+    w->trainable = false;
+    return AX_OK;
 }
 
 enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l) {
     struct ax_model *m = b->model;
     for (int i = 0; i < l->n_parts; i++) {
         struct ax_param *w = &m->params[l->weight[i] - m->params];
-        if (b->store != AX_STORE_PLAIN && !(m->adapter && w->trainable)) {
-            w->storage = b->store;
-            w->trainable = false;
-        }
-        if (!m->adapter)
-            continue;
+        AX_TRY(store(b, w));
         char module[AX_NAME_MAX];
         module_of(w->name, module, sizeof module);
         const struct place at = {module, layer, layer + 1, w};
-        AX_TRY(attach(b, &at, &l->adapter[i]));
+        AX_TRY(attach_all(b, &at, &l->adapter[i], attach));
     }
     return AX_OK;
 }
@@ -260,11 +295,10 @@ static bool names_experts(const struct ax_model *m, const char *name) {
     return found;
 }
 
-enum ax_status ax_adapter_check(const struct ax_model *m) {
-    const struct ax_peft_config *c = m->adapter;
+static enum ax_status check(const struct ax_model *m, const struct ax_peft_config *c, int number) {
     bool any = false;
     for (int i = 0; i < m->n_params; i++)
-        any = any || m->params[i].adapter;
+        any = any || m->params[i].adapter == number;
     for (int i = 0; i < c->targets.n; i++)
         if (!names_target(m, c->targets.names[i]))
             return ax_error(AX_ERR_CONFIG,
@@ -289,5 +323,12 @@ enum ax_status ax_adapter_check(const struct ax_model *m) {
                         "target_modules: no module of this %s model is left to adapt%s%s",
                         m->arch.family->model_type, c->target_regex ? " by the expression " : "",
                         c->target_regex ? c->target_regex : "");
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_check(const struct ax_model *m) {
+    const struct ax_peft_config *c;
+    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
+        AX_TRY(ax_adapter_named(m, k, check(m, c, k + 1)));
     return AX_OK;
 }

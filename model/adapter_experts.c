@@ -34,10 +34,8 @@ enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int laye
     return AX_OK;
 }
 
-static enum ax_status check(const struct ax_model *m) {
-    const struct ax_peft_config *c = m->adapter;
-    const char *why = m->experts.ranks > 1        ? "with ep more than 1"
-                      : c->dora                   ? "with DoRA"
+static enum ax_status check(const struct ax_peft_config *c) {
+    const char *why = c->dora                     ? "with DoRA"
                       : c->dropout > 0            ? "with dropout"
                       : c->start == AX_LORA_PISSA ? "with PiSSA"
                                                   : NULL;
@@ -53,12 +51,17 @@ static enum ax_status attach(struct ax_builder *b, struct ax_layer *l, enum ax_e
     const int64_t E = b->arch->moe.n_experts;
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(m->adapter, l->index, which, &target, module, sizeof module));
+    AX_TRY(ax_adapter_experts_match(b->adapter, l->index, which, &target, module, sizeof module));
     if (!target.on)
         return AX_OK;
-    AX_TRY(check(m));
-    *a = (struct ax_expert_adapter){
-        .rt = m->rt, .unit = l->unit, .n_experts = E, .r = target.r, .scale = target.scale};
+    AX_TRY(check(b->adapter));
+    *a = (struct ax_expert_adapter){.rt = m->rt,
+                                    .unit = l->unit,
+                                    .n_experts = E,
+                                    .first = m->experts.first,
+                                    .n_local = m->experts.n_local,
+                                    .r = target.r,
+                                    .scale = target.scale};
     a->a = ax_adapter_add(b, module, "lora_A.weight", E * target.r, in, -1);
     a->b = ax_adapter_add(b, module, "lora_B.weight", out, E * target.r, -1);
     return AX_OK;
@@ -66,10 +69,16 @@ static enum ax_status attach(struct ax_builder *b, struct ax_layer *l, enum ax_e
 
 enum ax_status ax_adapter_attach_experts(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size, F = b->arch->moe.width;
-    if (!b->model->adapter)
-        return AX_OK;
-    AX_TRY(attach(b, l, AX_GATE_UP, 2 * F, D, &l->moe.gate_up_adapter));
-    return attach(b, l, AX_DOWN, D, F, &l->moe.down_adapter);
+    struct ax_model *m = b->model;
+    struct ax_moe_part *moe = &l->moe;
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(m, k,
+                                attach(b, l, AX_GATE_UP, 2 * F, D,
+                                       ax_adapter_bank_experts(m, k, &moe->gate_up_adapter))));
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(
+            m, k, attach(b, l, AX_DOWN, D, F, ax_adapter_bank_experts(m, k, &moe->down_adapter))));
+    return AX_OK;
 }
 
 /* ---- arithmetic ---- */
@@ -81,31 +90,37 @@ static struct ax_tensor take(const struct ax_expert_adapter *a, const char *name
     return t;
 }
 
-/* [E·rows][cols] as [E][rows][cols]. */
+/* [n_local·rows][cols] as [n_local][rows][cols]. */
 static struct ax_tensor stacked(const struct ax_expert_adapter *a, const struct ax_tensor *t) {
-    return ax_tensor_3d(t->dtype, t->data, a->n_experts, t->shape[0] / a->n_experts, t->shape[1]);
+    return ax_tensor_3d(t->dtype, t->data, a->n_local, t->shape[0] / a->n_local, t->shape[1]);
 }
 
-/* B's columns of expert e as [out·r][1]: elements apart by E; and the same of [E·out][r]. */
+/* The rows of A, or of its gradient, for the experts here. */
+static struct ax_tensor here(const struct ax_expert_adapter *a, const struct ax_tensor *t) {
+    return ax_tensor_rows(t, a->first * a->r, a->n_local * a->r);
+}
+
+/* B's columns of the e-th expert here as [out·r][1]: elements apart by E; and the same of
+ * [n_local·out][r]. */
 static struct ax_tensor apart(const struct ax_expert_adapter *a, const struct ax_tensor *b,
                               int64_t e) {
     const struct ax_tensor all =
         ax_tensor_2d(b->dtype, b->data, ax_tensor_numel(b) / a->n_experts, a->n_experts);
-    return ax_tensor_cols(&all, e, 1);
+    return ax_tensor_cols(&all, a->first + e, 1);
 }
 static struct ax_tensor together(const struct ax_expert_adapter *a, const struct ax_tensor *b,
                                  int64_t e) {
-    const int64_t n = ax_tensor_numel(b) / a->n_experts;
+    const int64_t n = ax_tensor_numel(b) / a->n_local;
     const struct ax_tensor all = ax_tensor_2d(b->dtype, b->data, ax_tensor_numel(b), 1);
     return ax_tensor_rows(&all, e * n, n);
 }
 
-/* B as [E][out][r]. */
+/* B as [n_local][out][r]. */
 static enum ax_status gather_b(const struct ax_expert_adapter *a, struct ax_tensor *out) {
     const struct ax_tensor b = ax_unit_weight(a->unit, a->b);
     const struct ax_tensor t =
-        take(a, "adapter of experts", b.dtype, a->n_experts * b.shape[0], a->r);
-    for (int64_t e = 0; e < a->n_experts; e++)
+        take(a, "adapter of experts", b.dtype, a->n_local * b.shape[0], a->r);
+    for (int64_t e = 0; e < a->n_local; e++)
         AX_TRY(ax_run_copy(a->rt->q, &(struct ax_copy){together(a, &t, e), apart(a, &b, e)}));
     *out = stacked(a, &t);
     return AX_OK;
@@ -124,12 +139,12 @@ static enum ax_status product(const struct ax_expert_adapter *a, const struct ax
                                                          .expected_rows = rows->expected});
 }
 
-/* Σ dyᵀ·x of each expert's rows, unscaled: [E·out][in]. */
+/* Σ dyᵀ·x of each expert's rows, unscaled: [n_local·out][in]. */
 static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
                             const struct ax_tensor *dy, const struct ax_tensor *x,
                             struct ax_tensor *out) {
     *out = take(a, "adapter gradient of experts", ax_dtype_accum(dy->dtype),
-                a->n_experts * dy->shape[1], x->shape[1]);
+                a->n_local * dy->shape[1], x->shape[1]);
     AX_TRY(ax_run_fill(a->rt->q, &(struct ax_fill){*out, 0}));
     return ax_run_grouped_gemm(a->rt->q,
                                &(struct ax_grouped_gemm){.a = *dy,
@@ -142,7 +157,8 @@ static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_e
 
 static enum ax_status project(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
                               struct ax_tensor *low) {
-    const struct ax_tensor A = ax_unit_weight(a->unit, a->a), experts = stacked(a, &A);
+    const struct ax_tensor all = ax_unit_weight(a->unit, a->a), A = here(a, &all);
+    const struct ax_tensor experts = stacked(a, &A);
     return product(a, rows, &rows->x, &experts, true, low);
 }
 
@@ -170,12 +186,13 @@ enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
     struct ax_queue *q = a->rt->q;
     struct ax_stack *scratch = &a->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor A = ax_unit_weight(a->unit, a->a), experts = stacked(a, &A);
-    const struct ax_tensor dA = ax_unit_grad(a->unit, a->a), dB = ax_unit_grad(a->unit, a->b);
+    const struct ax_tensor all = ax_unit_weight(a->unit, a->a), A = here(a, &all);
+    const struct ax_tensor d_all = ax_unit_grad(a->unit, a->a), dA = here(a, &d_all);
+    const struct ax_tensor experts = stacked(a, &A), dB = ax_unit_grad(a->unit, a->b);
     AX_TRY(project(a, rows, &low));
     AX_TRY(gather_b(a, &b));
     AX_TRY(outer(a, rows, &rows->y, &low, &db));
-    for (int64_t e = 0; e < a->n_experts; e++)
+    for (int64_t e = 0; e < a->n_local; e++)
         AX_TRY(ax_run_add(q, &(struct ax_add){apart(a, &dB, e), together(a, &db, e), a->scale}));
     AX_TRY(product(a, rows, &rows->y, &b, false, &up));
     AX_TRY(outer(a, rows, &up, &rows->x, &da));

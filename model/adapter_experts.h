@@ -4,7 +4,10 @@
  *
  * One A [E·r][in], expert by expert, and one B [out][r·E], whose column j·E + e is column j of B_e.
  * PEFT nests: where both weights of a layer have an adapter, the first one's tensors are below
- * experts.base_layer. */
+ * experts.base_layer.
+ *
+ * Every rank of an ep group has all of A and B, and uses what belongs to its experts; the others'
+ * part of its gradient is zero, and the sum over ranks is whole. */
 #ifndef AX_MODEL_ADAPTER_EXPERTS_H
 #define AX_MODEL_ADAPTER_EXPERTS_H
 
@@ -15,10 +18,12 @@ struct ax_expert_adapter {
     const struct ax_unit *unit;
     const struct ax_param *a, *b; /* NULL: none */
     int64_t n_experts, r;
+    int64_t first, n_local; /* experts [first, first + n_local) are here */
     double scale;
 };
 
-/* Rows sorted by expert: x [R][in], y [R][out], experts' rows at offsets (i32 [E+1]). */
+/* Rows sorted by expert: x [R][in], y [R][out], rows of the experts here at offsets (i32
+ * [n_local+1]). */
 struct ax_expert_rows {
     struct ax_tensor x, y, offsets;
     int64_t expected; /* rows to count in the cost */

@@ -148,14 +148,15 @@ static void misshapen(const struct ax_peft *peft, const struct ax_param *p, cons
     const int rank_dim = is_a ? 0 : 1;
     if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != shape[rank_dim])
         (void)ax_error(AX_ERR_DATA,
-                       "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern)",
+                       "%s: %s has rank %lld, but adapter_config.json says %lld (r, "
+                       "rank_pattern): they are not of one run. Take both files from one folder.",
                        peft->dir, e->name, (long long)e->shape[rank_dim],
                        (long long)shape[rank_dim]);
     else
         (void)ax_error(
             AX_ERR_DATA,
             "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
-            "adapter of another model (it names %s)",
+            "adapter of another model (it names %s). Name the one it was trained on.",
             peft->dir, e->name, (long long)e->shape[0], (long long)(e->ndim > 1 ? e->shape[1] : 1),
             (long long)shape[0], (long long)(p->ndim > 1 ? shape[1] : 1),
             peft->config.base ? peft->config.base : "none");
@@ -168,8 +169,10 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     ax_adapter_tensor_name(p, name, sizeof name);
     const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
     if (!e) {
-        (void)ax_error(AX_ERR_DATA, "%s: tensor %s is missing, which adapter_config.json asks for",
-                       peft->dir, name);
+        (void)ax_error(AX_ERR_DATA,
+                       "%s: tensor %s is missing, which adapter_config.json asks for "
+                       "with this base (it names %s)",
+                       peft->dir, name, peft->config.base ? peft->config.base : "none");
         return NULL;
     }
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;
@@ -196,37 +199,66 @@ static bool is_base_layer(const struct ax_model *m, const char *name, const stru
     return false;
 }
 
-static enum ax_status load_base_layers(struct ax_model *m, const struct ax_peft *peft) {
-    for (int i = 0; i < peft->weights.n; i++) {
-        const struct ax_st_entry *e = &peft->weights.entries[i];
+/* A folder on its way into a model. */
+struct reading {
+    struct ax_model *m;
+    const struct ax_peft *peft;
+    int number;     /* of the adapter */
+    bool *replaced; /* marks what is no longer the base's; NULL: nobody asks */
+};
+
+static void load_tensor(const struct reading *r, const struct ax_param *p,
+                        const struct ax_st_entry *e) {
+    if (ax_unit_present(&r->m->units[p->unit]))
+        ax_unit_load(&r->m->units[p->unit], &r->m->rt->mesh, p, e->dtype, e->data);
+    if (r->replaced)
+        r->replaced[p - r->m->params] = true;
+}
+
+/* `one`: for the adapter embedding and head are one matrix. */
+static enum ax_status load_base_layers(const struct reading *r, bool one) {
+    struct ax_model *m = r->m;
+    for (int i = 0; i < r->peft->weights.n; i++) {
+        const struct ax_st_entry *e = &r->peft->weights.entries[i];
         const struct ax_param *p;
         if (!is_base_layer(m, e->name, &p))
             continue;
         if (e->ndim != 2 || e->shape[0] != p->shape[0] || e->shape[1] != p->shape[1] ||
             !ax_dtype_info(e->dtype)->is_float) {
-            misshapen(peft, p, p->shape, e);
+            misshapen(r->peft, p, p->shape, e);
             return AX_ERR_DATA;
         }
-        if (ax_unit_present(&m->units[p->unit]))
-            ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+        load_tensor(r, p, e);
+        if (one && m->lm_head != m->embed)
+            load_tensor(r, p == m->embed ? m->lm_head : m->embed, e);
     }
     return AX_OK;
 }
 
-static enum ax_status check_left_over(const struct ax_model *m, const struct ax_peft *peft) {
+/* Is the parameter one of the adapter's tensors? */
+static bool is_of(const struct reading *r, const struct ax_param *p) {
+    if (p->adapter || !p->trainable)
+        return p->adapter == r->number;
+    return !r->m->bank || ax_adapter_saves(&r->peft->config, p->name);
+}
+
+static enum ax_status check_left_over(const struct reading *r) {
+    const struct ax_model *m = r->m;
+    const struct ax_peft *peft = r->peft;
     for (int i = 0; i < peft->weights.n; i++) {
         const char *name = peft->weights.entries[i].name;
         const struct ax_param *base;
         bool known = is_base_layer(m, name, &base);
         for (int k = 0; k < m->n_params && !known; k++) {
             char own[AX_NAME_MAX + 32];
-            known = is_part(&m->params[k]) &&
+            known = is_of(r, &m->params[k]) &&
                     strcmp(name, ax_adapter_tensor_name(&m->params[k], own, sizeof own)) == 0;
         }
         if (!known)
             return ax_error(AX_ERR_DATA,
                             "%s: tensor %s has no place in this model: adapter_config.json does "
-                            "not ask for it, or it is an adapter of another model (it names %s)",
+                            "not ask for it, or it is an adapter of another model (it names %s). "
+                            "Name the one it was trained on.",
                             peft->dir, name, peft->config.base ? peft->config.base : "none");
     }
     return AX_OK;
@@ -257,25 +289,48 @@ void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
     arch->vocab_size = e->shape[0];
 }
 
-enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
-    if (ax_runtime_planning(m->rt))
-        return AX_OK;
+/* The adapter's tensors, or those that it has in the place of the base's. */
+static enum ax_status load_tensors(const struct reading *r, bool own, bool replaced) {
+    struct ax_model *m = r->m;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        if (!is_part(p))
+        if (!is_of(r, p))
             continue;
         int64_t shape[AX_MAX_DIMS];
         const struct ax_joined joined = ax_adapter_joined(m, p, shape);
-        const struct ax_st_entry *e = find(peft, p, shape);
+        const struct ax_st_entry *e = find(r->peft, p, shape);
         if (!e)
             return AX_ERR_DATA;
+        if (!(p->adapter ? own : replaced))
+            continue;
         if (joined.other)
             AX_TRY(load_first(m, p, &joined, e));
         else
-            ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, e->data);
+            load_tensor(r, p, e);
     }
-    AX_TRY(check_left_over(m, peft));
-    return load_base_layers(m, peft);
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
+    const struct reading r = {.m = m, .peft = peft, .number = 1};
+    if (ax_runtime_planning(m->rt))
+        return AX_OK;
+    AX_TRY(load_tensors(&r, true, true));
+    AX_TRY(check_left_over(&r));
+    return load_base_layers(&r, false);
+}
+
+enum ax_status ax_adapter_load_own(struct ax_model *m, const struct ax_peft *peft, int number) {
+    const struct reading r = {.m = m, .peft = peft, .number = number};
+    AX_TRY(load_tensors(&r, true, false));
+    return check_left_over(&r);
+}
+
+enum ax_status ax_adapter_load_replaced(struct ax_model *m, const struct ax_peft *peft, int number,
+                                        bool one, bool *replaced) {
+    const struct reading r = {.m = m, .peft = peft, .number = number, .replaced = replaced};
+    AX_TRY(load_tensors(&r, false, true));
+    return load_base_layers(&r, one);
 }
 
 struct source {

@@ -181,6 +181,13 @@ enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
     } else {
         AX_TRY_GOTO(ax_folder_recover(path), st, done);
         AX_TRY_GOTO(ax_path_join(&file, path, "config.json"), st, done);
+        if (!ax_path_exists(file) && ax_peft_is_folder(path))
+            AX_TRY_GOTO(
+                ax_error(AX_ERR_CONFIG,
+                         "%s: an adapter, not a model: it has no config.json. Name its base "
+                         "model here, and this folder as the adapter.",
+                         path),
+                st, done);
     }
     AX_TRY_GOTO(ax_json_load(&doc, file, MAX_CONFIG), st, done);
     AX_TRY_GOTO(ax_arch_parse(arch, ax_json_root(&doc)), st, done);

@@ -80,6 +80,13 @@ void ax_generator_free(struct ax_generator *d) {
     *d = (struct ax_generator){0};
 }
 
+void ax_generator_forget(struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        AX_ASSERT(!d->lanes[i].seq);
+        d->cache.length[i] = 0;
+    }
+}
+
 /* ---- the loop ---- */
 
 static bool is_stop(const struct ax_generate_options *o, int32_t token) {
@@ -224,10 +231,10 @@ enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence
     AX_TRY_GOTO(ax_alloc(&admitted, (size_t)n, sizeof *admitted), st, done);
     st = run(d, &r, n, seqs, admitted);
 done:
-    for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++) {
+    for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++)
         d->lanes[i].seq = NULL;
-        d->cache.length[i] = 0; /* a pass may have ended half way */
-    }
+    if (st != AX_OK)
+        ax_generator_forget(d); /* a pass may have ended half way */
     ax_free(admitted);
     rows_free(&r);
     return st;

@@ -90,5 +90,8 @@ void ax_generator_free(struct ax_generator *d);
  * token, done, ctx, n_stop and stop may be changed in d->o between calls. After an error nothing is
  * under way and the cache is empty. */
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
+/* Empties the cache: its keys and values are not those of the model as it is now. Nothing may be
+ * under way. */
+void ax_generator_forget(struct ax_generator *d);
 
 #endif

@@ -18,6 +18,8 @@ struct ax_builder {
     struct ax_param **list;               /* room for them */
     enum ax_store store;                  /* of the linears' matrices */
     const struct ax_peft_names *unfrozen; /* NULL: all */
+    const struct ax_peft_config *adapter; /* whose parameters are being added, and */
+    int number;                           /* which it is of the model's, from 1 */
 };
 struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
@@ -31,6 +33,9 @@ struct ax_param_decl {
 /* Adds one and returns it (stable address). */
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl);
+
+/* Turns to adapter k of the model; false: it has no more. */
+bool ax_builder_next_adapter(struct ax_builder *b, int k);
 
 struct ax_mixer_type {
     const char *name;

@@ -13,8 +13,28 @@
 
 #define MAX_DENSE_PARAMS 48 /* of a layer and its adapters, without experts */
 
-static size_t most_params(const struct ax_arch *a) {
-    return MAX_DENSE_PARAMS + 3 * (size_t)a->moe.n_experts;
+#define MAX_ADAPTER_PARAMS 32 /* of a layer, for each further adapter */
+
+static size_t most_params(const struct ax_model *m) {
+    const size_t more = m->bank ? (size_t)m->bank->n - 1 : 0;
+    return MAX_DENSE_PARAMS + MAX_ADAPTER_PARAMS * more + 3 * (size_t)m->arch.moe.n_experts;
+}
+
+bool ax_model_untied(const struct ax_model *m) {
+    const struct ax_peft_config *c;
+    bool any = false;
+    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
+        any = any || ax_adapter_unties(c);
+    return any;
+}
+
+/* Does an adapter have its own of this parameter of the base? */
+static bool saved(const struct ax_model *m, const char *name) {
+    const struct ax_peft_config *c;
+    bool any = false;
+    for (int k = 0; (c = ax_adapter_config(m, k)) != NULL; k++)
+        any = any || ax_adapter_saves(c, name);
+    return any;
 }
 
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
@@ -22,7 +42,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
     struct ax_model *m = b->model;
     struct ax_param *p = &m->params[m->n_params];
     b->glue[m->n_params - b->first] = decl->glue;
-    AX_ASSERT(m->n_params - b->first < (int)most_params(&m->arch));
+    AX_ASSERT(m->n_params - b->first < (int)most_params(m));
     m->n_params++;
     *p = (struct ax_param){.ndim = decl->cols ? 2 : 1,
                            .shape = {decl->rows, decl->cols},
@@ -32,7 +52,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .ep_owner = decl->ep_owner,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
-                           .trainable = !m->adapter,
+                           .trainable = !ax_adapter_config(m, 0),
                            .decay = decl->cols > 0};
     if (!decl->cols)
         p->shape[1] = 0;
@@ -42,7 +62,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                  number + 2);
     else
         snprintf(p->name, sizeof p->name, "%s", decl->name);
-    p->trainable = p->trainable || ax_adapter_saves(m->adapter, p->name);
+    p->trainable = p->trainable || saved(m, p->name);
     return p;
 }
 
@@ -98,12 +118,12 @@ static enum ax_status build_units(struct ax_builder *builder, const struct ax_un
     AX_TRY(finish_unit(&b, m->n_units - 1, o));
     if (b.unfrozen)
         AX_TRY(ax_freeze_check(m, b.unfrozen));
-    return m->adapter ? ax_adapter_check(m) : AX_OK;
+    return ax_adapter_check(m);
 }
 
 static enum ax_status build(struct ax_model *m, const struct ax_unit_options *o,
                             const struct ax_model_options *mo) {
-    const size_t n = most_params(&m->arch);
+    const size_t n = most_params(m);
     struct ax_builder b = {.model = m,
                            .arch = &m->arch,
                            .mesh = &m->rt->mesh,
@@ -155,6 +175,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                            .accum = ax_dtype_accum(o->dtype),
                            .train = o->train,
                            .adapter = o->adapter,
+                           .bank = o->bank,
                            .n_units = (int)arch->n_layers + 2};
     const size_t layers = (size_t)arch->n_layers;
     const struct ax_mesh *mesh = &rt->mesh;
@@ -166,12 +187,13 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                         (long long)arch->n_layers);
     ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],
                             &m->first_unit, &m->end_unit);
-    AX_TRY_GOTO(ax_alloc(&m->params, layers * most_params(arch) + 8, sizeof *m->params), st, fail);
+    AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);
+    AX_TRY_GOTO(ax_alloc(&m->params, (layers + 2) * most_params(m), sizeof *m->params), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
     const struct ax_unit_options uo = {
         .compute = o->dtype, .train = o->train, .masters = o->masters};
-    if (o->adapter && ax_adapter_unties(o->adapter))
+    if (ax_model_untied(m))
         m->arch.tied = false;
     m->adapter_run = (struct ax_adapter_run){.rt = rt};
     if (arch->moe.n_experts > 0)
@@ -193,6 +215,7 @@ void ax_model_free(struct ax_model *m) {
     ax_free(m->layers);
     ax_free(m->starts);
     ax_expert_group_free(&m->experts);
+    ax_adapter_bank_end(m);
     *m = (struct ax_model){0};
 }
 

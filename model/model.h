@@ -8,7 +8,7 @@
 
 #include "ckpt/hf.h"
 #include "data/batch.h"
-#include "model/adapter_experts.h"
+#include "model/adapter_bank.h"
 #include "model/arch.h"
 #include "model/linear.h"
 #include "model/stash.h"
@@ -48,7 +48,8 @@ struct ax_model_options {
     enum ax_masters masters;
     int64_t max_positions;                /* longest row: the size of the rope tables */
     const struct ax_peft_config *adapter; /* NULL: none. With one, only it trains. Borrowed */
-    enum ax_store base_store;             /* of the linears' frozen matrices */
+    struct ax_adapter_bank *bank; /* several to choose from, in place of `adapter`; NULL: none */
+    enum ax_store base_store;     /* of the linears' frozen matrices */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
 };
 
@@ -70,6 +71,7 @@ struct ax_model {
     struct ax_linear head;                               /* lm_head with its adapter */
     struct ax_adapter embed_adapter; /* of embed; a is lora_embedding_A, b its B */
     const struct ax_peft_config *adapter;
+    struct ax_adapter_bank *bank;
     struct ax_adapter_run adapter_run;
     struct ax_tensor
         *starts;     /* [n_params] accum: what PiSSA took from the base; B's negated; else NULL */
@@ -84,11 +86,16 @@ void ax_model_free(struct ax_model *m);
 /* Reads every parameter of this rank from the folder: names the missing, the misshapen and the left
  * over. Nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
+/* The same of one parameter of the base. */
+enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
+                                   const struct ax_param *p);
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
  */
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
 /* Index of the unit that also has to be whole while unit u runs (tied head), or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
+/* Does one of its adapters make two matrices of a tied base's embedding and head? */
+bool ax_model_untied(const struct ax_model *m);
 int64_t ax_model_parameters(const struct ax_model *m);
 int64_t ax_model_trainable(const struct ax_model *m); /* those that train */
 

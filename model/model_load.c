@@ -42,12 +42,12 @@ static enum ax_status load_grown(struct ax_model *m, const struct ax_param *p,
     return AX_OK;
 }
 
-/* `untied`: the head of a tied base is a matrix of its own that begins as the embedding. */
+/* Where an adapter unties a tied base, its head is a matrix of its own that begins as the
+ * embedding. */
 static enum ax_status check_tensor(const struct ax_model *m, const struct ax_hf *hf,
-                                   const struct ax_param *p, bool untied,
-                                   const struct ax_st_entry **found) {
+                                   const struct ax_param *p, const struct ax_st_entry **found) {
     const struct ax_st_entry *e = ax_hf_find(hf, p->name);
-    if (!e && untied && strcmp(p->name, "lm_head.weight") == 0)
+    if (!e && ax_model_untied(m) && strcmp(p->name, "lm_head.weight") == 0)
         e = ax_hf_find(hf, "model.embed_tokens.weight");
     if (!e)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", hf->dir, p->name);
@@ -102,24 +102,29 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
     return st;
 }
 
+enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
+                                   const struct ax_param *p) {
+    struct ax_unit *unit = &m->units[p->unit];
+    const struct ax_st_entry *e;
+    AX_TRY(check_tensor(m, hf, p, &e));
+    if (e->shape[0] != p->shape[0])
+        AX_TRY(load_grown(m, p, e));
+    else if (p->storage == AX_STORE_PLAIN)
+        ax_unit_load(unit, &m->rt->mesh, p, e->dtype, e->data);
+    else
+        AX_TRY(ax_unit_load_packed(unit, m->rt, p, e->dtype, e->data));
+    ax_map_drop(e->data, e->bytes);
+    return AX_OK;
+}
+
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;
     AX_TRY(check_left_over(m, hf));
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        struct ax_unit *unit = &m->units[p->unit];
-        const struct ax_st_entry *e;
-        if (p->adapter || !ax_unit_present(unit))
-            continue;
-        AX_TRY(check_tensor(m, hf, p, m->adapter && ax_adapter_unties(m->adapter), &e));
-        if (e->shape[0] != p->shape[0])
-            AX_TRY(load_grown(m, p, e));
-        else if (p->storage == AX_STORE_PLAIN)
-            ax_unit_load(unit, &m->rt->mesh, p, e->dtype, e->data);
-        else
-            AX_TRY(ax_unit_load_packed(unit, m->rt, p, e->dtype, e->data));
-        ax_map_drop(e->data, e->bytes);
+        if (!p->adapter && ax_unit_present(&m->units[p->unit]))
+            AX_TRY(ax_model_load_param(m, hf, p));
     }
     return AX_OK;
 }

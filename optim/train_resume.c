@@ -54,9 +54,9 @@ static enum ax_status compare_key(const struct ax_train_options *o, const char *
     enum ax_status st = AX_OK;
     if (is_fixed(o, key))
         st = ax_error(AX_ERR_CONFIG,
-                      "%s: %s was %s in the run that wrote %s and is %s now: that is another run; "
-                      "choose another output_dir",
-                      key, key, before ? before : "unset", dir, now ? now : "unset");
+                      "%s was %s in the run that wrote %s and is %s now: that is another run. Set "
+                      "it back, or start anew: another output_dir, no resume_from_checkpoint.",
+                      key, before ? before : "unset", dir, now ? now : "unset");
     else if (strncmp(key, "resume_from", 11) != 0)
         ax_log_info("changed since the checkpoint: %s %s -> %s", key, before ? before : "unset",
                     now ? now : "unset");

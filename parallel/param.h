@@ -31,7 +31,8 @@ struct ax_param {
     int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
                               saved; −1 = owns itself */
     bool trainable, decay; /* decay: weight decay applies (matrices) */
-    bool adapter;          /* not in the base checkpoint: lora_A, lora_B, magnitudes */
+    int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): of which of
+                              the model's adapters, from 1; 0 = of the base */
     enum ax_store storage;
 
     /* where it lies, set by ax_unit_layout */

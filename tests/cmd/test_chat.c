@@ -174,6 +174,29 @@ static void an_interrupt_stops_a_reply(void **state) {
     assert_int_equal(leave(&c), 0);
 }
 
+/* Another adapter goes on with the conversation as if it had been there from the start. */
+static void adapters_take_turns(void **state) {
+    (void)state;
+    need();
+    static struct chat c, fresh;
+    char lora[600], dora[640], *reply;
+    snprintf(lora, sizeof lora, "%.*s/lora/llama_r4", (int)(strstr(model, "/models/") - model),
+             model);
+    snprintf(dora, sizeof dora, "other=%s_dora", lora);
+    START(&c, model, "--max-new-tokens", "8", "--adapter", lora, "--adapter", dora);
+    say(&c, "hello\n/adapter nobody\n/adapter other\n/reset\nhello\n/adapter base\n");
+    assert_int_equal(leave(&c), 0);
+    assert_non_null(strstr(c.text, "no adapter is called \"nobody\": there is base, llama_r4, "));
+    assert_non_null(strstr(c.text, "base, llama_r4, other; in use: base"));
+    assert_non_null(reply = strstr(c.text, "a new conversation\n"));
+    reply += strlen("a new conversation\n");
+    START(&fresh, model, "--max-new-tokens", "8", "--adapter", dora);
+    say(&fresh, "hello\n");
+    assert_int_equal(leave(&fresh), 0);
+    assert_memory_equal(reply, fresh.text, fresh.len);
+    assert_memory_not_equal(c.text, fresh.text, fresh.len);
+}
+
 static void a_full_context(void **state) {
     (void)state;
     need();
@@ -202,6 +225,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_and_commands),
         cmocka_unit_test(an_interrupt_stops_a_reply),
+        cmocka_unit_test(adapters_take_turns),
         cmocka_unit_test(a_full_context),
         cmocka_unit_test(errors),
     };

@@ -181,6 +181,52 @@ static void evaluation_rows_of_a_config(void **state) {
     assert_non_null(strstr(out, "sets no rows aside for evaluation"));
 }
 
+/* Of several adapters each gets what it gets alone, and the base what it gets without any. */
+static void several_adapters(void **state) {
+    (void)state;
+    static const char *const names[] = {"base", "llama_r4", "other"};
+    char out[8192], lora[600], args[2048];
+    write_golden_rows();
+    write_config("");
+    snprintf(lora, sizeof lora, "%.*s/lora/llama_r4", (int)(strstr(model(), "/models/") - model()),
+             model());
+    snprintf(args, sizeof args, "eval --model %s --config %s/c.yaml --data %s/rows.jsonl", model(),
+             dir, dir);
+    assert_int_equal(
+        run(out, sizeof out, "%s --adapter %s --adapter other=%s_dora --json", args, lora, lora),
+        0);
+    json_t *v = json_loads(out, 0, NULL);
+    const json_t *list = json_object_get(v, "adapters");
+    assert_int_equal(json_array_size(list), 3);
+    for (int i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(list, (size_t)i);
+        assert_string_equal(json_string_value(json_object_get(row, "adapter")), names[i]);
+        assert_int_equal(run(out, sizeof out, "%s%s%s%s --json", args, i ? " --adapter " : "",
+                             i ? lora : "", i == 2 ? "_dora" : ""),
+                         0);
+        json_t *alone = json_loads(out, 0, NULL);
+        assert_true(number(alone, "mean_nll") == number(row, "mean_nll"));
+        assert_true(number(alone, "accuracy") == number(row, "accuracy"));
+        json_decref(alone);
+        for (int k = 0; k < i; k++)
+            assert_true(number(row, "mean_nll") !=
+                        number(json_array_get(list, (size_t)k), "mean_nll"));
+    }
+    json_decref(v);
+    assert_int_equal(
+        run(out, sizeof out, "%s --adapter %s --adapter other=%s_dora", args, lora, lora), 0);
+    assert_non_null(strstr(out, "\nbase "));
+    assert_non_null(strstr(out, "\nllama_r4 "));
+    assert_non_null(strstr(out, "\nother "));
+    assert_int_equal(
+        run(out, sizeof out, "%s --adapter %s --adapter other=%s_dora --per-row", args, lora, lora),
+        0);
+    int lines = 0;
+    for (const char *at = out; (at = strstr(at, "{\"adapter\":\"")) != NULL; at++)
+        lines++;
+    assert_int_equal(lines, 3 * 2 + 3); /* rows, and the summary's list */
+}
+
 /* ---- answers ---- */
 
 static const char chat[] =
@@ -225,6 +271,8 @@ static void mistakes(void **state) {
         {2, "eval --model M --data plain.jsonl --task guess", "expected final-answer"},
         {2, "eval --model M --data plain.jsonl --dtype int3", "int3"},
         {2, "eval --model no/such --data plain.jsonl", "no/such"},
+        {2, "eval --model M --data plain.jsonl --base nf5", "nf5"},
+        {3, "eval --model M --data plain.jsonl --adapter nowhere", "adapter_config.json is not"},
         {3, "eval --model M --data none.jsonl", "none.jsonl"},
         {3, "eval --model M --data empty.jsonl", "no row is left"},
         {3, "eval --model M --data wrong.jsonl", "wrong.jsonl:1"},
@@ -253,8 +301,8 @@ static void mistakes(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        T(the_golden_loss), T(rows_one_by_one), T(evaluation_rows_of_a_config),
-        T(asks_and_counts), T(mistakes),
+        T(the_golden_loss),  T(rows_one_by_one), T(evaluation_rows_of_a_config),
+        T(several_adapters), T(asks_and_counts), T(mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,6 +181,30 @@ static void adapters_are_one_rank(void **state) {
         }
 }
 
+/* The same of experts, which ep deals out while their adapters are on every rank; beside them the
+ * attention's, on a packed base. */
+static void adapters_of_experts_are_one_rank(void **state) {
+    (void)state;
+    static char *proj[] = {"q_proj", "o_proj"};
+    static char *stacked[] = {"experts.down_proj", "experts.gate_up_proj"};
+    static const struct ax_peft_config configs[] = {
+        {.r = 3, .alpha = 8, .targets = {2, proj}, .parameters = {2, stacked}},
+        {.r = 2, .alpha = 4, .rslora = true, .parameters = {1, stacked}}};
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 1, 2, 2}, 2},
+                                         {{1, 1, 4, 1, 1, 2}, 2}, {{1, 1, 2, 1, 2, 4}, 2},
+                                         {{2, 1, 2, 1, 1, 2}, 3}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (size_t k = 0; k < 2; k++) {
+            struct ax_mesh_check c = {.adapter = &configs[k],
+                                      .base_store = k == 0 ? AX_STORE_NF4 : AX_STORE_PLAIN};
+            const struct model *m = &experts[(i + k) % 2];
+            run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, m, &meshes[i], 6);
+        }
+}
+
 static void every_mesh_is_one_rank_in_float(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
@@ -344,6 +368,7 @@ int main(void) {
         cmocka_unit_test(experts_are_one_rank),
         cmocka_unit_test(noise_and_loss_terms_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
+        cmocka_unit_test(adapters_of_experts_are_one_rank),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(a_missing_reduce_is_named),
         cmocka_unit_test(a_wrong_group_is_named),

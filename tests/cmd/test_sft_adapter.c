@@ -12,6 +12,7 @@
 #include "ckpt/peft.h"
 #include "cmd/merge.h"
 #include "tests/cmd/sft_case.h"
+#include "tests/cmd/tiny_base.h"
 
 static const char rows[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
@@ -156,30 +157,52 @@ static uint64_t hash(const char *name) {
     return h;
 }
 
-/* 20 steps at once and 7 + kill −9 + 13: the kill comes while the save after step 14 is written. */
-static void resume(const char *more) {
+/* 20 steps at once and 7 + kill −9 + 13: the kill comes while the save after step 14 is written.
+ * `base`: base_model=DIR; the usual rows have up to `len` tokens (sequence_len=N) there. */
+static void resume_on(const char *base, const char *len, const char *more) {
     static const char last[] = "out/checkpoint-20/state/rank-00000.safetensors";
     const char *path = config(more);
     char said[8192];
-    EXPECT(0, "trained 20 of 20", path, "max_steps=20", "save_steps=7");
+    EXPECT(0, "trained 20 of 20", path, "max_steps=20", "save_steps=7", base, len);
     const uint64_t adapter = hash("out/adapter_model.safetensors"), held = hash(last);
     clear();
     setenv("AX_FAULT", "fsync:16:kill", 1);
-    const char *const args[] = {path, "max_steps=20", "save_steps=7"};
-    assert_int_equal(sft(said, sizeof said, 3, args), -1);
+    const char *const args[] = {path, "max_steps=20", "save_steps=7", base, len};
+    assert_int_equal(sft(said, sizeof said, 5, args), -1);
     unsetenv("AX_FAULT");
     assert_true(ax_path_exists(in_scratch("out/checkpoint-7")));
     assert_false(ax_path_exists(in_scratch("out/checkpoint-14")));
-    EXPECT(0, "resumed: ", path, "max_steps=20", "save_steps=7", "resume_from_checkpoint=auto");
+    EXPECT(0, "resumed: ", path, "max_steps=20", "save_steps=7", "resume_from_checkpoint=auto",
+           base, len);
     assert_true(hash("out/adapter_model.safetensors") == adapter);
     assert_true(hash(last) == held);
     clear();
+}
+
+static void resume(const char *more) {
+    char base[600];
+    snprintf(base, sizeof base, "base_model=%s", golden_llama());
+    resume_on(base, "sequence_len=64", more);
 }
 
 static void test_resume_is_bitwise(void **state) {
     (void)state;
     resume(LORA "lora_dropout: 0.1\nfloat32: true\n");
     resume(QLORA "peft_use_dora: true\nbf16: true\nlora_modules_to_save: [norm]\n");
+    resume(DORA "lora_dropout: 0.1\nbf16: true\n");
+}
+
+/* Embedding, head and experts as targets. */
+static void test_resume_of_other_targets(void **state) {
+    (void)state;
+    char base[600];
+    resume("adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_dropout: 0.1\nbf16: true\n"
+           "lora_target_modules: [embed_tokens, lm_head, v_proj]\n");
+    snprintf(base, sizeof base, "base_model=%s", tiny_base(tiny_family("mistralai/Mixtral-8x7B")));
+    resume_on(base, "sequence_len=256",
+              "reinit_weights: true\nadapter: qlora\nload_in_4bit: true\nlora_r: 2\nlora_alpha: 8\n"
+              "lora_target_modules: [q_proj]\nlora_target_parameters: "
+              "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\nbf16: true\n");
 }
 
 /* It begins as the base does; its folder has twice the rank, and goes with the base as it was. */
@@ -286,6 +309,7 @@ int main(void) {
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_evaluation_and_best),
         cmocka_unit_test(test_resume_is_bitwise),
+        cmocka_unit_test(test_resume_of_other_targets),
         cmocka_unit_test(test_pissa),
         cmocka_unit_test(test_loraplus),
         cmocka_unit_test(test_other_settings_are_another_run),

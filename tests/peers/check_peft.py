@@ -1,12 +1,13 @@
 """PEFT folders in both directions and merges, against the PEFT that is installed.
 
-    cc -I. tests/peers/peft_tool.c build/libaxtrain.a … -o peft_tool   (see tests/peers/hf_tool.c)
+    tools/test-peers BUILD_DIR [WORD…]
     python check_peft.py AXTRAIN PEFT_TOOL SHARED/fixtures/models [WORD…]
 
-For each base model and kind of adapter (those whose name has one of the words, if any are given): PEFT makes one with random weights and writes it with the
-logits and the loss it computes; `axtrain check golden` must agree; what we write from it, with a
-config of our own, must give PEFT equal tensors and logits; and the folder of `axtrain merge` must
-give transformers the same logits. Exit code 0: all equal; 1: not; 77: skipped, PEFT is not here."""
+For each base model and kind of adapter (those whose name has one of the words, if any are given):
+PEFT makes one with random weights and writes it with the logits and the loss it computes;
+`axtrain check golden` must agree; what we write from it, with a config of our own, must give PEFT
+equal tensors and logits; and the folder of `axtrain merge` must give transformers the same logits.
+Exit code 0: all equal; 1: not; 77: skipped, PEFT is not here."""
 import json
 import os
 import pathlib

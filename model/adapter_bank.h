@@ -1,0 +1,60 @@
+/* Several adapters over one base: the tensors of all are loaded, and one of them, or none, is in
+ * use.
+ *
+ * Every place that can have an adapter (a matrix of a linear, embedding, head, experts' weights)
+ * has one of each, and switching puts the chosen one into the place. So what runs are the ops of a
+ * model that has that adapter alone, on the same numbers. What an adapter puts in the place of the
+ * base's own (modules_to_save, the matrices that PEFT repeats beside adapters of embedding and
+ * head) is read again from its file or the base's. For inference, on one rank. */
+#ifndef AX_MODEL_ADAPTER_BANK_H
+#define AX_MODEL_ADAPTER_BANK_H
+
+#include "model/adapter_experts.h"
+
+#define AX_ADAPTER_NONE (-1) /* the base by itself */
+
+struct ax_adapter_place {
+    struct ax_adapter *at, *of;
+};
+struct ax_expert_place {
+    struct ax_expert_adapter *at, *of;
+};
+
+/* The caller sets n and pefts, and has all three outlive the model. */
+struct ax_adapter_bank {
+    int n;                       /* ≥ 1 */
+    const struct ax_peft *pefts; /* [n], open */
+
+    /* of the model that was made with it */
+    const struct ax_hf *hf;
+    int active; /* index, or AX_ADAPTER_NONE */
+    bool tied;  /* the base's embedding is its head; an adapter may have made them two */
+    int n_places, n_experts;
+    struct ax_adapter_place *places;
+    struct ax_expert_place *experts;
+    bool *replaced; /* [n_params]: not the base's own at the moment */
+};
+
+/* Config k of a model's adapters; NULL behind the last. Without a bank, of its one or none. */
+const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
+
+/* Parts of ax_model_create and ax_model_free. */
+enum ax_status ax_adapter_bank_begin(struct ax_model *m);
+void ax_adapter_bank_end(struct ax_model *m);
+/* While a place is built, for k = 0 … n − 1 in turn: where adapter k goes. The place itself without
+ * a bank. */
+struct ax_adapter *ax_adapter_bank_place(struct ax_model *m, int k, struct ax_adapter *at);
+struct ax_expert_adapter *ax_adapter_bank_experts(struct ax_model *m, int k,
+                                                  struct ax_expert_adapter *at);
+
+/* Puts adapter k's folder before an error, where there may be several. */
+enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);
+
+/* Reads all adapters and checks that they fit; none is in use then. After ax_model_load; `hf` is
+ * the base and stays open. */
+enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf);
+/* Puts one in use, or none. What was computed before, such as keys and values, belongs to the one
+ * that was. While planning only the places change. */
+enum ax_status ax_adapter_bank_use(struct ax_model *m, int which);
+
+#endif

@@ -1,0 +1,168 @@
+/* What a person gets wrong with adapters: one line with the place and what to do, and the exit code
+ * that the manual gives. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/cmd/sft_case.h"
+
+static char llama[512], mistral[512], lora[512];
+
+static void need_all(void) {
+    const char *shared = getenv("AXTRAIN_SHARED");
+    shared = shared ? shared : "../shared";
+    need_binary();
+    snprintf(llama, sizeof llama, "%s", golden_llama());
+    snprintf(mistral, sizeof mistral, "%s/fixtures/models/mistral", shared);
+    snprintf(lora, sizeof lora, "%s/fixtures/lora/llama_r4", shared);
+}
+
+static char said[8192];
+
+/* Runs a command: its exit code, and its error must be the only line about it. */
+static void fails(const char *command, int code, const char *part, int n, const char *const *args) {
+    sft_command = command;
+    const int got = sft(said, sizeof said, n, args);
+    const char *error = strncmp(said, "error ", 6) == 0 ? said : strstr(said, "\nerror ");
+    if (got != code || !error || !strstr(error, part))
+        fail_msg("%s: exit %d, wanted %d and \"%s\" in: %s", command, got, code, part, said);
+    error += *error == '\n';
+    assert_int_equal(strchr(error, '\n') - error + 1, strlen(error));
+}
+#define FAILS(command, code, part, ...)                                                            \
+    do {                                                                                           \
+        const char *const args_[] = {__VA_ARGS__};                                                 \
+        fails(command, code, part, (int)(sizeof args_ / sizeof *args_), args_);                    \
+    } while (0)
+
+static void runs(const char *command, int n, const char *const *args) {
+    sft_command = command;
+    if (sft(said, sizeof said, n, args) != 0)
+        fail_msg("%s: %s", command, said);
+}
+#define RUNS(command, ...)                                                                         \
+    do {                                                                                           \
+        const char *const args_[] = {__VA_ARGS__};                                                 \
+        runs(command, (int)(sizeof args_ / sizeof *args_), args_);                                 \
+    } while (0)
+
+/* Another model's chat has other lengths: completion rows fit every one. */
+static const char *config(void) {
+    struct ax_buf b = {0};
+    put_text("rows.jsonl", "{\"text\": \"one and one\"}\n{\"text\": \"two\"}\n");
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s/rows.jsonl\n    type: completion\n"
+                      "sequence_len: 64\nlearning_rate: 1e-3\nmicro_batch_size: 2\nmax_steps: 1\n"
+                      "save_steps: 1\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
+                      "lora_target_modules: [q_proj, v_proj]\n",
+                      llama, scratch, scratch, scratch),
+        AX_OK);
+    const char *path = put_bytes("c.yaml", b.data, b.len);
+    ax_buf_free(&b);
+    return path;
+}
+
+static void of_another_model(void **state) {
+    (void)state;
+    char model_dir[600], base[600];
+    need_all();
+    const char *another = "adapter of another model (it names";
+    FAILS("merge", 3, another, mistral, lora, in_scratch("none"));
+    FAILS("generate", 3, another, "--model", mistral, "--adapter", lora, "--prompt", "a");
+    snprintf(model_dir, sizeof model_dir, "lora_model_dir=%s", lora);
+    snprintf(base, sizeof base, "base_model=%s", mistral);
+    FAILS("sft", 3, another, config(), model_dir, base);
+    assert_non_null(strstr(said, "Name the one it was trained on."));
+    /* not a model, and no adapter */
+    FAILS("generate", 2, "an adapter, not a model", "--model", lora, "--prompt", "a");
+    FAILS("merge", 2, "Name its base model here", lora, lora, in_scratch("none"));
+    snprintf(base, sizeof base, "base_model=%s", lora);
+    FAILS("sft", 2, "base_model (command line): ", config(), base);
+    FAILS("generate", 3, "adapter_config.json is not there. Name a folder", "--model", llama,
+          "--adapter", llama, "--prompt", "a");
+    assert_false(ax_path_exists(in_scratch("none")));
+}
+
+static void another_rank_on_resume(void **state) {
+    (void)state;
+    char from[300], out[300];
+    need_all();
+    char path[256];
+    snprintf(path, sizeof path, "%s", config());
+    RUNS("sft", path);
+    const char *text = "lora_r was 4 in the run that wrote";
+    FAILS("sft", 2, text, path, "lora_r=16", "max_steps=2", "resume_from_checkpoint=auto");
+    assert_non_null(strstr(said, "out/checkpoint-1 and is 16 now: that is another run. Set it "
+                                 "back, or start anew"));
+    snprintf(from, sizeof from, "resume_from_checkpoint=%s/out/checkpoint-1", scratch);
+    snprintf(out, sizeof out, "output_dir=%s/other", scratch);
+    FAILS("sft", 2, text, path, "lora_r=16", "max_steps=2", from, out);
+    FAILS("sft", 2, "lora_target_modules was", path, "max_steps=2", from, out,
+          "lora_target_modules=[q_proj]");
+    /* a folder whose two files are not of one run */
+    struct ax_buf b = {0};
+    assert_int_equal(ax_buf_puts(&b, "{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 8, "
+                                     "\"target_modules\": [\"q_proj\", \"v_proj\"]}"),
+                     AX_OK);
+    put_bytes("out/adapter_config.json", b.data, b.len);
+    ax_buf_free(&b);
+    snprintf(from, sizeof from, "lora_model_dir=%s/out", scratch);
+    FAILS("sft", 3, "has rank 4, but adapter_config.json says 8", path, from, out);
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+}
+
+static void missing_targets(void **state) {
+    (void)state;
+    need_all();
+    const char *path = config();
+    FAILS("sft", 2, "c.yaml:", path, "lora_target_modules=[q_proj, wq]");
+    assert_non_null(strstr(said, "\"wq\" is no module of this llama model that can have an "
+                                 "adapter (those are"));
+    FAILS("sft", 2, "is no stacked weight of this llama model: it has no experts", path,
+          "lora_target_parameters=[mlp.experts.down_proj]");
+    FAILS("sft", 2, "modules_to_save: \"wte\" is no module", path, "lora_modules_to_save=[wte]");
+    assert_false(ax_path_exists(in_scratch("out")));
+}
+
+static void merged_already(void **state) {
+    (void)state;
+    char merged[256], base[300], model_dir[600];
+    need_all();
+    snprintf(merged, sizeof merged, "%s/merged", scratch);
+    RUNS("merge", llama, lora, merged);
+    const char *text = "merged into it already (axtrain_merge.json says so). Name the base model "
+                       "that it was trained on, or leave the adapter out.";
+    FAILS("merge", 2, text, merged, lora, in_scratch("twice"));
+    assert_false(ax_path_exists(in_scratch("twice")));
+    FAILS("merge", 2, "not empty", llama, lora, merged);
+    FAILS("generate", 2, text, "--model", merged, "--adapter", lora, "--prompt", "a");
+    FAILS("eval", 2, text, "--model", merged, "--adapter", lora, "--data", in_scratch("none"));
+    snprintf(base, sizeof base, "base_model=%s", merged);
+    snprintf(model_dir, sizeof model_dir, "lora_model_dir=%s", lora);
+    FAILS("sft", 2, text, config(), base, model_dir);
+    assert_non_null(strstr(said, "lora_model_dir (command line): "));
+}
+
+/* Steps too small to move a weight. */
+static void merging_nothing(void **state) {
+    (void)state;
+    need_all();
+    RUNS("sft", config(), "learning_rate=1e-30");
+    FAILS("merge", 2, "it is an adapter that was not trained. Nothing was written.", llama,
+          in_scratch("out"), in_scratch("nothing"));
+    assert_false(ax_path_exists(in_scratch("nothing")));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_another_model), cmocka_unit_test(another_rank_on_resume),
+        cmocka_unit_test(missing_targets),  cmocka_unit_test(merged_already),
+        cmocka_unit_test(merging_nothing),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
