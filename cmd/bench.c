@@ -1,34 +1,39 @@
 /* `axtrain bench`: one kind of benchmark, or a short set of all. */
-#include "cmd/bench.h"
-
 #include <stdio.h>
 #include <string.h>
 
+#include "base/stop.h"
+#include "cmd/bench_input.h"
 #include "cmd/commands.h"
 
-#define MAX_WORDS 16
+#define MAX_WORDS 24
 
 static const struct {
     const char *name;
     ax_bench_kind *run;
     bool has_model, has_threads;
-    const char *short_set[8]; /* its options there */
+    const char *short_set[MAX_WORDS - 5]; /* its options there */
 } kinds[] = {
-    {"ops", ax_bench_ops, false, true, {NULL}},
-    {"step", ax_bench_step, true, true, {"--batch", "1", "--seq", "512", "--steps", "3", NULL}},
+    {"ops",
+     ax_bench_ops,
+     false,
+     true,
+     {"--op", "gemm", "--op", "attention_forward", "--op", "attention_backward", "--op",
+      "rmsnorm_forward", "--op", "swiglu_forward", "--op", "adamw"}},
+    {"step", ax_bench_step, true, true, {"--batch", "1", "--seq", "512", "--steps", "3"}},
     {"generate",
      ax_bench_generate,
      true,
      true,
-     {"--prompt-tokens", "64", "--new-tokens", "16", "--rounds", "1", NULL}},
-    {"pipeline", ax_bench_pipeline, true, true, {NULL}},
-    {"startup", ax_bench_startup, true, false, {"--rounds", "3", NULL}},
+     {"--prompt-tokens", "64", "--new-tokens", "16", "--rounds", "1"}},
+    {"pipeline", ax_bench_pipeline, true, true, {"--no-save"}},
+    {"startup", ax_bench_startup, true, false, {"--rounds", "3"}},
 };
-#define N_KINDS (sizeof kinds / sizeof *kinds)
+#define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
 
 static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
-    int nearest = 8, at = 0;
-    for (int i = 0; i < (int)N_KINDS; i++) {
+    int nearest = 4, at = 0; /* letters apart */
+    for (int i = 0; i < N_KINDS; i++) {
         const int far = ax_edit_distance(argv[0], kinds[i].name);
         if (far == 0)
             return kinds[i].run(b, argc, argv);
@@ -37,50 +42,59 @@ static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
             at = i;
         }
     }
-    return ax_error(AX_ERR_CONFIG,
-                    "bench: \"%s\" is not one of ops, step, generate, pipeline, startup%s%s%s",
-                    argv[0], nearest <= 3 ? "; did you mean " : "",
-                    nearest <= 3 ? kinds[at].name : "", nearest <= 3 ? "?" : "");
+    static const char expected[] = "ops, step, generate, pipeline, startup";
+    return nearest < 4
+               ? ax_error(AX_ERR_CONFIG, "bench: \"%s\" is not one of %s; did you mean %s?",
+                          argv[0], expected, kinds[at].name)
+               : ax_error(AX_ERR_CONFIG, "bench: \"%s\" is not one of %s", argv[0], expected);
 }
 
-struct common {
-    const char *model, *arch, *threads;
-};
+/* ---- the short set ---- */
 
-/* A kind's command line in the short set. */
-static enum ax_status run_short(struct ax_bench *b, size_t kind, const struct common *c) {
+static enum ax_status run_short(struct ax_bench *b, int kind, const char *model,
+                                const char *threads) {
     const char *words[MAX_WORDS];
     int n = 0;
     words[n++] = kinds[kind].name;
     for (const char *const *w = kinds[kind].short_set; *w; w++)
         words[n++] = *w;
     if (kinds[kind].has_model) {
-        words[n++] = c->model ? "--model" : "--arch";
-        words[n++] = c->model ? c->model : c->arch;
+        words[n++] = "--model";
+        words[n++] = model;
     }
-    if (kinds[kind].has_threads && c->threads) {
+    if (kinds[kind].has_threads && threads) {
         words[n++] = "--threads";
-        words[n++] = c->threads;
+        words[n++] = threads;
     }
     return kinds[kind].run(b, n, (char **)(uintptr_t)words);
 }
 
+/* Random weights are made once, as a folder. */
 static enum ax_status run_all(struct ax_bench *b, int argc, char **argv) {
-    struct common c = {0};
+    struct ax_bench_model m = {0};
+    struct ax_bench_input in = {0};
+    const char *threads = NULL;
     const struct ax_arg own[] = {
-        {"--model", AX_ARG_STRING, &c.model, 0, 0},
-        {"--arch", AX_ARG_STRING, &c.arch, 0, 0},
-        {"--threads", AX_ARG_STRING, &c.threads, 0, 0},
+        AX_BENCH_MODEL_ARGS(&m),
+        {"--threads", AX_ARG_STRING, &threads, 0, 0},
     };
     AX_TRY(ax_bench_parse(b, argc, argv, sizeof own / sizeof *own, own));
-    if (c.model && c.arch)
-        return ax_error(AX_ERR_CONFIG, "bench: give either --model DIR or --arch NAME");
-    if (!c.model && !c.arch)
-        c.arch = "smollm2-135m";
+    if (!m.dir && !m.arch_name)
+        m.arch_name = "smollm2-135m";
+    ax_stop_watch(); /* what is made must be removed */
+    enum ax_status st = ax_bench_model_open(&m, "(all)", false);
+    if (st == AX_OK)
+        st = ax_bench_input_model(&in, &m, NULL);
     b->several = true;
-    for (size_t i = 0; i < N_KINDS; i++)
-        AX_TRY(run_short(b, i, &c));
-    return AX_OK;
+    for (int i = 0; i < N_KINDS && st == AX_OK; i++) {
+        st = ax_bench_may_go_on();
+        if (st == AX_OK)
+            st = run_short(b, i, in.model, threads);
+    }
+    ax_stop_unwatch();
+    ax_bench_input_remove(&in);
+    ax_bench_model_close(&m);
+    return st;
 }
 
 enum ax_status ax_cmd_bench(int argc, char **argv) {

@@ -36,6 +36,9 @@ enum ax_status ax_bench_add(struct ax_bench *b, const struct ax_bench_figure *f,
 enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *value);
 /* A kind may print what has no place in the figures. */
 bool ax_bench_tells(const struct ax_bench *b);
+/* AX_INTERRUPTED when a signal asked for the end; for kinds that have something to remove first and
+ * so watch (base/stop.h), unless the set of several already does. */
+enum ax_status ax_bench_may_go_on(void);
 /* Output, and the comparison: AX_ERR_FAILED where something is worse. */
 enum ax_status ax_bench_finish(struct ax_bench *b);
 void ax_bench_free(struct ax_bench *b);

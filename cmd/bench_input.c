@@ -89,24 +89,27 @@ static enum ax_status absolute(char **out, const char *path, const char *option)
     return st;
 }
 
-static enum ax_status make(struct ax_bench_input *in, const struct ax_bench_model *m,
-                           const char *data, const char *work) {
+static enum ax_status make_model(struct ax_bench_input *in, const struct ax_bench_model *m,
+                                 const char *work) {
     if (m->dir && ax_arch_path_is_config(m->dir))
         return ax_error(AX_ERR_CONFIG,
                         "--model %s: a folder with weights and tokenizer is needed here; --arch "
                         "NAME makes them up",
                         m->dir);
     AX_TRY(ax_temp_folder(&in->dir, work, "bench"));
+    if (m->dir)
+        return absolute(&in->model, m->dir, "--model");
+    AX_TRY(ax_path_join(&in->model, in->dir, m->arch_name));
+    AX_TRY(ax_bench_model_write(m, in->model));
+    return ax_bench_vocab_write(in->model, m->arch.vocab_size);
+}
+
+static enum ax_status make(struct ax_bench_input *in, const struct ax_bench_model *m,
+                           const char *data, const char *work) {
+    AX_TRY(make_model(in, m, work));
     AX_TRY(ax_path_join(&in->config, in->dir, "sft.yaml"));
     AX_TRY(ax_path_join(&in->output, in->dir, "out"));
     AX_TRY(ax_path_join(&in->prepared, in->dir, "prepared"));
-    if (m->arch_name) {
-        AX_TRY(ax_path_join(&in->model, in->dir, "model"));
-        AX_TRY(ax_bench_model_write(m, in->model));
-        AX_TRY(ax_bench_vocab_write(in->model, m->arch.vocab_size));
-    } else {
-        AX_TRY(absolute(&in->model, m->dir, "--model"));
-    }
     if (data) {
         AX_TRY(absolute(&in->data, data, "--data"));
     } else {
@@ -114,6 +117,15 @@ static enum ax_status make(struct ax_bench_input *in, const struct ax_bench_mode
         AX_TRY(make_rows(in->data));
     }
     return make_config(in, &m->arch);
+}
+
+enum ax_status ax_bench_input_model(struct ax_bench_input *in, const struct ax_bench_model *m,
+                                    const char *work) {
+    *in = (struct ax_bench_input){0};
+    const enum ax_status st = make_model(in, m, work);
+    if (st != AX_OK)
+        ax_bench_input_remove(in);
+    return st;
 }
 
 enum ax_status ax_bench_input_make(struct ax_bench_input *in, const struct ax_bench_model *m,

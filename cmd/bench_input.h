@@ -14,6 +14,9 @@ struct ax_bench_input {
     char *prepared, *output; /* … its dataset_prepared_path and output_dir */
 };
 
+/* Of --arch: the model alone. */
+enum ax_status ax_bench_input_model(struct ax_bench_input *in, const struct ax_bench_model *m,
+                                    const char *work);
 /* `m` is open. data NULL: made up; work NULL: TMPDIR, or /tmp. */
 enum ax_status ax_bench_input_make(struct ax_bench_input *in, const struct ax_bench_model *m,
                                    const char *data, const char *work);

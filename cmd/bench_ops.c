@@ -7,10 +7,11 @@
 #include "cmd/bench.h"
 #include "kernels/cases.h"
 
-#define SECONDS  0.15 /* an op is repeated for so long … */
+#define SECONDS  0.1 /* an op is repeated for so long … */
 #define MIN_RUNS 5
 #define MAX_RUNS 200
-#define SLOW     1.0 /* … but not at all when a call takes longer than this */
+#define SLOW     1.0     /* … but not at all when a call takes longer than this */
+#define TINY     65536.0 /* bytes: below, the call itself is what takes time */
 
 struct ops_bench {
     struct ax_bench *r;
@@ -56,8 +57,10 @@ static enum ax_status report(struct ops_bench *b) {
     AX_TRY(ax_bench_peak(b->r, b->dtype, &peak));
     const bool by_flops = cost.flops / peak > cost.bytes / bandwidth;
     const double rate = (by_flops ? cost.flops : cost.bytes) / b->seconds;
-    const struct ax_bench_figure f = {rate / 1e9, by_flops ? "GFLOP/s" : "GB/s", false,
-                                      rate / (by_flops ? peak : bandwidth)};
+    struct ax_bench_figure f = {rate / 1e9, by_flops ? "GFLOP/s" : "GB/s", false,
+                                rate / (by_flops ? peak : bandwidth)};
+    if (cost.bytes < TINY && !by_flops)
+        f = (struct ax_bench_figure){1e6 * b->seconds, "us", true, -1};
     const bool by_ref = b->fell_back || strcmp(b->backend, "ref") == 0;
     return ax_bench_add(b->r, &f, "ops/%s/%s/%s%s", ax_op_name(b->c.op), b->c.shape->name,
                         ax_dtype_info(b->dtype)->name, by_ref ? "/ref" : "");

@@ -16,14 +16,10 @@ struct pipeline {
     struct ax_bench_model m;
     struct ax_bench_input in;
     const char *data, *work, *dtype_name;
+    bool no_save;
     enum ax_dtype dtype;
     double load_seconds;
 };
-
-static enum ax_status may_go_on(void) {
-    return ax_stop_requested() == AX_STOP_NONE ? AX_OK
-                                               : ax_error(AX_INTERRUPTED, "bench: interrupted");
-}
 
 /* `on`: what else than the model the figure depends on. */
 static enum ax_status add(struct pipeline *p, const char *on, const char *what, double value,
@@ -192,12 +188,12 @@ static enum ax_status run(struct pipeline *p) {
     AX_TRY(ax_bench_dtype(p->dtype_name, &p->dtype));
     AX_TRY(ax_bench_model_open(&p->m, "pipeline", false));
     AX_TRY(ax_bench_input_make(&p->in, &p->m, p->data, p->work));
-    AX_TRY(may_go_on());
+    AX_TRY(ax_bench_may_go_on());
     AX_TRY(time_data(p));
-    AX_TRY(may_go_on());
+    AX_TRY(ax_bench_may_go_on());
     AX_TRY(time_load(p));
-    AX_TRY(may_go_on());
-    return ax_bench_save(p->r, &p->m, &p->in, p->dtype);
+    AX_TRY(ax_bench_may_go_on());
+    return p->no_save ? AX_OK : ax_bench_save(p->r, &p->m, &p->in, p->dtype);
 }
 
 enum ax_status ax_bench_pipeline(struct ax_bench *r, int argc, char **argv) {
@@ -206,13 +202,16 @@ enum ax_status ax_bench_pipeline(struct ax_bench *r, int argc, char **argv) {
         AX_BENCH_MODEL_ARGS(&p.m),
         {"--data", AX_ARG_STRING, &p.data, 0, 0},
         {"--work", AX_ARG_STRING, &p.work, 0, 0},
+        {"--no-save", AX_ARG_FLAG, &p.no_save, 0, 0},
         {"--dtype", AX_ARG_STRING, &p.dtype_name, 0, 0},
         {"--threads", AX_ARG_INT, &r->threads, 1, 1024},
     };
     AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
-    ax_stop_watch(); /* what is made must be removed */
+    if (!r->several)
+        ax_stop_watch(); /* what is made must be removed */
     const enum ax_status st = run(&p);
-    ax_stop_unwatch();
+    if (!r->several)
+        ax_stop_unwatch();
     ax_bench_input_remove(&p.in);
     ax_bench_model_close(&p.m);
     return st;

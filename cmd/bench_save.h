@@ -4,8 +4,8 @@
 
 #include "cmd/bench_input.h"
 
-/* Weights and AdamW's state to in->output, of a model that is open (m->hf): once with nothing else
- * to do, once behind a training step of 512 tokens. AX_ERR_IO where the disk has no room. */
+/* Weights and AdamW's state to in->output, of a model that is open (m->hf), behind a training step
+ * of 512 tokens. AX_ERR_IO where the disk has no room. */
 enum ax_status ax_bench_save(struct ax_bench *r, const struct ax_bench_model *m,
                              const struct ax_bench_input *in, enum ax_dtype dtype);
 

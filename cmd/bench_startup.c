@@ -34,7 +34,7 @@ enum phase {
 static const char *const phase_names[PHASES] = {"sft-open", "sft-plan", "sft-load"};
 
 enum part { CONFIG, TOKENIZER, DATA, PARTS };
-static const char *const part_names[PARTS] = {"config", "tokenizer", "data"};
+static const char *const part_names[PARTS] = {"config", "tokenizer", "data-and-tokenizer"};
 
 struct startup {
     struct ax_bench *r;
@@ -97,8 +97,7 @@ static enum ax_status await(struct startup *s, pid_t child, const char *path, bo
             *alive = false;
             return failed_start(s);
         }
-        if (ax_stop_requested() != AX_STOP_NONE)
-            return ax_error(AX_INTERRUPTED, "bench: interrupted");
+        AX_TRY(ax_bench_may_go_on());
         if (ax_clock_now() - start > PATIENCE)
             return ax_error(AX_ERR_FAILED, "bench startup: %s has not appeared in %.0f s", path,
                             PATIENCE);
@@ -144,13 +143,11 @@ static enum ax_status time_parts(struct startup *s, int64_t round) {
     const double tokens = ax_clock_now();
     ax_run_tokenizer_close(&tokenizer);
     const double open = ax_clock_now();
-    AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done); /* opens a tokenizer too */
-    const double end = ax_clock_now();
+    AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done);
+    s->parts[DATA][round] = ax_clock_now() - open;
     ax_run_data_close(&data);
     s->parts[CONFIG][round] = config - start;
     s->parts[TOKENIZER][round] = tokens - config;
-    const double rows = (end - open) - (tokens - config);
-    s->parts[DATA][round] = rows > 0 ? rows : 0;
 done:
     ax_config_free(&cfg);
     return st;
@@ -202,9 +199,11 @@ enum ax_status ax_bench_startup(struct ax_bench *r, int argc, char **argv) {
         {"--rounds", AX_ARG_INT, &s.rounds, 1, MAX_ROUNDS},
     };
     AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
-    ax_stop_watch(); /* what is made must be removed, and the child ended */
+    if (!r->several)
+        ax_stop_watch(); /* what is made must be removed, and the child ended */
     const enum ax_status st = run(&s);
-    ax_stop_unwatch();
+    if (!r->several)
+        ax_stop_unwatch();
     for (int p = 0; p < PHASES; p++)
         ax_free(s.marks[p]);
     ax_free(s.said);
