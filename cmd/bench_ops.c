@@ -111,7 +111,7 @@ static enum ax_status find(const char *name, enum ax_op *out) {
 }
 
 static enum ax_status run(struct ops_bench *b) {
-    enum ax_op chosen[AX_ARG_LIST_MAX];
+    enum ax_op chosen[AX_ARG_LIST_MAX] = {0};
     AX_TRY(ax_bench_dtype(b->dtype_name, &b->dtype));
     if (b->dtype != AX_F32 && b->dtype != AX_BF16)
         return ax_error(AX_ERR_CONFIG, "--dtype: ops are timed in float32 or bfloat16, not in %s",

@@ -18,19 +18,14 @@ struct pipeline {
     const char *data, *work, *dtype_name;
     bool no_save;
     enum ax_dtype dtype;
-    double load_seconds;
+    double load_seconds, load_bytes; /* of memory written */
 };
 
-/* `on`: what else than the model the figure depends on. */
-static enum ax_status add(struct pipeline *p, const char *on, const char *what, double value,
-                          const char *unit) {
+static enum ax_status add_rows(struct pipeline *p, const char *what, double value,
+                               const char *unit) {
     const struct ax_bench_figure f = {value, unit, false, -1};
-    return ax_bench_add(p->r, &f, "pipeline/%s/%s/%s", p->m.name, on, what);
-}
-
-static const char *rows_name(const struct pipeline *p) {
-    const char *slash = p->data ? strrchr(p->data, '/') : NULL;
-    return slash ? slash + 1 : p->data ? p->data : "problems";
+    const char *rows = p->data ? p->data : "problems", *slash = strrchr(rows, '/');
+    return ax_bench_add(p->r, &f, "pipeline/%s/%s/%s", p->m.name, slash ? slash + 1 : rows, what);
 }
 
 /* ---- rows to tokens ---- */
@@ -80,7 +75,7 @@ static enum ax_status time_encode(struct pipeline *p, const struct ax_run_data *
     for (int i = 0; i < ROUNDS; i++)
         AX_TRY_GOTO(encode_all(d->tok.tokenizer, text.data, starts, n, &seconds[i]), st, done);
     *bytes = (double)text.len;
-    st = add(p, rows_name(p), "tokenize", *bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
+    st = add_rows(p, "tokenize", *bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
 done:
     ax_buf_free(&text);
     ax_free(starts);
@@ -100,8 +95,7 @@ static enum ax_status time_pack(struct pipeline *p, struct ax_run_data *d) {
             tokens += got ? row.n_tokens : 0;
         }
     }
-    return add(p, rows_name(p), "pack", (double)tokens / (ax_clock_now() - start) / 1e6,
-               "Mtokens/s");
+    return add_rows(p, "pack", (double)tokens / (ax_clock_now() - start) / 1e6, "Mtokens/s");
 }
 
 static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struct ax_run_data *d,
@@ -125,7 +119,7 @@ static enum ax_status time_prepare(struct pipeline *p, const struct ax_config *c
         ax_run_data_close(&d);
         seconds[i] = fresh > cached ? fresh - cached : fresh;
     }
-    return add(p, rows_name(p), "prepare", bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
+    return add_rows(p, "prepare", bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
 }
 
 static enum ax_status time_data(struct pipeline *p) {
@@ -156,6 +150,7 @@ static enum ax_status load_body(struct ax_runtime *rt, void *ctx) {
     const double start = ax_clock_now();
     const enum ax_status st = ax_model_load(&m, &p->m.hf);
     p->load_seconds = ax_clock_now() - start;
+    p->load_bytes = (double)(ax_model_parameters(&m) * (int64_t)ax_dtype_size(p->dtype));
     ax_model_free(&m);
     return st;
 }
@@ -178,8 +173,12 @@ static enum ax_status time_load(struct pipeline *p) {
         if (i + 1 < ROUNDS)
             ax_hf_close(&p->m.hf);
     }
-    return add(p, ax_dtype_info(p->dtype)->name, "load",
-               file_bytes(&p->m.hf) / ax_bench_median(seconds, ROUNDS) / 1e9, "GB/s");
+    double bandwidth;
+    AX_TRY(ax_bench_bandwidth(p->r, &bandwidth));
+    const double read = file_bytes(&p->m.hf), median = ax_bench_median(seconds, ROUNDS);
+    const struct ax_bench_figure f = {read / median / 1e9, "GB/s", false,
+                                      (read + p->load_bytes) / median / bandwidth};
+    return ax_bench_add(p->r, &f, "pipeline/%s/%s/load", p->m.name, ax_dtype_info(p->dtype)->name);
 }
 
 /* ---- all ---- */

@@ -93,11 +93,11 @@ static enum ax_status await(struct startup *s, pid_t child, const char *path, bo
     const double start = ax_clock_now();
     while (!ax_path_exists(path)) {
         int status;
+        AX_TRY(ax_bench_may_go_on()); /* Ctrl-C ends the child, too */
         if (waitpid(child, &status, WNOHANG) == child) {
             *alive = false;
             return failed_start(s);
         }
-        AX_TRY(ax_bench_may_go_on());
         if (ax_clock_now() - start > PATIENCE)
             return ax_error(AX_ERR_FAILED, "bench startup: %s has not appeared in %.0f s", path,
                             PATIENCE);
