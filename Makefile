@@ -52,7 +52,7 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test test-all check format docs fuzz clean tests-built
+.PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers clean tests-built
 all: $(BIN) ## build axtrain
 
 demo: bootstrap ## set up, build, and show what axtrain does
@@ -125,6 +125,11 @@ build-fuzz/%: tests/fuzz/%.c FORCE
 	    build-fuzz/obj/libaxtrain.a -fopenmp $(LDLIBS) -pthread
 
 FORCE:
+
+bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp by turns with axtrain: MODEL=folder, PAIRS=5, AXTRAIN_PYTHON
+	@test -n "$(MODEL)" || { echo "name a model folder: make bench-peers MODEL=smollm2/"; exit 2; }
+	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" "$(AXTRAIN_SHARED)" \
+	    --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
 
 clean: ## remove build folders
 	rm -rf build build-*

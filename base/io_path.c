@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +34,21 @@ enum ax_status ax_path_parent(char **out, const char *path) {
         return ax_strdup(out, ".");
     }
     return ax_strndup(out, path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+enum ax_status ax_temp_folder(char **out, const char *base, const char *what) {
+    const char *given = base != NULL ? base : getenv("TMPDIR");
+    char *path;
+    AX_TRY(ax_sprintf(&path, "%s/axtrain-%s-XXXXXX", given && *given ? given : "/tmp", what));
+    if (mkdtemp(path) != NULL) {
+        *out = path;
+        return AX_OK;
+    }
+    const enum ax_status st =
+        ax_error(AX_ERR_IO, "%s: cannot make a folder: %m. %s", path,
+                 base != NULL ? "Name another place." : "Set TMPDIR to a writable folder.");
+    ax_free(path);
+    return st;
 }
 
 bool ax_is_plain_name(const char *name) {

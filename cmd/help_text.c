@@ -65,7 +65,7 @@ static const struct {
     {"--optimizer", "adamw|sgd"},          {"--backend", "cpu|ref"},
     {"--arch", "smollm2-135m|llama-tiny"}, {"--split", "train|test"},
 };
-static const char *const files[] = {"DIR", "FILE", "M", "T", "T.jinja", "FILE.jsonl"};
+static const char *const files[] = {"DIR", "FILE", "M", "T", "T.jinja", "FILE.jsonl", "OLD.json"};
 
 static void describe(struct ax_help_option *o) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -2,38 +2,24 @@
 #include "cmd/mesh_launch.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "base/mem.h"
 #include "parallel/comm_gloo.h"
 
 /* Longer than one rank's share of the check takes: rank 0 alone computes what it compares with. */
 static const double TIMEOUT = 600;
 
-static enum ax_status make_folder(char **folder) {
-    const char *base = getenv("TMPDIR");
-    AX_TRY(ax_path_join(folder, base && *base ? base : "/tmp", "axtrain-mesh-XXXXXX"));
-    if (mkdtemp(*folder))
-        return AX_OK;
-    const enum ax_status st = ax_error(AX_ERR_IO,
-                                       "%s: cannot make a folder for the ranks to meet "
-                                       "in: %s. Set TMPDIR to a writable folder.",
-                                       *folder, strerror(errno));
-    ax_free(*folder);
-    *folder = NULL;
-    return st;
-}
-
 enum ax_status ax_mesh_launch_start(struct ax_mesh_launch *l) {
     AX_ASSERT(l->world <= AX_LAUNCH_MAX_RANKS);
     l->rank = 0;
     if (!l->processes)
         return AX_OK;
-    AX_TRY(make_folder(&l->folder));
+    AX_TRY(ax_temp_folder(&l->folder, NULL, "mesh"));
     for (int r = 1; r < l->world; r++) {
         const pid_t pid = fork();
         if (pid == 0) {

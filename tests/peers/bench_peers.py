@@ -1,18 +1,25 @@
-"""axtrain beside PyTorch, TRL and transformers on one machine, in one sitting: the programs take turns.
+"""axtrain beside PyTorch, TRL, transformers and llama.cpp on one machine, in one sitting: the programs take turns.
 
-usage: bench_peers.py AXTRAIN MODEL SHARED [--pairs 5] [--parts step,sft,generate] [--work DIR] [-o OUT.json]
+usage: bench_peers.py AXTRAIN MODEL SHARED [--pairs 5] [--parts step,sft,generate,llama] [--work DIR] [-o OUT.json]
+                      [--table FILE.md]
 
 MODEL is a model folder (SmolLM2-135M), SHARED holds measure/ (the peers' scripts) and data/. Each pair runs every program
-once; what is printed are medians over the pairs, and the median of the ratios within a pair. On Linux, with the right to,
-each program runs at real-time priority (chrt -f 10), because a shared machine times its other users as well.
+of a part once, ours first; what is printed are medians over the pairs, and the median of the ratios within a pair. On
+Linux, with the right to, each program runs at real-time priority (chrt -f 10), because a shared machine times its other
+users as well. --table writes a page with machine, versions and commands.
 
 step      a full fine-tuning step, 2 x 1,024 random tokens, bf16: `axtrain bench step` and torch_step.py --compile (the
           fastest of its modes; --all-modes runs the others once)
 sft       six steps of two GSM8K conversations: `axtrain sft` and trl_sft.py
 generate  64 new tokens, batch 1 and 16: `axtrain bench generate` and hf_generate.py
-Needs: torch, transformers, trl, datasets in the Python that runs this.
+llama     prompts of 100 tokens, then 64 new ones, batch 1 and 16, weights in bf16: `axtrain bench generate`, and
+          llama_cpp_speed.py on the GGUF file that `axtrain convert` makes of the model
 """
 import argparse
+import atexit
+import datetime
+import importlib.metadata
+import importlib.util
 import json
 import os
 import shutil
@@ -21,44 +28,47 @@ import subprocess
 import sys
 import tempfile
 
+PACKAGES = {
+    "step": ["torch", "transformers"],
+    "sft": ["torch", "transformers", "trl", "datasets"],
+    "generate": ["torch", "transformers"],
+    "llama": ["llama-cpp-python", "numpy"],
+}
+MODULES = {"llama-cpp-python": "llama_cpp"}
+PROMPT, NEW, BATCHES = 100, 64, (1, 16)
+
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("axtrain")
 p.add_argument("model")
 p.add_argument("shared")
 p.add_argument("--pairs", type=int, default=5)
-p.add_argument("--parts", default="step,sft,generate")
+p.add_argument("--parts", default=",".join(PACKAGES))
 p.add_argument("--all-modes", action="store_true")
 p.add_argument("--work")
 p.add_argument("-o", "--output")
+p.add_argument("--table", metavar="FILE.md")
 a = p.parse_args()
 parts = a.parts.split(",")
+for part in parts:
+    if part not in PACKAGES:
+        sys.exit(f"--parts: {part} is not one of {', '.join(PACKAGES)}")
+wanted = list(dict.fromkeys(name for part in parts for name in PACKAGES[part]))
+missing = [name for name in wanted if not importlib.util.find_spec(MODULES.get(name, name))]
+if missing:
+    sys.exit(
+        f"{sys.executable} lacks what is compared with: pip install {' '.join(missing)}\n"
+        "or name a Python that has it (AXTRAIN_PYTHON with make), or leave parts out with --parts"
+    )
+if not os.path.isfile(os.path.join(a.model, "config.json")):
+    sys.exit(f"{a.model}: no model folder (no config.json)")
+
 work = a.work or tempfile.mkdtemp(prefix="axtrain-peers-")
 os.makedirs(work, exist_ok=True)
+if not a.work:
+    atexit.register(shutil.rmtree, work, ignore_errors=True)
 measure, data = os.path.join(a.shared, "measure"), os.path.join(a.shared, "data/gsm8k_train.jsonl")
-rows = os.path.join(work, "rows.jsonl")
-with open(rows, "w") as f:
-    for line in open(data).readlines()[:256]:
-        r = json.loads(line)
-        turns = [{"role": "user", "content": r["question"]}, {"role": "assistant", "content": r["answer"]}]
-        f.write(json.dumps({"messages": turns}) + "\n")
-with open(os.path.join(work, "sft.yaml"), "w") as f:
-    f.write(
-        f"""base_model: {os.path.abspath(a.model)}
-datasets: [{{path: {rows}, type: chat_template}}]
-sequence_len: 1024
-micro_batch_size: 2
-max_steps: 6
-learning_rate: 2e-5
-lr_scheduler: linear
-warmup_steps: 0
-weight_decay: 0
-bf16: true
-logging_steps: 1
-save_strategy: "no"
-dataset_prepared_path: {work}/prepared
-output_dir: {work}/out
-"""
-    )
+here = os.path.dirname(os.path.abspath(__file__))
+gguf = os.path.join(work, "model.bf16.gguf")
 priority = ["chrt", "-f", "10"] if subprocess.run(["chrt", "-f", "10", "true"], capture_output=True).returncode == 0 else []
 
 
@@ -74,11 +84,44 @@ def last_json(text):
 
 
 def peer(script, *args):
-    return last_json(run(sys.executable, os.path.join(measure, script), *args))
+    folder = here if os.path.exists(os.path.join(here, script)) else measure
+    return last_json(run(sys.executable, os.path.join(folder, script), *args))
+
+
+def prepare_sft():
+    rows = os.path.join(work, "rows.jsonl")
+    with open(rows, "w") as f:
+        for line in open(data).readlines()[:256]:
+            r = json.loads(line)
+            turns = [{"role": "user", "content": r["question"]}, {"role": "assistant", "content": r["answer"]}]
+            f.write(json.dumps({"messages": turns}) + "\n")
+    with open(os.path.join(work, "sft.yaml"), "w") as f:
+        f.write(
+            f"""base_model: {os.path.abspath(a.model)}
+datasets: [{{path: {rows}, type: chat_template}}]
+sequence_len: 1024
+micro_batch_size: 2
+max_steps: 6
+learning_rate: 2e-5
+lr_scheduler: linear
+warmup_steps: 0
+weight_decay: 0
+bf16: true
+logging_steps: 1
+save_strategy: "no"
+dataset_prepared_path: {work}/prepared
+output_dir: {work}/out
+"""
+        )
+
+
+def prepare_llama():
+    run(a.axtrain, "convert", a.model, gguf, "--to", "gguf", "--quant", "bf16", "--overwrite")
 
 
 def our_step():
-    r = json.loads(run(a.axtrain, "bench", "step", "--model", a.model, "--batch", 2, "--seq", 1024, "--steps", 4, "--json"))
+    shape = ["--batch", 2, "--seq", 1024, "--steps", 4]
+    r = json.loads(run(a.axtrain, "bench", "step", "--model", a.model, *shape, "--json"))["step"]
     return {"tokens/s": r["tokens_per_second_median"], "peak GB": r["peak_rss_bytes"] / 1e9}
 
 
@@ -101,52 +144,152 @@ def trl_sft():
     return {"tokens/s": r["median_tok_s"], "peak GB": r["peak_rss_gb"], "first step s": r["first_step_end_s"]}
 
 
+def our_speeds(batch):
+    shape = ["--dtype", "bfloat16", "--batch", batch, "--prompt-tokens", PROMPT, "--new-tokens", NEW]
+    r = json.loads(run(a.axtrain, "bench", "generate", "--model", a.model, *shape, "--json"))["generate"]
+    return r["results"][0]
+
+
 def our_generate():
     found = {}
-    for batch in 1, 16:
-        shape = ["--batch", batch, "--prompt-tokens", 100, "--new-tokens", 64]
-        r = json.loads(run(a.axtrain, "bench", "generate", "--model", a.model, *shape, "--json"))
-        x = r["results"][0]
-        seconds = r["prompt_tokens"] / x["prefill_tokens_per_second"] + r["new_tokens"] / x["decode_tokens_per_second"]
-        found[f"batch {batch} tokens/s"] = r["new_tokens"] / seconds
+    for batch in BATCHES:
+        x = our_speeds(batch)
+        seconds = PROMPT / x["prefill_tokens_per_second"] + NEW / x["decode_tokens_per_second"]
+        found[f"batch {batch} new tokens/s"] = NEW / seconds
     return found
 
 
 def hf_generate():
     found = {}
-    for batch in 1, 16:
-        found[f"batch {batch} tokens/s"] = peer("hf_generate.py", a.model, data, "--batch", batch)["best_new_tok_s"]
+    for batch in BATCHES:
+        found[f"batch {batch} new tokens/s"] = peer("hf_generate.py", a.model, data, "--batch", batch)["best_new_tok_s"]
     return found
 
 
-programs = {
-    "step": {"axtrain bench step": our_step, "torch_step.py --compile": lambda: torch_step("--compile")},
-    "sft": {"axtrain sft": our_sft, "trl_sft.py": trl_sft},
-    "generate": {"axtrain bench generate": our_generate, "hf_generate.py": hf_generate},
+def our_phases():
+    found = {}
+    for batch in BATCHES:
+        x = our_speeds(batch)
+        found[f"batch {batch} prefill tokens/s"] = x["prefill_tokens_per_second"]
+        found[f"batch {batch} decode tokens/s"] = x["decode_tokens_per_second"]
+    return found
+
+
+def llama_phases():
+    found = {}
+    for batch in BATCHES:
+        r = peer("llama_cpp_speed.py", gguf, "--batch", batch, "--prompt", PROMPT, "--new", NEW)
+        found[f"batch {batch} prefill tokens/s"] = r["prefill_tok_s"]
+        found[f"batch {batch} decode tokens/s"] = r["decode_tok_s"]
+    return found
+
+
+shape = f"--batch {' | '.join(map(str, BATCHES))} --prompt-tokens {PROMPT} --new-tokens {NEW}"
+ours_generates = f"axtrain bench generate --model MODEL --dtype bfloat16 {shape}"
+# part: what it is, how it is prepared, {program: (function, command)}, ours first
+PARTS = {
+    "step": (
+        "A full fine-tuning step: 2 × 1,024 random tokens, bf16, AdamW",
+        None,
+        {
+            "axtrain bench step": (our_step, "axtrain bench step --model MODEL --batch 2 --seq 1024 --steps 4"),
+            "PyTorch, compiled": (lambda: torch_step("--compile"), "torch_step.py MODEL --steps 4 --compile"),
+        },
+    ),
+    "sft": (
+        "Fine-tuning: six steps of two GSM8K conversations each, unpacked, bf16",
+        prepare_sft,
+        {
+            "axtrain sft": (our_sft, "axtrain sft sft.yaml   # micro_batch_size: 2, max_steps: 6"),
+            "TRL": (trl_sft, "trl_sft.py MODEL gsm8k_train.jsonl --steps 6"),
+        },
+    ),
+    "generate": (
+        f"{NEW} new tokens after a prompt (ours: {PROMPT} tokens; theirs: GSM8K questions, padded), bf16, both phases",
+        None,
+        {
+            "axtrain bench generate": (our_generate, ours_generates),
+            "transformers generate": (hf_generate, "hf_generate.py MODEL gsm8k_train.jsonl --batch 1 | 16"),
+        },
+    ),
+    "llama": (
+        f"Prompts of {PROMPT} tokens, then {NEW} new ones, weights in bf16",
+        prepare_llama,
+        {
+            "axtrain bench generate": (our_phases, ours_generates),
+            "llama.cpp": (llama_phases, "axtrain convert MODEL model.bf16.gguf --to gguf --quant bf16\n    "
+                          f"llama_cpp_speed.py model.bf16.gguf --batch 1 | 16 --prompt {PROMPT} --new {NEW}"),
+        },
+    ),
 }
-found = {part: {name: [] for name in programs[part]} for part in parts}
+
+
+def number(x):
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def spread(values):
+    text = number(statistics.median(values))
+    return text if len(values) == 1 else f"{text} ({number(min(values))}–{number(max(values))})"
+
+
+def rows_of(part):
+    """A row for each figure: [figure, [each program's], [each other program's ratio]]."""
+    (_, our_runs), *others = found[part].items()
+    for key in dict.fromkeys(key for runs in found[part].values() for key in runs[0]):
+        cells = [spread([r[key] for r in runs]) if key in runs[0] else "" for runs in found[part].values()]
+        ratios = [
+            f"{statistics.median(mine[key] / its[key] for mine, its in zip(our_runs, runs)):.2f}"
+            if key in our_runs[0] and key in runs[0]
+            else ""
+            for _, runs in others
+        ]
+        yield [key, *cells, *ratios]
+
+
+def table_of(part):
+    names = list(found[part])
+    head = ["", *names, *(f"axtrain ÷ {name}" for name in names[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows_of(part)]) + "\n"
+
+
+def page():
+    env = json.loads(run(a.axtrain, "env", "--json"))
+    python = ".".join(map(str, sys.version_info[:3]))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in wanted)
+    text = f"""# Beside PyTorch, TRL, transformers and llama.cpp on this machine's CPU
+
+Written by `make bench-peers MODEL=…` ({a.pairs} {'pair' if a.pairs == 1 else 'pairs'}, {datetime.date.today()}): the programs
+of a section take turns on one machine, {'at real-time priority' if priority else 'at ordinary priority'}. Medians, lowest to highest in
+brackets; a ratio is the median of those within a pair. Scripts: `tests/peers/` and `measure/` of AXTRAIN_SHARED.
+
+- Machine: {env['cpus']} CPUs, {env['cpu']}, {env['instruction_set']}, {env['memory']}
+- axtrain {env['axtrain']} (compiler {env['compiler']}); Python {python}: {versions}
+- MODEL: {os.path.basename(os.path.abspath(a.model))}
+"""
+    for part in parts:
+        what, _, programs = PARTS[part]
+        commands = "\n".join(f"    {command}" for _, command in programs.values())
+        text += f"\n## {what}\n{commands}\n\n{table_of(part)}"
+    return text
+
+
+found = {part: {name: [] for name in PARTS[part][2]} for part in parts}
+for part in parts:
+    if PARTS[part][1]:
+        PARTS[part][1]()
 for pair in range(a.pairs):
     for part in parts:
-        for name, program in programs[part].items():
+        for name, (program, _) in PARTS[part][2].items():
             found[part][name].append(program())
             print(f"pair {pair + 1}: {name}: {found[part][name][-1]}", file=sys.stderr, flush=True)
 if "step" in parts and a.all_modes:
     for mode in [], ["--amp"], ["--compile", "--amp"], ["--checkpointing"]:
-        found["step"]["torch_step.py " + " ".join(mode)] = [torch_step(*mode)]
-
-print("| program | " + " | ".join(["median of", "ratio: axtrain / it"]) + " |\n|---|---|---|")
+        found["step"][" ".join(["PyTorch", *mode])] = [torch_step(*mode)]
 for part in parts:
-    (ours, our_runs), *others = found[part].items()
-    for name, runs in found[part].items():
-        values = {key: statistics.median(r[key] for r in runs) for key in runs[0]}
-        ratios = {
-            key: statistics.median(mine[key] / its[key] for mine, its in zip(our_runs, runs))
-            for key in runs[0]
-            if name != ours and key in our_runs[0]
-        }
-        text = ", ".join(f"{k} {v:.3g}" for k, v in values.items())
-        print(f"| `{name}` | {text} | {', '.join(f'{k} {v:.3g}' for k, v in ratios.items())} |")
+    print(f"{PARTS[part][0]}\n{table_of(part)}")
 if a.output:
     json.dump(found, open(a.output, "w"), indent=1)
-if not a.work:
-    shutil.rmtree(work)
+if a.table:
+    with open(a.table, "w") as f:
+        f.write(page())

@@ -1,0 +1,222 @@
+/* `axtrain bench` as a command: every kind on a tiny model gives its figures, options that make no
+ * sense are refused, and a comparison decides the exit code. Nothing here depends on speed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cmd/bench_result.h"
+#include "tests/cmd/sft_case.h"
+
+/* Runs it with -o and reads what it wrote. */
+static void bench(struct ax_bench_list *out, int n, const char *const *args) {
+    const char *words[SFT_ARGS];
+    char file[256], said[8192];
+    snprintf(file, sizeof file, "%s", in_scratch("now.json"));
+    assert_true(n + 2 < SFT_ARGS);
+    memcpy(words, args, (size_t)n * sizeof *args);
+    words[n] = "-o";
+    words[n + 1] = file;
+    if (sft(said, sizeof said, n + 2, words) != 0)
+        fail_msg("%s", said);
+    assert_ok(ax_bench_list_load(out, file));
+}
+#define BENCH(out, ...)                                                                            \
+    do {                                                                                           \
+        const char *const args_[] = {__VA_ARGS__};                                                 \
+        bench(out, (int)(sizeof args_ / sizeof *args_), args_);                                    \
+    } while (0)
+
+static void expect_figures(struct ax_bench_list *l, size_t n, const char *const *names) {
+    assert_int_equal(l->n, n);
+    for (size_t i = 0; i < n; i++) {
+        assert_string_equal(l->list[i].name, names[i]);
+        const bool may_be_0 = strstr(names[i], "allocations") || strstr(names[i], "holds-up");
+        assert_true(l->list[i].figure.value > 0 || may_be_0);
+    }
+    ax_bench_list_free(l);
+}
+
+static void test_ops(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    static const char *const names[] = {"ops/clip/nothing trained/float32",
+                                        "ops/fill/hidden/float32"};
+    BENCH(&l, "ops", "--op", "clip", "--op", "fill", "--dtype", "float32", "--threads", "1");
+    assert_string_equal(l.list[0].unit, "us");
+    assert_true(l.list[0].figure.lower_is_better && l.list[0].figure.share < 0);
+    assert_string_equal(l.list[1].unit, "GB/s");
+    assert_true(l.list[1].figure.share > 0);
+    assert_int_equal(l.threads, 1);
+    expect_figures(&l, 2, names);
+}
+
+static void test_ops_on_the_reference(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    static const char *const names[] = {"ops/fill/hidden/float32/ref"};
+    BENCH(&l, "ops", "--op", "fill", "--dtype", "float32", "--backend", "ref");
+    expect_figures(&l, 1, names);
+}
+
+static void test_step(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    static const char *const names[] = {"step/llama-tiny/float32/2x16x2/lora4/dora/speed",
+                                        "step/llama-tiny/float32/2x16x2/lora4/dora/planned-memory",
+                                        "step/llama-tiny/float32/2x16x2/lora4/dora/allocations"};
+    BENCH(&l, "step", "--arch", "llama-tiny", "--batch", "2", "--seq", "16", "--accumulate", "2",
+          "--steps", "1", "--lora", "4", "--dora", "--dtype", "float32", "--threads", "1");
+    assert_true(l.list[0].figure.share > 0);
+    expect_figures(&l, 3, names);
+}
+
+static void test_generate(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    static const char *const names[] = {"generate/llama-tiny/float32/8+2/batch3/prefill",
+                                        "generate/llama-tiny/float32/8+2/batch3/decode"};
+    BENCH(&l, "generate", "--arch", "llama-tiny", "--batch", "3", "--prompt-tokens", "8",
+          "--new-tokens", "2", "--rounds", "1", "--dtype", "float32", "--threads", "1");
+    expect_figures(&l, 2, names);
+}
+
+/* What a kind wrote for a while is gone. */
+static void expect_empty(const char *dir) {
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void test_pipeline(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    char work[256];
+    static const char *const names[] = {"pipeline/llama-tiny/problems/tokenize",
+                                        "pipeline/llama-tiny/problems/pack",
+                                        "pipeline/llama-tiny/problems/prepare",
+                                        "pipeline/llama-tiny/float32/load",
+                                        "pipeline/llama-tiny/float32/save",
+                                        "pipeline/llama-tiny/float32/save-holds-up-training"};
+    make_folder("work");
+    snprintf(work, sizeof work, "%s", in_scratch("work"));
+    BENCH(&l, "pipeline", "--arch", "llama-tiny", "--dtype", "float32", "--work", work);
+    expect_figures(&l, 6, names);
+    expect_empty(work);
+}
+
+static void test_pipeline_of_own_files(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    static const char *const names[] = {
+        "pipeline/llama/mine.jsonl/tokenize", "pipeline/llama/mine.jsonl/pack",
+        "pipeline/llama/mine.jsonl/prepare", "pipeline/llama/float32/load"};
+    const char *model = golden_llama();
+    const char *rows = put_text("mine.jsonl", "{\"question\": \"a b c?\", \"answer\": \"d e f\"}\n"
+                                              "{\"question\": \"g h?\", \"answer\": \"i j k\"}\n");
+    BENCH(&l, "pipeline", "--model", model, "--data", rows, "--dtype", "float32", "--no-save");
+    expect_figures(&l, 4, names);
+}
+
+static void test_startup(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    char work[256];
+    static const char *const names[] = {"startup/help",
+                                        "startup/llama-tiny/config",
+                                        "startup/llama-tiny/tokenizer",
+                                        "startup/llama-tiny/data-and-tokenizer",
+                                        "startup/llama-tiny/sft-open",
+                                        "startup/llama-tiny/sft-plan",
+                                        "startup/llama-tiny/sft-load",
+                                        "startup/llama-tiny/sft-to-first-forward"};
+    make_folder("starts");
+    snprintf(work, sizeof work, "%s", in_scratch("starts"));
+    BENCH(&l, "startup", "--arch", "llama-tiny", "--rounds", "1", "--work", work);
+    expect_figures(&l, 8, names);
+    expect_empty(work);
+}
+
+#define STEP "step", "--arch", "llama-tiny", "--seq", "8", "--steps", "1"
+
+/* The same results with planned memory, which every run has alike, changed by a factor. Speed is so
+ * low there that no run is worse. */
+static const char *older(double factor) {
+    char *text;
+    size_t len;
+    struct ax_json_doc doc;
+    assert_ok(ax_json_load(&doc, in_scratch("now.json"), 1 << 20));
+    size_t i;
+    json_t *r;
+    json_array_foreach(json_object_get(doc.root, "results"), i, r) {
+        json_t *value = json_object_get(r, "value");
+        const char *name = json_string_value(json_object_get(r, "name"));
+        const double by = strstr(name, "speed") ? 1e-6 : strstr(name, "memory") ? factor : 1;
+        assert_int_equal(json_real_set(value, json_real_value(value) * by), 0);
+    }
+    assert_ok(ax_json_dump(doc.root, &text, &len));
+    ax_json_free(&doc);
+    const char *path = put_text("old.json", text);
+    ax_free(text);
+    return path;
+}
+
+static void test_comparison(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    char old[256];
+    BENCH(&l, STEP);
+    ax_bench_list_free(&l);
+    snprintf(old, sizeof old, "%s", older(1));
+    EXPECT(0, "0 worse by more than 5%", STEP, "--compare", old);
+    EXPECT(0, "not measured now: step/llama-tiny", "ops", "--op", "clip", "--compare", old);
+    EXPECT(0, "new: ops/clip", "ops", "--op", "clip", "--compare", old);
+    older(0.5);
+    EXPECT(1, "bench: 1 of 3 figures are worse than in ", STEP, "--compare", old);
+    EXPECT(1, "2.000  WORSE", STEP, "--compare", old, "--tolerance", "99%");
+    EXPECT(0, "2.000  \n", STEP, "--compare", old, "--tolerance", "100%");
+    older(2);
+    EXPECT(0, "0.500  better", STEP, "--compare", old, "--tolerance", "49%");
+}
+
+static void test_mistakes(void **state) {
+    (void)state;
+    need_binary();
+    char broken[256], none[256];
+    snprintf(broken, sizeof broken, "%s", put_text("broken.json", "{\"results\": 7}"));
+    snprintf(none, sizeof none, "%s", in_scratch("none/of/these.json"));
+    EXPECT(2, "did you mean generate?", "generated");
+    EXPECT(2, "is not one of ops, step, generate, pipeline, startup", "everything");
+    EXPECT(2, "give either --model DIR or --arch NAME", "step");
+    EXPECT(2, "give either --model DIR or --arch NAME", "startup", "--arch", "llama-tiny",
+           "--model", ".");
+    EXPECT(2, "there is no op gem; did you mean gemm?", "ops", "--op", "gem");
+    EXPECT(2, "there is no op multiplication", "ops", "--op", "multiplication");
+    EXPECT(2, "ops are timed in float32 or bfloat16", "ops", "--dtype", "float16");
+    EXPECT(2, "--tolerance goes with --compare", "ops", "--op", "clip", "--tolerance", "5%");
+    EXPECT(2, "such as 5%", "ops", "--op", "clip", "--compare", broken, "--tolerance", "5");
+    EXPECT(3, "results: expected a list", "ops", "--op", "clip", "--compare", broken);
+    EXPECT(2, "--compare: there is no file", "ops", "--op", "clip", "--compare", none);
+    EXPECT(2, "-o: there is no folder for", "ops", "--op", "clip", "-o", none);
+    EXPECT(2, "--arch: \"llama\" is not one of", "pipeline", "--arch", "llama");
+    EXPECT(1, "cannot make a folder", "pipeline", "--arch", "llama-tiny", "--work", none);
+}
+
+int main(void) {
+    sft_command = "bench";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ops),      cmocka_unit_test(test_ops_on_the_reference),
+        cmocka_unit_test(test_step),     cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_pipeline), cmocka_unit_test(test_pipeline_of_own_files),
+        cmocka_unit_test(test_startup),  cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_mistakes),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
