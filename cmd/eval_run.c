@@ -53,6 +53,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     AX_TRY_GOTO(ax_model_load(&m, &e->hf), st, done);
     if (e->peft.dir)
         AX_TRY_GOTO(ax_adapter_load(&m, &e->peft), st, done);
+    AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
     AX_TRY_GOTO(ax_evaluate(&m, e->loader, &o, &e->result), st, done);
     if (e->solve)
         AX_TRY_GOTO(ax_eval_solve(e, &m), st, done);

@@ -195,6 +195,7 @@ static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_model_create(&m, &r->t->arch, rt, &mo));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_load(&m, &r->t->hf), st, done);
+    AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
     AX_TRY_GOTO(ax_generator_create(&g, &m, &r->o), st, done);
     st = ax_runtime_planning(rt) ? plan(&g, r->logprobs) : r->body(&g, r->ctx);
 done:

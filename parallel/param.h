@@ -33,6 +33,7 @@ struct ax_param {
     bool trainable, decay; /* decay: weight decay applies (matrices) */
     bool adapter;          /* not in the base checkpoint: lora_A, lora_B, magnitudes */
     enum ax_store storage;
+    bool panels; /* its whole is in the order of kernels/panels.h */
 
     /* where it lies, set by ax_unit_layout */
     int unit, segment;

@@ -155,6 +155,9 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
     if (ax_tensor_numel(&g->c) == 0) {
         return 0;
     }
+    if (AX_VEC(ax_gemm_is_panels)(g)) {
+        return AX_VEC(ax_gemm_panels_workspace)(g);
+    }
     if (AX_VEC(ax_gemm_is_few)(g)) {
         return AX_VEC(ax_gemm_few_workspace)(g);
     }
@@ -185,7 +188,10 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
 }
 
 enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
-    if (AX_VEC(ax_gemm_is_few)(g) && ax_tensor_numel(&g->c) > 0)
+    const bool any = ax_tensor_numel(&g->c) > 0;
+    if (any && AX_VEC(ax_gemm_is_panels)(g))
+        AX_VEC(ax_gemm_panels)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
+    else if (any && AX_VEC(ax_gemm_is_few)(g))
         AX_VEC(ax_gemm_few)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
     else
         AX_VEC(ax_gemm_run)(g, q->threads, work, SIZE_MAX); /* what the dispatcher has asked for */
