@@ -1,7 +1,7 @@
 /* Few rows times a weight in panels (kernels/panels.h), with BF16 instructions: the panels already
  * are what the sum wants, so the weight goes from memory straight into it, each byte once.
  *
- * A tile is up to HEIGHT rows of x by up to WIDTH panels, as many sums as registers hold. Where
+ * A tile is up to HEIGHT rows of x by up to WIDTH panels: as many sums as registers hold. Where
  * there are more rows, all their tiles go over a BLOCK of units while it is in the cache, and each
  * of them asks for a part of the next one, so that the memory never rests.
  *
@@ -12,7 +12,7 @@
 #ifdef __AVX512BF16__
 
 #define ROWS   AX_LANES /* of a panel */
-#define HEIGHT 9
+#define HEIGHT AX_GEMM_MR
 #define WIDTH  AX_GEMM_NV
 #define MOST   64
 #define BLOCK  768 /* units */
@@ -34,7 +34,7 @@ struct weights {
  * where this is inlined. */
 AX_INLINE void tile(int rows, int width, struct weights w, const float *x, float *acc, bool first) {
     v_float sum[HEIGHT][WIDTH];
-#pragma GCC unroll 9
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 3
         for (int v = 0; v < width; v++) {
@@ -48,7 +48,7 @@ AX_INLINE void tile(int rows, int width, struct weights w, const float *x, float
             unit[v] = v_load_f32(w.at + v * w.stride, ROWS);
             __builtin_prefetch(w.next + v * w.stride * 4, 0, 2);
         }
-#pragma GCC unroll 9
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             v_float one = v_set(x[r]);
 #ifdef __clang__
@@ -63,7 +63,7 @@ AX_INLINE void tile(int rows, int width, struct weights w, const float *x, float
         w.at += ROWS;
         w.next += w.step;
     }
-#pragma GCC unroll 9
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 3
         for (int v = 0; v < width; v++) {
@@ -80,37 +80,33 @@ typedef void tile_fn(struct weights w, const float *x, float *acc, bool first);
     }
 #define DEFINE_ROWS(rows) DEFINE(rows, 1) DEFINE(rows, 2) DEFINE(rows, 3)
 #define NAMES(rows)       {tile_##rows##x1, tile_##rows##x2, tile_##rows##x3},
-#define FOR_ROWS(X)       X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+#define FOR_ROWS(X)       X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 FOR_ROWS(DEFINE_ROWS)
 static tile_fn *const tiles[HEIGHT][WIDTH] = {FOR_ROWS(NAMES)};
 
-/* Rows are cut into tiles of nearly equal height. */
-static int64_t count_tiles(const struct ax_gemm *g) {
-    return ceil_div(g->c.shape[0], HEIGHT);
-}
-
+/* x, in strips of ROWS rows, of which each has two tiles: [units][ROWS]. */
 size_t AX_VEC(ax_gemm_panels_workspace)(const struct ax_gemm *g) {
-    return (size_t)(count_tiles(g) * ROWS * g->a.shape[1] / 2) * sizeof(float);
+    return (size_t)(ceil_div(g->c.shape[0], ROWS) * ROWS * g->a.shape[1] / 2) * sizeof(float);
 }
 
-/* n panels from `panel` on; x: its tiles as strips [units][ROWS]. */
+/* n panels from `panel` on. */
 static void run_panels(const struct ax_gemm *g, const float *x, int64_t panel, int64_t n) {
-    const int64_t units = g->a.shape[1] / 2, rows = g->c.shape[0], count = count_tiles(g);
-    const int64_t height = ceil_div(rows, count), size = ROWS * (int64_t)sizeof(float);
+    const int64_t units = g->a.shape[1] / 2, rows = g->c.shape[0];
+    const int64_t count = ceil_div(rows, HEIGHT), line = ROWS * (int64_t)sizeof(float);
     const float *all = (const float *)g->b.data + panel * ROWS * units;
     float acc[MOST * AX_GEMM_NR];
     for (int64_t u = 0; u < units; u += BLOCK) {
         struct weights w = {.at = all + u * ROWS,
                             .units = least(BLOCK, units - u),
                             .stride = units * ROWS,
-                            .step = size / count};
+                            .step = line / count};
         const char *next =
             (const char *)(u + BLOCK < units ? w.at + w.units * ROWS : all + n * units * ROWS);
         for (int64_t i = 0; i < count; i++) {
-            const int64_t row = i * height;
+            const int64_t row = i * HEIGHT, strip = row / ROWS * ROWS;
             w.next = next + i * w.units * w.step;
-            tiles[least(height, rows - row) - 1][n - 1](w, x + (i * units + u) * ROWS,
-                                                        acc + row * AX_GEMM_NR, u == 0);
+            tiles[least(HEIGHT, rows - row) - 1][n - 1](
+                w, x + strip * units + u * ROWS + row % ROWS, acc + row * AX_GEMM_NR, u == 0);
         }
     }
     AX_VEC(ax_gemm_store)(g, acc, 0, panel * ROWS, rows, n * ROWS);
@@ -123,10 +119,8 @@ void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads, float *work) {
                                       .dtype = AX_BF16,
                                       .k_inside = true};
     const int64_t units = x.k / 2, rows = g->c.shape[0], panels = g->c.shape[1] / ROWS;
-    const int64_t count = count_tiles(g), height = ceil_div(rows, count);
-    for (int64_t i = 0; i < count; i++) {
-        AX_VEC(ax_gemm_pack_strip)
-        (work + i * units * ROWS, &x, i * height, least(height, rows - i * height), units);
+    for (int64_t row = 0; row < rows; row += ROWS) {
+        AX_VEC(ax_gemm_pack_strip)(work + row * units, &x, row, least(ROWS, rows - row), units);
     }
     AX_PARALLEL_FOR(threads)
     for (int64_t p = 0; p < panels; p += WIDTH) {
