@@ -106,6 +106,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         b->weight_bytes -=
             b->m.arch.vocab_size * b->m.arch.hidden_size * (int64_t)ax_dtype_size(b->dtype);
     if (st == AX_OK)
+        st = ax_model_make_panels(&m);
+    if (st == AX_OK)
         st = ax_generator_create(&g, &m, &o);
     rt->q->timing = true;
     const int64_t rounds = ax_runtime_planning(rt) ? 1 : b->rounds + 1;

@@ -65,6 +65,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     enum ax_status st;
     AX_TRY(ax_model_create(&m, &e->arch, rt, &mo));
     AX_TRY_GOTO(ax_model_load(&m, &e->hf), st, done);
+    AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
     if (mo.bank)
         AX_TRY_GOTO(ax_adapter_bank_load(&m, &e->hf), st, done);
     for (int i = 0; i < e->n_turns; i++)

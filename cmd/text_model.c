@@ -202,6 +202,7 @@ static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
     AX_TRY_GOTO(ax_model_load(&m, &r->t->hf), st, done);
     if (mo.bank)
         AX_TRY_GOTO(ax_adapter_bank_load(&m, &r->t->hf), st, done);
+    AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
     AX_TRY_GOTO(ax_generator_create(&g, &m, &r->o), st, done);
     st = ax_runtime_planning(rt) ? plan(r, &g) : r->body(&g, r->ctx);
 done:

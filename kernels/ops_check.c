@@ -2,6 +2,8 @@
  * one is our own bug, and the dispatcher says which condition and with which operands. */
 #include "kernels/ops_check.h"
 
+#include "kernels/panels.h"
+
 const char *ax_check_fill(const struct ax_fill *a) {
     NEED(given(&a->dst) && rows_apart(&a->dst));
     return NULL;
@@ -239,8 +241,28 @@ const char *ax_check_clip(const struct ax_clip *a) {
     return NULL;
 }
 
+/* Panels are for products that read a weight along k, and for looking up its rows. */
+static const char *check_panels(enum ax_op op, const void *args) {
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+        tensor t = (tensor)(const void *)((const char *)args + o->offset);
+        if (!given(t) || !t->panels) {
+            continue;
+        }
+        const bool product = op == AX_OP_gemm && o->offset == offsetof(struct ax_gemm, b) &&
+                             ((const struct ax_gemm *)args)->trans_b;
+        NEED(product || (op == AX_OP_embedding_forward &&
+                         o->offset == offsetof(struct ax_embedding_forward, weight)));
+        NEED(ax_panels_fit(t) && ax_tensor_is_dense(t));
+    }
+    return NULL;
+}
+
 const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     AX_ASSERT(op < AX_OP_COUNT);
+    const char *panels = check_panels(op, args);
+    if (panels != NULL) {
+        return panels;
+    }
     switch (op) {
 #define CASE(name)                                                                                 \
     case AX_OP_##name:                                                                             \

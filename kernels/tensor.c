@@ -2,6 +2,8 @@
  * all of it works on the made-up addresses of a planning arena too. */
 #include "kernels/tensor.h"
 
+#include "kernels/panels.h"
+
 struct ax_tensor ax_tensor_nd(enum ax_dtype dtype, void *data, int ndim, const int64_t *shape) {
     AX_ASSERT(ndim >= 1 && ndim <= AX_MAX_DIMS);
     struct ax_tensor t = {.dtype = dtype, .ndim = ndim, .row_stride = 1, .data = data};
@@ -59,6 +61,7 @@ void *ax_tensor_row(const struct ax_tensor *t, int64_t i) {
 
 struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_t n) {
     AX_ASSERT(first >= 0 && n >= 0 && first + n <= t->shape[0]);
+    AX_ASSERT(!t->panels || (first % AX_PANEL_ROWS == 0 && n % AX_PANEL_ROWS == 0));
     struct ax_tensor view = *t;
     view.shape[0] = n;
     view.data = ax_tensor_row(t, first);
@@ -66,7 +69,7 @@ struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_
 }
 
 struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_t n) {
-    AX_ASSERT(t->ndim == 2 && first >= 0 && n >= 0 && first + n <= t->shape[1]);
+    AX_ASSERT(t->ndim == 2 && first >= 0 && n >= 0 && first + n <= t->shape[1] && !t->panels);
     struct ax_tensor view = *t;
     view.shape[1] = n;
     view.data = advance(t, first);

@@ -14,6 +14,7 @@ struct ax_tensor {
     int ndim;
     int64_t shape[AX_MAX_DIMS];
     int64_t row_stride; /* elements between data of [i][…] and [i+1][…]; = row length if dense */
+    bool panels;        /* a weight in the order of kernels/panels.h, which few ops read */
     void *data;
 };
 
@@ -28,9 +29,9 @@ int64_t ax_tensor_row_len(const struct ax_tensor *t); /* product of shape[1…];
 size_t ax_tensor_bytes(const struct ax_tensor *t);    /* of the elements, strides not counted */
 bool ax_tensor_is_dense(const struct ax_tensor *t);
 
-/* Rows [first, first+n) of dimension 0. */
+/* Rows [first, first+n) of dimension 0; of panels, whole ones. */
 struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_t n);
-/* Columns [first, first+n) of a 2-D tensor, keeping its row stride. */
+/* Columns [first, first+n) of a 2-D tensor, keeping its row stride. Not of panels. */
 struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_t n);
 /* A 2-D tensor [T][H·hd] seen as [T][H][hd]. */
 struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64_t head_dim);

@@ -27,7 +27,8 @@ static bool behind(const struct ax_param *a, const struct ax_param *b) {
 static bool joins(const struct ax_linear *l, int part) {
     const struct ax_param *w = l->weight[part], *before = l->weight[part - 1];
     const bool packed = ax_unit_is_packed(l->unit, w);
-    if (packed != ax_unit_is_packed(l->unit, before) || (!packed && !behind(before, w)))
+    if (packed != ax_unit_is_packed(l->unit, before) || (!packed && !behind(before, w)) ||
+        w->panels != before->panels)
         return false;
     return !l->bias[0] || behind(l->bias[part - 1], l->bias[part]);
 }
@@ -51,7 +52,9 @@ static struct ax_tensor joined(const struct ax_linear *l, const struct run *r,
     if (!first.data)
         return first;
     const int64_t shape[] = {r->out, ax_linear_in(l)};
-    return ax_tensor_nd(first.dtype, first.data, ndim, shape);
+    struct ax_tensor all = ax_tensor_nd(first.dtype, first.data, ndim, shape);
+    all.panels = first.panels;
+    return all;
 }
 
 /* The run's weights; packed ones in scratch. */

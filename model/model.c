@@ -246,6 +246,7 @@ static struct ax_tensor param_part(const struct ax_tensor *flat, const struct ax
 }
 
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p) {
+    AX_ASSERT(!p->panels);
     const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
     return param_part(seg->master.data ? &seg->master : &seg->shard, p);
 }

@@ -92,6 +92,10 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
  */
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
+/* Puts the matrices that products read into panels (kernels/panels.h), where that can be: the model
+ * is for forward passes from then on, and its numbers cannot be taken out or loaded again. Every
+ * pass gives the bits it gave before. To be called in the plan as in the run. */
+enum ax_status ax_model_make_panels(struct ax_model *m);
 /* Index of the unit that also has to be whole while unit u runs (tied head), or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 /* Does one of its adapters make two matrices of a tied base's embedding and head? */

@@ -34,6 +34,7 @@ struct ax_param {
     int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): of which of
                               the model's adapters, from 1; 0 = of the base */
     enum ax_store storage;
+    bool panels; /* its whole is in the order of kernels/panels.h */
 
     /* where it lies, set by ax_unit_layout */
     int unit, segment;

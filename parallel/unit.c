@@ -318,7 +318,9 @@ struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_para
 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {
     AX_ASSERT(unit->gathered > 0 && !ax_unit_is_packed(unit, p));
-    return slice(unit->segments[p->segment].whole, p);
+    struct ax_tensor weight = slice(unit->segments[p->segment].whole, p);
+    weight.panels = p->panels;
+    return weight;
 }
 
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p) {

@@ -5,6 +5,7 @@
 #ifndef AX_KERNELS_REF_REF_H
 #define AX_KERNELS_REF_REF_H
 
+#include "kernels/panels.h"
 #include "kernels/queue.h"
 
 #define AX_REF_ENTRY(op)                                                                           \
@@ -22,7 +23,8 @@ double ax_ref_round(enum ax_dtype dtype, double value);
 
 /* Element [row][col] of a tensor whose rows are flat. */
 static inline double ax_ref_get(const struct ax_tensor *t, int64_t row, int64_t col) {
-    return ax_load(t->dtype, t->data, row * t->row_stride + col);
+    return ax_load(t->dtype, t->data,
+                   t->panels ? ax_panels_at(t->shape[1], row, col) : row * t->row_stride + col);
 }
 
 static inline void ax_ref_set(const struct ax_tensor *t, int64_t row, int64_t col, double value) {

@@ -29,6 +29,7 @@ struct test {
     int n; /* sequences */
     int order[N];
     int calls; /* how often to generate all; 0 = once */
+    bool panels;
     /* out, by number of the sequence */
     int32_t prompts[N][LONGEST], tokens[N][NEW];
     double logprobs[N][NEW];
@@ -62,6 +63,13 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                         .max_positions = t->o.max_prompt + t->o.max_new};
     AX_TRY(ax_model_create(&m, &t->arch, rt, &mo));
     ax_model_init_random(&m, 5);
+    if (t->panels) {
+        AX_TRY(ax_model_make_panels(&m));
+        int n = 0;
+        for (int i = 0; i < m.n_params; i++)
+            n += m.params[i].panels;
+        assert_int_equal(n, t->dtype == AX_BF16 ? 7 * m.arch.n_layers : 0); /* 97 rows do not fit */
+    }
     enum ax_status st = ax_generator_create(&g, &m, &t->o);
     for (int call = 0; st == AX_OK && call < (t->calls > 0 ? t->calls : 1); call++) {
         for (int i = 0; i < t->n; i++)
@@ -117,15 +125,16 @@ static void nothing_else_matters(void **state) {
             assert_int_equal(base.result[i].n_new, 4 + i);
         static const struct {
             int lanes, threads, pass_tokens;
-            bool backwards;
-        } ways[] = {{1, 1, 0, false},
-                    {3, 2, 0, true},
-                    {16, 2, 0, false},
-                    {N, 2, N, true},
-                    {2, 1, 5, false}};
+            bool backwards, panels;
+        } ways[] = {{1, 1, 0, false, true},
+                    {3, 2, 0, true, false},
+                    {16, 2, 0, false, true},
+                    {N, 2, N, true, true},
+                    {2, 1, 5, false, false}};
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
             setup(&other, models[k].family, models[k].dtype, ways[w].lanes);
             other.o.pass_tokens = ways[w].pass_tokens;
+            other.panels = ways[w].panels;
             for (int i = 0; ways[w].backwards && i < N; i++)
                 other.order[i] = N - 1 - i;
             must(try(&other, "cpu", ways[w].threads));

@@ -170,29 +170,29 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
     }
 }
 
-static void load_keys(const struct worker *w, const struct ax_attention_block *b) {
-    AX_VEC(ax_attention_key_rows)(w->a, &w->a->k, b, w->keys);
-    AX_VEC(ax_attention_pack_columns)(w->s, w->keys, b->keys, w->k);
-    AX_VEC(ax_attention_key_rows)(w->a, &w->a->v, b, w->keys);
-    AX_VEC(ax_attention_pack_sums)(w->s, w->keys, b->keys, round_up(b->keys, AX_LANES), w->v);
-}
-
-/* Asks for the keys and values after the block's while those are worked on: rows of one head lie
- * apart, which stops the hardware from seeing far ahead, and decoding does little else but wait for
- * them. */
-static void prefetch_keys(const struct worker *w, struct ax_attention_block b) {
-    const struct ax_tensor *both[] = {&w->a->k, &w->a->v};
+/* Asks for the block's rows of x, k or v, while others are worked on: rows of one head lie apart,
+ * which stops the hardware from seeing far ahead, and decoding does little else but wait for them.
+ */
+static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
+                          const struct ax_attention_block *b) {
     const int64_t bytes = w->s->head_dim * (int64_t)ax_dtype_size(w->s->dtype);
-    b.key += KEYS;
-    b.keys = least(KEYS, b.doc.n_k - b.key);
-    for (int which = 0; which < 2 && b.keys > 0; which++) {
-        AX_VEC(ax_attention_key_rows)(w->a, both[which], &b, w->keys);
-        for (int64_t i = 0; i < b.keys; i++) {
-            for (int64_t at = 0; at < bytes; at += 64) {
-                _mm_prefetch((const char *)w->keys[i] + at, _MM_HINT_T1);
-            }
+    AX_VEC(ax_attention_key_rows)(w->a, x, b, w->keys);
+    for (int64_t i = 0; i < b->keys; i++) {
+        for (int64_t at = 0; at < bytes; at += 64) {
+            _mm_prefetch((const char *)w->keys[i] + at, _MM_HINT_T1);
         }
     }
+}
+
+/* Packs the block's keys and values, and asks for those of `next`. */
+static void load_keys(const struct worker *w, const struct ax_attention_block *b,
+                      const struct ax_attention_block *next) {
+    AX_VEC(ax_attention_key_rows)(w->a, &w->a->k, b, w->keys);
+    AX_VEC(ax_attention_pack_columns)(w->s, w->keys, b->keys, w->k);
+    prefetch_rows(w, &w->a->k, next);
+    AX_VEC(ax_attention_key_rows)(w->a, &w->a->v, b, w->keys);
+    AX_VEC(ax_attention_pack_sums)(w->s, w->keys, b->keys, round_up(b->keys, AX_LANES), w->v);
+    prefetch_rows(w, &w->a->v, next);
 }
 
 /* out /= Σ p, and lse. Rows that saw nothing: out = 0 and lse = −inf. */
@@ -211,12 +211,16 @@ static void finish(const struct worker *w, const struct ax_attention_block *b) {
     }
 }
 
-static void run_block(const struct worker *w, struct ax_attention_block b) {
+/* `after` is what this thread does next. */
+static void run_block(const struct worker *w, struct ax_attention_block b,
+                      const struct ax_attention_block *after) {
     load_block(w, &b);
     for (b.key = w->low[0] / KEYS * KEYS; b.key < w->high[b.rows - 1]; b.key += KEYS) {
+        struct ax_attention_block next = b;
+        next.key += KEYS;
         b.keys = least(KEYS, b.doc.n_k - b.key);
-        load_keys(w, &b);
-        prefetch_keys(w, b);
+        next.keys = least(KEYS, b.doc.n_k - next.key);
+        load_keys(w, &b, next.keys > 0 ? &next : after);
         for (int64_t r = 0; r < b.rows; r += STRIP) {
             int64_t n = least(STRIP, b.rows - r);
             int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
@@ -238,10 +242,14 @@ static int64_t doc_tasks(const struct ax_attention_shape *s, int64_t n_q) {
     return ceil_div(n_q, s->block) * s->kv_heads;
 }
 
-/* Task i of a document: KV head by KV head, so that its keys stay in the cache; the last block
+/* Task i of a document, with its first keys: KV head by KV head, so that its keys stay in the cache; the last block
  * first, because under a causal mask it takes longest. */
-static struct ax_attention_block task_block(const struct ax_attention_shape *s,
-                                            struct ax_attention_doc doc, int64_t i) {
+static struct ax_attention_block block_of(const struct ax_attention *a,
+                                          const struct ax_attention_shape *s, const int64_t *first,
+                                          int64_t task) {
+    const int64_t d = AX_VEC(ax_attention_find)(first, AX_VEC(ax_attention_docs)(a), task);
+    const struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(a, d);
+    const int64_t i = task - first[d];
     int64_t blocks = ceil_div(doc.n_q, s->block);
     int64_t query = (blocks - 1 - i % blocks) * s->block;
     return (struct ax_attention_block){
@@ -249,6 +257,7 @@ static struct ax_attention_block task_block(const struct ax_attention_shape *s,
         .kv_head = i / blocks,
         .query = query,
         .rows = least(s->block, doc.n_q - query) * s->group,
+        .keys = least(KEYS, doc.n_k),
     };
 }
 
@@ -269,6 +278,30 @@ size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,
     return count.used;
 }
 
+static int64_t take(int64_t *next) {
+    int64_t task;
+#pragma omp atomic capture
+    task = (*next)++;
+    return task;
+}
+
+/* Tasks until there are none. Where each is one query, as in decoding, a thread takes its next one
+ * before it begins one, so that it can ask for its keys; longer ones would leave another thread
+ * with nothing to do in the end. */
+static void run_tasks(const struct worker *w, const int64_t *first, int64_t tasks, int64_t *next) {
+    const bool ahead = tasks == w->a->q.shape[0] * w->s->kv_heads;
+    int64_t task = take(next);
+    while (task < tasks) {
+        const int64_t following = ahead ? take(next) : tasks;
+        struct ax_attention_block after = {0};
+        if (following < tasks) {
+            after = block_of(w->a, w->s, first, following);
+        }
+        run_block(w, block_of(w->a, w->s, first, task), &after);
+        task = ahead ? following : take(next);
+    }
+}
+
 enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
                                                 const struct ax_attention_forward *args,
                                                 void *work) {
@@ -279,17 +312,14 @@ enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
     int64_t *first = carve(&rest, docs + 1, sizeof(*first));
     const int64_t tasks = AX_VEC(ax_attention_count)(a, &s, doc_tasks, first);
     const int threads = tasks > 1 ? q->threads : 1;
+    int64_t next = 0;
     (void)threads; /* a compiler without OpenMP runs all tasks here */
 #pragma omp parallel num_threads(threads)
     {
         struct worker w;
 #pragma omp critical
         w = carve_worker(&rest, a, &s);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < tasks; task++) {
-            int64_t d = AX_VEC(ax_attention_find)(first, docs, task);
-            run_block(&w, task_block(&s, AX_VEC(ax_attention_doc)(a, d), task - first[d]));
-        }
+        run_tasks(&w, first, tasks, &next);
     }
     const int64_t used = ((const int32_t *)a->cu_q.data)[docs];
     AX_VEC(ax_attention_clear)(&a->out, used);

@@ -26,6 +26,19 @@ AX_INLINE v_float interleave(const uint16_t *even, const uint16_t *odd, int64_t 
     }
     return _mm512_castsi512_ps(low);
 }
+
+/* The same of two whole vectors at i. */
+AX_INLINE void interleave_two(const uint16_t *even, const uint16_t *odd, int64_t i, float *dst) {
+    /* word w of the result is word w / 2 of the first (even w) or of the second (odd w) */
+    const __m512i first = _mm512_add_epi32(
+        _mm512_mullo_epi32(_mm512_set1_epi32(0x10001),
+                           _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)),
+        _mm512_set1_epi32(32 << 16));
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(16 << 16 | 16));
+    const __m512i x = _mm512_loadu_si512(even + i), y = _mm512_loadu_si512(odd + i);
+    _mm512_storeu_si512(dst, _mm512_permutex2var_epi16(x, first, y));
+    _mm512_storeu_si512(dst + AX_LANES, _mm512_permutex2var_epi16(x, second, y));
+}
 #endif
 
 #ifdef __AVX512F__
@@ -101,7 +114,13 @@ AX_INLINE void pack_columns(enum ax_dtype dtype, bool pairs, const struct ax_att
 AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attention_shape *s,
                          void *const *rows, int64_t n, float *dst) {
     for (int64_t r = 0; r < n; r += pairs ? 2 : 1) {
-        for (int64_t i = 0; i < s->columns; i += AX_LANES) {
+        int64_t i = 0;
+#ifdef __AVX512BF16__
+        for (; pairs && r + 1 < n && i + 2 * AX_LANES <= s->head_dim; i += 2 * AX_LANES) {
+            interleave_two(rows[r], rows[r + 1], i, dst + i);
+        }
+#endif
+        for (; i < s->columns; i += AX_LANES) {
             int64_t width = least(s->head_dim - i, AX_LANES);
 #ifdef __AVX512BF16__
             if (pairs) {

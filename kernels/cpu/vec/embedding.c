@@ -4,9 +4,23 @@
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/philox.h"
 #include "kernels/cpu/vec/split.h"
+#include "kernels/panels.h"
 
 AX_INLINE void widen_vector(void *out, const void *row, int64_t i, int64_t n) {
     v_store(AX_F32, out, i, n, v_load(AX_BF16, row, i, n));
+}
+
+static void from_panels(const struct ax_tensor *out, int64_t t, const struct ax_tensor *weight,
+                        int64_t row) {
+    const uint16_t *from = weight->data;
+    for (int64_t i = 0; i < weight->shape[1]; i++) {
+        const uint16_t x = from[ax_panels_at(weight->shape[1], row, i)];
+        if (out->dtype == AX_BF16) {
+            ((uint16_t *)ax_tensor_row(out, t))[i] = x;
+        } else {
+            ((float *)ax_tensor_row(out, t))[i] = ax_bf16_to_f32(x);
+        }
+    }
 }
 
 enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
@@ -22,6 +36,8 @@ enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
         int64_t row = tokens[t] - args->first_row;
         if (row < 0 || row >= weight->shape[0]) {
             memset(ax_tensor_row(out, t), 0, bytes);
+        } else if (weight->panels) {
+            from_panels(out, t, weight, row);
         } else if (out->dtype == weight->dtype) {
             memcpy(ax_tensor_row(out, t), ax_tensor_row(weight, row), bytes);
         } else {

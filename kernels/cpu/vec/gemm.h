@@ -29,6 +29,7 @@ struct ax_gemm_operand {
     int64_t k;
     enum ax_dtype dtype; /* F32 or BF16 */
     bool k_inside;       /* element (outer, k) is in row `outer` of the tensor; else in row k */
+    bool panels;         /* of kernels/panels.h; `first` below is a multiple of LANES then */
     int64_t ahead;       /* bytes from what pack_b packs to what it should ask for; 0: NR further */
 };
 
@@ -77,6 +78,11 @@ void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 
+/* The first units of n ≤ LANES rows that run along k, as [units][LANES]; any numbers for other rows.
+ */
+void AX_VEC(ax_gemm_pack_strip)(float *dst, const struct ax_gemm_operand *op, int64_t first,
+                                int64_t n, int64_t units);
+
 /* acc[r][j] (+)= Σ_u a[u][r]·b[u][j] for r < rows ≤ MR and j < cols ≤ NR rounded up to vectors; acc
  * [MR][NR] starts from 0 if `first`. */
 void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
@@ -88,6 +94,12 @@ bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g);
 /* The most for this product or one with fewer rows or less k; 0 where none of them is few. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g);
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work);
+
+/* The same for a weight in panels, where they need no packing: another way again. */
+bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g);
+/* The most for this product or one with fewer rows. */
+size_t AX_VEC(ax_gemm_panels_workspace)(const struct ax_gemm *g);
+void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads, float *work);
 
 /* Writes the tile at (row, col) of c from its sums, as struct ax_gemm says. */
 void AX_VEC(ax_gemm_store)(const struct ax_gemm *g, const float *acc, int64_t row, int64_t col,

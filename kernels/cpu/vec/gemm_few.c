@@ -28,7 +28,8 @@ static struct ax_gemm_operand operand(const struct ax_tensor *t) {
                                     .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
                                     .k = t->shape[1],
                                     .dtype = t->dtype,
-                                    .k_inside = true};
+                                    .k_inside = true,
+                                    .panels = t->panels};
 }
 
 /* x, in panels of MR rows, of which there are two in LANES. */

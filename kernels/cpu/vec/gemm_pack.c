@@ -1,6 +1,7 @@
 /* Packing: panels of an operand, in the order in which the micro-kernel reads them. Operands whose
  * rows run along k are transposed on the way, LANES rows by LANES units at a time, in registers. */
 #include "kernels/cpu/vec/gemm.h"
+#include "kernels/panels.h"
 
 #define LANES AX_LANES
 #define MR    AX_GEMM_MR
@@ -86,6 +87,25 @@ AX_INLINE void transpose(v_float x[LANES]) {
 }
 
 #endif
+
+/* Of pairs of bf16, the first ones and the second ones. */
+AX_INLINE v_float first_of_pairs(v_float pairs) {
+#ifdef __AVX512F__
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+#else
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+#endif
+}
+
+AX_INLINE v_float second_of_pairs(v_float pairs) {
+#ifdef __AVX512F__
+    const __m512i mask = _mm512_set1_epi32((int)0xffff0000);
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), mask));
+#else
+    const __m256i mask = _mm256_set1_epi32((int)0xffff0000);
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), mask));
+#endif
+}
 
 /* LANES units from `n` ≥ 1 elements along k; zeros beyond. */
 AX_INLINE v_float load_along_k(enum ax_dtype dtype, const void *p, int64_t n) {
@@ -194,8 +214,34 @@ AX_INLINE void pack_across_k(enum ax_dtype dtype, float *dst, struct layout to, 
     }
 }
 
+/* Panels are units already, or pairs of them; a strip is a panel, or half of one. What they are
+ * read ahead of is as far away as in rows. */
+AX_INLINE void pack_panels(float *dst, struct layout to, struct piece in) {
+    const bool pairs = ax_gemm_pairs(AX_BF16);
+    const int64_t u0 = in.u0 / (pairs ? 1 : 2);
+    for (int64_t r = 0; r < in.n; r += LANES, dst += to.strip) {
+        const int64_t row = in.first + r, within = row % AX_PANEL_ROWS;
+        const char *panel = in.op->data + (row - within) * in.op->stride + within * 4;
+        for (int64_t u = 0; u < in.units; u += pairs ? 1 : 2) {
+            const char *p = panel + (u0 + (pairs ? u : u / 2)) * AX_PANEL_ROWS * 4;
+            const v_float both = v_load_f32((const float *)p, LANES);
+            prefetch(p + in.ahead);
+            if (pairs) {
+                put(dst + u * to.unit, to.half, both);
+                continue;
+            }
+            put(dst + u * to.unit, to.half, first_of_pairs(both));
+            if (u + 1 < in.units) {
+                put(dst + (u + 1) * to.unit, to.half, second_of_pairs(both));
+            }
+        }
+    }
+}
+
 static void pack(float *dst, struct layout to, struct piece in) {
-    if (in.op->k_inside) {
+    if (in.op->panels) {
+        pack_panels(dst, to, in);
+    } else if (in.op->k_inside) {
         AX_BY_DTYPE(in.op->dtype, pack_along_k, dst, to, in);
     } else {
         AX_BY_DTYPE(in.op->dtype, pack_across_k, dst, to, in);
@@ -207,6 +253,25 @@ void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_
     const struct layout panels = {.strip = LANES * units, .half = MR * units, .unit = MR};
     const int64_t rows = op->k_inside ? 2 * LANES : 2 * TURN * k_per_unit(op->dtype);
     pack(dst, panels, (struct piece){op, first, n, u0, units, rows * op->stride});
+}
+
+void AX_VEC(ax_gemm_pack_strip)(float *dst, const struct ax_gemm_operand *op, int64_t first,
+                                int64_t n, int64_t units) {
+    const int64_t step = LANES * k_per_unit(op->dtype), size = element_size(op->dtype);
+    v_float x[LANES];
+    for (int64_t u = 0; u < units; u += LANES) {
+        const int64_t left = op->k - u * k_per_unit(op->dtype);
+        const char *p = op->data + first * op->stride + u * k_per_unit(op->dtype) * size;
+#pragma GCC unroll 16
+        for (int r = 0; r < LANES; r++) { /* the last row again and again needs no masks */
+            const char *row = p + (r < n ? r : n - 1) * op->stride;
+            x[r] = load_along_k(op->dtype, row, left < step ? left : step);
+        }
+        transpose(x);
+        for (int i = 0; i < LANES && u + i < units; i++) {
+            v_store_f32(dst + (u + i) * LANES, LANES, x[i]);
+        }
+    }
 }
 
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,

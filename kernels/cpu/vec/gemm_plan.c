@@ -30,7 +30,8 @@ static struct ax_gemm_operand operand(const struct ax_tensor *t, bool k_inside) 
                                     .stride = t->row_stride * (int64_t)ax_dtype_size(t->dtype),
                                     .k = t->shape[k_inside ? 1 : 0],
                                     .dtype = t->dtype,
-                                    .k_inside = k_inside};
+                                    .k_inside = k_inside,
+                                    .panels = t->panels};
 }
 
 static void set_tiles(struct ax_gemm_plan *p, int64_t parts_m, int64_t parts_n) {

@@ -1,0 +1,33 @@
+#include "kernels/panels.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+bool ax_panels_fit(const struct ax_tensor *t) {
+    return t->dtype == AX_BF16 && t->ndim == 2 && t->shape[0] % AX_PANEL_ROWS == 0 &&
+           t->shape[1] % 2 == 0;
+}
+
+/* units: the number of pairs in a row. */
+static void make_panel(uint32_t *restrict to, const uint32_t *restrict rows, int64_t units) {
+    for (int64_t u = 0; u < units; u++)
+        for (int64_t r = 0; r < AX_PANEL_ROWS; r++)
+            to[u * AX_PANEL_ROWS + r] = rows[r * units + u];
+}
+
+enum ax_status ax_panels_make(struct ax_tensor *t) {
+    AX_ASSERT(ax_panels_fit(t) && ax_tensor_is_dense(t) && !t->panels);
+    const int64_t units = t->shape[1] / 2;
+    const size_t n = (size_t)(units * AX_PANEL_ROWS);
+    uint32_t *rows;
+    AX_TRY(ax_alloc(&rows, n, sizeof *rows));
+    for (int64_t i = 0; i < t->shape[0]; i += AX_PANEL_ROWS) {
+        uint32_t *panel = ax_tensor_row(t, i);
+        memcpy(rows, panel, n * sizeof *rows);
+        make_panel(panel, rows, units);
+    }
+    ax_free(rows);
+    t->panels = true;
+    return AX_OK;
+}

@@ -1,0 +1,28 @@
+/* A model for reading only: its weights in the order in which few rows are multiplied with them. */
+#include "kernels/panels.h"
+#include "model/model.h"
+
+/* What looks at a weight in other ways than a product along k does: adapters, experts, routers. */
+static bool looked_into(const struct ax_model *m, const struct ax_param *p) {
+    if (p == m->embed || p == m->lm_head)
+        return false;
+    return p->unit == 0 || p->unit == m->n_units - 1 || m->layers[p->unit - 1].moe.router != NULL;
+}
+
+enum ax_status ax_model_make_panels(struct ax_model *m) {
+    if (m->train || m->adapter || m->bank || m->rt->mesh.world > 1)
+        return AX_OK;
+    for (int i = 0; i < m->n_params; i++) {
+        struct ax_param *p = &m->params[i];
+        struct ax_unit *unit = &m->units[p->unit];
+        if (p->storage != AX_STORE_PLAIN || looked_into(m, p))
+            continue;
+        AX_TRY(ax_unit_gather(unit, m->rt));
+        struct ax_tensor w = ax_unit_weight(unit, p);
+        p->panels = ax_panels_fit(&w);
+        if (p->panels && !ax_runtime_planning(m->rt))
+            AX_TRY(ax_panels_make(&w));
+        ax_unit_release(unit);
+    }
+    return AX_OK;
+}
