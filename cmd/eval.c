@@ -173,6 +173,7 @@ static enum ax_status check(struct ax_eval *e) {
     if (e->task && strcmp(e->task, "final-answer") != 0)
         return ax_error(AX_ERR_CONFIG, "--task: expected final-answer, got \"%s\"", e->task);
     e->solve = e->task != NULL;
+    AX_TRY(ax_eval_pass_check(&e->pass_options, e->solve));
     return ax_dtype_parse(e->dtype_name, &e->dtype);
 }
 
@@ -187,6 +188,8 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .max_new_tokens = 256, .batch = 16};
+    e.pass_options.sampling.temperature = -1; /* not given */
+    e.pass_options.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},
         {"--adapter", AX_ARG_STRING, &e.adapter, 0, 0},
@@ -197,6 +200,11 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--task", AX_ARG_STRING, &e.task, 0, 0},
         {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
         {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
+        {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_EVAL_MAX_SAMPLES},
+        {"--pass-at", AX_ARG_STRING, &e.pass_options.at_text, 0, 0},
+        {"--temperature", AX_ARG_FLOAT, &e.pass_options.sampling.temperature, 0, 0},
+        {"--top-p", AX_ARG_FLOAT, &e.pass_options.sampling.top_p, 0, 0},
+        {"--seed", AX_ARG_INT, &e.pass_options.seed, 0, INT64_MAX},
         {"--dtype", AX_ARG_STRING, &e.dtype_name, 0, 0},
         {"--threads", AX_ARG_INT, &e.threads, 1, 1024},
         {"--per-row", AX_ARG_FLAG, &e.per_row, 0, 0},

@@ -34,6 +34,10 @@ static json_t *row_json(const struct ax_eval *e, size_t i) {
         return v;
     const struct ax_eval_answer *a = &r->answer;
     json_object_set_new(v, "expected", json_string(a->want));
+    if (e->pass_options.samples > 0) {
+        json_object_set_new(v, "correct", json_integer((json_int_t)a->correct));
+        return v;
+    }
     json_object_set_new(v, "final_answer", a->got[0] ? json_string(a->got) : json_null());
     json_object_set_new(v, "solved", json_boolean(a->solved));
     json_object_set_new(v, "cut", json_boolean(a->cut));
@@ -51,7 +55,9 @@ static json_t *summary_json(const struct ax_eval *e) {
         (json_int_t)r->tokens, "trained_tokens", (json_int_t)r->trained, "mean_nll", r->loss,
         "perplexity", r->perplexity, "accuracy", r->accuracy, "tokens_per_second",
         per((double)r->tokens, r->seconds), "left_out_too_long", (json_int_t)e->left_out->too_long);
-    if (v && e->solve)
+    if (v && e->pass_options.samples > 0)
+        json_object_set_new(v, "final_answer", ax_eval_pass_json(e, &e->pass));
+    else if (v && e->solve)
         json_object_set_new(v, "final_answer",
                             json_pack("{sI sI sI sI sf sI}", "solved", (json_int_t)e->n_solved,
                                       "asked", (json_int_t)e->n_answers, "cut",
@@ -82,6 +88,8 @@ static enum ax_status put_text(const struct ax_eval *e, struct ax_buf *out) {
                          r->perplexity, 100 * r->accuracy));
     if (!e->solve)
         return AX_OK;
+    if (e->pass_options.samples > 0)
+        return ax_eval_pass_put(e, &e->pass, out);
     AX_TRY(ax_buf_printf(out, "solved      %lld/%lld (%.1f %%), greedy answers\n",
                          (long long)e->n_solved, (long long)e->n_answers,
                          100 * per((double)e->n_solved, (double)e->n_answers)));

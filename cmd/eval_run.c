@@ -55,7 +55,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(ax_adapter_load(&m, &e->peft), st, done);
     AX_TRY_GOTO(ax_evaluate(&m, e->loader, &o, &e->result), st, done);
     if (e->solve)
-        AX_TRY_GOTO(ax_eval_solve(e, &m), st, done);
+        AX_TRY_GOTO(e->pass_options.samples > 0 ? ax_eval_pass_run(e, &e->pass, &m)
+                                                : ax_eval_solve(e, &m),
+                    st, done);
 done:
     ax_model_free(&m);
     return st;
