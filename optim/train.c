@@ -308,7 +308,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     return ax_error_restore(&first);
 }
 
-static struct ax_step_options step_options(const struct ax_train_options *o) {
+struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     struct ax_step_options so = o->step;
     so.tokens = o->data.rows_per_batch * o->data.row_tokens;
     so.n_docs = o->data.rows_per_batch * o->data.row_docs;
@@ -319,7 +319,7 @@ static struct ax_step_options step_options(const struct ax_train_options *o) {
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
     *out = (struct ax_train_result){0};
     struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}};
-    struct run run = {.t = &t, .so = step_options(o)};
+    struct run run = {.t = &t, .so = ax_train_step_options(o)};
     struct ax_runtime_options ro = o->runtime;
     char *resume_from = NULL;
     enum ax_status st;

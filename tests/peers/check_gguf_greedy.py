@@ -76,12 +76,14 @@ def greedy(model, tokenizer):
         ids = tokenizer(p, add_special_tokens=False, return_tensors="pt")["input_ids"]
         got = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False,
                              max_new_tokens=TOKENS, pad_token_id=0)[0, ids.shape[1]:].tolist()
-        out.append(without_end(got, model.generation_config.eos_token_id))
+        out.append(text_of(tokenizer, got))
     return out
 
 
-def without_end(ids, end):
-    return ids[:-1] if ids and ids[-1] == end else ids
+def text_of(tokenizer, ids):
+    """The text, and how many tokens it is, the end included."""
+    return tokenizer.decode(ids, skip_special_tokens=True,
+                            clean_up_tokenization_spaces=False), len(ids)
 
 
 def round_to_8_bits(module, args):
@@ -93,7 +95,7 @@ def round_to_8_bits(module, args):
     return ((whole * scale.half().float()).reshape(x.shape),)
 
 
-def ours(axtrain, path, end):
+def ours(axtrain, path):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
         f.writelines(json.dumps({"prompt": p}) + "\n" for p in PROMPTS)
         f.flush()
@@ -102,10 +104,11 @@ def ours(axtrain, path, end):
                             str(TOKENS), "--threads", "2"], capture_output=True, text=True)
     if r.returncode:
         raise SystemExit(r.stderr)
-    return [without_end(json.loads(line)["tokens"], end) for line in r.stdout.splitlines()]
+    answers = [json.loads(line) for line in r.stdout.splitlines()]
+    return [(a["text"], a["tokens"]) for a in answers]
 
 
-def llama_cpp(path):
+def llama_cpp(path, tokenizer):
     try:
         from llama_cpp import Llama
     except ImportError:
@@ -117,19 +120,20 @@ def llama_cpp(path):
         got = []
         for t in m.generate(m.tokenize(p.encode(), add_bos=False, special=True), temp=0.0, top_k=1,
                             repeat_penalty=1.0):
+            got.append(t)
             if t == m.token_eos() or len(got) == TOKENS:
                 break
-            got.append(t)
-        out.append(got)
+        out.append(text_of(tokenizer, got))
     return out
 
 
 def compare(what, a, b):
     equal = sum(x == y for x, y in zip(a, b, strict=True))
-    apart = [next((i for i, (u, v) in enumerate(zip(x, y)) if u != v), min(len(x), len(y)))
-             for x, y in zip(a, b) if x != y]
-    print(f"  {what}: {equal} of {len(a)} equal" + (f", apart from token {apart} on" if apart else ""),
-          flush=True)
+    print(f"  {what}: {equal} of {len(a)} equal", flush=True)
+    for x, y in zip(a, b):
+        if x != y:
+            at = next((i for i, (u, v) in enumerate(zip(x[0], y[0])) if u != v), 0)
+            print(f"    apart after {x[0][:at]!r}: {x[0][at:at + 20]!r}, {y[0][at:at + 20]!r}")
     return equal == len(a)
 
 
@@ -144,9 +148,9 @@ def main():
         model, types = load(folder, path)
         model.generation_config.eos_token_id = tokenizer.eos_token_id
         print(f"{path}: {types}, {len(PROMPTS)} prompts, {TOKENS} tokens")
-        a, b = ours(axtrain, path, tokenizer.eos_token_id), greedy(model, tokenizer)
+        a, b = ours(axtrain, path), greedy(model, tokenizer)
         bad += not compare("axtrain, PyTorch in float32", a, b)
-        c = llama_cpp(path)
+        c = llama_cpp(path, tokenizer)
         if c is None:
             continue
         compare("axtrain, llama.cpp", a, c)
