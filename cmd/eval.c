@@ -107,7 +107,16 @@ static enum ax_status open_rows(struct ax_eval *e) {
     struct ax_run_data *d = &e->run_data;
     const struct ax_loader_options lo = {
         .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .group = 4096}};
-    AX_TRY(ax_run_data_open(d, &e->cfg, false));
+    const enum ax_status st = ax_run_data_open(d, &e->cfg, false);
+    if (st == AX_ERR_DATA && !e->config && !e->type) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", ax_error_text());
+        return ax_error(st,
+                        "%s\nRows of another kind than messages: --config FILE reads them as "
+                        "training did, --type T says what they are",
+                        why);
+    }
+    AX_TRY(st);
     if (d->stream)
         return ax_config_error(&e->cfg, "streaming",
                                "streamed rows cannot be evaluated; give a file with --data");
@@ -137,8 +146,7 @@ static enum ax_status open_rows(struct ax_eval *e) {
 
 static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_model(e));
-    AX_TRY(load_config(e));
-    ax_config_log_notes(&e->cfg);
+    AX_TRY(load_config(e)); /* its notes are about training, which told them */
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;

@@ -1,7 +1,7 @@
 """Greedy tokens of a GGUF file of the Llama family, from `axtrain generate` and from PyTorch: float32
 on the file's weights as the `gguf` package unpacks them, so a computation that shares no code with
-ours. With llama-cpp-python installed its tokens, too; and PyTorch's when it rounds what goes into each
-matrix product to blocks of 8 bits, as llama.cpp does for quantised weights.
+ours. With llama-cpp-python installed its tokens, too, which may differ: for quantised weights it
+rounds what goes into a matrix product to blocks of 8 bits.
 
 usage: check_gguf_greedy.py AXTRAIN HF_FOLDER FILE.gguf...
 
@@ -25,7 +25,6 @@ except ImportError as e:
 PROMPTS = ["The capital of France is", "Once upon a time", "def fibonacci(n):", "Water boils at",
            "My favourite food is"]
 TOKENS = 32
-BLOCK = 32
 NAMES = {"token_embd.": "model.embed_tokens.", "output_norm.": "model.norm.", "output.": "lm_head.",
          "attn_norm.": "input_layernorm.", "attn_q.": "self_attn.q_proj.",
          "attn_k.": "self_attn.k_proj.", "attn_v.": "self_attn.v_proj.",
@@ -86,15 +85,6 @@ def text_of(tokenizer, ids):
                             clean_up_tokenization_spaces=False), len(ids)
 
 
-def round_to_8_bits(module, args):
-    """x → blocks of 32: a scale in float16 and integers to ±127."""
-    x = args[0]
-    blocks = x.reshape(*x.shape[:-1], -1, BLOCK)
-    scale = blocks.abs().amax(-1, keepdim=True) / 127
-    whole = torch.where(scale > 0, torch.round(blocks / scale.clamp_min(1e-38)), 0 * blocks)
-    return ((whole * scale.half().float()).reshape(x.shape),)
-
-
 def ours(axtrain, path):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
         f.writelines(json.dumps({"prompt": p}) + "\n" for p in PROMPTS)
@@ -151,13 +141,8 @@ def main():
         a, b = ours(axtrain, path), greedy(model, tokenizer)
         bad += not compare("axtrain, PyTorch in float32", a, b)
         c = llama_cpp(path, tokenizer)
-        if c is None:
-            continue
-        compare("axtrain, llama.cpp", a, c)
-        for m in model.modules():
-            if isinstance(m, torch.nn.Linear):
-                m.register_forward_pre_hook(round_to_8_bits)
-        compare("PyTorch with inputs rounded to 8 bits, llama.cpp", greedy(model, tokenizer), c)
+        if c is not None:
+            compare("axtrain, llama.cpp", a, c)
     return bad > 0
 
 
