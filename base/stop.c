@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
+#include <unistd.h>
 
 static const int watched[] = {SIGTERM, SIGUSR1, SIGINT};
 enum { WATCHED = sizeof watched / sizeof *watched };
@@ -20,7 +21,15 @@ static long long now_ns(void) {
     return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Nothing but atomics, clock_gettime and raise: all may be called from a handler. */
+/* A step may still take a while. */
+static void acknowledge(void) {
+    static const char text[] = "\nstopping as soon as it can be saved; Ctrl-C again ends at once\n";
+    if (isatty(STDERR_FILENO) && write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        return; /* nothing depends on it */
+}
+
+/* Nothing but atomics, clock_gettime, raise, isatty's ioctl and write: all may be called from a
+ * handler. */
 static void note(int sig) {
     const int saved = errno;
     bool again = sig == SIGINT && atomic_exchange(&interrupt, true);
@@ -30,6 +39,8 @@ static void note(int sig) {
         again =
             !atomic_compare_exchange_strong(&first_term, &first, now) && now - first > 1000000000LL;
     }
+    if (sig == SIGINT && !again)
+        acknowledge();
     if (sig != SIGINT)
         atomic_store(&requeue, true);
     if (again) {

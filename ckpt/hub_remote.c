@@ -143,6 +143,23 @@ static void pause_for(double seconds, const _Atomic bool *stop) {
         (void)nanosleep(&slice, NULL);
 }
 
+/* `busy`: what the hub said; NULL: the error's text says why it could not be asked. The first time
+ * a person learns how long this may go on. */
+static void say_again(const struct ax_hub *h, const struct ax_hub_repo *r, int attempt,
+                      double seconds, const struct ax_http_head *busy) {
+    const double most = h->retry_seconds * (double)((1 << (MAX_ATTEMPTS - 1)) - 1);
+    char why[640], limit[64] = "";
+    if (busy)
+        snprintf(why, sizeof why, "the hub is busy (status %d)", busy->status);
+    else
+        snprintf(why, sizeof why, "%s", ax_error_text());
+    if (attempt == 1)
+        snprintf(limit, sizeof limit, "; it gives up after %.3g s",
+                 seconds > most ? seconds : most);
+    ax_log_info("%s: %s; try %d of %d in %.3g s%s", r->id, why, attempt + 1, MAX_ATTEMPTS, seconds,
+                limit);
+}
+
 enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
                             struct ax_hub_patience *p, enum ax_status st,
                             const struct ax_http_response *answer, const char *what) {
@@ -154,12 +171,7 @@ enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
     double seconds = h->retry_seconds * (double)(1 << p->attempt);
     if (st == AX_OK && a->retry_after >= 0)
         seconds = a->retry_after;
-    p->attempt++;
-    if (st == AX_OK)
-        ax_log_info("%s: the hub is busy (status %d), trying again in %.3g s", r->id, a->status,
-                    seconds);
-    else
-        ax_log_info("%s, trying again in %.3g s", ax_error_text(), seconds);
+    say_again(h, r, ++p->attempt, seconds, st == AX_OK ? a : NULL);
     pause_for(seconds, p->stop);
     return AX_OK;
 }

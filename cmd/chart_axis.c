@@ -124,6 +124,9 @@ const char *ax_chart_axis_label(const struct ax_chart_axis *a, double value, cha
     const double most = fmax(fabs(a->min), fabs(a->max)) / a->unit;
     if (v == 0) {
         snprintf(buf, size, "0");
+    } else if (!a->log && most < 1e-3) { /* all of them with an exponent */
+        const int e = (int)floor(log10(fabs(v)) + 1e-9);
+        snprintf(buf, size, "%.3ge%d%s", v / pow(10, e), e, k);
     } else if (a->log || most < 1e-2) {
         snprintf(buf, size, "%.3g", v);
         shorten(buf);

@@ -154,6 +154,12 @@ const struct ax_command ax_commands[] = {
      "  --rows N             only the first N rows\n"
      "  --task final-answer  also answer each row greedily and count the final answers (behind\n"
      "                       \"####\") that equal the row's own\n"
+     "  --samples N          draw N answers to each row instead: pass@k, the chance that one of k\n"
+     "                       is right, estimated without bias (Chen et al. 2021)\n"
+     "  --pass-at K,K,…      the k, up to N (default 1,N)\n"
+     "  --temperature X, --top-p X\n"
+     "                       of drawn answers (default 1, 1)\n"
+     "  --seed N             the same seed draws the same answers, whatever --batch and --threads\n"
      "  --max-new-tokens N   an answer's longest (default 256)\n"
      "  --batch N            answers generated together (default 16)\n"
      "  --dtype T            compute in float32 (default) or bfloat16\n"
@@ -227,8 +233,12 @@ const struct ax_command ax_commands[] = {
      "  --to gguf     DST becomes one GGUF file instead; --quant and --overwrite as in convert\n"
      "  --threads N   CPU threads\n",
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
-    {"plan", "show what training would need, before anything is spent", "MODEL [options]",
-     "MODEL is a model folder or a config.json; no weights are read.\n"
+    {"plan", "show what training would need, before anything is spent",
+     "CONFIG [key=value …] [--json]\nMODEL [options]",
+     "Memory by name and FLOPs of a step: of a configuration, with its data, or of a model folder "
+     "or "
+     "a\n"
+     "config.json with the sizes below. No weights are read.\n"
      "  --dtype T          compute type (default bfloat16)\n"
      "  --batch N          documents per micro-batch (default 1)\n"
      "  --seq N            tokens per document (default 2048)\n"
@@ -243,7 +253,7 @@ const struct ax_command ax_commands[] = {
      "  --base KIND        with --lora: frozen matrices as plain, nf4, nf4-double, int8 or fp8\n"
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
-     "axtrain plan my-model/ --batch 2 --seq 4096", ax_cmd_plan},
+     "axtrain plan sft.yaml micro_batch_size=2", ax_cmd_plan},
     {"preprocess", "tokenise the datasets of a configuration ahead of training",
      "CONFIG [key=value …] [--refresh]",
      "Reads, checks, renders and tokenises every dataset and keeps the result in\n"

@@ -144,7 +144,8 @@ const struct ax_config_key ax_config_keys_datasets[] = {
      .help = "The evaluation sets; entries as in datasets, split test unless set."},
     {"test_datasets[].split", AX_T_STR, .dflt = "test", AX_ACTS(DATA), .help = "Split or slice."},
     {"pretraining_dataset", AX_T_LIST, .of = AX_T_MAP, AX_ACTS(DATA),
-     .help = "Streamed sets of plain documents; entries as in datasets. Needs max_steps."},
+     .help = "Streamed sets of plain documents; entries as in datasets, or one by itself. Needs "
+             "max_steps."},
     {"pretraining_dataset[].split", AX_T_STR, .dflt = "train", AX_ACTS(DATA),
      .help = "Split or slice."},
     {"pretraining_dataset[].type", AX_T_STR | AX_T_MAP, .dflt = "pretrain", AX_ACTS(DATA),

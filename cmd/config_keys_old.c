@@ -124,6 +124,7 @@ const struct ax_config_foreign ax_config_foreigns[] = {
     {"max_length", "sequence_len"},
     {"max_seq_length", "sequence_len"},
     {"max_seq_len", "sequence_len"},
+    {"sequence_length", "sequence_len"},
     {"cutoff_len", "sequence_len"},
     {"packing", "sample_packing"},
     {"per_device_train_batch_size", "micro_batch_size"},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/yaml_tree.h"
 #include "cmd/config_build.h"
 
 static const char *last_part(const char *path) {
@@ -171,7 +172,30 @@ static enum ax_status modernise_entries(struct ax_config_build *b, struct found 
     return AX_OK;
 }
 
+/* pretraining_dataset may be its one entry, as in axolotl. */
+static enum ax_status wrap_single_entry(struct ax_config *cfg) {
+    struct ax_yaml_entry *entry = find_entry(cfg, "pretraining_dataset");
+    struct ax_yaml_budget one = {.nodes = 1};
+    struct ax_yaml_node *list;
+    if (entry == NULL || entry->value->kind != AX_YAML_MAP)
+        return AX_OK;
+    AX_TRY(ax_yaml_node_new(&list, AX_YAML_LIST, &one));
+    list->line = entry->value->line;
+    list->column = entry->value->column;
+    const enum ax_status st =
+        ax_yaml_append(list, (struct ax_yaml_entry){.line = entry->value->line,
+                                                    .column = entry->value->column,
+                                                    .value = entry->value});
+    if (st != AX_OK) {
+        ax_yaml_node_free(list);
+        return st;
+    }
+    entry->value = list;
+    return AX_OK;
+}
+
 enum ax_status ax_config_modernise(struct ax_config_build *b) {
+    AX_TRY(wrap_single_entry(b->cfg));
     for (size_t i = 0; i < ax_config_n_olds; i++) {
         const struct ax_config_old *old = &ax_config_olds[i];
         struct found f = {.old = old};

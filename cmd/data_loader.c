@@ -126,9 +126,9 @@ static enum ax_status warn_about_set(const struct ax_run_data *d, const struct a
                               (long long)i->double_bos);
     if (d->tok.pad == d->tok.eos && i->pads_trained > 0)
         (void)snprintf(text + n, sizeof text - n,
-                       "the pad token is the EOS token, which is trained: padding is masked by its "
-                       "place here, but tools that mask it by its id will not train EOS; set "
-                       "special_tokens.pad_token\n");
+                       "the pad token is the EOS token, which is trained. Nothing is wrong here, "
+                       "where padding is masked by its place; other tools may mask it by its id, "
+                       "and then not train EOS (special_tokens.pad_token chooses another)\n");
     return warn_lines(e->path, text, warn, ctx);
 }
 

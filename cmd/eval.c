@@ -106,7 +106,16 @@ static enum ax_status open_rows(struct ax_eval *e) {
     struct ax_run_data *d = &e->run_data;
     const struct ax_loader_options lo = {
         .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .group = 4096}};
-    AX_TRY(ax_run_data_open(d, &e->cfg, false));
+    const enum ax_status st = ax_run_data_open(d, &e->cfg, false);
+    if (st == AX_ERR_DATA && !e->config && !e->type) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", ax_error_text());
+        return ax_error(st,
+                        "%s\nRows of another kind than messages: --config FILE reads them as "
+                        "training did, --type T says what they are",
+                        why);
+    }
+    AX_TRY(st);
     if (d->stream)
         return ax_config_error(&e->cfg, "streaming",
                                "streamed rows cannot be evaluated; give a file with --data");
@@ -136,8 +145,7 @@ static enum ax_status open_rows(struct ax_eval *e) {
 
 static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_model(e));
-    AX_TRY(load_config(e));
-    ax_config_log_notes(&e->cfg);
+    AX_TRY(load_config(e)); /* its notes are about training, which told them */
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;
@@ -175,6 +183,7 @@ static enum ax_status check(struct ax_eval *e) {
     e->solve = e->task != NULL;
     if (e->base_name)
         AX_TRY(ax_store_parse(e->base_name, &e->store));
+    AX_TRY(ax_eval_pass_check(&e->pass_options, e->solve));
     return ax_dtype_parse(e->dtype_name, &e->dtype);
 }
 
@@ -189,6 +198,8 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .max_new_tokens = 256, .batch = 16};
+    e.pass_options.sampling.temperature = -1; /* not given */
+    e.pass_options.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},
         {"--adapter", AX_ARG_LIST, &e.adapter_args, 0, 0},
@@ -200,6 +211,11 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--task", AX_ARG_STRING, &e.task, 0, 0},
         {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
         {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
+        {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_EVAL_MAX_SAMPLES},
+        {"--pass-at", AX_ARG_STRING, &e.pass_options.at_text, 0, 0},
+        {"--temperature", AX_ARG_FLOAT, &e.pass_options.sampling.temperature, 0, 0},
+        {"--top-p", AX_ARG_FLOAT, &e.pass_options.sampling.top_p, 0, 0},
+        {"--seed", AX_ARG_INT, &e.pass_options.seed, 0, INT64_MAX},
         {"--dtype", AX_ARG_STRING, &e.dtype_name, 0, 0},
         {"--threads", AX_ARG_INT, &e.threads, 1, 1024},
         {"--per-row", AX_ARG_FLAG, &e.per_row, 0, 0},

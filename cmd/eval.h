@@ -1,12 +1,14 @@
 /* `axtrain eval`: its parts. Private to eval*.c.
  *
  * Read on: eval.c (command line, configuration, data), eval_run.c (the model's passes),
- * eval_solve.c (answers by generation), eval_print.c and eval_json.c (what comes out). */
+ * eval_solve.c (answers by generation), eval_pass.c (several to a row), eval_print.c and
+ * eval_json.c (what comes out). */
 #ifndef AX_CMD_EVAL_H
 #define AX_CMD_EVAL_H
 
 #include "cmd/adapters.h"
 #include "cmd/data_setup.h"
+#include "cmd/eval_pass.h"
 #include "cmd/stop_tokens.h"
 #include "data/final_answer.h"
 #include "optim/evaluate.h"
@@ -19,6 +21,7 @@ struct ax_eval_answer {
     bool solved, cut;               /* cut: it had not ended after max_new_tokens */
     int64_t tokens;
     char *text;
+    int64_t correct; /* of the drawn answers, where several were */
 };
 
 struct ax_eval_row {
@@ -33,6 +36,7 @@ struct ax_eval_turn {
     struct ax_eval_result result;
     int64_t n_solved, n_cut, generated;
     double generate_seconds;
+    struct ax_eval_pass pass; /* of drawn answers */
 };
 
 struct ax_eval {
@@ -41,6 +45,7 @@ struct ax_eval {
     const char *base_name;
     const char *model, *data, *config, *type, *task, *dtype_name, *out;
     int64_t max_rows, max_new_tokens, batch, threads;
+    struct ax_eval_pass_options pass_options;
     bool per_row, json;
     /* what is evaluated */
     char *model_dir;
@@ -76,6 +81,9 @@ enum ax_status ax_eval_run(struct ax_eval *e);
 enum ax_status ax_eval_questions(struct ax_eval *e);
 /* Greedy answers, on a loaded model; called once to plan and once for real. */
 enum ax_status ax_eval_solve(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m);
+/* Tokens [from, to) of a document. */
+void ax_eval_copy_ids(const struct ax_docs *set, size_t doc, uint32_t from, uint32_t to,
+                      int32_t *out);
 /* Tokens of the longest prompt and its answer: the positions that the model must have. */
 int64_t ax_eval_positions(const struct ax_eval *e);
 /* A line for a person who waits, on a terminal only. */

@@ -32,6 +32,10 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
         return v;
     const struct ax_eval_answer *a = &r->answer;
     json_object_set_new(v, "expected", json_string(a->want));
+    if (e->pass_options.samples > 0) {
+        json_object_set_new(v, "correct", json_integer((json_int_t)a->correct));
+        return v;
+    }
     json_object_set_new(v, "final_answer", a->got[0] ? json_string(a->got) : json_null());
     json_object_set_new(v, "solved", json_boolean(a->solved));
     json_object_set_new(v, "cut", json_boolean(a->cut));
@@ -55,7 +59,9 @@ static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_tu
     json_object_set_new(v, "accuracy", json_real(r->accuracy));
     json_object_set_new(v, "tokens_per_second",
                         json_real(ax_eval_per((double)r->tokens, r->seconds)));
-    if (e->solve)
+    if (e->pass_options.samples > 0)
+        json_object_set_new(v, "final_answer", ax_eval_pass_json(e, &t->pass));
+    else if (e->solve)
         json_object_set_new(v, "final_answer",
                             json_pack("{sI sI sI sI sf sI}", "solved", (json_int_t)t->n_solved,
                                       "asked", (json_int_t)e->n_answers, "cut",

@@ -31,6 +31,8 @@ static enum ax_status put_one(const struct ax_eval *e, struct ax_buf *out) {
                          t->result.loss, t->result.perplexity, 100 * t->result.accuracy));
     if (!e->solve)
         return AX_OK;
+    if (e->pass_options.samples > 0)
+        return ax_eval_pass_put(e, &t->pass, out);
     return ax_buf_printf(out, "solved      %lld/%lld (%.1f %%), greedy answers\n",
                          (long long)t->n_solved, (long long)e->n_answers,
                          100 * ax_eval_per((double)t->n_solved, (double)e->n_answers));
@@ -49,7 +51,9 @@ static enum ax_status put_table(const struct ax_eval *e, struct ax_buf *out) {
         AX_TRY(ax_buf_printf(out, "%-*s  %10.6f  %10.4f  %7.2f %%", width,
                              ax_adapters_name(&e->adapters, t->adapter), t->result.loss,
                              t->result.perplexity, 100 * t->result.accuracy));
-        if (e->solve)
+        if (e->pass_options.samples > 0)
+            AX_TRY(ax_eval_pass_put_short(e, &t->pass, out));
+        else if (e->solve)
             AX_TRY(ax_buf_printf(out, "  %lld/%lld (%.1f %%)", (long long)t->n_solved,
                                  (long long)e->n_answers,
                                  100 * ax_eval_per((double)t->n_solved, (double)e->n_answers)));
@@ -61,7 +65,7 @@ static enum ax_status put_table(const struct ax_eval *e, struct ax_buf *out) {
 static enum ax_status put_cut(const struct ax_eval *e, struct ax_buf *out) {
     int64_t cut = 0;
     for (int i = 0; i < e->n_turns; i++)
-        cut += e->turns[i].n_cut;
+        cut += e->turns[i].n_cut + e->turns[i].pass.cut;
     if (cut == 0)
         return AX_OK;
     return ax_buf_printf(out, "%lld answers had not ended after %lld tokens (--max-new-tokens)\n",

@@ -38,7 +38,8 @@ static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_
         AX_TRY(ax_adapter_bank_use(m, t->adapter));
     AX_TRY(ax_evaluate(m, e->loader, o, &t->result));
     if (e->solve)
-        AX_TRY(ax_eval_solve(e, t, m));
+        AX_TRY(e->pass_options.samples > 0 ? ax_eval_pass_run(e, &t->pass, m)
+                                           : ax_eval_solve(e, t, m));
     return e->per_row && !planning ? ax_eval_print_rows(e, t) : AX_OK;
 }
 

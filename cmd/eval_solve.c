@@ -25,8 +25,8 @@ static bool last_stretch(const struct ax_docs *set, const struct ax_corpus_doc *
     return *to > *from;
 }
 
-static void copy_ids(const struct ax_docs *set, size_t doc, uint32_t from, uint32_t to,
-                     int32_t *out) {
+void ax_eval_copy_ids(const struct ax_docs *set, size_t doc, uint32_t from, uint32_t to,
+                      int32_t *out) {
     const uint32_t *words = ax_docs_words(set, doc);
     for (uint32_t i = from; i < to; i++)
         out[i - from] = ax_docs_id(words, i);
@@ -38,7 +38,7 @@ static enum ax_status find_question(struct ax_eval *e, struct ax_eval_row *row, 
     struct ax_buf text = {0};
     if (!last_stretch(set, &row->doc, &a->prompt, &a->end) || a->prompt == 0)
         return AX_OK;
-    copy_ids(set, row->doc.doc, a->prompt, a->end, ids);
+    ax_eval_copy_ids(set, row->doc.doc, a->prompt, a->end, ids);
     enum ax_status st =
         ax_tokenizer_decode(e->run_data.tok.tokenizer, ids, a->end - a->prompt, true, &text);
     if (st == AX_OK && ax_final_answer(text.data ? text.data : "", text.len, a->want))
@@ -134,7 +134,7 @@ static enum ax_status answer_batch(struct ax_eval *e, struct ax_eval_turn *t, st
     for (int i = 0; i < n; i++) {
         int32_t *prompt = b->ids + (longest + e->max_new_tokens) * i;
         const struct ax_corpus_doc *d = &rows[i]->doc;
-        copy_ids(e->corpus->sets[d->set], d->doc, 0, rows[i]->answer.prompt, prompt);
+        ax_eval_copy_ids(e->corpus->sets[d->set], d->doc, 0, rows[i]->answer.prompt, prompt);
         b->seqs[i] = (struct ax_sequence){
             .n_prompt = rows[i]->answer.prompt, .prompt = prompt, .tokens = prompt + longest};
     }

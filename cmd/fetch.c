@@ -25,9 +25,8 @@ static void print_report(const char *key, const char *id, const char *revision,
 }
 
 static enum ax_status fetch_model(const struct ax_hub *h, const struct ax_config *cfg,
-                                  const char *key, enum ax_hub_part part) {
+                                  const char *key, const char *revision, enum ax_hub_part part) {
     const char *name = ax_config_str(cfg, "%s", key);
-    const char *revision = ax_config_str(cfg, "model_revision");
     struct ax_hub_report report;
     char *folder, where[256];
     if (!name)
@@ -86,11 +85,13 @@ static enum ax_status fetch_all(const struct ax_hub *h, const struct ax_config *
         AX_TRY(fetch_list(h, cfg, lists[i]));
     const char *base = ax_config_str(cfg, "base_model");
     const char *tokenizer = ax_config_str(cfg, "tokenizer_config");
+    const char *revision = ax_config_str(cfg, "model_revision");
     if (tokenizer && (!base || strcmp(tokenizer, base) != 0))
-        AX_TRY(fetch_model(h, cfg, "tokenizer_config", AX_HUB_TOKENIZER));
+        AX_TRY(fetch_model(h, cfg, "tokenizer_config", revision, AX_HUB_TOKENIZER));
     if (ax_config_is_set(cfg, "base_model_config"))
-        AX_TRY(fetch_model(h, cfg, "base_model_config", AX_HUB_WHOLE));
-    return fetch_model(h, cfg, "base_model", AX_HUB_WHOLE);
+        AX_TRY(fetch_model(h, cfg, "base_model_config", revision, AX_HUB_WHOLE));
+    AX_TRY(fetch_model(h, cfg, "lora_model_dir", NULL, AX_HUB_WHOLE));
+    return fetch_model(h, cfg, "base_model", revision, AX_HUB_WHOLE);
 }
 
 static enum ax_status fetch(const struct ax_config *cfg) {

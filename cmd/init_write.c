@@ -25,11 +25,40 @@ static enum ax_status put_chat(struct ax_buf *out, const struct ax_init_data *d)
     return put_key(out, "      content: ", d->content);
 }
 
+/* Can this text stand as lines of its own ("|"), byte for byte? It must end in one newline, and no
+ * line may begin or end with what YAML or a person does not see. */
+static bool is_block(const char *text) {
+    const size_t n = strlen(text);
+    if (n < 2 || text[n - 1] != '\n' || text[n - 2] == '\n' || *text == '\n')
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool begins = i == 0 || text[i - 1] == '\n', ends = text[i + 1] == '\n';
+        if (c != '\n' && (c < ' ' || c > '~' || (c == ' ' && (begins || ends))))
+            return false;
+    }
+    return true;
+}
+
+static enum ax_status put_block(struct ax_buf *out, const char *key, const char *indent,
+                                const char *text) {
+    AX_TRY(ax_buf_puts(out, key));
+    while (*text) {
+        const int n = (int)strcspn(text, "\n");
+        AX_TRY(ax_buf_printf(out, "%s%.*s\n", n > 0 ? indent : "", n, text));
+        text += n + 1;
+    }
+    return AX_OK;
+}
+
 static enum ax_status put_pair(struct ax_buf *out, const struct ax_init_data *d) {
-    AX_TRY(ax_buf_puts(out, "    type: # the prompt as the model's chat template writes it\n"));
+    AX_TRY(ax_buf_puts(out, "    type:\n"));
     AX_TRY(put_key(out, "      field_instruction: ", d->prompt));
     AX_TRY(put_key(out, "      field_output: ", d->answer));
-    AX_TRY(put_key(out, "      format: ", d->prompt_format));
+    AX_TRY(ax_buf_puts(out, "      # the prompt as the model's chat template writes it, for rows "
+                            "without an input:\n"));
+    if (is_block(d->prompt_format))
+        return put_block(out, "      no_input_format: |\n", "        ", d->prompt_format);
     return put_key(out, "      no_input_format: ", d->prompt_format);
 }
 
@@ -122,8 +151,8 @@ static enum ax_status put_method(struct ax_buf *out, const struct ax_init *i) {
     AX_TRY(ax_buf_printf(out, "micro_batch_size: %lld\ngradient_accumulation_steps: %lld\n",
                          (long long)f->micro, (long long)f->accumulate));
     return ax_buf_printf(out,
-                         "gradient_checkpointing: auto # the least recompute that fits; now %s\n"
-                         "bf16: auto\n",
+                         "gradient_checkpointing: auto # as little recompute as memory allows when "
+                         "training starts; now %s\nbf16: auto\n",
                          ax_recompute_name(f->recompute));
 }
 

@@ -3,24 +3,39 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "base/threads.h"
 #include "cmd/commands.h"
+#include "cmd/run_args.h"
 #include "cmd/step_args.h"
+#include "cmd/train_setup.h"
 #include "optim/plan.h"
 
-static void print_head(const char *model, const struct ax_arch *arch, const struct ax_plan *p,
-                       const struct ax_step_options *o, const struct ax_step_args *a) {
+/* What is planned, by which names, and in which modes of recompute. */
+struct request {
+    const char *name, *masters, *optimizer;
+    const struct ax_arch *arch;
+    struct ax_runtime_options runtime;
+    struct ax_step_options step;
+    int64_t rows, row_tokens; /* of a micro-batch */
+    enum ax_recompute first, last;
+    bool json;
+};
+
+static void print_head(const struct request *r, const struct ax_plan *p) {
+    const struct ax_step_options *o = &r->step;
+    const struct ax_arch *arch = r->arch;
     const bool own = o->masters == AX_MASTERS_ACCUM;
     char n[32], f[32];
-    printf("%s: %s, %s parameters, %lld layers, hidden %lld, vocabulary %lld%s\n", model,
+    printf("%s: %s, %s parameters, %lld layers, hidden %lld, vocabulary %lld%s\n", r->name,
            arch->family->model_type, ax_format_count(n, sizeof n, (double)p->parameters),
            (long long)arch->n_layers, (long long)arch->hidden_size, (long long)arch->vocab_size,
            arch->tied ? ", tied" : "");
     printf("step: %lld tokens (%d micro-batches of %lld × %lld), %s compute, %s masters, %s\n",
-           (long long)p->tokens, o->n_microbatches, (long long)o->n_docs, (long long)o->max_len,
+           (long long)p->tokens, o->n_microbatches, (long long)r->rows, (long long)r->row_tokens,
            ax_dtype_info(o->dtype)->name,
-           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : a->masters, a->optimizer);
+           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer);
     printf("model FLOPs per step: %s (6N+6LHS causal)\n",
            ax_format_count(f, sizeof f, p->model_flops));
 }
@@ -67,42 +82,94 @@ static enum ax_status print_json(const char *model, const struct ax_plan *p, jso
     return st;
 }
 
-enum ax_status ax_cmd_plan(int argc, char **argv) {
-    struct ax_step_args a = {
-        .dtype = "bfloat16", .optimizer = "adamw", .batch = 1, .seq = 2048, .accumulate = 1};
-    bool json = false;
-    struct ax_arg args[AX_STEP_ARGS_COUNT + 1];
-    ax_step_args_table(&a, args);
-    args[AX_STEP_ARGS_COUNT] = (struct ax_arg){"--json", AX_ARG_FLAG, &json, 0, 0};
-    const char *path;
-    int n;
-    AX_TRY(ax_args_parse(argc, argv, AX_STEP_ARGS_COUNT + 1, args, 1, 1, &path, &n));
-    struct ax_step_options o;
-    struct ax_arch arch;
-    AX_TRY(ax_step_args_options(&a, &o));
-    enum ax_recompute first = AX_RECOMPUTE_OFF, last = AX_RECOMPUTE_ON;
-    if (a.recompute) {
-        AX_TRY(ax_recompute_parse(a.recompute, &first));
-        last = first;
-    }
-    AX_TRY(ax_arch_load(&arch, path));
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)a.threads};
+static enum ax_status make_plans(const struct request *r) {
     struct ax_plan plan;
+    struct ax_step_options o = r->step;
     json_t *plans = json_array();
     enum ax_status st = AX_OK;
-    for (int mode = (int)first; mode <= (int)last; mode++) {
+    for (int mode = (int)r->first; mode <= (int)r->last; mode++) {
         o.recompute = (enum ax_recompute)mode;
-        AX_TRY_GOTO(ax_plan_make(&plan, &ro, &arch, &o), st, done);
-        if (!json && mode == (int)first)
-            print_head(path, &arch, &plan, &o, &a);
-        if (!json)
+        AX_TRY_GOTO(ax_plan_make(&plan, &r->runtime, r->arch, &o), st, done);
+        if (!r->json && mode == (int)r->first)
+            print_head(r, &plan);
+        if (!r->json)
             print_plan(&plan, o.recompute);
         AX_TRY_GOTO(add_json(plans, &plan, o.recompute), st, done);
     }
-    if (json)
-        st = print_json(path, &plan, plans);
+    if (r->json)
+        st = print_json(r->name, &plan, plans);
 done:
     json_decref(plans);
+    return st;
+}
+
+/* ---- of a model ---- */
+
+static enum ax_status plan_model(int argc, char **argv) {
+    struct ax_step_args a = {
+        .dtype = "bfloat16", .optimizer = "adamw", .batch = 1, .seq = 2048, .accumulate = 1};
+    struct request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
+    struct ax_arg args[AX_STEP_ARGS_COUNT + 1];
+    struct ax_arch arch;
+    int n;
+    ax_step_args_table(&a, args);
+    args[AX_STEP_ARGS_COUNT] = (struct ax_arg){"--json", AX_ARG_FLAG, &r.json, 0, 0};
+    AX_TRY(ax_args_parse(argc, argv, AX_STEP_ARGS_COUNT + 1, args, 1, 1, &r.name, &n));
+    AX_TRY(ax_step_args_options(&a, &r.step));
+    if (a.recompute) {
+        AX_TRY(ax_recompute_parse(a.recompute, &r.first));
+        r.last = r.first;
+    }
+    AX_TRY(ax_arch_load(&arch, r.name));
+    r.arch = &arch;
+    r.rows = a.batch;
+    r.row_tokens = a.seq;
+    r.masters = a.masters;
+    r.optimizer = a.optimizer;
+    r.runtime = (struct ax_runtime_options){.backend = "cpu", .threads = (int)a.threads};
+    const enum ax_status st = make_plans(&r);
     ax_arch_free(&arch);
     return st;
+}
+
+/* ---- of a configuration ---- */
+
+/* A file that is no config.json of a model. */
+static bool is_config(const char *word) {
+    const size_t n = strlen(word);
+    return ax_path_exists(word) && !ax_path_is_dir(word) &&
+           (n < 5 || strcmp(word + n - 5, ".json") != 0);
+}
+
+static enum ax_status plan_config(int argc, char **argv) {
+    struct request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
+    const struct ax_arg args[] = {{"--json", AX_ARG_FLAG, &r.json, 0, 0}};
+    struct ax_config cfg;
+    struct ax_train_setup s;
+    AX_TRY(ax_run_args(argc, argv, 1, args, AX_CONFIG_FOR_TRAINING, &cfg));
+    enum ax_status st = ax_train_setup_open(&s, &cfg);
+    if (st == AX_OK) {
+        r.name = ax_config_str(&cfg, "base_model");
+        r.masters = ax_config_str(&cfg, "master_dtype");
+        r.optimizer = ax_config_str(&cfg, "optimizer");
+        r.arch = &s.arch;
+        r.runtime = s.o.runtime;
+        r.step = ax_train_step_options(&s.o);
+        r.rows = s.o.data.rows_per_batch;
+        r.row_tokens = s.o.data.row_tokens;
+        if (!s.o.recompute_auto)
+            r.first = r.last = r.step.recompute;
+        st = make_plans(&r);
+        if (st == AX_OK && s.o.recompute_auto && !r.json)
+            printf(
+                "\ngradient_checkpointing: auto takes the first of these that fits when training "
+                "starts\n");
+        ax_train_setup_close(&s);
+    }
+    ax_config_free(&cfg);
+    return st;
+}
+
+enum ax_status ax_cmd_plan(int argc, char **argv) {
+    return argc > 1 && is_config(argv[1]) ? plan_config(argc, argv) : plan_model(argc, argv);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cmd/base_model.h"
 #include "cmd/merge.h"
 #include "cmd/merge_note.h"
 #include "cmd/train_setup.h"
@@ -253,11 +254,15 @@ static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_co
     }
 }
 
-static enum ax_status open_start(struct ax_train_setup *s, const char *dir) {
-    enum ax_status st = ax_peft_open(&s->start, dir);
+static enum ax_status open_start(struct ax_train_setup *s, const char *name) {
+    struct ax_base_model found;
     char where[256];
+    enum ax_status st = ax_base_model_find(&found, name, NULL);
+    if (st == AX_OK)
+        st = ax_peft_open(&s->start, found.path);
     if (st == AX_OK)
         st = ax_merge_note_check(s->base, &s->start);
+    ax_base_model_free(&found);
     if (st != AX_OK)
         return ax_error_prefix(st, "lora_model_dir (%s)",
                                ax_config_where(s->cfg, where, sizeof where, "lora_model_dir"));

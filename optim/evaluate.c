@@ -228,6 +228,9 @@ static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
     while (e->o->max_rows == 0 || e->rows < e->o->max_rows) {
         struct ax_loaded_row row;
         bool got;
+        e->sum->stopped = e->o->stop && e->o->stop(e->o->ctx);
+        if (e->sum->stopped)
+            return AX_OK;
         AX_TRY(ax_loader_next(loader, &row, &got));
         if (!got)
             break;
@@ -248,7 +251,7 @@ enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,
     destroy(&e);
     ax_arena_enter(arena, before);
     AX_TRY(st);
-    if (!ax_runtime_planning(m->rt)) {
+    if (!ax_runtime_planning(m->rt) && !out->stopped) {
         if (!(out->weight > 0))
             return ax_error(AX_ERR_DATA, "evaluation: none of %lld rows has a trained token",
                             (long long)out->rows);

@@ -17,6 +17,7 @@ struct ax_eval_result {
     int64_t documents, rows;
     int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
     double seconds;
+    bool stopped; /* as ax_eval_options.stop said: nothing above holds */
 };
 
 /* One document's share. `set` is the loader's: of a corpus it stays valid, of a stream it does not.
@@ -38,6 +39,8 @@ struct ax_eval_options {
     enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
     /* After each pass, for progress; may be NULL. */
     void (*progress)(void *ctx, int64_t rows_done);
+    /* Asked between passes: true puts the evaluation down; may be NULL. */
+    bool (*stop)(void *ctx);
     void *ctx;
 };
 

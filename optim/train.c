@@ -38,7 +38,21 @@ static void report(struct ax_train *t, const struct ax_step_result *r, double da
 
 static void evaluated(void *ctx, int64_t rows_done) {
     struct ax_train *t = ctx;
-    ax_metrics_doing(t->metrics, "evaluating", rows_done, 0);
+    ax_metrics_doing(t->metrics, "evaluating", rows_done, t->eval_rows);
+}
+
+static bool asked_to_stop(void *ctx) {
+    (void)ctx;
+    return ax_stop_requested() != AX_STOP_NONE;
+}
+
+/* Of an evaluation, which can take minutes, a person sees how far it is; streams cannot be
+ * counted. */
+static void count_eval_rows(struct ax_train *t) {
+    struct ax_loader_count n;
+    if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
+        t->eval_rows = n.rows;
+    ax_error_clear();
 }
 
 static double metric(const struct ax_train *t, const struct ax_eval_result *r) {
@@ -56,8 +70,13 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     struct ax_eval_options eo = ax_train_eval_options(t->o);
     struct ax_eval_result r;
     eo.progress = evaluated;
+    eo.stop = asked_to_stop;
     eo.ctx = t;
+    *value = NAN;
     AX_TRY(ax_evaluate(&t->step.model, t->o->data.eval, &eo, &r));
+    t->owes_eval = r.stopped;
+    if (r.stopped)
+        return AX_OK;
     ax_metrics_eval(t->metrics, t->done, t->epoch, &r);
     if (!t->out->evaluated)
         t->out->first_eval = r;
@@ -70,6 +89,9 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
 /* An evaluation after a step: is it the best, and is it time to stop? */
 static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
     AX_TRY(evaluate(t, value));
+    *best = false;
+    if (t->owes_eval)
+        return AX_OK;
     *best = isfinite(*value) && (t->best_step == 0 || is_better(t, *value, t->best));
     if (*best) {
         t->best = *value;
@@ -106,9 +128,11 @@ static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
     return end && (s->when.when == AX_EACH_STEPS || s->when.when == AX_EACH_EPOCH);
 }
 
-/* The model to keep is the best of those that were saved. */
+/* The model to keep is the best of those that were saved. An evaluation that was put down because
+ * the run is to stop is owed: the run that goes on comes here again, with the step saved. */
 static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     const struct ax_train_options *o = t->o;
+    t->epoch_ended = epoch_end;
     const bool last = t->done == t->schedule.total;
     const bool eval = o->data.eval && o->eval.when.when != AX_NEVER &&
                       (last || is_due(&o->eval.when, t->schedule.eval_every, t->done, epoch_end));
@@ -116,13 +140,13 @@ static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     bool best = false;
     if (eval)
         AX_TRY(judge(t, &value, &best));
-    if (!wants_save(t, epoch_end, best))
+    if (t->owes_eval || !wants_save(t, epoch_end, best))
         return AX_OK;
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     t->kept_before = t->kept;
     if (eval && isfinite(value) && (t->kept.step == 0 || is_better(t, value, t->kept.value)))
         t->kept = (struct ax_train_kept){t->done, value};
-    return ax_train_save_start(t);
+    return t->saved == t->done ? AX_OK : ax_train_save_start(t);
 }
 
 /* ---- a step ---- */
@@ -161,18 +185,21 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
         AX_TRY(ax_train_save_start(t));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     }
+    const enum ax_resume resume = t->o->save.resume;
+    const bool same = resume == AX_RESUME_NEWEST || resume == AX_RESUME_NEWEST_GOOD;
     const char *asked = why == AX_STOP_INTERRUPT ? "interrupted" : "asked to stop";
     ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done, "%s", asked);
     return ax_error(why == AX_STOP_INTERRUPT ? AX_INTERRUPTED : AX_SAVED_REQUEUE,
-                    "%s after step %lld of %lld%s; go on with resume_from_checkpoint: auto", asked,
-                    (long long)t->done, (long long)t->schedule.total,
-                    t->done > 0 ? ", saved" : ", nothing to save yet");
+                    "%s after step %lld of %lld%s", asked, (long long)t->done,
+                    (long long)t->schedule.total,
+                    t->done == 0 ? "; nothing to save yet"
+                    : same       ? ", saved; the same command goes on from there"
+                                 : ", saved; it goes on with resume_from_checkpoint: auto");
 }
 
 static enum ax_status loop(struct ax_train *t) {
-    ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
-                     "first forward %.2f s after the command", ax_clock_since_start());
-    for (bool first = true; t->done < t->schedule.total && !t->stop_early; first = false) {
+    for (bool first = true; t->owes_eval || (t->done < t->schedule.total && !t->stop_early);
+         first = false) {
         const enum ax_stop why = ax_stop_requested();
         bool epoch_end;
         if (why != AX_STOP_NONE)
@@ -245,12 +272,20 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
                                   AX_ERR_DATA));
     t->out->resumed_from = t->done;
     AX_TRY(open_metrics(t));
+    ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
+                     "first forward %.2f s after the command", ax_clock_since_start());
+    const bool evaluates = o->data.eval && o->eval.when.when != AX_NEVER;
     double value; /* of the base model, which is no candidate for the best */
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
-    else if (o->data.eval && o->eval.when.when != AX_NEVER)
-        return evaluate(t, &value);
-    return AX_OK;
+    if (evaluates)
+        count_eval_rows(t);
+    if (t->owes_eval)
+        return after_step(t, t->epoch_ended);
+    if (!evaluates || t->done > 0)
+        return AX_OK;
+    ax_log_info("evaluating before the first step");
+    return evaluate(t, &value);
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -275,7 +310,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     return ax_error_restore(&first);
 }
 
-static struct ax_step_options step_options(const struct ax_train_options *o) {
+struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     struct ax_step_options so = o->step;
     so.tokens = o->data.rows_per_batch * o->data.row_tokens;
     so.n_docs = o->data.rows_per_batch * o->data.row_docs;
@@ -286,7 +321,7 @@ static struct ax_step_options step_options(const struct ax_train_options *o) {
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
     *out = (struct ax_train_result){0};
     struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}};
-    struct run run = {.t = &t, .so = step_options(o)};
+    struct run run = {.t = &t, .so = ax_train_step_options(o)};
     struct ax_runtime_options ro = o->runtime;
     char *resume_from = NULL;
     enum ax_status st;

@@ -104,6 +104,8 @@ struct ax_train_result {
     double save_waited, train_seconds;
 };
 
+/* The step that a run makes, as ax_plan_make takes it. */
+struct ax_step_options ax_train_step_options(const struct ax_train_options *o);
 /* AX_OK: the model is in output_dir. AX_SAVED_REQUEUE and AX_INTERRUPTED: asked to stop, saved. */
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out);
 

@@ -24,12 +24,13 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     ax_loader_save(t->o->data.train, &at);
     AX_TRY(ax_loader_state_to_json(&at, &data));
     *out = json_pack(
-        "{sI sI sI sf sI sI so s{sI sf sI sI sf} so sO*}", "step", (json_int_t)t->done,
+        "{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} so sO*}", "step", (json_int_t)t->done,
         "total_steps", (json_int_t)t->schedule.total, "updates", (json_int_t)t->step.count, "epoch",
         t->epoch, "tokens", (json_int_t)t->tokens, "trained_tokens", (json_int_t)t->trained, "data",
         data, "best", "step", (json_int_t)t->best_step, "value", t->best, "evaluations_since",
         (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value,
-        "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+        "evaluation", "owed", t->owes_eval, "epoch_ended", t->epoch_ended, "watch",
+        watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
 }
 
@@ -109,6 +110,9 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(ax_json_i64(ax_json_get(best, "evaluations_since"), 0, INT64_MAX, &t->worse));
     AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
     AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
+    const struct ax_json evaluation = ax_json_get(run, "evaluation");
+    AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->owes_eval));
+    AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "epoch_ended"), false, &t->epoch_ended));
     AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
     enum ax_status st = ax_loader_state_from_json(&at, ax_json_get(run, "data").v);
     if (st == AX_OK)

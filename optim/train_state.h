@@ -96,6 +96,8 @@ struct ax_train {
     struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
     int64_t worse;                          /* evaluations since then */
     bool stop_early;
+    bool owes_eval, epoch_ended; /* the last step's evaluation was put down; it ended an epoch */
+    int64_t eval_rows;           /* of an evaluation; 0 = not known */
 };
 
 /* Steps take their rows from so many ranks' shares. */

@@ -190,9 +190,11 @@ static void serve_hub(struct connection *c, const char *path, const char *reques
     int n;
     if (turned_down(c, request))
         return;
-    if (s->also && strstr(path, s->also->id)) {
-        struct connection other = {.s = s->also, .fd = c->fd};
-        memcpy(s->also->ports, s->ports, sizeof s->ports);
+    for (struct hub_server *o = s->also; o; o = o->also) {
+        struct connection other = {.s = o, .fd = c->fd};
+        if (!strstr(path, o->id))
+            continue;
+        memcpy(o->ports, s->ports, sizeof s->ports);
         serve_hub(&other, path, request);
         return;
     }

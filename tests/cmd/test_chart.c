@@ -43,6 +43,8 @@ static void linear_axes(void **state) {
                         "1.6 1.8 2.0 2.2 2.4 |");
     assert_string_equal(labels((struct ax_chart_range){.min = 0, .max = 1.2}),
                         "0 0.25 0.50 0.75 1.00 1.25 |");
+    assert_string_equal(labels((struct ax_chart_range){.min = 0, .max = 1e-4}),
+                        "0 2e-5 4e-5 6e-5 8e-5 1e-4 |");
     assert_string_equal(labels((struct ax_chart_range){.min = 0, .max = 2e-5}),
                         "0 5e-6 1e-5 1.5e-5 2e-5 |");
     assert_string_equal(labels((struct ax_chart_range){.min = -3, .max = 3}), "-4 -2 0 2 4 |");

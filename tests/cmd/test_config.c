@@ -21,6 +21,7 @@ static void unknown_keys(void **state) {
     /* other trainers' names */
     FAILS("per_device_train_batch_size: 4\n", "here it is called micro_batch_size");
     FAILS("max_seq_length: 4\n", "here it is called sequence_len");
+    FAILS("sequence_length: 4\n", "here it is called sequence_len");
     FAILS("lr: 4\n", "here it is called learning_rate");
     /* old spellings lead to today's */
     FAILS("flash_atention: true\n", "did you mean attn_implementation?");
@@ -34,6 +35,8 @@ static void unknown_nested_keys(void **state) {
           "in datasets.1 (c.yaml:4:5); did you mean field_messages?");
     FAILS("test_datasets: [{pth: a}]\n", "in test_datasets.0", "did you mean path?");
     FAILS("pretraining_dataset: [{text_colum: a}]\n", "did you mean text_column?");
+    FAILS("pretraining_dataset: {path: a, text_colum: b}\n",
+          "in pretraining_dataset.0 (c.yaml:1:32); did you mean text_column?");
     FAILS("datasets: [{text_column: a}]\n", "did you mean pretraining_dataset[].text_column?");
     FAILS("datasets: [{type: {field_instructoin: a}}]\n", "in datasets.0.type",
           "did you mean field_instruction?");

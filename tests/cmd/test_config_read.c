@@ -31,6 +31,22 @@ static void defaults(void **state) {
     ax_config_free(&cfg);
 }
 
+/* As axolotl takes it: one set without the dash of a list. */
+static void a_single_pretraining_set(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    char buf[128];
+    load_ok(&cfg,
+            "base_model: m\npretraining_dataset:\n  path: a\n  text_column: body\nmax_steps: 2\n",
+            NULL);
+    assert_int_equal(ax_config_count(&cfg, "pretraining_dataset"), 1);
+    assert_string_equal(ax_config_str(&cfg, "pretraining_dataset.0.path"), "a");
+    assert_string_equal(ax_config_str(&cfg, "pretraining_dataset.0.text_column"), "body");
+    assert_string_equal(ax_config_where(&cfg, buf, sizeof buf, "pretraining_dataset.0.text_column"),
+                        "c.yaml:4:16");
+    ax_config_free(&cfg);
+}
+
 static void coercions(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -230,6 +246,7 @@ static void required_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
+        cmocka_unit_test(a_single_pretraining_set),
         cmocka_unit_test(coercions),
         cmocka_unit_test(open_maps),
         cmocka_unit_test(errors_of_readers),

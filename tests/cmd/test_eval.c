@@ -276,6 +276,7 @@ static void mistakes(void **state) {
         {3, "eval --model M --data none.jsonl", "none.jsonl"},
         {3, "eval --model M --data empty.jsonl", "no row is left"},
         {3, "eval --model M --data wrong.jsonl", "wrong.jsonl:1"},
+        {3, "eval --model M --data wrong.jsonl", "--config FILE reads them as training did"},
         {3, "eval --model M --data plain.jsonl --task final-answer", "no row ends in"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

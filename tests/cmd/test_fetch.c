@@ -132,6 +132,43 @@ static void mistakes_are_told_with_their_key(void **state) {
     EXPECT(2, "not a hub id", config, "base_model=./nowhere");
 }
 
+/* An adapter made here, served as a repository of its own, and gone on from. */
+static void an_adapter_of_the_hub(void **state) {
+    (void)state;
+    serve();
+    char adapter_config[256], weights[256], made[300];
+    struct hub_server adapter = {.id = "org/adapter", .kind = "models", .commit = HUB_COMMIT};
+    size_t len[2];
+    snprintf(made, sizeof made, "output_dir=%s", in_scratch("made"));
+    EXPECT(0, "trained 1 of 1 steps", config, made, "adapter=lora", "lora_r=2", "lora_alpha=4",
+           "lora_target_linear=true");
+    snprintf(adapter_config, sizeof adapter_config, "%s", in_scratch("made/adapter_config.json"));
+    snprintf(weights, sizeof weights, "%s", in_scratch("made/adapter_model.safetensors"));
+    assert_int_equal(ax_read_file(adapter_config, 1 << 20, &texts[n_texts], &len[0]), AX_OK);
+    hub_add(&adapter, "adapter_config.json", texts[n_texts++], len[0], false);
+    assert_int_equal(ax_read_file(weights, 1 << 26, &texts[n_texts], &len[1]), AX_OK);
+    hub_add(&adapter, "adapter_model.safetensors", texts[n_texts++], len[1], true);
+    rows.also = &adapter;
+    EXPECT(0, "trained 1 of 1 steps", config, output, "adapter=lora", "lora_model_dir=org/adapter");
+    sft_command = "fetch";
+    EXPECT(0, "lora_model_dir: org/adapter, revision main (commit 0123456789ab): 2 files, ", config,
+           "adapter=lora", "lora_model_dir=org/adapter");
+    EXPECT(2, "lora_model_dir (command line): org/adaptor: http://127.0.0.1:", config,
+           "adapter=lora", "lora_model_dir=org/adaptor");
+    rows.also = NULL;
+}
+
+/* Where nobody answers, a person learns at once what is tried again, and for how long. */
+static void patience_is_announced(void **state) {
+    (void)state;
+    serve();
+    model.fail_status = 503;
+    model.fail_times = 1;
+    model.retry_after = 0;
+    sft_command = "fetch";
+    EXPECT(0, "the hub is busy (status 503); try 2 of 5 in 0 s; it gives up after 15 s", config);
+}
+
 /* A command `hf` that notes what it was asked for. */
 static void put_hf(const char *body) {
     char path[128];
@@ -179,6 +216,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(fetched_ahead_training_needs_no_network),
         TEST(training_fetches_what_it_lacks),
+        TEST(an_adapter_of_the_hub),
+        TEST(patience_is_announced),
         TEST(mistakes_are_told_with_their_key),
         TEST(the_model_is_uploaded_at_the_end),
     };

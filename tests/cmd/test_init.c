@@ -291,6 +291,66 @@ static void the_adapter_files_train(void **state) {
     }
 }
 
+/* A prompt of lines stands as lines, anything else in quotes: the text is the same to the byte. */
+static void prompts_are_kept(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool lines;
+    } all[] = {{"<|im_start|>user\n{instruction}<|im_end|>\n<|im_start|>assistant\n", true},
+               {"# a: - {instruction}\n\n  'x'\nA:\n", false}, /* an indented line */
+               {"# a: - {instruction}\n\n'x': \"y\"\n", true},
+               {"[INST] {instruction} [/INST]", false},
+               {"Q: {instruction} \nA:\n", false},
+               {"{instruction}\n\n", false},
+               {"\n{instruction}\n", false},
+               {"\t{instruction}\n", false},
+               {"é {instruction}\n", false},
+               {"\n", false}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char prompt[128];
+        snprintf(prompt, sizeof prompt, "%s", all[i].text);
+        const struct ax_init_data d = {.path = "rows.jsonl",
+                                       .kind = AX_INIT_PAIR,
+                                       .prompt = "question",
+                                       .answer = "answer",
+                                       .prompt_format = prompt};
+        struct ax_buf text = {0};
+        struct ax_config cfg;
+        assert_ok(ax_init_put_entry(&text, &d));
+        assert_true((strstr(text.data, "format: |\n") != NULL) == all[i].lines);
+        assert_ok(ax_config_parse(&cfg, "c.yaml", text.data, text.len, 0, NULL));
+        assert_string_equal(ax_config_str(&cfg, "datasets.0.type.no_input_format"), prompt);
+        assert_string_equal(ax_config_str(&cfg, "datasets.0.type.field_output"), "answer");
+        ax_config_free(&cfg);
+        ax_buf_free(&text);
+    }
+}
+
+static void plans_and_prepares(void **state) {
+    (void)state;
+    need_binary();
+    char said[8192], file[256], base[512];
+    snprintf(file, sizeof file, "%s", in_scratch("p.yaml"));
+    snprintf(base, sizeof base, "%s", model("qwen3"));
+    const char *const init[] = {"init", "--model", base, "--data", rows_of(AX_INIT_PAIR, false),
+                                "-o",   file,      NULL};
+    if (axtrain(said, sizeof said, init) != 0)
+        fail_msg("%s", said);
+    const char *const plan[] = {"plan", file, "micro_batch_size=3", NULL};
+    if (axtrain(said, sizeof said, plan) != 0 || !strstr(said, " micro-batches of 3 × ") ||
+        !strstr(said, "recompute selective") || !strstr(said, "auto takes the first"))
+        fail_msg("%s", said);
+    const char *const one[] = {"plan", file, "gradient_checkpointing=true", "--json", NULL};
+    if (axtrain(said, sizeof said, one) != 0 || strstr(said, "\"selective\"") ||
+        !strstr(said, "\"on\""))
+        fail_msg("%s", said);
+    const char *const prepare[] = {"preprocess", file, NULL};
+    if (axtrain(said, sizeof said, prepare) != 2 ||
+        !strstr(said, "p.yaml: dataset_prepared_path: last_run_prepared"))
+        fail_msg("%s", said);
+}
+
 static void usage(void **state) {
     (void)state;
     char *none[] = {(char[]){"init"}};
@@ -319,6 +379,8 @@ int main(void) {
         cmocka_unit_test(memory_chooses_the_method),
         cmocka_unit_test(what_is_written_trains),
         cmocka_unit_test(the_adapter_files_train),
+        cmocka_unit_test(prompts_are_kept),
+        cmocka_unit_test(plans_and_prepares),
         cmocka_unit_test(usage),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

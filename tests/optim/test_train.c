@@ -294,6 +294,63 @@ static void test_sigterm_saves_and_requeues(void **state) {
     train_case_close(&whole);
 }
 
+/* The source of evaluation rows, which sends a signal with the first row of one evaluation. */
+struct signalling {
+    struct ax_doc_source source;
+    int evaluation, sig; /* from 0; 0: none */
+};
+
+static enum ax_status group_and_signal(void *ctx, int64_t epoch, int64_t group,
+                                       struct ax_source_place place, struct ax_corpus *out,
+                                       struct ax_source_place *next) {
+    struct signalling *s = ctx;
+    /* the first time, rows are counted */
+    if (group == 0 && s->evaluation-- == 0)
+        raise(s->sig);
+    return s->source.group(s->source.ctx, epoch, group, place, out, next);
+}
+
+/* One run that evaluates every second step, stops early by it and keeps the best checkpoint. */
+static void open_evaluating(struct train_case *c) {
+    open_case(c, AX_F32, true);
+    c->o.max_steps = 12;
+    c->o.eval.when = c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c->o.eval.greater_is_better = true; /* of the loss: never better after the first */
+    c->o.eval.patience = 2;
+    c->o.eval.keep_best = true;
+    c->o.save.limit = 1;
+    c->o.save.resume = AX_RESUME_NEWEST;
+}
+
+/* An evaluation can be long: it is put down at once, and the run that goes on makes up for it, so
+ * that it decides as the run in one piece. */
+static void test_stopped_in_an_evaluation(void **state) {
+    (void)state;
+    for (int evaluation = 1; evaluation <= 4; evaluation++) { /* 1: before the first step */
+        struct train_case c;
+        struct ax_train_result r;
+        open_evaluating(&c);
+        struct signalling s = {c.eval_doc_source, evaluation, evaluation % 2 ? SIGTERM : SIGINT};
+        c.eval_doc_source.group = group_and_signal;
+        c.eval_doc_source.ctx = &s;
+        assert_int_equal(train_case_run(&c, &r),
+                         s.sig == SIGINT ? AX_INTERRUPTED : AX_SAVED_REQUEUE);
+        const int64_t at = 2 * (evaluation - 1);
+        assert_int_equal(r.steps, at);
+        expect_error(at == 0 ? "nothing to save yet" : "the same command goes on");
+        s.evaluation = -1;
+        run_ok(&c, &r);
+        assert_int_equal(r.resumed_from, at);
+        assert_true(r.stopped_early);
+        assert_int_equal(r.steps, 6);
+        assert_int_equal(r.best_step, at <= 2 ? 2 : 0); /* of this process */
+        assert_true(has(&c, "checkpoint-2/model.safetensors"));
+        assert_true(has(&c, "checkpoint-6/model.safetensors"));
+        assert_false(has(&c, "checkpoint-4/model.safetensors"));
+        train_case_close(&c);
+    }
+}
+
 /* ---- the output folder ---- */
 
 static void test_folders_of_others(void **state) {
@@ -546,6 +603,7 @@ int main(void) {
         cmocka_unit_test(test_killed_anywhere),
         cmocka_unit_test(test_resume_of_a_finished_run),
         cmocka_unit_test(test_sigterm_saves_and_requeues),
+        cmocka_unit_test(test_stopped_in_an_evaluation),
         cmocka_unit_test(test_folders_of_others),
         cmocka_unit_test(test_torn_and_damaged_checkpoints),
         cmocka_unit_test(test_weights_only_cannot_resume),

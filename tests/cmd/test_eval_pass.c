@@ -1,0 +1,178 @@
+/* `axtrain eval --samples`: pass@k of a tiny model that has learned two answers to one question. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "tests/cmd/sft_case.h"
+
+#define ROWS    2
+#define SAMPLES 12
+
+/* Half of the rows say 3, half 4. */
+static void write_rows(const char *name, int n) {
+    struct ax_buf text = {0};
+    for (int i = 0; i < n; i++)
+        assert_int_equal(
+            ax_buf_printf(
+                &text,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"guess\"}, {\"role\": "
+                "\"assistant\", \"content\": \"#### %d\"}]}\n",
+                3 + i % 2),
+            AX_OK);
+    assert_int_equal(ax_write_file_atomic(in_scratch(name), text.data, text.len), AX_OK);
+    ax_buf_free(&text);
+}
+
+static const char *trained_model(void) {
+    static char out[128];
+    struct ax_buf text = {0};
+    char rows[128], config[128], said[8192];
+    need_binary();
+    write_rows("train.jsonl", 16);
+    snprintf(rows, sizeof rows, "%s", in_scratch("train.jsonl"));
+    snprintf(out, sizeof out, "%s", in_scratch("out"));
+    assert_int_equal(
+        ax_buf_printf(&text,
+                      "base_model: %s\nchat_template: llama3\ndatasets:\n  - path: %s\n    type: "
+                      "chat_template\nsequence_len: 128\nmicro_batch_size: 16\n"
+                      "val_set_size: 0\nnum_epochs: 30\nlearning_rate: 5e-3\n"
+                      "save_strategy: \"no\"\nbf16: false\noutput_dir: %s\n",
+                      golden_llama(), rows, out),
+        AX_OK);
+    snprintf(config, sizeof config, "%s", in_scratch("c.yaml"));
+    assert_int_equal(ax_write_file_atomic(config, text.data, text.len), AX_OK);
+    ax_buf_free(&text);
+    sft_command = "sft";
+    const char *const args[] = {config};
+    const int code = sft(said, sizeof said, 1, args);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, said);
+    sft_command = "eval";
+    return out;
+}
+
+static double number(const json_t *v, const char *key) {
+    const json_t *n = json_object_get(v, key);
+    if (!json_is_number(n))
+        fail_msg("no number \"%s\"", key);
+    return json_number_value(n);
+}
+
+/* What an evaluation wrote: lines of rows, and one of all. */
+struct outcome {
+    int correct[ROWS];
+    double at[3]; /* of 1, 4, 12 */
+};
+
+static struct outcome evaluate(const char *model, const char *batch, const char *threads,
+                               const char *seed) {
+    struct outcome o;
+    char data[128], out[128], said[8192], *text;
+    size_t len;
+    snprintf(data, sizeof data, "%s", in_scratch("test.jsonl"));
+    snprintf(out, sizeof out, "%s", in_scratch("eval.jsonl"));
+    const char *const args[] = {
+        "--model",   model,   "--data",    data,     "--task",           "final-answer",
+        "--samples", "12",    "--pass-at", "1,4,12", "--batch",          batch,
+        "--threads", threads, "--seed",    seed,     "--max-new-tokens", "16",
+        "--per-row", "-o",    out};
+    const int code = sft(said, sizeof said, (int)(sizeof args / sizeof *args), args);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, said);
+    assert_int_equal(ax_read_file(out, 1 << 20, &text, &len), AX_OK);
+    char *line = text;
+    for (int i = 0; i < ROWS; i++, line = strchr(line, '\n') + 1) {
+        json_t *v = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+        o.correct[i] = (int)number(v, "correct");
+        json_decref(v);
+    }
+    json_t *v = json_loads(line, 0, NULL);
+    const json_t *a = json_object_get(v, "final_answer"), *at = json_object_get(a, "pass_at");
+    o.at[0] = number(at, "1");
+    o.at[1] = number(at, "4");
+    o.at[2] = number(at, "12");
+    assert_int_equal((int)number(a, "correct"), o.correct[0] + o.correct[1]);
+    assert_int_equal((int)number(a, "asked"), ROWS);
+    json_decref(v);
+    ax_free(text);
+    return o;
+}
+
+static double choose(int n, int k) {
+    double c = 1;
+    for (int i = 1; i <= k; i++)
+        c = c * (n - k + i) / i;
+    return k > n ? 0 : c;
+}
+
+static void draws_and_estimates(void **state) {
+    (void)state;
+    const char *model = trained_model();
+    write_rows("test.jsonl", ROWS);
+    const struct outcome o = evaluate(model, "16", "1", "1");
+    print_message("right: %d and %d of %d, pass@1 %.3f, pass@4 %.3f\n", o.correct[0], o.correct[1],
+                  SAMPLES, o.at[0], o.at[1]);
+    /* it answers the one or the other, so each row gets some right answers and some wrong ones */
+    assert_true(o.correct[0] > 0 && o.correct[1] > 0);
+    assert_true(o.correct[0] + o.correct[1] >= SAMPLES / 2 && o.correct[0] < SAMPLES);
+    static const int at[] = {1, 4, 12};
+    for (int k = 0; k < 3; k++) {
+        double want = 0;
+        for (int i = 0; i < ROWS; i++)
+            want += 1 - choose(SAMPLES - o.correct[i], at[k]) / choose(SAMPLES, at[k]);
+        assert_true(fabs(o.at[k] - want / ROWS) < 1e-12);
+    }
+    static const char *const ways[][2] = {{"1", "1"}, {"5", "1"}, {"7", "2"}, {"64", "2"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const struct outcome again = evaluate(model, ways[i][0], ways[i][1], "1");
+        assert_memory_equal(again.correct, o.correct, sizeof o.correct);
+    }
+    bool other = false; /* another seed draws others, sooner or later */
+    for (int seed = 2; seed < 6 && !other; seed++) {
+        char text[8];
+        snprintf(text, sizeof text, "%d", seed);
+        const struct outcome drawn = evaluate(model, "16", "1", text);
+        other = memcmp(drawn.correct, o.correct, sizeof o.correct) != 0;
+    }
+    assert_true(other);
+    char data[128];
+    snprintf(data, sizeof data, "%s", in_scratch("test.jsonl"));
+    EXPECT(0, "pass@12", "--model", model, "--data", data, "--task", "final-answer", "--samples",
+           "12", "--max-new-tokens", "8");
+}
+
+static void mistakes(void **state) {
+    (void)state;
+    need_binary();
+    sft_command = "eval";
+    EXPECT(2, "add --samples N", "--model", "m", "--data", "d", "--task", "final-answer",
+           "--temperature", "0.7");
+    EXPECT(2, "goes with --task", "--model", "m", "--data", "d", "--samples", "4");
+#define TASK "--model", "m", "--data", "d", "--task", "final-answer", "--samples", "4"
+    EXPECT(2, "leave --samples out", TASK, "--temperature", "0");
+    EXPECT(2, "top_p", TASK, "--top-p", "1.5");
+    EXPECT(2, "5 is not between 1 and the 4", TASK, "--pass-at", "1,5");
+    EXPECT(2, "0 is not between", TASK, "--pass-at", "0");
+    EXPECT(2, "expected numbers like 1,4,8", TASK, "--pass-at", "1,,2");
+    EXPECT(2, "expected numbers like 1,4,8", TASK, "--pass-at", "1,x");
+    EXPECT(2, "expected numbers like 1,4,8", TASK, "--pass-at", "");
+    EXPECT(2, "more than 8", TASK, "--pass-at", "1,1,1,1,1,1,1,1,1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(draws_and_estimates, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(mistakes, scratch_make, scratch_remove),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
