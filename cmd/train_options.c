@@ -5,7 +5,7 @@
 #include "cmd/train_setup.h"
 #include "kernels/cpu/isa.h"
 
-#define PAD 16 /* micro-batches are padded to a multiple: whole panels for the products */
+#define PAD 8 /* micro-batches are padded to a multiple: whole tiles for the products */
 
 /* ---- precision and memory ---- */
 
