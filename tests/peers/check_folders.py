@@ -24,6 +24,7 @@ def look(folder, out):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(2)
     tok = AutoTokenizer.from_pretrained(folder)
     model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
