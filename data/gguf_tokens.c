@@ -54,7 +54,7 @@ static enum ax_status put_tokens(struct writer *w) {
     }
     AX_TRY(ax_gguf_put_array(w->keys, "tokenizer.ggml.token_type", AX_GGUF_I32, w->rows));
     for (size_t id = 0; id < w->rows; id++)
-        AX_TRY(ax_gguf_add_i32(w->keys, type_of(w, (int32_t)id)));
+        AX_TRY(ax_gguf_add_i32(w->keys, (int32_t)type_of(w, (int32_t)id)));
     return AX_OK;
 }
 
