@@ -64,7 +64,7 @@ struct walk {
 static enum ax_status fill_walk(void *ctx, int64_t first, int64_t n, void *out) {
     struct walk *w = ctx;
     assert_int_equal(first, w->next);
-    assert_true(n > 0 && n <= 1 << 20);
+    assert_true(n > 0 && n <= 1 << 16);
     w->next = first + n;
     w->calls++;
     return fill_bytes("walk", 2, first, n, out);
@@ -79,7 +79,7 @@ static void large_tensors_are_filled_in_pieces(void **state) {
     t.ctx = &w;
     assert_int_equal(ax_safetensors_write(in_dir("w"), 1, &t), AX_OK);
     assert_int_equal(w.next, 3 * 700001);
-    assert_int_equal(w.calls, 3);
+    assert_int_equal(w.calls, (3 * 700001 + (1 << 16) - 1) >> 16);
     assert_int_equal(ax_safetensors_open(&st, in_dir("w")), AX_OK);
     t.ctx = "walk";
     assert_tensor(&st.entries[0], &t);
