@@ -242,8 +242,8 @@ static int64_t doc_tasks(const struct ax_attention_shape *s, int64_t n_q) {
     return ceil_div(n_q, s->block) * s->kv_heads;
 }
 
-/* Task i of a document, with its first keys: KV head by KV head, so that its keys stay in the cache; the last block
- * first, because under a causal mask it takes longest. */
+/* Task i of a document, with its first keys: KV head by KV head, so that its keys stay in the
+ * cache; the last block first, because under a causal mask it takes longest. */
 static struct ax_attention_block block_of(const struct ax_attention *a,
                                           const struct ax_attention_shape *s, const int64_t *first,
                                           int64_t task) {
