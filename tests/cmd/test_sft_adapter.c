@@ -265,7 +265,7 @@ static void test_going_on_from_a_folder(void **state) {
     check_folder("out", 3 * 7 * 2, false);
     assert_int_equal(ax_remove_tree(start), AX_OK);
     clear();
-    EXPECT(3, "lora_model_dir (command line): ", path, dir);
+    EXPECT(2, "lora_model_dir (command line): ", path, dir);
 }
 
 /* ---- errors ---- */
@@ -290,7 +290,7 @@ static void test_errors(void **state) {
     EXPECT(2, "set lora_target_linear: true", path, "lora_target_linear=null");
     EXPECT(2, "bnb_4bit_quant_type: fp4 is not supported", path, "adapter=qlora",
            "load_in_4bit=true", "bnb_config_kwargs.bnb_4bit_quant_type=fp4");
-    EXPECT(3, "lora_model_dir (command line): ", path, "lora_model_dir=nowhere");
+    EXPECT(2, "lora_model_dir (command line): ", path, "lora_model_dir=nowhere");
     EXPECT(2, "there is no base to merge into", path, "merge_lora=true", "reinit_weights=true");
     /* not done yet, and said so */
     EXPECT(2, "adapter-variants: peft_init_lora_weights", path, "peft_init_lora_weights=eva");
