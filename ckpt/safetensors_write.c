@@ -6,9 +6,8 @@
 #include "ckpt/safetensors.h"
 #include "ckpt/safetensors_types.h"
 
-#define PIECE                                                                                      \
-    (1 << 16) /* elements handed to fill at once: summed and copied while in the cache             \
-               */
+/* Elements handed to fill at once: summed and copied while they are in the cache. */
+#define PIECE (1 << 16)
 
 bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
     for (int d = 0; d < AX_DTYPE_COUNT; d++) {

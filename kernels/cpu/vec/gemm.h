@@ -78,9 +78,8 @@ void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 
-/* The first units of n ≤ LANES rows that run along k, as [units][LANES]; any numbers for other
- * rows.
- */
+/* The first units of n ≤ LANES rows that run along k, as [units][LANES]; other rows hold any
+ * numbers. */
 void AX_VEC(ax_gemm_pack_strip)(float *dst, const struct ax_gemm_operand *op, int64_t first,
                                 int64_t n, int64_t units);
 
