@@ -83,7 +83,7 @@ static enum ax_status print_json(const char *model, const struct ax_plan *p, jso
 }
 
 static enum ax_status make_plans(const struct request *r) {
-    struct ax_plan plan;
+    struct ax_plan plan = {0};
     struct ax_step_options o = r->step;
     json_t *plans = json_array();
     enum ax_status st = AX_OK;
