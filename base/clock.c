@@ -1,11 +1,12 @@
 #include "base/clock.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/proc.h"
 
 double ax_clock_now(void) {
     struct timespec t;
@@ -14,19 +15,15 @@ double ax_clock_now(void) {
 }
 
 double ax_clock_since_start(void) {
-    char text[1024] = "";
+    char text[1024];
     struct timespec now;
     unsigned long long ticks;
-    const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
     /* behind the name, which may hold anything: field 3 and on; the start is field 22 */
-    const char *at = n > 0 ? strrchr(text, ')') : NULL;
+    const char *at = ax_proc_read("/proc/self/stat", text, sizeof text) ? strrchr(text, ')') : NULL;
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     if (!at || sscanf(at, "%llu", &ticks) != 1 || clock_gettime(CLOCK_BOOTTIME, &now) != 0)
-        return 0;
+        return NAN;
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec -
            (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }

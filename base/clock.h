@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 double ax_clock_now(void); /* monotonic, seconds */
-/* Seconds since this process was started, to the kernel's hundredth; 0: not known. */
+/* Seconds since this process was started, to the kernel's hundredth; NaN where /proc does not say.
+ */
 double ax_clock_since_start(void);
 
 /* "1.50 GiB", "3m 20s", "12.3 G"; written to buf, returned. */

@@ -36,6 +36,22 @@ enum ax_status ax_path_parent(char **out, const char *path) {
     return ax_strndup(out, path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+const char *ax_path_last(const char *path, size_t *len) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    if (begin == end && end > 0) {
+        begin--; /* the top */
+    }
+    *len = end - begin;
+    return path + begin;
+}
+
 enum ax_status ax_temp_folder(char **out, const char *base, const char *what) {
     const char *given = base != NULL ? base : getenv("TMPDIR");
     char *path;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/io_path.h"
 #include "cmd/merge_note.h"
 
 /* "NAME=DIR" or "DIR", whose name is its last part. */
@@ -11,14 +12,10 @@ static enum ax_status split(const char *text, char **name, const char **path) {
         *path = equals + 1;
         return ax_sprintf(name, "%.*s", (int)(equals - text), text);
     }
-    size_t end = strlen(text);
-    while (end > 1 && text[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && text[begin - 1] != '/')
-        begin--;
+    size_t len;
+    const char *last = ax_path_last(text, &len);
     *path = text;
-    return ax_sprintf(name, "%.*s", (int)(end - begin), text + begin);
+    return ax_sprintf(name, "%.*s", (int)len, last);
 }
 
 static enum ax_status check_name(const struct ax_adapters *a, const char *text, const char *path) {

@@ -30,20 +30,22 @@ int ax_edit_distance(const char *a, const char *b) {
     return d[n][m] < 8 ? d[n][m] : 8;
 }
 
+void ax_nearest_try(struct ax_nearest *n, const char *name) {
+    const int d = ax_edit_distance(n->given, name);
+    if (d < n->within) {
+        n->within = d;
+        n->name = name;
+    }
+}
+
 static enum ax_status unknown_option(const char *command, const char *given, int n,
                                      const struct ax_arg *args) {
-    const char *nearest = NULL;
-    int best = 4;
-    for (int i = 0; i < n; i++) {
-        const int d = ax_edit_distance(given, args[i].name);
-        if (d < best) {
-            best = d;
-            nearest = args[i].name;
-        }
-    }
-    if (nearest)
+    struct ax_nearest nearest = {.given = given, .within = 4};
+    for (int i = 0; i < n; i++)
+        ax_nearest_try(&nearest, args[i].name);
+    if (nearest.name)
         return ax_error(AX_ERR_CONFIG, "%s: unknown option %s; did you mean %s?", command, given,
-                        nearest);
+                        nearest.name);
     return ax_error(AX_ERR_CONFIG, "%s: unknown option %s; see `axtrain %s --help`", command, given,
                     command);
 }

@@ -32,20 +32,16 @@ static const struct {
 #define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
 
 static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
-    int nearest = 4, at = 0; /* letters apart */
+    struct ax_nearest nearest = {.given = argv[0], .within = 4};
     for (int i = 0; i < N_KINDS; i++) {
-        const int far = ax_edit_distance(argv[0], kinds[i].name);
-        if (far == 0)
+        if (strcmp(argv[0], kinds[i].name) == 0)
             return kinds[i].run(b, argc, argv);
-        if (far < nearest) {
-            nearest = far;
-            at = i;
-        }
+        ax_nearest_try(&nearest, kinds[i].name);
     }
     static const char expected[] = "ops, step, generate, pipeline, startup";
-    return nearest < 4
+    return nearest.name
                ? ax_error(AX_ERR_CONFIG, "bench: \"%s\" is not one of %s; did you mean %s?",
-                          argv[0], expected, kinds[at].name)
+                          argv[0], expected, nearest.name)
                : ax_error(AX_ERR_CONFIG, "bench: \"%s\" is not one of %s", argv[0], expected);
 }
 

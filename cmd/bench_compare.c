@@ -27,13 +27,6 @@ enum ax_bench_verdict ax_bench_judge(const struct ax_bench_figure *old,
     return gain < -slack ? AX_BENCH_WORSE : gain > slack ? AX_BENCH_BETTER : AX_BENCH_SAME;
 }
 
-static const struct ax_bench_result *find(const struct ax_bench_list *l, const char *name) {
-    for (size_t i = 0; i < l->n; i++)
-        if (strcmp(l->list[i].name, name) == 0)
-            return &l->list[i];
-    return NULL;
-}
-
 /* ---- machines ---- */
 
 static const char *fact(char *buf, size_t size, const struct ax_bench_list *l, const char *key) {
@@ -70,7 +63,7 @@ static enum ax_status put_alone(struct ax_buf *out, const char *what, const stru
                                 const struct ax_bench_list *b) {
     size_t n = 0;
     for (size_t i = 0; i < a->n; i++) {
-        if (find(b, a->list[i].name))
+        if (ax_bench_list_find(b, a->list[i].name))
             continue;
         if (n++ < MAX_NAMES)
             AX_TRY(ax_buf_printf(out, "%s: %s\n", what, a->list[i].name));
@@ -102,7 +95,7 @@ enum ax_status ax_bench_compare(struct ax_buf *out, const char *old_name,
     AX_TRY(put_machines(out, old_name, old, now));
     AX_TRY(ax_buf_printf(out, "%-44s %10s %10s %-10s %7s\n", "", "old", "new", "", "new/old"));
     for (size_t i = 0; i < now->n; i++) {
-        const struct ax_bench_result *before = find(old, now->list[i].name);
+        const struct ax_bench_result *before = ax_bench_list_find(old, now->list[i].name);
         if (before)
             AX_TRY(put_pair(out, before, &now->list[i], tolerance, worse));
     }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io_path.h"
 #include "base/rng.h"
 #include "cmd/bench.h"
 #include "cmd/shapes_builtin.h"
@@ -9,14 +10,9 @@
 #include "model/save.h"
 
 static void set_name(struct ax_bench_model *m) {
-    const char *text = m->arch_name ? m->arch_name : m->dir;
-    size_t end = strlen(text);
-    while (end > 1 && text[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && text[begin - 1] != '/')
-        begin--;
-    snprintf(m->name, sizeof m->name, "%.*s", (int)(end - begin), text + begin);
+    size_t len;
+    const char *last = ax_path_last(m->arch_name ? m->arch_name : m->dir, &len);
+    snprintf(m->name, sizeof m->name, "%.*s", (int)len, last);
 }
 
 enum ax_status ax_bench_model_open(struct ax_bench_model *m, const char *kind, bool weights) {

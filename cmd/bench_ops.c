@@ -90,22 +90,17 @@ static enum ax_status time_op(struct ops_bench *b, enum ax_op op) {
 }
 
 static enum ax_status find(const char *name, enum ax_op *out) {
-    size_t best = 0;
-    int nearest = 8;
+    struct ax_nearest nearest = {.given = name, .within = 4};
     for (int op = 0; op < AX_OP_COUNT; op++) {
-        const int far = ax_edit_distance(name, ax_op_name((enum ax_op)op));
-        if (far == 0) {
+        if (strcmp(name, ax_op_name((enum ax_op)op)) == 0) {
             *out = (enum ax_op)op;
             return AX_OK;
         }
-        if (far < nearest) {
-            nearest = far;
-            best = (size_t)op;
-        }
+        ax_nearest_try(&nearest, ax_op_name((enum ax_op)op));
     }
-    return nearest <= 3
+    return nearest.name
                ? ax_error(AX_ERR_CONFIG, "--op: there is no op %s; did you mean %s?", name,
-                          ax_op_name((enum ax_op)best))
+                          nearest.name)
                : ax_error(AX_ERR_CONFIG,
                           "--op: there is no op %s; `axtrain bench ops` lists them all", name);
 }

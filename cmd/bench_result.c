@@ -12,7 +12,7 @@
 
 /* ---- the list ---- */
 
-static const struct ax_bench_result *find(const struct ax_bench_list *l, const char *name) {
+const struct ax_bench_result *ax_bench_list_find(const struct ax_bench_list *l, const char *name) {
     for (size_t i = 0; i < l->n; i++)
         if (strcmp(l->list[i].name, name) == 0)
             return &l->list[i];
@@ -21,7 +21,7 @@ static const struct ax_bench_result *find(const struct ax_bench_list *l, const c
 
 enum ax_status ax_bench_list_add(struct ax_bench_list *l, const char *name,
                                  const struct ax_bench_figure *f) {
-    if (find(l, name))
+    if (ax_bench_list_find(l, name))
         return ax_error(AX_ERR_FAILED, "two results are named %s", name);
     if (l->n == l->cap) {
         const size_t cap = l->cap ? 2 * l->cap : 32;
@@ -114,7 +114,7 @@ static enum ax_status read_result(struct ax_bench_list *l, struct ax_json v) {
                              better);
     if (f.value < 0)
         return ax_json_error(value, "expected 0 or more, got %g", f.value);
-    if (find(l, name))
+    if (ax_bench_list_find(l, name))
         return ax_json_error(ax_json_get(v, "name"), "\"%.80s\" is there twice", name);
     return ax_bench_list_add(l, name, &f);
 }

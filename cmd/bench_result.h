@@ -33,6 +33,8 @@ struct ax_bench_list {
 /* Copies the texts. AX_ERR_FAILED for a name that is there already. */
 enum ax_status ax_bench_list_add(struct ax_bench_list *l, const char *name,
                                  const struct ax_bench_figure *f);
+/* NULL: no result has that name. */
+const struct ax_bench_result *ax_bench_list_find(const struct ax_bench_list *l, const char *name);
 void ax_bench_list_free(struct ax_bench_list *l); /* safe on a zeroed one */
 
 /* Everything but `details` of the result's JSON. */

@@ -111,8 +111,8 @@ static enum ax_status open_rows(struct ax_eval *e) {
         char why[1024];
         snprintf(why, sizeof why, "%s", ax_error_text());
         return ax_error(st,
-                        "%s\nRows of another kind than messages: --config FILE reads them as "
-                        "training did, --type T says what they are",
+                        "%s. Rows of another kind than messages: --config FILE reads them as "
+                        "training did, --type T says what they are.",
                         why);
     }
     AX_TRY(st);

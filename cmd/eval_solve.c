@@ -87,13 +87,6 @@ static int by_prompt(const void *x, const void *y) {
     return a < b ? -1 : a > b; /* places in one array */
 }
 
-static bool is_stop(const struct ax_eval *e, int32_t id) {
-    for (int i = 0; i < e->stop.n; i++)
-        if (e->stop.ids[i] == id)
-            return true;
-    return false;
-}
-
 static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
                                   struct ax_eval_row *row, const struct ax_sequence *s) {
     struct ax_eval_answer *a = &row->answer;
@@ -106,7 +99,7 @@ static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
     ax_free(a->text); /* of the turn before */
     a->text = text.data;
     a->tokens = s->n_new;
-    a->cut = s->n_new == 0 || !is_stop(e, s->tokens[s->n_new - 1]);
+    a->cut = s->finish == AX_FINISH_LENGTH;
     if (!ax_final_answer(text.data, text.len, a->got))
         a->got[0] = '\0';
     a->solved = strcmp(a->got, a->want) == 0;

@@ -43,16 +43,12 @@ static const char *beginning_with(const char *name) {
 }
 
 const char *ax_command_nearest(const char *name) {
-    const char *nearest = strlen(name) >= 2 ? beginning_with(name) : NULL;
-    int best = nearest ? 0 : 3;
-    for (const struct ax_command *c = ax_commands; c->name; c++) {
-        const int d = ax_edit_distance(name, c->name);
-        if (d < best && d < (int)strlen(name)) {
-            best = d;
-            nearest = c->name;
-        }
-    }
-    return nearest;
+    const int len = (int)strlen(name);
+    const char *begun = len >= 2 ? beginning_with(name) : NULL;
+    struct ax_nearest nearest = {.given = name, .within = len < 3 ? len : 3};
+    for (const struct ax_command *c = ax_commands; c->name; c++)
+        ax_nearest_try(&nearest, c->name);
+    return begun ? begun : nearest.name;
 }
 
 enum ax_status ax_command_unknown(const char *name) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "base/space.h"
 #include "cmd/args.h"
 #include "cmd/base_model.h"
@@ -47,19 +48,15 @@ static double choose_rate(const struct ax_init *i) {
 
 /* The last part of a path or hub id, without its ending, of plain characters only. */
 static void put_stem(char *out, size_t size, const char *path) {
-    size_t n = strlen(path);
-    while (n > 0 && path[n - 1] == '/')
-        n--;
-    size_t begin = n;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    const char *dot = memchr(path + begin + (begin < n), '.', n - begin - (begin < n));
+    size_t n;
+    const char *last = ax_path_last(path, &n);
+    const char *dot = n > 0 ? memchr(last + 1, '.', n - 1) : NULL;
     const bool file = dot && (strstr(dot, ".json") || strstr(dot, ".gguf") || strstr(dot, ".csv") ||
                               strstr(dot, ".txt") || strstr(dot, ".tsv"));
-    const size_t end = file ? (size_t)(dot - path) : n;
+    const size_t end = file ? (size_t)(dot - last) : n;
     size_t k = 0;
-    for (size_t j = begin; j < end && k + 1 < size; j++)
-        out[k++] = isalnum((unsigned char)path[j]) || strchr("-_.", path[j]) ? path[j] : '-';
+    for (size_t j = 0; j < end && k + 1 < size; j++)
+        out[k++] = isalnum((unsigned char)last[j]) || strchr("-_.", last[j]) ? last[j] : '-';
     out[k] = '\0';
 }
 

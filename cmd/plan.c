@@ -171,5 +171,8 @@ static enum ax_status plan_config(int argc, char **argv) {
 }
 
 enum ax_status ax_cmd_plan(int argc, char **argv) {
-    return argc > 1 && is_config(argv[1]) ? plan_config(argc, argv) : plan_model(argc, argv);
+    for (int i = 1; i < argc; i++)
+        if (is_config(argv[i]))
+            return plan_config(argc, argv);
+    return plan_model(argc, argv);
 }

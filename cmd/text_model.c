@@ -214,9 +214,6 @@ done:
 enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_generate_options *o,
                                  bool logprobs, ax_text_body *body, void *ctx) {
     struct run r = {.t = t, .o = *o, .logprobs = logprobs, .body = body, .ctx = ctx};
-    const struct ax_stop_tokens *stop = &t->sides[0].stop;
-    r.o.n_stop = stop->n;
-    r.o.stop = stop->ids;
     r.o.sampling = t->sampling;
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = t->threads};
     return ax_runtime_run(&ro, with_model, &r, NULL);

@@ -1,5 +1,6 @@
 /* `axtrain train` and `axtrain sft`: a config in, a trained model folder out. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -51,11 +52,23 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
     return AX_OK;
 }
 
+/* Ranks of a launcher would each train alone and write to one folder. */
+static enum ax_status refuse_ranks(void) {
+    const char *ranks = getenv("WORLD_SIZE");
+    if (!ranks || strtol(ranks, NULL, 10) <= 1)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "sft: WORLD_SIZE is %.20s, but training runs on one rank yet. Start it without "
+                    "a launcher (torchrun, accelerate), or unset WORLD_SIZE.",
+                    ranks);
+}
+
 static enum ax_status train(const struct ax_config *cfg, const struct train_args *a) {
     struct ax_train_setup s;
     struct ax_train_result r;
     enum ax_color_mode color;
     AX_TRY(ax_color_mode_parse("--color", a->color, &color));
+    AX_TRY(refuse_ranks());
     ax_config_log_notes(cfg);
     AX_TRY(ax_hub_push_check(cfg));
     AX_TRY(ax_train_setup_open(&s, cfg));

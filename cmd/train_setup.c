@@ -1,7 +1,6 @@
 /* Opens the base model and the data of a run, and looks at them before anything is spent. */
 #include "cmd/train_setup.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -92,19 +91,7 @@ static enum ax_status read_unfrozen(struct ax_train_setup *s) {
     return AX_OK;
 }
 
-/* Ranks of a launcher would each train alone and write to one folder. */
-static enum ax_status refuse_ranks(void) {
-    const char *ranks = getenv("WORLD_SIZE");
-    if (!ranks || strtol(ranks, NULL, 10) <= 1)
-        return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "sft: WORLD_SIZE is %.20s, but training runs on one rank yet. Start it without "
-                    "a launcher (torchrun, accelerate), or unset WORLD_SIZE.",
-                    ranks);
-}
-
 static enum ax_status open_all(struct ax_train_setup *s) {
-    AX_TRY(refuse_ranks());
     AX_TRY(open_model(s));
     AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));

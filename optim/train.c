@@ -272,14 +272,14 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
                                   AX_ERR_DATA));
     t->out->resumed_from = t->done;
     AX_TRY(open_metrics(t));
+    const bool evaluates = o->data.eval && o->eval.when.when != AX_NEVER;
+    if (evaluates)
+        count_eval_rows(t);
     ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
                      "first forward %.2f s after the command", ax_clock_since_start());
-    const bool evaluates = o->data.eval && o->eval.when.when != AX_NEVER;
     double value; /* of the base model, which is no candidate for the best */
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
-    if (evaluates)
-        count_eval_rows(t);
     if (t->owes_eval)
         return after_step(t, t->epoch_ended);
     if (!evaluates || t->done > 0)

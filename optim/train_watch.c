@@ -5,46 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/finite.h"
 #include "optim/train_state.h"
 
-#define BAD_STEPS      3                  /* not finite, in a row: the run ends */
-#define SPIKE_AFTER    16                 /* losses seen before spikes are looked for */
-#define SPIKE_DEVIATES 6.0                /* standard deviations above the mean of the window */
-#define SUSPECTS       4                  /* rows named */
-#define WATCH_PART     ((int64_t)1 << 16) /* elements looked at together */
+#define BAD_STEPS      3   /* not finite, in a row: the run ends */
+#define SPIKE_AFTER    16  /* losses seen before spikes are looked for */
+#define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
+#define SUSPECTS       4   /* rows named */
 
 /* ---- weights and gradients ---- */
-
-static bool bad_f32(const uint32_t *u, int64_t n) {
-    uint32_t bad = 0;
-#pragma omp simd reduction(| : bad)
-    for (int64_t i = 0; i < n; i++)
-        bad |= (u[i] & 0x7f800000U) == 0x7f800000U;
-    return bad != 0;
-}
-
-/* Index of the first element that is not finite; −1: all are. */
-static int64_t first_bad(const struct ax_tensor *t) {
-    const int64_t n = ax_tensor_numel(t);
-    int64_t first = n;
-#pragma omp parallel for schedule(static) reduction(min : first) if (n >= 4 * WATCH_PART)
-    for (int64_t part = 0; part < n; part += WATCH_PART) {
-        const int64_t end = part + WATCH_PART < n ? part + WATCH_PART : n;
-        if (t->dtype == AX_F32 && !bad_f32((const uint32_t *)t->data + part, end - part))
-            continue;
-        for (int64_t i = part; i < end && i < first; i++)
-            if (!isfinite(ax_load(t->dtype, t->data, i)))
-                first = i;
-    }
-    return first < n ? first : -1;
-}
 
 enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
                                       enum ax_status st) {
     const struct ax_model *m = &t->step.model;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor value = ax_model_value(m, &m->params[i]);
-        const int64_t at = value.data ? first_bad(&value) : -1; /* none: packed */
+        const int64_t at = value.data ? ax_tensor_first_nonfinite(&value) : -1; /* none: packed */
         if (at >= 0)
             return ax_error(st,
                             "%s: tensor %s, element %lld is %g: a model cannot be trained from "
@@ -59,7 +35,7 @@ static const char *first_bad_gradient(const struct ax_train *t) {
     const struct ax_model *m = &t->step.model;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
-        if (grad.data && first_bad(&grad) >= 0)
+        if (grad.data && ax_tensor_first_nonfinite(&grad) >= 0)
             return m->params[i].name;
     }
     return "none";

@@ -1,5 +1,6 @@
 /* Files and paths of io.h, with faults at every call. */
 #include "base/io.h"
+#include "base/io_path.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -304,6 +305,18 @@ static void atomic_writes_survive_faults(void **state) {
     assert_true(points >= 30);
 }
 
+static void the_last_part_of_a_path(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {{"a/b", "b"},  {"b", "b"}, {"a/b//", "b"}, {"/b", "b"},
+                                           {"../", ".."}, {"/", "/"}, {"//", "/"},    {"", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t len;
+        const char *last = ax_path_last(cases[i][0], &len);
+        assert_int_equal(len, strlen(cases[i][1]));
+        assert_memory_equal(last, cases[i][1], len);
+    }
+}
+
 int main(void) {
 #define test_in_dir(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
@@ -316,6 +329,7 @@ int main(void) {
         test_in_dir(names_and_paths),
         test_in_dir(folders_come_and_go),
         test_in_dir(atomic_writes_survive_faults),
+        cmocka_unit_test(the_last_part_of_a_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,7 @@ static void plans_and_prepares(void **state) {
     if (axtrain(said, sizeof said, plan) != 0 || !strstr(said, " micro-batches of 3 × ") ||
         !strstr(said, "recompute selective") || !strstr(said, "auto takes the first"))
         fail_msg("%s", said);
-    const char *const one[] = {"plan", file, "gradient_checkpointing=true", "--json", NULL};
+    const char *const one[] = {"plan", "--json", file, "gradient_checkpointing=true", NULL};
     if (axtrain(said, sizeof said, one) != 0 || strstr(said, "\"selective\"") ||
         !strstr(said, "\"on\""))
         fail_msg("%s", said);

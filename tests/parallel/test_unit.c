@@ -41,7 +41,7 @@ struct rank {
     bool glue[N_PARAMS];
 };
 
-static void lay_out(struct rank *r, struct ax_runtime *rt, const struct ax_unit_options *o) {
+static void set_params(struct rank *r) {
     for (int i = 0; i < N_PARAMS; i++) {
         r->params[i] = (struct ax_param){.ndim = shapes[i].cols > 0 ? 2 : 1,
                                          .shape = {shapes[i].rows, shapes[i].cols},
@@ -53,24 +53,34 @@ static void lay_out(struct rank *r, struct ax_runtime *rt, const struct ax_unit_
         r->list[i] = &r->params[i];
         r->glue[i] = shapes[i].glue;
     }
+}
+
+static void lay_out(struct rank *r, struct ax_runtime *rt, const struct ax_unit_options *o, int n) {
     memset(&r->unit, 0, sizeof r->unit);
-    ax_unit_layout(&r->unit, 3, &rt->mesh, o, N_PARAMS, r->list, r->glue);
+    ax_unit_layout(&r->unit, 3, &rt->mesh, o, n, r->list, r->glue);
     ax_unit_allocate(&r->unit, rt, o, NULL, 0);
+}
+
+/* A unit of the list's first n parameters. */
+static void open_unit(struct rank *r, const struct ax_mesh_sizes *sizes, int rank,
+                      const struct ax_unit_options *o, int n) {
+    struct ax_arena_plan plan, reached;
+    assert_int_equal(ax_mesh_create(&r->rt.mesh, *sizes, world_of(sizes), rank), AX_OK);
+    assert_int_equal(ax_arena_create_planning(&r->rt.arena, 1), AX_OK);
+    lay_out(r, &r->rt, o, n);
+    ax_arena_measure(&r->rt.arena, &plan);
+    ax_arena_free(&r->rt.arena);
+    assert_int_equal(ax_arena_create(&r->rt.arena, &plan), AX_OK);
+    lay_out(r, &r->rt, o, n);
+    ax_arena_measure(&r->rt.arena, &reached);
+    assert_int_equal(plan.persistent, reached.persistent);
 }
 
 static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int rank,
                       const struct ax_unit_options *o) {
-    struct ax_arena_plan plan, reached;
     memset(r, 0, sizeof *r);
-    assert_int_equal(ax_mesh_create(&r->rt.mesh, *sizes, world_of(sizes), rank), AX_OK);
-    assert_int_equal(ax_arena_create_planning(&r->rt.arena, 1), AX_OK);
-    lay_out(r, &r->rt, o);
-    ax_arena_measure(&r->rt.arena, &plan);
-    ax_arena_free(&r->rt.arena);
-    assert_int_equal(ax_arena_create(&r->rt.arena, &plan), AX_OK);
-    lay_out(r, &r->rt, o);
-    ax_arena_measure(&r->rt.arena, &reached);
-    assert_int_equal(plan.persistent, reached.persistent);
+    set_params(r);
+    open_unit(r, sizes, rank, o, N_PARAMS);
 }
 
 static void close_rank(struct rank *r) {
@@ -215,6 +225,48 @@ static void unaligned_tensors_are_loaded(void **state) {
     }
 }
 
+/* Of so many elements that threads load parts of it: a matrix cut in columns, and in rows. */
+static void large_tensors_are_loaded(void **state) {
+    (void)state;
+    const struct ax_mesh_sizes sizes = {1, 1, 1, 1, 2, 1};
+    const struct ax_unit_options o = options(AX_BF16, true);
+    const int64_t rows = 1202, cols = 1000;
+    float *global;
+    assert_int_equal(ax_alloc(&global, (size_t)(rows * cols), sizeof *global), AX_OK);
+    for (int64_t k = 0; k < rows * cols; k++)
+        global[k] = (float)(k + 1); /* below 2^24: exact */
+    for (int i = 0; i < 4; i++) {
+        const int tp_dim = i / 2, rank = i % 2;
+        struct ax_param p = {.name = "large",
+                             .ndim = 2,
+                             .shape = {rows, cols},
+                             .tp_dim = (int8_t)tp_dim,
+                             .ep_dim = -1,
+                             .alias_of = -1,
+                             .trainable = true};
+        static struct rank r;
+        memset(&r, 0, sizeof r);
+        r.list[0] = &p;
+        open_unit(&r, &sizes, rank, &o, 1);
+        ax_unit_load(&r.unit, &r.rt.mesh, &p, AX_F32, global);
+        const struct ax_segment *seg = &r.unit.segments[0];
+        const int64_t n = ax_param_local_numel(&p);
+        assert_int_equal(n, rows * cols / 2);
+        int64_t wrong = 0;
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t half = cols / 2;
+            const int64_t from =
+                tp_dim == 0 ? rank * n + k : k / half * cols + rank * half + k % half;
+            wrong += ax_load(AX_F32, seg->master.data, p.offset + k) != (double)global[from];
+            wrong += ax_load(AX_BF16, seg->shard.data, p.offset + k) !=
+                     ax_bf16_to_f32(ax_f32_to_bf16(global[from]));
+        }
+        assert_int_equal(wrong, 0);
+        close_rank(&r);
+    }
+    ax_free(global);
+}
+
 /* Whether two buffers share no byte. */
 static bool apart(const struct ax_tensor *a, const struct ax_tensor *b) {
     const char *p = a->data, *q = b->data;
@@ -273,7 +325,8 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     static struct rank r;
     (void)ctx;
     const struct ax_unit_options o = options(AX_BF16, true);
-    lay_out(&r, rt, &o);
+    set_params(&r);
+    lay_out(&r, rt, &o, N_PARAMS);
     const struct ax_param *down = &r.params[3];
     struct ax_comm *comm = &rt->comms[AX_ROLE_FSDP];
     if (!ax_runtime_planning(rt)) {
@@ -326,7 +379,8 @@ static void collectives_run_over_the_right_roles(void **state) {
         .backend = "ref", .threads = 1, .sizes = {1, 2, 2, 2, 2, 1}, .world = 16, .rank = 5};
     const struct ax_unit_options o = options(AX_BF16, true);
     assert_int_equal(ax_runtime_open_planning(&rt, &ro), AX_OK);
-    lay_out(&r, &rt, &o);
+    set_params(&r);
+    lay_out(&r, &rt, &o, N_PARAMS);
     const struct ax_segment *s = &r.unit.segments[0];
     assert_int_equal(ax_unit_gather(&r.unit, &rt), AX_OK);
     assert_true(rt.comms[AX_ROLE_FSDP].bytes_sent == 3 * 2 * (double)s->shard_numel);
@@ -349,6 +403,7 @@ int main(void) {
         cmocka_unit_test(parameters_are_aligned_or_glued),
         cmocka_unit_test(a_group_holds_every_element_once),
         cmocka_unit_test(unaligned_tensors_are_loaded),
+        cmocka_unit_test(large_tensors_are_loaded),
         cmocka_unit_test(buffers_of_equal_values_are_one),
         cmocka_unit_test(a_frozen_unit_has_weights_only),
         cmocka_unit_test(one_rank_gathers_and_reduces),

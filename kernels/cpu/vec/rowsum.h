@@ -7,20 +7,24 @@
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
 
-/* Rows per block, and blocks (at most 64). Block b's sums are row b of the workspace [count][cols]
+#define MAX_BLOCKS     64
+#define MIN_BLOCK_ROWS 16
+
+/* Rows per block, and blocks. Block b's sums are row b of the workspace [count][cols]
  * (F32). */
 struct row_blocks {
     int64_t rows, count;
 };
 
 static inline struct row_blocks block_rows(int64_t rows) {
-    int64_t per_block = ceil_div(rows, 64) < 16 ? 16 : ceil_div(rows, 64);
+    const int64_t most = ceil_div(rows, MAX_BLOCKS);
+    const int64_t per_block = most < MIN_BLOCK_ROWS ? MIN_BLOCK_ROWS : most;
     return (struct row_blocks){per_block, ceil_div(rows, per_block)};
 }
 
 /* For these or fewer rows. */
 static inline size_t block_sums_bytes(int64_t rows, int64_t cols) {
-    return (size_t)least(64, ceil_div(rows, 16)) * (size_t)cols * sizeof(float);
+    return (size_t)least(MAX_BLOCKS, ceil_div(rows, MIN_BLOCK_ROWS)) * (size_t)cols * sizeof(float);
 }
 
 AX_INLINE void add_blocks_vector(float *out, const float *sums, int64_t blocks, int64_t cols,
