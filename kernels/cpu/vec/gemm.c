@@ -158,9 +158,7 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
     const size_t few = AX_VEC(ax_gemm_few_workspace)(g);
     const size_t many =
         AX_VEC(ax_gemm_most_room)(g->a.dtype, g->c.shape[0], g->c.shape[1], k, q->threads);
-    const size_t panels = g->b.panels ? AX_VEC(ax_gemm_panels_workspace)(g) : 0;
-    const size_t most = few > many ? few : many;
-    return most > panels ? most : panels;
+    return few > many ? few : many;
 }
 
 void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room) {
@@ -187,7 +185,7 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
 enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     const bool any = ax_tensor_numel(&g->c) > 0;
     if (any && AX_VEC(ax_gemm_is_panels)(g))
-        AX_VEC(ax_gemm_panels)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
+        AX_VEC(ax_gemm_panels)(g, AX_VEC(ax_gemm_threads)(g, q->threads));
     else if (any && AX_VEC(ax_gemm_is_few)(g))
         AX_VEC(ax_gemm_few)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
     else

@@ -78,11 +78,6 @@ void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 
-/* The first units of n ≤ LANES rows that run along k, as [units][LANES]; other rows hold any
- * numbers. */
-void AX_VEC(ax_gemm_pack_strip)(float *dst, const struct ax_gemm_operand *op, int64_t first,
-                                int64_t n, int64_t units);
-
 /* acc[r][j] (+)= Σ_u a[u][r]·b[u][j] for r < rows ≤ MR and j < cols ≤ NR rounded up to vectors; acc
  * [MR][NR] starts from 0 if `first`. */
 void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
@@ -97,9 +92,7 @@ void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work);
 
 /* The same for a weight in panels, where they need no packing: another way again. */
 bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g);
-/* The most for this product or one with fewer rows. */
-size_t AX_VEC(ax_gemm_panels_workspace)(const struct ax_gemm *g);
-void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads, float *work);
+void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads);
 
 /* Writes the tile at (row, col) of c from its sums, as struct ax_gemm says. */
 void AX_VEC(ax_gemm_store)(const struct ax_gemm *g, const float *acc, int64_t row, int64_t col,

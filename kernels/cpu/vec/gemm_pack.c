@@ -255,25 +255,6 @@ void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_
     pack(dst, panels, (struct piece){op, first, n, u0, units, rows * op->stride});
 }
 
-void AX_VEC(ax_gemm_pack_strip)(float *dst, const struct ax_gemm_operand *op, int64_t first,
-                                int64_t n, int64_t units) {
-    const int64_t step = LANES * k_per_unit(op->dtype), size = element_size(op->dtype);
-    v_float x[LANES];
-    for (int64_t u = 0; u < units; u += LANES) {
-        const int64_t left = op->k - u * k_per_unit(op->dtype);
-        const char *p = op->data + first * op->stride + u * k_per_unit(op->dtype) * size;
-#pragma GCC unroll 16
-        for (int r = 0; r < LANES; r++) { /* the last row again and again needs no masks */
-            const char *row = p + (r < n ? r : n - 1) * op->stride;
-            x[r] = load_along_k(op->dtype, row, left < step ? left : step);
-        }
-        transpose(x);
-        for (int i = 0; i < LANES && u + i < units; i++) {
-            v_store_f32(dst + (u + i) * LANES, LANES, x[i]);
-        }
-    }
-}
-
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units) {
     const struct layout panel = {.strip = LANES, .half = LANES / 2, .unit = NR};

@@ -30,9 +30,27 @@ struct weights {
     int64_t step; /* bytes; a fraction of a line where other tiles ask for the rest */
 };
 
-/* x: [units][ROWS]; acc [rows][NR], which starts from 0 if `first`. rows and width are constants
- * where this is inlined. */
-AX_INLINE void tile(int rows, int width, struct weights w, const float *x, float *acc, bool first) {
+/* A pair of neighbours along k, in every lane. */
+AX_INLINE v_float pair_at(const uint16_t *x) {
+    float pair;
+    memcpy(&pair, x, sizeof pair);
+    v_float all = v_set(pair);
+#ifdef __clang__
+    __asm__("" : "+v"(all)); /* clang 16 crashes when it sees that it is a broadcast */
+#endif
+    return all;
+}
+
+/* Some rows of x, at the first unit. */
+struct queries {
+    const uint16_t *at;
+    int64_t stride;
+};
+
+/* acc [rows][NR], which starts from 0 if `first`. rows and width are constants where this is
+ * inlined. */
+AX_INLINE void tile(int rows, int width, struct weights w, struct queries x, float *acc,
+                    bool first) {
     v_float sum[HEIGHT][WIDTH];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
@@ -50,16 +68,13 @@ AX_INLINE void tile(int rows, int width, struct weights w, const float *x, float
         }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            v_float one = v_set(x[r]);
-#ifdef __clang__
-            __asm__("" : "+v"(one)); /* clang 16 crashes when it sees that it is a broadcast */
-#endif
+            const v_float one = pair_at(x.at + r * x.stride);
 #pragma GCC unroll 3
             for (int v = 0; v < width; v++) {
                 sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)one, (__m512bh)unit[v]);
             }
         }
-        x += ROWS;
+        x.at += 2;
         w.at += ROWS;
         w.next += w.step;
     }
@@ -72,10 +87,11 @@ AX_INLINE void tile(int rows, int width, struct weights w, const float *x, float
     }
 }
 
-typedef void tile_fn(struct weights w, const float *x, float *acc, bool first);
+typedef void tile_fn(struct weights w, struct queries x, float *acc, bool first);
 
 #define DEFINE(rows, width)                                                                        \
-    static void tile_##rows##x##width(struct weights w, const float *x, float *acc, bool first) {  \
+    static void tile_##rows##x##width(struct weights w, struct queries x, float *acc,              \
+                                      bool first) {                                                \
         tile(rows, width, w, x, acc, first);                                                       \
     }
 #define DEFINE_ROWS(rows) DEFINE(rows, 1) DEFINE(rows, 2) DEFINE(rows, 3)
@@ -84,14 +100,8 @@ typedef void tile_fn(struct weights w, const float *x, float *acc, bool first);
 FOR_ROWS(DEFINE_ROWS)
 static tile_fn *const tiles[HEIGHT][WIDTH] = {FOR_ROWS(NAMES)};
 
-/* x, in strips of ROWS rows, of which each has two tiles: [units][ROWS]. */
-size_t AX_VEC(ax_gemm_panels_workspace)(const struct ax_gemm *g) {
-    const int64_t rows = least(g->c.shape[0], MOST);
-    return (size_t)(ceil_div(rows, ROWS) * ROWS * g->a.shape[1] / 2) * sizeof(float);
-}
-
 /* n panels from `panel` on. */
-static void run_panels(const struct ax_gemm *g, const float *x, int64_t panel, int64_t n) {
+static void run_panels(const struct ax_gemm *g, int64_t panel, int64_t n) {
     const int64_t units = g->a.shape[1] / 2, rows = g->c.shape[0];
     const int64_t count = ceil_div(rows, HEIGHT), line = ROWS * (int64_t)sizeof(float);
     const float *all = (const float *)g->b.data + panel * ROWS * units;
@@ -104,28 +114,21 @@ static void run_panels(const struct ax_gemm *g, const float *x, int64_t panel, i
         const char *next =
             (const char *)(u + BLOCK < units ? w.at + w.units * ROWS : all + n * units * ROWS);
         for (int64_t i = 0; i < count; i++) {
-            const int64_t row = i * HEIGHT, strip = row / ROWS * ROWS;
+            const int64_t row = i * HEIGHT, stride = g->a.row_stride;
+            const uint16_t *x = (const uint16_t *)g->a.data + row * stride + 2 * u;
             w.next = next + i * w.units * w.step;
-            tiles[least(HEIGHT, rows - row) - 1][n - 1](
-                w, x + strip * units + u * ROWS + row % ROWS, acc + row * AX_GEMM_NR, u == 0);
+            tiles[least(HEIGHT, rows - row) - 1][n - 1](w, (struct queries){x, stride},
+                                                        acc + row * AX_GEMM_NR, u == 0);
         }
     }
     AX_VEC(ax_gemm_store)(g, acc, 0, panel * ROWS, rows, n * ROWS);
 }
 
-void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads, float *work) {
-    const struct ax_gemm_operand x = {.data = g->a.data,
-                                      .stride = g->a.row_stride * 2,
-                                      .k = g->a.shape[1],
-                                      .dtype = AX_BF16,
-                                      .k_inside = true};
-    const int64_t units = x.k / 2, rows = g->c.shape[0], panels = g->c.shape[1] / ROWS;
-    for (int64_t row = 0; row < rows; row += ROWS) {
-        AX_VEC(ax_gemm_pack_strip)(work + row * units, &x, row, least(ROWS, rows - row), units);
-    }
+void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads) {
+    const int64_t panels = g->c.shape[1] / ROWS;
     AX_PARALLEL_FOR(threads)
     for (int64_t p = 0; p < panels; p += WIDTH) {
-        run_panels(g, work, p, least(WIDTH, panels - p));
+        run_panels(g, p, least(WIDTH, panels - p));
     }
 }
 
@@ -137,15 +140,9 @@ bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g) {
     return false;
 }
 
-size_t AX_VEC(ax_gemm_panels_workspace)(const struct ax_gemm *g) {
-    (void)g;
-    return 0;
-}
-
-void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads, float *work) {
+void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads) {
     (void)g;
     (void)threads;
-    (void)work;
 }
 
 #endif
