@@ -294,8 +294,9 @@ static void mistakes(void **state) {
             strcat(args, word);
         }
         const int code = run(out, sizeof out, "%s", args);
-        if (code != cases[i].code || !strstr(out, cases[i].text))
-            fail_msg("%s: exit %d: %s", args, code, out);
+        const char *error = strstr(out, "error "), *end = error ? strchr(error, '\n') : NULL;
+        if (code != cases[i].code || !strstr(out, cases[i].text) || !end || end[1] != '\0')
+            fail_msg("%s: exit %d, or not one line at the end: %s", args, code, out);
     }
 }
 

@@ -42,14 +42,14 @@ AX_INLINE v_float pair_at(const uint16_t *x) {
 }
 
 /* Some rows of x, at the first unit. */
-struct queries {
+struct x_rows {
     const uint16_t *at;
     int64_t stride;
 };
 
 /* acc [rows][NR], which starts from 0 if `first`. rows and width are constants where this is
  * inlined. */
-AX_INLINE void tile(int rows, int width, struct weights w, struct queries x, float *acc,
+AX_INLINE void tile(int rows, int width, struct weights w, struct x_rows x, float *acc,
                     bool first) {
     v_float sum[HEIGHT][WIDTH];
 #pragma GCC unroll 8
@@ -87,11 +87,10 @@ AX_INLINE void tile(int rows, int width, struct weights w, struct queries x, flo
     }
 }
 
-typedef void tile_fn(struct weights w, struct queries x, float *acc, bool first);
+typedef void tile_fn(struct weights w, struct x_rows x, float *acc, bool first);
 
 #define DEFINE(rows, width)                                                                        \
-    static void tile_##rows##x##width(struct weights w, struct queries x, float *acc,              \
-                                      bool first) {                                                \
+    static void tile_##rows##x##width(struct weights w, struct x_rows x, float *acc, bool first) { \
         tile(rows, width, w, x, acc, first);                                                       \
     }
 #define DEFINE_ROWS(rows) DEFINE(rows, 1) DEFINE(rows, 2) DEFINE(rows, 3)
@@ -117,7 +116,7 @@ static void run_panels(const struct ax_gemm *g, int64_t panel, int64_t n) {
             const int64_t row = i * HEIGHT, stride = g->a.row_stride;
             const uint16_t *x = (const uint16_t *)g->a.data + row * stride + 2 * u;
             w.next = next + i * w.units * w.step;
-            tiles[least(HEIGHT, rows - row) - 1][n - 1](w, (struct queries){x, stride},
+            tiles[least(HEIGHT, rows - row) - 1][n - 1](w, (struct x_rows){x, stride},
                                                         acc + row * AX_GEMM_NR, u == 0);
         }
     }

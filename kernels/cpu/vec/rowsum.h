@@ -10,8 +10,7 @@
 #define MAX_BLOCKS     64
 #define MIN_BLOCK_ROWS 16
 
-/* Rows per block, and blocks. Block b's sums are row b of the workspace [count][cols]
- * (F32). */
+/* Rows per block, and blocks. Block b's sums are row b of the workspace [count][cols] (F32). */
 struct row_blocks {
     int64_t rows, count;
 };
