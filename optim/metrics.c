@@ -30,9 +30,7 @@ struct ax_metrics {
     double seconds, tokens; /* per step */
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
     struct ax_progress_view view;
-    /* since the last entry: what logging_steps asks for, a mean */
-    double window_loss;
-    int64_t window_steps;
+    struct ax_metrics_window window;
 };
 
 static const char *const event_names[AX_EVENT_COUNT] = {
@@ -74,6 +72,7 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
     AX_ASSERT(o->logging_steps >= 1 && o->devices >= 1);
     AX_TRY(ax_alloc(&m, 1, sizeof *m));
     m->o = *o;
+    m->window = o->window;
     m->bar = o->progress && ax_term_has_cursor(STDERR_FILENO);
     m->view = (struct ax_progress_view){.step = o->resume_step,
                                         .total_steps = o->total_steps,
@@ -92,6 +91,10 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops) {
     if (m)
         m->o.peak_flops = peak_flops;
+}
+
+struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m) {
+    return m ? m->window : (struct ax_metrics_window){0};
 }
 
 /* ---- what a person sees ---- */
@@ -192,7 +195,8 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
  * it; the other figures are of this step. */
 static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     const double rate = f->seconds > 0 ? (double)f->tokens / f->seconds : 0;
-    const double loss = m->window_loss / (double)m->window_steps, mfu = mfu_of(m, rate);
+    const double loss = m->window.steps > 0 ? m->window.loss / (double)m->window.steps : f->loss;
+    const double mfu = mfu_of(m, rate);
     const struct ax_tf_scalar s[] = {
         {"train/loss", loss},
         {"train/grad_norm", f->grad_norm},
@@ -204,8 +208,7 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     };
     const int n = (int)(sizeof s / sizeof *s);
     ax_tfevents_write(&m->events, f->step, mfu >= 0 ? n : n - 1, s);
-    m->window_loss = 0;
-    m->window_steps = 0;
+    m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;
     struct ax_buf line = {0};
@@ -234,8 +237,10 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     append(&m->jsonl, ax_metrics_put_step(&json, f, mfu), &json);
     append(&m->csv, ax_metrics_put_csv(&csv, f, mfu), &csv);
     update_view(m, f);
-    m->window_loss += f->loss;
-    m->window_steps++;
+    if (isfinite(f->loss)) {
+        m->window.loss += f->loss;
+        m->window.steps++;
+    }
     if (f->step % m->o.logging_steps == 0 || f->step == m->o.total_steps)
         write_entry(m, f);
     draw(m, f->step == m->o.total_steps);

@@ -29,15 +29,23 @@
 
 struct ax_metrics;
 
+/* Steps since the last entry of logging_steps, whose mean loss the next one gives. Steps whose loss
+ * is not finite are not in it. */
+struct ax_metrics_window {
+    int64_t steps;
+    double loss; /* Σ */
+};
+
 struct ax_metrics_options {
-    int64_t total_steps;    /* of the whole run; 0 = unknown */
-    int64_t logging_steps;  /* ≥ 1: every so many steps a line and a TensorBoard entry */
-    int64_t resume_step;    /* continue after this step: later records are cut off; 0 = anew */
-    double flops_per_token; /* 0 = no MFU */
-    double peak_flops;      /* per second, all devices; 0 = not known (yet): ax_metrics_set_peak */
-    int devices;            /* ≥ 1: for tokens/s per device */
-    bool tensorboard;       /* event files too */
-    bool progress;          /* false: files only (--quiet) */
+    int64_t total_steps;   /* of the whole run; 0 = unknown */
+    int64_t logging_steps; /* ≥ 1: every so many steps a line and a TensorBoard entry */
+    int64_t resume_step;   /* continue after this step: later records are cut off; 0 = anew */
+    struct ax_metrics_window window; /* as it was after resume_step */
+    double flops_per_token;          /* 0 = no MFU */
+    double peak_flops; /* per second, all devices; 0 = not known (yet): ax_metrics_set_peak */
+    int devices;       /* ≥ 1: for tokens/s per device */
+    bool tensorboard;  /* event files too */
+    bool progress;     /* false: files only (--quiet) */
     enum ax_color_mode color;
 };
 
@@ -48,6 +56,9 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
 void ax_metrics_close(struct ax_metrics *m);
 /* Measured after the first step, so that it does not delay it. */
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
+
+/* As it is now, for the checkpoint. */
+struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m);
 
 struct ax_phase_seconds {
     const char *name; /* "forward", "data", …; a string literal */

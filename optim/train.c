@@ -211,11 +211,11 @@ static enum ax_status loop(struct ax_train *t) {
         AX_TRY(after_step(t, epoch_end));
     }
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
-    if (t->stop_early)
-        ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
-                         "early: no better evaluation in %lld", (long long)t->worse);
     t->out->stopped_early = t->stop_early;
     AX_TRY(ax_train_publish(t));
+    if (t->stop_early) /* after it: a run that is killed in it comes here again */
+        ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
+                         "early: no better evaluation in %lld", (long long)t->worse);
     ax_metrics_event(t->metrics, AX_EVENT_FINISHED, t->done, "%s", t->o->save.output_dir);
     return AX_OK;
 }
@@ -228,6 +228,7 @@ static enum ax_status open_metrics(struct ax_train *t) {
     mo.total_steps = t->schedule.total;
     mo.logging_steps = t->schedule.logging_steps;
     mo.resume_step = t->done;
+    mo.window = t->window;
     mo.flops_per_token =
         ax_arch_flops_per_token(t->o->arch, doc > 0 ? (int64_t)doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
@@ -302,7 +303,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     t->out->train_seconds = ax_clock_now() - start;
     t->out->save_waited = t->saver.waited;
     struct ax_error_record first;
-    ax_error_save(&first, st); /* what comes now must not cover it */
+    ax_error_save(&first, st);                        /* what comes now must not cover it */
+    if (ax_train_save_poll(t, AX_SAVE_WAIT) != AX_OK) /* in flight when the error came */
+        ax_log_warn("%s", ax_error_text());
     ax_train_save_free(t);
     ax_metrics_close(t->metrics);
     ax_train_rows_free(&t->rows);

@@ -20,17 +20,22 @@ static json_t *watch_json(const struct ax_train_watch *w) {
 
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     struct ax_loader_state at;
+    const struct ax_metrics_window window = ax_metrics_window(t->metrics);
     json_t *data;
     ax_loader_save(t->o->data.train, &at);
     AX_TRY(ax_loader_state_to_json(&at, &data));
-    *out = json_pack(
-        "{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} so sO*}", "step", (json_int_t)t->done,
-        "total_steps", (json_int_t)t->schedule.total, "updates", (json_int_t)t->step.count, "epoch",
-        t->epoch, "tokens", (json_int_t)t->tokens, "trained_tokens", (json_int_t)t->trained, "data",
-        data, "best", "step", (json_int_t)t->best_step, "value", t->best, "evaluations_since",
-        (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value,
-        "evaluation", "owed", t->owes_eval, "epoch_ended", t->epoch_ended, "watch",
-        watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+    *out =
+        json_pack("{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
+                  (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
+                  (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
+                  "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
+                  (json_int_t)t->best_step, "value", t->best, "evaluations_since",
+                  (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value",
+                  t->kept.value, "evaluation", "owed", t->owes_eval, "epoch_ended", t->epoch_ended,
+                  "logging", "steps", (json_int_t)window.steps, "loss", window.loss, "watch",
+                  watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+    if (*out && isfinite(t->out->loss))
+        json_object_set_new(*out, "loss", json_real(t->out->loss));
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
 }
 
@@ -94,6 +99,13 @@ static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
     return AX_OK;
 }
 
+static enum ax_status read_logging(struct ax_train *t, struct ax_json run) {
+    const struct ax_json window = ax_json_get(run, "logging");
+    AX_TRY(ax_json_i64_or(ax_json_get(window, "steps"), 0, INT64_MAX, 0, &t->window.steps));
+    AX_TRY(ax_json_f64_or(ax_json_get(window, "loss"), 0, &t->window.loss));
+    return ax_json_f64_or(ax_json_get(run, "loss"), NAN, &t->out->loss);
+}
+
 static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c,
                                int64_t *updates) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
@@ -114,10 +126,22 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->owes_eval));
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "epoch_ended"), false, &t->epoch_ended));
     AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
+    AX_TRY(read_logging(t, run));
+    t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
     enum ax_status st = ax_loader_state_from_json(&at, ax_json_get(run, "data").v);
     if (st == AX_OK)
         st = ax_loader_restore(t->o->data.train, &at);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", c->dir);
+}
+
+/* A run that ended while it removed old checkpoints left some; the one that is resumed is verified.
+ */
+static enum ax_status prune(const struct ax_train *t) {
+    const struct ax_train_save *save = &t->o->save;
+    const int64_t keep[] = {t->done, t->kept.step};
+    if (save->limit == 0 || save->resume == AX_RESUME_FOLDER)
+        return AX_OK;
+    return ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
 }
 
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
@@ -131,6 +155,7 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, updates), st, done);
     t->saved = t->done;
+    AX_TRY_GOTO(prune(t), st, done);
 done:
     ax_checkpoint_close(&c);
     if (st == AX_ERR_DATA)

@@ -91,6 +91,7 @@ struct ax_train {
     int64_t done; /* steps, skipped ones too */
     double epoch; /* epochs done */
     int64_t tokens, trained;
+    struct ax_metrics_window window;        /* of the checkpoint that is resumed */
     double best;                            /* metric of the best evaluation */
     int64_t best_step;                      /* 0 = none yet */
     struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */

@@ -23,7 +23,7 @@ static const char model[] =
 
 /* Token i of a document follows from the one before, so that there is something to learn. */
 static enum ax_status add_docs(struct ax_docs *d, int n, uint64_t seed, const char *name) {
-    int32_t ids[32];
+    int32_t ids[32], labels[32];
     AX_TRY(ax_docs_add_file(d, name));
     for (int k = 0; k < n; k++) {
         const struct ax_rng_key key = {seed, (uint32_t)k, 1};
@@ -31,8 +31,10 @@ static enum ax_status add_docs(struct ax_docs *d, int n, uint64_t seed, const ch
         ids[0] = (int32_t)ax_rng_below(key, 0, VOCAB);
         for (size_t i = 1; i < len; i++)
             ids[i] = (int32_t)((ids[i - 1] * 5 + (int32_t)ax_rng_below(key, i, 4)) % VOCAB);
+        for (size_t i = 0; i < len; i++)
+            labels[i] = i < len / 4 ? AX_NO_LABEL : ids[i]; /* a prompt, which is not trained */
         const struct ax_origin from = {.file = 0, .line = (uint64_t)k + 1};
-        AX_TRY(ax_docs_add(d, ids, ids, len, from));
+        AX_TRY(ax_docs_add(d, ids, labels, len, from));
     }
     return AX_OK;
 }

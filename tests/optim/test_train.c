@@ -1,5 +1,6 @@
-/* The training loop on a tiny model: resuming, saving, stopping, evaluating, refusing. Runs use one
- * thread and children are forked before any other is started. */
+/* The training loop on a tiny model: saving, stopping, evaluating, refusing. That a run which was
+ * interrupted equals one in one piece is test_interrupted.c. Runs use one thread and children are
+ * forked before any other is started. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,163 +76,6 @@ static int run_in_child(struct train_case *c, const char *fault) {
     return status;
 }
 
-/* What differs between the runs that are stopped and gone on with. */
-struct variant {
-    enum ax_dtype dtype;
-    bool packed;
-    enum ax_recompute recompute;
-    const char *optimizer, *slots; /* NULL: the case's own; names of what it keeps, in order */
-    enum ax_moments moments;
-    enum ax_masters masters;
-};
-
-static void open_variant(struct train_case *c, const struct variant *v) {
-    open_case(c, v->dtype, v->packed);
-    struct ax_step_options *o = &c->o.step;
-    c->o.max_steps = 20;
-    o->recompute = v->recompute;
-    if (!v->optimizer)
-        return;
-    assert_int_equal(ax_optimizer_find(v->optimizer, &o->optimizer, &o->opt), AX_OK);
-    o->opt.moments = v->moments;
-    o->masters = v->masters;
-    o->neftune_alpha = 5;
-    if (v->moments == AX_MOMENTS_BF16_NEAREST)
-        o->opt.beta2 = 0.99;
-    if (o->optimizer == &ax_optimizer_sgd)
-        o->opt.momentum = 0.9;
-}
-
-/* The manifest of the last save knows a slot of each name. */
-static void assert_slots(const struct train_case *c, const char *slots) {
-    char path[160], list[96], quoted[64], *manifest, *rest = list;
-    size_t n;
-    snprintf(path, sizeof path, "%s/checkpoint-20/state/manifest.json", c->out);
-    assert_int_equal(ax_read_file(path, 1 << 24, &manifest, &n), AX_OK);
-    snprintf(list, sizeof list, "%s", slots);
-    for (const char *slot = strsep(&rest, " "); slot; slot = strsep(&rest, " ")) {
-        snprintf(quoted, sizeof quoted, "\"slot\": \"%s\"", slot);
-        if (!strstr(manifest, quoted))
-            fail_msg("%s has no %s", path, quoted);
-    }
-    ax_free(manifest);
-}
-
-static void resume_in_parts(const struct variant *v) {
-    struct train_case whole, parts;
-    struct ax_train_result r;
-    open_variant(&whole, v);
-    whole.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 20};
-    run_ok(&whole, &r);
-    assert_int_equal(r.steps, 20);
-    const struct outcome straight = outcome(&whole, 20);
-
-    open_variant(&parts, v);
-    parts.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 7};
-    /* the trained model begins with the 2nd rename after the three saves: at the kill all but the
-     * saves of 7 and 14 steps may be lost */
-    const int status = run_in_child(&parts, "fsync:16:kill");
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    assert_true(has(&parts, "checkpoint-7/state/manifest.json"));
-    assert_false(has(&parts, "checkpoint-20/state/manifest.json"));
-    assert_false(has(&parts, "config.json"));
-    parts.o.save.resume = AX_RESUME_NEWEST;
-    run_ok(&parts, &r);
-    assert_true(r.resumed_from == 7 || r.resumed_from == 14);
-    assert_int_equal(r.steps, 20);
-    assert_same(outcome(&parts, 20), straight);
-    if (v->slots)
-        assert_slots(&parts, v->slots);
-    train_case_close(&parts);
-    train_case_close(&whole);
-}
-
-static void test_resume_is_bitwise(void **state) {
-    (void)state;
-    static const struct variant variants[] = {
-        {.dtype = AX_F32, .packed = true, .recompute = AX_RECOMPUTE_OFF},
-        {.dtype = AX_F32, .packed = false, .recompute = AX_RECOMPUTE_ON},
-        {.dtype = AX_BF16, .packed = true, .recompute = AX_RECOMPUTE_SELECTIVE},
-    };
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
-        resume_in_parts(&variants[i]);
-}
-
-/* Whatever an optimizer keeps, and however the masters are kept. */
-static void test_every_optimizer_resumes(void **state) {
-    (void)state;
-    static const struct {
-        const char *optimizer;
-        enum ax_moments moments;
-        const char *slots;
-    } cases[] = {
-        {"adamw", AX_MOMENTS_FULL, "exp_avg exp_avg_sq"},
-        {"adamw", AX_MOMENTS_BF16, "exp_avg exp_avg_sq"},
-        {"adamw", AX_MOMENTS_BF16_NEAREST, "exp_avg exp_avg_sq"},
-        {"adamw", AX_MOMENTS_8BIT, "exp_avg exp_avg_sq exp_avg_scale exp_avg_sq_scale"},
-        {"sgd", AX_MOMENTS_FULL, "momentum_buffer"},
-        {"lion", AX_MOMENTS_FULL, "exp_avg"},
-        {"lion", AX_MOMENTS_BF16, "exp_avg"},
-        {"adafactor", AX_MOMENTS_FULL, "exp_avg_sq_row exp_avg_sq_col exp_avg_sq"},
-        {"muon", AX_MOMENTS_FULL, "momentum_buffer exp_avg exp_avg_sq"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int masters = AX_MASTERS_ACCUM; masters <= AX_MASTERS_STOCHASTIC; masters++) {
-            char slots[96];
-            snprintf(slots, sizeof slots, "master %s%s",
-                     masters == AX_MASTERS_REMAINDER ? "master_remainder " : "", cases[i].slots);
-            resume_in_parts(&(struct variant){.dtype = AX_BF16,
-                                              .packed = true,
-                                              .optimizer = cases[i].optimizer,
-                                              .slots = slots,
-                                              .moments = cases[i].moments,
-                                              .masters = (enum ax_masters)masters});
-        }
-    }
-}
-
-/* Killed at every STRIDE-th call of each kind of a run with two saves: what is left resumes to the
- * same bits, and nothing has to be cleaned by hand. AXTRAIN_SWEEP=1 takes every call. */
-static void test_killed_anywhere(void **state) {
-    (void)state;
-    static const char *const ops[] = {"open",  "write", "fsync", "rename",
-                                      "close", "mkdir", "unlink"};
-    const char *sweep = getenv("AXTRAIN_SWEEP");
-    const int stride = sweep && *sweep ? 1 : 4;
-    struct train_case whole;
-    int points = 0;
-    open_case(&whole, AX_F32, true);
-    whole.o.max_steps = 4;
-    whole.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    assert_int_equal(run_in_child(&whole, NULL), 0);
-    const struct outcome straight = outcome(&whole, 4);
-    for (size_t op = 0; op < sizeof ops / sizeof *ops; op++) {
-        for (int k = 1;; k += stride) {
-            struct train_case c;
-            char fault[64];
-            open_case(&c, AX_F32, true);
-            c.o.max_steps = 4;
-            c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-            c.o.save.resume = AX_RESUME_NEWEST;
-            snprintf(fault, sizeof fault, "%s:%d:kill", ops[op], k);
-            const int first = run_in_child(&c, fault);
-            const bool killed = WIFSIGNALED(first);
-            if (killed)
-                assert_int_equal(run_in_child(&c, NULL), 0);
-            else
-                assert_int_equal(first, 0);
-            assert_same(outcome(&c, 4), straight);
-            train_case_close(&c);
-            points += killed;
-            if (!killed)
-                break;
-        }
-    }
-    print_message("killed at %d calls\n", points);
-    assert_true(points >= 12);
-    train_case_close(&whole);
-}
-
 static void test_resume_of_a_finished_run(void **state) {
     (void)state;
     struct train_case c;
@@ -292,63 +136,6 @@ static void test_sigterm_saves_and_requeues(void **state) {
     assert_same(outcome(&c, 20), outcome(&whole, 20));
     train_case_close(&c);
     train_case_close(&whole);
-}
-
-/* The source of evaluation rows, which sends a signal with the first row of one evaluation. */
-struct signalling {
-    struct ax_doc_source source;
-    int evaluation, sig; /* from 0; 0: none */
-};
-
-static enum ax_status group_and_signal(void *ctx, int64_t epoch, int64_t group,
-                                       struct ax_source_place place, struct ax_corpus *out,
-                                       struct ax_source_place *next) {
-    struct signalling *s = ctx;
-    /* the first time, rows are counted */
-    if (group == 0 && s->evaluation-- == 0)
-        raise(s->sig);
-    return s->source.group(s->source.ctx, epoch, group, place, out, next);
-}
-
-/* One run that evaluates every second step, stops early by it and keeps the best checkpoint. */
-static void open_evaluating(struct train_case *c) {
-    open_case(c, AX_F32, true);
-    c->o.max_steps = 12;
-    c->o.eval.when = c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    c->o.eval.greater_is_better = true; /* of the loss: never better after the first */
-    c->o.eval.patience = 2;
-    c->o.eval.keep_best = true;
-    c->o.save.limit = 1;
-    c->o.save.resume = AX_RESUME_NEWEST;
-}
-
-/* An evaluation can be long: it is put down at once, and the run that goes on makes up for it, so
- * that it decides as the run in one piece. */
-static void test_stopped_in_an_evaluation(void **state) {
-    (void)state;
-    for (int evaluation = 1; evaluation <= 4; evaluation++) { /* 1: before the first step */
-        struct train_case c;
-        struct ax_train_result r;
-        open_evaluating(&c);
-        struct signalling s = {c.eval_doc_source, evaluation, evaluation % 2 ? SIGTERM : SIGINT};
-        c.eval_doc_source.group = group_and_signal;
-        c.eval_doc_source.ctx = &s;
-        assert_int_equal(train_case_run(&c, &r),
-                         s.sig == SIGINT ? AX_INTERRUPTED : AX_SAVED_REQUEUE);
-        const int64_t at = 2 * (evaluation - 1);
-        assert_int_equal(r.steps, at);
-        expect_error(at == 0 ? "nothing to save yet" : "the same command goes on");
-        s.evaluation = -1;
-        run_ok(&c, &r);
-        assert_int_equal(r.resumed_from, at);
-        assert_true(r.stopped_early);
-        assert_int_equal(r.steps, 6);
-        assert_int_equal(r.best_step, at <= 2 ? 2 : 0); /* of this process */
-        assert_true(has(&c, "checkpoint-2/model.safetensors"));
-        assert_true(has(&c, "checkpoint-6/model.safetensors"));
-        assert_false(has(&c, "checkpoint-4/model.safetensors"));
-        train_case_close(&c);
-    }
 }
 
 /* ---- the output folder ---- */
@@ -598,12 +385,8 @@ static int quiet(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_is_bitwise),
-        cmocka_unit_test(test_every_optimizer_resumes),
-        cmocka_unit_test(test_killed_anywhere),
         cmocka_unit_test(test_resume_of_a_finished_run),
         cmocka_unit_test(test_sigterm_saves_and_requeues),
-        cmocka_unit_test(test_stopped_in_an_evaluation),
         cmocka_unit_test(test_folders_of_others),
         cmocka_unit_test(test_torn_and_damaged_checkpoints),
         cmocka_unit_test(test_weights_only_cannot_resume),

@@ -1,0 +1,552 @@
+/* Straight = interrupted: a run that is killed, stopped or loses a save, and then goes on, tells
+ * and leaves exactly what the same run tells and leaves in one piece: every line of its metrics,
+ * every warning, every checkpoint that is kept, the trained model, the exit code, the error.
+ *
+ * A method, a mesh or an option that resuming must carry over is one line of `configs`. What may
+ * differ is in `forgive`, with the reason. AXTRAIN_SWEEP=1 interrupts at every step, evaluation and
+ * call instead of every few. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "tests/run_readout.h"
+#include "tests/train_case.h"
+
+#define MAX_STEPS 64
+
+/* ---- what is made to happen in a step ---- */
+
+/* In which place of the data each step of the straight run was, so that a run that goes on knows
+ * which step it is in. Shared with the children. */
+static int64_t *places; /* [MAX_STEPS], −1 behind the last */
+
+static struct {
+    struct ax_loader *loader;
+    bool recording;
+    int64_t bad, bad_end; /* steps whose loss is … */
+    float value;          /* … this */
+    int64_t step;         /* in which a signal comes; 0 = none */
+    int sig;
+    int evaluations; /* before the one in which it comes; −1 = none */
+} plan;
+
+static int64_t step_now(void) {
+    struct ax_loader_state at;
+    int64_t i = 0;
+    ax_loader_save(plan.loader, &at);
+    const int64_t place = at.epoch * 1000000 + at.index;
+    while (i < MAX_STEPS - 1 && places[i] >= 0 && places[i] != place)
+        i++;
+    AX_ASSERT(plan.recording ? i < MAX_STEPS - 1 : places[i] == place);
+    places[i] = place;
+    return i + 1;
+}
+
+static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    (void)ctx;
+    AX_TRY(ax_objective_sft.head.token_grad(NULL, p, c));
+    if (ax_runtime_planning(p->model->rt) || p->recompute == AX_RECOMPUTE_INFERENCE)
+        return AX_OK;
+    const int64_t step = step_now();
+    if (step == plan.step) {
+        plan.step = 0;
+        raise(plan.sig);
+    }
+    if (step >= plan.bad && step < plan.bad_end)
+        p->scalars->loss = plan.value;
+    return AX_OK;
+}
+
+static const struct ax_objective objective = {.name = "sft",
+                                              .head = {.linear = true, .token_grad = token_grad}};
+
+static struct ax_doc_source eval_source;
+
+static enum ax_status eval_group(void *ctx, int64_t epoch, int64_t group,
+                                 struct ax_source_place place, struct ax_corpus *out,
+                                 struct ax_source_place *next) {
+    /* the first time, rows are counted */
+    if (group == 0 && plan.evaluations >= 0 && plan.evaluations-- == 0)
+        raise(plan.sig);
+    return eval_source.group(ctx, epoch, group, place, out, next);
+}
+
+/* ---- configurations ---- */
+
+static struct ax_peft_config lora = {.r = 3, .alpha = 6, .dropout = 0.1, .all_linear = true};
+
+static void set_evaluating(struct train_case *c) {
+    c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c->o.eval.metric = AX_METRIC_ACCURACY;
+    c->o.eval.greater_is_better = true;
+    c->o.eval.keep_best = c->o.eval.load_best = true;
+    c->o.save.limit = 2;
+}
+
+static void set_epochs(struct train_case *c) {
+    c->o.max_steps = 0;
+    c->o.epochs = 2.5;
+    c->o.eval.when = c->o.save.when = (struct ax_cadence){.when = AX_EACH_EPOCH};
+    c->o.save.first_step = true;
+}
+
+static void set_one_bad_step(struct train_case *c) {
+    c->o.save.when.steps = 1;
+    c->o.eval.when = (struct ax_cadence){.when = AX_NEVER};
+    plan.bad = 4;
+    plan.bad_end = 5;
+    plan.value = NAN;
+}
+
+static void set_three_bad_steps(struct train_case *c) {
+    set_one_bad_step(c);
+    plan.bad_end = 7;
+}
+
+static void set_spike(struct train_case *c) {
+    c->o.max_steps = 22;
+    c->o.save.when.steps = 5;
+    c->o.eval.when = (struct ax_cadence){.when = AX_NEVER};
+    plan.bad = 19;
+    plan.bad_end = 20;
+    plan.value = 40; /* the sum of a few losses of about ln 97 */
+}
+
+static void set_watchdog(struct train_case *c) {
+    c->o.save.when.steps = 1;
+    c->o.metrics.logging_steps = 2;
+    c->o.watchdog = 0.5; /* the loss begins near ln 97 */
+    c->o.watchdog_patience = 3;
+}
+
+static void set_early_stop(struct train_case *c) {
+    c->o.eval.when = c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c->o.eval.greater_is_better = true; /* of the loss: never better after the first */
+    c->o.eval.patience = 2;
+    c->o.eval.keep_best = true;
+    c->o.save.limit = 1;
+}
+
+static void set_save_best(struct train_case *c) {
+    c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c->o.save.when = (struct ax_cadence){.when = AX_WHEN_BEST};
+}
+
+static void set_lora(struct train_case *c) {
+    c->o.step.adapter = &lora;
+    c->o.step.neftune_alpha = 5;
+}
+
+/* Owes an evaluation in the middle of an epoch, at whose end it saves. */
+static void set_epochs_and_steps(struct train_case *c) {
+    set_epochs(c);
+    c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 3};
+}
+
+static void set_plain(struct train_case *c) {
+    (void)c;
+}
+
+static const struct config {
+    const char *name;
+    void (*set)(struct train_case *c);
+    enum ax_dtype dtype;
+    bool packed;
+    bool keeps_best; /* a save that fails changes what is kept, as it should */
+} configs[] = {
+    {"packed", set_plain, AX_F32, true, false},
+    {"bf16, one a row", set_plain, AX_BF16, false, false},
+    {"best model at the end", set_evaluating, AX_F32, true, true},
+    {"epochs", set_epochs, AX_F32, true, false},
+    {"epochs, one a row", set_epochs, AX_F32, false, false},
+    {"evaluates in steps, saves in epochs", set_epochs_and_steps, AX_F32, true, false},
+    {"a step skipped", set_one_bad_step, AX_F32, true, false},
+    {"a step skipped, bf16", set_one_bad_step, AX_BF16, true, false},
+    {"three bad steps", set_three_bad_steps, AX_F32, true, false},
+    {"spike", set_spike, AX_F32, true, false},
+    {"watchdog", set_watchdog, AX_F32, true, false},
+    {"early stop", set_early_stop, AX_F32, true, true},
+    {"saves the best", set_save_best, AX_F32, true, true},
+    {"LoRA", set_lora, AX_BF16, true, false},
+};
+#define N_CONFIGS (sizeof configs / sizeof *configs)
+
+/* Whatever an optimizer keeps, and however the masters are kept. */
+static const struct optimizer_case {
+    const char *name;
+    enum ax_moments moments;
+    const char *slots; /* what the manifest has to name, and the masters */
+} optimizers[] = {
+    {"adamw", AX_MOMENTS_FULL, "exp_avg exp_avg_sq"},
+    {"adamw", AX_MOMENTS_BF16, "exp_avg exp_avg_sq"},
+    {"adamw", AX_MOMENTS_BF16_NEAREST, "exp_avg exp_avg_sq"},
+    {"adamw", AX_MOMENTS_8BIT, "exp_avg exp_avg_sq exp_avg_scale exp_avg_sq_scale"},
+    {"sgd", AX_MOMENTS_FULL, "momentum_buffer"},
+    {"lion", AX_MOMENTS_FULL, "exp_avg"},
+    {"lion", AX_MOMENTS_BF16, "exp_avg"},
+    {"adafactor", AX_MOMENTS_FULL, "exp_avg_sq_row exp_avg_sq_col exp_avg_sq"},
+    {"muon", AX_MOMENTS_FULL, "momentum_buffer exp_avg exp_avg_sq"},
+};
+#define N_OPTIMIZERS (sizeof optimizers / sizeof *optimizers)
+static const struct optimizer_case *optimizer; /* the one that set_optimizer takes */
+static enum ax_masters masters;
+
+static void set_optimizer(struct train_case *c) {
+    struct ax_step_options *o = &c->o.step;
+    assert_int_equal(ax_optimizer_find(optimizer->name, &o->optimizer, &o->opt), AX_OK);
+    o->opt.moments = optimizer->moments;
+    o->masters = masters;
+    o->neftune_alpha = 5;
+    if (optimizer->moments == AX_MOMENTS_BF16_NEAREST)
+        o->opt.beta2 = 0.99;
+    if (o->optimizer == &ax_optimizer_sgd)
+        o->opt.momentum = 0.9;
+    c->o.eval.when = (struct ax_cadence){.when = AX_NEVER};
+}
+
+static void open_config(struct train_case *c, const struct config *config) {
+    if (train_case_open(c, config->dtype, config->packed) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    plan.bad = plan.bad_end = 0;
+    c->o.step.objective = &objective;
+    c->o.max_steps = 12;
+    c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 3};
+    c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 4};
+    c->o.save.resume = AX_RESUME_NEWEST;
+    c->o.metrics.logging_steps = 5;
+    c->o.metrics.tensorboard = true;
+    config->set(c);
+    eval_source = c->eval_doc_source;
+    c->eval_doc_source.group = eval_group;
+    plan.loader = c->loader;
+}
+
+/* ---- lives of a run ---- */
+
+/* What happens in a run's first life. */
+struct interruption {
+    int64_t step;   /* signal `sig` comes in this step … */
+    int evaluation; /* … or in this evaluation, from 1 (before the first step) … */
+    int sig;
+    const char *fault; /* … or file operations fail */
+};
+
+struct life {
+    bool killed;
+    int code;
+    int64_t steps;
+    char result[1500]; /* exit code, error, what the command prints */
+};
+
+/* Calls of each kind of file operation, counted by the child that ended last. */
+static uint64_t *calls; /* [AX_FAULT_OP_COUNT] */
+
+static void write_result(const struct train_case *c, enum ax_status st,
+                         const struct ax_train_result *r) {
+    char path[160], text[1500];
+    for (int op = 0; op < AX_FAULT_OP_COUNT; op++)
+        calls[op] = ax_fault_count((enum ax_fault_op)op);
+    (void)ax_fault_configure(NULL);
+    snprintf(path, sizeof path, "%s/result", c->dir);
+    const int n = snprintf(
+        text, sizeof text, "%lld\nexit %d, %s%lld of %lld steps, loss %.17g, early %d",
+        (long long)r->steps, ax_status_info(st)->exit_code, st == AX_OK ? "" : ax_error_text(),
+        (long long)r->steps, (long long)r->total_steps, r->loss, r->stopped_early);
+    if (ax_write_file_atomic(path, text, (size_t)n) != AX_OK)
+        _exit(98);
+}
+
+static struct life live(struct train_case *c, const struct interruption *what) {
+    struct life life = {0};
+    char path[160], *text;
+    size_t n;
+    int status;
+    plan.step = what ? what->step : 0;
+    plan.sig = what ? what->sig : 0;
+    plan.evaluations = what && what->evaluation > 0 ? what->evaluation : -1;
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct ax_train_result r;
+        if (ax_fault_configure(what ? what->fault : NULL) != AX_OK)
+            _exit(99);
+        const enum ax_status st = train_case_run(c, &r);
+        write_result(c, st, &r);
+        _exit(ax_status_info(st)->exit_code);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    life.killed = WIFSIGNALED(status);
+    if (life.killed) {
+        if (WTERMSIG(status) != SIGKILL)
+            fail_msg("signal %d", WTERMSIG(status));
+        return life;
+    }
+    life.code = WEXITSTATUS(status);
+    snprintf(path, sizeof path, "%s/result", c->dir);
+    assert_int_equal(ax_read_file(path, 1 << 16, &text, &n), AX_OK);
+    life.steps = strtoll(text, NULL, 10);
+    snprintf(life.result, sizeof life.result, "%s", strchr(text, '\n') + 1);
+    ax_free(text);
+    assert_int_equal(ax_unlink(path), AX_OK);
+    return life;
+}
+
+static void read_out(struct run_readout *r, const struct train_case *c, const struct life *last) {
+    if (run_readout_open(r, c->out) != AX_OK ||
+        run_readout_add(r, "result: %s", last->result) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static void drop_checkpoint(struct run_readout *r, int64_t step) {
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "checkpoint-%lld/", (long long)step);
+    run_readout_drop(r, prefix, "");
+}
+
+static bool has_checkpoint(const struct run_readout *r, int64_t step) {
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "checkpoint-%lld/", (long long)step);
+    for (size_t i = 0; i < r->n; i++)
+        if (strncmp(r->lines[i], prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* What may differ, and why. */
+static void forgive(struct run_readout *straight, struct run_readout *other,
+                    const struct life *first) {
+    /* Being asked to stop saves at once, at a step at which the straight run may not save; and
+     * before an evaluation that this step is still to have, of which the checkpoint says so. */
+    if (!first->killed && first->code != 0) {
+        char run[80];
+        snprintf(run, sizeof run, "checkpoint-%lld/state/manifest.json run",
+                 (long long)first->steps);
+        if (!has_checkpoint(straight, first->steps))
+            drop_checkpoint(other, first->steps);
+        run_readout_drop(straight, run, "");
+        run_readout_drop(other, run, "");
+    }
+    /* A checkpoint that could not be written is missing, which a warning says. */
+    for (size_t i = 0; i < other->n; i++) {
+        const char *lost = strstr(other->lines[i], "was not saved"), *name;
+        if (lost && (name = strstr(other->lines[i], "checkpoint-")) != NULL)
+            drop_checkpoint(straight, strtoll(name + 11, NULL, 10));
+    }
+    run_readout_drop(other, "metrics.jsonl: ", "was not saved");
+}
+
+/* ---- straight against interrupted ---- */
+
+struct straight {
+    const struct config *config;
+    struct train_case c;
+    struct life life;
+    int64_t steps;
+    uint64_t calls[AX_FAULT_OP_COUNT];
+    int n; /* interrupted runs compared with it */
+};
+
+static void open_straight(struct straight *s, const struct config *config) {
+    *s = (struct straight){.config = config};
+    memset(places, 0xff, MAX_STEPS * sizeof *places);
+    open_config(&s->c, config);
+    plan.recording = true;
+    s->life = live(&s->c, NULL);
+    plan.recording = false;
+    s->steps = s->life.steps;
+    memcpy(s->calls, calls, sizeof s->calls);
+    assert_true(s->steps >= 5);
+}
+
+/* Lives until it ends as the straight run does; false: nothing happened in the first life. */
+static bool compare(struct straight *s, const struct interruption *what) {
+    struct train_case c;
+    struct run_readout a, b;
+    open_config(&c, s->config);
+    const struct life first = live(&c, what);
+    struct life last = first;
+    for (int lives = 1; strcmp(last.result, s->life.result) != 0 && lives < 3; lives++)
+        last = live(&c, NULL);
+    read_out(&a, &s->c, &s->life);
+    read_out(&b, &c, &last);
+    forgive(&a, &b, &first);
+    const char *difference = run_readout_compare(&a, &b);
+    if (difference)
+        fail_msg("%s: signal %d in step %lld or evaluation %d, fault %s; first life: %s\n%s",
+                 s->config->name, what->sig, (long long)what->step, what->evaluation,
+                 what->fault ? what->fault : "none", first.killed ? "killed" : first.result,
+                 difference);
+    run_readout_close(&a);
+    run_readout_close(&b);
+    train_case_close(&c);
+    s->n++;
+    return first.killed || strcmp(first.result, s->life.result) != 0;
+}
+
+static bool sweeping(void) {
+    const char *sweep = getenv("AXTRAIN_SWEEP");
+    return sweep && *sweep;
+}
+
+/* `each` on every configuration; `stride` without a sweep, from another place for each of them. */
+static void on_every_config(void (*each)(struct straight *s, int first, int stride), int stride,
+                            int at_least) {
+    int n = 0;
+    for (size_t i = 0; i < N_CONFIGS; i++) {
+        struct straight s;
+        open_straight(&s, &configs[i]);
+        each(&s, sweeping() ? 1 : 1 + (int)i % stride, sweeping() ? 1 : stride);
+        n += s.n;
+        train_case_close(&s.c);
+    }
+    print_message("%d runs interrupted\n", n);
+    assert_true(n >= at_least);
+}
+
+static void in_steps(struct straight *s, int first, int stride, int sig) {
+    for (int64_t step = first; step <= s->steps; step += stride)
+        compare(s, &(struct interruption){.step = step, .sig = sig});
+}
+
+static void kill_in_steps(struct straight *s, int first, int stride) {
+    in_steps(s, first, stride, SIGKILL);
+}
+
+static void stop_in_steps(struct straight *s, int first, int stride) {
+    in_steps(s, first, stride, first % 2 ? SIGTERM : SIGINT);
+}
+
+static void stop_in_evaluations(struct straight *s, int first, int stride) {
+    for (int k = first; compare(s, &(struct interruption){.evaluation = k, .sig = SIGTERM});
+         k += stride)
+        ;
+}
+
+/* Calls of the saves and of publishing: five of them, or all. */
+static void at_calls(struct straight *s, enum ax_fault_op op, const char *kind) {
+    char fault[64];
+    const uint64_t n = s->calls[op], stride = sweeping() || n < 10 ? 1 : n / 5;
+    for (uint64_t k = 1 + (sweeping() ? 0 : n % stride); k <= n; k += stride) {
+        snprintf(fault, sizeof fault, "%s:%llu:%s", ax_fault_op_name(op), (unsigned long long)k,
+                 kind);
+        compare(s, &(struct interruption){.fault = fault});
+    }
+}
+
+static void kill_in_saves(struct straight *s, int first, int stride) {
+    (void)first;
+    (void)stride;
+    static const enum ax_fault_op rare[] = {AX_FAULT_RENAME, AX_FAULT_FSYNC},
+                                  often[] = {AX_FAULT_OPEN, AX_FAULT_WRITE, AX_FAULT_CLOSE,
+                                             AX_FAULT_MKDIR, AX_FAULT_UNLINK};
+    for (size_t i = 0; i < sizeof rare / sizeof *rare; i++)
+        at_calls(s, rare[i], "kill");
+    for (size_t i = 0; s->config == configs && i < sizeof often / sizeof *often; i++)
+        at_calls(s, often[i], "kill");
+}
+
+static void fail_saves(struct straight *s, int first, int stride) {
+    (void)first;
+    (void)stride;
+    if (!s->config->keeps_best)
+        at_calls(s, AX_FAULT_FSYNC, "enospc");
+}
+
+static void test_killed_in_a_step(void **state) {
+    (void)state;
+    on_every_config(kill_in_steps, 4, 30);
+}
+
+static void test_stopped_in_a_step(void **state) {
+    (void)state;
+    on_every_config(stop_in_steps, 4, 30);
+}
+
+static void test_stopped_in_an_evaluation(void **state) {
+    (void)state;
+    on_every_config(stop_in_evaluations, 2, 20);
+}
+
+static void test_killed_in_a_save(void **state) {
+    (void)state;
+    on_every_config(kill_in_saves, 5, 30);
+}
+
+static void test_failed_save(void **state) {
+    (void)state;
+    on_every_config(fail_saves, 1, 30);
+}
+
+static void assert_slot(const struct run_readout *r, const char *slot) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"slot\":\"%s\"", slot);
+    for (size_t i = 0; i < r->n; i++)
+        if (strstr(r->lines[i], "manifest.json") && strstr(r->lines[i], quoted))
+            return;
+    fail_msg("%s: no manifest has the slot %s", optimizer->name, slot);
+}
+
+static void assert_slots(const struct straight *s) {
+    char list[96], *rest = list;
+    struct run_readout r;
+    read_out(&r, &s->c, &s->life);
+    snprintf(list, sizeof list, "master %s%s",
+             masters == AX_MASTERS_REMAINDER ? "master_remainder " : "", optimizer->slots);
+    for (const char *slot; (slot = strsep(&rest, " ")) != NULL;)
+        assert_slot(&r, slot);
+    run_readout_close(&r);
+}
+
+static void test_every_optimizer_resumes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_OPTIMIZERS; i++) {
+        for (int m = AX_MASTERS_ACCUM; m <= AX_MASTERS_STOCHASTIC; m++) {
+            struct straight s;
+            optimizer = &optimizers[i];
+            masters = (enum ax_masters)m;
+            const struct config config = {optimizer->name, set_optimizer, AX_BF16, i % 2 == 0,
+                                          false};
+            open_straight(&s, &config);
+            assert_slots(&s);
+            compare(&s, &(struct interruption){.step = 8, .sig = SIGKILL});
+            train_case_close(&s.c);
+        }
+    }
+}
+
+static int set_up(void **state) {
+    (void)state;
+    ax_log_set_level(AX_LOG_ERROR);
+    const size_t bytes = MAX_STEPS * sizeof *places + AX_FAULT_OP_COUNT * sizeof *calls;
+    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    places = shared;
+    calls = (uint64_t *)(places + MAX_STEPS);
+    return shared == MAP_FAILED;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_in_a_step),
+        cmocka_unit_test(test_stopped_in_a_step),
+        cmocka_unit_test(test_stopped_in_an_evaluation),
+        cmocka_unit_test(test_killed_in_a_save),
+        cmocka_unit_test(test_failed_save),
+        cmocka_unit_test(test_every_optimizer_resumes),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
