@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "tests/tiny.h"
 #include "tests/train_case.h"
 
 enum bad { BAD_GRADIENT, BAD_LOSS, BAD_ACTIVATION };
@@ -72,9 +74,10 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
     return AX_OK;
 }
 
+static const struct ax_objective objective = {.name = "spoiled",
+                                              .head = {.linear = true, .token_grad = token_grad}};
+
 static void open_case(struct train_case *c, enum ax_dtype dtype) {
-    static const struct ax_objective objective = {
-        .name = "spoiled", .head = {.linear = true, .token_grad = token_grad}};
     if (train_case_open(c, dtype, true) != AX_OK)
         fail_msg("%s", ax_error_text());
     c->o.step.objective = &objective;
@@ -142,6 +145,112 @@ static void test_bad_step_is_skipped(void **state) {
     }
 }
 
+/* Steps on documents of these seeds, each at a rate of its own; bad ones as the plan says. */
+struct steps {
+    const struct ax_arch *arch;
+    struct ax_step_options o;
+    const int64_t *lengths;
+    int n;
+    uint64_t seeds[8];
+    int skipped;
+    int64_t updates;
+    uint64_t state; /* hash of masters and optimizer state after them */
+};
+
+static enum ax_status take_steps(struct steps *t, struct ax_step *s) {
+    struct ax_step_result r;
+    AX_TRY(ax_model_init_random(&s->model, 5));
+    for (int i = 0; i < t->n; i++) {
+        AX_TRY(tiny_fill(s, t->lengths, t->seeds[i]));
+        AX_TRY(ax_step_run(s, 1e-3 * (double)t->seeds[i], &r));
+        t->skipped += r.skipped;
+    }
+    t->updates = s->count;
+    return AX_OK;
+}
+
+static enum ax_status steps_body(struct ax_runtime *rt, void *ctx) {
+    struct steps *t = ctx;
+    struct ax_step s;
+    struct ax_state_parts parts = {0};
+    t->skipped = 0;
+    t->state = 1;
+    AX_TRY(ax_step_create(&s, rt, t->arch, &t->o));
+    enum ax_status st = take_steps(t, &s);
+    if (st == AX_OK && !ax_runtime_planning(rt))
+        st = ax_param_states_parts(&s.model, s.states, &parts);
+    for (int i = 0; i < parts.n; i++)
+        t->state =
+            ax_hash64(parts.list[i].data,
+                      (size_t)parts.list[i].n * ax_dtype_size(parts.list[i].dtype), t->state);
+    ax_state_parts_free(&parts);
+    ax_step_free(&s);
+    return st;
+}
+
+static void run_steps(struct steps *t) {
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    struct ax_arena_plan memory;
+    plan.calls = plan.garbage = 0;
+    if (ax_runtime_run(&ro, steps_body, t, &memory) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static const struct optimizer_case {
+    const char *name;
+    enum ax_moments moments;
+    enum ax_masters masters;
+} optimizers[] = {
+    {"adamw", AX_MOMENTS_FULL, AX_MASTERS_ACCUM},
+    {"adamw", AX_MOMENTS_BF16, AX_MASTERS_STOCHASTIC},
+    {"adamw", AX_MOMENTS_8BIT, AX_MASTERS_REMAINDER},
+    {"sgd", AX_MOMENTS_FULL, AX_MASTERS_ACCUM},
+    {"lion", AX_MOMENTS_BF16, AX_MASTERS_ACCUM},
+    {"adafactor", AX_MOMENTS_FULL, AX_MASTERS_STOCHASTIC},
+    {"muon", AX_MOMENTS_FULL, AX_MASTERS_ACCUM},
+};
+
+static struct steps steps_of(const struct ax_arch *arch, const struct optimizer_case *c) {
+    static const int64_t lengths[] = {9, 5, 7, 0};
+    struct steps t = {.arch = arch, .lengths = lengths, .n = 5, .seeds = {1, 2, 3, 4, 5}};
+    t.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 2, lengths);
+    t.o.objective = &objective;
+    t.o.neftune_alpha = 5;
+    assert_int_equal(ax_optimizer_find(c->name, &t.o.optimizer, &t.o.opt), AX_OK);
+    t.o.opt.moments = c->moments;
+    t.o.opt.momentum = 0.9;
+    t.o.masters = c->masters;
+    return t;
+}
+
+/* Step 5 after a skipped step 4 is update number 4, to the bit: bias correction, the bits of
+ * stochastic rounding and what the optimizer keeps are as if step 4 had never been. */
+static void test_skipped_step_is_no_update(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    plan.what = BAD_LOSS;
+    plan.value = NAN;
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        struct steps skipping = steps_of(&arch, &optimizers[i]), without = skipping;
+        plan.first = plan.last = 4;
+        run_steps(&skipping);
+        assert_int_equal(skipping.skipped, 1);
+        assert_int_equal(skipping.updates, 4);
+        plan.first = plan.last = 0;
+        without.n = 4;
+        without.seeds[3] = 5;
+        run_steps(&without);
+        assert_int_equal(without.skipped, 0);
+        if (skipping.state != without.state)
+            fail_msg("%s: a skipped step left something behind", optimizers[i].name);
+        without.seeds[3] = 6;
+        run_steps(&without);
+        assert_true(skipping.state != without.state);
+    }
+    ax_arch_free(&arch);
+}
+
 static void test_three_in_a_row_end_the_run(void **state) {
     (void)state;
     struct train_case c;
@@ -188,6 +297,7 @@ static int quiet(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_step_is_skipped),
+        cmocka_unit_test(test_skipped_step_is_no_update),
         cmocka_unit_test(test_three_in_a_row_end_the_run),
         cmocka_unit_test(test_garbage_is_a_spike),
     };
