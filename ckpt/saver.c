@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/space.h"
 
@@ -69,19 +70,25 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
 
 /* ---- what the thread does ---- */
 
-/* Only what has been read again and found good makes an older one superfluous. Not the highest step
- * is kept in any case, but this one: a later one may be a damaged one that was passed over. */
-static enum ax_status verify_and_prune(const struct ax_saver_work *w) {
+static enum ax_status verify(const struct ax_saver_work *w) {
     struct ax_checkpoint c;
     AX_TRY(ax_checkpoint_open(&c, w->dir));
     const enum ax_status st = ax_checkpoint_verify(&c);
     ax_checkpoint_close(&c);
-    AX_TRY(st);
-    if (w->job.limit == 0)
-        return AX_OK;
+    return st;
+}
+
+/* Only what has been read again and found good makes an older one superfluous. Not the highest step
+ * is kept in any case, but this one: a later one may be a damaged one that was passed over. An old
+ * one that cannot be removed makes no failure of a save that is safe; the next save tries again. */
+static void prune(const struct ax_saver_work *w) {
     int64_t keep[1 + sizeof w->job.keep / sizeof *w->job.keep] = {w->job.step};
     memcpy(keep + 1, w->job.keep, sizeof w->job.keep);
-    return ax_checkpoint_prune(w->output_dir, w->job.limit, 1 + w->job.n_keep, keep);
+    if (w->job.limit == 0 ||
+        ax_checkpoint_prune(w->output_dir, w->job.limit, 1 + w->job.n_keep, keep) == AX_OK)
+        return;
+    ax_log_warn("an old checkpoint is not removed: %s", ax_error_text());
+    ax_error_clear();
 }
 
 static enum ax_status save(struct ax_saver_work *w) {
@@ -97,7 +104,9 @@ static enum ax_status save(struct ax_saver_work *w) {
     what.hf.n = job->n_weights;
     what.hf.tensors = w->tensors;
     AX_TRY(ax_checkpoint_write(&what));
-    return verify_and_prune(w);
+    AX_TRY(verify(w));
+    prune(w);
+    return AX_OK;
 }
 
 static enum ax_status run(void *arg) {

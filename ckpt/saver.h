@@ -56,8 +56,8 @@ void ax_saver_free(struct ax_saver *s);
 enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job);
 /* Returns when the unit may be changed. */
 void ax_saver_before_update(struct ax_saver *s, int unit);
-/* Waits until the save in flight is on the disk, verified, and old ones are gone; AX_OK without
- * one. */
+/* Waits until the save in flight is on the disk and verified, and old ones are gone (one that
+ * cannot be removed is only warned of); AX_OK without one. */
 enum ax_status ax_saver_finish(struct ax_saver *s);
 /* The save in flight has ended and finish would not wait. */
 bool ax_saver_is_due(struct ax_saver *s);

@@ -1,6 +1,6 @@
-/* The training loop on a tiny model: saving, stopping, evaluating, refusing. That a run which was
- * interrupted equals one in one piece is test_interrupted.c. Runs use one thread and children are
- * forked before any other is started. */
+/* The training loop on a tiny model: stopping, evaluating, refusing. That a run which was interrupted
+ * equals one in one piece: test_interrupted.c. Saves that fail and what is kept: test_train_saves.c.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,35 +8,10 @@
 
 #include <cmocka.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/fault.h"
 #include "base/claim.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "tests/train_case.h"
-
-static void expect_error(const char *part) {
-    if (!strstr(ax_error_text(), part))
-        fail_msg("expected \"%s\" in: %s", part, ax_error_text());
-}
-
-static void open_case(struct train_case *c, enum ax_dtype dtype, bool packed) {
-    if (train_case_open(c, dtype, packed) != AX_OK)
-        fail_msg("%s", ax_error_text());
-}
-
-static void run_ok(struct train_case *c, struct ax_train_result *r) {
-    if (train_case_run(c, r) != AX_OK)
-        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
-}
-
-static bool has(const struct train_case *c, const char *name) {
-    return train_case_hash(c, name) != 0;
-}
+#include "tests/optim/train_runs.h"
 
 /* ---- resuming ---- */
 
@@ -56,24 +31,6 @@ static struct outcome outcome(const struct train_case *c, int64_t steps) {
 static void assert_same(struct outcome a, struct outcome b) {
     assert_true(a.model == b.model);
     assert_true(a.state == b.state);
-}
-
-/* Runs in a child; returns wait's status. `fault` may be NULL. */
-static int run_in_child(struct train_case *c, const char *fault) {
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        struct ax_train_result r;
-        ax_log_set_level(AX_LOG_ERROR);
-        if (ax_fault_configure(fault) != AX_OK)
-            _exit(99);
-        const enum ax_status st = train_case_run(c, &r);
-        _exit(ax_status_info(st)->exit_code);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return status;
 }
 
 static void test_resume_of_a_finished_run(void **state) {
@@ -215,49 +172,6 @@ static void test_weights_only_cannot_resume(void **state) {
     train_case_close(&c);
 }
 
-static void test_disk_full(void **state) {
-    (void)state;
-    struct train_case c;
-    open_case(&c, AX_F32, true);
-    c.o.max_steps = 6;
-    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    /* that sync is one of the first save: it is tried again with the next */
-    assert_int_equal(run_in_child(&c, "fsync:2:enospc"), 0);
-    assert_false(has(&c, "checkpoint-2/config.json"));
-    assert_true(has(&c, "checkpoint-4/state/manifest.json"));
-    assert_true(has(&c, "config.json"));
-    train_case_close(&c);
-    open_case(&c, AX_F32, true);
-    c.o.max_steps = 6;
-    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    assert_int_equal(WEXITSTATUS(run_in_child(&c, "fsync:2:enospc,fsync:3:enospc")), 1);
-    assert_false(has(&c, "config.json"));
-    train_case_close(&c);
-}
-
-static void test_old_checkpoints_go(void **state) {
-    (void)state;
-    struct train_case c;
-    struct ax_train_result r;
-    open_case(&c, AX_F32, true);
-    c.o.max_steps = 10;
-    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    c.o.save.limit = 2;
-    c.o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    c.o.eval.metric = AX_METRIC_LOSS;
-    c.o.eval.greater_is_better = true; /* the first is best, as the loss falls */
-    c.o.eval.keep_best = c.o.eval.load_best = true;
-    run_ok(&c, &r);
-    assert_int_equal(r.best_step, 2);
-    assert_true(has(&c, "checkpoint-2/config.json"));
-    assert_false(has(&c, "checkpoint-4/config.json"));
-    assert_false(has(&c, "checkpoint-8/config.json"));
-    assert_true(has(&c, "checkpoint-10/config.json"));
-    assert_true(train_case_hash(&c, "model.safetensors") ==
-                train_case_hash(&c, "checkpoint-2/model.safetensors"));
-    train_case_close(&c);
-}
-
 /* ---- evaluation ---- */
 
 static void test_learns_and_evaluates(void **state) {
@@ -377,12 +291,6 @@ static void test_saves_behind_the_steps(void **state) {
     train_case_close(&c);
 }
 
-static int quiet(void **state) {
-    (void)state;
-    ax_log_set_level(AX_LOG_ERROR);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_of_a_finished_run),
@@ -390,8 +298,6 @@ int main(void) {
         cmocka_unit_test(test_folders_of_others),
         cmocka_unit_test(test_torn_and_damaged_checkpoints),
         cmocka_unit_test(test_weights_only_cannot_resume),
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_old_checkpoints_go),
         cmocka_unit_test(test_learns_and_evaluates),
         cmocka_unit_test(test_stops_early),
         cmocka_unit_test(test_divergence_names_rows),

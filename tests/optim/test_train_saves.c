@@ -1,0 +1,222 @@
+/* Saves that fail while training goes on, the last one, and what is kept and published then. Where
+ * a fault hits depends on the saver's thread, so the tests put one at every call and judge by what
+ * is in the output folder. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/optim/train_runs.h"
+
+#define EVERY 2 /* steps between saves */
+
+static void open_saving(struct train_case *c, int64_t steps) {
+    open_case(c, AX_F32, true);
+    c->o.max_steps = steps;
+    c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, EVERY};
+}
+
+static bool is_saved(const struct train_case *c, int64_t step) {
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%lld/state/manifest.json", (long long)step);
+    return has(c, name);
+}
+
+/* Calls of an operation in a run on which nothing fails. */
+static int calls_of(enum ax_fault_op op, void (*open)(struct train_case *c)) {
+    struct train_case c;
+    struct ax_train_result r;
+    open(&c);
+    assert_int_equal(ax_fault_configure(NULL), AX_OK);
+    run_ok(&c, &r);
+    train_case_close(&c);
+    return (int)ax_fault_count(op);
+}
+
+/* Runs the case once for every call of `op`, which fails, and hands what is left to `check`. */
+static void fail_each(enum ax_fault_op op, const char *kind, void (*open)(struct train_case *c),
+                      void (*check)(const struct train_case *c, int exit_code, void *tally),
+                      void *tally) {
+    const int calls = calls_of(op, open);
+    for (int k = 1; k <= calls; k++) {
+        struct train_case c;
+        char fault[64];
+        open(&c);
+        snprintf(fault, sizeof fault, "%s:%d:%s", ax_fault_op_name(op), k, kind);
+        const int status = run_in_child(&c, fault);
+        assert_true(WIFEXITED(status));
+        check(&c, WEXITSTATUS(status), tally);
+        train_case_close(&c);
+    }
+}
+
+/* ---- the first and the last save ---- */
+
+struct failed_saves {
+    int first, last;
+};
+
+static void open_two_saves(struct train_case *c) {
+    open_saving(c, 2 * EVERY);
+}
+
+static void check_two_saves(const struct train_case *c, int exit_code, void *tally) {
+    struct failed_saves *n = tally;
+    if (!is_saved(c, 2 * EVERY)) {
+        assert_int_not_equal(exit_code, 0);
+        assert_false(has(c, "config.json"));
+        n->last += is_saved(c, EVERY);
+    } else if (!is_saved(c, EVERY)) { /* tried again with the next */
+        assert_int_equal(exit_code, 0);
+        assert_true(has(c, "config.json") && has(c, "model.safetensors"));
+        n->first++;
+    } else if (exit_code == 0) {
+        assert_true(has(c, "config.json") && has(c, "model.safetensors"));
+    }
+}
+
+/* A failed save is a warning as long as another one comes. When the last one fails, by itself, the
+ * run has not done what it was asked to: it says so, and there is no trained model. */
+static void test_last_save_fails(void **state) {
+    (void)state;
+    struct failed_saves syncs = {0}, writes = {0};
+    fail_each(AX_FAULT_FSYNC, "eio", open_two_saves, check_two_saves, &syncs);
+    fail_each(AX_FAULT_WRITE, "enospc", open_two_saves, check_two_saves, &writes);
+    print_message("first and last save failed: %d and %d syncs, %d and %d writes\n", syncs.first,
+                  syncs.last, writes.first, writes.last);
+    assert_true(syncs.first > 4 && syncs.last > 4);
+    assert_true(writes.first > 0 && writes.last > 0);
+}
+
+static void test_disk_full(void **state) {
+    (void)state;
+    struct train_case c;
+    open_case(&c, AX_F32, true);
+    c.o.max_steps = 6;
+    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    /* that sync is one of the first save: it is tried again with the next */
+    assert_int_equal(run_in_child(&c, "fsync:2:enospc"), 0);
+    assert_false(has(&c, "checkpoint-2/config.json"));
+    assert_true(has(&c, "checkpoint-4/state/manifest.json"));
+    assert_true(has(&c, "config.json"));
+    train_case_close(&c);
+    open_case(&c, AX_F32, true);
+    c.o.max_steps = 6;
+    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    assert_int_equal(WEXITSTATUS(run_in_child(&c, "fsync:2:enospc,fsync:3:enospc")), 1);
+    assert_false(has(&c, "config.json"));
+    train_case_close(&c);
+}
+
+static void test_old_checkpoints_go(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    open_case(&c, AX_F32, true);
+    c.o.max_steps = 10;
+    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c.o.save.limit = 2;
+    c.o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c.o.eval.metric = AX_METRIC_LOSS;
+    c.o.eval.greater_is_better = true; /* the first is best, as the loss falls */
+    c.o.eval.keep_best = c.o.eval.load_best = true;
+    run_ok(&c, &r);
+    assert_int_equal(r.best_step, 2);
+    assert_true(has(&c, "checkpoint-2/config.json"));
+    assert_false(has(&c, "checkpoint-4/config.json"));
+    assert_false(has(&c, "checkpoint-8/config.json"));
+    assert_true(has(&c, "checkpoint-10/config.json"));
+    assert_true(train_case_hash(&c, "model.safetensors") ==
+                train_case_hash(&c, "checkpoint-2/model.safetensors"));
+    train_case_close(&c);
+}
+
+/* ---- the best one ---- */
+
+/* The rows to evaluate on, which look at the evaluation that asks for them: what counts as better
+ * turns round before that of step `turn`, and `fault` is armed before that of step `arm`. */
+static struct {
+    struct ax_doc_source source;
+    struct train_case *c;
+    int64_t step; /* of the last evaluation; the rows are counted, and the base evaluated, first */
+    int64_t turn, arm;
+    char fault[64];
+} watched;
+
+static enum ax_status group_of_evaluation(void *ctx, int64_t epoch, int64_t group,
+                                          struct ax_source_place place, struct ax_corpus *out,
+                                          struct ax_source_place *next) {
+    (void)ctx;
+    if (group == 0) {
+        watched.step += EVERY;
+        if (watched.step == watched.turn)
+            watched.c->o.eval.greater_is_better = true;
+        if (watched.fault[0] && watched.step == watched.arm)
+            AX_TRY(ax_fault_configure(watched.fault));
+    }
+    return watched.source.group(watched.source.ctx, epoch, group, place, out, next);
+}
+
+static void open_evaluating(struct train_case *c, int64_t steps) {
+    open_saving(c, steps);
+    c->o.eval.when = c->o.save.when;
+    c->o.eval.metric = AX_METRIC_LOSS;
+    memset(&watched, 0, sizeof watched);
+    watched.source = c->eval_doc_source;
+    watched.c = c;
+    watched.step = -2 * EVERY;
+    c->eval_doc_source.group = group_of_evaluation;
+}
+
+/* The loss falls, so that step 4 is better than step 2 and then no other better than either. */
+static void open_keeping_best(struct train_case *c) {
+    open_evaluating(c, 8);
+    watched.turn = 6;
+    c->o.eval.keep_best = c->o.eval.load_best = true;
+    c->o.save.limit = 1;
+}
+
+struct failed_best {
+    int first, best, last;
+};
+
+/* The best is the best of those that were saved. */
+static void check_best(const struct train_case *c, int exit_code, void *tally) {
+    struct failed_best *n = tally;
+    char weights[64];
+    const int64_t best = is_saved(c, 4) ? 4 : 2;
+    if (!is_saved(c, 8)) {
+        assert_int_not_equal(exit_code, 0);
+        n->last += is_saved(c, best);
+        return;
+    }
+    assert_true(is_saved(c, best)); /* whatever save_total_limit says */
+    assert_int_equal(is_saved(c, 2) + is_saved(c, 4) + is_saved(c, 6), 1);
+    n->best += best == 2;
+    n->first += best == 4;
+    if (exit_code != 0) /* in the end, when all that was kept is safe */
+        return;
+    snprintf(weights, sizeof weights, "checkpoint-%lld/model.safetensors", (long long)best);
+    assert_true(train_case_hash(c, "model.safetensors") == train_case_hash(c, weights));
+}
+
+static void test_best_save_fails(void **state) {
+    (void)state;
+    struct failed_best n = {0};
+    fail_each(AX_FAULT_FSYNC, "enospc", open_keeping_best, check_best, &n);
+    print_message("best save failed: %d syncs; another one: %d, the last one: %d\n", n.best,
+                  n.first, n.last);
+    assert_true(n.best > 4 && n.last > 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_last_save_fails),
+        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_old_checkpoints_go),
+        cmocka_unit_test(test_best_save_fails),
+    };
+    return cmocka_run_group_tests(tests, quiet, NULL);
+}
