@@ -146,7 +146,7 @@ static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     t->kept_before = t->kept;
     if (eval && isfinite(value) && (t->kept.step == 0 || is_better(t, value, t->kept.value)))
         t->kept = (struct ax_train_kept){t->done, value};
-    return t->saved == t->done ? AX_OK : ax_train_save_start(t);
+    return t->saved == t->done ? AX_OK : ax_train_save_start(t, last || t->stop_early);
 }
 
 /* ---- a step ---- */
@@ -182,7 +182,7 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
 static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     if (t->saved < t->done) {
-        AX_TRY(ax_train_save_start(t));
+        AX_TRY(ax_train_save_start(t, true));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     }
     const enum ax_resume resume = t->o->save.resume;

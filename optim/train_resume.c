@@ -11,8 +11,13 @@
 static json_t *watch_json(const struct ax_train_watch *w) {
     json_t *losses = json_array();
     const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
-    for (int64_t i = 0; losses && i < n; i++)
-        json_array_append_new(losses, json_real(w->window[i]));
+    bool ok = losses != NULL;
+    for (int64_t i = 0; ok && i < n; i++)
+        ok = json_array_append_new(losses, json_real(w->window[i])) == 0;
+    if (!ok) { /* with fewer losses the checkpoint could not be read */
+        json_decref(losses);
+        return NULL;
+    }
     return json_pack("{sI sI sI so}", "seen", (json_int_t)w->n, "bad_in_a_row",
                      (json_int_t)w->bad_in_a_row, "above_in_a_row", (json_int_t)w->above_in_a_row,
                      "losses", losses);

@@ -80,7 +80,7 @@ enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait) {
     return take_note(t, ax_saver_finish(&t->saver), wait == AX_SAVE_LAST);
 }
 
-enum ax_status ax_train_save_start(struct ax_train *t) {
+enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_save_job job = {.output_dir = save->output_dir,
                               .step = t->done,
@@ -96,7 +96,7 @@ enum ax_status ax_train_save_start(struct ax_train *t) {
     AX_TRY(ax_train_describe(t, &job.run));
     const enum ax_status st = ax_saver_start(&t->saver, &job);
     t->saving = t->done;
-    return st == AX_OK ? AX_OK : take_note(t, st, false);
+    return st == AX_OK ? AX_OK : take_note(t, st, last);
 }
 
 /* ---- the trained model ---- */

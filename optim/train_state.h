@@ -128,8 +128,8 @@ enum ax_status ax_train_check_disk(const struct ax_train *t);
 
 enum ax_status ax_train_save_create(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);
-/* Nothing is in flight. */
-enum ax_status ax_train_save_start(struct ax_train *t);
+/* Nothing is in flight. `last`: no save comes after this one, as in ax_train_save_poll. */
+enum ax_status ax_train_save_start(struct ax_train *t, bool last);
 /* Takes note of a save that has ended. A first failure is a warning, the second in a row an error;
  * for the last save of a run the first is one. */
 enum ax_save_wait {

@@ -10,7 +10,8 @@
 
 #include "tests/optim/train_runs.h"
 
-#define EVERY 2 /* steps between saves */
+#define EVERY       2   /* steps between saves */
+#define ALLOCATIONS 140 /* from an evaluation into the start of the save after it */
 
 static void open_saving(struct train_case *c, int64_t steps) {
     open_case(c, AX_F32, true);
@@ -211,12 +212,46 @@ static void test_best_save_fails(void **state) {
     assert_true(n.best > 4 && n.last > 4);
 }
 
+/* A save that says it is good can be gone on from. */
+static void check_resumes(struct train_case *c) {
+    struct ax_train_result r;
+    c->o.save.resume = AX_RESUME_NEWEST;
+    run_ok(c, &r);
+    assert_int_equal(r.resumed_from, EVERY);
+}
+
+/* The same where the last save cannot even begin: no memory at one of the calls from the evaluation
+ * before it on. */
+static void test_last_save_does_not_start(void **state) {
+    (void)state;
+    int failed = 0, saved = 0;
+    for (int k = 1; k < ALLOCATIONS; k += 3) {
+        struct train_case c;
+        open_evaluating(&c, EVERY);
+        watched.arm = EVERY;
+        snprintf(watched.fault, sizeof watched.fault, "malloc:%d:enomem", k);
+        const int status = run_in_child(&c, NULL);
+        assert_true(WIFEXITED(status));
+        if (is_saved(&c, EVERY)) {
+            check_resumes(&c);
+            saved++;
+        } else {
+            assert_int_not_equal(WEXITSTATUS(status), 0);
+            assert_false(has(&c, "config.json"));
+            failed++;
+        }
+        train_case_close(&c);
+    }
+    print_message("no memory for the last save at %d calls, for what it can do without at %d\n",
+                  failed, saved);
+    assert_true(failed > 20 && saved > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_save_fails),
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_old_checkpoints_go),
-        cmocka_unit_test(test_best_save_fails),
+        cmocka_unit_test(test_last_save_fails),          cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_old_checkpoints_go),       cmocka_unit_test(test_best_save_fails),
+        cmocka_unit_test(test_last_save_does_not_start),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
