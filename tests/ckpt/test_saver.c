@@ -1,6 +1,7 @@
-/* A save behind the training, on a disk that does not move: whatever the training thread does, it
- * waits for no disk; what it changes is not what is saved; the memory is one copy at most; and a
- * kill in the middle costs nothing but that save. AXTRAIN_SWEEP=1: a state of 1 GB. */
+/* A save behind the training, on a disk that stops: whatever the training thread does, it waits for
+ * no disk; what it changes is not what is saved, wherever the disk stopped; the memory is one copy
+ * at most; and a kill in the middle costs nothing but that save. AXTRAIN_SWEEP=1: a state of 1 GB.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,42 +10,67 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/space.h"
 #include "ckpt/saver.h"
 #include "tests/ckpt/folder.h"
 
-#define UNITS 4
-#define SLOTS 3                      /* master and two moments; the weights are bf16 */
-#define OWN   ((uint64_t)32 << 20)   /* buffers of the writer, and what rounding up takes */
-#define SPARE ((uint64_t)2048 << 20) /* memory that has to be free beside the state */
+#define UNITS  4
+#define JOINED 3                      /* the unit whose weight is joined by another one: */
+#define RUN    64                     /* columns of a row, */
+#define BESIDE 32                     /* and of the other, which never changes */
+#define SLOTS  3                      /* master and two moments; the weights are bf16 */
+#define OWN    ((uint64_t)32 << 20)   /* buffers of the writer, and what rounding up takes */
+#define SPARE  ((uint64_t)2048 << 20) /* memory that has to be free beside the state */
 
 /* ---- a disk that stops ---- */
 
-static _Atomic bool stopped;
+static bool stopped;
+static int writes_left; /* of the saver's thread, until the disk stops; −1: it does not */
 static pthread_t trainer;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moves = PTHREAD_COND_INITIALIZER;
 
-static void stop_disk(bool stop) {
+/* It stops before one more than `writes` writes. */
+static void stop_disk_after(int writes) {
     pthread_mutex_lock(&mutex);
-    atomic_store(&stopped, stop);
+    writes_left = writes;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void start_disk(void) {
+    pthread_mutex_lock(&mutex);
+    writes_left = -1;
+    stopped = false;
     pthread_cond_broadcast(&moves);
     pthread_mutex_unlock(&mutex);
 }
 
+/* Until the disk has stopped: false where it was too late for that, and the save is through. */
+static bool wait_for_stop(struct ax_saver *saver) {
+    for (;; usleep(100)) {
+        const bool due = ax_saver_is_due(saver);
+        pthread_mutex_lock(&mutex);
+        const bool stands = stopped;
+        pthread_mutex_unlock(&mutex);
+        if (stands || due)
+            return stands;
+    }
+}
+
 /* The C library's, for this program: the writer stands still while the disk does. */
 ssize_t write(int fd, const void *data, size_t n) {
-    if (atomic_load(&stopped) && !pthread_equal(pthread_self(), trainer)) {
-        pthread_mutex_lock(&mutex);
-        while (atomic_load(&stopped))
+    pthread_mutex_lock(&mutex);
+    if (writes_left >= 0 && !pthread_equal(pthread_self(), trainer)) {
+        stopped = stopped || writes_left-- == 0;
+        while (stopped)
             pthread_cond_wait(&moves, &mutex);
-        pthread_mutex_unlock(&mutex);
     }
+    pthread_mutex_unlock(&mutex);
     return syscall(SYS_write, fd, data, n);
 }
 
@@ -59,6 +85,7 @@ static uint64_t heap_bytes(void) {
 struct state {
     int64_t n;               /* elements of a unit */
     uint16_t *weight[UNITS]; /* bf16 */
+    uint16_t *beside;
     float *slot[UNITS][SLOTS];
     char names[UNITS][16];
     struct ax_save_weight weights[UNITS];
@@ -85,9 +112,20 @@ static void fill_unit(struct state *s, int unit, int step) {
         s->weight[unit][i] = (uint16_t)(step + unit + i);
 }
 
-static void open_state(struct state *s, uint64_t bytes) {
+static void join_weight(struct state *s) {
+    struct ax_save_weight *w = &s->weights[JOINED];
+    const int64_t n = s->n / RUN * BESIDE;
+    assert_int_equal(ax_alloc(&s->beside, (size_t)n, 2), AX_OK);
+    for (int64_t i = 0; i < n; i++)
+        s->beside[i] = (uint16_t)~i;
+    w->joined = (struct ax_joined){.other = s->beside, .run = RUN, .other_run = BESIDE};
+    w->shape[0] += n;
+}
+
+/* n: elements of a unit, a multiple of RUN. */
+static void open_state(struct state *s, int64_t n) {
     memset(s, 0, sizeof *s);
-    s->n = (int64_t)(bytes / (UNITS * (2 + 4 * SLOTS)));
+    s->n = n;
     s->parts = (struct ax_state_parts){UNITS * SLOTS, s->list};
     for (int u = 0; u < UNITS; u++) {
         snprintf(s->names[u], sizeof s->names[u], "unit.%d", u);
@@ -111,6 +149,7 @@ static void open_state(struct state *s, uint64_t bytes) {
                                                             .unit = u};
         }
     }
+    join_weight(s);
     assert_int_equal(ax_mesh_create(&s->mesh, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0),
                      AX_OK);
 }
@@ -121,6 +160,12 @@ static void close_state(struct state *s) {
         for (int k = 0; k < SLOTS; k++)
             ax_free(s->slot[u][k]);
     }
+    ax_free(s->beside);
+}
+
+static void fill_all(struct state *s, int step) {
+    for (int u = 0; u < UNITS; u++)
+        fill_unit(s, u, step);
 }
 
 static void start_save(struct ax_saver *saver, struct state *s, int64_t step, json_t *config) {
@@ -133,6 +178,16 @@ static void start_save(struct ax_saver *saver, struct state *s, int64_t step, js
                                     .mesh = &s->mesh,
                                     .run = json_object()};
     assert_int_equal(ax_saver_start(saver, &job), AX_OK);
+}
+
+static void expect_weight(const struct state *s, const uint16_t *saved, int unit, int step) {
+    const int64_t run = unit == JOINED ? RUN : s->n, row = unit == JOINED ? RUN + BESIDE : s->n;
+    for (int64_t i = 0; i < s->n; i++)
+        if (saved[i / run * row + i % run] != (uint16_t)(step + unit + i))
+            fail_msg("weight of unit %d, element %lld", unit, (long long)i);
+    for (int64_t i = 0; unit == JOINED && i < s->n / RUN * BESIDE; i++)
+        if (saved[i / BESIDE * row + RUN + i % BESIDE] != s->beside[i])
+            fail_msg("what joins unit %d, element %lld", unit, (long long)i);
 }
 
 /* The checkpoint of that step holds what fill_unit(step) made. Reads it into s. */
@@ -151,18 +206,16 @@ static void expect_saved(struct state *s, int step) {
                     fail_msg("unit %d, %s, element %lld", u, slots[k], (long long)i);
     struct ax_hf hf;
     assert_int_equal(ax_hf_open(&hf, in_dir(name)), AX_OK);
-    for (int u = 0; u < UNITS; u++) {
-        const uint16_t *saved = ax_hf_find(&hf, s->names[u])->data;
-        for (int64_t i = 0; i < s->n; i++)
-            assert_int_equal(saved[i], (uint16_t)(step + u + i));
-    }
+    for (int u = 0; u < UNITS; u++)
+        expect_weight(s, ax_hf_find(&hf, s->names[u])->data, u, step);
     ax_hf_close(&hf);
 }
 
 /* ---- the tests ---- */
 
-/* Units are changed while the disk stands still: would this wait for it, it would for ever. */
-static void change_all(struct ax_saver *saver, struct state *s, uint64_t before, int step) {
+/* Units are changed while the disk stands still: if that waited for it, it would wait for ever.
+ * Returns the most memory that was taken meanwhile. */
+static uint64_t change_all(struct ax_saver *saver, struct state *s, uint64_t before, int step) {
     uint64_t most = 0;
     for (int u = 0; u < UNITS; u++) {
         ax_saver_before_update(saver, u);
@@ -170,9 +223,8 @@ static void change_all(struct ax_saver *saver, struct state *s, uint64_t before,
         most = now > most ? now : most;
         fill_unit(s, u, step);
     }
-    print_message("state %.0f MB: %.0f MB more while it is saved, %.1f ms waited\n",
-                  (double)bytes_of(s) / 1e6, (double)most / 1e6, 1e3 * saver->waited);
     assert_true(most <= bytes_of(s) + OWN);
+    return most;
 }
 
 /* What copying the state takes by itself, unit by unit. */
@@ -191,45 +243,113 @@ static void copy_time(const struct state *s) {
         ax_free(copies[u]);
 }
 
-static void behind_a_disk_that_stands_still(uint64_t bytes) {
-    struct state s;
+/* A save on a disk that stops before one more than `writes` writes; the state goes on while it
+ * stands, and what was saved is the state as it was. false: the save was through before that. */
+static bool save_on_stopping_disk(struct state *s, int writes) {
     struct ax_saver saver;
     json_t *config = json_object();
+    fill_all(s, 1);
+    assert_int_equal(ax_saver_create(&saver, UNITS), AX_OK);
+    const uint64_t before = heap_bytes();
+    alarm(60);
+    stop_disk_after(writes);
+    start_save(&saver, s, 1, config);
+    const bool stands = wait_for_stop(&saver);
+    const uint64_t most = change_all(&saver, s, before, 2);
+    assert_int_equal(ax_saver_is_due(&saver), !stands);
+    if (writes == 0)
+        print_message("state %.0f MB: %.0f MB more while it is saved, %.1f ms waited\n",
+                      (double)bytes_of(s) / 1e6, (double)most / 1e6, 1e3 * saver.waited);
+    start_disk();
+    assert_int_equal(ax_saver_finish(&saver), AX_OK);
+    alarm(0);
+    assert_true(heap_bytes() < before + OWN); /* the copies are gone */
+    expect_saved(s, 1);
+    ax_saver_free(&saver);
+    json_decref(config);
+    assert_int_equal(ax_remove_tree(in_dir("checkpoint-1")), AX_OK);
+    return stands;
+}
+
+static void open_state_or_skip(struct state *s, int64_t n) {
+    const uint64_t bytes = (uint64_t)n * UNITS * (2 + 4 * SLOTS);
     if (ax_mem_available() < 3 * bytes + SPARE) {
         print_message("skipped: too little memory for a state of %llu bytes\n",
                       (unsigned long long)bytes);
         skip();
     }
-    open_state(&s, bytes);
-    for (int u = 0; u < UNITS; u++)
-        fill_unit(&s, u, 1);
-    copy_time(&s);
+    open_state(s, n);
+}
+
+static void test_waits_for_no_disk(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {RUN, (int64_t)RUN * 18 << 10, (int64_t)RUN * 293 << 10};
+    const char *sweep = getenv("AXTRAIN_SWEEP");
+    const int n = sweep && *sweep ? 3 : 2;
+    for (int i = 0; i < n; i++) {
+        struct state s;
+        open_state_or_skip(&s, sizes[i]);
+        copy_time(&s);
+        assert_true(save_on_stopping_disk(&s, 0));
+        close_state(&s);
+    }
+}
+
+/* The disk stops before any write of a save: in the middle of a tensor of several pieces, of the
+ * joined one too; at the end of one, where tensors fill the writer's buffer exactly; between files.
+ */
+static void test_disk_stops_anywhere(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {RUN, (int64_t)4 << 16, (int64_t)RUN * 9000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct state s;
+        int writes = 0;
+        open_state_or_skip(&s, sizes[i]);
+        while (save_on_stopping_disk(&s, writes))
+            writes++;
+        print_message("state %.1f MB: the disk stopped before each of %d writes\n",
+                      (double)bytes_of(&s) / 1e6, writes);
+        assert_true(writes >= (sizes[i] > RUN ? 7 : 4));
+        close_state(&s);
+    }
+}
+
+static void *start_disk_later(void *unused) {
+    (void)unused;
+    while (!ax_fault_fired()) /* nobody else may meet the fault */
+        usleep(100);
+    usleep(20000);
+    start_disk();
+    return NULL;
+}
+
+/* Without memory for a copy a unit may be changed when it has been read, and not before. */
+static void test_waits_without_memory(void **state) {
+    (void)state;
+    struct state s;
+    struct ax_saver saver;
+    pthread_t thread;
+    json_t *config = json_object();
+    open_state_or_skip(&s, (int64_t)4 << 16);
+    fill_all(&s, 1);
     assert_int_equal(ax_saver_create(&saver, UNITS), AX_OK);
-    const uint64_t before = heap_bytes();
-    trainer = pthread_self();
     alarm(60);
-    stop_disk(true);
+    stop_disk_after(3); /* in the state of unit 0 or 1 */
     start_save(&saver, &s, 1, config);
-    change_all(&saver, &s, before, 2);
-    assert_false(ax_saver_is_due(&saver));
-    stop_disk(false);
+    assert_true(wait_for_stop(&saver));
+    assert_int_equal(ax_fault_configure("malloc:1:enomem"), AX_OK);
+    assert_int_equal(pthread_create(&thread, NULL, start_disk_later, NULL), 0);
+    ax_saver_before_update(&saver, 2);
+    fill_unit(&s, 2, 2);
+    assert_int_equal(ax_fault_configure(NULL), AX_OK);
     assert_int_equal(ax_saver_finish(&saver), AX_OK);
     alarm(0);
-    assert_true(heap_bytes() < before + OWN); /* the copies are gone */
+    assert_int_equal(pthread_join(thread, NULL), 0);
     expect_saved(&s, 1);
     ax_saver_free(&saver);
     close_state(&s);
     json_decref(config);
     assert_int_equal(ax_remove_tree(in_dir("checkpoint-1")), AX_OK);
-}
-
-static void test_waits_for_no_disk(void **state) {
-    (void)state;
-    const char *sweep = getenv("AXTRAIN_SWEEP");
-    behind_a_disk_that_stands_still(4000);
-    behind_a_disk_that_stands_still((uint64_t)64 << 20);
-    if (sweep && *sweep)
-        behind_a_disk_that_stands_still((uint64_t)1 << 30);
 }
 
 /* Killed while the disk stands still and the state has gone on. */
@@ -238,9 +358,8 @@ static void test_killed_behind_the_training(void **state) {
     struct state s;
     struct ax_saver saver;
     json_t *config = json_object();
-    open_state(&s, 1 << 20);
-    for (int u = 0; u < UNITS; u++)
-        fill_unit(&s, u, 1);
+    open_state(&s, 1 << 14);
+    fill_all(&s, 1);
     assert_int_equal(ax_saver_create(&saver, UNITS), AX_OK);
     start_save(&saver, &s, 1, config);
     assert_int_equal(ax_saver_finish(&saver), AX_OK);
@@ -249,7 +368,7 @@ static void test_killed_behind_the_training(void **state) {
     assert_true(child >= 0);
     if (child == 0) {
         trainer = pthread_self();
-        stop_disk(true);
+        stop_disk_after(0);
         start_save(&saver, &s, 2, config);
         for (int u = 0; u < UNITS; u++) {
             ax_saver_before_update(&saver, u);
@@ -270,8 +389,12 @@ static void test_killed_behind_the_training(void **state) {
 }
 
 int main(void) {
+    trainer = pthread_self();
+    start_disk();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waits_for_no_disk),
+        cmocka_unit_test(test_disk_stops_anywhere),
+        cmocka_unit_test(test_waits_without_memory),
         cmocka_unit_test(test_killed_behind_the_training),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
