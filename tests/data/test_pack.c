@@ -420,6 +420,64 @@ static void order(void **state) {
     close_run(&r);
 }
 
+#define EVEN 120 /* documents of one length, in three groups */
+
+/* The documents of an epoch, row by row, where every row holds one. The loader's own shuffle works
+ * within a group, the source's over all. */
+static void even_epoch(uint64_t seed, bool shuffle_docs, bool shuffle_rows, int64_t epoch,
+                       int32_t *order) {
+    struct ax_docs d = {0};
+    const struct ax_docs *const set[] = {&d};
+    struct run r = {.source = {.group = EVEN / 3, .shuffle = shuffle_docs, .seed = seed}};
+    struct ax_corpus_report report = {0};
+    int seen[EVEN] = {0};
+    for (int32_t i = 0; i < EVEN; i++)
+        add_document(&d, i, 10, true);
+    assert_ok(ax_corpus_build(&r.corpus, set, 1, &(struct ax_corpus_options){.rule = {.max = 10}},
+                              &report));
+    r.source.corpus = &r.corpus;
+    ax_corpus_source_init(&r.source, &r.corpus, &r.docs);
+    assert_ok(ax_loader_new(
+        &r.loader, &r.docs,
+        &(struct ax_loader_options){.pack = {.mode = AX_PACK_FIT, .capacity = 10, .max_docs = 9},
+                                    .shuffle = shuffle_rows,
+                                    .seed = seed}));
+    ax_loader_start_epoch(r.loader, epoch);
+    for (int i = 0; i < EVEN; i++) {
+        struct ax_loaded_row row;
+        bool got;
+        assert_ok(ax_loader_next(r.loader, &row, &got));
+        assert_true(got && row.n == 1);
+        order[i] = row.docs[0].tokens[0];
+        seen[order[i]]++;
+        if (!shuffle_docs)
+            assert_int_equal(order[i] / (EVEN / 3), i / (EVEN / 3));
+    }
+    for (int i = 0; i < EVEN; i++)
+        assert_int_equal(seen[i], 1);
+    close_run(&r);
+    ax_docs_free(&d);
+}
+
+/* One of the two hides it when the other forgets its key: so each for itself. */
+static void each_shuffle_alone(void **state) {
+    (void)state;
+    for (int rows = 0; rows < 2; rows++) {
+        int32_t first[EVEN];
+        int32_t other[EVEN];
+        even_epoch(42, !rows, rows, 0, first);
+        even_epoch(42, !rows, rows, 0, other);
+        assert_memory_equal(first, other, sizeof first);
+        even_epoch(42, !rows, rows, 1, other);
+        assert_memory_not_equal(first, other, sizeof first);
+        even_epoch(43, !rows, rows, 0, other);
+        assert_memory_not_equal(first, other, sizeof first);
+        for (int i = 0; i < EVEN / 3; i++)
+            other[i] = first[EVEN / 3 + i] - EVEN / 3;
+        assert_memory_not_equal(first, other, EVEN / 3 * sizeof *first); /* another group */
+    }
+}
+
 /* Stopped anywhere, written as JSON, gone on from there in another process: the same rows. */
 static void saved_and_restored(void **state) {
     (void)state;
@@ -600,6 +658,7 @@ int main(void) {
         cmocka_unit_test(duplicates),
         cmocka_unit_test(an_epoch),
         cmocka_unit_test(order),
+        cmocka_unit_test(each_shuffle_alone),
         cmocka_unit_test(saved_and_restored),
         cmocka_unit_test(foreign_states),
         cmocka_unit_test(wrapped),

@@ -122,8 +122,8 @@ struct streamed {
     struct ax_loader *loader;
 };
 
-static void open_streamed(struct streamed *s, const char *const *paths, int64_t buffer,
-                          int threads) {
+static void open_streamed(struct streamed *s, const char *const *paths, int64_t buffer, int threads,
+                          uint64_t seed) {
     *s = (struct streamed){0};
     open_format(&s->format, 20);
     for (int i = 0; i < 2; i++) {
@@ -134,7 +134,7 @@ static void open_streamed(struct streamed *s, const char *const *paths, int64_t 
                                         .n = 2,
                                         .buffer = buffer,
                                         .shuffle = true,
-                                        .seed = 7,
+                                        .seed = seed,
                                         .rule = {.min = 2, .max = 20, .drop_untrained = true},
                                         .max_bad_rows = 10,
                                         .threads = threads};
@@ -144,7 +144,7 @@ static void open_streamed(struct streamed *s, const char *const *paths, int64_t 
         &s->loader, &s->source,
         &(struct ax_loader_options){.pack = {.mode = AX_PACK_FIT, .capacity = 64, .max_docs = 9},
                                     .shuffle = true,
-                                    .seed = 7}));
+                                    .seed = seed}));
 }
 
 static void close_streamed(struct streamed *s) {
@@ -189,7 +189,7 @@ static void streams(void **state) {
     snprintf(b, sizeof b, "%s", put_rows("b.jsonl", 700, 0));
     struct streamed s;
     int64_t docs;
-    open_streamed(&s, paths, 100, 2);
+    open_streamed(&s, paths, 100, 2, 7);
     const size_t n = take(&s, all, 4000, &docs);
     assert_true(n > 300);
     /* everything was there: documents of up to 20 tokens, but for those of one token */
@@ -221,24 +221,71 @@ static void streams(void **state) {
         struct ax_loader_state st;
         struct streamed t;
         int64_t passed;
-        open_streamed(&s, paths, 100, 2);
+        open_streamed(&s, paths, 100, 2, 7);
         assert_ok(ax_loader_skip(s.loader, (int64_t)stop, &passed));
         ax_loader_save(s.loader, &st);
-        open_streamed(&t, paths, 100, 1);
+        open_streamed(&t, paths, 100, 1, 7);
         assert_ok(ax_loader_restore(t.loader, &st));
         assert_int_equal(take(&t, rest, 4000, &docs), n - stop);
         assert_memory_equal(all + stop, rest, (n - stop) * sizeof *all);
         close_streamed(&s);
         close_streamed(&t);
     }
-    open_streamed(&s, paths, 50, 2);
+    open_streamed(&s, paths, 50, 2, 7);
     struct streamed t;
     struct ax_loader_state st;
-    open_streamed(&t, paths, 100, 2);
+    open_streamed(&t, paths, 100, 2, 7);
     ax_loader_save(t.loader, &st);
     assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "does not fit");
     close_streamed(&s);
     close_streamed(&t);
+}
+
+/* The numbers of a group's documents in the order in which the stream gives them; *place goes on to
+ * the next group. */
+static size_t group_order(struct streamed *s, int64_t epoch, int64_t group,
+                          struct ax_source_place *place, uint32_t *order, size_t max) {
+    struct ax_corpus docs = {0};
+    assert_ok(s->source.group(s->source.ctx, epoch, group, *place, &docs, place));
+    assert_true(docs.n <= max);
+    const size_t n = docs.n;
+    for (size_t i = 0; i < n; i++)
+        order[i] = docs.docs[i].doc;
+    ax_corpus_free(&docs);
+    return n;
+}
+
+/* The stream's own order, without the loader's: another one in another epoch, in another group and
+ * from another seed. */
+static void a_streams_own_order(void **state) {
+    (void)state;
+    uint32_t first[50];
+    uint32_t other[50];
+    struct ax_buf b = {0};
+    for (int i = 100; i < 200; i++) /* a document each */
+        assert_ok(ax_buf_printf(&b, "{\"text\": \"%d\"}\n", i));
+    char path[128];
+    snprintf(path, sizeof path, "%s", put_bytes("even.jsonl", b.data, b.len));
+    ax_buf_free(&b);
+    const char *const paths[] = {path, path};
+    for (uint64_t seed = 7; seed < 9; seed++) {
+        struct streamed s;
+        struct ax_source_place place = {0};
+        struct ax_source_place start = {0};
+        open_streamed(&s, paths, 50, 2, seed);
+        assert_int_equal(group_order(&s, 0, 0, &place, other, 50), 50);
+        if (seed > 7)
+            assert_memory_not_equal(first, other, sizeof first);
+        memcpy(first, other, sizeof first);
+        assert_int_equal(group_order(&s, 0, 1, &place, other, 50), 50);
+        assert_memory_not_equal(first, other, sizeof first);
+        assert_int_equal(group_order(&s, 1, 0, &start, other, 50), 50);
+        assert_memory_not_equal(first, other, sizeof first);
+        start = (struct ax_source_place){0};
+        assert_int_equal(group_order(&s, 0, 0, &start, other, 50), 50);
+        assert_memory_equal(first, other, sizeof first);
+        close_streamed(&s);
+    }
 }
 
 int main(void) {
@@ -246,6 +293,7 @@ int main(void) {
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(bad_rows),
         cmocka_unit_test(streams),
+        cmocka_unit_test(a_streams_own_order),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }
