@@ -1,0 +1,254 @@
+/* The arrays of a micro-batch against a plain loop over its documents: uncut, and cut into parts as
+ * context parallelism does, whose parts together have to say the same of every token. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/batch.h"
+#include "tests/data/scratch.h"
+#include "tests/kernels/harness.h"
+
+/* Cut in two, the second document ends at the border; in three and four, documents go across. */
+#define TOKENS 24
+#define DOCS   4
+#define ROOM   6 /* documents there is room for */
+#define VOCAB  50
+static const int64_t lengths[DOCS] = {7, 5, 1, 6};
+#define USED 19
+
+enum { NEXT_TOKEN, OWN_LABELS, OWN_WEIGHTS, FILLS };
+
+/* All tokens of a row; ends[d + 1] is where document d ends. */
+struct row {
+    int32_t tokens[TOKENS], positions[TOKENS], labels[TOKENS];
+    float weights[TOKENS];
+    int32_t ends[ROOM + 1];
+};
+
+struct documents {
+    int32_t tokens[TOKENS], labels[TOKENS];
+    float weights[TOKENS];
+    struct ax_document list[DOCS];
+};
+
+static void make_documents(struct documents *d, int fill) {
+    int64_t at = 0;
+    for (int i = 0; i < TOKENS; i++) {
+        d->tokens[i] = 1 + i;
+        d->labels[i] = i % 3 == 0 ? -1 : VOCAB - 1 - i;
+        d->weights[i] = (float)(i % 4) / 2;
+    }
+    for (int k = 0; k < DOCS; k++) {
+        d->list[k] = (struct ax_document){.n = lengths[k],
+                                          .tokens = d->tokens + at,
+                                          .labels = fill >= OWN_LABELS ? d->labels + at : NULL,
+                                          .weight = fill == OWN_WEIGHTS ? d->weights + at : NULL,
+                                          .first_position = k == 1 ? 30 : 0};
+        at += lengths[k];
+    }
+}
+
+/* What the header says of a row; returns Σ weight. */
+static double expected(const struct documents *d, struct row *row, int64_t *trained) {
+    double total = 0;
+    int64_t t = 0;
+    *row = (struct row){0};
+    *trained = 0;
+    for (int k = 0; k < ROOM; k++) {
+        const struct ax_document *doc = &d->list[k];
+        for (int64_t i = 0; k < DOCS && i < doc->n; i++, t++) {
+            const int32_t next = i + 1 < doc->n ? doc->tokens[i + 1] : -1;
+            const int32_t label = doc->labels ? doc->labels[i] : next;
+            const float weight = label < 0 ? 0 : doc->weight ? doc->weight[i] : 1;
+            row->tokens[t] = doc->tokens[i];
+            row->positions[t] = (int32_t)(doc->first_position + i);
+            row->labels[t] = weight > 0 ? label : -1;
+            row->weights[t] = weight;
+            total += (double)weight;
+            *trained += weight > 0;
+        }
+        row->ends[k + 1] = (int32_t)t;
+    }
+    for (; t < TOKENS; t++)
+        row->labels[t] = -1;
+    return total;
+}
+
+static void read_column(struct machine *m, const struct ax_tensor *t, void *out) {
+    assert_ok(ax_queue_read(m->q, t->data, out, (size_t)t->shape[0] * sizeof(int32_t), NULL));
+}
+
+/* The head's rows: those with a label first, each list in order, every token once. */
+static void check_rows(const int32_t *rows, const int32_t *labels, int64_t n, int64_t n_tokens) {
+    bool seen[TOKENS] = {false};
+    for (int64_t i = 0; i < n; i++) {
+        assert_in_range(rows[i], 0, n_tokens - 1);
+        assert_false(seen[rows[i]]);
+        seen[rows[i]] = true;
+        const bool border = i > 0 && labels[i - 1] >= 0 && labels[i] < 0;
+        if (i > 0 && !border)
+            assert_true(rows[i] > rows[i - 1] && (labels[i] >= 0) == (labels[i - 1] >= 0));
+    }
+}
+
+/* Adds what one part says to the row it is a part of. */
+static void add_part(struct machine *m, const struct ax_batch *b, struct row *row) {
+    const int64_t begin = b->part * b->T;
+    int32_t rows[TOKENS];
+    int32_t labels[TOKENS];
+    float weights[TOKENS];
+    read_column(m, &b->tokens, row->tokens + begin);
+    read_column(m, &b->positions, row->positions + begin);
+    read_column(m, &b->rows, rows);
+    read_column(m, &b->labels, labels);
+    read_column(m, &b->weight, weights);
+    assert_int_equal(b->n_rows, b->T);
+    check_rows(rows, labels, b->n_rows, b->T);
+    for (int64_t i = 0; i < b->n_rows; i++) {
+        row->labels[begin + rows[i]] = labels[i];
+        row->weights[begin + rows[i]] = weights[i];
+    }
+}
+
+/* Queries of a document are its tokens in the part, keys those from its begin to the part's end. */
+static void check_ends(struct machine *m, const struct ax_batch *b, const struct row *want) {
+    const int32_t begin = (int32_t)(b->part * b->T), end = begin + (int32_t)b->T;
+    int32_t cu[ROOM + 1];
+    int32_t keys[ROOM + 1];
+    int32_t row[ROOM + 1];
+    read_column(m, &b->cu_seqlens, cu);
+    read_column(m, &b->cu_keys, keys);
+    read_column(m, &b->cu_row, row);
+    assert_memory_equal(row, want->ends, sizeof row);
+    assert_int_equal(cu[0], 0);
+    assert_int_equal(keys[0], 0);
+    for (int k = 0; k < ROOM; k++) {
+        int32_t n_queries = 0;
+        int32_t n_keys = 0;
+        for (int32_t t = row[k]; t < row[k + 1]; t++) {
+            n_queries += t >= begin && t < end;
+            n_keys += t < end;
+        }
+        assert_int_equal(cu[k + 1] - cu[k], n_queries);
+        assert_int_equal(keys[k + 1] - keys[k], n_keys);
+    }
+}
+
+static void parts_are_the_row(void **state) {
+    (void)state;
+    struct machine m;
+    machine_open(&m, "ref", 1);
+    for (int fill = 0; fill < FILLS; fill++) {
+        struct documents d;
+        struct row want;
+        int64_t trained;
+        make_documents(&d, fill);
+        const double total = expected(&d, &want, &trained);
+        for (int parts = 1; parts <= 4; parts++) {
+            struct row got = {0};
+            memcpy(got.ends, want.ends, sizeof got.ends);
+            for (int part = 0; part < parts; part++) {
+                struct ax_batch b;
+                ax_batch_allocate(&b, &m.arena.scratch, TOKENS, ROOM, 7, parts, part);
+                assert_int_equal(b.max_queries, TOKENS / parts < 7 ? TOKENS / parts : 7);
+                assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list));
+                assert_int_equal(b.T, TOKENS / parts);
+                assert_int_equal(b.n_docs, DOCS);
+                assert_int_equal(b.n_tokens, USED);
+                assert_int_equal(b.trained, trained);
+                assert_true(b.weight_total == total);
+                assert_int_equal(b.max_position, 34);
+                add_part(&m, &b, &got);
+                check_ends(&m, &b, &want);
+            }
+            assert_memory_equal(got.tokens, want.tokens, sizeof got.tokens);
+            assert_memory_equal(got.positions, want.positions, sizeof got.positions);
+            assert_memory_equal(got.labels, want.labels, sizeof got.labels);
+            assert_memory_equal(got.weights, want.weights, sizeof got.weights);
+        }
+    }
+    machine_close(&m);
+}
+
+/* With `round` a batch is as long as its documents need and its head sees labels alone, whatever it
+ * was before; without documents one round of padding is left. */
+static void rounded(void **state) {
+    (void)state;
+    static const struct {
+        int64_t round, room;
+        int docs;
+        int64_t T, n_rows;
+    } cases[] = {
+        {4, TOKENS, DOCS, 20, 15}, {5, 23, 3, 15, 10},   {1, TOKENS, 2, 12, 10},
+        {8, 22, DOCS, 22, 15},     {4, TOKENS, 0, 4, 0}, {6, TOKENS, 2, 12, 10},
+    };
+    struct machine m;
+    struct documents d;
+    machine_open(&m, "ref", 1);
+    make_documents(&d, NEXT_TOKEN);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_batch b;
+        int32_t rows[TOKENS];
+        int32_t labels[TOKENS];
+        ax_batch_allocate(&b, &m.arena.scratch, cases[i].room, ROOM, 7, 1, 0);
+        b.round = cases[i].round;
+        assert_ok(ax_batch_fill(&b, m.q, VOCAB, 0, NULL));
+        assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list));
+        assert_ok(ax_batch_fill(&b, m.q, VOCAB, cases[i].docs, d.list));
+        assert_int_equal(b.T, cases[i].T);
+        assert_int_equal(b.tokens.shape[0], b.T);
+        assert_int_equal(b.positions.shape[0], b.T);
+        assert_int_equal(b.n_rows, cases[i].n_rows);
+        assert_int_equal(b.trained, b.n_rows);
+        assert_int_equal(b.rows.shape[0], b.n_rows);
+        assert_int_equal(b.weight.shape[0], b.n_rows);
+        read_column(&m, &b.rows, rows);
+        read_column(&m, &b.labels, labels);
+        check_rows(rows, labels, b.n_rows, b.T);
+        for (int64_t k = 0; k < b.n_rows; k++)
+            assert_int_equal(labels[k], d.tokens[rows[k] + 1]);
+    }
+    machine_close(&m);
+}
+
+static void refused(void **state) {
+    (void)state;
+    struct machine m;
+    struct documents d;
+    struct ax_batch b;
+    machine_open(&m, "ref", 1);
+    make_documents(&d, OWN_LABELS);
+    ax_batch_allocate(&b, &m.arena.scratch, USED, DOCS, 7, 1, 0);
+    assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list)); /* full to the last token */
+    ax_batch_allocate(&b, &m.arena.scratch, USED - 1, DOCS, 7, 1, 0);
+    assert_error(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list), AX_ERR_DATA,
+                 "document 3 has 6 tokens; 5 are free and a document may have 7");
+    ax_batch_allocate(&b, &m.arena.scratch, TOKENS, DOCS - 1, 6, 1, 0);
+    assert_error(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list), AX_ERR_DATA,
+                 "4 documents, but room for 3");
+    assert_error(ax_batch_fill(&b, m.q, VOCAB, 1, d.list), AX_ERR_DATA, "document 0 has 7 tokens");
+    ax_batch_allocate(&b, &m.arena.scratch, TOKENS, DOCS, 7, 1, 0);
+    assert_ok(ax_batch_fill(&b, m.q, VOCAB - 1, DOCS, d.list)); /* label 48 is that of token 1 */
+    assert_error(ax_batch_fill(&b, m.q, VOCAB - 2, DOCS, d.list), AX_ERR_DATA,
+                 "document 0, token 1: id 48 is outside the vocabulary of 48");
+    make_documents(&d, NEXT_TOKEN);
+    assert_ok(ax_batch_fill(&b, m.q, USED + 1, DOCS, d.list));
+    assert_error(ax_batch_fill(&b, m.q, USED, DOCS, d.list), AX_ERR_DATA,
+                 "document 3, token 4: id 19 is outside");
+    d.tokens[8] = -2;
+    assert_error(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list), AX_ERR_DATA,
+                 "document 1, token 1: id -2 is outside");
+    machine_close(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_are_the_row),
+        cmocka_unit_test(rounded),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
