@@ -24,6 +24,15 @@ static enum ax_status count_epochs(struct ax_train_schedule *s, const struct ax_
     return AX_OK;
 }
 
+/* Rounds down where short steps are dropped, else up. The third of 2.3 epochs is 0.2999… of one: a
+ * number of steps that close to a whole one is that one. */
+static int64_t whole_steps(double steps, bool drop_last) {
+    const double nearest = rint(steps);
+    if (fabs(steps - nearest) < 1e-6)
+        return (int64_t)nearest;
+    return (int64_t)(drop_last ? floor(steps) : ceil(steps));
+}
+
 static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_train_options *o,
                                   int64_t per_step) {
     const bool drop = o->data.drop_last;
@@ -35,8 +44,7 @@ static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_t
                             "datasets: there are %lld rows to train on, fewer than the %lld of one "
                             "step; lower micro_batch_size or gradient_accumulation_steps",
                             (long long)s->rows[e], (long long)per_step);
-        const double part = left < 1 ? left * (double)steps : (double)steps;
-        s->total += (int64_t)(drop ? floor(part) : ceil(part));
+        s->total += left < 1 ? whole_steps(left * (double)steps, drop) : steps;
     }
     s->total = s->total > 0 ? s->total : 1;
     return AX_OK;
