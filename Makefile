@@ -95,6 +95,13 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
 
+# Stands in for DuckDB's library.
+$(BUILD)/tests/data/test_duckdb: $(BUILD)/tests/data/stub_duckdb.so
+$(BUILD)/tests/%.so: tests/%.c
+	@mkdir -p $(@D)
+	@echo "LD $@"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $<
+
 tests-built: $(BIN) $(TEST_BIN)
 
 test: bootstrap ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
