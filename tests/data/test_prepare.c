@@ -215,6 +215,15 @@ static void streams(void **state) {
     ax_loader_start_epoch(s.loader, 0);
     assert_int_equal(take(&s, rest, 4000, &again), n);
     assert_memory_equal(all, rest, n * sizeof *all);
+    assert_int_equal(ax_stream_bad_rows(s.stream)->n, 3); /* counted anew in each epoch */
+    assert_int_equal(docs + report->too_short, want + want_b);
+    /* from its beginning again, in the middle of it */
+    ax_loader_start_epoch(s.loader, 0);
+    assert_int_equal(take(&s, rest, 100, &again), 100);
+    ax_loader_start_epoch(s.loader, 0);
+    assert_int_equal(take(&s, rest, 4000, &again), n);
+    assert_int_equal(ax_stream_bad_rows(s.stream)->n, 3);
+    assert_int_equal(docs + report->too_short, want + want_b);
     close_streamed(&s);
     /* stopped anywhere and restored, with another number of threads */
     for (size_t stop = 0; stop <= n; stop += 37) {
@@ -288,12 +297,75 @@ static void a_streams_own_order(void **state) {
     }
 }
 
+/* A document knows its file and line, whichever entry it is from. */
+static void streams_know_where(void **state) {
+    (void)state;
+    char a[128];
+    char b[128];
+    const char *const paths[] = {a, b};
+    snprintf(a, sizeof a, "%s",
+             put_text("a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"twenty are of no use\"}\n"));
+    snprintf(b, sizeof b, "%s",
+             put_text("b.jsonl", "{\"text\": \"six\"}\n\n{\"text\": \"ten\"}\n"));
+    struct streamed s;
+    struct ax_corpus docs = {0};
+    struct ax_source_place next;
+    open_streamed(&s, paths, 50, 1, 7);
+    assert_ok(s.source.group(s.source.ctx, 0, 0, (struct ax_source_place){0}, &docs, &next));
+    /* the second has 20 characters, and its end is a document of one token: dropped */
+    assert_int_equal(ax_stream_report(s.stream)->too_short, 1);
+    assert_int_equal(docs.n, 4);
+    assert_int_equal(docs.sets[0]->n, 4);
+    const struct {
+        const char *path;
+        int line;
+    } places[] = {{a, 1}, {a, 2}, {b, 1}, {b, 3}};
+    for (size_t i = 0; i < 4; i++) {
+        char want[160];
+        char got[160];
+        snprintf(want, sizeof want, "%s:%d", places[i].path, places[i].line);
+        assert_string_equal(ax_docs_where(docs.sets[0], i, got, sizeof got), want);
+    }
+    ax_corpus_free(&docs);
+    close_streamed(&s);
+}
+
+/* Whatever a stream's documents follow from. */
+static void streams_have_fingerprints(void **state) {
+    (void)state;
+    struct ax_stream_options o[9];
+    uint64_t prints[9];
+    for (int i = 0; i < 9; i++)
+        o[i] = (struct ax_stream_options){
+            .buffer = 100, .seed = 7, .rule = {.min = 2, .max = 20}, .options_hash = 5};
+    o[1].buffer = 101;
+    o[2].shuffle = true;
+    o[3].seed = 8;
+    o[4].rule.min = 3;
+    o[5].rule.max = 21;
+    o[6].rule.excess = AX_EXCESS_TRUNCATE;
+    o[7].rule.drop_untrained = true;
+    o[8].options_hash = 6;
+    for (int i = 0; i < 9; i++) {
+        struct ax_stream *stream;
+        struct ax_doc_source source;
+        assert_ok(ax_stream_open(&stream, &o[i]));
+        ax_stream_source(stream, &source);
+        prints[i] = source.fingerprint;
+        ax_stream_close(stream);
+        for (int k = 0; k < i; k++)
+            assert_true(prints[i] != prints[k]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(bad_rows),
         cmocka_unit_test(streams),
         cmocka_unit_test(a_streams_own_order),
+        cmocka_unit_test(streams_know_where),
+        cmocka_unit_test(streams_have_fingerprints),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }
