@@ -107,7 +107,7 @@ static enum ax_status read_counts(struct ax_json body, struct ax_docs *d) {
 static enum ax_status check_list(const struct ax_docs *d, const char *folder) {
     for (size_t i = 0; i < d->n; i++) {
         const struct ax_doc *doc = &d->list[i];
-        const uint64_t words = (uint64_t)doc->n << doc->own_labels;
+        const uint64_t words = doc->n * (1 + (uint64_t)doc->own_labels);
         if (doc->own_labels > 1 || doc->file >= d->n_files || doc->start > d->n_words ||
             words > d->n_words - doc->start || doc->start % AX_DOCS_BLOCK + words > AX_DOCS_BLOCK)
             return damaged(folder, "a document lies outside the file");

@@ -220,6 +220,125 @@ static void damage(void **state) {
     close_case(&c);
 }
 
+/* Another set's folder under this set's name is not taken for it. */
+static void another_sets_folder(void **state) {
+    (void)state;
+    struct set_case c;
+    struct ax_docset want;
+    struct ax_docset got;
+    char mine[200];
+    char other[200];
+    open_case(&c, put_rows("mine.jsonl", 30), NULL, 100, "t");
+    open_set(&c, &want, false);
+    only_folder(mine, sizeof mine, &c);
+    c.o.tokenizer = "u";
+    open_set(&c, &got, false);
+    ax_docset_close(&got);
+    struct set_case d = c;
+    only_folder(other, sizeof other, &d);
+    assert_string_not_equal(mine, other);
+    assert_ok(ax_remove_tree(mine));
+    assert_ok(ax_rename(other, mine));
+    c.o.tokenizer = "t";
+    open_set(&c, &got, false);
+    check_same(&want, &got);
+    ax_docset_close(&got);
+    ax_docset_close(&want);
+    close_case(&c);
+}
+
+/* Right checksums and wrong places: a document that is not inside the files is refused. */
+static void places_outside_the_files(void **state) {
+    (void)state;
+    static const int32_t ids[] = {1, 2, 3};
+    json_t *description = json_pack("{s:i}", "a", 1);
+    for (int wrong = 0; wrong < 8; wrong++) {
+        struct ax_cache_writer w;
+        struct ax_docset made = {0};
+        struct ax_docset got;
+        bool found;
+        assert_ok(ax_docs_add_file(&made.docs, "x.jsonl"));
+        for (int i = 0; i < 2; i++)
+            assert_ok(ax_docs_add(&made.docs, ids, ids, 3, (struct ax_origin){0}));
+        struct ax_doc *doc = &made.docs.list[1];
+        switch (wrong) {
+        case 1:
+            doc->file++;
+            break;
+        case 2:
+            doc->start++;
+            break;
+        case 3:
+            doc->n++;
+            break;
+        case 4:
+            doc->own_labels = 1;
+            break;
+        case 5: /* neither 0 nor 1, and still inside */
+            doc->own_labels = 2;
+            doc->n = 1;
+            break;
+        case 6:
+            doc->own_labels = 64;
+            break;
+        case 7: /* whole blocks in front of the first, counted modulo 2^64 */
+            doc->start = UINT64_MAX - AX_DOCS_BLOCK + 1;
+            break;
+        default:
+            break;
+        }
+        const char *path = in_scratch("places");
+        assert_ok(ax_cache_begin(&w, path));
+        assert_ok(ax_cache_commit(&w, &made, description));
+        ax_cache_abort(&w);
+        ax_docset_close(&made);
+        if (wrong > 0) {
+            assert_error(ax_cache_load(&got, path, description, &found), AX_ERR_DATA, "outside");
+            assert_false(found);
+        } else {
+            assert_ok(ax_cache_load(&got, path, description, &found));
+            assert_int_equal(got.docs.n, 2);
+            ax_docset_close(&got);
+        }
+        assert_ok(ax_remove_tree(path));
+    }
+    json_decref(description);
+}
+
+/* Ends, pads and begins of documents are counted, trained or not; the cache keeps the counts. */
+static void counts(void **state) {
+    (void)state;
+    static const char rows[] =
+        "{\"input_ids\": [263, 97, 264], \"labels\": [-100, 97, 264]}\n"         /* an end */
+        "{\"input_ids\": [263, 97, 264], \"labels\": [-100, 97, -100]}\n"        /* untrained */
+        "{\"input_ids\": [263, 263], \"labels\": [-100, 263]}\n"                 /* two begins */
+        "{\"input_ids\": [97, 263, 264], \"labels\": [97, -100, -100]}\n"        /* not in front */
+        "{\"input_ids\": [263], \"labels\": [263]}\n"                            /* one */
+        "{\"input_ids\": [263, 265, 265], \"labels\": [-100, 265, -100]}\n"      /* pads */
+        "{\"input_ids\": [97, 263, 263, 265], \"labels\": [97, 263, 1, 265]}\n"; /* … */
+    struct set_case c;
+    open_case(&c, put_text("ids.jsonl", rows), NULL, 100, "t");
+    ax_format_free(c.format);
+    assert_ok(ax_format_new(
+        &c.format,
+        &(struct ax_format_options){.tokenizer = bos_tokenizer, .sequence_len = 100, .pad = PAD}));
+    c.o.format = c.format;
+    for (int i = 0; i < 2; i++) {
+        struct ax_docset s;
+        open_set(&c, &s, i == 1);
+        assert_int_equal(s.docs.n, 7);
+        assert_int_equal(s.docs.n_tokens, 19);
+        assert_int_equal(s.docs.n_trained, 11);
+        assert_int_equal(s.docs.longest, 4);
+        assert_int_equal(s.info.ends, 3);
+        assert_int_equal(s.info.ends_trained, 1);
+        assert_int_equal(s.info.double_bos, 1);
+        assert_int_equal(s.info.pads_trained, 2);
+        ax_docset_close(&s);
+    }
+    close_case(&c);
+}
+
 /* Each call of the file system fails in turn: an error, and nothing half written is found later. */
 static void failing_disk(void **state) {
     (void)state;
@@ -370,9 +489,15 @@ static void warm_hit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_again), cmocka_unit_test(keys),
-        cmocka_unit_test(damage),      cmocka_unit_test(failing_disk),
-        cmocka_unit_test(no_memory),   cmocka_unit_test(several_processes),
+        cmocka_unit_test(found_again),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(damage),
+        cmocka_unit_test(failing_disk),
+        cmocka_unit_test(another_sets_folder),
+        cmocka_unit_test(places_outside_the_files),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(several_processes),
         cmocka_unit_test(warm_hit),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);

@@ -99,6 +99,12 @@ static void eos_rules(void **state) {
     chat_open(&c, "{% for m in messages %}{{ m.content }}abcd</s>{% endfor %}");
     check_row(&c.o, ROW(A("x")), "⟦x⟧abcd</s>");
     chat_close(&c);
+    /* the first one is the turn's */
+    chat_open(&c, "{% for m in messages %}{{ m.content }}</s>b</s>{% endfor %}");
+    check_row(&c.o, ROW(A("x")), "⟦x</s>⟧b</s>");
+    c.chat.train_on_eos = c.chat.train_on_eot = AX_TRAIN_LAST;
+    check_row(&c.o, ROW(A("x") ", " A("y")), "⟦x⟧</s>b</s>⟦y</s>⟧b</s>");
+    chat_close(&c);
 }
 
 static void roles(void **state) {
@@ -198,6 +204,15 @@ static void training_fields(void **state) {
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
               "[{\"begin_offset\": 4, \"end_offset\": 5, \"train\": true}]}]}",
               "<|im_start|>assistant\nhi⟦ wor⟧ld⟦<|im_end|>⟧\n");
+    /* and not with one that has one of them */
+    check_row(&c.o,
+              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+              "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}]}]}",
+              "<|im_start|>assistant\n⟦hi⟧ world⟦<|im_end|>⟧\n");
+    check_row(&c.o,
+              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+              "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": true}]}]}",
+              "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
     /* offsets count characters, and may pass the end */
     check_row(&c.o,
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"日本é.\", \"spans\": "
@@ -386,6 +401,12 @@ static void generation_blocks(void **state) {
                   "{% endfor %}");
     c.chat.by_generation = true;
     check_row(&c.o, ROW(A("or") ", " A("")), "a⟦ wor⟧lda wld");
+    chat_close(&c);
+    /* blocks in blocks: all of the outer one is trained, in front of the inner one too */
+    chat_open(&c, "{% for m in messages %}x{% generation %}ab{% generation %}{{ m.content }}"
+                  "{% endgeneration %}cd{% endgeneration %}y{% endfor %}");
+    c.chat.by_generation = true;
+    check_row(&c.o, ROW(A("1") ", " A("2")), "x⟦ab1cd⟧yx⟦ab2cd⟧y");
     chat_close(&c);
     chat_open(&c, chatml);
     c.chat.by_generation = true;

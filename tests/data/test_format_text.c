@@ -211,6 +211,8 @@ static void pretrain(void **state) {
     check_row(&o, "{\"text\": \"abcdefgh\"}",
               "⟦<s>abcde</s></s>⟧ | ⟦<s>cdefg</s></s>⟧ | "
               "⟦<s>efgh</s></s>⟧");
+    o.sequence_len = 4; /* room for one character and no overlap */
+    check_row(&o, "{\"text\": \"abc\"}", "⟦<s>a</s></s>⟧ | ⟦<s>b</s></s>⟧ | ⟦<s>c</s></s>⟧");
     struct ax_format *f;
     o.sequence_len = 3;
     assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "at least 4");

@@ -481,39 +481,106 @@ static void skip_and_seek(void **state) {
     ax_rows_close(r);
 }
 
-/* Every row is in exactly one shard, shards are of equal size, and the same seed gives the same. */
-static void shards(void **state) {
-    (void)state;
+static const char *put_numbers(const char *name, int n) {
     struct ax_buf text = {0};
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < n; i++)
         assert_ok(ax_buf_printf(&text, "{\"i\":%d}\n", i));
-    const char *path = put_bytes("s.jsonl", text.data, text.len);
-    int seen[100] = {0};
-    int out_of_order = 0;
-    for (int shard = 0; shard < 3; shard++) {
+    const char *path = put_bytes(name, text.data, text.len);
+    ax_buf_free(&text);
+    return path;
+}
+
+/* The indices of the rows that are left; rises from row to row. */
+static size_t rest_of(struct ax_rows *r, int64_t *index) {
+    size_t n = 0;
+    for (;; n++) {
+        struct ax_raw_row row;
+        bool got;
+        assert_ok(ax_rows_next(r, &row, &got));
+        if (!got)
+            return n;
+        index[n] = row.index;
+        assert_true(n == 0 || index[n] > index[n - 1]);
+    }
+}
+
+static size_t selected(const struct ax_rows_options *o, int64_t *index) {
+    struct ax_rows *r;
+    assert_ok(ax_rows_open(&r, o));
+    const size_t n = rest_of(r, index);
+    ax_rows_close(r);
+    return n;
+}
+
+/* Wherever rows are sought, forwards or back, what follows is what was selected from there on. */
+static void seeking_keeps_the_selection(void **state) {
+    (void)state;
+    const char *path = put_numbers("seek.jsonl", 40);
+    const struct ax_rows_options cases[] = {
+        {.path = path, .skip = 5},
+        {.path = path, .split = "train[7:30]", .skip = 4},
+        {.path = path, .split = "train[30:]+train[:10]", .skip = 3},
+        {.path = path, .n_shards = 3, .shard = 1, .seed = 7},
+        {.path = path, .split = "train[7:30]", .skip = 4, .n_shards = 2, .shard = 1, .seed = 7},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct ax_rows *r;
-        assert_ok(ax_rows_open(
-            &r, &(struct ax_rows_options){.path = path, .n_shards = 3, .shard = shard, .seed = 7}));
-        int n = 0;
-        int64_t last = -1;
-        for (bool got = true; got;) {
-            struct ax_raw_row row;
-            assert_ok(ax_rows_next(r, &row, &got));
-            if (!got)
-                break;
-            out_of_order += row.index != last + 1;
-            assert_true(row.index > last);
-            last = row.index;
-            seen[row.index]++;
-            n++;
+        int64_t all[64];
+        int64_t rest[64];
+        const size_t n = selected(&cases[c], all);
+        assert_ok(ax_rows_open(&r, &cases[c]));
+        for (int64_t k = 0; k < 100; k++) {
+            const int64_t place = k * 37 % 45; /* up and down */
+            assert_ok(ax_rows_seek(r, place));
+            const size_t left = rest_of(r, rest);
+            size_t first = 0;
+            while (first < n && all[first] < place)
+                first++;
+            assert_int_equal(left, n - first);
+            assert_memory_equal(rest, all + first, left * sizeof *rest);
+            assert_ok(ax_rows_seek(r, place / 2)); /* to go on from a place that is not the end */
         }
-        assert_int_equal(n, shard == 0 ? 34 : 33);
         ax_rows_close(r);
     }
-    for (int i = 0; i < 100; i++)
-        assert_int_equal(seen[i], 1);
-    assert_true(out_of_order > 20);
-    ax_buf_free(&text);
+}
+
+/* Every row of the slice is in exactly one shard, shards are of equal size, and the seed deals. */
+static void shards(void **state) {
+    (void)state;
+    const char *path = put_numbers("s.jsonl", 100);
+    static const struct {
+        const char *split;
+        int64_t from, to;
+        size_t sizes[3];
+    } cases[] = {
+        {NULL, 0, 100, {34, 33, 33}},
+        {"train[:31]", 0, 31, {11, 10, 10}},
+        {"train[69:]", 69, 100, {11, 10, 10}},
+        {"train[20:300]", 20, 100, {27, 27, 26}},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        int seen[100] = {0};
+        int64_t gaps = 0;
+        int64_t index[100];
+        int64_t other[100];
+        for (int shard = 0; shard < 3; shard++) {
+            struct ax_rows_options o = {
+                .path = path, .split = cases[c].split, .n_shards = 3, .shard = shard, .seed = 7};
+            const size_t n = selected(&o, index);
+            assert_int_equal(n, cases[c].sizes[shard]);
+            for (size_t i = 0; i < n; i++) {
+                assert_in_range(index[i], cases[c].from, cases[c].to - 1);
+                seen[index[i]]++;
+                gaps += i > 0 && index[i] != index[i - 1] + 1;
+            }
+            o.seed = 8;
+            assert_int_equal(selected(&o, other), n);
+            assert_memory_not_equal(index, other, n * sizeof *index);
+        }
+        for (int64_t i = 0; i < 100; i++)
+            assert_int_equal(seen[i], i >= cases[c].from && i < cases[c].to);
+        assert_true(gaps > 10);
+    }
 }
 
 static void shuffles(void **state) {
@@ -562,12 +629,32 @@ static void descriptions(void **state) {
     assert_true(a && b && !json_equal(a, b));
     json_decref(b);
     ax_rows_close(r);
-    assert_ok(ax_rows_open(&r, &(struct ax_rows_options){.path = path, .split = "train[1:]"}));
-    assert_ok(ax_rows_describe(r, &b));
-    assert_false(json_equal(a, b));
     json_decref(a);
-    json_decref(b);
-    ax_rows_close(r);
+    /* whatever selects rows makes another description */
+    const struct ax_rows_options o[] = {
+        {.path = path},
+        {.path = path, .split = "train[1:]"},
+        {.path = path, .skip = 1},
+        {.path = path, .format = "text"},
+        {.path = path, .n_shards = 2, .seed = 1},
+        {.path = path, .n_shards = 3, .seed = 1},
+        {.path = path, .n_shards = 2, .shard = 1, .seed = 1},
+        {.path = path, .n_shards = 2, .seed = 2},
+        {.empty_rows = 4},
+        {.empty_rows = 5},
+    };
+    enum { N = sizeof o / sizeof *o };
+    json_t *all[N];
+    for (int i = 0; i < N; i++) {
+        assert_ok(ax_rows_open(&r, &o[i]));
+        assert_ok(ax_rows_describe(r, &all[i]));
+        ax_rows_close(r);
+        assert_non_null(all[i]);
+        for (int k = 0; k < i; k++)
+            assert_false(json_equal(all[i], all[k]));
+    }
+    for (int i = 0; i < N; i++)
+        json_decref(all[i]);
 }
 
 int main(void) {
@@ -586,6 +673,7 @@ int main(void) {
         cmocka_unit_test(standard_input),
         cmocka_unit_test(split_expressions),
         cmocka_unit_test(skip_and_seek),
+        cmocka_unit_test(seeking_keeps_the_selection),
         cmocka_unit_test(shards),
         cmocka_unit_test(shuffles),
         cmocka_unit_test(empty_rows),

@@ -141,8 +141,30 @@ static void names(void **state) {
             "data/train_sft-00001-of-00002.parquet:train_sft");
     static const char *const both[] = {"train.csv", "train.jsonl", "valid.jsonl", NULL};
     chooses("", NULL, both, "train.jsonl:train valid.jsonl:validation");
+    /* as many of each: Parquet, or the kind that is named first above */
+    static const char *const converted[] = {"train.jsonl", "train.parquet", NULL};
+    chooses("", NULL, converted, "train.parquet:train");
+    static const char *const even[] = {"train.csv", "train.jsonl", NULL};
+    chooses("", NULL, even, "train.jsonl:train");
     static const char *const plain[] = {"a.jsonl", "b/c.jsonl.gz", "notes.md", NULL};
     chooses("", NULL, plain, "a.jsonl: b/c.jsonl.gz:");
+}
+
+/* A name of 63 bytes has room; a longer one is as good as none. */
+static void long_split_names(void **state) {
+    (void)state;
+    for (int n = 62; n <= 66; n++) {
+        char split[AX_SPLIT_NAME_MAX + 8];
+        char path[128];
+        char name[72];
+        memset(name, 'q', (size_t)n);
+        name[n] = '\0';
+        memset(split, '#', sizeof split);
+        snprintf(path, sizeof path, "data/%s-00000-of-00001.parquet", name);
+        ax_rows_split_of(path, split);
+        assert_string_equal(split, n < AX_SPLIT_NAME_MAX ? name : "");
+        assert_int_equal(split[AX_SPLIT_NAME_MAX], '#');
+    }
 }
 
 static void splits_that_are_not_there_are_told(void **state) {
@@ -166,6 +188,7 @@ int main(void) {
         cmocka_unit_test(patterns),
         cmocka_unit_test(cards),
         cmocka_unit_test(names),
+        cmocka_unit_test(long_split_names),
         cmocka_unit_test(splits_that_are_not_there_are_told),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
