@@ -231,6 +231,31 @@ static void check_small_steps(const struct isa *isa, enum ax_dtype real) {
     assert_true(fabs(sum / N - 1) <= 5 * sqrt(3.0 / N));
 }
 
+/* Lion moves by the whole rate however small the direction is, down to the smallest number, and
+ * stays where it is exactly 0. */
+static void check_signs(const struct isa *isa, enum ax_dtype real) {
+    static const float DIRECTIONS[] = {1e-35F, 1e-38F, 0x1p-149F, 0, 1e-30F, 1, 3e38F};
+    enum { KINDS = 7, N = 2 * KINDS * 5, LR = 3 };
+    for (int from_moment = 0; from_moment < 2; from_moment++) {
+        struct ax_tensor w = line(AX_F32, N), grad = line(AX_F32, N), m = line(AX_F32, N);
+        struct ax_tensor copy = line(real, N), *from = from_moment ? &m : &grad;
+        for (int i = 0; i < N; i++) {
+            const float d = DIRECTIONS[i / 2 % KINDS];
+            set(from, i, 0, (double)(i % 2 ? -d : d));
+        }
+        const struct ax_step_scalars s = {.lr = LR, .clip = 1, .step = 2};
+        /* the direction is the moment, or the gradient, to the bit */
+        RUN(isa, 1, lion, .master = w, grad, m, copy, from_moment ? 1 : 0, 0.99, 0, &s);
+        for (int i = 0; i < N; i++) {
+            const double sign = DIRECTIONS[i / 2 % KINDS] == 0 ? 0 : i % 2 ? -1 : 1;
+            if (get(&w, i, 0) != -LR * sign || get(&copy, i, 0) != -LR * sign) {
+                fail_msg("lion on %s: a direction of %g moved %g, expected %g", isa->name,
+                         sign * (double)DIRECTIONS[i / 2 % KINDS], get(&w, i, 0), -LR * sign);
+            }
+        }
+    }
+}
+
 /* A segment of several pieces and a tail: every element against the formula, all threads alike. */
 static void check_segments(const struct isa *isa, enum ax_dtype real) {
     enum { N = 50021 };
@@ -291,12 +316,14 @@ FIXTURE_TEST(sgd)
 FIXTURE_TEST(clip)
 TEST(skipped)
 TEST(small_steps)
+TEST(signs)
 TEST(segments)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adamw),   cmocka_unit_test(sgd),         cmocka_unit_test(clip),
-        cmocka_unit_test(skipped), cmocka_unit_test(small_steps), cmocka_unit_test(segments),
+        cmocka_unit_test(adamw),    cmocka_unit_test(sgd),         cmocka_unit_test(clip),
+        cmocka_unit_test(skipped),  cmocka_unit_test(small_steps), cmocka_unit_test(signs),
+        cmocka_unit_test(segments),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }

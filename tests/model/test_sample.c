@@ -293,6 +293,33 @@ static void equal_logits(void **state) {
     ax_free(t.ids);
 }
 
+/* top-p keeps tokens until their mass is p: where it is p exactly, no further one. */
+static void mass_of_exactly_p(void **state) {
+    (void)state;
+    static const struct {
+        int equal; /* tokens that share all the mass */
+        struct ax_sampling o;
+        int left;
+    } cases[] = {{2, {.temperature = 1, .top_p = 0.5}, 1},
+                 {2, {.temperature = 1, .top_k = 2, .top_p = 0.5}, 1},
+                 {4, {.temperature = 1, .top_k = 4, .top_p = 0.5}, 2},
+                 {4, {.temperature = 1, .top_k = 4, .top_p = 0.75}, 3},
+                 {4, {.temperature = 1, .top_k = 4, .top_p = 0.751}, 4}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        static struct test t;
+        memset(&t, 0, sizeof t);
+        t.rows = 1;
+        t.o = cases[k].o;
+        for (int c = 0; c < V; c++)
+            t.logits[c] = c < cases[k].equal ? 0 : -1e4; /* e^−10000 is 0 */
+        run(&t, 1);
+        assert_int_equal(t.n_left[0], cases[k].left);
+        for (int c = 0; c < cases[k].left; c++) /* of equals the later ones */
+            assert_int_equal(t.left[0][c].id, cases[k].equal - 1 - c);
+        ax_free(t.ids);
+    }
+}
+
 static void logits_that_are_no_numbers(void **state) {
     (void)state;
     static struct test t;
@@ -337,6 +364,7 @@ int main(void) {
         cmocka_unit_test(a_row_is_alone),
         cmocka_unit_test(greedy_and_its_log_prob),
         cmocka_unit_test(equal_logits),
+        cmocka_unit_test(mass_of_exactly_p),
         cmocka_unit_test(logits_that_are_no_numbers),
         cmocka_unit_test(settings_are_checked),
     };
