@@ -45,9 +45,24 @@ void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id) {
     note(l, id);
 }
 
+int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known) {
+    const struct ax_rope_config *r = &d->model->arch.rope;
+    return r->kind == AX_ROPE_DYNAMIC && known > r->max_positions ? known : r->max_positions;
+}
+
+/* Has the lane grown, or does the prompt begin, where keys depend on the row's length? */
+static bool keys_differ(const struct ax_generator *d, const struct ax_lane *l,
+                        const struct ax_sequence *s) {
+    const int64_t least = ax_lane_row_length(d, 0);
+    return ax_lane_row_length(d, l->known) != least || ax_lane_row_length(d, s->n_prompt) != least;
+}
+
 /* Leading tokens of the prompt that are among the first n of the lane; all but the last, which has
  * to go through the model for its logits. */
-static int64_t common(const struct ax_lane *l, int64_t n, const struct ax_sequence *s) {
+static int64_t common(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
+                      const struct ax_sequence *s) {
+    if (keys_differ(d, l, s))
+        return 0;
     const int64_t most = n < s->n_prompt - 1 ? n : s->n_prompt - 1;
     int64_t i = 0;
     while (i < most && l->ids[i] == s->prompt[i])
@@ -68,12 +83,13 @@ static struct place find_place(const struct ax_generator *d, const struct ax_seq
     int from = 0;
     for (int i = 0; i < d->o.n_seqs; i++) {
         const struct ax_lane *l = &d->lanes[i];
-        const int64_t length = d->cache.length[i], n = common(l, length, s);
+        const int64_t length = d->cache.length[i], n = common(d, l, length, s);
         if (n > elsewhere) {
             elsewhere = n;
             from = i;
         }
-        coming = l->seq && common(l, l->known, s) > coming ? common(l, l->known, s) : coming;
+        const int64_t soon = l->seq ? common(d, l, l->known, s) : 0;
+        coming = soon > coming ? soon : coming;
         /* of idle lanes the one with most in common, then the one with least to lose */
         if (!l->seq && (n > in_lane || (n == in_lane && length < least))) {
             p.lane = p.from = i;

@@ -21,6 +21,10 @@ void ax_lanes_free(struct ax_generator *d);
  * a mark for each. */
 enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
                               bool *admitted, int64_t *waiting);
+/* How long rope takes a row of this many tokens to be. Dynamic rope turns every position of a row
+ * by the row's length once that is beyond max_position_embeddings: rows of other lengths then have
+ * no pass, and no keys, in common. For everything else all lengths are the same. */
+int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
 /* Appends a token to what the lane knows. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 

@@ -11,7 +11,8 @@ struct ax_generate_work {
     int32_t *lane;               /* [n_seqs] of each document */
     int64_t *n;                  /* [n_seqs] tokens of each document */
     int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
-    int64_t n_docs, n_tokens, max_position;
+    int64_t n_docs, n_tokens;
+    int64_t row_length; /* that rope turns by */
 };
 
 enum ax_status ax_generate_work_create(struct ax_generator *d) {
@@ -57,24 +58,40 @@ static void add(struct ax_generator *d, int lane, int64_t n) {
     memcpy(w->tokens + w->n_tokens, d->lanes[lane].ids + from, (size_t)n * sizeof *w->tokens);
     for (int64_t i = 0; i < n; i++)
         w->positions[w->n_tokens + i] = (int32_t)(from + i);
-    w->max_position = from + n > w->max_position + 1 ? from + n - 1 : w->max_position;
     w->n_tokens += n;
     w->lane[w->n_docs] = lane;
     w->n[w->n_docs++] = n;
     w->cu[w->n_docs] = (int32_t)w->n_tokens;
 }
 
-/* Sequences under way first, one token each, for which there is always room; then prompts. */
+static int64_t pending(const struct ax_generator *d, int lane) {
+    const struct ax_lane *l = &d->lanes[lane];
+    return l->seq ? l->known - d->cache.length[lane] : 0;
+}
+
+/* The shortest of the rows with tokens pending: it catches up with the others, if it goes on long
+ * enough, and they share passes from there. */
+static int64_t shortest_row(const struct ax_generator *d) {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (pending(d, i) > 0 && ax_lane_row_length(d, d->lanes[i].known) < least)
+            least = ax_lane_row_length(d, d->lanes[i].known);
+    return least;
+}
+
+/* Sequences under way first, one token each, for which there is always room; then prompts. All of
+ * one length where rope looks at it. */
 static void collect(struct ax_generator *d) {
     struct ax_generate_work *w = d->work;
-    w->n_docs = w->n_tokens = w->max_position = 0;
+    w->n_docs = w->n_tokens = 0;
+    w->row_length = shortest_row(d);
     for (int prompts = 0; prompts < 2; prompts++) {
         for (int i = 0; i < d->o.n_seqs; i++) {
-            const struct ax_lane *l = &d->lanes[i];
-            const int64_t pending = l->seq ? l->known - d->cache.length[i] : 0;
-            const int64_t left = d->o.pass_tokens - w->n_tokens;
-            if (left > 0 && (prompts ? pending > 1 : pending == 1))
-                add(d, i, pending < left ? pending : left);
+            const int64_t n = pending(d, i), left = d->o.pass_tokens - w->n_tokens;
+            if (ax_lane_row_length(d, d->lanes[i].known) != w->row_length)
+                continue;
+            if (left > 0 && (prompts ? n > 1 : n == 1))
+                add(d, i, n < left ? n : left);
         }
     }
 }
@@ -83,7 +100,7 @@ static void collect(struct ax_generator *d) {
 static void collect_planned(struct ax_generator *d, int64_t T) {
     struct ax_generate_work *w = d->work;
     const int64_t S = d->o.n_seqs < T ? d->o.n_seqs : T;
-    w->n_docs = w->n_tokens = w->max_position = 0;
+    w->n_docs = w->n_tokens = w->row_length = 0;
     memset(d->cache.length, 0, (size_t)d->o.n_seqs * sizeof *d->cache.length);
     for (int i = 0; i < S; i++)
         add(d, i, T / S + (i < T % S));
@@ -95,7 +112,7 @@ static enum ax_status send(struct ax_generator *d) {
     struct ax_batch *b = &d->batch;
     b->T = b->max_queries = b->n_tokens = w->n_tokens;
     b->n_docs = w->n_docs;
-    b->max_position = w->max_position;
+    b->max_position = w->row_length - 1;
     b->tokens.shape[0] = b->positions.shape[0] = w->n_tokens;
     b->cu_seqlens.shape[0] = w->n_docs + 1;
     const size_t bytes = (size_t)w->n_tokens * sizeof *w->tokens;

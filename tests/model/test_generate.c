@@ -16,6 +16,7 @@
 #define N       7
 #define NEW     12
 #define LONGEST 40
+#define ROOM    80 /* tokens of a prompt, where max_prompt is more */
 
 static void must(enum ax_status st) {
     if (st != AX_OK)
@@ -31,7 +32,7 @@ struct test {
     int calls; /* how often to generate all; 0 = once */
     bool panels;
     /* out, by number of the sequence */
-    int32_t prompts[N][LONGEST], tokens[N][NEW];
+    int32_t prompts[N][ROOM], tokens[N][NEW];
     double logprobs[N][NEW];
     struct ax_sequence seqs[N], result[N];
     struct ax_generate_counters counters;
@@ -91,9 +92,10 @@ static enum ax_status try(struct test *t, const char *backend, int threads) {
     return ax_runtime_run(&ro, body, t, NULL);
 }
 
-static void setup(struct test *t, const char *family, enum ax_dtype dtype, int lanes) {
+static void setup_with(struct test *t, const char *family, const char *extra, enum ax_dtype dtype,
+                       int lanes) {
     memset(t, 0, sizeof *t);
-    must(tiny_arch(&t->arch, family, true, ""));
+    must(tiny_arch(&t->arch, family, true, extra));
     t->dtype = dtype;
     t->o = (struct ax_generate_options){
         .n_seqs = lanes,
@@ -101,6 +103,10 @@ static void setup(struct test *t, const char *family, enum ax_dtype dtype, int l
         .max_new = NEW,
         .sampling = {.temperature = 1.1, .top_p = 0.95, .repetition_penalty = 1.2, .seed = 4}};
     prompts(t);
+}
+
+static void setup(struct test *t, const char *family, enum ax_dtype dtype, int lanes) {
+    setup_with(t, family, "", dtype, lanes);
 }
 
 static void same(const struct test *a, const struct test *b, int i) {
@@ -151,6 +157,45 @@ static void nothing_else_matters(void **state) {
             ax_arch_free(&other.arch);
         }
         ax_arch_free(&base.arch);
+    }
+}
+
+/* Dynamic rope turns by the length of the row: some are beyond the 64 positions of the model from
+ * the start, some pass them on the way, some never do. */
+static void setup_dynamic(struct test *t, int lanes) {
+    static const int64_t lengths[N] = {75, 10, 58, 66, 33, 71, 62};
+    const char *rope = ", \"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 4}";
+    setup_with(t, "llama", rope, AX_F32, lanes);
+    t->o.max_prompt = ROOM;
+    for (int i = 0; i < N; i++) {
+        for (int64_t k = 0; k < lengths[i]; k++) /* all begin alike, and could share */
+            t->prompts[i][k] = (int32_t)ax_rng_below(
+                (struct ax_rng_key){32, k < 50 ? 0 : (uint32_t)i, 0}, (uint64_t)k, 97);
+        t->result[i].n_prompt = lengths[i];
+    }
+}
+
+static void dynamic_rope_turns_by_the_own_row(void **state) {
+    (void)state;
+    static struct test alone[N], t;
+    static const struct {
+        int lanes, pass_tokens;
+    } ways[] = {{2, 0}, {N, 0}, {1, 0}, {3, 7}};
+    for (int i = 0; i < N; i++) {
+        setup_dynamic(&alone[i], 1);
+        alone[i].n = 1;
+        alone[i].order[0] = i;
+        must(try(&alone[i], "cpu", 1));
+        ax_arch_free(&alone[i].arch);
+    }
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        setup_dynamic(&t, ways[w].lanes);
+        t.o.pass_tokens = ways[w].pass_tokens;
+        must(try(&t, "cpu", 2));
+        for (int i = 0; i < N; i++)
+            same(&alone[i], &t, i);
+        assert_true(t.counters.shared_tokens > 0); /* of the prompts that are short enough */
+        ax_arch_free(&t.arch);
     }
 }
 
@@ -344,6 +389,7 @@ static void errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_else_matters),
+        cmocka_unit_test(dynamic_rope_turns_by_the_own_row),
         cmocka_unit_test(backends_agree),
         cmocka_unit_test(prompts_are_shared),
         cmocka_unit_test(the_dead_cost_nothing),
