@@ -1,5 +1,6 @@
 /* What a checkpoint holds of optimizer state can be cut for another mesh and put together again:
- * elements, 8-bit codes with the scales of their blocks, and what belongs to whole matrices. */
+ * elements, 8-bit codes with the scales of their blocks, and what belongs to whole matrices; and
+ * training goes on from it to the bit, also where parameters begin inside a block. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "optim/state.h"
@@ -19,6 +21,20 @@
 static void must(enum ax_status st) {
     if (st != AX_OK)
         fail_msg("%s", ax_error_text());
+}
+
+/* Matrices and biases that are read as one begin anywhere in a block of 256 elements, and some go
+ * on in the next: k's bias is elements 200 to 299 of its run, up's 150 to 299. */
+static void uneven_arch(struct ax_arch *arch) {
+    static const char text[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 31, \"hidden_size\": 20, "
+        "\"intermediate_size\": 150, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 50, \"initializer_range\": 0.15, "
+        "\"max_position_embeddings\": 64, \"attention_bias\": true, \"mlp_bias\": true}";
+    struct ax_json_doc doc;
+    must(ax_json_parse(&doc, "uneven", text, strlen(text)));
+    must(ax_arch_parse(arch, ax_json_root(&doc)));
+    ax_json_free(&doc);
 }
 
 /* The parts of one rank, in memory of their own. */
@@ -80,7 +96,7 @@ static void there_and_back(const char *optimizer, enum ax_moments moments, enum 
     const struct ax_mesh_sizes single = {1, 1, 1, 1, 1, 1};
     struct rank one, back, ranks[MAX_RANKS];
     struct ax_arch arch;
-    must(tiny_arch(&arch, "llama", false, ""));
+    uneven_arch(&arch);
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
     must(ax_optimizer_find(optimizer, &o.optimizer, &o.opt));
     o.opt.moments = moments;
@@ -164,12 +180,149 @@ static void scales_know_their_slices(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- in the middle of a block ---- */
+
+static int64_t first_block(const struct ax_param *p) {
+    return p->offset / AX_8BIT_BLOCK;
+}
+
+static int64_t blocks_of(const struct ax_param *p) {
+    return (p->offset + ax_param_local_numel(p) - 1) / AX_8BIT_BLOCK - first_block(p) + 1;
+}
+
+/* One scale for each block that a parameter has an element in. */
+static void pieces_have_a_scale_per_block(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {8, 0};
+    struct rank one;
+    struct ax_arch arch;
+    uneven_arch(&arch);
+    struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+    must(ax_optimizer_find("adamw_8bit", &o.optimizer, &o.opt));
+    open_rank(&one, &arch, &o, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0);
+    const struct ax_model *m = &one.step.model;
+    int inside = 0;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        const struct ax_param_state *s = &one.step.states[i];
+        const int64_t n = ax_param_numel(p);
+        assert_int_equal(s->n, 4);
+        assert_int_equal(s->piece.phase, p->offset % AX_8BIT_BLOCK);
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(s->slots[k].value.shape[0], k < 2 ? n : blocks_of(p));
+        inside += blocks_of(p) > (n + AX_8BIT_BLOCK - 1) / AX_8BIT_BLOCK;
+    }
+    assert_int_equal(inside, 2 * 5); /* of each layer k, v and up, and the biases of k and up */
+    close_rank(&one);
+    ax_arch_free(&arch);
+}
+
+/* Some steps from the start or from `from`; the parts at the end in memory of their own. */
+struct leg {
+    const struct ax_arch *arch;
+    struct ax_step_options o;
+    const struct leg *from;
+    int steps, count; /* here; with those before */
+    struct ax_state_parts end;
+};
+
+static void take_from(struct ax_step *s, const struct leg *from) {
+    struct ax_state_parts live;
+    must(ax_param_states_parts(&s->model, s->states, &live));
+    assert_int_equal(live.n, from->end.n);
+    for (int i = 0; i < live.n; i++) {
+        const struct ax_state_part *p = &from->end.list[i];
+        assert_string_equal(live.list[i].slot, p->slot);
+        assert_int_equal(ax_state_part_copy(&live.list[i], p, p->data), live.list[i].n);
+    }
+    ax_state_parts_free(&live);
+    must(ax_step_restore(s, from->count));
+}
+
+static void keep_end(struct leg *l, const struct ax_step *s) {
+    must(ax_param_states_parts(&s->model, s->states, &l->end));
+    for (int i = 0; i < l->end.n; i++) {
+        struct ax_state_part *p = &l->end.list[i];
+        const void *live = p->data;
+        must(ax_alloc(&p->data, 1, part_bytes(p)));
+        memcpy(p->data, live, part_bytes(p));
+    }
+    l->count = (int)s->count;
+}
+
+static enum ax_status run_leg(struct ax_runtime *rt, void *ctx) {
+    static const int64_t lengths[] = {9, 7, 0};
+    struct leg *l = ctx;
+    struct ax_step s;
+    struct ax_step_result r;
+    const bool planning = ax_runtime_planning(rt);
+    AX_TRY(ax_step_create(&s, rt, l->arch, &l->o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_init_random(&s.model, 3), st, done);
+    if (l->from && !planning)
+        take_from(&s, l->from);
+    for (int i = 0; i < l->steps; i++) {
+        AX_TRY_GOTO(tiny_fill(&s, lengths, (uint64_t)s.count), st, done);
+        AX_TRY_GOTO(ax_step_run(&s, 1e-2, &r), st, done);
+    }
+    if (!planning)
+        keep_end(l, &s);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static void run_steps(struct leg *l) {
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
+    must(ax_runtime_run(&ro, run_leg, l, NULL));
+}
+
+static void free_leg(struct leg *l) {
+    for (int i = 0; i < l->end.n; i++)
+        ax_free(l->end.list[i].data);
+    ax_state_parts_free(&l->end);
+}
+
+/* Five steps are three, a new process, and two: to the bit. */
+static void going_on_is_bitwise(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {9, 7, 0};
+    struct ax_arch arch;
+    uneven_arch(&arch);
+    for (int masters = AX_MASTERS_ACCUM; masters <= AX_MASTERS_STOCHASTIC; masters++) {
+        struct leg all = {.arch = &arch, .steps = 5};
+        all.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+        must(ax_optimizer_find("adamw_8bit", &all.o.optimizer, &all.o.opt));
+        all.o.masters = (enum ax_masters)masters;
+        all.o.seed = 6;
+        struct leg first = all, second = all;
+        first.steps = 3;
+        second.steps = 2;
+        second.from = &first;
+        run_steps(&all);
+        run_steps(&first);
+        run_steps(&second);
+        assert_int_equal(all.count, second.count);
+        for (int i = 0; i < all.end.n; i++) {
+            const struct ax_state_part *a = &all.end.list[i], *b = &second.end.list[i];
+            if (memcmp(a->data, b->data, part_bytes(a)) != 0)
+                fail_msg("masters %d: %s of %s differs", masters, a->slot, a->name);
+        }
+        free_leg(&all);
+        free_leg(&first);
+        free_leg(&second);
+    }
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards),
         cmocka_unit_test(slices),
         cmocka_unit_test(whole_matrices),
         cmocka_unit_test(scales_know_their_slices),
+        cmocka_unit_test(pieces_have_a_scale_per_block),
+        cmocka_unit_test(going_on_is_bitwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
