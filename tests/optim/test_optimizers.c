@@ -10,7 +10,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "tests/tiny.h"
 
 static const int64_t lengths[] = {23, 1, 17, 0};
@@ -71,12 +73,12 @@ static void frozen_moments_are_refused(void **state) {
     assert_int_equal(ax_masters_parse("bf16", &masters), AX_ERR_CONFIG);
 }
 
-/* What a planned run of the tiny model takes for the optimizer. */
+/* What a planned run of the tiny model takes for the optimizer, and what it should. */
 struct sizes {
     const struct ax_arch *arch;
     struct ax_step_options o;
-    int64_t parameters, hidden;
-    size_t state, masters;
+    size_t (*of)(const struct ax_param *p, bool hidden); /* bytes of a parameter's state */
+    size_t state, masters, want_state, want_masters;
 };
 
 static size_t bytes_named(const struct ax_stack *s, const char *const *names) {
@@ -87,6 +89,63 @@ static size_t bytes_named(const struct ax_stack *s, const char *const *names) {
     return sum;
 }
 
+/* A buffer takes a multiple of 64 bytes. */
+static size_t buffers(int n, size_t bytes) {
+    return (size_t)n * ((bytes + 63) / 64 * 64);
+}
+
+static size_t elements(const struct ax_param *p) {
+    return (size_t)ax_param_numel(p);
+}
+
+static size_t adamw_bytes(const struct ax_param *p, bool hidden) {
+    (void)hidden;
+    return buffers(2, elements(p) * 4);
+}
+
+static size_t adamw_bf16_bytes(const struct ax_param *p, bool hidden) {
+    (void)hidden;
+    return buffers(2, elements(p) * 2);
+}
+
+/* Codes, and a float for each block of 256 in which the parameter has elements. */
+static size_t adamw_8bit_bytes(const struct ax_param *p, bool hidden) {
+    (void)hidden;
+    const size_t first = (size_t)p->offset, end = first + elements(p);
+    return buffers(2, elements(p)) + buffers(2, ((end + 255) / 256 - first / 256) * 4);
+}
+
+static size_t one_moment_bytes(const struct ax_param *p, bool hidden) {
+    (void)hidden;
+    return buffers(1, elements(p) * 4);
+}
+
+static size_t lion_bf16_bytes(const struct ax_param *p, bool hidden) {
+    (void)hidden;
+    return buffers(1, elements(p) * 2);
+}
+
+static size_t muon_bytes(const struct ax_param *p, bool hidden) {
+    return hidden ? one_moment_bytes(p, hidden) : adamw_bytes(p, hidden);
+}
+
+/* Of a matrix a float for each row and each column. */
+static size_t adafactor_bytes(const struct ax_param *p, bool hidden) {
+    if (p->ndim == 1)
+        return one_moment_bytes(p, hidden);
+    return buffers(1, (size_t)p->shape[0] * 4) + buffers(1, (size_t)p->shape[1] * 4);
+}
+
+static size_t no_bytes(const struct ax_param *p, bool hidden) {
+    (void)p;
+    (void)hidden;
+    return 0;
+}
+
+static bool in_a_layer(const struct ax_param *p) {
+    return p->ndim == 2 && strstr(p->name, "layers.");
+}
+
 static enum ax_status measure(struct ax_runtime *rt, void *ctx) {
     static const char *const state_names[] = {
         "exp_avg",         "exp_avg_sq",     "exp_avg_scale",  "exp_avg_sq_scale",
@@ -95,10 +154,12 @@ static enum ax_status measure(struct ax_runtime *rt, void *ctx) {
     struct sizes *z = ctx;
     struct ax_step s;
     AX_TRY(ax_step_create(&s, rt, z->arch, &z->o));
-    z->parameters = ax_model_parameters(&s.model);
-    z->hidden = 0;
+    z->want_state = z->want_masters = 0;
     for (int i = 0; i < s.model.n_params; i++)
-        z->hidden += s.states[i].piece.hidden ? s.states[i].piece.n : 0;
+        z->want_state += z->of(&s.model.params[i], in_a_layer(&s.model.params[i]));
+    for (int u = 0; u < s.model.n_units; u++) /* 16 bits of each element, padding included */
+        for (int k = 0; k < s.model.units[u].n_segments; k++)
+            z->want_masters += buffers(1, (size_t)s.model.units[u].segments[k].shard_numel * 2);
     z->state = bytes_named(&rt->arena.persistent, state_names);
     z->masters = bytes_named(&rt->arena.persistent, master_names);
     ax_step_free(&s);
@@ -110,28 +171,32 @@ static void state_is_as_small_as_said(void **state) {
     static const struct {
         const char *name;
         enum ax_moments moments;
-        double bytes, of_rest; /* per parameter; muon: of hidden matrices, and of the others */
+        double momentum;
+        size_t (*of)(const struct ax_param *p, bool hidden);
     } cases[] = {
-        {"adamw", AX_MOMENTS_FULL, 8, 8},     {"adamw", AX_MOMENTS_BF16, 4, 4},
-        {"adamw", AX_MOMENTS_8BIT, 2, 2},     {"lion", AX_MOMENTS_FULL, 4, 4},
-        {"lion", AX_MOMENTS_BF16, 2, 2},      {"muon", AX_MOMENTS_FULL, 4, 8},
-        {"adafactor", AX_MOMENTS_FULL, 0, 0}, {"sgd", AX_MOMENTS_FULL, 0, 0},
+        {"adamw", AX_MOMENTS_FULL, 0, adamw_bytes},
+        {"adamw", AX_MOMENTS_BF16, 0, adamw_bf16_bytes},
+        {"adamw", AX_MOMENTS_8BIT, 0, adamw_8bit_bytes},
+        {"lion", AX_MOMENTS_FULL, 0, one_moment_bytes},
+        {"lion", AX_MOMENTS_BF16, 0, lion_bf16_bytes},
+        {"muon", AX_MOMENTS_FULL, 0.95, muon_bytes},
+        {"adafactor", AX_MOMENTS_FULL, 0, adafactor_bytes},
+        {"sgd", AX_MOMENTS_FULL, 0, no_bytes},
+        {"sgd", AX_MOMENTS_FULL, 0.9, one_moment_bytes},
     };
     struct ax_arch arch;
-    must(tiny_arch(&arch, "llama", false, ""));
+    must(tiny_arch(&arch, "llama", false, ", \"attention_bias\": true"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct sizes z = {.arch = &arch, .o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths)};
+        struct sizes z = {.arch = &arch, .of = cases[i].of};
+        z.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
         must(ax_optimizer_find(cases[i].name, &z.o.optimizer, &z.o.opt));
         z.o.opt.moments = cases[i].moments;
+        z.o.opt.momentum = cases[i].momentum;
         z.o.masters = AX_MASTERS_REMAINDER;
         const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
         must(ax_runtime_run(&ro, measure, &z, NULL));
-        const double rest = (double)(z.parameters - z.hidden), n = (double)z.parameters;
-        const double want = cases[i].bytes * (double)z.hidden + cases[i].of_rest * rest;
-        /* above that: scales, rows and columns, and room up to the next 64 bytes */
-        assert_true((double)z.state >= want);
-        assert_true((double)z.state <= want + 0.1 * n + 64 * 4 * 40);
-        assert_true((double)z.masters >= 2 * n && (double)z.masters <= 2 * n + 65536);
+        assert_int_equal(z.state, z.want_state);
+        assert_int_equal(z.masters, z.want_masters);
     }
     ax_arch_free(&arch);
 }
@@ -181,6 +246,8 @@ struct after {
     const struct ax_arch *arch;
     struct ax_step_options o;
     float *values;
+    uint16_t *computed; /* what the model computes with next */
+    uint32_t *words;    /* that drew it */
     int64_t n;
 };
 
@@ -198,6 +265,17 @@ static void round_weights(const struct ax_segment *seg) {
         ax_unit_store(seg, at, ax_bf16_to_f32(ax_f32_to_bf16(master_of(seg, at))));
 }
 
+/* Weights are drawn by the stream behind that of the parameter's name (kernels/ops.h). */
+static void keep(struct after *a, const struct ax_model *m, const struct ax_param *p) {
+    const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
+    const struct ax_rng_key key = {a->o.seed, 1, ax_hash32(p->name) + 1};
+    for (int64_t k = 0; k < ax_param_numel(p); k++, a->n++) {
+        a->values[a->n] = master_of(seg, p->offset + k);
+        a->computed[a->n] = ((const uint16_t *)seg->shard.data)[p->offset + k];
+        a->words[a->n] = ax_rng_u32(key, (uint64_t)k);
+    }
+}
+
 static enum ax_status one_step(struct ax_runtime *rt, void *ctx) {
     struct after *a = ctx;
     struct ax_step s;
@@ -211,21 +289,18 @@ static enum ax_status one_step(struct ax_runtime *rt, void *ctx) {
     AX_TRY_GOTO(ax_step_run(&s, 1e-2, &r), st, done);
     if (ax_runtime_planning(rt))
         goto done;
-    AX_TRY_GOTO(ax_alloc(&a->values, (size_t)ax_model_parameters(&s.model), sizeof *a->values), st,
-                done);
-    for (int i = 0; i < s.model.n_params; i++) {
-        const struct ax_param *p = &s.model.params[i];
-        const struct ax_segment *seg = &s.model.units[p->unit].segments[p->segment];
-        for (int64_t k = 0; k < ax_param_numel(p); k++)
-            a->values[a->n++] = master_of(seg, p->offset + k);
-    }
+    must(ax_alloc(&a->values, (size_t)ax_model_parameters(&s.model), sizeof *a->values));
+    must(ax_alloc(&a->computed, (size_t)ax_model_parameters(&s.model), sizeof *a->computed));
+    must(ax_alloc(&a->words, (size_t)ax_model_parameters(&s.model), sizeof *a->words));
+    for (int i = 0; i < s.model.n_params; i++)
+        keep(a, &s.model, &s.model.params[i]);
 done:
     ax_step_free(&s);
     return st;
 }
 
 /* From the same bf16 weights the gradients of the first step are the same; so it gives the same
- * float32 masters, and drawn ones lie within a last place of them. */
+ * float32 masters, and what is drawn is drawn from these. */
 static void remainders_are_exact(void **state) {
     (void)state;
     struct ax_arch arch;
@@ -235,6 +310,7 @@ static void remainders_are_exact(void **state) {
         a[m] =
             (struct after){.arch = &arch, .o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths)};
         a[m].o.masters = (enum ax_masters)m;
+        a[m].o.seed = 0x123456789a;
         const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
         must(ax_runtime_run(&ro, one_step, &a[m], NULL));
     }
@@ -243,12 +319,17 @@ static void remainders_are_exact(void **state) {
     assert_memory_equal(a[0].values, a[1].values, (size_t)a[0].n * sizeof(float));
     for (int64_t i = 0; i < a[0].n; i++) {
         const float x = a[0].values[i];
+        const uint16_t drawn = ax_f32_to_bf16_random(x, a[0].words[i]);
         between += x != ax_bf16_to_f32(ax_f32_to_bf16(x));
-        assert_true(fabsf(a[2].values[i] - x) <= 0x1p-7f * fabsf(x) + 1e-30f);
+        assert_int_equal(a[AX_MASTERS_ACCUM].computed[i], drawn);
+        assert_int_equal(a[AX_MASTERS_STOCHASTIC].computed[i], drawn);
     }
     assert_true(between > a[0].n / 2);
-    for (int m = 0; m < 3; m++)
+    for (int m = 0; m < 3; m++) {
         ax_free(a[m].values);
+        ax_free(a[m].computed);
+        ax_free(a[m].words);
+    }
     ax_arch_free(&arch);
 }
 
