@@ -99,10 +99,39 @@ static inline double largest(const struct ax_tensor *t) {
     return max;
 }
 
+/* Does an update round this operand by drawn words? (kernels/ops.h) */
+static inline bool is_drawn(const struct ax_case *c, const char *name, const struct ax_tensor *t) {
+    const bool moment = strncmp(name, "exp_avg", 7) == 0 && !(c->shape->flags & AX_SHAPE_NEAREST);
+    return t->dtype == AX_BF16 &&
+           (moment || strcmp(name, "master") == 0 || strcmp(name, "copy") == 0);
+}
+
+/* Both sides draw the same word for an element and round what they computed with it. The word has
+ * 2¹⁶ values, each of them worth a last place of a float32: numbers that differ by k of those round
+ * differently for k words, so of n elements about n·k/65536 do. Other words would round a third of
+ * them differently. One in a thousand leaves room for k = 65. */
+static inline void check_draws(const struct ax_case *c, const char *name,
+                               const struct ax_tensor *got, const struct ax_tensor *want) {
+    const int64_t n = ax_tensor_numel(want);
+    int64_t other = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double g = element(got, i), w = element(want, i);
+        other += g != w && !(isnan(g) && isnan(w)); /* NaN: not written, by a skipped step */
+    }
+    if (other > 1 + n / 1000) {
+        fail_msg("%s \"%s\" %s: %lld of %lld elements of %s are not rounded as the reference's",
+                 ax_op_name(c->op), c->shape->name, ax_dtype_info(c->dtype)->name, (long long)other,
+                 (long long)n, name);
+    }
+}
+
 /* got and want hold the same elements of one operand of case c. */
 static inline void compare(const struct ax_case *c, const char *name, const struct ax_tensor *got,
                            const struct ax_tensor *want) {
     double scale = largest(want);
+    if (is_drawn(c, name, want)) {
+        check_draws(c, name, got, want);
+    }
     for (int64_t i = 0; i < ax_tensor_numel(want); i++) {
         double g = element(got, i), w = element(want, i);
         bool same = isfinite(w) ? fabs(g - w) <= tolerance(c, want->dtype, w, scale) : g == w;

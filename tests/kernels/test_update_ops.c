@@ -140,6 +140,7 @@ static void check_cuts(const struct isa *isa, enum ax_dtype real) {
         assert_same_bits(&a[k], &b[k]);
     }
     for (int part = 0; part < 2; part++) { /* columns 0 … LEFT − 1 of each row, and the others */
+        enum { INSIDE = 13 * LEFT + 7 };   /* where the second of two calls begins: within a row */
         const int64_t from = part ? LEFT : 0, width = part ? COLS - LEFT : LEFT;
         struct ax_tensor slice[4];
         for (int k = 0; k < 4; k++) {
@@ -148,16 +149,149 @@ static void check_cuts(const struct isa *isa, enum ax_dtype real) {
                 set(&slice[k], i, 0, get(&start[k], i / width * COLS + from + i % width, 0));
             }
         }
-        const struct ax_draw own = {
-            .stream = 99, .first = 1000 + from, .row = width, .gap = COLS - width};
-        RUN(isa, 2, adamw, slice[0], slice[1], slice[2], slice[3], none, 0.9, 0.999, 1e-8, 0.1, &s,
-            .draw = own);
+        for (int half = 0; half < 2; half++) {
+            const int64_t at = half ? INSIDE : 0, n = half ? ROWS * width - INSIDE : INSIDE;
+            const struct ax_draw own = {.stream = 99,
+                                        .first = 1000 + at / width * COLS + from + at % width,
+                                        .column = at % width,
+                                        .row = width,
+                                        .gap = COLS - width};
+            RUN(isa, 2, adamw, ax_tensor_rows(&slice[0], at, n), ax_tensor_rows(&slice[1], at, n),
+                ax_tensor_rows(&slice[2], at, n), ax_tensor_rows(&slice[3], at, n), none, 0.9,
+                0.999, 1e-8, 0.1, &s, .draw = own);
+        }
         for (int64_t i = 0; i < ROWS * width; i++) {
             for (int k = 0; k < 4; k++) {
                 assert_true(get(&slice[k], i, 0) ==
                             get(&a[k], i / width * COLS + from + i % width, 0));
             }
         }
+    }
+}
+
+/* The word of element i as kernels/ops.h numbers it, of the stream `ahead` behind the draw's. */
+static uint32_t word_of(const struct ax_draw *draw, const struct ax_step_scalars *s, uint32_t ahead,
+                        int64_t i) {
+    const int64_t rows = draw->row > 0 ? (i + draw->column) / draw->row : 0;
+    const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream + ahead};
+    return ax_rng_u32(key, (uint64_t)(draw->first + i + rows * draw->gap));
+}
+
+/* What is kept in bf16 is the float32 number, rounded with the word's upper half (shift 16), its
+ * lower half, or the copy's own word. */
+static void assert_drawn(const struct isa *isa, const char *what, const struct ax_tensor *got,
+                         const struct ax_tensor *exact, const struct ax_draw *draw,
+                         const struct ax_step_scalars *s, uint32_t ahead, int shift) {
+    for (int64_t i = 0; i < got->shape[0]; i++) {
+        const float x = ((const float *)exact->data)[i];
+        const uint16_t want = ax_f32_to_bf16_random(x, word_of(draw, s, ahead, i) >> shift);
+        if (((const uint16_t *)got->data)[i] != want) {
+            fail_msg("%s on %s: element %d of %.9g is %.9g, drawn %.9g", what, isa->name, (int)i,
+                     (double)x, get(got, i, 0), (double)ax_bf16_to_f32(want));
+        }
+    }
+}
+
+/* The same numbers in another dtype; those of `start` are exact in bf16. */
+static struct ax_tensor as(enum ax_dtype dtype, const struct ax_tensor *start) {
+    struct ax_tensor t = line(dtype, start->shape[0]);
+    ax_convert(dtype, t.data, start->dtype, start->data, start->shape[0]);
+    return t;
+}
+
+/* An update twice: with everything in float32, whose arithmetic it shares, and drawn. */
+struct twice {
+    const struct isa *isa;
+    struct ax_draw draw;
+    struct ax_step_scalars s;
+    struct ax_tensor start[3], grad; /* weights and two moments in bf16 */
+    bool copied;                     /* weights are float32 with a copy in bf16 */
+    struct ax_tensor exact[3], drawn[3], grads[2], copy;
+    struct ax_tensor none;
+};
+
+static void start_again(struct twice *a) {
+    for (int k = 0; k < 3; k++) {
+        a->exact[k] = as(AX_F32, &a->start[k]);
+        a->drawn[k] = k == 0 && a->copied ? as(AX_F32, &a->start[0]) : clone(&a->start[k]);
+    }
+    a->grads[0] = clone(&a->grad);
+    a->grads[1] = clone(&a->grad);
+    a->none = a->copy = (struct ax_tensor){.dtype = AX_BF16};
+    if (a->copied) {
+        a->copy = line(AX_BF16, a->grad.shape[0]);
+    }
+}
+
+static void assert_weights_drawn(const struct twice *a, const char *what) {
+    assert_drawn(a->isa, what, a->copied ? &a->copy : &a->drawn[0], &a->exact[0], &a->draw, &a->s,
+                 1, 0);
+}
+
+static void adamw_twice(struct twice *a) {
+    start_again(a);
+    RUN(a->isa, 1, adamw, .master = a->exact[0], a->grads[0], a->exact[1], a->exact[2], a->none,
+        0.9, 0.99, 1e-8, 0.1, &a->s);
+    RUN(a->isa, 2, adamw, a->drawn[0], a->grads[1], a->drawn[1], a->drawn[2], a->copy, 0.9, 0.99,
+        1e-8, 0.1, &a->s, .draw = a->draw);
+    assert_drawn(a->isa, "adamw's m", &a->drawn[1], &a->exact[1], &a->draw, &a->s, 0, 16);
+    assert_drawn(a->isa, "adamw's v", &a->drawn[2], &a->exact[2], &a->draw, &a->s, 0, 0);
+    assert_weights_drawn(a, "adamw's weight");
+}
+
+static void lion_twice(struct twice *a) {
+    start_again(a);
+    RUN(a->isa, 1, lion, .master = a->exact[0], a->grads[0], a->exact[1], a->none, 0.9, 0.99, 0.1,
+        &a->s);
+    RUN(a->isa, 2, lion, a->drawn[0], a->grads[1], a->drawn[1], a->copy, 0.9, 0.99, 0.1, &a->s,
+        .draw = a->draw);
+    assert_drawn(a->isa, "lion's m", &a->drawn[1], &a->exact[1], &a->draw, &a->s, 0, 16);
+    assert_weights_drawn(a, "lion's weight");
+}
+
+static void sgd_twice(struct twice *a) {
+    start_again(a);
+    RUN(a->isa, 1, sgd, .master = a->exact[0], a->grads[0], a->none, a->none, 0, 0.1, false, &a->s);
+    RUN(a->isa, 2, sgd, a->drawn[0], a->grads[1], a->none, a->copy, 0, 0.1, false, &a->s,
+        .draw = a->draw);
+    assert_weights_drawn(a, "sgd's weight");
+}
+
+/* Codes and scales start as 0: no moments before. */
+static void adamw_8bit_twice(struct twice *a) {
+    enum { PHASE = 100 };
+    const int64_t n = a->grad.shape[0], blocks = (PHASE + n + 255) / 256;
+    start_again(a);
+    for (int k = 0; k < 2; k++) {
+        RUN(a->isa, 1 + k, adamw_8bit, k ? a->drawn[0] : a->exact[0], a->grads[k], line(AX_U8, n),
+            line(AX_U8, n), line(AX_F32, blocks), line(AX_F32, blocks), k ? a->copy : a->none, 0.9,
+            0.99, 1e-8, 0.1, &a->s, .draw = a->draw, .phase = PHASE);
+    }
+    assert_weights_drawn(a, "adamw_8bit's weight");
+}
+
+static void check_words(const struct isa *isa, enum ax_dtype real) {
+    enum { N = 33011 }; /* several pieces, with a tail */
+    static const struct ax_draw draws[] = {
+        {.stream = 0xfffffff0, .first = 1000003},
+        {.stream = 7, .first = 3, .column = 5, .row = 37, .gap = 20}};
+    struct twice a = {
+        .isa = isa,
+        .draw = draws[real == AX_BF16],
+        .s = {.lr = 0.1, .clip = 0.5, .step = 3, .seed = (uint64_t)9 << 40 | 1},
+        .start = {line(AX_BF16, N), line(AX_BF16, N), line(AX_BF16, N)},
+        .grad = line(AX_F32, N),
+    };
+    randomize(&a.start[0], 1, 0);
+    randomize(&a.start[1], 1, 0);
+    randomize(&a.start[2], 0.5, 1);
+    randomize(&a.grad, 1, 0);
+    for (int copied = 0; copied < 2; copied++) {
+        a.copied = copied;
+        adamw_twice(&a);
+        lion_twice(&a);
+        sgd_twice(&a);
+        adamw_8bit_twice(&a);
     }
 }
 
@@ -225,6 +359,7 @@ static void check_noise(const struct isa *isa, enum ax_dtype real) {
     }
 TEST(codes)
 TEST(cuts)
+TEST(words)
 TEST(small_steps)
 TEST(noise)
 
@@ -233,6 +368,7 @@ int main(void) {
         cmocka_unit_test(tables_are_the_formula),
         cmocka_unit_test(codes),
         cmocka_unit_test(cuts),
+        cmocka_unit_test(words),
         cmocka_unit_test(small_steps),
         cmocka_unit_test(noise),
     };
