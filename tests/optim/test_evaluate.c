@@ -17,7 +17,9 @@
 enum { DOCS = 7 };
 static const uint32_t lengths[DOCS] = {19, 2, 40, 7, 33, 11, 25};
 
-/* Documents of random tokens; about half are trained. */
+enum trained { NOTHING, SOME, ALL };
+
+/* Documents of random tokens; of SOME about half are trained. */
 struct data {
     struct ax_docs docs;
     const struct ax_docs *sets[1];
@@ -27,14 +29,16 @@ struct data {
     struct ax_loader *loader;
 };
 
-static void add_documents(struct ax_docs *docs, bool trained) {
+static void add_documents(struct ax_docs *docs, enum trained trained) {
     assert_int_equal(ax_docs_add_file(docs, "rows.jsonl"), AX_OK);
     for (int d = 0; d < DOCS; d++) {
         int32_t ids[64], labels[64];
         for (uint32_t i = 0; i < lengths[d]; i++) {
             const struct ax_rng_key key = {4, (uint32_t)d, 2};
             ids[i] = (int32_t)ax_rng_below(key, 2 * i, 97);
-            labels[i] = trained && ax_rng_below(key, 2 * i + 1, 2) ? ids[i] : AX_NO_LABEL;
+            const bool mine =
+                trained == ALL || (trained == SOME && ax_rng_below(key, 2 * i + 1, 2));
+            labels[i] = mine ? ids[i] : AX_NO_LABEL;
         }
         if (trained)
             labels[lengths[d] - 1] = ids[lengths[d] - 1];
@@ -44,7 +48,7 @@ static void add_documents(struct ax_docs *docs, bool trained) {
     }
 }
 
-static void open_data(struct data *d, enum ax_pack_mode mode, bool trained) {
+static void open_data(struct data *d, enum ax_pack_mode mode, enum trained trained) {
     *d = (struct data){.source = {.group = 100}};
     add_documents(&d->docs, trained);
     d->sets[0] = &d->docs;
@@ -128,7 +132,7 @@ static void nothing_depends_on_passes(void **state) {
         struct run first = {0};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             struct data d;
-            open_data(&d, cases[i].mode, true);
+            open_data(&d, cases[i].mode, SOME);
             struct run r = {
                 .arch = &arch,
                 .loader = d.loader,
@@ -162,11 +166,42 @@ static void nothing_depends_on_passes(void **state) {
     ax_arch_free(&arch);
 }
 
+/* 130 trained tokens are two windows of 128 rows: the second begins early enough to end with the
+ * pass's room, wherever that ends, and scores the rest only. */
+static void the_last_window_is_shifted(void **state) {
+    (void)state;
+    static const int64_t room[] = {40, 137, 140, 300};
+    struct ax_arch arch;
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    struct run alone = {0};
+    for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
+        struct data d;
+        open_data(&d, AX_PACK_PLAIN, ALL);
+        struct run r = {.arch = &arch,
+                        .loader = d.loader,
+                        .dtype = AX_F32,
+                        .o = {.tokens = room[i], .max_docs = i == 0 ? 1 : 8, .max_len = 40}};
+        if (evaluate(&r, "cpu") != AX_OK)
+            fail_msg("%s", ax_error_text());
+        assert_int_equal(r.r.trained, 137 - DOCS);
+        assert_int_equal(r.n, DOCS);
+        alone = i == 0 ? r : alone; /* each document in a window of its own */
+        for (int k = 0; k < DOCS; k++) {
+            assert_int_equal(r.docs[k].trained, lengths[k] - 1);
+            assert_true(r.docs[k].nll == alone.docs[k].nll && r.docs[k].nll > 0);
+            assert_int_equal(r.docs[k].correct, alone.docs[k].correct);
+        }
+        assert_true(r.r.loss == alone.r.loss);
+        close_data(&d);
+    }
+    ax_arch_free(&arch);
+}
+
 static void limited_rows(void **state) {
     (void)state;
     struct ax_arch arch;
     struct data d;
-    open_data(&d, AX_PACK_PLAIN, true);
+    open_data(&d, AX_PACK_PLAIN, SOME);
     assert_int_equal(tiny_arch(&arch, "llama", false, ""), AX_OK);
     struct run r = {.arch = &arch,
                     .loader = d.loader,
@@ -183,7 +218,7 @@ static void nothing_to_score(void **state) {
     (void)state;
     struct ax_arch arch;
     struct data d;
-    open_data(&d, AX_PACK_PLAIN, false);
+    open_data(&d, AX_PACK_PLAIN, NOTHING);
     assert_int_equal(tiny_arch(&arch, "llama", false, ""), AX_OK);
     struct run r = {.arch = &arch,
                     .loader = d.loader,
@@ -231,7 +266,7 @@ static void leaves_no_trace_in_training(void **state) {
     static const int64_t rows[] = {40, 24, 0};
     struct ax_arch arch;
     struct data d;
-    open_data(&d, AX_PACK_PLAIN, true);
+    open_data(&d, AX_PACK_PLAIN, SOME);
     assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = 2};
     struct training with = {.arch = &arch,
@@ -286,7 +321,7 @@ static void is_the_loss_of_training(void **state) {
     static const int64_t all[] = {19, 2, 40, 7, 33, 11, 25, 0};
     struct ax_arch arch;
     struct data d;
-    open_data(&d, AX_PACK_PLAIN, true);
+    open_data(&d, AX_PACK_PLAIN, SOME);
     assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
     const struct ax_runtime_options ro = {.backend = "ref", .threads = 2};
     struct run r = {.arch = &arch,
@@ -315,9 +350,13 @@ static void peak(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_depends_on_passes), cmocka_unit_test(limited_rows),
-        cmocka_unit_test(nothing_to_score),          cmocka_unit_test(leaves_no_trace_in_training),
-        cmocka_unit_test(is_the_loss_of_training),   cmocka_unit_test(peak),
+        cmocka_unit_test(nothing_depends_on_passes),
+        cmocka_unit_test(the_last_window_is_shifted),
+        cmocka_unit_test(limited_rows),
+        cmocka_unit_test(nothing_to_score),
+        cmocka_unit_test(leaves_no_trace_in_training),
+        cmocka_unit_test(is_the_loss_of_training),
+        cmocka_unit_test(peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
