@@ -14,7 +14,7 @@ enum { STEPS = 2, DOCS = 8 };
 
 /* What a step leaves behind, on the host: per parameter the gradient and the new value. */
 struct outcome {
-    double loss[STEPS], norm[STEPS];
+    double loss[STEPS], aux_loss[STEPS], norm[STEPS];
     double **grad[STEPS], **value[STEPS]; /* [n_params] */
 };
 
@@ -34,6 +34,14 @@ static bool on_ref(const struct ax_mesh_check *c) {
 
 /* ---- data ---- */
 
+/* How a document is trained: on some tokens, on none, or as one without labels is. */
+enum labels { SOME, NONE, LEFT_OUT };
+
+static enum labels labels_of(struct ax_rng_key key, int index, int doc) {
+    static const enum labels kinds[] = {SOME, SOME, NONE, LEFT_OUT};
+    return index == 1 ? NONE : kinds[ax_rng_below(key, 32 + (uint64_t)doc, 4)];
+}
+
 /* Random documents of micro-batch `index` of the step; where they end depends on the index. */
 static enum ax_status fill(struct ax_step *s, const struct run *run, int m, int index, int step) {
     const int64_t T = run->c->tokens, vocab = s->model.arch.vocab_size;
@@ -44,24 +52,26 @@ static enum ax_status fill(struct ax_step *s, const struct run *run, int m, int 
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&weight, (size_t)T, sizeof *weight), st, no_weight);
     const struct ax_rng_key key = {17, (uint32_t)step, (uint32_t)index};
-    const bool masked = index == 1;
     int64_t at = 0;
     int n = 0;
     for (; n < DOCS && at < T - 1; n++) {
         const int64_t left = T - at;
         int64_t len = 1 + (int64_t)ax_rng_below(key, (uint64_t)n, (uint64_t)T / 3);
         len = len < left ? len : left;
-        docs[n] = (struct ax_document){
-            .n = len, .tokens = ids + at, .labels = ids + T + at, .weight = weight + at};
+        const enum labels kind = labels_of(key, index, n);
+        docs[n] = (struct ax_document){.n = len,
+                                       .tokens = ids + at,
+                                       .labels = kind == LEFT_OUT ? NULL : ids + T + at,
+                                       .weight = weight + at};
+        for (int64_t i = at; i < at + len; i++) {
+            const uint64_t k = 64 + 4 * (uint64_t)i;
+            ids[i] = (int32_t)ax_rng_below(key, k, (uint64_t)vocab);
+            ids[T + i] = (int32_t)ax_rng_below(key, k + 1, (uint64_t)vocab);
+            if (kind == NONE || ax_rng_below(key, k + 2, 2 + (uint64_t)index) == 0)
+                ids[T + i] = -1;
+            weight[i] = 0.5f + ax_rng_uniform(key, k + 3);
+        }
         at += len;
-    }
-    for (int64_t i = 0; i < at; i++) {
-        const uint64_t k = 64 + 4 * (uint64_t)i;
-        ids[i] = (int32_t)ax_rng_below(key, k, (uint64_t)vocab);
-        ids[T + i] = (int32_t)ax_rng_below(key, k + 1, (uint64_t)vocab);
-        if (masked || ax_rng_below(key, k + 2, 2 + (uint64_t)index) == 0)
-            ids[T + i] = -1;
-        weight[i] = 0.5f + ax_rng_uniform(key, k + 3);
     }
     st = ax_batch_fill(&s->batches[m], s->rt->q, vocab, n, docs);
     ax_free(weight);
@@ -189,6 +199,11 @@ static double relative(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-300);
 }
 
+/* The balancing loss needs the counts of all layers on one stage (model/balance.h). */
+static bool balances(const struct ax_mesh_check *c) {
+    return c->arch->moe.n_experts > 0 && c->sizes.pp == 1;
+}
+
 static void note_scalars(const struct run *run, int step, const struct ax_step_result *r) {
     char where[32];
     const bool exact = on_ref(run->c);
@@ -196,6 +211,9 @@ static void note_scalars(const struct run *run, int step, const struct ax_step_r
     const double loss = run->one.loss[step];
     ax_golden_note(run->report, "loss", exact ? relative(r->loss, loss) : fabs(r->loss - loss),
                    exact ? 1e-11 : 2e-5, where);
+    if (balances(run->c))
+        ax_golden_note(run->report, "balancing loss",
+                       relative(r->aux_loss, run->one.aux_loss[step]), exact ? 1e-11 : 1e-5, where);
     ax_golden_note(run->report, "grad norm", relative(r->grad_norm, run->one.norm[step]),
                    exact ? 1e-11 : 1e-5, where);
 }
@@ -211,6 +229,7 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     AX_TRY(ax_step_gradients(s, &r));
     if (!planning && run->reference) {
         run->one.loss[step] = r.loss;
+        run->one.aux_loss[step] = r.aux_loss;
         run->one.norm[step] = r.grad_norm;
     } else if (!planning && s->rt->mesh.rank == 0) {
         note_scalars(run, step, &r);
@@ -234,6 +253,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .objective = &objective,
         .neftune_alpha = c->neftune_alpha,
         .max_norm = 0.05,
+        .balance_coef = balances(c) ? 0.05 : 0,
         .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
         .tokens = c->tokens,
         .n_docs = DOCS,

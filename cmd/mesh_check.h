@@ -2,8 +2,10 @@
  *
  * The ranks are threads of this process, or processes connected by Gloo. Documents, masks and (if
  * no folder is given) weights are random by counter RNG, so both sides see the same. Two steps of
- * SGD with momentum and clipping; losses, gradient norms, gathered gradients and weights are noted
- * in the report. Demands: on `ref` (F64) 1e-11; on `cpu` (F32) those of the golden files. */
+ * SGD with momentum and clipping; losses (of a mixture of experts without a pipeline the balancing
+ * loss too), gradient norms, gathered gradients and weights are noted in the report. Some documents
+ * have no labels, of some none is trained. Demands: on `ref` (F64) 1e-11; on `cpu` (F32) those of
+ * the golden files. */
 #ifndef AX_CMD_MESH_CHECK_H
 #define AX_CMD_MESH_CHECK_H
 

@@ -113,12 +113,21 @@ static void expect_figures(const struct ax_golden_report *r, const struct model 
     }
 }
 
+static bool has_group(const struct ax_golden_report *r, const char *group) {
+    for (int i = 0; i < r->n; i++)
+        if (strcmp(r->groups[i].name, group) == 0)
+            return true;
+    return false;
+}
+
 static void expect_equal(const struct model *m, const struct mesh *mesh, const char *backend,
                          enum ax_recompute recompute) {
     static struct ax_golden_report r;
     struct ax_mesh_check c = {0};
     run(m, mesh, backend, recompute, &c, &r);
     expect_figures(&r, m, mesh, 10);
+    const bool balanced = (m == &experts[0] || m == &experts[1]) && mesh->sizes.pp == 1;
+    assert_int_equal(has_group(&r, "balancing loss"), balanced);
 }
 
 static void every_mesh_is_one_rank_in_double(void **state) {
