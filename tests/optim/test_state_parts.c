@@ -8,12 +8,14 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "optim/state.h"
+#include "parallel/comm_local.h"
 #include "tests/tiny.h"
 
 #define MAX_RANKS 4
@@ -315,6 +317,135 @@ static void going_on_is_bitwise(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- an update, cut over ranks ---- */
+
+/* Ranks are threads; each hands its parts in to `whole`, which has room for those of one rank. */
+struct update {
+    const struct ax_arch *arch;
+    struct ax_mesh_sizes sizes;
+    struct ax_step_options o;
+    struct rank *whole;
+    pthread_mutex_t lock;
+};
+
+/* Weights, gradients and moments are the same on any mesh: by the element's place in the parameter.
+ */
+static void set_element(struct ax_step *s, int param, int64_t i) {
+    const struct ax_param *p = &s->model.params[param];
+    const struct ax_segment *seg = &s->model.units[p->unit].segments[p->segment];
+    const struct ax_param_state *state = &s->states[param];
+    const struct ax_rng_key key = {3, 0, (uint32_t)param};
+    int64_t run;
+    const int64_t global = ax_param_global_index(p, &s->rt->mesh, state->first + i, &run);
+    const uint64_t k = 4 * (uint64_t)global;
+    ax_unit_store(seg, state->at + i, (double)ax_rng_normal(key, k));
+    ax_store(seg->grad.dtype, seg->grad.data, state->at + i, (double)ax_rng_normal(key, k + 1));
+    for (int slot = 0; slot < state->n; slot++) {
+        const struct ax_state_slot *to = &state->slots[slot];
+        if (to->layout == AX_STATE_ELEMENTS && to->value.dtype != AX_U8)
+            ax_store(to->value.dtype, to->value.data, i,
+                     (double)ax_rng_uniform(key, k + 2 + (uint64_t)slot));
+    }
+}
+
+static enum ax_status update_all(struct ax_step *s) {
+    const struct ax_step_scalars scalars = {
+        .lr = 0.1, .inv_weight = 1, .clip = 0.7, .step = 3, .seed = s->o.seed};
+    AX_TRY(ax_queue_write(s->rt->q, s->scalars, &scalars, sizeof scalars));
+    for (int i = 0; i < s->model.n_params; i++) {
+        for (int64_t k = 0; k < s->states[i].piece.n && !ax_runtime_planning(s->rt); k++)
+            set_element(s, i, k);
+        AX_TRY(ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt, s->scalars));
+    }
+    return AX_OK;
+}
+
+static enum ax_status hand_in(struct update *u, const struct ax_step *s) {
+    struct ax_state_parts live;
+    AX_TRY(ax_param_states_parts(&s->model, s->states, &live));
+    pthread_mutex_lock(&u->lock);
+    for (int i = 0; i < live.n; i++)
+        for (int k = 0; k < u->whole->parts.n; k++) {
+            const struct ax_state_part *from = &live.list[i], *to = &u->whole->parts.list[k];
+            if (strcmp(from->name, to->name) == 0 && strcmp(from->slot, to->slot) == 0)
+                ax_state_part_copy(to, from, from->data);
+        }
+    pthread_mutex_unlock(&u->lock);
+    ax_state_parts_free(&live);
+    return AX_OK;
+}
+
+static enum ax_status run_update(struct ax_runtime *rt, void *ctx) {
+    struct update *u = ctx;
+    struct ax_step s;
+    AX_TRY(ax_step_create(&s, rt, u->arch, &u->o));
+    enum ax_status st;
+    AX_TRY_GOTO(update_all(&s), st, done);
+    if (!ax_runtime_planning(rt))
+        st = hand_in(u, &s);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static enum ax_status update_rank(struct ax_fabric *fabric, void *ctx) {
+    struct update *u = ctx;
+    const struct ax_runtime_options o = {
+        .backend = "cpu", .threads = 1, .sizes = u->sizes, .fabric = fabric};
+    return ax_runtime_run(&o, run_update, u, NULL);
+}
+
+static void update_on(struct update *u, struct rank *whole, struct ax_mesh_sizes sizes) {
+    const int world = sizes.dp_replicate * sizes.dp_shard * sizes.tp;
+    open_rank(whole, u->arch, &u->o, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1}, 1, 0);
+    for (int i = 0; i < whole->parts.n; i++)
+        memset(whole->parts.list[i].data, 0xff, part_bytes(&whole->parts.list[i]));
+    u->sizes = sizes;
+    u->whole = whole;
+    must(world > 1 ? ax_local_run(world, NULL, update_rank, u) : update_rank(NULL, u));
+}
+
+/* Also of rows that are cut, and cut again within a row: what is drawn is numbered by the whole
+ * parameter. Blocks of 8 bits are those of the slice, and so change with tp. */
+static void updates_know_no_mesh(void **state) {
+    (void)state;
+    static const struct {
+        const char *optimizer;
+        enum ax_moments moments;
+        enum ax_masters masters;
+        struct ax_mesh_sizes sizes;
+    } cases[] = {
+        {"adamw", AX_MOMENTS_BF16, AX_MASTERS_STOCHASTIC, {1, 1, 3, 1, 1, 1}},
+        {"adamw", AX_MOMENTS_BF16, AX_MASTERS_STOCHASTIC, {1, 1, 1, 1, 2, 1}},
+        {"adamw", AX_MOMENTS_BF16, AX_MASTERS_STOCHASTIC, {1, 1, 2, 1, 2, 1}},
+        {"adamw", AX_MOMENTS_8BIT, AX_MASTERS_STOCHASTIC, {1, 1, 3, 1, 1, 1}},
+        {"lion", AX_MOMENTS_BF16, AX_MASTERS_REMAINDER, {1, 1, 2, 1, 2, 1}},
+        {"muon", AX_MOMENTS_FULL, AX_MASTERS_STOCHASTIC, {1, 2, 1, 1, 1, 1}},
+    };
+    struct ax_arch arch;
+    uneven_arch(&arch);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const int64_t lengths[] = {8, 0};
+        struct rank one, many;
+        struct update u = {.arch = &arch, .lock = PTHREAD_MUTEX_INITIALIZER};
+        u.o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 1, lengths);
+        must(ax_optimizer_find(cases[i].optimizer, &u.o.optimizer, &u.o.opt));
+        u.o.opt.moments = cases[i].moments;
+        u.o.masters = cases[i].masters;
+        u.o.seed = 77;
+        update_on(&u, &one, (struct ax_mesh_sizes){1, 1, 1, 1, 1, 1});
+        update_on(&u, &many, cases[i].sizes);
+        for (int k = 0; k < one.parts.n; k++) {
+            const struct ax_state_part *a = &one.parts.list[k], *b = &many.parts.list[k];
+            if (memcmp(a->data, b->data, part_bytes(a)) != 0)
+                fail_msg("case %d: %s of %s differs", (int)i, a->slot, a->name);
+        }
+        close_rank(&many);
+        close_rank(&one);
+    }
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards),
@@ -323,6 +454,7 @@ int main(void) {
         cmocka_unit_test(scales_know_their_slices),
         cmocka_unit_test(pieces_have_a_scale_per_block),
         cmocka_unit_test(going_on_is_bitwise),
+        cmocka_unit_test(updates_know_no_mesh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
