@@ -56,7 +56,7 @@ enum ax_status ax_path_join(char **out, const char *dir, const char *name);
 /* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
 bool ax_is_plain_name(const char *name);
 enum ax_status ax_mkdir(const char *path);         /* existing folder is fine */
-enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p */
+enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs where it makes one */
 enum ax_status ax_unlink(const char *path);
 enum ax_status ax_rename(const char *from, const char *to); /* within a file system */
 /* Makes `path` a symbolic link to `target` (as it stands, so relative to the link's folder); a file

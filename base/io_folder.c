@@ -149,7 +149,7 @@ static enum ax_status put_back(const char *path, const char *leftover, pid_t own
         return ax_error(AX_ERR_IO, "%s: cannot put %s back in its place: %m", path, leftover);
     }
     ax_log_info("restored path=%s from=%s", path, leftover);
-    return sync_parent(path);
+    return AX_OK; /* not synced: were it lost, it would be done again */
 }
 
 static enum ax_status remove_stale_tmp(const char *path, const char *leftover, pid_t owner) {

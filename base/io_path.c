@@ -94,6 +94,19 @@ enum ax_status ax_mkdir(const char *path) {
     return ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", path);
 }
 
+/* What is synced inside of a new folder is lost in a power cut with the folder's own entry. */
+static enum ax_status make_lasting(const char *path) {
+    char *parent;
+    if (ax_path_is_dir(path)) {
+        return AX_OK;
+    }
+    AX_TRY(ax_mkdir(path));
+    AX_TRY(ax_path_parent(&parent, path));
+    enum ax_status st = ax_sync_dir(parent);
+    ax_free(parent);
+    return st;
+}
+
 enum ax_status ax_mkdir_parents(const char *path) {
     char *part;
     AX_TRY(ax_strdup(&part, path));
@@ -101,13 +114,11 @@ enum ax_status ax_mkdir_parents(const char *path) {
     for (char *p = part + (part[0] == '/'); *p != '\0'; p++) {
         if (*p == '/') {
             *p = '\0';
-            if (!ax_path_is_dir(part)) {
-                AX_TRY_GOTO(ax_mkdir(part), st, done);
-            }
+            AX_TRY_GOTO(make_lasting(part), st, done);
             *p = '/';
         }
     }
-    AX_TRY_GOTO(ax_mkdir(part), st, done);
+    AX_TRY_GOTO(make_lasting(part), st, done);
 done:
     ax_free(part);
     return st;

@@ -14,20 +14,47 @@
 
 /* ---- whose it is ---- */
 
+/* What makes a folder a model, or an adapter: the configs, without which nothing takes the rest for
+ * one, and what says where the weights are. */
+#define N_CONFIGS 2
+static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.safetensors",
+                                          "model.safetensors.index.json", AX_PEFT_WEIGHTS};
+static const size_t n_model_files = sizeof model_files / sizeof *model_files;
+
 /* A model or an adapter that training put there, or somebody else. */
 static bool holds_model(const char *dir) {
-    static const char *const names[] = {"config.json", "model.safetensors",
-                                        "model.safetensors.index.json", AX_PEFT_CONFIG,
-                                        AX_PEFT_WEIGHTS};
     bool found = false;
-    for (size_t i = 0; !found && i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; !found && i < n_model_files; i++) {
         char *path;
-        if (ax_path_join(&path, dir, names[i]) != AX_OK)
+        if (ax_path_join(&path, dir, model_files[i]) != AX_OK)
             continue;
         found = ax_path_exists(path);
         ax_free(path);
     }
     return found;
+}
+
+static enum ax_status remove_files(const char *dir, size_t first, size_t end, bool *removed) {
+    for (size_t i = first; i < end; i++) {
+        char *path;
+        enum ax_status st = AX_OK;
+        AX_TRY(ax_path_join(&path, dir, model_files[i]));
+        if (ax_path_exists(path)) {
+            *removed = true;
+            st = ax_unlink(path);
+        }
+        ax_free(path);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_folder_clear(const char *dir) {
+    bool removed = false;
+    AX_TRY(remove_files(dir, 0, N_CONFIGS, &removed));
+    if (removed)
+        AX_TRY(ax_sync_dir(dir));
+    return remove_files(dir, N_CONFIGS, n_model_files, &removed);
 }
 
 static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_list *l) {

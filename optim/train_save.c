@@ -125,7 +125,6 @@ static enum ax_status write_model(const struct ax_train *t, const char *dir,
     hf.tensors = tensors;
     hf.sums = files;
     AX_TRY_GOTO(ax_hf_write_into(dir, &hf), st, done);
-    AX_TRY_GOTO(ax_sync_dir(dir), st, done);
 done:
     ax_free(sources);
     ax_free(tensors);
@@ -146,6 +145,7 @@ static enum ax_status move_file(const char *from_dir, const char *to_dir, const 
 /* `config` last: without it nothing takes the folder for a model, or an adapter. */
 static enum ax_status move_files(const char *from, const char *to, const struct ax_sum_list *files,
                                  const char *config) {
+    AX_TRY(ax_train_folder_clear(to));
     for (size_t i = 0; i < files->n; i++)
         if (strcmp(files->files[i].name, config) != 0)
             AX_TRY(move_file(from, to, files->files[i].name));
@@ -155,7 +155,7 @@ static enum ax_status move_files(const char *from, const char *to, const struct 
 }
 
 /* output_dir holds more than the model, so it cannot be renamed to as a whole: the files are
- * written and synced in a folder beside, and then moved up. */
+ * written and synced in a folder inside, and then moved up. */
 enum ax_status ax_train_publish(struct ax_train *t) {
     const char *output_dir = t->o->save.output_dir;
     const char *config = t->o->step.adapter ? AX_PEFT_CONFIG : "config.json";
@@ -173,6 +173,12 @@ enum ax_status ax_train_publish(struct ax_train *t) {
     AX_TRY_GOTO(move_files(tmp, output_dir, &files, config), st, done);
     AX_TRY_GOTO(ax_remove_tree(tmp), st, done);
 done:
+    if (st != AX_OK) {
+        struct ax_error_record first;
+        ax_error_save(&first, st);
+        (void)ax_remove_tree(tmp); /* the disk may be full of it */
+        st = ax_error_restore(&first);
+    }
     ax_sum_list_free(&files);
     ax_free(best);
     ax_free(tmp);

@@ -121,6 +121,9 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
 
 /* Everything that has to hold of output_dir before training; takes the lock. */
 enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from);
+/* Takes away the model that an earlier end of the run left, first what makes it one; nothing of it
+ * may be taken for a part of the next. */
+enum ax_status ax_train_folder_clear(const char *dir);
 /* output_dir/run.json; what goes wrong is warned of, since training can do without. */
 void ax_train_write_about(const struct ax_train *t, const struct ax_step_options *so);
 /* Room on the disk for the checkpoints that will be kept. */

@@ -4,12 +4,14 @@
  * Safe is what POSIX promises: a file's bytes once the file was synced, a folder's entries once the
  * folder was. Of all that is not safe any part may be there after a cut: a write whole, in part,
  * as zeros or not at all, an entry made, renamed, removed or not, each by itself. A rename within a
- * folder is one thing. The C library's calls are taken over by the functions at the end, so that
- * nothing goes past the log. Include after cmocka.h, in one file only. */
+ * folder is one thing; from one folder to another it is two, an entry there and one less here. The
+ * C library's calls are taken over by the functions at the end, so that nothing goes past the log,
+ * in any thread. Include after cmocka.h, in one file only. */
 #ifndef AX_TESTS_FAULTS_DISK_H
 #define AX_TESTS_FAULTS_DISK_H
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +26,15 @@
 #define DISK_NAME   64
 #define DISK_FDS    256
 
-enum disk_kind { DISK_CREATE, DISK_CUT, DISK_WRITE, DISK_SYNC, DISK_RENAME, DISK_UNLINK };
+enum disk_kind {
+    DISK_CREATE,
+    DISK_CUT,
+    DISK_WRITE,
+    DISK_SYNC,
+    DISK_RENAME,
+    DISK_LINK, /* of what is in another folder */
+    DISK_UNLINK
+};
 
 struct disk_event {
     enum disk_kind kind;
@@ -40,6 +50,7 @@ static struct disk_event disk_events[DISK_EVENTS];
 static int disk_n_events, disk_n_nodes;
 static char disk_root[128];
 static bool disk_recording;
+static pthread_mutex_t disk_mutex = PTHREAD_MUTEX_INITIALIZER; /* a call and its record are one */
 
 /* Where every node is at the moment, and what descriptors are open on: node 0 is the root. */
 static struct {
@@ -144,17 +155,23 @@ static void disk_renamed(const char *from, const char *to) {
     const int folder = disk_recording ? disk_walk(AT_FDCWD, from, a) : -1;
     if (folder < 0)
         return;
-    const int node = disk_find(folder, a);
-    if (node < 0 || disk_walk(AT_FDCWD, to, b) != folder)
-        abort(); /* the model knows renames within a folder */
-    const int over = disk_find(folder, b);
+    const int node = disk_find(folder, a), new_folder = disk_walk(AT_FDCWD, to, b);
+    if (node < 0 || new_folder < 0)
+        abort(); /* the model knows nothing of what is outside */
+    const int over = disk_find(new_folder, b);
     if (over >= 0)
         disk_now[over].parent = -1;
-    struct disk_event *e = disk_add(DISK_RENAME, node);
-    e->folder = folder;
+    struct disk_event *e = disk_add(new_folder == folder ? DISK_RENAME : DISK_LINK, node);
+    e->folder = new_folder;
     memcpy(e->name, a, sizeof a);
     memcpy(e->to, b, sizeof b);
+    disk_now[node].parent = new_folder;
     memcpy(disk_now[node].name, b, sizeof b);
+    if (new_folder != folder) {
+        e = disk_add(DISK_UNLINK, node);
+        e->folder = folder;
+        memcpy(e->name, a, sizeof a);
+    }
 }
 
 static void disk_unlinked(int at, const char *path) {
@@ -173,9 +190,12 @@ static void disk_unlinked(int at, const char *path) {
 
 /* How a cut treats what is not safe. */
 struct disk_cut {
-    uint64_t random;  /* state of the generator */
-    unsigned keep;    /* of 100; 0: nothing stays, 100: all of it */
+    uint64_t random; /* state of the generator */
+    unsigned keep;   /* of 100; 0: nothing stays, 100: all of it */
+    int odd;         /* a file or folder for which it is another share; −1: none */
+    unsigned odd_keep;
     bool syncs_count; /* false: as if nothing had ever been synced */
+    int ignored;      /* a sync that is as if it were not there; −1: none */
 };
 
 static unsigned disk_below(struct disk_cut *c, unsigned n) {
@@ -188,13 +208,17 @@ static unsigned disk_below(struct disk_cut *c, unsigned n) {
 /* Index of the last sync of a node among the first n events; −1: none. */
 static int disk_safe_until(const struct disk_cut *c, int node, int n) {
     for (int i = n - 1; c->syncs_count && i >= 0; i--)
-        if (disk_events[i].kind == DISK_SYNC && disk_events[i].node == node)
+        if (disk_events[i].kind == DISK_SYNC && disk_events[i].node == node && i != c->ignored)
             return i;
     return -1;
 }
 
-static bool disk_stays(struct disk_cut *c) {
-    return disk_below(c, 100) < c->keep;
+static unsigned disk_share(const struct disk_cut *c, int node) {
+    return node == c->odd ? c->odd_keep : c->keep;
+}
+
+static bool disk_stays(struct disk_cut *c, int node) {
+    return disk_below(c, 100) < disk_share(c, node);
 }
 
 struct disk_bytes {
@@ -206,8 +230,9 @@ static void disk_apply_write(struct disk_cut *c, struct disk_bytes *b, const str
                              bool safe) {
     size_t n = e->n;
     bool zeros = false;
-    if (!safe && !disk_stays(c)) {
-        const unsigned how = c->keep == 0 ? 0 : disk_below(c, 3); /* lost, cut short, zeros */
+    if (!safe && !disk_stays(c, e->node)) {
+        const unsigned how =
+            disk_share(c, e->node) == 0 ? 0 : disk_below(c, 3); /* lost, cut short, zeros */
         n = how == 0 ? 0 : how == 1 ? disk_below(c, (unsigned)n) : n;
         zeros = how == 2;
     }
@@ -233,7 +258,7 @@ static void disk_put_file(struct disk_cut *c, int node, int n, const char *path)
         const struct disk_event *e = &disk_events[i];
         if (e->node == node && e->kind == DISK_WRITE)
             disk_apply_write(c, &b, e, i < safe);
-        else if (e->node == node && e->kind == DISK_CUT && (i < safe || disk_stays(c)))
+        else if (e->node == node && e->kind == DISK_CUT && (i < safe || disk_stays(c, node)))
             b.n = 0;
     }
     FILE *f = fopen(path, "wb");
@@ -269,16 +294,19 @@ static int disk_drop(struct disk_entry *list, int n, const char *name, int node)
     return n - 1;
 }
 
+static bool disk_is_entry(const struct disk_event *e) {
+    return e->kind == DISK_CREATE || e->kind == DISK_RENAME || e->kind == DISK_LINK ||
+           e->kind == DISK_UNLINK;
+}
+
 static int disk_entries(struct disk_cut *c, int folder, int n, struct disk_entry *list) {
     const int safe = disk_safe_until(c, folder, n);
     int count = 0;
     for (int i = 0; i < n; i++) {
         const struct disk_event *e = &disk_events[i];
-        const bool named =
-            e->kind == DISK_CREATE || e->kind == DISK_RENAME || e->kind == DISK_UNLINK;
-        if (!named || e->folder != folder || !(i < safe || disk_stays(c)))
+        if (!disk_is_entry(e) || e->folder != folder || !(i < safe || disk_stays(c, folder)))
             continue;
-        if (e->kind != DISK_CREATE)
+        if (e->kind == DISK_RENAME || e->kind == DISK_UNLINK)
             count = disk_drop(list, count, e->name, e->node);
         if (e->kind != DISK_UNLINK)
             count = disk_link(list, count, e->kind == DISK_CREATE ? e->name : e->to, e->node);
@@ -291,6 +319,16 @@ static bool disk_is_folder(int node) {
         if (disk_events[i].kind == DISK_CREATE && disk_events[i].node == node)
             return disk_events[i].is_folder;
     return true; /* the root */
+}
+
+/* Has a file or folder anything to lose when the power goes after n events? */
+static bool disk_may_lose(const struct disk_cut *c, int node, int n) {
+    for (int i = disk_safe_until(c, node, n) + 1; i < n; i++) {
+        const struct disk_event *e = &disk_events[i];
+        if (disk_is_entry(e) ? e->folder == node : e->node == node && e->kind != DISK_SYNC)
+            return true;
+    }
+    return false;
 }
 
 /* What is there when the power goes after n events, into an empty folder. */
@@ -317,59 +355,77 @@ int openat(int at, const char *path, int flags, ...) {
     va_start(ap, flags);
     const unsigned mode = flags & O_CREAT ? va_arg(ap, unsigned) : 0;
     va_end(ap);
+    pthread_mutex_lock(&disk_mutex);
     const int fd = (int)syscall(SYS_openat, at, path, flags, mode);
     disk_opened(fd, at, path, flags);
+    pthread_mutex_unlock(&disk_mutex);
     return fd;
 }
 
 ssize_t write(int fd, const void *data, size_t n) {
+    pthread_mutex_lock(&disk_mutex);
     const ssize_t w = syscall(SYS_write, fd, data, n);
     if (w > 0 && fd < DISK_FDS) {
         disk_wrote(fd, data, (size_t)w, disk_fd_at[fd]);
         disk_fd_at[fd] += (size_t)w;
     }
+    pthread_mutex_unlock(&disk_mutex);
     return w;
 }
 
 ssize_t pwrite(int fd, const void *data, size_t n, off_t offset) {
+    pthread_mutex_lock(&disk_mutex);
     const ssize_t w = syscall(SYS_pwrite64, fd, data, n, offset);
     if (w > 0)
         disk_wrote(fd, data, (size_t)w, (size_t)offset);
+    pthread_mutex_unlock(&disk_mutex);
     return w;
 }
 
 int fsync(int fd) {
+    pthread_mutex_lock(&disk_mutex);
     if (disk_recording && fd < DISK_FDS && disk_fd_node[fd] > 0)
         (void)disk_add(DISK_SYNC, disk_fd_node[fd] - 1);
-    return (int)syscall(SYS_fsync, fd);
+    const int rc = (int)syscall(SYS_fsync, fd);
+    pthread_mutex_unlock(&disk_mutex);
+    return rc;
 }
 
 int close(int fd) {
+    pthread_mutex_lock(&disk_mutex);
     if (fd >= 0 && fd < DISK_FDS)
         disk_fd_node[fd] = 0;
-    return (int)syscall(SYS_close, fd);
+    const int rc = (int)syscall(SYS_close, fd);
+    pthread_mutex_unlock(&disk_mutex);
+    return rc;
 }
 
 int mkdir(const char *path, mode_t mode) {
     char name[DISK_NAME];
+    pthread_mutex_lock(&disk_mutex);
     const int rc = (int)syscall(SYS_mkdir, path, mode);
     const int folder = rc == 0 && disk_recording ? disk_walk(AT_FDCWD, path, name) : -1;
     if (folder >= 0)
         (void)disk_make(folder, name, true);
+    pthread_mutex_unlock(&disk_mutex);
     return rc;
 }
 
 int rename(const char *from, const char *to) {
+    pthread_mutex_lock(&disk_mutex);
     const int rc = (int)syscall(SYS_rename, from, to);
     if (rc == 0)
         disk_renamed(from, to);
+    pthread_mutex_unlock(&disk_mutex);
     return rc;
 }
 
 int unlinkat(int at, const char *name, int flags) {
+    pthread_mutex_lock(&disk_mutex);
     const int rc = (int)syscall(SYS_unlinkat, at, name, flags);
     if (rc == 0)
         disk_unlinked(at, name);
+    pthread_mutex_unlock(&disk_mutex);
     return rc;
 }
 
