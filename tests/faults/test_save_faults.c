@@ -200,6 +200,8 @@ static bool fail_once(enum ax_fault_op op, int k, const char *kind, bool over_ol
     if (st != AX_OK && op != AX_FAULT_UNLINK && op != AX_FAULT_OPEN && op != AX_FAULT_CLOSE) {
         assert_int_equal(count_entries(dir), over_old ? 2 : 1); /* it cleaned up at once */
     }
+    if (over_old) /* before anything is read, which would put it back */
+        assert_true(ax_path_exists(in_dir(MODEL)));
     read_version(version, sizeof version);
     assert_string_equal(version, st == AX_OK ? "new" : over_old ? "old" : "");
     assert_next_save_is_clean();
