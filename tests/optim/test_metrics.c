@@ -5,10 +5,12 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/hash.h"
@@ -200,7 +202,31 @@ static void nobody_listens(void **state) {
 struct event {
     int64_t step;
     size_t len;
+    unsigned char bytes[512];
 };
+
+/* A number of 7 bits a byte, the lowest first. */
+static uint64_t read_varint(const unsigned char **p) {
+    uint64_t v = 0;
+    for (unsigned shift = 0;; shift += 7) {
+        const unsigned char c = *(*p)++;
+        v |= (uint64_t)(c & 0x7f) << shift;
+        if (c < 0x80)
+            return v;
+    }
+}
+
+/* Time of day; the step, where it is not 0. Returns what comes after them. */
+static const unsigned char *read_head(struct event *e) {
+    const unsigned char *p = e->bytes;
+    assert_int_equal(*p, 1 << 3 | 1);
+    p += 9;
+    if (*p != 2 << 3)
+        return p;
+    p++;
+    e->step = (int64_t)read_varint(&p);
+    return p;
+}
 
 /* The events of one file, checksums verified; returns their number. */
 static int read_events(const char *name, struct event *out, int cap) {
@@ -223,7 +249,10 @@ static int read_events(const char *name, struct event *out, int cap) {
         want = ax_crc32c(0, event, len);
         assert_int_equal(crc, (want >> 15 | want << 17) + 0xa282ead8U);
         assert_true(n < cap);
-        out[n++] = (struct event){event[9] == 0x10 ? event[10] : 0, len}; /* steps below 128 */
+        assert_true(len <= sizeof out[n].bytes);
+        out[n] = (struct event){.len = len};
+        memcpy(out[n].bytes, event, len);
+        (void)read_head(&out[n++]);
         at += 16 + len;
     }
     ax_unmap_file(&map);
@@ -247,7 +276,7 @@ static int event_steps(int64_t *steps, int cap) {
     const int files = scandir(path, &names, is_events, by_name);
     assert_true(files >= 0);
     for (int i = 0; i < files; i++) {
-        struct event e[32];
+        static struct event e[32];
         const int n = read_events(names[i]->d_name, e, 32);
         assert_true(n >= 1 && e[0].step == 0);
         for (int k = 1; k < n; k++) {
@@ -273,7 +302,215 @@ static void event_files(void **state) {
     assert_int_equal(steps[2], 5);
 }
 
+/* ---- figures ---- */
+
+/* A first step that is slow; no two figures are alike. */
+static struct ax_step_figures busy(int64_t step) {
+    return (struct ax_step_figures){.step = step,
+                                    .epoch = 0.125 * (double)step,
+                                    .loss = 1.0 / (double)step,
+                                    .grad_norm = 3,
+                                    .learning_rate = 1e-4,
+                                    .tokens = 100,
+                                    .trained_tokens = 40,
+                                    .seconds = step == 1 ? 30 : 2,
+                                    .memory = (uint64_t)3 << 29,
+                                    .peak_memory = (uint64_t)5 << 29,
+                                    .n_phases = 1,
+                                    .phases = {{"forward", step == 1 ? 9 : 0.5}}};
+}
+
+static const struct ax_eval_result scored = {.loss = 2,
+                                             .perplexity = 7.5,
+                                             .accuracy = 0.25,
+                                             .documents = 24,
+                                             .rows = 6,
+                                             .tokens = 300,
+                                             .trained = 200,
+                                             .correct = 50,
+                                             .seconds = 4};
+
+/* Five steps, an entry after every second and the last; an evaluation. */
+static void run_busy(bool progress) {
+    struct ax_metrics *m = NULL;
+    const struct ax_metrics_options o = {.total_steps = 5,
+                                         .logging_steps = 2,
+                                         .flops_per_token = 1e9,
+                                         .peak_flops = 1e12,
+                                         .devices = 1,
+                                         .tensorboard = true,
+                                         .progress = progress};
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    for (int64_t step = 1; step <= 5; step++) {
+        const struct ax_step_figures f = busy(step);
+        ax_metrics_step(m, &f);
+    }
+    ax_metrics_eval(m, 5, 0.625, &scored);
+    ax_metrics_close(m);
+}
+
+struct expected {
+    const char *name;
+    double value;
+};
+
+static void assert_numbers(const json_t *v, const struct expected *want, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        assert_near(number(v, want[i].name), want[i].value);
+}
+
+static void see_figures(const json_t *v, void *ctx) {
+    static const struct expected step[] = {{"step", 2},
+                                           {"epoch", 0.25},
+                                           {"loss", 0.5},
+                                           {"grad_norm", 3},
+                                           {"learning_rate", 1e-4},
+                                           {"tokens", 100},
+                                           {"trained_tokens", 40},
+                                           {"seconds", 2},
+                                           {"tokens_per_second", 50},
+                                           {"mfu", 0.05},
+                                           {"memory_bytes", 3 << 29},
+                                           {"peak_memory_bytes", 5.0 * (1 << 29)}};
+    static const struct expected eval[] = {{"step", 5},
+                                           {"epoch", 0.625},
+                                           {"eval_loss", 2},
+                                           {"eval_perplexity", 7.5},
+                                           {"eval_accuracy", 0.25},
+                                           {"eval_rows", 6},
+                                           {"eval_tokens", 300},
+                                           {"eval_trained_tokens", 200},
+                                           {"eval_seconds", 4}};
+    (void)ctx;
+    if (json_object_get(v, "eval_loss"))
+        assert_numbers(v, eval, sizeof eval / sizeof *eval);
+    else if (number(v, "step") == 2)
+        assert_numbers(v, step, sizeof step / sizeof *step);
+}
+
+static void every_figure_of_a_record(void **state) {
+    (void)state;
+    size_t n;
+    run_busy(false);
+    assert_int_equal(each_record(see_figures, NULL), 6);
+    char *csv = read_text("metrics.csv", &n);
+    assert_non_null(
+        strstr(csv, "\n2,0.25,0.5,3,0.0001,100,40,2,50,0.05,1610612736,2684354560,0\n"));
+    ax_free(csv);
+}
+
+/* The one file of the folder. */
+static int read_only_file(struct event *e, int cap) {
+    char path[128];
+    struct dirent **names;
+    snprintf(path, sizeof path, "%s/runs", dir);
+    assert_int_equal(scandir(path, &names, is_events, by_name), 1);
+    const int n = read_events(names[0]->d_name, e, cap);
+    free(names[0]);
+    free(names);
+    return n;
+}
+
+/* Summary (field 5) of values (1): tag (1) and float (2). */
+static double scalar_of(const struct event *e, const char *tag) {
+    struct event copy = *e;
+    const unsigned char *p = read_head(&copy), *end = copy.bytes + copy.len;
+    assert_int_equal(*p++, 5 << 3 | 2);
+    assert_true(read_varint(&p) == (uint64_t)(end - p));
+    while (p < end) {
+        float value;
+        assert_int_equal(*p++, 1 << 3 | 2);
+        const size_t n = read_varint(&p);
+        const unsigned char *next = p + n;
+        assert_int_equal(*p++, 1 << 3 | 2);
+        const size_t len = read_varint(&p);
+        assert_int_equal(p[len], 2 << 3 | 5);
+        memcpy(&value, p + len + 1, sizeof value);
+        if (len == strlen(tag) && memcmp(p, tag, len) == 0)
+            return (double)value;
+        p = next;
+    }
+    fail_msg("no %s", tag);
+    return 0;
+}
+
+/* The loss is the mean since the last entry; everything else is of the step. */
+static void every_figure_of_an_entry(void **state) {
+    (void)state;
+    static struct event e[8];
+    static const double loss[] = {(1 + 1 / 2.0) / 2, (1 / 3.0 + 1 / 4.0) / 2, 1 / 5.0};
+    static const int64_t steps[] = {2, 4, 5};
+    run_busy(false);
+    assert_int_equal(read_only_file(e, 8), 5); /* the version; three entries; the evaluation */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(e[1 + i].step, steps[i]);
+        assert_true(scalar_of(&e[1 + i], "train/loss") == (double)(float)loss[i]);
+        assert_true(scalar_of(&e[1 + i], "train/epoch") == 0.125 * (double)steps[i]);
+        assert_true(scalar_of(&e[1 + i], "train/grad_norm") == 3);
+        assert_true(scalar_of(&e[1 + i], "train/learning_rate") == (double)1e-4F);
+        assert_true(scalar_of(&e[1 + i], "train/tokens_per_second") == 50);
+        assert_true(scalar_of(&e[1 + i], "train/memory_gib") == 1.5);
+        assert_true(scalar_of(&e[1 + i], "train/mfu") == (double)0.05F);
+    }
+    assert_int_equal(e[4].step, 5);
+    assert_true(scalar_of(&e[4], "eval/loss") == 2);
+    assert_true(scalar_of(&e[4], "eval/perplexity") == 7.5);
+    assert_true(scalar_of(&e[4], "eval/mean_token_accuracy") == 0.25);
+    assert_true(scalar_of(&e[4], "eval/runtime") == 4);
+    assert_true(scalar_of(&e[4], "eval/samples_per_second") == 6);
+    assert_true(scalar_of(&e[4], "train/epoch") == 0.625);
+}
+
+/* The same for a person without a terminal. Speed forgets the slow first step; nothing is left to
+ * do after the last one. */
+static void lines_on_stderr(void **state) {
+    (void)state;
+    char path[128];
+    size_t n;
+    snprintf(path, sizeof path, "%s/stderr", dir);
+    const int old = dup(STDERR_FILENO), to = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    assert_true(old >= 0 && to >= 0);
+    dup2(to, STDERR_FILENO);
+    run_busy(true);
+    dup2(old, STDERR_FILENO);
+    close(old);
+    close(to);
+    char *text = read_text("stderr", &n);
+#define REST                                                                                       \
+    "grad_norm=3 learning_rate=0.0001 tokens_per_second=50 mfu=0.050 memory_gib=1.50 "             \
+    "forward_s=0.5"
+    assert_string_equal(text, "step=2 of=5 epoch=0.25 loss=0.75 " REST " eta_s=6\n"
+                              "step=4 of=5 epoch=0.5 loss=0.29167 " REST " eta_s=2\n"
+                              "step=5 of=5 epoch=0.625 loss=0.2 " REST "\n"
+                              "eval: step=5 epoch=0.625 loss=2 perplexity=7.5 accuracy=0.2500 "
+                              "seconds=4.0\n");
+    ax_free(text);
+}
+
 /* ---- resume ---- */
+
+/* Steps take more than a byte from 128 on. */
+static void large_steps_are_cut_back(void **state) {
+    (void)state;
+    static const int64_t written[] = {100, 128, 16383, 16384, 2097153};
+    char runs[128];
+    int64_t steps[16];
+    snprintf(runs, sizeof runs, "%s/runs", dir);
+    for (int keep = 1; keep <= 5; keep++) {
+        struct ax_tfevents t;
+        assert_int_equal(ax_tfevents_open(&t, runs, 0), AX_OK);
+        for (int i = 0; i < 5; i++)
+            ax_tfevents_write(&t, written[i], 1, &(struct ax_tf_scalar){"train/loss", 1});
+        ax_tfevents_close(&t);
+        assert_int_equal(ax_tfevents_open(&t, runs, written[keep - 1]), AX_OK);
+        ax_tfevents_close(&t);
+        assert_int_equal(event_steps(steps, 16), keep + 1); /* the start record too */
+        for (int i = 0; i < keep; i++)
+            assert_int_equal(steps[i], written[i]);
+        assert_int_equal(steps[keep], written[keep - 1] + 1);
+        assert_int_equal(ax_remove_tree(runs), AX_OK);
+    }
+}
 
 static void last_step(const json_t *v, void *ctx) {
     const int64_t step = (int64_t)number(v, "step");
@@ -412,10 +649,10 @@ static void unwritable_folder(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        T(records),           T(numbers_that_are_none),
-        T(nobody_listens),    T(event_files),
-        T(cut_back),          T(torn_files),
-        T(torn_event_files),  T(full_disk),
+        T(records),           T(numbers_that_are_none),    T(nobody_listens),
+        T(event_files),       T(every_figure_of_a_record), T(every_figure_of_an_entry),
+        T(lines_on_stderr),   T(large_steps_are_cut_back), T(cut_back),
+        T(torn_files),        T(torn_event_files),         T(full_disk),
         T(unwritable_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
