@@ -52,7 +52,7 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers clean tests-built
+.PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers mutate clean tests-built
 all: $(BIN) ## build axtrain
 
 demo: bootstrap ## set up, build, and show what axtrain does
@@ -137,6 +137,9 @@ bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp by turns with axtra
 	@test -n "$(MODEL)" || { echo "name a model folder: make bench-peers MODEL=smollm2/"; exit 2; }
 	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" "$(AXTRAIN_SHARED)" \
 	    --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
+
+mutate: ## mutation testing: SECONDS=600 SEED=1 (docs/mutate.md); the last line is "caught N of M"
+	@tools/mutate --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
 
 clean: ## remove build folders
 	rm -rf build build-*

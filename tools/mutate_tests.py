@@ -1,0 +1,358 @@
+"""Builds mutants and runs tests on them, in copies of the tree under build-mutate/ (see tools/mutate).
+
+The library is a shared one here: a mutant is one object compiled and one link, and every test and
+axtrain itself, linked once, find it beside them.
+"""
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm".split()
+SWEEPS = ("optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
+# A test runs as the children of process 1 of its own, with its own /tmp and /dev/shm: when it is
+# ended nothing of it stays.
+BOX = """mount --bind "$1" /tmp && mount -t tmpfs -o size=2g none /dev/shm || exit 125
+ulimit -c 0; ulimit -f 4194304; [ "$2" = 0 ] || ulimit -v "$2"
+"$3"; exit $?"""
+
+
+class Stopped(Exception):
+    pass
+
+
+class Build:
+    """One way of building the tree: its make variables, its folder, how it links."""
+
+    def __init__(self, folder, cc, opt, link=(), sanitize=""):
+        self.folder, self.cc = folder, cc
+        self.make = [f"CC={cc}", f"BUILD=../{folder.name}", "WARN=-w", f"OPT={opt}", f"SANITIZE={sanitize}"]
+        self.link_flags = ["-fopenmp", "-pthread", *link, *([f"-fsanitize={sanitize}"] if sanitize else [])]
+
+
+class Bench:
+    def __init__(self, repo, folder, workers, sanitize):
+        self.repo, self.folder, self.workers = repo, folder, workers
+        self.tree = folder / "tree"
+        self.cover = Build(folder / "cover", "clang-16", "-O1 -g0 -fPIC -fprofile-instr-generate -fcoverage-mapping "
+                           "-mllvm -runtime-counter-relocation", ["-fprofile-instr-generate"])
+        self.plain = Build(folder / "plain", "gcc", "-O2 -g0 -fPIC -fno-semantic-interposition")
+        self.sanitize, self.under_test = sanitize, self.plain
+        if sanitize:
+            self.under_test = Build(folder / sanitize.replace(",", "-"), "gcc", "-O1 -g1 -fPIC", sanitize=sanitize)
+        self.stopped = False
+        self.running, self.lock = set(), threading.Lock()
+
+    # ---- building
+
+    def prepare(self):
+        self.copy_tree()
+        start = time.monotonic()
+        sources = sorted(p.relative_to(self.tree).as_posix() for p in self.tree.glob("tests/*/test_*.c"))
+        self.tests = [s[len("tests/"):-len(".c")] for s in sources]
+        product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
+                   and not p.is_relative_to(self.tree / "tests")]
+        self.product_key = digest(product)
+        self.sandbox = self.find_sandbox()
+        for build in (self.cover, self.under_test):
+            self.build_all(build)
+        self.commands = self.compile_commands(self.under_test)
+        for worker in range(self.workers):
+            self.fresh_worker(worker)
+        print(f"built in {time.monotonic() - start:.0f} s", flush=True)
+        self.collect()
+        path = self.folder / f"baseline-{self.under_test.folder.name}.json"
+        self.baseline_path, self.baselines = path, json.loads(path.read_text()) if path.exists() else {}
+        self.baseline_locks = {test: threading.Lock() for test in self.tests}
+
+    def copy_tree(self):
+        """Brings build-mutate/tree to what the working tree is, new files included, ignored ones not."""
+        names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=self.repo,
+                               check=True, capture_output=True, text=True).stdout.split("\0")
+        names = {n for n in names if n and (self.repo / n).is_file()}
+        for old in [p for p in self.tree.rglob("*") if p.is_file()]:
+            if old.relative_to(self.tree).as_posix() not in names:
+                old.unlink()
+        for name in names:
+            old, new = self.repo / name, self.tree / name
+            if not new.exists() or old.read_bytes() != new.read_bytes():
+                new.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(old, new)
+
+    def build_all(self, build):
+        """Library, axtrain and all tests, in build.folder/bin; only what changed is made anew."""
+        print(f"building {build.folder.name} ({' '.join(build.make)})", flush=True)
+        helpers = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.o')}"
+                   for p in sorted(self.tree.glob("tests/*.c"))]
+        mains = {"axtrain": f"../{build.folder.name}/main.o"}
+        mains |= {test: f"../{build.folder.name}/tests/{test}.o" for test in self.tests}
+        library = f"../{build.folder.name}/libaxtrain.a"
+        self.call(["make", "-s", f"-j{os.cpu_count()}", *build.make, library, *helpers, *mains.values()], self.tree)
+        out = build.folder / "bin"
+        out.mkdir(exist_ok=True)
+        self.link(build, out / "libaxtrain.so", ["-shared", "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
+
+        def link(name):
+            up, more = ("$ORIGIN/..", [*helpers, "-lcmocka"]) if "/" in name else ("$ORIGIN", [])
+            self.link(build, out / name, [mains[name], *more, f"-L{out}", f"-Wl,-rpath,{up}", "-laxtrain"])
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(link, mains))
+
+    def link(self, build, out, words):
+        inputs = [self.tree / w for w in words if not w.startswith("-")]
+        if not out.exists() or any(i.stat().st_mtime > out.stat().st_mtime for i in inputs):
+            out.parent.mkdir(exist_ok=True)
+            out.unlink(missing_ok=True)  # workers have links to it
+            self.call([build.cc, *build.link_flags, "-o", out, *words, *LIBS], self.tree)
+
+    def compile_commands(self, build):
+        """{source: [command of each of its objects]}, from what make would do."""
+        dry = subprocess.run(["make", "-Bn", *build.make, f"../{build.folder.name}/libaxtrain.a"], cwd=self.tree,
+                             check=True, capture_output=True, text=True).stdout
+        commands = {}
+        for line in dry.splitlines():
+            words = shlex.split(line) if " -c -o " in line else []
+            if words and words[-1].endswith(".c"):
+                commands.setdefault(words[-1], []).append([w for w in words if w not in ("-MMD", "-MP")])
+        return commands
+
+    def clang_flags(self, source):
+        keep = re.compile(r"-(I|D|std=|m(?!prefer)|fopenmp$)")
+        return [[w for w in command if keep.match(w)] for command in self.commands[source]]
+
+    def fresh_worker(self, worker):
+        folder = self.folder / f"worker{worker}"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.tree, folder / "tree")
+        shutil.copytree(self.under_test.folder / "bin", folder / "bin", copy_function=os.link)
+        (folder / "tmp").mkdir()
+
+    def build(self, worker, mutant):
+        """Puts the mutant's library beside the worker's tests. "differs", or why it does not count."""
+        folder = self.folder / f"worker{worker}"
+        source = folder / "tree" / mutant.file
+        text = source.read_text(encoding="latin-1")
+        source.write_text(mutant.apply(text), encoding="latin-1")
+        built = self.under_test.folder
+        objects, same = {}, True
+        try:
+            for i, command in enumerate(self.commands[mutant.file]):
+                original = command[command.index("-o") + 1]
+                mine = folder / f"{i}.o"
+                words = [mine if w == original else w for w in command]
+                if subprocess.run(words, cwd=folder / "tree", capture_output=True, timeout=300).returncode != 0:
+                    return "does not compile"
+                objects[original] = mine
+                same = same and mine.read_bytes() == (self.tree / original).read_bytes()
+        except subprocess.TimeoutExpired:
+            return "does not compile in 300 s"
+        finally:
+            source.write_text(text, encoding="latin-1")
+        if same:
+            return "same machine code"
+        others = [p for p in sorted(built.rglob("*.o")) if "tests" not in p.parts and p != built / "main.o"]
+        mine = {(self.tree / o).resolve(): m for o, m in objects.items()}
+        library = folder / "bin/libaxtrain.so"
+        library.unlink()
+        self.call([self.under_test.cc, "-shared", *self.under_test.link_flags, "-o", library,
+                   *[mine.get(p.resolve(), p) for p in others], *LIBS], self.tree)
+        return "differs"
+
+    def call(self, words, cwd):
+        done = subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True)
+        if done.returncode != 0:
+            print((done.stdout + done.stderr)[-4000:], file=sys.stderr)
+            raise SystemExit(f"mutate: {' '.join(map(str, words))[:300]} fails")
+
+    # ---- running
+
+    def find_sandbox(self):
+        for words in (["unshare"], ["unshare", "-r"]):
+            box = [*words, "-mpf", "--kill-child", "--mount-proc", "sh", "-c", BOX, "box", "/var/tmp", "0", "true"]
+            if not self.folder.is_relative_to("/tmp") and subprocess.run(box, capture_output=True).returncode == 0:
+                return box[:-3]
+        print("mutate: no namespaces of its own for a test here: what a mutant leaves in /tmp stays there")
+        return None
+
+    def execute(self, binary, worker, limit, environment):
+        """(outcome, seconds, output) of one test: "passed", "failed", "took too long"."""
+        folder = self.folder / f"worker{worker}"
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+        (folder / "tmp").mkdir()
+        shared = os.environ.get("AXTRAIN_SHARED", "../shared")
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "AXTRAIN_SHARED": str((self.repo / shared).resolve()),
+               "AX_TEST_BIN": str(binary.parent.parent / "axtrain"), "OMP_WAIT_POLICY": "passive",
+               "ASAN_OPTIONS": "hard_rss_limit_mb=8192",
+               "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **environment}
+        memory = "0" if self.sanitize else str(12 << 20)
+        words = [*self.sandbox, folder / "tmp", memory, binary] if self.sandbox else [binary]
+        start, output, outcome = time.monotonic(), b"", ""
+        process = subprocess.Popen([str(w) for w in words], cwd=folder / "tree", env=env, start_new_session=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with self.lock:
+            self.running.add(process)
+        try:
+            while not outcome:
+                left = start + limit - time.monotonic()
+                ready = select.select([process.stdout], [], [], max(left, 0))[0]
+                chunk = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
+                output = output[-(1 << 16):] + chunk
+                if not ready:
+                    outcome = "took too long"
+                elif b"[  FAILED  ]" in output:
+                    outcome = "failed"
+                elif not chunk:
+                    outcome = "passed" if process.wait(max(left, 1)) == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            outcome = "took too long"
+        finally:
+            with self.lock:
+                self.running.discard(process)
+            end_group(process)
+        if self.stopped:
+            raise Stopped
+        return outcome, time.monotonic() - start, output
+
+    def environment(self, test):
+        return {"AXTRAIN_SWEEP": "1"} if self.sanitize and test in SWEEPS else {}
+
+    def run(self, worker, test, mutated):
+        if not mutated:
+            binary, limit = self.under_test.folder / "bin" / test, 1200
+        else:
+            binary = self.folder / f"worker{worker}" / "bin" / test
+            limit = max(10, 5 * self.baselines[test]["seconds"])
+        return self.execute(binary, worker, limit, self.environment(test))
+
+    def baseline(self, worker, test):
+        """Does the test pass on the tree as it is? Asked once per tree, before its first mutant."""
+        with self.baseline_locks[test]:
+            key = self.key(test)
+            if self.baselines.get(test, {}).get("key") != key:
+                outcome, seconds, output = self.run(worker, test, mutated=False)
+                if outcome != "passed":
+                    print(f"EXCLUDED: {test} {outcome} on the tree as it is:\n{output.decode(errors='replace')[-1500:]}")
+                self.baselines[test] = {"key": key, "passes": outcome == "passed", "seconds": seconds}
+                with self.lock:
+                    self.baseline_path.write_text(json.dumps(self.baselines))
+            return self.baselines[test]["passes"]
+
+    def on_workers(self, work):
+        with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
+            futures = [pool.submit(work, worker) for worker in range(self.workers)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as e:
+                self.stop()
+                if not isinstance(e, (KeyboardInterrupt, Stopped)):
+                    raise
+        if self.stopped:
+            print("stopped")
+
+    def stop(self):
+        self.stopped = True
+        with self.lock:
+            for process in self.running:
+                end_group(process, wait=False)
+
+    # ---- coverage
+
+    def key(self, test):
+        room, name = test.split("/")
+        own = [p for p in sorted(self.tree.glob(f"tests/{room}/*")) if p.is_file()
+               and (p.stem == name or not p.name.startswith("test_"))]
+        return self.product_key + digest(own + sorted(self.tree.glob("tests/*.[ch]")))
+
+    def collect(self):
+        """self.lines: {test: {file: [lines it runs]}}, children of the test included, killed ones too."""
+        path = self.folder / "coverage.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        todo = [t for t in self.tests if known.get(t, {}).get("key") != self.key(t)]
+        self.lines = {t: known[t] for t in self.tests if t not in todo}
+        if todo:
+            print(f"coverage: {len(todo)} tests have changed or are new, {self.workers} at a time", flush=True)
+        start, queue = time.monotonic(), iter(todo)
+
+        def work(worker):
+            while not self.stopped:
+                with self.lock:
+                    test = next(queue, None)
+                if test is None:
+                    return
+                found = self.cover_one(worker, test)
+                with self.lock:
+                    self.lines[test] = found
+                    path.write_text(json.dumps(self.lines))
+
+        self.on_workers(work)
+        if self.stopped:
+            raise Stopped
+        if todo:
+            print(f"coverage took {time.monotonic() - start:.0f} s", flush=True)
+
+    def cover_one(self, worker, test):
+        folder = self.folder / f"worker{worker}"
+        profile = folder / "profile"
+        shutil.rmtree(profile, ignore_errors=True)
+        profile.mkdir()
+        # %c: counters are the file itself, mapped, so that a killed child has written them;
+        # %m: the test and every axtrain that it starts share the file.
+        outcome, seconds, _ = self.execute(self.cover.folder / "bin" / test, worker, 1200,
+                                           {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"})
+        if outcome != "passed":
+            print(f"coverage: {test} {outcome} when built with clang and counters")
+        files = {}
+        raw = list(profile.glob("*.profraw"))
+        if raw:
+            self.call(["llvm-profdata-16", "merge", "--sparse", "-o", profile / "merged", *raw], folder)
+            text = subprocess.run(["llvm-cov-16", "export", "--format=lcov", f"--instr-profile={profile}/merged",
+                                   self.cover.folder / "bin/libaxtrain.so"], check=True, capture_output=True,
+                                  text=True).stdout
+            for record in text.split("end_of_record"):
+                name = re.search(r"^SF:(.*)", record, re.M)
+                ran = [int(n) for n in re.findall(r"^DA:(\d+),[1-9]", record, re.M)]
+                if name and ran:
+                    files[os.path.relpath(os.path.join(self.tree, name[1]), self.tree)] = ran
+        return {"key": self.key(test), "seconds": seconds, "files": files}
+
+    def reaching(self, mutant):
+        """Tests that run the mutant's line: quick, near and narrow ones first."""
+        room, stem = mutant.file.split("/")[0], Path(mutant.file).stem
+
+        def price(test):
+            about = self.lines[test]
+            near = 0.1 if test.split("/test_")[1] in (stem, stem.split("_")[0]) else 1
+            near *= 0.3 if test.split("/")[0] == room else 1
+            return (about["seconds"] + 0.1) * near
+
+        tests = [t for t in self.tests if mutant.line in self.lines[t]["files"].get(mutant.file, ())]
+        return sorted(tests, key=price)
+
+
+def digest(paths):
+    whole = hashlib.sha1()
+    for path in paths:
+        whole.update(str(path.name).encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def end_group(process, wait=True):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if wait:
+        process.wait()
+        process.stdout.close()
