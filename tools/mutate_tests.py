@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm".split()
-SWEEPS = ("optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
+SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
 # A test runs as the children of process 1 of its own, with its own /tmp and /dev/shm: when it is
 # ended nothing of it stays.
 BOX = """mount --bind "$1" /tmp && mount -t tmpfs -o size=2g none /dev/shm || exit 125
