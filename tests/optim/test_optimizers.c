@@ -73,6 +73,150 @@ static void frozen_moments_are_refused(void **state) {
     assert_int_equal(ax_masters_parse("bf16", &masters), AX_ERR_CONFIG);
 }
 
+/* ---- every option has its effect ---- */
+
+enum { ROWS = 3, COLS = 4, N = ROWS * COLS };
+
+/* A matrix in the middle of training, and what one update should make of it, by the formulas of
+ * kernels/ops.h in double. */
+struct small {
+    struct ax_optimizer_options o;
+    struct ax_step_scalars s;
+    double decay;
+    float w[N], grad[N], state[2][N];
+    double want[N], g[N], before[2][N]; /* g: clipped */
+};
+
+static void random_small(struct small *a, double scale) {
+    for (int i = 0; i < N; i++) {
+        const struct ax_rng_key key = {5, 0, 0};
+        a->w[i] = (float)scale * ax_rng_normal(key, 4 * (uint64_t)i);
+        a->grad[i] = ax_rng_normal(key, 4 * (uint64_t)i + 1);
+        a->g[i] = a->s.clip * (double)a->grad[i];
+        for (int k = 0; k < 2; k++) {
+            a->state[k][i] = 0.1F + ax_rng_uniform(key, 4 * (uint64_t)i + 2 + (uint64_t)k);
+            a->before[k][i] = (double)a->state[k][i];
+        }
+        a->want[i] = (double)a->w[i];
+    }
+}
+
+static void sgd_by_hand(struct small *a) {
+    for (int i = 0; i < N; i++) {
+        const double g = a->g[i] + a->decay * a->want[i];
+        const double buf = a->o.momentum * a->before[0][i] + g;
+        a->want[i] -= a->s.lr * (a->o.nesterov ? g + a->o.momentum * buf : buf);
+    }
+}
+
+static void lion_by_hand(struct small *a) {
+    for (int i = 0; i < N; i++) {
+        const double c = a->o.beta1 * a->before[0][i] + (1 - a->o.beta1) * a->g[i];
+        a->want[i] -= a->s.lr * ((c > 0 ? 1 : -1) + a->decay * a->want[i]);
+    }
+}
+
+static void adamw_by_hand(struct small *a) {
+    const double b1 = a->o.beta1, b2 = a->o.beta2, t = (double)a->s.step;
+    for (int i = 0; i < N; i++) {
+        const double m = b1 * a->before[0][i] + (1 - b1) * a->g[i];
+        const double v = b2 * a->before[1][i] + (1 - b2) * a->g[i] * a->g[i];
+        a->want[i] *= 1 - a->s.lr * a->decay;
+        a->want[i] -= a->s.lr * (m / (1 - pow(b1, t))) / (sqrt(v / (1 - pow(b2, t))) + a->o.eps);
+    }
+}
+
+/* As transformers has it, with scale_parameter; the first ROWS and COLS of the state are in use. */
+static void adafactor_by_hand(struct small *a) {
+    const double b = pow((double)a->s.step, a->o.decay_rate);
+    double row[ROWS] = {0}, col[COLS] = {0}, mean = 0, size = 0, rms = 0, u[N];
+    for (int i = 0; i < N; i++) {
+        const double square = a->g[i] * a->g[i] + a->o.eps;
+        row[i / COLS] += b * square / COLS;
+        col[i % COLS] += b * square / ROWS;
+        size += a->want[i] * a->want[i] / N;
+    }
+    for (int r = 0; r < ROWS; r++)
+        mean += (row[r] += (1 - b) * a->before[0][r]) / ROWS;
+    for (int c = 0; c < COLS; c++)
+        col[c] += (1 - b) * a->before[1][c];
+    for (int i = 0; i < N; i++) {
+        u[i] = a->g[i] / sqrt(row[i / COLS] * col[i % COLS] / mean);
+        rms += u[i] * u[i] / N;
+    }
+    size = a->s.lr * fmax(a->o.eps2, sqrt(size));
+    for (int i = 0; i < N; i++) {
+        a->want[i] -= size * a->decay * a->want[i];
+        a->want[i] -= size * u[i] / fmax(1, sqrt(rms) / a->o.clip_threshold);
+    }
+}
+
+static void update_small(struct small *a, const struct ax_optimizer *optimizer) {
+    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 20};
+    struct ax_arena arena;
+    struct ax_queue *q;
+    must(ax_arena_create(&arena, &plan));
+    must(ax_queue_create(&q, "cpu", NULL, 1, &arena.scratch));
+    struct ax_update u = {.master = ax_tensor_1d(AX_F32, a->w, N),
+                          .grad = ax_tensor_1d(AX_F32, a->grad, N),
+                          .copy = {.dtype = AX_F32},
+                          .remainder = {.dtype = AX_I16},
+                          .piece = {.n = N, .rows = ROWS, .cols = COLS, .accum = AX_F32},
+                          .weight_decay = a->decay,
+                          .scalars = &a->s};
+    struct ax_slot_size sizes[AX_MAX_STATE];
+    const int n = optimizer->slots(&a->o, &u.piece, sizes);
+    for (int k = 0; k < n; k++)
+        u.state[k] = ax_tensor_1d(AX_F32, a->state[k], sizes[k].numel);
+    must(optimizer->update(q, &a->o, &u));
+    ax_queue_free(q);
+    ax_arena_free(&arena);
+}
+
+/* Options far from their defaults. Weights are up to 5, and a few roundings in float32 of that
+ * (each 2.4e-7) are allowed. */
+static void options_reach_the_weights(void **state) {
+    (void)state;
+    static const struct {
+        const struct ax_optimizer *optimizer;
+        void (*by_hand)(struct small *a);
+        struct ax_optimizer_options o;
+        double scale; /* of the weights: below and above eps2 */
+    } cases[] = {
+        {&ax_optimizer_sgd, sgd_by_hand, {.momentum = 0.6}, 1},
+        {&ax_optimizer_sgd, sgd_by_hand, {.momentum = 0.6, .nesterov = true}, 1},
+        {&ax_optimizer_lion, lion_by_hand, {.beta1 = 0.5, .beta2 = 0.7}, 1},
+        {&ax_optimizer_lion, lion_by_hand, {.beta1 = 0.05, .beta2 = 0.7}, 1},
+        {&ax_optimizer_adamw, adamw_by_hand, {.beta1 = 0.5, .beta2 = 0.7, .eps = 0.1}, 1},
+        {&ax_optimizer_adafactor,
+         adafactor_by_hand,
+         {.eps = 0.01,
+          .eps2 = 0.3,
+          .decay_rate = -0.5,
+          .clip_threshold = 0.4,
+          .scale_parameter = true},
+         0.01},
+        {&ax_optimizer_adafactor,
+         adafactor_by_hand,
+         {.eps = 0.01,
+          .eps2 = 0.3,
+          .decay_rate = -1.5,
+          .clip_threshold = 9,
+          .scale_parameter = true},
+         2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct small a = {.o = cases[i].o, .s = {.lr = 0.1, .clip = 0.5, .step = 3}, .decay = 0.2};
+        random_small(&a, cases[i].scale);
+        cases[i].by_hand(&a);
+        update_small(&a, cases[i].optimizer);
+        for (int k = 0; k < N; k++)
+            if (!(fabs((double)a.w[k] - a.want[k]) <= 1e-6))
+                fail_msg("%s, case %d: weight %d is %.9g, expected %.9g", cases[i].optimizer->name,
+                         (int)i, k, (double)a.w[k], a.want[k]);
+    }
+}
+
 /* What a planned run of the tiny model takes for the optimizer, and what it should. */
 struct sizes {
     const struct ax_arch *arch;
@@ -342,6 +486,91 @@ static void remainders_are_exact(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- what does not move ---- */
+
+/* Without gradients only decay moves weights, and only those of matrices. */
+static enum ax_status decay_only(struct ax_runtime *rt, void *ctx) {
+    const struct ax_arch *arch = ctx;
+    struct ax_step s;
+    struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    o.optimizer = &ax_optimizer_sgd;
+    o.opt = (struct ax_optimizer_options){.weight_decay = 0.5};
+    AX_TRY(ax_step_create(&s, rt, arch, &o));
+    must(ax_model_init_random(&s.model, 3));
+    const struct ax_step_scalars now = {.lr = 0.1, .clip = 1, .step = 1};
+    must(ax_queue_write(rt->q, s.scalars, &now, sizeof now));
+    for (int i = 0; i < s.model.n_params && !ax_runtime_planning(rt); i++) {
+        const struct ax_param *p = &s.model.params[i];
+        const struct ax_tensor value = ax_model_value(&s.model, p);
+        const double before = ax_load(value.dtype, value.data, 1);
+        must(ax_param_update(&s.model, i, &s.states[i], o.optimizer, &o.opt, s.scalars));
+        const double want = p->ndim == 2 ? before * (1 - 0.1 * 0.5) : before;
+        assert_true(before != 0 || strstr(p->name, ".bias"));
+        assert_true(fabs(ax_load(value.dtype, value.data, 1) - want) <= 1e-7 * fabs(before));
+    }
+    ax_step_free(&s);
+    return AX_OK;
+}
+
+static void only_matrices_decay(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ", \"attention_bias\": true"));
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    must(ax_runtime_run(&ro, decay_only, &arch, NULL));
+    ax_arch_free(&arch);
+}
+
+/* Two steps, the first after one whose tokens have no label if asked for. */
+struct skipping {
+    const struct ax_arch *arch;
+    bool skip;
+    uint64_t masters;
+};
+
+static enum ax_status fill_unlabelled(struct ax_step *s) {
+    int32_t tokens[5] = {1, 2, 3, 4, 5}, labels[5] = {-1, -1, -1, -1, -1};
+    const struct ax_document doc = {.n = 5, .tokens = tokens, .labels = labels};
+    return ax_batch_fill(&s->batches[0], s->rt->q, s->model.arch.vocab_size, 1, &doc);
+}
+
+static enum ax_status skip_and_step(struct ax_runtime *rt, void *ctx) {
+    struct skipping *k = ctx;
+    struct ax_step s;
+    struct ax_step_result r;
+    const struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    AX_TRY(ax_step_create(&s, rt, k->arch, &o));
+    must(ax_model_init_random(&s.model, 3));
+    for (int i = k->skip ? -1 : 0; i < 2; i++) {
+        must(i < 0 ? fill_unlabelled(&s) : tiny_fill(&s, lengths, (uint64_t)i));
+        must(ax_step_run(&s, 1e-2, &r));
+        if (ax_runtime_planning(rt))
+            continue;
+        assert_int_equal(r.skipped, i < 0);
+        assert_int_equal(s.count, i + 1);
+    }
+    k->masters = 0;
+    for (int i = 0; i < s.model.n_params && !ax_runtime_planning(rt); i++) {
+        const struct ax_tensor value = ax_model_value(&s.model, &s.model.params[i]);
+        k->masters = ax_hash64(value.data, ax_tensor_bytes(&value), k->masters);
+    }
+    ax_step_free(&s);
+    return AX_OK;
+}
+
+/* It is not counted either: the next step corrects its moments as the first one does. */
+static void a_skipped_step_leaves_no_trace(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", true, ""));
+    struct skipping without = {.arch = &arch}, with = {.arch = &arch, .skip = true};
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    must(ax_runtime_run(&ro, skip_and_step, &without, NULL));
+    must(ax_runtime_run(&ro, skip_and_step, &with, NULL));
+    assert_true(with.masters == without.masters && with.masters != 0);
+    ax_arch_free(&arch);
+}
+
 static enum ax_status create_only(struct ax_runtime *rt, void *ctx) {
     struct sizes *z = ctx;
     struct ax_step s;
@@ -374,9 +603,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_what_they_mean),
         cmocka_unit_test(frozen_moments_are_refused),
+        cmocka_unit_test(options_reach_the_weights),
         cmocka_unit_test(state_is_as_small_as_said),
         cmocka_unit_test(all_learn_and_threads_do_not_show),
         cmocka_unit_test(remainders_are_exact),
+        cmocka_unit_test(only_matrices_decay),
+        cmocka_unit_test(a_skipped_step_leaves_no_trace),
         cmocka_unit_test(cut_matrices_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
