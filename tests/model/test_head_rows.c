@@ -1,6 +1,6 @@
 /* The head looks at tokens with a label only: with a batch whose size may vary (`round`) loss and
  * gradients are those of the head over all tokens, whatever is labelled, in one walk and in two,
- * with smoothing, several chunks, and dropout of the head's adapter, which is numbered by token. */
+ * with smoothing, and dropout of the head's adapter, which is numbered by token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -142,6 +142,32 @@ done:
     return st;
 }
 
+static enum ax_status look_away(struct probe *p, struct ax_step *s) {
+    (void)p;
+    (void)s;
+    return AX_OK;
+}
+
+/* However many tokens of padding there are, the losses are the same bits. */
+static void padding_goes_to_no_expert(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_MODELS; i++) {
+        double loss = 0, aux = 0;
+        for (int64_t padding = 0; padding <= 6; padding += 3) {
+            struct probe p = {.look = look_away};
+            must(tiny_arch(&p.arch, models[i].type, models[i].tied, models[i].extra));
+            p.o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths);
+            p.o.tokens += padding;
+            p.o.balance_coef = 0.3;
+            run(&p, "ref");
+            loss = padding == 0 ? p.loss : loss;
+            aux = padding == 0 ? p.aux_loss : aux;
+            assert_true(p.loss == loss && p.aux_loss == aux);
+            ax_arch_free(&p.arch);
+        }
+    }
+}
+
 static void gradients_are_the_slope(void **state) {
     (void)state;
     for (size_t i = 0; i < N_MODELS; i++) {
@@ -298,6 +324,7 @@ static void each_micro_batch_is_balanced_alone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(padding_goes_to_no_expert),
         cmocka_unit_test(gradients_are_the_slope),
         cmocka_unit_test(recompute_and_threads_are_bitwise),
         cmocka_unit_test(cpu_agrees_with_ref),
