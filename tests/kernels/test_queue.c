@@ -113,6 +113,8 @@ static void dispatch_and_count(void **state) {
     assert_true(element(&g->c, 0) != 42);
     assert_int_equal(n->launches[AX_OP_gemm], 2);
     assert_int_equal(n->fallbacks, 1);
+    assert_true(n->flops[AX_OP_gemm] == 2 * 2 * 3 * 5 * 7);
+    assert_true(n->bytes[AX_OP_gemm] == 4 * (2 * (3 * 7 + 5 * 7 + 3 * 5) + 5));
 
     m.q->fallback = NULL;
     assert_int_equal(ax_run_gemm(m.q, g), AX_ERR_UNSUPPORTED);
@@ -231,6 +233,36 @@ static double forward_flops(int64_t nq, int64_t nk, bool causal, int64_t window)
 }
 
 /* Pairs of query and key that are multiplied, against counting them. */
+/* What is added to is read and written. */
+static void accumulating_costs_a_read_more(void **state) {
+    (void)state;
+    float a[2 * 3], b[3 * 4], c[2 * 4], w[5 * 4 * 3];
+    int32_t ends[6] = {0};
+    struct ax_gemm g = {.a = ax_tensor_2d(AX_F32, a, 2, 3),
+                        .b = ax_tensor_2d(AX_F32, b, 3, 4),
+                        .c = ax_tensor_2d(AX_F32, c, 2, 4),
+                        .alpha = 1};
+    const double once = 4 * (2 * 3 + 3 * 4 + 2 * 4);
+    assert_true(ax_op_cost(AX_OP_gemm, &g).bytes == once);
+    g.accumulate = true;
+    assert_true(ax_op_cost(AX_OP_gemm, &g).bytes == once + 4 * 2 * 4);
+    assert_true(ax_op_cost(AX_OP_gemm, &g).flops == 2 * 2 * 3 * 4);
+    /* y = x·Wᵀ of 2 rows, 5 experts of [4][3]; then dW += dyᵀ·x */
+    struct ax_grouped_gemm e = {.a = g.a,
+                                .b = ax_tensor_3d(AX_F32, w, 5, 4, 3),
+                                .c = g.c,
+                                .offsets = ax_tensor_1d(AX_I32, ends, 6),
+                                .trans_b = true,
+                                .expected_rows = 2};
+    const double rows = 4 * 2 * (3 + 4), matrices = 4 * 5 * 4 * 3, offsets = 4 * 6;
+    assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).bytes == rows + matrices + offsets);
+    assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).flops == 2 * 2 * 4 * 3);
+    e = (struct ax_grouped_gemm){
+        .a = g.c, .b = g.a, .c = e.b, .offsets = e.offsets, .trans_a = true, .expected_rows = 2};
+    assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).bytes == rows + 2 * matrices + offsets);
+    assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).flops == 2 * 2 * 4 * 3);
+}
+
 static void attention_cost_counts_visible_pairs(void **state) {
     (void)state;
     for (int64_t nq = 0; nq <= 9; nq++) {
@@ -278,6 +310,7 @@ int main(void) {
         {"planning_counts_what_cpu_does", planning_counts_what_running_does, NULL, NULL, cpu_name},
         cmocka_unit_test(reading_and_writing),
         cmocka_unit_test(tickets_count_up),
+        cmocka_unit_test(accumulating_costs_a_read_more),
         cmocka_unit_test(attention_cost_counts_visible_pairs),
         cmocka_unit_test(contract_is_checked),
     };

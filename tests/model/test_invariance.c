@@ -208,6 +208,86 @@ static void accumulation_equals_one_batch(void **state) {
     ax_arch_free(&arch);
 }
 
+/* Parameters of one linear lie apart where only some of them train. */
+struct partly {
+    struct ax_arch arch;
+    const struct ax_peft_names *unfrozen;
+    const char *names[4]; /* of parameters that train in any case; NULL ends them */
+    double loss;
+    double *grads;
+    int64_t n;
+};
+
+static enum ax_status train_partly(struct ax_runtime *rt, void *ctx) {
+    struct partly *p = ctx;
+    struct ax_step s;
+    struct ax_step_result r;
+    struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths);
+    o.unfrozen = p->unfrozen;
+    AX_TRY(ax_step_create(&s, rt, &p->arch, &o));
+    must(ax_model_init_random(&s.model, 3));
+    for (int i = 0; i < s.model.n_params && !ax_runtime_planning(rt); i++) {
+        const struct ax_param *b = &s.model.params[i]; /* biases begin as 0 and would not show */
+        const struct ax_tensor w = ax_model_value(&s.model, b);
+        for (int64_t k = 0; strstr(b->name, ".bias") && k < ax_param_numel(b); k++)
+            ((double *)w.data)[k] = 0.01 * (double)(k % 7) + 0.05 * i;
+    }
+    must(tiny_fill(&s, lengths, 3));
+    must(ax_step_gradients(&s, &r));
+    p->loss = r.loss;
+    must(ax_alloc(&p->grads, (size_t)ax_model_parameters(&s.model), sizeof *p->grads));
+    p->n = 0;
+    for (int i = 0; i < s.model.n_params && !ax_runtime_planning(rt); i++)
+        for (int k = 0; p->names[k]; k++) {
+            const struct ax_tensor g = ax_model_grad(&s.model, &s.model.params[i]);
+            if (!strstr(s.model.params[i].name, p->names[k]))
+                continue;
+            memcpy(p->grads + p->n, g.data, ax_tensor_bytes(&g));
+            p->n += ax_tensor_numel(&g);
+        }
+    if (ax_runtime_planning(rt))
+        ax_free(p->grads);
+    ax_step_free(&s);
+    return AX_OK;
+}
+
+static void frozen_neighbours_change_nothing(void **state) {
+    (void)state;
+    static char *weights[] = {"model.embed_tokens.weight",
+                              "model.layers.[0-9]+.self_attn.v_proj.weight",
+                              "model.layers.[0-9]+.mlp.gate_proj.weight"};
+    static char *biases[] = {"model.embed_tokens.weight",
+                             "model.layers.[0-9]+.self_attn.k_proj.bias",
+                             "model.layers.[0-9]+.mlp.up_proj.bias"};
+    static const struct {
+        struct ax_peft_names unfrozen;
+        const char *names[4];
+    } cases[] = {{{3, weights}, {"embed_tokens", "v_proj.weight", "gate_proj.weight"}},
+                 {{3, biases}, {"embed_tokens", "k_proj.bias", "up_proj.bias"}}};
+    const struct ax_runtime_options ro = {.backend = "ref", .threads = 1};
+    for (int i = 0; i < 2; i++) {
+        struct partly all = {0};
+        must(tiny_arch(&all.arch, "llama", false, models[1].extra));
+        memcpy(all.names, cases[i].names, sizeof all.names);
+        struct partly some = all;
+        some.unfrozen = &cases[i].unfrozen;
+        must(ax_runtime_run(&ro, train_partly, &all, NULL));
+        must(ax_runtime_run(&ro, train_partly, &some, NULL));
+        assert_true(fabs(all.loss - some.loss) <= 1e-12 * all.loss);
+        assert_true(all.n == some.n && all.n > 0);
+        double diff = 0, norm = 0;
+        for (int64_t k = 0; k < all.n; k++) {
+            diff += pow(all.grads[k] - some.grads[k], 2);
+            norm += pow(all.grads[k], 2);
+        }
+        if (!(sqrt(diff / norm) <= 1e-12))
+            fail_msg("case %d: gradients differ by %g", i, sqrt(diff / norm));
+        ax_free(all.grads);
+        ax_free(some.grads);
+        ax_arch_free(&all.arch);
+    }
+}
+
 /* NEFTune: drawn once per pass, so recompute, threads and a second run do not show; other in the
  * next step, and gone in inference (evaluation runs without a backward). */
 static void noise_is_drawn_once(void **state) {
@@ -235,6 +315,7 @@ int main(void) {
         cmocka_unit_test(steps_do_not_allocate),
         cmocka_unit_test(packed_equals_alone),
         cmocka_unit_test(accumulation_equals_one_batch),
+        cmocka_unit_test(frozen_neighbours_change_nothing),
         cmocka_unit_test(noise_is_drawn_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
