@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "parallel/comm.h"
+#include "parallel/reduce.h"
 
 static struct ax_arena arena;
 static struct ax_queue *ref, *meta;
@@ -205,6 +206,33 @@ static void calls_are_counted_by_kind(void **state) {
     }
 }
 
+/* Signs, widths, and sums that wrap. */
+static void whole_numbers_are_reduced(void **state) {
+    (void)state;
+    const int8_t i8[][3] = {{-3, 100, -128}, {2, 100, 127}};
+    const uint8_t u8[][3] = {{253, 200, 0}, {2, 100, 127}};
+    const int32_t i32[][2] = {{-5, INT32_MIN}, {4, INT32_MAX}};
+    const int64_t i64[][2] = {{-5, INT64_MIN}, {(int64_t)1 << 40, INT64_MAX}};
+    int8_t o8[3];
+    uint8_t ou8[3];
+    int32_t o32[2];
+    int64_t o64[2];
+    ax_reduce_ordered(AX_MAX, AX_I8, o8, (const void *[]){i8[0], i8[1]}, 2, 3);
+    assert_true(o8[0] == 2 && o8[1] == 100 && o8[2] == 127);
+    ax_reduce_ordered(AX_SUM, AX_I8, o8, (const void *[]){i8[0], i8[1]}, 2, 3);
+    assert_true(o8[0] == -1 && o8[1] == -56 && o8[2] == -1);
+    ax_reduce_ordered(AX_MAX, AX_U8, ou8, (const void *[]){u8[0], u8[1]}, 2, 3);
+    assert_true(ou8[0] == 253 && ou8[1] == 200 && ou8[2] == 127);
+    ax_reduce_ordered(AX_MAX, AX_I32, o32, (const void *[]){i32[0], i32[1]}, 2, 2);
+    assert_true(o32[0] == 4 && o32[1] == INT32_MAX);
+    ax_reduce_ordered(AX_SUM, AX_I32, o32, (const void *[]){i32[0], i32[1]}, 2, 2);
+    assert_true(o32[0] == -1 && o32[1] == -1);
+    ax_reduce_ordered(AX_MAX, AX_I64, o64, (const void *[]){i64[0], i64[1]}, 2, 2);
+    assert_true(o64[0] == (int64_t)1 << 40 && o64[1] == INT64_MAX);
+    ax_reduce_ordered(AX_SUM, AX_I64, o64, (const void *[]){i64[0], i64[1]}, 2, 2);
+    assert_true(o64[0] == ((int64_t)1 << 40) - 5 && o64[1] == -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_of_one_copies),
@@ -214,6 +242,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_moved_while_planning),
         cmocka_unit_test(counted_bytes_are_those_of_a_ring),
         cmocka_unit_test(calls_are_counted_by_kind),
+        cmocka_unit_test(whole_numbers_are_reduced),
     };
     return cmocka_run_group_tests(tests, open_queues, close_queues);
 }

@@ -254,11 +254,45 @@ static void a_dry_run_checks_itself(void **state) {
     ax_runtime_close(&rt);
 }
 
+static enum ax_status send_and_receive(struct ax_runtime *rt, int to, int from) {
+    float x = 1, y;
+    const struct ax_collective what = {.kind = AX_SEND_RECV,
+                                       .dtype = AX_F32,
+                                       .send = &x,
+                                       .recv = &y,
+                                       .count = 1,
+                                       .send_peer = to,
+                                       .recv_peer = from};
+    AX_TRY(ax_contract_enter(rt, "step"));
+    AX_TRY(ax_comm_run(&rt->comms[AX_ROLE_DP_SHARD], rt->q, &what));
+    return ax_contract_leave(rt);
+}
+
+/* Of a message both ends count. */
+static void another_peer_is_a_departure(void **state) {
+    (void)state;
+    static const int others[][2] = {{2, 2}, {1, 1}, {2, 1}, {1, -1}, {-1, 2}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct ax_runtime rt;
+        const struct ax_runtime_options o = {
+            .backend = "ref", .threads = 1, .sizes = {.dp_shard = 3}, .world = 3};
+        assert_int_equal(ax_runtime_open_planning(&rt, &o), AX_OK);
+        assert_int_equal(send_and_receive(&rt, 1, 2), AX_OK);
+        assert_int_equal(send_and_receive(&rt, 1, 2), AX_OK);
+        assert_int_equal(send_and_receive(&rt, others[i][0], others[i][1]), AX_ERR_FAILED);
+        assert_non_null(strstr(ax_error_text(), "float32 to 1, from 2, but"));
+        ax_runtime_close(&rt);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_hold_the_right_ranks), cmocka_unit_test(ranks_share_the_threads),
-        cmocka_unit_test(ranks_alone_can_only_plan),   cmocka_unit_test(departures_are_named),
+        cmocka_unit_test(groups_hold_the_right_ranks),
+        cmocka_unit_test(ranks_share_the_threads),
+        cmocka_unit_test(ranks_alone_can_only_plan),
+        cmocka_unit_test(departures_are_named),
         cmocka_unit_test(a_dry_run_checks_itself),
+        cmocka_unit_test(another_peer_is_a_departure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
