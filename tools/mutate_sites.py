@@ -112,7 +112,7 @@ class Source:
         shown = f"{self.text[start:offset]}[{old} => {new}]{self.text[offset + len(old):end]}"
         line = self.text.count("\n", 0, offset) + 1
         return Mutant(self.path, line, offset - start + 1, kind, number, inside[-1], offset, old, new,
-                      " ".join(shown.split()), leak)
+                      " ".join(shown.encode("latin-1").decode(errors="replace").split()), leak)
 
 
 def file_offset(location, path):
@@ -164,6 +164,8 @@ def visit(source, cursor, counted):
             source.add("off-by-one", start, source.text[start:end], source.text[start:end] + " + 1")
     elif kind == K.MEMBER_REF_EXPR and cursor.referenced is not None:
         field(source, cursor)
+    elif kind == K.VAR_DECL and cursor.type.kind == cindex.TypeKind.CONSTANTARRAY:
+        kids = kids[1:] if cursor.type.element_type.kind == cindex.TypeKind.CHAR_S else kids  # room for text
     standing = statements(cursor, kids)
     for kid in kids:
         if kid in standing:

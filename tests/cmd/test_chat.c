@@ -139,6 +139,8 @@ static void turns_and_commands(void **state) {
     assert_string_equal(role(m, 0), "system");
     assert_string_equal(role(m, 1), "user");
     assert_string_equal(role(m, 4), "assistant");
+    const json_t *said = json_object_get(json_array_get(m, 3), "content");
+    assert_string_equal(json_string_value(said), "and more"); /* nothing of the empty line */
     const char *answer = json_string_value(json_object_get(json_array_get(m, 2), "content"));
     assert_non_null(strstr(c.text, answer));
     json_decref(row);

@@ -214,6 +214,21 @@ static void what_cannot_be_done_stops(void **state) {
     }
 }
 
+/* Keys that miss the same capability share a line. */
+static void missing_capabilities_are_listed_once(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a}]\n"
+            "image_size: 512\nrl: dpo\nimage_resize_algorithm: bilinear\nrl_beta: 0.1\n",
+            NULL);
+    assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_ERR_UNSUPPORTED);
+    expect_text(ax_error_text(),
+                "\n  multimodal: image_size (c.yaml:4:13), image_resize_algorithm\n"
+                "  dpo: rl (c.yaml:5:5), rl_beta");
+    ax_config_free(&cfg);
+}
+
 static void required_keys(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -253,6 +268,7 @@ int main(void) {
         cmocka_unit_test(optimizer_notes),
         cmocka_unit_test(notes),
         cmocka_unit_test(what_cannot_be_done_stops),
+        cmocka_unit_test(missing_capabilities_are_listed_once),
         cmocka_unit_test(required_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "cmd/commands.h"
@@ -253,6 +255,17 @@ static void keys_and_types_of_a_quantised_file(void **state) {
     assert_true(key_is(&g, "tokenizer.chat_template.tool_use", "{{ tools }}"));
     ok(ax_gguf_i64(&g, "general.file_type", 0, 99, &v));
     assert_int_equal(v, 15);
+    static const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"llama.vocab_size", VOCAB},           {"llama.embedding_length", HIDDEN},
+                 {"llama.block_count", LAYERS},         {"llama.feed_forward_length", FFN},
+                 {"llama.attention.head_count", HEADS}, {"llama.attention.head_count_kv", KV_HEADS},
+                 {"llama.attention.key_length", HEAD},  {"llama.attention.value_length", HEAD}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ok(ax_gguf_i64(&g, sizes[i].key, 0, INT32_MAX, &v));
+        assert_int_equal(v, sizes[i].value);
+    }
     /* rows of 64 and 96 are no whole blocks of 256 */
     static const char *const types[][2] = {{"token_embd.weight", "Q5_0"},
                                            {"output.weight", "Q8_0"},
@@ -280,6 +293,41 @@ static void merged_straight_to_a_file(void **state) {
     to_hf("merged.gguf", "merged-again");
     same_weights(in_dir("merged"), in_dir("merged-again"));
     assert_false(ax_path_exists(in_dir("merged.gguf.merged")));
+}
+
+/* What `to_gguf` says on stderr about a folder. */
+static char *warnings(const char *folder) {
+    fflush(stderr);
+    const int saved = dup(STDERR_FILENO);
+    const int file = open(in_dir("warnings"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(saved >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    ax_log_set_level(AX_LOG_WARN);
+    const enum ax_status st = to_gguf(in_dir(folder), "windows.gguf", NULL);
+    ax_log_set_level(AX_LOG_ERROR);
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(saved);
+    close(file);
+    ok(st);
+    ok(ax_remove_tree(in_dir("windows.gguf")));
+    return get_text("warnings");
+}
+
+static void a_window_that_would_be_lost_is_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *window;
+        bool lost;
+    } cases[] = {{"{\"v\": null}", false}, {"{\"v\": 4096}", false}, {"{\"v\": 8}", true}};
+    put_folder(&llama, "windows");
+    set_member("windows", "config.json", "model_type", "{\"v\": \"mistral\"}");
+    set_member("windows", "config.json", "architectures", "{\"v\": [\"MistralForCausalLM\"]}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set_member("windows", "config.json", "sliding_window", cases[i].window);
+        char *said = warnings("windows");
+        assert_int_equal(strstr(said, "sliding_window: 8 tokens") != NULL, cases[i].lost);
+        assert_int_equal(strstr(said, "sliding_window") != NULL, cases[i].lost);
+        ax_free(said);
+    }
 }
 
 /* --- what is refused --- */
@@ -361,6 +409,7 @@ int main(void) {
         cmocka_unit_test(scalings_are_stated),
         cmocka_unit_test(keys_and_types_of_a_quantised_file),
         cmocka_unit_test(merged_straight_to_a_file),
+        cmocka_unit_test(a_window_that_would_be_lost_is_named),
         cmocka_unit_test(what_a_file_cannot_state_is_refused),
         cmocka_unit_test(the_command_line),
     };

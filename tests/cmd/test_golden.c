@@ -14,6 +14,7 @@
 
 #include "base/io.h"
 #include "cmd/commands.h"
+#include "cmd/golden.h"
 
 static const char *shared_path(char *buf, size_t size, const char *rest) {
     const char *root = getenv("AXTRAIN_SHARED");
@@ -76,6 +77,21 @@ static void adapters(void **state) {
     holds("lora/llama_r4_rslora", "cpu");
     holds("lora/llama_r4_dora", "cpu");
     holds("lora/llama_r4_dora", "ref");
+}
+
+/* Without --dtype the reference kernels compute in double precision, the others in single. */
+static void the_reference_is_in_double_precision(void **state) {
+    (void)state;
+    static const char *const backends[][2] = {{"ref", "dtype=float64"}, {"cpu", "dtype=float32"}};
+    for (size_t i = 0; i < 2; i++) {
+        char path[512];
+        struct ax_golden_report r = {0};
+        const struct ax_golden_options o = {.backend = backends[i][0], .threads = 1};
+        shared_path(path, sizeof path, "lora/llama_r4_rslora");
+        assert_true(ax_golden_lora(&r, path, &o));
+        assert_int_equal(r.failed, 0);
+        assert_non_null(strstr(r.title, backends[i][1]));
+    }
 }
 
 static void optimizers_and_clipping(void **state) {
@@ -158,6 +174,7 @@ int main(void) {
         cmocka_unit_test(mixtral),
         cmocka_unit_test(qwen3_moe),
         cmocka_unit_test(adapters),
+        cmocka_unit_test(the_reference_is_in_double_precision),
         cmocka_unit_test(optimizers_and_clipping),
         cmocka_unit_test(entropy_and_logprob),
         cmocka_unit_test(rope_and_schedules),

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "ckpt/gguf.h"
 #include "cmd/commands.h"
 #include "ckpt/peft.h"
 #include "cmd/merge.h"
@@ -120,12 +121,35 @@ static void the_command_needs_three_names(void **state) {
     assert_int_equal(ax_cmd_merge(3, argv), AX_ERR_CONFIG);
 }
 
+static enum ax_status command(const char *dst, const char *option, const char *value) {
+    char paths[2][512];
+    const struct ax_merge m = merge_of(paths, "lora/llama_r4", dst);
+    const char *const argv[] = {"merge", m.base, m.adapter, m.dst, option, value, NULL};
+    return ax_cmd_merge(option ? 6 : 4, (char **)(uintptr_t)argv);
+}
+
+static void the_command_writes_both_formats(void **state) {
+    (void)state;
+    assert_int_equal(command("plain", NULL, NULL), AX_OK);
+    assert_true(ax_path_is_dir(in_dir("plain")));
+    assert_int_equal(command("named", "--to", "hf"), AX_OK);
+    assert_true(ax_path_is_dir(in_dir("named")));
+    assert_int_equal(command("file.gguf", "--to", "gguf"), AX_OK);
+    assert_true(ax_gguf_is(in_dir("file.gguf")));
+    assert_int_equal(command("no", "--to", "safetensors"), AX_ERR_CONFIG);
+    assert_mentions("--to: expected hf or gguf, got \"safetensors\"");
+    assert_int_equal(command("no", "--quant", "Q8_0"), AX_ERR_CONFIG);
+    assert_mentions("--quant goes with --to gguf");
+    assert_false(ax_path_exists(in_dir("no")));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merged_weights_equal_the_golden),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(an_untrained_adapter_is_refused),
         cmocka_unit_test(the_command_needs_three_names),
+        cmocka_unit_test(the_command_writes_both_formats),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -251,6 +251,9 @@ static void a_page_of_one_run(void **state) {
                                         "&lt;/script&gt;&lt;b&gt;"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         must_have(page, parts[i]);
+    char header[128];
+    snprintf(header, sizeof header, "<header><h1>Training run</h1><p>%s</p>", in_scratch("one"));
+    must_have(page, header);
     assert_int_equal(count(page, "<figure>"), 9);
     /* nothing is loaded from anywhere */
     static const char *const none[] = {"http://", "https://", "src=", "href=", "@import", "url("};

@@ -112,6 +112,14 @@ static void added_tokens_decoder_overrides(void **state) {
     assert_text(t, "<s>  ab<x><y>", false, false, "3 2 10 11");
     assert_false(ax_tokenizer_is_special(t, 11));
     ax_tokenizer_free(t);
+    /* a name makes a token special, whatever else it is */
+    MUST(load(&t,
+              "{\"added_tokens_decoder\":{\"10\":{\"content\":\"<x>\",\"special\":false,"
+              "\"lstrip\":true}},\"pad_token\":\"<x>\"}",
+              NULL));
+    assert_true(ax_tokenizer_is_special(t, 10));
+    assert_text(t, "ab  <x>", false, false, "2 10"); /* and it stays what it was */
+    ax_tokenizer_free(t);
 }
 
 static void bad_folders(void **state) {

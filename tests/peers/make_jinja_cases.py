@@ -103,6 +103,8 @@ LINES = r'''
 {{ 'abcabc'.find('c',3) }}{{ 'abcabc'.rfind('b') }}{{ 'abc'.index('b') }}{{ 'é😀é'.find('é',1) }}{{ 'aXbX'.replace('X','',1) }}{{ 'abc'.replace('','-') }}{{ 'abc'.replace('','-',2) }}{{ 'aaaa'.count('aa') }}{{ 'é'.count('') }}
 {{ 'hello world'.title() }}{{ "they're bill's".title() }}{{ 'ǆabc'.title() }}{{ 'ΑΣΣΑΣ'.lower() }}{{ 'ß'.upper() }}{{ 'İ'.lower()|length }}{{ 'ﬁ'.upper() }}{{ 'ﬁx'.capitalize() }}{{ 'aBc'.swapcase() }}{{ 'Straße'.casefold() }}
 {{ "they're (big) a-b [c] <d> {e}\tf"|title }}{{ 'ΑΣ ΑΣ-ΑΣ'|title }}{{ 'ﬁx ǆb'|title }}
+{{ '%(a)s-%(long)03d-%(a)s'|format(a='x', long=7) }}
+{{ '%s'|format(1, a=2) }}
 {{ 'ab'.center(7,'*') }}{{ 'abc'.center(6) }}|{{ 'ab'.ljust(5,'.') }}{{ 'ab'.rjust(5) }}{{ '-5'.zfill(5) }}{{ 'a\tb'.expandtabs(4) }}{{ 'abc'.removeprefix('a') }}{{ 'abc'.removesuffix('c') }}
 {{ '1'.isdigit() }}{{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '½'.isnumeric() }}{{ 'aé'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' \u2003'.isspace() }}{{ 'aB'.islower() }}{{ 'AB'.isupper() }}{{ 'Ab Cd'.istitle() }}{{ 'a_1'.isidentifier() }}{{ 'a\n'.isprintable() }}{{ 'é'.isascii() }}{{ ''.isalpha() }}
 {{ '%s %r %a %d %i %5.2f %e %g %x %X %o %c %c %%' % ('a','b','é',3,4.9,2.345,12345.678,0.0001,255,255,8,'z',97) }}
@@ -265,6 +267,10 @@ a{% set b %}c{% generation %}d{% endgeneration %}{% endset %}e{{ b }}
 {{ 5 is in [5] }}{{ 'a' is in 'abc' }}{{ 5 is not in [5] }}{{ 5 is eq 5 }}{{ 5 is == 5 }}
 {{ s is lower }}{{ 'AB' is upper }}{{ 'abc' is string and 5 is not string }}{{ none is not none or 1 is defined }}
 {{ s is equalto 'abc' | upper }}{{ [1] is sameas [1] }}{{ 'x' is filter }}{{ 'upper' is filter }}{{ 'odd' is test }}
+{{ 3 is filter }}{{ none is test }}
+{{ [1] is filter }}
+{{ d is test }}
+{{ 'upper' is filter('x') }}
 {{ f is defined if true else 1 }}
 {{ x is defined is true }}
 {{ 1 is number is string }}

@@ -1,0 +1,70 @@
+/* optim_args: which option lands where, in both forms, and what is said about wrong ones. */
+#include "config_case.h"
+
+#include "cmd/train_setup.h"
+
+static enum ax_status read_optimizer(struct ax_train_options *o, const char *lines) {
+    struct ax_config cfg;
+    char yaml[512];
+    snprintf(yaml, sizeof yaml, "base_model: m\nlearning_rate: 1e-3\ndatasets: [{path: a}]\n%s",
+             lines);
+    load_ok(&cfg, yaml, NULL);
+    *o = (struct ax_train_options){.step.dtype = AX_F32};
+    const enum ax_status st = ax_train_optimizer_read(o, &cfg);
+    ax_config_free(&cfg);
+    return st;
+}
+
+static struct ax_optimizer_options options_of(const char *lines) {
+    struct ax_train_options o;
+    if (read_optimizer(&o, lines) != AX_OK)
+        fail_msg("%s: %s", lines, ax_error_text());
+    return o.step.opt;
+}
+
+static void refused(const char *lines, const char *part) {
+    struct ax_train_options o;
+    assert_int_equal(read_optimizer(&o, lines), AX_ERR_CONFIG);
+    expect_text(ax_error_text(), part);
+}
+
+static void numbers_and_flags(void **state) {
+    (void)state;
+    for (int as_text = 0; as_text < 2; as_text++) {
+        struct ax_optimizer_options o = options_of(
+            as_text ? "optimizer: muon\noptim_args: \"momentum=0.75, nesterov=false,beta1=0.5\"\n"
+                    : "optimizer: muon\noptim_args: {momentum: 0.75, nesterov: false, beta1: "
+                      "0.5}\n");
+        assert_true(o.momentum == 0.75 && !o.nesterov && o.beta1 == 0.5);
+        o = options_of(as_text
+                           ? "optimizer: muon\noptim_args: \"nesterov=TRUE,match_rms=true\"\n"
+                           : "optimizer: muon\noptim_args: {nesterov: true, match_rms: true}\n");
+        assert_true(o.nesterov && o.match_rms);
+    }
+    struct ax_optimizer_options o =
+        options_of("optimizer: adafactor\noptim_args: {eps: 1e-20, eps2: 0.25, decay_rate: -0.5, "
+                   "clip_threshold: 2, scale_parameter: true, weight_decay: 0.125}\n");
+    assert_true(o.eps == 1e-20 && o.eps2 == 0.25 && o.decay_rate == -0.5);
+    assert_true(o.clip_threshold == 2 && o.scale_parameter && o.weight_decay == 0.125);
+    o = options_of("optimizer: adamw_torch\noptim_args: {beta1: 0.5, beta2: 0.75, eps: 0.25}\n");
+    assert_true(o.beta1 == 0.5 && o.beta2 == 0.75 && o.eps == 0.25);
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    refused("optimizer: muon\noptim_args: {nesterov: 1}\n",
+            "nesterov: expected true or false, got \"1\"");
+    refused("optimizer: muon\noptim_args: \"nesterov\"\n", "expected true or false, got \"\"");
+    refused("optimizer: muon\noptim_args: {momentum: 0.9x}\n", "expected a number, got \"0.9x\"");
+    refused("optimizer: muon\noptim_args: {momentum: }\n", "expected a number, got \"\"");
+    refused("optimizer: lion_32bit\noptim_args: {eps: 1e-8}\n",
+            "\"eps\" is none of the options of lion: beta1, beta2, weight_decay");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_and_flags),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
