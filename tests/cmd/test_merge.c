@@ -115,6 +115,65 @@ static void an_untrained_adapter_is_refused(void **state) {
     refused(&m, AX_ERR_CONFIG, "an adapter that was not trained");
 }
 
+enum { RANK = 2, VOCAB = 512, HIDDEN = 64 };
+
+static float factor_a(int64_t i) {
+    return 0.01f * (float)(i % 13 - 6);
+}
+static float factor_b(int64_t i) {
+    return 0.1f * (float)(i % 7 - 3);
+}
+
+static enum ax_status fill_factor(void *ctx, int64_t first, int64_t n, void *out) {
+    float (*factor)(int64_t) = *(float (**)(int64_t))ctx;
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = factor(first + i);
+    return AX_OK;
+}
+
+/* Row v of the merged embedding is that of the base and s·A[:, v]ᵀ·Bᵀ. */
+static void an_embedding_is_merged(void **state) {
+    (void)state;
+    char paths[2][512];
+    struct ax_merge m = merge_of(paths, "lora/llama_r4", "embedded");
+    char *target = (char[]){"embed_tokens"};
+    const struct ax_peft_config config = {.r = RANK, .alpha = 8, .targets = {1, &target}};
+    float (*factors[])(int64_t) = {factor_a, factor_b};
+    const struct ax_st_output tensors[] = {
+        {.name = AX_PEFT_PREFIX "model.embed_tokens.lora_embedding_A",
+         .dtype = AX_F32,
+         .ndim = 2,
+         .shape = {RANK, VOCAB},
+         .fill = fill_factor,
+         .ctx = &factors[0]},
+        {.name = AX_PEFT_PREFIX "model.embed_tokens.lora_embedding_B",
+         .dtype = AX_F32,
+         .ndim = 2,
+         .shape = {HIDDEN, RANK},
+         .fill = fill_factor,
+         .ctx = &factors[1]}};
+    m.adapter = in_dir("embedding");
+    assert_int_equal(ax_peft_write(m.adapter, &config, 2, tensors), AX_OK);
+    assert_int_equal(ax_merge_run(&m), AX_OK);
+    assert_int_equal(m.matrices, 1);
+    assert_true(m.effect > 0.01 && m.error < 1e-4);
+    struct ax_hf before, after;
+    assert_int_equal(ax_hf_open(&before, m.base), AX_OK);
+    assert_int_equal(ax_hf_open(&after, m.dst), AX_OK);
+    const struct ax_st_entry *old = ax_hf_find(&before, "model.embed_tokens.weight");
+    const struct ax_st_entry *new = ax_hf_find(&after, "model.embed_tokens.weight");
+    assert_true(old->shape[0] == VOCAB && old->shape[1] == HIDDEN && new->numel == old->numel);
+    for (int64_t v = 0; v < VOCAB; v++)
+        for (int64_t d = 0; d < HIDDEN; d++) {
+            double want = ax_load(old->dtype, old->data, v * HIDDEN + d);
+            for (int64_t k = 0; k < RANK; k++)
+                want += 8.0 / RANK * factor_a(k * VOCAB + v) * factor_b(d * RANK + k);
+            assert_true(fabs(ax_load(new->dtype, new->data, v * HIDDEN + d) - want) < 1e-6);
+        }
+    ax_hf_close(&before);
+    ax_hf_close(&after);
+}
+
 static void the_command_needs_three_names(void **state) {
     (void)state;
     char *argv[] = {"merge", "a", "b", NULL};
@@ -148,6 +207,7 @@ int main(void) {
         cmocka_unit_test(merged_weights_equal_the_golden),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(an_untrained_adapter_is_refused),
+        cmocka_unit_test(an_embedding_is_merged),
         cmocka_unit_test(the_command_needs_three_names),
         cmocka_unit_test(the_command_writes_both_formats),
     };

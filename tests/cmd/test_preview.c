@@ -150,6 +150,35 @@ static bool warns(const json_t *v, const char *part) {
     return false;
 }
 
+/* Documents of 40, 40, 20 and 20 tokens in rows of 64: two rows for all of them, three by twos. */
+static void packed_by_groups(void **state) {
+    (void)state;
+    char config[128];
+    struct ax_buf b = {0};
+    for (int i = 0; i < 4; i++) {
+        assert_ok(ax_buf_puts(&b, "{\"input_ids\": [97"));
+        for (int k = 1; k < (i < 2 ? 40 : 20); k++)
+            assert_ok(ax_buf_printf(&b, ", %d", 98 + i));
+        assert_ok(ax_buf_puts(&b, "], \"labels\": [97"));
+        for (int k = 1; k < (i < 2 ? 40 : 20); k++)
+            assert_ok(ax_buf_printf(&b, ", %d", 98 + i));
+        assert_ok(ax_buf_puts(&b, "]}\n"));
+    }
+    const char *rows = put_bytes("groups.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    snprintf(config, sizeof config, "%s",
+             put_config("groups.yaml", rows,
+                        "    type: null\nsample_packing: true\nshuffle_merged_datasets: false\n"
+                        "curriculum_sampling: true\n"));
+    static const char *const sizes[] = {"sample_packing_group_size=4",
+                                        "sample_packing_group_size=2"};
+    for (int i = 0; i < 2; i++) {
+        json_t *v = preview_json(3, (const char *const[]){config, "--json", sizes[i]});
+        assert_int_equal(at(v, "train", "rows"), 2 + i);
+        json_decref(v);
+    }
+}
+
 static void warnings(void **state) {
     (void)state;
     char config[128];
@@ -492,11 +521,17 @@ static void mistakes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_form),  cmocka_unit_test(json_form),
-        cmocka_unit_test(left_out),   cmocka_unit_test(warnings),
-        cmocka_unit_test(types),      cmocka_unit_test(pretraining),
-        cmocka_unit_test(preprocess), cmocka_unit_test(reference_rows),
-        cmocka_unit_test(mistakes),   cmocka_unit_test(cache_keys),
+        cmocka_unit_test(text_form),
+        cmocka_unit_test(json_form),
+        cmocka_unit_test(left_out),
+        cmocka_unit_test(warnings),
+        cmocka_unit_test(types),
+        cmocka_unit_test(pretraining),
+        cmocka_unit_test(preprocess),
+        cmocka_unit_test(reference_rows),
+        cmocka_unit_test(packed_by_groups),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(cache_keys),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }
