@@ -131,11 +131,12 @@ static enum ax_status fill_factor(void *ctx, int64_t first, int64_t n, void *out
     return AX_OK;
 }
 
-/* Row v of the merged embedding is that of the base and s·A[:, v]ᵀ·Bᵀ. */
-static void an_embedding_is_merged(void **state) {
-    (void)state;
+/* Row v of the merged embedding is that of the base and s·A[:, v]ᵀ·Bᵀ. A head that was the same
+ * matrix stays what it was, as one of its own. */
+static void merge_embedding(const char *base, bool tied) {
     char paths[2][512];
-    struct ax_merge m = merge_of(paths, "lora/llama_r4", "embedded");
+    struct ax_merge m = merge_of(paths, "lora/llama_r4", tied ? "untied" : "embedded");
+    m.base = fixture(paths[0], 512, base);
     char *target = (char[]){"embed_tokens"};
     const struct ax_peft_config config = {.r = RANK, .alpha = 8, .targets = {1, &target}};
     float (*factors[])(int64_t) = {factor_a, factor_b};
@@ -152,7 +153,7 @@ static void an_embedding_is_merged(void **state) {
          .shape = {HIDDEN, RANK},
          .fill = fill_factor,
          .ctx = &factors[1]}};
-    m.adapter = in_dir("embedding");
+    m.adapter = in_dir(tied ? "embedding-tied" : "embedding");
     assert_int_equal(ax_peft_write(m.adapter, &config, 2, tensors), AX_OK);
     assert_int_equal(ax_merge_run(&m), AX_OK);
     assert_int_equal(m.matrices, 1);
@@ -170,8 +171,20 @@ static void an_embedding_is_merged(void **state) {
                 want += 8.0 / RANK * factor_a(k * VOCAB + v) * factor_b(d * RANK + k);
             assert_true(fabs(ax_load(new->dtype, new->data, v * HIDDEN + d) - want) < 1e-6);
         }
+    const struct ax_st_entry *head = ax_hf_find(&after, "lm_head.weight");
+    assert_non_null(head);
+    assert_int_equal(ax_hf_find(&before, "lm_head.weight") == NULL, tied);
+    assert_int_equal(ax_hf_count(&after), ax_hf_count(&before) + tied);
+    for (int64_t i = 0; tied && i < VOCAB * HIDDEN; i++)
+        assert_true(ax_load(head->dtype, head->data, i) == ax_load(old->dtype, old->data, i));
     ax_hf_close(&before);
     ax_hf_close(&after);
+}
+
+static void an_embedding_is_merged(void **state) {
+    (void)state;
+    merge_embedding("models/llama", false);
+    merge_embedding("models/qwen3", true);
 }
 
 static void the_command_needs_three_names(void **state) {
