@@ -16,6 +16,7 @@ struct ax_operand {
     /* OUT: overwritten. INOUT: read and written. An output that an `accumulate` flag makes both is
      * listed as OUT. */
     enum ax_operand_use use;
+    bool panels; /* may be a weight in panels (kernels/panels.h) */
 };
 
 /* Ends with a row whose name is NULL. */

@@ -2,11 +2,109 @@
  * from the queue's scratch stack for the time of the call, and counts. */
 #include "kernels/ops.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "kernels/operands.h"
+#include "kernels/ops/family.h"
+#include "kernels/panels.h"
 #include "kernels/queue.h"
+
+/* An op without a row of its family's does not link. */
+static const struct ax_op_info *const OPS[AX_OP_COUNT] = {
+#define ROW(op) [AX_OP_##op] = &ax_op_info_##op,
+    AX_OP_LIST(ROW)
+#undef ROW
+};
+
+const struct ax_op_info *ax_op_info(enum ax_op op) {
+    AX_ASSERT(op < AX_OP_COUNT);
+    return OPS[op];
+}
+
+const char *ax_op_name(enum ax_op op) {
+    return ax_op_info(op)->name;
+}
+
+const struct ax_operand *ax_op_operands(enum ax_op op) {
+    return ax_op_info(op)->operands();
+}
+
+size_t ax_op_args_size(enum ax_op op) {
+    return ax_op_info(op)->args_size;
+}
+
+struct ax_op_cost ax_op_cost(enum ax_op op, const void *args) {
+    return ax_op_info(op)->cost(args);
+}
+
+enum ax_status ax_run_op(struct ax_queue *q, enum ax_op op, const void *args) {
+    return ax_op_info(op)->run(q, args);
+}
+
+const struct ax_shape *ax_op_shapes(enum ax_op op, int *n) {
+    *n = ax_op_info(op)->n_shapes;
+    return ax_op_info(op)->shapes;
+}
+
+struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args) {
+    return (struct ax_tensor *)((char *)args + operand->offset);
+}
+
+static const struct ax_tensor *tensor_of(const struct ax_operand *operand, const void *args) {
+    return (const struct ax_tensor *)((const char *)args + operand->offset);
+}
+
+double ax_op_operand_bytes(enum ax_op op, const void *args) {
+    double sum = 0;
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+        double bytes = bytes_of(tensor_of(o, args));
+        sum += o->use == AX_OPERAND_INOUT ? 2 * bytes : bytes;
+    }
+    return sum;
+}
+
+struct ax_op_cost ax_op_per_element(enum ax_op op, const void *args, double flops_per, tensor t) {
+    return (struct ax_op_cost){flops_per * elements(t), ax_op_operand_bytes(op, args)};
+}
+
+const char *ax_op_broken_rule(enum ax_op op, const void *args) {
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+        tensor t = tensor_of(o, args);
+        if (given(t) && t->panels) {
+            NEED(o->panels);
+            NEED(ax_panels_fit(t) && ax_tensor_is_dense(t));
+        }
+    }
+    return ax_op_info(op)->check(args);
+}
+
+/* snprintf that goes on behind what is there and stays within size. */
+#define APPEND(...)                                                                                \
+    do {                                                                                           \
+        if (used < size) {                                                                         \
+            used += (size_t)snprintf(buf + used, size - used, __VA_ARGS__);                        \
+        }                                                                                          \
+    } while (0)
+
+const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t size) {
+    size_t used = 0;
+    buf[0] = '\0';
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+        const struct ax_tensor *t = tensor_of(o, args);
+        if (t->data == NULL) {
+            continue;
+        }
+        APPEND("%s%s %s ", used > 0 ? ", " : "", o->name, ax_dtype_info(t->dtype)->name);
+        for (int i = 0; i < t->ndim; i++) {
+            APPEND("[%" PRId64 "]", t->shape[i]);
+        }
+        if (!ax_tensor_is_dense(t)) {
+            APPEND(" (row stride %" PRId64 ")", t->row_stride);
+        }
+    }
+    return buf;
+}
 
 struct ax_call {
     const struct ax_ops *run; /* whose entry to call */

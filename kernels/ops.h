@@ -10,9 +10,9 @@
  * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
  * not depend on how many other rows the call holds (except gemm with trans_a, and the row sums).
  *
- * A new op is one row in AX_OP_LIST, one argument struct, one entry per backend, its operands in
- * operands.c, its conditions in ops_check.c, its cost in ops_cost.c, its shapes in shapes.c and a
- * builder for them in cases_*.c; forgetting any of these does not compile. */
+ * A new op is one row in AX_OP_LIST and one argument struct here; its operands, conditions, cost
+ * and cases in its family's file (see kernels/ops/family.h); and one entry per backend. Forgetting
+ * any of these does not link. */
 #ifndef AX_KERNELS_OPS_H
 #define AX_KERNELS_OPS_H
 

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/ops/attention.h"
 #include "tests/kernels/harness.h"
 
 static struct machine ref, cpu;
@@ -98,8 +99,10 @@ static void fill_blocks(const struct ax_attention *w, const struct ax_attention 
 }
 
 static void check_paged(struct machine *m, const struct ax_shape *shape, enum ax_dtype dtype) {
+    struct ax_attention_options options = *(const struct ax_attention_options *)shape->options;
+    options.block_size = 0;
     struct ax_shape plain_shape = *shape;
-    plain_shape.block_size = 0;
+    plain_shape.options = &options;
     struct ax_case paged, plain;
     case_open(&paged, AX_OP_attention_forward, shape, dtype, &ref);
     case_open(&plain, AX_OP_attention_forward, &plain_shape, dtype, &ref);
@@ -119,7 +122,8 @@ static void paged_keys_are_plain_keys(void **state) {
     int n, paged = 0;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_attention_forward, &n);
     for (int i = 0; i < n; i++) {
-        if (shapes[i].block_size == 0) {
+        const struct ax_attention_options *o = shapes[i].options;
+        if (o == NULL || o->block_size == 0) {
             continue;
         }
         paged++;

@@ -1,0 +1,224 @@
+/* Attention over packed documents, forward and backward. */
+#include "kernels/ops/attention.h"
+
+#include <math.h>
+
+#include "kernels/ops/family.h"
+
+#define ATTENTION(...) OPTIONS(ax_attention_options, __VA_ARGS__)
+
+static const struct ax_shape_document one_key[] = {{1, 1}};
+static const struct ax_shape_document packed[] = {{5, 5}, {0, 0}, {1, 1}, {17, 17}, {0, 0}, {0, 0}};
+static const struct ax_shape_document decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 30}};
+static const struct ax_shape_document prefix[] = {{3, 10}, {7, 7}};
+static const struct ax_shape_document no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
+static const struct ax_shape_document tiles[] = {{150, 150}, {70, 70}};
+static const struct ax_shape_document row_of_2048[] = {{2048, 2048}};
+static const struct ax_shape_document cached_1024[] = {{1, 1024}};
+
+static const char *check_attention(const struct ax_attention *a) {
+    NEED(a->q.ndim == 3 && a->k.ndim == 3 && real(&a->q));
+    int64_t tq = a->q.shape[0], heads = a->q.shape[1], head_dim = a->q.shape[2];
+    int64_t tk = a->k.shape[0], kv_heads = a->k.shape[1];
+    NEED(is_3d(&a->q, a->q.dtype, tq, heads, head_dim));
+    NEED(is_3d(&a->k, a->q.dtype, tk, kv_heads, head_dim));
+    NEED(is_3d(&a->v, a->q.dtype, tk, kv_heads, head_dim));
+    NEED(is_3d(&a->out, a->q.dtype, tq, heads, head_dim));
+    NEED(kv_heads > 0 && heads % kv_heads == 0);
+    NEED(is_2d(&a->lse, accum(&a->q), tq, heads));
+    NEED(a->cu_q.shape[0] >= 1 && is_1d(&a->cu_q, AX_I32, a->cu_q.shape[0]));
+    NEED(is_1d(&a->cu_k, AX_I32, a->cu_q.shape[0]));
+    NEED(!given(&a->sink) || is_1d(&a->sink, accum(&a->q), heads));
+    NEED(a->max_q >= 0 && a->max_k >= 0 && a->window >= 0);
+    NEED(a->window == 0 || a->causal);
+    return NULL;
+}
+
+/* Mean number of keys a query sees in a document of max_q queries and max_k keys: query i sees
+ * i + 1 + max_k − max_q of them if causal (at most `window`), else all. For rows of full documents
+ * this is exact: (n + 1)/2 of n. */
+static double keys_per_query(const struct ax_attention *a) {
+    double nq = (double)a->max_q;
+    double most = (double)a->max_k;
+    if (!a->causal || a->max_q <= 0) {
+        return most;
+    }
+    double least = most - nq + 1;
+    double empty = least < 1 ? 1 - least : 0; /* queries before the first key */
+    least = least < 1 ? 1 : least;
+    double limit = a->window > 0 && (double)a->window < most ? (double)a->window : most;
+    double rising = limit >= least ? limit - least + 1 : 0; /* queries that see least … limit */
+    double full = nq - empty - rising;
+    return (rising * (least + limit) / 2 + full * limit) / nq;
+}
+
+static double attention_pairs(const struct ax_attention *a) {
+    return (double)a->q.shape[0] * (double)a->q.shape[1] * keys_per_query(a);
+}
+
+/* Blocks are handed to documents in turn, back to front, so that none lies in order. Returns how
+ * many there are; table may be NULL. */
+static int64_t hand_out_blocks(const struct ax_shape *s, int32_t *table, int64_t columns,
+                               int64_t total) {
+    const struct ax_attention_options *o = s->options;
+    int64_t used = 0;
+    for (int64_t column = 0; column < columns; column++) {
+        for (int64_t d = 0; d < s->n_documents; d++) {
+            if (column * o->block_size >= s->documents[d].nk) {
+                continue;
+            }
+            used++;
+            if (table != NULL) {
+                table[d * columns + column] = (int32_t)(total - used);
+            }
+        }
+    }
+    return used;
+}
+
+static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
+    const struct ax_attention_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    int64_t key_rows = 0;
+    for (int i = 0; i < s->n_documents; i++) {
+        const struct ax_shape_document *d = &s->documents[i];
+        a->max_q = d->nq > a->max_q ? d->nq : a->max_q;
+        a->max_k = d->nk > a->max_k ? d->nk : a->max_k;
+        key_rows += d->nk;
+    }
+    if (o->block_size > 0) {
+        int64_t columns = (a->max_k + o->block_size - 1) / o->block_size;
+        int64_t blocks = hand_out_blocks(s, NULL, columns, 0);
+        a->block_table = ax_case_dense2(b, AX_I32, s->n_documents, columns);
+        if (b->memory != NULL) {
+            hand_out_blocks(s, a->block_table.data, columns, blocks);
+        }
+        a->block_size = o->block_size;
+        key_rows = blocks * o->block_size;
+    }
+    a->q = ax_case_in3(b, s->rows, s->heads);
+    a->k = ax_case_in3(b, key_rows + (o->block_size > 0 ? 0 : 2), s->kv_heads);
+    a->v = ax_case_in3(b, a->k.shape[0], s->kv_heads);
+    a->out = ax_case_out3(b, s->rows, s->heads);
+    a->lse = ax_case_dense2(b, b->accum, s->rows, s->heads);
+    a->cu_q = ax_case_cumulative(b, false);
+    a->cu_k = ax_case_cumulative(b, true);
+    if (o->sink) {
+        a->sink = ax_case_in1(b, b->accum, s->heads);
+    }
+    a->window = o->window;
+    a->scale = 3 / sqrt((double)s->head_dim); /* sharper than usual: probabilities far from even */
+    a->softcap = o->softcap;
+    a->causal = !o->not_causal;
+}
+
+static const char *check_attention_forward(const struct ax_attention_forward *f) {
+    const struct ax_attention *a = &f->a;
+    tensor table = &a->block_table;
+    NEED(!given(table) || (a->block_size > 0 && a->k.shape[0] % a->block_size == 0));
+    NEED(!given(table) || is_2d(table, AX_I32, a->cu_q.shape[0] - 1, table->shape[1]));
+    return check_attention(a);
+}
+
+static struct ax_op_cost cost_attention_forward(const struct ax_attention_forward *f) {
+    const struct ax_attention *a = &f->a;
+    double head_dim = (double)a->q.shape[2];
+    double bytes = ax_op_operand_bytes(AX_OP_attention_forward, f);
+    if (a->block_table.data != NULL) { /* of the cache, the blocks these documents hold */
+        double rows = (double)a->block_table.shape[0] * (double)a->max_k;
+        double most = (double)a->k.shape[0];
+        double unread = rows < most ? 1 - rows / most : 0;
+        bytes -= unread * (bytes_of(&a->k) + bytes_of(&a->v));
+    }
+    return (struct ax_op_cost){4 * head_dim * attention_pairs(a), bytes}; /* q·kᵀ, p·v */
+}
+
+static void build_attention_forward(struct ax_case_builder *b, struct ax_attention_forward *a) {
+    build_attention(b, &a->a);
+}
+
+#define SMOLLM2_HEADS .heads = 9, .kv_heads = 3, .head_dim = 64
+
+static const struct ax_shape shapes_attention_forward[] = {
+    {"one", DOCUMENTS(one_key), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
+    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13},
+    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16,
+     .pad = 32},
+    {"window", DOCUMENTS(packed), .rows = 23, .heads = 3, .kv_heads = 1, .head_dim = 8,
+     ATTENTION(.window = 4)},
+    {"window of one", DOCUMENTS(prefix), .rows = 10, .heads = 1, .kv_heads = 1, .head_dim = 8,
+     ATTENTION(.window = 1)},
+    {"not causal", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 1, .head_dim = 24,
+     ATTENTION(.not_causal = true)},
+    {"soft cap", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 32,
+     ATTENTION(.softcap = 1.5)},
+    {"sink", DOCUMENTS(no_keys), .rows = 13, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     ATTENTION(.sink = true)},
+    {"no keys", DOCUMENTS(no_keys), .rows = 12, .heads = 2, .kv_heads = 1, .head_dim = 16},
+    {"decoding", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2, .head_dim = 16},
+    {"paged", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2, .head_dim = 16,
+     ATTENTION(.block_size = 4)},
+    {"paged, window", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 8,
+     ATTENTION(.window = 5, .block_size = 3)},
+    {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
+    {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
+     ATTENTION(.window = 70)},
+    {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
+    {"one token", .big = true, DOCUMENTS(cached_1024), .rows = 1, SMOLLM2_HEADS},
+};
+
+AX_OP_INFO(attention_forward, IN(a.q), IN(a.k), IN(a.v), OUT(a.out), OUT(a.lse), IN(a.cu_q),
+           IN(a.cu_k), IN(a.sink), IN(a.block_table));
+
+static const char *check_attention_backward(const struct ax_attention_backward *b) {
+    const struct ax_attention *a = &b->a;
+    NEED(!given(&a->block_table));
+    NEED(same_shape(&b->dout, &a->out) && b->dout.dtype == a->q.dtype);
+    NEED(same_shape(&b->dq, &a->q) && b->dq.dtype == a->q.dtype);
+    NEED(same_shape(&b->dk, &a->k) && b->dk.dtype == a->q.dtype);
+    NEED(same_shape(&b->dv, &a->v) && b->dv.dtype == a->q.dtype);
+    NEED(!given(&a->sink) || is_1d(&b->dsink, accum(&a->q), a->q.shape[1]));
+    return check_attention(a);
+}
+
+static struct ax_op_cost cost_attention_backward(const struct ax_attention_backward *b) {
+    double head_dim = (double)b->a.q.shape[2]; /* q·kᵀ again, dout·vᵀ, dv, dq, dk */
+    return (struct ax_op_cost){10 * head_dim * attention_pairs(&b->a),
+                               ax_op_operand_bytes(AX_OP_attention_backward, b)};
+}
+
+/* out and lse are left to ax_case_prepare. */
+static void build_attention_backward(struct ax_case_builder *b, struct ax_attention_backward *a) {
+    const struct ax_attention_options *o = ax_case_options(b);
+    build_attention(b, &a->a);
+    a->dout = ax_case_in3(b, a->a.q.shape[0], b->shape->heads);
+    a->dq = ax_case_out3(b, a->a.q.shape[0], b->shape->heads);
+    a->dk = ax_case_out3(b, a->a.k.shape[0], b->shape->kv_heads);
+    a->dv = ax_case_out3(b, a->a.k.shape[0], b->shape->kv_heads);
+    if (o->sink) {
+        a->dsink = ax_case_in1(b, b->accum, b->shape->heads);
+    }
+}
+
+static const struct ax_shape shapes_attention_backward[] = {
+    {"one", DOCUMENTS(one_key), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
+    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13},
+    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16,
+     .pad = 32},
+    {"window", DOCUMENTS(packed), .rows = 23, .heads = 3, .kv_heads = 1, .head_dim = 8,
+     ATTENTION(.window = 4)},
+    {"not causal", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 1, .head_dim = 24,
+     ATTENTION(.not_causal = true)},
+    {"soft cap", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 32,
+     ATTENTION(.softcap = 1.5)},
+    {"sink", DOCUMENTS(no_keys), .rows = 13, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     ATTENTION(.sink = true)},
+    {"no keys", DOCUMENTS(no_keys), .rows = 12, .heads = 2, .kv_heads = 1, .head_dim = 16},
+    {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
+    {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
+     ATTENTION(.window = 70)},
+    {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
+};
+
+AX_OP_INFO(attention_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.out), IN(a.lse), IN(a.cu_q),
+           IN(a.cu_k), IN(a.sink), IN(dout), OUT(dq), OUT(dk), OUT(dv), INOUT(dsink));

@@ -1,0 +1,14 @@
+/* What shapes of attention ask for beyond kernels/shapes.h. */
+#ifndef AX_KERNELS_OPS_ATTENTION_H
+#define AX_KERNELS_OPS_ATTENTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ax_attention_options {
+    int64_t window, block_size; /* block_size > 0 asks for a block table */
+    double softcap;
+    bool not_causal, sink;
+};
+
+#endif

@@ -1,0 +1,235 @@
+/* From logits to the loss and back, by rows. */
+#include "kernels/ops/head.h"
+
+#include <math.h>
+
+#include "kernels/ops/family.h"
+
+#define HEAD(...) OPTIONS(ax_head_options, __VA_ARGS__)
+
+/* Labels from one below the shard (−1 = none when it starts at 0) to one beyond it. */
+static struct ax_tensor labels(struct ax_case_builder *b) {
+    const struct ax_shape *s = b->shape;
+    return ax_case_ids(b, s->rows, s->first - 1, s->first + s->cols + (s->first > 0 ? 1 : 0));
+}
+
+static struct ax_tensor logits(struct ax_case_builder *b) {
+    enum ax_dtype dtype = ax_case_has(b, AX_SHAPE_ACCUM_IN) ? b->accum : b->real;
+    struct ax_tensor t = ax_case_out2(b, dtype, b->shape->rows, b->shape->cols);
+    ax_case_randomize(b, &t, -8, 8);
+    return t;
+}
+
+static const char *check_softmax_stats(const struct ax_softmax_stats *a) {
+    NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
+    NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
+    NEED(is_1d(&a->labels, AX_I32, a->logits.shape[0]));
+    NEED(is_2d(&a->stats, accum(&a->logits), a->logits.shape[0], AX_SOFTMAX_STATS));
+    return NULL;
+}
+
+PER_ELEMENT(softmax_stats, 8, logits) /* ·t, max, −, exp, +, +, 2 */
+
+static void build_softmax_stats(struct ax_case_builder *b, struct ax_softmax_stats *a) {
+    a->logits = logits(b);
+    a->labels = labels(b);
+    a->stats = ax_case_dense2(b, b->accum, b->shape->rows, AX_SOFTMAX_STATS);
+    a->first_col = b->shape->first;
+    a->inv_temperature = 0.8;
+}
+
+static const struct ax_shape shapes_softmax_stats[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"sums", .rows = 4, .cols = 130, .flags = IN32},
+    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+};
+
+AX_OP_INFO(softmax_stats, IN(logits), IN(labels), OUT(stats));
+
+static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
+    NEED(a->stats.ndim == 3 && a->stats.shape[0] >= 1);
+    int64_t rows = a->stats.shape[1];
+    NEED(a->stats.dtype == AX_F32 || a->stats.dtype == AX_F64);
+    NEED(is_3d(&a->stats, a->stats.dtype, a->stats.shape[0], rows, AX_SOFTMAX_STATS));
+    NEED(is_1d(&a->labels, AX_I32, rows));
+    NEED(is_1d(&a->logprob, a->stats.dtype, rows));
+    NEED(is_1d(&a->lse, a->stats.dtype, rows));
+    NEED(is_1d(&a->entropy, a->stats.dtype, rows));
+    NEED(!given(&a->mean_logprob) ||
+         (is_1d(&a->mean_logprob, a->stats.dtype, rows) && a->vocab > 0));
+    return NULL;
+}
+
+PER_ELEMENT(softmax_merge, 2, stats)
+
+/* Stats as softmax_stats could give them: Σ exp(z − max)·z lies between ±Σ·8, sums are ≥ 1. */
+static void build_softmax_merge(struct ax_case_builder *b, struct ax_softmax_merge *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    a->stats =
+        ax_case_place(b, b->accum, 0, 3, (const int64_t[]){o->shards, s->rows, AX_SOFTMAX_STATS});
+    ax_case_randomize(b, &a->stats, 1, 8);
+    a->labels = ax_case_ids(b, s->rows, -1, 5);
+    a->logprob = ax_case_out1(b, b->accum, s->rows);
+    a->lse = ax_case_out1(b, b->accum, s->rows);
+    a->entropy = ax_case_out1(b, b->accum, s->rows);
+    a->vocab = 16;
+    if (o->smoothing) {
+        a->mean_logprob = ax_case_out1(b, b->accum, s->rows);
+    }
+}
+
+static const struct ax_shape shapes_softmax_merge[] = {
+    {"one", .rows = 1, HEAD(.shards = 1)},
+    {"odd", .rows = 7, HEAD(.shards = 3)},
+    {"mean", .rows = 5, HEAD(.smoothing = true, .shards = 2)},
+    {"head chunk", .big = true, .rows = 2048, HEAD(.shards = 1)},
+};
+
+AX_OP_INFO(softmax_merge, IN(stats), IN(labels), OUT(logprob), OUT(lse), OUT(entropy),
+           OUT(mean_logprob));
+
+static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
+    NEED(a->logits.ndim == 2 && real_or_accum(&a->dlogits, &a->logits));
+    int64_t rows = a->logits.shape[0];
+    enum ax_dtype sums = accum(&a->logits);
+    NEED(is_2d(&a->logits, a->logits.dtype, rows, a->logits.shape[1]));
+    NEED(is_2d(&a->dlogits, a->dlogits.dtype, rows, a->logits.shape[1]));
+    NEED(a->dlogits.data != a->logits.data || a->dlogits.dtype == a->logits.dtype);
+    NEED(is_1d(&a->labels, AX_I32, rows));
+    NEED(is_1d(&a->lse, sums, rows) && is_1d(&a->entropy, sums, rows));
+    NEED(is_1d(&a->g_logprob, sums, rows));
+    NEED(!given(&a->g_lse) || is_1d(&a->g_lse, sums, rows));
+    NEED(!given(&a->g_entropy) || is_1d(&a->g_entropy, sums, rows));
+    NEED(!given(&a->g_mean) || (is_1d(&a->g_mean, sums, rows) && a->vocab > 0));
+    return NULL;
+}
+
+static struct ax_op_cost cost_softmax_backward(const struct ax_softmax_backward *a) {
+    double flops = a->g_entropy.data != NULL ? 10 : a->g_lse.data != NULL ? 6 : 5;
+    return ax_op_per_element(AX_OP_softmax_backward, a, flops, &a->logits);
+}
+
+/* lse is above every logit, as a real one is. */
+static void build_softmax_backward(struct ax_case_builder *b, struct ax_softmax_backward *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    a->logits = logits(b);
+    a->labels = labels(b);
+    a->lse = ax_case_out1(b, b->accum, s->rows);
+    ax_case_randomize(b, &a->lse, 7, 9);
+    a->entropy = ax_case_out1(b, b->accum, s->rows);
+    ax_case_randomize(b, &a->entropy, 0, 4);
+    a->g_logprob = ax_case_in1(b, b->accum, s->rows);
+    if (o->all_grads) {
+        a->g_lse = ax_case_in1(b, b->accum, s->rows);
+        a->g_entropy = ax_case_in1(b, b->accum, s->rows);
+    }
+    if (o->smoothing) {
+        a->g_mean = ax_case_in1(b, b->accum, s->rows);
+    }
+    a->vocab = s->first + s->cols;
+    enum ax_dtype to = ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real;
+    a->dlogits =
+        ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->logits : ax_case_out2(b, to, s->rows, s->cols);
+    a->first_col = s->first;
+    a->inv_temperature = 0.8;
+}
+
+static const struct ax_shape shapes_softmax_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"all gradients", .rows = 5, .cols = 37, HEAD(.all_grads = true)},
+    {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE, HEAD(.smoothing = true)},
+    {"sums to real", .rows = 4, .cols = 130, .flags = IN32},
+    {"real to sums", .rows = 4, .cols = 50, .flags = OUT32},
+    {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16,
+     HEAD(.all_grads = true, .smoothing = true)},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
+};
+
+AX_OP_INFO(softmax_backward, IN(logits), IN(labels), IN(lse), IN(entropy), IN(g_logprob), IN(g_lse),
+           IN(g_entropy), IN(g_mean), OUT(dlogits));
+
+static const char *check_nll_loss(const struct ax_nll_loss *a) {
+    int64_t rows = a->logprob.shape[0];
+    NEED(a->logprob.dtype == AX_F32 || a->logprob.dtype == AX_F64);
+    NEED(is_1d(&a->logprob, a->logprob.dtype, rows));
+    NEED(is_1d(&a->g_logprob, a->logprob.dtype, rows));
+    NEED(is_1d(&a->labels, AX_I32, rows) && is_1d(&a->weight, AX_F32, rows));
+    NEED(a->label_smoothing == 0 || (is_1d(&a->mean_logprob, a->logprob.dtype, rows) &&
+                                     is_1d(&a->g_mean, a->logprob.dtype, rows)));
+    NEED(a->z_loss == 0 ||
+         (is_1d(&a->lse, a->logprob.dtype, rows) && is_1d(&a->g_lse, a->logprob.dtype, rows)));
+    NEED(a->scalars != NULL);
+    return NULL;
+}
+
+PER_ELEMENT(nll_loss, 3, logprob)
+
+static void build_nll_loss(struct ax_case_builder *b, struct ax_nll_loss *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    int64_t n = b->shape->rows;
+    a->logprob = ax_case_out1(b, b->accum, n);
+    ax_case_randomize(b, &a->logprob, -6, 0);
+    a->labels = ax_case_ids(b, n, -1, 3);
+    a->weight = ax_case_out1(b, AX_F32, n);
+    ax_case_randomize(b, &a->weight, 0, 2);
+    a->g_logprob = ax_case_out1(b, b->accum, n);
+    if (o->smoothing) {
+        a->label_smoothing = 0.125;
+        a->mean_logprob = ax_case_in1(b, b->accum, n);
+        a->g_mean = ax_case_out1(b, b->accum, n);
+    }
+    if (o->z_loss) {
+        a->z_loss = 0.01;
+        a->lse = ax_case_in1(b, b->accum, n);
+        a->g_lse = ax_case_out1(b, b->accum, n);
+    }
+    a->scalars = b->scalars;
+}
+
+static const struct ax_shape shapes_nll_loss[] = {
+    {"one", .rows = 1},
+    {"odd", .rows = 37},
+    {"smoothing", .rows = 20, HEAD(.smoothing = true)},
+    {"z-loss", .rows = 20, HEAD(.z_loss = true)},
+    {"both", .rows = 20, HEAD(.smoothing = true, .z_loss = true)},
+    {"row", .big = true, .rows = 2048},
+};
+
+AX_OP_INFO(nll_loss, IN(logprob), IN(labels), IN(weight), IN(mean_logprob), IN(lse), OUT(g_logprob),
+           OUT(g_mean), OUT(g_lse));
+
+static const char *check_argmax(const struct ax_argmax *a) {
+    NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
+    NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
+    NEED(is_1d(&a->index, AX_I32, a->logits.shape[0]));
+    return NULL;
+}
+
+PER_ELEMENT(argmax, 1, logits)
+
+/* Whole numbers from −8 to 7, so that long rows have ties. */
+static void build_argmax(struct ax_case_builder *b, struct ax_argmax *a) {
+    const struct ax_shape *s = b->shape;
+    a->logits = logits(b);
+    for (int64_t i = 0; i < s->rows * s->cols && b->memory != NULL; i++) {
+        int64_t at = i / s->cols * a->logits.row_stride + i % s->cols;
+        ax_store(a->logits.dtype, a->logits.data, at,
+                 floor(ax_load(a->logits.dtype, a->logits.data, at)));
+    }
+    a->index = ax_case_out1(b, AX_I32, s->rows);
+}
+
+static const struct ax_shape shapes_argmax[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 9, .cols = 37},
+    {"ties", .rows = 40, .cols = 300},
+    {"sums, strided", .rows = 5, .cols = 130, .pad = 6, .flags = IN32},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+};
+
+AX_OP_INFO(argmax, IN(logits), OUT(index));

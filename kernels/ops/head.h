@@ -1,0 +1,15 @@
+/* What shapes of the head's ops ask for beyond kernels/shapes.h. */
+#ifndef AX_KERNELS_OPS_HEAD_H
+#define AX_KERNELS_OPS_HEAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ax_head_options {
+    int64_t shards; /* softmax_merge */
+    bool all_grads; /* g_lse and g_entropy are given */
+    bool smoothing; /* label smoothing: mean_logprob and its gradient */
+    bool z_loss;
+};
+
+#endif

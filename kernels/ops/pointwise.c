@@ -1,0 +1,140 @@
+/* Element by element: fill, copy, add, swiglu. */
+#include "kernels/ops/family.h"
+
+struct copy_options {
+    const char *to; /* the other dtype, when it is not the case's own */
+};
+#define COPY(...) OPTIONS(copy_options, __VA_ARGS__)
+
+static const char *check_fill(const struct ax_fill *a) {
+    NEED(given(&a->dst) && rows_apart(&a->dst));
+    return NULL;
+}
+
+PER_ELEMENT(fill, 0, dst)
+
+static void build_fill(struct ax_case_builder *b, struct ax_fill *a) {
+    a->dst = ax_case_out2(b, b->real, b->shape->rows, b->shape->cols);
+    a->value = 0.3;
+}
+
+static const struct ax_shape shapes_fill[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+AX_OP_INFO(fill, OUT(dst));
+
+static const char *check_copy(const struct ax_copy *a) {
+    NEED(same_shape(&a->dst, &a->src));
+    NEED(a->dst.dtype == a->src.dtype ||
+         (ax_dtype_info(a->dst.dtype)->is_float && ax_dtype_info(a->src.dtype)->is_float));
+    return NULL;
+}
+
+PER_ELEMENT(copy, 0, dst)
+
+static void build_copy(struct ax_case_builder *b, struct ax_copy *a) {
+    const struct copy_options *o = ax_case_options(b);
+    enum ax_dtype to = b->real;
+    if (o->to != NULL) {
+        AX_ASSERT(ax_dtype_parse(o->to, &to) == AX_OK);
+    }
+    a->src = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
+    a->dst = ax_case_out2(b, to, b->shape->rows, b->shape->cols);
+}
+
+static const struct ax_shape shapes_copy[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"to float32", .rows = 4, .cols = 33, .pad = 3, COPY(.to = "float32")},
+    {"to bfloat16", .rows = 4, .cols = 65, COPY(.to = "bfloat16")},
+    {"to float16", .rows = 4, .cols = 19, COPY(.to = "float16")},
+    {"to float64", .rows = 2, .cols = 19, COPY(.to = "float64")},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+AX_OP_INFO(copy, OUT(dst), IN(src));
+
+static const char *check_add(const struct ax_add *a) {
+    NEED(same_shape(&a->dst, &a->src));
+    NEED(real_or_accum(&a->dst, &a->src));
+    return NULL;
+}
+
+PER_ELEMENT(add, 2, dst)
+
+static void build_add(struct ax_case_builder *b, struct ax_add *a) {
+    const struct ax_shape *s = b->shape;
+    a->dst = ax_case_in2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
+    a->src = ax_case_in2(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN), s->rows, s->cols);
+    a->alpha = 0.7;
+}
+
+static const struct ax_shape shapes_add[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"into sums", .rows = 3, .cols = 50, .flags = OUT32},
+    {"from sums", .rows = 3, .cols = 50, .flags = IN32},
+    {"hidden", .big = true, .rows = 2048, .cols = 576},
+};
+
+AX_OP_INFO(add, INOUT(dst), IN(src));
+
+static const char *check_swiglu_forward(const struct ax_swiglu_forward *a) {
+    NEED(a->y.ndim == 2 && real(&a->y));
+    NEED(is_2d(&a->y, a->y.dtype, a->y.shape[0], a->y.shape[1]));
+    NEED(is_2d(&a->gate_up, a->y.dtype, a->y.shape[0], 2 * a->y.shape[1]));
+    return NULL;
+}
+
+PER_ELEMENT(swiglu_forward, 5, y) /* −, exp, 1+, ÷, · */
+
+static void build_swiglu_forward(struct ax_case_builder *b, struct ax_swiglu_forward *a) {
+    a->gate_up = ax_case_out2(b, b->real, b->shape->rows, 2 * b->shape->cols);
+    ax_case_randomize(b, &a->gate_up, -4, 4);
+    a->y = ax_case_out2(b, b->real, b->shape->rows, b->shape->cols);
+}
+
+static const struct ax_shape shapes_swiglu_forward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 24, .pad = 8},
+    {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+};
+
+AX_OP_INFO(swiglu_forward, IN(gate_up), OUT(y));
+
+static const char *check_swiglu_backward(const struct ax_swiglu_backward *a) {
+    NEED(a->dy.ndim == 2 && real(&a->dy));
+    NEED(is_2d(&a->dy, a->dy.dtype, a->dy.shape[0], a->dy.shape[1]));
+    NEED(is_2d(&a->gate_up, a->dy.dtype, a->dy.shape[0], 2 * a->dy.shape[1]));
+    NEED(is_2d(&a->dgate_up, a->dy.dtype, a->dy.shape[0], 2 * a->dy.shape[1]));
+    return NULL;
+}
+
+PER_ELEMENT(swiglu_backward, 11, dy)
+
+static void build_swiglu_backward(struct ax_case_builder *b, struct ax_swiglu_backward *a) {
+    const struct ax_shape *s = b->shape;
+    a->dy = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->gate_up = ax_case_out2(b, b->real, s->rows, 2 * s->cols);
+    ax_case_randomize(b, &a->gate_up, -4, 4);
+    a->dgate_up = ax_case_has(b, AX_SHAPE_IN_PLACE)
+                      ? a->gate_up
+                      : ax_case_out2(b, b->real, s->rows, 2 * s->cols);
+}
+
+static const struct ax_shape shapes_swiglu_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 24, .pad = 8},
+    {"in place", .rows = 4, .cols = 21, .flags = AX_SHAPE_IN_PLACE},
+    {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
+};
+
+AX_OP_INFO(swiglu_backward, IN(dy), IN(gate_up), OUT(dgate_up));
