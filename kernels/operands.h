@@ -10,13 +10,19 @@
 
 enum ax_operand_use { AX_OPERAND_IN = 1, AX_OPERAND_OUT = 2, AX_OPERAND_INOUT = 3 };
 
+enum ax_operand_flag {
+    AX_OPERAND_ROWS = 1,  /* row t of the results needs no other row of it: rows may run alone */
+    AX_OPERAND_SOME = 2,  /* an output of which only some rows are written */
+    AX_OPERAND_PANELS = 4 /* may be a weight in panels (kernels/panels.h) */
+};
+
 struct ax_operand {
     const char *name; /* NULL ends the list */
     size_t offset;    /* of the struct ax_tensor within the argument struct */
     /* OUT: overwritten. INOUT: read and written. An output that an `accumulate` flag makes both is
      * listed as OUT. */
     enum ax_operand_use use;
-    bool panels; /* may be a weight in panels (kernels/panels.h) */
+    unsigned flags;
 };
 
 /* Ends with a row whose name is NULL. */

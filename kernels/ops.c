@@ -72,7 +72,7 @@ const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
         tensor t = tensor_of(o, args);
         if (given(t) && t->panels) {
-            NEED(o->panels);
+            NEED((o->flags & AX_OPERAND_PANELS) != 0);
             NEED(ax_panels_fit(t) && ax_tensor_is_dense(t));
         }
     }

@@ -97,7 +97,7 @@ static const struct ax_shape shapes_colscale[] = {
     {"gate_up", .big = true, .rows = 2048, .cols = 3072},
 };
 
-AX_OP_INFO(colscale, IN(x), IN(scale), IN(bias), IN(addend), OUT(y));
+AX_OP_INFO(colscale, IN_ROWS(x), IN(scale), IN(bias), IN_ROWS(addend), OUT_ROWS(y));
 
 static const char *check_coldot(const struct ax_coldot *a) {
     NEED(a->a.ndim == 2 && real(&a->a));
@@ -155,7 +155,7 @@ static const struct ax_shape shapes_dora_norm[] = {
     {"gate_up", .big = true, .rows = 3072, .cols = 576, .inner = 16},
 };
 
-AX_OP_INFO(dora_norm, IN(weight), IN(b), IN(p), OUT(out));
+AX_OP_INFO(dora_norm, IN_ROWS(weight), IN_ROWS(b), IN_ROWS(p), OUT_ROWS(out));
 
 static const char *check_dora_scale(const struct ax_dora_scale *a) {
     int64_t n = a->magnitude.shape[0];
@@ -182,4 +182,4 @@ static const struct ax_shape shapes_dora_scale[] = {
     {"gate_up", .big = true, .cols = 3072},
 };
 
-AX_OP_INFO(dora_scale, IN(magnitude), IN(sumsq), OUT(scale), OUT(inverse));
+AX_OP_INFO(dora_scale, IN_ROWS(magnitude), IN_ROWS(sumsq), OUT_ROWS(scale), OUT_ROWS(inverse));

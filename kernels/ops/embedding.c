@@ -48,7 +48,7 @@ static const struct ax_shape shapes_embedding_forward[] = {
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
 };
 
-AX_OP_INFO(embedding_forward, IN_PANELS(weight), IN(tokens), OUT(out));
+AX_OP_INFO(embedding_forward, IN_PANELS(weight), IN_ROWS(tokens), OUT_ROWS(out));
 
 static const char *check_embedding_backward(const struct ax_embedding_backward *a) {
     NEED(a->dweight.ndim == 2 && a->dout.ndim == 2 && real(&a->dout));

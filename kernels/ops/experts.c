@@ -48,7 +48,7 @@ static const struct ax_shape shapes_scatter_rows[] = {
     {"keys", .big = true, .rows = 2048, .cols = 192, .inner = 4096},
 };
 
-AX_OP_INFO(scatter_rows, OUT(dst), IN(src), IN(rows));
+AX_OP_INFO(scatter_rows, OUT_SOME(dst), IN(src), IN(rows));
 
 /* Rows that are padding: a fourth, the last ones. */
 static int64_t tokens(const struct ax_case_builder *b) {
@@ -110,8 +110,8 @@ static const struct ax_shape shapes_router_forward[] = {
      EXPERTS(.renormalise = true, .balance = true)},
 };
 
-AX_OP_INFO(router_forward, IN(logits), OUT(probs), OUT(weights), OUT(experts), IN(valid),
-           INOUT(load));
+AX_OP_INFO(router_forward, IN_ROWS(logits), OUT_ROWS(probs), OUT_ROWS(weights), OUT_ROWS(experts),
+           IN(valid), INOUT(load));
 
 static const char *check_router_balance(const struct ax_router_balance *a) {
     NEED(a->load.ndim == 2 && sums(&a->load) && a->k >= 1);
@@ -186,7 +186,8 @@ static const struct ax_shape shapes_router_backward[] = {
      EXPERTS(.renormalise = true, .balance = true)},
 };
 
-AX_OP_INFO(router_backward, IN(probs), IN(experts), IN(dweights), IN(slope), OUT(dlogits));
+AX_OP_INFO(router_backward, IN_ROWS(probs), IN_ROWS(experts), IN_ROWS(dweights), IN(slope),
+           OUT_ROWS(dlogits));
 
 static const char *check_group_rows(const struct ax_group_rows *a) {
     NEED(is_index(&a->keys, a->keys.shape[0]) && is_index(&a->places, a->keys.shape[0]));
@@ -281,7 +282,8 @@ static const struct ax_shape shapes_combine_forward[] = {
      .flags = AX_SHAPE_ADDEND},
 };
 
-AX_OP_INFO(combine_forward, IN(src), IN(rows), IN(weights), IN(addend), OUT(out));
+AX_OP_INFO(combine_forward, IN(src), IN_ROWS(rows), IN_ROWS(weights), IN_ROWS(addend),
+           OUT_ROWS(out));
 
 static const char *check_combine_backward(const struct ax_combine_backward *a) {
     NEED(a->dout.ndim == 2 && real(&a->dout));
@@ -321,4 +323,5 @@ static const struct ax_shape shapes_combine_backward[] = {
     {"8 experts' rows", .big = true, .rows = 1024, .cols = 1024, .inner = 8192, .choices = 8},
 };
 
-AX_OP_INFO(combine_backward, IN(dout), IN(src), IN(rows), IN(weights), OUT(dsrc), OUT(dweights));
+AX_OP_INFO(combine_backward, IN_ROWS(dout), IN(src), IN_ROWS(rows), IN_ROWS(weights),
+           OUT_SOME(dsrc), OUT_ROWS(dweights));

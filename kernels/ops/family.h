@@ -36,13 +36,13 @@ AX_OP_LIST(AX_OP_INFO_NAME)
 #undef AX_OP_INFO_NAME
 const struct ax_op_info *ax_op_info(enum ax_op op);
 
-/* Operands: IN(field), OUT(field), INOUT(field) of the argument struct, and IN_PANELS(field) for
- * one that may be in panels. */
+/* Operands are IN(field), OUT(field) and INOUT(field) of the argument struct, with _ROWS, _SOME and
+ * _PANELS for the flags of kernels/operands.h. */
 #define AX_OP_INFO(op, ...)                                                                        \
     static const struct ax_operand *operands_##op(void) {                                          \
         typedef struct ax_##op args;                                                               \
         static const struct ax_operand list[] = {__VA_ARGS__,                                      \
-                                                 {NULL, sizeof(args), AX_OPERAND_IN, false}};      \
+                                                 {NULL, sizeof(args), AX_OPERAND_IN, 0}};          \
         _Static_assert(sizeof(list) / sizeof(list[0]) <= AX_MAX_OPERANDS,                          \
                        "AX_MAX_OPERANDS holds the operands of " #op " and the end row");           \
         return list;                                                                               \
@@ -69,16 +69,18 @@ const struct ax_op_info *ax_op_info(enum ax_op op);
         any_run_##op,                                                                              \
         shapes_##op,                                                                               \
         (int)(sizeof(shapes_##op) / sizeof(shapes_##op[0]))}
-#define IN(field)                                                                                  \
-    { #field, offsetof(args, field), AX_OPERAND_IN, false }
-#define IN_PANELS(field)                                                                           \
-    { #field, offsetof(args, field), AX_OPERAND_IN, true }
-#define OUT(field)                                                                                 \
-    { #field, offsetof(args, field), AX_OPERAND_OUT, false }
-#define INOUT(field)                                                                               \
-    { #field, offsetof(args, field), AX_OPERAND_INOUT, false }
+#define OPERAND(field, use, flags)                                                                 \
+    { #field, offsetof(args, field), AX_OPERAND_##use, flags }
+#define IN(field)         OPERAND(field, IN, 0)
+#define IN_ROWS(field)    OPERAND(field, IN, AX_OPERAND_ROWS)
+#define IN_PANELS(field)  OPERAND(field, IN, AX_OPERAND_PANELS)
+#define OUT(field)        OPERAND(field, OUT, 0)
+#define OUT_ROWS(field)   OPERAND(field, OUT, AX_OPERAND_ROWS)
+#define OUT_SOME(field)   OPERAND(field, OUT, AX_OPERAND_SOME)
+#define INOUT(field)      OPERAND(field, INOUT, 0)
+#define INOUT_ROWS(field) OPERAND(field, INOUT, AX_OPERAND_ROWS)
 #define NO_OPERANDS                                                                                \
-    { NULL, 0, AX_OPERAND_IN, false }
+    { NULL, 0, AX_OPERAND_IN, 0 }
 
 /* Conditions, in the words of the contract (kernels/ops.h). */
 #define NEED(condition)                                                                            \

@@ -83,7 +83,7 @@ static const struct ax_shape shapes_gemm[] = {
     {"head", .big = true, .rows = 256, .cols = 49152, .inner = 576, .flags = TB},
 };
 
-AX_OP_INFO(gemm, IN(a), IN_PANELS(b), OUT(c), IN(bias), IN(addend));
+AX_OP_INFO(gemm, IN_ROWS(a), IN_PANELS(b), OUT_ROWS(c), IN(bias), IN_ROWS(addend));
 
 static const char *check_colsum(const struct ax_colsum *a) {
     NEED(a->x.ndim == 2 && real(&a->x) && given(&a->x) && rows_apart(&a->x));

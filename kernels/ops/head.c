@@ -46,7 +46,7 @@ static const struct ax_shape shapes_softmax_stats[] = {
     {"vocabulary", .big = true, .rows = 256, .cols = 49152},
 };
 
-AX_OP_INFO(softmax_stats, IN(logits), IN(labels), OUT(stats));
+AX_OP_INFO(softmax_stats, IN_ROWS(logits), IN_ROWS(labels), OUT_ROWS(stats));
 
 static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
     NEED(a->stats.ndim == 3 && a->stats.shape[0] >= 1);
@@ -150,8 +150,9 @@ static const struct ax_shape shapes_softmax_backward[] = {
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
 };
 
-AX_OP_INFO(softmax_backward, IN(logits), IN(labels), IN(lse), IN(entropy), IN(g_logprob), IN(g_lse),
-           IN(g_entropy), IN(g_mean), OUT(dlogits));
+AX_OP_INFO(softmax_backward, IN_ROWS(logits), IN_ROWS(labels), IN_ROWS(lse), IN_ROWS(entropy),
+           IN_ROWS(g_logprob), IN_ROWS(g_lse), IN_ROWS(g_entropy), IN_ROWS(g_mean),
+           OUT_ROWS(dlogits));
 
 static const char *check_nll_loss(const struct ax_nll_loss *a) {
     int64_t rows = a->logprob.shape[0];
@@ -200,8 +201,8 @@ static const struct ax_shape shapes_nll_loss[] = {
     {"row", .big = true, .rows = 2048},
 };
 
-AX_OP_INFO(nll_loss, IN(logprob), IN(labels), IN(weight), IN(mean_logprob), IN(lse), OUT(g_logprob),
-           OUT(g_mean), OUT(g_lse));
+AX_OP_INFO(nll_loss, IN_ROWS(logprob), IN_ROWS(labels), IN_ROWS(weight), IN_ROWS(mean_logprob),
+           IN_ROWS(lse), OUT_ROWS(g_logprob), OUT_ROWS(g_mean), OUT_ROWS(g_lse));
 
 static const char *check_argmax(const struct ax_argmax *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
@@ -232,4 +233,4 @@ static const struct ax_shape shapes_argmax[] = {
     {"vocabulary", .big = true, .rows = 256, .cols = 49152},
 };
 
-AX_OP_INFO(argmax, IN(logits), OUT(index));
+AX_OP_INFO(argmax, IN_ROWS(logits), OUT_ROWS(index));

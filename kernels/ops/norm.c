@@ -65,7 +65,7 @@ static const struct ax_shape shapes_rmsnorm_forward[] = {
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32},
 };
 
-AX_OP_INFO(rmsnorm_forward, IN(x), IN(weight), OUT(y), OUT(rstd));
+AX_OP_INFO(rmsnorm_forward, IN_ROWS(x), IN(weight), OUT_ROWS(y), OUT_ROWS(rstd));
 
 static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(real(&a->x) && (a->x.ndim == 2 || a->x.ndim == 3));
@@ -119,4 +119,5 @@ static const struct ax_shape shapes_rmsnorm_backward[] = {
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32 | ACC},
 };
 
-AX_OP_INFO(rmsnorm_backward, IN(dy), IN(x), IN(weight), IN(rstd), OUT(dx), INOUT(dweight));
+AX_OP_INFO(rmsnorm_backward, IN_ROWS(dy), IN_ROWS(x), IN(weight), IN_ROWS(rstd), OUT_ROWS(dx),
+           INOUT(dweight));

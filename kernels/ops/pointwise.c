@@ -25,7 +25,7 @@ static const struct ax_shape shapes_fill[] = {
     {"hidden", .big = true, .rows = 2048, .cols = 576},
 };
 
-AX_OP_INFO(fill, OUT(dst));
+AX_OP_INFO(fill, OUT_ROWS(dst));
 
 static const char *check_copy(const struct ax_copy *a) {
     NEED(same_shape(&a->dst, &a->src));
@@ -57,7 +57,7 @@ static const struct ax_shape shapes_copy[] = {
     {"hidden", .big = true, .rows = 2048, .cols = 576},
 };
 
-AX_OP_INFO(copy, OUT(dst), IN(src));
+AX_OP_INFO(copy, OUT_ROWS(dst), IN_ROWS(src));
 
 static const char *check_add(const struct ax_add *a) {
     NEED(same_shape(&a->dst, &a->src));
@@ -83,7 +83,7 @@ static const struct ax_shape shapes_add[] = {
     {"hidden", .big = true, .rows = 2048, .cols = 576},
 };
 
-AX_OP_INFO(add, INOUT(dst), IN(src));
+AX_OP_INFO(add, INOUT_ROWS(dst), IN_ROWS(src));
 
 static const char *check_swiglu_forward(const struct ax_swiglu_forward *a) {
     NEED(a->y.ndim == 2 && real(&a->y));
@@ -107,7 +107,7 @@ static const struct ax_shape shapes_swiglu_forward[] = {
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
 };
 
-AX_OP_INFO(swiglu_forward, IN(gate_up), OUT(y));
+AX_OP_INFO(swiglu_forward, IN_ROWS(gate_up), OUT_ROWS(y));
 
 static const char *check_swiglu_backward(const struct ax_swiglu_backward *a) {
     NEED(a->dy.ndim == 2 && real(&a->dy));
@@ -137,4 +137,4 @@ static const struct ax_shape shapes_swiglu_backward[] = {
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
 };
 
-AX_OP_INFO(swiglu_backward, IN(dy), IN(gate_up), OUT(dgate_up));
+AX_OP_INFO(swiglu_backward, IN_ROWS(dy), IN_ROWS(gate_up), OUT_ROWS(dgate_up));

@@ -54,4 +54,4 @@ static const struct ax_shape shapes_rope[] = {
      .pad = 384},
 };
 
-AX_OP_INFO(rope, INOUT(x), IN(cos), IN(sin), IN(positions));
+AX_OP_INFO(rope, INOUT_ROWS(x), IN(cos), IN(sin), IN_ROWS(positions));

@@ -136,8 +136,8 @@ static const struct ax_shape shapes_adamw[] = {
      UPDATE(.stochastic = true, .bf16_state = true)},
 };
 
-AX_OP_INFO(adamw, INOUT(master), INOUT(grad), INOUT(exp_avg), INOUT(exp_avg_sq), INOUT(remainder),
-           OUT(copy));
+AX_OP_INFO(adamw, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(exp_avg_sq),
+           INOUT_ROWS(remainder), OUT_ROWS(copy));
 
 static const char *check_adamw_8bit(const struct ax_adamw_8bit *a) {
     NEED(a->phase >= 0 && a->phase < AX_8BIT_BLOCK);
@@ -226,7 +226,8 @@ static const struct ax_shape shapes_sgd[] = {
     {"gate_up", .big = true, .cols = 3072 * 576, UPDATE(.copy = true, .momentum = 0.9)},
 };
 
-AX_OP_INFO(sgd, INOUT(master), INOUT(grad), INOUT(momentum_buffer), INOUT(remainder), OUT(copy));
+AX_OP_INFO(sgd, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(momentum_buffer),
+           INOUT_ROWS(remainder), OUT_ROWS(copy));
 
 static const char *check_lion(const struct ax_lion *a) {
     NEED(a->master.ndim == 1 && weights_fit(&a->master, &a->copy, &a->remainder));
@@ -257,7 +258,8 @@ static const struct ax_shape shapes_lion[] = {
     {"gate_up", .big = true, .cols = 3072 * 576, UPDATE(.copy = true)},
 };
 
-AX_OP_INFO(lion, INOUT(master), INOUT(grad), INOUT(exp_avg), INOUT(remainder), OUT(copy));
+AX_OP_INFO(lion, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(remainder),
+           OUT_ROWS(copy));
 
 static const char *check_adafactor(const struct ax_adafactor *a) {
     enum ax_dtype sums = accum(&a->master);

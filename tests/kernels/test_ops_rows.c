@@ -10,45 +10,17 @@
 
 static struct machine ref, cpu;
 
-/* Operands that are indexed by row, op by op; none = an op whose results are not rows. */
-static const char *const BY_ROW[AX_OP_COUNT] = {
-    [AX_OP_fill] = "dst",
-    [AX_OP_copy] = "dst src",
-    [AX_OP_add] = "dst src",
-    [AX_OP_gemm] = "a c addend",
-    [AX_OP_embedding_forward] = "tokens out",
-    [AX_OP_rmsnorm_forward] = "x y rstd",
-    [AX_OP_rmsnorm_backward] = "dy x rstd dx",
-    [AX_OP_rope] = "x positions",
-    [AX_OP_swiglu_forward] = "gate_up y",
-    [AX_OP_swiglu_backward] = "dy gate_up dgate_up",
-    [AX_OP_router_forward] = "logits probs weights experts",
-    [AX_OP_router_backward] = "probs experts dweights dlogits",
-    [AX_OP_combine_forward] = "rows weights addend out",
-    [AX_OP_combine_backward] = "dout rows weights dweights",
-    [AX_OP_softmax_stats] = "logits labels stats",
-    [AX_OP_softmax_backward] = "logits labels lse entropy g_logprob g_lse g_entropy g_mean dlogits",
-    [AX_OP_nll_loss] = "logprob labels weight mean_logprob lse g_logprob g_mean g_lse",
-    [AX_OP_argmax] = "logits index",
-    [AX_OP_adamw] = "master grad exp_avg exp_avg_sq remainder copy",
-    [AX_OP_colscale] = "x addend y",
-    [AX_OP_dora_norm] = "weight b p out",
-    [AX_OP_dora_scale] = "magnitude sumsq scale inverse",
-    [AX_OP_sgd] = "master grad momentum_buffer remainder copy",
-    [AX_OP_lion] = "master grad exp_avg remainder copy",
-};
+static bool is_by_row(const struct ax_operand *o) {
+    return (o->flags & AX_OPERAND_ROWS) != 0;
+}
 
-static bool is_by_row(enum ax_op op, const char *name) {
-    size_t len = strlen(name);
-    for (const char *at = BY_ROW[op]; at != NULL && *at != '\0';) {
-        const char *end = strchr(at, ' ');
-        size_t n = end != NULL ? (size_t)(end - at) : strlen(at);
-        if (n == len && memcmp(at, name, n) == 0) {
-            return true;
-        }
-        at += n + (end != NULL ? 1 : 0);
+/* Are the results of the op rows? */
+static bool has_rows(enum ax_op op) {
+    bool any = false;
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+        any = any || is_by_row(o);
     }
-    return false;
+    return any;
 }
 
 /* Cuts the arguments down to rows [first, first + n). With trans_a a row of c is a column of a. */
@@ -57,7 +29,7 @@ static void cut_rows(struct ax_case *c, int64_t first, int64_t n) {
         struct ax_tensor *t = ax_operand_tensor(o, c->args);
         bool column = c->op == AX_OP_gemm && strcmp(o->name, "a") == 0 &&
                       ((struct ax_gemm *)c->args)->trans_a;
-        if (t->data != NULL && is_by_row(c->op, o->name)) {
+        if (t->data != NULL && is_by_row(o)) {
             *t = column ? ax_tensor_cols(t, first, n) : ax_tensor_rows(t, first, n);
         }
     }
@@ -94,7 +66,7 @@ static void move_first(struct ax_case *c, int64_t first) {
 
 static int64_t rows_of(const struct ax_case *c) {
     for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
-        if ((o->use & AX_OPERAND_OUT) != 0 && is_by_row(c->op, o->name)) {
+        if ((o->use & AX_OPERAND_OUT) != 0 && is_by_row(o)) {
             return ax_operand_tensor(o, c->args)->shape[0];
         }
     }
@@ -114,7 +86,7 @@ static void check_part(const struct ax_case *whole, const struct ax_case *part, 
     case_run(&rows, m);
     for (const struct ax_operand *o = ax_op_operands(whole->op); o->name != NULL; o++) {
         const struct ax_tensor *all = ax_operand_tensor(o, whole->args);
-        if ((o->use & AX_OPERAND_OUT) == 0 || all->data == NULL || !is_by_row(whole->op, o->name)) {
+        if ((o->use & AX_OPERAND_OUT) == 0 || all->data == NULL || !is_by_row(o)) {
             continue;
         }
         const struct ax_tensor together = ax_tensor_rows(all, first, n);
@@ -133,7 +105,7 @@ static void check_part(const struct ax_case *whole, const struct ax_case *part, 
 static void check_small(struct machine *m, enum ax_op op, const struct ax_shape *shape,
                         enum ax_dtype dtype) {
     bool sums_over_rows = op == AX_OP_gemm && (shape->flags & AX_SHAPE_TRANS_A) != 0;
-    if (BY_ROW[op] == NULL || sums_over_rows) {
+    if (!has_rows(op) || sums_over_rows) {
         return;
     }
     struct ax_case whole, part;
@@ -164,7 +136,7 @@ static void rows_are_independent(void **state) {
 }
 
 static void check_big(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
-    if (BY_ROW[op] == NULL || dtype == AX_F64) { /* F64 is for the reference */
+    if (!has_rows(op) || dtype == AX_F64) { /* F64 is for the reference */
         return;
     }
     struct ax_case whole, part;
