@@ -1,5 +1,6 @@
-/* The dispatcher: one ax_run_<op> per row of AX_OP_LIST. It picks who runs the op, takes workspace
- * from the queue's scratch stack for the time of the call, and counts. */
+/* First what is known of any op, by number, from the rows of the families (kernels/ops/). Then the
+ * dispatcher: one ax_run_<op> per row of AX_OP_LIST. It picks who runs the op, takes workspace from
+ * the queue's scratch stack for the time of the call, and counts. */
 #include "kernels/ops.h"
 
 #include <inttypes.h>

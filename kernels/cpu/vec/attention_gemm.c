@@ -9,19 +9,6 @@
 #define MAX_VECTORS 2 /* 6 × 2 sums, 2 of b and 1 of a: 15 of 16 registers */
 #endif
 
-AX_INLINE v_float multiply_add(bool pairs, v_float a, v_float b, v_float sum) {
-#ifdef __AVX512BF16__
-    if (pairs) {
-#ifdef __clang__
-        __asm__("" : "+v"(a)); /* clang 16 crashes when it sees that a is a broadcast */
-#endif
-        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-    }
-#endif
-    (void)pairs;
-    return v_fma(a, b, sum);
-}
-
 /* rows, vectors and pairs are constants where this is inlined: the loops unroll and sum is
  * registers. */
 AX_INLINE void tile(int rows, int vectors, bool pairs, const struct ax_attention_gemm *g, int64_t m,
@@ -45,7 +32,7 @@ AX_INLINE void tile(int rows, int vectors, bool pairs, const struct ax_attention
         for (int i = 0; i < rows; i++) {
             v_float left = v_set(a[i * a_row]);
             for (int j = 0; j < vectors; j++) {
-                sum[i][j] = multiply_add(pairs, left, right[j], sum[i][j]);
+                sum[i][j] = v_multiply_add(pairs, left, right[j], sum[i][j]);
             }
         }
         a += g->a_unit;

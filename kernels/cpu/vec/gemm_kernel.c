@@ -6,19 +6,6 @@
 #define NV AX_GEMM_NV
 #define NR AX_GEMM_NR
 
-AX_INLINE v_float mac(bool pairs, v_float a, v_float b, v_float sum) {
-#ifdef __AVX512BF16__
-    if (pairs) {
-#ifdef __clang__
-        __asm__("" : "+v"(a)); /* clang 16 crashes when it sees that a is a broadcast */
-#endif
-        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-    }
-#endif
-    (void)pairs;
-    return v_fma(a, b, sum);
-}
-
 /* pairs, rows and nv are constants where this is inlined: the loops unroll and sum is registers. */
 AX_INLINE void tile(bool pairs, int rows, int nv, int64_t units, const float *a, const float *b,
                     float *acc, bool first) {
@@ -41,7 +28,7 @@ AX_INLINE void tile(bool pairs, int rows, int nv, int64_t units, const float *a,
             v_float x = v_set(a[r]);
 #pragma GCC unroll 3
             for (int v = 0; v < nv; v++) {
-                sum[r][v] = mac(pairs, x, row[v], sum[r][v]);
+                sum[r][v] = v_multiply_add(pairs, x, row[v], sum[r][v]);
             }
         }
         a += MR;

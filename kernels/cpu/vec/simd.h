@@ -306,6 +306,22 @@ AX_INLINE float v_lane0(v_float x) {
     return x[0];
 }
 
+/* sum + a·b, of floats or, with `pairs`, of two neighbours in bf16 for each float (where there are
+ * instructions for it): the step of every matrix product. `pairs` is a constant where it is used.
+ */
+AX_INLINE v_float v_multiply_add(bool pairs, v_float a, v_float b, v_float sum) {
+#ifdef __AVX512BF16__
+    if (pairs) {
+#ifdef __clang__
+        __asm__("" : "+v"(a)); /* clang 16 crashes when it sees that a is a broadcast */
+#endif
+        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    }
+#endif
+    (void)pairs;
+    return v_fma(a, b, sum);
+}
+
 /* e^x to about 1 ulp for every float: x = k·ln 2 + r with |r| ≤ ln 2 / 2, and e^r by a polynomial
  * of degree 6 fitted for least relative error (3e-9) on that interval. The bounds are past the last
  * arguments that do not give 0 or inf. */
