@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "kernels/ops/family.h"
 
@@ -25,7 +26,7 @@ enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_
     struct ax_case_builder b = {.shape = shape,
                                 .real = dtype,
                                 .accum = ax_dtype_accum(dtype),
-                                .key = {.seed = seed, .step = (uint32_t)op}};
+                                .key = {.seed = seed, .step = ax_hash32(ax_op_name(op))}};
     size_t scalars_room =
         AX_CASE_GAP * ((sizeof(struct ax_step_scalars) + AX_CASE_GAP - 1) / AX_CASE_GAP);
     *c = (struct ax_case){.op = op, .shape = shape, .dtype = dtype};

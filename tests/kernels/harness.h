@@ -83,6 +83,9 @@ static inline double tolerance(const struct ax_case *c, enum ax_dtype stored, do
     if (stored == AX_F16) {
         allowed += 2 * 0x1p-10 * fabs(value);
     }
+    if (stored == AX_U8 && c->op == AX_OP_adamw_8bit) {
+        allowed += 1; /* a moment near the middle between two codes goes either way */
+    }
     bool attention = c->op == AX_OP_attention_forward || c->op == AX_OP_attention_backward;
     if (attention && c->dtype == AX_BF16) {
         allowed += 2 * 0x1p-8 * scale;
