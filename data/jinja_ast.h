@@ -1,6 +1,6 @@
-/* The syntax tree of a template, and what the three passes that make it hand to each other:
- * jinja_lex.c (source → tokens), jinja_parse.c and jinja_parse_expr.c (tokens → tree),
- * jinja_scope.c (names → slots). After that the tree is read-only and shared by threads. */
+/* The syntax tree of a template, and what the two passes that make it hand to each other:
+ * jinja_lex.c (source → tokens), jinja_parse.c and jinja_parse_expr.c (tokens → tree). After that
+ * the tree is read-only and shared by threads. */
 #ifndef AX_DATA_JINJA_AST_H
 #define AX_DATA_JINJA_AST_H
 
@@ -114,31 +114,7 @@ struct ax_jargs {
     struct ax_jnodes positional;
     struct ax_jnodes keyword; /* values; keys beside them */
     struct ax_jstr **keys;
-    struct ax_jnode *star, *star_star; /* *args, **kwargs; or NULL */
-};
-
-/* A resolved variable: `hops` functions up, then the slot there. */
-struct ax_jref {
-    int hops;
-    uint32_t slot;
-};
-
-/* What entering a scope does to one of its variables. */
-struct ax_jload {
-    enum { AX_JLOAD_PARAM, AX_JLOAD_CONTEXT, AX_JLOAD_ALIAS, AX_JLOAD_UNSET } action;
-    uint32_t slot;
-    uint32_t context;    /* AX_JLOAD_CONTEXT: number of the template variable */
-    struct ax_jref from; /* AX_JLOAD_ALIAS */
-};
-
-struct ax_jscope {
-    struct ax_jload *loads;
-    size_t n;
-};
-
-/* A piece of the template with its own variables, as a Python function has. */
-struct ax_jfunc {
-    size_t n_slots;
+    struct ax_jnode *star; /* *args, or NULL */
 };
 
 struct ax_jnode {
@@ -150,9 +126,7 @@ struct ax_jnode {
         struct ax_jstr *text;   /* DATA */
         struct ax_jnodes items; /* TUPLE, LIST, DICT, CONCAT */
         struct {
-            struct ax_jstr *name;
-            enum { AX_JLOADED, AX_JSTORED, AX_JPARAM } use;
-            struct ax_jref ref;
+            uint32_t number;      /* in ax_jtree.names */
             struct ax_jstr *attr; /* NSREF */
         } name;
         struct {
@@ -183,13 +157,6 @@ struct ax_jnode {
         struct {
             struct ax_jnode *target, *iter, *test; /* test may be NULL */
             struct ax_jnodes body, otherwise;
-            bool recursive;
-            bool uses_loop;      /* the body mentions `loop` */
-            struct ax_jref loop; /* where `loop` lives, if uses_loop */
-            struct ax_jscope body_scope, otherwise_scope, test_scope;
-            struct ax_jnode *test_target; /* the target again, with its places in the test */
-            struct ax_jfunc test_fn;      /* the test runs as a function of its own */
-            struct ax_jfunc fn;           /* and so does a recursive loop */
         } loop;
         struct {
             struct ax_jnode *test; /* NULL: else */
@@ -201,23 +168,17 @@ struct ax_jnode {
             struct ax_jnode *value;  /* ASSIGN */
             struct ax_jnode *filter; /* SET_BLOCK, FILTER_BLOCK: chain whose end is empty */
             struct ax_jnodes body;
-            struct ax_jscope scope;
         } assign;
         struct {
             struct ax_jnodes targets, values, body;
-            struct ax_jscope scope;
         } with;
         struct {
-            struct ax_jstr *name;              /* NULL for a call block */
-            struct ax_jref ref;                /* MACRO: the variable */
+            struct ax_jnode *name;             /* NULL for a call block */
             struct ax_jnode *call;             /* CALL_BLOCK */
             struct ax_jnodes params, defaults; /* defaults belong to the last params */
             struct ax_jnodes body;
-            struct ax_jscope scope;
-            struct ax_jfunc fn;
-            bool has_caller, has_kwargs, has_varargs; /* the body reads these specials */
-            struct ax_jref caller, kwargs, varargs;
-        } macro; /* also GENERATION */
+            bool takes_caller; /* the body reads `caller` */
+        } macro;               /* also GENERATION */
     };
 };
 
@@ -227,10 +188,8 @@ struct ax_jtree {
     struct ax_jarena *arena;
     const char *name; /* for messages */
     struct ax_jnodes body;
-    struct ax_jscope scope;
-    struct ax_jfunc fn;
-    struct ax_jstr **context; /* names the template takes from its variables */
-    size_t n_context;
+    struct ax_jdict *names; /* every variable's name → its number, in order of appearance */
+    uint32_t loop, caller;  /* numbers of these two */
     struct ax_jdict *words; /* attribute names and string literals, each once */
     bool has_generation;
     bool has_surrogates; /* a literal holds half a surrogate pair: check the output */
@@ -249,11 +208,5 @@ void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...
 /* The tokens of a template, AX_JT_EOF last. The source is UTF-8 without carriage returns. */
 enum ax_status ax_jlex(struct ax_jtree *t, const char *source, size_t len,
                        struct ax_jtoken **tokens, size_t *n);
-/* The text of a string literal between its quotes (escapes as in Python). */
-enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
-                              struct ax_jstr **out);
 enum ax_status ax_jparse(struct ax_jtree *t, const struct ax_jtoken *tokens);
-/* Gives every name its place, as Jinja's compiler does; see jinja_scope.c. */
-enum ax_status ax_jscope_resolve(struct ax_jtree *t);
-
 #endif

@@ -5,7 +5,6 @@
  * with a message of its own. */
 #include <string.h>
 
-#include "data/jinja_big.h"
 #include "data/jinja_builtin.h"
 #include "data/jinja_unicode.h"
 
@@ -21,96 +20,37 @@ enum ax_status ax_jval_make_undefined(struct ax_jvm *vm, const char *hint,
 
 /* ---- attributes ---- */
 
-/* Methods that exist and would change the object. */
-static bool is_mutator(struct ax_jval of, const struct ax_jstr *name) {
-    static const char *const of_list[] = {"append", "clear",  "extend",  "insert",
-                                          "pop",    "remove", "reverse", "sort"};
-    static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-    const char *const *names = of.kind == AX_JLIST ? of_list : of_dict;
-    size_t n = of.kind == AX_JLIST ? sizeof of_list / sizeof of_list[0]
-                                   : sizeof of_dict / sizeof of_dict[0];
-    for (size_t i = 0; i < n; i++) {
-        if (ax_jstr_is(name, names[i])) {
-            return true;
+/* Methods that exist and would change the object, and what every Python object has. */
+static bool is_unsafe(struct ax_jval of, const struct ax_jstr *name) {
+    static const char *const mutators[] = {"append",     "clear",  "extend",  "insert",
+                                           "pop",        "remove", "reverse", "sort",
+                                           "setdefault", "update", "popitem"};
+    if (name->len > 4 && memcmp(name->data, "__", 2) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof mutators / sizeof mutators[0]; i++) {
+        const bool of_dict = i > 6 || i == 1 || i == 4, of_list = i < 8 && i != 7;
+        if (ax_jstr_is(name, mutators[i])) {
+            return (of.kind == AX_JDICT && of_dict) || (of.kind == AX_JLIST && of_list);
         }
     }
     return false;
 }
 
-/* Attributes that every Python object has. */
-static bool is_dunder(const struct ax_jstr *name) {
-    static const char *const names[] = {
-        "__class__",   "__delattr__", "__dir__",           "__doc__",         "__eq__",
-        "__format__",  "__ge__",      "__getattribute__",  "__getstate__",    "__gt__",
-        "__hash__",    "__init__",    "__init_subclass__", "__le__",          "__lt__",
-        "__ne__",      "__new__",     "__reduce__",        "__reduce_ex__",   "__repr__",
-        "__setattr__", "__sizeof__",  "__str__",           "__subclasshook__"};
-    if (name->len < 6 || name->data[0] != '_') {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (ax_jstr_is(name, names[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static enum ax_status bind_method(struct ax_jvm *vm, const struct ax_jbuiltin *builtin,
-                                  struct ax_jval self, struct ax_jval *out) {
-    struct ax_jfunction *fn;
-    AX_TRY(ax_jarena_alloc(&vm->arena, &fn, 1, sizeof *fn));
-    *fn = (struct ax_jfunction){builtin, self};
-    *out = (struct ax_jval){.kind = AX_JFUNCTION, .function = fn};
-    return AX_OK;
-}
-
-static const struct ax_jbuiltin *find_method(struct ax_jval of, const struct ax_jstr *name) {
+/* Where the table of refused names keeps those of a type. */
+static enum ax_jnode_kind refused_of(struct ax_jval of) {
     switch (of.kind) {
     case AX_JSTR:
-        return ax_jstr_method(name);
-    case AX_JLIST:
-    case AX_JTUPLE:
-        if (of.kind == AX_JTUPLE && ax_jstr_is(name, "copy")) {
-            return NULL;
-        }
-        return ax_jlist_method(name);
+        return AX_JN_GETATTR;
     case AX_JDICT:
-        return ax_jdict_method(name);
-    case AX_JRANGE:
-        return ax_jrange_method(name);
+        return AX_JN_DICT;
     case AX_JLOOP:
-        return ax_jloop_method(name);
-    case AX_JCYCLER:
-        return ax_jcycler_method(name);
+        return AX_JN_FOR;
+    case AX_JMACRO:
+        return AX_JN_MACRO;
     default:
-        return NULL;
+        return AX_JN_BREAK; /* which has none */
     }
-}
-
-static enum ax_status macro_attribute(struct ax_jvm *vm, const struct ax_jnode *n,
-                                      const struct ax_jstr *name, struct ax_jval *out,
-                                      bool *known) {
-    *known = true;
-    if (ax_jstr_is(name, "name")) {
-        *out = n->macro.name != NULL ? ax_jstring(n->macro.name) : ax_jnone();
-    } else if (ax_jstr_is(name, "caller")) {
-        *out = ax_jbool(n->macro.has_caller);
-    } else if (ax_jstr_is(name, "catch_kwargs")) {
-        *out = ax_jbool(n->macro.has_kwargs);
-    } else if (ax_jstr_is(name, "catch_varargs")) {
-        *out = ax_jbool(n->macro.has_varargs);
-    } else if (ax_jstr_is(name, "arguments")) {
-        struct ax_jval *items;
-        AX_TRY(ax_jarena_alloc(&vm->arena, &items, n->macro.params.n, sizeof *items));
-        for (size_t i = 0; i < n->macro.params.n; i++) {
-            items[i] = ax_jstring(n->macro.params.items[i]->name.name);
-        }
-        return ax_jlist_wrap(&vm->arena, AX_JTUPLE, items, n->macro.params.n, out);
-    } else {
-        *known = false;
-    }
-    return AX_OK;
 }
 
 /* getattr(of, name) of Python: *known = false for an AttributeError. */
@@ -125,41 +65,26 @@ static enum ax_status attribute(struct ax_jvm *vm, struct ax_jval of, struct ax_
         }
         return AX_OK;
     }
-    if (is_dunder(name) || ((of.kind == AX_JLIST || of.kind == AX_JDICT) && is_mutator(of, name))) {
+    if (is_unsafe(of, name)) {
         return ax_jval_make_undefined(vm,
                                       "the sandbox does not allow changing lists and dicts or "
                                       "looking inside objects",
                                       NULL, NULL, out);
     }
-    const struct ax_jbuiltin *method = find_method(of, name);
+    const struct ax_jbuiltin *method = ax_jmethod_find(of.kind, name);
     if (method != NULL) {
-        return bind_method(vm, method, of, out);
+        struct ax_jfunction *fn;
+        AX_TRY(ax_jarena_alloc(&vm->arena, &fn, 1, sizeof *fn));
+        *fn = (struct ax_jfunction){method, of};
+        *out = (struct ax_jval){.kind = AX_JFUNCTION, .function = fn};
+        return AX_OK;
+    }
+    if (ax_junsupported(refused_of(of), name)) {
+        return ax_jvm_error(vm, "'%.*s' of a %s is not supported", (int)name->len, name->data,
+                            ax_jval_type(of));
     }
     if (of.kind == AX_JLOOP) {
         return ax_jloop_get(vm, of.loop, name, out, known);
-    }
-    if (of.kind == AX_JMACRO) {
-        return macro_attribute(vm, of.macro->node, name, out, known);
-    }
-    if (of.kind == AX_JTUPLE && of.list->group &&
-        (ax_jstr_is(name, "grouper") || ax_jstr_is(name, "list"))) {
-        *out = of.list->items[name->data[0] == 'l'];
-        return AX_OK;
-    }
-    if (of.kind == AX_JRANGE &&
-        (ax_jstr_is(name, "start") || ax_jstr_is(name, "stop") || ax_jstr_is(name, "step"))) {
-        *out = ax_jint(name->len == 5             ? of.range->start
-                       : ax_jstr_is(name, "stop") ? of.range->stop
-                                                  : of.range->step);
-        return AX_OK;
-    }
-    if (of.kind == AX_JFUNCTION && ax_jstr_is(name, "fromkeys") &&
-        strcmp(of.function->builtin->name, "dict") == 0) {
-        return bind_method(vm, ax_jdict_method(name), of, out);
-    }
-    if (of.kind == AX_JCYCLER && ax_jstr_is(name, "current")) {
-        *out = of.cycler->items->items[of.cycler->pos];
-        return AX_OK;
     }
     *known = false;
     return AX_OK;
@@ -210,7 +135,7 @@ static enum ax_status item(struct ax_jvm *vm, struct ax_jval of, struct ax_jval 
 
 enum ax_status ax_jval_getattr(struct ax_jvm *vm, struct ax_jval of, struct ax_jstr *name,
                                struct ax_jval *out) {
-    if (of.kind == AX_JUNDEFINED && !is_dunder(name)) {
+    if (of.kind == AX_JUNDEFINED) {
         return ax_jvm_undefined(vm, of);
     }
     bool known;
@@ -242,10 +167,6 @@ enum ax_status ax_jval_getitem(struct ax_jvm *vm, struct ax_jval of, struct ax_j
 static enum ax_status slice_bound(struct ax_jvm *vm, struct ax_jval v, int64_t *out, bool *given) {
     *given = v.kind != AX_JMISSING && v.kind != AX_JNONE;
     if (!*given) {
-        return AX_OK;
-    }
-    if (v.kind == AX_JBIG) {
-        *out = v.big->negative ? INT64_MIN / 4 : INT64_MAX / 4;
         return AX_OK;
     }
     if (!ax_jval_is_int(v)) {
@@ -308,7 +229,7 @@ static enum ax_status slice_str(struct ax_jvm *vm, struct ax_jstr *s, int64_t st
         AX_TRY(ax_jvm_put(vm, s->data + offsets[at], offsets[at + 1] - offsets[at]));
     }
     AX_TRY(ax_jvm_take(vm, c, &out->str));
-    out->str->markup = s->markup;
+    out->str->safe = s->safe;
     return AX_OK;
 }
 
@@ -327,36 +248,18 @@ static enum ax_status slice_list(struct ax_jvm *vm, struct ax_jval of, int64_t s
     return ax_jlist_wrap(&vm->arena, of.kind, items, (size_t)count, out);
 }
 
-static enum ax_status slice_range(struct ax_jvm *vm, const struct ax_jrange *r, int64_t start,
-                                  int64_t step, int64_t count, struct ax_jval *out) {
-    struct ax_jrange *part;
-    AX_TRY(ax_jarena_alloc(&vm->arena, &part, 1, sizeof *part));
-    part->start = r->start + start * r->step;
-    part->step = r->step * (count > 1 ? step : 1);
-    part->n = count;
-    part->stop = part->start + count * part->step;
-    *out = (struct ax_jval){.kind = AX_JRANGE, .range = part};
-    return AX_OK;
-}
-
 enum ax_status ax_jval_slice(struct ax_jvm *vm, struct ax_jval of, const struct ax_jval bounds[3],
                              struct ax_jval *out) {
     if (of.kind == AX_JUNDEFINED) {
         return ax_jvm_undefined(vm, of);
     }
-    if (of.kind != AX_JSTR && of.kind != AX_JLIST && of.kind != AX_JTUPLE && of.kind != AX_JRANGE) {
+    if (of.kind != AX_JSTR && of.kind != AX_JLIST && of.kind != AX_JTUPLE) {
         return ax_jvm_error(vm, "a %s cannot be sliced", ax_jval_type(of));
     }
     size_t n;
     int64_t start, step = 1, count = 0;
     AX_TRY(ax_jval_length(vm, of, &n));
     AX_TRY(slice_indices(vm, bounds, (int64_t)n, &start, &step, &count));
-    switch (of.kind) {
-    case AX_JSTR:
-        return slice_str(vm, of.str, start, step, count, out);
-    case AX_JRANGE:
-        return slice_range(vm, of.range, start, step, count, out);
-    default:
-        return slice_list(vm, of, start, step, count, out);
-    }
+    return of.kind == AX_JSTR ? slice_str(vm, of.str, start, step, count, out)
+                              : slice_list(vm, of, start, step, count, out);
 }

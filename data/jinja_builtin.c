@@ -1,10 +1,11 @@
-/* What filters share: lookup by name, attribute paths, sorting; and the global functions. */
+/* How built-ins are found and called; the names that are refused; the global functions. */
 #include "data/jinja_builtin.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "data/jinja_text.h"
+/* ---- lookup ---- */
 
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name) {
@@ -17,158 +18,157 @@ const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
 }
 
 const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name) {
-    static const struct ax_jbuiltin *const tables[] = {
-        ax_jfilters_text, ax_jfilters_value, ax_jfilters_list, ax_jfilters_lazy, ax_jfilters_web};
-    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
-        const struct ax_jbuiltin *b = ax_jbuiltin_in(tables[i], name);
-        if (b != NULL) {
-            return b;
-        }
+    static const struct ax_jbuiltin *const tables[] = {ax_jfilters_text, ax_jfilters_list,
+                                                       ax_jfilters_map, ax_jfilters_value};
+    const struct ax_jbuiltin *b = NULL;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0] && b == NULL; i++) {
+        b = ax_jbuiltin_in(tables[i], name);
     }
-    return NULL;
+    return b;
 }
 
-/* ---- attribute paths ---- */
-
-static bool all_digits(const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9') {
-            return false;
-        }
-    }
-    return n > 0 && n < 19;
-}
-
-enum ax_status ax_jpath_make(struct ax_jvm *vm, struct ax_jval attribute, struct ax_jpath *out) {
-    struct ax_jitems parts = {0};
-    *out = (struct ax_jpath){.otherwise.kind = AX_JMISSING};
-    if (attribute.kind != AX_JSTR) {
-        if (attribute.kind != AX_JNONE && attribute.kind != AX_JMISSING) {
-            AX_TRY(ax_jitems_add(&vm->arena, &parts, attribute));
-        }
-        out->parts = parts.items;
-        out->n = parts.n;
-        return AX_OK;
-    }
-    const struct ax_jstr *s = attribute.str;
-    for (size_t start = 0; start <= s->len;) {
-        size_t end = start;
-        while (end < s->len && s->data[end] != '.') {
-            end++;
-        }
-        struct ax_jval part;
-        if (all_digits(s->data + start, end - start)) {
-            int64_t i = 0;
-            for (size_t k = start; k < end; k++) {
-                i = i * 10 + (s->data[k] - '0');
-            }
-            part = ax_jint(i);
-        } else {
-            part.kind = AX_JSTR;
-            AX_TRY(ax_jstr_slice(&vm->arena, &part.str, s, start, end));
-        }
-        AX_TRY(ax_jitems_add(&vm->arena, &parts, part));
-        start = end + 1;
-    }
-    out->parts = parts.items;
-    out->n = parts.n;
-    return AX_OK;
-}
-
-enum ax_status ax_jpath_get(struct ax_jvm *vm, const struct ax_jpath *path, struct ax_jval item,
-                            struct ax_jval *out) {
-    for (size_t i = 0; i < path->n; i++) {
-        AX_TRY(ax_jval_getitem(vm, item, path->parts[i], &item));
-        if (item.kind == AX_JUNDEFINED && path->otherwise.kind != AX_JMISSING) {
-            item = path->otherwise;
-        }
-    }
-    if (path->fold && item.kind == AX_JSTR) {
-        AX_TRY(ax_jtext_case(vm, AX_JCASE_LOWER, item.str, &item.str));
-    }
-    *out = item;
-    return AX_OK;
-}
-
-/* ---- sorting ---- */
-
-struct sorting {
-    struct ax_jvm *vm;
-    const struct ax_jval *keys;
-    size_t n_keys;
+/* What Jinja and Python have and no published chat template needs (decision 011). */
+static const struct {
+    enum ax_jnode_kind kind;
+    const char *names; /* with a blank around each */
+} unsupported[] = {
+    {AX_JN_FILTER,
+     " attr batch center e escape filesizeformat forceescape format groupby pprint random slice "
+     "striptags truncate urlencode urlize wordcount wordwrap xmlattr "},
+    {AX_JN_TEST, " escaped filter lower sameas test upper "},
+    {AX_JN_GETATTR,
+     " casefold center encode expandtabs format format_map isascii isdecimal isidentifier islower "
+     "isnumeric isprintable istitle isupper ljust maketrans partition rindex rjust rpartition "
+     "swapcase translate zfill "},
+    {AX_JN_DICT, " fromkeys "},
+    {AX_JN_FOR, " changed depth depth0 "},
+    {AX_JN_MACRO, " arguments caller catch_kwargs catch_varargs name "},
+    {AX_JN_DATA, " autoescape block do extends from import include pluralize print trans "},
 };
 
-/* keys of i < keys of k: lists of n_keys, whose first unequal pair decides, or bare values. */
-static enum ax_status is_less(const struct sorting *s, size_t i, size_t k, bool *out) {
-    if (s->n_keys == 0) {
-        return ax_jop_compare(s->vm, AX_JOP_LT, s->keys[i], s->keys[k], out);
+bool ax_junsupported(enum ax_jnode_kind kind, const struct ax_jstr *name) {
+    char spaced[32];
+    if (name->len > sizeof spaced - 3) {
+        return false;
     }
-    const struct ax_jval *a = s->keys + i * s->n_keys, *b = s->keys + k * s->n_keys;
-    *out = false;
-    for (size_t j = 0; j < s->n_keys; j++) {
-        AX_TRY(ax_jvm_charge(s->vm, ax_jval_weight(a[j])));
-        if (!ax_jval_equal(a[j], b[j])) {
-            return ax_jop_compare(s->vm, AX_JOP_LT, a[j], b[j], out);
+    snprintf(spaced, sizeof spaced, " %.*s ", (int)name->len, name->data);
+    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
+        if (unsupported[i].kind == kind && strstr(unsupported[i].names, spaced) != NULL) {
+            return true;
         }
+    }
+    return false;
+}
+
+const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
+                        const struct ax_jstr *name) {
+    const char *what = kind == AX_JN_FILTER ? "filter" : "test";
+    const int n = (int)(name->len < 80 ? name->len : 80);
+    if (ax_junsupported(kind, name)) {
+        snprintf(text, size, "the %s '%.*s' is not supported", what, n, name->data);
+    } else {
+        snprintf(text, size, "no %s named '%.*s'", what, n, name->data);
+    }
+    return text;
+}
+
+/* ---- arguments ---- */
+
+/* The number of the parameter called `key`, or SIZE_MAX. */
+static size_t find_param(const char *params, const struct ax_jstr *key) {
+    size_t i = 0;
+    for (const char *p = params; *p != '\0'; i++) {
+        const size_t n = strcspn(p, " =");
+        if (n == key->len && memcmp(p, key->data, n) == 0) {
+            return i;
+        }
+        p += n;
+        p += strspn(p, "= ");
+    }
+    return SIZE_MAX;
+}
+
+static enum ax_status bind(struct ax_jvm *vm, const char *params, struct ax_jcall *call) {
+    size_t n = 0;
+    const bool positional = params[0] == '/';
+    params += positional;
+    if (positional && call->n_kwargs > 0) {
+        return ax_jvm_error(vm, "%s takes no keyword arguments", call->name);
+    }
+    for (size_t i = 0; i < AX_JPARAMS_MAX; i++) {
+        call->v[i] = i < call->n_args ? call->args[i] : (struct ax_jval){.kind = AX_JMISSING};
+    }
+    for (size_t k = 0; k < call->n_kwargs; k++) {
+        const struct ax_jstr *key = call->kwargs[k].key;
+        const size_t i = find_param(params, key);
+        if (i == SIZE_MAX || call->v[i].kind != AX_JMISSING) {
+            return ax_jvm_error(vm, "%s %s the argument %.*s", call->name,
+                                i == SIZE_MAX ? "does not know" : "got twice", (int)key->len,
+                                key->data);
+        }
+        call->v[i] = call->kwargs[k].value;
+    }
+    for (const char *p = params; *p != '\0'; n++) {
+        const size_t len = strcspn(p, " =");
+        if (p[len] != '=' && call->v[n].kind == AX_JMISSING) {
+            return ax_jvm_error(vm, "%s needs the argument %.*s", call->name, (int)len, p);
+        }
+        p += len;
+        p += strspn(p, "= ");
+    }
+    if (call->n_args > n) {
+        return ax_jvm_error(vm, "%s takes at most %zu arguments, not %zu", call->name, n,
+                            call->n_args);
     }
     return AX_OK;
 }
 
-/* Merges the sorted halves of order[0..n) through `spare`. */
-static enum ax_status merge(const struct sorting *s, size_t *order, size_t *spare, size_t half,
-                            size_t n) {
-    size_t i = 0, k = half, at = 0;
-    memcpy(spare, order, n * sizeof *order);
-    while (i < half && k < n) {
-        bool less;
-        AX_TRY(is_less(s, spare[k], spare[i], &less));
-        order[at++] = less ? spare[k++] : spare[i++];
+enum ax_status ax_jbuiltin_run(struct ax_jvm *vm, const struct ax_jbuiltin *b,
+                               struct ax_jcall *call, struct ax_jval *out) {
+    call->name = b->name;
+    if (b->params != NULL) {
+        AX_TRY(bind(vm, b->params, call));
     }
-    while (i < half) {
-        order[at++] = spare[i++];
+    return b->run(vm, call, out);
+}
+
+enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
+                           struct ax_jval v, int64_t *out) {
+    if (v.kind == AX_JMISSING) {
+        return AX_OK;
     }
-    while (k < n) {
-        order[at++] = spare[k++];
+    if (!ax_jval_is_int(v)) {
+        return ax_jvm_error(vm, "%s: %s must be an integer, not a %s", call->name, what,
+                            ax_jval_type(v));
     }
+    *out = ax_jval_int(v);
     return AX_OK;
 }
 
-enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval *keys, size_t n,
-                        size_t n_keys, bool reverse) {
-    const struct sorting s = {vm, keys, n_keys};
-    size_t *order, *spare;
-    struct ax_jval *sorted;
-    AX_TRY(ax_jarena_alloc(&vm->arena, &order, n, sizeof *order));
-    AX_TRY(ax_jarena_alloc(&vm->arena, &spare, n, sizeof *spare));
-    AX_TRY(ax_jarena_alloc(&vm->arena, &sorted, n, sizeof *sorted));
-    for (size_t i = 0; i < n; i++) { /* reversed twice, equal items keep their order */
-        order[i] = reverse ? n - 1 - i : i;
+enum ax_status ax_jarg_str(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
+                           struct ax_jval v, struct ax_jstr **out) {
+    if (v.kind == AX_JMISSING) {
+        return AX_OK;
     }
-    for (size_t width = 1; width < n; width *= 2) {
-        for (size_t i = 0; i + width < n; i += 2 * width) {
-            size_t m = n - i < 2 * width ? n - i : 2 * width;
-            AX_TRY(merge(&s, order + i, spare, width, m));
-        }
+    if (v.kind != AX_JSTR) {
+        return ax_jvm_error(vm, "%s: %s must be a str, not a %s", call->name, what,
+                            ax_jval_type(v));
     }
-    for (size_t i = 0; i < n; i++) {
-        sorted[i] = items[order[reverse ? n - 1 - i : i]];
-    }
-    if (n > 0) {
-        memcpy(items, sorted, n * sizeof *items);
-    }
+    *out = v.str;
     return AX_OK;
+}
+
+bool ax_jarg_truth(struct ax_jval v, bool otherwise) {
+    return v.kind == AX_JMISSING ? otherwise : ax_jval_truth(v);
 }
 
 /* ---- global functions ---- */
 
-/* dict(mapping or pairs, k=v, …) into d; also for namespace. */
+/* dict(mapping, k=v, …) into d; also for namespace. */
 static enum ax_status fill_dict(struct ax_jvm *vm, const struct ax_jcall *call,
                                 struct ax_jdict *d) {
     if (call->n_args > 1) {
         return ax_jvm_error(vm, "%s takes at most 1 positional argument", call->name);
-    }
-    if (call->n_args == 1 && call->args[0].kind == AX_JUNDEFINED) {
-        return ax_jvm_undefined(vm, call->args[0]);
     }
     if (call->n_args == 1 && call->args[0].kind == AX_JDICT) {
         const struct ax_jdict *from = call->args[0].dict;
@@ -177,16 +177,8 @@ static enum ax_status fill_dict(struct ax_jvm *vm, const struct ax_jcall *call,
             AX_TRY(ax_jdict_set(&vm->arena, d, from->pairs[i].key, from->pairs[i].value));
         }
     } else if (call->n_args == 1) {
-        struct ax_jitems pairs, pair;
-        AX_TRY(ax_jval_items(vm, call->args[0], &pairs));
-        for (size_t i = 0; i < pairs.n; i++) {
-            uint32_t h;
-            AX_TRY(ax_jval_items(vm, pairs.items[i], &pair));
-            if (pair.n != 2 || !ax_jval_hash(pair.items[0], &h)) {
-                return ax_jvm_error(vm, "%s needs pairs of a key and a value", call->name);
-            }
-            AX_TRY(ax_jdict_set(&vm->arena, d, pair.items[0], pair.items[1]));
-        }
+        return ax_jvm_error(vm, "%s needs a dict, not a %s", call->name,
+                            ax_jval_type(call->args[0]));
     }
     for (size_t i = 0; i < call->n_kwargs; i++) {
         struct ax_jstr *key;
@@ -227,9 +219,8 @@ static enum ax_status global_namespace(struct ax_jvm *vm, const struct ax_jcall 
 static enum ax_status global_range(struct ax_jvm *vm, const struct ax_jcall *call,
                                    struct ax_jval *out) {
     int64_t v[3] = {0, 0, 1};
-    AX_TRY(ax_jcall_count(vm, call, 1, 3));
-    for (size_t i = 0; i < call->n_args; i++) {
-        AX_TRY(ax_jarg_int(vm, call, "each argument", call->args[i], &v[i]));
+    for (size_t i = 0; i < 3; i++) {
+        AX_TRY(ax_jarg_int(vm, call, "each argument", call->v[i], &v[i]));
         if (v[i] > INT64_MAX / 4 || v[i] < INT64_MIN / 4) {
             return ax_jvm_error(vm, "range: the argument is too large");
         }
@@ -256,22 +247,16 @@ static enum ax_status global_range(struct ax_jvm *vm, const struct ax_jcall *cal
 
 static enum ax_status global_raise(struct ax_jvm *vm, const struct ax_jcall *call,
                                    struct ax_jval *out) {
-    static const char *const params[] = {"message"};
-    struct ax_jval message;
     struct ax_jstr *text;
     (void)out;
-    AX_TRY(ax_jcall_bind(vm, call, params, 1, 1, &message));
-    AX_TRY(ax_jval_to_str(vm, message, &text));
+    AX_TRY(ax_jval_to_str(vm, call->v[0], &text));
     return ax_jvm_error(vm, "%.*s", (int)(text->len < 1700 ? text->len : 1700), text->data);
 }
 
 static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jcall *call,
                                           struct ax_jval *out) {
-    static const char *const params[] = {"format"};
-    struct ax_jval v;
     struct ax_jstr *format = NULL;
-    AX_TRY(ax_jcall_bind(vm, call, params, 1, 1, &v));
-    AX_TRY(ax_jarg_str(vm, call, "the format", v, &format));
+    AX_TRY(ax_jarg_str(vm, call, "the format", call->v[0], &format));
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL) {
         return ax_jvm_error(vm, "strftime_now: the format is too long, or holds a NUL");
     }
@@ -307,37 +292,23 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     return ax_jval_new_str(vm, text + 1, len - 1, out);
 }
 
-static enum ax_status global_cycler(struct ax_jvm *vm, const struct ax_jcall *call,
-                                    struct ax_jval *out) {
-    struct ax_jcycler *c;
-    struct ax_jval items;
-    AX_TRY(ax_jcall_count(vm, call, 1, SIZE_MAX));
-    AX_TRY(ax_jlist_wrap(&vm->arena, AX_JTUPLE, call->args, call->n_args, &items));
-    AX_TRY(ax_jarena_alloc(&vm->arena, &c, 1, sizeof *c));
-    c->items = items.list;
-    *out = (struct ax_jval){.kind = AX_JCYCLER, .cycler = c};
-    return AX_OK;
-}
-
-static enum ax_status global_joiner(struct ax_jvm *vm, const struct ax_jcall *call,
-                                    struct ax_jval *out) {
-    static const char *const params[] = {"sep"};
-    struct ax_jcycler *c;
-    AX_TRY(ax_jarena_alloc(&vm->arena, &c, 1, sizeof *c));
-    AX_TRY(ax_jcall_bind(vm, call, params, 1, 0, &c->separator));
-    if (c->separator.kind == AX_JMISSING) {
-        AX_TRY(ax_jval_new_str(vm, ", ", 2, &c->separator));
-    }
-    *out = (struct ax_jval){.kind = AX_JJOINER, .cycler = c};
-    return AX_OK;
+static enum ax_status global_refused(struct ax_jvm *vm, const struct ax_jcall *call,
+                                     struct ax_jval *out) {
+    (void)out;
+    return ax_jvm_error(vm, "the function %s is not supported", call->name);
 }
 
 const struct ax_jbuiltin *ax_jglobal_find(const struct ax_jstr *name) {
     static const struct ax_jbuiltin globals[] = {
-        {"namespace", global_namespace}, {"raise_exception", global_raise},
-        {"range", global_range},         {"strftime_now", global_strftime_now},
-        {"dict", global_dict},           {"cycler", global_cycler},
-        {"joiner", global_joiner},       {NULL, NULL},
+        {"namespace", global_namespace, NULL},
+        {"raise_exception", global_raise, "message"},
+        {"range", global_range, "/start stop= step="},
+        {"strftime_now", global_strftime_now, "format"},
+        {"dict", global_dict, NULL},
+        {"cycler", global_refused, NULL},
+        {"joiner", global_refused, NULL},
+        {"lipsum", global_refused, NULL},
+        {NULL, NULL, NULL},
     };
     return ax_jbuiltin_in(globals, name);
 }

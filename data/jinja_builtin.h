@@ -1,4 +1,7 @@
-/* Filters, tests, global functions and methods: how they are called and found. */
+/* Filters, tests, global functions and methods: how they are called and found.
+ *
+ * Each is a row of a table: its name, its function, its parameters. What Jinja or Python has and
+ * these tables lack is refused by name (jinja_builtin.c). */
 #ifndef AX_DATA_JINJA_BUILTIN_H
 #define AX_DATA_JINJA_BUILTIN_H
 
@@ -9,6 +12,8 @@ struct ax_jkwarg {
     struct ax_jval value;
 };
 
+#define AX_JPARAMS_MAX 4
+
 /* One call: `self` is the piped value, the tested value, or the object of a method. */
 struct ax_jcall {
     const char *name; /* for messages */
@@ -17,6 +22,7 @@ struct ax_jcall {
     size_t n_args;
     const struct ax_jkwarg *kwargs;
     size_t n_kwargs;
+    struct ax_jval v[AX_JPARAMS_MAX]; /* in the order of the parameters; MISSING: not given */
 };
 
 /* A test gives an AX_JBOOL. */
@@ -25,6 +31,9 @@ typedef enum ax_status ax_jfn(struct ax_jvm *vm, const struct ax_jcall *call, st
 struct ax_jbuiltin {
     const char *name;
     ax_jfn *run;
+    /* "old new count=": names with blanks between, = after those that may be left out, a leading /
+     * where none may be given by name. NULL: `run` looks at args and kwargs itself. */
+    const char *params;
 };
 
 /* A global function, or a method with the object it belongs to. */
@@ -37,29 +46,25 @@ struct ax_jfunction {
 const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jtest_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jglobal_find(const struct ax_jstr *name);
-const struct ax_jbuiltin *ax_jstr_method(const struct ax_jstr *name);
-const struct ax_jbuiltin *ax_jlist_method(const struct ax_jstr *name); /* also of tuples */
-const struct ax_jbuiltin *ax_jdict_method(const struct ax_jstr *name);
-const struct ax_jbuiltin *ax_jrange_method(const struct ax_jstr *name);
-const struct ax_jbuiltin *ax_jloop_method(const struct ax_jstr *name);
-const struct ax_jbuiltin *ax_jcycler_method(const struct ax_jstr *name);
-
-/* The tables behind them, one for each file of filters; a NULL name ends a table. */
-extern const struct ax_jbuiltin ax_jfilters_text[], ax_jfilters_list[], ax_jfilters_lazy[],
-    ax_jfilters_value[], ax_jfilters_web[], ax_jstr_more_methods[];
+const struct ax_jbuiltin *ax_jmethod_find(enum ax_jkind of, const struct ax_jstr *name);
+/* The tables of filters; a NULL name ends them. */
+extern const struct ax_jbuiltin ax_jfilters_text[], ax_jfilters_list[], ax_jfilters_map[],
+    ax_jfilters_value[];
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name);
 
-/* ---- arguments ---- */
+/* Is it a method (name) or tag (the others) of Jinja or Python that is not supported here? */
+bool ax_junsupported(enum ax_jnode_kind kind, const struct ax_jstr *name);
+/* "no filter named 'x'", or "the filter 'x' is not supported". kind: FILTER or TEST. */
+const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
+                        const struct ax_jstr *name);
 
-/* Puts positional and keyword arguments in the order of params[n] into out, AX_JMISSING where not
- * given. Fails on too many, unknown or doubled ones, and without the first `required`. */
-enum ax_status ax_jcall_bind(struct ax_jvm *vm, const struct ax_jcall *call,
-                             const char *const *params, size_t n, size_t required,
-                             struct ax_jval *out);
-/* Between min and max positional arguments and no keywords. */
-enum ax_status ax_jcall_count(struct ax_jvm *vm, const struct ax_jcall *call, size_t min,
-                              size_t max);
+/* Binds the arguments and runs. Fails on too many, unknown, doubled or missing ones. */
+enum ax_status ax_jbuiltin_run(struct ax_jvm *vm, const struct ax_jbuiltin *b,
+                               struct ax_jcall *call, struct ax_jval *out);
+enum ax_status ax_jmacro_call(struct ax_jvm *vm, const struct ax_jmacro *m,
+                              const struct ax_jcall *call, struct ax_jval *out);
+
 /* Arguments that must be of a type; MISSING keeps *out as it was. `what` names the argument. */
 enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
                            struct ax_jval v, int64_t *out);
@@ -67,15 +72,19 @@ enum ax_status ax_jarg_str(struct ax_jvm *vm, const struct ax_jcall *call, const
                            struct ax_jval v, struct ax_jstr **out);
 bool ax_jarg_truth(struct ax_jval v, bool otherwise);
 
-/* item.a.b by an attribute path: "a.b", a number, or a single key (jinja_builtin.c). */
+/* item.a.b by an attribute path: "a.b", a number, or a single key. */
 struct ax_jpath {
-    struct ax_jval *parts;
-    size_t n;
+    struct ax_jval parts;     /* a list */
     struct ax_jval otherwise; /* replaces undefined parts; MISSING: nothing does */
     bool fold;                /* strings to lower case at the end */
 };
 enum ax_status ax_jpath_make(struct ax_jvm *vm, struct ax_jval attribute, struct ax_jpath *out);
 enum ax_status ax_jpath_get(struct ax_jvm *vm, const struct ax_jpath *path, struct ax_jval item,
                             struct ax_jval *out);
+/* The pairs of the piped dict as tuples. */
+enum ax_status ax_jcall_pairs(struct ax_jvm *vm, const struct ax_jcall *call,
+                              struct ax_jitems *out);
+/* The items as an iterator. */
+enum ax_status ax_jiter_give(struct ax_jvm *vm, const struct ax_jitems *items, struct ax_jval *out);
 
 #endif

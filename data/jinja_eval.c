@@ -1,37 +1,38 @@
 /* Expressions. Each kind of node has a small function; ax_jvm_eval picks it. */
 #include "data/jinja_builtin.h"
 
-static enum ax_status eval_name(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_name(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
-    *out = *ax_jref_slot(f, n->name.ref);
+    *out = ax_jscope_get(vm, s, n->name.number);
     if (out->kind == AX_JMISSING) {
-        return ax_jval_make_undefined(vm, NULL, n->name.name, NULL, out);
+        const struct ax_jstr *name = vm->tree->names->pairs[n->name.number].key.str;
+        return ax_jval_make_undefined(vm, NULL, name, NULL, out);
     }
     return AX_OK;
 }
 
-static enum ax_status eval_items(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status eval_items(struct ax_jvm *vm, struct ax_jscope *s,
                                  const struct ax_jnodes *list, struct ax_jval **items) {
     AX_TRY(ax_jarena_alloc(&vm->arena, items, list->n, sizeof **items));
     for (size_t i = 0; i < list->n; i++) {
-        AX_TRY(ax_jvm_eval(vm, f, list->items[i], &(*items)[i]));
+        AX_TRY(ax_jvm_eval(vm, s, list->items[i], &(*items)[i]));
     }
     return AX_OK;
 }
 
-static enum ax_status eval_list(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_list(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
     struct ax_jval *items;
-    AX_TRY(eval_items(vm, f, &n->items, &items));
+    AX_TRY(eval_items(vm, s, &n->items, &items));
     return ax_jlist_wrap(&vm->arena, n->kind == AX_JN_TUPLE ? AX_JTUPLE : AX_JLIST, items,
                          n->items.n, out);
 }
 
-static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
     struct ax_jval *items;
     struct ax_jdict *d;
-    AX_TRY(eval_items(vm, f, &n->items, &items));
+    AX_TRY(eval_items(vm, s, &n->items, &items));
     AX_TRY(ax_jdict_new(&vm->arena, &d));
     for (size_t i = 0; i < n->items.n; i += 2) {
         uint32_t h;
@@ -45,32 +46,32 @@ static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jframe *f, const st
     return AX_OK;
 }
 
-static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
-    AX_TRY(ax_jvm_eval(vm, f, n->cond.test, out));
+    AX_TRY(ax_jvm_eval(vm, s, n->cond.test, out));
     if (ax_jval_truth(*out)) {
-        return ax_jvm_eval(vm, f, n->cond.yes, out);
+        return ax_jvm_eval(vm, s, n->cond.yes, out);
     }
     if (n->cond.no != NULL) {
-        return ax_jvm_eval(vm, f, n->cond.no, out);
+        return ax_jvm_eval(vm, s, n->cond.no, out);
     }
     return ax_jval_make_undefined(vm, "the inline if is false and has no else", NULL, NULL, out);
 }
 
 /* `and`, `or`: the operand that decides. */
-static enum ax_status eval_logic(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_logic(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
-    AX_TRY(ax_jvm_eval(vm, f, n->binary.left, out));
+    AX_TRY(ax_jvm_eval(vm, s, n->binary.left, out));
     if (ax_jval_truth(*out) == (n->kind == AX_JN_AND)) {
-        return ax_jvm_eval(vm, f, n->binary.right, out);
+        return ax_jvm_eval(vm, s, n->binary.right, out);
     }
     return AX_OK;
 }
 
-static enum ax_status eval_unary(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_unary(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
     struct ax_jval v;
-    AX_TRY(ax_jvm_eval(vm, f, n->binary.left, &v));
+    AX_TRY(ax_jvm_eval(vm, s, n->binary.left, &v));
     vm->line = n->line;
     if (n->kind == AX_JN_NOT) {
         *out = ax_jbool(!ax_jval_truth(v));
@@ -79,19 +80,19 @@ static enum ax_status eval_unary(struct ax_jvm *vm, struct ax_jframe *f, const s
     return ax_jop_unary(vm, n->kind == AX_JN_NEG, v, out);
 }
 
-static enum ax_status eval_binary(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_binary(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                   struct ax_jval *out) {
     struct ax_jval a, b;
-    AX_TRY(ax_jvm_eval(vm, f, n->binary.left, &a));
-    AX_TRY(ax_jvm_eval(vm, f, n->binary.right, &b));
+    AX_TRY(ax_jvm_eval(vm, s, n->binary.left, &a));
+    AX_TRY(ax_jvm_eval(vm, s, n->binary.right, &b));
     vm->line = n->line;
     return ax_jop_binary(vm, n->binary.op, a, b, out);
 }
 
-static enum ax_status eval_concat(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_concat(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                   struct ax_jval *out) {
     struct ax_jval *items;
-    AX_TRY(eval_items(vm, f, &n->items, &items));
+    AX_TRY(eval_items(vm, s, &n->items, &items));
     struct ax_jcapture c = ax_jvm_capture(vm);
     for (size_t i = 0; i < n->items.n; i++) {
         AX_TRY(ax_jval_put_str(vm, items[i]));
@@ -100,13 +101,13 @@ static enum ax_status eval_concat(struct ax_jvm *vm, struct ax_jframe *f, const 
     return ax_jvm_take(vm, c, &out->str);
 }
 
-static enum ax_status eval_compare(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_compare(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                    struct ax_jval *out) {
     struct ax_jval left, right;
     bool holds = true;
-    AX_TRY(ax_jvm_eval(vm, f, n->compare.first, &left));
+    AX_TRY(ax_jvm_eval(vm, s, n->compare.first, &left));
     for (size_t i = 0; i < n->compare.rest.n && holds; i++) {
-        AX_TRY(ax_jvm_eval(vm, f, n->compare.rest.items[i], &right));
+        AX_TRY(ax_jvm_eval(vm, s, n->compare.rest.items[i], &right));
         vm->line = n->line;
         AX_TRY(ax_jop_compare(vm, n->compare.ops[i], left, right, &holds));
         left = right;
@@ -115,108 +116,107 @@ static enum ax_status eval_compare(struct ax_jvm *vm, struct ax_jframe *f, const
     return AX_OK;
 }
 
-static enum ax_status eval_get(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_get(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                struct ax_jval *out) {
     struct ax_jval of, key;
-    AX_TRY(ax_jvm_eval(vm, f, n->get.of, &of));
+    AX_TRY(ax_jvm_eval(vm, s, n->get.of, &of));
     if (n->kind == AX_JN_GETATTR) {
         vm->line = n->line;
         return ax_jval_getattr(vm, of, n->get.attr, out);
     }
-    AX_TRY(ax_jvm_eval(vm, f, n->get.key, &key));
+    AX_TRY(ax_jvm_eval(vm, s, n->get.key, &key));
     vm->line = n->line;
     return ax_jval_getitem(vm, of, key, out);
 }
 
-static enum ax_status eval_slice(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_slice(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
     struct ax_jval of, bounds[3] = {{.kind = AX_JMISSING}};
     const struct ax_jnode *nodes[] = {n->get.start, n->get.stop, n->get.step};
-    AX_TRY(ax_jvm_eval(vm, f, n->get.of, &of));
+    AX_TRY(ax_jvm_eval(vm, s, n->get.of, &of));
     for (size_t i = 0; i < 3; i++) {
         if (nodes[i] != NULL) {
-            AX_TRY(ax_jvm_eval(vm, f, nodes[i], &bounds[i]));
+            AX_TRY(ax_jvm_eval(vm, s, nodes[i], &bounds[i]));
         }
     }
     vm->line = n->line;
     return ax_jval_slice(vm, of, bounds, out);
 }
 
-static enum ax_status eval_call(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval_call(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
     struct ax_jval fn;
     struct ax_jcall call = {0};
-    AX_TRY(ax_jvm_eval(vm, f, n->call.of, &fn));
-    AX_TRY(ax_jvm_arguments(vm, f, &n->call.args, &call));
+    AX_TRY(ax_jvm_eval(vm, s, n->call.of, &fn));
+    AX_TRY(ax_jvm_arguments(vm, s, &n->call.args, &call));
     vm->line = n->line;
     return ax_jvm_call(vm, fn, &call, out);
 }
 
-enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                              struct ax_jval piped, struct ax_jval *out) {
     struct ax_jcall call = {.self = piped};
     if (n->call.of != NULL) {
         bool inner = piped.kind != AX_JMISSING; /* a chain on a block's text */
-        AX_TRY(inner ? ax_jvm_filter(vm, f, n->call.of, piped, &call.self)
-                     : ax_jvm_eval(vm, f, n->call.of, &call.self));
+        AX_TRY(inner ? ax_jvm_filter(vm, s, n->call.of, piped, &call.self)
+                     : ax_jvm_eval(vm, s, n->call.of, &call.self));
     }
     vm->line = n->line;
     if (n->call.fn == NULL) {
-        return ax_jvm_error(vm, "no %s named '%.*s'", n->kind == AX_JN_FILTER ? "filter" : "test",
-                            (int)n->call.name->len, n->call.name->data);
+        char text[160];
+        return ax_jvm_error(vm, "%s", ax_junknown(text, sizeof text, n->kind, n->call.name));
     }
-    AX_TRY(ax_jvm_arguments(vm, f, &n->call.args, &call));
+    AX_TRY(ax_jvm_arguments(vm, s, &n->call.args, &call));
     vm->line = n->line;
-    call.name = n->call.fn->name;
-    return n->call.fn->run(vm, &call, out);
+    return ax_jbuiltin_run(vm, n->call.fn, &call, out);
 }
 
-static enum ax_status eval(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status eval(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                            struct ax_jval *out) {
     switch (n->kind) {
     case AX_JN_CONST:
         *out = n->value;
         return AX_OK;
     case AX_JN_NAME:
-        return eval_name(vm, f, n, out);
+        return eval_name(vm, s, n, out);
     case AX_JN_TUPLE:
     case AX_JN_LIST:
-        return eval_list(vm, f, n, out);
+        return eval_list(vm, s, n, out);
     case AX_JN_DICT:
-        return eval_dict(vm, f, n, out);
+        return eval_dict(vm, s, n, out);
     case AX_JN_COND:
-        return eval_cond(vm, f, n, out);
+        return eval_cond(vm, s, n, out);
     case AX_JN_OR:
     case AX_JN_AND:
-        return eval_logic(vm, f, n, out);
+        return eval_logic(vm, s, n, out);
     case AX_JN_NOT:
     case AX_JN_NEG:
     case AX_JN_POS:
-        return eval_unary(vm, f, n, out);
+        return eval_unary(vm, s, n, out);
     case AX_JN_BINARY:
-        return eval_binary(vm, f, n, out);
+        return eval_binary(vm, s, n, out);
     case AX_JN_CONCAT:
-        return eval_concat(vm, f, n, out);
+        return eval_concat(vm, s, n, out);
     case AX_JN_COMPARE:
-        return eval_compare(vm, f, n, out);
+        return eval_compare(vm, s, n, out);
     case AX_JN_GETATTR:
     case AX_JN_GETITEM:
-        return eval_get(vm, f, n, out);
+        return eval_get(vm, s, n, out);
     case AX_JN_SLICE:
-        return eval_slice(vm, f, n, out);
+        return eval_slice(vm, s, n, out);
     case AX_JN_CALL:
-        return eval_call(vm, f, n, out);
+        return eval_call(vm, s, n, out);
     default:
         AX_ASSERT(n->kind == AX_JN_FILTER || n->kind == AX_JN_TEST);
-        return ax_jvm_filter(vm, f, n, (struct ax_jval){.kind = AX_JMISSING}, out);
+        return ax_jvm_filter(vm, s, n, (struct ax_jval){.kind = AX_JMISSING}, out);
     }
 }
 
-enum ax_status ax_jvm_eval(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+enum ax_status ax_jvm_eval(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                            struct ax_jval *out) {
     vm->line = n->line;
     AX_TRY(ax_jvm_enter(vm));
-    AX_TRY(eval(vm, f, n, out));
+    AX_TRY(eval(vm, s, n, out));
     vm->depth--;
     return AX_OK;
 }

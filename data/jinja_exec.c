@@ -3,28 +3,28 @@
 
 /* ---- assignment ---- */
 
-static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jscope *s,
                                   const struct ax_jnode *target, struct ax_jval v) {
-    struct ax_jval *slot = ax_jref_slot(f, target->name.ref);
     if (target->kind == AX_JN_NAME) {
-        *slot = v;
-        return AX_OK;
+        return ax_jscope_set(vm, s, target->name.number, v);
     }
-    if (slot->kind != AX_JNAMESPACE) {
+    const struct ax_jval ns = ax_jscope_get(vm, s, target->name.number);
+    if (ns.kind != AX_JNAMESPACE) {
+        const struct ax_jstr *name = vm->tree->names->pairs[target->name.number].key.str;
         return ax_jvm_error(vm, "cannot set %.*s.%.*s: only a namespace takes attributes",
-                            (int)target->name.name->len, target->name.name->data,
-                            (int)target->name.attr->len, target->name.attr->data);
+                            (int)name->len, name->data, (int)target->name.attr->len,
+                            target->name.attr->data);
     }
     if (target->name.attr->data[0] == '_') {
         return ax_jvm_error(vm, "a namespace takes no names that begin with an underscore");
     }
-    return ax_jdict_set(&vm->arena, slot->dict, ax_jstring(target->name.attr), v);
+    return ax_jdict_set(&vm->arena, ns.dict, ax_jstring(target->name.attr), v);
 }
 
-enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *target,
+enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
                              struct ax_jval v) {
     if (target->kind != AX_JN_TUPLE) {
-        return assign_name(vm, f, target, v);
+        return assign_name(vm, s, target, v);
     }
     struct ax_jitems items;
     if (!ax_jval_is_iterable(v)) {
@@ -35,84 +35,83 @@ enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jframe *f, const struc
         return ax_jvm_error(vm, "%zu values for %zu names", items.n, target->items.n);
     }
     for (size_t i = 0; i < items.n; i++) {
-        AX_TRY(ax_jvm_assign(vm, f, target->items.items[i], items.items[i]));
+        AX_TRY(ax_jvm_assign(vm, s, target->items.items[i], items.items[i]));
     }
     return AX_OK;
 }
 
-static enum ax_status exec_assign(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status exec_assign(struct ax_jvm *vm, struct ax_jscope *s,
                                   const struct ax_jnode *n) {
     struct ax_jval v;
-    AX_TRY(ax_jvm_eval(vm, f, n->assign.value, &v));
+    AX_TRY(ax_jvm_eval(vm, s, n->assign.value, &v));
     vm->line = n->line;
-    return ax_jvm_assign(vm, f, n->assign.target, v);
+    return ax_jvm_assign(vm, s, n->assign.target, v);
 }
 
 /* ---- captured blocks ---- */
 
 /* Runs a block's body in its scope and gives its text through the block's filters. */
-static enum ax_status capture_body(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status capture_body(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                    struct ax_jval *out) {
     struct ax_jcapture c = ax_jvm_capture(vm);
-    ax_jscope_enter(vm, f, &n->assign.scope);
-    AX_TRY(ax_jvm_exec_all(vm, f, &n->assign.body));
+    struct ax_jscope *inner;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &inner, 1, sizeof *inner));
+    inner->parent = s;
+    AX_TRY(ax_jvm_exec_all(vm, inner, &n->assign.body));
     out->kind = AX_JSTR;
     AX_TRY(ax_jvm_take(vm, c, &out->str));
     if (vm->flow == AX_JFLOW_ON && n->assign.filter != NULL) {
-        AX_TRY(ax_jvm_filter(vm, f, n->assign.filter, *out, out));
+        AX_TRY(ax_jvm_filter(vm, inner, n->assign.filter, *out, out));
     }
     return AX_OK;
 }
 
-static enum ax_status exec_set_block(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status exec_set_block(struct ax_jvm *vm, struct ax_jscope *s,
                                      const struct ax_jnode *n) {
     struct ax_jval v;
-    AX_TRY(capture_body(vm, f, n, &v));
+    AX_TRY(capture_body(vm, s, n, &v));
     if (vm->flow == AX_JFLOW_ON) {
         vm->line = n->line;
-        AX_TRY(ax_jvm_assign(vm, f, n->assign.target, v));
-        ax_jscope_leave(f, &n->assign.scope);
+        AX_TRY(ax_jvm_assign(vm, s, n->assign.target, v));
     }
     return AX_OK;
 }
 
-static enum ax_status exec_filter_block(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status exec_filter_block(struct ax_jvm *vm, struct ax_jscope *s,
                                         const struct ax_jnode *n) {
     struct ax_jval v;
-    AX_TRY(capture_body(vm, f, n, &v));
+    AX_TRY(capture_body(vm, s, n, &v));
     if (vm->flow == AX_JFLOW_ON) {
         AX_TRY(ax_jval_put_str(vm, v));
-        ax_jscope_leave(f, &n->assign.scope);
     }
     return AX_OK;
 }
 
 /* ---- macros and their relatives ---- */
 
-static enum ax_status make_macro(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+static enum ax_status make_macro(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
     struct ax_jmacro *m;
     AX_TRY(ax_jarena_alloc(&vm->arena, &m, 1, sizeof *m));
-    *m = (struct ax_jmacro){n, f};
+    *m = (struct ax_jmacro){n, s};
     *out = (struct ax_jval){.kind = AX_JMACRO, .macro = m};
     return AX_OK;
 }
 
-static enum ax_status exec_call_block(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status exec_call_block(struct ax_jvm *vm, struct ax_jscope *s,
                                       const struct ax_jnode *n) {
-    static const struct ax_jstr caller = {.data = "caller", .len = 6, .chars = 6};
     const struct ax_jnode *node = n->macro.call;
     struct ax_jval fn, result;
     struct ax_jcall call = {0};
-    AX_TRY(ax_jvm_eval(vm, f, node->call.of, &fn));
-    AX_TRY(ax_jvm_arguments(vm, f, &node->call.args, &call));
+    AX_TRY(ax_jvm_eval(vm, s, node->call.of, &fn));
+    AX_TRY(ax_jvm_arguments(vm, s, &node->call.args, &call));
     struct ax_jkwarg *kwargs; /* those of the call, and the block as `caller` */
     AX_TRY(ax_jarena_alloc(&vm->arena, &kwargs, call.n_kwargs + 1, sizeof *kwargs));
     for (size_t i = 0; i < call.n_kwargs; i++) {
         kwargs[i] = call.kwargs[i];
     }
-    kwargs[call.n_kwargs].key = &caller;
-    AX_TRY(make_macro(vm, f, n, &kwargs[call.n_kwargs].value));
+    kwargs[call.n_kwargs].key = vm->tree->names->pairs[vm->tree->caller].key.str;
+    AX_TRY(make_macro(vm, s, n, &kwargs[call.n_kwargs].value));
     call.kwargs = kwargs;
     call.n_kwargs++;
     vm->line = n->line;
@@ -122,10 +121,10 @@ static enum ax_status exec_call_block(struct ax_jvm *vm, struct ax_jframe *f,
 
 /* The text printed inside is what the model said. Positions are those of the finished text, also
  * where the block stands inside something captured: transformers counts the same way. */
-static enum ax_status exec_generation(struct ax_jvm *vm, struct ax_jframe *f,
+static enum ax_status exec_generation(struct ax_jvm *vm, struct ax_jscope *s,
                                       const struct ax_jnode *n) {
     size_t start = ax_jvm_chars(vm), from = vm->out.len;
-    const struct ax_jmacro macro = {n, f};
+    const struct ax_jmacro macro = {n, s};
     const struct ax_jcall call = {.name = "generation"};
     struct ax_jval text;
     AX_TRY(ax_jmacro_call(vm, &macro, &call, &text));
@@ -141,69 +140,75 @@ static enum ax_status exec_generation(struct ax_jvm *vm, struct ax_jframe *f,
 
 /* ---- the rest ---- */
 
-static enum ax_status exec_if(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n) {
+static enum ax_status exec_if(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
     for (; n != NULL; n = n->branch.next) {
         struct ax_jval v = ax_jbool(true);
         if (n->branch.test != NULL) {
-            AX_TRY(ax_jvm_eval(vm, f, n->branch.test, &v));
+            AX_TRY(ax_jvm_eval(vm, s, n->branch.test, &v));
         }
         if (ax_jval_truth(v)) {
-            return ax_jvm_exec_all(vm, f, &n->branch.body);
+            return ax_jvm_exec_all(vm, s, &n->branch.body);
         }
     }
     return AX_OK;
 }
 
-static enum ax_status exec_with(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n) {
-    ax_jscope_enter(vm, f, &n->with.scope);
-    for (size_t i = 0; i < n->with.values.n; i++) {
-        struct ax_jval v;
-        AX_TRY(ax_jvm_eval(vm, f, n->with.values.items[i], &v));
-        AX_TRY(ax_jvm_assign(vm, f, n->with.targets.items[i], v));
-    }
-    AX_TRY(ax_jvm_exec_all(vm, f, &n->with.body));
-    ax_jscope_leave(f, &n->with.scope);
-    return AX_OK;
+static enum ax_status exec_macro(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
+    struct ax_jval macro;
+    AX_TRY(make_macro(vm, s, n, &macro));
+    return ax_jscope_set(vm, s, n->macro.name->name.number, macro);
 }
 
-static enum ax_status exec_print(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n) {
+static enum ax_status exec_with(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
+    struct ax_jscope *inner;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &inner, 1, sizeof *inner));
+    inner->parent = s;
+    for (size_t i = 0; i < n->with.values.n; i++) { /* the values see the outer names */
+        struct ax_jval v;
+        AX_TRY(ax_jvm_eval(vm, s, n->with.values.items[i], &v));
+        AX_TRY(ax_jvm_assign(vm, inner, n->with.targets.items[i], v));
+    }
+    return ax_jvm_exec_all(vm, inner, &n->with.body);
+}
+
+static enum ax_status exec_print(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
     struct ax_jval v;
-    AX_TRY(ax_jvm_eval(vm, f, n->print, &v));
+    AX_TRY(ax_jvm_eval(vm, s, n->print, &v));
     vm->line = n->line;
     return ax_jval_put_str(vm, v);
 }
 
-static enum ax_status exec_for(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n) {
+static enum ax_status exec_for(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
     struct ax_jval items;
-    AX_TRY(ax_jvm_eval(vm, f, n->loop.iter, &items));
+    AX_TRY(ax_jvm_eval(vm, s, n->loop.iter, &items));
     vm->line = n->line;
-    return ax_jloop_run(vm, f, n, items, NULL);
+    return ax_jloop_run(vm, s, n, items);
 }
 
-static enum ax_status exec(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n) {
+static enum ax_status exec(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
     switch (n->kind) {
     case AX_JN_DATA:
         return ax_jvm_put(vm, n->text->data, n->text->len);
     case AX_JN_PRINT:
-        return exec_print(vm, f, n);
+        return exec_print(vm, s, n);
     case AX_JN_IF:
-        return exec_if(vm, f, n);
+        return exec_if(vm, s, n);
     case AX_JN_FOR:
-        return exec_for(vm, f, n);
+        return exec_for(vm, s, n);
     case AX_JN_ASSIGN:
-        return exec_assign(vm, f, n);
+        return exec_assign(vm, s, n);
     case AX_JN_SET_BLOCK:
-        return exec_set_block(vm, f, n);
+        return exec_set_block(vm, s, n);
     case AX_JN_FILTER_BLOCK:
-        return exec_filter_block(vm, f, n);
+        return exec_filter_block(vm, s, n);
     case AX_JN_MACRO:
-        return make_macro(vm, f, n, ax_jref_slot(f, n->macro.ref));
+        return exec_macro(vm, s, n);
     case AX_JN_CALL_BLOCK:
-        return exec_call_block(vm, f, n);
+        return exec_call_block(vm, s, n);
     case AX_JN_GENERATION:
-        return exec_generation(vm, f, n);
+        return exec_generation(vm, s, n);
     case AX_JN_WITH:
-        return exec_with(vm, f, n);
+        return exec_with(vm, s, n);
     default:
         AX_ASSERT(n->kind == AX_JN_BREAK || n->kind == AX_JN_CONTINUE);
         vm->flow = n->kind == AX_JN_BREAK ? AX_JFLOW_BREAK : AX_JFLOW_CONTINUE;
@@ -211,13 +216,13 @@ static enum ax_status exec(struct ax_jvm *vm, struct ax_jframe *f, const struct 
     }
 }
 
-enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jframe *f,
+enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
                                const struct ax_jnodes *list) {
     AX_TRY(ax_jvm_enter(vm));
     for (size_t i = 0; i < list->n && vm->flow == AX_JFLOW_ON; i++) {
         vm->line = list->items[i]->line;
         AX_TRY(ax_jvm_charge(vm, 1));
-        AX_TRY(exec(vm, f, list->items[i]));
+        AX_TRY(exec(vm, s, list->items[i]));
     }
     vm->depth--;
     return AX_OK;

@@ -155,7 +155,6 @@ static enum ax_status put_key(struct ax_jvm *vm, const struct ax_jjson *how, str
         return put_string(vm, how, key.str);
     case AX_JBOOL:
     case AX_JINT:
-    case AX_JBIG:
     case AX_JFLOAT:
     case AX_JNONE:
         AX_TRY(ax_jvm_puts(vm, "\""));
@@ -177,7 +176,7 @@ static enum ax_status sorted_pairs(struct ax_jvm *vm, const struct ax_jdict *d,
         numbers[i] = ax_jint((int64_t)i);
         keys[i] = d->pairs[i].key;
     }
-    AX_TRY(ax_jsort(vm, numbers, keys, d->n, 1, false));
+    AX_TRY(ax_jsort(vm, numbers, keys, d->n, false));
     for (size_t i = 0; i < d->n; i++) {
         pairs[i] = d->pairs[numbers[i].integer];
     }
@@ -215,7 +214,6 @@ static enum ax_status put_any(struct ax_jvm *vm, const struct ax_jjson *how, str
     case AX_JBOOL:
         return ax_jvm_puts(vm, v.boolean ? "true" : "false");
     case AX_JINT:
-    case AX_JBIG:
         return ax_jval_put_repr(vm, v);
     case AX_JFLOAT:
         return put_float(vm, v.real);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/jinja_big.h"
 #include "data/jinja_unicode.h"
 
 static bool is_digit(char c) {
@@ -66,26 +65,22 @@ enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_
         out->kind = AX_JT_NUMBER;
         return read_float(t, s + pos, *end - pos, &out->value);
     }
-    uint32_t base = 10;
-    size_t first = pos;
+    out->kind = AX_JT_INTEGER;
     if (s[pos] == '0') {
-        char x = pos + 1 < len ? (char)(s[pos + 1] | 0x20) : 0;
-        int b = x == 'x' ? 16 : x == 'o' ? 8 : x == 'b' ? 2 : 0;
-        size_t body = pos + 2;
-        body += body < len && s[body] == '_';
-        if (b != 0 && body < len && is_digit_of(s[body], b)) {
-            base = (uint32_t)b;
-            first = body;
-            *end = digits_end(s, len, body, b);
-        } else { /* 0 alone, or zeros; 012 is 0 and then 12, a syntax error for the parser */
-            *end = digits_end(s, len, pos, 1);
+        if (pos + 1 < len && strchr("xXoObB", s[pos + 1]) != NULL && s[pos + 1] != '\0') {
+            return ax_jtree_error(t, line, "an integer in base 2, 8 or 16 is not supported");
+        }
+        *end = digits_end(s, len, pos, 1); /* 012 is 0 and then 12, a syntax error */
+    }
+    int64_t value = 0;
+    for (size_t i = pos; i < *end; i++) {
+        if (s[i] != '_' && (__builtin_mul_overflow(value, 10, &value) ||
+                            __builtin_add_overflow(value, s[i] - '0', &value))) {
+            return ax_jtree_error(t, line, "an integer of more than 64 bits is not supported");
         }
     }
-    if (base == 10 && *end - pos > 4300) {
-        return ax_jtree_error(t, line, "an integer of more than 4300 digits");
-    }
-    out->kind = AX_JT_INTEGER;
-    return ax_jbig_parse(t->arena, s + first, *end - first, base, false, &out->value);
+    out->value = ax_jint(value);
+    return AX_OK;
 }
 
 static bool is_name_part(uint32_t c) {

@@ -9,6 +9,9 @@ enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_
                               struct ax_jtoken *out, size_t *end);
 enum ax_status ax_jlex_name(struct ax_jtree *t, int line, const char *s, size_t len, size_t pos,
                             struct ax_jtoken *out, size_t *end);
+/* The text of a string literal between its quotes (escapes as in Python). */
+enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
+                              struct ax_jstr **out);
 /* Behind the quote that closes the one at pos, or 0. */
 size_t ax_jlex_string_end(const char *s, size_t len, size_t pos);
 

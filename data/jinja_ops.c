@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "data/jinja_builtin.h"
-#include "data/jinja_number.h"
 
 static enum ax_status bad_operands(struct ax_jvm *vm, const char *op, struct ax_jval a,
                                    struct ax_jval b) {
@@ -17,16 +16,14 @@ static enum ax_status bad_operands(struct ax_jvm *vm, const char *op, struct ax_
 
 static enum ax_status add_strings(struct ax_jvm *vm, struct ax_jstr *a, struct ax_jstr *b,
                                   struct ax_jval *out) {
-    bool markup = a->markup || b->markup;
-    if (markup && !a->markup) {
-        AX_TRY(ax_jval_escape(vm, ax_jstring(a), &a));
-    } else if (markup && !b->markup) {
-        AX_TRY(ax_jval_escape(vm, ax_jstring(b), &b));
+    if (a->safe != b->safe) { /* Jinja would turn < of the other one into &lt; */
+        return ax_jvm_error(vm, "'+' between the result of |safe and a str is not supported: "
+                                "leave |safe out");
     }
     AX_TRY(ax_jvm_charge(vm, (a->len + b->len) / 64));
     out->kind = AX_JSTR;
     AX_TRY(ax_jstr_concat(&vm->arena, &out->str, a, b));
-    out->str->markup = markup;
+    out->str->safe = a->safe;
     return AX_OK;
 }
 
@@ -66,7 +63,7 @@ static enum ax_status repeat(struct ax_jvm *vm, struct ax_jval v, int64_t times,
         }
         out->kind = AX_JSTR;
         AX_TRY(ax_jstr_borrow(&vm->arena, &out->str, data, total));
-        out->str->markup = v.str->markup;
+        out->str->safe = v.str->safe;
         return AX_OK;
     }
     struct ax_jval *items;
@@ -103,7 +100,7 @@ enum ax_status ax_jop_binary(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
         }
     }
     if (op == AX_JOP_MOD && a.kind == AX_JSTR) {
-        return ax_jformat_percent(vm, a.str, b, out);
+        return ax_jvm_error(vm, "%% on a str is not supported: use ~ to put text together");
     }
     return bad_operands(vm, ax_jop_text(op), a, b);
 }
@@ -116,7 +113,8 @@ enum ax_status ax_jop_unary(struct ax_jvm *vm, bool minus, struct ax_jval v, str
         return ax_jvm_error(vm, "'%s' does not work on a %s", minus ? "-" : "+", ax_jval_type(v));
     }
     if (minus) {
-        return ax_jnumber_negate(vm, v, out);
+        return ax_jnumber_op(vm, v.kind == AX_JFLOAT ? AX_JOP_MUL : AX_JOP_SUB,
+                             v.kind == AX_JFLOAT ? ax_jreal(-1) : ax_jint(0), v, out);
     }
     *out = v.kind == AX_JBOOL ? ax_jint(v.boolean) : v;
     return AX_OK;
@@ -180,18 +178,16 @@ enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval 
 
 static enum ax_status in_items(struct ax_jvm *vm, struct ax_jval item, struct ax_jval in,
                                bool *out) {
-    struct ax_jiter *it;
-    AX_TRY(ax_jval_iterate(vm, in, &it));
-    bool more = true;
+    struct ax_jitems items;
+    AX_TRY(ax_jval_items(vm, in, &items));
     *out = false;
-    while (!*out) {
-        struct ax_jval v;
-        AX_TRY(ax_jiter_next(vm, it, &v, &more));
-        if (!more) {
-            return AX_OK;
-        }
+    for (size_t i = 0; i < items.n && !*out; i++) {
         AX_TRY(ax_jvm_charge(vm, ax_jval_weight(item)));
-        *out = ax_jval_equal(item, v);
+        *out = ax_jval_equal(item, items.items[i]);
+        if (*out && in.kind == AX_JITER) { /* keeps what nobody has looked at */
+            in.list->items = items.items + i + 1;
+            in.list->n = items.n - i - 1;
+        }
     }
     return AX_OK;
 }
@@ -219,11 +215,6 @@ enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval 
         return AX_OK;
     case AX_JDICT:
         return in_dict(vm, item, in.dict, out);
-    case AX_JVIEW:
-        if (in.view->kind == AX_JKEYS) {
-            return in_dict(vm, item, in.view->dict, out);
-        }
-        return in_items(vm, item, in, out);
     default:
         if (!ax_jval_is_iterable(in)) {
             return ax_jvm_error(vm, "'in' does not work on a %s", ax_jval_type(in));
@@ -234,12 +225,7 @@ enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval 
 
 /* ---- length ---- */
 
-bool ax_jval_has_length(struct ax_jval v) {
-    return v.kind != AX_JITER && ax_jval_is_iterable(v);
-}
-
 enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {
-    int64_t length;
     switch (v.kind) {
     case AX_JUNDEFINED:
         *n = 0;
@@ -250,23 +236,70 @@ enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {
         return AX_OK;
     case AX_JLIST:
     case AX_JTUPLE:
+    case AX_JVIEW:
         *n = v.list->n;
         return AX_OK;
     case AX_JDICT:
         *n = v.dict->n;
         return AX_OK;
-    case AX_JVIEW:
-        *n = v.view->dict->n;
-        return AX_OK;
     case AX_JRANGE:
         *n = (size_t)v.range->n;
-        return AX_OK;
-    case AX_JLOOP:
-        AX_TRY(ax_jloop_length(vm, v.loop, &length));
-        *n = (size_t)length;
         return AX_OK;
     default:
         return ax_jvm_error(vm, "a %s has no length%s", ax_jval_type(v),
                             v.kind == AX_JITER ? ": apply |list first" : "");
     }
+}
+
+/* ---- sorting ---- */
+
+/* Lists are compared in Python, so equal keys need no order. */
+static enum ax_status is_less(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b, bool *out) {
+    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
+    *out = false;
+    return ax_jval_equal(a, b) ? AX_OK : ax_jop_compare(vm, AX_JOP_LT, a, b, out);
+}
+
+/* Merges the sorted halves of order[0..n) through `spare`. */
+static enum ax_status merge(struct ax_jvm *vm, const struct ax_jval *keys, size_t *order,
+                            size_t *spare, size_t half, size_t n) {
+    size_t i = 0, k = half, at = 0;
+    memcpy(spare, order, n * sizeof *order);
+    while (i < half && k < n) {
+        bool less;
+        AX_TRY(is_less(vm, keys[spare[k]], keys[spare[i]], &less));
+        order[at++] = less ? spare[k++] : spare[i++];
+    }
+    while (i < half) {
+        order[at++] = spare[i++];
+    }
+    while (k < n) {
+        order[at++] = spare[k++];
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval *keys, size_t n,
+                        bool reverse) {
+    size_t *order, *spare;
+    struct ax_jval *sorted;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &order, n, sizeof *order));
+    AX_TRY(ax_jarena_alloc(&vm->arena, &spare, n, sizeof *spare));
+    AX_TRY(ax_jarena_alloc(&vm->arena, &sorted, n, sizeof *sorted));
+    for (size_t i = 0; i < n; i++) { /* reversed twice, equal items keep their order */
+        order[i] = reverse ? n - 1 - i : i;
+    }
+    for (size_t width = 1; width < n; width *= 2) {
+        for (size_t i = 0; i + width < n; i += 2 * width) {
+            size_t m = n - i < 2 * width ? n - i : 2 * width;
+            AX_TRY(merge(vm, keys, order + i, spare, width, m));
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        sorted[i] = items[order[reverse ? n - 1 - i : i]];
+    }
+    if (n > 0) {
+        memcpy(items, sorted, n * sizeof *items);
+    }
+    return AX_OK;
 }

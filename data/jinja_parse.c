@@ -3,7 +3,7 @@
  * Read parse_body first, then the table of tags above it. */
 #include "data/jinja_parse.h"
 
-#include <string.h>
+#include "data/jinja_builtin.h"
 
 /* ---- bodies ---- */
 
@@ -100,25 +100,11 @@ static enum ax_status parse_simple_block(struct ax_jparser *p, struct ax_jnode *
 
 /* ---- tags ---- */
 
-/* `loop` belongs to the for tag: inside one it cannot be set. */
-static enum ax_status refuse_loop(struct ax_jparser *p, const struct ax_jnode *target) {
-    if (target->kind == AX_JN_TUPLE) {
-        for (size_t i = 0; i < target->items.n; i++) {
-            AX_TRY(refuse_loop(p, target->items.items[i]));
-        }
-    } else if (p->loops > 0 && target->kind == AX_JN_NAME &&
-               ax_jstr_is(target->name.name, "loop")) {
-        return ax_jtree_error(p->tree, target->line, "loop cannot be set inside a for tag");
-    }
-    return AX_OK;
-}
-
 static enum ax_status parse_for(struct ax_jparser *p, int line, struct ax_jnode **out) {
     struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_FOR, line, &n));
     p->loops++;
     AX_TRY(ax_jparse_target(p, false, "in", &n->loop.target));
-    AX_TRY(refuse_loop(p, n->loop.target));
     AX_TRY(ax_jnode_adopt(p, n, n->loop.target));
     if (!ax_jparser_skip_name(p, "in")) {
         return ax_jparser_unexpected(p, "'in'");
@@ -129,14 +115,16 @@ static enum ax_status parse_for(struct ax_jparser *p, int line, struct ax_jnode 
         AX_TRY(ax_jparse_expression(p, &n->loop.test));
         AX_TRY(ax_jnode_adopt(p, n, n->loop.test));
     }
-    n->loop.recursive = ax_jparser_skip_name(p, "recursive");
+    if (ax_jparser_is_name(p, "recursive")) {
+        return ax_jtree_error(p->tree, line, "a recursive for tag is not supported");
+    }
     AX_TRY(parse_block(p, n, &n->loop.body, (struct ends){{"else", "endfor"}}));
     bool otherwise = ax_jparser_is_name(p, "else");
     ax_jparser_next(p);
+    p->loops--;
     if (otherwise) {
         AX_TRY(parse_simple_block(p, n, &n->loop.otherwise, "endfor"));
     }
-    p->loops--;
     *out = n;
     return AX_OK;
 }
@@ -145,6 +133,7 @@ static enum ax_status parse_if(struct ax_jparser *p, int line, struct ax_jnode *
     struct ax_jnode *first, *n;
     AX_TRY(ax_jnode_new(p, AX_JN_IF, line, &first));
     n = first;
+    p->ifs++;
     for (;;) {
         AX_TRY(ax_jparse_tuple(p, false, false, NULL, &n->branch.test));
         AX_TRY(ax_jnode_adopt(p, n, n->branch.test));
@@ -165,6 +154,7 @@ static enum ax_status parse_if(struct ax_jparser *p, int line, struct ax_jnode *
             break;
         }
     }
+    p->ifs--;
     *out = first;
     return AX_OK;
 }
@@ -173,7 +163,6 @@ static enum ax_status parse_set(struct ax_jparser *p, int line, struct ax_jnode 
     struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_ASSIGN, line, &n));
     AX_TRY(ax_jparse_target(p, true, NULL, &n->assign.target));
-    AX_TRY(refuse_loop(p, n->assign.target));
     AX_TRY(ax_jnode_adopt(p, n, n->assign.target));
     *out = n;
     if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
@@ -213,11 +202,9 @@ static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n)
         }
         struct ax_jnode *param, *value;
         AX_TRY(ax_jparse_target_name(p, &param));
-        param->name.use = AX_JPARAM;
         for (size_t i = 0; i < n->macro.params.n; i++) {
-            if (ax_jstr_equal(n->macro.params.items[i]->name.name, param->name.name)) {
-                return ax_jtree_error(p->tree, param->line, "the parameter %.*s appears twice",
-                                      (int)param->name.name->len, param->name.name->data);
+            if (n->macro.params.items[i]->name.number == param->name.number) {
+                return ax_jtree_error(p->tree, param->line, "a parameter appears twice");
             }
         }
         AX_TRY(ax_jnode_append(p, n, &n->macro.params, param));
@@ -233,14 +220,37 @@ static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n)
     return AX_OK;
 }
 
+/* A body that runs as a function: break and continue cannot leave it. */
+static enum ax_status parse_function(struct ax_jparser *p, struct ax_jnode *n, const char *end) {
+    const int loops = p->loops;
+    const bool reads_caller = p->reads_caller;
+    p->loops = 0;
+    p->functions++;
+    p->reads_caller = false;
+    AX_TRY(parse_simple_block(p, n, &n->macro.body, end));
+    n->macro.takes_caller = p->reads_caller;
+    p->functions--;
+    for (size_t i = 0; i < n->macro.params.n; i++) {
+        if (n->macro.params.items[i]->name.number != p->tree->caller) {
+            continue;
+        }
+        if (n->macro.takes_caller && i + n->macro.defaults.n < n->macro.params.n) {
+            return ax_jtree_error(p->tree, n->line, "the parameter caller needs a default");
+        }
+        n->macro.takes_caller = false;
+    }
+    p->loops = loops;
+    p->reads_caller = reads_caller;
+    return AX_OK;
+}
+
 static enum ax_status parse_macro(struct ax_jparser *p, int line, struct ax_jnode **out) {
-    struct ax_jnode *n, *name;
+    struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_MACRO, line, &n));
-    AX_TRY(ax_jparse_target_name(p, &name));
-    n->macro.name = name->name.name;
+    AX_TRY(ax_jparse_target_name(p, &n->macro.name));
     AX_TRY(parse_parameters(p, n));
     *out = n;
-    return parse_simple_block(p, n, &n->macro.body, "endmacro");
+    return parse_function(p, n, "endmacro");
 }
 
 static enum ax_status parse_call(struct ax_jparser *p, int line, struct ax_jnode **out) {
@@ -255,7 +265,7 @@ static enum ax_status parse_call(struct ax_jparser *p, int line, struct ax_jnode
         return ax_jtree_error(p->tree, line, "{%% call %%} needs a call of a macro");
     }
     *out = n;
-    return parse_simple_block(p, n, &n->macro.body, "endcall");
+    return parse_function(p, n, "endcall");
 }
 
 static enum ax_status parse_filter_block(struct ax_jparser *p, int line, struct ax_jnode **out) {
@@ -270,15 +280,16 @@ static enum ax_status parse_filter_block(struct ax_jparser *p, int line, struct 
 static enum ax_status parse_generation(struct ax_jparser *p, int line, struct ax_jnode **out) {
     AX_TRY(ax_jnode_new(p, AX_JN_GENERATION, line, out));
     p->tree->has_generation = true;
-    return parse_simple_block(p, *out, &(*out)->macro.body, "endgeneration");
+    return parse_function(p, *out, "endgeneration");
 }
 
-static enum ax_status parse_break(struct ax_jparser *p, int line, struct ax_jnode **out) {
-    return ax_jnode_new(p, AX_JN_BREAK, line, out);
-}
-
-static enum ax_status parse_continue(struct ax_jparser *p, int line, struct ax_jnode **out) {
-    return ax_jnode_new(p, AX_JN_CONTINUE, line, out);
+static enum ax_status parse_jump(struct ax_jparser *p, int line, struct ax_jnode **out) {
+    const bool stop = ax_jstr_is(p->token[-1].value.str, "break");
+    if (p->loops == 0) {
+        return ax_jtree_error(p->tree, line, "{%% %s %%} outside of a for tag",
+                              stop ? "break" : "continue");
+    }
+    return ax_jnode_new(p, stop ? AX_JN_BREAK : AX_JN_CONTINUE, line, out);
 }
 
 static const struct {
@@ -290,16 +301,12 @@ static const struct {
     {"set", parse_set},
     {"macro", parse_macro},
     {"generation", parse_generation},
-    {"break", parse_break},
-    {"continue", parse_continue},
+    {"break", parse_jump},
+    {"continue", parse_jump},
     {"call", parse_call},
     {"with", parse_with},
     {"filter", parse_filter_block},
 };
-
-/* Tags of Jinja that need a template loader or have no use in a chat template. */
-static const char *const refused[] = {"include", "import",     "from", "extends",
-                                      "block",   "autoescape", "print"};
 
 static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **out) {
     if (p->token->kind != AX_JT_NAME) {
@@ -316,13 +323,9 @@ static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **ou
             return st;
         }
     }
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        if (ax_jstr_is(name, refused[i])) {
-            return ax_jtree_error(p->tree, line,
-                                  "the tag {%% %s %%} is not supported in a chat "
-                                  "template",
-                                  refused[i]);
-        }
+    if (ax_junsupported(AX_JN_DATA, name)) {
+        return ax_jtree_error(p->tree, line, "the tag {%% %.*s %%} is not supported",
+                              (int)name->len, name->data);
     }
     return ax_jtree_error(p->tree, line, "unknown tag {%% %.*s %%}", (int)name->len, name->data);
 }
@@ -330,8 +333,20 @@ static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **ou
 enum ax_status ax_jparse(struct ax_jtree *t, const struct ax_jtoken *tokens) {
     struct ax_jparser p = {.tree = t, .token = tokens};
     struct ax_jnode *root; /* holds the body while it is built */
+    struct ax_jstr *loop, *caller;
+    AX_TRY(ax_jdict_new(t->arena, &t->names));
+    AX_TRY(ax_jstr_borrow(t->arena, &loop, "loop", 4));
+    AX_TRY(ax_jstr_borrow(t->arena, &caller, "caller", 6));
+    AX_TRY(ax_jparser_name(&p, loop, &t->loop));
+    AX_TRY(ax_jparser_name(&p, caller, &t->caller));
     AX_TRY(ax_jnode_new(&p, AX_JN_IF, 1, &root));
     AX_TRY(parse_body(&p, root, &root->branch.body, NULL));
     t->body = root->branch.body;
+    if (p.unknown != NULL) {
+        char text[160];
+        return ax_jtree_error(
+            t, p.unknown->line, "%s",
+            ax_junknown(text, sizeof text, p.unknown->kind, p.unknown->call.name));
+    }
     return AX_OK;
 }

@@ -9,7 +9,11 @@ struct ax_jparser {
     struct ax_jtree *tree;
     const struct ax_jtoken *token; /* the current one; never moves past AX_JT_EOF */
     int depth;
-    int loops; /* for tags around the current place */
+    int loops;     /* for tags around the current place, within its macro */
+    int functions; /* macros, call and generation blocks around it */
+    int ifs;       /* if tags around it: there, an unknown filter fails only when it is reached */
+    const struct ax_jnode *unknown; /* the first filter or test that nobody knows, elsewhere */
+    bool reads_caller;              /* the name `caller` has been read */
 };
 
 /* ---- tokens ---- */
@@ -48,6 +52,8 @@ void ax_jparser_leave(struct ax_jparser *p);
 /* ---- expressions ---- */
 
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out);
+/* The number of a variable's name. */
+enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number);
 /* Without inline if, for `if` and `for … in`. */
 enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out);
 enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jnode **out);

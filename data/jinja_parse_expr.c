@@ -166,6 +166,7 @@ enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out) {
 
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out) {
     int line = p->token->line;
+    const struct ax_jnode *unknown = p->unknown;
     AX_TRY(ax_jparse_no_cond(p, out));
     while (ax_jparser_skip_name(p, "if")) {
         struct ax_jnode *n;
@@ -181,6 +182,7 @@ enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out)
             AX_TRY(ax_jnode_adopt(p, n, n->cond.no));
         }
         *out = n;
+        p->unknown = unknown; /* as inside an if tag */
     }
     return AX_OK;
 }
@@ -237,7 +239,9 @@ enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, 
 static enum ax_status make_target(struct ax_jparser *p, struct ax_jnode *n) {
     switch (n->kind) {
     case AX_JN_NAME:
-        n->name.use = AX_JSTORED;
+        if (p->loops > 0 && n->name.number == p->tree->loop) {
+            return ax_jtree_error(p->tree, n->line, "loop cannot be set inside a for tag");
+        }
         return AX_OK;
     case AX_JN_NSREF:
         return AX_OK;

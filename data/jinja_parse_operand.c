@@ -30,8 +30,13 @@ static enum ax_status parse_name(struct ax_jparser *p, bool nsref, struct ax_jno
     if (ax_jstr_is(s, "none") || ax_jstr_is(s, "None")) {
         return constant(p, ax_jnone(), out);
     }
+    if (p->functions > 0 && (ax_jstr_is(s, "varargs") || ax_jstr_is(s, "kwargs"))) {
+        return ax_jtree_error(p->tree, p->token->line, "the variable %.*s is not supported",
+                              (int)s->len, s->data);
+    }
     AX_TRY(ax_jnode_new(p, AX_JN_NAME, p->token->line, out));
-    (*out)->name.name = p->token->value.str;
+    AX_TRY(ax_jparser_name(p, p->token->value.str, &(*out)->name.number));
+    p->reads_caller = p->reads_caller || (*out)->name.number == p->tree->caller;
     ax_jparser_next(p);
     if (nsref && ax_jparser_skip_op(p, AX_JOP_DOT)) {
         (*out)->kind = AX_JN_NSREF;
@@ -124,18 +129,14 @@ static enum ax_status parse_argument(struct ax_jparser *p, struct ax_jnode *call
                                      struct ax_jargs *args) {
     struct ax_jnode *value;
     if (ax_jparser_skip_op(p, AX_JOP_MUL)) {
-        if (args->star != NULL || args->star_star != NULL) {
+        if (args->star != NULL) {
             return ax_jtree_error(p->tree, p->token->line, "a second *argument");
         }
         AX_TRY(ax_jparse_expression(p, &args->star));
         return ax_jnode_adopt(p, call, args->star);
     }
-    if (args->star_star != NULL) {
-        return ax_jtree_error(p->tree, p->token->line, "an argument behind **arguments");
-    }
-    if (ax_jparser_skip_op(p, AX_JOP_POW)) {
-        AX_TRY(ax_jparse_expression(p, &args->star_star));
-        return ax_jnode_adopt(p, call, args->star_star);
+    if (ax_jparser_is_op(p, AX_JOP_POW)) {
+        return ax_jtree_error(p->tree, p->token->line, "** in a call is not supported");
     }
     if (p->token->kind == AX_JT_NAME && p->token[1].kind == AX_JT_OP &&
         p->token[1].op == AX_JOP_ASSIGN) {
@@ -278,6 +279,12 @@ enum ax_status ax_jparse_postfix(struct ax_jparser *p, struct ax_jnode **n) {
     }
 }
 
+static void note_unknown(struct ax_jparser *p, const struct ax_jnode *n) {
+    if (n->call.fn == NULL && p->ifs == 0 && p->unknown == NULL) {
+        p->unknown = n;
+    }
+}
+
 /* The name of a filter or test, dots included: "a.b". */
 static enum ax_status dotted_name(struct ax_jparser *p, struct ax_jstr **name) {
     AX_TRY(ax_jparser_expect_name(p, name));
@@ -300,6 +307,7 @@ enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool
         AX_TRY(ax_jnode_adopt(p, n, *out));
         AX_TRY(dotted_name(p, &n->call.name));
         n->call.fn = ax_jfilter_find(n->call.name);
+        note_unknown(p, n);
         if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
             AX_TRY(parse_arguments(p, n, &n->call.args));
         }
@@ -334,6 +342,7 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
     AX_TRY(ax_jnode_adopt(p, n, of));
     AX_TRY(dotted_name(p, &n->call.name));
     n->call.fn = ax_jtest_find(n->call.name);
+    note_unknown(p, n);
     if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
         AX_TRY(parse_arguments(p, n, &n->call.args));
     } else if (at_test_argument(p)) {

@@ -83,6 +83,17 @@ enum ax_status ax_jparser_expect_name(struct ax_jparser *p, struct ax_jstr **nam
     return AX_OK;
 }
 
+enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number) {
+    struct ax_jdict *names = p->tree->names;
+    const struct ax_jval *known = ax_jdict_get_str(names, name);
+    if (known != NULL) {
+        *number = (uint32_t)known->integer;
+        return AX_OK;
+    }
+    *number = (uint32_t)names->n;
+    return ax_jdict_set(p->tree->arena, names, ax_jstring(name), ax_jint(*number));
+}
+
 /* ---- nodes ---- */
 
 enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int line,

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/jinja_big.h"
 #include "data/jinja_builtin.h"
 #include "data/jinja_unicode.h"
 
@@ -101,9 +100,7 @@ static enum ax_status put_str_repr(struct ax_jvm *vm, const struct ax_jstr *s) {
     bool single = s->len > 0 && memchr(s->data, '\'', s->len) != NULL;
     bool twice = s->len > 0 && memchr(s->data, '"', s->len) != NULL;
     char quote = single && !twice ? '"' : '\'';
-    if (s->markup) {
-        AX_TRY(ax_jvm_puts(vm, "Markup("));
-    }
+    AX_TRY(ax_jvm_puts(vm, s->safe ? "Markup(" : ""));
     AX_TRY(ax_jvm_put(vm, &quote, 1));
     size_t plain = 0, p = 0; /* runs of ordinary ASCII go out in one piece */
     while (p < s->len) {
@@ -118,7 +115,7 @@ static enum ax_status put_str_repr(struct ax_jvm *vm, const struct ax_jstr *s) {
     }
     AX_TRY(ax_jvm_put(vm, s->data + plain, p - plain));
     AX_TRY(ax_jvm_put(vm, &quote, 1));
-    return s->markup ? ax_jvm_puts(vm, ")") : AX_OK;
+    return ax_jvm_puts(vm, s->safe ? ")" : "");
 }
 
 /* ---- containers ---- */
@@ -135,13 +132,8 @@ static enum ax_status put_items(struct ax_jvm *vm, const struct ax_jval *items, 
 
 static enum ax_status put_list(struct ax_jvm *vm, struct ax_jval v) {
     bool tuple = v.kind == AX_JTUPLE;
-    if (v.list->printing) {
-        return ax_jvm_puts(vm, tuple ? "(...)" : "[...]");
-    }
-    v.list->printing = true;
     AX_TRY(ax_jvm_puts(vm, tuple ? "(" : "["));
     AX_TRY(put_items(vm, v.list->items, v.list->n));
-    v.list->printing = false;
     return ax_jvm_puts(vm, !tuple ? "]" : v.list->n == 1 ? ",)" : ")");
 }
 
@@ -163,53 +155,15 @@ static enum ax_status put_dict(struct ax_jvm *vm, struct ax_jdict *d) {
     return ax_jvm_puts(vm, "}");
 }
 
-static enum ax_status put_view(struct ax_jvm *vm, const struct ax_jview *view) {
-    static const char *const names[] = {"dict_keys([", "dict_values([", "dict_items(["};
-    AX_TRY(ax_jvm_puts(vm, names[view->kind]));
-    for (size_t i = 0; i < view->dict->n; i++) {
-        const struct ax_jpair *p = &view->dict->pairs[i];
-        AX_TRY(ax_jvm_puts(vm, i > 0 ? ", " : ""));
-        if (view->kind == AX_JITEMS) {
-            AX_TRY(ax_jvm_puts(vm, "("));
-            AX_TRY(ax_jval_put_repr(vm, p->key));
-            AX_TRY(ax_jvm_puts(vm, ", "));
-            AX_TRY(ax_jval_put_repr(vm, p->value));
-            AX_TRY(ax_jvm_puts(vm, ")"));
-        } else {
-            AX_TRY(ax_jval_put_repr(vm, view->kind == AX_JKEYS ? p->key : p->value));
-        }
-    }
+static enum ax_status put_view(struct ax_jvm *vm, const struct ax_jlist *view) {
+    AX_TRY(ax_jvm_putf(vm, "%s([", view->type));
+    AX_TRY(put_items(vm, view->items, view->n));
     return ax_jvm_puts(vm, "])");
 }
 
 static enum ax_status put_range(struct ax_jvm *vm, const struct ax_jrange *r) {
     AX_TRY(ax_jvm_putf(vm, "range(%lld, %lld", (long long)r->start, (long long)r->stop));
     return r->step == 1 ? ax_jvm_puts(vm, ")") : ax_jvm_putf(vm, ", %lld)", (long long)r->step);
-}
-
-static enum ax_status put_big(struct ax_jvm *vm, struct ax_jval v) {
-    struct ax_jstr *text;
-    AX_TRY(ax_jvm_charge(vm, v.big->n * v.big->n)); /* what the conversion costs */
-    AX_TRY(ax_jbig_text(&vm->arena, v, 10, &text));
-    if (text->len > 4300 + (size_t)v.big->negative) {
-        return ax_jvm_error(vm, "an integer of more than 4300 digits cannot be printed");
-    }
-    return ax_jvm_put(vm, text->data, text->len);
-}
-
-static enum ax_status put_macro(struct ax_jvm *vm, const struct ax_jmacro *m) {
-    if (m->node->macro.name == NULL) {
-        return ax_jvm_puts(vm, "<Macro None>");
-    }
-    AX_TRY(ax_jvm_puts(vm, "<Macro "));
-    AX_TRY(put_str_repr(vm, m->node->macro.name));
-    return ax_jvm_puts(vm, ">");
-}
-
-static enum ax_status put_loop(struct ax_jvm *vm, struct ax_jloop *l) {
-    int64_t length;
-    AX_TRY(ax_jloop_length(vm, l, &length));
-    return ax_jvm_putf(vm, "<LoopContext %lld/%lld>", (long long)l->index0 + 1, (long long)length);
 }
 
 static enum ax_status put_namespace(struct ax_jvm *vm, struct ax_jdict *attrs) {
@@ -230,8 +184,6 @@ static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
         return ax_jvm_puts(vm, v.boolean ? "True" : "False");
     case AX_JINT:
         return ax_jvm_putf(vm, "%lld", (long long)v.integer);
-    case AX_JBIG:
-        return put_big(vm, v);
     case AX_JFLOAT:
         ax_jreal_repr(v.real, text);
         return ax_jvm_puts(vm, text);
@@ -245,21 +197,12 @@ static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
     case AX_JRANGE:
         return put_range(vm, v.range);
     case AX_JVIEW:
-        return put_view(vm, v.view);
+        return put_view(vm, v.list);
     case AX_JNAMESPACE:
         return put_namespace(vm, v.dict);
-    case AX_JMACRO:
-        return put_macro(vm, v.macro);
-    case AX_JLOOP:
-        return put_loop(vm, v.loop);
-    case AX_JITER:
-        return ax_jvm_putf(vm, "<%s object>", v.iter->type);
-    case AX_JFUNCTION:
-        return ax_jvm_putf(vm, "<%s %s>",
-                           v.function->self.kind == AX_JMISSING ? "function" : "built-in method",
-                           v.function->builtin->name);
     default:
-        return ax_jvm_putf(vm, "<%s object>", ax_jval_type(v));
+        return ax_jvm_error(vm, "a %s cannot be printed%s", ax_jval_type(v),
+                            v.kind == AX_JITER ? ": apply |list first" : "");
     }
 }
 
@@ -277,7 +220,7 @@ enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v) {
     return v.kind == AX_JUNDEFINED ? AX_OK : ax_jval_put_repr(vm, v);
 }
 
-enum ax_status ax_jval_soft_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out) {
+enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out) {
     if (v.kind == AX_JSTR) {
         *out = v.str;
         return AX_OK;
@@ -287,62 +230,8 @@ enum ax_status ax_jval_soft_str(struct ax_jvm *vm, struct ax_jval v, struct ax_j
     return ax_jvm_take(vm, c, out);
 }
 
-enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out) {
-    AX_TRY(ax_jval_soft_str(vm, v, out));
-    if ((*out)->markup) {
-        AX_TRY(ax_jstr_borrow(&vm->arena, out, (*out)->data, (*out)->len));
-    }
-    return AX_OK;
-}
-
 enum ax_status ax_jval_new_str(struct ax_jvm *vm, const char *data, size_t len,
                                struct ax_jval *out) {
     out->kind = AX_JSTR;
     return ax_jstr_copy(&vm->arena, &out->str, data, len);
-}
-
-/* ---- markup ---- */
-
-enum ax_status ax_jvm_put_escaped(struct ax_jvm *vm, const struct ax_jstr *s) {
-    size_t plain = 0;
-    for (size_t i = 0; i < s->len; i++) {
-        const char *entity = NULL;
-        switch (s->data[i]) {
-        case '&':
-            entity = "&amp;";
-            break;
-        case '<':
-            entity = "&lt;";
-            break;
-        case '>':
-            entity = "&gt;";
-            break;
-        case '"':
-            entity = "&#34;";
-            break;
-        case '\'':
-            entity = "&#39;";
-            break;
-        default:
-            continue;
-        }
-        AX_TRY(ax_jvm_put(vm, s->data + plain, i - plain));
-        AX_TRY(ax_jvm_puts(vm, entity));
-        plain = i + 1;
-    }
-    return ax_jvm_put(vm, s->data + plain, s->len - plain);
-}
-
-enum ax_status ax_jval_escape(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out) {
-    struct ax_jstr *s;
-    AX_TRY(ax_jval_soft_str(vm, v, &s));
-    if (s->markup) {
-        *out = s;
-        return AX_OK;
-    }
-    struct ax_jcapture c = ax_jvm_capture(vm);
-    AX_TRY(ax_jvm_put_escaped(vm, s));
-    AX_TRY(ax_jvm_take(vm, c, out));
-    (*out)->markup = true;
-    return AX_OK;
 }

@@ -35,7 +35,7 @@ enum ax_status ax_jstr_concat(struct ax_jarena *a, struct ax_jstr **out, const s
     struct ax_jtail *tail = left->tail;
     char *data;
     if (tail != NULL && tail->used == left->len && tail->cap - tail->used >= right->len) {
-        data = (char *)(tail + 1); /* the text begins right behind its tail's header */
+        data = (char *)(tail + 1); /* the text begins right after its tail's header */
         memcpy(data + left->len, right->data, right->len);
         tail->used = len;
     } else {
@@ -55,7 +55,7 @@ enum ax_status ax_jstr_slice(struct ax_jarena *a, struct ax_jstr **out, const st
                              size_t start, size_t end) {
     AX_ASSERT(start <= end && end <= s->len);
     AX_TRY(ax_jstr_borrow(a, out, s->data + start, end - start));
-    (*out)->markup = s->markup;
+    (*out)->safe = s->safe;
     return AX_OK;
 }
 

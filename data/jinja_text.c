@@ -7,53 +7,46 @@
 
 /* ---- case ---- */
 
-static bool is_cased(uint32_t c) {
-    return ax_python_is_lower(c) || ax_python_is_upper(c) || ax_python_is_title(c);
+static bool ends_word(uint32_t c) {
+    return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || ax_python_is_space(c);
 }
 
-/* Maps the character at s[p]; `in_word` tells title() whether a letter came just before. */
-static size_t map_char(enum ax_jcase how, const struct ax_jstr *s, size_t p, bool in_word,
-                       uint32_t out[AX_UNICODE_MAP_MAX]) {
-    size_t next = p;
-    uint32_t c = ax_python_next(s->data, &next);
-    switch (how) {
-    case AX_JCASE_UPPER:
-        return ax_python_to_upper(c, out);
-    case AX_JCASE_FOLD:
-        return ax_python_to_folded(c, out);
-    case AX_JCASE_CAPITALIZE:
-        return p == 0 ? ax_python_to_title(c, out) : ax_python_to_lower(s->data, s->len, p, out);
-    case AX_JCASE_TITLE:
-        return !in_word ? ax_python_to_title(c, out) : ax_python_to_lower(s->data, s->len, p, out);
-    case AX_JCASE_SWAP:
-        if (ax_python_is_upper(c)) {
-            return ax_python_to_lower(s->data, s->len, p, out);
-        }
-        if (ax_python_is_lower(c)) {
-            return ax_python_to_upper(c, out);
-        }
-        out[0] = c;
-        return 1;
-    default:
-        return ax_python_to_lower(s->data, s->len, p, out);
-    }
+/* Does a letter follow at s[p]? Decides the form of a small sigma. */
+static bool letter_at(const struct ax_jstr *s, size_t p) {
+    return p < s->len && ax_python_is_cased(ax_python_next(s->data, &p));
 }
 
-enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jcase how, struct ax_jstr *s,
-                             struct ax_jstr **out) {
-    struct ax_jcapture c = ax_jvm_capture(vm);
+enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_jstr *s,
+                             struct ax_jval *out) {
+    struct ax_jcapture capture = ax_jvm_capture(vm);
     AX_TRY(ax_jvm_charge(vm, s->len / 16));
-    bool in_word = false;
+    bool in_word = false, letter_before = false;
     for (size_t p = 0; p < s->len;) {
-        uint32_t mapped[AX_UNICODE_MAP_MAX];
-        size_t n = map_char(how, s, p, in_word, mapped);
+        const bool first = how == AX_JLETTERS_CAPITALIZE ? p == 0 : !in_word;
+        const uint32_t c = ax_python_next(s->data, &p);
+        enum ax_jcase to = AX_JCASE_LOWER;
+        if (how == AX_JLETTERS_UPPER || (how == AX_JLETTERS_WORDS && first)) {
+            to = AX_JCASE_UPPER;
+        } else if (how != AX_JLETTERS_LOWER && first) {
+            to = AX_JCASE_TITLE;
+        }
+        uint32_t mapped[2];
+        const size_t n = ax_python_map(to, c, mapped);
+        if (n == 0) {
+            return ax_jvm_error(vm, "the other case of U+%04X is not supported", (unsigned)c);
+        }
+        if (c == 0x3a3 && to == AX_JCASE_LOWER && letter_before && !letter_at(s, p)) {
+            mapped[0] = 0x3c2; /* the sigma at the end of a word */
+        }
         for (size_t i = 0; i < n; i++) {
             AX_TRY(ax_jvm_put_char(vm, mapped[i]));
         }
-        in_word = is_cased(ax_python_next(s->data, &p));
+        in_word = how == AX_JLETTERS_WORDS ? !ends_word(c) : ax_python_is_cased(c);
+        letter_before = ax_python_is_cased(c) && !(how == AX_JLETTERS_WORDS && first);
     }
-    AX_TRY(ax_jvm_take(vm, c, out));
-    (*out)->markup = s->markup;
+    out->kind = AX_JSTR;
+    AX_TRY(ax_jvm_take(vm, capture, &out->str));
+    out->str->safe = s->safe;
     return AX_OK;
 }
 
@@ -72,7 +65,7 @@ static bool is_stripped(const struct ax_jstr *chars, uint32_t c) {
 }
 
 enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax_jstr *s,
-                              const struct ax_jstr *chars, struct ax_jstr **out) {
+                              const struct ax_jstr *chars, struct ax_jval *out) {
     size_t start = 0, end = s->len, cost = 1 + (chars != NULL ? chars->len / 2 : 0);
     while ((sides & AX_JLEFT) != 0 && start < end) {
         size_t p = start;
@@ -90,11 +83,9 @@ enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax
         AX_TRY(ax_jvm_charge(vm, cost));
         end = p;
     }
-    if (start == 0 && end == s->len) {
-        *out = s;
-        return AX_OK;
-    }
-    return ax_jstr_slice(&vm->arena, out, s, start, end);
+    *out = ax_jstring(s);
+    return start == 0 && end == s->len ? AX_OK
+                                       : ax_jstr_slice(&vm->arena, &out->str, s, start, end);
 }
 
 /* ---- replace ---- */
@@ -117,7 +108,7 @@ static enum ax_status replace_empty(struct ax_jvm *vm, struct ax_jstr *s,
 }
 
 enum ax_status ax_jtext_replace(struct ax_jvm *vm, struct ax_jstr *s, struct ax_jstr *old,
-                                struct ax_jstr *with, int64_t count, struct ax_jstr **out) {
+                                struct ax_jstr *with, int64_t count, struct ax_jval *out) {
     struct ax_jcapture c = ax_jvm_capture(vm);
     if (old->len == 0) {
         AX_TRY(ax_jvm_charge(vm, s->len));
@@ -132,9 +123,8 @@ enum ax_status ax_jtext_replace(struct ax_jvm *vm, struct ax_jstr *s, struct ax_
         }
         AX_TRY(ax_jvm_put(vm, s->data + p, s->len - p));
     }
-    AX_TRY(ax_jvm_take(vm, c, out));
-    (*out)->markup = s->markup;
-    return AX_OK;
+    out->kind = AX_JSTR;
+    return ax_jvm_take(vm, c, &out->str);
 }
 
 /* ---- split ---- */
@@ -274,10 +264,10 @@ enum ax_status ax_jtext_lines(struct ax_jvm *vm, struct ax_jstr *s, bool keep_en
     return start < s->len ? add_piece(vm, s, start, s->len, out) : AX_OK;
 }
 
-/* ---- join and pad ---- */
+/* ---- join ---- */
 
 enum ax_status ax_jtext_join(struct ax_jvm *vm, const struct ax_jstr *sep, struct ax_jval items,
-                             bool any, struct ax_jstr **out) {
+                             bool any, struct ax_jval *out) {
     struct ax_jitems list;
     AX_TRY(ax_jval_items(vm, items, &list));
     struct ax_jcapture c = ax_jvm_capture(vm);
@@ -291,34 +281,6 @@ enum ax_status ax_jtext_join(struct ax_jvm *vm, const struct ax_jstr *sep, struc
         }
         AX_TRY(ax_jval_put_str(vm, list.items[i]));
     }
-    return ax_jvm_take(vm, c, out);
-}
-
-static enum ax_status put_fill(struct ax_jvm *vm, const struct ax_jstr *fill, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        AX_TRY(ax_jvm_charge(vm, 1));
-        AX_TRY(ax_jvm_put(vm, fill->data, fill->len));
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_jtext_center(struct ax_jvm *vm, struct ax_jstr *s, int64_t width,
-                               const struct ax_jstr *fill, enum ax_jsides pad,
-                               struct ax_jstr **out) {
-    int64_t missing = width - (int64_t)ax_jstr_chars(s);
-    if (missing <= 0) {
-        *out = s;
-        return AX_OK;
-    }
-    int64_t left = pad == AX_JLEFT ? missing : pad == AX_JRIGHT ? 0 : missing / 2;
-    if (pad == AX_JBOTH) { /* Python puts the odd one on the left when the width is odd */
-        left += missing & width & 1;
-    }
-    struct ax_jcapture c = ax_jvm_capture(vm);
-    AX_TRY(put_fill(vm, fill, left));
-    AX_TRY(ax_jvm_put(vm, s->data, s->len));
-    AX_TRY(put_fill(vm, fill, missing - left));
-    AX_TRY(ax_jvm_take(vm, c, out));
-    (*out)->markup = s->markup;
-    return AX_OK;
+    out->kind = AX_JSTR;
+    return ax_jvm_take(vm, c, &out->str);
 }

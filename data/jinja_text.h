@@ -1,28 +1,26 @@
-/* What Python's str methods do, shared by the methods and the filters of the same names. Results
- * keep the markup flag of s. */
+/* What Python's str methods do, shared by the methods and the filters of the same names. */
 #ifndef AX_DATA_JINJA_TEXT_H
 #define AX_DATA_JINJA_TEXT_H
 
 #include "data/jinja_vm.h"
 
-enum ax_jcase {
-    AX_JCASE_LOWER,
-    AX_JCASE_UPPER,
-    AX_JCASE_CAPITALIZE, /* first character in title case, the rest lower */
-    AX_JCASE_TITLE,      /* str.title: each run of letters as a word */
-    AX_JCASE_SWAP,
-    AX_JCASE_FOLD
+enum ax_jletters {
+    AX_JLETTERS_LOWER,
+    AX_JLETTERS_UPPER,
+    AX_JLETTERS_CAPITALIZE, /* first character in title case, the rest lower */
+    AX_JLETTERS_TITLE,      /* str.title: each run of letters as a word */
+    AX_JLETTERS_WORDS       /* the filter title: words begin after blanks, - and brackets */
 };
-enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jcase how, struct ax_jstr *s,
-                             struct ax_jstr **out);
+enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_jstr *s,
+                             struct ax_jval *out);
 
 enum ax_jsides { AX_JLEFT = 1, AX_JRIGHT = 2, AX_JBOTH = 3 };
 /* Strips the characters of `chars`, or white space where it is NULL. */
 enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax_jstr *s,
-                              const struct ax_jstr *chars, struct ax_jstr **out);
+                              const struct ax_jstr *chars, struct ax_jval *out);
 /* At most `count` occurrences; negative: all. */
 enum ax_status ax_jtext_replace(struct ax_jvm *vm, struct ax_jstr *s, struct ax_jstr *old,
-                                struct ax_jstr *with, int64_t count, struct ax_jstr **out);
+                                struct ax_jstr *with, int64_t count, struct ax_jval *out);
 /* sep NULL: at runs of white space. At most `max` cuts (negative: any), from the left or right. */
 enum ax_status ax_jtext_split(struct ax_jvm *vm, struct ax_jstr *s, const struct ax_jstr *sep,
                               int64_t max, bool from_right, struct ax_jval *out);
@@ -31,12 +29,6 @@ enum ax_status ax_jtext_lines(struct ax_jvm *vm, struct ax_jstr *s, bool keep_en
                               struct ax_jitems *out);
 /* Strings of an iterable with sep between; items must be strings unless `any`. */
 enum ax_status ax_jtext_join(struct ax_jvm *vm, const struct ax_jstr *sep, struct ax_jval items,
-                             bool any, struct ax_jstr **out);
-enum ax_status ax_jtext_center(struct ax_jvm *vm, struct ax_jstr *s, int64_t width,
-                               const struct ax_jstr *fill, enum ax_jsides pad,
-                               struct ax_jstr **out);
-
-/* str.isupper or str.islower. */
-bool ax_jtext_is_case(const struct ax_jstr *s, bool upper);
+                             bool any, struct ax_jval *out);
 
 #endif

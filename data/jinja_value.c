@@ -5,30 +5,19 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "data/jinja_number.h"
+#include "data/jinja_vm.h"
 
 const char *ax_jval_type(struct ax_jval v) {
     static const char *const names[] = {
-        [AX_JMISSING] = "missing",
-        [AX_JUNDEFINED] = "Undefined",
-        [AX_JNONE] = "NoneType",
-        [AX_JBOOL] = "bool",
-        [AX_JINT] = "int",
-        [AX_JBIG] = "int",
-        [AX_JFLOAT] = "float",
-        [AX_JSTR] = "str",
-        [AX_JLIST] = "list",
-        [AX_JTUPLE] = "tuple",
-        [AX_JDICT] = "dict",
-        [AX_JRANGE] = "range",
-        [AX_JVIEW] = "dict view",
-        [AX_JITER] = "generator",
-        [AX_JNAMESPACE] = "Namespace",
-        [AX_JMACRO] = "Macro",
-        [AX_JLOOP] = "LoopContext",
+        [AX_JMISSING] = "missing",   [AX_JUNDEFINED] = "Undefined",
+        [AX_JNONE] = "NoneType",     [AX_JBOOL] = "bool",
+        [AX_JINT] = "int",           [AX_JFLOAT] = "float",
+        [AX_JSTR] = "str",           [AX_JLIST] = "list",
+        [AX_JTUPLE] = "tuple",       [AX_JDICT] = "dict",
+        [AX_JRANGE] = "range",       [AX_JVIEW] = "dict view",
+        [AX_JITER] = "generator",    [AX_JNAMESPACE] = "Namespace",
+        [AX_JMACRO] = "Macro",       [AX_JLOOP] = "LoopContext",
         [AX_JFUNCTION] = "function",
-        [AX_JCYCLER] = "Cycler",
-        [AX_JJOINER] = "Joiner",
     };
     return names[v.kind];
 }
@@ -49,53 +38,29 @@ bool ax_jval_truth(struct ax_jval v) {
         return v.str->len > 0;
     case AX_JLIST:
     case AX_JTUPLE:
+    case AX_JVIEW:
         return v.list->n > 0;
     case AX_JDICT:
         return v.dict->n > 0;
     case AX_JRANGE:
         return v.range->n > 0;
-    case AX_JVIEW:
-        return v.view->dict->n > 0;
     default:
         return true;
     }
 }
 
-static int nest_of(struct ax_jval v) {
-    switch (v.kind) {
-    case AX_JLIST:
-    case AX_JTUPLE:
-        return v.list->nest;
-    case AX_JDICT:
-        return v.dict->nest;
-    case AX_JVIEW:
-        return v.view->dict->nest + 1;
-    default:
-        return 0;
-    }
-}
-
 size_t ax_jval_weight(struct ax_jval v) {
-    switch (v.kind) {
-    case AX_JSTR:
-        return 1 + v.str->len / 64;
-    case AX_JLIST:
-    case AX_JTUPLE:
-        return v.list->weight;
-    case AX_JDICT:
-        return v.dict->weight;
-    case AX_JVIEW:
-        return v.view->dict->weight;
-    case AX_JBIG:
-        return 64;
-    default:
-        return 1;
-    }
+    return v.kind == AX_JSTR    ? 1 + v.str->len / 64
+           : ax_jval_is_list(v) ? v.list->weight
+           : v.kind == AX_JDICT ? v.dict->weight
+                                : 1;
 }
 
 /* Takes one more item into account; its shape can no longer change. */
 static enum ax_status hold(int *nest, size_t *weight, struct ax_jval inner) {
-    int n = nest_of(inner) + 1;
+    int n = 1 + (ax_jval_is_list(inner)   ? inner.list->nest
+                 : inner.kind == AX_JDICT ? inner.dict->nest
+                                          : 0);
     if (n > AX_JNEST_MAX) {
         return ax_error(AX_ERR_DATA, "lists and dicts nested more than %d deep", AX_JNEST_MAX);
     }
@@ -227,6 +192,14 @@ enum ax_status ax_jdict_set(struct ax_jarena *a, struct ax_jdict *d, struct ax_j
     return AX_OK;
 }
 
+enum ax_status ax_jdict_pair(struct ax_jarena *a, const struct ax_jpair *p, struct ax_jval *out) {
+    struct ax_jval *items;
+    AX_TRY(ax_jarena_alloc(a, &items, 2, sizeof *items));
+    items[0] = p->key;
+    items[1] = p->value;
+    return ax_jlist_wrap(a, AX_JTUPLE, items, 2, out);
+}
+
 const struct ax_jval *ax_jdict_get(const struct ax_jdict *d, struct ax_jval key) {
     struct ax_jpair *p = find_pair(d, key);
     return p != NULL ? &p->value : NULL;
@@ -267,27 +240,6 @@ static bool ranges_equal(const struct ax_jrange *a, const struct ax_jrange *b) {
     return a->n == b->n && (a->n == 0 || a->start == b->start) && (a->n <= 1 || a->step == b->step);
 }
 
-bool ax_jval_same(struct ax_jval a, struct ax_jval b) {
-    if (a.kind != b.kind) {
-        return false;
-    }
-    switch (a.kind) {
-    case AX_JMISSING:
-    case AX_JNONE:
-        return true;
-    case AX_JBOOL:
-        return a.boolean == b.boolean;
-    case AX_JINT: /* CPython shares the small ones */
-        return a.integer == b.integer && a.integer >= -5 && a.integer <= 256;
-    case AX_JFLOAT:
-        return false;
-    case AX_JSTR:
-        return a.str == b.str;
-    default:
-        return a.list == b.list; /* any pointer member */
-    }
-}
-
 bool ax_jval_equal(struct ax_jval a, struct ax_jval b) {
     if (ax_jval_is_number(a) && ax_jval_is_number(b)) {
         int order;
@@ -309,8 +261,10 @@ bool ax_jval_equal(struct ax_jval a, struct ax_jval b) {
         return a.dict == b.dict || dicts_equal(a.dict, b.dict);
     case AX_JRANGE:
         return ranges_equal(a.range, b.range);
+    case AX_JMISSING:
+        return true;
     default:
-        return ax_jval_same(a, b);
+        return a.list == b.list; /* any pointer member */
     }
 }
 
@@ -325,7 +279,6 @@ bool ax_jval_hash(struct ax_jval v, uint32_t *hash) {
         return true;
     case AX_JBOOL:
     case AX_JINT:
-    case AX_JBIG:
     case AX_JFLOAT: { /* numbers that are equal hash alike: all through double */
         double d = ax_jnumber_to_double(v) + 0.0;
         *hash = (uint32_t)ax_hash64(&d, sizeof d, 1);
@@ -342,14 +295,9 @@ bool ax_jval_hash(struct ax_jval v, uint32_t *hash) {
         }
         return true;
     case AX_JLIST:
+    case AX_JVIEW:
     case AX_JDICT:
         return false;
-    case AX_JVIEW:
-        if (v.view->kind != AX_JVALUES) {
-            return false;
-        }
-        *hash = (uint32_t)(uintptr_t)v.view;
-        return true;
     case AX_JRANGE:
         *hash = (uint32_t)v.range->n;
         return true;
@@ -359,7 +307,7 @@ bool ax_jval_hash(struct ax_jval v, uint32_t *hash) {
         *hash = (uint32_t)v.kind;
         return true;
     default:
-        *hash = mix((uint32_t)v.kind, (uint32_t)((uintptr_t)v.iter >> 4));
+        *hash = mix((uint32_t)v.kind, (uint32_t)((uintptr_t)v.list >> 4));
         return true;
     }
 }

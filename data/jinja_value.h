@@ -16,29 +16,26 @@
 
 struct ax_jvm;
 struct ax_jnode;
-struct ax_jframe;
+struct ax_jscope;
 
 enum ax_jkind {
     AX_JMISSING, /* a variable without value, an argument not given; filters never see it */
     AX_JUNDEFINED,
     AX_JNONE,
     AX_JBOOL,
-    AX_JINT, /* fits int64_t; larger ones are AX_JBIG */
-    AX_JBIG,
+    AX_JINT, /* 64 bits: what does not fit is an error */
     AX_JFLOAT,
     AX_JSTR,
     AX_JLIST,
     AX_JTUPLE,
+    AX_JVIEW, /* dict.keys(), values(), items() */
+    AX_JITER, /* what a lazy filter gives: its items can be taken once, and have no length */
     AX_JDICT,
     AX_JRANGE,
-    AX_JVIEW, /* dict.keys(), values(), items() */
-    AX_JITER, /* a generator or iterator: runs once */
     AX_JNAMESPACE,
     AX_JMACRO,
     AX_JLOOP,
-    AX_JFUNCTION, /* a global function or a bound method */
-    AX_JCYCLER,
-    AX_JJOINER
+    AX_JFUNCTION /* a global function or a bound method */
 };
 
 struct ax_jval {
@@ -48,17 +45,13 @@ struct ax_jval {
         int64_t integer;
         double real;
         struct ax_jstr *str;
-        struct ax_jlist *list; /* lists and tuples */
-        struct ax_jdict *dict; /* dicts and namespaces */
-        const struct ax_jbig *big;
+        struct ax_jlist *list;         /* lists, tuples, views and iterators */
+        struct ax_jdict *dict;         /* dicts and namespaces */
         const struct ax_jundef *undef; /* what was missing; may be NULL */
         const struct ax_jrange *range;
-        const struct ax_jview *view;
         const struct ax_jmacro *macro;
         const struct ax_jfunction *function;
-        struct ax_jiter *iter;
         struct ax_jloop *loop;
-        struct ax_jcycler *cycler; /* cyclers and joiners */
     };
 };
 
@@ -69,12 +62,12 @@ struct ax_jstr {
     const char *data;
     size_t len;
     size_t chars;          /* code points, or AX_JUNCOUNTED; ask ax_jstr_chars */
-    struct ax_jtail *tail; /* spare room behind the text, or NULL */
+    struct ax_jtail *tail; /* spare room after the text, or NULL */
     uint32_t hash;         /* 0 = not yet computed */
-    bool markup;           /* result of `safe` or `escape`: escapes what is added to it */
+    bool safe;             /* result of the filter `safe`: Jinja escapes what is added to it */
 };
 
-/* Room behind a concatenation: whoever ends at `used` may append in place, which makes
+/* Room after a concatenation: whoever ends at `used` may append in place, which makes
  * `ns.text = ns.text + piece` linear. Earlier strings just see their own prefix. */
 struct ax_jtail {
     size_t used, cap;
@@ -88,10 +81,9 @@ struct ax_jtail {
 struct ax_jlist {
     const struct ax_jval *items;
     size_t n;
-    size_t weight; /* items in all */
-    int nest;      /* 1 + the deepest item */
-    bool group;    /* a tuple of groupby: .grouper and .list */
-    bool printing; /* inside its own repr(), which a namespace makes possible */
+    size_t weight;    /* items in all */
+    int nest;         /* 1 + the deepest item */
+    const char *type; /* Python's name of a view or iterator */
 };
 
 struct ax_jpair {
@@ -105,19 +97,11 @@ struct ax_jdict {
     size_t index_size;
     size_t weight; /* as in ax_jlist */
     int nest;
-    bool printing;
+    bool printing; /* inside its own repr(), which a namespace makes possible */
 };
 
 struct ax_jrange {
-    int64_t start, step, n;
-    int64_t stop; /* as given, for repr */
-};
-
-enum ax_jview_kind { AX_JKEYS, AX_JVALUES, AX_JITEMS };
-
-struct ax_jview {
-    enum ax_jview_kind kind;
-    const struct ax_jdict *dict;
+    int64_t start, stop, step, n;
 };
 
 /* Why a value is undefined, for the message when it is used. */
@@ -129,13 +113,7 @@ struct ax_jundef {
 
 struct ax_jmacro {
     const struct ax_jnode *node; /* macro or call block */
-    struct ax_jframe *closure;
-};
-
-struct ax_jcycler {
-    const struct ax_jlist *items; /* cycler */
-    size_t pos;
-    struct ax_jval separator; /* joiner */
+    struct ax_jscope *closure;
 };
 
 static inline struct ax_jval ax_jnone(void) {
@@ -184,7 +162,7 @@ enum ax_status ax_jstr_copy(struct ax_jarena *a, struct ax_jstr **out, const cha
 /* left + right, in place where left ends at its tail. */
 enum ax_status ax_jstr_concat(struct ax_jarena *a, struct ax_jstr **out, const struct ax_jstr *left,
                               const struct ax_jstr *right);
-/* Bytes [start, end) of s, sharing them and keeping the markup flag. */
+/* Bytes [start, end) of s, sharing them and keeping the flag `safe`. */
 enum ax_status ax_jstr_slice(struct ax_jarena *a, struct ax_jstr **out, const struct ax_jstr *s,
                              size_t start, size_t end);
 size_t ax_jstr_chars(struct ax_jstr *s);
@@ -199,7 +177,11 @@ size_t ax_jstr_find(const struct ax_jstr *s, const struct ax_jstr *needle, size_
 
 /* ---- lists ---- */
 
-/* A list (or tuple) over items, which it keeps. AX_ERR_DATA when nested too deep or too big. */
+static inline bool ax_jval_is_list(struct ax_jval v) {
+    return v.kind >= AX_JLIST && v.kind <= AX_JITER;
+}
+/* A list (tuple, view, iterator) over items, which it keeps. AX_ERR_DATA when nested too deep or
+ * too big. */
 enum ax_status ax_jlist_wrap(struct ax_jarena *a, enum ax_jkind kind, const struct ax_jval *items,
                              size_t n, struct ax_jval *out);
 /* A list that grows while it is built. */
@@ -217,6 +199,8 @@ enum ax_status ax_jdict_new(struct ax_jarena *a, struct ax_jdict **out);
 /* Keys must be hashable (ax_jval_hash says so). A known key keeps its place and first spelling. */
 enum ax_status ax_jdict_set(struct ax_jarena *a, struct ax_jdict *d, struct ax_jval key,
                             struct ax_jval value);
+/* (key, value) */
+enum ax_status ax_jdict_pair(struct ax_jarena *a, const struct ax_jpair *p, struct ax_jval *out);
 const struct ax_jval *ax_jdict_get(const struct ax_jdict *d, struct ax_jval key);
 const struct ax_jval *ax_jdict_get_str(const struct ax_jdict *d, struct ax_jstr *key);
 
@@ -225,7 +209,5 @@ const struct ax_jval *ax_jdict_get_str(const struct ax_jdict *d, struct ax_jstr 
 bool ax_jval_equal(struct ax_jval a, struct ax_jval b);
 /* false: unhashable (list, dict). */
 bool ax_jval_hash(struct ax_jval v, uint32_t *hash);
-/* The same object (`is sameas`). */
-bool ax_jval_same(struct ax_jval a, struct ax_jval b);
 
 #endif

@@ -114,36 +114,40 @@ size_t ax_jvm_chars(struct ax_jvm *vm) {
 
 /* ---- variables ---- */
 
-enum ax_status ax_jframe_new(struct ax_jvm *vm, const struct ax_jfunc *fn, struct ax_jframe *parent,
-                             struct ax_jframe **out) {
-    AX_TRY(
-        ax_jarena_alloc(&vm->arena, out, 1, sizeof **out + fn->n_slots * sizeof(struct ax_jval)));
-    (*out)->parent = parent;
-    return AX_OK;
-}
-
-struct ax_jval *ax_jref_slot(struct ax_jframe *f, struct ax_jref ref) {
-    for (int i = 0; i < ref.hops; i++) {
-        f = f->parent;
-    }
-    return &f->slots[ref.slot];
-}
-
-void ax_jscope_enter(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jscope *s) {
-    for (size_t i = 0; i < s->n; i++) {
-        const struct ax_jload *l = &s->loads[i];
-        if (l->action == AX_JLOAD_CONTEXT) {
-            f->slots[l->slot] = vm->context[l->context];
-        } else if (l->action == AX_JLOAD_ALIAS) {
-            f->slots[l->slot] = *ax_jref_slot(f, l->from);
-        } else if (l->action == AX_JLOAD_UNSET) {
-            f->slots[l->slot].kind = AX_JMISSING;
+struct ax_jval ax_jscope_get(const struct ax_jvm *vm, const struct ax_jscope *s, uint32_t name) {
+    for (; s != NULL; s = s->parent) {
+        for (size_t i = 0; i < s->n; i++) {
+            if (s->vars[i].name == name) {
+                return s->vars[i].value;
+            }
         }
     }
+    return vm->globals[name];
 }
 
-void ax_jscope_leave(struct ax_jframe *f, const struct ax_jscope *s) {
-    for (size_t i = 0; i < s->n; i++) {
-        f->slots[s->loads[i].slot].kind = AX_JMISSING;
+enum ax_status ax_jscope_set(struct ax_jvm *vm, struct ax_jscope *s, uint32_t name,
+                             struct ax_jval v) {
+    if (s == NULL) {
+        vm->globals[name] = v;
+        return AX_OK;
     }
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->vars[i].name == name) {
+            s->vars[i].value = v;
+            return AX_OK;
+        }
+    }
+    if (s->n == s->cap) {
+        struct ax_jvar *vars;
+        size_t cap = s->cap > 0 ? 2 * s->cap : 4;
+        AX_TRY(ax_jarena_alloc(&vm->arena, &vars, cap, sizeof *vars));
+        if (s->n > 0) {
+            memcpy(vars, s->vars, s->n * sizeof *vars);
+        }
+        s->vars = vars;
+        s->cap = cap;
+    }
+    AX_TRY(ax_jvm_charge(vm, 1 + s->n / 16)); /* the search is linear */
+    s->vars[s->n++] = (struct ax_jvar){name, v};
+    return AX_OK;
 }

@@ -1,9 +1,10 @@
 /* The running template: output, limits, and the operations of Python that expressions are made of.
  *
- * jinja_vm.c        output and captures, steps, errors
- * jinja_eval.c      expressions        jinja_exec.c  statements       jinja_call.c  calls, macros
- * jinja_ops.c       operators          jinja_attr.c  attributes, items, slices
- * jinja_repr.c      str() and repr()   jinja_json.c  JSON in and out  jinja_iter.c  iteration
+ * jinja_vm.c        output and captures, steps, errors, variables
+ * jinja_eval.c      expressions and calls              jinja_exec.c  statements
+ * jinja_ops.c       operators                          jinja_number.c  arithmetic
+ * jinja_attr.c      attributes, items, slices          jinja_repr.c  str() and repr()
+ * jinja_json.c      JSON in and out                    jinja_loop.c  iteration and `loop`
  */
 #ifndef AX_DATA_JINJA_VM_H
 #define AX_DATA_JINJA_VM_H
@@ -14,17 +15,22 @@
 
 struct ax_jcall;
 
-/* The variables of one activation of a function. */
-struct ax_jframe {
-    struct ax_jframe *parent; /* of the function around it */
-    struct ax_jval slots[];
+/* The variables that a for body, macro, with, or captured block has of its own; reading goes
+ * outwards, a `set` stays in the innermost. The template's own are ax_jvm.globals. */
+struct ax_jscope {
+    struct ax_jscope *parent; /* where the block stands in the source; NULL: globals */
+    struct ax_jvar {
+        uint32_t name; /* number in ax_jtree.names */
+        struct ax_jval value;
+    } *vars;
+    size_t n, cap;
 };
 
 struct ax_jvm {
     const struct ax_jtree *tree;
     int line; /* of the node at work, for messages */
     struct ax_jarena arena;
-    struct ax_jval *context; /* values of tree->context */
+    struct ax_jval *globals; /* by number in tree->names */
     int64_t now;
 
     uint64_t steps, max_steps;
@@ -76,9 +82,8 @@ size_t ax_jvm_chars(struct ax_jvm *vm);
 
 enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v); /* as print does */
 enum ax_status ax_jval_put_repr(struct ax_jvm *vm, struct ax_jval v);
-/* str(v); soft keeps the markup flag of strings. */
+/* str(v) */
 enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out);
-enum ax_status ax_jval_soft_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out);
 enum ax_status ax_jval_new_str(struct ax_jvm *vm, const char *data, size_t len,
                                struct ax_jval *out);
 /* repr() of a float, and room for it. */
@@ -87,29 +92,25 @@ void ax_jreal_repr(double d, char text[AX_JREAL_TEXT]);
 
 /* ---- variables and calls ---- */
 
-enum ax_status ax_jvm_eval(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
-                           struct ax_jval *out);
-enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jframe *f,
-                               const struct ax_jnodes *list);
-enum ax_status ax_jframe_new(struct ax_jvm *vm, const struct ax_jfunc *fn, struct ax_jframe *parent,
-                             struct ax_jframe **out);
-void ax_jscope_enter(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jscope *s);
-void ax_jscope_leave(struct ax_jframe *f, const struct ax_jscope *s);
-struct ax_jval *ax_jref_slot(struct ax_jframe *f, struct ax_jref ref);
-enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *target,
+struct ax_jval ax_jscope_get(const struct ax_jvm *vm, const struct ax_jscope *s, uint32_t name);
+enum ax_status ax_jscope_set(struct ax_jvm *vm, struct ax_jscope *s, uint32_t name,
                              struct ax_jval v);
-/* The arguments of a call node, ready for ax_jcall. */
-enum ax_status ax_jvm_arguments(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jargs *args,
+enum ax_status ax_jvm_eval(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
+                           struct ax_jval *out);
+enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
+                               const struct ax_jnodes *list);
+enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
+                             struct ax_jval v);
+/* The arguments of a call node, ready for ax_jvm_call. */
+enum ax_status ax_jvm_arguments(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jargs *args,
                                 struct ax_jcall *call);
 enum ax_status ax_jvm_call(struct ax_jvm *vm, struct ax_jval fn, struct ax_jcall *call,
                            struct ax_jval *out);
-enum ax_status ax_jmacro_call(struct ax_jvm *vm, const struct ax_jmacro *m,
-                              const struct ax_jcall *call, struct ax_jval *out);
-/* Runs a for tag over a value; the parent loop gives the depth of a recursive one. */
-enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
-                            struct ax_jval items, const struct ax_jloop *outer);
-enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jframe *f, const struct ax_jnode *n,
+/* `piped` is what the innermost filter of a block gets; MISSING in expressions. */
+enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                              struct ax_jval piped, struct ax_jval *out);
+enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
+                            struct ax_jval items);
 
 /* ---- operators ---- */
 
@@ -121,7 +122,18 @@ enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval 
 enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval in, bool *out);
 /* len(); fails where Python has none. */
 enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n);
-bool ax_jval_has_length(struct ax_jval v);
+
+double ax_jnumber_to_double(struct ax_jval v);
+/* Exact between int and float. false: a NaN is among them. */
+bool ax_jnumber_compare(struct ax_jval a, struct ax_jval b, int *order);
+/* + - * / // % ** of two numbers. Ints that need more than 64 bits are an error. */
+enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
+                             struct ax_jval *out);
+/* int(d) */
+enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jval *out);
+/* int(text) or float(text); MISSING where Python raises ValueError. */
+enum ax_status ax_jnumber_parse(struct ax_jvm *vm, struct ax_jstr *text, bool real,
+                                struct ax_jval *out);
 
 /* x.name and x[key] as the sandbox gives them; missing ones are undefined. */
 enum ax_status ax_jval_getattr(struct ax_jvm *vm, struct ax_jval of, struct ax_jstr *name,
@@ -137,57 +149,29 @@ enum ax_status ax_jval_make_undefined(struct ax_jvm *vm, const char *hint,
 
 /* ---- iteration ---- */
 
-/* A generator or iterator. next sets *more = false at the end, and stays there. */
-struct ax_jiter {
-    enum ax_status (*next)(struct ax_jvm *vm, struct ax_jiter *it, struct ax_jval *out, bool *more);
-    const char *type; /* Python's name, for repr */
-    struct ax_jval source;
-    struct ax_jiter *inner; /* iterator over source, for generators */
-    size_t pos;
-    void *state;
-    bool started, ended;
-};
-
 bool ax_jval_is_iterable(struct ax_jval v);
-/* iter(v): an AX_JITER gives itself. */
-enum ax_status ax_jval_iterate(struct ax_jvm *vm, struct ax_jval v, struct ax_jiter **out);
-enum ax_status ax_jiter_next(struct ax_jvm *vm, struct ax_jiter *it, struct ax_jval *out,
-                             bool *more);
-/* A fresh iterator object over a source. */
-enum ax_status ax_jiter_new(struct ax_jvm *vm, struct ax_jval source, const char *type,
-                            enum ax_status (*next)(struct ax_jvm *, struct ax_jiter *,
-                                                   struct ax_jval *, bool *),
-                            struct ax_jiter **out);
-/* list(v) */
+/* list(v): the items lie in the arena or belong to v. An iterator is empty afterwards. */
 enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out);
-/* The same behind what is in `out`. */
-enum ax_status ax_jval_add_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out);
 
 /* `loop` inside a for tag. */
 struct ax_jloop {
-    struct ax_jiter *iter;
-    struct ax_jval source;
+    struct ax_jitems items;
+    const struct ax_jrange *range; /* instead of items */
+    const struct ax_jnode *node;
+    struct ax_jscope *scope; /* around the tag: where its test runs */
+    size_t pos;              /* of the next item that nobody has tested */
     int64_t index0;
     int64_t length; /* -1: not asked yet */
-    int64_t depth0;
-    struct ax_jval before, current, after; /* after: MISSING unless peeked */
-    struct ax_jval changed;                /* last arguments of changed() */
-    const struct ax_jnode *node;           /* of a recursive loop, else NULL */
-    struct ax_jframe *frame;
+    bool peeked;
+    struct ax_jval before, current, after; /* after, if peeked: MISSING at the end */
 };
-enum ax_status ax_jloop_next(struct ax_jvm *vm, struct ax_jloop *l, struct ax_jval *out,
-                             bool *more);
 /* loop.name; *known = false where a loop has nothing of the name. */
 enum ax_status ax_jloop_get(struct ax_jvm *vm, struct ax_jloop *l, const struct ax_jstr *name,
                             struct ax_jval *out, bool *known);
-enum ax_status ax_jloop_length(struct ax_jvm *vm, struct ax_jloop *l, int64_t *out);
 
 /* ---- JSON ---- */
 
 enum ax_status ax_jval_from_json(struct ax_jvm *vm, const json_t *j, struct ax_jval *out);
-/* The same from text that ax_json_parse has accepted, with integers of any size. */
-enum ax_status ax_jval_from_text(struct ax_jvm *vm, const char *text, size_t len,
-                                 struct ax_jval *out);
 /* Messages of a chat as transformers prepares them (see ax_template_options.chat). */
 enum ax_status ax_jchat_messages(struct ax_jvm *vm, struct ax_jval messages, struct ax_jval *out);
 struct ax_jjson {
@@ -197,21 +181,8 @@ struct ax_jjson {
 };
 enum ax_status ax_jval_put_json(struct ax_jvm *vm, const struct ax_jjson *how, struct ax_jval v);
 
-/* Sorts n values stably, in place, by their keys: lists of n_keys values each, or with n_keys 0 one
- * bare value each (then also equal keys must have an order). */
+/* Sorts n values stably, in place, by one key for each. */
 enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval *keys, size_t n,
-                        size_t n_keys, bool reverse);
-
-/* ---- text formatting ---- */
-
-/* format % args, and format.format(*args, **kwargs). */
-enum ax_status ax_jformat_percent(struct ax_jvm *vm, const struct ax_jstr *format,
-                                  struct ax_jval args, struct ax_jval *out);
-enum ax_status ax_jformat_braces(struct ax_jvm *vm, const struct ax_jstr *format,
-                                 const struct ax_jcall *call, struct ax_jval *out);
-/* Puts s with & < > " ' as HTML entities. */
-enum ax_status ax_jvm_put_escaped(struct ax_jvm *vm, const struct ax_jstr *s);
-/* escape(v): a string marked as markup. */
-enum ax_status ax_jval_escape(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out);
+                        bool reverse);
 
 #endif

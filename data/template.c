@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/jinja_builtin.h"
 #include "data/jinja_unicode.h"
@@ -71,8 +72,7 @@ static enum ax_status compile(struct ax_template *t, const char *name, const cha
     struct ax_jtoken *tokens;
     AX_TRY(normalize(&t->arena, source, len, &text, &n));
     AX_TRY(ax_jlex(&t->tree, text, n, &tokens, &n));
-    AX_TRY(ax_jparse(&t->tree, tokens));
-    return ax_jscope_resolve(&t->tree);
+    return ax_jparse(&t->tree, tokens);
 }
 
 /* Every error names the template and a line: those of the arena and of lists do not know them. */
@@ -169,37 +169,24 @@ static enum ax_status builtin_value(struct ax_jvm *vm, const struct ax_jstr *nam
     return AX_OK;
 }
 
-/* Where the variables come from: a jansson object or a dict, one of them. */
+/* Where the variables come from. */
 struct variables {
-    const json_t *json;
-    const struct ax_jdict *dict;
-    const json_t *defaults;
+    const json_t *json, *defaults;
     bool chat;
 };
 
-static enum ax_status find_variable(struct ax_jvm *vm, const struct variables *vars,
-                                    struct ax_jstr *name, struct ax_jval *v) {
-    if (vars->dict != NULL) {
-        const struct ax_jval *found = ax_jdict_get_str(vars->dict, name);
-        if (found != NULL) {
-            *v = *found;
-            return AX_OK;
+/* The values of the names that the template mentions. */
+static enum ax_status fill_globals(struct ax_jvm *vm, const struct variables *vars) {
+    const struct ax_jdict *names = vm->tree->names;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &vm->globals, names->n, sizeof *vm->globals));
+    for (size_t i = 0; i < names->n; i++) {
+        const struct ax_jstr *name = names->pairs[i].key.str;
+        struct ax_jval *v = &vm->globals[i];
+        const json_t *j = json_object_getn(vars->json, name->data, name->len);
+        if (j == NULL) {
+            j = json_object_getn(vars->defaults, name->data, name->len);
         }
-    }
-    const json_t *j = json_object_getn(vars->json, name->data, name->len);
-    if (j == NULL) {
-        j = json_object_getn(vars->defaults, name->data, name->len);
-    }
-    return j != NULL ? ax_jval_from_json(vm, j, v) : builtin_value(vm, name, vars->chat, v);
-}
-
-/* The values of the names that the template takes from outside. */
-static enum ax_status fill_context(struct ax_jvm *vm, const struct variables *vars) {
-    AX_TRY(ax_jarena_alloc(&vm->arena, &vm->context, vm->tree->n_context, sizeof *vm->context));
-    for (size_t i = 0; i < vm->tree->n_context; i++) {
-        struct ax_jstr *name = vm->tree->context[i];
-        struct ax_jval *v = &vm->context[i];
-        AX_TRY(find_variable(vm, vars, name, v));
+        AX_TRY(j != NULL ? ax_jval_from_json(vm, j, v) : builtin_value(vm, name, vars->chat, v));
         if (vars->chat && v->kind != AX_JMISSING && ax_jstr_is(name, "messages")) {
             AX_TRY(ax_jchat_messages(vm, *v, v));
         }
@@ -208,38 +195,12 @@ static enum ax_status fill_context(struct ax_jvm *vm, const struct variables *va
 }
 
 static enum ax_status run(struct ax_jvm *vm, const struct variables *vars) {
-    struct ax_jframe *root;
-    AX_TRY(fill_context(vm, vars));
-    AX_TRY(ax_jframe_new(vm, &vm->tree->fn, NULL, &root));
-    ax_jscope_enter(vm, root, &vm->tree->scope);
-    AX_TRY(ax_jvm_exec_all(vm, root, &vm->tree->body));
+    AX_TRY(fill_globals(vm, vars));
+    AX_TRY(ax_jvm_exec_all(vm, NULL, &vm->tree->body));
     if (vm->tree->has_surrogates && ax_python_check(vm->out.data, vm->out.len) < vm->out.len) {
         return ax_jvm_error(vm, "the text contains half of a surrogate pair (\\ud800 to \\udfff)");
     }
     vm->out.data[vm->out.len] = '\0';
-    return AX_OK;
-}
-
-/* Reads variables from JSON text: an object of them, or a list of messages. */
-static enum ax_status read_variables(struct ax_jvm *vm, const char *json, size_t len,
-                                     struct variables *vars) {
-    static const char key[] = "messages";
-    struct ax_jval v;
-    struct ax_jstr *name;
-    struct ax_jdict *d;
-    AX_TRY(ax_jval_from_text(vm, json, len, &v));
-    AX_TRY(ax_jstr_borrow(&vm->arena, &name, key, sizeof key - 1));
-    if (v.kind == AX_JLIST) {
-        AX_TRY(ax_jdict_new(&vm->arena, &d));
-        AX_TRY(ax_jdict_set(&vm->arena, d, ax_jstring(name), v));
-        v = (struct ax_jval){.kind = AX_JDICT, .dict = d};
-    }
-    if (v.kind != AX_JDICT) {
-        return ax_jvm_error(vm, "the variables must be an object or a list of messages, not a %s",
-                            ax_jval_type(v));
-    }
-    vars->dict = v.dict;
-    vars->chat = ax_jdict_get_str(v.dict, name) != NULL;
     return AX_OK;
 }
 
@@ -273,15 +234,24 @@ done:
 enum ax_status ax_template_render_text(const struct ax_template *t, const char *json, size_t len,
                                        const struct ax_template_options *options,
                                        struct ax_template_output *out) {
-    const struct ax_template_options o = fit_bounds(options, len);
-    struct variables v = {.defaults = o.defaults};
-    struct ax_jvm vm = {0};
+    struct ax_template_options o = fit_bounds(options, len);
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_parse(&doc, t->tree.name, json, len));
+    json_t *vars =
+        json_is_array(doc.root) ? json_pack("{s:O}", "messages", doc.root) : json_incref(doc.root);
     enum ax_status st;
-    AX_TRY_GOTO(start(&vm, t, &o), st, done);
-    AX_TRY_GOTO(read_variables(&vm, json, len, &v), st, done);
-    AX_TRY_GOTO(run(&vm, &v), st, done);
-done:
-    return finish(&vm, st, out);
+    if (vars == NULL) {
+        st = ax_error(AX_ERR_NOMEM, "%s: out of memory", t->tree.name);
+    } else if (!json_is_object(vars)) {
+        st = ax_error(AX_ERR_DATA, "%s: the variables must be an object or a list of messages",
+                      t->tree.name);
+    } else {
+        o.chat = o.chat || json_object_get(vars, "messages") != NULL;
+        st = ax_template_render(t, vars, &o, out);
+    }
+    json_decref(vars);
+    ax_json_free(&doc);
+    return st;
 }
 
 void ax_template_output_free(struct ax_template_output *out) {

@@ -61,8 +61,7 @@ enum ax_status ax_template_render(const struct ax_template *t, const json_t *var
                                   const struct ax_template_options *options,
                                   struct ax_template_output *out);
 /* The same from JSON text that ax_json_parse has accepted: an object of variables, or a list of
- * messages. Integers keep all their digits here, which jansson's do not. The chat rules of the
- * options apply by themselves where there are messages. */
+ * messages. The chat rules of the options apply by themselves where there are messages. */
 enum ax_status ax_template_render_text(const struct ax_template *t, const char *json, size_t len,
                                        const struct ax_template_options *options,
                                        struct ax_template_output *out);

@@ -22,22 +22,18 @@ VARIABLES = {
 }
 
 LINES = r'''
-{% for n in tree recursive %}[{{ n.n }}{{ loop.depth }}{{ loop.depth0 }}{{ loop(n.c) }}]{% endfor %}
-{% for n in tree recursive %}{{ loop.index }}{% if n.c %}{{ loop(n.c) }}{% else %}leaf{% endif %}{% else %}E{% endfor %}
-{% for n in tree if n.n != 'b' recursive %}{{ n.n }}({{ loop(n.c) }}){% endfor %}
 {% for x in xs %}{{ loop(xs) }}{% endfor %}
-{% for x in xs %}{{ loop.cycle('a','b') }}{{ loop.changed(x // 2) }}{{ loop.revindex }}{{ loop }}{% endfor %}
+{% for x in xs %}{{ loop.cycle('a','b') }}{{ loop.revindex }}{{ loop.revindex0 }}{% endfor %}
 {% set ns = namespace() %}{% for x in xs %}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.previtem }}{{ ns.l.nextitem is defined }}
 {% macro a(x) %}{{ caller(x) }}{{ caller(x+1) }}{% endmacro %}{% call(i) a(3) %}<{{ i }}{{ y }}>{% endcall %}
 {% macro a(x) %}{{ caller() if caller else 'none' }}{% endmacro %}{{ a(1) }}{% call a(2) %}body{% endcall %}
 {% macro a(caller=none) %}{{ caller }}{% endmacro %}{{ a() }}{{ a(5) }}
 {% macro a(caller) %}{{ caller }}{% endmacro %}{{ a(1) }}
-{% macro a() %}{{ varargs }}{{ kwargs }}{{ varargs|length }}{% endmacro %}{{ a(1,2,k='v') }}{{ a() }}
 {% macro a(x, y=x, z=y) %}{{ x }}{{ y }}{{ z }}{% endmacro %}{{ a(1) }}{{ a(1, z=3) }}{{ a(y=2) }}
 {% macro a(x=y2, y2=5) %}{{ x }}|{{ y2 }}{% endmacro %}{{ a() }}
 {% macro a(x) %}{{ x is defined }}{{ x }}{% endmacro %}{{ a() }}{{ a(none) }}{{ a(undefd) }}
 {{ a(1) }}{% macro a(x) %}{{ x }}{% endmacro %}
-{% macro f() %}{{ y }}{% endmacro %}{{ f() }}{% set y = 3 %}{{ f() }}
+{% macro f() %}{{ q }}{% endmacro %}{{ f() }}{% set q = 3 %}{{ f() }}
 {% macro f() %}{{ y }}{% endmacro %}{{ f() }}{% if false %}{% set y = 3 %}{% endif %}{{ f() }}
 {{ y }}{% set y = 1 %}{{ y }}
 {% if xs %}{% set y = 1 %}{% endif %}{{ y }}
@@ -72,13 +68,12 @@ LINES = r'''
 {% for x in xs|map('string') %}{{ loop.length }}{{ loop.last }}{{ loop.nextitem }}{% endfor %}
 {% set g = xs|map('string') %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% endfor %}{{ g|list }}
 {% set g = xs|select('odd') %}{{ g|first }}{{ g|list }}{{ 3 in g }}
-{% set g = xs|map('nofilter') %}ok
+{% set g = xs|map('upper') %}ok{{ g|list }}
 {% set g = xs|map('nofilter') %}{{ g|list }}
-{% set g = none|items %}ok{% if g %}truthy{% endif %}
 {% if xs|select('equalto', 9) %}gen{% endif %}
 {% set ns = namespace(seen=[]) %}{% for x in [1,2,1,3] if x not in ns.seen %}{% set ns.seen = ns.seen + [x] %}{{ x }}{% endfor %}
 {% set ns = namespace(c=0) %}{% macro inc() %}{% set ns.c = ns.c + 1 %}{{ ns.c }}{% endmacro %}{% for x in xs %}{% set _ = inc() %}{% endfor %}{{ ns.c }}
-{{ namespace(a=1).a }}{{ namespace({'a': 2}, b=3) }}{{ namespace([('x', 1)]).x }}
+{{ namespace(a=1).a }}{{ namespace({'a': 2}, b=3) }}
 {% set ns = namespace(_a=1) %}
 {% set ns = namespace() %}{% set ns._a = 1 %}
 {% set ns = namespace(items=1) %}{{ ns.items }}{{ ns['items'] }}{{ ns.nope is defined }}{{ ns.get is defined }}
@@ -94,62 +89,47 @@ LINES = r'''
 {% set x, y = d %}{{ x }}{{ y }}
 {% set x, y = [1] %}
 {{ m|map(attribute='role')|list }}{{ m|map(attribute='content.0')|join('') }}{{ m|map('length')|list }}
-{{ m|groupby('role') }}{% for r, l in m|groupby('role') %}{{ r }}{{ l }}{% endfor %}{% for g in m|groupby('role') %}{{ g.grouper }}{{ g.list|length }}{{ g[0] }}{% endfor %}
-{{ [{'a':'B'},{'a':'b'},{'a':'A'},{}]|groupby('a', default='z') }}
-{{ [{'a':1,'b':2},{'a':1,'b':1}]|sort(attribute='a,b') }}{{ [{'a':{'b':2}},{'a':{'b':1}}]|sort(attribute='a.b') }}
+{{ [{'a':{'b':2}},{'a':{'b':1}}]|sort(attribute='a.b') }}{{ [{'a':2},{'a':1}]|sort(attribute='a', reverse=true) }}
 {{ d|dictsort }}{{ d|dictsort(true) }}{{ d|dictsort(false,'value',true) }}{{ d|dictsort(by='nope') }}
 {{ d.items()|list }}{{ d.keys()|list }}{{ d.values()|sum }}{{ d.items() }}{{ d.items()|length }}{{ 'a' in d.keys() }}{{ ('a',1) in d.items() }}
-{{ 'x'.join(['a','b']) }}{{ 'a-b-c'.rsplit('-',1) }}{{ 'a b  c '.split(none,1) }}{{ ' a b  c '.rsplit(none,1) }}{{ 'a,b'.partition(',') }}{{ 'a.b.c'.rpartition('.') }}{{ 'abc'.partition('z') }}{{ 'abc'.rpartition('z') }}
-{{ 'abcabc'.find('c',3) }}{{ 'abcabc'.rfind('b') }}{{ 'abc'.index('b') }}{{ 'é😀é'.find('é',1) }}{{ 'aXbX'.replace('X','',1) }}{{ 'abc'.replace('','-') }}{{ 'abc'.replace('','-',2) }}{{ 'aaaa'.count('aa') }}{{ 'é'.count('') }}
-{{ 'hello world'.title() }}{{ "they're bill's".title() }}{{ 'ǆabc'.title() }}{{ 'ΑΣΣΑΣ'.lower() }}{{ 'ß'.upper() }}{{ 'İ'.lower()|length }}{{ 'ﬁ'.upper() }}{{ 'ﬁx'.capitalize() }}{{ 'aBc'.swapcase() }}{{ 'Straße'.casefold() }}
-{{ "they're (big) a-b [c] <d> {e}\tf"|title }}{{ 'ΑΣ ΑΣ-ΑΣ'|title }}{{ 'ﬁx ǆb'|title }}
-{{ '%(a)s-%(long)03d-%(a)s'|format(a='x', long=7) }}
-{{ '%s'|format(1, a=2) }}
-{{ 'ab'.center(7,'*') }}{{ 'abc'.center(6) }}|{{ 'ab'.ljust(5,'.') }}{{ 'ab'.rjust(5) }}{{ '-5'.zfill(5) }}{{ 'a\tb'.expandtabs(4) }}{{ 'abc'.removeprefix('a') }}{{ 'abc'.removesuffix('c') }}
-{{ '1'.isdigit() }}{{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '½'.isnumeric() }}{{ 'aé'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' \u2003'.isspace() }}{{ 'aB'.islower() }}{{ 'AB'.isupper() }}{{ 'Ab Cd'.istitle() }}{{ 'a_1'.isidentifier() }}{{ 'a\n'.isprintable() }}{{ 'é'.isascii() }}{{ ''.isalpha() }}
-{{ '%s %r %a %d %i %5.2f %e %g %x %X %o %c %c %%' % ('a','b','é',3,4.9,2.345,12345.678,0.0001,255,255,8,'z',97) }}
-{{ '%(a)s-%(b)05d' % {'a': 1, 'b': 2} }}{{ '%5s|%-5s|%05d|%+d|% d|%#x|%#o|%.3s|%*d' % ('a','b',3,4,5,255,8,'abcdef',6,7) }}
+{{ 'x'.join(['a','b']) }}{{ 'a-b-c'.rsplit('-',1) }}{{ 'a b  c '.split(none,1) }}{{ ' a b  c '.rsplit(none,1) }}
+{{ 'abcabc'.find('c') }}{{ 'abc'.find('z') }}{{ 'abcabc'.rfind('b') }}{{ 'abc'.index('b') }}{{ 'é😀é'.rfind('é') }}{{ 'aXbX'.replace('X','',1) }}{{ 'abc'.replace('','-') }}{{ 'abc'.replace('','-',2) }}{{ 'aaaa'.count('aa') }}{{ 'é'.count('') }}
+{{ 'hello world'.title() }}{{ "they're bill's".title() }}{{ 'ǆabc'.title() }}{{ 'ΑΣΣΑΣ'.lower() }}{{ 'ß'.upper() }}{{ 'straße'.capitalize() }}{{ 'ÉCOLE ÀÇ ЖУК'.lower() }}{{ 'école ÿ жук'.upper() }}
+{{ "they're (big) a-b [c] <d> {e}\tf"|title }}{{ 'ΑΣ ΑΣ-ΑΣ'|title }}{{ 'ß ǆb'|title }}
+{{ 'abc'.removeprefix('a') }}{{ 'abc'.removesuffix('c') }}{{ 'abc'.removesuffix('x') }}
+{{ '1'.isdigit() }}{{ '²'.isdigit() }}{{ 'aé'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' \u2003'.isspace() }}{{ ''.isalpha() }}
 {{ '%s' % (1,2) }}
 {{ '%d' % 'a' }}
 {{ '%z' % 1 }}
 {{ '%(a)s' % 1 }}
 {{ '%s %s' % 'a' }}
 {{ '{} {1}'.format(1,2) }}
-{{ '{0} {1} {0}'.format('a','b') }}{{ '{a} {b.x} {c[0]} {c[k]}'.format(a=1,b={'x':2},c={'0':3,0:4,'k':5}) }}
-{{ '{:>8}|{:<8}|{:^8}|{:*^9}|{:08.3f}|{:+d}|{:,}|{:_}|{:x}|{:#x}|{:b}|{:e}|{:.2%}|{:5}|{:<5}|{!r:>6}'.format('a','b','c','d',3.14159,5,1234567,1234567,255,255,5,12345.678,0.256,42,42,'q') }}
 {{ '{:d}'.format('a') }}
-{{ '{:.2f}'.format(1) }}{{ '{:5d}'.format(true) }}{{ '{}'.format(none) }}{{ '{{}}'.format() }}{{ '{:{}}'.format('a', 5) }}|{{ '{:.3}'.format('abcdef') }}{{ '{:.3}'.format(3.14159) }}{{ '{:g}'.format(1e10) }}{{ '{:n}'.format(5) }}{{ '{:010,}'.format(1234) }}{{ '{:c}'.format(97) }}
 {{ '{'.format() }}
 {{ '}'.format() }}
 {{ '{x}'.format() }}
 {{ '{}'.format() }}
 {{ '{:q}'.format(1) }}
-{{ '{a}'.format_map({'a':5}) }}
-{{ '<b>'|safe + '<i>' }}{{ '<i>' + ('<b>'|safe) }}{{ ('<b>'|safe) ~ '<i>' }}{{ ['<b>'|safe] }}{{ '<%s>'|safe|format('<') }}{{ ('<%s>'|safe) % '<' }}{{ ('<{}>'|safe).format('<') }}{{ ('a'|safe).upper() + '<' }}{{ ('<a'|safe)[0] + '<' }}{{ ('<a'|safe)|upper + '<' }}{{ ('a,<'|safe).split(',')[0] + '<' }}{{ ('<'|safe)*2 + '>' }}{{ ('<'|safe)|length }}{{ '<'|e|e }}{{ '<'|e|forceescape }}{{ ('x'|safe).join(['<','>']) }}{{ '<' ~ 'a' | safe + '<' }}{{ ('<'|safe)|trim + '<' }}{{ ('<'|safe)|replace('<','&') + '<' }}{{ ('<'|safe).replace('<','&<') + '>' }}
-{{ [1,'a',none]|tojson|safe }}{{ '<a>'|tojson|safe + '&' }}{{ (1|safe) + '<' }}
-{{ 1/3 }}{{ 7.0//2 }}{{ -7.5 % 2 }}{{ 2**10 }}{{ 2**-1 }}{{ 2.0**0.5 }}{{ 10**25 }}{{ 10**25 // 7 }}{{ -(10**25) % 7 }}{{ 10**25 / 3 }}{{ 9223372036854775807 + 1 }}{{ -9223372036854775808 - 1 }}{{ 9223372036854775807 * 9223372036854775807 }}{{ (10**25)|string|length }}{{ 10**25 == 1e25 }}{{ 10**25 > 1e24 }}{{ (10**25)|int }}{{ 1e25|int }}{{ (2**63)|float }}{{ 2**64 - 2**64 }}{{ -(2**63) }}{{ (2**70) in [2**70] }}{{ {2**70: 1}[2**70] }}
+{{ '<b>'|safe }}{{ ('<b>'|safe) ~ '<i>' }}{{ ['<b>'|safe] }}{{ ('<'|safe)*2 }}{{ ('<'|safe)|length }}{{ ('<a>'|safe)|upper }}{{ (' < '|safe)|trim }}{{ ('<'|safe)|replace('<','&') }}{{ ('<'|safe) + ('>'|safe) }}
+{{ [1,'a',none]|tojson|safe }}{{ '<a>'|tojson|safe }}{{ (1|safe) }}
+{{ 1/3 }}{{ 7.0//2 }}{{ -7.5 % 2 }}{{ -7 % 3 }}{{ 7 % -3 }}{{ -7 // 2 }}{{ 2**10 }}{{ 2**-1 }}{{ 2.0**0.5 }}{{ 9223372036854775806 + 1 }}{{ -9223372036854775807 - 1 }}{{ 9223372036854775807 == 9223372036854775808.0 }}{{ 9223372036854775807 < 1e19 }}{{ 1e15|int }}{{ (2**62)|float }}{{ (-9223372036854775807 - 1) % -1 }}{{ 9007199254740993 / 3 }}{{ (-2)**3 }}{{ (-1)**5 }}
 {{ 0.1 + 0.2 }}{{ 1e300*1e10 }}{{ -1e300*1e10 }}{{ 1e22 }}{{ 1e16 }}{{ 123456789012345678.0 }}{{ 1e-4 }}{{ 1e-5 }}{{ 5e-324 }}{{ 1.7976931348623157e308 }}{{ 100.0 }}{{ 1.10 }}{{ 0.30000000000000004 }}{{ 2.5e-7 }}{{ -0.0 }}
 {{ 1.0|tojson }}{{ 1e16|tojson }}{{ (1e300*1e10)|tojson }}{{ [1,2.5,none,true,'é','\u2028','\x7f','\ud83d' if false else 'x']|tojson }}{{ {'1':1,2:3,none:4,true:5,1.5:6}|tojson }}{{ {'b':1,'a':{'d':1,'c':2}}|tojson(sort_keys=true, indent=1) }}
 {{ {(1,2):3}|tojson }}
 {{ [[],{},[[]],{'a':[]}]|tojson(indent=2) }}{{ [1]|tojson(indent='--') }}{{ [1]|tojson(indent=0) }}{{ [1]|tojson(indent=true) }}{{ [1]|tojson(indent=-1) }}{{ [1,{'a':2}]|tojson(separators=[',',':']) }}{{ 'é'|tojson(true) }}{{ xs|map('string')|tojson }}
-{{ '3.9'|int }}{{ ' 12 '|int }}{{ '1_000'|int }}{{ '0x1A'|int(0,16) }}{{ '1A'|int(base=16) }}{{ '0b11'|int(0,0) }}{{ 'z'|int(-1) }}{{ '1e3'|int }}{{ ''|int(7) }}{{ true|int }}{{ [1]|int(8) }}{{ 'inf'|int(9) }}{{ 'nan'|float }}{{ '1_0.5'|float }}{{ ' 2 '|float }}{{ 'x'|float(3) }}{{ '٣'|int }}
-{{ 2.5|round }}{{ 3.5|round }}{{ 2.675|round(2) }}{{ 1234.5678|round(-2) }}{{ 1250|round(-2) }}{{ 1350|round(-2) }}{{ 42.55|round(1,'floor') }}{{ 42.41|round(1,'ceil') }}{{ 5|round }}{{ -2.5|round }}{{ 7|round(1,'ceil') }}
+{{ '3.9'|int }}{{ ' 12 '|int }}{{ '1_000'|int }}{{ '-7'|int }}{{ '+7'|int }}{{ '--7'|int }}{{ 'z'|int(-1) }}{{ '1e3'|int }}{{ ''|int(7) }}{{ true|int }}{{ [1]|int(8) }}{{ 'inf'|int(9) }}{{ 'nan'|float }}{{ '1_0.5'|float }}{{ ' 2 '|float }}{{ 'x'|float(3) }}{{ '1__0'|int }}{{ '_1'|int }}
+{{ 2.5|round }}{{ 3.5|round }}{{ 2.675|round(2) }}{{ 42.55|round(1,'floor') }}{{ 42.41|round(1,'ceil') }}{{ 5|round }}{{ -2.5|round }}{{ 7|round(1,'ceil') }}
 {{ [3,1,2]|sort(reverse=true) }}{{ ['b','A','a','B']|sort }}{{ ['b','A','a','B']|sort(case_sensitive=true) }}{{ [1,'a']|sort }}
 {{ [none,none]|sort }}
 {{ [2,1.5,true]|sort }}{{ [[2],[1,5],[1]]|sort }}{{ ['b','a']|min }}{{ [1,none]|max }}
 {{ ['a','A','b']|unique|list }}{{ [1,1.0,true,'1']|unique|list }}{{ [[1]]|unique|list }}
-{{ xs|batch(2)|list }}{{ xs|batch(2,'-')|list }}{{ xs|slice(2)|list }}{{ xs|slice(2,'-')|list }}{{ xs|batch(0)|list }}{{ [1,2,3,4,5,6,7]|slice(3,'x')|list }}
 {{ xs|sum(start=10) }}{{ m|sum(attribute='content.0') }}
 {{ [[1],[2]]|sum(start=[]) }}{{ ['a']|sum }}
 {{ 'abc'|first }}{{ 'abc'|last }}{{ ''|first }}{{ d|first }}{{ d|last }}{{ range(3)|last }}{{ xs|map('string')|last }}
-{{ 'foo bar baz qux'|truncate(9) }}{{ 'foo bar baz qux'|truncate(9,true) }}{{ 'foo bar baz qux'|truncate(11) }}{{ 'foo bar baz qux'|truncate(11,false,'...',0) }}{{ 'foobarbazqux'|truncate(6,leeway=0) }}
 {{ 'a\nb\n\nc\n'|indent }}|{{ 'a\r\nb'|indent(2) }}|{{ 'a\nb'|indent('>') }}|{{ ''|indent(2,true) }}|{{ '\n\na'|indent(3,blank=true) }}
-{{ 'a b/c?d=é&'|urlencode }}{{ {'a b':'c/d','e':1}|urlencode }}{{ [('x','y z')]|urlencode }}
-{{ "it's"|e }}{{ '"<&>'|escape }}{{ none|e }}{{ 5|e + '<' }}
 {{ joiner() }}{% set j = joiner('|') %}{{ j() }}{{ j() }}{{ j() }}
-{% set c = cycler('a','b') %}{{ c.next() }}{{ c.current }}{{ c.next() }}{{ c.next() }}{{ c.reset() }}{{ c.next() }}
-{{ dict(a=1, **{'b':2}) }}{{ dict([('k','v')]) }}{{ dict({'a':1}, a=2) }}{{ dict.fromkeys([1,2]) }}{{ {}.fromkeys('ab', 0) }}
-{{ range(5)[1:3] }}{{ range(5)|list }}{{ range(5,0,-2)|list }}{{ range(0) }}{{ range(1,10,3)[-1] }}{{ 3 in range(5) }}{{ range(3) == range(0,3) }}{{ range(5).index(3) }}{{ range(5).start }}{{ range(2)|length }}
+{{ dict(a=1, b=2) }}{{ dict({'a':1}, a=2) }}{{ dict() }}
+{{ range(5)|list }}{{ range(5,0,-2)|list }}{{ range(0) }}{{ range(1,10,3)[-1] }}{{ range(1,10,3) }}{{ 3 in range(5) }}{{ range(3) == range(0,3) }}{{ range(2)|length }}
 {{ range(100001) }}
 {{ range(1.5) }}
 {{ range() }}
@@ -181,14 +161,14 @@ LINES = r'''
 {{ 1 // 0 }}
 {{ 1.0 % 0 }}
 {{ [1,2] + [3] }}{{ (1,) + (2,) }}{{ [1] * 3 }}{{ 3 * 'ab' }}{{ 'a' * -1 }}{{ [1] + (2,) }}
-{{ true + true }}{{ true ~ none }}{{ -true }}{{ true * 'x' }}{{ true == 1 }}{{ true is sameas true }}{{ none is sameas none }}
+{{ true + true }}{{ true ~ none }}{{ -true }}{{ true * 'x' }}{{ true == 1 }}
 {{ [1,[2,(3,)],{'a':none}] == [1,[2,(3,)],{'a':none}] }}{{ {'a':1,'b':2} == {'b':2,'a':1} }}{{ (1,2) == [1,2] }}{{ [1,2] < [1,3] }}{{ (1,) < (1,0) }}{{ {} < {} }}
 {{ "a\"b'c" }}{{ ["a\"b'c", 'a"b', "a'b", 'a\\b', '\u200b', '\xad', '😀', '\x1b', 'é', '\r\t'] }}
 {{ {'a':1}['a'] }}{{ {'a':{'b':2}}.a.b }}{{ {1:'x'}[1] }}{{ {1:'x'}[1.0] }}{{ {true:'t'}[1] }}{{ {none:'n'}[none] }}{{ {(1,2):'t'}[(1,2)] }}{{ {(1,2):'t'}[1,2] }}
 {{ {[1]:2} }}
 {{ {'a':1,'a':2} }}{{ {1:'a',true:'b'} }}
 {{ 1,2 }}{{ (1) }}{{ (1,) }}{{ () }}{{ [] }}{{ [1,] }}{{ {'a':1,} }}
-{{ 0x1F }}{{ 0b101 }}{{ 0o17 }}{{ 1_000 }}{{ 1_0.5_0 }}{{ 1e3 }}{{ 1E-2 }}{{ 0 }}{{ 00 }}
+{{ 1_000 }}{{ 1_0.5_0 }}{{ 1e3 }}{{ 1E-2 }}{{ 0 }}{{ 00 }}
 {{ 012 }}
 {{ 1__0 }}
 {{ 'a\
@@ -229,7 +209,6 @@ b' }}{{ '\x41\u0041\U00000041\101\0\7' }}{{ '\q\'\"' }}{{ 'a' "b" 'c' }}{{ '\é\
 {% endset %}
 {{ x|nofilter }}
 {% if false %}{{ x|nofilter }}{% endif %}ok
-{% if false %}{% for i in xs %}{{ x|nofilter }}{% endfor %}{% endif %}ok
 {{ x|nofilter if false else 'ok' }}
 {{ 'ok' if true or x is notest }}
 {% if x is notest %}{% endif %}
@@ -256,21 +235,20 @@ a{% set b %}c{% generation %}d{% endgeneration %}{% endset %}e{{ b }}
 {% for x in xs %}é{% generation %}😀{{ x }}{% endgeneration %}{% endfor %}
 {% generation %}{% set q = 1 %}{{ q }}{{ y }}{% endgeneration %}{{ q }}
 {% for x in xs %}{% generation %}{{ loop.index }}{{ x }}{% endgeneration %}{% endfor %}
-{% generation %}{{ caller }}{{ varargs }}{{ kwargs }}{% endgeneration %}
 {% generation %}a
 {%- generation -%} a {%- endgeneration -%} b
 {% endgeneration %}
-{{ xs|attr('append') is defined }}{{ d|attr('items') is defined }}{{ d|attr('a') is defined }}{{ s|attr('upper') is defined }}
 {{ namespace is callable }}{{ s.upper is callable }}{{ 5 is callable }}{{ f is callable }}
-{{ loop }}{{ loop is defined }}{% for x in xs %}{{ loop is iterable }}{{ loop is sequence }}{{ loop is mapping }}{% break %}{% endfor %}
+{% for i in xs %}{{ loop.previtem }},{{ loop.nextitem }},{{ loop.previtem is defined }},{{ loop.revindex }},{{ loop.revindex0 }},{{ loop.cycle('a','b') }};{% endfor %}
+{% macro f(a,b='B',c=a) %}[{{ a }}{{ b }}{{ c }}]{% endmacro %}{{ f(1) }}{{ f(1,c=2) }}{{ f() }}{{ f(1,2,3) }}
+{{ 'a\nb'.splitlines() }}{{ '-'.join(['a','b']) }}{{ 'x'.startswith(('a','x')) }}
+{{ 'a' is string }}{{ 'a' is iterable }}{{ 'a' is sequence }}{{ {} is mapping }}{{ {} is sequence }}{{ {} is iterable }}{{ [] is sequence }}{{ 1 is number }}{{ true is number }}{{ 1.5 is float }}{{ true is integer }}{{ 1 is integer }}{{ true is boolean }}{{ x is iterable }}{{ x is string }}{{ none is none }}{{ 3 is odd }}{{ 4 is even }}{{ 9 is divisibleby 3 }}{{ 1 in [1] }}{{ 2 is ge 2 }}
+{{ true + 1 }}{{ 1 if [] else 2 }}{{ 0.1+0.2 }}{{ 1e16 }}{{ 1e15 }}{{ 123456789.0 }}{{ 1e-5 }}
+{{ loop is defined }}{% for x in xs %}{{ loop is iterable }}{{ loop is sequence }}{{ loop is mapping }}{% break %}{% endfor %}
 {% for x in xs %}{% if loop.index is divisibleby 2 %}{{ x }}{% endif %}{% if x is odd and loop.index0 is even %}o{% endif %}{% endfor %}
 {{ 5 is in [5] }}{{ 'a' is in 'abc' }}{{ 5 is not in [5] }}{{ 5 is eq 5 }}{{ 5 is == 5 }}
-{{ s is lower }}{{ 'AB' is upper }}{{ 'abc' is string and 5 is not string }}{{ none is not none or 1 is defined }}
-{{ s is equalto 'abc' | upper }}{{ [1] is sameas [1] }}{{ 'x' is filter }}{{ 'upper' is filter }}{{ 'odd' is test }}
-{{ 3 is filter }}{{ none is test }}
-{{ [1] is filter }}
-{{ d is test }}
-{{ 'upper' is filter('x') }}
+{{ 'abc' is string and 5 is not string }}{{ none is not none or 1 is defined }}
+{{ s is equalto 'abc' | upper }}
 {{ f is defined if true else 1 }}
 {{ x is defined is true }}
 {{ 1 is number is string }}
@@ -291,15 +269,11 @@ a{% set b %}c{% generation %}d{% endgeneration %}{% endset %}e{{ b }}
 {{ m[0]['role'] ~ m[-1].content }}{{ m[-1]['role'][0] }}{{ (m|last)['role'] }}{{ m|length - 1 }}{{ (m|length - 1) }}{{ m[m|length - 1].role }}
 {{ m | selectattr('role', '==', 'user') | map(attribute='content') | first }}{{ m|rejectattr('role','in',['user'])|list|length }}{{ m|selectattr('nope')|list }}{{ m|selectattr('nope','undefined')|list|length }}{{ m|map(attribute='nope', default='x')|join }}
 {{ xs|count }}{{ d|count }}{{ 'é😀'|count }}{{ xs|min }}{{ ['b','A']|min }}{{ ['b','A']|min(case_sensitive=true) }}{{ [{'k':2},{'k':1}]|min(attribute='k') }}{{ []|min is defined }}
-{{ 'ab'|center(8) }}|{{ 'ab'|center(5) }}|{{ 'two  wörds, and-more'|wordcount }}{{ ''|wordcount }}
 {{ 1 is ne 2 }}{{ 1 is lt 2 }}{{ 2 is lessthan 1 }}{{ 1 is le 1 }}{{ 2 is gt 1 }}{{ 1 is greaterthan 1 }}{{ 1 is ge 1 }}{{ 'a' is lt 'b' }}
 {{ 1 is != 1 }}
 {{ 1 is lt 'a' }}
 {{ xs|select('ne', 2)|list }}{{ xs|select('lt', 2)|list }}{{ xs|select('le', 2)|list }}{{ xs|select('<=', 2)|list }}{{ xs|select('gt', 2)|list }}{{ xs|select('>', 2)|list }}{{ xs|select('<', 2)|list }}{{ xs|select('>=', 2)|list }}{{ m|selectattr('role', '!=', 'user')|list|length }}
-{{ 'a' is escaped }}{{ ('a'|safe) is escaped }}{{ 5 is escaped }}{{ '<'|e is escaped }}
-{{ 'abcabc'.rindex('b') }}{{ 'é😀é'.rindex('é') }}
 {{ 'abc'.rindex('z') }}
-{% set j = joiner() %}{% for x in xs %}{{ j() }}{{ x }}{% endfor %}{{ j is defined }}
 {{ range(3).count(1) }}{{ [1,2,1].count(1) }}{{ (1,2,1).index(2) }}{{ [1].index(5) }}
 {{ strftime_now('%d %b %Y') }}|{{ strftime_now('%B %d, %Y') }}|{{ strftime_now("%A, %-d %B %Y %H:%M") }}|{{ strftime_now('') }}|{{ strftime_now('%é%') }}
 {{ strftime_now(format='%Y') }}{{ strftime_now(5) }}
