@@ -79,8 +79,7 @@ enum ax_jnode_kind {
     AX_JN_NOT,
     AX_JN_NEG,
     AX_JN_POS,
-    AX_JN_BINARY, /* + - * / // % ** */
-    AX_JN_CONCAT,
+    AX_JN_BINARY, /* + - ~ * / // % ** */
     AX_JN_COMPARE,
     AX_JN_GETATTR,
     AX_JN_GETITEM,
@@ -95,9 +94,7 @@ enum ax_jnode_kind {
     AX_JN_IF,
     AX_JN_ASSIGN,
     AX_JN_SET_BLOCK,
-    AX_JN_WITH,
     AX_JN_MACRO,
-    AX_JN_CALL_BLOCK,
     AX_JN_FILTER_BLOCK,
     AX_JN_GENERATION,
     AX_JN_BREAK,
@@ -112,35 +109,28 @@ struct ax_jnodes {
 /* Arguments of a call, filter or test. */
 struct ax_jargs {
     struct ax_jnodes positional;
-    struct ax_jnodes keyword; /* values; keys beside them */
-    struct ax_jstr **keys;
-    struct ax_jnode *star; /* *args, or NULL */
+    struct ax_jnodes keyword; /* key (a CONST), value, key, value … */
+    struct ax_jnode *star;    /* *args, or NULL */
 };
 
 struct ax_jnode {
     enum ax_jnode_kind kind;
     int line;
-    int height; /* 1 + the tallest child: bounds every recursion over the tree */
     union {
         struct ax_jval value;   /* CONST */
         struct ax_jstr *text;   /* DATA */
-        struct ax_jnodes items; /* TUPLE, LIST, DICT, CONCAT */
+        struct ax_jnodes items; /* TUPLE, LIST, DICT */
         struct {
             uint32_t number;      /* in ax_jtree.names */
             struct ax_jstr *attr; /* NSREF */
         } name;
         struct {
             enum ax_jop op;
-            struct ax_jnode *left, *right; /* right: AND, OR, BINARY */
+            struct ax_jnode *left, *right; /* right: AND, OR, BINARY, COMPARE */
         } binary;                          /* also NOT, NEG, POS */
         struct {
             struct ax_jnode *test, *yes, *no; /* no may be NULL */
         } cond;
-        struct {
-            struct ax_jnode *first;
-            struct ax_jnodes rest;
-            enum ax_jop *ops; /* one for each of rest */
-        } compare;
         struct {
             struct ax_jnode *of;
             struct ax_jstr *attr;                 /* GETATTR */
@@ -170,15 +160,10 @@ struct ax_jnode {
             struct ax_jnodes body;
         } assign;
         struct {
-            struct ax_jnodes targets, values, body;
-        } with;
-        struct {
-            struct ax_jnode *name;             /* NULL for a call block */
-            struct ax_jnode *call;             /* CALL_BLOCK */
+            struct ax_jnode *name;             /* NULL for GENERATION */
             struct ax_jnodes params, defaults; /* defaults belong to the last params */
             struct ax_jnodes body;
-            bool takes_caller; /* the body reads `caller` */
-        } macro;               /* also GENERATION */
+        } macro; /* also GENERATION */
     };
 };
 
@@ -189,13 +174,12 @@ struct ax_jtree {
     const char *name; /* for messages */
     struct ax_jnodes body;
     struct ax_jdict *names; /* every variable's name → its number, in order of appearance */
-    uint32_t loop, caller;  /* numbers of these two */
+    uint32_t loop;          /* number of this one */
     struct ax_jdict *words; /* attribute names and string literals, each once */
     bool has_generation;
-    bool has_surrogates; /* a literal holds half a surrogate pair: check the output */
 };
 
-/* Tallest tree and deepest nesting of tags that is accepted. */
+/* Deepest nesting of tags, brackets and operands that is accepted. */
 #define AX_JHEIGHT_MAX 600
 
 const char *ax_jop_text(enum ax_jop op); /* "==" */

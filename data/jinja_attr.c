@@ -37,22 +37,6 @@ static bool is_unsafe(struct ax_jval of, const struct ax_jstr *name) {
     return false;
 }
 
-/* Where the table of refused names keeps those of a type. */
-static enum ax_jnode_kind refused_of(struct ax_jval of) {
-    switch (of.kind) {
-    case AX_JSTR:
-        return AX_JN_GETATTR;
-    case AX_JDICT:
-        return AX_JN_DICT;
-    case AX_JLOOP:
-        return AX_JN_FOR;
-    case AX_JMACRO:
-        return AX_JN_MACRO;
-    default:
-        return AX_JN_BREAK; /* which has none */
-    }
-}
-
 /* getattr(of, name) of Python: *known = false for an AttributeError. */
 static enum ax_status attribute(struct ax_jvm *vm, struct ax_jval of, struct ax_jstr *name,
                                 struct ax_jval *out, bool *known) {
@@ -79,7 +63,7 @@ static enum ax_status attribute(struct ax_jvm *vm, struct ax_jval of, struct ax_
         *out = (struct ax_jval){.kind = AX_JFUNCTION, .function = fn};
         return AX_OK;
     }
-    if (ax_junsupported(refused_of(of), name)) {
+    if (ax_junsupported(ax_jval_type(of), name)) {
         return ax_jvm_error(vm, "'%.*s' of a %s is not supported", (int)name->len, name->data,
                             ax_jval_type(of));
     }

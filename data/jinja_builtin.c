@@ -29,31 +29,33 @@ const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name) {
 
 /* What Jinja and Python have and no published chat template needs (decision 011). */
 static const struct {
-    enum ax_jnode_kind kind;
+    const char *of;    /* "filter", "test", "tag", or the type of the object */
     const char *names; /* with a blank around each */
 } unsupported[] = {
-    {AX_JN_FILTER,
-     " attr batch center e escape filesizeformat forceescape format groupby pprint random slice "
-     "striptags truncate urlencode urlize wordcount wordwrap xmlattr "},
-    {AX_JN_TEST, " escaped filter lower sameas test upper "},
-    {AX_JN_GETATTR,
-     " casefold center encode expandtabs format format_map isascii isdecimal isidentifier islower "
+    {"filter", " abs attr batch center e escape filesizeformat forceescape format groupby max min "
+               "pprint random slice "
+               "striptags sum truncate urlencode urlize wordcount wordwrap xmlattr "},
+    {"test", " escaped filter lower sameas test upper "},
+    {"str",
+     " casefold center index isalnum isalpha isspace rfind encode expandtabs format format_map "
+     "isascii isdecimal isidentifier islower "
      "isnumeric isprintable istitle isupper ljust maketrans partition rindex rjust rpartition "
      "swapcase translate zfill "},
-    {AX_JN_DICT, " fromkeys "},
-    {AX_JN_FOR, " changed depth depth0 "},
-    {AX_JN_MACRO, " arguments caller catch_kwargs catch_varargs name "},
-    {AX_JN_DATA, " autoescape block do extends from import include pluralize print trans "},
+    {"dict", " fromkeys "},
+    {"LoopContext", " changed depth depth0 "},
+    {"Macro", " arguments caller catch_kwargs catch_varargs name "},
+    {"tag",
+     " autoescape block call do extends from import include pluralize print raw trans with "},
 };
 
-bool ax_junsupported(enum ax_jnode_kind kind, const struct ax_jstr *name) {
+bool ax_junsupported(const char *of, const struct ax_jstr *name) {
     char spaced[32];
     if (name->len > sizeof spaced - 3) {
         return false;
     }
     snprintf(spaced, sizeof spaced, " %.*s ", (int)name->len, name->data);
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        if (unsupported[i].kind == kind && strstr(unsupported[i].names, spaced) != NULL) {
+        if (strcmp(unsupported[i].of, of) == 0 && strstr(unsupported[i].names, spaced) != NULL) {
             return true;
         }
     }
@@ -64,7 +66,7 @@ const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
                         const struct ax_jstr *name) {
     const char *what = kind == AX_JN_FILTER ? "filter" : "test";
     const int n = (int)(name->len < 80 ? name->len : 80);
-    if (ax_junsupported(kind, name)) {
+    if (ax_junsupported(what, name)) {
         snprintf(text, size, "the %s '%.*s' is not supported", what, n, name->data);
     } else {
         snprintf(text, size, "no %s named '%.*s'", what, n, name->data);
@@ -260,26 +262,13 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL) {
         return ax_jvm_error(vm, "strftime_now: the format is too long, or holds a NUL");
     }
-    /* Python fills these itself: a clock without zone, microseconds (a fixed clock has none). */
-    char spec[3200], text[8192];
-    size_t n = 0;
-    spec[n++] = 'x'; /* so that an empty result differs from a failure */
-    for (size_t i = 0; i < format->len; i++) {
-        char next = i + 1 < format->len && format->data[i] == '%' ? format->data[i + 1] : 0;
-        if (next == 'z' || next == 'Z') {
-            i++;
-        } else if (next == 'f') {
-            memcpy(spec + n, "000000", 6);
-            n += 6;
-            i++;
-        } else {
-            spec[n++] = format->data[i];
-            if (next != 0) {
-                spec[n++] = format->data[++i];
-            }
+    char spec[1004], text[8192];
+    snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* x: never empty */
+    for (const char *p = strchr(spec, '%'); p != NULL; p = strchr(p + 1 + (p[1] != '\0'), '%')) {
+        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') { /* C knows a zone where Python has none */
+            return ax_jvm_error(vm, "strftime_now: %%%c is not supported", p[1]);
         }
     }
-    spec[n] = '\0';
     time_t now = (time_t)vm->now;
     struct tm tm;
     if (localtime_r(&now, &tm) == NULL) {

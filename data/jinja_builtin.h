@@ -47,14 +47,14 @@ const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jtest_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jglobal_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jmethod_find(enum ax_jkind of, const struct ax_jstr *name);
-/* The tables of filters; a NULL name ends them. */
+/* The tables of filters, and of the methods of str; a NULL name ends them. */
 extern const struct ax_jbuiltin ax_jfilters_text[], ax_jfilters_list[], ax_jfilters_map[],
-    ax_jfilters_value[];
+    ax_jfilters_value[], ax_jstr_methods[];
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name);
 
-/* Is it a method (name) or tag (the others) of Jinja or Python that is not supported here? */
-bool ax_junsupported(enum ax_jnode_kind kind, const struct ax_jstr *name);
+/* Does Jinja or Python have it, and we do not? of: "filter", "test", "tag", or a type's name. */
+bool ax_junsupported(const char *of, const struct ax_jstr *name);
 /* "no filter named 'x'", or "the filter 'x' is not supported". kind: FILTER or TEST. */
 const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
                         const struct ax_jstr *name);

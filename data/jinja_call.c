@@ -20,18 +20,17 @@ enum ax_status ax_jvm_arguments(struct ax_jvm *vm, struct ax_jscope *s, const st
             AX_TRY(ax_jitems_add(&vm->arena, &items, more.items[i]));
         }
     }
-    struct ax_jkwarg *kwargs = NULL;
-    if (args->keyword.n > 0) {
-        AX_TRY(ax_jarena_alloc(&vm->arena, &kwargs, args->keyword.n, sizeof *kwargs));
-    }
-    for (size_t i = 0; i < args->keyword.n; i++) {
-        kwargs[i].key = args->keys[i];
-        AX_TRY(ax_jvm_eval(vm, s, args->keyword.items[i], &kwargs[i].value));
+    struct ax_jkwarg *kwargs;
+    const size_t n = args->keyword.n / 2;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &kwargs, n, sizeof *kwargs));
+    for (size_t i = 0; i < n; i++) {
+        kwargs[i].key = args->keyword.items[2 * i]->value.str;
+        AX_TRY(ax_jvm_eval(vm, s, args->keyword.items[2 * i + 1], &kwargs[i].value));
     }
     call->args = items.items;
     call->n_args = items.n;
     call->kwargs = kwargs;
-    call->n_kwargs = args->keyword.n;
+    call->n_kwargs = n;
     return AX_OK;
 }
 
@@ -53,7 +52,7 @@ static struct ax_jval take_keyword(const struct ax_jcall *call, bool *used,
     return (struct ax_jval){.kind = AX_JMISSING};
 }
 
-/* Parameters and `caller` into the macro's scope. */
+/* The arguments into the macro's scope. */
 static enum ax_status bind_parameters(struct ax_jvm *vm, const struct ax_jnode *n,
                                       struct ax_jscope *s, const struct ax_jcall *call) {
     struct ax_jstr block = {.data = "of this block", .len = 13};
@@ -65,14 +64,6 @@ static enum ax_status bind_parameters(struct ax_jvm *vm, const struct ax_jnode *
         AX_TRY(ax_jscope_set(vm, s, param->name.number,
                              i < call->n_args ? call->args[i]
                                               : take_keyword(call, used, name_of(vm, param))));
-    }
-    if (n->macro.takes_caller) {
-        struct ax_jval v =
-            take_keyword(call, used, vm->tree->names->pairs[vm->tree->caller].key.str);
-        if (v.kind == AX_JMISSING || v.kind == AX_JNONE) {
-            AX_TRY(ax_jval_make_undefined(vm, "no caller defined", NULL, NULL, &v));
-        }
-        AX_TRY(ax_jscope_set(vm, s, vm->tree->caller, v));
     }
     for (size_t i = 0; i < call->n_kwargs; i++) {
         if (!used[i]) {

@@ -86,34 +86,13 @@ static enum ax_status eval_binary(struct ax_jvm *vm, struct ax_jscope *s, const 
     AX_TRY(ax_jvm_eval(vm, s, n->binary.left, &a));
     AX_TRY(ax_jvm_eval(vm, s, n->binary.right, &b));
     vm->line = n->line;
+    if (n->kind == AX_JN_COMPARE) {
+        bool holds;
+        AX_TRY(ax_jop_compare(vm, n->binary.op, a, b, &holds));
+        *out = ax_jbool(holds);
+        return AX_OK;
+    }
     return ax_jop_binary(vm, n->binary.op, a, b, out);
-}
-
-static enum ax_status eval_concat(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
-                                  struct ax_jval *out) {
-    struct ax_jval *items;
-    AX_TRY(eval_items(vm, s, &n->items, &items));
-    struct ax_jcapture c = ax_jvm_capture(vm);
-    for (size_t i = 0; i < n->items.n; i++) {
-        AX_TRY(ax_jval_put_str(vm, items[i]));
-    }
-    out->kind = AX_JSTR;
-    return ax_jvm_take(vm, c, &out->str);
-}
-
-static enum ax_status eval_compare(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
-                                   struct ax_jval *out) {
-    struct ax_jval left, right;
-    bool holds = true;
-    AX_TRY(ax_jvm_eval(vm, s, n->compare.first, &left));
-    for (size_t i = 0; i < n->compare.rest.n && holds; i++) {
-        AX_TRY(ax_jvm_eval(vm, s, n->compare.rest.items[i], &right));
-        vm->line = n->line;
-        AX_TRY(ax_jop_compare(vm, n->compare.ops[i], left, right, &holds));
-        left = right;
-    }
-    *out = ax_jbool(holds);
-    return AX_OK;
 }
 
 static enum ax_status eval_get(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
@@ -194,11 +173,8 @@ static enum ax_status eval(struct ax_jvm *vm, struct ax_jscope *s, const struct 
     case AX_JN_POS:
         return eval_unary(vm, s, n, out);
     case AX_JN_BINARY:
-        return eval_binary(vm, s, n, out);
-    case AX_JN_CONCAT:
-        return eval_concat(vm, s, n, out);
     case AX_JN_COMPARE:
-        return eval_compare(vm, s, n, out);
+        return eval_binary(vm, s, n, out);
     case AX_JN_GETATTR:
     case AX_JN_GETITEM:
         return eval_get(vm, s, n, out);

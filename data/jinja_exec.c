@@ -87,37 +87,7 @@ static enum ax_status exec_filter_block(struct ax_jvm *vm, struct ax_jscope *s,
     return AX_OK;
 }
 
-/* ---- macros and their relatives ---- */
-
-static enum ax_status make_macro(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
-                                 struct ax_jval *out) {
-    struct ax_jmacro *m;
-    AX_TRY(ax_jarena_alloc(&vm->arena, &m, 1, sizeof *m));
-    *m = (struct ax_jmacro){n, s};
-    *out = (struct ax_jval){.kind = AX_JMACRO, .macro = m};
-    return AX_OK;
-}
-
-static enum ax_status exec_call_block(struct ax_jvm *vm, struct ax_jscope *s,
-                                      const struct ax_jnode *n) {
-    const struct ax_jnode *node = n->macro.call;
-    struct ax_jval fn, result;
-    struct ax_jcall call = {0};
-    AX_TRY(ax_jvm_eval(vm, s, node->call.of, &fn));
-    AX_TRY(ax_jvm_arguments(vm, s, &node->call.args, &call));
-    struct ax_jkwarg *kwargs; /* those of the call, and the block as `caller` */
-    AX_TRY(ax_jarena_alloc(&vm->arena, &kwargs, call.n_kwargs + 1, sizeof *kwargs));
-    for (size_t i = 0; i < call.n_kwargs; i++) {
-        kwargs[i] = call.kwargs[i];
-    }
-    kwargs[call.n_kwargs].key = vm->tree->names->pairs[vm->tree->caller].key.str;
-    AX_TRY(make_macro(vm, s, n, &kwargs[call.n_kwargs].value));
-    call.kwargs = kwargs;
-    call.n_kwargs++;
-    vm->line = n->line;
-    AX_TRY(ax_jvm_call(vm, fn, &call, &result));
-    return ax_jval_put_str(vm, result);
-}
+/* ---- generation blocks ---- */
 
 /* The text printed inside is what the model said. Positions are those of the finished text, also
  * where the block stands inside something captured: transformers counts the same way. */
@@ -154,21 +124,11 @@ static enum ax_status exec_if(struct ax_jvm *vm, struct ax_jscope *s, const stru
 }
 
 static enum ax_status exec_macro(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
-    struct ax_jval macro;
-    AX_TRY(make_macro(vm, s, n, &macro));
-    return ax_jscope_set(vm, s, n->macro.name->name.number, macro);
-}
-
-static enum ax_status exec_with(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
-    struct ax_jscope *inner;
-    AX_TRY(ax_jarena_alloc(&vm->arena, &inner, 1, sizeof *inner));
-    inner->parent = s;
-    for (size_t i = 0; i < n->with.values.n; i++) { /* the values see the outer names */
-        struct ax_jval v;
-        AX_TRY(ax_jvm_eval(vm, s, n->with.values.items[i], &v));
-        AX_TRY(ax_jvm_assign(vm, inner, n->with.targets.items[i], v));
-    }
-    return ax_jvm_exec_all(vm, inner, &n->with.body);
+    struct ax_jmacro *m;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &m, 1, sizeof *m));
+    *m = (struct ax_jmacro){n, s};
+    return ax_jscope_set(vm, s, n->macro.name->name.number,
+                         (struct ax_jval){.kind = AX_JMACRO, .macro = m});
 }
 
 static enum ax_status exec_print(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
@@ -203,12 +163,8 @@ static enum ax_status exec(struct ax_jvm *vm, struct ax_jscope *s, const struct 
         return exec_filter_block(vm, s, n);
     case AX_JN_MACRO:
         return exec_macro(vm, s, n);
-    case AX_JN_CALL_BLOCK:
-        return exec_call_block(vm, s, n);
     case AX_JN_GENERATION:
         return exec_generation(vm, s, n);
-    case AX_JN_WITH:
-        return exec_with(vm, s, n);
     default:
         AX_ASSERT(n->kind == AX_JN_BREAK || n->kind == AX_JN_CONTINUE);
         vm->flow = n->kind == AX_JN_BREAK ? AX_JFLOW_BREAK : AX_JFLOW_CONTINUE;

@@ -4,7 +4,7 @@
 #include "data/jinja_builtin.h"
 #include "data/jinja_text.h"
 
-/* A path that sort, unique, min and max compare by: caseless unless the first argument says no. */
+/* A path that sort and unique compare by: caseless unless the first argument says no. */
 static enum ax_status make_key(struct ax_jvm *vm, struct ax_jval case_sensitive,
                                struct ax_jval attribute, struct ax_jpath *out) {
     if (attribute.kind == AX_JSTR && memchr(attribute.str->data, ',', attribute.str->len) != NULL) {
@@ -53,51 +53,6 @@ static enum ax_status filter_last(struct ax_jvm *vm, const struct ax_jcall *call
                                       out);
     }
     *out = items.items[items.n - 1];
-    return AX_OK;
-}
-
-/* min and max: the first of those that no other beats. */
-static enum ax_status filter_extreme(struct ax_jvm *vm, const struct ax_jcall *call,
-                                     struct ax_jval *out) {
-    const enum ax_jop beats = call->name[1] == 'i' ? AX_JOP_LT : AX_JOP_GT;
-    struct ax_jval best, key;
-    struct ax_jitems items;
-    struct ax_jpath path;
-    AX_TRY(make_key(vm, call->v[0], call->v[1], &path));
-    AX_TRY(ax_jval_items(vm, call->self, &items));
-    if (items.n == 0) {
-        return ax_jval_make_undefined(vm, "an empty sequence has no smallest or largest item", NULL,
-                                      NULL, out);
-    }
-    for (size_t i = 0; i < items.n; i++) {
-        bool better = i == 0;
-        AX_TRY(ax_jpath_get(vm, &path, items.items[i], &key));
-        if (i > 0) {
-            AX_TRY(ax_jop_compare(vm, beats, key, best, &better));
-        }
-        if (better) {
-            best = key;
-            *out = items.items[i];
-        }
-    }
-    return AX_OK;
-}
-
-static enum ax_status filter_sum(struct ax_jvm *vm, const struct ax_jcall *call,
-                                 struct ax_jval *out) {
-    struct ax_jitems items;
-    struct ax_jpath path;
-    AX_TRY(ax_jpath_make(vm, call->v[0], &path));
-    AX_TRY(ax_jval_items(vm, call->self, &items));
-    *out = call->v[1].kind != AX_JMISSING ? call->v[1] : ax_jint(0);
-    if (out->kind == AX_JSTR) {
-        return ax_jvm_error(vm, "sum cannot add strings: use join");
-    }
-    for (size_t i = 0; i < items.n; i++) {
-        struct ax_jval item;
-        AX_TRY(ax_jpath_get(vm, &path, items.items[i], &item));
-        AX_TRY(ax_jop_binary(vm, AX_JOP_ADD, *out, item, out));
-    }
     return AX_OK;
 }
 
@@ -230,9 +185,6 @@ const struct ax_jbuiltin ax_jfilters_list[] = {
     {"count", filter_length, ""},
     {"first", filter_first, ""},
     {"last", filter_last, ""},
-    {"min", filter_extreme, "case_sensitive= attribute="},
-    {"max", filter_extreme, "case_sensitive= attribute="},
-    {"sum", filter_sum, "attribute= start="},
     {"join", filter_join, "d= attribute="},
     {"list", filter_list, ""},
     {"sort", filter_sort, "reverse= case_sensitive= attribute="},

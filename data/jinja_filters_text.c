@@ -1,42 +1,45 @@
-/* Filters that make text. Most take any value and turn it into a string first. */
+/* Filters that make text, which turn any value into a string first, and the methods of str. */
+#include <string.h>
+
 #include "data/jinja_builtin.h"
 #include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
-static enum ax_status in_case(struct ax_jvm *vm, const struct ax_jcall *call, enum ax_jletters how,
-                              struct ax_jval *out) {
+/* ---- both ---- */
+
+/* upper, lower, capitalize */
+static enum ax_status text_case(struct ax_jvm *vm, const struct ax_jcall *call,
+                                struct ax_jval *out) {
     struct ax_jstr *s;
     AX_TRY(ax_jval_to_str(vm, call->self, &s));
-    return ax_jtext_case(vm, how, s, out);
+    return ax_jtext_case(vm,
+                         call->name[0] == 'u'   ? AX_JLETTERS_UPPER
+                         : call->name[0] == 'l' ? AX_JLETTERS_LOWER
+                                                : AX_JLETTERS_CAPITALIZE,
+                         s, out);
 }
 
-static enum ax_status filter_upper(struct ax_jvm *vm, const struct ax_jcall *c,
-                                   struct ax_jval *out) {
-    return in_case(vm, c, AX_JLETTERS_UPPER, out);
-}
-
-static enum ax_status filter_lower(struct ax_jvm *vm, const struct ax_jcall *c,
-                                   struct ax_jval *out) {
-    return in_case(vm, c, AX_JLETTERS_LOWER, out);
-}
-
-static enum ax_status filter_capitalize(struct ax_jvm *vm, const struct ax_jcall *c,
-                                        struct ax_jval *out) {
-    return in_case(vm, c, AX_JLETTERS_CAPITALIZE, out);
-}
-
-static enum ax_status filter_title(struct ax_jvm *vm, const struct ax_jcall *c,
-                                   struct ax_jval *out) {
-    return in_case(vm, c, AX_JLETTERS_WORDS, out);
-}
-
-static enum ax_status filter_trim(struct ax_jvm *vm, const struct ax_jcall *call,
-                                  struct ax_jval *out) {
+/* trim and strip, lstrip, rstrip */
+static enum ax_status text_strip(struct ax_jvm *vm, const struct ax_jcall *call,
+                                 struct ax_jval *out) {
+    const enum ax_jsides sides = call->name[0] == 'l'   ? AX_JLEFT
+                                 : call->name[0] == 'r' ? AX_JRIGHT
+                                                        : AX_JBOTH;
     struct ax_jstr *s, *chars = NULL;
     if (call->v[0].kind != AX_JNONE) {
         AX_TRY(ax_jarg_str(vm, call, "the characters", call->v[0], &chars));
     }
     AX_TRY(ax_jval_to_str(vm, call->self, &s));
-    return ax_jtext_strip(vm, AX_JBOTH, s, chars, out);
+    return ax_jtext_strip(vm, sides, s, chars, out);
+}
+
+/* ---- filters ---- */
+
+static enum ax_status filter_title(struct ax_jvm *vm, const struct ax_jcall *call,
+                                   struct ax_jval *out) {
+    struct ax_jstr *s;
+    AX_TRY(ax_jval_to_str(vm, call->self, &s));
+    return ax_jtext_case(vm, AX_JLETTERS_WORDS, s, out);
 }
 
 static enum ax_status filter_string(struct ax_jvm *vm, const struct ax_jcall *call,
@@ -118,14 +121,162 @@ static enum ax_status filter_indent(struct ax_jvm *vm, const struct ax_jcall *ca
 }
 
 const struct ax_jbuiltin ax_jfilters_text[] = {
-    {"trim", filter_trim, "chars="},
+    {"trim", text_strip, "chars="},
     {"string", filter_string, ""},
     {"safe", filter_safe, ""},
-    {"lower", filter_lower, ""},
-    {"upper", filter_upper, ""},
-    {"capitalize", filter_capitalize, ""},
+    {"lower", text_case, ""},
+    {"upper", text_case, ""},
+    {"capitalize", text_case, ""},
     {"title", filter_title, ""},
     {"replace", filter_replace, "old new count="},
     {"indent", filter_indent, "width= first= blank="},
+    {NULL, NULL, NULL},
+};
+
+/* ---- methods ---- */
+
+static enum ax_status str_title(struct ax_jvm *vm, const struct ax_jcall *c, struct ax_jval *out) {
+    return ax_jtext_case(vm, AX_JLETTERS_TITLE, c->self.str, out);
+}
+
+static bool has_affix(const struct ax_jstr *s, const struct ax_jstr *affix, bool prefix) {
+    return affix->len <= s->len &&
+           memcmp(prefix ? s->data : s->data + s->len - affix->len, affix->data, affix->len) == 0;
+}
+
+/* removeprefix, removesuffix */
+static enum ax_status str_remove(struct ax_jvm *vm, const struct ax_jcall *call,
+                                 struct ax_jval *out) {
+    struct ax_jstr *affix = NULL, *s = call->self.str;
+    const bool prefix = call->name[6] == 'p';
+    AX_TRY(ax_jarg_str(vm, call, "the argument", call->v[0], &affix));
+    *out = call->self;
+    return !has_affix(s, affix, prefix)
+               ? AX_OK
+               : ax_jstr_slice(&vm->arena, &out->str, s, prefix ? affix->len : 0,
+                               prefix ? s->len : s->len - affix->len);
+}
+
+/* startswith, endswith: a str, or a tuple of several */
+static enum ax_status str_with(struct ax_jvm *vm, const struct ax_jcall *call,
+                               struct ax_jval *out) {
+    const struct ax_jval affix = call->v[0];
+    const struct ax_jval *items = affix.kind == AX_JTUPLE ? affix.list->items : &affix;
+    const size_t n = affix.kind == AX_JTUPLE ? affix.list->n : 1;
+    bool hit = false;
+    for (size_t i = 0; i < n && !hit; i++) {
+        struct ax_jstr *text = NULL;
+        AX_TRY(ax_jarg_str(vm, call, "the argument", items[i], &text));
+        hit = has_affix(call->self.str, text, call->name[0] == 's');
+    }
+    *out = ax_jbool(hit);
+    return AX_OK;
+}
+
+/* ---- str: pieces ---- */
+
+/* split, rsplit */
+static enum ax_status str_split(struct ax_jvm *vm, const struct ax_jcall *call,
+                                struct ax_jval *out) {
+    struct ax_jstr *sep = NULL;
+    int64_t max = -1;
+    if (call->v[0].kind != AX_JNONE) {
+        AX_TRY(ax_jarg_str(vm, call, "the separator", call->v[0], &sep));
+    }
+    AX_TRY(ax_jarg_int(vm, call, "maxsplit", call->v[1], &max));
+    return ax_jtext_split(vm, call->self.str, sep, max, call->name[0] == 'r', out);
+}
+
+static enum ax_status str_splitlines(struct ax_jvm *vm, const struct ax_jcall *call,
+                                     struct ax_jval *out) {
+    struct ax_jitems lines = {0};
+    AX_TRY(ax_jtext_lines(vm, call->self.str, ax_jarg_truth(call->v[0], false), &lines));
+    return ax_jitems_done(&vm->arena, &lines, AX_JLIST, out);
+}
+
+/* Jinja escapes what these two put into the result of |safe. */
+static enum ax_status refuse_safe(struct ax_jvm *vm, const struct ax_jcall *call) {
+    return call->self.str->safe ? ax_jvm_error(vm,
+                                               "%s on the result of |safe is not supported: leave "
+                                               "|safe out",
+                                               call->name)
+                                : AX_OK;
+}
+
+static enum ax_status str_join(struct ax_jvm *vm, const struct ax_jcall *call,
+                               struct ax_jval *out) {
+    AX_TRY(refuse_safe(vm, call));
+    return ax_jtext_join(vm, call->self.str, call->v[0], false, out);
+}
+
+static enum ax_status str_replace(struct ax_jvm *vm, const struct ax_jcall *call,
+                                  struct ax_jval *out) {
+    struct ax_jstr *old = NULL, *with = NULL;
+    int64_t count = -1;
+    AX_TRY(refuse_safe(vm, call));
+    AX_TRY(ax_jarg_str(vm, call, "the old text", call->v[0], &old));
+    AX_TRY(ax_jarg_str(vm, call, "the new text", call->v[1], &with));
+    AX_TRY(ax_jarg_int(vm, call, "the count", call->v[2], &count));
+    return ax_jtext_replace(vm, call->self.str, old, with, count, out);
+}
+
+/* ---- str: questions ---- */
+
+/* The position in code points. */
+static enum ax_status str_find(struct ax_jvm *vm, const struct ax_jcall *call,
+                               struct ax_jval *out) {
+    struct ax_jstr *needle = NULL, *s = call->self.str;
+    AX_TRY(ax_jarg_str(vm, call, "the text to find", call->v[0], &needle));
+    AX_TRY(ax_jvm_charge(vm, 1 + s->len / 16));
+    const size_t hit = ax_jstr_find(s, needle, 0);
+    *out = ax_jint(hit == SIZE_MAX ? -1 : (int64_t)ax_python_count(s->data, hit));
+    return AX_OK;
+}
+
+static enum ax_status str_count(struct ax_jvm *vm, const struct ax_jcall *call,
+                                struct ax_jval *out) {
+    struct ax_jstr *needle = NULL, *s = call->self.str;
+    int64_t n = 0;
+    AX_TRY(ax_jarg_str(vm, call, "the text to count", call->v[0], &needle));
+    AX_TRY(ax_jvm_charge(vm, s->len / 16));
+    for (size_t p = 0; needle->len > 0 && (p = ax_jstr_find(s, needle, p)) != SIZE_MAX;) {
+        p += needle->len;
+        n++;
+    }
+    *out = ax_jint(needle->len > 0 ? n : 1 + (int64_t)ax_jstr_chars(s));
+    return AX_OK;
+}
+
+static enum ax_status str_isdigit(struct ax_jvm *vm, const struct ax_jcall *call,
+                                  struct ax_jval *out) {
+    const struct ax_jstr *s = call->self.str;
+    bool holds = s->len > 0;
+    for (size_t p = 0; p < s->len && holds;) {
+        holds = ax_python_is_digit(ax_python_next(s->data, &p));
+    }
+    *out = ax_jbool(holds);
+    return ax_jvm_charge(vm, s->len / 16);
+}
+
+const struct ax_jbuiltin ax_jstr_methods[] = {
+    {"split", str_split, "sep= maxsplit="},
+    {"rsplit", str_split, "sep= maxsplit="},
+    {"strip", text_strip, "/chars="},
+    {"lstrip", text_strip, "/chars="},
+    {"rstrip", text_strip, "/chars="},
+    {"startswith", str_with, "/prefix"},
+    {"endswith", str_with, "/suffix"},
+    {"removeprefix", str_remove, "/prefix"},
+    {"removesuffix", str_remove, "/suffix"},
+    {"replace", str_replace, "/old new count="},
+    {"upper", text_case, ""},
+    {"lower", text_case, ""},
+    {"capitalize", text_case, ""},
+    {"title", str_title, ""},
+    {"find", str_find, "/sub"},
+    {"count", str_count, "/sub"},
+    {"join", str_join, "/iterable"},
+    {"splitlines", str_splitlines, "keepends="},
+    {"isdigit", str_isdigit, ""},
     {NULL, NULL, NULL},
 };

@@ -114,16 +114,6 @@ static enum ax_status filter_float(struct ax_jvm *vm, const struct ax_jcall *cal
     return AX_OK;
 }
 
-static enum ax_status filter_abs(struct ax_jvm *vm, const struct ax_jcall *call,
-                                 struct ax_jval *out) {
-    if (!ax_jval_is_number(call->self)) {
-        return ax_jvm_error(vm, "abs needs a number, not a %s", ax_jval_type(call->self));
-    }
-    const bool negative =
-        call->self.kind == AX_JFLOAT ? signbit(call->self.real) != 0 : ax_jval_int(call->self) < 0;
-    return ax_jop_unary(vm, negative, call->self, out);
-}
-
 static enum ax_status filter_round(struct ax_jvm *vm, const struct ax_jcall *call,
                                    struct ax_jval *out) {
     const struct ax_jval v = call->self, method = call->v[1];
@@ -157,7 +147,6 @@ const struct ax_jbuiltin ax_jfilters_value[] = {
     {"d", filter_default, "default_value= boolean="},
     {"int", filter_int, "default="},
     {"float", filter_float, "default="},
-    {"abs", filter_abs, ""},
     {"round", filter_round, "precision= method="},
     {NULL, NULL, NULL},
 };

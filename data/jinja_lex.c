@@ -1,7 +1,7 @@
 /* Source → tokens, with Jinja's white-space rules (trim_blocks and lstrip_blocks on).
  *
  * Read lex_text first: it walks the literal text from tag to tag. lex_tag cuts what stands inside
- * {{ }} and {% %} into tokens; comments and raw blocks never become any. */
+ * {{ }} and {% %} into tokens; comments never become any. */
 #include <stdio.h>
 #include <string.h>
 
@@ -114,54 +114,6 @@ static enum ax_status comment(struct lexer *lx) {
     }
     if (lx->pos < lx->len) {
         return ax_jtree_error(lx->tree, lx->line, "a comment {# is never closed");
-    }
-    return AX_OK;
-}
-
-/* Matches "{% word" and what may stand between; *end is behind the word and its blanks. */
-static bool at_block(const struct lexer *lx, size_t p, const char *word, char *sign, size_t *end) {
-    if (!at(lx, p, "{%")) {
-        return false;
-    }
-    p += 2;
-    *sign = 0;
-    if (p < lx->len && (lx->s[p] == '-' || lx->s[p] == '+')) {
-        *sign = lx->s[p++];
-    }
-    p = skip_space(lx, p);
-    if (!at(lx, p, word)) {
-        return false;
-    }
-    *end = skip_space(lx, p + strlen(word));
-    return true;
-}
-
-/* The opening tag of a raw block at p. A newline behind it is kept, unlike elsewhere. */
-static bool at_raw(const struct lexer *lx, size_t p, size_t *end) {
-    char sign;
-    if (!at_block(lx, p, "raw", &sign, &p)) {
-        return false;
-    }
-    if (at(lx, p, "-%}")) {
-        *end = skip_space(lx, p + 3);
-        return true;
-    }
-    *end = p + 2;
-    return at(lx, p, "%}");
-}
-
-static enum ax_status raw_text(struct lexer *lx) {
-    for (size_t p = lx->pos; p < lx->len; p++) {
-        char sign;
-        size_t end;
-        if (at_block(lx, p, "endraw", &sign, &end) && (end = tag_end(lx, end, "%}")) != 0) {
-            AX_TRY(text_before(lx, p, sign, false));
-            advance(lx, end);
-            return AX_OK;
-        }
-    }
-    if (lx->pos < lx->len) {
-        return ax_jtree_error(lx->tree, lx->line, "{%% raw %%} is never closed");
     }
     return AX_OK;
 }
@@ -307,13 +259,7 @@ static enum ax_status lex_text(struct lexer *lx) {
     if (sign == '-' || sign == '+') {
         behind++;
     }
-    size_t raw_end;
-    bool is_raw = at_raw(lx, p, &raw_end);
     AX_TRY(text_before(lx, p, sign, kind == '{'));
-    if (is_raw) {
-        advance(lx, raw_end);
-        return raw_text(lx);
-    }
     struct ax_jtoken t = {.kind = kind == '{' ? AX_JT_PRINT_BEGIN : AX_JT_BLOCK_BEGIN,
                           .line = lx->line};
     advance(lx, behind);

@@ -124,108 +124,68 @@ size_t ax_jlex_string_end(const char *s, size_t len, size_t pos) {
 
 /* ---- escapes ---- */
 
-static int hex_value(const char *s, size_t n, uint32_t *value) {
-    *value = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!is_digit_of(s[i], 16)) {
-            return -1;
-        }
-        uint32_t d = is_digit(s[i]) ? (uint32_t)(s[i] - '0') : (uint32_t)((s[i] | 0x20) - 'a') + 10;
-        *value = *value << 4 | d;
-    }
-    return 0;
-}
-
-/* \xHH, \uHHHH, \UHHHHHHHH; p stands on the letter and moves to the last digit. */
+/* \xHH, \uHHHH, \UHHHHHHHH; *p stands on the letter and moves to the last digit. */
 static enum ax_status hex_escape(struct ax_jtree *t, int line, const char *s, size_t len, size_t *p,
                                  uint32_t *c) {
-    size_t n = s[*p] == 'x' ? 2 : s[*p] == 'u' ? 4 : 8;
-    if (len - *p - 1 < n || hex_value(s + *p + 1, n, c) != 0) {
-        return ax_jtree_error(t, line, "\\%c needs %zu hexadecimal digits", s[*p], n);
+    const size_t n = s[*p] == 'x' ? 2 : s[*p] == 'u' ? 4 : 8;
+    const char letter = s[*p];
+    *c = 0;
+    for (size_t i = 0; i < n; i++) {
+        ++*p;
+        if (*p >= len || !is_digit_of(s[*p], 16)) {
+            return ax_jtree_error(t, line, "\\%c needs %zu hexadecimal digits", letter, n);
+        }
+        *c = *c << 4 | (uint32_t)(is_digit(s[*p]) ? s[*p] - '0' : (s[*p] | 0x20) - 'a' + 10);
     }
-    if (*c > 0x10ffff) {
-        return ax_jtree_error(t, line, "\\%.*s is beyond the last character", (int)n + 1, s + *p);
+    if (*c > 0x10ffff || (*c >= 0xd800 && *c <= 0xdfff)) {
+        return ax_jtree_error(t, line, "\\%c%0*X is no character", letter, (int)n, (unsigned)*c);
     }
-    t->has_surrogates = t->has_surrogates || (*c >= 0xd800 && *c <= 0xdfff);
-    *p += n;
     return AX_OK;
 }
 
-static uint32_t octal_escape(const char *s, size_t len, size_t *p) {
-    uint32_t c = 0;
-    size_t start = *p;
-    while (*p < len && *p - start < 3 && s[*p] >= '0' && s[*p] <= '7') {
-        c = c * 8 + (uint32_t)(s[(*p)++] - '0');
-    }
-    (*p)--;
-    return c;
-}
-
-static int simple_escape(char c) {
-    static const char from[] = "\\'\"abfnrtv";
-    static const char to[] = "\\'\"\a\b\f\n\r\t\v";
-    const char *k = c != '\0' ? strchr(from, c) : NULL;
-    return k != NULL ? to[k - from] : -1;
-}
-
-/* The escape behind a backslash at s[*p]; *p ends on its last byte. Returns the bytes in buf. */
+/* The escape after a backslash at s[*p]; *p ends on its last byte. Returns the bytes in buf. */
 static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t len, size_t *p,
-                             char buf[16], size_t *n) {
-    char c = s[*p];
+                             char buf[4], size_t *n) {
+    static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
+    const char c = s[*p];
+    const char *k = c != '\0' ? strchr(from, c) : NULL;
     uint32_t code = 0;
     *n = 0;
     if (c == '\n') {
         return AX_OK; /* a joined line */
     }
-    if (simple_escape(c) >= 0) {
-        buf[(*n)++] = (char)simple_escape(c);
+    if (k != NULL) {
+        buf[(*n)++] = to[k - from];
         return AX_OK;
     }
     if (c == 'x' || c == 'u' || c == 'U') {
         AX_TRY(hex_escape(t, line, s, len, p, &code));
-        *n = ax_python_put(buf, code);
+        *n = ax_utf8_encode(code, buf);
         return AX_OK;
     }
-    if (c >= '0' && c <= '7') {
-        code = octal_escape(s, len, p);
-        *n = ax_python_put(buf, code);
-        return AX_OK;
-    }
-    if (c == 'N') {
-        return ax_jtree_error(t, line, "\\N{name} is not supported: use \\u and the number");
+    if (c == 'N' || is_digit(c) || (unsigned char)c >= 0x80) {
+        return ax_jtree_error(t, line,
+                              "a backslash before N, a digit or a letter that is not ASCII is not "
+                              "supported: use \\u and the number");
     }
     buf[(*n)++] = '\\';
-    if ((unsigned char)c < 0x80) {
-        buf[(*n)++] = c;
-        return AX_OK;
-    }
-    /* Jinja escapes the character itself first, so that its number ends up in the text. */
-    size_t next = *p;
-    code = ax_python_next(s, &next);
-    *p = next - 1;
-    const char *letter = code < 0x100 ? "x" : code < 0x10000 ? "u" : "U";
-    buf[(*n)++] = *letter;
-    for (int digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8; digits-- > 0;) {
-        buf[(*n)++] = "0123456789abcdef"[code >> (4 * digits) & 15];
-    }
+    buf[(*n)++] = c;
     return AX_OK;
 }
 
 enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
                               struct ax_jstr **out) {
     char *text;
-    AX_TRY(ax_jarena_alloc(t->arena, &text, 6 * len, 1)); /* "\é" grows the most: 3 to 4 bytes */
+    AX_TRY(ax_jarena_alloc(t->arena, &text, len + 4, 1)); /* an escape never grows */
     size_t n = 0;
     for (size_t p = 0; p < len; p++) {
         if (s[p] != '\\') {
             text[n++] = s[p];
             continue;
         }
-        p++;
-        char buf[16];
         size_t k;
-        AX_TRY(escape(t, line, s, len, &p, buf, &k));
-        memcpy(text + n, buf, k);
+        p++;
+        AX_TRY(escape(t, line, s, len, &p, text + n, &k));
         n += k;
     }
     return ax_jstr_borrow(t->arena, out, text, n);

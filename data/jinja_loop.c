@@ -89,33 +89,16 @@ static enum ax_status peek(struct ax_jvm *vm, struct ax_jloop *l) {
     return AX_OK;
 }
 
-/* How many items pass. What is left of them is tested now. */
+/* How many items pass: those that came, and those that pass as things stand. */
 static enum ax_status count(struct ax_jvm *vm, struct ax_jloop *l) {
-    if (l->length >= 0) {
-        return AX_OK;
-    }
-    if (l->node->loop.test == NULL) {
-        l->length = l->range != NULL ? l->range->n : (int64_t)l->items.n;
-        return AX_OK;
-    }
-    struct ax_jitems rest = {0};
-    for (;;) {
-        struct ax_jval v;
-        AX_TRY(next_passing(vm, l, &v));
-        if (v.kind == AX_JMISSING) {
-            break;
+    if (l->length < 0) {
+        struct ax_jloop rest = *l;
+        rest.after.kind = l->peeked ? l->after.kind : AX_JNONE;
+        for (l->length = l->index0; rest.after.kind != AX_JMISSING; l->length++) {
+            AX_TRY(next_passing(vm, &rest, &rest.after));
         }
-        AX_TRY(ax_jitems_add(&vm->arena, &rest, v));
+        l->length += l->peeked;
     }
-    l->length = l->index0 + 1 + (l->peeked && l->after.kind != AX_JMISSING) + (int64_t)rest.n;
-    struct ax_jnode *tested; /* the same tag without its test, over what is left */
-    AX_TRY(ax_jarena_alloc(&vm->arena, &tested, 1, sizeof *tested));
-    *tested = *l->node;
-    tested->loop.test = NULL;
-    l->node = tested;
-    l->items = rest;
-    l->range = NULL;
-    l->pos = 0;
     return AX_OK;
 }
 

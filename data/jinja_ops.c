@@ -80,6 +80,14 @@ static bool is_sequence(struct ax_jval v) {
 
 enum ax_status ax_jop_binary(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
                              struct ax_jval *out) {
+    if (op == AX_JOP_TILDE) {
+        struct ax_jstr *left, *right;
+        AX_TRY(ax_jval_to_str(vm, a, &left));
+        AX_TRY(ax_jval_to_str(vm, b, &right));
+        AX_TRY(ax_jvm_charge(vm, (left->len + right->len) / 64));
+        out->kind = AX_JSTR;
+        return ax_jstr_concat(&vm->arena, &out->str, left, right);
+    }
     if (ax_jval_is_number(a) && ax_jval_is_number(b)) {
         return ax_jnumber_op(vm, op, a, b, out);
     }

@@ -34,7 +34,6 @@ static enum ax_status parse_print(struct ax_jparser *p, struct ax_jnode **out) {
     ax_jparser_next(p);
     AX_TRY(ax_jnode_new(p, AX_JN_PRINT, p->token->line, out));
     AX_TRY(ax_jparse_tuple(p, true, false, NULL, &(*out)->print));
-    AX_TRY(ax_jnode_adopt(p, *out, (*out)->print));
     if (p->token->kind != AX_JT_PRINT_END) {
         return ax_jparser_unexpected(p, "the end of the print tag");
     }
@@ -69,7 +68,7 @@ static enum ax_status parse_body(struct ax_jparser *p, struct ax_jnode *parent,
             AX_TRY(parse_statement(p, &node));
             AX_TRY(expect_block_end(p));
         }
-        AX_TRY(ax_jnode_append(p, parent, list, node));
+        AX_TRY(ax_jnode_append(p, list, node));
     }
     if (ends != NULL) {
         return ax_jtree_error(p->tree, parent->line,
@@ -105,15 +104,12 @@ static enum ax_status parse_for(struct ax_jparser *p, int line, struct ax_jnode 
     AX_TRY(ax_jnode_new(p, AX_JN_FOR, line, &n));
     p->loops++;
     AX_TRY(ax_jparse_target(p, false, "in", &n->loop.target));
-    AX_TRY(ax_jnode_adopt(p, n, n->loop.target));
     if (!ax_jparser_skip_name(p, "in")) {
         return ax_jparser_unexpected(p, "'in'");
     }
     AX_TRY(ax_jparse_tuple(p, false, false, "recursive", &n->loop.iter));
-    AX_TRY(ax_jnode_adopt(p, n, n->loop.iter));
     if (ax_jparser_skip_name(p, "if")) {
         AX_TRY(ax_jparse_expression(p, &n->loop.test));
-        AX_TRY(ax_jnode_adopt(p, n, n->loop.test));
     }
     if (ax_jparser_is_name(p, "recursive")) {
         return ax_jtree_error(p->tree, line, "a recursive for tag is not supported");
@@ -136,11 +132,7 @@ static enum ax_status parse_if(struct ax_jparser *p, int line, struct ax_jnode *
     p->ifs++;
     for (;;) {
         AX_TRY(ax_jparse_tuple(p, false, false, NULL, &n->branch.test));
-        AX_TRY(ax_jnode_adopt(p, n, n->branch.test));
         AX_TRY(parse_block(p, n, &n->branch.body, (struct ends){{"elif", "else", "endif"}}));
-        if (n != first) { /* branches are a chain, not a tower */
-            AX_TRY(ax_jnode_adopt(p, first, n));
-        }
         if (ax_jparser_skip_name(p, "endif")) {
             break;
         }
@@ -150,7 +142,6 @@ static enum ax_status parse_if(struct ax_jparser *p, int line, struct ax_jnode *
         n = n->branch.next;
         if (!is_elif) {
             AX_TRY(parse_simple_block(p, n, &n->branch.body, "endif"));
-            AX_TRY(ax_jnode_adopt(p, first, n));
             break;
         }
     }
@@ -163,34 +154,13 @@ static enum ax_status parse_set(struct ax_jparser *p, int line, struct ax_jnode 
     struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_ASSIGN, line, &n));
     AX_TRY(ax_jparse_target(p, true, NULL, &n->assign.target));
-    AX_TRY(ax_jnode_adopt(p, n, n->assign.target));
     *out = n;
     if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
-        AX_TRY(ax_jparse_tuple(p, true, false, NULL, &n->assign.value));
-        return ax_jnode_adopt(p, n, n->assign.value);
+        return ax_jparse_tuple(p, true, false, NULL, &n->assign.value);
     }
     n->kind = AX_JN_SET_BLOCK;
     AX_TRY(ax_jparse_filters(p, NULL, false, &n->assign.filter));
-    AX_TRY(ax_jnode_adopt(p, n, n->assign.filter));
     return parse_simple_block(p, n, &n->assign.body, "endset");
-}
-
-static enum ax_status parse_with(struct ax_jparser *p, int line, struct ax_jnode **out) {
-    struct ax_jnode *n;
-    AX_TRY(ax_jnode_new(p, AX_JN_WITH, line, &n));
-    while (p->token->kind != AX_JT_BLOCK_END) {
-        if (n->with.targets.n > 0) {
-            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "','"));
-        }
-        struct ax_jnode *target, *value;
-        AX_TRY(ax_jparse_target(p, false, NULL, &target));
-        AX_TRY(ax_jnode_append(p, n, &n->with.targets, target));
-        AX_TRY(ax_jparser_expect_op(p, AX_JOP_ASSIGN, "'='"));
-        AX_TRY(ax_jparse_expression(p, &value));
-        AX_TRY(ax_jnode_append(p, n, &n->with.values, value));
-    }
-    *out = n;
-    return parse_simple_block(p, n, &n->with.body, "endwith");
 }
 
 /* (a, b=1): parameters and the defaults of the last of them. */
@@ -207,10 +177,10 @@ static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n)
                 return ax_jtree_error(p->tree, param->line, "a parameter appears twice");
             }
         }
-        AX_TRY(ax_jnode_append(p, n, &n->macro.params, param));
+        AX_TRY(ax_jnode_append(p, &n->macro.params, param));
         if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
             AX_TRY(ax_jparse_expression(p, &value));
-            AX_TRY(ax_jnode_append(p, n, &n->macro.defaults, value));
+            AX_TRY(ax_jnode_append(p, &n->macro.defaults, value));
         } else if (n->macro.defaults.n > 0) {
             return ax_jtree_error(p->tree, param->line,
                                   "a parameter without default follows one with a default");
@@ -223,24 +193,11 @@ static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n)
 /* A body that runs as a function: break and continue cannot leave it. */
 static enum ax_status parse_function(struct ax_jparser *p, struct ax_jnode *n, const char *end) {
     const int loops = p->loops;
-    const bool reads_caller = p->reads_caller;
     p->loops = 0;
     p->functions++;
-    p->reads_caller = false;
     AX_TRY(parse_simple_block(p, n, &n->macro.body, end));
-    n->macro.takes_caller = p->reads_caller;
     p->functions--;
-    for (size_t i = 0; i < n->macro.params.n; i++) {
-        if (n->macro.params.items[i]->name.number != p->tree->caller) {
-            continue;
-        }
-        if (n->macro.takes_caller && i + n->macro.defaults.n < n->macro.params.n) {
-            return ax_jtree_error(p->tree, n->line, "the parameter caller needs a default");
-        }
-        n->macro.takes_caller = false;
-    }
     p->loops = loops;
-    p->reads_caller = reads_caller;
     return AX_OK;
 }
 
@@ -253,26 +210,10 @@ static enum ax_status parse_macro(struct ax_jparser *p, int line, struct ax_jnod
     return parse_function(p, n, "endmacro");
 }
 
-static enum ax_status parse_call(struct ax_jparser *p, int line, struct ax_jnode **out) {
-    struct ax_jnode *n;
-    AX_TRY(ax_jnode_new(p, AX_JN_CALL_BLOCK, line, &n));
-    if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
-        AX_TRY(parse_parameters(p, n));
-    }
-    AX_TRY(ax_jparse_expression(p, &n->macro.call));
-    AX_TRY(ax_jnode_adopt(p, n, n->macro.call));
-    if (n->macro.call->kind != AX_JN_CALL) {
-        return ax_jtree_error(p->tree, line, "{%% call %%} needs a call of a macro");
-    }
-    *out = n;
-    return parse_function(p, n, "endcall");
-}
-
 static enum ax_status parse_filter_block(struct ax_jparser *p, int line, struct ax_jnode **out) {
     struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_FILTER_BLOCK, line, &n));
     AX_TRY(ax_jparse_filters(p, NULL, true, &n->assign.filter));
-    AX_TRY(ax_jnode_adopt(p, n, n->assign.filter));
     *out = n;
     return parse_simple_block(p, n, &n->assign.body, "endfilter");
 }
@@ -303,8 +244,6 @@ static const struct {
     {"generation", parse_generation},
     {"break", parse_jump},
     {"continue", parse_jump},
-    {"call", parse_call},
-    {"with", parse_with},
     {"filter", parse_filter_block},
 };
 
@@ -323,7 +262,7 @@ static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **ou
             return st;
         }
     }
-    if (ax_junsupported(AX_JN_DATA, name)) {
+    if (ax_junsupported("tag", name)) {
         return ax_jtree_error(p->tree, line, "the tag {%% %.*s %%} is not supported",
                               (int)name->len, name->data);
     }
@@ -333,12 +272,10 @@ static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **ou
 enum ax_status ax_jparse(struct ax_jtree *t, const struct ax_jtoken *tokens) {
     struct ax_jparser p = {.tree = t, .token = tokens};
     struct ax_jnode *root; /* holds the body while it is built */
-    struct ax_jstr *loop, *caller;
+    struct ax_jstr *loop;
     AX_TRY(ax_jdict_new(t->arena, &t->names));
     AX_TRY(ax_jstr_borrow(t->arena, &loop, "loop", 4));
-    AX_TRY(ax_jstr_borrow(t->arena, &caller, "caller", 6));
     AX_TRY(ax_jparser_name(&p, loop, &t->loop));
-    AX_TRY(ax_jparser_name(&p, caller, &t->caller));
     AX_TRY(ax_jnode_new(&p, AX_JN_IF, 1, &root));
     AX_TRY(parse_body(&p, root, &root->branch.body, NULL));
     t->body = root->branch.body;

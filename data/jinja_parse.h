@@ -10,10 +10,9 @@ struct ax_jparser {
     const struct ax_jtoken *token; /* the current one; never moves past AX_JT_EOF */
     int depth;
     int loops;     /* for tags around the current place, within its macro */
-    int functions; /* macros, call and generation blocks around it */
+    int functions; /* macros and generation blocks around it */
     int ifs;       /* if tags around it: there, an unknown filter fails only when it is reached */
     const struct ax_jnode *unknown; /* the first filter or test that nobody knows, elsewhere */
-    bool reads_caller;              /* the name `caller` has been read */
 };
 
 /* ---- tokens ---- */
@@ -33,13 +32,8 @@ void ax_jparser_set_unexpected(struct ax_jparser *p, const char *what);
 
 enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int line,
                             struct ax_jnode **out);
-/* Tells the parent of a child (NULL is fine); refuses trees that grow too tall. */
-enum ax_status ax_jnode_adopt(struct ax_jparser *p, struct ax_jnode *parent,
-                              const struct ax_jnode *child);
-/* Appends child to a list of parent's and adopts it. */
-enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnode *parent,
-                               struct ax_jnodes *list, struct ax_jnode *child);
-
+enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
+                               struct ax_jnode *child);
 /* A node with one or two operands. */
 enum ax_status ax_jnode_operation(struct ax_jparser *p, enum ax_jnode_kind kind, enum ax_jop op,
                                   int line, struct ax_jnode *left, struct ax_jnode *right,

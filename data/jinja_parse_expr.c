@@ -2,8 +2,6 @@
  *
  * The grammar is Jinja's, quirks included: ~ binds tighter than + and looser than *, ** is
  * left-associative and below unary minus. */
-#include <string.h>
-
 #include "data/jinja_parse.h"
 
 /* ---- operators, tightest first ---- */
@@ -25,56 +23,30 @@ static enum ax_status parse_unary(struct ax_jparser *p, bool with_filters, struc
     return with_filters ? ax_jparse_filters_and_tests(p, out) : AX_OK;
 }
 
-static enum ax_status parse_power(struct ax_jparser *p, struct ax_jnode **out) {
-    int line = p->token->line;
-    AX_TRY(parse_unary(p, true, out));
-    while (ax_jparser_skip_op(p, AX_JOP_POW)) {
-        struct ax_jnode *right;
-        AX_TRY(parse_unary(p, true, &right));
-        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, AX_JOP_POW, line, *out, right, out));
-    }
-    return AX_OK;
+/* The binary operators from the loosest to the tightest; all associate to the left. */
+enum { SUM, CONCAT, PRODUCT, POWER, N_LEVELS };
+static const signed char level_of[] = {
+    [AX_JOP_ADD] = SUM,     [AX_JOP_SUB] = SUM,     [AX_JOP_TILDE] = CONCAT,
+    [AX_JOP_MUL] = PRODUCT, [AX_JOP_DIV] = PRODUCT, [AX_JOP_FLOORDIV] = PRODUCT,
+    [AX_JOP_MOD] = PRODUCT, [AX_JOP_POW] = POWER,
+};
+
+static bool at_level(const struct ax_jparser *p, int level) {
+    return p->token->kind == AX_JT_OP && p->token->op >= AX_JOP_ADD &&
+           p->token->op <= AX_JOP_TILDE && level_of[p->token->op] == level;
 }
 
-static enum ax_status parse_product(struct ax_jparser *p, struct ax_jnode **out) {
-    int line = p->token->line;
-    AX_TRY(parse_power(p, out));
-    while (ax_jparser_is_op(p, AX_JOP_MUL) || ax_jparser_is_op(p, AX_JOP_DIV) ||
-           ax_jparser_is_op(p, AX_JOP_FLOORDIV) || ax_jparser_is_op(p, AX_JOP_MOD)) {
-        enum ax_jop op = p->token->op;
-        struct ax_jnode *right;
-        ax_jparser_next(p);
-        AX_TRY(parse_power(p, &right));
-        AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, op, line, *out, right, out));
+static enum ax_status parse_binary(struct ax_jparser *p, int level, struct ax_jnode **out) {
+    const int line = p->token->line;
+    if (level == N_LEVELS) {
+        return parse_unary(p, true, out);
     }
-    return AX_OK;
-}
-
-static enum ax_status parse_concat(struct ax_jparser *p, struct ax_jnode **out) {
-    int line = p->token->line;
-    AX_TRY(parse_product(p, out));
-    if (!ax_jparser_is_op(p, AX_JOP_TILDE)) {
-        return AX_OK;
-    }
-    struct ax_jnode *n, *item = *out;
-    AX_TRY(ax_jnode_new(p, AX_JN_CONCAT, line, &n));
-    AX_TRY(ax_jnode_append(p, n, &n->items, item));
-    while (ax_jparser_skip_op(p, AX_JOP_TILDE)) {
-        AX_TRY(parse_product(p, &item));
-        AX_TRY(ax_jnode_append(p, n, &n->items, item));
-    }
-    *out = n;
-    return AX_OK;
-}
-
-static enum ax_status parse_sum(struct ax_jparser *p, struct ax_jnode **out) {
-    int line = p->token->line;
-    AX_TRY(parse_concat(p, out));
-    while (ax_jparser_is_op(p, AX_JOP_ADD) || ax_jparser_is_op(p, AX_JOP_SUB)) {
-        enum ax_jop op = p->token->op;
+    AX_TRY(parse_binary(p, level + 1, out));
+    while (at_level(p, level)) {
+        const enum ax_jop op = p->token->op;
         struct ax_jnode *right;
         ax_jparser_next(p);
-        AX_TRY(parse_concat(p, &right));
+        AX_TRY(parse_binary(p, level + 1, &right));
         AX_TRY(ax_jnode_operation(p, AX_JN_BINARY, op, line, *out, right, out));
     }
     return AX_OK;
@@ -100,31 +72,21 @@ static enum ax_jop comparison(struct ax_jparser *p) {
     return AX_JOP_NONE;
 }
 
+/* a < b < c is (a < b) and (b < c). */
 static enum ax_status parse_compare(struct ax_jparser *p, struct ax_jnode **out) {
-    int line = p->token->line;
-    AX_TRY(parse_sum(p, out));
-    struct ax_jnode *n = NULL;
+    const int line = p->token->line;
+    struct ax_jnode *left, *right, *chain = NULL;
     enum ax_jop op;
+    AX_TRY(parse_binary(p, SUM, &left));
+    *out = left;
     while ((op = comparison(p)) != AX_JOP_NONE) {
-        if (n == NULL) {
-            AX_TRY(ax_jnode_new(p, AX_JN_COMPARE, line, &n));
-            n->compare.first = *out;
-            AX_TRY(ax_jnode_adopt(p, n, *out));
-            *out = n;
+        AX_TRY(parse_binary(p, SUM, &right));
+        AX_TRY(ax_jnode_operation(p, AX_JN_COMPARE, op, line, left, right, out));
+        if (chain != NULL) {
+            AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, chain, *out, out));
         }
-        struct ax_jnode *right;
-        AX_TRY(parse_sum(p, &right));
-        size_t before = n->compare.rest.cap;
-        AX_TRY(ax_jnode_append(p, n, &n->compare.rest, right));
-        if (n->compare.rest.cap > before) {
-            enum ax_jop *ops;
-            AX_TRY(ax_jarena_alloc(p->tree->arena, &ops, n->compare.rest.cap, sizeof *ops));
-            if (before > 0) {
-                memcpy(ops, n->compare.ops, before * sizeof *ops);
-            }
-            n->compare.ops = ops;
-        }
-        n->compare.ops[n->compare.rest.n - 1] = op;
+        chain = *out;
+        left = right;
     }
     return AX_OK;
 }
@@ -172,14 +134,11 @@ enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out)
         struct ax_jnode *n;
         AX_TRY(ax_jnode_new(p, AX_JN_COND, line, &n));
         n->cond.yes = *out;
-        AX_TRY(ax_jnode_adopt(p, n, *out));
         AX_TRY(ax_jparse_no_cond(p, &n->cond.test));
-        AX_TRY(ax_jnode_adopt(p, n, n->cond.test));
         if (ax_jparser_skip_name(p, "else")) {
             AX_TRY(ax_jparser_enter(p));
             AX_TRY(ax_jparse_expression(p, &n->cond.no));
             ax_jparser_leave(p);
-            AX_TRY(ax_jnode_adopt(p, n, n->cond.no));
         }
         *out = n;
         p->unknown = unknown; /* as inside an if tag */
@@ -214,7 +173,7 @@ static enum ax_status parse_items(struct ax_jparser *p, enum item_kind kind, boo
             AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
         }
         if (tuple != NULL) {
-            AX_TRY(ax_jnode_append(p, tuple, &tuple->items, item));
+            AX_TRY(ax_jnode_append(p, &tuple->items, item));
         }
         if (!comma) {
             break;

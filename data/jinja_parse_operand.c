@@ -30,13 +30,13 @@ static enum ax_status parse_name(struct ax_jparser *p, bool nsref, struct ax_jno
     if (ax_jstr_is(s, "none") || ax_jstr_is(s, "None")) {
         return constant(p, ax_jnone(), out);
     }
-    if (p->functions > 0 && (ax_jstr_is(s, "varargs") || ax_jstr_is(s, "kwargs"))) {
+    if (p->functions > 0 &&
+        (ax_jstr_is(s, "varargs") || ax_jstr_is(s, "kwargs") || ax_jstr_is(s, "caller"))) {
         return ax_jtree_error(p->tree, p->token->line, "the variable %.*s is not supported",
                               (int)s->len, s->data);
     }
     AX_TRY(ax_jnode_new(p, AX_JN_NAME, p->token->line, out));
     AX_TRY(ax_jparser_name(p, p->token->value.str, &(*out)->name.number));
-    p->reads_caller = p->reads_caller || (*out)->name.number == p->tree->caller;
     ax_jparser_next(p);
     if (nsref && ax_jparser_skip_op(p, AX_JOP_DOT)) {
         (*out)->kind = AX_JN_NSREF;
@@ -59,40 +59,23 @@ static enum ax_status parse_strings(struct ax_jparser *p, struct ax_jnode **out)
     return note_word(p, s);
 }
 
-static enum ax_status parse_list(struct ax_jparser *p, struct ax_jnode **out) {
-    AX_TRY(ax_jnode_new(p, AX_JN_LIST, p->token->line, out));
+/* [a, b] and {a: b, c: d}, with the bracket as the current token. */
+static enum ax_status parse_list(struct ax_jparser *p, bool is_dict, struct ax_jnode **out) {
+    const enum ax_jop end = is_dict ? AX_JOP_RBRACE : AX_JOP_RBRACKET;
+    AX_TRY(ax_jnode_new(p, is_dict ? AX_JN_DICT : AX_JN_LIST, p->token->line, out));
     ax_jparser_next(p);
-    while (!ax_jparser_is_op(p, AX_JOP_RBRACKET)) {
-        if ((*out)->items.n > 0) {
-            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "',' or ']'"));
-            if (ax_jparser_is_op(p, AX_JOP_RBRACKET)) {
-                break;
-            }
-        }
+    while (!ax_jparser_is_op(p, end)) {
         struct ax_jnode *item;
         AX_TRY(ax_jparse_expression(p, &item));
-        AX_TRY(ax_jnode_append(p, *out, &(*out)->items, item));
-    }
-    ax_jparser_next(p);
-    return AX_OK;
-}
-
-static enum ax_status parse_dict(struct ax_jparser *p, struct ax_jnode **out) {
-    AX_TRY(ax_jnode_new(p, AX_JN_DICT, p->token->line, out));
-    ax_jparser_next(p);
-    while (!ax_jparser_is_op(p, AX_JOP_RBRACE)) {
-        if ((*out)->items.n > 0) {
-            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "',' or '}'"));
-            if (ax_jparser_is_op(p, AX_JOP_RBRACE)) {
-                break;
-            }
+        AX_TRY(ax_jnode_append(p, &(*out)->items, item));
+        if (is_dict) {
+            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COLON, "':'"));
+            AX_TRY(ax_jparse_expression(p, &item));
+            AX_TRY(ax_jnode_append(p, &(*out)->items, item));
         }
-        struct ax_jnode *key, *value;
-        AX_TRY(ax_jparse_expression(p, &key));
-        AX_TRY(ax_jparser_expect_op(p, AX_JOP_COLON, "':'"));
-        AX_TRY(ax_jparse_expression(p, &value));
-        AX_TRY(ax_jnode_append(p, *out, &(*out)->items, key));
-        AX_TRY(ax_jnode_append(p, *out, &(*out)->items, value));
+        if (!ax_jparser_is_op(p, end)) {
+            AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, is_dict ? "',' or '}'" : "',' or ']'"));
+        }
     }
     ax_jparser_next(p);
     return AX_OK;
@@ -115,73 +98,56 @@ enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jno
         return ax_jparser_expect_op(p, AX_JOP_RPAREN, "')'");
     }
     if (ax_jparser_is_op(p, AX_JOP_LBRACKET)) {
-        return parse_list(p, out);
+        return parse_list(p, false, out);
     }
     if (ax_jparser_is_op(p, AX_JOP_LBRACE)) {
-        return parse_dict(p, out);
+        return parse_list(p, true, out);
     }
     return ax_jparser_unexpected(p, "an expression");
 }
 
 /* ---- what follows a primary ---- */
 
-static enum ax_status parse_argument(struct ax_jparser *p, struct ax_jnode *call,
-                                     struct ax_jargs *args) {
+static enum ax_status parse_argument(struct ax_jparser *p, struct ax_jargs *args) {
     struct ax_jnode *value;
     if (ax_jparser_skip_op(p, AX_JOP_MUL)) {
         if (args->star != NULL) {
             return ax_jtree_error(p->tree, p->token->line, "a second *argument");
         }
-        AX_TRY(ax_jparse_expression(p, &args->star));
-        return ax_jnode_adopt(p, call, args->star);
+        return ax_jparse_expression(p, &args->star);
     }
     if (ax_jparser_is_op(p, AX_JOP_POW)) {
         return ax_jtree_error(p->tree, p->token->line, "** in a call is not supported");
     }
     if (p->token->kind == AX_JT_NAME && p->token[1].kind == AX_JT_OP &&
         p->token[1].op == AX_JOP_ASSIGN) {
-        struct ax_jstr *key = p->token->value.str;
-        for (size_t i = 0; i < args->keyword.n; i++) {
-            if (ax_jstr_equal(args->keys[i], key)) {
-                return ax_jtree_error(p->tree, p->token->line, "the argument %.*s appears twice",
-                                      (int)key->len, key->data);
+        struct ax_jnode *key;
+        for (size_t i = 0; i < args->keyword.n; i += 2) {
+            if (ax_jstr_equal(args->keyword.items[i]->value.str, p->token->value.str)) {
+                return ax_jtree_error(p->tree, p->token->line, "an argument appears twice");
             }
         }
-        ax_jparser_next(p);
+        AX_TRY(constant(p, p->token->value, &key));
         ax_jparser_next(p);
         AX_TRY(ax_jparse_expression(p, &value));
-        size_t before = args->keyword.cap;
-        AX_TRY(ax_jnode_append(p, call, &args->keyword, value));
-        if (args->keyword.cap > before) {
-            struct ax_jstr **keys;
-            AX_TRY(ax_jarena_alloc(p->tree->arena, &keys, args->keyword.cap, sizeof *keys));
-            if (before > 0) {
-                memcpy(keys, args->keys, before * sizeof(struct ax_jstr *));
-            }
-            args->keys = keys;
-        }
-        args->keys[args->keyword.n - 1] = key;
-        return AX_OK;
+        AX_TRY(ax_jnode_append(p, &args->keyword, key));
+        return ax_jnode_append(p, &args->keyword, value);
     }
     if (args->star != NULL || args->keyword.n > 0) {
-        return ax_jtree_error(p->tree, p->token->line, "a positional argument behind keyword ones");
+        return ax_jtree_error(p->tree, p->token->line, "a positional argument after keyword ones");
     }
     AX_TRY(ax_jparse_expression(p, &value));
-    return ax_jnode_append(p, call, &args->positional, value);
+    return ax_jnode_append(p, &args->positional, value);
 }
 
 /* "(…)" with the parenthesis as the current token. */
-static enum ax_status parse_arguments(struct ax_jparser *p, struct ax_jnode *call,
-                                      struct ax_jargs *args) {
+static enum ax_status parse_arguments(struct ax_jparser *p, struct ax_jargs *args) {
     ax_jparser_next(p);
-    for (bool first = true; !ax_jparser_is_op(p, AX_JOP_RPAREN); first = false) {
-        if (!first) {
+    while (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {
+        AX_TRY(parse_argument(p, args));
+        if (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {
             AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "',' or ')'"));
-            if (ax_jparser_is_op(p, AX_JOP_RPAREN)) {
-                break;
-            }
         }
-        AX_TRY(parse_argument(p, call, args));
     }
     ax_jparser_next(p);
     return AX_OK;
@@ -190,31 +156,23 @@ static enum ax_status parse_arguments(struct ax_jparser *p, struct ax_jnode *cal
 static enum ax_status parse_call(struct ax_jparser *p, struct ax_jnode *of, struct ax_jnode **out) {
     AX_TRY(ax_jnode_new(p, AX_JN_CALL, p->token->line, out));
     (*out)->call.of = of;
-    AX_TRY(ax_jnode_adopt(p, *out, of));
-    return parse_arguments(p, *out, &(*out)->call.args);
+    return parse_arguments(p, &(*out)->call.args);
 }
 
 static bool at_slice_end(const struct ax_jparser *p) {
-    return ax_jparser_is_op(p, AX_JOP_RBRACKET) || ax_jparser_is_op(p, AX_JOP_COMMA) ||
-           ax_jparser_is_op(p, AX_JOP_COLON);
+    return ax_jparser_is_op(p, AX_JOP_RBRACKET) || ax_jparser_is_op(p, AX_JOP_COLON);
 }
 
-static enum ax_status parse_bound(struct ax_jparser *p, struct ax_jnode *slice,
-                                  struct ax_jnode **bound) {
-    if (at_slice_end(p)) {
-        return AX_OK;
-    }
-    AX_TRY(ax_jparse_expression(p, bound));
-    return ax_jnode_adopt(p, slice, *bound);
+static enum ax_status parse_bound(struct ax_jparser *p, struct ax_jnode **bound) {
+    return at_slice_end(p) ? AX_OK : ax_jparse_expression(p, bound);
 }
 
-/* What stands in brackets: a key, several (a tuple), or a slice. */
+/* What stands in brackets: a key or a slice. */
 static enum ax_status parse_subscript(struct ax_jparser *p, struct ax_jnode *of,
                                       struct ax_jnode **out) {
     struct ax_jnode *n, *key = NULL;
     AX_TRY(ax_jnode_new(p, AX_JN_GETITEM, p->token->line, &n));
     n->get.of = of;
-    AX_TRY(ax_jnode_adopt(p, n, of));
     ax_jparser_next(p);
     *out = n;
     if (!ax_jparser_is_op(p, AX_JOP_COLON) && !ax_jparser_is_op(p, AX_JOP_RBRACKET)) {
@@ -223,34 +181,22 @@ static enum ax_status parse_subscript(struct ax_jparser *p, struct ax_jnode *of,
     if (ax_jparser_skip_op(p, AX_JOP_COLON)) {
         n->kind = AX_JN_SLICE;
         n->get.start = key;
-        AX_TRY(ax_jnode_adopt(p, n, key));
-        AX_TRY(parse_bound(p, n, &n->get.stop));
+        AX_TRY(parse_bound(p, &n->get.stop));
         if (ax_jparser_skip_op(p, AX_JOP_COLON)) {
-            AX_TRY(parse_bound(p, n, &n->get.step));
+            AX_TRY(parse_bound(p, &n->get.step));
         }
         return ax_jparser_expect_op(p, AX_JOP_RBRACKET, "']'");
     }
-    if (key == NULL || ax_jparser_is_op(p, AX_JOP_COMMA)) {
-        struct ax_jnode *tuple;
-        AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, n->line, &tuple));
-        while (key != NULL) {
-            AX_TRY(ax_jnode_append(p, tuple, &tuple->items, key));
-            key = NULL;
-            if (ax_jparser_skip_op(p, AX_JOP_COMMA) && !ax_jparser_is_op(p, AX_JOP_RBRACKET)) {
-                AX_TRY(ax_jparse_expression(p, &key));
-            }
-        }
-        key = tuple;
+    if (key == NULL) {
+        return ax_jparser_unexpected(p, "a key");
     }
     n->get.key = key;
-    AX_TRY(ax_jnode_adopt(p, n, key));
     return ax_jparser_expect_op(p, AX_JOP_RBRACKET, "']'");
 }
 
 static enum ax_status parse_dot(struct ax_jparser *p, struct ax_jnode *of, struct ax_jnode **out) {
     AX_TRY(ax_jnode_new(p, AX_JN_GETATTR, p->token->line, out));
     (*out)->get.of = of;
-    AX_TRY(ax_jnode_adopt(p, *out, of));
     ax_jparser_next(p);
     if (p->token->kind == AX_JT_NAME) {
         (*out)->get.attr = p->token->value.str;
@@ -285,18 +231,6 @@ static void note_unknown(struct ax_jparser *p, const struct ax_jnode *n) {
     }
 }
 
-/* The name of a filter or test, dots included: "a.b". */
-static enum ax_status dotted_name(struct ax_jparser *p, struct ax_jstr **name) {
-    AX_TRY(ax_jparser_expect_name(p, name));
-    while (ax_jparser_skip_op(p, AX_JOP_DOT)) {
-        struct ax_jstr dot = {.data = ".", .len = 1, .chars = 1}, *more = NULL;
-        AX_TRY(ax_jparser_expect_name(p, &more));
-        AX_TRY(ax_jstr_concat(p->tree->arena, name, *name, &dot));
-        AX_TRY(ax_jstr_concat(p->tree->arena, name, *name, more));
-    }
-    return AX_OK;
-}
-
 enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool first_without_pipe,
                                  struct ax_jnode **out) {
     *out = of;
@@ -304,12 +238,11 @@ enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool
         struct ax_jnode *n;
         AX_TRY(ax_jnode_new(p, AX_JN_FILTER, p->token->line, &n));
         n->call.of = *out;
-        AX_TRY(ax_jnode_adopt(p, n, *out));
-        AX_TRY(dotted_name(p, &n->call.name));
+        AX_TRY(ax_jparser_expect_name(p, &n->call.name));
         n->call.fn = ax_jfilter_find(n->call.name);
         note_unknown(p, n);
         if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
-            AX_TRY(parse_arguments(p, n, &n->call.args));
+            AX_TRY(parse_arguments(p, &n->call.args));
         }
         *out = n;
         first_without_pipe = false;
@@ -339,12 +272,11 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
     struct ax_jnode *n;
     AX_TRY(ax_jnode_new(p, AX_JN_TEST, line, &n));
     n->call.of = of;
-    AX_TRY(ax_jnode_adopt(p, n, of));
-    AX_TRY(dotted_name(p, &n->call.name));
+    AX_TRY(ax_jparser_expect_name(p, &n->call.name));
     n->call.fn = ax_jtest_find(n->call.name);
     note_unknown(p, n);
     if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
-        AX_TRY(parse_arguments(p, n, &n->call.args));
+        AX_TRY(parse_arguments(p, &n->call.args));
     } else if (at_test_argument(p)) {
         if (ax_jparser_is_name(p, "is")) {
             return ax_jtree_error(p->tree, p->token->line, "tests cannot be chained with 'is'");
@@ -352,7 +284,7 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
         struct ax_jnode *arg;
         AX_TRY(ax_jparse_primary(p, false, &arg));
         AX_TRY(ax_jparse_postfix(p, &arg));
-        AX_TRY(ax_jnode_append(p, n, &n->call.args.positional, arg));
+        AX_TRY(ax_jnode_append(p, &n->call.args.positional, arg));
     }
     *out = n;
     return negated ? ax_jnode_operation(p, AX_JN_NOT, AX_JOP_NONE, line, n, NULL, out) : AX_OK;

@@ -102,25 +102,12 @@ enum ax_status ax_jnode_new(struct ax_jparser *p, enum ax_jnode_kind kind, int l
     AX_TRY(ax_jarena_alloc(p->tree->arena, &n, 1, sizeof *n));
     n->kind = kind;
     n->line = line;
-    n->height = 1;
     *out = n;
     return AX_OK;
 }
 
-enum ax_status ax_jnode_adopt(struct ax_jparser *p, struct ax_jnode *parent,
-                              const struct ax_jnode *child) {
-    if (child != NULL && child->height >= parent->height) {
-        parent->height = child->height + 1;
-        if (parent->height > AX_JHEIGHT_MAX) {
-            return ax_jtree_error(p->tree, parent->line, "nested more than %d deep",
-                                  AX_JHEIGHT_MAX);
-        }
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnode *parent,
-                               struct ax_jnodes *list, struct ax_jnode *child) {
+enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
+                               struct ax_jnode *child) {
     if (list->n == list->cap) {
         size_t cap = list->cap > 0 ? 2 * list->cap : 4;
         struct ax_jnode **items;
@@ -132,7 +119,7 @@ enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnode *parent,
         list->cap = cap;
     }
     list->items[list->n++] = child;
-    return ax_jnode_adopt(p, parent, child);
+    return AX_OK;
 }
 
 enum ax_status ax_jparser_enter(struct ax_jparser *p) {
@@ -154,6 +141,5 @@ enum ax_status ax_jnode_operation(struct ax_jparser *p, enum ax_jnode_kind kind,
     (*out)->binary.op = op;
     (*out)->binary.left = left;
     (*out)->binary.right = right;
-    AX_TRY(ax_jnode_adopt(p, *out, left));
-    return ax_jnode_adopt(p, *out, right);
+    return AX_OK;
 }

@@ -169,33 +169,6 @@ static enum ax_status split_spaces(struct ax_jvm *vm, struct ax_jstr *s, int64_t
     }
 }
 
-static enum ax_status split_spaces_right(struct ax_jvm *vm, struct ax_jstr *s, int64_t max,
-                                         struct ax_jitems *items) {
-    size_t end = s->len;
-    for (;;) {
-        size_t p = end;
-        while (end > 0 && ax_python_is_space(ax_python_prev(s->data, &p))) {
-            end = p;
-        }
-        if (end == 0) {
-            break;
-        }
-        if (max-- == 0) {
-            AX_TRY(add_piece(vm, s, 0, end, items));
-            break;
-        }
-        size_t start = end;
-        p = end;
-        while (start > 0 && !ax_python_is_space(ax_python_prev(s->data, &p))) {
-            start = p;
-        }
-        AX_TRY(add_piece(vm, s, start, end, items));
-        end = start;
-    }
-    reverse(items);
-    return AX_OK;
-}
-
 static enum ax_status split_at(struct ax_jvm *vm, struct ax_jstr *s, const struct ax_jstr *sep,
                                int64_t max, struct ax_jitems *items) {
     size_t p = 0, hit;
@@ -233,8 +206,15 @@ enum ax_status ax_jtext_split(struct ax_jvm *vm, struct ax_jstr *s, const struct
         return ax_jvm_error(vm, "split: the separator is empty");
     }
     if (sep == NULL) {
-        AX_TRY(from_right ? split_spaces_right(vm, s, max, &items)
-                          : split_spaces(vm, s, max, &items));
+        AX_TRY(split_spaces(vm, s, from_right ? -1 : max, &items));
+        if (from_right && max >= 0 && items.n > (size_t)max) { /* what is left in one piece */
+            const size_t first = items.n - (size_t)max - 1;
+            struct ax_jval *v = &items.items[first];
+            const char *end = v->str->data + v->str->len;
+            AX_TRY(ax_jstr_slice(&vm->arena, &v->str, s, 0, (size_t)(end - s->data)));
+            items.items += first;
+            items.n -= first;
+        }
     } else {
         AX_TRY(from_right ? split_at_right(vm, s, sep, max, &items)
                           : split_at(vm, s, sep, max, &items));

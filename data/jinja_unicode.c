@@ -1,62 +1,10 @@
-/* Stepping through UTF-8, character classes and case mappings of jinja_unicode.h. */
+/* Character classes and case mappings of jinja_unicode.h. */
 #include "data/jinja_unicode.h"
 
 #include <utf8proc.h>
 
 static utf8proc_category_t category(uint32_t c) {
     return utf8proc_category((utf8proc_int32_t)c);
-}
-
-uint32_t ax_python_next(const char *s, size_t *pos) {
-    const unsigned char *p = (const unsigned char *)s + *pos;
-    if (p[0] < 0x80) {
-        *pos += 1;
-        return p[0];
-    }
-    if (p[0] < 0xe0) {
-        *pos += 2;
-        return (uint32_t)(p[0] & 0x1f) << 6 | (p[1] & 0x3f);
-    }
-    if (p[0] < 0xf0) {
-        *pos += 3;
-        return (uint32_t)(p[0] & 0x0f) << 12 | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3f);
-    }
-    *pos += 4;
-    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 |
-           (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
-}
-
-uint32_t ax_python_prev(const char *s, size_t *pos) {
-    size_t start = *pos - 1;
-    while (start > 0 && ((unsigned char)s[start] & 0xc0) == 0x80) {
-        start--;
-    }
-    *pos = start;
-    size_t p = start;
-    return ax_python_next(s, &p);
-}
-
-size_t ax_python_put(char *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
 }
 
 size_t ax_python_count(const char *s, size_t len) {
@@ -77,31 +25,6 @@ size_t ax_python_offset(const char *s, size_t len, size_t n) {
         n--;
     }
     return i;
-}
-
-size_t ax_python_check(const char *s, size_t len) {
-    const unsigned char *p = (const unsigned char *)s;
-    size_t i = 0;
-    while (i < len) {
-        size_t n = p[i] < 0x80 ? 1 : p[i] < 0xc2 ? 0 : p[i] < 0xe0 ? 2 : p[i] < 0xf0 ? 3 : 4;
-        if (n == 0 || p[i] > 0xf4 || n > len - i) {
-            return i;
-        }
-        for (size_t k = 1; k < n; k++) {
-            if ((p[i + k] & 0xc0) != 0x80) {
-                return i;
-            }
-        }
-        if (n >= 3) {
-            size_t pos = i;
-            uint32_t c = ax_python_next(s, &pos);
-            if (c < (n == 3 ? 0x800U : 0x10000U) || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) {
-                return i;
-            }
-        }
-        i += n;
-    }
-    return len;
 }
 
 bool ax_python_is_space(uint32_t c) {

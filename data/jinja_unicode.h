@@ -9,18 +9,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decodes the code point at s[*pos] and moves *pos past it. The text is UTF-8 that
- * ax_python_check accepted (surrogates from template literals are three bytes each). */
-uint32_t ax_python_next(const char *s, size_t *pos);
+#include "data/unicode.h"
+
+/* Decodes the code point at s[*pos] of valid UTF-8 and moves *pos past it. */
+static inline uint32_t ax_python_next(const char *s, size_t *pos) {
+    size_t len;
+    const uint32_t c = ax_utf8_decode((const unsigned char *)s + *pos, &len);
+    *pos += len;
+    return c;
+}
 /* The same backwards: *pos > 0 is the end of the code point, and becomes its start. */
-uint32_t ax_python_prev(const char *s, size_t *pos);
-/* Writes 1 to 4 bytes to out and returns how many. */
-size_t ax_python_put(char *out, uint32_t c);
+static inline uint32_t ax_python_prev(const char *s, size_t *pos) {
+    size_t len;
+    const uint32_t c = ax_utf8_decode_before((const unsigned char *)s + *pos, &len);
+    *pos -= len;
+    return c;
+}
 size_t ax_python_count(const char *s, size_t len);
 /* Byte offset of code point number n (n ≤ count gives len at most). */
 size_t ax_python_offset(const char *s, size_t len, size_t n);
-/* Offset of the first byte that is not valid UTF-8 (no overlong forms, no surrogates), or len. */
-size_t ax_python_check(const char *s, size_t len);
 
 bool ax_python_is_space(uint32_t c); /* str.isspace and \s of re */
 bool ax_python_is_printable(uint32_t c);

@@ -112,7 +112,7 @@ struct ax_jundef {
 };
 
 struct ax_jmacro {
-    const struct ax_jnode *node; /* macro or call block */
+    const struct ax_jnode *node; /* macro or generation block */
     struct ax_jscope *closure;
 };
 

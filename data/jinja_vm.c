@@ -68,7 +68,7 @@ enum ax_status ax_jvm_puts(struct ax_jvm *vm, const char *s) {
 
 enum ax_status ax_jvm_put_char(struct ax_jvm *vm, uint32_t c) {
     char utf8[4];
-    return ax_jvm_put(vm, utf8, ax_python_put(utf8, c));
+    return ax_jvm_put(vm, utf8, ax_utf8_encode(c, utf8));
 }
 
 enum ax_status ax_jvm_putf(struct ax_jvm *vm, const char *fmt, ...) {

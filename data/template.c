@@ -45,7 +45,7 @@ static enum ax_status check_source(const struct ax_jtree *t, const char *source,
         return ax_error(AX_ERR_DATA, "%s: a template of %zu bytes; at most %zu are accepted",
                         t->name, len, AX_TEMPLATE_MAX_SOURCE);
     }
-    size_t bad = ax_python_check(source, len);
+    size_t bad = ax_utf8_check(source, len);
     if (bad < len) {
         int line = 1;
         for (size_t i = 0; i < bad; i++) {
@@ -197,9 +197,6 @@ static enum ax_status fill_globals(struct ax_jvm *vm, const struct variables *va
 static enum ax_status run(struct ax_jvm *vm, const struct variables *vars) {
     AX_TRY(fill_globals(vm, vars));
     AX_TRY(ax_jvm_exec_all(vm, NULL, &vm->tree->body));
-    if (vm->tree->has_surrogates && ax_python_check(vm->out.data, vm->out.len) < vm->out.len) {
-        return ax_jvm_error(vm, "the text contains half of a surrogate pair (\\ud800 to \\udfff)");
-    }
     vm->out.data[vm->out.len] = '\0';
     return AX_OK;
 }
