@@ -36,12 +36,16 @@ static const struct {
                "pprint random slice "
                "striptags sum truncate urlencode urlize wordcount wordwrap xmlattr "},
     {"test", " escaped filter lower sameas test upper "},
-    {"str",
-     " casefold center index isalnum isalpha isspace rfind encode expandtabs format format_map "
-     "isascii isdecimal isidentifier islower "
-     "isnumeric isprintable istitle isupper ljust maketrans partition rindex rjust rpartition "
-     "swapcase translate zfill "},
-    {"dict", " fromkeys "},
+    {"str", " casefold center count index isalnum isalpha isspace rfind encode expandtabs format "
+            "format_map "
+            "isascii isdecimal isidentifier islower "
+            "isnumeric isprintable istitle isupper ljust maketrans removeprefix removesuffix "
+            "partition rindex rjust rpartition "
+            "swapcase translate zfill "},
+    {"dict", " copy fromkeys "},
+    {"list", " copy count index "},
+    {"tuple", " count index "},
+    {"range", " count index start step stop "},
     {"LoopContext", " changed depth depth0 "},
     {"Macro", " arguments caller catch_kwargs catch_varargs name "},
     {"tag",
@@ -166,50 +170,21 @@ bool ax_jarg_truth(struct ax_jval v, bool otherwise) {
 
 /* ---- global functions ---- */
 
-/* dict(mapping, k=v, …) into d; also for namespace. */
-static enum ax_status fill_dict(struct ax_jvm *vm, const struct ax_jcall *call,
-                                struct ax_jdict *d) {
-    if (call->n_args > 1) {
-        return ax_jvm_error(vm, "%s takes at most 1 positional argument", call->name);
-    }
-    if (call->n_args == 1 && call->args[0].kind == AX_JDICT) {
-        const struct ax_jdict *from = call->args[0].dict;
-        AX_TRY(ax_jvm_charge(vm, from->n));
-        for (size_t i = 0; i < from->n; i++) {
-            AX_TRY(ax_jdict_set(&vm->arena, d, from->pairs[i].key, from->pairs[i].value));
-        }
-    } else if (call->n_args == 1) {
-        return ax_jvm_error(vm, "%s needs a dict, not a %s", call->name,
-                            ax_jval_type(call->args[0]));
-    }
-    for (size_t i = 0; i < call->n_kwargs; i++) {
-        struct ax_jstr *key;
-        AX_TRY(
-            ax_jstr_borrow(&vm->arena, &key, call->kwargs[i].key->data, call->kwargs[i].key->len));
-        AX_TRY(ax_jdict_set(&vm->arena, d, ax_jstring(key), call->kwargs[i].value));
-    }
-    return AX_OK;
-}
-
-static enum ax_status global_dict(struct ax_jvm *vm, const struct ax_jcall *call,
-                                  struct ax_jval *out) {
-    struct ax_jdict *d;
-    AX_TRY(ax_jdict_new(&vm->arena, &d));
-    AX_TRY(fill_dict(vm, call, d));
-    *out = (struct ax_jval){.kind = AX_JDICT, .dict = d};
-    return AX_OK;
-}
-
 static enum ax_status global_namespace(struct ax_jvm *vm, const struct ax_jcall *call,
                                        struct ax_jval *out) {
     struct ax_jdict *d;
+    if (call->n_args > 0) {
+        return ax_jvm_error(vm, "namespace of something else than keywords is not supported");
+    }
     AX_TRY(ax_jdict_new(&vm->arena, &d));
-    AX_TRY(fill_dict(vm, call, d));
-    for (size_t i = 0; i < d->n; i++) {
-        const struct ax_jval key = d->pairs[i].key;
-        if (key.kind == AX_JSTR && key.str->len > 0 && key.str->data[0] == '_') {
+    for (size_t i = 0; i < call->n_kwargs; i++) {
+        struct ax_jstr *key; /* a copy of the header: names in the tree are shared */
+        const struct ax_jstr *name = call->kwargs[i].key;
+        AX_TRY(ax_jstr_borrow(&vm->arena, &key, name->data, name->len));
+        if (name->data[0] == '_') {
             return ax_jvm_error(vm, "a namespace takes no names that begin with an underscore");
         }
+        AX_TRY(ax_jdict_set(&vm->arena, d, ax_jstring(key), call->kwargs[i].value));
     }
     *out = (struct ax_jval){.kind = AX_JNAMESPACE, .dict = d};
     return AX_OK;
@@ -293,7 +268,7 @@ const struct ax_jbuiltin *ax_jglobal_find(const struct ax_jstr *name) {
         {"raise_exception", global_raise, "message"},
         {"range", global_range, "/start stop= step="},
         {"strftime_now", global_strftime_now, "format"},
-        {"dict", global_dict, NULL},
+        {"dict", global_refused, NULL},
         {"cycler", global_refused, NULL},
         {"joiner", global_refused, NULL},
         {"lipsum", global_refused, NULL},

@@ -144,19 +144,6 @@ static bool has_affix(const struct ax_jstr *s, const struct ax_jstr *affix, bool
            memcmp(prefix ? s->data : s->data + s->len - affix->len, affix->data, affix->len) == 0;
 }
 
-/* removeprefix, removesuffix */
-static enum ax_status str_remove(struct ax_jvm *vm, const struct ax_jcall *call,
-                                 struct ax_jval *out) {
-    struct ax_jstr *affix = NULL, *s = call->self.str;
-    const bool prefix = call->name[6] == 'p';
-    AX_TRY(ax_jarg_str(vm, call, "the argument", call->v[0], &affix));
-    *out = call->self;
-    return !has_affix(s, affix, prefix)
-               ? AX_OK
-               : ax_jstr_slice(&vm->arena, &out->str, s, prefix ? affix->len : 0,
-                               prefix ? s->len : s->len - affix->len);
-}
-
 /* startswith, endswith: a str, or a tuple of several */
 static enum ax_status str_with(struct ax_jvm *vm, const struct ax_jcall *call,
                                struct ax_jval *out) {
@@ -233,20 +220,6 @@ static enum ax_status str_find(struct ax_jvm *vm, const struct ax_jcall *call,
     return AX_OK;
 }
 
-static enum ax_status str_count(struct ax_jvm *vm, const struct ax_jcall *call,
-                                struct ax_jval *out) {
-    struct ax_jstr *needle = NULL, *s = call->self.str;
-    int64_t n = 0;
-    AX_TRY(ax_jarg_str(vm, call, "the text to count", call->v[0], &needle));
-    AX_TRY(ax_jvm_charge(vm, s->len / 16));
-    for (size_t p = 0; needle->len > 0 && (p = ax_jstr_find(s, needle, p)) != SIZE_MAX;) {
-        p += needle->len;
-        n++;
-    }
-    *out = ax_jint(needle->len > 0 ? n : 1 + (int64_t)ax_jstr_chars(s));
-    return AX_OK;
-}
-
 static enum ax_status str_isdigit(struct ax_jvm *vm, const struct ax_jcall *call,
                                   struct ax_jval *out) {
     const struct ax_jstr *s = call->self.str;
@@ -266,15 +239,12 @@ const struct ax_jbuiltin ax_jstr_methods[] = {
     {"rstrip", text_strip, "/chars="},
     {"startswith", str_with, "/prefix"},
     {"endswith", str_with, "/suffix"},
-    {"removeprefix", str_remove, "/prefix"},
-    {"removesuffix", str_remove, "/suffix"},
     {"replace", str_replace, "/old new count="},
     {"upper", text_case, ""},
     {"lower", text_case, ""},
     {"capitalize", text_case, ""},
     {"title", str_title, ""},
     {"find", str_find, "/sub"},
-    {"count", str_count, "/sub"},
     {"join", str_join, "/iterable"},
     {"splitlines", str_splitlines, "keepends="},
     {"isdigit", str_isdigit, ""},

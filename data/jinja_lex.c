@@ -14,6 +14,7 @@ struct lexer {
     const char *s;
     size_t len, pos;
     int line;
+    int open;        /* brackets in this tag: inside them its end is not one */
     bool line_start; /* the last thing consumed ended with a newline, or nothing was */
     struct ax_jtoken *tokens;
     size_t n, cap;
@@ -142,33 +143,12 @@ const char *ax_jop_text(enum ax_jop op) {
     return op == AX_JOP_IN ? "in" : op == AX_JOP_NOT_IN ? "not in" : "";
 }
 
-/* Brackets must close in order, across the tag; inside them an end tag is not one. */
-struct brackets {
-    char open[AX_JHEIGHT_MAX];
-    size_t n;
-};
-
-static enum ax_status balance(struct lexer *lx, struct brackets *b, char c) {
-    if (c == '(' || c == '[' || c == '{') {
-        if (b->n == AX_JHEIGHT_MAX) {
-            return ax_jtree_error(lx->tree, lx->line, "brackets nested more than %d deep",
-                                  AX_JHEIGHT_MAX);
-        }
-        b->open[b->n++] = c;
-    } else if (c == ')' || c == ']' || c == '}') {
-        char want = c == ')' ? '(' : c == ']' ? '[' : '{';
-        if (b->n == 0 || b->open[b->n - 1] != want) {
-            return ax_jtree_error(lx->tree, lx->line, "unexpected '%c'", c);
-        }
-        b->n--;
-    }
-    return AX_OK;
-}
-
-static enum ax_status operator_token(struct lexer *lx, struct brackets *b) {
+static enum ax_status operator_token(struct lexer *lx) {
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++) {
         if (at(lx, lx->pos, operators[i].text)) {
-            AX_TRY(balance(lx, b, operators[i].text[0]));
+            const char c = operators[i].text[0];
+            lx->open += c == '(' || c == '[' || c == '{';
+            lx->open -= (c == ')' || c == ']' || c == '}') && lx->open > 0;
             struct ax_jtoken t = {.kind = AX_JT_OP, .op = operators[i].op, .line = lx->line};
             AX_TRY(push(lx, t));
             advance(lx, lx->pos + strlen(operators[i].text));
@@ -181,7 +161,7 @@ static enum ax_status operator_token(struct lexer *lx, struct brackets *b) {
                           (int)(p - lx->pos), lx->s + lx->pos, (unsigned)c);
 }
 
-static enum ax_status one_token(struct lexer *lx, struct brackets *b) {
+static enum ax_status one_token(struct lexer *lx) {
     const char *s = lx->s;
     unsigned char c = (unsigned char)s[lx->pos];
     struct ax_jtoken t = {.line = lx->line};
@@ -198,10 +178,10 @@ static enum ax_status one_token(struct lexer *lx, struct brackets *b) {
         AX_TRY(
             ax_jlex_string(lx->tree, lx->line, s + lx->pos + 1, end - lx->pos - 2, &t.value.str));
     } else {
-        AX_TRY(ax_jlex_name(lx->tree, lx->line, s, lx->len, lx->pos, &t, &end));
+        AX_TRY(ax_jlex_name(lx->tree, s, lx->len, lx->pos, &t, &end));
     }
     if (end == lx->pos) {
-        return operator_token(lx, b);
+        return operator_token(lx);
     }
     if (t.value.kind == AX_JSTR) { /* shared by threads later: nothing is computed lazily */
         ax_jstr_chars(t.value.str);
@@ -214,9 +194,9 @@ static enum ax_status one_token(struct lexer *lx, struct brackets *b) {
 
 /* From behind "{{" or "{%" to behind its end; the source may also just stop. */
 static enum ax_status lex_tag(struct lexer *lx, bool is_print) {
-    struct brackets b = {.n = 0};
+    lx->open = 0;
     while (lx->pos < lx->len) {
-        if (b.n == 0) {
+        if (lx->open == 0) {
             size_t end = 0;
             if (!is_print) {
                 end = tag_end(lx, lx->pos, "%}");
@@ -237,7 +217,7 @@ static enum ax_status lex_tag(struct lexer *lx, bool is_print) {
         if (behind > lx->pos) {
             advance(lx, behind);
         } else {
-            AX_TRY(one_token(lx, &b));
+            AX_TRY(one_token(lx));
         }
     }
     return AX_OK;

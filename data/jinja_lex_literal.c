@@ -83,29 +83,18 @@ enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_
     return AX_OK;
 }
 
-static bool is_name_part(uint32_t c) {
-    return c == '_' || ax_python_is_alnum(c) || ax_python_is_id_part(c);
-}
-
-enum ax_status ax_jlex_name(struct ax_jtree *t, int line, const char *s, size_t len, size_t pos,
+enum ax_status ax_jlex_name(struct ax_jtree *t, const char *s, size_t len, size_t pos,
                             struct ax_jtoken *out, size_t *end) {
     size_t p = pos;
-    bool valid = true;
-    while (p < len) {
-        size_t next = p;
-        uint32_t c = ax_python_next(s, &next);
-        if (!is_name_part(c)) {
+    for (size_t next = p; p < len; p = next) {
+        const uint32_t c = ax_python_next(s, &next);
+        if (c != '_' && !ax_unicode_is_word(c)) {
             break;
         }
-        valid = valid && (p == pos ? ax_python_is_id_start(c) : ax_python_is_id_part(c));
-        p = next;
     }
     *end = p;
     if (p == pos) {
         return AX_OK;
-    }
-    if (!valid) {
-        return ax_jtree_error(t, line, "%.*s is not a name", (int)(p - pos), s + pos);
     }
     out->kind = AX_JT_NAME;
     out->value.kind = AX_JSTR;

@@ -7,7 +7,7 @@
 /* Each reads what begins at pos and sets *end behind it; *end = pos: nothing of the kind here. */
 enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_t len, size_t pos,
                               struct ax_jtoken *out, size_t *end);
-enum ax_status ax_jlex_name(struct ax_jtree *t, int line, const char *s, size_t len, size_t pos,
+enum ax_status ax_jlex_name(struct ax_jtree *t, const char *s, size_t len, size_t pos,
                             struct ax_jtoken *out, size_t *end);
 /* The text of a string literal between its quotes (escapes as in Python). */
 enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,

@@ -1,37 +1,6 @@
-/* Methods of list, tuple, dict and loop; those of str are in jinja_filters_text.c. Those that would
+/* Methods of dict and loop; those of str are in jinja_filters_text.c. Those that would
  * change a list or dict do not exist; jinja_attr.c refuses them. */
 #include "data/jinja_builtin.h"
-
-static enum ax_status list_index(struct ax_jvm *vm, const struct ax_jcall *call,
-                                 struct ax_jval *out) {
-    const struct ax_jlist *l = call->self.list;
-    for (size_t i = 0; i < l->n; i++) {
-        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(call->v[0])));
-        if (ax_jval_equal(l->items[i], call->v[0])) {
-            *out = ax_jint((int64_t)i);
-            return AX_OK;
-        }
-    }
-    return ax_jvm_error(vm, "index: the item is not in the %s", ax_jval_type(call->self));
-}
-
-static enum ax_status list_count(struct ax_jvm *vm, const struct ax_jcall *call,
-                                 struct ax_jval *out) {
-    const struct ax_jlist *l = call->self.list;
-    int64_t n = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(call->v[0])));
-        n += ax_jval_equal(l->items[i], call->v[0]);
-    }
-    *out = ax_jint(n);
-    return AX_OK;
-}
-
-static enum ax_status itself(struct ax_jvm *vm, const struct ax_jcall *call, struct ax_jval *out) {
-    (void)vm;
-    *out = call->self; /* a copy of what never changes */
-    return AX_OK;
-}
 
 static enum ax_status dict_get(struct ax_jvm *vm, const struct ax_jcall *call,
                                struct ax_jval *out) {
@@ -75,21 +44,15 @@ static enum ax_status loop_cycle(struct ax_jvm *vm, const struct ax_jcall *call,
 }
 
 const struct ax_jbuiltin *ax_jmethod_find(enum ax_jkind of, const struct ax_jstr *name) {
-    static const struct ax_jbuiltin of_list[] = {{"index", list_index, "/value"},
-                                                 {"count", list_count, "/value"},
-                                                 {"copy", itself, ""},
+    static const struct ax_jbuiltin of_dict[] = {{"items", dict_view, ""},
+                                                 {"keys", dict_view, ""},
+                                                 {"values", dict_view, ""},
+                                                 {"get", dict_get, "/key default="},
                                                  {NULL, NULL, NULL}};
-    static const struct ax_jbuiltin of_dict[] = {
-        {"items", dict_view, ""},           {"keys", dict_view, ""}, {"values", dict_view, ""},
-        {"get", dict_get, "/key default="}, {"copy", itself, ""},    {NULL, NULL, NULL}};
     static const struct ax_jbuiltin of_loop[] = {{"cycle", loop_cycle, NULL}, {NULL, NULL, NULL}};
     switch (of) {
     case AX_JSTR:
         return ax_jbuiltin_in(ax_jstr_methods, name);
-    case AX_JLIST:
-        return ax_jbuiltin_in(of_list, name);
-    case AX_JTUPLE: /* has no copy */
-        return ax_jstr_is(name, "copy") ? NULL : ax_jbuiltin_in(of_list, name);
     case AX_JDICT:
         return ax_jbuiltin_in(of_dict, name);
     case AX_JLOOP:

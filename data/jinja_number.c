@@ -62,54 +62,21 @@ static double float_floordiv(double x, double y) {
     return q - f > 0.5 ? f + 1 : f;
 }
 
-static enum ax_status float_pow(struct ax_jvm *vm, double x, double y, struct ax_jval *out) {
-    const double r = pow(x, y);
-    if (isfinite(x) && isfinite(y) && !isfinite(r)) {
-        return ax_jvm_error(vm, "the power is not a finite number");
-    }
-    *out = ax_jreal(r);
-    return AX_OK;
-}
-
-static enum ax_status float_op(struct ax_jvm *vm, enum ax_jop op, double x, double y,
-                               struct ax_jval *out) {
+static double float_op(enum ax_jop op, double x, double y) {
     switch (op) {
     case AX_JOP_ADD:
-        *out = ax_jreal(x + y);
-        return AX_OK;
+        return x + y;
     case AX_JOP_SUB:
-        *out = ax_jreal(x - y);
-        return AX_OK;
+        return x - y;
     case AX_JOP_MUL:
-        *out = ax_jreal(x * y);
-        return AX_OK;
+        return x * y;
     case AX_JOP_DIV:
-        *out = ax_jreal(x / y);
-        return AX_OK;
+        return x / y;
     case AX_JOP_FLOORDIV:
-        *out = ax_jreal(float_floordiv(x, y));
-        return AX_OK;
-    case AX_JOP_MOD:
-        *out = ax_jreal(float_mod(x, y));
-        return AX_OK;
+        return float_floordiv(x, y);
     default:
-        return float_pow(vm, x, y, out);
+        return float_mod(x, y);
     }
-}
-
-/* base to an exponent that is not negative. */
-static bool int_pow_overflow(int64_t base, int64_t exponent, int64_t *out) {
-    *out = 1;
-    if (base >= -1 && base <= 1) {
-        *out = exponent == 0 ? 1 : base == -1 && exponent % 2 == 0 ? 1 : base;
-        return false;
-    }
-    for (; exponent > 0; exponent--) {
-        if (__builtin_mul_overflow(*out, base, out)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static enum ax_status int_op(struct ax_jvm *vm, enum ax_jop op, int64_t x, int64_t y,
@@ -129,12 +96,6 @@ static enum ax_status int_op(struct ax_jvm *vm, enum ax_jop op, int64_t x, int64
     case AX_JOP_DIV:
         *out = ax_jreal((double)((long double)x / (long double)y));
         return AX_OK;
-    case AX_JOP_POW:
-        if (y < 0) {
-            return float_pow(vm, (double)x, (double)y, out);
-        }
-        overflow = int_pow_overflow(x, y, &r);
-        break;
     default: /* // and % round down */
         overflow = x == INT64_MIN && y == -1 && op == AX_JOP_FLOORDIV;
         if (!overflow && y != -1) {
@@ -157,7 +118,8 @@ enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
     if (a.kind != AX_JFLOAT && b.kind != AX_JFLOAT) {
         return int_op(vm, op, ax_jval_int(a), ax_jval_int(b), out);
     }
-    return float_op(vm, op, ax_jnumber_to_double(a), ax_jnumber_to_double(b), out);
+    *out = ax_jreal(float_op(op, ax_jnumber_to_double(a), ax_jnumber_to_double(b)));
+    return AX_OK;
 }
 
 enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jval *out) {

@@ -1,7 +1,6 @@
 /* Tokens → expressions, tightest operator first, then tuples and targets.
  *
- * The grammar is Jinja's, quirks included: ~ binds tighter than + and looser than *, ** is
- * left-associative and below unary minus. */
+ * The grammar is Jinja's, quirks included: ~ binds tighter than + and looser than *. */
 #include "data/jinja_parse.h"
 
 /* ---- operators, tightest first ---- */
@@ -24,22 +23,26 @@ static enum ax_status parse_unary(struct ax_jparser *p, bool with_filters, struc
 }
 
 /* The binary operators from the loosest to the tightest; all associate to the left. */
-enum { SUM, CONCAT, PRODUCT, POWER, N_LEVELS };
+enum { SUM, CONCAT, PRODUCT, N_LEVELS };
 static const signed char level_of[] = {
     [AX_JOP_ADD] = SUM,     [AX_JOP_SUB] = SUM,     [AX_JOP_TILDE] = CONCAT,
     [AX_JOP_MUL] = PRODUCT, [AX_JOP_DIV] = PRODUCT, [AX_JOP_FLOORDIV] = PRODUCT,
-    [AX_JOP_MOD] = PRODUCT, [AX_JOP_POW] = POWER,
+    [AX_JOP_MOD] = PRODUCT,
 };
 
 static bool at_level(const struct ax_jparser *p, int level) {
     return p->token->kind == AX_JT_OP && p->token->op >= AX_JOP_ADD &&
-           p->token->op <= AX_JOP_TILDE && level_of[p->token->op] == level;
+           p->token->op <= AX_JOP_TILDE && p->token->op != AX_JOP_POW &&
+           level_of[p->token->op] == level;
 }
 
 static enum ax_status parse_binary(struct ax_jparser *p, int level, struct ax_jnode **out) {
     const int line = p->token->line;
     if (level == N_LEVELS) {
-        return parse_unary(p, true, out);
+        AX_TRY(parse_unary(p, true, out));
+        return ax_jparser_is_op(p, AX_JOP_POW)
+                   ? ax_jtree_error(p->tree, line, "the operator ** is not supported")
+                   : AX_OK;
     }
     AX_TRY(parse_binary(p, level + 1, out));
     while (at_level(p, level)) {

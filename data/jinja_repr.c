@@ -138,10 +138,6 @@ static enum ax_status put_list(struct ax_jvm *vm, struct ax_jval v) {
 }
 
 static enum ax_status put_dict(struct ax_jvm *vm, struct ax_jdict *d) {
-    if (d->printing) {
-        return ax_jvm_puts(vm, "{...}");
-    }
-    d->printing = true;
     AX_TRY(ax_jvm_puts(vm, "{"));
     for (size_t i = 0; i < d->n; i++) {
         if (i > 0) {
@@ -151,7 +147,6 @@ static enum ax_status put_dict(struct ax_jvm *vm, struct ax_jdict *d) {
         AX_TRY(ax_jvm_puts(vm, ": "));
         AX_TRY(ax_jval_put_repr(vm, d->pairs[i].value));
     }
-    d->printing = false;
     return ax_jvm_puts(vm, "}");
 }
 
@@ -159,17 +154,6 @@ static enum ax_status put_view(struct ax_jvm *vm, const struct ax_jlist *view) {
     AX_TRY(ax_jvm_putf(vm, "%s([", view->type));
     AX_TRY(put_items(vm, view->items, view->n));
     return ax_jvm_puts(vm, "])");
-}
-
-static enum ax_status put_range(struct ax_jvm *vm, const struct ax_jrange *r) {
-    AX_TRY(ax_jvm_putf(vm, "range(%lld, %lld", (long long)r->start, (long long)r->stop));
-    return r->step == 1 ? ax_jvm_puts(vm, ")") : ax_jvm_putf(vm, ", %lld)", (long long)r->step);
-}
-
-static enum ax_status put_namespace(struct ax_jvm *vm, struct ax_jdict *attrs) {
-    AX_TRY(ax_jvm_puts(vm, "<Namespace "));
-    AX_TRY(put_dict(vm, attrs));
-    return ax_jvm_puts(vm, ">");
 }
 
 static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
@@ -194,12 +178,8 @@ static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
         return put_list(vm, v);
     case AX_JDICT:
         return put_dict(vm, v.dict);
-    case AX_JRANGE:
-        return put_range(vm, v.range);
     case AX_JVIEW:
         return put_view(vm, v.list);
-    case AX_JNAMESPACE:
-        return put_namespace(vm, v.dict);
     default:
         return ax_jvm_error(vm, "a %s cannot be printed%s", ax_jval_type(v),
                             v.kind == AX_JITER ? ": apply |list first" : "");

@@ -43,34 +43,14 @@ bool ax_python_is_printable(uint32_t c) {
     return k != UTF8PROC_CATEGORY_CN && k < UTF8PROC_CATEGORY_ZS;
 }
 
-bool ax_python_is_alpha(uint32_t c) {
-    utf8proc_category_t k = category(c);
-    return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
-}
-
 bool ax_python_is_digit(uint32_t c) {
     return category(c) == UTF8PROC_CATEGORY_ND || c == 0xb2 || c == 0xb3 || c == 0xb9 ||
            c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
 }
 
-bool ax_python_is_alnum(uint32_t c) {
-    utf8proc_category_t k = category(c);
-    return ax_python_is_alpha(c) || (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
-}
-
 bool ax_python_is_cased(uint32_t c) {
     utf8proc_category_t k = category(c);
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LT;
-}
-
-bool ax_python_is_id_start(uint32_t c) {
-    return c == '_' || ax_python_is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
-}
-
-bool ax_python_is_id_part(uint32_t c) {
-    utf8proc_category_t k = category(c);
-    return ax_python_is_id_start(c) || k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC ||
-           k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_PC;
 }
 
 /* Characters with an upper or title form of several characters (Unicode's SpecialCasing). */

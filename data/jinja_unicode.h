@@ -31,12 +31,8 @@ size_t ax_python_offset(const char *s, size_t len, size_t n);
 
 bool ax_python_is_space(uint32_t c); /* str.isspace and \s of re */
 bool ax_python_is_printable(uint32_t c);
-bool ax_python_is_alpha(uint32_t c);
 bool ax_python_is_digit(uint32_t c);
-bool ax_python_is_alnum(uint32_t c);
 bool ax_python_is_cased(uint32_t c);
-bool ax_python_is_id_start(uint32_t c);
-bool ax_python_is_id_part(uint32_t c);
 
 enum ax_jcase { AX_JCASE_LOWER, AX_JCASE_UPPER, AX_JCASE_TITLE };
 /* Writes one or two code points to out and returns how many; 0: the mapping is not supported. */

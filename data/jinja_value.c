@@ -294,20 +294,12 @@ bool ax_jval_hash(struct ax_jval v, uint32_t *hash) {
             *hash = mix(*hash, h);
         }
         return true;
-    case AX_JLIST:
-    case AX_JVIEW:
-    case AX_JDICT:
-        return false;
-    case AX_JRANGE:
-        *hash = (uint32_t)v.range->n;
-        return true;
     case AX_JUNDEFINED:
     case AX_JNONE:
     case AX_JMISSING:
         *hash = (uint32_t)v.kind;
         return true;
     default:
-        *hash = mix((uint32_t)v.kind, (uint32_t)((uintptr_t)v.list >> 4));
-        return true;
+        return false;
     }
 }

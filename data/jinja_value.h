@@ -97,7 +97,6 @@ struct ax_jdict {
     size_t index_size;
     size_t weight; /* as in ax_jlist */
     int nest;
-    bool printing; /* inside its own repr(), which a namespace makes possible */
 };
 
 struct ax_jrange {

@@ -126,7 +126,7 @@ enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n);
 double ax_jnumber_to_double(struct ax_jval v);
 /* Exact between int and float. false: a NaN is among them. */
 bool ax_jnumber_compare(struct ax_jval a, struct ax_jval b, int *order);
-/* + - * / // % ** of two numbers. Ints that need more than 64 bits are an error. */
+/* + - * / // % of two numbers. Ints that need more than 64 bits are an error. */
 enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
                              struct ax_jval *out);
 /* int(d) */

@@ -31,7 +31,7 @@ static void errors_name_the_line(void **state) {
     refuses("{{ 'a }}", "{}", "t:1: ", "a string literal is never closed");
     refuses("a\n\n{{ \xc3\x28 }}", "{}", "t:3: ", "the template is not UTF-8 (byte 6)");
     refuses("{{ x ? y }}", "{}", "t:1: ", "unexpected character ? (U+003F)");
-    refuses("{{ (1] }}", "{}", "t:1: ", "unexpected ']'");
+    refuses("{{ (1] }}", "{}", "t:1: ", "expected ')', got ']'");
     refuses("\n{{ [1] | map('upper') | length }}", "{}",
             "t:2: ", "a generator has no length: apply |list first");
     refuses("{{ [].append(1) }}", "{}", "t:1: ", "looking inside objects");
