@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/words.h"
 
 enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_LIST, AX_ARG_INT, AX_ARG_FLOAT };
 
@@ -30,17 +31,5 @@ struct ax_arg {
 enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *args,
                              int min_positional, int max_positional, const char **positional,
                              int *n_positional);
-
-/* Damerau–Levenshtein distance (adjacent swaps count 1), capped at 8. */
-int ax_edit_distance(const char *a, const char *b);
-
-/* What somebody may have meant by `given`: the first of the tried names that is nearest, at fewer
- * than `within` letters. */
-struct ax_nearest {
-    const char *given;
-    int within;
-    const char *name; /* NULL: none yet */
-};
-void ax_nearest_try(struct ax_nearest *n, const char *name);
 
 #endif

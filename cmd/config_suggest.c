@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/args.h"
+#include "base/words.h"
 #include "cmd/config_build.h"
 
 #define MAX_WORD 64
