@@ -44,6 +44,8 @@ struct ax_yaml_node *ax_config_default(const struct ax_config *cfg,
 const struct ax_yaml_node *ax_config_value_of(const struct ax_config *cfg, const char *path);
 /* Neither null, false, 0, "" nor empty. */
 bool ax_config_truthy(const struct ax_yaml_node *node);
+/* The text of a scalar, "true" and "false" for a flag; NULL for null, lists and maps. */
+const char *ax_config_scalar_text(const struct ax_yaml_node *node);
 /* Where the value of a concrete path comes from, as ax_config_where says it. `node` is what is set
  * there, NULL where the default holds. */
 const char *ax_config_origin(const struct ax_config *cfg, const char *path,

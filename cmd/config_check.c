@@ -173,7 +173,7 @@ static bool has_rows(const char *path) {
 static enum ax_status check_refused_value(struct ax_config_build *b,
                                           const struct ax_config_key *key, const char *path,
                                           const struct ax_yaml_node *node, bool *refused) {
-    const char *text = node->kind == AX_YAML_BOOL ? (node->boolean ? "true" : "false") : node->text;
+    const char *text = ax_config_scalar_text(node);
     const struct ax_config_value *v = text != NULL ? ax_config_find_value(key, text) : NULL;
     if (v == NULL || v->fate != AX_FATE_REFUSED) {
         return AX_OK;

@@ -6,35 +6,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct term {
-    bool not_, set;
-    char key[AX_CONFIG_PATH];
-    enum { TRUTHY, EQUALS, DIFFERS, ABOVE } op;
-    char values[AX_CONFIG_PATH];
+enum token { TERM, AND, OR, OPEN, CLOSE, END };
+
+/* One token, and the term it is. */
+struct reader {
+    const char *s; /* what follows it */
+    enum token token;
+    bool negated;
+    enum { TRUTHY, SET, EQUALS, DIFFERS, ABOVE } op;
+    char key[AX_CONFIG_PATH], values[AX_CONFIG_PATH];
 };
 
-/* Reads one term and what follows it: '&', '|' or the end. */
-static const char *read_term(const char *s, struct term *t, char *then) {
-    s += strspn(s, " ");
-    t->not_ = *s == '!';
-    s += t->not_;
-    t->set = *s == '?';
-    s += t->set;
-    size_t len = strcspn(s, " !=>&|");
-    snprintf(t->key, sizeof t->key, "%.*s", (int)len, s);
-    s += len;
-    t->op = TRUTHY;
-    t->values[0] = '\0';
-    if (*s == '=' || *s == '>' || (s[0] == '!' && s[1] == '=')) {
-        t->op = *s == '=' ? EQUALS : *s == '>' ? ABOVE : DIFFERS;
-        s += t->op == DIFFERS ? 2 : 1;
-        len = strcspn(s, " ");
-        snprintf(t->values, sizeof t->values, "%.*s", (int)len, s);
-        s += len;
+static bool take(struct reader *r, const char *text) {
+    const size_t n = strlen(text);
+    r->s += strspn(r->s, " ");
+    if (strncmp(r->s, text, n) != 0)
+        return false;
+    r->s += n;
+    return true;
+}
+
+static void read_word(struct reader *r, char *out, size_t size, const char *end) {
+    r->s += strspn(r->s, " ");
+    const size_t n = strcspn(r->s, end);
+    AX_ASSERT(n > 0 && n < size);
+    snprintf(out, size, "%.*s", (int)n, r->s);
+    r->s += n;
+}
+
+static void next(struct reader *r) {
+    static const char *const marks[] = {[AND] = "&&", [OR] = "||", [OPEN] = "(", [CLOSE] = ")"};
+    for (int t = AND; t <= CLOSE; t++) {
+        if (take(r, marks[t])) {
+            r->token = (enum token)t;
+            return;
+        }
     }
-    s += strspn(s, " ");
-    *then = *s;
-    return *s == '\0' ? s : s + 1;
+    if (*r->s == '\0') {
+        r->token = END;
+        return;
+    }
+    r->token = TERM;
+    r->negated = take(r, "!");
+    const bool set = take(r, "set(");
+    read_word(r, r->key, sizeof r->key, " !=>&|()");
+    r->values[0] = '\0';
+    r->op = set             ? SET
+            : take(r, "==") ? EQUALS
+            : take(r, "!=") ? DIFFERS
+            : take(r, ">")  ? ABOVE
+                            : TRUTHY;
+    AX_ASSERT(!set || take(r, ")"));
+    if (r->op >= EQUALS)
+        read_word(r, r->values, sizeof r->values, " )");
 }
 
 static bool any_value(const char *values, const char *text) {
@@ -55,84 +79,109 @@ static bool matches(const char *values, const struct ax_yaml_node *node) {
     if (node == NULL) {
         return any_value(values, "");
     }
-    if (node->kind == AX_YAML_BOOL) {
-        return any_value(values, node->boolean ? "true" : "false");
-    }
     for (size_t i = 0; node->kind == AX_YAML_LIST && i < node->n; i++) {
         const char *text = node->entries[i].value->text;
         if (text != NULL && any_value(values, text)) {
             return true;
         }
     }
-    return node->text != NULL && any_value(values, node->text);
+    const char *text = ax_config_scalar_text(node);
+    return text != NULL && any_value(values, text);
 }
 
-static bool term_holds(const struct ax_config *cfg, const struct term *t) {
-    const struct ax_yaml_node *node = ax_config_value_of(cfg, t->key);
-    if (t->set) {
-        const struct ax_yaml_node *set = ax_config_lookup(cfg, t->key);
-        return (set != NULL && set->kind != AX_YAML_NULL) != t->not_;
-    }
-    bool number = node != NULL && (node->kind == AX_YAML_INT || node->kind == AX_YAML_FLOAT);
-    bool holds = false;
-    switch (t->op) {
-    case TRUTHY:
-        holds = ax_config_truthy(node);
-        break;
+static bool term_holds(const struct ax_config *cfg, const struct reader *r) {
+    const struct ax_yaml_node *node =
+        r->op == SET ? ax_config_lookup(cfg, r->key) : ax_config_value_of(cfg, r->key);
+    switch (r->op) {
+    case SET:
+        return node != NULL && node->kind != AX_YAML_NULL;
     case EQUALS:
-        holds = matches(t->values, node);
-        break;
+        return matches(r->values, node);
     case DIFFERS:
-        holds = !matches(t->values, node);
-        break;
+        return !matches(r->values, node);
     case ABOVE:
-        holds = number && node->number > strtod(t->values, NULL);
-        break;
+        return node != NULL && (node->kind == AX_YAML_INT || node->kind == AX_YAML_FLOAT) &&
+               node->number > strtod(r->values, NULL);
+    default:
+        return ax_config_truthy(node);
     }
-    return holds != t->not_;
+}
+
+/* The parts of a condition are all read, whatever they hold. */
+static bool any_holds(const struct ax_config *cfg, struct reader *r);
+
+static bool one_holds(const struct ax_config *cfg, struct reader *r) {
+    AX_ASSERT(r->token == TERM || r->token == OPEN);
+    bool holds;
+    if (r->token == OPEN) {
+        next(r);
+        holds = any_holds(cfg, r);
+        AX_ASSERT(r->token == CLOSE);
+    } else {
+        holds = term_holds(cfg, r) != r->negated;
+    }
+    next(r);
+    return holds;
+}
+
+static bool all_hold(const struct ax_config *cfg, struct reader *r) {
+    bool holds = one_holds(cfg, r);
+    while (r->token == AND) {
+        next(r);
+        holds = one_holds(cfg, r) && holds;
+    }
+    return holds;
+}
+
+static bool any_holds(const struct ax_config *cfg, struct reader *r) {
+    bool holds = all_hold(cfg, r);
+    while (r->token == OR) {
+        next(r);
+        holds = all_hold(cfg, r) || holds;
+    }
+    return holds;
 }
 
 bool ax_config_holds(const struct ax_config *cfg, const char *condition) {
-    const char *s = condition;
-    bool group = false; /* one of the alternatives so far holds */
-    char then = '&';
-    while (then != '\0') {
-        struct term t;
-        s = read_term(s, &t, &then);
-        group = group || term_holds(cfg, &t);
-        if (then != '|' && !group) {
-            return false;
-        }
-        group = then == '|' && group;
-    }
-    return true;
+    struct reader r = {.s = condition};
+    next(&r);
+    const bool holds = any_holds(cfg, &r);
+    AX_ASSERT(r.token == END);
+    return holds;
 }
 
 bool ax_config_condition_key(const char *condition, size_t i, char *buf, size_t size) {
-    char then = '&';
-    while (then != '\0') {
-        struct term t;
-        condition = read_term(condition, &t, &then);
-        if (i-- == 0) {
-            snprintf(buf, size, "%s", t.key);
+    struct reader r = {.s = condition};
+    for (next(&r); r.token != END; next(&r)) {
+        if (r.token == TERM && i-- == 0) {
+            snprintf(buf, size, "%s", r.key);
             return true;
         }
     }
     return false;
 }
 
+static enum ax_status put_term(const struct reader *r, struct ax_buf *out) {
+    static const char *const joins[] = {[TRUTHY] = "",
+                                        [SET] = " set",
+                                        [EQUALS] = ": ",
+                                        [DIFFERS] = " other than ",
+                                        [ABOVE] = " above "};
+    if (r->op == SET && r->negated)
+        return ax_buf_printf(out, "%s unset", r->key);
+    AX_TRY(ax_buf_printf(out, "%s%s%s", r->negated ? "no " : "", r->key, joins[r->op]));
+    for (const char *v = r->values; *v != '\0'; v++) {
+        AX_TRY(*v == ',' ? ax_buf_puts(out, " or ") : ax_buf_append(out, v, 1));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_config_condition_text(const char *condition, struct ax_buf *out) {
-    static const char *const joins[] = {
-        [TRUTHY] = "", [EQUALS] = ": ", [DIFFERS] = " other than ", [ABOVE] = " above "};
-    char then = '&';
-    while (then != '\0') {
-        struct term t;
-        condition = read_term(condition, &t, &then);
-        AX_TRY(ax_buf_printf(out, "%s%s%s", t.not_ ? "no " : "", t.key, joins[t.op]));
-        for (const char *v = t.values; *v != '\0'; v++) {
-            AX_TRY(*v == ',' ? ax_buf_puts(out, " or ") : ax_buf_append(out, v, 1));
-        }
-        AX_TRY(ax_buf_puts(out, then == '&' ? " and " : then == '|' ? " or " : ""));
+    static const char *const marks[] = {
+        [AND] = " and ", [OR] = " or ", [OPEN] = "(", [CLOSE] = ")"};
+    struct reader r = {.s = condition};
+    for (next(&r); r.token != END; next(&r)) {
+        AX_TRY(r.token == TERM ? put_term(&r, out) : ax_buf_puts(out, marks[r.token]));
     }
     return AX_OK;
 }

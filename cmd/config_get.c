@@ -83,6 +83,10 @@ bool ax_config_truthy(const struct ax_yaml_node *node) {
     }
 }
 
+const char *ax_config_scalar_text(const struct ax_yaml_node *node) {
+    return node->kind == AX_YAML_BOOL ? (node->boolean ? "true" : "false") : node->text;
+}
+
 /* The path of a reader. It must be in the table, or lie in a list or open map that is. */
 #define FORMAT_PATH(buf, fmt)                                                                      \
     char buf[AX_CONFIG_PATH];                                                                      \
@@ -145,7 +149,7 @@ const char *ax_config_str(const struct ax_config *cfg, const char *path, ...) {
         return NULL;
     }
     AX_ASSERT(node->kind != AX_YAML_LIST && node->kind != AX_YAML_MAP);
-    return node->kind == AX_YAML_BOOL ? (node->boolean ? "true" : "false") : node->text;
+    return ax_config_scalar_text(node);
 }
 
 size_t ax_config_count(const struct ax_config *cfg, const char *path, ...) {

@@ -162,7 +162,7 @@ const struct ax_config_key ax_config_keys_datasets[] = {
     {"streaming", AX_T_BOOL, .dflt = "false", AX_ACTS(DATA),
      .help = "Read rows while training instead of before. Needs max_steps."},
     {"streaming_multipack_buffer_size", AX_T_INT, .range = AX_R_POSITIVE, .dflt = "10000",
-     AX_ACTS(DATA), .when = "streaming | pretraining_dataset",
+     AX_ACTS(DATA), .when = "streaming || pretraining_dataset",
      .help = "Rows held for shuffling and packing while streaming."},
     {"shuffle_merged_datasets", AX_T_BOOL, .dflt = "true", AX_ACTS(DATA),
      .help = "Shuffle the rows of all sets together."},

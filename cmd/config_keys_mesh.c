@@ -91,18 +91,18 @@ const size_t ax_config_n_keys_mesh = sizeof ax_config_keys_mesh / sizeof *ax_con
 #define NOT_SENT(cap)                                                                              \
     .fate = AX_FATE_NO_EFFECT, .needs = AX_CAP_##cap,                                              \
     .note = "nothing is sent; metrics.jsonl, metrics.csv and use_tensorboard have the numbers"
-#define WANDB_DETAIL   NOT_SENT(WANDB), .when = "wandb_project | use_wandb"
-#define MLFLOW_DETAIL  NOT_SENT(MLFLOW), .when = "use_mlflow | mlflow_experiment_name"
+#define WANDB_DETAIL   NOT_SENT(WANDB), .when = "wandb_project || use_wandb"
+#define MLFLOW_DETAIL  NOT_SENT(MLFLOW), .when = "use_mlflow || mlflow_experiment_name"
 #define COMET_DETAIL   NOT_SENT(COMET), .when = "use_comet"
-#define TRACKIO_DETAIL NOT_SENT(TRACKIO), .when = "use_trackio | trackio_project_name"
-#define SWANLAB_DETAIL NOT_SENT(SWANLAB), .when = "use_swanlab | swanlab_project"
+#define TRACKIO_DETAIL NOT_SENT(TRACKIO), .when = "use_trackio || trackio_project_name"
+#define SWANLAB_DETAIL NOT_SENT(SWANLAB), .when = "use_swanlab || swanlab_project"
 #define NO_PAGE        AX_IGNORED("there is no web page; use axtrain chat")
 
 const struct ax_config_key ax_config_keys_log[] = {
     {"use_tensorboard", AX_T_BOOL, AX_ACTS(TENSORBOARD), .help = "Write TensorBoard event files."},
-    {"use_wandb", AX_T_BOOL, NOT_SENT(WANDB), .when = "wandb_mode!=disabled",
+    {"use_wandb", AX_T_BOOL, NOT_SENT(WANDB), .when = "wandb_mode != disabled",
      .help = "Log to Weights & Biases."},
-    {"wandb_project", AX_T_STR, NOT_SENT(WANDB), .when = "wandb_mode!=disabled",
+    {"wandb_project", AX_T_STR, NOT_SENT(WANDB), .when = "wandb_mode != disabled",
      .help = "Project to log to; turns Weights & Biases on."},
     {"wandb_name", AX_T_STR, WANDB_DETAIL, .help = "Name of the run."},
     {"wandb_run_id", AX_T_STR, WANDB_DETAIL, .help = "Id of the run."},

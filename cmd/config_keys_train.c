@@ -34,7 +34,7 @@ const struct ax_config_key ax_config_keys_steps[] = {
 };
 const size_t ax_config_n_keys_steps = sizeof ax_config_keys_steps / sizeof *ax_config_keys_steps;
 
-#define EVAL_ROWS "val_set_size | test_datasets"
+#define EVAL_ROWS "val_set_size || test_datasets"
 
 const struct ax_config_key ax_config_keys_eval[] = {
     {"eval_batch_size", AX_T_INT, .range = AX_R_POSITIVE, AX_ACTS(TRAIN),

@@ -153,7 +153,7 @@ const struct ax_config_derived ax_config_deriveds[] = {
     {"eval_batch_size", "micro_batch_size", "=micro_batch_size"},
     {"eval_sequence_len", "sequence_len", "=sequence_len"},
     {"eval_sample_packing", "sample_packing", "true"},
-    {"pad_to_sequence_len", "sample_packing | reward_model", "true"},
+    {"pad_to_sequence_len", "sample_packing || reward_model", "true"},
     {"num_labels", "reward_model", "1"},
     {"num_labels", "process_reward_model", "2"},
     {"rl_beta", "trl.beta", "=trl.beta"},

@@ -79,13 +79,8 @@ static enum ax_status add_fate(struct ax_config *cfg, const struct seen *s,
 
 static enum ax_status see(struct ax_config *cfg, const struct seen *s);
 
-/* The text of a scalar as the value table spells it. */
-static const char *scalar_text(const struct ax_yaml_node *node) {
-    return node->kind == AX_YAML_BOOL ? (node->boolean ? "true" : "false") : node->text;
-}
-
 static enum ax_status see_scalar(struct ax_config *cfg, const struct seen *s) {
-    const struct ax_config_value *v = ax_config_find_value(s->key, scalar_text(s->node));
+    const struct ax_config_value *v = ax_config_find_value(s->key, ax_config_scalar_text(s->node));
     if (v != NULL) {
         return add_fate(cfg, s, v->fate, v->needs, v->note);
     }

@@ -1,12 +1,13 @@
 /* Conditions over a configuration, and the rules between keys. Private to config_*.c.
  *
- * A condition is a conjunction of alternatives, "adapter=lora,qlora & streaming | max_steps>0":
- *   key          is set (or has a default) to something that is not false, 0, "" or empty
- *   !key         is not
- *   ?key         is set, to whatever
- *   key=a,b*     its text, or that of an element of its list, is one of these patterns
- *   key!=a,b     it is not, or has no value
- *   key>2        its number is greater */
+ * A condition is written and read as in C: "adapter == lora,qlora && (streaming || max_steps > 0)".
+ *   key            is set (or has a default) to something that is not false, 0, "" or empty
+ *   set(key)       is set, to whatever
+ *   !key, !set(key)
+ *   key == a,b*    its text, or that of an element of its list, is one of these patterns
+ *   key != a,b     it is not, or has no value
+ *   key > 2        its number is greater
+ */
 #ifndef AX_CMD_CONFIG_RULES_H
 #define AX_CMD_CONFIG_RULES_H
 

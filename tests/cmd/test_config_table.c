@@ -142,23 +142,27 @@ static void conditions(void **state) {
         {"adapter", true},
         {"!adapter", false},
         {"fp8", false},
-        {"?fp8 & !fp8", true},
-        {"?seed", false},
+        {"set(fp8) && !fp8", true},
+        {"set(seed)", false},
         {"seed", true}, /* by its default */
-        {"adapter=lora,qlora", true},
-        {"adapter=q*", false},
-        {"adapter!=qlora", true},
-        {"rl!=dpo", true},
-        {"rl=dpo", false},
-        {"max_steps>4", true},
-        {"max_steps>5", false},
-        {"rl | adapter & max_steps>4", true},
-        {"adapter | rl & fp8", false},
-        {"adapter & rl | fp8 | max_steps=5", true},
-        {"rl | fp8 & adapter", false},
-        {"plugins=*KDPlugin", true},
-        {"plugins=*LigerPlugin", false},
-        {"!rl & !fp8", true},
+        {"adapter == lora,qlora", true},
+        {"adapter == q*", false},
+        {"adapter != qlora", true},
+        {"rl != dpo", true},
+        {"rl == dpo", false},
+        {"max_steps > 4", true},
+        {"max_steps > 5", false},
+        {"(rl || adapter) && max_steps > 4", true},
+        {"(adapter || rl) && fp8", false},
+        {"adapter && (rl || fp8 || max_steps == 5)", true},
+        {"(rl || fp8) && adapter", false},
+        {"plugins == *KDPlugin", true},
+        {"plugins == *LigerPlugin", false},
+        {"!rl && !fp8", true},
+        /* as in C: && binds tighter than || */
+        {"adapter || rl && fp8", true},
+        {"(adapter || rl) && fp8", false},
+        {"rl && fp8 || (fp8 || adapter)", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (ax_config_holds(&cfg, cases[i].condition) != cases[i].holds) {
@@ -166,9 +170,9 @@ static void conditions(void **state) {
         }
     }
     struct ax_buf text = {0};
-    assert_int_equal(ax_config_condition_text("!rl | adapter=lora,qlora & max_steps>4", &text),
-                     AX_OK);
-    assert_string_equal(text.data, "no rl or adapter: lora or qlora and max_steps above 4");
+    assert_int_equal(
+        ax_config_condition_text("(!rl || adapter == lora,qlora) && max_steps > 4", &text), AX_OK);
+    assert_string_equal(text.data, "(no rl or adapter: lora or qlora) and max_steps above 4");
     ax_buf_free(&text);
     ax_config_free(&cfg);
 }
