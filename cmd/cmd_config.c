@@ -20,9 +20,8 @@ static enum ax_status take_options(int argc, char **argv, struct options *opt) {
         if (strcmp(argv[i], "--json") == 0) {
             opt->json = true;
         } else if (strcmp(argv[i], "-o") == 0) {
-            if (i + 1 == argc) {
+            if (i + 1 == argc)
                 return ax_error(AX_ERR_CONFIG, "-o: a file name must follow");
-            }
             opt->out = argv[++i];
         } else {
             opt->rest[opt->n++] = argv[i];
@@ -32,13 +31,11 @@ static enum ax_status take_options(int argc, char **argv, struct options *opt) {
 }
 
 static enum ax_status write_out(const struct options *opt, const struct ax_buf *text) {
-    if (opt->out != NULL) {
+    if (opt->out != NULL)
         return ax_write_file_atomic(opt->out, text->data, text->len);
-    }
     size_t wrote = fwrite(text->data, 1, text->len, stdout);
-    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE) {
+    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
         return ax_error(AX_ERR_IO, "standard output: %s", strerror(errno));
-    }
     return AX_OK;
 }
 
@@ -78,9 +75,8 @@ static const struct verb {
 static enum ax_status dispatch(int argc, char **argv, struct ax_buf *out, struct options *opt) {
     const char *name = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        if (strcmp(verbs[i].name, name) != 0) {
+        if (strcmp(verbs[i].name, name) != 0)
             continue;
-        }
         AX_TRY(take_options(argc - 2, argv + 2, opt));
         if (opt->n < verbs[i].least) {
             return ax_error(AX_ERR_CONFIG,
@@ -103,9 +99,8 @@ enum ax_status ax_cmd_config(int argc, char **argv) {
     struct options opt = {0};
     struct ax_buf out = {0};
     enum ax_status st = dispatch(argc, argv, &out, &opt);
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = write_out(&opt, &out);
-    }
     ax_buf_free(&out);
     return st;
 }

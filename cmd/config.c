@@ -14,11 +14,10 @@
 /* The defaults of the table as one document, so that they are read like what is set. */
 static enum ax_status put_defaults(struct ax_buf *text) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
-        for (size_t i = 0; i < *ax_config_sections[s].n; i++) {
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
             const struct ax_config_key *key = &ax_config_sections[s].keys[i];
-            if (key->dflt != NULL) {
+            if (key->dflt != NULL)
                 AX_TRY(ax_buf_printf(text, "\"%s\": %s\n", key->path, key->dflt));
-            }
         }
     }
     return AX_OK;
@@ -27,9 +26,8 @@ static enum ax_status put_defaults(struct ax_buf *text) {
 static enum ax_status make_defaults(struct ax_config *cfg) {
     struct ax_buf text = {0};
     enum ax_status st = put_defaults(&text);
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_yaml_parse(&cfg->defaults, "defaults", text.data, text.len);
-    }
     ax_buf_free(&text);
     AX_TRY(st);
     for (size_t i = 0; i < cfg->defaults.root->n; i++) {
@@ -45,7 +43,7 @@ static enum ax_status finish(struct ax_config *cfg, int n, char **overrides) {
     enum ax_status st;
     AX_TRY_GOTO(make_defaults(cfg), st, done);
     AX_TRY_GOTO(ax_config_override(cfg, n, overrides), st, done);
-    AX_TRY_GOTO(ax_config_modernise(&b), st, done);
+    AX_TRY_GOTO(ax_config_rename(&b), st, done);
     AX_TRY_GOTO(ax_config_check(&b), st, done);
     AX_TRY_GOTO(ax_config_check_rules(&b), st, done);
     AX_TRY_GOTO(ax_config_problems_error(&b), st, done);
@@ -53,9 +51,8 @@ static enum ax_status finish(struct ax_config *cfg, int n, char **overrides) {
     AX_TRY_GOTO(ax_config_find_notes(cfg), st, done);
 done:
     ax_config_problems_free(&b);
-    if (st != AX_OK) {
+    if (st != AX_OK)
         ax_config_free(cfg);
-    }
     return st;
 }
 
@@ -115,9 +112,8 @@ static enum ax_status missing(const struct ax_config *cfg, bool text_only, struc
         const struct required *r = &required[i];
         bool there =
             ax_config_holds(cfg, r->path) || (r->unless && ax_config_holds(cfg, r->unless));
-        if (!there && (r->text_side || !text_only)) {
+        if (!there && (r->text_side || !text_only))
             AX_TRY(ax_buf_printf(out, "\n  %s is missing, e.g. %s", r->path, r->example));
-        }
     }
     static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
@@ -138,12 +134,10 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
     bool text_only = use == AX_CONFIG_FOR_TEXT;
     struct ax_buf lines = {0};
     enum ax_status st = missing(cfg, text_only, &lines);
-    if (st == AX_OK && lines.len > 0) {
+    if (st == AX_OK && lines.len > 0)
         st = ax_error(AX_ERR_CONFIG, "%s: keys are missing%s", cfg->doc.name, lines.data);
-    }
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_config_put_not_yet(cfg, text_only, "\n  ", "", &lines);
-    }
     if (st == AX_OK && lines.len > 0) {
         st = ax_error(AX_ERR_UNSUPPORTED,
                       "%s: asks for what this version cannot do yet; set the keys to null to go "
@@ -157,9 +151,8 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
 void ax_config_log_notes(const struct ax_config *cfg) {
     for (size_t i = 0; i < cfg->n_notes; i++) {
         const struct ax_config_note *note = &cfg->notes[i];
-        if (note->kind == AX_NOTE_NOT_YET) {
+        if (note->kind == AX_NOTE_NOT_YET)
             continue;
-        }
         enum ax_log_level level = note->kind == AX_NOTE_NO_EFFECT ? AX_LOG_INFO : AX_LOG_WARN;
         ax_log(level, "%s: %s%s (%s)", note->path,
                note->kind == AX_NOTE_NO_EFFECT ? "no effect here: " : "", note->text, note->where);

@@ -21,10 +21,10 @@
 #include "base/yaml.h"
 
 enum ax_config_note_kind {
-    AX_NOTE_OLD,          /* an old spelling was understood */
+    AX_NOTE_RENAMED,      /* an old spelling was understood */
     AX_NOTE_NO_EFFECT,    /* safe to ignore here */
     AX_NOTE_UNUSED,       /* acts only together with another key */
-    AX_NOTE_DEAD,         /* nothing ever read it */
+    AX_NOTE_IGNORED,      /* nothing ever read it */
     AX_NOTE_APPROXIMATED, /* done, but not quite so */
     AX_NOTE_NOT_YET,      /* this program cannot do it: training stops */
     AX_NOTE_KINDS

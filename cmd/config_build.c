@@ -10,11 +10,10 @@
 
 const char *ax_config_place(const struct ax_config *cfg, int line, int column, char *buf,
                             size_t size) {
-    if (line == 0) {
+    if (line == 0)
         snprintf(buf, size, "command line");
-    } else {
+    else
         snprintf(buf, size, "%s:%d:%d", cfg->doc.name, line, column);
-    }
     return buf;
 }
 
@@ -24,18 +23,16 @@ enum ax_status ax_config_problem(struct ax_config_build *b, int line, int column
         b->n_more++;
         return AX_OK;
     }
-    if (b->problems == NULL) {
+    if (b->problems == NULL)
         AX_TRY(ax_alloc(&b->problems, MAX_PROBLEMS, sizeof *b->problems));
-    }
     char text[512];
     char place[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    for (char *c = text; *c != '\0'; c++) { /* words of a file must not steer a terminal */
+    for (char *c = text; *c != '\0'; c++) /* words of a file must not steer a terminal */
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
-    }
     struct ax_config_problem *p = &b->problems[b->n_problems];
     AX_TRY(ax_sprintf(&p->text, "%s (%s)%s", text,
                       ax_config_place(b->cfg, line, column, place, sizeof place), tail));
@@ -48,20 +45,17 @@ enum ax_status ax_config_problem(struct ax_config_build *b, int line, int column
 static int by_place(const void *x, const void *y) {
     const struct ax_config_problem *a = x;
     const struct ax_config_problem *b = y;
-    if (a->line != b->line) {
+    if (a->line != b->line)
         return a->line < b->line ? -1 : 1;
-    }
     return (a->column > b->column) - (a->column < b->column);
 }
 
 /* The error text holds 2,047 bytes: what does not fit is counted. */
 enum ax_status ax_config_problems_error(struct ax_config_build *b) {
-    if (b->n_problems == 0) {
+    if (b->n_problems == 0)
         return AX_OK;
-    }
-    if (b->n_problems == 1) {
+    if (b->n_problems == 1)
         return ax_error(AX_ERR_CONFIG, "%s", b->problems[0].text);
-    }
     qsort(b->problems, b->n_problems, sizeof *b->problems, by_place);
     const size_t room = 1900;
     struct ax_buf lines = {0};
@@ -72,20 +66,17 @@ enum ax_status ax_config_problems_error(struct ax_config_build *b) {
         st = ax_buf_printf(&lines, "\n  %s", b->problems[shown++].text);
     }
     size_t total = b->n_problems + b->n_more;
-    if (st == AX_OK && shown < total) {
+    if (st == AX_OK && shown < total)
         st = ax_buf_printf(&lines, "\n  … and %zu more", total - shown);
-    }
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_error(AX_ERR_CONFIG, "%s: %zu problems%s", b->cfg->doc.name, total, lines.data);
-    }
     ax_buf_free(&lines);
     return st;
 }
 
 void ax_config_problems_free(struct ax_config_build *b) {
-    for (size_t i = 0; i < b->n_problems; i++) {
+    for (size_t i = 0; i < b->n_problems; i++)
         ax_free(b->problems[i].text);
-    }
     ax_free(b->problems);
     *b = (struct ax_config_build){0};
 }

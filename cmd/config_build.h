@@ -26,10 +26,10 @@ void ax_config_problems_free(struct ax_config_build *b);
 
 /* The steps, in this order. Each adds problems and returns an error only when it cannot go on. */
 enum ax_status ax_config_override(struct ax_config *cfg, int n, char **overrides);
-enum ax_status ax_config_modernise(struct ax_config_build *b); /* old spellings */
-enum ax_status ax_config_check(struct ax_config_build *b);     /* keys and values */
-enum ax_status ax_config_derive(struct ax_config_build *b);    /* values from other keys */
-enum ax_status ax_config_find_notes(struct ax_config *cfg);    /* fates */
+enum ax_status ax_config_rename(struct ax_config_build *b); /* old spellings */
+enum ax_status ax_config_check(struct ax_config_build *b);  /* keys and values */
+enum ax_status ax_config_derive(struct ax_config_build *b); /* values from other keys */
+enum ax_status ax_config_find_notes(struct ax_config *cfg); /* support */
 
 /* Adds a note; copies its texts. */
 enum ax_status ax_config_add_note(struct ax_config *cfg, enum ax_config_note_kind kind,
@@ -99,8 +99,8 @@ enum ax_status ax_config_put_flow(struct ax_buf *out, const struct ax_yaml_node 
 /* A name or string in YAML, quoted where it must be. */
 enum ax_status ax_config_put_word(struct ax_buf *out, const char *text);
 /* "not supported yet: needs lora", "no effect: …". */
-enum ax_status ax_config_fate_text(enum ax_config_fate fate, enum ax_capability needs,
-                                   const char *note, struct ax_buf *out);
+enum ax_status ax_config_support_text(enum ax_config_support support, enum ax_capability needs,
+                                      const char *note, struct ax_buf *out);
 enum ax_status ax_config_show(const struct ax_config *cfg, struct ax_buf *out);
 enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *out);
 enum ax_status ax_config_help(const char *path, struct ax_buf *out);

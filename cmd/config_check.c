@@ -29,11 +29,10 @@ static void quote(const char *text, char *buf, size_t size) {
 }
 
 static void describe(const struct ax_yaml_node *node, char *buf, size_t size) {
-    if (node->text == NULL) {
+    if (node->text == NULL)
         snprintf(buf, size, "%s", ax_yaml_kind_name(node->kind));
-    } else {
+    else
         quote(node->text, buf, size);
-    }
 }
 
 enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax_config_key *key,
@@ -43,13 +42,12 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
     char got[128];
     char tail[256] = "";
     describe(node, got, sizeof got);
-    if (node->kind == AX_YAML_STRING && key->choices != NULL) {
+    if (node->kind == AX_YAML_STRING && key->choices != NULL)
         ax_config_suggest_choice(key->choices, node->text, tail, sizeof tail);
-    } else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST)) {
+    else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; begin each entry with \"- \"");
-    } else if (node->text != NULL && (types & AX_T_LIST)) {
+    else if (node->text != NULL && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; for a list of one, write [%s]", got);
-    }
     enum ax_status st = ax_config_expected(key, types, &want);
     if (st == AX_OK) {
         st = ax_config_problem(b, node->line, node->column, tail, "%s: expected %s, got %s", path,
@@ -64,9 +62,8 @@ static enum ax_status unknown_key(struct ax_config_build *b, const char *parent,
                                   const struct ax_yaml_entry *entry) {
     char pattern[AX_CONFIG_PATH];
     char tail[2 * AX_CONFIG_PATH];
-    if (!ax_config_pattern(parent, pattern, sizeof pattern)) {
+    if (!ax_config_pattern(parent, pattern, sizeof pattern))
         pattern[0] = '\0';
-    }
     if (parent[0] == '\0' && strchr(entry->key, '.') != NULL && ax_config_find(entry->key)) {
         snprintf(tail, sizeof tail, "; in a file, write it as a map: %.*s: {…}",
                  (int)strcspn(entry->key, "."), entry->key); /* a known word */
@@ -84,25 +81,25 @@ static enum ax_status unknown_key(struct ax_config_build *b, const char *parent,
 static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
                                   const char *path, struct ax_yaml_node *node);
 
-static const struct ax_config_dead *find_dead(const char *path) {
+static const struct ax_config_ignored *find_ignored(const char *path) {
     char pattern[AX_CONFIG_PATH];
-    for (size_t i = 0; i < ax_config_n_deads; i++) {
+    for (size_t i = 0; i < ax_config_n_ignored; i++) {
         if (ax_config_pattern(path, pattern, sizeof pattern) &&
-            strcmp(ax_config_deads[i].path, pattern) == 0) {
-            return &ax_config_deads[i];
+            strcmp(ax_config_ignored[i].path, pattern) == 0) {
+            return &ax_config_ignored[i];
         }
     }
     return NULL;
 }
 
-static enum ax_status note_dead(struct ax_config_build *b, const struct ax_config_dead *dead,
-                                const char *path, const struct ax_yaml_entry *entry) {
+static enum ax_status note_ignored(struct ax_config_build *b, const struct ax_config_ignored *dead,
+                                   const char *path, const struct ax_yaml_entry *entry) {
     char text[AX_CONFIG_PATH];
     snprintf(text, sizeof text, "nothing reads this key%s%s", dead->instead != NULL ? "; see " : "",
              dead->instead != NULL ? dead->instead : "");
     return entry->value->kind == AX_YAML_NULL
                ? AX_OK
-               : ax_config_add_note(b->cfg, AX_NOTE_DEAD, true, path, text, entry->line,
+               : ax_config_add_note(b->cfg, AX_NOTE_IGNORED, true, path, text, entry->line,
                                     entry->column);
 }
 
@@ -120,12 +117,12 @@ static enum ax_status check_map(struct ax_config_build *b, const char *parent,
         bool fits = strchr(entry->key, '.') == NULL && entry->key[0] != '\0' &&
                     join(path, sizeof path, parent, entry->key);
         const struct ax_config_key *key = fits ? ax_config_find(path) : NULL;
-        const struct ax_config_dead *dead = fits && key == NULL ? find_dead(path) : NULL;
+        const struct ax_config_ignored *dead = fits && key == NULL ? find_ignored(path) : NULL;
         if (dead != NULL) {
-            AX_TRY(note_dead(b, dead, path, entry));
+            AX_TRY(note_ignored(b, dead, path, entry));
         } else if (key == NULL) {
             AX_TRY(unknown_key(b, parent, entry));
-        } else if (key->fate == AX_FATE_REFUSED) {
+        } else if (key->support == AX_SUPPORT_REFUSED) {
             AX_TRY(ax_config_truthy(entry->value)
                        ? ax_config_problem(b, entry->line, entry->column, "",
                                            "%s is not accepted: %s", path, key->note)
@@ -140,23 +137,20 @@ static enum ax_status check_map(struct ax_config_build *b, const char *parent,
 /* Elements of a list, or values of a map with names of the user's. */
 static enum ax_status check_elements(struct ax_config_build *b, const struct ax_config_key *key,
                                      const char *path, const struct ax_yaml_node *node) {
-    bool rows = key->of == AX_T_MAP;
+    bool rows = ax_config_elements(key) == AX_T_MAP;
     for (size_t i = 0; i < node->n; i++) {
         struct ax_yaml_node *value = node->entries[i].value;
         char index[24];
         char sub[AX_CONFIG_PATH];
         snprintf(index, sizeof index, "%zu", i);
-        if (!join(sub, sizeof sub, path,
-                  node->kind == AX_YAML_MAP ? node->entries[i].key : index)) {
+        if (!join(sub, sizeof sub, path, node->kind == AX_YAML_MAP ? node->entries[i].key : index))
             snprintf(sub, sizeof sub, "%s", path);
-        }
-        if (value->kind == AX_YAML_NULL && node->kind == AX_YAML_MAP) {
+        if (value->kind == AX_YAML_NULL && node->kind == AX_YAML_MAP)
             continue;
-        }
-        if (!ax_config_coerce(key, key->of, value) ||
+        if (!ax_config_coerce(key, ax_config_elements(key), value) ||
             ((value->kind == AX_YAML_INT || value->kind == AX_YAML_FLOAT) &&
-             !ax_config_in_range(key->range, value->number))) {
-            AX_TRY(ax_config_type_problem(b, key, key->of, sub, value));
+             !ax_config_in_range(ax_config_range_of(key), value->number))) {
+            AX_TRY(ax_config_type_problem(b, key, ax_config_elements(key), sub, value));
         } else if (rows) {
             AX_TRY(check_map(b, sub, value));
         }
@@ -175,9 +169,8 @@ static enum ax_status check_refused_value(struct ax_config_build *b,
                                           const struct ax_yaml_node *node, bool *refused) {
     const char *text = ax_config_scalar_text(node);
     const struct ax_config_value *v = text != NULL ? ax_config_find_value(key, text) : NULL;
-    if (v == NULL || v->fate != AX_FATE_REFUSED) {
+    if (v == NULL || v->support != AX_SUPPORT_REFUSED)
         return AX_OK;
-    }
     *refused = true;
     char got[128];
     quote(text, got, sizeof got);
@@ -187,28 +180,22 @@ static enum ax_status check_refused_value(struct ax_config_build *b,
 
 static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
                                   const char *path, struct ax_yaml_node *node) {
-    if (node->kind == AX_YAML_NULL || (key->types & AX_T_ANY)) {
+    if (node->kind == AX_YAML_NULL || (key->types & AX_T_ANY))
         return AX_OK;
-    }
     bool refused = false;
-    if (node->kind !=
-        AX_YAML_BOOL) { /* before its kind is looked at: refused words are no choices */
+    if (node->kind != AX_YAML_BOOL) /* before its kind is looked at: refused words are no choices */
         AX_TRY(check_refused_value(b, key, path, node, &refused));
-    }
-    if (refused) {
+    if (refused)
         return AX_OK;
-    }
     if (!ax_config_coerce(key, key->types, node) ||
         ((node->kind == AX_YAML_INT || node->kind == AX_YAML_FLOAT) &&
-         !ax_config_in_range(key->range, node->number))) {
+         !ax_config_in_range(ax_config_range_of(key), node->number))) {
         return ax_config_type_problem(b, key, key->types, path, node);
     }
-    if (node->kind == AX_YAML_BOOL) { /* the same again for `0` and "no" */
+    if (node->kind == AX_YAML_BOOL) /* the same again for `0` and "no" */
         AX_TRY(check_refused_value(b, key, path, node, &refused));
-    }
-    if (node->kind == AX_YAML_MAP && has_rows(path)) {
+    if (node->kind == AX_YAML_MAP && has_rows(path))
         return check_map(b, path, node);
-    }
     return check_elements(b, key, path, node); /* a scalar has none */
 }
 
@@ -217,9 +204,8 @@ static bool is_launcher_file(const struct ax_yaml_node *root) {
     static const char *const keys[] = {"provider",  "volumes", "secrets", "gpu",
                                        "gpu_count", "memory",  "timeout", "branch"};
     size_t found = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         found += ax_yaml_get(root, keys[i]) != NULL;
-    }
     return found >= 3 && ax_yaml_get(root, "base_model") == NULL;
 }
 

@@ -46,12 +46,10 @@ static bool word_number(const char *s, double *v) {
     char plain[64];
     size_t n = 0;
     for (; *s != '\0'; s++) {
-        if (*s == '_' && n > 0) {
+        if (*s == '_' && n > 0)
             continue;
-        }
-        if (strchr("0123456789+-.eE", *s) == NULL || n + 1 == sizeof plain) {
+        if (strchr("0123456789+-.eE", *s) == NULL || n + 1 == sizeof plain)
             return false;
-        }
         plain[n++] = *s;
     }
     plain[n] = '\0';
@@ -94,14 +92,12 @@ static bool string_fits(const struct ax_config_key *key, unsigned types,
 }
 
 bool ax_config_coerce(const struct ax_config_key *key, unsigned types, struct ax_yaml_node *node) {
-    if (types & AX_T_ANY) {
+    if (types & AX_T_ANY)
         return true;
-    }
     switch (node->kind) {
     case AX_YAML_BOOL:
-        if (types & AX_T_BOOL) {
+        if (types & AX_T_BOOL)
             return true;
-        }
         if (types & AX_T_INT) {
             become_int(node, node->boolean);
             return true;
@@ -113,9 +109,8 @@ bool ax_config_coerce(const struct ax_config_key *key, unsigned types, struct ax
         /* `no` is a word here and there: a string only where it is one of the choices */
         return key->choices != NULL && string_fits(key, types & AX_T_STR, node);
     case AX_YAML_INT:
-        if (types & (AX_T_INT | AX_T_NUM)) {
+        if (types & (AX_T_INT | AX_T_NUM))
             return true;
-        }
         if ((types & AX_T_BOOL) && (node->integer == 0 || node->integer == 1)) {
             become_bool(node, node->integer == 1);
             return true;

@@ -66,9 +66,8 @@ static bool any_value(const char *values, const char *text) {
     for (const char *s = values; *s != '\0';) {
         size_t len = strcspn(s, ",");
         snprintf(one, sizeof one, "%.*s", (int)len, s);
-        if (fnmatch(one, text, 0) == 0) {
+        if (fnmatch(one, text, 0) == 0)
             return true;
-        }
         s += len + (s[len] == ',');
     }
     return false;
@@ -76,14 +75,12 @@ static bool any_value(const char *values, const char *text) {
 
 /* Does the value, or one of a list's, match? */
 static bool matches(const char *values, const struct ax_yaml_node *node) {
-    if (node == NULL) {
+    if (node == NULL)
         return any_value(values, "");
-    }
     for (size_t i = 0; node->kind == AX_YAML_LIST && i < node->n; i++) {
         const char *text = node->entries[i].value->text;
-        if (text != NULL && any_value(values, text)) {
+        if (text != NULL && any_value(values, text))
             return true;
-        }
     }
     const char *text = ax_config_scalar_text(node);
     return text != NULL && any_value(values, text);
@@ -170,9 +167,8 @@ static enum ax_status put_term(const struct reader *r, struct ax_buf *out) {
     if (r->op == SET && r->negated)
         return ax_buf_printf(out, "%s unset", r->key);
     AX_TRY(ax_buf_printf(out, "%s%s%s", r->negated ? "no " : "", r->key, joins[r->op]));
-    for (const char *v = r->values; *v != '\0'; v++) {
+    for (const char *v = r->values; *v != '\0'; v++)
         AX_TRY(*v == ',' ? ax_buf_puts(out, " or ") : ax_buf_append(out, v, 1));
-    }
     return AX_OK;
 }
 
@@ -180,8 +176,7 @@ enum ax_status ax_config_condition_text(const char *condition, struct ax_buf *ou
     static const char *const marks[] = {
         [AND] = " and ", [OR] = " or ", [OPEN] = "(", [CLOSE] = ")"};
     struct reader r = {.s = condition};
-    for (next(&r); r.token != END; next(&r)) {
+    for (next(&r); r.token != END; next(&r))
         AX_TRY(r.token == TERM ? put_term(&r, out) : ax_buf_puts(out, marks[r.token]));
-    }
     return AX_OK;
 }

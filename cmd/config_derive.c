@@ -20,9 +20,8 @@ static enum ax_status put(struct ax_config *cfg, const char *path, const char *f
     struct ax_buf words = {0};
     AX_TRY(ax_strdup(&f->path, path));
     enum ax_status st = ax_config_condition_text(from, &words);
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_strdup(&f->from, words.data);
-    }
     ax_buf_free(&words);
     return st;
 }
@@ -31,17 +30,15 @@ static enum ax_status put_copy(struct ax_config *cfg, const char *path, const ch
                                const struct ax_yaml_node *node) {
     struct ax_buf text = {0};
     enum ax_status st = ax_config_put_flow(&text, node, false);
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = put(cfg, path, from, text.data);
-    }
     ax_buf_free(&text);
     return st;
 }
 
 static enum ax_status put_derived(struct ax_config *cfg, const struct ax_config_derived *d) {
-    if (d->value[0] != '=') {
+    if (d->value[0] != '=')
         return put(cfg, d->path, d->when, d->value);
-    }
     const struct ax_yaml_node *other = ax_config_value_of(cfg, d->value + 1);
     return other != NULL ? put_copy(cfg, d->path, d->value + 1, other) : AX_OK;
 }
@@ -66,7 +63,7 @@ static enum ax_status put_warmup(struct ax_config *cfg) {
         !unset(cfg, "warmup_ratio")) {
         return AX_OK;
     }
-    AX_TRY(ax_config_add_note(cfg, AX_NOTE_OLD, false, "warmup_steps",
+    AX_TRY(ax_config_add_note(cfg, AX_NOTE_RENAMED, false, "warmup_steps",
                               "below 1 it is read as warmup_ratio", steps->line, steps->column));
     AX_TRY(put_copy(cfg, "warmup_ratio", "warmup_steps", steps));
     return ax_yaml_set(&cfg->doc, "warmup_steps", "null");
@@ -76,11 +73,10 @@ enum ax_status ax_config_derive(struct ax_config_build *b) {
     struct ax_config *cfg = b->cfg;
     AX_TRY(put_accumulation(cfg));
     AX_TRY(put_warmup(cfg));
-    for (size_t i = 0; i < ax_config_n_deriveds; i++) {
-        const struct ax_config_derived *d = &ax_config_deriveds[i];
-        if (unset(cfg, d->path) && ax_config_holds(cfg, d->when)) {
+    for (size_t i = 0; i < ax_config_n_derived; i++) {
+        const struct ax_config_derived *d = &ax_config_derived[i];
+        if (unset(cfg, d->path) && ax_config_holds(cfg, d->when))
             AX_TRY(put_derived(cfg, d));
-        }
     }
     return AX_OK;
 }

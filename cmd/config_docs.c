@@ -16,7 +16,9 @@ static const char intro[] =
     "editors. On the command line, `key=value` or `--key value` override the file: `seed=7`, "
     "`datasets.0.path=mine.jsonl`, `wandb_project=null` (null unsets), "
     "`--lora_target_modules '[q_proj, v_proj]'`.\n\n"
-    "What a key's fate means:\n\n"
+    "Keys that act come first, then those that are known but not supported yet, then a compact "
+    "list of "
+    "the rest. What a key's support means:\n\n"
     "- **acts**: it does what it says.\n"
     "- **approximated**: nearly; the text says how.\n"
     "- **no effect**: safe to ignore here; the text says why.\n"
@@ -28,9 +30,8 @@ static const char intro[] =
 
 /* Text in a table's cell: bars would end it. */
 static enum ax_status put_cell(struct ax_buf *out, const char *text) {
-    for (const char *s = text; *s != '\0'; s++) {
+    for (const char *s = text; *s != '\0'; s++)
         AX_TRY(*s == '|' ? ax_buf_puts(out, "\\|") : ax_buf_append(out, s, 1));
-    }
     return AX_OK;
 }
 
@@ -51,13 +52,13 @@ static enum ax_status put_types(struct ax_buf *out, unsigned types) {
     return AX_OK;
 }
 
-/* Choices in running text; values with a fate of their own are marked with their capability. */
+/* Choices in running text; values with support of their own are marked with their capability. */
 static enum ax_status put_values(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
         const struct ax_config_value *v = ax_config_find_value(key, one);
         AX_TRY(ax_buf_printf(out, "%s`%s`", i == 0 ? " Values: " : ", ", one));
-        if (v != NULL && v->fate != AX_FATE_REFUSED && v->needs != key->needs &&
+        if (v != NULL && v->support != AX_SUPPORT_REFUSED && v->needs != key->needs &&
             v->needs != AX_CAP_NONE) {
             AX_TRY(ax_buf_printf(out, " (%s)", ax_capability_info(v->needs)->name));
         }
@@ -75,7 +76,7 @@ static enum ax_status put_row(struct ax_buf *out, const struct ax_config_key *ke
         AX_TRY(ax_buf_puts(out, "`"));
     }
     AX_TRY(ax_buf_puts(out, " | "));
-    AX_TRY(ax_config_fate_text(key->fate, key->needs, key->note, out));
+    AX_TRY(ax_config_support_text(key->support, key->needs, key->note, out));
     AX_TRY(ax_buf_puts(out, " | "));
     AX_TRY(put_cell(out, key->help));
     AX_TRY(put_values(out, key));
@@ -88,30 +89,33 @@ static enum ax_status put_row(struct ax_buf *out, const struct ax_config_key *ke
 }
 
 static enum ax_status put_capabilities(struct ax_buf *out) {
-    AX_TRY(ax_buf_puts(out, "\n## Capabilities\n\n| name | here | what it is |\n|---|---|---|\n"));
+    AX_TRY(ax_buf_puts(out, "\n## Missing capabilities\n\n| name | what it is |\n|---|---|\n"));
     for (int c = AX_CAP_NONE + 1; c < AX_CAP_COUNT; c++) {
         const struct ax_capability_info *info = ax_capability_info((enum ax_capability)c);
-        AX_TRY(ax_buf_printf(out, "| %s | %s | %s |\n", info->name,
-                             info->present ? "yes" : "not yet", info->meaning));
+        AX_TRY(ax_buf_printf(out, "| %s | %s |\n", info->name, info->meaning));
     }
     return AX_OK;
 }
 
-static enum ax_status put_other_keys(struct ax_buf *out) {
+static enum ax_status put_renamed(struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, "\n## Old spellings\n\n| old | now |\n|---|---|\n"));
-    for (size_t i = 0; i < ax_config_n_olds; i++) {
-        const struct ax_config_old *old = &ax_config_olds[i];
-        AX_TRY(ax_buf_printf(out, "| `%s%s%s` | `%s%s%s` |\n", old->path,
-                             old->text != NULL ? ": " : "", old->text != NULL ? old->from : "",
-                             old->now, old->text != NULL ? ": " : "",
-                             old->text != NULL ? old->text : ""));
+    for (size_t i = 0; i < ax_config_n_renamed; i++) {
+        const struct ax_config_renamed *r = &ax_config_renamed[i];
+        const bool value = r->text != NULL;
+        AX_TRY(ax_buf_printf(out, "| `%s%s%s` | `%s%s%s` |\n", r->path, value ? ": " : "",
+                             value ? r->from : "", r->now, value ? ": " : "",
+                             value ? r->text : ""));
     }
+    return AX_OK;
+}
+
+static enum ax_status put_ignored(struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, "\n## Keys that nothing reads\n\nFound in published files; accepted "
                             "with a note.\n\n| key | see |\n|---|---|\n"));
-    for (size_t i = 0; i < ax_config_n_deads; i++) {
-        const struct ax_config_dead *dead = &ax_config_deads[i];
-        AX_TRY(ax_buf_printf(out, "| `%s` | %s |\n", dead->path,
-                             dead->instead != NULL ? dead->instead : ""));
+    for (size_t i = 0; i < ax_config_n_ignored; i++) {
+        const struct ax_config_ignored *key = &ax_config_ignored[i];
+        AX_TRY(ax_buf_printf(out, "| `%s` | %s |\n", key->path,
+                             key->instead != NULL ? key->instead : ""));
     }
     return AX_OK;
 }
@@ -127,19 +131,60 @@ static enum ax_status put_rules(struct ax_buf *out) {
     return AX_OK;
 }
 
+/* The rows of a section that act, or those that do not yet. */
+static enum ax_status put_section(struct ax_buf *out, const struct ax_config_section *section,
+                                  bool acting) {
+    bool titled = false;
+    for (const struct ax_config_key *key = section->keys; key->path != NULL; key++) {
+        const enum ax_config_support seen = ax_config_support_of(key->support, key->needs);
+        if ((seen <= AX_SUPPORT_APPROXIMATED) != acting)
+            continue;
+        if (!titled) {
+            AX_TRY(ax_buf_printf(out,
+                                 "\n## %s%s\n\n| key | type | default | support | what it does |\n"
+                                 "|---|---|---|---|---|\n",
+                                 section->title, acting ? "" : ", not yet"));
+            titled = true;
+        }
+        AX_TRY(put_row(out, key));
+    }
+    return AX_OK;
+}
+
+/* One line for each run of keys that do not act for the same reason. */
+static enum ax_status put_brief(struct ax_buf *out, const struct ax_config_section *section) {
+    AX_TRY(ax_buf_printf(out, "\n## %s\n", section->title));
+    for (const struct ax_config_key *key = section->keys; key->path != NULL; key++) {
+        if (key == section->keys || !ax_config_same_reason(key - 1, key)) {
+            AX_TRY(ax_buf_puts(out, "\n- "));
+            AX_TRY(ax_config_support_text(key->support, key->needs, key->note, out));
+            if (key->when != NULL) {
+                AX_TRY(ax_buf_puts(out, ", only with "));
+                AX_TRY(ax_config_condition_text(key->when, out));
+            }
+            AX_TRY(ax_buf_puts(out, ": "));
+        } else {
+            AX_TRY(ax_buf_puts(out, "; "));
+        }
+        AX_TRY(ax_buf_printf(out, "`%s` ", key->path));
+        AX_TRY(put_types(out, key->types));
+    }
+    return ax_buf_puts(out, "\n");
+}
+
 enum ax_status ax_config_docs(struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, intro));
-    for (size_t s = 0; s < ax_config_n_sections; s++) {
-        const struct ax_config_section *section = &ax_config_sections[s];
-        AX_TRY(ax_buf_printf(out,
-                             "\n## %s\n\n| key | type | default | fate | what it does |\n"
-                             "|---|---|---|---|---|\n",
-                             section->title));
-        for (size_t i = 0; i < *section->n; i++) {
-            AX_TRY(put_row(out, &section->keys[i]));
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t s = 0; s < ax_config_n_sections; s++) {
+            const struct ax_config_section *section = &ax_config_sections[s];
+            if (section->brief == (pass == 2)) {
+                AX_TRY(section->brief ? put_brief(out, section)
+                                      : put_section(out, section, pass == 0));
+            }
         }
     }
-    AX_TRY(put_other_keys(out));
+    AX_TRY(put_renamed(out));
+    AX_TRY(put_ignored(out));
     AX_TRY(put_rules(out));
     return put_capabilities(out);
 }

@@ -7,11 +7,10 @@
 static const struct ax_config_key *find_row(const char *path) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
         const struct ax_config_section *sec = &ax_config_sections[s];
-        for (size_t i = 0; i < *sec->n; i++) {
+        for (size_t i = 0; sec->keys[i].path != NULL; i++) {
             const char *row = sec->keys[i].path;
-            if (row[0] == path[0] && strcmp(row, path) == 0) { /* called for every key */
+            if (row[0] == path[0] && strcmp(row, path) == 0) /* called for every key */
                 return &sec->keys[i];
-            }
         }
     }
     return NULL;
@@ -20,11 +19,9 @@ static const struct ax_config_key *find_row(const char *path) {
 const struct ax_config_section *ax_config_section_of(const struct ax_config_key *key) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
         const struct ax_config_section *sec = &ax_config_sections[s];
-        for (size_t i = 0; i < *sec->n; i++) {
-            if (&sec->keys[i] == key) {
+        for (size_t i = 0; sec->keys[i].path != NULL; i++)
+            if (&sec->keys[i] == key)
                 return sec;
-            }
-        }
     }
     AX_ASSERT(key == NULL); /* a row that is in no section */
     return NULL;
@@ -38,9 +35,8 @@ bool ax_config_pattern(const char *path, char *out, size_t size) {
         int wrote = index && n > 0
                         ? snprintf(out + n, size - n, "[]")
                         : snprintf(out + n, size - n, "%s%.*s", n > 0 ? "." : "", (int)len, path);
-        if (wrote < 0 || (size_t)wrote >= size - n) {
+        if (wrote < 0 || (size_t)wrote >= size - n)
             return false;
-        }
         n += (size_t)wrote;
         path += len + (path[len] == '.');
     }
@@ -64,9 +60,8 @@ void ax_config_shared(const char *pattern, char *buf, size_t size) {
 const struct ax_config_key *ax_config_find(const char *path) {
     char pattern[AX_CONFIG_PATH] = "";
     char shared[AX_CONFIG_PATH];
-    if (!ax_config_pattern(path, pattern, sizeof pattern)) {
+    if (!ax_config_pattern(path, pattern, sizeof pattern))
         return NULL;
-    }
     const struct ax_config_key *key = find_row(pattern);
     if (key == NULL) {
         ax_config_shared(pattern, shared, sizeof shared);
@@ -77,13 +72,11 @@ const struct ax_config_key *ax_config_find(const char *path) {
 
 bool ax_config_child(const char *path, const char *parent, const char **name) {
     size_t n = strlen(parent);
-    if (strncmp(path, parent, n) != 0) {
+    if (strncmp(path, parent, n) != 0)
         return false;
-    }
     path += n;
-    if (n > 0 && *path++ != '.') {
+    if (n > 0 && *path++ != '.')
         return false;
-    }
     *name = path;
     return strchr(path, '.') == NULL && *path != '\0';
 }
@@ -104,19 +97,17 @@ static bool has_own(const struct ax_config_children *it) {
 const struct ax_config_key *ax_config_children_next(struct ax_config_children *it) {
     for (;; it->section++, it->row = 0) {
         if (it->section == ax_config_n_sections) {
-            if (it->in_shared || strcmp(it->parent, it->shared) == 0) {
+            if (it->in_shared || strcmp(it->parent, it->shared) == 0)
                 return NULL;
-            }
             it->in_shared = true;
             it->section = 0;
         }
         const struct ax_config_section *section = &ax_config_sections[it->section];
-        while (it->row < *section->n) {
+        while (section->keys[it->row].path != NULL) {
             const struct ax_config_key *key = &section->keys[it->row++];
             const char *parent = it->in_shared ? it->shared : it->parent;
-            if (ax_config_child(key->path, parent, &it->name) && !(it->in_shared && has_own(it))) {
+            if (ax_config_child(key->path, parent, &it->name) && !(it->in_shared && has_own(it)))
                 return key;
-            }
         }
     }
 }

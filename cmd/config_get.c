@@ -13,9 +13,8 @@ static struct ax_yaml_node *walk(struct ax_yaml_node *node, const char *path, bo
     while (node != NULL && *path != '\0') {
         char part[AX_CONFIG_PATH];
         size_t len = strcspn(path, ".");
-        if (len >= sizeof part) {
+        if (len >= sizeof part)
             return NULL;
-        }
         memcpy(part, path, len);
         part[len] = '\0';
         path += len + (path[len] == '.');
@@ -44,20 +43,17 @@ struct ax_yaml_node *ax_config_default(const struct ax_config *cfg,
 
 const struct ax_yaml_node *ax_config_value_of(const struct ax_config *cfg, const char *path) {
     const struct ax_yaml_node *node = walk(cfg->doc.root, path, true);
-    if (node != NULL && node->kind != AX_YAML_NULL) {
+    if (node != NULL && node->kind != AX_YAML_NULL)
         return node;
-    }
     const struct ax_config_key *key = ax_config_find(path);
-    if (key != NULL) {
+    if (key != NULL)
         return ax_config_default(cfg, key);
-    }
     /* an element of a list that is not set */
     char list[AX_CONFIG_PATH];
     snprintf(list, sizeof list, "%s", path);
     char *dot = strrchr(list, '.');
-    if (dot == NULL) {
+    if (dot == NULL)
         return NULL;
-    }
     *dot = '\0';
     key = ax_config_lookup(cfg, list) == NULL ? ax_config_find(list) : NULL;
     node = key != NULL ? ax_config_default(cfg, key) : NULL;
@@ -65,9 +61,8 @@ const struct ax_yaml_node *ax_config_value_of(const struct ax_config *cfg, const
 }
 
 bool ax_config_truthy(const struct ax_yaml_node *node) {
-    if (node == NULL) {
+    if (node == NULL)
         return false;
-    }
     switch (node->kind) {
     case AX_YAML_NULL:
         return false;
@@ -107,7 +102,7 @@ static bool in_table(const char *path) {
     if (key == NULL && dot != NULL) {
         *dot = '\0';
         key = ax_config_find(parent);
-        return key != NULL && key->of != 0;
+        return key != NULL && ax_config_elements(key) != 0;
     }
     return key != NULL;
 }
@@ -145,9 +140,8 @@ bool ax_config_bool(const struct ax_config *cfg, const char *path, ...) {
 const char *ax_config_str(const struct ax_config *cfg, const char *path, ...) {
     FORMAT_PATH(at, path);
     const struct ax_yaml_node *node = ax_config_value_of(cfg, at);
-    if (node == NULL || node->kind == AX_YAML_NULL) {
+    if (node == NULL || node->kind == AX_YAML_NULL)
         return NULL;
-    }
     AX_ASSERT(node->kind != AX_YAML_LIST && node->kind != AX_YAML_MAP);
     return ax_config_scalar_text(node);
 }
@@ -155,9 +149,8 @@ const char *ax_config_str(const struct ax_config *cfg, const char *path, ...) {
 size_t ax_config_count(const struct ax_config *cfg, const char *path, ...) {
     FORMAT_PATH(at, path);
     const struct ax_yaml_node *node = ax_config_value_of(cfg, at);
-    if (node == NULL || node->kind == AX_YAML_NULL) {
+    if (node == NULL || node->kind == AX_YAML_NULL)
         return 0;
-    }
     return node->kind == AX_YAML_LIST || node->kind == AX_YAML_MAP ? node->n : 1;
 }
 
@@ -206,8 +199,8 @@ void ax_config_join(char *buf, size_t size, const char *parent, const char *name
 
 const struct ax_yaml_node *ax_config_acting_default(const struct ax_config *cfg,
                                                     const struct ax_config_key *key) {
-    bool acts =
-        key->fate != AX_FATE_NO_EFFECT && (key->when == NULL || ax_config_holds(cfg, key->when));
+    bool acts = key->support != AX_SUPPORT_NO_EFFECT &&
+                (key->when == NULL || ax_config_holds(cfg, key->when));
     return acts ? ax_config_default(cfg, key) : NULL;
 }
 
@@ -237,9 +230,8 @@ bool ax_config_members_next(struct ax_config_members *it) {
             it->name = it->rows.name;
             it->node = ax_config_acting_default(it->cfg, key);
             it->dflt = true;
-            if (it->node != NULL) {
+            if (it->node != NULL)
                 return true;
-            }
         }
     }
     return false;

@@ -17,59 +17,52 @@ struct seen {
 static bool equal(const struct ax_yaml_node *a, const struct ax_yaml_node *b) {
     bool na = a->kind == AX_YAML_INT || a->kind == AX_YAML_FLOAT;
     bool nb = b->kind == AX_YAML_INT || b->kind == AX_YAML_FLOAT;
-    if (na && nb) {
+    if (na && nb)
         return !(a->number < b->number) && !(a->number > b->number);
-    }
-    if (a->kind == AX_YAML_BOOL && b->kind == AX_YAML_BOOL) {
+    if (a->kind == AX_YAML_BOOL && b->kind == AX_YAML_BOOL)
         return a->boolean == b->boolean;
-    }
     return a->text != NULL && b->text != NULL && strcmp(a->text, b->text) == 0;
 }
 
 /* Asks the value for nothing that would be missed? */
 static bool asks_nothing(const struct ax_config *cfg, const struct seen *s) {
     const struct ax_yaml_node *dflt = ax_config_default(cfg, s->key);
-    if (s->node->kind == AX_YAML_NULL) {
+    if (s->node->kind == AX_YAML_NULL)
         return true;
-    }
-    if (dflt != NULL) {
+    if (dflt != NULL)
         return equal(s->node, dflt);
-    }
-    if (s->node->kind == AX_YAML_LIST || s->node->kind == AX_YAML_MAP) {
+    if (s->node->kind == AX_YAML_LIST || s->node->kind == AX_YAML_MAP)
         return s->node->n == 0;
-    }
     return (s->node->kind == AX_YAML_BOOL || s->node->kind == AX_YAML_STRING) &&
            !ax_config_truthy(s->node);
 }
 
 static enum ax_status add(struct ax_config *cfg, const struct seen *s,
                           enum ax_config_note_kind kind, const char *text) {
-    bool text_side = ax_config_section_of(s->key)->text || s->key->needs == AX_CAP_DATA;
-    return ax_config_add_note(cfg, kind, text_side, s->path, text, s->node->line, s->node->column);
+    return ax_config_add_note(cfg, kind, ax_config_section_of(s->key)->text, s->path, text,
+                              s->node->line, s->node->column);
 }
 
 static enum ax_status add_unused(struct ax_config *cfg, const struct seen *s) {
     struct ax_buf text = {0};
     enum ax_status st = ax_buf_puts(&text, "acts only with ");
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_config_condition_text(s->key->when, &text);
-    }
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = add(cfg, s, AX_NOTE_UNUSED, text.data);
-    }
     ax_buf_free(&text);
     return st;
 }
 
-static enum ax_status add_fate(struct ax_config *cfg, const struct seen *s,
-                               enum ax_config_fate fate, enum ax_capability needs,
-                               const char *note) {
-    switch (ax_config_fate_of(fate, needs)) {
-    case AX_FATE_NO_EFFECT:
+static enum ax_status add_support(struct ax_config *cfg, const struct seen *s,
+                                  enum ax_config_support support, enum ax_capability needs,
+                                  const char *note) {
+    switch (ax_config_support_of(support, needs)) {
+    case AX_SUPPORT_NO_EFFECT:
         return add(cfg, s, AX_NOTE_NO_EFFECT, note);
-    case AX_FATE_APPROXIMATED:
+    case AX_SUPPORT_APPROXIMATED:
         return add(cfg, s, AX_NOTE_APPROXIMATED, note);
-    case AX_FATE_NOT_YET:
+    case AX_SUPPORT_NOT_YET:
         return needs == s->above ? AX_OK
                                  : add(cfg, s, AX_NOTE_NOT_YET, ax_capability_info(needs)->name);
     default:
@@ -81,18 +74,15 @@ static enum ax_status see(struct ax_config *cfg, const struct seen *s);
 
 static enum ax_status see_scalar(struct ax_config *cfg, const struct seen *s) {
     const struct ax_config_value *v = ax_config_find_value(s->key, ax_config_scalar_text(s->node));
-    if (v != NULL) {
-        return add_fate(cfg, s, v->fate, v->needs, v->note);
-    }
-    return add_fate(cfg, s, s->key->fate, s->key->needs, s->key->note);
+    if (v != NULL)
+        return add_support(cfg, s, v->support, v->needs, v->note);
+    return add_support(cfg, s, s->key->support, s->key->needs, s->key->note);
 }
 
 static bool has_value_rows(const struct ax_config_key *key) {
-    for (size_t i = 0; i < ax_config_n_values; i++) {
-        if (strcmp(ax_config_values[i].path, key->path) == 0) {
+    for (size_t i = 0; i < ax_config_n_values; i++)
+        if (strcmp(ax_config_values[i].path, key->path) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -104,9 +94,8 @@ static enum ax_status see_map(struct ax_config *cfg, const struct seen *around, 
                          map->entries[i].key);
         struct seen s = {.path = sub, .node = map->entries[i].value, .above = above};
         s.key = n > 0 && (size_t)n < sizeof sub ? ax_config_find(sub) : NULL;
-        if (s.key != NULL && (around == NULL || s.key != around->key)) {
+        if (s.key != NULL && (around == NULL || s.key != around->key))
             AX_TRY(see(cfg, &s));
-        }
     }
     return AX_OK;
 }
@@ -119,43 +108,35 @@ static enum ax_status see_elements(struct ax_config *cfg, const struct seen *s,
         struct seen e = {
             .key = s->key, .path = sub, .node = s->node->entries[i].value, .above = above};
         snprintf(sub, sizeof sub, "%s.%zu", s->path, i);
-        if (e.node->kind == AX_YAML_MAP) {
+        if (e.node->kind == AX_YAML_MAP)
             AX_TRY(see_map(cfg, s, sub, e.node, above));
-        } else if (values && e.node->text != NULL) {
+        else if (values && e.node->text != NULL)
             AX_TRY(see_scalar(cfg, &e));
-        }
     }
     return AX_OK;
 }
 
 /* Nobody asked for what merely follows from another value. */
 static bool follows(const struct ax_config *cfg, const char *path) {
-    for (size_t i = 0; i < cfg->n_follows; i++) {
-        if (strcmp(cfg->follows[i].path, path) == 0) {
+    for (size_t i = 0; i < cfg->n_follows; i++)
+        if (strcmp(cfg->follows[i].path, path) == 0)
             return true;
-        }
-    }
     return false;
 }
 
 static enum ax_status see(struct ax_config *cfg, const struct seen *s) {
-    if (asks_nothing(cfg, s) || follows(cfg, s->path)) {
+    if (asks_nothing(cfg, s) || follows(cfg, s->path))
         return AX_OK;
-    }
-    if (s->key->when != NULL && !ax_config_holds(cfg, s->key->when)) {
+    if (s->key->when != NULL && !ax_config_holds(cfg, s->key->when))
         return add_unused(cfg, s);
-    }
-    if (s->node->kind != AX_YAML_LIST && s->node->kind != AX_YAML_MAP) {
+    if (s->node->kind != AX_YAML_LIST && s->node->kind != AX_YAML_MAP)
         return see_scalar(cfg, s);
-    }
     bool by_value = s->node->kind == AX_YAML_LIST && has_value_rows(s->key);
-    if (!by_value) {
-        AX_TRY(add_fate(cfg, s, s->key->fate, s->key->needs, s->key->note));
-    }
-    if (s->key->fate == AX_FATE_NO_EFFECT) {
+    if (!by_value)
+        AX_TRY(add_support(cfg, s, s->key->support, s->key->needs, s->key->note));
+    if (s->key->support == AX_SUPPORT_NO_EFFECT)
         return AX_OK;
-    }
-    bool missing = ax_config_fate_of(s->key->fate, s->key->needs) == AX_FATE_NOT_YET;
+    bool missing = ax_config_support_of(s->key->support, s->key->needs) == AX_SUPPORT_NOT_YET;
     enum ax_capability above = missing && !by_value ? s->key->needs : s->above;
     return s->node->kind == AX_YAML_LIST ? see_elements(cfg, s, above)
                                          : see_map(cfg, s, s->path, s->node, above);

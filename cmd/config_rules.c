@@ -133,9 +133,8 @@ static enum ax_status check_batches(struct ax_config_build *b) {
         AX_TRY(broken(b, "val_set_size",
                       "1 is neither a share nor a useful count of rows; write e.g. 0.05"));
     }
-    if (val > 1 && val != floor(val)) {
+    if (val > 1 && val != floor(val))
         AX_TRY(broken(b, "val_set_size", "above 1 it counts rows and must be whole"));
-    }
     if (ax_config_holds(cfg, "early_stopping_patience") &&
         !divides(number(cfg, "eval_steps"), number(cfg, "save_steps"))) {
         AX_TRY(broken(b, "early_stopping_patience",
@@ -151,18 +150,16 @@ static enum ax_status check_shards(struct ax_config_build *b) {
                       is_set(cfg, "dataset_shard_num") ? "dataset_shard_num" : "dataset_shard_idx",
                       "dataset_shard_num and dataset_shard_idx go together");
     }
-    if (number(cfg, "dataset_shard_idx") >= number(cfg, "dataset_shard_num")) {
+    if (number(cfg, "dataset_shard_idx") >= number(cfg, "dataset_shard_num"))
         return broken(b, "dataset_shard_idx", "must be below dataset_shard_num");
-    }
     const struct ax_yaml_node *list = ax_config_lookup(cfg, "datasets");
     for (size_t i = 0; list != NULL && list->kind == AX_YAML_LIST && i < list->n; i++) {
         char idx[AX_CONFIG_PATH];
         char num[AX_CONFIG_PATH];
         snprintf(idx, sizeof idx, "datasets.%zu.shards_idx", i);
         snprintf(num, sizeof num, "datasets.%zu.shards", i);
-        if (number(cfg, idx) >= number(cfg, num)) {
+        if (number(cfg, idx) >= number(cfg, num))
             AX_TRY(broken(b, idx, "must be below shards"));
-        }
     }
     return AX_OK;
 }
@@ -173,9 +170,8 @@ static enum ax_status check_losses(struct ax_config_build *b) {
     const char *first = NULL;
     for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
         char text[AX_CONFIG_PATH];
-        if (!ax_config_holds(b->cfg, fused[i])) {
+        if (!ax_config_holds(b->cfg, fused[i]))
             continue;
-        }
         if (first != NULL) {
             snprintf(text, sizeof text, "computes the same loss as %s: keep one", first);
             AX_TRY(broken(b, fused[i], text));
@@ -184,9 +180,8 @@ static enum ax_status check_losses(struct ax_config_build *b) {
     }
     const struct ax_yaml_node *types = ax_config_lookup(b->cfg, "dpo_loss_type");
     const struct ax_yaml_node *weights = ax_config_lookup(b->cfg, "dpo_loss_weights");
-    if (ax_config_truthy(types) && ax_config_truthy(weights) && types->n != weights->n) {
+    if (ax_config_truthy(types) && ax_config_truthy(weights) && types->n != weights->n)
         return broken(b, "dpo_loss_weights", "needs one weight for each entry of dpo_loss_type");
-    }
     return AX_OK;
 }
 
@@ -194,12 +189,10 @@ static enum ax_status check_rl(struct ax_config_build *b) {
     const struct ax_config *cfg = b->cfg;
     double beta = number(cfg, "rl_beta");
     double trl_beta = number(cfg, "trl.beta");
-    if (beta < trl_beta || beta > trl_beta) {
+    if (beta < trl_beta || beta > trl_beta)
         AX_TRY(broken(b, "rl_beta", "differs from trl.beta: keep one"));
-    }
-    if (!ax_config_holds(cfg, "rl == grpo,gdpo") || !is_set(cfg, "trl.num_generations")) {
+    if (!ax_config_holds(cfg, "rl == grpo,gdpo") || !is_set(cfg, "trl.num_generations"))
         return AX_OK;
-    }
     double group = number(cfg, "trl.num_generations");
     double rows = number(cfg, "trl.generation_batch_size");
     const char *what = "trl.generation_batch_size";
@@ -217,20 +210,16 @@ static enum ax_status check_rl(struct ax_config_build *b) {
 static enum ax_status broken_rule(struct ax_config_build *b, const struct ax_config_rule *rule) {
     const struct ax_yaml_node *node = ax_config_lookup(b->cfg, rule->path);
     char key[AX_CONFIG_PATH];
-    for (size_t i = 0; node == NULL && ax_config_condition_key(rule->when, i, key, sizeof key);
-         i++) {
+    for (size_t i = 0; node == NULL && ax_config_condition_key(rule->when, i, key, sizeof key); i++)
         node = ax_config_lookup(b->cfg, key);
-    }
     return ax_config_problem(b, node != NULL ? node->line : 0, node != NULL ? node->column : 0, "",
                              "%s: %s", rule->path, rule->message);
 }
 
 enum ax_status ax_config_check_rules(struct ax_config_build *b) {
-    for (size_t i = 0; i < ax_config_n_rules; i++) {
-        if (ax_config_holds(b->cfg, ax_config_rules[i].when)) {
+    for (size_t i = 0; i < ax_config_n_rules; i++)
+        if (ax_config_holds(b->cfg, ax_config_rules[i].when))
             AX_TRY(broken_rule(b, &ax_config_rules[i]));
-        }
-    }
     AX_TRY(check_batches(b));
     AX_TRY(check_shards(b));
     AX_TRY(check_losses(b));

@@ -26,7 +26,7 @@ static enum ax_status put_number(struct ax_buf *out, bool *first, const struct a
         [AX_R_BELOW_ONE] = ", \"minimum\": 0, \"exclusiveMaximum\": 1",
     };
     char json[128];
-    snprintf(json, sizeof json, "{\"type\": \"%s\"%s}", type, limits[key->range]);
+    snprintf(json, sizeof json, "{\"type\": \"%s\"%s}", type, limits[ax_config_range_of(key)]);
     return put_or(out, first, json);
 }
 
@@ -34,9 +34,8 @@ static enum ax_status put_number(struct ax_buf *out, bool *first, const struct a
 static enum ax_status put_strings(struct ax_buf *out, bool *first,
                                   const struct ax_config_key *key) {
     const char *choices = key->choices;
-    if (choices == NULL) {
+    if (choices == NULL)
         return put_or(out, first, "{\"type\": \"string\"}");
-    }
     char one[128];
     AX_TRY(put_or(out, first, "{\"enum\": ["));
     const char *sep = "";
@@ -47,8 +46,8 @@ static enum ax_status put_strings(struct ax_buf *out, bool *first,
             sep = ", ";
         }
     }
-    for (size_t i = 0; i < ax_config_n_olds; i++) { /* old spellings of values */
-        const struct ax_config_old *old = &ax_config_olds[i];
+    for (size_t i = 0; i < ax_config_n_renamed; i++) { /* old spellings of values */
+        const struct ax_config_renamed *old = &ax_config_renamed[i];
         if (strcmp(old->path, key->path) == 0 && old->from != NULL &&
             strchr(old->from, '*') == NULL) {
             AX_TRY(ax_buf_printf(out, "%s\"%s\"", sep, old->from));
@@ -57,9 +56,8 @@ static enum ax_status put_strings(struct ax_buf *out, bool *first,
     }
     AX_TRY(ax_buf_puts(out, "]}"));
     for (size_t i = 0; ax_config_choice_at(choices, i, one, sizeof one); i++) {
-        if (strchr(one, '*') == NULL) {
+        if (strchr(one, '*') == NULL)
             continue;
-        }
         AX_TRY(put_or(out, first, "{\"type\": \"string\", \"pattern\": \"^"));
         for (const char *c = one; *c != '\0'; c++) {
             AX_TRY(*c == '*'   ? ax_buf_puts(out, ".*")
@@ -73,15 +71,12 @@ static enum ax_status put_strings(struct ax_buf *out, bool *first,
 
 static enum ax_status put_kinds(struct ax_buf *out, bool *first, const struct ax_config_key *key,
                                 unsigned types) {
-    if (types & AX_T_BOOL) {
+    if (types & AX_T_BOOL)
         AX_TRY(put_or(out, first, "{\"type\": \"boolean\"}"));
-    }
-    if (types & AX_T_INT) {
+    if (types & AX_T_INT)
         AX_TRY(put_number(out, first, key, "integer"));
-    }
-    if (types & AX_T_NUM) {
+    if (types & AX_T_NUM)
         AX_TRY(put_number(out, first, key, "number"));
-    }
     return types & AX_T_STR ? put_strings(out, first, key) : AX_OK;
 }
 
@@ -90,14 +85,14 @@ static enum ax_status put_list(struct ax_buf *out, bool *first, const struct ax_
     char entry[AX_CONFIG_PATH];
     snprintf(entry, sizeof entry, "%s[]", key->path);
     AX_TRY(put_or(out, first, "{\"type\": \"array\""));
-    if (key->of == AX_T_MAP) {
+    if (ax_config_elements(key) == AX_T_MAP) {
         AX_TRY(ax_buf_puts(out, ", \"items\": {\"type\": \"object\", "));
         AX_TRY(put_properties(out, entry, indent + 2));
         AX_TRY(ax_buf_puts(out, "}"));
-    } else if ((key->of & (AX_T_ANY | AX_T_LIST)) == 0) {
+    } else if ((ax_config_elements(key) & (AX_T_ANY | AX_T_LIST)) == 0) {
         bool none = true;
         AX_TRY(ax_buf_puts(out, ", \"items\": {\"anyOf\": ["));
-        AX_TRY(put_kinds(out, &none, key, key->of));
+        AX_TRY(put_kinds(out, &none, key, ax_config_elements(key)));
         AX_TRY(ax_buf_puts(out, "]}"));
     }
     return ax_buf_puts(out, "}");
@@ -109,10 +104,10 @@ static enum ax_status put_map(struct ax_buf *out, bool *first, const struct ax_c
     if (ax_config_has_children(path)) {
         AX_TRY(ax_buf_puts(out, ", "));
         AX_TRY(put_properties(out, path, indent + 2));
-    } else if ((key->of & (AX_T_ANY | AX_T_LIST | AX_T_MAP)) == 0) {
+    } else if ((ax_config_elements(key) & (AX_T_ANY | AX_T_LIST | AX_T_MAP)) == 0) {
         bool none = true;
         AX_TRY(ax_buf_puts(out, ", \"additionalProperties\": {\"anyOf\": ["));
-        AX_TRY(put_kinds(out, &none, key, key->of));
+        AX_TRY(put_kinds(out, &none, key, ax_config_elements(key)));
         AX_TRY(ax_buf_puts(out, "]}"));
     }
     return ax_buf_puts(out, "}");
@@ -120,19 +115,17 @@ static enum ax_status put_map(struct ax_buf *out, bool *first, const struct ax_c
 
 static enum ax_status put_description(struct ax_buf *out, const struct ax_config_key *key) {
     struct ax_buf text = {0};
-    enum ax_status st = ax_buf_printf(&text, "%s (", key->help);
-    if (st == AX_OK) {
-        st = ax_config_fate_text(key->fate, key->needs, key->note, &text);
-    }
-    if (st == AX_OK) {
+    enum ax_status st = AX_OK;
+    if (key->help != NULL)
+        st = ax_buf_printf(&text, "%s (", key->help);
+    if (st == AX_OK)
+        st = ax_config_support_text(key->support, key->needs, key->note, &text);
+    if (st == AX_OK && key->help != NULL)
         st = ax_buf_puts(&text, ")");
-    }
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_buf_puts(out, "{\"description\": ");
-    }
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_config_put_json(out, text.data);
-    }
     ax_buf_free(&text);
     return st;
 }
@@ -140,42 +133,38 @@ static enum ax_status put_description(struct ax_buf *out, const struct ax_config
 static enum ax_status put_key(struct ax_buf *out, const struct ax_config_key *key, const char *path,
                               int indent) {
     AX_TRY(put_description(out, key));
-    if (key->fate == AX_FATE_REFUSED) {
+    if (key->support == AX_SUPPORT_REFUSED)
         AX_TRY(ax_buf_puts(out, ", \"deprecated\": true"));
-    }
-    if (key->types & AX_T_ANY) {
+    if (key->types & AX_T_ANY)
         return ax_buf_puts(out, "}");
-    }
     bool first = true;
     AX_TRY(ax_buf_puts(out, ", \"anyOf\": ["));
     AX_TRY(put_kinds(out, &first, key, key->types));
-    if (key->types & AX_T_LIST) {
+    if (key->types & AX_T_LIST)
         AX_TRY(put_list(out, &first, key, indent));
-    }
-    if (key->types & AX_T_MAP) {
+    if (key->types & AX_T_MAP)
         AX_TRY(put_map(out, &first, key, path, indent));
-    }
     AX_TRY(put_or(out, &first, "{\"type\": \"null\"}"));
     return ax_buf_puts(out, "]}");
 }
 
-/* Old and dead keys of this map: accepted, marked as deprecated. */
+/* Renamed and ignored keys of this map: accepted, marked as deprecated. */
 static enum ax_status put_deprecated(struct ax_buf *out, const char *parent, int indent) {
     const char *name;
     const char *before = "";
-    for (size_t i = 0; i < ax_config_n_olds; i++) {
-        const char *path = ax_config_olds[i].path;
+    for (size_t i = 0; i < ax_config_n_renamed; i++) {
+        const char *path = ax_config_renamed[i].path;
         if (ax_config_find(path) == NULL && strcmp(path, before) != 0 &&
             ax_config_child(path, parent, &name)) {
             AX_TRY(ax_buf_printf(out,
                                  ",\n%*s\"%s\": {\"deprecated\": true, \"description\": "
                                  "\"Old spelling of %s.\"}",
-                                 indent, "", name, ax_config_olds[i].now));
+                                 indent, "", name, ax_config_renamed[i].now));
         }
         before = path;
     }
-    for (size_t i = 0; i < ax_config_n_deads; i++) {
-        if (ax_config_child(ax_config_deads[i].path, parent, &name)) {
+    for (size_t i = 0; i < ax_config_n_ignored; i++) {
+        if (ax_config_child(ax_config_ignored[i].path, parent, &name)) {
             AX_TRY(ax_buf_printf(out,
                                  ",\n%*s\"%s\": {\"deprecated\": true, \"description\": "
                                  "\"Nothing reads this key.\"}",

@@ -17,9 +17,8 @@ static enum ax_status end_line(struct show *s, const char *origin) {
     size_t pad = width + 2 < ORIGIN_COLUMN ? ORIGIN_COLUMN - width : 2;
     const char *file = s->cfg->doc.name;
     const char *slash = strrchr(file, '/');
-    if (origin != NULL && slash != NULL && strncmp(origin, file, strlen(file)) == 0) {
+    if (origin != NULL && slash != NULL && strncmp(origin, file, strlen(file)) == 0)
         origin += slash + 1 - file; /* the folder says nothing new on each line */
-    }
     AX_TRY(origin != NULL ? ax_buf_printf(s->out, "%*s# %s\n", (int)pad, "", origin)
                           : ax_buf_puts(s->out, "\n"));
     s->line = s->out->len;
@@ -27,11 +26,9 @@ static enum ax_status end_line(struct show *s, const char *origin) {
 }
 
 static bool has_maps(const struct ax_yaml_node *list) {
-    for (size_t i = 0; i < list->n; i++) {
-        if (list->entries[i].value->kind == AX_YAML_MAP && list->entries[i].value->n > 0) {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->entries[i].value->kind == AX_YAML_MAP && list->entries[i].value->n > 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -97,16 +94,14 @@ static enum ax_status put_spot(struct show *s, const struct spot *p) {
 
 static enum ax_status put_section(struct show *s, const struct ax_config_section *section) {
     bool titled = false;
-    for (size_t i = 0; i < *section->n; i++) {
+    for (size_t i = 0; section->keys[i].path != NULL; i++) {
         const struct ax_config_key *key = &section->keys[i];
         const struct ax_yaml_node *node = ax_yaml_get(s->cfg->doc.root, key->path);
         bool set = node != NULL && node->kind != AX_YAML_NULL;
-        if (!set && strchr(key->path, '.') == NULL) {
+        if (!set && strchr(key->path, '.') == NULL)
             node = ax_config_acting_default(s->cfg, key);
-        }
-        if (node == NULL || node->kind == AX_YAML_NULL) {
+        if (node == NULL || node->kind == AX_YAML_NULL)
             continue;
-        }
         if (!titled) {
             AX_TRY(ax_buf_printf(s->out, "%s# %s\n", s->out->len > 0 ? "\n" : "", section->title));
             s->line = s->out->len;
@@ -119,10 +114,10 @@ static enum ax_status put_section(struct show *s, const struct ax_config_section
 }
 
 static const char *const note_titles[AX_NOTE_KINDS] = {
-    [AX_NOTE_OLD] = "read as something else",
+    [AX_NOTE_RENAMED] = "read as something else",
     [AX_NOTE_NO_EFFECT] = "no effect here",
     [AX_NOTE_UNUSED] = "not used in this run",
-    [AX_NOTE_DEAD] = "nothing reads these keys",
+    [AX_NOTE_IGNORED] = "nothing reads these keys",
     [AX_NOTE_APPROXIMATED] = "approximated",
     [AX_NOTE_NOT_YET] = "not supported yet: training stops before it starts",
 };
@@ -132,9 +127,8 @@ static enum ax_status put_notes(const struct ax_config *cfg, struct ax_buf *out)
         bool any = false;
         for (size_t i = 0; i < cfg->n_notes; i++) {
             const struct ax_config_note *note = &cfg->notes[i];
-            if ((int)note->kind != kind) {
+            if ((int)note->kind != kind)
                 continue;
-            }
             if (!any) {
                 AX_TRY(ax_buf_printf(out, "\n# NOTE %s\n", note_titles[kind]));
                 any = true;
@@ -144,17 +138,15 @@ static enum ax_status put_notes(const struct ax_config *cfg, struct ax_buf *out)
                     ax_buf_printf(out, "#   %s: %s (%s)\n", note->path, note->text, note->where));
             }
         }
-        if (any && kind == AX_NOTE_NOT_YET) {
+        if (any && kind == AX_NOTE_NOT_YET)
             AX_TRY(ax_config_put_not_yet(cfg, false, "#   ", "\n", out));
-        }
     }
     return AX_OK;
 }
 
 enum ax_status ax_config_show(const struct ax_config *cfg, struct ax_buf *out) {
     struct show s = {.cfg = cfg, .out = out, .line = out->len};
-    for (size_t i = 0; i < ax_config_n_sections; i++) {
+    for (size_t i = 0; i < ax_config_n_sections; i++)
         AX_TRY(put_section(&s, &ax_config_sections[i]));
-    }
     return put_notes(cfg, out);
 }

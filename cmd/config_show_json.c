@@ -5,10 +5,10 @@
 #include "cmd/config_build.h"
 
 static const char *const kind_names[AX_NOTE_KINDS] = {
-    [AX_NOTE_OLD] = "old_spelling",
+    [AX_NOTE_RENAMED] = "renamed",
     [AX_NOTE_NO_EFFECT] = "no_effect",
     [AX_NOTE_UNUSED] = "unused",
-    [AX_NOTE_DEAD] = "dead",
+    [AX_NOTE_IGNORED] = "ignored",
     [AX_NOTE_APPROXIMATED] = "approximated",
     [AX_NOTE_NOT_YET] = "not_supported_yet",
 };
@@ -31,9 +31,8 @@ static bool has_rows(const char *path) {
 /* A map with rows of its own gets its defaults too; everything else is written as it is. */
 static enum ax_status put_values(const struct ax_config *cfg, struct ax_buf *out, const char *path,
                                  const struct ax_yaml_node *node) {
-    if (node->kind != AX_YAML_MAP || !has_rows(path)) {
+    if (node->kind != AX_YAML_MAP || !has_rows(path))
         return ax_config_put_flow(out, node, true);
-    }
     struct ax_config_members it;
     bool first = true;
     AX_TRY(ax_buf_puts(out, "{"));
@@ -41,9 +40,8 @@ static enum ax_status put_values(const struct ax_config *cfg, struct ax_buf *out
     while (ax_config_members_next(&it)) {
         char sub[AX_CONFIG_PATH];
         ax_config_join(sub, sizeof sub, path, it.name);
-        if (path[0] == '\0' && ax_config_find(sub) == NULL) {
-            continue; /* a dead key */
-        }
+        if (path[0] == '\0' && ax_config_find(sub) == NULL)
+            continue; /* an ignored key */
         AX_TRY(put_name(out, path[0] == '\0' ? "    " : "      ", it.name, &first));
         AX_TRY(put_values(cfg, out, sub, it.node));
     }
@@ -69,9 +67,8 @@ static enum ax_status put_origins(const struct ax_config *cfg, struct ax_buf *ou
     ax_config_members_begin(&it, cfg, path, node);
     while (node->kind == AX_YAML_MAP && ax_config_members_next(&it)) {
         ax_config_join(sub, sizeof sub, path, it.name);
-        if (path[0] != '\0' || ax_config_find(sub) != NULL) {
+        if (path[0] != '\0' || ax_config_find(sub) != NULL)
             AX_TRY(put_origins(cfg, out, sub, it.node, dflt || it.dflt, first));
-        }
     }
     return AX_OK;
 }

@@ -13,9 +13,8 @@ static int edits(const char *a, const char *b) {
     const char *from[2] = {a, b};
     for (int w = 0; w < 2; w++) {
         size_t n = strlen(from[w]);
-        if (n > MAX_WORD) {
+        if (n > MAX_WORD)
             return MAX_WORD;
-        }
         for (size_t i = 0; i <= n; i++) {
             char c = from[w][i];
             words[w][i] = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
@@ -38,9 +37,8 @@ struct nearest {
 static void consider(struct nearest *best, const char *word, const char *candidate,
                      const char *name) {
     int distance = edits(word, candidate);
-    if (distance < best->distance) {
+    if (distance < best->distance)
         *best = (struct nearest){name, distance};
-    }
 }
 
 static const char *last_part(const char *path) {
@@ -55,36 +53,31 @@ static struct nearest nearest_sibling(const char *parent, const char *name) {
     const struct ax_config_key *key;
     const char *part;
     ax_config_children_begin(&it, parent);
-    while ((key = ax_config_children_next(&it)) != NULL) {
-        if (key->fate != AX_FATE_REFUSED) {
+    while ((key = ax_config_children_next(&it)) != NULL)
+        if (key->support != AX_SUPPORT_REFUSED)
             consider(&best, name, it.name, it.name);
-        }
-    }
-    for (size_t i = 0; i < ax_config_n_olds; i++) {
-        if (ax_config_child(ax_config_olds[i].path, parent, &part)) {
-            consider(&best, name, part, last_part(ax_config_olds[i].now));
-        }
-    }
+    for (size_t i = 0; i < ax_config_n_renamed; i++)
+        if (ax_config_child(ax_config_renamed[i].path, parent, &part))
+            consider(&best, name, part, last_part(ax_config_renamed[i].now));
     return best;
 }
 
 /* A key that exists, but in another place. */
 static const char *elsewhere(const char *name) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
-        for (size_t i = 0; i < *ax_config_sections[s].n; i++) {
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
             const struct ax_config_key *key = &ax_config_sections[s].keys[i];
-            if (key->fate != AX_FATE_REFUSED && edits(last_part(key->path), name) == 0) {
+            if (key->support != AX_SUPPORT_REFUSED && edits(last_part(key->path), name) == 0)
                 return key->path;
-            }
         }
     }
     return NULL;
 }
 
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size) {
-    for (size_t i = 0; parent[0] == '\0' && i < ax_config_n_foreigns; i++) {
-        if (edits(ax_config_foreigns[i].name, name) == 0) {
-            snprintf(buf, size, "; here it is called %s", ax_config_foreigns[i].ours);
+    for (size_t i = 0; parent[0] == '\0' && i < ax_config_n_other_trainers; i++) {
+        if (edits(ax_config_other_trainers[i].name, name) == 0) {
+            snprintf(buf, size, "; here it is called %s", ax_config_other_trainers[i].ours);
             return buf;
         }
     }
@@ -114,14 +107,11 @@ const char *ax_config_suggest_choice(const char *choices, const char *text, char
         }
     }
     /* else the first that goes on where the word ends: adamw, adamw_torch */
-    for (size_t i = 0; name[0] == '\0' && ax_config_choice_at(choices, i, one, sizeof one); i++) {
-        if (strlen(text) > 2 && strncmp(one, text, strlen(text)) == 0 && !strchr(one, '*')) {
+    for (size_t i = 0; name[0] == '\0' && ax_config_choice_at(choices, i, one, sizeof one); i++)
+        if (strlen(text) > 2 && strncmp(one, text, strlen(text)) == 0 && !strchr(one, '*'))
             snprintf(name, sizeof name, "%s", one);
-        }
-    }
     buf[0] = '\0';
-    if (name[0] != '\0') {
+    if (name[0] != '\0')
         snprintf(buf, size, "; did you mean %s?", name);
-    }
     return buf;
 }

@@ -16,7 +16,8 @@
 
 #define AX_CONFIG_PATH 256 /* longest key path that is understood */
 
-/* What a value may be; a key takes any of the kinds or-ed together. null always means "unset". */
+/* What a value may be: kinds or-ed together, with the range of its numbers and the kinds of what a
+ * list or an open map holds. null always means "unset". */
 enum {
     AX_T_BOOL = 1,
     AX_T_INT = 2,
@@ -24,7 +25,8 @@ enum {
     AX_T_STR = 8,
     AX_T_LIST = 16,
     AX_T_MAP = 32,
-    AX_T_ANY = 64 /* handed on as written */
+    AX_T_ANY = 64, /* handed on as written */
+    AX_T_SCALAR = AX_T_BOOL | AX_T_INT | AX_T_NUM | AX_T_STR
 };
 
 enum ax_config_range {
@@ -38,120 +40,143 @@ enum ax_config_range {
     AX_R_COUNT
 };
 
-enum ax_config_fate {
-    AX_FATE_ACTS,         /* does what it says, once its capability is there */
-    AX_FATE_APPROXIMATED, /* the same, but not quite: note says how */
-    AX_FATE_NO_EFFECT,    /* safe to ignore here: note says why */
-    AX_FATE_NOT_YET,      /* computed: the row's capability is missing */
-    AX_FATE_REFUSED,      /* an error; note says what to write instead */
-    AX_FATE_COUNT
+#define AX_RANGE(range) (AX_R_##range << 8)
+#define AX_OF(kinds)    ((kinds) << 16)
+
+enum {
+    AX_T_COUNT = AX_T_INT | AX_RANGE(POSITIVE),
+    AX_T_INDEX = AX_T_INT | AX_RANGE(NOT_NEGATIVE),
+    AX_T_AMOUNT = AX_T_NUM | AX_RANGE(NOT_NEGATIVE),
+    AX_T_POSITIVE = AX_T_NUM | AX_RANGE(POSITIVE),
+    AX_T_SHARE = AX_T_NUM | AX_RANGE(FRACTION),
+    AX_T_BELOW_ONE = AX_T_NUM | AX_RANGE(BELOW_ONE),
+    AX_T_STRINGS = AX_T_LIST | AX_OF(AX_T_STR),
+    AX_T_MAPS = AX_T_LIST | AX_OF(AX_T_MAP),
+    AX_T_OPTIONS = AX_T_MAP | AX_OF(AX_T_ANY) /* a map of the user's own names */
 };
 
-/* What the program can do, or will: the rows name what they need. */
+enum ax_config_support {
+    AX_SUPPORT_ACTS,         /* does what it says, once its capability is there */
+    AX_SUPPORT_APPROXIMATED, /* the same, but not quite: note says how */
+    AX_SUPPORT_NO_EFFECT,    /* safe to ignore here: note says why */
+    AX_SUPPORT_NOT_YET,      /* computed: the row's capability is missing */
+    AX_SUPPORT_REFUSED,      /* an error; note says what to write instead */
+    AX_SUPPORT_COUNT
+};
+
+/* What the program cannot do yet, by the name that messages give. When one lands, its line goes,
+ * and so does AX_NEEDS in the rows that waited for it. */
+/* clang-format off */
+#define AX_CAPABILITIES(X)                                                                                  \
+    X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")            \
+    X(LORA_INIT, "adapter-variants", "other starts, shapes and learning rates of adapters")                 \
+    X(DPO, "dpo", "preference training with DPO and IPO")                                                   \
+    X(ORPO, "orpo", "preference training with ORPO")                                                        \
+    X(KTO, "kto", "preference training with KTO")                                                           \
+    X(SIMPO, "simpo", "preference training with SimPO")                                                     \
+    X(GRPO, "grpo", "reinforcement training with GRPO and GDPO")                                            \
+    X(PPO, "ppo", "reinforcement training with PPO")                                                        \
+    X(EBFT, "ebft", "energy-based fine-tuning")                                                             \
+    X(OTHER_RL, "other-rl", "further losses and options of preference and reinforcement training")          \
+    X(REWARD_MODEL, "reward-model", "training reward models")                                               \
+    X(PRM, "process-reward-model", "training process reward models")                                        \
+    X(QAT, "qat", "training with int4 weights in mind")                                                     \
+    X(OTHER_QAT, "other-qat", "training with other quantised types in mind")                                \
+    X(QUANTIZE, "quantize", "quantising a trained model")                                                   \
+    X(SHARD, "sharding", "sharding over ranks from a YAML")                                                 \
+    X(TENSOR_PARALLEL, "tensor-parallel", "tensor parallelism from a YAML")                                 \
+    X(CONTEXT_PARALLEL, "context-parallel", "context parallelism from a YAML")                              \
+    X(PIPELINE_PARALLEL, "pipeline-parallel", "pipeline parallelism from a YAML")                           \
+    X(EXPERT_PARALLEL, "expert-parallel", "expert parallelism from a YAML")                                 \
+    X(FP8, "fp8", "8-bit floating-point training")                                                          \
+    X(WANDB, "wandb", "logging to Weights & Biases")                                                        \
+    X(MLFLOW, "mlflow", "logging to MLflow")                                                                \
+    X(COMET, "comet", "logging to Comet")                                                                   \
+    X(TRACKIO, "trackio", "logging to Trackio")                                                             \
+    X(SWANLAB, "swanlab", "logging to SwanLab")                                                             \
+    X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                                  \
+    X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared rows to the hub")                             \
+    X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                                       \
+    X(DATASET_TYPES, "other-dataset-types", "rarer dataset types")                                          \
+    X(TEMPLATES, "other-templates", "rarer named chat templates; give them as chat_template_jinja")         \
+    X(PYTHON, "python", "Python code named in the YAML")                                                    \
+    X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                                     \
+    X(MULTIMODAL, "multimodal", "images and audio")                                                         \
+    X(PREQUANTIZED, "quantised-bases", "bases in other quantised formats")                                  \
+    X(MODEL_OPTIONS, "model-options", "overriding the model's own settings")                                \
+    X(OTHER_LR, "other-schedules", "rarer learning-rate schedules")                                         \
+    X(LR_GROUPS, "lr-groups", "learning rates of their own for some parameters")                            \
+    X(LOSS_VARIANTS, "loss-variants", "other losses and attention scores")                                  \
+    X(LONG_CONTEXT, "pose", "position skipping")                                                            \
+    X(PARTIAL_TRAINING, "partial-training", "training some parameters, by name, by turns or with restarts") \
+    X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics while training")                           \
+    X(AUTO_BATCH, "auto-batch", "finding the batch size by trial")                                          \
+    X(PLUGINS, "plugins", "what this plugin adds")
+/* clang-format on */
+
 enum ax_capability {
     AX_CAP_NONE,
-    AX_CAP_DATA,
-    AX_CAP_TRAIN,
-    AX_CAP_OPTIM_8BIT,
-    AX_CAP_MASTERS,
-    AX_CAP_LION,
-    AX_CAP_ADAFACTOR,
-    AX_CAP_MUON,
-    AX_CAP_OTHER_OPTIM,
-    AX_CAP_NEFTUNE,
-    AX_CAP_LORA,
-    AX_CAP_QLORA,
-    AX_CAP_DORA,
-    AX_CAP_LORA_INIT,
-    AX_CAP_EXPERT_LORA,
-    AX_CAP_MERGE,
-    AX_CAP_DPO,
-    AX_CAP_ORPO,
-    AX_CAP_KTO,
-    AX_CAP_SIMPO,
-    AX_CAP_GRPO,
-    AX_CAP_PPO,
-    AX_CAP_EBFT,
-    AX_CAP_OTHER_RL,
-    AX_CAP_REWARD_MODEL,
-    AX_CAP_PRM,
-    AX_CAP_QAT,
-    AX_CAP_OTHER_QAT,
-    AX_CAP_QUANTIZE,
-    AX_CAP_SHARD,
-    AX_CAP_TENSOR_PARALLEL,
-    AX_CAP_CONTEXT_PARALLEL,
-    AX_CAP_PIPELINE_PARALLEL,
-    AX_CAP_EXPERT_PARALLEL,
-    AX_CAP_FP8,
-    AX_CAP_TENSORBOARD,
-    AX_CAP_WANDB,
-    AX_CAP_MLFLOW,
-    AX_CAP_COMET,
-    AX_CAP_TRACKIO,
-    AX_CAP_SWANLAB,
-    AX_CAP_OTEL,
-    AX_CAP_HUB_UPLOAD,
-    AX_CAP_HUB_DATA_UPLOAD,
-    AX_CAP_REMOTE_DATA,
-    AX_CAP_DATASET_TYPES,
-    AX_CAP_TEMPLATES,
-    AX_CAP_PYTHON,
-    AX_CAP_MISTRAL_COMMON,
-    AX_CAP_MULTIMODAL,
-    AX_CAP_PREQUANTIZED,
-    AX_CAP_MODEL_OPTIONS,
-    AX_CAP_OTHER_LR,
-    AX_CAP_LR_GROUPS,
-    AX_CAP_LOSS_VARIANTS,
-    AX_CAP_LONG_CONTEXT,
-    AX_CAP_PARTIAL_TRAINING,
-    AX_CAP_TEXT_METRICS,
-    AX_CAP_AUTO_BATCH,
-    AX_CAP_PLUGINS,
-    AX_CAP_COUNT
+#define AX_CAP_ENUM(id, name, meaning) AX_CAP_##id,
+    AX_CAPABILITIES(AX_CAP_ENUM)
+#undef AX_CAP_ENUM
+        AX_CAP_COUNT
 };
 
 struct ax_capability_info {
-    const char *name;
-    bool present; /* the one place to say that a capability has landed */
-    const char *meaning;
+    const char *name, *meaning;
 };
 
 struct ax_config_key {
     const char *path;
-    unsigned types;             /* AX_T_… */
-    unsigned of;                /* kinds of the elements of a list, of the values of an open map */
-    const char *dflt;           /* as YAML text; NULL = unset */
-    const char *choices;        /* strings accepted, "a|b|pre*"; NULL = any */
-    enum ax_config_range range; /* for numbers */
-    enum ax_config_fate fate;
+    unsigned types;      /* AX_T_… */
+    const char *help;    /* one sentence; NULL where support says it all */
+    const char *dflt;    /* as YAML text; NULL = unset */
+    const char *choices; /* strings accepted, "a|b|pre*"; NULL = any */
+    enum ax_config_support support;
     enum ax_capability needs;
-    const char
-        *when; /* condition (config_rules.h) under which the key acts at all; NULL = always */
-    const char *note; /* says how, why or what instead, see the fates */
-    const char *help; /* one sentence */
+    const char *when; /* condition (config_rules.h) under which the key acts; NULL = always */
+    const char *note; /* says how, why or what instead, see support */
 };
 
-/* Shorthand for the last fields of a row. */
-#define AX_ACTS(cap)         .fate = AX_FATE_ACTS, .needs = AX_CAP_##cap
-#define AX_ROUGHLY(cap, how) .fate = AX_FATE_APPROXIMATED, .needs = AX_CAP_##cap, .note = how
-#define AX_IGNORED(why)      .fate = AX_FATE_NO_EFFECT, .note = why
-#define AX_REFUSED(instead)  .fate = AX_FATE_REFUSED, .note = instead
+/* A row, with its further fields; and those fields. */
+#define AX_KEY(path_, types_, help_, ...)                                                          \
+    { .path = path_, .types = types_, .help = help_, __VA_ARGS__ }
+#define AX_NEEDS(cap)       .needs = AX_CAP_##cap
+#define AX_ROUGHLY(how)     .support = AX_SUPPORT_APPROXIMATED, .note = how
+#define AX_NO_EFFECT(why)   .support = AX_SUPPORT_NO_EFFECT, .note = why
+#define AX_REFUSED(instead) .support = AX_SUPPORT_REFUSED, .note = instead
+
+static inline enum ax_config_range ax_config_range_of(const struct ax_config_key *key) {
+    return (enum ax_config_range)(key->types >> 8 & 0xff);
+}
+
+/* The kinds of a list's elements, of an open map's values; 0: neither. */
+static inline unsigned ax_config_elements(const struct ax_config_key *key) {
+    return key->types >> 16;
+}
+
+/* The rows, of which the last has no path. */
+extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokenizer[],
+    ax_config_keys_datasets[], ax_config_keys_packing[], ax_config_keys_steps[],
+    ax_config_keys_optim[], ax_config_keys_schedule[], ax_config_keys_eval[], ax_config_keys_save[],
+    ax_config_keys_precision[], ax_config_keys_loss[], ax_config_keys_adapter[],
+    ax_config_keys_rl[], ax_config_keys_kd[], ax_config_keys_quant[], ax_config_keys_mesh[],
+    ax_config_keys_log[], ax_config_keys_unsupported_data[], ax_config_keys_unsupported[],
+    ax_config_keys_no_effect[], ax_config_keys_removed[];
 
 struct ax_config_section {
     const char *title;
     const struct ax_config_key *keys;
-    const size_t *n;
-    bool text; /* read by commands that only prepare text, not just by training */
+    bool text;  /* read by commands that only prepare text, not just by training */
+    bool brief; /* keys that do not act, listed without help */
 };
 extern const struct ax_config_section ax_config_sections[];
 extern const size_t ax_config_n_sections;
 
-/* A value whose fate is not its key's. `value` may hold * anywhere. */
+/* Values whose support is not their key's: `values` as choices are written, * anywhere. */
 struct ax_config_value {
-    const char *path, *value;
-    enum ax_config_fate fate;
+    const char *path, *values;
+    enum ax_config_support support;
     enum ax_capability needs;
     const char *note;
 };
@@ -160,39 +185,38 @@ extern const size_t ax_config_n_values;
 
 /* An old spelling. Without `text` the value moves to the key `now`; with it, `now` becomes `text`
  * when the value matches `from` (flash_attention: true → attn_implementation: flash_attention_2);
- * `from` "{}" is any map.
- * Rows of one path stand together, and the first that sets a key wins. */
-struct ax_config_old {
+ * `from` "{}" is any map. Rows of one path stand together, and the first that sets a key wins. */
+struct ax_config_renamed {
     const char *path, *now;
     const char *from, *text;
 };
-extern const struct ax_config_old ax_config_olds[];
-extern const size_t ax_config_n_olds;
+extern const struct ax_config_renamed ax_config_renamed[];
+extern const size_t ax_config_n_renamed;
 
 /* A key that real files carry although nothing ever read it. */
-struct ax_config_dead {
+struct ax_config_ignored {
     const char *path, *instead; /* instead may be NULL */
 };
-extern const struct ax_config_dead ax_config_deads[];
-extern const size_t ax_config_n_deads;
+extern const struct ax_config_ignored ax_config_ignored[];
+extern const size_t ax_config_n_ignored;
 
 /* What other trainers call a key of ours; only for suggestions. */
-struct ax_config_foreign {
+struct ax_config_other_trainers {
     const char *name, *ours;
 };
-extern const struct ax_config_foreign ax_config_foreigns[];
-extern const size_t ax_config_n_foreigns;
+extern const struct ax_config_other_trainers ax_config_other_trainers[];
+extern const size_t ax_config_n_other_trainers;
 
-/* A resolved value that follows from others when it is not set itself: `value` is YAML text, or the
- * path of another key after '='. */
+/* A value that follows from other keys when it is not set itself: `value` is YAML text, or the path
+ * of another key after '='. */
 struct ax_config_derived {
     const char *path, *when, *value;
 };
-extern const struct ax_config_derived ax_config_deriveds[];
-extern const size_t ax_config_n_deriveds;
+extern const struct ax_config_derived ax_config_derived[];
+extern const size_t ax_config_n_derived;
 
 const struct ax_capability_info *ax_capability_info(enum ax_capability cap);
-const char *ax_config_fate_name(enum ax_config_fate fate);
+const char *ax_config_support_name(enum ax_config_support fate);
 
 /* The row of a concrete ("datasets.0.path") or pattern path; NULL where there is none. The lists
  * test_datasets and pretraining_dataset share the rows of datasets. */
@@ -220,7 +244,10 @@ const struct ax_config_key *ax_config_children_next(struct ax_config_children *i
 bool ax_config_has_children(const char *parent);
 
 /* The fate of a row, or of one of its values, with missing capabilities seen. */
-enum ax_config_fate ax_config_fate_of(enum ax_config_fate fate, enum ax_capability needs);
+enum ax_config_support ax_config_support_of(enum ax_config_support support,
+                                            enum ax_capability needs);
+/* Do both fall short for the same reason, under the same condition? */
+bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config_key *b);
 /* The row of the value table for this text, or NULL. */
 const struct ax_config_value *ax_config_find_value(const struct ax_config_key *key,
                                                    const char *text);

@@ -19,11 +19,9 @@ bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size) 
 
 bool ax_config_choice(const char *choices, const char *text) {
     char one[128];
-    for (size_t i = 0; ax_config_choice_at(choices, i, one, sizeof one); i++) {
-        if (fnmatch(one, text, 0) == 0) {
+    for (size_t i = 0; ax_config_choice_at(choices, i, one, sizeof one); i++)
+        if (fnmatch(one, text, 0) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -31,7 +29,7 @@ const struct ax_config_value *ax_config_find_value(const struct ax_config_key *k
                                                    const char *text) {
     for (size_t i = 0; i < ax_config_n_values; i++) {
         if (strcmp(ax_config_values[i].path, key->path) == 0 &&
-            fnmatch(ax_config_values[i].value, text, 0) == 0) {
+            ax_config_choice(ax_config_values[i].values, text)) {
             return &ax_config_values[i];
         }
     }
@@ -80,16 +78,14 @@ static enum ax_status put_number(struct ax_buf *out, enum ax_config_range range,
 static enum ax_status put_choices(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     size_t n = 0;
-    while (ax_config_choice_at(key->choices, n, one, sizeof one)) {
+    while (ax_config_choice_at(key->choices, n, one, sizeof one))
         n++;
-    }
     if (n > 8) {
         return ax_buf_printf(out, "one of the values that `axtrain config help %s` lists",
                              key->path);
     }
-    if (n > 1) {
+    if (n > 1)
         AX_TRY(ax_buf_puts(out, "one of "));
-    }
     for (size_t i = 0; i < n; i++) {
         ax_config_choice_at(key->choices, i, one, sizeof one);
         AX_TRY(ax_buf_printf(out, "%s%s", i == 0 ? "" : ", ", one));
@@ -107,7 +103,7 @@ enum ax_status ax_config_expected(const struct ax_config_key *key, unsigned type
     }
     if (types & (AX_T_INT | AX_T_NUM)) {
         AX_TRY(ax_buf_puts(out, sep));
-        AX_TRY(put_number(out, key->range, (types & AX_T_NUM) == 0));
+        AX_TRY(put_number(out, ax_config_range_of(key), (types & AX_T_NUM) == 0));
         sep = or_;
     }
     if (types & AX_T_STR) {
@@ -117,7 +113,7 @@ enum ax_status ax_config_expected(const struct ax_config_key *key, unsigned type
     }
     if (types & AX_T_LIST) {
         AX_TRY(ax_buf_puts(out, sep));
-        AX_TRY(ax_buf_puts(out, key->of == AX_T_MAP ? "a list of maps" : "a list"));
+        AX_TRY(ax_buf_puts(out, ax_config_elements(key) == AX_T_MAP ? "a list of maps" : "a list"));
         sep = or_;
     }
     if (types & AX_T_MAP) {

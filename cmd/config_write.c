@@ -16,9 +16,8 @@ enum ax_status ax_config_put_json(struct ax_buf *out, const char *text) {
         }
         AX_TRY(ax_buf_append(out, s, plain));
         s += plain;
-        if (*s == '\0') {
+        if (*s == '\0')
             break;
-        }
         switch (*s) {
         case '\n':
             AX_TRY(ax_buf_puts(out, "\\n"));
@@ -47,9 +46,8 @@ static bool is_plain(const char *s) {
     size_t n = strlen(s);
     bool starts = n > 0 && strchr("+-@", s[0]) == NULL && !(s[0] >= '0' && s[0] <= '9') &&
                   !(s[0] == '.' && (n == 1 || strchr("./", s[1]) == NULL));
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         starts = starts && strcasecmp(s, words[i]) != 0;
-    }
     return starts && strspn(s, allowed) == n;
 }
 
@@ -65,36 +63,31 @@ static size_t digits(const char *s) {
 static bool is_json_number(const char *s) {
     s += *s == '-';
     size_t n = digits(s);
-    if (n == 0 || (n > 1 && *s == '0')) {
+    if (n == 0 || (n > 1 && *s == '0'))
         return false;
-    }
     s += n;
     if (*s == '.') {
         n = digits(++s);
         s += n;
-        if (n == 0) {
+        if (n == 0)
             return false;
-        }
     }
     if (*s == 'e' || *s == 'E') {
         s++;
         s += *s == '-' || *s == '+';
         n = digits(s);
         s += n;
-        if (n == 0) {
+        if (n == 0)
             return false;
-        }
     }
     return *s == '\0';
 }
 
 static enum ax_status put_number(struct ax_buf *out, const struct ax_yaml_node *node, bool json) {
-    if (!isfinite(node->number)) { /* only where a key takes anything */
+    if (!isfinite(node->number)) /* only where a key takes anything */
         return json ? ax_config_put_json(out, node->text) : ax_buf_puts(out, node->text);
-    }
-    if (node->text != NULL && strpbrk(node->text, ".eE") != NULL && is_json_number(node->text)) {
+    if (node->text != NULL && strpbrk(node->text, ".eE") != NULL && is_json_number(node->text))
         return ax_buf_puts(out, node->text); /* 2e-5 stays 2e-5 */
-    }
     return ax_buf_printf(out, "%.17g", node->number);
 }
 
@@ -143,15 +136,13 @@ static enum ax_status put_group(const struct ax_config *cfg, bool text_only, siz
             (text_only && !note->text_side)) {
             continue;
         }
-        if (n++ == 0) {
+        if (n++ == 0)
             AX_TRY(ax_buf_printf(out, "%s%s: %s (%s)", prefix, name, note->path, note->where));
-        } else if (n <= most) {
+        else if (n <= most)
             AX_TRY(ax_buf_printf(out, ", %s", note->path));
-        }
     }
-    if (n > most + 1) {
+    if (n > most + 1)
         AX_TRY(ax_buf_printf(out, " and %zu more", n - most - 1));
-    }
     return ax_buf_puts(out, suffix);
 }
 
@@ -165,9 +156,8 @@ enum ax_status ax_config_put_not_yet(const struct ax_config *cfg, bool text_only
             counts = earlier->kind != AX_NOTE_NOT_YET || strcmp(earlier->text, note->text) != 0 ||
                      (text_only && !earlier->text_side);
         }
-        if (counts) {
+        if (counts)
             AX_TRY(put_group(cfg, text_only, i, prefix, suffix, out));
-        }
     }
     return AX_OK;
 }

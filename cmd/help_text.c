@@ -154,11 +154,10 @@ bool ax_help_takes_config(const struct ax_command *c) {
 const struct ax_config_key *ax_help_next_key(size_t *section, size_t *row) {
     for (; *section < ax_config_n_sections; (*section)++, *row = 0) {
         const struct ax_config_section *s = &ax_config_sections[*section];
-        while (*row < *s->n) {
+        while (s->keys[*row].path) {
             const struct ax_config_key *k = &s->keys[(*row)++];
-            const enum ax_config_fate fate = ax_config_fate_of(k->fate, k->needs);
-            const bool acts = fate == AX_FATE_ACTS || fate == AX_FATE_APPROXIMATED;
-            if (acts && !strchr(k->path, '[') && (k->types & ~(unsigned)(AX_T_LIST | AX_T_MAP)))
+            const bool acts = ax_config_support_of(k->support, k->needs) <= AX_SUPPORT_APPROXIMATED;
+            if (acts && !strchr(k->path, '[') && (k->types & (AX_T_SCALAR | AX_T_ANY)))
                 return k;
         }
     }

@@ -245,10 +245,10 @@ static void check_needs(const struct ax_config *cfg, const struct file *file) {
         }
     }
     for (size_t k = 0; file->needs[k] != NULL; k++) {
-        bool met = false;
+        bool met = true; /* what has landed is no longer a capability that is missing */
         for (int c = 0; c < AX_CAP_COUNT; c++) {
-            const struct ax_capability_info *info = ax_capability_info((enum ax_capability)c);
-            met = met || (info->present && strcmp(info->name, file->needs[k]) == 0);
+            const char *name = ax_capability_info((enum ax_capability)c)->name;
+            met = met && strcmp(name, file->needs[k]) != 0;
         }
         for (size_t i = 0; i < cfg->n_notes; i++) {
             met = met || (cfg->notes[i].kind == AX_NOTE_NOT_YET &&

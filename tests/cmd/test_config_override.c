@@ -117,8 +117,8 @@ static void old_spellings(void **state) {
     expect_where(&cfg, "attn_implementation", "c.yaml:2:18");
     expect_where(&cfg, "eval_strategy", "c.yaml:1:22");
     expect_where(&cfg, "datasets.0.message_property_mappings.role", "c.yaml:16:35");
-    expect_note(&cfg, "flash_attention", AX_NOTE_OLD, "attn_implementation: flash_attention_2");
-    expect_note(&cfg, "datasets.0.message_field_role", AX_NOTE_OLD,
+    expect_note(&cfg, "flash_attention", AX_NOTE_RENAMED, "attn_implementation: flash_attention_2");
+    expect_note(&cfg, "datasets.0.message_field_role", AX_NOTE_RENAMED,
                 "message_property_mappings.role");
     ax_config_free(&cfg);
     load_ok(&cfg, "rl: ipo\n", NULL);
@@ -155,9 +155,10 @@ static void dead_and_removed_keys(void **state) {
             "max_packed_sequence_len:\nunsloth_rope: false\n"
             "fsdp_config: {fsdp_limit_all_gathers: true, sharding_strategy: FULL_SHARD}\n",
             NULL);
-    expect_note(&cfg, "adam_eps", AX_NOTE_DEAD, "see adam_epsilon");
-    expect_note(&cfg, "context_parapllel_size", AX_NOTE_DEAD, "see context_parallel_size");
-    expect_note(&cfg, "fsdp_config.fsdp_limit_all_gathers", AX_NOTE_DEAD, "nothing reads this key");
+    expect_note(&cfg, "adam_eps", AX_NOTE_IGNORED, "see adam_epsilon");
+    expect_note(&cfg, "context_parapllel_size", AX_NOTE_IGNORED, "see context_parallel_size");
+    expect_note(&cfg, "fsdp_config.fsdp_limit_all_gathers", AX_NOTE_IGNORED,
+                "nothing reads this key");
     assert_null(note_of(&cfg, "gptq_groupsize"));
     assert_null(note_of(&cfg, "max_packed_sequence_len"));
     ax_config_free(&cfg);
@@ -207,7 +208,7 @@ static void one_process(void **state) {
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_OK);
     expect_note(&cfg, "deepspeed", AX_NOTE_NO_EFFECT, "nothing to shard");
     expect_note(&cfg, "wandb_project", AX_NOTE_NO_EFFECT, "nothing is sent");
-    expect_note(&cfg, "tokens", AX_NOTE_OLD, "special_tokens");
+    expect_note(&cfg, "tokens", AX_NOTE_RENAMED, "special_tokens");
     assert_string_equal(ax_config_str(&cfg, "special_tokens.pad_token"), "<pad>");
     assert_int_equal(ax_config_count(&cfg, "tokens"), 0);
     ax_config_free(&cfg);

@@ -8,7 +8,7 @@
 /* Calls f for every row. */
 static void each_key(void (*f)(const struct ax_config_key *key)) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
-        for (size_t i = 0; i < *ax_config_sections[s].n; i++) {
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
             f(&ax_config_sections[s].keys[i]);
         }
     }
@@ -28,20 +28,21 @@ static void check_row(const struct ax_config_key *key) {
     if (ax_config_find(key->path) != key) {
         fail_msg("%s stands twice in the table", key->path);
     }
-    size_t n = strlen(key->help);
-    if (n < 5 || key->help[n - 1] != '.' || strchr(key->help, '\n') != NULL) {
+    size_t n = key->help != NULL ? strlen(key->help) : 0;
+    if (key->help != NULL &&
+        (n < 5 || key->help[n - 1] != '.' || strchr(key->help, '\n') != NULL)) {
         fail_msg("%s: the help must be one sentence: %s", key->path, key->help);
     }
-    assert_true(key->types != 0 && key->needs < AX_CAP_COUNT && key->range < AX_R_COUNT);
-    /* what is ignored or refused says why; what acts names what it needs */
-    bool wants = key->fate == AX_FATE_ACTS || key->fate == AX_FATE_APPROXIMATED;
-    assert_true(!wants ||
-                key->needs != AX_CAP_NONE); /* no effect yet: may name what it waits for */
-    assert_true((key->fate != AX_FATE_ACTS) == (key->note != NULL));
-    if ((key->types & AX_T_LIST) != 0 && key->of == 0) {
+    assert_true((key->types & (AX_T_ANY * 2 - 1)) != 0 && key->needs < AX_CAP_COUNT &&
+                ax_config_range_of(key) < AX_R_COUNT);
+    /* what is approximated, ignored or refused says why; what acts has help */
+    assert_true((key->support != AX_SUPPORT_ACTS) == (key->note != NULL));
+    assert_true(key->help != NULL || key->needs != AX_CAP_NONE || key->note != NULL);
+    assert_true(ax_config_section_of(key)->brief == (key->help == NULL));
+    if ((key->types & AX_T_LIST) != 0 && ax_config_elements(key) == 0) {
         fail_msg("%s: a list of what?", key->path);
     }
-    if (key->choices != NULL && ((key->types | key->of) & AX_T_STR) == 0) {
+    if (key->choices != NULL && ((key->types | ax_config_elements(key)) & AX_T_STR) == 0) {
         fail_msg("%s: choices, but no strings", key->path);
     }
     if (key->when != NULL) {
@@ -55,7 +56,7 @@ static void check_row(const struct ax_config_key *key) {
         *(list ? dot - 2 : dot) = '\0';
         const struct ax_config_key *around = ax_config_find(parent);
         assert_non_null(around);
-        assert_true(list ? (around->types & AX_T_LIST) && around->of == AX_T_MAP
+        assert_true(list ? (around->types & AX_T_LIST) && ax_config_elements(around) == AX_T_MAP
                          : (around->types & AX_T_MAP) != 0);
     }
 }
@@ -65,7 +66,9 @@ static void rows(void **state) {
     each_key(check_row);
     size_t n = 0;
     for (size_t s = 0; s < ax_config_n_sections; s++) {
-        n += *ax_config_sections[s].n;
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
+            n++;
+        }
     }
     assert_true(n > 550);
 }
@@ -77,14 +80,17 @@ static void values_and_old_names(void **state) {
         const struct ax_config_key *key = ax_config_find(v->path);
         assert_non_null(key);
         /* a refused value need not be a choice; an earlier row must not hide this one */
-        const struct ax_config_value *first = ax_config_find_value(key, v->value);
-        if (first != v && strchr(v->value, '*') == NULL) {
-            fail_msg("%s: %s is hidden by %s", v->path, v->value, first->value);
+        char one[AX_CONFIG_PATH];
+        for (size_t k = 0; ax_config_choice_at(v->values, k, one, sizeof one); k++) {
+            const struct ax_config_value *first = ax_config_find_value(key, one);
+            if (first != v && strchr(one, '*') == NULL) {
+                fail_msg("%s: %s is hidden by %s", v->path, one, first->values);
+            }
         }
-        assert_true((v->fate == AX_FATE_ACTS) == (v->note == NULL));
+        assert_true((v->support == AX_SUPPORT_ACTS) == (v->note == NULL));
     }
-    for (size_t i = 0; i < ax_config_n_olds; i++) {
-        const struct ax_config_old *old = &ax_config_olds[i];
+    for (size_t i = 0; i < ax_config_n_renamed; i++) {
+        const struct ax_config_renamed *old = &ax_config_renamed[i];
         const bool any = old->from == NULL || strcmp(old->from, "{}") == 0;
         assert_true(any == (old->text == NULL));
         assert_true(old->from != NULL || ax_config_find(old->path) == NULL);
@@ -92,18 +98,18 @@ static void values_and_old_names(void **state) {
             char around[AX_CONFIG_PATH];
             snprintf(around, sizeof around, "%.*s", (int)(strrchr(old->now, '.') - old->now),
                      old->now);
-            assert_true(ax_config_find(around)->of == AX_T_STR);
+            assert_true(ax_config_elements(ax_config_find(around)) == AX_T_STR);
         }
     }
-    for (size_t i = 0; i < ax_config_n_deads; i++) {
-        assert_null(ax_config_find(ax_config_deads[i].path));
+    for (size_t i = 0; i < ax_config_n_ignored; i++) {
+        assert_null(ax_config_find(ax_config_ignored[i].path));
     }
-    for (size_t i = 0; i < ax_config_n_foreigns; i++) {
-        assert_null(ax_config_find(ax_config_foreigns[i].name));
-        assert_non_null(ax_config_find(ax_config_foreigns[i].ours));
+    for (size_t i = 0; i < ax_config_n_other_trainers; i++) {
+        assert_null(ax_config_find(ax_config_other_trainers[i].name));
+        assert_non_null(ax_config_find(ax_config_other_trainers[i].ours));
     }
-    for (size_t i = 0; i < ax_config_n_deriveds; i++) {
-        const struct ax_config_derived *d = &ax_config_deriveds[i];
+    for (size_t i = 0; i < ax_config_n_derived; i++) {
+        const struct ax_config_derived *d = &ax_config_derived[i];
         assert_non_null(ax_config_find(d->path));
         names_exist(ax_config_find(d->path), d->when);
         assert_true(d->value[0] != '=' || ax_config_find(d->value + 1) != NULL);
@@ -123,8 +129,8 @@ static void capabilities(void **state) {
         for (int d = 0; d < c; d++) {
             assert_string_not_equal(info->name, ax_capability_info((enum ax_capability)d)->name);
         }
-        assert_int_equal(ax_config_fate_of(AX_FATE_ACTS, (enum ax_capability)c),
-                         info->present ? AX_FATE_ACTS : AX_FATE_NOT_YET);
+        assert_int_equal(ax_config_support_of(AX_SUPPORT_ACTS, (enum ax_capability)c),
+                         c == AX_CAP_NONE ? AX_SUPPORT_ACTS : AX_SUPPORT_NOT_YET);
     }
 }
 
@@ -209,7 +215,11 @@ static void check_schema_row(const struct ax_config_key *key) {
     if (node == NULL) {
         fail_msg("%s is not in the schema", key->path);
     }
-    expect_text(json_string_value(json_object_get(node, "description")), key->help);
+    const char *description = json_string_value(json_object_get(node, "description"));
+    expect_text(description,
+                key->help != NULL
+                    ? key->help
+                    : ax_config_support_name(ax_config_support_of(key->support, key->needs)));
 }
 
 static void schema_covers_all_keys(void **state) {
@@ -225,9 +235,9 @@ static void schema_covers_all_keys(void **state) {
     assert_true(json_is_false(json_object_get(schema, "additionalProperties")));
     assert_non_null(in_schema(schema, "test_datasets[].field_messages"));
     assert_non_null(in_schema(schema, "pretraining_dataset[].type.format"));
-    for (size_t i = 0; i < ax_config_n_olds; i++) {
-        assert_true(strchr(ax_config_olds[i].path, '.') != NULL ||
-                    in_schema(schema, ax_config_olds[i].path) != NULL);
+    for (size_t i = 0; i < ax_config_n_renamed; i++) {
+        assert_true(strchr(ax_config_renamed[i].path, '.') != NULL ||
+                    in_schema(schema, ax_config_renamed[i].path) != NULL);
     }
     const json_t *debug = in_schema(schema, "debug");
     assert_true(json_is_true(json_object_get(debug, "deprecated")));
@@ -239,7 +249,7 @@ static const char *docs;
 
 static void check_docs_row(const struct ax_config_key *key) {
     char cell[AX_CONFIG_PATH];
-    snprintf(cell, sizeof cell, "\n| `%s` |", key->path);
+    snprintf(cell, sizeof cell, key->help != NULL ? "\n| `%s` |" : " `%s` ", key->path);
     expect_text(docs, cell);
 }
 

@@ -14,7 +14,7 @@ static const char *last_part(const char *path) {
 
 /* One old key found in the document: concrete paths of it and of the key of today. */
 struct found {
-    const struct ax_config_old *old;
+    const struct ax_config_renamed *old;
     bool last; /* no further row speaks of this path */
     char path[AX_CONFIG_PATH], now[AX_CONFIG_PATH];
 };
@@ -28,11 +28,9 @@ static struct ax_yaml_entry *find_entry(const struct ax_config *cfg, const char 
         *dot = '\0';
         map = ax_config_lookup(cfg, parent);
     }
-    for (size_t i = 0; map != NULL && map->kind == AX_YAML_MAP && i < map->n; i++) {
-        if (strcmp(map->entries[i].key, last_part(path)) == 0) {
+    for (size_t i = 0; map != NULL && map->kind == AX_YAML_MAP && i < map->n; i++)
+        if (strcmp(map->entries[i].key, last_part(path)) == 0)
             return &map->entries[i];
-        }
-    }
     return NULL;
 }
 
@@ -41,16 +39,13 @@ static bool same_map(const char *a, const char *b) {
     return na == (size_t)(last_part(b) - b) && strncmp(a, b, na) == 0;
 }
 
-static bool value_matches(const struct ax_config_old *old, const struct ax_yaml_node *node) {
-    if (old->from == NULL) {
+static bool value_matches(const struct ax_config_renamed *old, const struct ax_yaml_node *node) {
+    if (old->from == NULL)
         return true;
-    }
-    if (strcmp(old->from, "{}") == 0) {
+    if (strcmp(old->from, "{}") == 0)
         return node->kind == AX_YAML_MAP;
-    }
-    if (node->kind == AX_YAML_BOOL) {
+    if (node->kind == AX_YAML_BOOL)
         return strcmp(old->from, node->boolean ? "true" : "false") == 0;
-    }
     return node->text != NULL && fnmatch(old->from, node->text, 0) == 0;
 }
 
@@ -64,9 +59,8 @@ static enum ax_status set_at_place(struct ax_config *cfg, const struct found *f,
     int column = entry->value->column;
     struct ax_buf value = {0};
     enum ax_status st = as_string ? ax_config_put_json(&value, text) : ax_buf_puts(&value, text);
-    if (st == AX_OK) {
+    if (st == AX_OK)
         st = ax_yaml_set(&cfg->doc, f->now, value.data);
-    }
     ax_buf_free(&value);
     struct ax_yaml_entry *made = st == AX_OK ? find_entry(cfg, f->now) : NULL;
     if (made != NULL) {
@@ -87,7 +81,8 @@ static enum ax_status note_old(struct ax_config *cfg, const struct found *f) {
     char text[2 * AX_CONFIG_PATH];
     snprintf(text, sizeof text, "old spelling of %s%s%s", f->now, f->old->text != NULL ? ": " : "",
              f->old->text != NULL ? f->old->text : "");
-    return ax_config_add_note(cfg, AX_NOTE_OLD, true, f->path, text, entry->line, entry->column);
+    return ax_config_add_note(cfg, AX_NOTE_RENAMED, true, f->path, text, entry->line,
+                              entry->column);
 }
 
 /* Was the key of today set by an earlier row (another old key), rather than by the user? */
@@ -96,7 +91,7 @@ static bool set_by_old(const struct ax_config *cfg, const char *now) {
     for (size_t i = 0; i < cfg->n_notes; i++) {
         const char *text = cfg->notes[i].text + n;
         size_t len = strcspn(text, ":");
-        if (cfg->notes[i].kind == AX_NOTE_OLD && len == strlen(now) &&
+        if (cfg->notes[i].kind == AX_NOTE_RENAMED && len == strlen(now) &&
             strncmp(text, now, len) == 0) {
             return true;
         }
@@ -108,9 +103,8 @@ static bool set_by_old(const struct ax_config *cfg, const char *now) {
 static enum ax_status apply(struct ax_config *cfg, const struct found *f) {
     struct ax_yaml_entry *entry = find_entry(cfg, f->path);
     AX_TRY(note_old(cfg, f));
-    if (f->old->text != NULL) {
+    if (f->old->text != NULL)
         return set_at_place(cfg, f, f->old->text, false);
-    }
     if (f->last && same_map(f->path, f->now)) {
         char *key;
         AX_TRY(ax_yaml_set(&cfg->doc, f->now, "null"));
@@ -123,12 +117,11 @@ static enum ax_status apply(struct ax_config *cfg, const struct found *f) {
     return set_at_place(cfg, f, entry->value->text, entry->value->kind == AX_YAML_STRING);
 }
 
-static enum ax_status modernise_one(struct ax_config_build *b, const struct found *f) {
+static enum ax_status rename_one(struct ax_config_build *b, const struct found *f) {
     struct ax_config *cfg = b->cfg;
     struct ax_yaml_entry *entry = find_entry(cfg, f->path);
-    if (entry == NULL) {
+    if (entry == NULL)
         return AX_OK;
-    }
     bool current = ax_config_find(f->path) != NULL; /* only some of its values are old */
     struct ax_yaml_node *node = entry->value;
     /* a flag, or what the new key takes; the entries of open maps that have old spellings are words
@@ -157,7 +150,7 @@ static enum ax_status modernise_one(struct ax_config_build *b, const struct foun
 }
 
 /* Rows of datasets hold for the entries of all three lists. */
-static enum ax_status modernise_entries(struct ax_config_build *b, struct found *f) {
+static enum ax_status rename_entries(struct ax_config_build *b, struct found *f) {
     static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
     const char *rest = f->old->path + strlen("datasets[]");
     const char *now = f->old->now + strlen("datasets[]");
@@ -166,7 +159,7 @@ static enum ax_status modernise_entries(struct ax_config_build *b, struct found 
         for (size_t i = 0; list != NULL && list->kind == AX_YAML_LIST && i < list->n; i++) {
             snprintf(f->path, sizeof f->path, "%s.%zu%s", lists[l], i, rest);
             snprintf(f->now, sizeof f->now, "%s.%zu%s", lists[l], i, now);
-            AX_TRY(modernise_one(b, f));
+            AX_TRY(rename_one(b, f));
         }
     }
     return AX_OK;
@@ -194,18 +187,18 @@ static enum ax_status wrap_single_entry(struct ax_config *cfg) {
     return AX_OK;
 }
 
-enum ax_status ax_config_modernise(struct ax_config_build *b) {
+enum ax_status ax_config_rename(struct ax_config_build *b) {
     AX_TRY(wrap_single_entry(b->cfg));
-    for (size_t i = 0; i < ax_config_n_olds; i++) {
-        const struct ax_config_old *old = &ax_config_olds[i];
+    for (size_t i = 0; i < ax_config_n_renamed; i++) {
+        const struct ax_config_renamed *old = &ax_config_renamed[i];
         struct found f = {.old = old};
-        f.last = i + 1 == ax_config_n_olds || strcmp(old[1].path, old->path) != 0;
+        f.last = i + 1 == ax_config_n_renamed || strcmp(old[1].path, old->path) != 0;
         if (strncmp(old->path, "datasets[]", strlen("datasets[]")) == 0) {
-            AX_TRY(modernise_entries(b, &f));
+            AX_TRY(rename_entries(b, &f));
         } else {
             snprintf(f.path, sizeof f.path, "%s", old->path);
             snprintf(f.now, sizeof f.now, "%s", old->now);
-            AX_TRY(modernise_one(b, &f));
+            AX_TRY(rename_one(b, &f));
         }
     }
     return AX_OK;
