@@ -38,6 +38,15 @@ struct ax_config_note {
     char *where;    /* "config.yaml:7:3" */
 };
 
+/* Names that a table of another room owns, where a key's choices say "@WHAT". The language includes
+ * no room above base/: whoever links it defines the list, which ends with NULL. */
+struct ax_config_names {
+    const char *what;
+    /* The i-th name, NULL past the last. *note: how it is approximated, NULL where it acts. */
+    const char *(*at)(size_t i, const char **note);
+};
+extern const struct ax_config_names ax_config_names[]; /* cmd/train_names.c */
+
 struct ax_config_follow {
     char *path;
     char *from; /* what it follows from, in words */

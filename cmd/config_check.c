@@ -168,14 +168,14 @@ static enum ax_status check_refused_value(struct ax_config_build *b,
                                           const struct ax_config_key *key, const char *path,
                                           const struct ax_yaml_node *node, bool *refused) {
     const char *text = ax_config_scalar_text(node);
-    const struct ax_config_value *v = text != NULL ? ax_config_find_value(key, text) : NULL;
-    if (v == NULL || v->support != AX_SUPPORT_REFUSED)
+    struct ax_config_value v;
+    if (text == NULL || !ax_config_find_value(key, text, &v) || v.support != AX_SUPPORT_REFUSED)
         return AX_OK;
     *refused = true;
     char got[128];
     quote(text, got, sizeof got);
     return ax_config_problem(b, node->line, node->column, "", "%s: %s is not accepted: %s", path,
-                             got, v->note);
+                             got, v.note);
 }
 
 static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,

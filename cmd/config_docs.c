@@ -56,11 +56,11 @@ static enum ax_status put_types(struct ax_buf *out, unsigned types) {
 static enum ax_status put_values(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
-        const struct ax_config_value *v = ax_config_find_value(key, one);
+        struct ax_config_value v;
         AX_TRY(ax_buf_printf(out, "%s`%s`", i == 0 ? " Values: " : ", ", one));
-        if (v != NULL && v->support != AX_SUPPORT_REFUSED && v->needs != key->needs &&
-            v->needs != AX_CAP_NONE) {
-            AX_TRY(ax_buf_printf(out, " (%s)", ax_capability_info(v->needs)->name));
+        if (ax_config_find_value(key, one, &v) && v.support != AX_SUPPORT_REFUSED &&
+            v.needs != key->needs && v.needs != AX_CAP_NONE) {
+            AX_TRY(ax_buf_printf(out, " (%s)", ax_capability_info(v.needs)->name));
         }
     }
     return key->choices != NULL ? ax_buf_puts(out, ".") : AX_OK;

@@ -18,14 +18,14 @@ enum ax_status ax_config_support_text(enum ax_config_support support, enum ax_ca
 static enum ax_status put_choices(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
-        const struct ax_config_value *v = ax_config_find_value(key, one);
+        struct ax_config_value v;
         AX_TRY(ax_buf_puts(out, i == 0 ? "values\n" : ""));
-        if (v == NULL) {
+        if (!ax_config_find_value(key, one, &v)) {
             AX_TRY(ax_buf_printf(out, "  %s\n", one));
             continue;
         }
         AX_TRY(ax_buf_printf(out, "  %-24s  ", one));
-        AX_TRY(ax_config_support_text(v->support, v->needs, v->note, out));
+        AX_TRY(ax_config_support_text(v.support, v.needs, v.note, out));
         AX_TRY(ax_buf_puts(out, "\n"));
     }
     return AX_OK;

@@ -51,14 +51,14 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
     AX_KEY("mean_resizing_embeddings", AX_T_BOOL,
            "Start new embedding rows at the mean of the old ones instead of at random.",
            .dflt = "false"),
-    AX_KEY("chat_template", AX_T_STR,
-           "How a conversation becomes text; tokenizer_default unless set.",
-           .choices =
-               "tokenizer_default|tokenizer_default_fallback_*|jinja|chatml|llama3|alpaca|gemma|"
-               "mistral_v1|mistral_v2v3|mistral_v3_tekken|mistral_v7_tekken|phi_3|phi_35|deepseek_"
-               "v2|deepseek_v3|qwen_25|qwen3|aya|cohere|command_a|command_a_tool_use|command_a_"
-               "rag|exaone|exaone4|falcon_h1|gemma3|gemma3n|gemma4|gemma4_unified|jamba|llama3_2_"
-               "vision|llama4|llava|metharme|nemotron_h|phi_4|pixtral|qwen2_vl|qwen3_5"),
+    AX_KEY(
+        "chat_template", AX_T_STR, "How a conversation becomes text; tokenizer_default unless set.",
+        .choices = "tokenizer_default|tokenizer_default_fallback_*|jinja|chatml|llama3|alpaca|"
+                   "gemma|mistral_v1|mistral_v2v3|mistral_v3_tekken|mistral_v7_tekken|phi_3|"
+                   "phi_35|deepseek_v2|deepseek_v3|qwen_25|qwen3|aya|cohere|command_a|"
+                   "command_a_tool_use|command_a_rag|exaone|exaone4|falcon_h1|gemma3|gemma3n|"
+                   "gemma4|gemma4_unified|jamba|llama3_2_vision|llama4|llava|metharme|nemotron_h|"
+                   "phi_4|pixtral|qwen2_vl|qwen3_5"),
     AX_KEY("chat_template_jinja", AX_T_STR,
            "A Jinja template, or a file that holds one; implies chat_template: jinja."),
     AX_KEY("chat_template_kwargs", AX_T_OPTIONS, "Variables handed to the chat template."),
@@ -74,13 +74,13 @@ const struct ax_config_key ax_config_keys_datasets[] = {
         "datasets[].type", AX_T_STR | AX_T_MAP,
         "Shape of a row and what is trained in it; a map describes one's own, null means rows that "
         "are token ids already.",
-        .choices =
-            "chat_template|chat_template.*|alpaca|alpaca:*|alpaca.*|completion|input_output|"
-            "pretrain|stepwise_supervised|bradley_terry.*|gpteacher|gpteacher:*|oasst|oasst:*|"
-            "jeopardy|jeopardy:*|chatml|chatml.*|llama3|llama3.*|zephyr.*|passthrough|sharegpt*"
-            "|_synthetic|alpaca_chat.*|alpaca_instruct.*|alpaca_w_system.*|context_qa.*|"
-            "creative_acr.*|llama2_chat*|orcamini*|metharme*|pygmalion*|messages*|reflection*|"
-            "summarizetldr*|explainchoice*|concisechoice*|*.*"),
+        .choices = "chat_template|chat_template.*|alpaca|alpaca:*|alpaca.*|completion|"
+                   "input_output|pretrain|stepwise_supervised|bradley_terry.*|gpteacher|"
+                   "gpteacher:*|oasst|oasst:*|jeopardy|jeopardy:*|chatml|chatml.*|llama3|llama3.*|"
+                   "zephyr.*|passthrough|sharegpt*|_synthetic|alpaca_chat.*|alpaca_instruct.*|"
+                   "alpaca_w_system.*|context_qa.*|creative_acr.*|llama2_chat*|orcamini*|"
+                   "metharme*|pygmalion*|messages*|reflection*|summarizetldr*|explainchoice*|"
+                   "concisechoice*|*.*"),
     AX_KEY("datasets[].split", AX_T_STR,
            "Split or slice, e.g. train, train[:1%], train[:500], a+b."),
     AX_KEY("datasets[].ds_type", AX_T_STR, "File format, where the name does not tell.",

@@ -27,20 +27,13 @@ const struct ax_config_key ax_config_keys_steps[] = {
     {0}};
 
 const struct ax_config_key ax_config_keys_optim[] = {
-    AX_KEY(
-        "optimizer", AX_T_STR, "The optimizer.",
-        .choices =
-            "adamw_torch|adamw_torch_fused|adamw_torch_8bit|adamw_torch_4bit|adamw_bnb_8bit|adamw_"
-            "8bit|paged_adamw_8bit|paged_adamw_32bit|ao_adamw_fp8|optimi_adamw|adamw_anyprecision|"
-            "adamw_apex_fused|adamw_torch_xla|adamw_torch_npu_fused|sgd|lion_32bit|lion_8bit|paged_"
-            "lion_32bit|paged_lion_8bit|adafactor|muon|adagrad|ademamix|ademamix_8bit|paged_"
-            "ademamix_"
-            "32bit|paged_ademamix_8bit|rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|rmsprop_bnb_32bit|"
-            "galore_*"
-            "|apollo_*|lomo|adalomo|grokadamw|schedule_free_*|stable_adamw|adopt_adamw|came_"
-            "pytorch|"
-            "dion|sinkgd|flash_adamw|flash_adam|flash_sgd|flash_sgdw|flash_lion|q_galore_adamw8bit",
-        .dflt = "adamw_torch_fused"),
+    AX_KEY("optimizer", AX_T_STR, "The optimizer.",
+           .choices = "@optimizers|adagrad|ademamix|ademamix_8bit|paged_ademamix_32bit|"
+                      "paged_ademamix_8bit|rmsprop|rmsprop_bnb|rmsprop_bnb_8bit|rmsprop_bnb_32bit|"
+                      "galore_*|apollo_*|lomo|adalomo|grokadamw|schedule_free_*|stable_adamw|"
+                      "adopt_adamw|came_pytorch|dion|sinkgd|flash_adamw|flash_adam|flash_sgd|"
+                      "flash_sgdw|flash_lion|q_galore_adamw8bit",
+           .dflt = "adamw_torch_fused"),
     AX_KEY("learning_rate", AX_T_AMOUNT, "Largest learning rate."),
     AX_KEY("weight_decay", AX_T_AMOUNT, "Decoupled weight decay; never on biases and norms.",
            .dflt = "0.0"),
@@ -62,10 +55,7 @@ const struct ax_config_key ax_config_keys_optim[] = {
 
 const struct ax_config_key ax_config_keys_schedule[] = {
     AX_KEY("lr_scheduler", AX_T_STR, "Course of the learning rate.",
-           .choices =
-               "linear|cosine|constant|constant_with_warmup|cosine_with_restarts|polynomial|"
-               "inverse_sqrt|cosine_with_min_lr|warmup_stable_decay|one_cycle|rex|reduce_lr_on_"
-               "plateau|greedy|cosine_warmup_with_min_lr",
+           .choices = "@schedules|reduce_lr_on_plateau|greedy|cosine_warmup_with_min_lr",
            .dflt = "cosine"),
     AX_KEY("lr_scheduler_kwargs", AX_T_OPTIONS,
            "Options of the course: num_cycles, power, min_lr and so on."),

@@ -1,11 +1,7 @@
 /* Values whose support is not their key's, and values that follow from other keys. Rows only. */
 #include "cmd/config_table.h"
 
-#define AT_END  "the model is uploaded once, at the end; checkpoints stay in output_dir"
-#define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
-#define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"
-#define LION    "Lion with its moment in bfloat16, rounded stochastically"
-#define UNPAGED "; nothing is paged out: the state stays in memory"
+#define AT_END "the model is uploaded once, at the end; checkpoints stay in output_dir"
 
 const struct ax_config_value ax_config_values[] = {
     {"model_type", "*ForConditionalGeneration|*ForImageTextToText", AX_NEEDS(MULTIMODAL)},
@@ -39,23 +35,9 @@ const struct ax_config_value ax_config_values[] = {
     {"attn_implementation", "sdp", AX_REFUSED("write sdpa")},
     {"eval_causal_lm_metrics", "perplexity", .support = AX_SUPPORT_ACTS},
     {"eval_causal_lm_metrics", "*", AX_NEEDS(TEXT_METRICS)},
-    {"optimizer",
-     "adamw_torch|adamw_torch_fused|adamw_apex_fused|adamw_torch_xla|adamw_torch_npu_fused",
-     .support = AX_SUPPORT_ACTS},
-    {"optimizer", "adamw_*8bit", AX_ROUGHLY(EIGHT)},
-    {"optimizer", "paged_adamw_8bit", AX_ROUGHLY(EIGHT UNPAGED)},
-    {"optimizer", "adamw_torch_4bit|ao_adamw_fp8", AX_ROUGHLY(EIGHT)},
-    {"optimizer", "paged_adamw_32bit", AX_ROUGHLY("adamw_torch" UNPAGED)},
-    {"optimizer", "optimi_adamw|adamw_anyprecision", AX_ROUGHLY(ADAMW)},
-    {"optimizer", "sgd|lion_32bit", .support = AX_SUPPORT_ACTS},
-    {"optimizer", "lion_8bit", AX_ROUGHLY(LION)},
-    {"optimizer", "paged_lion_8bit", AX_ROUGHLY(LION UNPAGED)},
-    {"optimizer", "paged_lion_32bit", AX_ROUGHLY("lion_32bit" UNPAGED)},
-    {"optimizer", "adafactor|muon", .support = AX_SUPPORT_ACTS},
     {"optimizer", "*", AX_NEEDS(OTHER_OPTIM)},
     {"master_dtype", "bf16_*", .support = AX_SUPPORT_ACTS},
     {"moment_dtype", "bfloat16*|int8", .support = AX_SUPPORT_ACTS},
-    {"lr_scheduler", "one_cycle|rex", .support = AX_SUPPORT_ACTS},
     {"lr_scheduler", "reduce_lr_on_plateau|greedy|cosine_warmup_with_min_lr", AX_NEEDS(OTHER_LR)},
     {"adapter", "lora|qlora", .support = AX_SUPPORT_ACTS},
     {"adapter", "llama-adapter", AX_NEEDS(LORA_INIT)},

@@ -73,10 +73,10 @@ static enum ax_status add_support(struct ax_config *cfg, const struct seen *s,
 static enum ax_status see(struct ax_config *cfg, const struct seen *s);
 
 static enum ax_status see_scalar(struct ax_config *cfg, const struct seen *s) {
-    const struct ax_config_value *v = ax_config_find_value(s->key, ax_config_scalar_text(s->node));
-    if (v != NULL)
-        return add_support(cfg, s, v->support, v->needs, v->note);
-    return add_support(cfg, s, s->key->support, s->key->needs, s->key->note);
+    struct ax_config_value v;
+    return ax_config_find_value(s->key, ax_config_scalar_text(s->node), &v)
+               ? add_support(cfg, s, v.support, v.needs, v.note)
+               : add_support(cfg, s, s->key->support, s->key->needs, s->key->note);
 }
 
 static bool has_value_rows(const struct ax_config_key *key) {

@@ -131,7 +131,7 @@ struct ax_config_key {
     unsigned types;      /* AX_T_… */
     const char *help;    /* one sentence; NULL where support says it all */
     const char *dflt;    /* as YAML text; NULL = unset */
-    const char *choices; /* strings accepted, "a|b|pre*"; NULL = any */
+    const char *choices; /* strings accepted, "a|b|pre*|@names"; NULL = any */
     enum ax_config_support support;
     enum ax_capability needs;
     const char *when; /* condition (config_rules.h) under which the key acts; NULL = always */
@@ -216,7 +216,7 @@ extern const struct ax_config_derived ax_config_derived[];
 extern const size_t ax_config_n_derived;
 
 const struct ax_capability_info *ax_capability_info(enum ax_capability cap);
-const char *ax_config_support_name(enum ax_config_support fate);
+const char *ax_config_support_name(enum ax_config_support support);
 
 /* The row of a concrete ("datasets.0.path") or pattern path; NULL where there is none. The lists
  * test_datasets and pretraining_dataset share the rows of datasets. */
@@ -243,14 +243,15 @@ void ax_config_children_begin(struct ax_config_children *it, const char *parent)
 const struct ax_config_key *ax_config_children_next(struct ax_config_children *it);
 bool ax_config_has_children(const char *parent);
 
-/* The fate of a row, or of one of its values, with missing capabilities seen. */
+/* The support of a row, or of one of its values, with missing capabilities seen. */
 enum ax_config_support ax_config_support_of(enum ax_config_support support,
                                             enum ax_capability needs);
 /* Do both fall short for the same reason, under the same condition? */
 bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config_key *b);
-/* The row of the value table for this text, or NULL. */
-const struct ax_config_value *ax_config_find_value(const struct ax_config_key *key,
-                                                   const char *text);
+/* What is said of this text as a value of the key, by the value table or by names handed in; false:
+ * nothing. */
+bool ax_config_find_value(const struct ax_config_key *key, const char *text,
+                          struct ax_config_value *out);
 /* Does text match one of the choices ("a|b|pre*")? */
 bool ax_config_choice(const char *choices, const char *text);
 /* The i-th choice into buf; false past the end. */

@@ -5,16 +5,41 @@
 
 #include "cmd/config_table.h"
 
-bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size) {
+/* The names that "@WHAT" at the start of `choices` stands for. */
+static const struct ax_config_names *names_at(const char *choices, size_t len) {
+    const struct ax_config_names *names = ax_config_names;
+    while (names->what != NULL &&
+           (strlen(names->what) + 1 != len || strncmp(names->what, choices + 1, len - 1) != 0))
+        names++;
+    AX_ASSERT(names->what != NULL);
+    return names;
+}
+
+/* The i-th choice, and how it is approximated where names that were handed in say so. */
+static bool choice_at(const char *choices, size_t i, char *buf, size_t size, bool *named,
+                      const char **note) {
     while (choices != NULL && *choices != '\0') {
-        size_t len = strcspn(choices, "|");
-        if (i-- == 0) {
+        const size_t len = strcspn(choices, "|");
+        const char *name = NULL;
+        *named = *choices == '@';
+        for (size_t k = 0; *named && (name = names_at(choices, len)->at(k, note)) != NULL; k++)
+            if (i-- == 0) {
+                snprintf(buf, size, "%s", name);
+                return true;
+            }
+        if (!*named && i-- == 0) {
             snprintf(buf, size, "%.*s", (int)len, choices);
             return true;
         }
         choices += len + (choices[len] == '|');
     }
     return false;
+}
+
+bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size) {
+    bool named;
+    const char *note;
+    return choice_at(choices, i, buf, size, &named, &note);
 }
 
 bool ax_config_choice(const char *choices, const char *text) {
@@ -25,15 +50,25 @@ bool ax_config_choice(const char *choices, const char *text) {
     return false;
 }
 
-const struct ax_config_value *ax_config_find_value(const struct ax_config_key *key,
-                                                   const char *text) {
-    for (size_t i = 0; i < ax_config_n_values; i++) {
+bool ax_config_find_value(const struct ax_config_key *key, const char *text,
+                          struct ax_config_value *out) {
+    char one[128];
+    bool named;
+    const char *note = NULL;
+    for (size_t i = 0; choice_at(key->choices, i, one, sizeof one, &named, &note); i++)
+        if (named && strcmp(one, text) == 0) {
+            *out =
+                (struct ax_config_value){.path = key->path, .values = key->choices, .note = note};
+            out->support = note != NULL ? AX_SUPPORT_APPROXIMATED : AX_SUPPORT_ACTS;
+            return true;
+        }
+    for (size_t i = 0; i < ax_config_n_values; i++)
         if (strcmp(ax_config_values[i].path, key->path) == 0 &&
             ax_config_choice(ax_config_values[i].values, text)) {
-            return &ax_config_values[i];
+            *out = ax_config_values[i];
+            return true;
         }
-    }
-    return NULL;
+    return false;
 }
 
 bool ax_config_in_range(enum ax_config_range range, double v) {

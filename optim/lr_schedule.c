@@ -2,6 +2,7 @@
 #include "optim/lr_schedule.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double PI = 3.14159265358979323846;
@@ -127,18 +128,21 @@ double ax_lr_at(const struct ax_lr_schedule *s, int64_t step) {
     return s->base_lr * factor;
 }
 
+const char *ax_lr_kind_name(size_t kind) {
+    return kind < AX_LR_KIND_COUNT ? kinds[kind].name : NULL;
+}
+
 enum ax_status ax_lr_kind_parse(const char *name, enum ax_lr_kind *out) {
+    char all[512];
+    size_t at = 0;
     for (int k = 0; k < AX_LR_KIND_COUNT; k++) {
-        if (strcmp(name, kinds[k].name) != 0)
-            continue;
-        *out = (enum ax_lr_kind)k;
-        return AX_OK;
+        if (strcmp(name, kinds[k].name) == 0) {
+            *out = (enum ax_lr_kind)k;
+            return AX_OK;
+        }
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", k > 0 ? ", " : "", kinds[k].name);
     }
-    return ax_error(AX_ERR_CONFIG,
-                    "lr_scheduler: \"%s\" is not one of constant, constant_with_warmup, linear, "
-                    "cosine, cosine_with_restarts, cosine_with_min_lr, polynomial, inverse_sqrt, "
-                    "warmup_stable_decay, one_cycle, rex",
-                    name);
+    return ax_error(AX_ERR_CONFIG, "lr_scheduler: \"%s\" is not one of %s", name, all);
 }
 
 enum ax_status ax_lr_decay_parse(const char *name, enum ax_lr_decay *out) {

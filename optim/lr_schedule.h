@@ -4,6 +4,7 @@
 #ifndef AX_OPTIM_LR_SCHEDULE_H
 #define AX_OPTIM_LR_SCHEDULE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -42,7 +43,9 @@ struct ax_lr_schedule {
 };
 
 double ax_lr_at(const struct ax_lr_schedule *s, int64_t step);
-/* names as in configs ("cosine_with_restarts"); AX_ERR_CONFIG lists them. */
+/* The name of a kind as in configs ("cosine_with_restarts"); NULL past the last. */
+const char *ax_lr_kind_name(size_t kind);
+/* AX_ERR_CONFIG lists the names. */
 enum ax_status ax_lr_kind_parse(const char *name, enum ax_lr_kind *out);
 enum ax_status ax_lr_decay_parse(const char *name, enum ax_lr_decay *out);
 

@@ -37,6 +37,10 @@ static const struct {
     {"paged_lion_8bit", &ax_optimizer_lion, AX_MOMENTS_BF16},
 };
 
+const char *ax_optimizer_name(size_t i) {
+    return i < sizeof names / sizeof *names ? names[i].name : NULL;
+}
+
 enum ax_status ax_optimizer_find(const char *name, const struct ax_optimizer **out,
                                  struct ax_optimizer_options *o) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -74,6 +74,8 @@ struct ax_optimizer {
                              const struct ax_update *u);
 };
 
+/* The i-th name that an optimizer goes by; NULL past the last. */
+const char *ax_optimizer_name(size_t i);
 /* By its own name or one that axolotl and transformers know it by (adamw_torch, adamw_bnb_8bit …);
  * *o gets the defaults that name stands for. AX_ERR_CONFIG lists the names, or says what is not
  * implemented. */

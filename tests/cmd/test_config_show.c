@@ -177,8 +177,8 @@ static void help(void **state) {
     HELP("micro_batch_size", "micro_batch_size\n  Rows per device",
          "\ntype      a positive integer\ndefault   1\n", "\nsection   Batches and steps\n");
     HELP("lora_dropout", "a number from 0 to just below 1", "\nonly with adapter\n");
-    HELP("tokenizer_type", "\nfate      no effect: tokenizer.json decides\n");
-    HELP("optimizer", "\nvalues\n  adamw_torch  ", "\n  galore_*  ",
+    HELP("tokenizer_type", "\nsupport   no effect: tokenizer.json decides\n");
+    HELP("optimizer", "\nvalues\n", "\n  adamw_torch  ", "\n  galore_*  ",
          "old       optimizer: ao_adamw_8bit for adamw_torch_8bit");
     HELP("datasets", "\nkeys inside\n  path  ", "\n  field_messages  ");
     HELP("test_datasets.3.field_messages", "datasets[].field_messages\n");

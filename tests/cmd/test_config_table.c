@@ -82,9 +82,10 @@ static void values_and_old_names(void **state) {
         /* a refused value need not be a choice; an earlier row must not hide this one */
         char one[AX_CONFIG_PATH];
         for (size_t k = 0; ax_config_choice_at(v->values, k, one, sizeof one); k++) {
-            const struct ax_config_value *first = ax_config_find_value(key, one);
-            if (first != v && strchr(one, '*') == NULL) {
-                fail_msg("%s: %s is hidden by %s", v->path, one, first->values);
+            struct ax_config_value first;
+            assert_true(ax_config_find_value(key, one, &first));
+            if (first.values != v->values && strchr(one, '*') == NULL) {
+                fail_msg("%s: %s is hidden by %s", v->path, one, first.values);
             }
         }
         assert_true((v->support == AX_SUPPORT_ACTS) == (v->note == NULL));
