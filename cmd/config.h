@@ -71,7 +71,7 @@ enum ax_status ax_config_parse(struct ax_config *cfg, const char *name, const ch
 void ax_config_free(struct ax_config *cfg);
 
 enum ax_config_use {
-    AX_CONFIG_FOR_TEXT,    /* tokenise, preview, preprocess: no training keys needed */
+    AX_CONFIG_FOR_TEXT,    /* tokenize, preview, preprocess: no training keys needed */
     AX_CONFIG_FOR_TRAINING /* everything */
 };
 /* AX_ERR_CONFIG when a required key is missing, AX_ERR_UNSUPPORTED when a key asks for something

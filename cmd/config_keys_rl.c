@@ -108,7 +108,7 @@ const struct ax_config_key ax_config_keys_kd[] = {
            .when = "plugins == *KDPlugin"),
     AX_KEY("kd_beta", AX_T_NUM, "Between the two directions.", .dflt = "0.0", AX_NEEDS(PLUGINS),
            .when = "plugins == *KDPlugin"),
-    AX_KEY("kd_normalize_topk", AX_T_BOOL, "Normalise the teacher's top tokens.", AX_NEEDS(PLUGINS),
+    AX_KEY("kd_normalize_topk", AX_T_BOOL, "Normalize the teacher's top tokens.", AX_NEEDS(PLUGINS),
            .when = "plugins == *KDPlugin"),
     AX_KEY("kd_online_server_base_url", AX_T_STR, "The teacher's server.", AX_NEEDS(PLUGINS),
            .when = "plugins == *KDPlugin"),
@@ -133,7 +133,7 @@ const struct ax_config_key ax_config_keys_quant[] = {
            AX_NEEDS(QAT)),
     AX_KEY("qat.fake_quant_after_n_steps", AX_T_INDEX,
            "Step from which rounding is on; from the start unless set.", AX_NEEDS(QAT)),
-    AX_KEY("quantization", AX_T_MAP, "How a trained model is quantised.", AX_NEEDS(QUANTIZE)),
+    AX_KEY("quantization", AX_T_MAP, "How a trained model is quantized.", AX_NEEDS(QUANTIZE)),
     AX_KEY("quantization.weight_dtype", AX_T_STR, "Type of the weights.",
            .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", .dflt = "int8",
            AX_NEEDS(QUANTIZE)),
@@ -141,7 +141,7 @@ const struct ax_config_key ax_config_keys_quant[] = {
            .choices = "int4|int8|float8_e4m3fn|fp8|float8|nvfp4|mxfp4", AX_NEEDS(QUANTIZE)),
     AX_KEY("quantization.group_size", AX_T_COUNT, "Weights that share a scale.", .dflt = "32",
            AX_NEEDS(QUANTIZE)),
-    AX_KEY("quantization.quantize_embedding", AX_T_BOOL, "Quantise the embedding too.",
+    AX_KEY("quantization.quantize_embedding", AX_T_BOOL, "Quantize the embedding too.",
            .dflt = "false", AX_NEEDS(QUANTIZE)),
     {0}};
 

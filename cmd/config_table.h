@@ -81,8 +81,8 @@ enum ax_config_support {
     X(REWARD_MODEL, "reward-model", "training reward models")                                               \
     X(PRM, "process-reward-model", "training process reward models")                                        \
     X(QAT, "qat", "training with int4 weights in mind")                                                     \
-    X(OTHER_QAT, "other-qat", "training with other quantised types in mind")                                \
-    X(QUANTIZE, "quantize", "quantising a trained model")                                                   \
+    X(OTHER_QAT, "other-qat", "training with other quantized types in mind")                                \
+    X(QUANTIZE, "quantize", "quantizing a trained model")                                                   \
     X(SHARD, "sharding", "sharding over ranks from a YAML")                                                 \
     X(TENSOR_PARALLEL, "tensor-parallel", "tensor parallelism from a YAML")                                 \
     X(CONTEXT_PARALLEL, "context-parallel", "context parallelism from a YAML")                              \
@@ -102,7 +102,7 @@ enum ax_config_support {
     X(PYTHON, "python", "Python code named in the YAML")                                                    \
     X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                                     \
     X(MULTIMODAL, "multimodal", "images and audio")                                                         \
-    X(PREQUANTIZED, "quantised-bases", "bases in other quantised formats")                                  \
+    X(PREQUANTIZED, "quantized-bases", "bases in other quantized formats")                                  \
     X(MODEL_OPTIONS, "model-options", "overriding the model's own settings")                                \
     X(OTHER_LR, "other-schedules", "rarer learning-rate schedules")                                         \
     X(LR_GROUPS, "lr-groups", "learning rates of their own for some parameters")                            \

@@ -8,31 +8,16 @@
 
 enum ax_status ax_config_put_json(struct ax_buf *out, const char *text) {
     AX_TRY(ax_buf_puts(out, "\""));
-    for (const char *s = text; *s != '\0';) {
-        size_t plain = 0;
-        while ((unsigned char)s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\' &&
-               s[plain] != 0x7f) {
-            plain++;
-        }
-        AX_TRY(ax_buf_append(out, s, plain));
-        s += plain;
-        if (*s == '\0')
-            break;
-        switch (*s) {
-        case '\n':
-            AX_TRY(ax_buf_puts(out, "\\n"));
-            break;
-        case '\t':
-            AX_TRY(ax_buf_puts(out, "\\t"));
-            break;
-        case '"':
-        case '\\':
-            AX_TRY(ax_buf_printf(out, "\\%c", *s));
-            break;
-        default:
-            AX_TRY(ax_buf_printf(out, "\\u%04x", (unsigned)(unsigned char)*s));
-        }
-        s++;
+    for (; *text != '\0'; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '\n' || c == '\t')
+            AX_TRY(ax_buf_puts(out, c == '\n' ? "\\n" : "\\t"));
+        else if (c == '"' || c == '\\')
+            AX_TRY(ax_buf_printf(out, "\\%c", c));
+        else if (c < 0x20 || c == 0x7f)
+            AX_TRY(ax_buf_printf(out, "\\u%04x", (unsigned)c));
+        else
+            AX_TRY(ax_buf_append(out, text, 1));
     }
     return ax_buf_puts(out, "\"");
 }

@@ -4,6 +4,8 @@
 #include <jansson.h>
 
 #include "cmd/config_rules.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
 
 /* Calls f for every row. */
 static void each_key(void (*f)(const struct ax_config_key *key)) {
@@ -184,6 +186,31 @@ static void conditions(void **state) {
     ax_config_free(&cfg);
 }
 
+/* What a table of another room owns is a choice at once, and acts. */
+static void names_from_other_rooms(void **state) {
+    (void)state;
+    struct ax_config_value v;
+    const struct ax_config_key *schedule = ax_config_find("lr_scheduler");
+    for (size_t i = 0; ax_lr_kind_name(i) != NULL; i++) {
+        assert_true(ax_config_choice(schedule->choices, ax_lr_kind_name(i)));
+        assert_true(ax_config_find_value(schedule, ax_lr_kind_name(i), &v));
+        assert_true(v.support == AX_SUPPORT_ACTS && v.needs == AX_CAP_NONE);
+    }
+    const struct ax_config_key *optimizer = ax_config_find("optimizer");
+    char name[64];
+    size_t known = 0;
+    for (size_t i = 0; ax_config_choice_at(optimizer->choices, i, name, sizeof name); i++) {
+        const struct ax_optimizer *found;
+        struct ax_optimizer_options o;
+        assert_true(ax_config_find_value(optimizer, name, &v));
+        const bool acts = ax_config_support_of(v.support, v.needs) <= AX_SUPPORT_APPROXIMATED;
+        assert_int_equal(ax_optimizer_find(name, &found, &o) == AX_OK, acts);
+        known += acts;
+    }
+    assert_true(known > 15);
+    assert_false(ax_config_choice(optimizer->choices, "adamw")); /* our own commands' */
+}
+
 /* The node of a row in the schema. */
 static const json_t *in_schema(const json_t *root, const char *path) {
     const json_t *node = root;
@@ -289,6 +316,7 @@ int main(void) {
         cmocka_unit_test(values_and_old_names),
         cmocka_unit_test(capabilities),
         cmocka_unit_test(conditions),
+        cmocka_unit_test(names_from_other_rooms),
         cmocka_unit_test(schema_covers_all_keys),
         cmocka_unit_test(docs_cover_all_keys),
     };
