@@ -1,6 +1,7 @@
-/* The one list of shapes that tests and `axtrain bench` run every op on: small awkward ones (one
- * row, odd sizes, row strides, grouped heads, empty documents, windows) and, marked `big`, those of
- * SmolLM2-135M (hidden 576, feed-forward 1536, 9 heads over 3 KV heads of 64, vocabulary 49152). */
+/* The shapes that tests and `axtrain bench` run every op on, listed with the op (kernels/ops/):
+ * small awkward ones (one row, odd sizes, row strides, grouped heads, empty documents, windows)
+ * and, marked `big`, those of SmolLM2-135M (hidden 576, feed-forward 1536, 9 heads over 3 KV heads
+ * of 64, vocabulary 49152). */
 #ifndef AX_KERNELS_SHAPES_H
 #define AX_KERNELS_SHAPES_H
 
