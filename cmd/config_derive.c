@@ -6,11 +6,6 @@
 #include "cmd/config_build.h"
 #include "cmd/config_rules.h"
 
-static bool unset(const struct ax_config *cfg, const char *path) {
-    const struct ax_yaml_node *node = ax_config_lookup(cfg, path);
-    return node == NULL || node->kind == AX_YAML_NULL;
-}
-
 /* Sets path to YAML text; `from` is the condition it follows from. */
 static enum ax_status put(struct ax_config *cfg, const char *path, const char *from,
                           const char *text) {
@@ -48,7 +43,7 @@ static enum ax_status put_accumulation(struct ax_config *cfg) {
     const struct ax_yaml_node *batch = ax_config_lookup(cfg, "batch_size");
     const struct ax_yaml_node *micro = ax_config_value_of(cfg, "micro_batch_size");
     if (batch == NULL || batch->kind != AX_YAML_INT || micro == NULL || micro->integer < 1 ||
-        !unset(cfg, "gradient_accumulation_steps")) {
+        ax_config_is_set(cfg, "gradient_accumulation_steps")) {
         return AX_OK;
     }
     char text[32];
@@ -60,7 +55,7 @@ static enum ax_status put_accumulation(struct ax_config *cfg) {
 static enum ax_status put_warmup(struct ax_config *cfg) {
     struct ax_yaml_node *steps = ax_config_lookup(cfg, "warmup_steps");
     if (steps == NULL || steps->kind != AX_YAML_FLOAT || steps->number <= 0 || steps->number >= 1 ||
-        !unset(cfg, "warmup_ratio")) {
+        ax_config_is_set(cfg, "warmup_ratio")) {
         return AX_OK;
     }
     AX_TRY(ax_config_add_note(cfg, AX_NOTE_RENAMED, false, "warmup_steps",
@@ -75,7 +70,7 @@ enum ax_status ax_config_derive(struct ax_config_build *b) {
     AX_TRY(put_warmup(cfg));
     for (size_t i = 0; i < ax_config_n_derived; i++) {
         const struct ax_config_derived *d = &ax_config_derived[i];
-        if (unset(cfg, d->path) && ax_config_holds(cfg, d->when))
+        if (!ax_config_is_set(cfg, "%s", d->path) && ax_config_holds(cfg, d->when))
             AX_TRY(put_derived(cfg, d));
     }
     return AX_OK;

@@ -81,6 +81,11 @@ bool ax_config_child(const char *path, const char *parent, const char **name) {
     return strchr(path, '.') == NULL && *path != '\0';
 }
 
+const char *ax_config_last_part(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot != NULL ? dot + 1 : path;
+}
+
 void ax_config_children_begin(struct ax_config_children *it, const char *parent) {
     *it = (struct ax_config_children){0};
     snprintf(it->parent, sizeof it->parent, "%s", parent);

@@ -7,11 +7,6 @@
 #include "base/yaml_tree.h"
 #include "cmd/config_build.h"
 
-static const char *last_part(const char *path) {
-    const char *dot = strrchr(path, '.');
-    return dot != NULL ? dot + 1 : path;
-}
-
 /* One old key found in the document: concrete paths of it and of the key of today. */
 struct found {
     const struct ax_config_renamed *old;
@@ -29,14 +24,14 @@ static struct ax_yaml_entry *find_entry(const struct ax_config *cfg, const char 
         map = ax_config_lookup(cfg, parent);
     }
     for (size_t i = 0; map != NULL && map->kind == AX_YAML_MAP && i < map->n; i++)
-        if (strcmp(map->entries[i].key, last_part(path)) == 0)
+        if (strcmp(map->entries[i].key, ax_config_last_part(path)) == 0)
             return &map->entries[i];
     return NULL;
 }
 
 static bool same_map(const char *a, const char *b) {
-    size_t na = (size_t)(last_part(a) - a);
-    return na == (size_t)(last_part(b) - b) && strncmp(a, b, na) == 0;
+    size_t na = (size_t)(ax_config_last_part(a) - a);
+    return na == (size_t)(ax_config_last_part(b) - b) && strncmp(a, b, na) == 0;
 }
 
 static bool value_matches(const struct ax_config_renamed *old, const struct ax_yaml_node *node) {
@@ -109,7 +104,7 @@ static enum ax_status apply(struct ax_config *cfg, const struct found *f) {
         char *key;
         AX_TRY(ax_yaml_set(&cfg->doc, f->now, "null"));
         entry = find_entry(cfg, f->path);
-        AX_TRY(ax_strdup(&key, last_part(f->now)));
+        AX_TRY(ax_strdup(&key, ax_config_last_part(f->now)));
         ax_free(entry->key);
         entry->key = key;
         return AX_OK;

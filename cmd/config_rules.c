@@ -105,11 +105,6 @@ static double number(const struct ax_config *cfg, const char *path) {
     return is ? node->number : (double)NAN;
 }
 
-static bool is_set(const struct ax_config *cfg, const char *path) {
-    const struct ax_yaml_node *node = ax_config_lookup(cfg, path);
-    return node != NULL && node->kind != AX_YAML_NULL;
-}
-
 static bool divides(double part, double whole) {
     return part > 0 && fmod(whole, part) == 0;
 }
@@ -145,9 +140,10 @@ static enum ax_status check_batches(struct ax_config_build *b) {
 
 static enum ax_status check_shards(struct ax_config_build *b) {
     const struct ax_config *cfg = b->cfg;
-    if (is_set(cfg, "dataset_shard_num") != is_set(cfg, "dataset_shard_idx")) {
+    if (ax_config_is_set(cfg, "dataset_shard_num") != ax_config_is_set(cfg, "dataset_shard_idx")) {
         return broken(b,
-                      is_set(cfg, "dataset_shard_num") ? "dataset_shard_num" : "dataset_shard_idx",
+                      ax_config_is_set(cfg, "dataset_shard_num") ? "dataset_shard_num"
+                                                                 : "dataset_shard_idx",
                       "dataset_shard_num and dataset_shard_idx go together");
     }
     if (number(cfg, "dataset_shard_idx") >= number(cfg, "dataset_shard_num"))
@@ -191,7 +187,7 @@ static enum ax_status check_rl(struct ax_config_build *b) {
     double trl_beta = number(cfg, "trl.beta");
     if (beta < trl_beta || beta > trl_beta)
         AX_TRY(broken(b, "rl_beta", "differs from trl.beta: keep one"));
-    if (!ax_config_holds(cfg, "rl == grpo,gdpo") || !is_set(cfg, "trl.num_generations"))
+    if (!ax_config_holds(cfg, "rl == grpo,gdpo") || !ax_config_is_set(cfg, "trl.num_generations"))
         return AX_OK;
     double group = number(cfg, "trl.num_generations");
     double rows = number(cfg, "trl.generation_batch_size");

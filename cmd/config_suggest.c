@@ -41,11 +41,6 @@ static void consider(struct nearest *best, const char *word, const char *candida
         *best = (struct nearest){name, distance};
 }
 
-static const char *last_part(const char *path) {
-    const char *dot = strrchr(path, '.');
-    return dot != NULL ? dot + 1 : path;
-}
-
 /* The nearest key of the map `parent`. */
 static struct nearest nearest_sibling(const char *parent, const char *name) {
     struct nearest best = {NULL, allowed(name) + 1};
@@ -58,7 +53,7 @@ static struct nearest nearest_sibling(const char *parent, const char *name) {
             consider(&best, name, it.name, it.name);
     for (size_t i = 0; i < ax_config_n_renamed; i++)
         if (ax_config_child(ax_config_renamed[i].path, parent, &part))
-            consider(&best, name, part, last_part(ax_config_renamed[i].now));
+            consider(&best, name, part, ax_config_last_part(ax_config_renamed[i].now));
     return best;
 }
 
@@ -67,7 +62,8 @@ static const char *elsewhere(const char *name) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
         for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
             const struct ax_config_key *key = &ax_config_sections[s].keys[i];
-            if (key->support != AX_SUPPORT_REFUSED && edits(last_part(key->path), name) == 0)
+            if (key->support != AX_SUPPORT_REFUSED &&
+                edits(ax_config_last_part(key->path), name) == 0)
                 return key->path;
         }
     }

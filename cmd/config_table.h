@@ -228,6 +228,8 @@ bool ax_config_pattern(const char *path, char *out, size_t size);
 /* Is `path` a direct child of the map `parent` ("" = top level, "datasets[]" = an entry of
  * datasets)? Then *name is its last part. */
 bool ax_config_child(const char *path, const char *parent, const char **name);
+/* What follows the last dot. */
+const char *ax_config_last_part(const char *path);
 /* The other path under which rows for the same place stand: "test_datasets[]" → "datasets[]"; a
  * copy of the pattern where there is none. */
 void ax_config_shared(const char *pattern, char *buf, size_t size);
