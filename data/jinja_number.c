@@ -41,27 +41,6 @@ bool ax_jnumber_compare(struct ax_jval a, struct ax_jval b, int *order) {
     return true;
 }
 
-static double float_mod(double x, double y) {
-    double m = fmod(x, y);
-    if (m == 0) {
-        return copysign(0, y);
-    }
-    return (m < 0) != (y < 0) ? m + y : m;
-}
-
-static double float_floordiv(double x, double y) {
-    double m = fmod(x, y);
-    double q = (x - m) / y;
-    if (m != 0 && (m < 0) != (y < 0)) {
-        q -= 1;
-    }
-    if (q == 0) {
-        return copysign(0, x / y);
-    }
-    double f = floor(q);
-    return q - f > 0.5 ? f + 1 : f;
-}
-
 static double float_op(enum ax_jop op, double x, double y) {
     switch (op) {
     case AX_JOP_ADD:
@@ -70,12 +49,8 @@ static double float_op(enum ax_jop op, double x, double y) {
         return x - y;
     case AX_JOP_MUL:
         return x * y;
-    case AX_JOP_DIV:
-        return x / y;
-    case AX_JOP_FLOORDIV:
-        return float_floordiv(x, y);
     default:
-        return float_mod(x, y);
+        return x / y;
     }
 }
 
@@ -117,6 +92,9 @@ enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
     }
     if (a.kind != AX_JFLOAT && b.kind != AX_JFLOAT) {
         return int_op(vm, op, ax_jval_int(a), ax_jval_int(b), out);
+    }
+    if (op == AX_JOP_FLOORDIV || op == AX_JOP_MOD) {
+        return ax_jvm_error(vm, "'%s' of floats is not supported", ax_jop_text(op));
     }
     *out = ax_jreal(float_op(op, ax_jnumber_to_double(a), ax_jnumber_to_double(b)));
     return AX_OK;

@@ -1,5 +1,5 @@
-/* What the parts of the parser share: jinja_parse.c (tags), jinja_parse_expr.c (operators),
- * jinja_parse_operand.c (what stands between operators), jinja_parse_util.c (tokens and nodes). */
+/* What the parts of the parser share: jinja_parse.c (tags), jinja_parse_expr.c (tokens, nodes,
+ * operators), jinja_parse_operand.c (what stands between operators). */
 #ifndef AX_DATA_JINJA_PARSE_H
 #define AX_DATA_JINJA_PARSE_H
 

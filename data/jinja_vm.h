@@ -101,11 +101,6 @@ enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
                                const struct ax_jnodes *list);
 enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
                              struct ax_jval v);
-/* The arguments of a call node, ready for ax_jvm_call. */
-enum ax_status ax_jvm_arguments(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jargs *args,
-                                struct ax_jcall *call);
-enum ax_status ax_jvm_call(struct ax_jvm *vm, struct ax_jval fn, struct ax_jcall *call,
-                           struct ax_jval *out);
 /* `piped` is what the innermost filter of a block gets; MISSING in expressions. */
 enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                              struct ax_jval piped, struct ax_jval *out);

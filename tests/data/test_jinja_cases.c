@@ -174,6 +174,7 @@ static void refusals_name_the_construct(void **state) {
         {"\n{% for x in [1] %}{{ loop }}{% endfor %}", "a LoopContext cannot be printed"},
         {"\n{% macro m() %}{% endmacro %}{{ m.name }}", "'name' of a Macro is not supported"},
         {"\n{{ '%d' % 1 }}", "% on a str is not supported: use ~ to put text together"},
+        {"\n{{ 7.5 // 2 }}", "'//' of floats is not supported"},
         {"\n{{ cycler(1) }}", "the function cycler is not supported"},
         {"\n{{ joiner() }}", "the function joiner is not supported"},
         {"\n{% macro m() %}{{ kwargs }}{% endmacro %}", "the variable kwargs is not supported"},
