@@ -159,6 +159,37 @@ static void mistakes_are_named(void **state) {
 }
 
 /* Tables hold cos and sin of position · frequency, in either type, scaled. */
+/* YaRN where the last dimension ends the ramp: low 4, high 15 of 16, ramps in between. With a short
+ * context the first one begins it. */
+static void ramps_end_with_the_dimensions(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double low, high;
+    } cases[] = {
+        {"{\"rope_theta\": 10, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+         "\"original_max_position_embeddings\": 32768, \"beta_fast\": 1500}}",
+         4, 15},
+        {"{\"rope_theta\": 10, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+         "\"original_max_position_embeddings\": 64, \"beta_fast\": 20, \"beta_slow\": 2}}",
+         0, 6},
+    };
+    for (size_t c = 0; c < 2; c++) {
+        struct ax_rope_config r;
+        float got[8];
+        double scaling;
+        assert_int_equal(parse(&r, cases[c].text, 16), AX_OK);
+        ax_rope_frequencies(&r, 100, got, &scaling);
+        for (int i = 0; i < 8; i++) {
+            const double f = pow(10, -2.0 * i / 16);
+            double ramp = (i - cases[c].low) / (cases[c].high - cases[c].low);
+            ramp = fmin(fmax(ramp, 0), 1);
+            assert_close((double)got[i], f / 4 * ramp + f * (1 - ramp), "frequency", c);
+        }
+        assert_close(scaling, 0.1 * log(4) + 1, "scaling", c);
+    }
+}
+
 static void tables_hold_the_angles(void **state) {
     (void)state;
     static const enum ax_dtype types[] = {AX_F32, AX_F64};
@@ -188,6 +219,7 @@ int main(void) {
         cmocka_unit_test(frequencies_are_those_of_the_reference),
         cmocka_unit_test(both_spellings_say_the_same),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(ramps_end_with_the_dimensions),
         cmocka_unit_test(tables_hold_the_angles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,6 +117,13 @@ done:
     return st;
 }
 
+static void run(struct probe *probe) {
+    must(ax_runtime_run(&(struct ax_runtime_options){.backend = "ref", .threads = 1}, body, probe,
+                        NULL));
+    print_message("worst difference %.2g\n", probe->worst);
+    assert_true(probe->worst < 1e-14);
+}
+
 static void groups_move_at_their_own_rate(void **state) {
     (void)state;
     struct ax_arch arch;
@@ -125,18 +132,33 @@ static void groups_move_at_their_own_rate(void **state) {
         .r = 3, .alpha = 6, .targets = {2, targets}, .save = {1, saved}};
     struct probe probe = {
         .arch = &arch, .config = &c, .groups = ax_lr_groups_loraplus(2e-4, 16, 2.5e-5)};
-    must(ax_runtime_run(&(struct ax_runtime_options){.backend = "ref", .threads = 1}, body, &probe,
-                        NULL));
+    run(&probe);
     assert_int_equal(probe.seen[AX_LR_USUAL], 3 * 2);
     assert_int_equal(probe.seen[AX_LR_B], 3 * 2 + 7); /* and all norms */
-    print_message("worst difference %.2g\n", probe.worst);
-    assert_true(probe.worst < 1e-14);
+    assert_int_equal(probe.seen[AX_LR_EMBEDDING], 0);
+    ax_arch_free(&arch);
+}
+
+/* A and B of an embedding's adapter have a rate of their own, the same for both. */
+static void embeddings_are_a_group(void **state) {
+    (void)state;
+    static char *with_embedding[] = {"q_proj", "embed_tokens"};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    const struct ax_peft_config c = {.r = 3, .alpha = 6, .targets = {2, with_embedding}};
+    struct probe probe = {
+        .arch = &arch, .config = &c, .groups = ax_lr_groups_loraplus(2e-4, 16, 2.5e-5)};
+    run(&probe);
+    assert_int_equal(probe.seen[AX_LR_USUAL], 3);
+    assert_int_equal(probe.seen[AX_LR_B], 3);
+    assert_int_equal(probe.seen[AX_LR_EMBEDDING], 2);
     ax_arch_free(&arch);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_move_at_their_own_rate),
+        cmocka_unit_test(embeddings_are_a_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
