@@ -37,8 +37,8 @@ ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-ve
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISAS := avx2 avx512 avx512bf16
 
-ROOMS := base kernels kernels/ops kernels/ref kernels/cpu kernels/meta parallel ckpt data model optim cmd
-SRC := $(foreach r,$(ROOMS),$(wildcard $(r)/*.c))
+ROOMS := base kernels parallel ckpt data model optim cmd
+SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
 CXX_SRC := $(wildcard parallel/*.cpp)
 VEC_SRC := $(wildcard kernels/cpu/vec/*.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(CXX_SRC:%.cpp=$(BUILD)/%.o) \

@@ -9,8 +9,8 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "ckpt/gguf.h"
-#include "ckpt/hub.h"
+#include "ckpt/gguf/gguf.h"
+#include "ckpt/hub/hub.h"
 #include "cmd/convert.h"
 
 /* A model of the hub: from its cache, or brought there. */

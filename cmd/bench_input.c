@@ -7,7 +7,7 @@
 #include "base/io_path.h"
 #include "cmd/config_build.h"
 #include "cmd/init.h"
-#include "data/problems.h"
+#include "data/problems/problems.h"
 
 #define ROWS 4000
 

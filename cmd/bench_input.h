@@ -1,6 +1,6 @@
 /* What the benchmarks of data, files and start-up run on: a model folder, rows, and the
  * configuration of a training run with both, in a temporary folder. What is not given is made up:
- * random weights, word problems (data/problems.h), a vocabulary of the model's size. */
+ * random weights, word problems (data/problems/problems.h), a vocabulary of the model's size. */
 #ifndef AX_CMD_BENCH_INPUT_H
 #define AX_CMD_BENCH_INPUT_H
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/space.h"
-#include "ckpt/saver.h"
+#include "ckpt/state/saver.h"
 
 #define TOKENS 512
 

@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ckpt/gguf_model.h"
+#include "ckpt/gguf/gguf_model.h"
 #include "cmd/args.h"
 #include "cmd/base_model.h"
 #include "cmd/commands.h"
 #include "cmd/convert_gguf.h"
-#include "data/gguf_json.h"
-#include "data/unicode.h"
+#include "data/gguf/gguf_json.h"
+#include "base/unicode.h"
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for tokenizer_config.json");

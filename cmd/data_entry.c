@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "cmd/data_setup.h"
-#include "data/hub_dataset.h"
+#include "data/rows/hub_dataset.h"
 
 /* ---- memory that lives with the entry ---- */
 

@@ -7,9 +7,9 @@
 #define AX_CMD_DATA_SETUP_H
 
 #include "cmd/config.h"
-#include "data/docset.h"
-#include "data/loader.h"
-#include "data/stream.h"
+#include "data/pipeline/docset.h"
+#include "data/pipeline/loader.h"
+#include "data/pipeline/stream.h"
 
 /* ---- tokenizer ---- */
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "ckpt/gguf.h"
+#include "ckpt/gguf/gguf.h"
 #include "cmd/data_setup.h"
 
 #define FALLBACK "tokenizer_default_fallback_"

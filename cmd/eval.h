@@ -10,7 +10,7 @@
 #include "cmd/data_setup.h"
 #include "cmd/eval_pass.h"
 #include "cmd/stop_tokens.h"
-#include "data/final_answer.h"
+#include "data/reward/final_answer.h"
 #include "optim/evaluate.h"
 
 /* The answer to a row, by generation. */

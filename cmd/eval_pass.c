@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "cmd/eval.h"
-#include "data/pass_at_k.h"
+#include "data/reward/pass_at_k.h"
 #include "model/generate.h"
 
 /* Sequences that are handed to the generator at once: far more than its lanes. */

@@ -5,7 +5,7 @@
 #define AX_CMD_GOLDEN_H
 
 #include "base/json.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 
 #define AX_GOLDEN_MAX_GROUPS 64
 

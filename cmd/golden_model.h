@@ -2,10 +2,10 @@
 #ifndef AX_CMD_GOLDEN_MODEL_H
 #define AX_CMD_GOLDEN_MODEL_H
 
-#include "ckpt/hf.h"
-#include "ckpt/peft.h"
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
 #include "cmd/golden.h"
-#include "data/batch.h"
+#include "model/batch.h"
 #include "model/arch.h"
 
 #define AX_GOLDEN_MAX_DOCS 64

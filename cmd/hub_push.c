@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "ckpt/hub.h"
+#include "ckpt/hub/hub.h"
 
 extern char **environ;
 

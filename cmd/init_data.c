@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cmd/init.h"
-#include "data/rows.h"
+#include "data/rows/rows.h"
 
 #define LOOK_AT 64 /* rows */
 

@@ -2,7 +2,7 @@
 #ifndef AX_CMD_MERGE_NOTE_H
 #define AX_CMD_MERGE_NOTE_H
 
-#include "ckpt/peft.h"
+#include "ckpt/hf/peft.h"
 
 #define AX_MERGE_NOTE "axtrain_merge.json"
 

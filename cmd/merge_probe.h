@@ -2,8 +2,8 @@
 #ifndef AX_CMD_MERGE_PROBE_H
 #define AX_CMD_MERGE_PROBE_H
 
-#include "ckpt/hf.h"
-#include "ckpt/peft.h"
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
 #include "model/arch.h"
 
 struct ax_merge_probe {

@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/problems.h"
+#include "data/problems/problems.h"
 
 struct job {
     int64_t rows, seed, min_level, max_level;

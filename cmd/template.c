@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/template.h"
+#include "data/template/template.h"
 
 enum { MAX_INPUT = 1 << 30 };
 

@@ -3,8 +3,8 @@
 #define AX_CMD_TEXT_SIDE_H
 
 #include "cmd/stop_tokens.h"
-#include "data/template.h"
-#include "data/tokenizer.h"
+#include "data/template/template.h"
+#include "data/tokenizer/tokenizer.h"
 
 struct ax_text_side {
     char *folder;

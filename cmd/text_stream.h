@@ -3,7 +3,7 @@
 #define AX_CMD_TEXT_STREAM_H
 
 #include "cmd/args.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 struct ax_text_stream {
     struct ax_decode_stream *decode;

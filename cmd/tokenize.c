@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 enum { MAX_INPUT = INT32_MAX - 2 };
 

@@ -15,7 +15,7 @@
 #ifndef AX_MODEL_ADAPTER_H
 #define AX_MODEL_ADAPTER_H
 
-#include "ckpt/peft.h"
+#include "ckpt/hf/peft.h"
 #include "parallel/unit.h"
 
 /* What changes from pass to pass, shared by all adapters of a model. */

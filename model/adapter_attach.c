@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "data/regex.h"
+#include "base/regex.h"
 #include "model/layer.h"
 
 /* Does the expression match the whole name, or, with `suffix`, all of it behind some dot? */

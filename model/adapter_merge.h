@@ -5,7 +5,7 @@
 #ifndef AX_MODEL_ADAPTER_MERGE_H
 #define AX_MODEL_ADAPTER_MERGE_H
 
-#include "ckpt/hf.h"
+#include "ckpt/hf/hf.h"
 #include "model/adapter.h"
 
 struct ax_merged {

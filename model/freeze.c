@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/regex.h"
+#include "base/regex.h"
 #include "model/layer.h"
 
 /* "name[3:7]" is rows of a matrix for axolotl. */

@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_FREEZE_H
 #define AX_MODEL_FREEZE_H
 
-#include "ckpt/peft.h"
+#include "ckpt/hf/peft.h"
 #include "parallel/param.h"
 
 /* Of n parameters those train whose name one of the expressions matches from its start; "." stands

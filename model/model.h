@@ -6,8 +6,8 @@
 #ifndef AX_MODEL_MODEL_H
 #define AX_MODEL_MODEL_H
 
-#include "ckpt/hf.h"
-#include "data/batch.h"
+#include "ckpt/hf/hf.h"
+#include "model/batch.h"
 #include "model/adapter_bank.h"
 #include "model/arch.h"
 #include "model/linear.h"

@@ -6,7 +6,7 @@
 #ifndef AX_OPTIM_EVALUATE_H
 #define AX_OPTIM_EVALUATE_H
 
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
 #include "model/pass.h"
 
 struct ax_eval_result {

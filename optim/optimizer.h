@@ -3,7 +3,7 @@
 #ifndef AX_OPTIM_OPTIMIZER_H
 #define AX_OPTIM_OPTIMIZER_H
 
-#include "ckpt/state.h"
+#include "ckpt/state/state.h"
 #include "kernels/queue.h"
 
 #define AX_MAX_STATE 4

@@ -10,8 +10,8 @@
 #ifndef AX_OPTIM_TRAIN_H
 #define AX_OPTIM_TRAIN_H
 
-#include "ckpt/hf.h"
-#include "data/loader.h"
+#include "ckpt/hf/hf.h"
+#include "data/pipeline/loader.h"
 #include "optim/lr_schedule.h"
 #include "optim/metrics.h"
 #include "optim/step.h"

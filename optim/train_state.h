@@ -3,7 +3,7 @@
 #define AX_OPTIM_TRAIN_STATE_H
 
 #include "base/claim.h"
-#include "ckpt/saver.h"
+#include "ckpt/state/saver.h"
 #include "optim/train.h"
 
 /* ---- train_rows.c: the rows of a step ---- */

@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "ckpt/hf.h"
+#include "ckpt/hf/hf.h"
 
 static char dir[64];
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ckpt/gguf.h"
+#include "ckpt/gguf/gguf.h"
 
 struct gguf_out {
     struct ax_buf keys, infos, data, file;

@@ -3,7 +3,7 @@
 #ifndef AX_TESTS_CKPT_STORE_H
 #define AX_TESTS_CKPT_STORE_H
 
-#include "ckpt/saver.h"
+#include "ckpt/state/saver.h"
 #include "tests/ckpt/folder.h"
 
 #define ROWS 6

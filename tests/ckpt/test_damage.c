@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/direct.h"
 #include "base/rng.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/state/checkpoint.h"
 #include "tests/ckpt/folder.h"
 
 #define NAME_LEN 20

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/threads.h"
-#include "ckpt/hub.h"
+#include "ckpt/hub/hub.h"
 #include "tests/ckpt/folder.h"
 #include "tests/hub_server.h"
 

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/space.h"
-#include "ckpt/saver.h"
+#include "ckpt/state/saver.h"
 #include "tests/ckpt/folder.h"
 
 #define UNITS  4

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 
-#include "ckpt/peft.h"
+#include "ckpt/hf/peft.h"
 #include "tests/cmd/sft_case.h"
 #include "tests/cmd/tiny_base.h"
 

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "base/json.h"
-#include "ckpt/hf.h"
+#include "ckpt/hf/hf.h"
 #include "cmd/commands.h"
 #include "cmd/convert.h"
 #include "model/arch.h"

@@ -16,7 +16,7 @@
 #include "cmd/convert.h"
 #include "cmd/convert_gguf.h"
 #include "cmd/merge.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/arch.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"

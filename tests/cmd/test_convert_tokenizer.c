@@ -10,7 +10,7 @@
 #include "base/fault.h"
 #include "base/json.h"
 #include "cmd/convert.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 
 static char dir[64];
 

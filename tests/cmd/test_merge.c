@@ -8,9 +8,9 @@
 
 #include <math.h>
 
-#include "ckpt/gguf.h"
+#include "ckpt/gguf/gguf.h"
 #include "cmd/commands.h"
-#include "ckpt/peft.h"
+#include "ckpt/hf/peft.h"
 #include "cmd/merge.h"
 #include "tests/ckpt/folder.h"
 

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/hash.h"
-#include "ckpt/peft.h"
+#include "ckpt/hf/peft.h"
 #include "cmd/merge.h"
 #include "tests/cmd/sft_case.h"
 #include "tests/cmd/tiny_base.h"

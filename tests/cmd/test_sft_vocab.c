@@ -8,10 +8,10 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "ckpt/hf.h"
-#include "ckpt/peft.h"
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
 #include "cmd/merge.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/arch.h"
 #include "tests/cmd/sft_case.h"
 

@@ -17,8 +17,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/convert.h"
-#include "data/template.h"
-#include "data/tokenizer.h"
+#include "data/template/template.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/generate.h"
 
 enum { PROMPTS = 3, PASSAGE = 3, NEW_TOKENS = 32 };

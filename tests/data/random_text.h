@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "data/unicode.h"
+#include "base/unicode.h"
 
 struct text_rng {
     struct ax_rng_key key;

@@ -9,7 +9,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/template.h"
+#include "data/template/template.h"
 
 /* 2026-03-05 14:07:09 UTC, where the clock of the golden cases stands. */
 static const struct ax_template_options stopped = {.fixed_now = true, .now = 1772719629};

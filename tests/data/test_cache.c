@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "data/cache.h"
-#include "data/docset.h"
+#include "data/pipeline/cache.h"
+#include "data/pipeline/docset.h"
 #include "tests/data/scratch.h"
 #include "tests/data/format_case.h"
 

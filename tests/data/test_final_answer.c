@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "data/final_answer.h"
+#include "data/reward/final_answer.h"
 
 static void reads(void **state) {
     (void)state;

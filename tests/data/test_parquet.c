@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <sys/wait.h>
 
-#include "data/duckdb.h"
+#include "data/rows/duckdb.h"
 #include "tests/data/parquet_case.h"
 
 static bool has_library;

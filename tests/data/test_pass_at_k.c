@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "data/pass_at_k.h"
+#include "data/reward/pass_at_k.h"
 
 /* Of all ways to choose k of n answers, the share with one of the first c, which are right. */
 static double by_counting(int n, int c, int k) {

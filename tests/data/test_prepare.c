@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "data/prepare.h"
-#include "data/stream.h"
+#include "data/pipeline/prepare.h"
+#include "data/pipeline/stream.h"
 #include "tests/data/scratch.h"
 #include "tests/data/format_case.h"
 

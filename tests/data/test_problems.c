@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "data/final_answer.h"
-#include "data/problems.h"
-#include "data/problems_tables.h"
+#include "data/reward/final_answer.h"
+#include "data/problems/problems.h"
+#include "data/problems/problems_tables.h"
 
 #define MANY 20000
 

@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "data/regex.h"
-#include "data/scan.h"
+#include "base/regex.h"
+#include "data/tokenizer/scan.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "ckpt/gguf.h"
-#include "data/split_rules.h"
+#include "ckpt/gguf/gguf.h"
+#include "data/tokenizer/split_rules.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
 

@@ -10,7 +10,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \

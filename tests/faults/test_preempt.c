@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/state/checkpoint.h"
 #include "tests/train_case.h"
 
 #define STEPS 12

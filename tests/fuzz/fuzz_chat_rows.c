@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "data/format.h"
+#include "data/format/format.h"
 
 static struct ax_tokenizer *tokenizer;
 static struct ax_template *template;

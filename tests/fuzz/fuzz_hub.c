@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/http.h"
-#include "ckpt/hub.h"
-#include "data/rows_choose.h"
+#include "ckpt/hub/hub.h"
+#include "data/rows/rows_choose.h"
 
 static void check(bool holds) {
     if (!holds)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/state/checkpoint.h"
 #include "tests/fuzz/mutate.h"
 
 static void check_file(const struct ax_file_sums *f) {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "data/format.h"
-#include "data/rows.h"
+#include "data/format/format.h"
+#include "data/rows/rows.h"
 
 static char path[64];
 

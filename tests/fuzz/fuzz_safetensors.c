@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 #include "tests/fuzz/mutate.h"
 
 static void check_entry(const struct ax_st_entry *e, const unsigned char *bytes, size_t size) {

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/template.h"
+#include "data/template/template.h"
 
 static const char chat[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \" S\\n\"}, {\"role\": \"user\", "

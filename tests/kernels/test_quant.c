@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 #include "kernels/quant_codes.h"
 #include "tests/kernels/harness.h"
 

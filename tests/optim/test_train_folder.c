@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/statvfs.h>
 
-#include "ckpt/checkpoint.h"
+#include "ckpt/state/checkpoint.h"
 #include "tests/optim/train_runs.h"
 
 /* In place of the C library's: what is free on the disk. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "ckpt/hf.h"
+#include "ckpt/hf/hf.h"
 
 static json_t *describe(const struct ax_st_entry *e) {
     json_t *shape = json_array();

@@ -11,7 +11,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 static json_t *encode(const struct ax_tokenizer *t, const json_t *request) {
     const json_t *text = json_object_get(request, "text");

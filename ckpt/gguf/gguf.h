@@ -1,0 +1,97 @@
+/* GGUF files: [header][keys][tensor infos][padding][data], little-endian, versions 2 and 3.
+ *
+ * Reading maps the file and checks every bound before anything is believed: counts and lengths
+ * against the bytes left, types, unique names, the alignment (a power of two), shape × type without
+ * overflow, rows of whole blocks, tensors inside the data and apart from each other. Each error
+ * names file, key or tensor, and byte. Tensors of a type that is known but not read are listed
+ * without data, so that the vocabulary of such a file can still be used.
+ *
+ * Strings and data point into the mapping. Read gguf.c first, then gguf_keys.c. */
+#ifndef AX_CKPT_GGUF_H
+#define AX_CKPT_GGUF_H
+
+#include "base/io.h"
+#include "ckpt/gguf/gguf_blocks.h"
+
+#define AX_GGUF_MAX_DIMS 4
+
+struct ax_gguf_text {
+    const char *s; /* any bytes; no NUL at the end */
+    size_t len;
+};
+
+enum ax_gguf_type {
+    AX_GGUF_U8,
+    AX_GGUF_I8,
+    AX_GGUF_U16,
+    AX_GGUF_I16,
+    AX_GGUF_U32,
+    AX_GGUF_I32,
+    AX_GGUF_F32,
+    AX_GGUF_BOOL,
+    AX_GGUF_STRING,
+    AX_GGUF_ARRAY,
+    AX_GGUF_U64,
+    AX_GGUF_I64,
+    AX_GGUF_F64,
+    AX_GGUF_TYPE_COUNT
+};
+
+struct ax_gguf_key {
+    struct ax_gguf_text name; /* no NUL inside */
+    enum ax_gguf_type type;   /* of the value; of an array's elements where is_array */
+    bool is_array;
+    uint64_t count;             /* elements; 1 where not an array */
+    const unsigned char *value; /* the (first) element as the file has it */
+};
+
+struct ax_gguf_tensor {
+    struct ax_gguf_text name; /* no NUL inside */
+    const struct ax_block_type *type;
+    int ndim;
+    int64_t shape[AX_GGUF_MAX_DIMS]; /* usual order, slowest first: [out][in] */
+    int64_t numel;
+    const unsigned char *data; /* unaligned; NULL where type->dequantize is NULL */
+    size_t bytes;
+};
+
+struct ax_gguf {
+    char *path; /* file name for messages */
+    struct ax_mapping map;
+    size_t n_keys, n_tensors;
+    struct ax_gguf_key *keys;       /* sorted by name */
+    struct ax_gguf_tensor *tensors; /* sorted by name */
+};
+
+enum ax_status ax_gguf_open(struct ax_gguf *g, const char *path);
+/* The same checks on bytes in memory (borrowed); `name` for messages. */
+enum ax_status ax_gguf_parse(struct ax_gguf *g, const char *name, const void *bytes, size_t len);
+void ax_gguf_close(struct ax_gguf *g);
+/* Does the file begin like GGUF? False also for what cannot be read. */
+bool ax_gguf_is(const char *path);
+
+const struct ax_gguf_key *ax_gguf_key(const struct ax_gguf *g, const char *name); /* or NULL */
+const struct ax_gguf_tensor *ax_gguf_tensor(const struct ax_gguf *g, const char *name);
+
+/* Values by key; any integer type will do for an integer. AX_ERR_DATA names the key where it is
+ * missing (without a default), of another type, or out of range. */
+enum ax_status ax_gguf_i64(const struct ax_gguf *g, const char *key, int64_t min, int64_t max,
+                           int64_t *out);
+enum ax_status ax_gguf_i64_or(const struct ax_gguf *g, const char *key, int64_t min, int64_t max,
+                              int64_t def, int64_t *out);
+/* A float that was stored in 32 bits is given as the shortest decimal number that reads back to it:
+ * 1e-5, not 9.999999747e-06. Finite. */
+enum ax_status ax_gguf_f64(const struct ax_gguf *g, const char *key, double *out);
+enum ax_status ax_gguf_f64_or(const struct ax_gguf *g, const char *key, double def, double *out);
+enum ax_status ax_gguf_bool_or(const struct ax_gguf *g, const char *key, bool def, bool *out);
+/* out is {NULL, 0} where absent. */
+enum ax_status ax_gguf_string_or_null(const struct ax_gguf *g, const char *key,
+                                      struct ax_gguf_text *out);
+
+/* Arrays, copied to *out [*n] (ax_free); an absent one gives NULL and 0. At most 16 Mi elements. */
+enum ax_status ax_gguf_strings(const struct ax_gguf *g, const char *key, struct ax_gguf_text **out,
+                               size_t *n);
+enum ax_status ax_gguf_i32s(const struct ax_gguf *g, const char *key, int32_t **out, size_t *n);
+enum ax_status ax_gguf_f32s(const struct ax_gguf *g, const char *key, float **out, size_t *n);
+
+#endif

@@ -1,0 +1,61 @@
+/* The model in a GGUF file, in the words of a Hugging Face folder: config.json,
+ * generation_config.json and tensors by their HF names and row order.
+ *
+ * Kinds: llama (with experts: Mixtral), qwen2, qwen3, qwen3moe. What would change the result and
+ * has no place in such a config (windows, unknown scalings, tensors left over) is refused by name.
+ */
+#ifndef AX_CKPT_GGUF_MODEL_H
+#define AX_CKPT_GGUF_MODEL_H
+
+#include <jansson.h>
+
+#include "ckpt/gguf/gguf.h"
+#include "ckpt/hf/hf.h"
+
+struct ax_gguf_kind {
+    const char *arch;         /* general.architecture */
+    const char *model_type;   /* HF's */
+    const char *architecture; /* architectures[0] */
+    bool permuted;            /* rows of q and k are stored in rotary pairs */
+    bool qkv_bias;            /* always there; else it depends on the file */
+    bool qk_norm;
+    bool mlp_bias; /* may be there */
+    bool moe;      /* has experts */
+};
+
+/* The kind that HF's model_type is written as; NULL: none. */
+const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
+
+struct ax_gguf_model {
+    const struct ax_gguf *file; /* borrowed; NULL for a model that is to be written */
+    const struct ax_gguf_kind *kind;
+    int64_t layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab;
+    int64_t experts, active, expert_ffn; /* 0: none */
+    int64_t bos, eos, eot, pad;          /* ids, −1 = none */
+    double eps, rope_theta;
+    bool tied, qkv_bias, o_bias, mlp_bias;
+};
+enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
+
+/* The spelling of transformers 4 (rope_theta, rope_scaling), which 5 reads as well; without dtype,
+ * which ax_hf_write adds. Free with json_decref. */
+enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out);
+enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out);
+
+/* The smallest dtype that holds every matrix exactly: bfloat16 or float16 where all are stored so,
+ * else float32. */
+enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m);
+
+/* All tensors of the folder, ready for ax_hf_write; `m` is borrowed. Their fill gives AX_ERR_DATA
+ * for a weight that is not finite, or not once it is in `dtype`. */
+struct ax_gguf_weights {
+    int n;
+    struct ax_st_output *outputs; /* [n] */
+    struct ax_gguf_source *sources;
+    int64_t numel; /* of all together */
+};
+enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
+                                      enum ax_dtype dtype);
+void ax_gguf_weights_free(struct ax_gguf_weights *w);
+
+#endif

@@ -1,0 +1,128 @@
+/* Reading a model folder: which shards there are, and which tensor is in which. */
+#include "ckpt/hf/hf.h"
+
+#include <string.h>
+
+#include "ckpt/hf/hf_index.h"
+
+#define SINGLE    "model.safetensors"
+#define INDEX     "model.safetensors.index.json"
+#define MAX_INDEX (100u << 20)
+
+static enum ax_status open_single(struct ax_hf *hf, const char *path) {
+    AX_TRY(ax_alloc(&hf->files, 1, sizeof *hf->files));
+    AX_TRY(ax_safetensors_open(&hf->files[0], path));
+    hf->n_files = 1;
+    return AX_OK;
+}
+
+static enum ax_status open_shards(struct ax_hf *hf, const struct ax_hf_index *ix) {
+    AX_TRY(ax_alloc(&hf->files, (size_t)ix->n_shards, sizeof *hf->files));
+    for (int i = 0; i < ix->n_shards; i++) {
+        char *path;
+        AX_TRY(ax_path_join(&path, hf->dir, ix->shards[i]));
+        const enum ax_status st = ax_safetensors_open(&hf->files[i], path);
+        ax_free(path);
+        if (st != AX_OK)
+            return st;
+        hf->n_files++;
+    }
+    return ax_hf_index_check(ix, hf->files);
+}
+
+static enum ax_status open_index(struct ax_hf *hf, const char *path) {
+    struct ax_hf_index ix = {0};
+    char *text;
+    size_t len;
+    AX_TRY(ax_read_file(path, MAX_INDEX, &text, &len));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_hf_index_parse(&ix, path, text, len), st, done);
+    AX_TRY_GOTO(open_shards(hf, &ix), st, done);
+done:
+    ax_hf_index_free(&ix);
+    ax_free(text);
+    return st;
+}
+
+static enum ax_status refuse_missing(const char *dir) {
+    char *pickle = NULL;
+    AX_TRY(ax_path_join(&pickle, dir, "pytorch_model.bin"));
+    const bool has_pickle = ax_path_exists(pickle);
+    ax_free(pickle);
+    if (has_pickle)
+        return ax_error(AX_ERR_DATA,
+                        "%s: has pytorch_model.bin, a format that can run code and is not read. "
+                        "Convert it to safetensors (transformers: save_pretrained).",
+                        dir);
+    return ax_error(AX_ERR_DATA, "%s: no weights: neither %s nor %s is there", dir, SINGLE, INDEX);
+}
+
+static enum ax_status open_dir(struct ax_hf *hf) {
+    char *single = NULL, *index = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_path_join(&single, hf->dir, SINGLE), st, done);
+    AX_TRY_GOTO(ax_path_join(&index, hf->dir, INDEX), st, done);
+    if (ax_path_exists(single))
+        AX_TRY_GOTO(open_single(hf, single), st, done);
+    else if (ax_path_exists(index))
+        AX_TRY_GOTO(open_index(hf, index), st, done);
+    else
+        AX_TRY_GOTO(refuse_missing(hf->dir), st, done);
+done:
+    ax_free(single);
+    ax_free(index);
+    return st;
+}
+
+enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
+    *hf = (struct ax_hf){0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_strdup(&hf->dir, dir), st, fail);
+    AX_TRY_GOTO(ax_folder_recover(dir), st, fail);
+    if (ax_path_is_dir(dir))
+        AX_TRY_GOTO(open_dir(hf), st, fail);
+    else
+        AX_TRY_GOTO(open_single(hf, dir), st, fail);
+    return AX_OK;
+fail:
+    ax_hf_close(hf);
+    return st;
+}
+
+void ax_hf_close(struct ax_hf *hf) {
+    for (int i = 0; i < hf->n_files; i++)
+        ax_safetensors_close(&hf->files[i]);
+    ax_free(hf->files);
+    ax_free(hf->dir);
+    *hf = (struct ax_hf){0};
+}
+
+static const struct ax_st_entry *find_exact(const struct ax_hf *hf, const char *name) {
+    for (int i = 0; i < hf->n_files; i++) {
+        const struct ax_st_entry *e = ax_safetensors_find(&hf->files[i], name);
+        if (e)
+            return e;
+    }
+    return NULL;
+}
+
+const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name) {
+    const struct ax_st_entry *e = find_exact(hf, name);
+    if (!e && strncmp(name, "model.", 6) == 0)
+        e = find_exact(hf, name + 6);
+    return e;
+}
+
+int ax_hf_count(const struct ax_hf *hf) {
+    int n = 0;
+    for (int i = 0; i < hf->n_files; i++)
+        n += hf->files[i].n;
+    return n;
+}
+
+const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
+    int file = 0;
+    while (i >= hf->files[file].n)
+        i -= hf->files[file++].n;
+    return &hf->files[file].entries[i];
+}

@@ -1,0 +1,91 @@
+/* Reading a PEFT folder. */
+#include "ckpt/hf/peft.h"
+
+#define MAX_CONFIG (16u << 20)
+
+bool ax_peft_is_folder(const char *dir) {
+    char *path;
+    if (ax_path_join(&path, dir, AX_PEFT_CONFIG) != AX_OK)
+        return false;
+    const bool there = ax_path_exists(path);
+    ax_free(path);
+    return there;
+}
+
+static enum ax_status load_config(struct ax_peft *p) {
+    char *path;
+    struct ax_json_doc doc = {0};
+    AX_TRY(ax_path_join(&path, p->dir, AX_PEFT_CONFIG));
+    enum ax_status st;
+    if (!ax_path_exists(path))
+        AX_TRY_GOTO(
+            ax_error(AX_ERR_DATA,
+                     "%s: no adapter: %s is not there. Name a folder that training or PEFT wrote.",
+                     p->dir, AX_PEFT_CONFIG),
+            st, done);
+    AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
+    AX_TRY_GOTO(ax_peft_config_parse(&p->config, ax_json_root(&doc)), st, done);
+done:
+    ax_json_free(&doc);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status open_weights(struct ax_peft *p) {
+    char *path, *pickle = NULL;
+    AX_TRY(ax_path_join(&path, p->dir, AX_PEFT_WEIGHTS));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_path_join(&pickle, p->dir, "adapter_model.bin"), st, done);
+    if (!ax_path_exists(path) && ax_path_exists(pickle))
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA,
+                             "%s: a format that can run code and is not read. Save the adapter "
+                             "again as safetensors (PEFT: save_pretrained).",
+                             pickle),
+                    st, done);
+    if (!ax_path_exists(path))
+        AX_TRY_GOTO(
+            ax_error(AX_ERR_DATA, "%s: no weights: %s is not there", p->dir, AX_PEFT_WEIGHTS), st,
+            done);
+    AX_TRY_GOTO(ax_safetensors_open(&p->weights, path), st, done);
+done:
+    ax_free(path);
+    ax_free(pickle);
+    return st;
+}
+
+enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
+    *p = (struct ax_peft){0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_strdup(&p->dir, dir), st, fail);
+    AX_TRY_GOTO(ax_folder_recover(dir), st, fail);
+    AX_TRY_GOTO(load_config(p), st, fail);
+    AX_TRY_GOTO(open_weights(p), st, fail);
+    return AX_OK;
+fail:
+    ax_peft_close(p);
+    return st;
+}
+
+void ax_peft_close(struct ax_peft *p) {
+    ax_safetensors_close(&p->weights);
+    ax_peft_config_free(&p->config);
+    ax_free(p->dir);
+    *p = (struct ax_peft){0};
+}
+
+enum ax_status ax_peft_base(const struct ax_peft *p, char **out) {
+    const char *base = p->config.base;
+    char *path;
+    if (!base || !*base)
+        return ax_error(AX_ERR_DATA, "%s/%s: base_model_name_or_path is not set", p->dir,
+                        AX_PEFT_CONFIG);
+    if (base[0] == '/')
+        return ax_strdup(out, base);
+    AX_TRY(ax_path_join(&path, p->dir, base));
+    if (ax_path_exists(path)) {
+        *out = path;
+        return AX_OK;
+    }
+    ax_free(path);
+    return ax_strdup(out, base);
+}

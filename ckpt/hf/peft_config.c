@@ -1,0 +1,184 @@
+/* adapter_config.json to struct ax_peft_config. */
+#include <string.h>
+
+#include "ckpt/hf/peft.h"
+
+#define MAX_RANK  65536
+#define MAX_NAMES 65536
+
+static enum ax_status refuse(struct ax_json v, const char *what) {
+    ax_json_error(v, "%s is not implemented", what);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status names(struct ax_json v, struct ax_peft_names *out) {
+    const size_t n = ax_json_size(v);
+    if (!v.v)
+        return AX_OK;
+    if (!json_is_array(v.v) || n > MAX_NAMES)
+        return ax_json_error(v, "expected a list of names");
+    AX_TRY(ax_alloc(&out->names, n, sizeof *out->names));
+    for (size_t i = 0; i < n; i++) {
+        const char *name;
+        AX_TRY(ax_json_str(ax_json_at(v, i), &name));
+        AX_TRY(ax_strdup(&out->names[out->n], name));
+        out->n++;
+    }
+    return AX_OK;
+}
+
+/* A list of names, or one regular expression. */
+static enum ax_status names_or_regex(struct ax_json v, struct ax_peft_names *list, char **regex) {
+    const char *text;
+    if (!json_is_string(v.v))
+        return names(v, list);
+    AX_TRY(ax_json_str(v, &text));
+    return ax_strdup(regex, text);
+}
+
+static enum ax_status targets(struct ax_peft_config *c, struct ax_json root) {
+    const struct ax_json v = ax_json_get(root, "target_modules");
+    AX_TRY(names_or_regex(v, &c->targets, &c->target_regex));
+    if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0) {
+        ax_free(c->target_regex);
+        c->target_regex = NULL;
+        c->all_linear = true;
+    }
+    AX_TRY(names(ax_json_get(root, "target_parameters"), &c->parameters));
+    if (!c->all_linear && !c->target_regex && c->targets.n + c->parameters.n == 0)
+        return ax_json_error(v, "expected the names of the modules to adapt");
+    return names_or_regex(ax_json_get(root, "exclude_modules"), &c->exclude, &c->exclude_regex);
+}
+
+static enum ax_status layers(struct ax_peft_config *c, struct ax_json root) {
+    const struct ax_json v = ax_json_get(root, "layers_to_transform");
+    if (!v.v)
+        return AX_OK;
+    const bool one = json_is_integer(v.v);
+    const size_t n = one ? 1 : ax_json_size(v);
+    if (n > MAX_NAMES)
+        return ax_json_error(v, "%zu layers", n);
+    AX_TRY(ax_alloc(&c->layers, n, sizeof *c->layers));
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(ax_json_i64(one ? v : ax_json_at(v, i), 0, 1 << 20, &c->layers[i]));
+    c->n_layers = (int)n;
+    const struct ax_json pattern = ax_json_get(root, "layers_pattern");
+    const struct ax_json first = json_is_array(pattern.v) ? ax_json_at(pattern, 0) : pattern;
+    if (first.v && (!json_is_string(first.v) || ax_json_size(pattern) > 1 ||
+                    strcmp(json_string_value(first.v), "layers") != 0))
+        return refuse(pattern, "a pattern other than \"layers\"");
+    return AX_OK;
+}
+
+static enum ax_status patterns(struct ax_json v, double least, int *n,
+                               struct ax_peft_pattern **out) {
+    const char *key;
+    json_t *value;
+    if (!v.v)
+        return AX_OK;
+    if (!json_is_object(v.v))
+        return ax_json_error(v, "expected names and numbers");
+    AX_TRY(ax_alloc(out, ax_json_size(v), sizeof **out));
+    json_object_foreach((json_t *)v.v, key, value) {
+        struct ax_peft_pattern *p = &(*out)[*n];
+        AX_TRY(ax_json_f64(ax_json_get(v, key), &p->value));
+        if (p->value < least || p->value > MAX_RANK)
+            return ax_json_error(ax_json_get(v, key), "expected %g to %d", least, MAX_RANK);
+        AX_TRY(ax_strdup(&p->pattern, key));
+        (*n)++;
+    }
+    return AX_OK;
+}
+
+/* Settings that change what the tensors mean. */
+static enum ax_status refuse_unknown(struct ax_json root) {
+    static const char *const off[] = {"fan_in_fan_out",
+                                      "ensure_weight_tying",
+                                      "lora_bias",
+                                      "use_qalora",
+                                      "use_bdlora",
+                                      "layer_replication",
+                                      "trainable_token_indices",
+                                      "alora_invocation_tokens",
+                                      "kasa_config",
+                                      "monteclora_config",
+                                      "velora_config"};
+    const char *text;
+    AX_TRY(ax_json_str(ax_json_get(root, "peft_type"), &text));
+    if (strcmp(text, "LORA") != 0)
+        return refuse(ax_json_get(root, "peft_type"), text);
+    AX_TRY(ax_json_str_or(ax_json_get(root, "bias"), "none", &text));
+    if (strcmp(text, "none") != 0)
+        return refuse(ax_json_get(root, "bias"), "training biases");
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
+        const struct ax_json v = ax_json_get(root, off[i]);
+        const bool empty = (json_is_array(v.v) || json_is_object(v.v)) && ax_json_size(v) == 0;
+        if (v.v && !json_is_false(v.v) && !empty)
+            return refuse(v, "this setting");
+    }
+    const struct ax_json init = ax_json_get(root, "init_lora_weights");
+    static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    for (size_t i = 0; json_is_string(init.v) && i < sizeof moved / sizeof *moved; i++)
+        if (strncmp(json_string_value(init.v), moved[i], strlen(moved[i])) == 0)
+            return refuse(init, "an adapter whose initialisation changed the base weights (convert "
+                                "it to plain LoRA where it was trained); this one");
+    return AX_OK;
+}
+
+static enum ax_status parse(struct ax_peft_config *c, struct ax_json root) {
+    const char *base;
+    AX_TRY(refuse_unknown(root));
+    AX_TRY(ax_json_str_or(ax_json_get(root, "base_model_name_or_path"), NULL, &base));
+    if (base)
+        AX_TRY(ax_strdup(&c->base, base));
+    AX_TRY(ax_json_i64(ax_json_get(root, "r"), 1, MAX_RANK, &c->r));
+    AX_TRY(ax_json_f64(ax_json_get(root, "lora_alpha"), &c->alpha));
+    AX_TRY(ax_json_f64_or(ax_json_get(root, "lora_dropout"), 0, &c->dropout));
+    if (!(c->dropout >= 0 && c->dropout < 1))
+        return ax_json_error(ax_json_get(root, "lora_dropout"), "expected 0 to less than 1");
+    AX_TRY(ax_json_bool_or(ax_json_get(root, "use_rslora"), false, &c->rslora));
+    AX_TRY(ax_json_bool_or(ax_json_get(root, "use_dora"), false, &c->dora));
+    AX_TRY(targets(c, root));
+    AX_TRY(layers(c, root));
+    AX_TRY(patterns(ax_json_get(root, "rank_pattern"), 1, &c->n_ranks, &c->ranks));
+    AX_TRY(patterns(ax_json_get(root, "alpha_pattern"), 0, &c->n_alphas, &c->alphas));
+    AX_TRY(names(ax_json_get(root, "modules_to_save"), &c->save));
+    c->json = json_deep_copy(root.v);
+    return c->json ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for adapter_config.json");
+}
+
+enum ax_status ax_peft_config_parse(struct ax_peft_config *c, struct ax_json root) {
+    *c = (struct ax_peft_config){0};
+    const enum ax_status st =
+        json_is_object(root.v) ? parse(c, root) : ax_json_error(root, "expected an object");
+    if (st != AX_OK)
+        ax_peft_config_free(c);
+    return st;
+}
+
+static void names_free(struct ax_peft_names *list) {
+    for (int i = 0; i < list->n; i++)
+        ax_free(list->names[i]);
+    ax_free(list->names);
+}
+
+static void patterns_free(int n, struct ax_peft_pattern *list) {
+    for (int i = 0; i < n; i++)
+        ax_free(list[i].pattern);
+    ax_free(list);
+}
+
+void ax_peft_config_free(struct ax_peft_config *c) {
+    ax_free(c->base);
+    ax_free(c->target_regex);
+    ax_free(c->exclude_regex);
+    ax_free(c->layers);
+    names_free(&c->targets);
+    names_free(&c->parameters);
+    names_free(&c->exclude);
+    names_free(&c->save);
+    patterns_free(c->n_ranks, c->ranks);
+    patterns_free(c->n_alphas, c->alphas);
+    json_decref(c->json);
+    *c = (struct ax_peft_config){0};
+}

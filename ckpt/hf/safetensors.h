@@ -1,0 +1,67 @@
+/* safetensors files: [u64 little-endian header length][JSON header][data].
+ *
+ * Reading maps the file and checks every bound before anything is believed: header length ≤ 100 MB
+ * and within the file, JSON well formed without duplicate names, known dtypes, ≤ 8 dimensions,
+ * shape × size = range without overflow, ranges inside the data, without overlap or hole, covering
+ * it exactly. Each error names file, tensor and byte. */
+#ifndef AX_CKPT_SAFETENSORS_H
+#define AX_CKPT_SAFETENSORS_H
+
+#include "base/io.h"
+#include "ckpt/hf/joined.h"
+#include "ckpt/hf/sums.h"
+#include "kernels/tensor.h"
+
+#define AX_ST_MAX_DIMS 8
+
+struct ax_st_entry {
+    char *name;
+    enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
+    int ndim;
+    int64_t shape[AX_ST_MAX_DIMS];
+    int64_t numel;
+    const void *data; /* in the mapping; may be unaligned for its dtype */
+    size_t bytes;
+};
+
+struct ax_safetensors {
+    char *path;
+    struct ax_mapping map;
+    int n;
+    struct ax_st_entry *entries; /* sorted by name */
+};
+
+enum ax_status ax_safetensors_open(struct ax_safetensors *st, const char *path);
+/* The same checks on bytes in memory (borrowed); `name` for messages. */
+enum ax_status ax_safetensors_parse(struct ax_safetensors *st, const char *name, const void *bytes,
+                                    size_t len);
+void ax_safetensors_close(struct ax_safetensors *st);
+const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, const char *name);
+
+/* What to write: elements come from `fill`, called with ascending ranges of at most 1 Mi elements.
+ */
+struct ax_st_output {
+    const char *name;
+    enum ax_dtype dtype;
+    int ndim;
+    int64_t shape[AX_ST_MAX_DIMS];
+    /* Writes elements [first, first + n) in `dtype` to out. */
+    enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
+    void *ctx;
+};
+/* A dense tensor in memory as what is written: ctx of ax_st_fill. */
+struct ax_st_source {
+    struct ax_tensor value;
+    struct ax_joined joined; /* zeroed: value is all */
+    enum ax_dtype dtype;     /* as written */
+};
+enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
+/* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,
+ * fsynced. */
+enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors);
+/* The same, and its checksums to `sums` (may be NULL). */
+enum ax_status ax_safetensors_write_summed(const char *path, int n,
+                                           const struct ax_st_output *tensors,
+                                           struct ax_sums *sums);
+
+#endif

@@ -1,0 +1,81 @@
+#include "ckpt/hf/sums.h"
+
+#include "base/hash.h"
+#include "base/direct.h"
+#include "ckpt/hf/close.h"
+
+enum ax_status ax_sums_add(struct ax_sums *s, const void *data, size_t n) {
+    const unsigned char *p = data;
+    while (s && n > 0) {
+        const size_t in_piece = (size_t)(s->bytes % AX_SUM_PIECE);
+        if (in_piece == 0) {
+            if (s->n == s->cap) {
+                const size_t cap = s->cap ? 2 * s->cap : 16;
+                AX_TRY(ax_regrow(&s->crc, s->cap, cap, sizeof *s->crc));
+                s->cap = cap;
+            }
+            s->crc[s->n++] = 0;
+        }
+        const size_t room = AX_SUM_PIECE - in_piece, take = n < room ? n : room;
+        s->crc[s->n - 1] = ax_crc32c(s->crc[s->n - 1], p, take);
+        s->bytes += take;
+        p += take;
+        n -= take;
+    }
+    return AX_OK;
+}
+
+void ax_sums_free(struct ax_sums *s) {
+    ax_free(s->crc);
+    *s = (struct ax_sums){0};
+}
+
+enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_sums **out) {
+    *out = NULL;
+    if (!l)
+        return AX_OK;
+    AX_TRY(ax_regrow(&l->files, l->n, l->n + 1, sizeof *l->files));
+    AX_TRY(ax_strdup(&l->files[l->n].name, name));
+    *out = &l->files[l->n++].sums;
+    return AX_OK;
+}
+
+void ax_sum_list_free(struct ax_sum_list *l) {
+    for (size_t i = 0; i < l->n; i++) {
+        ax_free(l->files[i].name);
+        ax_sums_free(&l->files[i].sums);
+    }
+    ax_free(l->files);
+    *l = (struct ax_sum_list){0};
+}
+
+static enum ax_status check(struct ax_file *f, const struct ax_sums *want, void *buffer) {
+    uint64_t size;
+    AX_TRY(ax_file_size(f, &size));
+    if (size != want->bytes)
+        return ax_error(AX_ERR_DATA, "%s: has %llu bytes, but %llu were written: it is damaged",
+                        f->path, (unsigned long long)size, (unsigned long long)want->bytes);
+    for (size_t i = 0; i < want->n; i++) {
+        const uint64_t at = i * AX_SUM_PIECE;
+        size_t n;
+        AX_TRY(ax_file_pread_some(f, buffer, AX_SUM_PIECE, at, &n));
+        if (ax_crc32c(0, buffer, n) != want->crc[i])
+            return ax_error(AX_ERR_DATA,
+                            "%s: damaged between bytes %llu and %llu (checksums differ)", f->path,
+                            (unsigned long long)at, (unsigned long long)(at + n));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, void *buffer) {
+    char *path;
+    struct ax_file file;
+    AX_TRY(ax_path_join(&path, dir, f->name));
+    enum ax_status st = ax_file_open_direct(&file, path);
+    if (st == AX_OK) {
+        st = check(&file, &f->sums, buffer);
+        st = ax_ckpt_close(&file, st);
+    }
+    ax_free(path);
+    return st;
+}

@@ -1,0 +1,284 @@
+/* The manifest: JSON whose first line holds the CRC-32C of all that follows it, so that damage to
+ * the manifest itself is found before anything in it is believed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "ckpt/state/checkpoint.h"
+#include "ckpt/hf/safetensors_types.h"
+
+#define FIRST      "{\"crc32c\": \""
+#define FIRST_END  "\","
+#define FIRST_SIZE (sizeof FIRST - 1 + 8 + sizeof FIRST_END - 1)
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for the checkpoint's manifest");
+}
+
+/* ---- writing ---- */
+
+static json_t *numbers(const int64_t *v, int n) {
+    json_t *list = json_array();
+    for (int i = 0; list && i < n; i++) {
+        if (json_array_append_new(list, json_integer(v[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *tensor_json(const struct ax_state_part *p, const char *file) {
+    return json_pack("{ss ss ss so s[{ss so so sI sI}]}", "name", p->name, "slot", p->slot, "dtype",
+                     ax_dtype_info(p->dtype)->safetensors, "shape", numbers(p->shape, p->ndim),
+                     "shards", "file", file, "start", numbers(p->start, p->ndim), "size",
+                     numbers(p->size, p->ndim), "first", (json_int_t)p->first, "n",
+                     (json_int_t)p->n);
+}
+
+static enum ax_status file_json(const struct ax_file_sums *f, json_t **out) {
+    char *hex;
+    AX_TRY(ax_alloc(&hex, 8 * f->sums.n + 1, 1));
+    for (size_t i = 0; i < f->sums.n; i++)
+        snprintf(hex + 8 * i, 9, "%08x", f->sums.crc[i]);
+    *out =
+        json_pack("{ss sI ss}", "name", f->name, "bytes", (json_int_t)f->sums.bytes, "crc32c", hex);
+    ax_free(hex);
+    return *out ? AX_OK : no_memory();
+}
+
+static enum ax_status add_lists(json_t *root, const struct ax_manifest *m) {
+    json_t *files = json_array(), *tensors = json_array();
+    bool ok = json_object_set_new(root, "files", files) == 0;
+    ok = json_object_set_new(root, "tensors", tensors) == 0 && ok;
+    for (size_t i = 0; ok && i < m->files->n; i++) {
+        json_t *file;
+        AX_TRY(file_json(&m->files->files[i], &file));
+        ok = json_array_append_new(files, file) == 0;
+    }
+    for (int i = 0; ok && i < m->n_parts; i++)
+        ok = json_array_append_new(tensors, tensor_json(&m->parts[i], m->state_file)) == 0;
+    return ok ? AX_OK : no_memory();
+}
+
+static json_t *mesh_json(const struct ax_mesh *mesh) {
+    static const enum ax_role roles[] = {AX_ROLE_PP, AX_ROLE_DP_REPLICATE, AX_ROLE_DP_SHARD,
+                                         AX_ROLE_CP, AX_ROLE_TP,           AX_ROLE_EP};
+    json_t *v = json_pack("{si}", "world", mesh->world);
+    for (size_t i = 0; v && i < sizeof roles / sizeof *roles; i++)
+        json_object_set_new(v, ax_role_name(roles[i]), json_integer(mesh->size[roles[i]]));
+    return v;
+}
+
+enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out) {
+    char *text = NULL;
+    size_t len;
+    json_t *root = json_pack("{ss si sI so sO*}", "format", "axtrain checkpoint", "version",
+                             AX_CHECKPOINT_FORMAT, "step", (json_int_t)m->step, "mesh",
+                             mesh_json(m->mesh), "run", (json_t *)(uintptr_t)m->run);
+    enum ax_status st = root ? add_lists(root, m) : no_memory();
+    if (st == AX_OK)
+        st = ax_json_dump(root, &text, &len);
+    json_decref(root);
+    AX_TRY(st);
+    text[len] = '\n'; /* in place of the NUL: the sum covers it */
+    const uint32_t crc = ax_crc32c(0, text + 1, len);
+    st = ax_buf_printf(out, FIRST "%08x" FIRST_END, crc);
+    if (st == AX_OK)
+        st = ax_buf_append(out, text + 1, len);
+    ax_free(text);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static enum ax_status check_itself(const char *name, const char *text, size_t len) {
+    char want[FIRST_SIZE + 1];
+    if (len < FIRST_SIZE)
+        return ax_error(AX_ERR_DATA, "%s: cut short after %zu bytes", name, len);
+    const uint32_t crc = ax_crc32c(0, text + FIRST_SIZE, len - FIRST_SIZE);
+    snprintf(want, sizeof want, FIRST "%08x" FIRST_END, crc);
+    if (memcmp(text, want, FIRST_SIZE) != 0)
+        return ax_error(AX_ERR_DATA,
+                        "%s: damaged: its checksum is %08x, and its first line does not say so",
+                        name, crc);
+    return AX_OK;
+}
+
+/* Plain names, below the folder: "NAME" or "state/NAME". */
+static bool is_safe(const char *name) {
+    return ax_is_plain_name(strncmp(name, "state/", 6) == 0 ? name + 6 : name);
+}
+
+static enum ax_status parse_file(struct ax_sum_list *files, struct ax_json v) {
+    const char *name, *hex;
+    int64_t bytes;
+    struct ax_sums *sums;
+    AX_TRY(ax_json_str(ax_json_get(v, "name"), &name));
+    AX_TRY(ax_json_i64(ax_json_get(v, "bytes"), 0, INT64_MAX, &bytes));
+    AX_TRY(ax_json_str(ax_json_get(v, "crc32c"), &hex));
+    const uint64_t pieces = ((uint64_t)bytes + AX_SUM_PIECE - 1) / AX_SUM_PIECE;
+    if (!is_safe(name))
+        return ax_json_error(v, "\"%s\" is not the name of a file in the checkpoint", name);
+    if (strlen(hex) != 8 * pieces || strspn(hex, "0123456789abcdef") != 8 * pieces)
+        return ax_json_error(v, "expected %llu checksums", (unsigned long long)pieces);
+    AX_TRY(ax_sum_list_add(files, name, &sums));
+    AX_TRY(ax_alloc(&sums->crc, (size_t)pieces, sizeof *sums->crc));
+    sums->n = sums->cap = (size_t)pieces;
+    sums->bytes = (uint64_t)bytes;
+    for (size_t i = 0; i < sums->n; i++) {
+        char word[9] = {0};
+        memcpy(word, hex + 8 * i, 8);
+        sums->crc[i] = (uint32_t)strtoul(word, NULL, 16);
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_numbers(struct ax_json list, int n, int64_t min, int64_t *out) {
+    if ((int)ax_json_size(list) != n)
+        return ax_json_error(list, "expected %d numbers", n);
+    for (int i = 0; i < n; i++)
+        AX_TRY(ax_json_i64(ax_json_at(list, (size_t)i), min, INT64_MAX, &out[i]));
+    return AX_OK;
+}
+
+static enum ax_status parse_shard(struct ax_checkpoint *c, const struct ax_state_part *like,
+                                  struct ax_json v) {
+    const char *file;
+    struct ax_state_part p = *like;
+    int64_t numel;
+    AX_TRY(ax_json_str(ax_json_get(v, "file"), &file));
+    AX_TRY(parse_numbers(ax_json_get(v, "start"), p.ndim, 0, p.start));
+    AX_TRY(parse_numbers(ax_json_get(v, "size"), p.ndim, 1, p.size));
+    for (int d = 0; d < p.ndim; d++)
+        if (p.start[d] > p.shape[d] || p.size[d] > p.shape[d] - p.start[d])
+            return ax_json_error(v, "the block reaches beyond the tensor");
+    AX_TRY(ax_product(p.size, p.ndim, &numel));
+    AX_TRY(ax_json_i64(ax_json_get(v, "first"), 0, numel, &p.first));
+    AX_TRY(ax_json_i64(ax_json_get(v, "n"), 1, numel - p.first, &p.n));
+    struct ax_checkpoint_shard *s = &c->shards[c->n_shards];
+    for (s->file = 0; s->file < c->files.n; s->file++)
+        if (strcmp(c->files.files[s->file].name, file) == 0)
+            break;
+    if (s->file == c->files.n)
+        return ax_json_error(v, "file \"%s\" is not in the list of files", file);
+    char *name, *slot;
+    AX_TRY(ax_strdup(&name, like->name));
+    s->part = p;
+    s->part.name = name;
+    s->part.slot = NULL;
+    c->n_shards++; /* owned by c from here on */
+    AX_TRY(ax_strdup(&slot, like->slot));
+    s->part.slot = slot;
+    return AX_OK;
+}
+
+static enum ax_status parse_tensor(struct ax_checkpoint *c, struct ax_json v) {
+    struct ax_state_part p = {0};
+    const char *dtype;
+    AX_TRY(ax_json_str(ax_json_get(v, "name"), &p.name));
+    AX_TRY(ax_json_str(ax_json_get(v, "slot"), &p.slot));
+    AX_TRY(ax_json_str(ax_json_get(v, "dtype"), &dtype));
+    if (!ax_st_dtype_parse(dtype, &p.dtype))
+        return ax_json_error(v, "unknown dtype \"%s\"", dtype);
+    const struct ax_json shape = ax_json_get(v, "shape"), shards = ax_json_get(v, "shards");
+    p.ndim = (int)ax_json_size(shape);
+    if (p.ndim < 1 || p.ndim > AX_MAX_DIMS)
+        return ax_json_error(shape, "expected 1 to %d dimensions", AX_MAX_DIMS);
+    AX_TRY(parse_numbers(shape, p.ndim, 1, p.shape));
+    const size_t n = ax_json_size(shards);
+    AX_TRY(ax_regrow(&c->shards, c->n_shards, c->n_shards + n, sizeof *c->shards));
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(parse_shard(c, &p, ax_json_at(shards, i)));
+    return AX_OK;
+}
+
+static int by_tensor(const struct ax_state_part *x, const struct ax_state_part *y) {
+    const int names = strcmp(x->name, y->name);
+    return names ? names : strcmp(x->slot, y->slot);
+}
+
+/* By tensor, then where the block begins, then place in it. */
+static int by_place(const void *a, const void *b) {
+    const struct ax_state_part *x = &((const struct ax_checkpoint_shard *)a)->part;
+    const struct ax_state_part *y = &((const struct ax_checkpoint_shard *)b)->part;
+    const int tensors = by_tensor(x, y);
+    if (tensors || x->ndim != y->ndim)
+        return tensors ? tensors : x->ndim - y->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        if (x->start[d] != y->start[d])
+            return x->start[d] < y->start[d] ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static bool begins_alike(const struct ax_state_part *x, const struct ax_state_part *y) {
+    return by_tensor(x, y) == 0 && x->ndim == y->ndim &&
+           memcmp(x->start, y->start, (size_t)x->ndim * sizeof *x->start) == 0;
+}
+
+/* Two parts of a tensor: blocks are the same, whose runs are compared, or have nothing in common.
+ */
+static bool overlap(const struct ax_state_part *x, const struct ax_state_part *y) {
+    bool same = x->ndim == y->ndim;
+    for (int d = 0; d < x->ndim && d < y->ndim; d++) {
+        if (x->start[d] + x->size[d] <= y->start[d] || y->start[d] + y->size[d] <= x->start[d])
+            return false;
+        same = same && x->start[d] == y->start[d] && x->size[d] == y->size[d];
+    }
+    return !same || (x->first < y->first + y->n && y->first < x->first + x->n);
+}
+
+static enum ax_status check_apart(const char *name, const struct ax_checkpoint *c, size_t i,
+                                  size_t k) {
+    const struct ax_state_part *p = &c->shards[i].part;
+    if (!overlap(p, &c->shards[k].part))
+        return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s: %s of %s: shards in %s and %s hold the same elements", name,
+                    p->slot, p->name, c->files.files[c->shards[i].file].name,
+                    c->files.files[c->shards[k].file].name);
+}
+
+/* A shard that is there twice would stand in for one that is missing, as elements are counted. Of
+ * sorted runs of a block neighbours are compared, of blocks the first runs. */
+static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
+    for (size_t i = 0; i + 1 < c->n_shards; i++) {
+        const struct ax_state_part *p = &c->shards[i].part;
+        if (by_tensor(p, &c->shards[i + 1].part) == 0)
+            AX_TRY(check_apart(name, c, i, i + 1));
+        if (i > 0 && begins_alike(&c->shards[i - 1].part, p))
+            continue;
+        for (size_t k = i + 2; k < c->n_shards && by_tensor(p, &c->shards[k].part) == 0 &&
+                               c->shards[k].part.start[0] < p->start[0] + p->size[0];
+             k++)
+            if (!begins_alike(&c->shards[k - 1].part, &c->shards[k].part))
+                AX_TRY(check_apart(name, c, i, k));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, const char *text,
+                                 size_t len) {
+    const char *format;
+    int64_t version;
+    AX_TRY(check_itself(name, text, len));
+    AX_TRY(ax_json_parse(&c->manifest, name, text, len));
+    const struct ax_json root = ax_json_root(&c->manifest);
+    AX_TRY(ax_json_str(ax_json_get(root, "format"), &format));
+    AX_TRY(ax_json_i64(ax_json_get(root, "version"), 1, INT64_MAX, &version));
+    if (strcmp(format, "axtrain checkpoint") != 0 || version > AX_CHECKPOINT_FORMAT)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: format \"%s\" version %lld; this axtrain reads version %d", name,
+                        format, (long long)version, AX_CHECKPOINT_FORMAT);
+    AX_TRY(ax_json_i64(ax_json_get(root, "step"), 0, INT64_MAX, &c->step));
+    const struct ax_json files = ax_json_get(root, "files"), tensors = ax_json_get(root, "tensors");
+    for (size_t i = 0; i < ax_json_size(files); i++)
+        AX_TRY(parse_file(&c->files, ax_json_at(files, i)));
+    for (size_t i = 0; i < ax_json_size(tensors); i++)
+        AX_TRY(parse_tensor(c, ax_json_at(tensors, i)));
+    if (c->n_shards > 1)
+        qsort(c->shards, c->n_shards, sizeof *c->shards, by_place);
+    AX_TRY(check_overlaps(name, c));
+    c->run = ax_json_get(root, "run").v;
+    return AX_OK;
+}

@@ -1,0 +1,324 @@
+#include "ckpt/state/saver.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/space.h"
+
+/* Left free beside what is copied. */
+#define SPARE ((uint64_t)512 << 20)
+
+/* A tensor to be written: `fill` reads it piece by piece and counts it off when it is through. */
+struct source {
+    struct ax_saver *saver;
+    const char *data;   /* element `base` and on: live memory, or the unit's copy */
+    int64_t base, read; /* of live elements */
+    struct ax_joined joined;
+    bool copied;
+    enum ax_dtype is, wanted;
+    int64_t numel;
+    int unit;
+};
+
+struct ax_saver_work {
+    struct ax_saver *saver;
+    struct ax_save_job job;
+    char *output_dir, *dir;
+    struct ax_st_output *tensors; /* weights, then state */
+    struct source *sources;
+    char **keys;
+    int n_keys;
+    size_t n_sources;
+    struct copy {
+        char *data;               /* owned */
+        int left;                 /* sources that are still read from it */
+    } *copies;                    /* [n_units] */
+    const struct source *reading; /* the writer is in it, outside of the lock */
+    bool ended;
+};
+
+/* Under the lock: the source is through. */
+static void count_off(struct ax_saver *saver, const struct source *s) {
+    struct copy *copy = &saver->work->copies[s->unit];
+    if (!s->copied) {
+        saver->pending[s->unit]--;
+    } else if (--copy->left == 0) {
+        ax_free(copy->data);
+        copy->data = NULL;
+    }
+}
+
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    struct source *s = ctx;
+    struct ax_saver *saver = s->saver;
+    pthread_mutex_lock(&saver->mutex);
+    const struct source now = *s;
+    saver->work->reading = s;
+    pthread_mutex_unlock(&saver->mutex);
+    ax_joined_convert(&now.joined, now.is, now.data, now.base, now.wanted, first, n, out);
+    pthread_mutex_lock(&saver->mutex);
+    saver->work->reading = NULL;
+    s->read = ax_joined_first(&s->joined, first + n);
+    if (s->read == s->numel && now.read < s->numel)
+        count_off(saver, s);
+    pthread_cond_signal(&saver->read);
+    pthread_mutex_unlock(&saver->mutex);
+    return AX_OK;
+}
+
+/* ---- what the thread does ---- */
+
+static enum ax_status verify(const struct ax_saver_work *w) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_checkpoint_open(&c, w->dir));
+    const enum ax_status st = ax_checkpoint_verify(&c);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+/* Only what has been read again and found good makes an older one superfluous. Not the highest step
+ * is kept in any case, but this one: a later one may be a damaged one that was passed over. An old
+ * one that cannot be removed makes no failure of a save that is safe; the next save tries again. */
+static void prune(const struct ax_saver_work *w) {
+    int64_t keep[1 + sizeof w->job.keep / sizeof *w->job.keep] = {w->job.step};
+    memcpy(keep + 1, w->job.keep, sizeof w->job.keep);
+    if (w->job.limit == 0 ||
+        ax_checkpoint_prune(w->output_dir, w->job.limit, 1 + w->job.n_keep, keep) == AX_OK)
+        return;
+    ax_log_warn("an old checkpoint is not removed: %s", ax_error_text());
+    ax_error_clear();
+}
+
+static enum ax_status save(struct ax_saver_work *w) {
+    const struct ax_save_job *job = &w->job;
+    struct ax_checkpoint_save what = {.dir = w->dir,
+                                      .step = job->step,
+                                      .hf = job->hf,
+                                      .mesh = job->mesh,
+                                      .n_parts = job->parts ? job->parts->n : 0,
+                                      .parts = job->parts ? job->parts->list : NULL,
+                                      .state = w->tensors + job->n_weights,
+                                      .run = job->run};
+    what.hf.n = job->n_weights;
+    what.hf.tensors = w->tensors;
+    AX_TRY(ax_checkpoint_write(&what));
+    AX_TRY(verify(w));
+    prune(w);
+    return AX_OK;
+}
+
+static enum ax_status run(void *arg) {
+    struct ax_saver_work *w = arg;
+    struct ax_saver *s = w->saver;
+    const enum ax_status st = save(w);
+    pthread_mutex_lock(&s->mutex);
+    memset(s->pending, 0, (size_t)s->n_units * sizeof *s->pending); /* after an error, too */
+    w->ended = true;
+    pthread_cond_signal(&s->read);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+/* ---- what the training thread does ---- */
+
+static void free_work(struct ax_saver_work *w) {
+    if (!w)
+        return;
+    for (int i = 0; i < w->n_keys; i++)
+        ax_free(w->keys[i]);
+    for (int i = 0; w->copies && i < w->saver->n_units; i++)
+        ax_free(w->copies[i].data);
+    ax_free(w->copies);
+    ax_free(w->keys);
+    ax_free(w->tensors);
+    ax_free(w->sources);
+    ax_free(w->output_dir);
+    ax_free(w->dir);
+    json_decref(w->job.run);
+    ax_free(w);
+}
+
+static void add_source(struct ax_saver_work *w, int i, const struct source *source) {
+    w->sources[i] = *source;
+    w->sources[i].saver = w->saver;
+    w->n_sources++;
+    w->tensors[i].dtype = source->wanted;
+    w->tensors[i].fill = fill;
+    w->tensors[i].ctx = &w->sources[i];
+    w->saver->pending[source->unit]++;
+}
+
+static void add_weight(struct ax_saver_work *w, int i) {
+    const struct ax_save_weight *weight = &w->job.weights[i];
+    w->tensors[i].name = weight->name;
+    w->tensors[i].ndim = weight->ndim;
+    memcpy(w->tensors[i].shape, weight->shape, (size_t)weight->ndim * sizeof *weight->shape);
+    add_source(w, i,
+               &(struct source){.data = weight->value.data,
+                                .is = weight->value.dtype,
+                                .wanted = weight->dtype,
+                                .joined = weight->joined,
+                                .numel = ax_tensor_numel(&weight->value),
+                                .unit = weight->unit});
+}
+
+static enum ax_status add_part(struct ax_saver_work *w, int i) {
+    const struct ax_state_part *p = &w->job.parts->list[i];
+    AX_TRY(ax_checkpoint_key(&w->keys[i], p));
+    w->n_keys++;
+    struct ax_st_output *t = &w->tensors[w->job.n_weights + i];
+    t->name = w->keys[i];
+    t->ndim = 1;
+    t->shape[0] = p->n;
+    add_source(
+        w, w->job.n_weights + i,
+        &(struct source){
+            .data = p->data, .is = p->dtype, .wanted = p->dtype, .numel = p->n, .unit = p->unit});
+    return AX_OK;
+}
+
+static enum ax_status make_work(struct ax_saver_work *w) {
+    const int n_parts = w->job.parts ? w->job.parts->n : 0;
+    const size_t n = (size_t)w->job.n_weights + (size_t)n_parts;
+    AX_TRY(ax_strdup(&w->output_dir, w->job.output_dir));
+    AX_TRY(ax_checkpoint_path(&w->dir, w->output_dir, w->job.step));
+    AX_TRY(ax_alloc(&w->tensors, n, sizeof *w->tensors));
+    AX_TRY(ax_alloc(&w->sources, n, sizeof *w->sources));
+    AX_TRY(ax_alloc(&w->copies, (size_t)w->saver->n_units, sizeof *w->copies));
+    AX_TRY(ax_alloc(&w->keys, (size_t)n_parts, sizeof *w->keys));
+    for (int i = 0; i < w->job.n_weights; i++)
+        add_weight(w, i);
+    for (int i = 0; i < n_parts; i++)
+        AX_TRY(add_part(w, i));
+    return AX_OK;
+}
+
+static enum ax_status start(struct ax_saver *s, const struct ax_save_job *job) {
+    const enum ax_status alloc = ax_alloc(&s->work, 1, sizeof *s->work);
+    if (alloc != AX_OK) {
+        json_decref(job->run);
+        return alloc;
+    }
+    s->work->saver = s;
+    s->work->job = *job;
+    enum ax_status st = make_work(s->work);
+    if (st == AX_OK)
+        st = ax_worker_start(&s->worker, run, s->work);
+    s->busy = st == AX_OK;
+    if (st != AX_OK) {
+        memset(s->pending, 0, (size_t)s->n_units * sizeof *s->pending);
+        free_work(s->work);
+        s->work = NULL;
+    }
+    return st;
+}
+
+static enum ax_status finish(struct ax_saver *s) {
+    if (!s->busy)
+        return AX_OK;
+    const enum ax_status st = ax_worker_join(&s->worker);
+    free_work(s->work);
+    s->work = NULL;
+    s->busy = false;
+    return st;
+}
+
+enum ax_status ax_saver_create(struct ax_saver *s, int n_units) {
+    *s = (struct ax_saver){.n_units = n_units};
+    AX_TRY(ax_alloc(&s->pending, (size_t)n_units, sizeof *s->pending));
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->read, NULL);
+    return AX_OK;
+}
+
+void ax_saver_free(struct ax_saver *s) {
+    if (!s->pending)
+        return;
+    (void)finish(s);
+    pthread_cond_destroy(&s->read);
+    pthread_mutex_destroy(&s->mutex);
+    ax_free(s->pending);
+    *s = (struct ax_saver){0};
+}
+
+enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job) {
+    const double begin = ax_clock_now();
+    enum ax_status st = finish(s);
+    if (st == AX_OK)
+        st = start(s, job);
+    else
+        json_decref(job->run);
+    s->waited += ax_clock_now() - begin;
+    return st;
+}
+
+static size_t unread_bytes(const struct source *s) {
+    return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->is);
+}
+
+/* The source is read from `to` on from here. */
+static void redirect(struct ax_saver *s, struct source *from, char *to) {
+    const size_t bytes = unread_bytes(from);
+    memcpy(to, from->data + (size_t)(from->read - from->base) * ax_dtype_size(from->is), bytes);
+    from->data = to;
+    from->base = from->read;
+    from->copied = true;
+    s->work->copies[from->unit].left++;
+    s->pending[from->unit]--;
+}
+
+/* The disk is slower than a step: what is left of the unit is put aside, if there is memory. Under
+ * the lock. */
+static void copy_unit(struct ax_saver *s, int unit) {
+    struct ax_saver_work *w = s->work;
+    struct copy *copy = &w->copies[unit];
+    size_t bytes = 0;
+    while (w->reading && w->reading->unit == unit) /* the piece at hand is as good as read */
+        pthread_cond_wait(&s->read, &s->mutex);
+    for (size_t i = 0; i < w->n_sources; i++)
+        bytes += w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
+    if (bytes == 0 || bytes + SPARE > ax_mem_available())
+        return;
+    if (ax_alloc_huge(&copy->data, bytes) != AX_OK) {
+        ax_error_clear(); /* then it waits */
+        return;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < w->n_sources; i++) {
+        const size_t n = w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
+        if (n > 0)
+            redirect(s, &w->sources[i], copy->data + at);
+        at += n;
+    }
+}
+
+void ax_saver_before_update(struct ax_saver *s, int unit) {
+    if (!s->busy)
+        return;
+    const double begin = ax_clock_now();
+    pthread_mutex_lock(&s->mutex);
+    if (s->pending[unit] > 0)
+        copy_unit(s, unit);
+    while (s->pending[unit] > 0)
+        pthread_cond_wait(&s->read, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+    s->waited += ax_clock_now() - begin;
+}
+
+bool ax_saver_is_due(struct ax_saver *s) {
+    if (!s->busy)
+        return false;
+    pthread_mutex_lock(&s->mutex);
+    const bool ended = s->work->ended;
+    pthread_mutex_unlock(&s->mutex);
+    return ended;
+}
+
+enum ax_status ax_saver_finish(struct ax_saver *s) {
+    const double begin = ax_clock_now();
+    const enum ax_status st = finish(s);
+    s->waited += ax_clock_now() - begin;
+    return st;
+}

@@ -1,0 +1,195 @@
+#include "ckpt/state/state.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* The block of the global tensor that is this rank's tp/ep slice. */
+static void set_block(struct ax_state_part *part, const struct ax_param *p,
+                      const struct ax_mesh *mesh) {
+    part->ndim = p->ndim;
+    for (int d = 0; d < p->ndim; d++) {
+        part->shape[d] = p->shape[d];
+        part->size[d] = p->local_shape[d];
+    }
+    int64_t run;
+    int64_t at = ax_param_global_index(p, mesh, 0, &run); /* where the slice begins */
+    for (int d = p->ndim - 1; d >= 0; d--) {
+        part->start[d] = at % p->shape[d];
+        at /= p->shape[d];
+    }
+}
+
+static void add(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
+                enum ax_dtype dtype, void *data) {
+    struct ax_state_part *p = &out->list[out->n++];
+    *p = *like;
+    p->slot = slot;
+    p->dtype = dtype;
+    p->data = data;
+}
+
+/* Elements of a flat buffer from `at` on. */
+static void add_flat(struct ax_state_parts *out, const struct ax_state_part *like, const char *slot,
+                     const struct ax_tensor *flat, int64_t at) {
+    add(out, like, slot, flat->dtype, (char *)flat->data + (size_t)at * ax_dtype_size(flat->dtype));
+}
+
+/* The role that cuts the parameter into slices, and which of them is here. */
+static void find_slice(const struct ax_param *p, const struct ax_mesh *mesh, int *n, int *index) {
+    *n = 1;
+    *index = 0;
+    if (p->ep_dim >= 0 && !p->expert) {
+        *n = mesh->size[AX_ROLE_EP];
+        *index = mesh->coord[AX_ROLE_EP];
+    }
+    if (p->tp_dim >= 0) {
+        *n *= mesh->size[AX_ROLE_TP];
+        *index = *index * mesh->size[AX_ROLE_TP] + mesh->coord[AX_ROLE_TP];
+    }
+}
+
+static void as_blocks(struct ax_state_part *part, const struct ax_param *p,
+                      const struct ax_mesh *mesh, int64_t n) {
+    const int64_t phase = p->offset % AX_8BIT_BLOCK;
+    const int64_t local = ax_param_local_numel(p), first = part->first;
+    int slices, index;
+    find_slice(p, mesh, &slices, &index);
+    part->ndim = 3;
+    const int64_t shape[] = {slices, AX_8BIT_BLOCK, ax_param_numel(p) / AX_8BIT_BLOCK + 2};
+    const int64_t start[] = {index, phase, 0};
+    const int64_t size[] = {1, 1, (phase + local + AX_8BIT_BLOCK - 1) / AX_8BIT_BLOCK};
+    memcpy(part->shape, shape, sizeof shape);
+    memcpy(part->start, start, sizeof start);
+    memcpy(part->size, size, sizeof size);
+    part->first = (phase + first) / AX_8BIT_BLOCK; /* shards begin with a block */
+    part->n = n;
+}
+
+static void as_whole(struct ax_state_part *part, int64_t n) {
+    part->ndim = 1;
+    part->shape[0] = part->size[0] = part->n = n;
+    part->start[0] = part->first = 0;
+}
+
+static void add_slot(struct ax_state_parts *out, const struct ax_state_part *like,
+                     const struct ax_param *p, const struct ax_mesh *mesh,
+                     const struct ax_state_slot *slot) {
+    struct ax_state_part part = *like;
+    const int64_t n = slot->value.shape[0];
+    if (slot->layout == AX_STATE_BLOCKS)
+        as_blocks(&part, p, mesh, n);
+    else if (slot->layout == AX_STATE_WHOLE)
+        as_whole(&part, n);
+    add(out, &part, slot->name, slot->value.dtype, slot->value.data);
+}
+
+enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, int max_slots) {
+    *out = (struct ax_state_parts){0};
+    return ax_alloc(&out->list, (size_t)n_params * (size_t)(2 + max_slots), sizeof *out->list);
+}
+
+void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
+                        const struct ax_unit *unit, const struct ax_param *p, int n_slots,
+                        const struct ax_state_slot *slots) {
+    if (!ax_unit_present(unit))
+        return;
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    struct ax_state_part like = {.name = p->name, .unit = p->unit};
+    int64_t at;
+    ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
+    if (like.n == 0 || !seg->trainable)
+        return;
+    set_block(&like, p, mesh);
+    add_flat(out, &like, "master", &seg->master, at);
+    if (seg->remainder.data)
+        add_flat(out, &like, "master_remainder", &seg->remainder, at);
+    for (int k = 0; k < n_slots; k++)
+        add_slot(out, &like, p, mesh, &slots[k]);
+}
+
+void ax_state_parts_free(struct ax_state_parts *p) {
+    ax_free(p->list);
+    *p = (struct ax_state_parts){0};
+}
+
+uint64_t ax_state_parts_bytes(const struct ax_state_parts *p) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n; i++)
+        bytes += (uint64_t)p->list[i].n * ax_dtype_size(p->list[i].dtype);
+    return bytes;
+}
+
+static bool same_block(const struct ax_state_part *a, const struct ax_state_part *b) {
+    for (int d = 0; d < a->ndim; d++)
+        if (a->start[d] != b->start[d] || a->size[d] != b->size[d])
+            return false;
+    return true;
+}
+
+/* Elements [first, end) of both flat ranges, which count from the same origin. */
+static int64_t copy_range(const struct ax_state_part *to, int64_t to_at,
+                          const struct ax_state_part *from, int64_t from_at, int64_t n,
+                          const void *bytes) {
+    const int64_t cut_to = to_at < to->first ? to->first - to_at : 0;
+    const int64_t cut_from = from_at < from->first ? from->first - from_at : 0;
+    const int64_t cut = cut_to > cut_from ? cut_to : cut_from;
+    int64_t end = n;
+    end = to->first + to->n - to_at < end ? to->first + to->n - to_at : end;
+    end = from->first + from->n - from_at < end ? from->first + from->n - from_at : end;
+    if (end <= cut)
+        return 0;
+    const size_t size = ax_dtype_size(to->dtype);
+    memcpy((char *)to->data + (size_t)(to_at + cut - to->first) * size,
+           (const char *)bytes + (size_t)(from_at + cut - from->first) * size,
+           (size_t)(end - cut) * size);
+    return end - cut;
+}
+
+/* Row-major index in a block of the element with these global coordinates; −1 outside. */
+static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
+    int64_t at = 0;
+    for (int d = 0; d < p->ndim; d++) {
+        const int64_t c = global[d] - p->start[d];
+        if (c < 0 || c >= p->size[d])
+            return -1;
+        at = at * p->size[d] + c;
+    }
+    return at;
+}
+
+/* Walks the rows (last dimension) that the two blocks have in common. */
+static int64_t copy_rows(const struct ax_state_part *to, const struct ax_state_part *from,
+                         const void *bytes) {
+    int64_t lo[AX_MAX_DIMS] = {0}, hi[AX_MAX_DIMS] = {0}, at[AX_MAX_DIMS] = {0}, copied = 0;
+    AX_ASSERT(to->ndim > 0);
+    for (int d = 0; d < to->ndim; d++) {
+        const int64_t to_end = to->start[d] + to->size[d],
+                      from_end = from->start[d] + from->size[d];
+        lo[d] = to->start[d] > from->start[d] ? to->start[d] : from->start[d];
+        hi[d] = to_end < from_end ? to_end : from_end;
+        if (lo[d] >= hi[d])
+            return 0;
+        at[d] = lo[d];
+    }
+    const int last = to->ndim - 1;
+    for (;;) {
+        copied +=
+            copy_range(to, index_in(to, at), from, index_in(from, at), hi[last] - lo[last], bytes);
+        int d = last - 1;
+        for (; d >= 0 && ++at[d] == hi[d]; d--)
+            at[d] = lo[d];
+        if (d < 0)
+            return copied;
+    }
+}
+
+int64_t ax_state_part_copy(const struct ax_state_part *to, const struct ax_state_part *from,
+                           const void *bytes) {
+    if (!same_block(to, from))
+        return copy_rows(to, from, bytes);
+    int64_t n = 1;
+    for (int d = 0; d < to->ndim; d++)
+        n *= to->size[d];
+    return copy_range(to, 0, from, 0, n, bytes);
+}

@@ -1,0 +1,272 @@
+/* row → conversation. Read ax_conversation_read first. */
+#include "data/format/chat_turns.h"
+
+#include <string.h>
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+}
+
+/* Null members say nothing: they are as good as absent. */
+static void drop_nulls(json_t *v) {
+    if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++)
+            drop_nulls(json_array_get(v, i));
+    } else if (json_is_object(v)) {
+        const char *key;
+        json_t *member;
+        void *next;
+        json_object_foreach_safe(v, next, key, member) {
+            if (json_is_null(member))
+                json_object_del(v, key);
+            else
+                drop_nulls(member);
+        }
+    }
+}
+
+/* ---- tools ---- */
+
+/* A schema or arguments may be JSON in a string. */
+static enum ax_status parse_function(json_t *owner, const char *key) {
+    json_t *function = json_object_get(owner, "function");
+    return function ? ax_chat_parse_inner(function, key) : AX_OK;
+}
+
+static enum ax_status read_tools(struct ax_conversation *c, const struct ax_format_chat *chat,
+                                 json_t *row) {
+    AX_TRY(ax_chat_parse_inner(row, chat->field_tools));
+    json_t *tools = json_object_get(row, chat->field_tools);
+    if (!tools)
+        return AX_OK;
+    if (!json_is_array(tools))
+        return ax_error(AX_ERR_DATA, "%s: expected a list, got %s", chat->field_tools,
+                        ax_json_kind(tools));
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const enum ax_status st = parse_function(json_array_get(tools, i), "parameters");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu].function", chat->field_tools, i);
+    }
+    c->tools = json_incref(tools);
+    return AX_OK;
+}
+
+static enum ax_status parse_calls(json_t *message) {
+    json_t *calls = json_object_get(message, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const enum ax_status st = parse_function(json_array_get(calls, i), "arguments");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "tool_calls[%zu].function", i);
+    }
+    return AX_OK;
+}
+
+/* ---- one message ---- */
+
+static const char *role_of(const struct ax_format_chat *chat, const char *role) {
+    for (size_t i = 0; i < chat->n_roles; i++)
+        if (strcmp(chat->roles[i].from, role) == 0)
+            return chat->roles[i].to;
+    return role;
+}
+
+static bool is_trained_role(const struct ax_format *f, const char *role) {
+    const struct ax_format_chat *chat = f->o.chat;
+    for (size_t i = 0; i < chat->n_roles_to_train; i++)
+        if (strcmp(role_of(chat, chat->roles_to_train[i]), role) == 0)
+            return true;
+    return f->o.train_on_inputs;
+}
+
+/* The properties under the template's names, and what else the template reads. */
+static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to) {
+    bool ok = true;
+    for (size_t i = 0; i < chat->n_properties; i++) {
+        json_t *v = json_object_get(from, chat->properties[i].from);
+        if (v)
+            ok = ok && json_object_set(to, chat->properties[i].to, v) == 0;
+    }
+    if (chat->field_thinking && json_object_get(from, chat->field_thinking))
+        ok = ok && json_object_set(to, chat->thinking_key,
+                                   json_object_get(from, chat->field_thinking)) == 0;
+    const char *key;
+    json_t *v;
+    json_object_foreach(from, key, v) {
+        bool taken = json_object_get(to, key) != NULL;
+        for (size_t i = 0; i < chat->n_properties; i++)
+            taken = taken || strcmp(chat->properties[i].from, key) == 0;
+        if (!taken && ax_template_mentions(chat->template, key))
+            ok = ok && json_object_set(to, key, v) == 0;
+    }
+    return ok ? AX_OK : no_memory();
+}
+
+static enum ax_status map_role(const struct ax_format_chat *chat, json_t *message,
+                               const char **role) {
+    const json_t *v = json_object_get(message, "role");
+    if (!json_is_string(v)) {
+        const char *column = "role";
+        for (size_t i = 0; i < chat->n_properties; i++)
+            if (strcmp(chat->properties[i].to, "role") == 0)
+                column = chat->properties[i].from;
+        return ax_error(AX_ERR_DATA, "%s: expected the name of a role, got %s%s", column,
+                        ax_json_kind(v), v ? "" : " (message_property_mappings says where it is)");
+    }
+    *role = role_of(chat, json_string_value(v));
+    if (json_object_set_new(message, "role", json_string(*role)) != 0)
+        return no_memory();
+    *role = json_string_value(json_object_get(message, "role"));
+    return AX_OK;
+}
+
+/* [{"begin_offset": 0, "end_offset": 8, "train": false}, …], ends inclusive. */
+static enum ax_status read_details(const json_t *list, struct ax_details *d) {
+    if (!json_is_array(list))
+        return ax_error(AX_ERR_DATA, "expected a list of spans, got %s", ax_json_kind(list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *span = json_array_get(list, i);
+        const json_t *begin = json_object_get(span, "begin_offset");
+        const json_t *end = json_object_get(span, "end_offset");
+        const json_t *train = json_object_get(span, "train");
+        if (!json_is_integer(begin) || !json_is_integer(end) || !json_is_boolean(train) ||
+            json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
+            return ax_error(AX_ERR_DATA,
+                            "[%zu]: expected {\"begin_offset\": 0, \"end_offset\": 8, \"train\": "
+                            "true}, the end at or behind the beginning",
+                            i);
+        AX_TRY(ax_details_add(d, (size_t)json_integer_value(begin),
+                              (size_t)json_integer_value(end) + 1, json_is_true(train)));
+    }
+    return AX_OK;
+}
+
+/* Says what is trained: the message's own word, else its spans, else its role. */
+static enum ax_status read_training(const struct ax_format *f, const json_t *from, const char *role,
+                                    struct ax_turn *turn) {
+    const struct ax_format_chat *chat = f->o.chat;
+    const json_t *own = chat->field_training ? json_object_get(from, chat->field_training) : NULL;
+    const json_t *detail =
+        chat->field_training_detail ? json_object_get(from, chat->field_training_detail) : NULL;
+    if (own && !json_is_boolean(own) && !json_is_integer(own))
+        return ax_error(AX_ERR_DATA, "%s: expected true or false, got %s", chat->field_training,
+                        ax_json_kind(own));
+    turn->train = is_trained_role(f, role);
+    if (detail) {
+        const enum ax_status st = read_details(detail, &turn->content);
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s", chat->field_training_detail);
+        turn->train = turn->content.n > 0;
+    }
+    if (own)
+        turn->train = json_is_true(own) || json_integer_value(own) != 0;
+    return AX_OK;
+}
+
+static enum ax_status read_message(const struct ax_format *f, json_t *from, json_t *to,
+                                   struct ax_turn *turn) {
+    const struct ax_format_chat *chat = f->o.chat;
+    const char *role;
+    enum ax_status st;
+    if (!json_is_object(from))
+        return ax_error(AX_ERR_DATA, "expected a message, {\"role\": …, \"content\": …}, got %s",
+                        ax_json_kind(from));
+    AX_TRY(rename_keys(chat, from, to));
+    AX_TRY(map_role(chat, to, &role));
+    AX_TRY(read_training(f, from, role, turn));
+    const bool own = chat->field_training && json_object_get(from, chat->field_training);
+    struct ax_details parts = {0};
+    bool flags;
+    bool thinking_flags;
+    AX_TRY_GOTO(ax_chat_join_parts(to, "content", &parts, &flags), st, done);
+    AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, &turn->thinking, &thinking_flags), st,
+                done);
+    if (flags) { /* what parts say goes before the message's spans */
+        const struct ax_details spans = turn->content;
+        turn->content = parts;
+        parts = spans;
+    }
+    if (!own && (flags || thinking_flags))
+        turn->train = turn->content.n > 0 || turn->thinking.n > 0;
+    if (chat->split_thinking && strcmp(role, "assistant") == 0 && turn->content.n == 0)
+        AX_TRY_GOTO(ax_chat_split_thinking(to, chat->thinking_key), st, done);
+    st = parse_calls(to);
+done:
+    ax_free(parts.list);
+    return st;
+}
+
+/* ---- the conversation ---- */
+
+static enum ax_status add_turn(struct ax_conversation *c, const struct ax_format *f, json_t *from) {
+    json_t *message = json_object();
+    if (json_array_append_new(c->messages, message) != 0)
+        return no_memory();
+    return read_message(f, from, message, &c->turns[c->n++]);
+}
+
+/* A system column goes in front of a conversation that has no system turn. */
+static enum ax_status add_system_column(struct ax_conversation *c, const struct ax_format *f,
+                                        const json_t *row) {
+    const json_t *text = json_object_get(row, "system");
+    const char *role = json_string_value(json_object_get(json_array_get(c->messages, 0), "role"));
+    if (!text || strcmp(role, "system") == 0)
+        return AX_OK;
+    json_t *message = json_pack("{s:s, s:O}", "role", "system", "content", text);
+    if (!message || json_array_insert_new(c->messages, 0, message) != 0)
+        return no_memory();
+    memmove(c->turns + 1, c->turns, c->n * sizeof *c->turns);
+    c->turns[0] = (struct ax_turn){.train = is_trained_role(f, "system")};
+    c->n++;
+    return AX_OK;
+}
+
+static void free_turn(struct ax_turn *t) {
+    ax_free(t->content.list);
+    ax_free(t->thinking.list);
+}
+
+static void drop_system_turn(struct ax_conversation *c) {
+    const json_t *role = json_object_get(json_array_get(c->messages, 0), "role");
+    if (c->n == 0 || strcmp(json_string_value(role), "system") != 0)
+        return;
+    json_array_remove(c->messages, 0);
+    free_turn(&c->turns[0]);
+    c->n--;
+    memmove(c->turns, c->turns + 1, c->n * sizeof *c->turns);
+}
+
+enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
+                                    json_t *row) {
+    const struct ax_format_chat *chat = f->o.chat;
+    *c = (struct ax_conversation){.messages = json_array()};
+    if (!c->messages)
+        return no_memory();
+    drop_nulls(row);
+    AX_TRY(ax_chat_parse_inner(row, chat->field_messages));
+    json_t *messages = json_object_get(row, chat->field_messages);
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s%s",
+                        chat->field_messages,
+                        json_is_array(messages) ? "an empty one" : ax_json_kind(messages),
+                        messages ? "" : " (field_messages says which column it is)");
+    /* one more than there are messages: a system column may go in front */
+    AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const enum ax_status st = add_turn(c, f, json_array_get(messages, i));
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu]", chat->field_messages, i);
+    }
+    AX_TRY(add_system_column(c, f, row));
+    if (chat->drop_system)
+        drop_system_turn(c);
+    return read_tools(c, chat, row);
+}
+
+void ax_conversation_free(struct ax_conversation *c) {
+    for (size_t i = 0; i < c->n; i++)
+        free_turn(&c->turns[i]);
+    ax_free(c->turns);
+    json_decref(c->messages);
+    json_decref(c->tools);
+    *c = (struct ax_conversation){0};
+}

@@ -1,0 +1,71 @@
+/* What the formats share. Private to format*.c and chat_*.c. */
+#ifndef AX_DATA_FORMAT_IMPL_H
+#define AX_DATA_FORMAT_IMPL_H
+
+#include "data/format/format.h"
+
+struct ax_format_type {
+    const char *name; /* NULL = the user's own, or tokens already */
+    bool styles;      /* NAME:STYLE is allowed */
+    bool needs_eos;
+    enum ax_status (*init)(struct ax_format *f); /* may be NULL */
+    enum ax_status (*row)(const struct ax_format *f, struct ax_format_work *w, json_t *row,
+                          struct ax_origin origin, struct ax_samples *out);
+};
+
+#define AX_FRAME_MAX 8
+
+struct ax_format {
+    const struct ax_format_type *type;
+    struct ax_format_options o;
+    const struct ax_tokenizer *tok;
+    int32_t bos, eos; /* AX_NO_TOKEN where there is none */
+    /* What the tokenizer puts before and behind a text by its own policy. */
+    int32_t before[AX_FRAME_MAX], after[AX_FRAME_MAX];
+    size_t n_before, n_after;
+    int32_t *ends; /* eos, then the end-of-turn ids */
+    size_t n_ends;
+    bool eos_is_end; /* ends[0] is eos */
+    struct ax_buf warnings;
+    void *own; /* of the type; freed with ax_free */
+};
+
+extern const struct ax_format_type ax_format_type_chat, ax_format_type_alpaca,
+    ax_format_type_gpteacher, ax_format_type_oasst, ax_format_type_jeopardy, ax_format_type_user,
+    ax_format_type_completion, ax_format_type_pretrain, ax_format_type_input_output,
+    ax_format_type_ids, ax_format_type_synthetic;
+
+/* A text column. AX_ERR_DATA "COLUMN: expected text, got a list" where it is absent or no text. */
+struct ax_text {
+    const char *s;
+    size_t n;
+};
+enum ax_status ax_row_text(const json_t *row, const char *column, struct ax_text *out);
+/* The same, but "" where the column is absent or null. */
+enum ax_status ax_row_text_or_empty(const json_t *row, const char *column, struct ax_text *out);
+/* "a list", for messages; NULL is "nothing". */
+const char *ax_json_kind(const json_t *v);
+/* Appends text. */
+enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t);
+
+/* Does the source of a template hold this text? */
+bool ax_template_has(const struct ax_template *t, const char *text);
+
+/* ids = tokens of text in e: with what the tokenizer adds by its own policy, or without; an empty
+ * text is no tokens in any case. */
+enum ax_status ax_format_encode(const struct ax_format *f, struct ax_text text, bool add_special,
+                                struct ax_encoding *e);
+/* Cuts tokens that were made with add_special to max; what stands behind the text stays. */
+void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max);
+
+/* Prompt and response as one document: tokenised apart, the response closed by EOS; the prompt
+ * trained only with train_on_inputs. */
+enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
+                              struct ax_text prompt, struct ax_text response,
+                              struct ax_origin origin, struct ax_samples *out);
+
+/* A line of ax_format_warnings. */
+enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,162 @@
+/* Read ax_cache_load first: set.json, then the bytes of both files, then their sense. */
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "data/pipeline/cache.h"
+
+#define MAX_SET_JSON ((size_t)64 << 20)
+#define PIECE        ((size_t)1 << 20)
+
+static enum ax_status damaged(const char *path, const char *what) {
+    return ax_error(AX_ERR_DATA, "%s: damaged: %s", path, what);
+}
+
+/* Reads instead of mapping: pages that were only checked should not stay in this process. */
+static enum ax_status check_crc(const char *path, uint64_t size, uint32_t crc) {
+    struct ax_file f;
+    char *piece = NULL;
+    uint32_t got = 0;
+    uint64_t total = 0;
+    enum ax_status st;
+    AX_TRY(ax_file_open_read(&f, path));
+    AX_TRY_GOTO(ax_alloc(&piece, PIECE, 1), st, done);
+    for (size_t n = 1; n > 0; total += n) {
+        AX_TRY_GOTO(ax_file_read(&f, piece, PIECE, &n), st, done);
+        got = ax_crc32c(got, piece, n);
+    }
+    if (total != size)
+        st = ax_error(AX_ERR_DATA, "%s: damaged: %llu bytes instead of %llu", path,
+                      (unsigned long long)total, (unsigned long long)size);
+    else if (got != crc)
+        st = damaged(path, "its checksum is wrong");
+done:
+    ax_free(piece);
+    (void)ax_file_close(&f);
+    return st;
+}
+
+static enum ax_status map_checked(struct ax_mapping *m, const char *folder, const char *name,
+                                  struct ax_json body) {
+    struct ax_json entry = ax_json_get(body, name);
+    int64_t size;
+    int64_t crc;
+    AX_TRY(ax_json_i64(ax_json_get(entry, "size"), 0, INT64_MAX, &size));
+    AX_TRY(ax_json_i64(ax_json_get(entry, "crc32c"), 0, UINT32_MAX, &crc));
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, name));
+    enum ax_status st = check_crc(path, (uint64_t)size, (uint32_t)crc);
+    if (st == AX_OK)
+        st = ax_map_file(m, path);
+    if (st == AX_OK && m->len != (size_t)size)
+        st = damaged(path, "it changed while it was read");
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status check_set(const struct ax_json_doc *doc, const json_t *description) {
+    struct ax_json root = ax_json_root(doc);
+    struct ax_json body = ax_json_get(root, "body");
+    int64_t crc;
+    AX_TRY(ax_json_i64(ax_json_get(root, "crc32c"), 0, UINT32_MAX, &crc));
+    char *compact = body.v ? json_dumps(body.v, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    const bool same = compact && ax_crc32c(0, compact, strlen(compact)) == (uint32_t)crc;
+    ax_free(compact);
+    if (!same)
+        return damaged(doc->name, "its checksum is wrong");
+    if (!json_equal(json_object_get(body.v, "description"), description))
+        return damaged(doc->name, "it describes another data set");
+    return AX_OK;
+}
+
+static enum ax_status read_info(struct ax_json v, struct ax_docset_info *info) {
+    AX_TRY(ax_json_i64(ax_json_get(v, "bad_rows"), 0, INT64_MAX, &info->bad.n));
+    AX_TRY(ax_json_i64(ax_json_get(v, "ends"), 0, INT64_MAX, &info->ends));
+    AX_TRY(ax_json_i64(ax_json_get(v, "ends_trained"), 0, INT64_MAX, &info->ends_trained));
+    AX_TRY(ax_json_i64(ax_json_get(v, "double_bos"), 0, INT64_MAX, &info->double_bos));
+    AX_TRY(ax_json_i64(ax_json_get(v, "pads_trained"), 0, INT64_MAX, &info->pads_trained));
+    struct ax_json listed = ax_json_get(v, "bad_rows_listed");
+    for (size_t i = 0; i < ax_json_size(listed) && i < AX_BAD_ROWS_LISTED; i++) {
+        const char *text;
+        AX_TRY(ax_json_str(ax_json_at(listed, i), &text));
+        AX_TRY(ax_strdup(&info->bad.texts[i], text));
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_counts(struct ax_json body, struct ax_docs *d) {
+    int64_t n[5];
+    static const char *const names[] = {"documents", "words", "tokens", "trained", "longest"};
+    for (int i = 0; i < 5; i++)
+        AX_TRY(ax_json_i64(ax_json_get(body, names[i]), 0, INT64_MAX, &n[i]));
+    d->n = (size_t)n[0];
+    d->n_words = (uint64_t)n[1];
+    d->n_tokens = (uint64_t)n[2];
+    d->n_trained = (uint64_t)n[3];
+    d->longest = (uint32_t)n[4];
+    struct ax_json sources = ax_json_get(body, "sources");
+    for (size_t i = 0; i < ax_json_size(sources); i++) {
+        const char *name;
+        AX_TRY(ax_json_str(ax_json_at(sources, i), &name));
+        AX_TRY(ax_docs_add_file(d, name));
+    }
+    return AX_OK;
+}
+
+/* Checksums told that the bytes are ours; this makes sure that no index leaves the mapping. */
+static enum ax_status check_list(const struct ax_docs *d, const char *folder) {
+    for (size_t i = 0; i < d->n; i++) {
+        const struct ax_doc *doc = &d->list[i];
+        const uint64_t words = doc->n * (1 + (uint64_t)doc->own_labels);
+        if (doc->own_labels > 1 || doc->file >= d->n_files || doc->start > d->n_words ||
+            words > d->n_words - doc->start || doc->start % AX_DOCS_BLOCK + words > AX_DOCS_BLOCK)
+            return damaged(folder, "a document lies outside the file");
+    }
+    return AX_OK;
+}
+
+static enum ax_status attach(struct ax_docs *d, const char *folder) {
+    if (d->list_map.len != d->n * sizeof *d->list ||
+        d->words_map.len != d->n_words * sizeof(uint32_t))
+        return damaged(folder, "the files do not fit together");
+    d->list = (struct ax_doc *)(uintptr_t)d->list_map.data;
+    d->n_blocks = (size_t)((d->n_words + AX_DOCS_BLOCK - 1) / AX_DOCS_BLOCK);
+    AX_TRY(ax_alloc(&d->blocks, d->n_blocks, sizeof *d->blocks));
+    for (size_t i = 0; i < d->n_blocks; i++)
+        d->blocks[i] = (const uint32_t *)(const void *)d->words_map.data + i * AX_DOCS_BLOCK;
+    return check_list(d, folder);
+}
+
+static enum ax_status load(struct ax_docset *out, const char *path, const char *set_path,
+                           const json_t *description) {
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_load(&doc, set_path, MAX_SET_JSON));
+    struct ax_json body = ax_json_get(ax_json_root(&doc), "body");
+    enum ax_status st;
+    AX_TRY_GOTO(check_set(&doc, description), st, done);
+    AX_TRY_GOTO(read_counts(body, &out->docs), st, done);
+    AX_TRY_GOTO(read_info(ax_json_get(body, "info"), &out->info), st, done);
+    AX_TRY_GOTO(map_checked(&out->docs.list_map, path, "docs.bin", body), st, done);
+    AX_TRY_GOTO(map_checked(&out->docs.words_map, path, "words.bin", body), st, done);
+    st = attach(&out->docs, path);
+done:
+    ax_json_free(&doc);
+    return st;
+}
+
+enum ax_status ax_cache_load(struct ax_docset *out, const char *path, const json_t *description,
+                             bool *found) {
+    *out = (struct ax_docset){.from_cache = true};
+    char *set_path;
+    AX_TRY(ax_path_join(&set_path, path, "set.json"));
+    enum ax_status st = ax_folder_recover(path);
+    *found = st == AX_OK && ax_path_exists(set_path);
+    if (*found)
+        st = load(out, path, set_path, description);
+    ax_free(set_path);
+    if (st != AX_OK) {
+        *found = false;
+        ax_docset_close(out);
+    }
+    return st;
+}

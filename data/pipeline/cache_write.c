@@ -1,0 +1,140 @@
+#include <string.h>
+
+#include "base/hash.h"
+#include "data/pipeline/cache.h"
+
+enum ax_status ax_cache_path(char **out, const char *cache, const json_t *description) {
+    char *text = json_dumps(description, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the key of a cache");
+    const size_t n = strlen(text);
+    const uint64_t high = ax_hash64(text, n, AX_CACHE_FORMAT);
+    const uint64_t low = ax_hash64(text, n, high);
+    ax_free(text);
+    return ax_sprintf(out, "%s/%016llx%016llx", cache, (unsigned long long)high,
+                      (unsigned long long)low);
+}
+
+static enum ax_status create(struct ax_file *f, const char *folder, const char *name) {
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, name));
+    const enum ax_status st = ax_file_create(f, path);
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_cache_begin(struct ax_cache_writer *w, const char *path) {
+    *w = (struct ax_cache_writer){0};
+    AX_TRY(ax_folder_begin(&w->folder, path));
+    const enum ax_status st = create(&w->words, w->folder.tmp, "words.bin");
+    if (st != AX_OK)
+        ax_cache_abort(w);
+    return st;
+}
+
+static enum ax_status write_words(struct ax_cache_writer *w, const uint32_t *words, size_t n) {
+    w->words_crc = ax_crc32c(w->words_crc, words, n * sizeof *words);
+    return ax_file_write(&w->words, words, n * sizeof *words);
+}
+
+/* The last block may still grow. */
+enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_docs *docs) {
+    for (; w->flushed + 1 < docs->n_blocks; w->flushed++) {
+        AX_TRY(write_words(w, docs->blocks[w->flushed], AX_DOCS_BLOCK));
+        ax_free((void *)(uintptr_t)docs->blocks[w->flushed]);
+        docs->blocks[w->flushed] = NULL;
+    }
+    return AX_OK;
+}
+
+static json_t *list_bad(const struct ax_bad_rows *bad) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < bad->n && i < AX_BAD_ROWS_LISTED; i++)
+        json_array_append_new(list, json_string(bad->texts[i]));
+    return list;
+}
+
+static json_t *list_files(const struct ax_docs *docs) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < docs->n_files; i++)
+        json_array_append_new(list, json_string(docs->files[i]));
+    return list;
+}
+
+static json_t *file_entry(uint64_t size, uint32_t crc) {
+    return json_pack("{s:I, s:I}", "size", (json_int_t)size, "crc32c", (json_int_t)crc);
+}
+
+static json_t *make_body(const struct ax_cache_writer *w, const struct ax_docset *set,
+                         const json_t *description) {
+    const struct ax_docs *d = &set->docs;
+    const struct ax_docset_info *i = &set->info;
+    const size_t list_bytes = d->n * sizeof *d->list;
+    json_t *info = json_pack(
+        "{s:I, s:o, s:I, s:I, s:I, s:I}", "bad_rows", (json_int_t)i->bad.n, "bad_rows_listed",
+        list_bad(&i->bad), "ends", (json_int_t)i->ends, "ends_trained", (json_int_t)i->ends_trained,
+        "double_bos", (json_int_t)i->double_bos, "pads_trained", (json_int_t)i->pads_trained);
+    return json_pack("{s:O, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "description",
+                     description, "documents", (json_int_t)d->n, "words", (json_int_t)d->n_words,
+                     "tokens", (json_int_t)d->n_tokens, "trained", (json_int_t)d->n_trained,
+                     "longest", (json_int_t)d->longest, "sources", list_files(d), "info", info,
+                     "words.bin", file_entry(d->n_words * sizeof(uint32_t), w->words_crc),
+                     "docs.bin", file_entry(list_bytes, ax_crc32c(0, d->list, list_bytes)));
+}
+
+static enum ax_status write_all(const char *folder, const char *name, const void *data, size_t n) {
+    struct ax_file f;
+    AX_TRY(create(&f, folder, name));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_file_write(&f, data, n), st, fail);
+    AX_TRY_GOTO(ax_file_sync(&f), st, fail);
+    return ax_file_close(&f);
+fail:
+    (void)ax_file_close(&f);
+    return st;
+}
+
+/* set.json: {"body": …, "crc32c": of the body as compact text with sorted keys}. */
+static enum ax_status write_set(const struct ax_cache_writer *w, json_t *body) {
+    enum ax_status st = AX_OK;
+    json_t *doc = NULL;
+    char *text = NULL;
+    char *compact = body ? json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    if (compact)
+        doc = json_pack("{s:O, s:I}", "body", body, "crc32c",
+                        (json_int_t)ax_crc32c(0, compact, strlen(compact)));
+    if (doc)
+        text = json_dumps(doc, JSON_INDENT(1));
+    if (text)
+        st = write_all(w->folder.tmp, "set.json", text, strlen(text));
+    else
+        st = ax_error(AX_ERR_NOMEM, "out of memory for the description of a cache");
+    ax_free(compact);
+    ax_free(text);
+    json_decref(doc);
+    return st;
+}
+
+enum ax_status ax_cache_commit(struct ax_cache_writer *w, const struct ax_docset *set,
+                               const json_t *description) {
+    const struct ax_docs *d = &set->docs;
+    for (; w->flushed < d->n_blocks; w->flushed++) {
+        const uint64_t left = d->n_words - (uint64_t)w->flushed * AX_DOCS_BLOCK;
+        AX_TRY(write_words(w, d->blocks[w->flushed],
+                           left < AX_DOCS_BLOCK ? (size_t)left : AX_DOCS_BLOCK));
+    }
+    AX_TRY(ax_file_sync(&w->words));
+    AX_TRY(ax_file_close(&w->words));
+    AX_TRY(write_all(w->folder.tmp, "docs.bin", d->list, d->n * sizeof *d->list));
+    json_t *body = make_body(w, set, description);
+    const enum ax_status st = write_set(w, body);
+    json_decref(body);
+    AX_TRY(st);
+    return ax_folder_commit(&w->folder);
+}
+
+void ax_cache_abort(struct ax_cache_writer *w) {
+    if (w->words.path)
+        (void)ax_file_close(&w->words); /* the folder goes anyway */
+    ax_folder_abort(&w->folder);
+}

@@ -1,0 +1,76 @@
+/* Patterns over paths. Only the last * and the last ** are ever gone back to, so the time is at
+ * most pattern × path. */
+#include <string.h>
+
+#include "data/rows/rows_choose.h"
+
+/* [a-c] or [!a-c] at `p`: *end = behind it. False for a set that does not end: then [ is itself. */
+static bool match_set(const char *p, char c, const char **end, bool *in) {
+    const bool negate = p[1] == '!' || p[1] == '^';
+    const char *s = p + 1 + negate;
+    *in = false;
+    for (const char *first = s; *s && (*s != ']' || s == first); s++) {
+        if (s[1] == '-' && s[2] && s[2] != ']') {
+            *in = *in || (c >= s[0] && c <= s[2]);
+            s += 2;
+        } else {
+            *in = *in || c == *s;
+        }
+    }
+    if (*s != ']')
+        return false;
+    *end = s + 1;
+    *in = *in != negate && c != '/';
+    return true;
+}
+
+/* One character of the path against one of the pattern, which moves on. */
+static bool match_one(const char **pattern, char c) {
+    const char *p = *pattern;
+    const char *end;
+    bool in;
+    if (*p == '[' && match_set(p, c, &end, &in)) {
+        *pattern = end;
+        return in;
+    }
+    *pattern = p + 1;
+    return *p == '?' ? c != '/' : *p == c;
+}
+
+bool ax_path_match(const char *pattern, const char *path) {
+    const char *star = NULL, *star_at = NULL;   /* behind the last *, and where it stands now */
+    const char *cross = NULL, *cross_at = NULL; /* the same of the last ** */
+    bool whole_parts = false;
+    const char *p = pattern, *s = path;
+    while (*s || *p) {
+        if (p[0] == '*' && p[1] == '*') {
+            p += 2;
+            whole_parts = *p == '/'; /* which may be none at all */
+            p += whole_parts;
+            cross = p;
+            cross_at = s;
+            star = NULL;
+            continue;
+        }
+        if (*p == '*') {
+            star = ++p;
+            star_at = s;
+            continue;
+        }
+        if (*s && *p && match_one(&p, *s)) {
+            s++;
+        } else if (star && *star_at && *star_at != '/') {
+            p = star;
+            s = ++star_at;
+        } else if (cross && *cross_at) {
+            p = cross;
+            for (++cross_at; whole_parts && *cross_at && cross_at[-1] != '/';)
+                cross_at++;
+            s = cross_at;
+            star = NULL;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}

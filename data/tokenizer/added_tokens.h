@@ -1,0 +1,82 @@
+/* Added tokens: strings that are matched in the text before the model sees it.
+ *
+ * Tokens with `normalized` are matched in the normalised text, in their normalised form; the others
+ * in the raw text, before. In both, the leftmost match wins and the longest of those. */
+#ifndef AX_DATA_ADDED_TOKENS_H
+#define AX_DATA_ADDED_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/vocab.h"
+
+struct ax_added_token {
+    int32_t id;
+    bool single_word; /* only where no word character is its neighbour */
+    bool lstrip;      /* takes the white space before it along */
+    bool rstrip;      /* and behind it */
+    bool normalized;
+    bool special;  /* skipped in decoding when asked, and not matched in plain text */
+    char *content; /* owned */
+    char *form;    /* its normalised form; NULL where that is the content; owned */
+    size_t content_len, form_len;
+};
+
+struct ax_trie_node {
+    uint32_t child, sibling; /* 0 = none */
+    int32_t token;           /* index into tokens, AX_NO_TOKEN where no token ends */
+    unsigned char byte;
+};
+
+struct ax_trie {
+    struct ax_trie_node *nodes; /* [0] is unused */
+    size_t n, cap;
+    uint32_t roots[256];
+};
+
+struct ax_added_tokens {
+    struct ax_added_token *tokens;
+    size_t n, cap;
+    struct ax_vocab contents; /* content → index */
+    int32_t *by_id;           /* [n_ids] index of the token with an id, AX_NO_TOKEN */
+    size_t n_ids;
+    struct ax_trie raw, normalized;
+};
+
+/* Adds a token, or replaces the one with that content. The two strings are copied; form may be
+ * NULL. AX_ERR_DATA for an empty content, or a string of more than 4 KiB. Call ax_added_index
+ * after. */
+enum ax_status ax_added_put(struct ax_added_tokens *a, const struct ax_added_token *token);
+/* Puts a token in the place of tokens[index]; its content must be new or the same. */
+enum ax_status ax_added_replace(struct ax_added_tokens *a, size_t index,
+                                const struct ax_added_token *token);
+/* Rebuilds the look-up tables. */
+enum ax_status ax_added_index(struct ax_added_tokens *a);
+const struct ax_added_token *ax_added_by_id(const struct ax_added_tokens *a, int32_t id);
+const struct ax_added_token *ax_added_by_content(const struct ax_added_tokens *a, const char *s,
+                                                 size_t len);
+void ax_added_free(struct ax_added_tokens *a);
+
+/* The next stretch of s that begins at *at: either text (token NULL) or a token with the blanks
+ * that it takes along; *at moves behind it. Begin with at = 0 and text_from = 0; false at the end.
+ * `plain` leaves special tokens in the text. */
+struct ax_added_scan {
+    const struct ax_added_tokens *tokens;
+    const struct ax_trie *trie;
+    bool plain;
+    const char *s;
+    size_t len;
+    size_t search;                      /* where to look for the next match */
+    size_t text_from;                   /* end of the last stretch */
+    const struct ax_added_token *token; /* a match not yet given out, */
+    size_t token_start, token_end;      /* and what it takes */
+};
+struct ax_added_scan ax_added_scan(const struct ax_added_tokens *a, bool normalized, bool plain,
+                                   const char *s, size_t len);
+bool ax_added_next(struct ax_added_scan *scan, size_t *start, size_t *end,
+                   const struct ax_added_token **token);
+
+#endif

@@ -1,0 +1,44 @@
+/* Text on its way through a tokenizer's steps, each byte of which remembers what it came from. */
+#ifndef AX_DATA_ALIGNED_H
+#define AX_DATA_ALIGNED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "data/tokenizer/tokenizer.h"
+
+/* A stretch of text; borrows. Where no step has changed anything, byte i came from byte at + i of
+ * the original; else align[i] says which whole characters it came from. */
+struct ax_piece {
+    const char *s;
+    size_t len;
+    size_t at; /* meaningless with align */
+    const struct ax_span *align;
+};
+
+struct ax_piece ax_piece_part(const struct ax_piece *p, size_t start, size_t end);
+/* What the bytes start ≤ i < end of a piece cover in the original: whole characters. */
+struct ax_span ax_piece_span(const struct ax_piece *p, size_t start, size_t end);
+
+/* A changed text being written; reused. */
+struct ax_aligned {
+    char *s;
+    size_t len, cap;
+    struct ax_span *align; /* [len]; not kept when `track` is false */
+    size_t cap_align;
+    bool track;
+};
+
+/* Empties it and says whether to keep alignments. */
+void ax_aligned_start(struct ax_aligned *a, bool track);
+/* Appends n bytes that all come from one span. */
+enum ax_status ax_aligned_put(struct ax_aligned *a, const char *s, size_t n, struct ax_span from);
+/* Appends the bytes start ≤ i < end of a piece, each with its own origin. */
+enum ax_status ax_aligned_copy(struct ax_aligned *a, const struct ax_piece *p, size_t start,
+                               size_t end);
+struct ax_piece ax_aligned_piece(const struct ax_aligned *a);
+void ax_aligned_free(struct ax_aligned *a);
+
+#endif
