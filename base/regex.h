@@ -2,8 +2,8 @@
  * HF tokenizers library: Oniguruma's Ruby syntax and Unicode 16 classes.
  *
  * An expression is constant and may be shared; each thread matches with its own ax_regex_work. */
-#ifndef AX_DATA_REGEX_H
-#define AX_DATA_REGEX_H
+#ifndef AX_BASE_REGEX_H
+#define AX_BASE_REGEX_H
 
 #include <stdbool.h>
 #include <stddef.h>

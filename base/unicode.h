@@ -1,7 +1,7 @@
 /* UTF-8 and the character classes that tokenizers ask about, as the HF tokenizers library has them
  * (its regexes follow Unicode 16): libutf8proc's data plus the differences in unicode_tables.c. */
-#ifndef AX_DATA_UNICODE_H
-#define AX_DATA_UNICODE_H
+#ifndef AX_BASE_UNICODE_H
+#define AX_BASE_UNICODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

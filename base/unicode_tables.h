@@ -1,6 +1,6 @@
 /* Character data that the libraries lack; the tables are generated (see unicode_tables.c). */
-#ifndef AX_DATA_UNICODE_TABLES_H
-#define AX_DATA_UNICODE_TABLES_H
+#ifndef AX_BASE_UNICODE_TABLES_H
+#define AX_BASE_UNICODE_TABLES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -16,8 +16,8 @@ struct ax_base_model {
 
 /* `name` is, in this order: a folder, a GGUF file, or a hub id ("org/name") at `revision` (branch,
  * tag or commit; NULL = main). What the local Hugging Face cache has of it is used; what is missing
- * is downloaded into it (ckpt/hub/hub.h). AX_ERR_CONFIG says that there is no such path, what the hub
- * refused, or that the network may not be asked. */
+ * is downloaded into it (ckpt/hub/hub.h). AX_ERR_CONFIG says that there is no such path, what the
+ * hub refused, or that the network may not be asked. */
 enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision);
 /* The same where weights are not needed: a download leaves them out. */
 enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,

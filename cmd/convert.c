@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ckpt/gguf/gguf_model.h"
+#include "ckpt/gguf/model.h"
 #include "cmd/args.h"
 #include "cmd/base_model.h"
 #include "cmd/commands.h"
 #include "cmd/convert_gguf.h"
-#include "data/gguf/gguf_json.h"
+#include "data/gguf/json.h"
 #include "base/unicode.h"
 
 static enum ax_status no_memory(void) {

@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/threads.h"
-#include "ckpt/gguf/gguf_outputs.h"
+#include "ckpt/gguf/outputs.h"
 #include "cmd/config_build.h"
-#include "data/gguf/gguf_tokens.h"
+#include "data/gguf/tokens.h"
 #include "model/gguf_describe.h"
 
 struct to_gguf {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ckpt/gguf/gguf_types.h"
+#include "ckpt/gguf/types.h"
 
 struct ax_to_gguf {
     const char *src;                   /* a folder with weights, config and tokenizer */

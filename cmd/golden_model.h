@@ -5,7 +5,7 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 #include "cmd/golden.h"
-#include "model/batch.h"
+#include "data/pipeline/batch.h"
 #include "model/arch.h"
 
 #define AX_GOLDEN_MAX_DOCS 64

@@ -2,8 +2,8 @@
 #ifndef AX_MODEL_GGUF_DESCRIBE_H
 #define AX_MODEL_GGUF_DESCRIBE_H
 
-#include "ckpt/gguf/gguf_model.h"
-#include "ckpt/gguf/gguf_write.h"
+#include "ckpt/gguf/model.h"
+#include "ckpt/gguf/write.h"
 #include "model/arch.h"
 
 struct ax_gguf_described {

@@ -1,7 +1,7 @@
-/* Head forward and backward over chunks of C rows, the tokens that the batch lists (model/batch.h):
- *   h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy from z;  dz from their
- *   gradients;  dh = dz·W to where h came from;  dW += dzᵀ·h
- * Tokens that are not listed have no part in any of it, and the gradient 0.
+/* Head forward and backward over chunks of C rows, the tokens that the batch lists
+ * (data/pipeline/batch.h): h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy
+ * from z;  dz from their gradients;  dh = dz·W to where h came from;  dW += dzᵀ·h Tokens that are
+ * not listed have no part in any of it, and the gradient 0.
  *
  * Linear objective (SFT): one walk does all of it, chunk by chunk, while z is warm. Otherwise
  * forward walks for the three numbers per token, the objective sees all tokens, and backward walks

@@ -7,7 +7,7 @@
 #define AX_MODEL_MODEL_H
 
 #include "ckpt/hf/hf.h"
-#include "model/batch.h"
+#include "data/pipeline/batch.h"
 #include "model/adapter_bank.h"
 #include "model/arch.h"
 #include "model/linear.h"

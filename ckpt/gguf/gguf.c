@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/gguf/gguf_cursor.h"
+#include "ckpt/gguf/cursor.h"
 #include "kernels/tensor.h"
 
 #define MAX_ENTRIES  65536 /* keys, and tensors */

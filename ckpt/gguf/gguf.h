@@ -6,12 +6,12 @@
  * names file, key or tensor, and byte. Tensors of a type that is known but not read are listed
  * without data, so that the vocabulary of such a file can still be used.
  *
- * Strings and data point into the mapping. Read gguf.c first, then gguf_keys.c. */
-#ifndef AX_CKPT_GGUF_H
-#define AX_CKPT_GGUF_H
+ * Strings and data point into the mapping. Read gguf.c first, then keys.c. */
+#ifndef AX_CKPT_GGUF_GGUF_H
+#define AX_CKPT_GGUF_GGUF_H
 
 #include "base/io.h"
-#include "ckpt/gguf/gguf_blocks.h"
+#include "ckpt/gguf/blocks.h"
 
 #define AX_GGUF_MAX_DIMS 4
 

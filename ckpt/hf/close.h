@@ -1,6 +1,6 @@
 /* Ending a file that was written. Private to ckpt/. */
-#ifndef AX_CKPT_CLOSE_H
-#define AX_CKPT_CLOSE_H
+#ifndef AX_CKPT_HF_CLOSE_H
+#define AX_CKPT_HF_CLOSE_H
 
 #include "base/io.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "ckpt/hf/hf_index.h"
+#include "ckpt/hf/index.h"
 
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"

@@ -2,8 +2,8 @@
  *
  * Shard names in the index must be plain file names. Every tensor of the index must be in the shard
  * it names, and no tensor may be in two. */
-#ifndef AX_CKPT_HF_H
-#define AX_CKPT_HF_H
+#ifndef AX_CKPT_HF_HF_H
+#define AX_CKPT_HF_HF_H
 
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"

@@ -1,7 +1,7 @@
 /* A tensor in a file that is two in memory, side by side: each of its rows is `run` elements of the
  * first and `other_run` of the second. Stacked ones have one row. */
-#ifndef AX_CKPT_JOINED_H
-#define AX_CKPT_JOINED_H
+#ifndef AX_CKPT_HF_JOINED_H
+#define AX_CKPT_HF_JOINED_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * decide, which knows its modules. Tensor names are those of PEFT's files: for a module M of the
  * base model base_model.model.M.lora_A.weight [r][in], .lora_B.weight [out][r] and, with DoRA,
  * .lora_magnitude_vector [out]; a module trained whole is base_model.model.M.weight. */
-#ifndef AX_CKPT_PEFT_H
-#define AX_CKPT_PEFT_H
+#ifndef AX_CKPT_HF_PEFT_H
+#define AX_CKPT_HF_PEFT_H
 
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"

@@ -4,8 +4,8 @@
  * and within the file, JSON well formed without duplicate names, known dtypes, ≤ 8 dimensions,
  * shape × size = range without overflow, ranges inside the data, without overlap or hole, covering
  * it exactly. Each error names file, tensor and byte. */
-#ifndef AX_CKPT_SAFETENSORS_H
-#define AX_CKPT_SAFETENSORS_H
+#ifndef AX_CKPT_HF_SAFETENSORS_H
+#define AX_CKPT_HF_SAFETENSORS_H
 
 #include "base/io.h"
 #include "ckpt/hf/joined.h"

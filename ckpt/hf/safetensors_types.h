@@ -1,6 +1,6 @@
 /* Type names of the safetensors format. */
-#ifndef AX_CKPT_SAFETENSORS_TYPES_H
-#define AX_CKPT_SAFETENSORS_TYPES_H
+#ifndef AX_CKPT_HF_SAFETENSORS_TYPES_H
+#define AX_CKPT_HF_SAFETENSORS_TYPES_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* Checksums of files that are being written: CRC-32C of each piece of AX_SUM_PIECE bytes, so that
  * damage can be told to its place. The sum is of what was meant to be written, before any disk. */
-#ifndef AX_CKPT_SUMS_H
-#define AX_CKPT_SUMS_H
+#ifndef AX_CKPT_HF_SUMS_H
+#define AX_CKPT_HF_SUMS_H
 
 #include <stddef.h>
 #include <stdint.h>

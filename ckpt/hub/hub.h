@@ -9,11 +9,11 @@
  * What the cache has is used as it is: the network is asked only for what is missing, or when the
  * caller wants news (`axtrain fetch`).
  *
- * Read on: hub_env.c (environment), hub_name.c (ids, revisions, paths), hub_cache.c (the layout),
- * hub_list.c (lists of files), hub_remote.c (questions to the hub), hub_blob.c (one file),
- * hub_pull.c (many at once), hub_model.c (which files of a model). */
-#ifndef AX_CKPT_HUB_H
-#define AX_CKPT_HUB_H
+ * Read on: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout),
+ * list.c (lists of files), remote.c (questions to the hub), blob.c (one file),
+ * pull.c (many at once), model.c (which files of a model). */
+#ifndef AX_CKPT_HUB_HUB_H
+#define AX_CKPT_HUB_HUB_H
 
 #include <stdbool.h>
 #include <stddef.h>

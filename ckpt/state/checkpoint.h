@@ -8,8 +8,8 @@
  * The format is described in docs/checkpoint.md. A folder of that name is whole: it is written
  * beside, synced, and renamed. Read on: checkpoint.c (writing), manifest.c (the manifest),
  * checkpoint_load.c (opening, verifying, loading), checkpoint_list.c (which there are). */
-#ifndef AX_CKPT_CHECKPOINT_H
-#define AX_CKPT_CHECKPOINT_H
+#ifndef AX_CKPT_STATE_CHECKPOINT_H
+#define AX_CKPT_STATE_CHECKPOINT_H
 
 #include "ckpt/hf/hf.h"
 #include "ckpt/state/state.h"

@@ -4,8 +4,8 @@
  * unit is copied aside instead, as long as there is memory for that.
  *
  * One save at a time; start waits for the one before. Only the training thread calls these. */
-#ifndef AX_CKPT_SAVER_H
-#define AX_CKPT_SAVER_H
+#ifndef AX_CKPT_STATE_SAVER_H
+#define AX_CKPT_STATE_SAVER_H
 
 #include "base/threads.h"
 #include "ckpt/state/checkpoint.h"

@@ -3,8 +3,8 @@
  *
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
  * the global tensor: a tensor-parallel or expert slice, and of it the run in this rank's shard. */
-#ifndef AX_CKPT_STATE_H
-#define AX_CKPT_STATE_H
+#ifndef AX_CKPT_STATE_STATE_H
+#define AX_CKPT_STATE_STATE_H
 
 #include "parallel/unit.h"
 

@@ -1,8 +1,8 @@
 /* Finding the tokens of one turn in a conversation. Private to the chat format. */
-#ifndef AX_DATA_CHAT_FIND_H
-#define AX_DATA_CHAT_FIND_H
+#ifndef AX_DATA_FORMAT_CHAT_FIND_H
+#define AX_DATA_FORMAT_CHAT_FIND_H
 
-#include "data/format/format_impl.h"
+#include "data/format/impl.h"
 
 /* The same conversation rendered up to a turn: as it is, and with other text in that turn. */
 struct ax_turn_pair {

@@ -1,6 +1,6 @@
 /* Which tokens of a rendered conversation are trained. Private to the chat format. */
-#ifndef AX_DATA_CHAT_MASK_H
-#define AX_DATA_CHAT_MASK_H
+#ifndef AX_DATA_FORMAT_CHAT_MASK_H
+#define AX_DATA_FORMAT_CHAT_MASK_H
 
 #include "data/format/chat_turns.h"
 

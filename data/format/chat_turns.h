@@ -1,9 +1,9 @@
 /* Reading the conversation of a row: messages with the template's own names, and what is to be
  * trained in each. Private to the chat format. */
-#ifndef AX_DATA_CHAT_TURNS_H
-#define AX_DATA_CHAT_TURNS_H
+#ifndef AX_DATA_FORMAT_CHAT_TURNS_H
+#define AX_DATA_FORMAT_CHAT_TURNS_H
 
-#include "data/format/format_impl.h"
+#include "data/format/impl.h"
 
 /* Characters [start, end) of a text (code points) that are trained or not. */
 struct ax_detail {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "data/format/format_impl.h"
+#include "data/format/impl.h"
 
 static const struct ax_format_type *const types[] = {
     &ax_format_type_chat,     &ax_format_type_alpaca,       &ax_format_type_gpteacher,

@@ -15,8 +15,8 @@
  *   _synthetic           random ids
  *
  * Rows with input_ids, attention_mask and labels are taken as tokens whatever the format. */
-#ifndef AX_DATA_FORMAT_H
-#define AX_DATA_FORMAT_H
+#ifndef AX_DATA_FORMAT_FORMAT_H
+#define AX_DATA_FORMAT_FORMAT_H
 
 #include <jansson.h>
 

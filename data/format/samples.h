@@ -2,8 +2,8 @@
  *
  * Labels stand at their own token (not shifted): the id itself where it is trained, AX_NO_LABEL
  * where it is not. */
-#ifndef AX_DATA_SAMPLES_H
-#define AX_DATA_SAMPLES_H
+#ifndef AX_DATA_FORMAT_SAMPLES_H
+#define AX_DATA_FORMAT_SAMPLES_H
 
 #include <stdbool.h>
 #include <stddef.h>

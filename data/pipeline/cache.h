@@ -1,8 +1,8 @@
 /* Prepared data sets as folders: CACHE/KEY/{words.bin, docs.bin, set.json}. The key is a hash of
  * everything that the documents follow from, which set.json holds in full. A folder appears whole
  * or not at all, and every byte is checked before it is used. Private to docset.c and its tests. */
-#ifndef AX_DATA_CACHE_H
-#define AX_DATA_CACHE_H
+#ifndef AX_DATA_PIPELINE_CACHE_H
+#define AX_DATA_PIPELINE_CACHE_H
 
 #include <jansson.h>
 

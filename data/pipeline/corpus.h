@@ -1,8 +1,8 @@
 /* The documents of a run in their order: several data sets joined, shuffled, filtered, without
  * duplicates, and split into training and evaluation. Holds places only; the tokens stay in the
  * sets. */
-#ifndef AX_DATA_CORPUS_H
-#define AX_DATA_CORPUS_H
+#ifndef AX_DATA_PIPELINE_CORPUS_H
+#define AX_DATA_PIPELINE_CORPUS_H
 
 #include "data/pipeline/docs.h"
 

@@ -1,6 +1,6 @@
 /* Which documents have been seen: by hash, then by comparing their tokens. */
-#ifndef AX_DATA_DEDUP_H
-#define AX_DATA_DEDUP_H
+#ifndef AX_DATA_PIPELINE_DEDUP_H
+#define AX_DATA_PIPELINE_DEDUP_H
 
 #include "data/pipeline/corpus.h"
 

@@ -4,8 +4,8 @@
  * A token is one 32-bit word, its top bit set where it is trained on itself. A document whose
  * labels are other ids (rows that were tokens already may have such) has its labels behind its
  * tokens. Words lie in blocks; a document lies in one block. */
-#ifndef AX_DATA_DOCS_H
-#define AX_DATA_DOCS_H
+#ifndef AX_DATA_PIPELINE_DOCS_H
+#define AX_DATA_PIPELINE_DOCS_H
 
 #include "base/io.h"
 #include "data/format/samples.h"

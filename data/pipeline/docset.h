@@ -1,6 +1,6 @@
 /* A data set made ready: rows → format → documents, from the cache where it has them already. */
-#ifndef AX_DATA_DOCSET_H
-#define AX_DATA_DOCSET_H
+#ifndef AX_DATA_PIPELINE_DOCSET_H
+#define AX_DATA_PIPELINE_DOCSET_H
 
 #include "data/pipeline/docs.h"
 #include "data/pipeline/prepare.h"

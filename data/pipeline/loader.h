@@ -4,12 +4,12 @@
  *
  * Documents come in groups from a source: a corpus that is all there (ax_corpus_source), or a
  * stream (data/pipeline/stream.h). A group is packed at a time, so an epoch is groups of rows. */
-#ifndef AX_DATA_LOADER_H
-#define AX_DATA_LOADER_H
+#ifndef AX_DATA_PIPELINE_LOADER_H
+#define AX_DATA_PIPELINE_LOADER_H
 
 #include <jansson.h>
 
-#include "model/batch.h"
+#include "data/pipeline/batch.h"
 #include "data/pipeline/corpus.h"
 #include "data/pipeline/pack.h"
 

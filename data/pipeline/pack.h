@@ -1,7 +1,7 @@
 /* Packing: which documents share a row. Works on lengths alone, one group of documents at a time;
  * so the result depends on nothing but the order of the documents and these options. */
-#ifndef AX_DATA_PACK_H
-#define AX_DATA_PACK_H
+#ifndef AX_DATA_PIPELINE_PACK_H
+#define AX_DATA_PIPELINE_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* First-fit decreasing. Private to pack*.c. */
-#ifndef AX_DATA_PACK_FIT_H
-#define AX_DATA_PACK_FIT_H
+#ifndef AX_DATA_PIPELINE_PACK_FIT_H
+#define AX_DATA_PIPELINE_PACK_FIT_H
 
 #include "data/pipeline/pack.h"
 

@@ -1,7 +1,7 @@
 /* Rows → documents, by several threads, in the order of the rows: what comes out does not depend on
  * the number of threads. Memory is bounded by a few batches of rows. */
-#ifndef AX_DATA_PREPARE_H
-#define AX_DATA_PREPARE_H
+#ifndef AX_DATA_PIPELINE_PREPARE_H
+#define AX_DATA_PIPELINE_PREPARE_H
 
 #include "data/format/format.h"
 #include "data/rows/rows.h"

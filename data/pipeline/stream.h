@@ -1,7 +1,7 @@
 /* Documents read while training: a buffer of them at a time, shuffled within it. Memory depends on
  * the buffer, not on the data. */
-#ifndef AX_DATA_STREAM_H
-#define AX_DATA_STREAM_H
+#ifndef AX_DATA_PIPELINE_STREAM_H
+#define AX_DATA_PIPELINE_STREAM_H
 
 #include "data/pipeline/loader.h"
 #include "data/pipeline/prepare.h"

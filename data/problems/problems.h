@@ -5,8 +5,8 @@
  * at random, so that every step comes out in whole positive numbers. Whether a problem is for
  * training or for testing depends on nothing but its question, so the two never share one, whatever
  * their seeds. */
-#ifndef AX_DATA_PROBLEMS_H
-#define AX_DATA_PROBLEMS_H
+#ifndef AX_DATA_PROBLEMS_PROBLEMS_H
+#define AX_DATA_PROBLEMS_PROBLEMS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* What problems are made of. Private to data/problems/problems.c. */
-#ifndef AX_DATA_PROBLEMS_TABLES_H
-#define AX_DATA_PROBLEMS_TABLES_H
+#ifndef AX_DATA_PROBLEMS_PROBLEMS_TABLES_H
+#define AX_DATA_PROBLEMS_PROBLEMS_TABLES_H
 
 #include <stddef.h>
 

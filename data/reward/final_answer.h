@@ -1,6 +1,6 @@
 /* The final answer of a worked solution, as GSM8K marks it: "… so 3 + 4 = 7.\n#### 7". */
-#ifndef AX_DATA_FINAL_ANSWER_H
-#define AX_DATA_FINAL_ANSWER_H
+#ifndef AX_DATA_REWARD_FINAL_ANSWER_H
+#define AX_DATA_REWARD_FINAL_ANSWER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* pass@k: the chance that at least one of k answers is right (Chen et al. 2021, "Evaluating Large
  * Language Models Trained on Code", eq. 1). */
-#ifndef AX_DATA_PASS_AT_K_H
-#define AX_DATA_PASS_AT_K_H
+#ifndef AX_DATA_REWARD_PASS_AT_K_H
+#define AX_DATA_REWARD_PASS_AT_K_H
 
 #include <stdint.h>
 

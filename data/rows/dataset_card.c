@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/yaml.h"
-#include "data/rows/rows_choose.h"
+#include "data/rows/choose.h"
 
 #define MAX_CARD     ((size_t)16 << 20)
 #define MAX_CONFIGS  10000

@@ -4,8 +4,8 @@
  * The library is AXTRAIN_DUCKDB (a path), or libduckdb.so where the loader finds it. It gets one
  * thread, at most 1 GiB of memory, nothing to write to, and may neither install nor load
  * extensions, so that it never asks the network. */
-#ifndef AX_DATA_DUCKDB_H
-#define AX_DATA_DUCKDB_H
+#ifndef AX_DATA_ROWS_DUCKDB_H
+#define AX_DATA_ROWS_DUCKDB_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "data/rows/rows_choose.h"
+#include "data/rows/choose.h"
 #include "data/rows/split.h"
 
 #define CARD "README.md"

@@ -1,7 +1,7 @@
 /* Data sets of the hub: which files of a repository hold the rows that are asked for, and bringing
  * those into the cache. */
-#ifndef AX_DATA_HUB_DATASET_H
-#define AX_DATA_HUB_DATASET_H
+#ifndef AX_DATA_ROWS_HUB_DATASET_H
+#define AX_DATA_ROWS_HUB_DATASET_H
 
 #include "ckpt/hub/hub.h"
 #include "data/rows/rows.h"
@@ -15,7 +15,7 @@ bool ax_hub_dataset_is(const char *path);
 enum ax_status ax_hub_dataset_get(const struct ax_hub *h, const struct ax_rows_options *o,
                                   struct ax_hub_report *report);
 
-/* ---- for rows_find.c ---- */
+/* ---- for find.c ---- */
 
 struct ax_found;
 /* What the cache has. AX_ERR_DATA where that is nothing. */

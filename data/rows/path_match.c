@@ -2,7 +2,7 @@
  * most pattern × path. */
 #include <string.h>
 
-#include "data/rows/rows_choose.h"
+#include "data/rows/choose.h"
 
 /* [a-c] or [!a-c] at `p`: *end = behind it. False for a set that does not end: then [ is itself. */
 static bool match_set(const char *p, char c, const char **end, bool *in) {

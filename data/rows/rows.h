@@ -10,10 +10,10 @@
  *   Parquet  lists and structures become JSON lists and objects; "line" is the row's number
  *   text   each line that is not blank is {"text": line}
  *
- * Read on: rows_find.c (which files), rows_source.c (files, slices), rows_json.c, rows_csv.c,
- * rows_parquet.c, rows_text.c (cutting and parsing). */
-#ifndef AX_DATA_ROWS_H
-#define AX_DATA_ROWS_H
+ * Read on: find.c (which files), source.c (files, slices), json.c, csv.c,
+ * parquet.c, text.c (cutting and parsing). */
+#ifndef AX_DATA_ROWS_ROWS_H
+#define AX_DATA_ROWS_ROWS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Orders that depend on nothing but a seed: the same on every machine, mesh and thread count. */
-#ifndef AX_DATA_SHUFFLE_H
-#define AX_DATA_SHUFFLE_H
+#ifndef AX_DATA_ROWS_SHUFFLE_H
+#define AX_DATA_ROWS_SHUFFLE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Split expressions of data sets: "train", "train[:10%]", "train[-500:]+validation[5:20]". */
-#ifndef AX_DATA_SPLIT_H
-#define AX_DATA_SPLIT_H
+#ifndef AX_DATA_ROWS_SPLIT_H
+#define AX_DATA_ROWS_SPLIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

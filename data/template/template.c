@@ -6,8 +6,8 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/jinja/jinja_builtin.h"
-#include "data/jinja/jinja_unicode.h"
+#include "data/jinja/builtin.h"
+#include "data/jinja/unicode.h"
 
 static const struct ax_template_options default_options;
 

@@ -3,8 +3,8 @@
  *
  * A template is compiled once and rendered often; the compiled one never changes and may be used
  * by several threads at once. Both are bounded: a hostile template ends with an error. */
-#ifndef AX_DATA_TEMPLATE_H
-#define AX_DATA_TEMPLATE_H
+#ifndef AX_DATA_TEMPLATE_TEMPLATE_H
+#define AX_DATA_TEMPLATE_TEMPLATE_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  *
  * Tokens with `normalized` are matched in the normalised text, in their normalised form; the others
  * in the raw text, before. In both, the leftmost match wins and the longest of those. */
-#ifndef AX_DATA_ADDED_TOKENS_H
-#define AX_DATA_ADDED_TOKENS_H
+#ifndef AX_DATA_TOKENIZER_ADDED_TOKENS_H
+#define AX_DATA_TOKENIZER_ADDED_TOKENS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Text on its way through a tokenizer's steps, each byte of which remembers what it came from. */
-#ifndef AX_DATA_ALIGNED_H
-#define AX_DATA_ALIGNED_H
+#ifndef AX_DATA_TOKENIZER_ALIGNED_H
+#define AX_DATA_TOKENIZER_ALIGNED_H
 
 #include <stdbool.h>
 #include <stddef.h>

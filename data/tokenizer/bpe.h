@@ -5,8 +5,8 @@
  *   merges  rank = position in the merge list, looked up by the two ids
  *   scores  rank = order of the score of the token that the two strings make (SentencePiece)
  * Both take O(n log n) for n symbols. */
-#ifndef AX_DATA_BPE_H
-#define AX_DATA_BPE_H
+#ifndef AX_DATA_TOKENIZER_BPE_H
+#define AX_DATA_TOKENIZER_BPE_H
 
 #include <stdbool.h>
 #include <stddef.h>

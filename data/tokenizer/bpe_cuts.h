@@ -4,8 +4,8 @@
  * that ends in x with one that begins with y, then nothing crosses the places between x and y: what
  * stands on the two sides is merged independently, and the short parts can be remembered as words.
  */
-#ifndef AX_DATA_BPE_CUTS_H
-#define AX_DATA_BPE_CUTS_H
+#ifndef AX_DATA_TOKENIZER_BPE_CUTS_H
+#define AX_DATA_TOKENIZER_BPE_CUTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* The pair table's look-up, inlined into the merge loop. */
-#ifndef AX_DATA_BPE_PAIRS_H
-#define AX_DATA_BPE_PAIRS_H
+#ifndef AX_DATA_TOKENIZER_BPE_PAIRS_H
+#define AX_DATA_TOKENIZER_BPE_PAIRS_H
 
 #include "data/tokenizer/bpe.h"
 

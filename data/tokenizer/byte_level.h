@@ -1,7 +1,7 @@
 /* GPT-2's byte alphabet: each byte as a printable character (' ' is Ġ), so that a vocabulary of
  * byte strings can be written as text. */
-#ifndef AX_DATA_BYTE_LEVEL_H
-#define AX_DATA_BYTE_LEVEL_H
+#ifndef AX_DATA_TOKENIZER_BYTE_LEVEL_H
+#define AX_DATA_TOKENIZER_BYTE_LEVEL_H
 
 #include <stdbool.h>
 #include <stddef.h>

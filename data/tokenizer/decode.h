@@ -2,8 +2,8 @@
  *
  * Each step turns a list of strings into another. The same code runs in one go over all tokens and
  * token by token: a step keeps in its state what it may not yet give out. */
-#ifndef AX_DATA_DECODE_H
-#define AX_DATA_DECODE_H
+#ifndef AX_DATA_TOKENIZER_DECODE_H
+#define AX_DATA_TOKENIZER_DECODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Growing a struct ax_encoding by one token at a time. */
-#ifndef AX_DATA_ENCODING_H
-#define AX_DATA_ENCODING_H
+#ifndef AX_DATA_TOKENIZER_ENCODING_H
+#define AX_DATA_TOKENIZER_ENCODING_H
 
 #include "data/tokenizer/tokenizer.h"
 

@@ -1,7 +1,7 @@
 /* Unicode normal forms C, D, KC, KD of aligned text, as HF's normalisers have them: characters
  * newer than their Unicode version (ax_unicode_is_inert) stay as they are. */
-#ifndef AX_DATA_NFC_H
-#define AX_DATA_NFC_H
+#ifndef AX_DATA_TOKENIZER_NFC_H
+#define AX_DATA_TOKENIZER_NFC_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Normalisers: a chain of rewritings applied to text before it is split. */
-#ifndef AX_DATA_NORMALIZE_H
-#define AX_DATA_NORMALIZE_H
+#ifndef AX_DATA_TOKENIZER_NORMALIZE_H
+#define AX_DATA_TOKENIZER_NORMALIZE_H
 
 #include <stdbool.h>
 #include <stddef.h>

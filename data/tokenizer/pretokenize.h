@@ -3,8 +3,8 @@
  * A chain of simple steps, each of which splits every piece so far or rewrites it; HF's compound
  * ones are spelled as several steps (ByteLevel = PREFIX, REGEX, BYTES). Pieces run depth first
  * through the chain, so no list of pieces is ever kept. */
-#ifndef AX_DATA_PRETOKENIZE_H
-#define AX_DATA_PRETOKENIZE_H
+#ifndef AX_DATA_TOKENIZER_PRETOKENIZE_H
+#define AX_DATA_TOKENIZER_PRETOKENIZE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  *
  * tests/data/test_scan.c compares each with its regular expression. Every position of a text begins
  * a match in these rules, so a scanner just says where the match that begins here ends. */
-#ifndef AX_DATA_SCAN_H
-#define AX_DATA_SCAN_H
+#ifndef AX_DATA_TOKENIZER_SCAN_H
+#define AX_DATA_TOKENIZER_SCAN_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* What the hand-written split rules share. Private to scan.c and scan_cased.c; see scan.h. */
-#ifndef AX_DATA_SCAN_PARTS_H
-#define AX_DATA_SCAN_PARTS_H
+#ifndef AX_DATA_TOKENIZER_SCAN_PARTS_H
+#define AX_DATA_TOKENIZER_SCAN_PARTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

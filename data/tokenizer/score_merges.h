@@ -1,6 +1,6 @@
 /* Merge lists for vocabularies that have scores instead. */
-#ifndef AX_DATA_SCORE_MERGES_H
-#define AX_DATA_SCORE_MERGES_H
+#ifndef AX_DATA_TOKENIZER_SCORE_MERGES_H
+#define AX_DATA_TOKENIZER_SCORE_MERGES_H
 
 #include "data/tokenizer/vocab.h"
 

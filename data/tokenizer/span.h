@@ -1,6 +1,6 @@
 /* A stretch of text, [start, end): of bytes or of code points, as its user says. */
-#ifndef AX_DATA_SPAN_H
-#define AX_DATA_SPAN_H
+#ifndef AX_DATA_TOKENIZER_SPAN_H
+#define AX_DATA_TOKENIZER_SPAN_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* The regular expressions that several tokenizers share, in Oniguruma's spelling. scan.c has each
  * written by hand. */
-#ifndef AX_DATA_SPLIT_PATTERNS_H
-#define AX_DATA_SPLIT_PATTERNS_H
+#ifndef AX_DATA_TOKENIZER_SPLIT_PATTERNS_H
+#define AX_DATA_TOKENIZER_SPLIT_PATTERNS_H
 
 /* clang-format off */
 #define AX_PATTERN_GPT2 \

@@ -2,8 +2,8 @@
  *
  * Each rule in turn splits every piece so far into its matches and the text between them. The
  * regular expressions are in Oniguruma's spelling, as tokenizer.json has them. */
-#ifndef AX_DATA_SPLIT_RULES_H
-#define AX_DATA_SPLIT_RULES_H
+#ifndef AX_DATA_TOKENIZER_SPLIT_RULES_H
+#define AX_DATA_TOKENIZER_SPLIT_RULES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * it. Only the functions under "changes" modify it, before it is shared.
  *
  * Text is UTF-8 with a length and may hold NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none. */
-#ifndef AX_DATA_TOKENIZER_H
-#define AX_DATA_TOKENIZER_H
+#ifndef AX_DATA_TOKENIZER_TOKENIZER_H
+#define AX_DATA_TOKENIZER_TOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* What a tokenizer is made of. Loaders (vocab_hf, vocab_gguf) fill the parts in and call
  * ax_tokenizer_finish; encode.c and decode_ids.c run them. */
-#ifndef AX_DATA_TOKENIZER_IMPL_H
-#define AX_DATA_TOKENIZER_IMPL_H
+#ifndef AX_DATA_TOKENIZER_TOKENIZER_IMPL_H
+#define AX_DATA_TOKENIZER_TOKENIZER_IMPL_H
 
 #include <pthread.h>
 

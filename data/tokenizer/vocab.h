@@ -2,8 +2,8 @@
  *
  * All strings lie back to back in one block; the map is a table of ids with open addressing. Ids
  * need not be dense, but their largest is bounded by the number of tokens (see ax_vocab_add). */
-#ifndef AX_DATA_VOCAB_H
-#define AX_DATA_VOCAB_H
+#ifndef AX_DATA_TOKENIZER_VOCAB_H
+#define AX_DATA_TOKENIZER_VOCAB_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* The parts of a tokenizer.json and of the files beside it. Private to the loader, vocab_hf.c. */
-#ifndef AX_DATA_VOCAB_HF_H
-#define AX_DATA_VOCAB_HF_H
+#ifndef AX_DATA_TOKENIZER_VOCAB_HF_H
+#define AX_DATA_TOKENIZER_VOCAB_HF_H
 
 #include "base/json.h"
 #include "base/status.h"

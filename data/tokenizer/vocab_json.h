@@ -4,8 +4,8 @@
  * start time. So these two are read straight from the text and then blanked out in it ("{}", "[]",
  * the rest spaces), and what is left goes through base/json, with the lines and columns of the
  * file. */
-#ifndef AX_DATA_VOCAB_JSON_H
-#define AX_DATA_VOCAB_JSON_H
+#ifndef AX_DATA_TOKENIZER_VOCAB_JSON_H
+#define AX_DATA_TOKENIZER_VOCAB_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>

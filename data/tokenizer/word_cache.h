@@ -2,8 +2,8 @@
  *
  * A newcomer takes the place of whatever was there, so the memory is bounded and no text can make
  * it slow. Words of up to 23 bytes and 7 tokens fit. */
-#ifndef AX_DATA_WORD_CACHE_H
-#define AX_DATA_WORD_CACHE_H
+#ifndef AX_DATA_TOKENIZER_WORD_CACHE_H
+#define AX_DATA_TOKENIZER_WORD_CACHE_H
 
 #include <stdint.h>
 #include <string.h>

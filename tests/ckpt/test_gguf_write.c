@@ -11,8 +11,8 @@
 
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/gguf/gguf_types.h"
-#include "ckpt/gguf/gguf_write.h"
+#include "ckpt/gguf/types.h"
+#include "ckpt/gguf/write.h"
 #include "tests/ckpt/folder.h"
 
 enum { BLOCK = 256, ROWS = 40, ALL = BLOCK * ROWS };

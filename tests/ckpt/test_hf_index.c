@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
-#include "ckpt/hf/hf_index.h"
+#include "ckpt/hf/index.h"
 #include "tests/ckpt/folder.h"
 
 #define SHAPE(...)                                                                                 \

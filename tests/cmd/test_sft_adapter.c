@@ -282,7 +282,7 @@ static void test_errors(void **state) {
     EXPECT(2, "does not go with lora_target_modules as one expression", path,
            "lora_target_modules=.*q_proj", "lora_target_linear=false",
            "peft_layers_to_transform=1");
-    EXPECT(2, "load_in_4bit: a quantised base cannot be trained itself", path, "adapter=null",
+    EXPECT(2, "load_in_4bit: a quantized base cannot be trained itself", path, "adapter=null",
            "load_in_4bit=true");
     EXPECT(2, "qlora needs load_in_4bit: true", path, "adapter=qlora");
     EXPECT(2, "set lora_r, its rank", path, "lora_r=null");

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/gguf/gguf_model.h"
-#include "data/gguf/gguf_json.h"
+#include "ckpt/gguf/model.h"
+#include "data/gguf/json.h"
 #include "tests/ckpt/gguf_out.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,7 +7,7 @@
 
 #include "base/http.h"
 #include "ckpt/hub/hub.h"
-#include "data/rows/rows_choose.h"
+#include "data/rows/choose.h"
 
 static void check(bool holds) {
     if (!holds)

@@ -2,7 +2,7 @@
  * what passes the check against two shards lists exactly their tensors. Nothing stays allocated. */
 #include <string.h>
 
-#include "ckpt/hf/hf_index.h"
+#include "ckpt/hf/index.h"
 
 static const char shard_a[] = "{\"a1\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
                               "\"a2\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}";

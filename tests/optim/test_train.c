@@ -1,5 +1,6 @@
-/* The training loop on a tiny model: stopping, evaluating, refusing. That a run which was interrupted
- * equals one in one piece: test_interrupted.c. Saves that fail and what is kept: test_train_saves.c.
+/* The training loop on a tiny model: stopping, evaluating, refusing. That a run which was
+ * interrupted equals one in one piece: test_interrupted.c. Saves that fail and what is kept:
+ * test_train_saves.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,182 @@
+/* Block layouts and their values. Fields are given in file order: d and m are fp16 scale and
+ * minimum, qs the low bits, qh high bits, sc scales within a block of 256. */
+#include "ckpt/gguf/blocks.h"
+
+#include <float.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "ckpt/gguf/quantize.h"
+#include "kernels/dtype.h"
+
+#define LARGEST_F16  65504.0f
+#define LARGEST_BF16 3.3895314e38f
+
+static uint16_t u16(const unsigned char *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static uint32_t u32(const unsigned char *p) {
+    return (uint32_t)u16(p) | (uint32_t)u16(p + 2) << 16;
+}
+
+static float f16(const unsigned char *p) {
+    return ax_f16_to_f32(u16(p));
+}
+
+static void f32_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = u32(p + 4 * i);
+        memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
+static void f16_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = f16(p + 2 * i);
+}
+
+static void bf16_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = ax_bf16_to_f32(u16(p + 2 * i));
+}
+
+/* Nibble i of 32 in 16 bytes: low halves first. */
+static int nibble(const unsigned char *qs, int i) {
+    return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
+}
+
+/* d, qs[16]: d · (q − 8) */
+static void q4_0_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 18, out += 32) {
+        const float d = f16(p);
+        for (int i = 0; i < 32; i++)
+            out[i] = d * (float)(nibble(p + 2, i) - 8);
+    }
+}
+
+/* d, m, qs[16]: d · q + m */
+static void q4_1_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 20, out += 32) {
+        const float d = f16(p), m = f16(p + 2);
+        for (int i = 0; i < 32; i++)
+            out[i] = d * (float)nibble(p + 4, i) + m;
+    }
+}
+
+static int with_fifth_bit(const unsigned char *qs, uint32_t qh, int i) {
+    return nibble(qs, i) + 16 * (int)(qh >> i & 1);
+}
+
+/* d, qh, qs[16]: d · (q − 16) */
+static void q5_0_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 22, out += 32) {
+        const float d = f16(p);
+        const uint32_t qh = u32(p + 2);
+        for (int i = 0; i < 32; i++)
+            out[i] = d * (float)(with_fifth_bit(p + 6, qh, i) - 16);
+    }
+}
+
+/* d, m, qh, qs[16]: d · q + m */
+static void q5_1_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 24, out += 32) {
+        const float d = f16(p), m = f16(p + 2);
+        const uint32_t qh = u32(p + 4);
+        for (int i = 0; i < 32; i++)
+            out[i] = d * (float)with_fifth_bit(p + 8, qh, i) + m;
+    }
+}
+
+/* d, signed qs[32]: d · q */
+static void q8_0_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 34, out += 32) {
+        const float d = f16(p);
+        for (int i = 0; i < 32; i++)
+            out[i] = d * (float)(int8_t)p[2 + i];
+    }
+}
+
+/* Six-bit scale and minimum of group j of eight, packed in twelve bytes: those of the first four
+ * groups whole, the last four split between bytes 8–11 and the top bits of the others. */
+static void q4_k_scale(const unsigned char *sc, int j, int *scale, int *minimum) {
+    if (j < 4) {
+        *scale = sc[j] & 63;
+        *minimum = sc[j + 4] & 63;
+    } else {
+        *scale = (sc[j + 4] & 15) + 16 * (sc[j - 4] >> 6);
+        *minimum = (sc[j + 4] >> 4) + 16 * (sc[j] >> 6);
+    }
+}
+
+/* d, dmin, sc[12], qs[128]: (d · scale) · q − dmin · minimum, in eight groups of 32 */
+static void q4_k_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 144, out += 256) {
+        const float d = f16(p), dmin = f16(p + 2);
+        for (int j = 0; j < 8; j++) {
+            int scale, minimum;
+            q4_k_scale(p + 4, j, &scale, &minimum);
+            const float step = d * (float)scale, offset = dmin * (float)minimum;
+            const unsigned char *qs = p + 16 + 32 * (j / 2);
+            for (int k = 0; k < 32; k++)
+                out[32 * j + k] = step * (float)(qs[k] >> 4 * (j % 2) & 15) - offset;
+        }
+    }
+}
+
+/* ql[128], qh[64], signed sc[16], d: (d · sc) · (q − 32); each half of the block is four groups of
+ * 32 that share ql's bytes in pairs and qh's bytes all */
+static void q6_k_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 210, out += 256) {
+        const float d = f16(p + 208);
+        for (int i = 0; i < 256; i++) {
+            const int half = i / 128, group = i % 128 / 32, l = i % 32;
+            const int low = p[64 * half + 32 * (group % 2) + l] >> 4 * (group / 2) & 15;
+            const int high = p[128 + 32 * half + l] >> 2 * group & 3;
+            const float step = d * (float)(int8_t)p[192 + i / 16];
+            out[i] = step * (float)(low + 16 * high - 32);
+        }
+    }
+}
+
+static const struct ax_block_type types[] = {
+    {"F32", 0, 1, 4, f32_values, ax_put_f32, FLT_MAX},
+    {"F16", 1, 1, 2, f16_values, ax_put_f16, LARGEST_F16},
+    {"BF16", 30, 1, 2, bf16_values, ax_put_bf16, LARGEST_BF16},
+    {"Q4_0", 2, 32, 18, q4_0_values, ax_put_q4_0, LARGEST_F16},
+    {"Q4_1", 3, 32, 20, q4_1_values, ax_put_q4_1, LARGEST_F16},
+    {"Q5_0", 6, 32, 22, q5_0_values, ax_put_q5_0, LARGEST_F16},
+    {"Q5_1", 7, 32, 24, q5_1_values, NULL, 0},
+    {"Q8_0", 8, 32, 34, q8_0_values, ax_put_q8_0, LARGEST_F16},
+    {"Q4_K", 12, 256, 144, q4_k_values, ax_put_q4_k, LARGEST_F16},
+    {"Q6_K", 14, 256, 210, q6_k_values, ax_put_q6_k, LARGEST_F16},
+    {"Q8_1", 9, 0, 0, NULL, NULL, 0},
+    {"Q2_K", 10, 0, 0, NULL, NULL, 0},
+    {"Q3_K", 11, 0, 0, NULL, NULL, 0},
+    {"Q5_K", 13, 0, 0, NULL, NULL, 0},
+    {"Q8_K", 15, 0, 0, NULL, NULL, 0},
+    {"IQ2_XXS", 16, 0, 0, NULL, NULL, 0},
+    {"IQ2_XS", 17, 0, 0, NULL, NULL, 0},
+    {"IQ3_XXS", 18, 0, 0, NULL, NULL, 0},
+    {"IQ1_S", 19, 0, 0, NULL, NULL, 0},
+    {"IQ4_NL", 20, 0, 0, NULL, NULL, 0},
+    {"IQ3_S", 21, 0, 0, NULL, NULL, 0},
+    {"IQ2_S", 22, 0, 0, NULL, NULL, 0},
+    {"IQ4_XS", 23, 0, 0, NULL, NULL, 0},
+    {"I8", 24, 0, 0, NULL, NULL, 0},
+    {"I16", 25, 0, 0, NULL, NULL, 0},
+    {"I32", 26, 0, 0, NULL, NULL, 0},
+    {"I64", 27, 0, 0, NULL, NULL, 0},
+    {"F64", 28, 0, 0, NULL, NULL, 0},
+    {"IQ1_M", 29, 0, 0, NULL, NULL, 0},
+    {"TQ1_0", 34, 0, 0, NULL, NULL, 0},
+    {"TQ2_0", 35, 0, 0, NULL, NULL, 0},
+    {"MXFP4", 39, 0, 0, NULL, NULL, 0},
+};
+
+const struct ax_block_type *ax_block_type_find(uint32_t id) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].id == id)
+            return &types[i];
+    return NULL;
+}

@@ -1,0 +1,318 @@
+/* Keys → sizes → config.json. */
+#include "ckpt/gguf/model.h"
+
+#include <string.h>
+
+#include "ckpt/gguf/cursor.h"
+#include "ckpt/gguf/rope.h"
+#include "kernels/tensor.h"
+
+#define MAX_DIM     (1LL << 24) /* larger sizes are a damaged file */
+#define MAX_EXPERTS 4096
+
+static const struct ax_gguf_kind kinds[] = {
+    {.arch = "llama",
+     .model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .permuted = true,
+     .mlp_bias = true},
+    {.arch = "llama",
+     .model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .permuted = true,
+     .moe = true},
+    {.arch = "qwen2", .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .qkv_bias = true},
+    {.arch = "qwen3", .model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .qk_norm = true},
+    {.arch = "qwen3moe",
+     .model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .qk_norm = true,
+     .moe = true},
+};
+
+/* Keys that change the result and have no place in the configs above, and the value at which they
+ * do not. */
+static const struct {
+    const char *suffix;
+    double harmless;
+} refused[] = {
+    {"expert_shared_count", 0},
+    {"leading_dense_block_count", 0},
+    {"logit_scale", 1},
+    {"embedding_scale", 1},
+    {"residual_scale", 1},
+    {"attention.scale", 0},
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"final_logit_softcapping", 0},
+    {"attn_logit_softcapping", 0},
+};
+
+static const char *model_key(const struct ax_gguf_model *m, const char *suffix, char buf[96]) {
+    snprintf(buf, 96, "%s.%s", m->kind->arch, suffix);
+    return buf;
+}
+
+const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
+    if (strcmp(model_type, "mistral") == 0) /* a Llama but for its window */
+        return &kinds[0];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].model_type, model_type) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf_text arch) {
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: key general.architecture: \"%.*s\"%s is not converted (llama, qwen2, "
+                    "qwen3 and qwen3moe are)",
+                    m->file->path, arch.len < 40 ? (int)arch.len : 40, arch.s,
+                    m->experts > 0 ? " with experts" : "");
+}
+
+/* The same name may stand for a dense model and for one with experts. */
+static enum ax_status find_kind(struct ax_gguf_model *m) {
+    struct ax_gguf_text arch;
+    char key[96];
+    AX_TRY(ax_gguf_string_or_null(m->file, "general.architecture", &arch));
+    if (!arch.s)
+        return ax_error(AX_ERR_DATA, "%s: key general.architecture is missing", m->file->path);
+    if (arch.len >= 40)
+        return unknown_kind(m, arch);
+    snprintf(key, sizeof key, "%.*s.expert_count", (int)arch.len, arch.s);
+    AX_TRY(ax_gguf_i64_or(m->file, key, 0, MAX_EXPERTS, 0, &m->experts));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (arch.len != strlen(kinds[i].arch) || memcmp(arch.s, kinds[i].arch, arch.len) != 0 ||
+            kinds[i].moe != (m->experts > 0))
+            continue;
+        m->kind = &kinds[i];
+        return AX_OK;
+    }
+    return unknown_kind(m, arch);
+}
+
+static enum ax_status refuse_parts(const struct ax_gguf_model *m) {
+    int64_t parts;
+    AX_TRY(ax_gguf_i64_or(m->file, "split.count", 0, INT32_MAX, 1, &parts));
+    if (parts > 1)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: one of %lld parts of a model. Join them first (llama-gguf-split "
+                        "--merge).",
+                        m->file->path, (long long)parts);
+    return AX_OK;
+}
+
+static enum ax_status refuse_unknown_maths(const struct ax_gguf_model *m) {
+    char key[96];
+    double v;
+    int64_t window, rotated;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *name = model_key(m, refused[i].suffix, key);
+        AX_TRY(ax_gguf_f64_or(m->file, name, refused[i].harmless, &v));
+        if (v != refused[i].harmless)
+            return ax_error(AX_ERR_UNSUPPORTED, "%s: key %s: %g has no place in a %s config.json",
+                            m->file->path, name, v, m->kind->model_type);
+    }
+    AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "attention.sliding_window", key), 0, INT64_MAX, 0,
+                          &window));
+    if (window > 0 && window < m->context)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: a window of %lld tokens is not converted; the context is %lld",
+                        m->file->path, key, (long long)window, (long long)m->context);
+    AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "rope.dimension_count", key), 0, MAX_DIM,
+                          m->head_dim, &rotated));
+    if (rotated != m->head_dim)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: rotating %lld of the %lld elements of a head is not converted",
+                        m->file->path, key, (long long)rotated, (long long)m->head_dim);
+    return AX_OK;
+}
+
+static enum ax_status read_heads(struct ax_gguf_model *m) {
+    char key[96];
+    int64_t value_length;
+    const struct ax_gguf *f = m->file;
+    AX_TRY(ax_gguf_i64(f, model_key(m, "attention.head_count", key), 1, 65536, &m->heads));
+    AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.head_count_kv", key), 1, 65536, m->heads,
+                          &m->kv_heads));
+    if (m->heads % m->kv_heads != 0)
+        return ax_error(AX_ERR_DATA, "%s: key %s: %lld does not divide the %lld heads", f->path,
+                        key, (long long)m->kv_heads, (long long)m->heads);
+    AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.key_length", key), 2, 4096,
+                          m->hidden / m->heads, &m->head_dim));
+    if (m->head_dim % 2 != 0 || (!ax_gguf_key(f, key) && m->hidden % m->heads != 0))
+        return ax_error(AX_ERR_DATA,
+                        "%s: %lld heads and a width of %lld give no even head size, and %s is not "
+                        "given or odd",
+                        f->path, (long long)m->heads, (long long)m->hidden, key);
+    AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.value_length", key), 1, 4096, m->head_dim,
+                          &value_length));
+    if (value_length != m->head_dim)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: values of %lld and keys of %lld elements "
+                        "are not converted",
+                        f->path, key, (long long)value_length, (long long)m->head_dim);
+    return AX_OK;
+}
+
+static enum ax_status read_sizes(struct ax_gguf_model *m) {
+    char key[96];
+    const struct ax_gguf *f = m->file;
+    AX_TRY(ax_gguf_i64(f, model_key(m, "block_count", key), 1, 4096, &m->layers));
+    AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
+    AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
+    AX_TRY(ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
+    AX_TRY(read_heads(m));
+    if (m->experts > 0) {
+        AX_TRY(ax_gguf_i64(f, model_key(m, "expert_used_count", key), 1, m->experts, &m->active));
+        AX_TRY(ax_gguf_i64_or(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
+                              m->ffn, &m->expert_ffn));
+    }
+    AX_TRY(ax_gguf_f64(f, model_key(m, "attention.layer_norm_rms_epsilon", key), &m->eps));
+    if (!(m->eps > 0))
+        return ax_error(AX_ERR_DATA, "%s: key %s: %g is not positive", f->path, key, m->eps);
+    AX_TRY(ax_gguf_f64_or(f, model_key(m, "rope.freq_base", key), 10000, &m->rope_theta));
+    if (!(m->rope_theta > 1))
+        return ax_error(AX_ERR_DATA, "%s: key %s: %g is not above 1", f->path, key, m->rope_theta);
+    return AX_OK;
+}
+
+/* The rows of the embedding are the vocabulary, whatever .vocab_size says. */
+static enum ax_status read_vocab(struct ax_gguf_model *m) {
+    static const struct {
+        const char *key;
+        size_t at;
+    } ids[] = {{"tokenizer.ggml.bos_token_id", offsetof(struct ax_gguf_model, bos)},
+               {"tokenizer.ggml.eos_token_id", offsetof(struct ax_gguf_model, eos)},
+               {"tokenizer.ggml.eot_token_id", offsetof(struct ax_gguf_model, eot)},
+               {"tokenizer.ggml.padding_token_id", offsetof(struct ax_gguf_model, pad)}};
+    const struct ax_gguf_tensor *embed = ax_gguf_tensor(m->file, "token_embd.weight");
+    const struct ax_gguf_key *tokens = ax_gguf_key(m->file, "tokenizer.ggml.tokens");
+    if (!embed || embed->ndim != 2 || embed->shape[0] < 1 || embed->shape[0] > MAX_DIM)
+        return ax_error(AX_ERR_DATA, "%s: tensor token_embd.weight is missing or no matrix",
+                        m->file->path);
+    m->vocab = embed->shape[0];
+    if (tokens && tokens->count > (uint64_t)m->vocab)
+        return ax_error(AX_ERR_DATA, "%s: %llu tokens, but token_embd.weight has %lld rows",
+                        m->file->path, (unsigned long long)tokens->count, (long long)m->vocab);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        int64_t id;
+        AX_TRY(ax_gguf_i64_or(m->file, ids[i].key, 0, m->vocab - 1, -1, &id));
+        memcpy((char *)m + ids[i].at, &id, sizeof id);
+    }
+    return AX_OK;
+}
+
+static bool has(const struct ax_gguf_model *m, const char *name) {
+    return ax_gguf_tensor(m->file, name) != NULL;
+}
+
+static enum ax_status read_parts(struct ax_gguf_model *m) {
+    m->tied = !has(m, "output.weight");
+    m->qkv_bias = m->kind->qkv_bias || has(m, "blk.0.attn_q.bias");
+    m->o_bias = has(m, "blk.0.attn_output.bias");
+    m->mlp_bias = m->kind->mlp_bias && has(m, "blk.0.ffn_gate.bias");
+    if (!m->kind->qkv_bias && m->qkv_bias != m->o_bias)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: biases on %s; a %s config.json has them on all four of q, k, v and "
+                        "output, or on none",
+                        m->file->path, m->qkv_bias ? "q, k and v only" : "output only",
+                        m->kind->arch);
+    return AX_OK;
+}
+
+enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file) {
+    *m = (struct ax_gguf_model){.file = file};
+    AX_TRY(find_kind(m));
+    AX_TRY(refuse_parts(m));
+    AX_TRY(read_sizes(m));
+    AX_TRY(refuse_unknown_maths(m));
+    AX_TRY(read_vocab(m));
+    return read_parts(m);
+}
+
+enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m) {
+    const struct ax_block_type *all = NULL;
+    for (size_t i = 0; i < m->file->n_tensors; i++) {
+        const struct ax_gguf_tensor *t = &m->file->tensors[i];
+        if (t->ndim < 2)
+            continue;
+        if (all && all != t->type)
+            return AX_F32;
+        all = t->type;
+    }
+    if (all && strcmp(all->name, "BF16") == 0)
+        return AX_BF16;
+    return all && strcmp(all->name, "F16") == 0 ? AX_F16 : AX_F32;
+}
+
+/* --- config.json --- */
+
+static json_t *id_or_null(int64_t id) {
+    return id < 0 ? json_null() : json_integer(id);
+}
+
+static bool set(json_t *config, const char *key, json_t *value) {
+    return json_object_set_new(config, key, value) == 0;
+}
+
+/* Both kinds weigh the chosen experts so that they add up to one. */
+static bool add_expert_keys(const struct ax_gguf_model *m, json_t *config) {
+    if (!set(config, "num_experts_per_tok", json_integer(m->active)))
+        return false;
+    if (m->kind->permuted)
+        return set(config, "num_local_experts", json_integer(m->experts));
+    return set(config, "num_experts", json_integer(m->experts)) &&
+           set(config, "moe_intermediate_size", json_integer(m->expert_ffn)) &&
+           set(config, "norm_topk_prob", json_true()) &&
+           set(config, "decoder_sparse_step", json_integer(1)) &&
+           set(config, "mlp_only_layers", json_array());
+}
+
+/* What only some kinds have. */
+static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
+    bool ok = !m->kind->moe || add_expert_keys(m, config);
+    if (!m->kind->qkv_bias)
+        ok = ok && set(config, "attention_bias", json_boolean(m->qkv_bias));
+    if (m->kind->mlp_bias)
+        return ok && set(config, "mlp_bias", json_boolean(m->mlp_bias));
+    ok = ok && set(config, "sliding_window", json_null());
+    return ok && (m->kind->permuted || (set(config, "use_sliding_window", json_false()) &&
+                                        set(config, "max_window_layers", json_integer(m->layers))));
+}
+
+enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out) {
+    json_t *rope;
+    AX_TRY(ax_gguf_rope_scaling(m, &rope));
+    /* ids that are none are written as null: some defaults of transformers are ids */
+    *out = json_pack(
+        "{s[s] sf so so ss sI sf sI sI ss sI sI sI so sf so sf sb sb sI}", "architectures",
+        m->kind->architecture, "attention_dropout", 0.0, "bos_token_id", id_or_null(m->bos),
+        "eos_token_id", id_or_null(m->eos), "hidden_act", "silu", "hidden_size",
+        (json_int_t)m->hidden, "initializer_range", 0.02, "intermediate_size", (json_int_t)m->ffn,
+        "max_position_embeddings", (json_int_t)m->context, "model_type", m->kind->model_type,
+        "num_attention_heads", (json_int_t)m->heads, "num_hidden_layers", (json_int_t)m->layers,
+        "num_key_value_heads", (json_int_t)m->kv_heads, "pad_token_id", id_or_null(m->pad),
+        "rms_norm_eps", m->eps, "rope_scaling", rope, "rope_theta", m->rope_theta,
+        "tie_word_embeddings", m->tied, "use_cache", 1, "vocab_size", (json_int_t)m->vocab);
+    if (!*out || json_object_set_new(*out, "head_dim", json_integer(m->head_dim)) != 0 ||
+        !add_special_keys(m, *out)) {
+        json_decref(*out);
+        *out = NULL;
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    }
+    return AX_OK;
+}
+
+/* Generation ends at the end of a turn as well as at the end of the text. */
+static json_t *stop_ids(const struct ax_gguf_model *m) {
+    if (m->eot < 0 || m->eot == m->eos || m->eos < 0)
+        return id_or_null(m->eos >= 0 ? m->eos : m->eot);
+    return json_pack("[II]", (json_int_t)m->eos, (json_int_t)m->eot);
+}
+
+enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out) {
+    *out = json_pack("{so so so}", "bos_token_id", id_or_null(m->bos), "eos_token_id", stop_ids(m),
+                     "pad_token_id", id_or_null(m->pad));
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for generation_config.json");
+}

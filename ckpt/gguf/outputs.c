@@ -1,0 +1,231 @@
+/* Each tensor of the model is looked up by its HF name, gets a type, and is read row by row when
+ * the file is written. Read ax_gguf_outputs_create, then fill. */
+#include "ckpt/gguf/outputs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/gguf/names.h"
+#include "ckpt/gguf/rope.h"
+
+#define PIECE ((int64_t)1 << 20) /* elements that a tensor's fill is asked for at once */
+
+struct ax_gguf_piece {
+    char name[96];                      /* in the file */
+    const struct ax_st_output **source; /* one, or one for each expert; owned */
+    const float *values;                /* instead of sources: the tensor itself */
+    int64_t rows, cols;                 /* of one source */
+    int64_t head_dim;                   /* > 0: rows are put in rotary pairs */
+    void *buffer;                       /* PIECE elements of any type */
+};
+
+/* --- values --- */
+
+/* Elements of HF's rows, which begin at element `at` of the matrix, to their places behind out,
+ * where the rows of the matrix begin at row `first`. */
+static void place(const struct ax_gguf_piece *p, enum ax_dtype dtype, const void *data, int64_t at,
+                  int64_t n, int64_t first, float *out) {
+    const char *from = data;
+    const size_t size = ax_dtype_size(dtype);
+    for (int64_t i = 0, m; i < n; i += m) {
+        const int64_t r = (at + i) / p->cols, c = (at + i) % p->cols;
+        const int64_t to = p->head_dim > 0 ? ax_gguf_rotary_row(p->head_dim, r) : r;
+        m = p->head_dim > 0 && p->cols - c < n - i ? p->cols - c : n - i;
+        ax_convert(AX_F32, out + (to - first) * p->cols + c, dtype, from + (size_t)i * size, m);
+    }
+}
+
+/* Rows [first, first + n) of one source; of whole heads where they are permuted. */
+static enum ax_status read_rows(const struct ax_gguf_piece *p, const struct ax_st_output *s,
+                                int64_t first, int64_t n, float *out) {
+    const int64_t begin = first * p->cols, end = (first + n) * p->cols;
+    const bool straight = s->dtype == AX_F32 && p->head_dim == 0;
+    for (int64_t i = begin, m; i < end; i += m) {
+        m = end - i < PIECE ? end - i : PIECE;
+        AX_TRY(s->fill(s->ctx, i, m, straight ? out + (i - begin) : p->buffer));
+        if (!straight)
+            place(p, s->dtype, p->buffer, i, m, first, out);
+    }
+    return AX_OK;
+}
+
+/* Rows are counted over all experts; of a vector the one row is asked for, whatever its own are. */
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
+    const struct ax_gguf_piece *p = ctx;
+    if (p->values) {
+        memcpy(out, p->values, (size_t)p->rows * sizeof *out);
+        return AX_OK;
+    }
+    if (p->cols == 1)
+        return read_rows(p, p->source[0], 0, p->rows, out);
+    for (int64_t r = first, m; r < first + n; r += m) {
+        const int64_t in = r % p->rows;
+        m = p->rows - in < first + n - r ? p->rows - in : first + n - r;
+        AX_TRY(read_rows(p, p->source[r / p->rows], in, m, out + (r - first) * p->cols));
+    }
+    return AX_OK;
+}
+
+/* --- the list --- */
+
+struct list {
+    struct ax_gguf_outputs *o;
+    const struct ax_gguf_model *m;
+    const struct ax_gguf_quant *quant;
+    const struct ax_gguf_outputs_from *from;
+    const struct ax_st_output **sorted; /* [from->n] by name */
+    bool *used;                         /* [from->n] of `sorted` */
+    int64_t n;
+};
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const struct ax_st_output *const *)a)->name,
+                  (*(const struct ax_st_output *const *)b)->name);
+}
+
+static const struct ax_st_output *find(const struct list *l, const char *name) {
+    const struct ax_st_output key = {.name = name}, *k = &key;
+    const struct ax_st_output **at =
+        bsearch(&k, l->sorted, (size_t)l->from->n, sizeof *l->sorted, by_name);
+    if (!at && strncmp(name, "model.", 6) == 0) /* a folder of the bare model */
+        return find(l, name + 6);
+    if (!at)
+        return NULL;
+    l->used[at - l->sorted] = true;
+    return *at;
+}
+
+static enum ax_status take(const struct list *l, const struct ax_gguf_name *n, int64_t expert,
+                           const struct ax_st_output **out) {
+    char name[112];
+    const struct ax_st_output *s = find(l, ax_gguf_expert_name(n, expert, name));
+    if (!s)
+        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", l->from->where, name);
+    bool same = s->ndim == n->ndim && ax_dtype_info(s->dtype)->is_float;
+    for (int d = 0; same && d < n->ndim; d++)
+        same = s->shape[d] == n->shape[d];
+    if (!same)
+        return ax_error(AX_ERR_DATA,
+                        "%s: tensor %s is %s [%lld, %lld] (%d dimensions), but config.json asks "
+                        "for [%lld, %lld] floats (%d dimensions)",
+                        l->from->where, name, ax_dtype_info(s->dtype)->name, (long long)s->shape[0],
+                        (long long)(s->ndim > 1 ? s->shape[1] : 1), s->ndim, (long long)n->shape[0],
+                        (long long)n->shape[1], n->ndim);
+    *out = s;
+    return AX_OK;
+}
+
+static enum ax_status count(void *ctx, const struct ax_gguf_name *n) {
+    struct list *l = ctx;
+    (void)n;
+    l->n++;
+    return AX_OK;
+}
+
+static const struct ax_block_type *pick_type(const struct list *l, const struct ax_gguf_name *n) {
+    const struct ax_gguf_place place = {.part = n->part,
+                                        .tied = l->m->tied,
+                                        .layer = n->layer,
+                                        .layers = l->m->layers,
+                                        .experts = l->m->experts,
+                                        .cols = n->shape[n->ndim - 1]};
+    return ax_gguf_pick_type(l->quant, &place);
+}
+
+static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
+    const struct list *l = ctx;
+    const int i = l->o->n++;
+    const int64_t sources = n->experts > 0 ? n->experts : 1;
+    struct ax_gguf_piece *p = &l->o->pieces[i];
+    struct ax_gguf_output *t = &l->o->tensors[i];
+    snprintf(p->name, sizeof p->name, "%s", n->gguf);
+    p->buffer = l->o->buffer;
+    p->rows = n->shape[0];
+    p->cols = n->ndim == 2 ? n->shape[1] : 1;
+    p->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
+    AX_TRY(ax_alloc(&p->source, (size_t)sources, sizeof *p->source));
+    for (int64_t e = 0; e < sources; e++)
+        AX_TRY(take(l, n, e, &p->source[e]));
+    *t = (struct ax_gguf_output){.name = p->name,
+                                 .type = pick_type(l, n),
+                                 .run = n->ndim == 2 && p->head_dim > 0 ? p->head_dim : 1,
+                                 .fill = fill,
+                                 .ctx = p};
+    if (n->experts > 0)
+        t->shape[t->ndim++] = n->experts;
+    for (int d = 0; d < n->ndim; d++)
+        t->shape[t->ndim++] = n->shape[d];
+    l->o->numel += sources * p->rows * p->cols;
+    return AX_OK;
+}
+
+/* Divisors of the rotary frequencies, which config.json only describes. */
+static void add_rope_factors(const struct list *l) {
+    struct ax_gguf_piece *p = &l->o->pieces[l->o->n];
+    struct ax_gguf_output *t = &l->o->tensors[l->o->n];
+    if (!l->from->rope_factors)
+        return;
+    l->o->n++;
+    *p = (struct ax_gguf_piece){.values = l->from->rope_factors, .rows = l->m->head_dim / 2};
+    snprintf(p->name, sizeof p->name, AX_GGUF_ROPE_FACTORS);
+    *t = (struct ax_gguf_output){.name = p->name,
+                                 .type = ax_block_type_find(0),
+                                 .ndim = 1,
+                                 .shape = {p->rows},
+                                 .run = 1,
+                                 .fill = fill,
+                                 .ctx = p};
+}
+
+/* Known left-overs: rope buffers of old files, and the copy of a tied head. */
+static enum ax_status check_left_over(const struct list *l) {
+    for (int i = 0; i < l->from->n; i++) {
+        const char *name = l->sorted[i]->name;
+        const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
+                              (l->m->tied && strcmp(name, "lm_head.weight") == 0);
+        if (!l->used[i] && !harmless)
+            return ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model of %lld layers",
+                            l->from->where, name, l->m->kind->model_type, (long long)l->m->layers);
+    }
+    return AX_OK;
+}
+
+static enum ax_status build(struct list *l) {
+    struct ax_gguf_outputs *o = l->o;
+    const size_t n = (size_t)l->from->n;
+    AX_TRY(ax_gguf_each_tensor(l->m, count, l));
+    AX_TRY(ax_alloc(&o->tensors, (size_t)l->n + 1, sizeof *o->tensors));
+    AX_TRY(ax_alloc(&o->pieces, (size_t)l->n + 1, sizeof *o->pieces));
+    AX_TRY(ax_alloc(&o->buffer, PIECE, sizeof(double)));
+    AX_TRY(ax_alloc(&l->sorted, n, sizeof *l->sorted));
+    AX_TRY(ax_alloc(&l->used, n, sizeof *l->used));
+    for (size_t i = 0; i < n; i++)
+        l->sorted[i] = &l->from->tensors[i];
+    qsort(l->sorted, n, sizeof *l->sorted, by_name);
+    AX_TRY(ax_gguf_each_tensor(l->m, add, l));
+    add_rope_factors(l);
+    return check_left_over(l);
+}
+
+enum ax_status ax_gguf_outputs_create(struct ax_gguf_outputs *o, const struct ax_gguf_model *m,
+                                      const struct ax_gguf_quant *quant,
+                                      const struct ax_gguf_outputs_from *from) {
+    struct list l = {.o = o, .m = m, .quant = quant, .from = from};
+    *o = (struct ax_gguf_outputs){0};
+    const enum ax_status st = build(&l);
+    ax_free(l.sorted);
+    ax_free(l.used);
+    if (st != AX_OK)
+        ax_gguf_outputs_free(o);
+    return st;
+}
+
+void ax_gguf_outputs_free(struct ax_gguf_outputs *o) {
+    for (int i = 0; i < o->n; i++)
+        ax_free(o->pieces[i].source);
+    ax_free(o->tensors);
+    ax_free(o->pieces);
+    ax_free(o->buffer);
+    *o = (struct ax_gguf_outputs){0};
+}

@@ -1,0 +1,170 @@
+/* GGUF states linear and YaRN scaling in keys, and Llama 3 scaling as its outcome: one divisor per
+ * rotary frequency. The settings are found again by trying those that models are published with;
+ * settings that give the same divisors are the same scaling. */
+#include "ckpt/gguf/rope.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ckpt/gguf/cursor.h"
+
+#define TOLERANCE 1e-4 /* relative; the divisors were worked out in single precision */
+#define MAX_HALF  1024 /* frequencies per head */
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for rope_scaling");
+}
+
+struct llama3 {
+    double factor, low, high, context;
+};
+
+/* What the frequency with this wavelength is divided by. */
+static double llama3_divisor(const struct llama3 *s, double wave) {
+    if (wave < s->context / s->high)
+        return 1;
+    if (wave > s->context / s->low)
+        return s->factor;
+    const double smooth = (s->context / wave - s->low) / (s->high - s->low);
+    return 1 / ((1 - smooth) / s->factor + smooth);
+}
+
+static bool llama3_fits(const struct ax_gguf_model *m, const struct llama3 *s,
+                        const float *divisors) {
+    static const double two_pi = 6.283185307179586;
+    for (int64_t i = 0; i < m->head_dim / 2; i++) {
+        const double wave = two_pi * pow(m->rope_theta, 2 * (double)i / (double)m->head_dim);
+        const double expected = llama3_divisor(s, wave), got = (double)divisors[i];
+        if (!(fabs(got - expected) <= TOLERANCE * expected))
+            return false;
+    }
+    return true;
+}
+
+/* All published settings have low 1 and high 4, and most the context 8192. */
+static bool find_llama3(const struct ax_gguf_model *m, const float *divisors, struct llama3 *s) {
+    *s = (struct llama3){.factor = 1, .low = 1, .high = 4, .context = 8192};
+    for (int64_t i = 0; i < m->head_dim / 2; i++)
+        s->factor = fmax(s->factor, (double)divisors[i]);
+    if (llama3_fits(m, s, divisors))
+        return true;
+    for (s->context = 128; s->context <= 1 << 24; s->context *= 2)
+        if (llama3_fits(m, s, divisors))
+            return true;
+    return false;
+}
+
+static enum ax_status from_divisors(const struct ax_gguf_model *m, const struct ax_gguf_tensor *t,
+                                    json_t **out) {
+    float divisors[MAX_HALF];
+    struct llama3 s;
+    const char *path = m->file->path;
+    if (!t->type->dequantize || t->type->elements != 1 || t->numel != m->head_dim / 2 ||
+        t->numel > MAX_HALF)
+        return ax_error(AX_ERR_DATA,
+                        "%s: tensor %s: expected %lld floats, one per rotary frequency", path,
+                        AX_GGUF_ROPE_FACTORS, (long long)m->head_dim / 2);
+    t->type->dequantize(t->data, t->numel, divisors);
+    if (!find_llama3(m, divisors, &s))
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: tensor %s is not the outcome of Llama 3 scaling that config.json could "
+            "state (low_freq_factor 1, high_freq_factor 4). Use the model's own "
+            "Hugging Face folder.",
+            path, AX_GGUF_ROPE_FACTORS);
+    *out = s.factor == 1 ? json_null()
+                         : json_pack("{ss sf sf sf sI}", "rope_type", "llama3", "factor", s.factor,
+                                     "low_freq_factor", s.low, "high_freq_factor", s.high,
+                                     "original_max_position_embeddings", (json_int_t)s.context);
+    return *out ? AX_OK : no_memory();
+}
+
+static const char *rope_key(const struct ax_gguf_model *m, const char *name, char *buf,
+                            size_t size) {
+    snprintf(buf, size, "%s.rope.scaling.%s", m->kind->arch, name);
+    return buf;
+}
+
+static enum ax_status linear(const struct ax_gguf_model *m, json_t **out) {
+    char key[96];
+    double factor;
+    AX_TRY(ax_gguf_f64(m->file, rope_key(m, "factor", key, sizeof key), &factor));
+    if (!(factor >= 1))
+        return ax_error(AX_ERR_DATA, "%s: key %s: %g is below 1", m->file->path, key, factor);
+    *out =
+        factor == 1 ? json_null() : json_pack("{ss sf}", "rope_type", "linear", "factor", factor);
+    return *out ? AX_OK : no_memory();
+}
+
+/* An optional number under its name in GGUF and in HF. */
+static enum ax_status copy_number(const struct ax_gguf_model *m, const char *gguf, const char *hf,
+                                  json_t *object) {
+    char key[96];
+    double v;
+    if (!ax_gguf_key(m->file, rope_key(m, gguf, key, sizeof key)))
+        return AX_OK;
+    AX_TRY(ax_gguf_f64(m->file, key, &v));
+    return json_object_set_new(object, hf, json_real(v)) == 0 ? AX_OK : no_memory();
+}
+
+static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
+    static const char *const names[][2] = {{"yarn_beta_fast", "beta_fast"},
+                                           {"yarn_beta_slow", "beta_slow"}};
+    char key[96];
+    int64_t original;
+    double attention;
+    AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "attn_factor", key, sizeof key), 1, &attention));
+    if (attention != 1)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: %g; YaRN with another attention factor than its own is not "
+                        "converted",
+                        m->file->path, key, attention);
+    AX_TRY(linear(m, out));
+    if (json_is_null(*out))
+        return AX_OK;
+    AX_TRY(ax_gguf_i64(m->file, rope_key(m, "original_context_length", key, sizeof key), 1,
+                       INT32_MAX, &original));
+    if (json_object_set_new(*out, "rope_type", json_string("yarn")) != 0 ||
+        json_object_set_new(*out, "original_max_position_embeddings", json_integer(original)) != 0)
+        return no_memory();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        AX_TRY(copy_number(m, names[i][0], names[i][1], *out));
+    return AX_OK;
+}
+
+enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out) {
+    static const struct {
+        const char *name;
+        enum ax_status (*read)(const struct ax_gguf_model *m, json_t **out);
+    } types[] = {{"linear", linear}, {"yarn", yarn}};
+    char key[96];
+    struct ax_gguf_text type;
+    const struct ax_gguf_tensor *divisors = ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS);
+    *out = NULL;
+    AX_TRY(ax_gguf_string_or_null(m->file, rope_key(m, "type", key, sizeof key), &type));
+    const bool none = !type.s || (type.len == 4 && memcmp(type.s, "none", 4) == 0);
+    if (!none && divisors)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s and tensor %s: two scalings at once are "
+                        "not converted",
+                        m->file->path, key, AX_GGUF_ROPE_FACTORS);
+    if (divisors)
+        return from_divisors(m, divisors, out);
+    if (none) {
+        *out = json_null();
+        return AX_OK;
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (type.len != strlen(types[i].name) || memcmp(type.s, types[i].name, type.len) != 0)
+            continue;
+        const enum ax_status st = types[i].read(m, out);
+        if (st != AX_OK) {
+            json_decref(*out);
+            *out = NULL;
+        }
+        return st;
+    }
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: key %s: scaling \"%.*s\" is not converted (none, linear and yarn are)",
+                    m->file->path, key, type.len < 40 ? (int)type.len : 40, type.s);
+}

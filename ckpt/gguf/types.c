@@ -1,0 +1,61 @@
+/* The names of --quant, and the choice of a type for each tensor. */
+#include "ckpt/gguf/types.h"
+
+#include <stddef.h>
+#include <strings.h>
+
+enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q8_0 = 8, Q4_K = 12, Q6_K = 14, BF16 = 30 };
+
+static const struct ax_gguf_quant quants[] = {
+    {"f32", 0, F32},   {"f16", 1, F16},   {"bf16", 32, BF16},   {"q8_0", 7, Q8_0},
+    {"q4_0", 2, Q4_0}, {"q4_1", 3, Q4_1}, {"q4_k_m", 15, Q4_K}, {"q6_k", 18, Q6_K},
+};
+
+const struct ax_gguf_quant *ax_gguf_quant_find(const char *name) {
+    for (size_t i = 0; i < sizeof quants / sizeof *quants; i++)
+        if (strcasecmp(quants[i].name, name) == 0)
+            return &quants[i];
+    return NULL;
+}
+
+/* Layers whose v and way down matter most, as was measured for Llama. */
+static bool more_bits(int64_t layer, int64_t layers) {
+    const int64_t eighth = layers / 8;
+    return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
+}
+
+static uint32_t wanted(const struct ax_gguf_quant *q, const struct ax_gguf_place *p) {
+    switch (p->part) {
+    case AX_GGUF_HEAD:
+        return q->type == Q8_0 ? Q8_0 : Q6_K;
+    case AX_GGUF_EMBEDDING:
+        return p->tied && q->type != Q8_0 ? Q6_K : q->type;
+    case AX_GGUF_KEYS: /* small beside eight experts */
+        return p->experts == 8 ? Q8_0 : q->type;
+    case AX_GGUF_VALUES:
+        if (p->experts == 8)
+            return Q8_0;
+        return q->type == Q4_K && more_bits(p->layer, p->layers) ? Q6_K : q->type;
+    case AX_GGUF_DOWN:
+        return q->type == Q4_K && more_bits(p->layer, p->layers) ? Q6_K : q->type;
+    default:
+        return q->type;
+    }
+}
+
+/* A type whose blocks the rows are whole multiples of. */
+static uint32_t fitting(uint32_t type, int64_t cols) {
+    if (cols % ax_block_type_find(type)->elements == 0)
+        return type;
+    if (cols % 32 != 0)
+        return F16;
+    return type == Q4_K ? Q5_0 : Q8_0;
+}
+
+const struct ax_block_type *ax_gguf_pick_type(const struct ax_gguf_quant *q,
+                                              const struct ax_gguf_place *p) {
+    const bool plain = ax_block_type_find(q->type)->elements == 1;
+    if (p->part == AX_GGUF_VECTOR || p->part == AX_GGUF_ROUTER)
+        return ax_block_type_find(F32);
+    return ax_block_type_find(plain ? q->type : fitting(wanted(q, p), p->cols));
+}

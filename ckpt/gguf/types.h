@@ -1,0 +1,43 @@
+/* Which type each tensor of a file gets: the mixtures that llama.cpp writes under the same names.
+ *
+ * Vectors and routers are F32 in all. In the quantised ones the head (or the embedding that is one,
+ * too) has more bits than the rest, and in Q4_K_M so do v and the way down of every third layer and
+ * of the first and last eighth. Rows that are not whole blocks of 256 take a type of blocks of 32:
+ * Q4_K → Q5_0, Q6_K → Q8_0; rows that are not whole blocks of 32 either are F16. */
+#ifndef AX_CKPT_GGUF_TYPES_H
+#define AX_CKPT_GGUF_TYPES_H
+
+#include <stdbool.h>
+
+#include "ckpt/gguf/blocks.h"
+
+struct ax_gguf_quant {
+    const char *name;   /* "q4_k_m" */
+    uint32_t file_type; /* general.file_type */
+    uint32_t type;      /* id of most matrices' type */
+};
+#define AX_GGUF_QUANTS "f32|f16|bf16|q8_0|q4_0|q4_1|q4_k_m|q6_k"
+/* By its name in small or capital letters; NULL: none of AX_GGUF_QUANTS. */
+const struct ax_gguf_quant *ax_gguf_quant_find(const char *name);
+
+/* What a tensor is in its model. */
+enum ax_gguf_part {
+    AX_GGUF_VECTOR,
+    AX_GGUF_ROUTER,
+    AX_GGUF_EMBEDDING,
+    AX_GGUF_HEAD,
+    AX_GGUF_KEYS,
+    AX_GGUF_VALUES,
+    AX_GGUF_DOWN,
+    AX_GGUF_MATRIX
+};
+struct ax_gguf_place {
+    enum ax_gguf_part part;
+    bool tied; /* the embedding is the head, too */
+    int64_t layer, layers, experts;
+    int64_t cols; /* elements of a row */
+};
+const struct ax_block_type *ax_gguf_pick_type(const struct ax_gguf_quant *q,
+                                              const struct ax_gguf_place *p);
+
+#endif

@@ -1,0 +1,192 @@
+/* Tensors of the file under their HF names, row by row in HF order, dequantised as they are
+ * written. */
+#include <math.h>
+#include <string.h>
+
+#include "ckpt/gguf/cursor.h"
+#include "ckpt/gguf/names.h"
+#include "ckpt/gguf/rope.h"
+
+#define CHUNK 1024 /* elements at once; a multiple of every block */
+
+/* Where an output's elements come from. */
+struct ax_gguf_source {
+    const struct ax_gguf *file;
+    const struct ax_gguf_tensor *t;
+    char *name;       /* HF name, owned */
+    int64_t head_dim; /* 0: rows in the same order */
+    int64_t base;     /* element of the tensor that is the output's first */
+    enum ax_dtype dtype;
+};
+
+/* --- values --- */
+
+static int64_t file_row(const struct ax_gguf_source *s, int64_t r) {
+    return s->head_dim == 0 ? r : ax_gguf_rotary_row(s->head_dim, r);
+}
+
+static enum ax_status not_finite(const struct ax_gguf_source *s, float stored) {
+    const int len = (int)s->t->name.len;
+    if (!isfinite(stored))
+        return ax_error(AX_ERR_DATA, "%s: tensor %.*s holds %g", s->file->path, len, s->t->name.s,
+                        (double)stored);
+    return ax_error(
+        AX_ERR_DATA, "%s: tensor %.*s holds %g, which is too large for %s. Choose another --dtype.",
+        s->file->path, len, s->t->name.s, (double)stored, ax_dtype_info(s->dtype)->name);
+}
+
+/* n ≤ CHUNK elements in whole blocks from the file's element `from` on, in the wanted dtype. */
+static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, int64_t n,
+                                void *out) {
+    const struct ax_block_type *type = s->t->type;
+    float values[CHUNK], back[CHUNK];
+    AX_ASSERT(n <= CHUNK && from % type->elements == 0 && n % type->elements == 0);
+    type->dequantize(s->t->data + from / type->elements * type->bytes, n / type->elements, values);
+    ax_convert(s->dtype, out, AX_F32, values, n);
+    ax_convert(AX_F32, back, s->dtype, out, n);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(back[i]))
+            return not_finite(s, values[i]);
+    return AX_OK;
+}
+
+/* Ranges begin at multiples of 1 Mi elements, so at whole blocks, as rows are whole blocks. */
+static enum ax_status fill(void *ctx, int64_t begin, int64_t n, void *out) {
+    const struct ax_gguf_source *s = ctx;
+    /* a vector that is permuted has rows of one element */
+    const int64_t cols = s->t->ndim == 1 && s->head_dim > 0 ? 1 : s->t->shape[s->t->ndim - 1];
+    char *p = out;
+    for (int64_t i = begin, end = begin + n; i < end;) {
+        const int64_t at = i % cols;
+        int64_t m = cols - at < CHUNK ? cols - at : CHUNK;
+        m = end - i < m ? end - i : m;
+        AX_TRY(put_chunk(s, s->base + file_row(s, i / cols) * cols + at, m, p));
+        p += (size_t)m * ax_dtype_size(s->dtype);
+        i += m;
+    }
+    return AX_OK;
+}
+
+/* --- the list --- */
+
+struct list {
+    struct ax_gguf_weights *w;
+    const struct ax_gguf_model *m;
+    enum ax_dtype dtype;
+    int64_t n; /* outputs counted */
+};
+
+static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax_gguf_name *n,
+                                  const struct ax_gguf_tensor *t) {
+    const int ndim = n->ndim + (n->experts > 0), len = (int)t->name.len;
+    int64_t want[3] = {n->shape[0], n->shape[1], 0};
+    if (!t->type->dequantize)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: tensor %.*s is of type %s, which is not read (%s are). Convert from "
+                        "another quantisation of the model.",
+                        m->file->path, len, t->name.s, t->type->name, AX_BLOCK_TYPES_READ);
+    if (n->experts > 0) {
+        memmove(want + 1, want, 2 * sizeof *want);
+        want[0] = n->experts;
+    }
+    bool same = t->ndim == ndim;
+    for (int d = 0; same && d < ndim && d < 3; d++)
+        same = t->shape[d] == want[d];
+    if (!same)
+        return ax_error(
+            AX_ERR_DATA, "%s: tensor %.*s: %lld × %lld elements, but the keys ask for %lld × %lld",
+            m->file->path, len, t->name.s, (long long)t->shape[0],
+            (long long)(t->ndim > 1 ? t->numel / (t->shape[0] ? t->shape[0] : 1) : 1),
+            (long long)want[0], (long long)((ndim > 1 ? want[1] : 1) * (ndim > 2 ? want[2] : 1)));
+    if (n->rotary && n->ndim == 1 && t->type->elements != 1)
+        return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %.*s: a quantised bias is not converted",
+                        m->file->path, len, t->name.s);
+    return AX_OK;
+}
+
+static enum ax_status count(void *ctx, const struct ax_gguf_name *n) {
+    struct list *l = ctx;
+    const struct ax_gguf_tensor *t = ax_gguf_tensor(l->m->file, n->gguf);
+    if (!t)
+        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", l->m->file->path, n->gguf);
+    AX_TRY(check_shape(l->m, n, t));
+    l->n += n->experts > 0 ? n->experts : 1;
+    return AX_OK;
+}
+
+static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
+    const struct list *l = ctx;
+    struct ax_gguf_weights *w = l->w;
+    const struct ax_gguf_tensor *t = ax_gguf_tensor(l->m->file, n->gguf);
+    const int64_t each = t->numel / (n->experts > 0 ? n->experts : 1);
+    char name[112];
+    for (int64_t e = 0; e == 0 || e < n->experts; e++) {
+        struct ax_gguf_source *s = &w->sources[w->n];
+        *s = (struct ax_gguf_source){
+            .file = l->m->file, .t = t, .dtype = l->dtype, .base = e * each};
+        s->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
+        AX_TRY(ax_strdup(&s->name, ax_gguf_expert_name(n, e, name)));
+        struct ax_st_output *o = &w->outputs[w->n++];
+        *o = (struct ax_st_output){.name = s->name, .dtype = l->dtype, .fill = fill, .ctx = s};
+        o->ndim = n->ndim;
+        memcpy(o->shape, n->shape, (size_t)n->ndim * sizeof *n->shape);
+        w->numel += each;
+    }
+    return AX_OK;
+}
+
+/* A tensor that is no output's source and is not `stated` in config.json; NULL: there is none. */
+static enum ax_status find_left_over(const struct ax_gguf_weights *w, const struct ax_gguf *file,
+                                     const struct ax_gguf_tensor *stated,
+                                     const struct ax_gguf_tensor **left) {
+    bool *used;
+    *left = NULL;
+    AX_TRY(ax_alloc(&used, file->n_tensors, sizeof *used));
+    for (int i = 0; i < w->n; i++)
+        used[w->sources[i].t - file->tensors] = true;
+    if (stated)
+        used[stated - file->tensors] = true;
+    for (size_t i = 0; i < file->n_tensors && !*left; i++)
+        if (!used[i])
+            *left = &file->tensors[i];
+    ax_free(used);
+    return AX_OK;
+}
+
+static enum ax_status check_left_over(const struct ax_gguf_weights *w,
+                                      const struct ax_gguf_model *m) {
+    const struct ax_gguf_tensor *left;
+    AX_TRY(find_left_over(w, m->file, ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS), &left));
+    if (!left)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %.*s has no place in a %s model of %lld layers",
+                    m->file->path, (int)left->name.len, left->name.s, m->kind->arch,
+                    (long long)m->layers);
+}
+
+static enum ax_status add_all(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
+                              enum ax_dtype dtype) {
+    struct list l = {.w = w, .m = m, .dtype = dtype};
+    AX_TRY(ax_gguf_each_tensor(m, count, &l));
+    AX_TRY(ax_alloc(&w->outputs, (size_t)l.n, sizeof *w->outputs));
+    AX_TRY(ax_alloc(&w->sources, (size_t)l.n, sizeof *w->sources));
+    AX_TRY(ax_gguf_each_tensor(m, add, &l));
+    return check_left_over(w, m);
+}
+
+enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
+                                      enum ax_dtype dtype) {
+    *w = (struct ax_gguf_weights){0};
+    const enum ax_status st = add_all(w, m, dtype);
+    if (st != AX_OK)
+        ax_gguf_weights_free(w);
+    return st;
+}
+
+void ax_gguf_weights_free(struct ax_gguf_weights *w) {
+    for (int i = 0; i < w->n; i++)
+        ax_free(w->sources[i].name);
+    ax_free(w->outputs);
+    ax_free(w->sources);
+    *w = (struct ax_gguf_weights){0};
+}

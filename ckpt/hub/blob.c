@@ -1,0 +1,266 @@
+/* One file: BLOBS/ID.incomplete grows until it is whole, is checked, and gets its name.
+ *
+ * What an earlier try has left is read once for the checksum and then continued by a range request.
+ * The lock of the blob keeps other processes waiting; where a file system has no locks, each works
+ * on a file of its own. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "ckpt/hf/close.h"
+#include "ckpt/hub/impl.h"
+
+#define PIECE ((size_t)1 << 20)
+
+struct blob {
+    struct ax_hub_transfer *t;
+    const struct ax_hub_file *want;
+    char *path, *part; /* BLOBS/ID and BLOBS/ID.incomplete */
+    struct ax_file file;
+    uint64_t at;    /* bytes that are there */
+    bool continued; /* some of them are an earlier process's */
+    bool large;     /* named by its SHA-256, else by git's SHA-1 */
+    struct ax_sha256 sha256;
+    struct ax_sha1 sha1;
+    const struct ax_http_head *answer; /* whose body is under way */
+    uint64_t furthest; /* that this process has been: only what goes beyond it is progress */
+    int attempt;       /* without progress */
+};
+
+/* ---- the checksum ---- */
+
+static void digest_start(struct blob *b) {
+    char head[40];
+    b->large = strlen(b->want->blob) == 64;
+    ax_sha256_init(&b->sha256);
+    ax_sha1_init(&b->sha1);
+    const int n = snprintf(head, sizeof head, "blob %llu", (unsigned long long)b->want->size);
+    if (!b->large)
+        ax_sha1_update(&b->sha1, head, (size_t)n + 1); /* its NUL too */
+}
+
+static void digest_add(struct blob *b, const void *data, size_t n) {
+    if (b->large)
+        ax_sha256_update(&b->sha256, data, n);
+    else
+        ax_sha1_update(&b->sha1, data, n);
+}
+
+static bool digest_fits(struct blob *b) {
+    unsigned char digest[32];
+    char hex[65];
+    if (b->large)
+        ax_sha256_final(&b->sha256, digest);
+    else
+        ax_sha1_final(&b->sha1, digest);
+    ax_hex(hex, digest, b->large ? 32 : 20);
+    return strcmp(hex, b->want->blob) == 0;
+}
+
+/* ---- what is there ---- */
+
+static uint64_t size_of(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+}
+
+static bool is_there(const struct blob *b) {
+    return ax_path_exists(b->path) && size_of(b->path) == b->want->size;
+}
+
+uint64_t ax_hub_blob_begun(const struct ax_hub_snapshot *s, const struct ax_hub_file *f) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/blobs/%s.incomplete", s->repo_folder, f->blob);
+    const uint64_t n = size_of(path);
+    return n <= f->size ? n : 0;
+}
+
+static void count(struct blob *b, uint64_t at) {
+    b->t->done += at - b->at; /* wraps to a subtraction where at is the smaller one */
+    b->at = at;
+}
+
+static enum ax_status start_again(struct blob *b) {
+    count(b, 0);
+    b->continued = false;
+    digest_start(b);
+    return ax_file_truncate(&b->file, 0);
+}
+
+/* Reads what an earlier try has left into the checksum. */
+static enum ax_status take_up(struct blob *b) {
+    uint64_t size;
+    char *piece;
+    digest_start(b);
+    AX_TRY(ax_file_size(&b->file, &size));
+    if (size > b->want->size)
+        return start_again(b);
+    AX_TRY(ax_alloc(&piece, PIECE, 1));
+    enum ax_status st = AX_OK;
+    while (b->at < size && st == AX_OK) {
+        const size_t n = size - b->at < PIECE ? (size_t)(size - b->at) : PIECE;
+        st = ax_file_pread(&b->file, piece, n, b->at);
+        if (st == AX_OK) {
+            digest_add(b, piece, n);
+            count(b, b->at + n);
+        }
+    }
+    ax_free(piece);
+    b->continued = size > 0;
+    return st;
+}
+
+/* ---- the network ---- */
+
+/* The first piece of an answer: do its bytes follow those that are there? */
+static enum ax_status check_place(struct blob *b, const struct ax_http_head *h) {
+    const uint64_t total = b->want->size;
+    if (h->status == 200 && b->at > 0)
+        return start_again(b); /* a server that does not know ranges */
+    if (h->status == 206 && (h->range_from < 0 || (uint64_t)h->range_from != b->at ||
+                             (h->range_total >= 0 && (uint64_t)h->range_total != total)))
+        return ax_error(AX_ERR_DATA, "%s: the server sent another part than it was asked for",
+                        b->want->path);
+    return AX_OK;
+}
+
+static enum ax_status write_piece(void *ctx, const struct ax_http_head *h, const void *data,
+                                  size_t n) {
+    struct blob *b = ctx;
+    if (b->answer != h) {
+        b->answer = h;
+        AX_TRY(check_place(b, h));
+    }
+    if (n > b->want->size - b->at)
+        return ax_error(AX_ERR_DATA, "%s: the server sent more than its %llu bytes", b->want->path,
+                        (unsigned long long)b->want->size);
+    AX_TRY(ax_file_pwrite(&b->file, data, n, b->at));
+    digest_add(b, data, n);
+    count(b, b->at + n);
+    b->t->downloaded += n;
+    if (b->at > b->furthest) {
+        b->furthest = b->at;
+        b->attempt = 0;
+    }
+    return AX_OK;
+}
+
+/* Does the hub say of the file what its list says? */
+static enum ax_status check_linked(const struct blob *b, const struct ax_http_head *first) {
+    const struct ax_hub_file *f = b->want;
+    if (b->large && strlen(first->linked_etag) == 64 && strcmp(first->linked_etag, f->blob) != 0)
+        return ax_error(AX_ERR_DATA, "%s: the hub's list and its answer name different checksums",
+                        f->path);
+    if (first->linked_size >= 0 && (uint64_t)first->linked_size != f->size)
+        return ax_error(AX_ERR_DATA, "%s: the hub's list and its answer name different sizes",
+                        f->path);
+    if (first->repo_commit[0] && strcmp(first->repo_commit, b->t->snapshot->commit) != 0)
+        return ax_error(AX_ERR_DATA, "%s: the hub answered with commit %.40s instead of %s",
+                        f->path, first->repo_commit, b->t->snapshot->commit);
+    return AX_OK;
+}
+
+/* One request; AX_OK also where another one is to follow. */
+static enum ax_status request(struct blob *b, const char *url) {
+    struct ax_http_response a;
+    const struct ax_http_request q = {.url = url,
+                                      .token = b->t->h->token,
+                                      .from = b->at,
+                                      .max_bytes = b->want->size,
+                                      .stop = &b->t->stop,
+                                      .body = write_piece,
+                                      .ctx = b};
+    b->answer = NULL;
+    enum ax_status st = ax_http_get(&q, &a);
+    if (st == AX_OK)
+        AX_TRY(check_linked(b, &a.first));
+    if (st == AX_OK && (a.head.status == 200 || a.head.status == 206)) {
+        if (b->at == b->want->size)
+            return AX_OK;
+        a.again = true; /* whole for the server, too short for us */
+        st = ax_error(AX_ERR_IO, "%s: the server sent %llu of %llu bytes", b->want->path,
+                      (unsigned long long)b->at, (unsigned long long)b->want->size);
+    }
+    if (st == AX_OK && a.head.status == 416 && b->at > 0)
+        return start_again(b);
+    struct ax_hub_patience p = {.attempt = b->attempt, .stop = &b->t->stop};
+    AX_TRY(ax_hub_again(b->t->h, b->t->repo, &p, st, &a, b->want->path));
+    b->attempt = p.attempt;
+    return AX_OK;
+}
+
+static enum ax_status receive(struct blob *b, const char *url) {
+    while (b->at < b->want->size)
+        AX_TRY(request(b, url));
+    return AX_OK;
+}
+
+/* A wrong checksum over another process's bytes gets one try from the start. */
+static enum ax_status receive_checked(struct blob *b, const char *url) {
+    AX_TRY(receive(b, url));
+    if (digest_fits(b))
+        return AX_OK;
+    if (b->continued) {
+        ax_log_warn("what an earlier download left does not fit; once more from the start file=%s",
+                    b->want->path);
+        AX_TRY(start_again(b));
+        AX_TRY(receive(b, url));
+        if (digest_fits(b))
+            return AX_OK;
+    }
+    AX_TRY(start_again(b));
+    AX_TRY(ax_unlink(b->part));
+    return ax_error(
+        AX_ERR_DATA,
+        "%s: what came for %s does not have the checksum %s and was removed. Try again; "
+        "a proxy may have changed it.",
+        b->t->repo->id, b->want->path, b->want->blob);
+}
+
+static enum ax_status download(struct blob *b) {
+    char *url;
+    AX_TRY(ax_hub_file_url(&url, b->t->h, b->t->repo, b->t->snapshot->commit, b->want->path));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_file_open_update(&b->file, b->part), st, done);
+    AX_TRY_GOTO(take_up(b), st, close);
+    AX_TRY_GOTO(receive_checked(b, url), st, close);
+    AX_TRY_GOTO(ax_file_sync(&b->file), st, close);
+close:
+    st = ax_ckpt_close(&b->file, st);
+    if (st == AX_OK)
+        st = ax_rename(b->part, b->path);
+done:
+    ax_free(url);
+    return st;
+}
+
+enum ax_status ax_hub_blob_get(struct ax_hub_transfer *t, const struct ax_hub_file *f) {
+    struct blob b = {.t = t, .want = f};
+    struct ax_lock lock = {0};
+    char *lock_path = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_hub_blob_path(&b.path, t->snapshot, f->blob), st, done);
+    AX_TRY_GOTO(ax_hub_lock_path(&lock_path, t->snapshot, f->blob), st, done);
+    if (!is_there(&b))
+        ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
+    if (is_there(&b)) {
+        t->done += f->size;
+    } else {
+        AX_TRY_GOTO(lock.held ? ax_sprintf(&b.part, "%s.incomplete", b.path)
+                              : ax_sprintf(&b.part, "%s.%d.incomplete", b.path, (int)getpid()),
+                    st, done);
+        AX_TRY_GOTO(download(&b), st, done);
+    }
+    st = ax_hub_link(t->snapshot, f);
+done:
+    ax_lock_drop(&lock);
+    ax_free(lock_path);
+    ax_free(b.part);
+    ax_free(b.path);
+    return st;
+}

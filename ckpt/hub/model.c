@@ -1,0 +1,192 @@
+/* Which files of a model repository are needed: what axtrain reads or copies, never pickled
+ * weights. Small files first, so that a snapshot with weights has the rest. */
+#include <string.h>
+
+#include "base/io.h"
+#include "ckpt/hf/index.h"
+#include "ckpt/hub/hub.h"
+
+#define SINGLE    "model.safetensors"
+#define INDEX     "model.safetensors.index.json"
+#define ADAPTER   "adapter_model.safetensors"
+#define MAX_INDEX ((size_t)64 << 20)
+
+static const char *const small_files[] = {
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "adapter_config.json",
+    "LICENSE",
+};
+#define N_SMALL (sizeof small_files / sizeof *small_files)
+
+/* ---- the weights ---- */
+
+static bool ends_with(const char *s, const char *ending) {
+    const size_t n = strlen(s), m = strlen(ending);
+    return n >= m && strcmp(s + n - m, ending) == 0;
+}
+
+static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char *id) {
+    const char *pickle = NULL, *gguf = NULL;
+    for (size_t i = 0; i < s->list.n; i++) {
+        const char *path = s->list.files[i].path;
+        if (ends_with(path, ".bin") || ends_with(path, ".pt") || ends_with(path, ".pth"))
+            pickle = path;
+        else if (ends_with(path, ".gguf"))
+            gguf = path;
+    }
+    if (gguf)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: it holds GGUF files and no safetensors. Download one (%s), and name the "
+            "file.",
+            id, gguf);
+    if (pickle)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: its weights are pickled (%s), which can run any code when read, and are "
+            "not downloaded. Look for a revision with safetensors (often refs/pr/1), or "
+            "convert them.",
+            id, pickle);
+    return ax_error(AX_ERR_DATA, "%s: there are no weights in it (%s, or %s)", id, SINGLE, INDEX);
+}
+
+static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_snapshot *s) {
+    char *path, *text;
+    size_t len;
+    AX_TRY(ax_path_join(&path, s->folder, INDEX));
+    enum ax_status st = ax_read_file(path, MAX_INDEX, &text, &len);
+    if (st == AX_OK) {
+        st = ax_hf_index_parse(ix, path, text, len);
+        ax_free(text);
+    }
+    ax_free(path);
+    return st;
+}
+
+/* ---- what is there ---- */
+
+static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s) {
+    struct ax_hf_index ix;
+    AX_TRY(open_index(&ix, s));
+    *whole = true;
+    for (int i = 0; i < ix.n_shards; i++)
+        *whole = *whole && ax_hub_snapshot_has(s, ix.shards[i]);
+    ax_hf_index_free(&ix);
+    return AX_OK;
+}
+
+/* Does a snapshot in the cache have all that is needed? Where the list of its files is not known
+ * (other tools keep none), a model with tokenizer and weights counts as whole. */
+static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
+                               enum ax_hub_part part) {
+    *whole = s->commit != NULL;
+    for (size_t i = 0; i < N_SMALL && *whole && s->listed; i++)
+        *whole =
+            !ax_hub_list_find(&s->list, small_files[i]) || ax_hub_snapshot_has(s, small_files[i]);
+    if (*whole && !s->listed)
+        *whole = ax_hub_snapshot_has(s, "tokenizer.json") ||
+                 ax_hub_snapshot_has(s, "tokenizer.model") || ax_hub_snapshot_has(s, "vocab.json");
+    if (!*whole || part == AX_HUB_TOKENIZER)
+        return AX_OK;
+    *whole = ax_hub_snapshot_has(s, "config.json");
+    if (!*whole || ax_hub_snapshot_has(s, SINGLE))
+        return AX_OK;
+    *whole = ax_hub_snapshot_has(s, INDEX);
+    return *whole ? has_shards(whole, s) : AX_OK;
+}
+
+/* ---- fetching ---- */
+
+static enum ax_status pull_small(struct ax_hub_snapshot *s, const struct ax_hub *h,
+                                 const struct ax_hub_repo *r, bool index,
+                                 struct ax_hub_report *report) {
+    const char *names[N_SMALL + 1];
+    size_t n = 0;
+    for (size_t i = 0; i < N_SMALL; i++)
+        if (ax_hub_list_find(&s->list, small_files[i]))
+            names[n++] = small_files[i];
+    if (index)
+        names[n++] = INDEX;
+    return ax_hub_pull(s, h, r, names, n, report);
+}
+
+static enum ax_status pull_shards(struct ax_hub_snapshot *s, const struct ax_hub *h,
+                                  const struct ax_hub_repo *r, struct ax_hub_report *report) {
+    struct ax_hf_index ix;
+    AX_TRY(open_index(&ix, s));
+    const enum ax_status st = ax_hub_pull(s, h, r, ix.shards, (size_t)ix.n_shards, report);
+    ax_hf_index_free(&ix);
+    return st;
+}
+
+static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
+                           const struct ax_hub_repo *r, enum ax_hub_part part,
+                           struct ax_hub_report *report) {
+    const bool single = ax_hub_list_find(&s->list, SINGLE) != NULL;
+    const bool sharded = !single && ax_hub_list_find(&s->list, INDEX) != NULL;
+    const char *adapter = ax_hub_list_find(&s->list, ADAPTER) ? ADAPTER : NULL;
+    if (part == AX_HUB_WHOLE && !single && !sharded && !adapter)
+        return refuse_weights(s, r->id);
+    AX_TRY(ax_hub_snapshot_keep(s, r));
+    AX_TRY(pull_small(s, h, r, part == AX_HUB_WHOLE && sharded, report));
+    if (part == AX_HUB_TOKENIZER)
+        return AX_OK;
+    if (sharded)
+        return pull_shards(s, h, r, report);
+    const char *const weights[] = {single ? SINGLE : adapter};
+    return ax_hub_pull(s, h, r, weights, 1, report);
+}
+
+/* What an offline machine has of it; the reader of a file that is missing will name it. */
+static enum ax_status take_offline(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r,
+                                   enum ax_hub_part part) {
+    const char *revision = ax_hub_revision(r);
+    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json")))
+        return AX_OK;
+    if (s->commit)
+        return ax_hub_refuse_offline(r, "config.json");
+    return ax_hub_refuse_offline(r, strcmp(revision, "main") == 0 ? "snapshot" : revision);
+}
+
+static enum ax_status bring(struct ax_hub_snapshot *s, const struct ax_hub *h,
+                            const struct ax_hub_repo *r, enum ax_hub_part part,
+                            struct ax_hub_report *report) {
+    bool whole;
+    AX_TRY(is_whole(&whole, s, part));
+    if (whole && (!h->refresh || h->offline))
+        return AX_OK;
+    if (h->offline)
+        return take_offline(s, r, part);
+    report->asked = true;
+    if (!s->listed || h->refresh)
+        AX_TRY(ax_hub_ask(s, h, r));
+    return pull(s, h, r, part, report);
+}
+
+enum ax_status ax_hub_model(char **folder, const struct ax_hub *h, const char *id,
+                            const char *revision, enum ax_hub_part part,
+                            struct ax_hub_report *report) {
+    const struct ax_hub_repo r = {AX_HUB_MODEL, id, revision};
+    struct ax_hub_snapshot s;
+    *report = (struct ax_hub_report){0};
+    AX_TRY(ax_hub_snapshot_find(&s, h->cache, &r));
+    const enum ax_status st = bring(&s, h, &r, part, report);
+    if (st == AX_OK) {
+        snprintf(report->commit, sizeof report->commit, "%s", s.commit);
+        *folder = s.folder;
+        s.folder = NULL;
+    }
+    ax_hub_snapshot_free(&s);
+    return st;
+}

@@ -1,0 +1,96 @@
+/* Columns as text, texts as tokens, and documents of a prompt and a response. */
+#include <string.h>
+
+#include "data/format/impl.h"
+
+const char *ax_json_kind(const json_t *v) {
+    static const char *const kinds[] = {
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "a list",  [JSON_STRING] = "text",
+        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number", [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",      [JSON_NULL] = "null",
+    };
+    return v ? kinds[json_typeof(v)] : "nothing";
+}
+
+/* The names of the columns, for errors. */
+static void list_columns(const json_t *row, char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = '\0';
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)row, key, value) {
+        const size_t len = strlen(key);
+        if (n + len + 3 > size)
+            return;
+        n += (size_t)(stpcpy(stpcpy(buf + n, n ? ", " : ""), key) - (buf + n));
+    }
+}
+
+static enum ax_status bad_text(const json_t *row, const char *column, const json_t *v) {
+    char columns[160];
+    if (v)
+        return ax_error(AX_ERR_DATA, "%s: expected text, got %s", column, ax_json_kind(v));
+    list_columns(row, columns, sizeof columns);
+    return ax_error(AX_ERR_DATA, "there is no column \"%s\"; the row has %s", column,
+                    *columns ? columns : "none");
+}
+
+enum ax_status ax_row_text(const json_t *row, const char *column, struct ax_text *out) {
+    const json_t *v = json_object_get(row, column);
+    if (!json_is_string(v))
+        return bad_text(row, column, v);
+    *out = (struct ax_text){json_string_value(v), json_string_length(v)};
+    return AX_OK;
+}
+
+enum ax_status ax_row_text_or_empty(const json_t *row, const char *column, struct ax_text *out) {
+    const json_t *v = json_object_get(row, column);
+    *out = (struct ax_text){"", 0};
+    return !v || json_is_null(v) ? AX_OK : ax_row_text(row, column, out);
+}
+
+enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {
+    return ax_buf_append(b, t.s, t.n);
+}
+
+bool ax_template_has(const struct ax_template *t, const char *text) {
+    size_t n;
+    const char *source = ax_template_source(t, &n);
+    return memmem(source, n, text, strlen(text)) != NULL;
+}
+
+enum ax_status ax_format_encode(const struct ax_format *f, struct ax_text text, bool add_special,
+                                struct ax_encoding *e) {
+    const struct ax_encode_options o = {.add_special_tokens = add_special};
+    e->n = 0;
+    return text.n ? ax_tokenizer_encode(f->tok, text.s, text.n, &o, e) : AX_OK;
+}
+
+void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max) {
+    const size_t n = (size_t)max;
+    if (e->n <= n)
+        return;
+    const size_t after = f->n_after < n ? f->n_after : n;
+    memmove(e->ids + n - after, e->ids + e->n - after, after * sizeof *e->ids);
+    e->n = n;
+}
+
+enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
+                              struct ax_text prompt, struct ax_text response,
+                              struct ax_origin origin, struct ax_samples *out) {
+    const int64_t max = f->o.sequence_len;
+    AX_TRY(ax_format_encode(f, prompt, true, &w->full));
+    ax_format_cut(f, &w->full, max);
+    AX_TRY(ax_samples_add(out, w->full.ids, NULL, w->full.n, f->o.train_on_inputs));
+    AX_TRY(ax_format_encode(f, response, true, &w->part));
+    ax_format_cut(f, &w->part, max);
+    const size_t n = w->part.n;
+    if (n == 0)
+        return ax_samples_end(out, origin); /* an empty response has no EOS either */
+    const size_t skip = f->bos != AX_NO_TOKEN && w->part.ids[0] == f->bos;
+    const bool close = w->part.ids[n - 1] != f->eos && (int64_t)n < max;
+    AX_TRY(ax_samples_add(out, w->part.ids + skip, NULL, n - skip, true));
+    if (close)
+        AX_TRY(ax_samples_add(out, &f->eos, NULL, 1, true));
+    return ax_samples_end(out, origin);
+}

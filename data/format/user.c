@@ -1,0 +1,76 @@
+/* The user's own columns and texts, put together as Python's str.format does. */
+#include <string.h>
+
+#include "data/format/impl.h"
+
+struct value {
+    const char *name;
+    struct ax_text text;
+};
+
+/* Appends `format` to b, with {name} replaced and {{ }} as braces; b may be NULL to only check. */
+static enum ax_status fill(struct ax_buf *b, const char *key, const char *format,
+                           const struct value *values, size_t n) {
+    for (const char *s = format; *s;) {
+        const bool brace = *s == '{' || *s == '}';
+        const size_t plain = brace && s[1] == *s ? 1 : strcspn(s, "{}");
+        if (plain > 0) {
+            if (b)
+                AX_TRY(ax_buf_append(b, s, plain));
+            s += plain + brace;
+            continue;
+        }
+        const size_t len = *s == '{' ? strcspn(s + 1, "{}") : 0;
+        size_t v = 0;
+        while (v < n && (strlen(values[v].name) != len || memcmp(values[v].name, s + 1, len) != 0))
+            v++;
+        if (v == n || s[len + 1] != '}')
+            return ax_error(AX_ERR_CONFIG,
+                            "type.%s: \"%s\" is not understood at \"%s\"; it may hold {%s}%s%s%s, "
+                            "and {{ or }} for a brace",
+                            key, format, s, values[0].name, n > 1 ? " and {" : "",
+                            n > 1 ? values[1].name : "", n > 1 ? "}" : "");
+        if (b)
+            AX_TRY(ax_text_put(b, values[v].text));
+        s += len + 2;
+    }
+    return AX_OK;
+}
+
+static enum ax_status check_formats(struct ax_format *f) {
+    const struct ax_format_user *u = f->o.user;
+    const struct value system[] = {{.name = "system"}};
+    const struct value prompt[] = {{.name = "instruction"}, {.name = "input"}};
+    AX_TRY(fill(NULL, "system_format", u->system_format, system, 1));
+    AX_TRY(fill(NULL, "format", u->format, prompt, 2));
+    return fill(NULL, "no_input_format", u->no_input_format, prompt, 1);
+}
+
+static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *row,
+                                 struct ax_buf *b) {
+    struct ax_text system = {u->system_prompt, strlen(u->system_prompt)};
+    struct ax_text instruction;
+    struct ax_text input;
+    if (json_object_get(row, u->field_system))
+        AX_TRY(ax_row_text_or_empty(row, u->field_system, &system));
+    AX_TRY(ax_row_text(row, u->field_instruction, &instruction));
+    AX_TRY(ax_row_text_or_empty(row, u->field_input, &input));
+    const struct value system_value[] = {{"system", system}};
+    const struct value values[] = {{"instruction", instruction}, {"input", input}};
+    b->len = 0;
+    if (system.n)
+        AX_TRY(fill(b, "system_format", u->system_format, system_value, 1));
+    if (input.n)
+        return fill(b, "format", u->format, values, 2);
+    return fill(b, "no_input_format", u->no_input_format, values, 1);
+}
+
+static enum ax_status user_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
+                               struct ax_origin origin, struct ax_samples *out) {
+    struct ax_text response;
+    AX_TRY(ax_row_text(row, f->o.user->field_output, &response));
+    AX_TRY(put_prompt(f->o.user, row, &w->text));
+    return ax_format_pair(f, w, (struct ax_text){w->text.data, w->text.len}, response, origin, out);
+}
+
+const struct ax_format_type ax_format_type_user = {"a map", false, true, check_formats, user_row};

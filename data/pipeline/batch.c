@@ -1,0 +1,177 @@
+/* Packs documents into the buffers of a micro-batch. */
+#include "data/pipeline/batch.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
+                       int64_t max_len, int parts, int part) {
+    AX_ASSERT(T % parts == 0);
+    T /= parts;
+    *b = (struct ax_batch){.T = T,
+                           .cap = T,
+                           .n_rows = T,
+                           .n_cap = n_cap,
+                           .max_len = max_len,
+                           .max_queries = max_len < T ? max_len : T,
+                           .parts = parts,
+                           .part = part};
+    const size_t column = (size_t)T * sizeof(int32_t);
+    b->tokens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
+    b->positions = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
+    b->rows = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
+    b->labels = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", column), T);
+    b->weight = ax_tensor_1d(AX_F32, ax_stack_push(stack, "batch", column), T);
+    const size_t cu = (size_t)(n_cap + 1) * sizeof(int32_t);
+    b->cu_seqlens = ax_tensor_1d(AX_I32, ax_stack_push(stack, "batch", cu), n_cap + 1);
+    b->cu_keys = b->cu_row = b->cu_seqlens;
+    if (parts > 1) {
+        b->cu_keys.data = ax_stack_push(stack, "batch", cu);
+        b->cu_row.data = ax_stack_push(stack, "batch", cu);
+    }
+}
+
+/* Everything that looks at the batch sees T tokens, and the head n_rows of them. */
+static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
+    b->T = b->tokens.shape[0] = b->positions.shape[0] = T;
+    b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
+}
+
+/* Host images of the columns, filled and then sent to the device. row: ends of documents in the
+ * row; cu and keys: in this part. label and weight are of all tokens, the head_ ones of its rows.
+ */
+struct columns {
+    int32_t *tokens, *positions, *label, *rows, *head_label, *cu, *keys, *row;
+    float *weight, *head_weight;
+};
+
+/* Appends the tokens that have a label, or those that have none; returns how many there are now. */
+static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labelled,
+                         int64_t n) {
+    for (int64_t t = 0; t < b->T; t++) {
+        if ((c->label[t] >= 0) != labelled)
+            continue;
+        c->rows[n] = (int32_t)t;
+        c->head_label[n] = c->label[t];
+        c->head_weight[n++] = c->weight[t];
+    }
+    return n;
+}
+
+static void fit(struct ax_batch *b, const struct columns *c) {
+    const int64_t labelled = list_rows(b, c, true, 0);
+    if (b->round <= 0) {
+        list_rows(b, c, false, labelled);
+        return;
+    }
+    AX_ASSERT(b->parts == 1);
+    int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
+    T = T > 0 ? T : b->round;
+    set_length(b, T < b->cap ? T : b->cap, labelled);
+}
+
+static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
+                                   const struct ax_document *doc) {
+    const int64_t first = b->n_tokens, row = b->T * b->parts;
+    if (doc->n > b->max_len || first + doc->n > row)
+        return ax_error(AX_ERR_DATA,
+                        "batch: document %d has %lld tokens; %lld are free and a document may have "
+                        "%lld",
+                        index, (long long)doc->n, (long long)(row - first), (long long)b->max_len);
+    for (int64_t i = 0; i < doc->n; i++) {
+        const int64_t t = first + i - b->part * b->T;
+        const int32_t token = doc->tokens[i];
+        int32_t label = i + 1 < doc->n ? doc->tokens[i + 1] : -1;
+        if (doc->labels)
+            label = doc->labels[i];
+        const float weight = label < 0 ? 0 : doc->weight ? doc->weight[i] : 1;
+        if (token < 0 || token >= vocab || label >= vocab)
+            return ax_error(AX_ERR_DATA,
+                            "batch: document %d, token %lld: id %d is outside the vocabulary of "
+                            "%lld",
+                            index, (long long)i, label >= vocab ? label : token, (long long)vocab);
+        if (t >= 0 && t < b->T) {
+            c->tokens[t] = token;
+            c->positions[t] = (int32_t)(doc->first_position + i);
+            c->label[t] = weight > 0 ? label : -1;
+            c->weight[t] = weight;
+        }
+        b->weight_total += (double)weight;
+        b->trained += weight > 0;
+    }
+    if (doc->first_position + doc->n - 1 > b->max_position)
+        b->max_position = doc->first_position + doc->n - 1;
+    b->n_tokens += doc->n;
+    b->n_docs++;
+    return AX_OK;
+}
+
+/* From the row to this part: where its pieces of documents end, and their keys. */
+static void cut(const struct ax_batch *b, const struct columns *c) {
+    const int64_t begin = b->part * b->T, end = begin + b->T;
+    for (int64_t d = 0; d <= b->n_cap; d++) {
+        const int64_t at = c->row[d];
+        const int64_t inside = at < begin ? 0 : at > end ? b->T : at - begin;
+        c->keys[d] = (int32_t)(at < end ? at : end);
+        c->cu[d] = (int32_t)inside;
+    }
+}
+
+static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
+    const size_t column = (size_t)b->T * sizeof(int32_t);
+    const size_t rows = (size_t)b->n_rows * sizeof(int32_t);
+    AX_TRY(ax_queue_write(q, b->tokens.data, c->tokens, column));
+    AX_TRY(ax_queue_write(q, b->positions.data, c->positions, column));
+    AX_TRY(ax_queue_write(q, b->rows.data, c->rows, rows));
+    AX_TRY(ax_queue_write(q, b->labels.data, c->head_label, rows));
+    AX_TRY(ax_queue_write(q, b->weight.data, c->head_weight, rows));
+    const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
+    AX_TRY(ax_queue_write(q, b->cu_keys.data, c->keys, cu));
+    AX_TRY(ax_queue_write(q, b->cu_row.data, c->row, cu));
+    return ax_queue_write(q, b->cu_seqlens.data, c->cu, cu);
+}
+
+enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
+                             const struct ax_document *docs) {
+    b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
+    b->weight_total = 0;
+    set_length(b, b->cap, b->cap);
+    if (ax_queue_is_meta(q)) {
+        b->n_docs = b->n_cap;
+        b->n_tokens = b->trained = b->T * b->parts;
+        b->weight_total = (double)b->n_tokens;
+        return AX_OK;
+    }
+    if (n > b->n_cap)
+        return ax_error(AX_ERR_DATA, "batch: %d documents, but room for %lld", n,
+                        (long long)b->n_cap);
+    int32_t *host;
+    const size_t total = (size_t)(7 * b->T + 3 * (b->n_cap + 1));
+    AX_TRY(ax_alloc(&host, total, sizeof *host));
+    struct columns c = {.tokens = host,
+                        .positions = host + b->T,
+                        .label = host + 2 * b->T,
+                        .weight = (float *)(host + 3 * b->T),
+                        .rows = host + 4 * b->T,
+                        .head_label = host + 5 * b->T,
+                        .head_weight = (float *)(host + 6 * b->T),
+                        .cu = host + 7 * b->T,
+                        .keys = host + 7 * b->T + b->n_cap + 1,
+                        .row = host + 7 * b->T + 2 * (b->n_cap + 1)};
+    for (int64_t t = 0; t < b->T; t++)
+        c.label[t] = -1;
+    enum ax_status st = AX_OK;
+    for (int d = 0; d < n; d++) {
+        AX_TRY_GOTO(put_document(b, &c, vocab, d, &docs[d]), st, done);
+        c.row[d + 1] = (int32_t)b->n_tokens;
+    }
+    for (int64_t d = n; d < b->n_cap; d++)
+        c.row[d + 1] = (int32_t)b->n_tokens;
+    fit(b, &c);
+    cut(b, &c);
+    st = send(b, q, &c);
+done:
+    ax_free(host);
+    return st;
+}

@@ -1,0 +1,64 @@
+/* Rows of Parquet files: DuckDB turns each into JSON, lists and structures included, which then
+ * goes the way of every other row. */
+#include "data/rows/duckdb.h"
+#include "data/rows/rows.h"
+#include "data/rows/reader.h"
+
+struct ax_parquet {
+    struct ax_duckdb *query;
+    const char *path; /* borrowed */
+    uint64_t row;
+};
+
+/* The path as a text of SQL in which nothing stands for other files. */
+static enum ax_status quote(struct ax_buf *b, const char *path) {
+    enum ax_status st = AX_OK;
+    for (; *path && st == AX_OK; path++) {
+        if (*path == '\'')
+            st = ax_buf_puts(b, "''");
+        else if (*path == '*' || *path == '?' || *path == '[')
+            st = ax_buf_printf(b, "[%c]", *path);
+        else
+            st = ax_buf_append(b, path, 1);
+    }
+    return st;
+}
+
+enum ax_status ax_parquet_open(struct ax_parquet **out, const char *path) {
+    struct ax_parquet *p;
+    struct ax_buf sql = {0};
+    enum ax_status st;
+    AX_TRY(ax_alloc(&p, 1, sizeof *p));
+    p->path = path;
+    AX_TRY_GOTO(ax_buf_puts(&sql, "SELECT to_json(r)::VARCHAR FROM read_parquet('"), st, done);
+    AX_TRY_GOTO(quote(&sql, path), st, done);
+    AX_TRY_GOTO(ax_buf_puts(&sql, "', hive_partitioning = false) AS r"), st, done);
+    st = ax_duckdb_open(&p->query, sql.data);
+    if (st != AX_OK)
+        st = ax_error_prefix(st, "%s", path);
+done:
+    ax_buf_free(&sql);
+    if (st == AX_OK)
+        *out = p;
+    else
+        ax_parquet_close(p);
+    return st;
+}
+
+void ax_parquet_close(struct ax_parquet *p) {
+    if (p)
+        ax_duckdb_close(p->query);
+    ax_free(p);
+}
+
+enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, bool *got) {
+    *cut = (struct ax_row_cut){.line = ++p->row};
+    const enum ax_status st = ax_duckdb_next(p->query, &cut->text, &cut->len, got);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s:%llu", p->path, (unsigned long long)p->row);
+    if (*got && (!cut->text || cut->len > AX_ROWS_MAX_BYTES))
+        *cut = (struct ax_row_cut){.line = p->row,
+                                   .problem = cut->text ? "a row of more than 16 MiB"
+                                                        : "a row that is null"};
+    return AX_OK;
+}
