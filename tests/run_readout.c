@@ -214,10 +214,15 @@ static enum ax_status add_scalar(struct run_readout *r, int64_t step, struct byt
             memcpy(&scalar, &bits, sizeof scalar);
         }
     }
-    return is_time(tag)
-               ? AX_OK
-               : run_readout_add(r, "tensorboard: %06lld %.*s %.9g", (long long)step,
-                                 (int)(tag.end - tag.at), (const char *)tag.at, (double)scalar);
+    if (value.at != value.end)
+        return ax_error(AX_ERR_DATA, "TensorBoard: bytes behind a value of step %lld",
+                        (long long)step);
+    const int n = (int)(tag.end - tag.at);
+    const char *name = (const char *)tag.at;
+    if (is_time(tag))
+        return run_readout_add(r, "tensorboard: %06lld %.*s differs", (long long)step, n, name);
+    return run_readout_add(r, "tensorboard: %06lld %.*s %.9g", (long long)step, n, name,
+                           (double)scalar);
 }
 
 static enum ax_status add_event(struct run_readout *r, struct bytes event) {

@@ -234,6 +234,7 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
                                           struct ax_jval *out) {
     struct ax_jstr *format = NULL;
     AX_TRY(ax_jarg_str(vm, call, "the format", call->v[0], &format));
+    AX_ASSERT(format != NULL); /* the table of functions asks for it */
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL) {
         return ax_jvm_error(vm, "strftime_now: the format is too long, or holds a NUL");
     }

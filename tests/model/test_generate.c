@@ -117,6 +117,27 @@ static void same(const struct test *a, const struct test *b, int i) {
     assert_memory_equal(a->logprobs[i], b->logprobs[i], n * sizeof **a->logprobs);
 }
 
+/* A repetition penalty that no logit outweighs: greedy decoding, which repeats itself without it,
+ * takes no token of its context again, and none of the prompt. */
+static void no_token_twice(void **state) {
+    (void)state;
+    static struct test t;
+    for (int penalty = 0; penalty < 2; penalty++) {
+        int again = 0;
+        setup(&t, "llama", AX_F32, 3);
+        t.o.sampling = (struct ax_sampling){.repetition_penalty = penalty ? 1e6 : 0};
+        must(try(&t, "cpu", 1));
+        for (int i = 0; i < N; i++)
+            for (int64_t k = 0; k < t.result[i].n_new; k++) {
+                for (int64_t j = 0; j < t.result[i].n_prompt; j++)
+                    again += t.tokens[i][k] == t.prompts[i][j];
+                for (int64_t j = 0; j < k; j++)
+                    again += t.tokens[i][k] == t.tokens[i][j];
+            }
+        assert_true(penalty ? again == 0 : again > 0);
+    }
+}
+
 static void nothing_else_matters(void **state) {
     (void)state;
     static struct test base, other;
@@ -388,6 +409,7 @@ static void errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_token_twice),
         cmocka_unit_test(nothing_else_matters),
         cmocka_unit_test(dynamic_rope_turns_by_the_own_row),
         cmocka_unit_test(backends_agree),

@@ -14,7 +14,7 @@
 #include "optim/peak.h"
 #include "tests/tiny.h"
 
-enum { DOCS = 7 };
+enum { DOCS = 7, VOCAB = 97 };
 static const uint32_t lengths[DOCS] = {19, 2, 40, 7, 33, 11, 25};
 
 enum trained { NOTHING, SOME, ALL };
@@ -48,19 +48,25 @@ static void add_documents(struct ax_docs *docs, enum trained trained) {
     }
 }
 
-static void open_data(struct data *d, enum ax_pack_mode mode, enum trained trained) {
-    *d = (struct data){.source = {.group = 100}};
-    add_documents(&d->docs, trained);
+/* Of the first n documents of d->docs. */
+static void open_loader(struct data *d, enum ax_pack_mode mode, uint32_t n) {
     d->sets[0] = &d->docs;
     d->corpus.sets = d->sets;
     d->corpus.n_sets = 1;
-    for (uint32_t i = 0; i < DOCS; i++)
+    for (uint32_t i = 0; i < n; i++)
         assert_int_equal(
-            ax_corpus_add(&d->corpus, (struct ax_corpus_doc){.doc = i, .n = lengths[i]}), AX_OK);
+            ax_corpus_add(&d->corpus, (struct ax_corpus_doc){.doc = i, .n = d->docs.list[i].n}),
+            AX_OK);
     ax_corpus_source_init(&d->source, &d->corpus, &d->from);
     const struct ax_loader_options o = {
         .pack = {.mode = mode, .capacity = 64, .max_docs = 8, .group = 100}};
     assert_int_equal(ax_loader_new(&d->loader, &d->from, &o), AX_OK);
+}
+
+static void open_data(struct data *d, enum ax_pack_mode mode, enum trained trained) {
+    *d = (struct data){.source = {.group = 100}};
+    add_documents(&d->docs, trained);
+    open_loader(d, mode, DOCS);
 }
 
 static void close_data(struct data *d) {
@@ -80,12 +86,12 @@ struct run {
     /* out */
     struct ax_eval_result r;
     int n;
-    struct ax_eval_document docs[DOCS];
+    struct ax_eval_document docs[VOCAB];
 };
 
 static enum ax_status keep(void *ctx, const struct ax_eval_document *d) {
     struct run *r = ctx;
-    assert_true(r->n < DOCS);
+    assert_true(r->n < VOCAB);
     r->docs[r->n++] = *d;
     return AX_OK;
 }
@@ -113,6 +119,36 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
 static enum ax_status evaluate(struct run *r, const char *backend) {
     const struct ax_runtime_options ro = {.backend = backend, .threads = 2};
     return ax_runtime_run(&ro, body, r, NULL);
+}
+
+/* Of documents that differ in their last token, which alone is trained, exactly one ends with the
+ * token that the model finds likeliest. */
+static void one_token_is_right(void **state) {
+    (void)state;
+    struct data d = {.source = {.group = 100}};
+    struct ax_arch arch;
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    assert_int_equal(ax_docs_add_file(&d.docs, "rows.jsonl"), AX_OK);
+    for (int32_t v = 0; v < VOCAB; v++) {
+        const int32_t ids[] = {3, 8, v}, labels[] = {AX_NO_LABEL, AX_NO_LABEL, v};
+        assert_int_equal(ax_docs_add(&d.docs, ids, labels, 3, (struct ax_origin){.line = 1}),
+                         AX_OK);
+    }
+    open_loader(&d, AX_PACK_PLAIN, VOCAB);
+    struct run r = {.arch = &arch,
+                    .loader = d.loader,
+                    .dtype = AX_F32,
+                    .o = {.tokens = 60, .max_docs = 8, .max_len = 40}};
+    if (evaluate(&r, "cpu") != AX_OK)
+        fail_msg("%s", ax_error_text());
+    int right = 0;
+    for (int k = 0; k < VOCAB; k++)
+        right += (int)r.docs[k].correct;
+    assert_int_equal(right, 1);
+    assert_int_equal(r.r.correct, 1);
+    assert_true(r.r.accuracy == 1.0 / VOCAB);
+    close_data(&d);
+    ax_arch_free(&arch);
 }
 
 /* Each document by itself, some together, all together; packed rows: the same per document. */
@@ -350,13 +386,10 @@ static void peak(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_depends_on_passes),
-        cmocka_unit_test(the_last_window_is_shifted),
-        cmocka_unit_test(limited_rows),
-        cmocka_unit_test(nothing_to_score),
-        cmocka_unit_test(leaves_no_trace_in_training),
-        cmocka_unit_test(is_the_loss_of_training),
-        cmocka_unit_test(peak),
+        cmocka_unit_test(one_token_is_right),         cmocka_unit_test(nothing_depends_on_passes),
+        cmocka_unit_test(the_last_window_is_shifted), cmocka_unit_test(limited_rows),
+        cmocka_unit_test(nothing_to_score),           cmocka_unit_test(leaves_no_trace_in_training),
+        cmocka_unit_test(is_the_loss_of_training),    cmocka_unit_test(peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 
 #include "ckpt/state/checkpoint.h"
 #include "tests/optim/train_runs.h"
+#include "tests/run_readout.h"
 
 /* In place of the C library's: what is free on the disk. */
 static uint64_t disk_free;
@@ -118,6 +119,39 @@ static void test_tokens_are_counted(void **state) {
     train_case_close(&c);
 }
 
+/* Scalars of a step in TensorBoard's files, with the names that Hugging Face's trainer uses. */
+static void test_tensorboard(void **state) {
+    (void)state;
+    static const char *const tags[] = {
+        "eval/loss",    "eval/mean_token_accuracy", "eval/perplexity",
+        "eval/runtime", "eval/samples_per_second",  "train/epoch",
+        "train/epoch",  "train/grad_norm",          "train/learning_rate",
+        "train/loss",   "train/memory_gib",         "train/tokens_per_second"};
+    struct train_case c;
+    struct ax_train_result r;
+    struct run_readout out;
+    size_t n = 0;
+    disk_free = UINT64_MAX;
+    open_case(&c, AX_F32, true);
+    c.o.max_steps = 4;
+    c.o.metrics.tensorboard = true;
+    c.o.metrics.logging_steps = 2;
+    c.o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    run_ok(&c, &r);
+    assert_int_equal(run_readout_open(&out, c.out), AX_OK);
+    for (size_t i = 0; i < out.n; i++) {
+        const char *line = out.lines[i], *step = "tensorboard: 000002 ";
+        if (strncmp(line, step, strlen(step)) != 0)
+            continue;
+        assert_true(n < sizeof tags / sizeof *tags);
+        assert_memory_equal(line + strlen(step), tags[n], strlen(tags[n]));
+        n++;
+    }
+    assert_int_equal(n, sizeof tags / sizeof *tags);
+    run_readout_close(&out);
+    train_case_close(&c);
+}
+
 /* ---- room ---- */
 
 static const struct room {
@@ -198,9 +232,8 @@ static void test_room_is_enough(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saved_steps),
-        cmocka_unit_test(test_tokens_are_counted),
-        cmocka_unit_test(test_room_on_the_disk),
+        cmocka_unit_test(test_saved_steps),    cmocka_unit_test(test_tokens_are_counted),
+        cmocka_unit_test(test_tensorboard),    cmocka_unit_test(test_room_on_the_disk),
         cmocka_unit_test(test_room_is_enough),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
