@@ -9,11 +9,11 @@ bool ax_panels_fit(const struct ax_tensor *t) {
            t->shape[1] % 2 == 0;
 }
 
-/* units: the number of pairs in a row. */
-static void make_panel(uint32_t *restrict to, const uint32_t *restrict rows, int64_t units) {
+/* units: the number of pairs in a row. `to` may be aligned for bf16 only. */
+static void make_panel(char *restrict to, const uint32_t *restrict rows, int64_t units) {
     for (int64_t u = 0; u < units; u++)
-        for (int64_t r = 0; r < AX_PANEL_ROWS; r++)
-            to[u * AX_PANEL_ROWS + r] = rows[r * units + u];
+        for (int64_t r = 0; r < AX_PANEL_ROWS; r++, to += sizeof *rows)
+            memcpy(to, &rows[r * units + u], sizeof *rows);
 }
 
 enum ax_status ax_panels_make(struct ax_tensor *t) {
@@ -23,7 +23,7 @@ enum ax_status ax_panels_make(struct ax_tensor *t) {
     uint32_t *rows;
     AX_TRY(ax_alloc(&rows, n, sizeof *rows));
     for (int64_t i = 0; i < t->shape[0]; i += AX_PANEL_ROWS) {
-        uint32_t *panel = ax_tensor_row(t, i);
+        char *panel = ax_tensor_row(t, i);
         memcpy(rows, panel, n * sizeof *rows);
         make_panel(panel, rows, units);
     }
