@@ -135,6 +135,7 @@ static void no_token_twice(void **state) {
                     again += t.tokens[i][k] == t.tokens[i][j];
             }
         assert_true(penalty ? again == 0 : again > 0);
+        ax_arch_free(&t.arch);
     }
 }
 
