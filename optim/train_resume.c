@@ -141,12 +141,11 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
 
 /* A run that ended while it removed old checkpoints left some; the one that is resumed is verified.
  */
-static enum ax_status prune(const struct ax_train *t) {
+static void prune(const struct ax_train *t) {
     const struct ax_train_save *save = &t->o->save;
     const int64_t keep[] = {t->done, t->kept.step};
-    if (save->limit == 0 || save->resume == AX_RESUME_FOLDER)
-        return AX_OK;
-    return ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
+    if (save->resume != AX_RESUME_FOLDER)
+        ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
 }
 
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
@@ -160,7 +159,7 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
     AX_TRY_GOTO(ax_step_restore(&t->step, updates), st, done);
     t->saved = t->done;
-    AX_TRY_GOTO(prune(t), st, done);
+    prune(t);
 done:
     ax_checkpoint_close(&c);
     if (st == AX_ERR_DATA)

@@ -71,10 +71,10 @@ void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
 /* Removes what killed saves and removals left behind. */
 enum ax_status ax_checkpoint_sweep(const char *output_dir);
-/* Removes the oldest until `limit` (≥ 1) are left, but never those of `keep`: the one that was just
- * verified has to be among them, as nothing is known of the others. */
-enum ax_status ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep,
-                                   const int64_t *keep);
+/* Removes the oldest until `limit` (0: all stay) are left, but never those of `keep`: the one that
+ * was just verified has to be among them, as nothing is known of the others. What cannot be removed
+ * is warned of: the new one is safe, and the next call tries again. */
+void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, const int64_t *keep);
 
 /* ---- parts ---- */
 

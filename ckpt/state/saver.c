@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/space.h"
 
@@ -79,16 +78,11 @@ static enum ax_status verify(const struct ax_saver_work *w) {
 }
 
 /* Only what has been read again and found good makes an older one superfluous. Not the highest step
- * is kept in any case, but this one: a later one may be a damaged one that was passed over. An old
- * one that cannot be removed makes no failure of a save that is safe; the next save tries again. */
+ * is kept in any case, but this one: a later one may be a damaged one that was passed over. */
 static void prune(const struct ax_saver_work *w) {
     int64_t keep[1 + sizeof w->job.keep / sizeof *w->job.keep] = {w->job.step};
     memcpy(keep + 1, w->job.keep, sizeof w->job.keep);
-    if (w->job.limit == 0 ||
-        ax_checkpoint_prune(w->output_dir, w->job.limit, 1 + w->job.n_keep, keep) == AX_OK)
-        return;
-    ax_log_warn("an old checkpoint is not removed: %s", ax_error_text());
-    ax_error_clear();
+    ax_checkpoint_prune(w->output_dir, w->job.limit, 1 + w->job.n_keep, keep);
 }
 
 static enum ax_status save(struct ax_saver_work *w) {
