@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/stop.h"
-#include "cmd/bench_input.h"
+#include "cmd/bench/input.h"
 #include "cmd/commands.h"
 
 #define MAX_WORDS 24

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/term.h"
 #include "cmd/commands.h"
-#include "cmd/text_model.h"
+#include "cmd/generate/text_model.h"
 
 #define MAX_NEW_DEFAULT 1024
 #define CONTEXT_DEFAULT 8192

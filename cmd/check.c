@@ -4,9 +4,9 @@
 
 #include "base/io.h"
 #include "cmd/args.h"
-#include "cmd/check.h"
+#include "cmd/check/mesh_command.h"
 #include "cmd/commands.h"
-#include "cmd/golden.h"
+#include "cmd/check/golden.h"
 
 typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
                              const struct ax_golden_options *o);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cmd/args.h"
-#include "cmd/help.h"
+#include "cmd/help/help.h"
 
 static const struct {
     const char *name;

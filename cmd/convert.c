@@ -1,5 +1,5 @@
 /* `axtrain convert`: a GGUF file becomes a Hugging Face folder; the other way is convert_gguf.c. */
-#include "cmd/convert.h"
+#include "cmd/convert/from_gguf.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "ckpt/gguf/model.h"
 #include "cmd/args.h"
-#include "cmd/base_model.h"
+#include "cmd/train/base_model.h"
 #include "cmd/commands.h"
-#include "cmd/convert_gguf.h"
+#include "cmd/convert/to_gguf.h"
 #include "data/gguf/json.h"
 #include "base/unicode.h"
 

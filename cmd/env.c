@@ -1,5 +1,5 @@
 /* `axtrain env`: what a bug report needs to say. */
-#include "cmd/env.h"
+#include "cmd/train/env.h"
 
 #include <sys/utsname.h>
 

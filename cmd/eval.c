@@ -1,6 +1,6 @@
 /* `axtrain eval`: how well a model knows the trained tokens of some rows, and, if asked, how many
  * of them it solves. */
-#include "cmd/eval.h"
+#include "cmd/eval/eval.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cmd/args.h"
-#include "cmd/base_model.h"
+#include "cmd/train/base_model.h"
 #include "cmd/commands.h"
 
 #define MAX_OVERRIDES 12

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "cmd/commands.h"
-#include "cmd/data_setup.h"
-#include "cmd/run_args.h"
+#include "cmd/train/data.h"
+#include "cmd/config_args.h"
 #include "data/rows/hub_dataset.h"
 
 static void print_report(const char *key, const char *id, const char *revision,

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/generate_prompts.h"
+#include "cmd/generate/prompts.h"
 
 #define MAX_NEW_DEFAULT 256
 #define MAX_SAMPLES     4096

@@ -1,11 +1,11 @@
 /* `axtrain help`: the overview, one command, or where else to look. */
-#include "cmd/help.h"
+#include "cmd/help/help.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "cmd/args.h"
-#include "cmd/config_table.h"
+#include "cmd/config/table.h"
 
 /* In the order in which a newcomer meets them. What stands in no group comes last. */
 static const struct {

@@ -1,5 +1,5 @@
 /* The command: look, choose, write, and say what is next. */
-#include "cmd/init.h"
+#include "cmd/init/init.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/io_path.h"
 #include "base/space.h"
 #include "cmd/args.h"
-#include "cmd/base_model.h"
+#include "cmd/train/base_model.h"
 #include "cmd/commands.h"
 
 #define STEP_TOKENS 8192 /* of a step, where the data allow … */

@@ -1,17 +1,17 @@
 /* `axtrain merge`: base folder + adapter folder → model folder or GGUF file, checked before it is
  * put in place. */
-#include "cmd/merge.h"
+#include "cmd/convert/merge.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cmd/args.h"
-#include "cmd/base_model.h"
+#include "cmd/train/base_model.h"
 #include "cmd/commands.h"
-#include "cmd/convert.h"
-#include "cmd/merge_note.h"
-#include "cmd/merge_probe.h"
+#include "cmd/convert/from_gguf.h"
+#include "cmd/convert/merge_note.h"
+#include "cmd/convert/merge_probe.h"
 #include "model/adapter_merge.h"
 
 #define EXACT       1e-4 /* of the largest logit, for float32 weights */

@@ -7,9 +7,9 @@
 #include "base/json.h"
 #include "base/threads.h"
 #include "cmd/commands.h"
-#include "cmd/run_args.h"
-#include "cmd/step_args.h"
-#include "cmd/train_setup.h"
+#include "cmd/config_args.h"
+#include "cmd/train/step_args.h"
+#include "cmd/train/setup.h"
 #include "optim/plan.h"
 
 /* What is planned, by which names, and in which modes of recompute. */

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/data_setup.h"
-#include "cmd/run_args.h"
+#include "cmd/train/data.h"
+#include "cmd/config_args.h"
 
 static void print_sets(const struct ax_run_sets *s) {
     for (size_t i = 0; i < s->n; i++) {

@@ -1,12 +1,12 @@
 /* `axtrain preview`: what training will see, row by row, and what it will not. */
-#include "cmd/preview.h"
+#include "cmd/preview/preview.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cmd/commands.h"
-#include "cmd/run_args.h"
+#include "cmd/config_args.h"
 
 /* ---- totals ---- */
 

@@ -1,5 +1,5 @@
 /* The command, and the page from top to bottom. */
-#include "cmd/report.h"
+#include "cmd/report/report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "cmd/html.h"
+#include "cmd/report/html.h"
 
 /* ---- the page ---- */
 

@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/hub_push.h"
-#include "cmd/run_args.h"
-#include "cmd/train_setup.h"
+#include "cmd/train/hub_push.h"
+#include "cmd/config_args.h"
+#include "cmd/train/setup.h"
 
 struct train_args {
     bool json, quiet;

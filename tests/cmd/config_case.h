@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "cmd/config_build.h"
+#include "cmd/config/build.h"
 
 /* Overrides end with NULL. */
 static inline enum ax_status load_with(struct ax_config *cfg, const char *text, char **overrides) {

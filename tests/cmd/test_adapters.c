@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 
-#include "cmd/adapters.h"
+#include "cmd/generate/adapters.h"
 #include "cmd/commands.h"
 #include "tests/data/scratch.h"
 

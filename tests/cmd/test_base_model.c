@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <utime.h>
 
-#include "cmd/base_model.h"
+#include "cmd/train/base_model.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cmd/bench_result.h"
+#include "cmd/bench/result.h"
 #include "tests/data/scratch.h"
 
 static struct ax_bench_figure rate(double value) {

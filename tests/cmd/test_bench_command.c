@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cmd/bench_result.h"
+#include "cmd/bench/result.h"
 #include "tests/cmd/sft_case.h"
 
 /* Runs it with -o and reads what it wrote. */

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/chart.h"
-#include "cmd/html.h"
+#include "cmd/report/chart.h"
+#include "cmd/report/html.h"
 
 /* "0 2 4 |%": the labels of an axis and its suffix. */
 static const char *labels(struct ax_chart_range r) {

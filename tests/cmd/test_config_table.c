@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cmd/config_rules.h"
+#include "cmd/config/rules.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "ckpt/hf/hf.h"
 #include "cmd/commands.h"
-#include "cmd/convert.h"
+#include "cmd/convert/from_gguf.h"
 #include "model/arch.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"

@@ -13,9 +13,9 @@
 
 #include "base/json.h"
 #include "cmd/commands.h"
-#include "cmd/convert.h"
-#include "cmd/convert_gguf.h"
-#include "cmd/merge.h"
+#include "cmd/convert/from_gguf.h"
+#include "cmd/convert/to_gguf.h"
+#include "cmd/convert/merge.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/arch.h"
 #include "tests/ckpt/folder.h"

@@ -9,7 +9,7 @@
 
 #include "base/fault.h"
 #include "base/json.h"
-#include "cmd/convert.h"
+#include "cmd/convert/from_gguf.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"

@@ -14,7 +14,7 @@
 
 #include "base/io.h"
 #include "cmd/commands.h"
-#include "cmd/golden.h"
+#include "cmd/check/golden.h"
 
 static const char *shared_path(char *buf, size_t size, const char *rest) {
     const char *root = getenv("AXTRAIN_SHARED");

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <sys/wait.h>
 
-#include "cmd/help.h"
+#include "cmd/help/help.h"
 #include "tests/data/scratch.h"
 
 /* ---- running shells ---- */

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "cmd/commands.h"
-#include "cmd/init.h"
+#include "cmd/init/init.h"
 #include "tests/cmd/sft_case.h"
 
 static const char *model(const char *family) {

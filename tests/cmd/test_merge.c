@@ -11,7 +11,7 @@
 #include "ckpt/gguf/gguf.h"
 #include "cmd/commands.h"
 #include "ckpt/hf/peft.h"
-#include "cmd/merge.h"
+#include "cmd/convert/merge.h"
 #include "tests/ckpt/folder.h"
 
 static const char *fixture(char *buf, size_t size, const char *rest) {

@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "cmd/mesh_check.h"
+#include "cmd/check/mesh.h"
 
 /* Sizes that divide as little as they may: vocabulary and feed-forward columns are cut unevenly,
  * KV heads are fewer than 4 ranks of tp. */

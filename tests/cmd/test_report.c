@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "cmd/commands.h"
-#include "cmd/report.h"
+#include "cmd/report/report.h"
 #include "tests/data/scratch.h"
 
 static void put_step(struct ax_buf *b, int step, double loss) {

@@ -10,7 +10,7 @@
 
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
-#include "cmd/merge.h"
+#include "cmd/convert/merge.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/arch.h"
 #include "tests/cmd/sft_case.h"

@@ -16,7 +16,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "cmd/convert.h"
+#include "cmd/convert/from_gguf.h"
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/generate.h"

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cmd/text_stream.h"
+#include "cmd/generate/text_stream.h"
 #include "tests/data/scratch.h"
 
 static struct ax_tokenizer *tokenizer;

@@ -1,7 +1,7 @@
 /* optim_args: which option lands where, in both forms, and what is said about wrong ones. */
 #include "config_case.h"
 
-#include "cmd/train_setup.h"
+#include "cmd/train/setup.h"
 
 static enum ax_status read_optimizer(struct ax_train_options *o, const char *lines) {
     struct ax_config cfg;

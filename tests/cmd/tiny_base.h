@@ -5,7 +5,7 @@
 
 #include <ctype.h>
 
-#include "cmd/config.h"
+#include "cmd/config/config.h"
 #include "tests/data/scratch.h"
 
 #define TINY_ROWS 96

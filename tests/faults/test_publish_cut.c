@@ -10,8 +10,8 @@
 #include <dirent.h>
 
 #include "base/hash.h"
-#include "cmd/convert.h"
-#include "cmd/merge.h"
+#include "cmd/convert/from_gguf.h"
+#include "cmd/convert/merge.h"
 #include "tests/cmd/gguf_tiny.h"
 #include "tests/faults/cuts.h"
 #include "tests/train_case.h"

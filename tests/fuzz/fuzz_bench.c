@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cmd/bench_result.h"
+#include "cmd/bench/result.h"
 
 static void check_list(const struct ax_bench_list *l) {
     struct ax_bench_list again;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cmd/config_build.h"
+#include "cmd/config/build.h"
 
 static void try_override(const char *arg) {
     static const char text[] =

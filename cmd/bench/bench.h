@@ -1,0 +1,86 @@
+/* `axtrain bench`: what it times, and what the kinds share.
+ *
+ * Each kind is a file (bench_ops.c, bench_step.c, bench_generate.c, bench_pipeline.c with
+ * bench_save.c, bench_startup.c) that parses its options with ax_bench_parse and reports figures
+ * with ax_bench_add; bench.c runs one of them, or a short set of all, and closes the report:
+ * bench_report.c. What the figures become is bench_result.h. */
+#ifndef AX_CMD_BENCH_BENCH_H
+#define AX_CMD_BENCH_BENCH_H
+
+#include "cmd/args.h"
+#include "cmd/bench/result.h"
+#include "optim/step.h"
+
+/* ---- the report ---- */
+
+struct ax_bench {
+    bool json;
+    const char *out, *compare, *tolerance; /* as given; NULL = not */
+    int64_t threads;                       /* 0 = all this process may use */
+    bool several;                          /* more than one kind: figures only */
+    double allowed;                        /* tolerance as a share */
+    struct ax_bench_list old, results;
+    json_t *details; /* by kind: what its JSON has besides figures */
+    /* measured when first asked for */
+    double bandwidth, peaks[AX_DTYPE_COUNT];
+};
+
+/* The kind's own options and those of every report; reads the older results, so that a bad file is
+ * told before anything is timed. */
+enum ax_status ax_bench_parse(struct ax_bench *b, int argc, char **argv, int n,
+                              const struct ax_arg *own);
+/* Prints the figure unless JSON is asked for. */
+enum ax_status ax_bench_add(struct ax_bench *b, const struct ax_bench_figure *f, const char *name,
+                            ...) __attribute__((format(printf, 3, 4)));
+/* For --json: `value` (taken over, NULL = out of memory) under the kind's name. */
+enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *value);
+/* A kind may print what has no place in the figures. */
+bool ax_bench_tells(const struct ax_bench *b);
+/* AX_INTERRUPTED when a signal asked for the end; for kinds that have something to remove first and
+ * so watch (base/stop.h), unless the set of several already does. */
+enum ax_status ax_bench_may_go_on(void);
+/* Output, and the comparison: AX_ERR_FAILED where something is worse. */
+enum ax_status ax_bench_finish(struct ax_bench *b);
+void ax_bench_free(struct ax_bench *b);
+
+/* Bytes read and written per second by a copy, FLOP per second of a matrix product: of this
+ * process on b->threads. */
+enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes);
+enum ax_status ax_bench_peak(struct ax_bench *b, enum ax_dtype dtype, double *flops);
+
+/* In place; the middle one, or the mean of the middle two. */
+double ax_bench_median(double *values, size_t n);
+
+/* ---- the model: bench_model.c ---- */
+
+/* --model DIR (or a config.json: random weights), or --arch NAME: random weights. */
+struct ax_bench_model {
+    const char *dir, *arch_name; /* as given */
+    char name[64];               /* of either, for figures' names */
+    struct ax_json_doc config;   /* of --arch */
+    struct ax_arch arch;
+    struct ax_hf hf; /* dir NULL: random weights */
+};
+#define AX_BENCH_MODEL_ARGS(m)                                                                     \
+    {"--model", AX_ARG_STRING, &(m)->dir, 0, 0}, {                                                 \
+        "--arch", AX_ARG_STRING, &(m)->arch_name, 0, 0                                             \
+    }
+/* `weights`: those of a folder are needed too. */
+enum ax_status ax_bench_model_open(struct ax_bench_model *m, const char *kind, bool weights);
+void ax_bench_model_close(struct ax_bench_model *m); /* safe on a zeroed one */
+/* The folder's weights, or random ones. */
+enum ax_status ax_bench_model_fill(const struct ax_bench_model *m, struct ax_model *model);
+/* The model with random weights as a folder. */
+enum ax_status ax_bench_model_write(const struct ax_bench_model *m, const char *dir);
+/* T, or without one what this CPU computes fastest in. */
+enum ax_status ax_bench_dtype(const char *given, enum ax_dtype *out);
+
+/* Random ids in every batch of a step, the same for every run. */
+enum ax_status ax_bench_batches(struct ax_step *s);
+
+/* ---- the kinds: argv[0] is the kind ---- */
+
+typedef enum ax_status ax_bench_kind(struct ax_bench *b, int argc, char **argv);
+ax_bench_kind ax_bench_ops, ax_bench_step, ax_bench_generate, ax_bench_pipeline, ax_bench_startup;
+
+#endif

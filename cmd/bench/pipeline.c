@@ -1,0 +1,217 @@
+/* `axtrain bench pipeline`: what surrounds the arithmetic. Rows to tokens, packing, and here by
+ * loading a model; saving is bench_save.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/stop.h"
+#include "cmd/bench/save.h"
+#include "cmd/train/data.h"
+
+#define ROUNDS       3
+#define PACK_SECONDS 0.2
+
+struct pipeline {
+    struct ax_bench *r;
+    struct ax_bench_model m;
+    struct ax_bench_input in;
+    const char *data, *work, *dtype_name;
+    bool no_save;
+    enum ax_dtype dtype;
+    double load_seconds, load_bytes; /* of memory written */
+};
+
+static enum ax_status add_rows(struct pipeline *p, const char *what, double value,
+                               const char *unit) {
+    const struct ax_bench_figure f = {value, unit, false, -1};
+    const char *rows = p->data ? p->data : "problems", *slash = strrchr(rows, '/');
+    return ax_bench_add(p->r, &f, "pipeline/%s/%s/%s", p->m.name, slash ? slash + 1 : rows, what);
+}
+
+/* ---- rows to tokens ---- */
+
+/* The text of every document, as it was rendered, one behind the other: starts is [n + 1]. */
+static enum ax_status collect(const struct ax_run_data *d, struct ax_buf *text, size_t *starts) {
+    const struct ax_docs *docs = d->train_sets.docs[0];
+    int32_t *ids;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_alloc(&ids, docs->longest, sizeof *ids));
+    for (size_t i = 0; i < docs->n && st == AX_OK; i++) {
+        const uint32_t *words = ax_docs_words(docs, i);
+        for (size_t k = 0; k < docs->list[i].n; k++)
+            ids[k] = ax_docs_id(words, k);
+        starts[i] = text->len;
+        st = ax_tokenizer_decode(d->tok.tokenizer, ids, docs->list[i].n, false, text);
+    }
+    starts[docs->n] = text->len;
+    ax_free(ids);
+    return st;
+}
+
+static enum ax_status encode_all(const struct ax_tokenizer *t, const char *text,
+                                 const size_t *starts, size_t n, double *seconds) {
+    const struct ax_encode_options o = {0};
+    struct ax_encoding e = {0};
+    enum ax_status st = AX_OK;
+    const double start = ax_clock_now();
+    for (size_t i = 0; i < n && st == AX_OK; i++) {
+        e.n = 0;
+        st = ax_tokenizer_encode(t, text + starts[i], starts[i + 1] - starts[i], &o, &e);
+    }
+    *seconds = ax_clock_now() - start;
+    ax_encoding_free(&e);
+    return st;
+}
+
+/* One thread, which is what encoding a prompt has. *bytes: of all text. */
+static enum ax_status time_encode(struct pipeline *p, const struct ax_run_data *d, double *bytes) {
+    const size_t n = d->train_sets.docs[0]->n;
+    struct ax_buf text = {0};
+    size_t *starts;
+    double seconds[ROUNDS];
+    enum ax_status st;
+    AX_TRY(ax_alloc(&starts, n + 1, sizeof *starts));
+    AX_TRY_GOTO(collect(d, &text, starts), st, done);
+    for (int i = 0; i < ROUNDS; i++)
+        AX_TRY_GOTO(encode_all(d->tok.tokenizer, text.data, starts, n, &seconds[i]), st, done);
+    *bytes = (double)text.len;
+    st = add_rows(p, "tokenize", *bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
+done:
+    ax_buf_free(&text);
+    ax_free(starts);
+    return st;
+}
+
+/* Rows of an epoch, as training takes them. */
+static enum ax_status time_pack(struct pipeline *p, struct ax_run_data *d) {
+    struct ax_loaded_row row;
+    int64_t tokens = 0;
+    bool got = true;
+    const double start = ax_clock_now();
+    for (int64_t epoch = 0; ax_clock_now() - start < PACK_SECONDS; epoch++) {
+        ax_loader_start_epoch(d->train_loader, epoch);
+        for (got = true; got;) {
+            AX_TRY(ax_loader_next(d->train_loader, &row, &got));
+            tokens += got ? row.n_tokens : 0;
+        }
+    }
+    return add_rows(p, "pack", (double)tokens / (ax_clock_now() - start) / 1e6, "Mtokens/s");
+}
+
+static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struct ax_run_data *d,
+                                double *seconds) {
+    const double start = ax_clock_now();
+    AX_TRY(ax_run_data_open(d, cfg, refresh));
+    *seconds = ax_clock_now() - start;
+    return AX_OK;
+}
+
+/* Reading, checking, rendering, tokenising and keeping rows, on all threads: what opening the data
+ * takes more when they are not prepared. */
+static enum ax_status time_prepare(struct pipeline *p, const struct ax_config *cfg, double bytes) {
+    double seconds[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        struct ax_run_data d;
+        double fresh, cached;
+        AX_TRY(open_data(cfg, true, &d, &fresh));
+        ax_run_data_close(&d);
+        AX_TRY(open_data(cfg, false, &d, &cached));
+        ax_run_data_close(&d);
+        seconds[i] = fresh > cached ? fresh - cached : fresh;
+    }
+    return add_rows(p, "prepare", bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
+}
+
+static enum ax_status time_data(struct pipeline *p) {
+    struct ax_config cfg;
+    struct ax_run_data d;
+    double seconds, bytes = 0;
+    AX_TRY(ax_config_load(&cfg, p->in.config, 0, NULL));
+    enum ax_status st;
+    AX_TRY_GOTO(open_data(&cfg, true, &d, &seconds), st, done);
+    st = time_encode(p, &d, &bytes);
+    if (st == AX_OK)
+        st = time_pack(p, &d);
+    ax_run_data_close(&d);
+    if (st == AX_OK)
+        st = time_prepare(p, &cfg, bytes);
+done:
+    ax_config_free(&cfg);
+    return st;
+}
+
+/* ---- loading ---- */
+
+static enum ax_status load_body(struct ax_runtime *rt, void *ctx) {
+    struct pipeline *p = ctx;
+    struct ax_model m;
+    const struct ax_model_options mo = {.dtype = p->dtype, .max_positions = 1};
+    AX_TRY(ax_model_create(&m, &p->m.arch, rt, &mo));
+    const double start = ax_clock_now();
+    const enum ax_status st = ax_model_load(&m, &p->m.hf);
+    p->load_seconds = ax_clock_now() - start;
+    p->load_bytes = (double)(ax_model_parameters(&m) * (int64_t)ax_dtype_size(p->dtype));
+    ax_model_free(&m);
+    return st;
+}
+
+static double file_bytes(const struct ax_hf *hf) {
+    double bytes = 0;
+    for (int i = 0; i < ax_hf_count(hf); i++)
+        bytes += (double)ax_hf_at(hf, i)->bytes;
+    return bytes;
+}
+
+/* From the folder (in the system's cache from the second round on) into fresh memory. */
+static enum ax_status time_load(struct pipeline *p) {
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)p->r->threads};
+    double seconds[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        AX_TRY(ax_hf_open(&p->m.hf, p->in.model));
+        AX_TRY(ax_runtime_run(&ro, load_body, p, NULL));
+        seconds[i] = p->load_seconds;
+        if (i + 1 < ROUNDS)
+            ax_hf_close(&p->m.hf);
+    }
+    double bandwidth;
+    AX_TRY(ax_bench_bandwidth(p->r, &bandwidth));
+    const double read = file_bytes(&p->m.hf), median = ax_bench_median(seconds, ROUNDS);
+    const struct ax_bench_figure f = {read / median / 1e9, "GB/s", false,
+                                      (read + p->load_bytes) / median / bandwidth};
+    return ax_bench_add(p->r, &f, "pipeline/%s/%s/load", p->m.name, ax_dtype_info(p->dtype)->name);
+}
+
+/* ---- all ---- */
+
+static enum ax_status run(struct pipeline *p) {
+    AX_TRY(ax_bench_dtype(p->dtype_name, &p->dtype));
+    AX_TRY(ax_bench_model_open(&p->m, "pipeline", false));
+    AX_TRY(ax_bench_input_make(&p->in, &p->m, p->data, p->work));
+    AX_TRY(ax_bench_may_go_on());
+    AX_TRY(time_data(p));
+    AX_TRY(ax_bench_may_go_on());
+    AX_TRY(time_load(p));
+    AX_TRY(ax_bench_may_go_on());
+    return p->no_save ? AX_OK : ax_bench_save(p->r, &p->m, &p->in, p->dtype);
+}
+
+enum ax_status ax_bench_pipeline(struct ax_bench *r, int argc, char **argv) {
+    struct pipeline p = {.r = r};
+    const struct ax_arg own[] = {
+        AX_BENCH_MODEL_ARGS(&p.m),
+        {"--data", AX_ARG_STRING, &p.data, 0, 0},
+        {"--work", AX_ARG_STRING, &p.work, 0, 0},
+        {"--no-save", AX_ARG_FLAG, &p.no_save, 0, 0},
+        {"--dtype", AX_ARG_STRING, &p.dtype_name, 0, 0},
+        {"--threads", AX_ARG_INT, &r->threads, 1, 1024},
+    };
+    AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
+    if (!r->several)
+        ax_stop_watch(); /* what is made must be removed */
+    const enum ax_status st = run(&p);
+    if (!r->several)
+        ax_stop_unwatch();
+    ax_bench_input_remove(&p.in);
+    ax_bench_model_close(&p.m);
+    return st;
+}

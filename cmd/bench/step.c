@@ -1,0 +1,196 @@
+/* `axtrain bench step`: speed and memory of a training step. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cmd/bench/bench.h"
+#include "cmd/train/step_args.h"
+#include "optim/step.h"
+
+#define WARM_UP   2
+#define MAX_STEPS 1000
+#define OWN_ARGS  5
+
+struct step_bench {
+    struct ax_bench_model m;
+    const char *write_random, *backend;
+    struct ax_step_args a;
+    int64_t steps;
+    struct ax_step_options o;
+
+    /* results */
+    double seconds[MAX_STEPS], best, best_phases[AX_TIME_COUNT];
+    double loss;
+    uint64_t allocations, faults;      /* per timed step: the most */
+    struct ax_queue_counters counters; /* of the last step */
+};
+
+static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
+    for (int64_t i = 0; i < b->steps + WARM_UP; i++) {
+        struct ax_step_result r;
+        const uint64_t calls = ax_mem_calls(), faults = ax_mem_minor_faults();
+        memset(&s->rt->q->counters, 0, sizeof s->rt->q->counters);
+        const double start = ax_clock_now();
+        AX_TRY(ax_step_run(s, 1e-5, &r));
+        const double seconds = ax_clock_now() - start;
+        if (r.skipped)
+            return ax_error(AX_ERR_DIVERGED, "bench: step %lld was skipped (loss %g, norm %g)",
+                            (long long)i, r.loss, r.grad_norm);
+        b->loss = r.loss;
+        if (i < WARM_UP)
+            continue;
+        b->seconds[i - WARM_UP] = seconds;
+        if (b->best == 0 || seconds < b->best) {
+            b->best = seconds;
+            memcpy(b->best_phases, r.seconds, sizeof r.seconds);
+        }
+        const uint64_t new_calls = ax_mem_calls() - calls;
+        const uint64_t new_faults = ax_mem_minor_faults() - faults;
+        b->allocations = new_calls > b->allocations ? new_calls : b->allocations;
+        b->faults = new_faults > b->faults ? new_faults : b->faults;
+    }
+    b->counters = s->rt->q->counters;
+    return AX_OK;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct step_bench *b = ctx;
+    struct ax_step s;
+    AX_TRY(ax_step_create(&s, rt, &b->m.arch, &b->o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_bench_model_fill(&b->m, &s.model), st, done);
+    if (b->o.adapter)
+        AX_TRY_GOTO(ax_adapter_init(&s.model, 0), st, done);
+    if (ax_runtime_planning(rt)) {
+        struct ax_step_result r;
+        for (int m = 0; m < b->o.n_microbatches; m++)
+            AX_TRY_GOTO(ax_batch_fill(&s.batches[m], rt->q, b->m.arch.vocab_size, 0, NULL), st,
+                        done);
+        AX_TRY_GOTO(ax_step_run(&s, 0, &r), st, done);
+    } else {
+        rt->q->timing = true;
+        AX_TRY_GOTO(ax_bench_batches(&s), st, done);
+        AX_TRY_GOTO(time_steps(b, &s), st, done);
+    }
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+/* ---- output ---- */
+
+static json_t *details(const struct step_bench *b, double median) {
+    const double tokens = (double)(b->o.n_microbatches * b->o.tokens);
+    json_t *phases = json_object(), *ops = json_object();
+    for (int p = 0; p < AX_TIME_COUNT; p++)
+        json_object_set_new(phases, ax_step_phase_name((enum ax_step_phase)p),
+                            json_real(b->best_phases[p]));
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        if (b->counters.launches[op] == 0)
+            continue;
+        json_object_set_new(ops, ax_op_name((enum ax_op)op),
+                            json_pack("{sf sI sf}", "seconds", b->counters.seconds[op], "launches",
+                                      (json_int_t)b->counters.launches[op], "gflops",
+                                      b->counters.flops[op] / 1e9));
+    }
+    return json_pack("{sI sf sf sf sI sI sI so so}", "steps", (json_int_t)b->steps,
+                     "tokens_per_second", tokens / b->best, "tokens_per_second_median",
+                     tokens / median, "loss", b->loss, "peak_rss_bytes",
+                     (json_int_t)ax_mem_peak_rss(), "minor_faults_per_step", (json_int_t)b->faults,
+                     "fallbacks", (json_int_t)b->counters.fallbacks, "phases", phases, "ops", ops);
+}
+
+static void tell(const struct step_bench *b, const struct ax_arena_plan *plan) {
+    char peak[32], arena[32], rest[32];
+    const double total = (double)ax_mem_peak_rss(), planned = (double)ax_arena_plan_total(plan);
+    printf("peak memory %s: planned %s, code, libraries, heap and threads %s\n",
+           ax_format_bytes(peak, sizeof peak, total), ax_format_bytes(arena, sizeof arena, planned),
+           ax_format_bytes(rest, sizeof rest, total - planned));
+    printf("the best of %lld steps, %.0f tokens/s, by phase and by op:\n", (long long)b->steps,
+           (double)(b->o.n_microbatches * b->o.tokens) / b->best);
+    for (int p = 0; p < AX_TIME_COUNT; p++)
+        printf("  %-20s %8.3f s\n", ax_step_phase_name((enum ax_step_phase)p), b->best_phases[p]);
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        if (b->counters.launches[op] > 0)
+            printf("  %-20s %8.3f s  %6llu calls  %8.1f GFLOP/s\n", ax_op_name((enum ax_op)op),
+                   b->counters.seconds[op], (unsigned long long)b->counters.launches[op],
+                   b->counters.flops[op] / b->counters.seconds[op] / 1e9);
+}
+
+/* What the figures depend on. */
+static void name_of(const struct step_bench *b, char *out, size_t size) {
+    const struct ax_step_args *a = &b->a;
+    snprintf(out, size, "step/%s/%s/%lldx%lld", b->m.name, ax_dtype_info(b->o.dtype)->name,
+             (long long)a->batch, (long long)a->seq);
+    const struct {
+        bool is_set;
+        const char *text;
+    } more[] = {
+        {strcmp(a->optimizer, "adamw") != 0, a->optimizer},
+        {a->masters != NULL, a->masters},
+        {strcmp(a->recompute, "selective") != 0, a->recompute},
+        {a->dora, "dora"},
+        {a->base != NULL, a->base},
+        {strcmp(b->backend, "cpu") != 0, b->backend},
+    };
+    size_t len = strlen(out);
+    if (a->accumulate > 1)
+        len += (size_t)snprintf(out + len, size - len, "x%lld", (long long)a->accumulate);
+    if (a->lora)
+        len += (size_t)snprintf(out + len, size - len, "/lora%lld", (long long)a->lora);
+    for (size_t i = 0; i < sizeof more / sizeof *more && len < size; i++)
+        if (more[i].is_set)
+            len += (size_t)snprintf(out + len, size - len, "/%s", more[i].text);
+}
+
+static enum ax_status report(struct ax_bench *r, struct step_bench *b,
+                             const struct ax_arena_plan *plan) {
+    char name[160];
+    double peak;
+    name_of(b, name, sizeof name);
+    AX_TRY(ax_bench_peak(r, b->o.dtype, &peak));
+    const double median = ax_bench_median(b->seconds, (size_t)b->steps);
+    const double speed = (double)(b->o.n_microbatches * b->o.tokens) / median;
+    const double flops = ax_arch_flops_per_token(&b->m.arch, b->o.max_len); /* 6N+6LHS causal */
+    const struct ax_bench_figure rate = {speed, "tokens/s", false, speed * flops / peak};
+    const struct ax_bench_figure memory = {(double)ax_arena_plan_total(plan) / 1e9, "GB", true, -1};
+    const struct ax_bench_figure allocations = {(double)b->allocations, "per step", true, -1};
+    AX_TRY(ax_bench_add(r, &rate, "%s/speed", name));
+    AX_TRY(ax_bench_add(r, &memory, "%s/planned-memory", name));
+    AX_TRY(ax_bench_add(r, &allocations, "%s/allocations", name));
+    if (ax_bench_tells(r))
+        tell(b, plan);
+    return ax_bench_detail(r, "step", details(b, median));
+}
+
+static enum ax_status run(struct ax_bench *r, struct step_bench *b) {
+    struct ax_arena_plan plan;
+    const struct ax_runtime_options ro = {.backend = b->backend, .threads = (int)b->a.threads};
+    AX_TRY(ax_bench_model_open(&b->m, "step", !b->write_random));
+    if (b->write_random)
+        return ax_bench_model_write(&b->m, b->write_random);
+    AX_TRY(ax_step_args_options(&b->a, &b->o));
+    AX_TRY(ax_recompute_parse(b->a.recompute, &b->o.recompute));
+    AX_TRY(ax_runtime_run(&ro, body, b, &plan));
+    return report(r, b, &plan);
+}
+
+enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
+    struct step_bench b = {.backend = "cpu", .steps = 6};
+    b.a = (struct ax_step_args){
+        .optimizer = "adamw", .recompute = "selective", .batch = 2, .seq = 1024, .accumulate = 1};
+    struct ax_arg args[AX_STEP_ARGS_COUNT + OWN_ARGS];
+    const struct ax_arg own[OWN_ARGS] = {
+        AX_BENCH_MODEL_ARGS(&b.m),
+        {"--write-random", AX_ARG_STRING, &b.write_random, 0, 0},
+        {"--backend", AX_ARG_STRING, &b.backend, 0, 0},
+        {"--steps", AX_ARG_INT, &b.steps, 1, MAX_STEPS},
+    };
+    ax_step_args_table(&b.a, args);
+    memcpy(args + AX_STEP_ARGS_COUNT, own, sizeof own);
+    AX_TRY(ax_bench_parse(r, argc, argv, AX_STEP_ARGS_COUNT + OWN_ARGS, args));
+    r->threads = b.a.threads;
+    const enum ax_status st = run(r, &b);
+    ax_bench_model_close(&b.m);
+    return st;
+}

@@ -1,0 +1,97 @@
+/* The report, and reading golden tensors. */
+#include "cmd/check/golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double demand,
+                    const char *where) {
+    if (isnan(figure))
+        figure = INFINITY;
+    struct ax_golden_group *g = NULL;
+    for (int i = 0; i < r->n && !g; i++)
+        if (strcmp(r->groups[i].name, group) == 0)
+            g = &r->groups[i];
+    const bool fresh = !g;
+    if (fresh) {
+        AX_ASSERT(r->n < AX_GOLDEN_MAX_GROUPS);
+        g = &r->groups[r->n++];
+        snprintf(g->name, sizeof g->name, "%s", group);
+    }
+    /* figures of one group may have their own demands: the one nearest to failing is kept */
+    const bool worse = fresh || figure * g->demand > g->worst * demand ||
+                       (figure > demand && g->worst <= g->demand);
+    if (!worse)
+        return;
+    g->worst = figure;
+    g->demand = demand;
+    snprintf(g->where, sizeof g->where, "%s", where);
+}
+
+void ax_golden_absent(struct ax_golden_report *r, const char *file) {
+    printf("  absent: %s\n", file);
+    r->absent++;
+}
+
+void ax_golden_error(struct ax_golden_report *r, const char *what) {
+    printf("  FAIL  %s: %s\n", what, ax_error_text());
+    r->checked++;
+    r->failed++;
+}
+
+void ax_golden_flush(struct ax_golden_report *r) {
+    if (r->n > 0)
+        printf("%s\n", r->title);
+    for (int i = 0; i < r->n; i++) {
+        const struct ax_golden_group *g = &r->groups[i];
+        const bool ok = g->worst <= g->demand;
+        printf("  %-4s  %-34s worst %-10.3g demand %-10.3g %s\n", ok ? "ok" : "FAIL", g->name,
+               g->worst, g->demand, g->where);
+        r->checked++;
+        r->failed += !ok;
+    }
+    fflush(stdout);
+    r->n = 0;
+}
+
+enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
+                              struct ax_golden_tensor *out) {
+    *out = (struct ax_golden_tensor){0};
+    const struct ax_st_entry *e = ax_safetensors_find(st, name);
+    if (!e)
+        return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", st->path, name);
+    out->ndim = e->ndim;
+    memcpy(out->shape, e->shape, sizeof out->shape);
+    out->numel = e->numel;
+    AX_TRY(ax_alloc(&out->v, (size_t)e->numel, sizeof *out->v));
+    ax_convert(AX_F64, out->v, e->dtype, e->data, e->numel);
+    return AX_OK;
+}
+
+void ax_golden_tensor_free(struct ax_golden_tensor *t) {
+    ax_free(t->v);
+    *t = (struct ax_golden_tensor){0};
+}
+
+double ax_golden_max_abs(const double *a, const double *b, int64_t n) {
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double d = fabs(a[i] - b[i]);
+        worst = d > worst || isnan(d) ? d : worst;
+    }
+    return worst;
+}
+
+double ax_golden_rel_norm(const double *a, const double *b, int64_t n) {
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        diff += (a[i] - b[i]) * (a[i] - b[i]);
+        norm += b[i] * b[i];
+    }
+    if (norm == 0)
+        return diff == 0 ? 0 : INFINITY;
+    return sqrt(diff / norm);
+}

@@ -1,0 +1,69 @@
+/* `axtrain check golden`: what we compute against files from the reference implementations.
+ *
+ * A report collects, per group ("logits", "gradients" …), the worst figure and its demand. */
+#ifndef AX_CMD_CHECK_GOLDEN_H
+#define AX_CMD_CHECK_GOLDEN_H
+
+#include "base/json.h"
+#include "ckpt/hf/safetensors.h"
+
+#define AX_GOLDEN_MAX_GROUPS 64
+
+struct ax_golden_group {
+    char name[80];
+    double worst, demand; /* holds when worst ≤ demand */
+    char where[96];       /* of the worst figure */
+};
+
+struct ax_golden_report {
+    char title[4352]; /* what the lines that follow are about */
+    int n;
+    struct ax_golden_group groups[AX_GOLDEN_MAX_GROUPS];
+    int checked, failed, absent; /* totals over all that was printed */
+};
+
+/* Notes a figure; NaN counts as infinite. */
+void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double demand,
+                    const char *where);
+/* A file of the format that is not there: said, not failed. */
+void ax_golden_absent(struct ax_golden_report *r, const char *file);
+/* A check that could not run (its error text is printed): failed. */
+void ax_golden_error(struct ax_golden_report *r, const char *what);
+/* Prints the groups collected under `title` to stdout and starts afresh. */
+void ax_golden_flush(struct ax_golden_report *r);
+
+struct ax_golden_options {
+    const char *backend; /* "cpu" or "ref" */
+    const char *dtype;   /* NULL: float32 and, where bf16.json is, bfloat16; on ref float64 */
+    int threads;
+};
+
+/* Each looks for its files in `dir` and returns whether it found any; figures go to the report. */
+bool ax_golden_model(struct ax_golden_report *r, const char *dir,
+                     const struct ax_golden_options *o);
+bool ax_golden_lora(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
+bool ax_golden_optim(struct ax_golden_report *r, const char *dir,
+                     const struct ax_golden_options *o);
+bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
+                          const struct ax_golden_options *o);
+bool ax_golden_sampling(struct ax_golden_report *r, const char *dir,
+                        const struct ax_golden_options *o);
+bool ax_golden_rope(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
+bool ax_golden_schedules(struct ax_golden_report *r, const char *dir,
+                         const struct ax_golden_options *o);
+
+/* A golden tensor as doubles; owned. */
+struct ax_golden_tensor {
+    int ndim;
+    int64_t shape[AX_ST_MAX_DIMS], numel;
+    double *v;
+};
+enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
+                              struct ax_golden_tensor *out);
+void ax_golden_tensor_free(struct ax_golden_tensor *t);
+
+/* max |a − b|, and ‖a − b‖ / ‖b‖ (0 when both are zero, inf when only b is). */
+double ax_golden_max_abs(const double *a, const double *b, int64_t n);
+double ax_golden_rel_norm(const double *a, const double *b, int64_t n);
+
+#endif

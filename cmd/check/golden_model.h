@@ -1,0 +1,60 @@
+/* A model folder's goldens, loaded once and used by the forward, training and decoding checks. */
+#ifndef AX_CMD_CHECK_GOLDEN_MODEL_H
+#define AX_CMD_CHECK_GOLDEN_MODEL_H
+
+#include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
+#include "cmd/check/golden.h"
+#include "data/pipeline/batch.h"
+#include "model/arch.h"
+
+#define AX_GOLDEN_MAX_DOCS 64
+
+/* The documents of a golden batch: rows without their padding, or the packed ones. */
+struct ax_golden_docs {
+    int n;
+    struct ax_document docs[AX_GOLDEN_MAX_DOCS];
+    int64_t
+        from[AX_GOLDEN_MAX_DOCS]; /* first flat position of the document in the golden tensors */
+    int64_t tokens, longest;
+    int32_t *ids, *labels; /* owned; labels shifted */
+};
+/* From input_ids, labels and attention_mask [B][S], or from cu_seqlens. */
+enum ax_status ax_golden_docs_read(struct ax_golden_docs *d, const struct ax_safetensors *st);
+void ax_golden_docs_free(struct ax_golden_docs *d);
+
+struct ax_golden_case {
+    const char *dir; /* the folder with golden/: a model's, or an adapter's */
+    const struct ax_golden_options *o;
+    struct ax_golden_report *report;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    enum ax_dtype dtype;
+    const struct ax_peft *peft; /* the adapter on it; NULL = none */
+    struct ax_json_doc golden;  /* golden.json; root NULL when absent */
+};
+/* Path of golden/NAME of the folder if it exists, else *path = NULL and it is noted as absent. */
+enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
+/* The demand: on ref 1.65 × golden.json's fp64_gap[key] where given, else `usual`. */
+double ax_golden_demand(const struct ax_golden_case *c, const char *key, double usual);
+/* The same for a share of n elements, of which no part can be off: rounded up to a whole one. */
+double ax_golden_share_demand(const struct ax_golden_case *c, const char *key, int64_t n,
+                              double usual);
+/* Half the last place of a golden float32 number: no demand on it can be smaller. */
+double ax_golden_half_place(double golden);
+
+enum ax_status ax_golden_forward(const struct ax_golden_case *c);
+/* With an adapter, loss and gradients of what trains; the loss alone where grads_file is absent. */
+enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
+                                   const char *grads_file, const char *key);
+/* The routers' balancing loss and its gradient for them. */
+enum ax_status ax_golden_balance(const struct ax_golden_case *c);
+enum ax_status ax_golden_steps(const struct ax_golden_case *c);
+enum ax_status ax_golden_bf16(const struct ax_golden_case *c);
+enum ax_status ax_golden_generate(const struct ax_golden_case *c);
+
+/* A new model of the case, with its adapter, loaded. */
+struct ax_model;
+enum ax_status ax_golden_load(const struct ax_golden_case *c, struct ax_model *m);
+
+#endif

@@ -1,0 +1,356 @@
+/* Gradients of one batch, and AdamW steps on it, against the golden files. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/check/golden_model.h"
+#include "optim/step.h"
+
+#define LOSS_DEMAND       2e-5
+#define LOSS_AFTER_DEMAND 1e-4
+#define GRAD_DEMAND       3e-5
+#define NORM_DEMAND       1e-5 /* relative */
+#define STEP_CLOSE        1e-5 /* a parameter within this is right … */
+#define STEP_SHARE        1e-3 /* … for all but this share */
+
+struct training {
+    const struct ax_golden_case *c;
+    struct ax_golden_docs docs;
+    struct ax_step_options o;
+    /* called on a filled step; must run the same device work while planning */
+    enum ax_status (*work)(struct training *t, struct ax_step *s);
+    const struct ax_safetensors *grads; /* gradients; NULL: only the loss is compared */
+    bool routers_only;                  /* the file has no others */
+    struct ax_json expect;              /* golden.json: batch | packed | train */
+    const char *label;
+    int n_steps;
+};
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct training *t = ctx;
+    struct ax_step s;
+    AX_TRY(ax_step_create(&s, rt, &t->c->arch, &t->o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_golden_load(t->c, &s.model), st, done);
+    AX_TRY_GOTO(
+        ax_batch_fill(&s.batches[0], rt->q, s.model.arch.vocab_size, t->docs.n, t->docs.docs), st,
+        done);
+    AX_TRY_GOTO(t->work(t, &s), st, done);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+/* Loads the batch of `batch_file` and runs `work` on it, planned and for real. */
+static enum ax_status train_on(struct training *t, const char *batch_file) {
+    char *path = NULL;
+    AX_TRY(ax_golden_file(t->c, batch_file, &path));
+    if (!path)
+        return AX_OK;
+    struct ax_safetensors golden;
+    enum ax_status st = ax_safetensors_open(&golden, path);
+    ax_free(path);
+    AX_TRY(st);
+    AX_TRY_GOTO(ax_golden_docs_read(&t->docs, &golden), st, done);
+    t->o.dtype = t->c->dtype;
+    t->o.adapter = t->c->peft ? &t->c->peft->config : NULL;
+    if (!t->o.objective)
+        t->o.objective = &ax_objective_sft;
+    t->o.n_microbatches = 1;
+    t->o.tokens = t->docs.tokens;
+    t->o.n_docs = t->docs.n;
+    t->o.max_len = t->docs.longest;
+    const struct ax_runtime_options ro = {.backend = t->c->o->backend, .threads = t->c->o->threads};
+    AX_TRY_GOTO(ax_runtime_run(&ro, body, t, NULL), st, done);
+done:
+    ax_golden_docs_free(&t->docs);
+    ax_safetensors_close(&golden);
+    return st;
+}
+
+static enum ax_status note_scalar(struct training *t, const char *group, const char *key,
+                                  double got, bool relative, double demand) {
+    double want;
+    char name[80];
+    AX_TRY(ax_json_f64(ax_json_get(t->expect, key), &want));
+    demand = fmax(demand, relative ? 0 : ax_golden_half_place(want));
+    snprintf(name, sizeof name, "%s %s", t->label, group);
+    ax_golden_note(t->c->report, name, fabs(got - want) / (relative ? fabs(want) : 1), demand, key);
+    return AX_OK;
+}
+
+static enum ax_status as_doubles(const struct ax_tensor *t, double **out) {
+    AX_TRY(ax_alloc(out, (size_t)ax_tensor_numel(t), sizeof **out));
+    ax_convert(AX_F64, *out, t->dtype, t->data, ax_tensor_numel(t));
+    return AX_OK;
+}
+
+/* fp64_gap was measured on the padded batch: the packed row keeps the usual demand. */
+static double gap_demand(const struct training *t, const char *key, double usual) {
+    return strcmp(t->label, "batch") == 0 ? ax_golden_demand(t->c, key, usual) : usual;
+}
+
+static enum ax_status compare_gradients(struct training *t, const struct ax_model *m) {
+    const double demand = gap_demand(t, "grads_worst_relative_norm", GRAD_DEMAND);
+    char group[80];
+    snprintf(group, sizeof group, "%s gradients (relative)", t->label);
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        const struct ax_tensor grad = ax_model_grad(m, p);
+        struct ax_golden_tensor want = {0};
+        double *got = NULL;
+        enum ax_status st;
+        if (!p->trainable || (t->routers_only && !strstr(p->name, ".gate.weight")))
+            continue;
+        AX_TRY_GOTO(ax_golden_read(t->grads, p->name, &want), st, next);
+        AX_TRY_GOTO(as_doubles(&grad, &got), st, next);
+        if (want.numel != ax_tensor_numel(&grad))
+            AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has another size", t->grads->path, p->name),
+                        st, next);
+        ax_golden_note(t->c->report, group, ax_golden_rel_norm(got, want.v, want.numel), demand,
+                       p->name);
+    next:
+        ax_free(got);
+        ax_golden_tensor_free(&want);
+        if (st != AX_OK)
+            return st;
+    }
+    return AX_OK;
+}
+
+static enum ax_status gradient_work(struct training *t, struct ax_step *s) {
+    struct ax_step_result r;
+    AX_TRY(ax_step_gradients(s, &r));
+    if (ax_runtime_planning(s->rt))
+        return AX_OK;
+    if (t->grads)
+        AX_TRY(compare_gradients(t, &s->model));
+    if (!t->expect.v)
+        return AX_OK;
+    AX_TRY(note_scalar(t, "loss", "loss_mean", r.loss, false, gap_demand(t, "loss", LOSS_DEMAND)));
+    if (t->c->peft) /* the norm is among the steps there */
+        return AX_OK;
+    return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_DEMAND);
+}
+
+enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
+                                   const char *grads_file, const char *key) {
+    char *path = NULL;
+    AX_TRY(ax_golden_file(c, grads_file, &path));
+    if (!path && !c->peft)
+        return AX_OK;
+    struct ax_safetensors grads = {0};
+    struct training t = {.c = c, .work = gradient_work, .label = key};
+    t.o.optimizer = &ax_optimizer_sgd;
+    if (c->golden.root)
+        t.expect = c->peft ? ax_json_root(&c->golden) : ax_json_get(ax_json_root(&c->golden), key);
+    enum ax_status st = AX_OK;
+    if (path) {
+        st = ax_safetensors_open(&grads, path);
+        t.grads = &grads;
+    }
+    ax_free(path);
+    AX_TRY(st);
+    st = train_on(&t, batch_file);
+    ax_safetensors_close(&grads);
+    return st;
+}
+
+/* Trains nothing, so that all gradients are the balancing loss's. */
+static enum ax_status no_gradient(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    (void)ctx;
+    return ax_run_fill(p->model->rt->q, &(struct ax_fill){c->g_logprob, 0});
+}
+
+static enum ax_status balance_work(struct training *t, struct ax_step *s) {
+    struct ax_step_result r;
+    AX_TRY(ax_step_gradients(s, &r));
+    if (ax_runtime_planning(s->rt))
+        return AX_OK;
+    AX_TRY(compare_gradients(t, &s->model));
+    double want;
+    AX_TRY(ax_json_f64(ax_json_get(t->expect, "value"), &want));
+    ax_golden_note(t->c->report, "balancing loss", fabs(r.aux_loss - want), LOSS_DEMAND, "value");
+    return AX_OK;
+}
+
+enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
+    static const struct ax_objective nothing = {"nothing",
+                                                {.linear = true, .token_grad = no_gradient}};
+    char *path = NULL;
+    if (c->arch.moe.n_experts == 0 || !c->golden.root)
+        return AX_OK;
+    AX_TRY(ax_golden_file(c, "aux_loss_router_grads.safetensors", &path));
+    if (!path)
+        return AX_OK;
+    struct ax_safetensors grads;
+    struct training t = {.c = c, .work = balance_work, .grads = &grads, .label = "balancing"};
+    t.o.optimizer = &ax_optimizer_sgd;
+    t.o.objective = &nothing;
+    t.o.balance_coef = 1;
+    t.routers_only = true;
+    t.expect = ax_json_get(ax_json_root(&c->golden), "aux_loss");
+    enum ax_status st = ax_safetensors_open(&grads, path);
+    ax_free(path);
+    AX_TRY(st);
+    st = train_on(&t, "forward.safetensors");
+    ax_safetensors_close(&grads);
+    return st;
+}
+
+/* Parameters after step `step` against params_stepN.safetensors. */
+static enum ax_status compare_parameters(struct training *t, const struct ax_model *m, int step,
+                                         double lr) {
+    char name[64], key[64], *path = NULL;
+    snprintf(name, sizeof name, "%s_step%d.safetensors", t->c->peft ? "adapter" : "params", step);
+    AX_TRY(ax_golden_file(t->c, name, &path));
+    if (!path)
+        return AX_OK;
+    struct ax_safetensors want;
+    enum ax_status st = ax_safetensors_open(&want, path);
+    ax_free(path);
+    AX_TRY(st);
+    int64_t off = 0, total = 0;
+    double worst = 0;
+    char where[AX_NAME_MAX] = "";
+    for (int i = 0; i < m->n_params && st == AX_OK; i++) {
+        const struct ax_tensor value = ax_model_value(m, &m->params[i]);
+        struct ax_golden_tensor w = {0};
+        double *got = NULL;
+        if (!m->params[i].trainable)
+            continue;
+        st = ax_golden_read(&want, m->params[i].name, &w);
+        if (st == AX_OK)
+            st = as_doubles(&value, &got);
+        for (int64_t k = 0; st == AX_OK && k < w.numel; k++) {
+            const double d = fabs(got[k] - w.v[k]);
+            off += !(d <= STEP_CLOSE);
+            if (!(d <= worst)) {
+                worst = d;
+                snprintf(where, sizeof where, "%s", m->params[i].name);
+            }
+        }
+        total += w.numel;
+        ax_free(got);
+        ax_golden_tensor_free(&w);
+    }
+    ax_safetensors_close(&want);
+    AX_TRY(st);
+    snprintf(name, sizeof name, "parameters after step %d", step);
+    snprintf(key, sizeof key, "params_step%d_max", step);
+    ax_golden_note(t->c->report, name, worst, ax_golden_demand(t->c, key, 2 * lr * step), where);
+    snprintf(name, sizeof name, "share > 1e-5 after step %d", step);
+    snprintf(key, sizeof key, "params_step%d_share_above_1e_5", step);
+    ax_golden_note(t->c->report, name, (double)off / (double)total,
+                   ax_golden_share_demand(t->c, key, total, STEP_SHARE), "");
+    return AX_OK;
+}
+
+static enum ax_status read_settings(struct training *t, double *lr) {
+    const struct ax_json s = ax_json_get(t->expect, "settings");
+    t->o.optimizer = &ax_optimizer_adamw;
+    AX_TRY(ax_json_f64(ax_json_get(s, "lr"), lr));
+    AX_TRY(ax_json_f64(ax_json_get(s, "beta1"), &t->o.opt.beta1));
+    AX_TRY(ax_json_f64(ax_json_get(s, "beta2"), &t->o.opt.beta2));
+    AX_TRY(ax_json_f64(ax_json_get(s, "eps"), &t->o.opt.eps));
+    AX_TRY(ax_json_f64(ax_json_get(s, "weight_decay"), &t->o.opt.weight_decay));
+    AX_TRY(ax_json_f64(ax_json_get(s, "max_grad_norm"), &t->o.max_norm));
+    int64_t steps;
+    AX_TRY(ax_json_i64(ax_json_get(s, "steps"), 1, 1000, &steps));
+    t->n_steps = (int)steps;
+    return AX_OK;
+}
+
+static enum ax_status step_work(struct training *t, struct ax_step *s) {
+    double lr, want;
+    const bool planning = ax_runtime_planning(s->rt);
+    AX_TRY(ax_json_f64(ax_json_get(ax_json_get(t->expect, "settings"), "lr"), &lr));
+    for (int step = 1; step <= t->n_steps; step++) {
+        struct ax_step_result r;
+        AX_TRY(ax_step_run(s, lr, &r));
+        if (planning)
+            continue;
+        char where[32];
+        snprintf(where, sizeof where, "step %d", step);
+        const struct ax_json row = ax_json_at(ax_json_get(t->expect, "steps"), (size_t)(step - 1));
+        AX_TRY(ax_json_f64(ax_json_get(row, "loss"), &want));
+        ax_golden_note(t->c->report, "loss of each step", fabs(r.loss - want), LOSS_AFTER_DEMAND,
+                       where);
+        AX_TRY(ax_json_f64(ax_json_get(row, "grad_norm"), &want));
+        if (step == 1)
+            ax_golden_note(t->c->report, "grad norm (relative)", fabs(r.grad_norm - want) / want,
+                           NORM_DEMAND, where);
+        AX_TRY(step == 1 || step == t->n_steps ? compare_parameters(t, &s->model, step, lr)
+                                               : AX_OK);
+    }
+    struct ax_step_result after;
+    AX_TRY(ax_step_gradients(s, &after));
+    if (planning)
+        return AX_OK;
+    AX_TRY(ax_json_f64(ax_json_get(t->expect, "loss_after"), &want));
+    /* the same sum as the first loss, so the larger of the two gaps is the size of its noise */
+    const double first = ax_golden_demand(t->c, "loss", 0);
+    const double demand = ax_golden_demand(t->c, "loss_after_step5", LOSS_AFTER_DEMAND);
+    ax_golden_note(t->c->report, "loss after the steps", fabs(after.loss - want),
+                   fmax(fmax(first, demand), ax_golden_half_place(want)), "loss_after");
+    return AX_OK;
+}
+
+enum ax_status ax_golden_steps(const struct ax_golden_case *c) {
+    if (!c->golden.root)
+        return AX_OK;
+    struct training t = {.c = c, .work = step_work};
+    t.expect = ax_json_get(ax_json_root(&c->golden), "train");
+    if (!t.expect.v)
+        return AX_OK;
+    double lr;
+    AX_TRY(read_settings(&t, &lr));
+    return train_on(&t, "forward.safetensors");
+}
+
+/* bf16 compute with fp32 masters against the like curve: 1 % at each step. */
+static enum ax_status bf16_work(struct training *t, struct ax_step *s) {
+    double lr, want;
+    struct ax_json settings =
+        ax_json_get(ax_json_get(ax_json_root(&t->c->golden), "train"), "settings");
+    AX_TRY(ax_json_f64(ax_json_get(settings, "lr"), &lr));
+    const size_t n = ax_json_size(ax_json_get(t->expect, "steps"));
+    for (size_t i = 0; i <= n; i++) {
+        struct ax_step_result r;
+        AX_TRY(i < n ? ax_step_run(s, lr, &r) : ax_step_gradients(s, &r));
+        if (ax_runtime_planning(s->rt))
+            continue;
+        struct ax_json v = ax_json_get(ax_json_at(ax_json_get(t->expect, "steps"), i), "loss");
+        if (i == n)
+            v = ax_json_get(t->expect, "loss_after");
+        AX_TRY(ax_json_f64(v, &want));
+        char where[32];
+        snprintf(where, sizeof where, i < n ? "step %zu" : "after step %zu", i < n ? i + 1 : n);
+        ax_golden_note(t->c->report, "bf16 fp32_master loss (relative)", fabs(r.loss - want) / want,
+                       0.01, where);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_golden_bf16(const struct ax_golden_case *c) {
+    char *path = NULL;
+    AX_TRY(ax_golden_file(c, "bf16.json", &path));
+    if (!path || !c->golden.root) {
+        ax_free(path);
+        return AX_OK;
+    }
+    struct ax_json_doc doc = {0};
+    struct training t = {.c = c, .work = bf16_work};
+    double lr;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_json_load(&doc, path, 1u << 20), st, done);
+    t.expect = ax_json_get(ax_json_root(&c->golden), "train");
+    AX_TRY_GOTO(read_settings(&t, &lr), st, done);
+    t.expect = ax_json_get(ax_json_root(&doc), "fp32_master");
+    AX_TRY_GOTO(train_on(&t, "forward.safetensors"), st, done);
+done:
+    ax_free(path);
+    ax_json_free(&doc);
+    return st;
+}

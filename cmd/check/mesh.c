@@ -1,0 +1,376 @@
+/* Runs a few steps on one rank and on a mesh, and compares what comes out. */
+#include "cmd/check/mesh.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cmd/check/mesh_launch.h"
+
+enum { STEPS = 2, DOCS = 8 };
+
+/* What a step leaves behind, on the host: per parameter the gradient and the new value. */
+struct outcome {
+    double loss[STEPS], aux_loss[STEPS], norm[STEPS];
+    double **grad[STEPS], **value[STEPS]; /* [n_params] */
+};
+
+struct run {
+    struct ax_mesh_check *c;
+    struct ax_golden_report *report;
+    int data_ranks;
+    bool reference;
+    struct outcome one;        /* of one rank */
+    struct ax_arena_plan plan; /* of the mesh's rank 0 */
+    int n_params;
+};
+
+static bool on_ref(const struct ax_mesh_check *c) {
+    return strcmp(c->backend, "ref") == 0;
+}
+
+/* ---- data ---- */
+
+/* How a document is trained: on some tokens, on none, or as one without labels is. */
+enum labels { SOME, NONE, LEFT_OUT };
+
+static enum labels labels_of(struct ax_rng_key key, int index, int doc) {
+    static const enum labels kinds[] = {SOME, SOME, NONE, LEFT_OUT};
+    return index == 1 ? NONE : kinds[ax_rng_below(key, 32 + (uint64_t)doc, 4)];
+}
+
+/* Random documents of micro-batch `index` of the step; where they end depends on the index. */
+static enum ax_status fill(struct ax_step *s, const struct run *run, int m, int index, int step) {
+    const int64_t T = run->c->tokens, vocab = s->model.arch.vocab_size;
+    struct ax_document docs[DOCS];
+    int32_t *ids;
+    float *weight;
+    AX_TRY(ax_alloc(&ids, (size_t)(2 * T), sizeof *ids));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&weight, (size_t)T, sizeof *weight), st, no_weight);
+    const struct ax_rng_key key = {17, (uint32_t)step, (uint32_t)index};
+    int64_t at = 0;
+    int n = 0;
+    for (; n < DOCS && at < T - 1; n++) {
+        const int64_t left = T - at;
+        int64_t len = 1 + (int64_t)ax_rng_below(key, (uint64_t)n, (uint64_t)T / 3);
+        len = len < left ? len : left;
+        const enum labels kind = labels_of(key, index, n);
+        docs[n] = (struct ax_document){.n = len,
+                                       .tokens = ids + at,
+                                       .labels = kind == LEFT_OUT ? NULL : ids + T + at,
+                                       .weight = weight + at};
+        for (int64_t i = at; i < at + len; i++) {
+            const uint64_t k = 64 + 4 * (uint64_t)i;
+            ids[i] = (int32_t)ax_rng_below(key, k, (uint64_t)vocab);
+            ids[T + i] = (int32_t)ax_rng_below(key, k + 1, (uint64_t)vocab);
+            if (kind == NONE || ax_rng_below(key, k + 2, 2 + (uint64_t)index) == 0)
+                ids[T + i] = -1;
+            weight[i] = 0.5f + ax_rng_uniform(key, k + 3);
+        }
+        at += len;
+    }
+    st = ax_batch_fill(&s->batches[m], s->rt->q, vocab, n, docs);
+    ax_free(weight);
+no_weight:
+    ax_free(ids);
+    return st;
+}
+
+/* ---- weights ---- */
+
+/* B would begin at zero, and A's gradient with it. */
+static void randomise(struct ax_model *m, const struct ax_param *p) {
+    struct ax_unit *unit = &m->units[p->unit];
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    const struct ax_rng_key key = {23, 0, ax_hash32(p->name)};
+    int64_t first, n, at, run;
+    ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + i, &run);
+        ax_unit_store(seg, at + i, 0.1 * (double)ax_rng_normal(key, (uint64_t)global));
+    }
+}
+
+static bool starts_at_zero(const struct ax_param *p) {
+    return strstr(p->name, "lora_B") || strstr(p->name, "lora_embedding_A");
+}
+
+static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check *c) {
+    AX_TRY(c->hf ? ax_model_load(m, c->hf) : ax_model_init_random(m, 5));
+    if (!c->adapter)
+        return AX_OK;
+    AX_TRY(ax_adapter_init(m, 11));
+    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
+        if (starts_at_zero(&m->params[i]) && ax_unit_present(&m->units[m->params[i].unit]))
+            randomise(m, &m->params[i]);
+    return AX_OK;
+}
+
+/* ---- collecting ---- */
+
+/* Does this rank hand in its elements of a parameter? Of replicas only the first does. */
+static bool hands_in(const struct ax_step *s, const struct ax_param *p) {
+    const struct ax_unit *unit = &s->model.units[p->unit];
+    const int *coord = s->rt->mesh.coord;
+    if (!ax_unit_present(unit) || p->unit < s->model.first_unit || coord[AX_ROLE_DP_REPLICATE] > 0)
+        return false;
+    return p->ep_dim >= 0 || p->tp_dim >= 0 || coord[AX_ROLE_TP] == 0;
+}
+
+static const struct ax_tensor *source(const struct ax_unit *unit, const struct ax_param *p,
+                                      bool gradient) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    return gradient ? &seg->grad : &seg->master;
+}
+
+/* The whole parameter (or gradient) on every rank: each element is handed in once, and summed. */
+static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool gradient,
+                              double *out) {
+    const struct ax_unit *unit = &s->model.units[p->unit];
+    memset(out, 0, (size_t)ax_param_numel(p) * sizeof *out);
+    if (hands_in(s, p)) {
+        const struct ax_tensor *from = source(unit, p, gradient);
+        int64_t first, n, at, run;
+        ax_unit_owned(unit, &s->rt->mesh, p, &first, &n, &at);
+        for (int64_t i = 0; i < n; i++)
+            out[ax_param_global_index(p, &s->rt->mesh, first + i, &run)] =
+                ax_load(from->dtype, from->data, at + i);
+    }
+    return ax_comm_sum(&s->rt->comms[AX_ROLE_WORLD], s->rt->q, AX_F64, out, ax_param_numel(p));
+}
+
+static const char *group_of(const struct ax_param *p) {
+    static const char *const kinds[][2] = {
+        {"lora_A", "lora A"},
+        {"lora_B", "lora B"},
+        {"lora_magnitude", "magnitude"},
+        {"lora_embedding", "embedding's lora"},
+        {"embed_tokens", "embedding"},
+        {"lm_head", "head"},
+        {"norm", "norms"},
+        {"experts.", "experts"},
+        {"mlp.gate.", "router"},
+        {"block_sparse_moe.gate", "router"},
+        {"self_attn", "attention"},
+        {"mlp", "mlp"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strstr(p->name, kinds[i][0]))
+            return kinds[i][1];
+    return "others";
+}
+
+static void note(const struct run *run, const char *what, const struct ax_param *p,
+                 const double *mesh, const double *one) {
+    char group[64];
+    snprintf(group, sizeof group, "%s %s", group_of(p), what);
+    const double worst = ax_golden_rel_norm(mesh, one, ax_param_numel(p));
+    ax_golden_note(run->report, group, worst, on_ref(run->c) ? 1e-11 : 3e-5, p->name);
+}
+
+/* Keeps what one rank made, or compares with it. */
+static enum ax_status take(struct run *run, struct ax_step *s, double **kept, bool gradient) {
+    for (int i = 0; i < s->model.n_params; i++) {
+        const struct ax_param *p = &s->model.params[i];
+        if (!p->trainable)
+            continue;
+        AX_ASSERT(kept);
+        const size_t n = (size_t)ax_param_numel(p);
+        double *now;
+        AX_TRY(ax_alloc(&now, n, sizeof *now));
+        const enum ax_status st = collect(s, p, gradient, now);
+        if (run->reference) {
+            kept[i] = now;
+            continue;
+        }
+        if (st == AX_OK && s->rt->mesh.rank == 0)
+            note(run, gradient ? "gradients" : "weights", p, now, kept[i]);
+        ax_free(now);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+static double relative(double a, double b) {
+    return fabs(a - b) / fmax(fabs(b), 1e-300);
+}
+
+/* The balancing loss needs the counts of all layers on one stage (model/balance.h). */
+static bool balances(const struct ax_mesh_check *c) {
+    return c->arch->moe.n_experts > 0 && c->sizes.pp == 1;
+}
+
+static void note_scalars(const struct run *run, int step, const struct ax_step_result *r) {
+    char where[32];
+    const bool exact = on_ref(run->c);
+    snprintf(where, sizeof where, "step %d", step + 1);
+    const double loss = run->one.loss[step];
+    ax_golden_note(run->report, "loss", exact ? relative(r->loss, loss) : fabs(r->loss - loss),
+                   exact ? 1e-11 : 2e-5, where);
+    if (balances(run->c))
+        ax_golden_note(run->report, "balancing loss",
+                       relative(r->aux_loss, run->one.aux_loss[step]), exact ? 1e-11 : 1e-5, where);
+    ax_golden_note(run->report, "grad norm", relative(r->grad_norm, run->one.norm[step]),
+                   exact ? 1e-11 : 1e-5, where);
+}
+
+/* ---- running ---- */
+
+static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
+    const bool planning = ax_runtime_planning(s->rt);
+    const int first = s->rt->mesh.coord[AX_ROLE_BATCH] * s->o.n_microbatches;
+    struct ax_step_result r;
+    for (int m = 0; m < s->o.n_microbatches; m++)
+        AX_TRY(fill(s, run, m, first + m, step));
+    AX_TRY(ax_step_gradients(s, &r));
+    if (!planning && run->reference) {
+        run->one.loss[step] = r.loss;
+        run->one.aux_loss[step] = r.aux_loss;
+        run->one.norm[step] = r.grad_norm;
+    } else if (!planning && s->rt->mesh.rank == 0) {
+        note_scalars(run, step, &r);
+    }
+    if (!planning)
+        AX_TRY(take(run, s, run->one.grad[step], true));
+    AX_TRY(ax_step_update(s, 10, &r)); /* clipping leaves little: let it show */
+    return planning ? AX_OK : take(run, s, run->one.value[step], false);
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct run *run = ctx;
+    const struct ax_mesh_check *c = run->c;
+    struct ax_sft_options sft = c->sft;
+    const struct ax_objective objective = ax_objective_sft_with(&sft);
+    const struct ax_step_options o = {
+        .dtype = on_ref(c) ? AX_F64 : AX_F32,
+        .recompute = c->recompute,
+        .optimizer = &ax_optimizer_sgd,
+        .opt = {.momentum = 0.9, .weight_decay = 0.01},
+        .objective = &objective,
+        .neftune_alpha = c->neftune_alpha,
+        .max_norm = 0.05,
+        .balance_coef = balances(c) ? 0.05 : 0,
+        .n_microbatches = run->reference ? c->n_microbatches * run->data_ranks : c->n_microbatches,
+        .tokens = c->tokens,
+        .n_docs = DOCS,
+        .max_len = c->tokens,
+        .adapter = c->adapter,
+        .base_store = c->base_store};
+    struct ax_step s;
+    enum ax_status st;
+    AX_TRY(ax_step_create(&s, rt, c->arch, &o));
+    AX_TRY_GOTO(set_weights(&s.model, c), st, done);
+    if (c->tamper && !run->reference)
+        c->tamper(&s, c->tamper_ctx);
+    st = AX_OK;
+    for (int step = 0; step < STEPS && st == AX_OK; step++)
+        st = one_step(run, &s, step);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static enum ax_status count_params(struct ax_runtime *rt, void *ctx) {
+    struct run *run = ctx;
+    struct ax_model m;
+    AX_TRY(ax_model_create(&m, run->c->arch, rt,
+                           &(struct ax_model_options){.dtype = AX_F32,
+                                                      .max_positions = 1,
+                                                      .adapter = run->c->adapter,
+                                                      .base_store = run->c->base_store}));
+    run->n_params = m.n_params;
+    ax_model_free(&m);
+    return AX_OK;
+}
+
+static enum ax_status allocate(struct run *run) {
+    struct ax_runtime rt;
+    const struct ax_runtime_options o = {.backend = "ref", .threads = 1};
+    AX_TRY(ax_runtime_open_planning(&rt, &o));
+    const enum ax_status st = count_params(&rt, run);
+    ax_runtime_close(&rt);
+    AX_TRY(st);
+    for (int step = 0; step < STEPS; step++) {
+        AX_TRY(ax_alloc(&run->one.grad[step], (size_t)run->n_params, sizeof(double *)));
+        AX_TRY(ax_alloc(&run->one.value[step], (size_t)run->n_params, sizeof(double *)));
+    }
+    return AX_OK;
+}
+
+static void release(struct run *run) {
+    for (int step = 0; step < STEPS; step++) {
+        double **lists[] = {run->one.grad[step], run->one.value[step]};
+        for (int k = 0; k < 2; k++) {
+            for (int i = 0; lists[k] && i < run->n_params; i++)
+                ax_free(lists[k][i]);
+            ax_free(lists[k]);
+        }
+    }
+}
+
+static enum ax_status run_one(struct run *run) {
+    const struct ax_runtime_options o = {.backend = run->c->backend};
+    struct ax_arena_plan plan;
+    run->reference = true;
+    AX_TRY(ax_runtime_run(&o, body, run, &plan));
+    run->reference = false;
+    run->c->one_bytes = ax_arena_plan_total(&plan);
+    return AX_OK;
+}
+
+static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
+    struct run *run = ctx;
+    struct ax_mesh mesh;
+    AX_TRY(ax_mesh_create(&mesh, run->c->sizes, fabric->world, fabric->rank));
+    const struct ax_runtime_options o = {.backend = run->c->backend,
+                                         .sizes = run->c->sizes,
+                                         .n_slots = ax_schedule_slots(mesh.coord[AX_ROLE_PP],
+                                                                      mesh.size[AX_ROLE_PP],
+                                                                      run->c->n_microbatches),
+                                         .fabric = fabric};
+    struct ax_arena_plan plan;
+    AX_TRY(ax_runtime_run(&o, body, run, &plan));
+    if (fabric->rank == 0)
+        run->plan = plan;
+    return AX_OK;
+}
+
+static int world_of(const struct ax_mesh_sizes *s) {
+    return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+}
+
+/* A first look without ranks: what is wrong with the request is said once. */
+static enum ax_status plan_rank_0(struct run *run) {
+    const struct ax_runtime_options o = {.backend = run->c->backend,
+                                         .sizes = run->c->sizes,
+                                         .n_slots = run->c->n_microbatches,
+                                         .world = world_of(&run->c->sizes)};
+    struct ax_runtime rt;
+    AX_TRY(ax_runtime_open_planning(&rt, &o));
+    const enum ax_status st = body(&rt, run);
+    ax_runtime_close(&rt);
+    return st;
+}
+
+enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_report *r, bool *here) {
+    struct run run = {.c = c, .report = r};
+    struct ax_mesh_launch launch = {.world = world_of(&c->sizes), .processes = c->gloo};
+    run.data_ranks = c->sizes.dp_replicate * c->sizes.dp_shard;
+    *here = true;
+    AX_TRY(plan_rank_0(&run));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_mesh_launch_start(&launch), st, done); /* before anything has threads */
+    *here = launch.rank == 0;
+    AX_TRY_GOTO(allocate(&run), st, done);
+    if (*here)
+        AX_TRY_GOTO(run_one(&run), st, done);
+    st = ax_mesh_launch_run(&launch, run_rank, &run);
+    c->rank_bytes = ax_arena_plan_total(&run.plan);
+done:
+    release(&run);
+    return ax_mesh_launch_end(&launch, st);
+}

@@ -1,0 +1,111 @@
+/* `axtrain check mesh MODEL_DIR dp_shard=2 tp=2 …`: does this mesh train as one rank does? */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cmd/args.h"
+#include "cmd/check/mesh_command.h"
+#include "cmd/check/mesh.h"
+
+enum { MAX_SIZES = 6, MAX_RANKS = 64 /* AX_LAUNCH_MAX_RANKS */ };
+
+/* "tp=2" into the sizes. */
+static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {
+    const struct {
+        const char *name;
+        int *size;
+    } known[MAX_SIZES] = {{"pp", &s->pp},
+                          {"dp_replicate", &s->dp_replicate},
+                          {"dp_shard", &s->dp_shard},
+                          {"cp", &s->cp},
+                          {"tp", &s->tp},
+                          {"ep", &s->ep}};
+    const char *equals = strchr(text, '=');
+    const size_t len = equals ? (size_t)(equals - text) : strlen(text);
+    for (int i = 0; equals && i < MAX_SIZES; i++) {
+        if (strlen(known[i].name) != len || strncmp(text, known[i].name, len) != 0)
+            continue;
+        char *end;
+        const long n = strtol(equals + 1, &end, 10);
+        if (*end != '\0' || end == equals + 1 || n < 1 || n > MAX_RANKS)
+            return ax_error(AX_ERR_CONFIG, "check mesh: %s: expected a size from 1 to %d", text,
+                            MAX_RANKS);
+        *known[i].size = (int)n;
+        return AX_OK;
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "check mesh: \"%s\" is not a mesh size. Sizes are pp=, dp_replicate=, "
+                    "dp_shard=, cp=, tp= and ep=.",
+                    text);
+}
+
+/* A folder with its weights; a config.json alone gets random ones. */
+static enum ax_status open_model(struct ax_arch *arch, struct ax_hf *hf, const char *path) {
+    AX_TRY(ax_arch_load(arch, path));
+    return ax_arch_path_is_config(path) ? AX_OK : ax_hf_open(hf, path);
+}
+
+static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_report *r) {
+    char rank[32], one[32];
+    ax_golden_flush(r);
+    printf("memory per rank %s as planned, %s on one rank\n",
+           ax_format_bytes(rank, sizeof rank, (double)c->rank_bytes),
+           ax_format_bytes(one, sizeof one, (double)c->one_bytes));
+    printf("%d figures within their demand, %d not\n", r->checked - r->failed, r->failed);
+    if (r->failed == 0)
+        return AX_OK;
+    return ax_error(AX_ERR_FAILED, "check mesh: %d of %d figures are outside their demand",
+                    r->failed, r->checked);
+}
+
+enum ax_status ax_check_mesh(int argc, char **argv) {
+    struct ax_mesh_check c = {.sizes = {1, 1, 1, 1, 1, 1}, .backend = "ref"};
+    const char *recompute = "off", *base = NULL, *positional[1 + MAX_SIZES];
+    struct ax_peft_config adapter = {.all_linear = true};
+    int64_t micro = 3, tokens = 96;
+    int64_t lora = 0;
+    const struct ax_arg args[] = {
+        {"--backend", AX_ARG_STRING, &c.backend, 0, 0},
+        {"--gloo", AX_ARG_FLAG, &c.gloo, 0, 0},
+        {"--micro-batches", AX_ARG_INT, &micro, 1, 64},
+        {"--tokens", AX_ARG_INT, &tokens, 16, 8192},
+        {"--recompute", AX_ARG_STRING, &recompute, 0, 0},
+        {"--lora", AX_ARG_INT, &lora, 1, 1024},
+        {"--dora", AX_ARG_FLAG, &adapter.dora, 0, 0},
+        {"--base", AX_ARG_STRING, &base, 0, 0},
+    };
+    int n;
+    AX_TRY(ax_args_parse(argc, argv, 8, args, 1, 1 + MAX_SIZES, positional, &n));
+    if (strcmp(c.backend, "cpu") != 0 && strcmp(c.backend, "ref") != 0)
+        return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", c.backend);
+    AX_TRY(ax_recompute_parse(recompute, &c.recompute));
+    for (int i = 1; i < n; i++)
+        AX_TRY(parse_size(&c.sizes, positional[i]));
+    if (base)
+        AX_TRY(ax_store_parse(base, &c.base_store));
+    if (!lora && (adapter.dora || base))
+        return ax_error(AX_ERR_CONFIG, "--dora and --base go with --lora R");
+    adapter.r = lora;
+    adapter.alpha = 2 * (double)lora;
+    c.adapter = lora ? &adapter : NULL;
+    c.n_microbatches = (int)micro;
+    c.tokens = tokens;
+
+    struct ax_arch arch = {0};
+    struct ax_hf hf = {0};
+    static struct ax_golden_report r;
+    bool here = true;
+    enum ax_status st = open_model(&arch, &hf, positional[0]);
+    c.arch = &arch;
+    c.hf = hf.dir ? &hf : NULL;
+    snprintf(r.title, sizeof r.title, "%s: %s, ranks as %s", positional[0], c.backend,
+             c.gloo ? "processes" : "threads");
+    if (st == AX_OK)
+        st = ax_mesh_check_run(&c, &r, &here);
+    if (st == AX_OK && here)
+        st = report(&c, &r);
+    ax_hf_close(&hf);
+    ax_arch_free(&arch);
+    return st;
+}

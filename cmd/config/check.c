@@ -1,0 +1,226 @@
+/* Every key known, every value of its kind. Values are brought to the kind their key wants ("1e-5"
+ * in quotes to a number, yes to true), so that readers need not look twice. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cmd/config/build.h"
+
+/* ---- messages ---- */
+
+/* A text of the user's for a message: in quotes, cut where it is long. */
+static void quote(const char *text, char *buf, size_t size) {
+    const size_t most = 60;
+    size_t n = 0;
+    buf[n++] = '"';
+    for (; *text != '\0' && n + 8 < size; text++) {
+        bool begins = ((unsigned char)*text & 0xC0) != 0x80; /* a character of UTF-8 */
+        if (n > most && begins) {
+            memcpy(buf + n, "…", strlen("…"));
+            n += strlen("…");
+            break;
+        }
+        buf[n++] = *text;
+    }
+    buf[n++] = '"';
+    buf[n] = '\0';
+}
+
+static void describe(const struct ax_yaml_node *node, char *buf, size_t size) {
+    if (node->text == NULL)
+        snprintf(buf, size, "%s", ax_yaml_kind_name(node->kind));
+    else
+        quote(node->text, buf, size);
+}
+
+enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax_config_key *key,
+                                      unsigned types, const char *path,
+                                      const struct ax_yaml_node *node) {
+    struct ax_buf want = {0};
+    char got[128];
+    char tail[256] = "";
+    describe(node, got, sizeof got);
+    if (node->kind == AX_YAML_STRING && key->choices != NULL)
+        ax_config_suggest_choice(key->choices, node->text, tail, sizeof tail);
+    else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST))
+        snprintf(tail, sizeof tail, "; begin each entry with \"- \"");
+    else if (node->text != NULL && (types & AX_T_LIST))
+        snprintf(tail, sizeof tail, "; for a list of one, write [%s]", got);
+    enum ax_status st = ax_config_expected(key, types, &want);
+    if (st == AX_OK) {
+        st = ax_config_problem(b, node->line, node->column, tail, "%s: expected %s, got %s", path,
+                               want.data, got);
+    }
+    ax_buf_free(&want);
+    return st;
+}
+
+/* "unknown key "x" in datasets.0 (…); did you mean y?" */
+static enum ax_status unknown_key(struct ax_config_build *b, const char *parent,
+                                  const struct ax_yaml_entry *entry) {
+    char pattern[AX_CONFIG_PATH];
+    char tail[2 * AX_CONFIG_PATH];
+    if (!ax_config_pattern(parent, pattern, sizeof pattern))
+        pattern[0] = '\0';
+    if (parent[0] == '\0' && strchr(entry->key, '.') != NULL && ax_config_find(entry->key)) {
+        snprintf(tail, sizeof tail, "; in a file, write it as a map: %.*s: {…}",
+                 (int)strcspn(entry->key, "."), entry->key); /* a known word */
+    } else {
+        ax_config_suggest_key(pattern, entry->key, tail, sizeof tail);
+    }
+    char key[128];
+    quote(entry->key, key, sizeof key);
+    return ax_config_problem(b, entry->line, entry->column, tail, "unknown key %s%s%s", key,
+                             parent[0] != '\0' ? " in " : "", parent);
+}
+
+/* ---- the walk ---- */
+
+static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
+                                  const char *path, struct ax_yaml_node *node);
+
+static const struct ax_config_ignored *find_ignored(const char *path) {
+    char pattern[AX_CONFIG_PATH];
+    for (size_t i = 0; i < ax_config_n_ignored; i++) {
+        if (ax_config_pattern(path, pattern, sizeof pattern) &&
+            strcmp(ax_config_ignored[i].path, pattern) == 0) {
+            return &ax_config_ignored[i];
+        }
+    }
+    return NULL;
+}
+
+static enum ax_status note_ignored(struct ax_config_build *b, const struct ax_config_ignored *dead,
+                                   const char *path, const struct ax_yaml_entry *entry) {
+    char text[AX_CONFIG_PATH];
+    snprintf(text, sizeof text, "nothing reads this key%s%s", dead->instead != NULL ? "; see " : "",
+             dead->instead != NULL ? dead->instead : "");
+    return entry->value->kind == AX_YAML_NULL
+               ? AX_OK
+               : ax_config_add_note(b->cfg, AX_NOTE_IGNORED, true, path, text, entry->line,
+                                    entry->column);
+}
+
+static bool join(char *buf, size_t size, const char *parent, const char *name) {
+    int n = snprintf(buf, size, "%s%s%s", parent, parent[0] != '\0' ? "." : "", name);
+    return n >= 0 && (size_t)n < size;
+}
+
+/* A map whose keys have rows of their own. */
+static enum ax_status check_map(struct ax_config_build *b, const char *parent,
+                                const struct ax_yaml_node *map) {
+    for (size_t i = 0; i < map->n; i++) {
+        struct ax_yaml_entry *entry = &map->entries[i];
+        char path[AX_CONFIG_PATH];
+        bool fits = strchr(entry->key, '.') == NULL && entry->key[0] != '\0' &&
+                    join(path, sizeof path, parent, entry->key);
+        const struct ax_config_key *key = fits ? ax_config_find(path) : NULL;
+        const struct ax_config_ignored *dead = fits && key == NULL ? find_ignored(path) : NULL;
+        if (dead != NULL) {
+            AX_TRY(note_ignored(b, dead, path, entry));
+        } else if (key == NULL) {
+            AX_TRY(unknown_key(b, parent, entry));
+        } else if (key->support == AX_SUPPORT_REFUSED) {
+            AX_TRY(ax_config_truthy(entry->value)
+                       ? ax_config_problem(b, entry->line, entry->column, "",
+                                           "%s is not accepted: %s", path, key->note)
+                       : AX_OK);
+        } else {
+            AX_TRY(check_value(b, key, path, entry->value));
+        }
+    }
+    return AX_OK;
+}
+
+/* Elements of a list, or values of a map with names of the user's. */
+static enum ax_status check_elements(struct ax_config_build *b, const struct ax_config_key *key,
+                                     const char *path, const struct ax_yaml_node *node) {
+    bool rows = ax_config_elements(key) == AX_T_MAP;
+    for (size_t i = 0; i < node->n; i++) {
+        struct ax_yaml_node *value = node->entries[i].value;
+        char index[24];
+        char sub[AX_CONFIG_PATH];
+        snprintf(index, sizeof index, "%zu", i);
+        if (!join(sub, sizeof sub, path, node->kind == AX_YAML_MAP ? node->entries[i].key : index))
+            snprintf(sub, sizeof sub, "%s", path);
+        if (value->kind == AX_YAML_NULL && node->kind == AX_YAML_MAP)
+            continue;
+        if (!ax_config_coerce(key, ax_config_elements(key), value) ||
+            ((value->kind == AX_YAML_INT || value->kind == AX_YAML_FLOAT) &&
+             !ax_config_in_range(ax_config_range_of(key), value->number))) {
+            AX_TRY(ax_config_type_problem(b, key, ax_config_elements(key), sub, value));
+        } else if (rows) {
+            AX_TRY(check_map(b, sub, value));
+        }
+    }
+    return AX_OK;
+}
+
+/* Have the keys inside this map rows of their own? */
+static bool has_rows(const char *path) {
+    char pattern[AX_CONFIG_PATH];
+    return ax_config_pattern(path, pattern, sizeof pattern) && ax_config_has_children(pattern);
+}
+
+static enum ax_status check_refused_value(struct ax_config_build *b,
+                                          const struct ax_config_key *key, const char *path,
+                                          const struct ax_yaml_node *node, bool *refused) {
+    const char *text = ax_config_scalar_text(node);
+    struct ax_config_value v;
+    if (text == NULL || !ax_config_find_value(key, text, &v) || v.support != AX_SUPPORT_REFUSED)
+        return AX_OK;
+    *refused = true;
+    char got[128];
+    quote(text, got, sizeof got);
+    return ax_config_problem(b, node->line, node->column, "", "%s: %s is not accepted: %s", path,
+                             got, v.note);
+}
+
+static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
+                                  const char *path, struct ax_yaml_node *node) {
+    if (node->kind == AX_YAML_NULL || (key->types & AX_T_ANY))
+        return AX_OK;
+    bool refused = false;
+    if (node->kind != AX_YAML_BOOL) /* before its kind is looked at: refused words are no choices */
+        AX_TRY(check_refused_value(b, key, path, node, &refused));
+    if (refused)
+        return AX_OK;
+    if (!ax_config_coerce(key, key->types, node) ||
+        ((node->kind == AX_YAML_INT || node->kind == AX_YAML_FLOAT) &&
+         !ax_config_in_range(ax_config_range_of(key), node->number))) {
+        return ax_config_type_problem(b, key, key->types, path, node);
+    }
+    if (node->kind == AX_YAML_BOOL) /* the same again for `0` and "no" */
+        AX_TRY(check_refused_value(b, key, path, node, &refused));
+    if (node->kind == AX_YAML_MAP && has_rows(path))
+        return check_map(b, path, node);
+    return check_elements(b, key, path, node); /* a scalar has none */
+}
+
+/* Files for axolotl's cloud launcher look like configs, but say nothing about training. */
+static bool is_launcher_file(const struct ax_yaml_node *root) {
+    static const char *const keys[] = {"provider",  "volumes", "secrets", "gpu",
+                                       "gpu_count", "memory",  "timeout", "branch"};
+    size_t found = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        found += ax_yaml_get(root, keys[i]) != NULL;
+    return found >= 3 && ax_yaml_get(root, "base_model") == NULL;
+}
+
+enum ax_status ax_config_check(struct ax_config_build *b) {
+    const struct ax_yaml_doc *doc = &b->cfg->doc;
+    if (doc->root->kind != AX_YAML_MAP) {
+        return ax_error(AX_ERR_CONFIG, "%s: expected a map of keys, got %s", doc->name,
+                        doc->root->kind == AX_YAML_NULL ? "nothing"
+                                                        : ax_yaml_kind_name(doc->root->kind));
+    }
+    if (is_launcher_file(doc->root)) {
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: this describes a cloud launch (gpu, volumes, secrets), not a "
+                        "training run. Pass the training config instead.",
+                        doc->name);
+    }
+    return check_map(b, "", doc->root);
+}

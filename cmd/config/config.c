@@ -1,0 +1,160 @@
+/* Loading a configuration: the steps in their order, the defaults, and what a command requires. */
+#include "cmd/config/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "cmd/config/build.h"
+#include "cmd/config/rules.h"
+
+#define MAX_BYTES ((size_t)4 << 20)
+
+/* The defaults of the table as one document, so that they are read like what is set. */
+static enum ax_status put_defaults(struct ax_buf *text) {
+    for (size_t s = 0; s < ax_config_n_sections; s++) {
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
+            const struct ax_config_key *key = &ax_config_sections[s].keys[i];
+            if (key->dflt != NULL)
+                AX_TRY(ax_buf_printf(text, "\"%s\": %s\n", key->path, key->dflt));
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status make_defaults(struct ax_config *cfg) {
+    struct ax_buf text = {0};
+    enum ax_status st = put_defaults(&text);
+    if (st == AX_OK)
+        st = ax_yaml_parse(&cfg->defaults, "defaults", text.data, text.len);
+    ax_buf_free(&text);
+    AX_TRY(st);
+    for (size_t i = 0; i < cfg->defaults.root->n; i++) {
+        const struct ax_yaml_entry *e = &cfg->defaults.root->entries[i];
+        const struct ax_config_key *key = ax_config_find(e->key);
+        AX_ASSERT(key != NULL && ax_config_coerce(key, key->types, e->value));
+    }
+    return AX_OK;
+}
+
+static enum ax_status finish(struct ax_config *cfg, int n, char **overrides) {
+    struct ax_config_build b = {.cfg = cfg};
+    enum ax_status st;
+    AX_TRY_GOTO(make_defaults(cfg), st, done);
+    AX_TRY_GOTO(ax_config_override(cfg, n, overrides), st, done);
+    AX_TRY_GOTO(ax_config_rename(&b), st, done);
+    AX_TRY_GOTO(ax_config_check(&b), st, done);
+    AX_TRY_GOTO(ax_config_check_rules(&b), st, done);
+    AX_TRY_GOTO(ax_config_problems_error(&b), st, done);
+    AX_TRY_GOTO(ax_config_derive(&b), st, done);
+    AX_TRY_GOTO(ax_config_find_notes(cfg), st, done);
+done:
+    ax_config_problems_free(&b);
+    if (st != AX_OK)
+        ax_config_free(cfg);
+    return st;
+}
+
+enum ax_status ax_config_load(struct ax_config *cfg, const char *path, int n, char **overrides) {
+    *cfg = (struct ax_config){0};
+    if (!ax_path_exists(path))
+        return ax_error(AX_ERR_CONFIG, "%s: there is no such file; give the path of a config",
+                        path);
+    if (ax_path_is_dir(path))
+        return ax_error(AX_ERR_CONFIG, "%s: a folder; give the path of a config file", path);
+    const enum ax_status st = ax_yaml_load(&cfg->doc, path, MAX_BYTES);
+    if (st == AX_ERR_DATA) /* a file too large to be a config */
+        return ax_error(AX_ERR_CONFIG, "%s", ax_error_text());
+    AX_TRY(st);
+    return finish(cfg, n, overrides);
+}
+
+enum ax_status ax_config_parse(struct ax_config *cfg, const char *name, const char *text,
+                               size_t len, int n, char **overrides) {
+    *cfg = (struct ax_config){0};
+    AX_TRY(ax_yaml_parse(&cfg->doc, name, text, len));
+    return finish(cfg, n, overrides);
+}
+
+void ax_config_free(struct ax_config *cfg) {
+    for (size_t i = 0; i < cfg->n_notes; i++) {
+        ax_free(cfg->notes[i].path);
+        ax_free(cfg->notes[i].text);
+        ax_free(cfg->notes[i].where);
+    }
+    for (size_t i = 0; i < cfg->n_follows; i++) {
+        ax_free(cfg->follows[i].path);
+        ax_free(cfg->follows[i].from);
+    }
+    ax_free(cfg->notes);
+    ax_free(cfg->follows);
+    ax_yaml_free(&cfg->doc);
+    ax_yaml_free(&cfg->defaults);
+    *cfg = (struct ax_config){0};
+}
+
+/* What a run cannot do without; `unless` may stand in for it. */
+struct required {
+    const char *path, *unless;
+    bool text_side;
+    const char *example;
+};
+static const struct required required[] = {
+    {"base_model", NULL, true, "base_model: ./my-model"},
+    {"datasets", "pretraining_dataset", true,
+     "datasets: [{path: data.jsonl, type: chat_template}]"},
+    {"learning_rate", NULL, false, "learning_rate: 2e-5"},
+};
+
+static enum ax_status missing(const struct ax_config *cfg, bool text_only, struct ax_buf *out) {
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+        const struct required *r = &required[i];
+        bool there =
+            ax_config_holds(cfg, r->path) || (r->unless && ax_config_holds(cfg, r->unless));
+        if (!there && (r->text_side || !text_only))
+            AX_TRY(ax_buf_printf(out, "\n  %s is missing, e.g. %s", r->path, r->example));
+    }
+    static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        for (size_t i = 0; i < ax_config_count(cfg, "%s", lists[l]); i++) {
+            const char *type = ax_config_node(cfg, "%s.%zu.type", lists[l], i) != NULL
+                                   ? ax_config_node(cfg, "%s.%zu.type", lists[l], i)->text
+                                   : NULL;
+            if (!ax_config_has(cfg, "%s.%zu.path", lists[l], i) &&
+                (type == NULL || strcmp(type, "_synthetic") != 0)) {
+                AX_TRY(ax_buf_printf(out, "\n  %s.%zu.path is missing", lists[l], i));
+            }
+        }
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use use) {
+    bool text_only = use == AX_CONFIG_FOR_TEXT;
+    struct ax_buf lines = {0};
+    enum ax_status st = missing(cfg, text_only, &lines);
+    if (st == AX_OK && lines.len > 0)
+        st = ax_error(AX_ERR_CONFIG, "%s: keys are missing%s", cfg->doc.name, lines.data);
+    if (st == AX_OK)
+        st = ax_config_put_not_yet(cfg, text_only, "\n  ", "", &lines);
+    if (st == AX_OK && lines.len > 0) {
+        st = ax_error(AX_ERR_UNSUPPORTED,
+                      "%s: asks for what this version cannot do yet; set the keys to null to go "
+                      "on without%s",
+                      cfg->doc.name, lines.data);
+    }
+    ax_buf_free(&lines);
+    return st;
+}
+
+void ax_config_log_notes(const struct ax_config *cfg) {
+    for (size_t i = 0; i < cfg->n_notes; i++) {
+        const struct ax_config_note *note = &cfg->notes[i];
+        if (note->kind == AX_NOTE_NOT_YET)
+            continue;
+        enum ax_log_level level = note->kind == AX_NOTE_NO_EFFECT ? AX_LOG_INFO : AX_LOG_WARN;
+        ax_log(level, "%s: %s%s (%s)", note->path,
+               note->kind == AX_NOTE_NO_EFFECT ? "no effect here: " : "", note->text, note->where);
+    }
+}

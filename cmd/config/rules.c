@@ -1,0 +1,223 @@
+/* Rules between keys: those that are conditions, as a table, then those that count or compare. They
+ * look at what is set before anything follows from it. */
+#include "cmd/config/rules.h"
+
+#include <math.h>
+#include <stdio.h>
+
+const struct ax_config_rule ax_config_rules[] = {
+    {"test_datasets && val_set_size", "val_set_size",
+     "use test_datasets or val_set_size, not both"},
+    {"warmup_steps && warmup_ratio", "warmup_ratio", "use warmup_steps or warmup_ratio, not both"},
+    {"save_steps && save_strategy == no,epoch,best", "save_strategy",
+     "save_steps needs save_strategy: steps, or none"},
+    {"save_steps && saves_per_epoch", "saves_per_epoch",
+     "use save_steps or saves_per_epoch, not both"},
+    {"save_strategy == best && !metric_for_best_model", "save_strategy",
+     "best needs metric_for_best_model, e.g. eval_loss"},
+    {"eval_steps && eval_strategy == no,epoch", "eval_strategy",
+     "eval_steps needs eval_strategy: steps, or none"},
+    {"eval_steps && evals_per_epoch", "evals_per_epoch",
+     "use eval_steps or evals_per_epoch, not both"},
+    {"evals_per_epoch && eval_strategy == no,epoch", "eval_strategy",
+     "evals_per_epoch needs eval_strategy: steps, or none"},
+    {"do_bench_eval && !evals_per_epoch && !eval_steps", "do_bench_eval",
+     "set evals_per_epoch or eval_steps too"},
+    {"chat_template == jinja && !chat_template_jinja", "chat_template",
+     "jinja needs chat_template_jinja with the template or its file"},
+    {"(pretraining_dataset || streaming) && !max_steps", "max_steps",
+     "streamed data has no known length: set max_steps"},
+    {"(pretraining_dataset || streaming) && val_set_size", "val_set_size",
+     "streamed data has no end to take rows from: use test_datasets"},
+    {"rl && sample_packing", "sample_packing", "rows are not packed with rl: set it to false"},
+    {"rl && (reward_model || process_reward_model)", "rl",
+     "a run trains with rl or a reward model, not both"},
+    {"reward_model && process_reward_model", "process_reward_model",
+     "a run trains one of reward_model and process_reward_model"},
+    {"dpo_loss_weights && !dpo_loss_type", "dpo_loss_weights", "set dpo_loss_type too"},
+    {"dpo_loss_type && rl != dpo", "dpo_loss_type", "needs rl: dpo"},
+    {"rl == gdpo && trl.multi_objective_aggregation == sum_then_normalize",
+     "trl.multi_objective_aggregation", "gdpo means normalize_then_sum; rl: grpo is the other"},
+    {"(load_in_4bit || load_in_8bit) && !adapter", "load_in_4bit",
+     "a quantized base cannot be trained itself: set adapter: qlora or lora, or load_in_4bit and "
+     "load_in_8bit to false"},
+    {"adapter == qlora && !load_in_4bit && !merge_lora", "adapter",
+     "qlora needs load_in_4bit: true"},
+    {"adapter == qlora && load_in_8bit", "load_in_8bit",
+     "qlora holds the base in 4 bits: set it to false"},
+    {"adapter == qlora && gptq", "gptq", "qlora quantizes the base itself: set it to false"},
+    {"lora_target_parameters && lora_dropout > 0", "lora_dropout",
+     "must be 0 with lora_target_parameters"},
+    {"lr_groups && loraplus_lr_ratio", "lr_groups", "use lr_groups or loraplus_lr_ratio, not both"},
+    {"peft_layers_pattern && !peft_layers_to_transform", "peft_layers_pattern",
+     "set peft_layers_to_transform too"},
+    {"adapter && unfrozen_parameters && peft_layers_to_transform", "unfrozen_parameters",
+     "does not go with peft_layers_to_transform"},
+    {"quantize_moe_experts && lora_target_linear", "lora_target_linear",
+     "name the modules in lora_target_modules with quantize_moe_experts"},
+    {"qat && adapter == lora,qlora", "qat", "trains all weights: remove adapter"},
+    {"qat && (load_in_4bit || load_in_8bit)", "qat",
+     "trains all weights: the base is not quantized"},
+    {"qat && qat.weight_dtype == int8", "qat",
+     "weight_dtype int8, also the default, cannot be trained for: write int4, fp8, nvfp4 or mxfp4"},
+    {"qat && qat.weight_dtype == int4 && qat.activation_dtype == nvfp4,mxfp4",
+     "qat.activation_dtype", "int4 weights go with int8 or fp8 activations, or none"},
+    {"qat && qat.weight_dtype == fp8,float8* && qat.activation_dtype != fp8,float8*",
+     "qat.activation_dtype", "fp8 weights go with fp8 activations"},
+    {"qat && qat.weight_dtype == nvfp4 && qat.group_size != 16", "qat.group_size",
+     "must be 16 for nvfp4"},
+    {"qat && qat.weight_dtype == mxfp4 && qat.group_size != 32", "qat.group_size",
+     "must be 32 for mxfp4"},
+    {"fsdp && deepspeed", "fsdp", "use fsdp or deepspeed, not both"},
+    {"fsdp_config.auto_wrap_policy == SIZE_BASED_WRAP && !fsdp_config.min_num_params",
+     "fsdp_config.auto_wrap_policy", "SIZE_BASED_WRAP needs min_num_params"},
+    {"max_memory && gpu_memory_limit", "gpu_memory_limit",
+     "use max_memory or gpu_memory_limit, not both"},
+    {"activation_offloading && (!set(gradient_checkpointing) || !gradient_checkpointing)",
+     "activation_offloading", "needs gradient_checkpointing"},
+    {"selective_checkpointing && (!set(gradient_checkpointing) || !gradient_checkpointing)",
+     "selective_checkpointing", "needs gradient_checkpointing"},
+    {"context_parallel_size > 1 && sample_packing && micro_batch_size > 1", "micro_batch_size",
+     "must be 1 with context_parallel_size and sample_packing"},
+    {"tokenizer_use_mistral_common && (special_tokens || tokens || added_tokens_overrides || "
+     "chat_template)",
+     "tokenizer_use_mistral_common",
+     "this tokenizer takes no special_tokens, tokens, added_tokens_overrides or chat_template"},
+    {"relora && !jagged_restart_steps", "relora", "set jagged_restart_steps too"},
+    {"scaling_softmax && attn_implementation != flex_attention", "scaling_softmax",
+     "needs attn_implementation: flex_attention"},
+    {"rl == ebft && !ebft", "rl", "ebft needs an ebft map"},
+};
+const size_t ax_config_n_rules = sizeof ax_config_rules / sizeof *ax_config_rules;
+
+/* ---- rules that count or compare ---- */
+
+static enum ax_status broken(struct ax_config_build *b, const char *path, const char *message) {
+    const struct ax_yaml_node *node = ax_config_lookup(b->cfg, path);
+    return ax_config_problem(b, node != NULL ? node->line : 0, node != NULL ? node->column : 0, "",
+                             "%s: %s", path, message);
+}
+
+/* The number of a key, or NAN when it has none. */
+static double number(const struct ax_config *cfg, const char *path) {
+    const struct ax_yaml_node *node = ax_config_value_of(cfg, path);
+    bool is = node != NULL && (node->kind == AX_YAML_INT || node->kind == AX_YAML_FLOAT);
+    return is ? node->number : (double)NAN;
+}
+
+static bool divides(double part, double whole) {
+    return part > 0 && fmod(whole, part) == 0;
+}
+
+static enum ax_status check_batches(struct ax_config_build *b) {
+    const struct ax_config *cfg = b->cfg;
+    double micro = number(cfg, "micro_batch_size");
+    double batch = number(cfg, "batch_size");
+    double steps = number(cfg, "gradient_accumulation_steps");
+    if (ax_config_holds(cfg, "set(gradient_accumulation_steps) && batch_size")) {
+        if (batch < micro * steps || batch > micro * steps) {
+            AX_TRY(broken(b, "batch_size",
+                          "contradicts micro_batch_size × gradient_accumulation_steps: set only "
+                          "one of batch_size and gradient_accumulation_steps"));
+        }
+    } else if (batch > 0 && !divides(micro, batch)) {
+        AX_TRY(broken(b, "batch_size", "must be a multiple of micro_batch_size"));
+    }
+    double val = number(cfg, "val_set_size");
+    if (val == 1) {
+        AX_TRY(broken(b, "val_set_size",
+                      "1 is neither a share nor a useful count of rows; write e.g. 0.05"));
+    }
+    if (val > 1 && val != floor(val))
+        AX_TRY(broken(b, "val_set_size", "above 1 it counts rows and must be whole"));
+    if (ax_config_holds(cfg, "early_stopping_patience") &&
+        !divides(number(cfg, "eval_steps"), number(cfg, "save_steps"))) {
+        AX_TRY(broken(b, "early_stopping_patience",
+                      "needs save_steps and eval_steps, the first a multiple of the second"));
+    }
+    return AX_OK;
+}
+
+static enum ax_status check_shards(struct ax_config_build *b) {
+    const struct ax_config *cfg = b->cfg;
+    if (ax_config_is_set(cfg, "dataset_shard_num") != ax_config_is_set(cfg, "dataset_shard_idx")) {
+        return broken(b,
+                      ax_config_is_set(cfg, "dataset_shard_num") ? "dataset_shard_num"
+                                                                 : "dataset_shard_idx",
+                      "dataset_shard_num and dataset_shard_idx go together");
+    }
+    if (number(cfg, "dataset_shard_idx") >= number(cfg, "dataset_shard_num"))
+        return broken(b, "dataset_shard_idx", "must be below dataset_shard_num");
+    const struct ax_yaml_node *list = ax_config_lookup(cfg, "datasets");
+    for (size_t i = 0; list != NULL && list->kind == AX_YAML_LIST && i < list->n; i++) {
+        char idx[AX_CONFIG_PATH];
+        char num[AX_CONFIG_PATH];
+        snprintf(idx, sizeof idx, "datasets.%zu.shards_idx", i);
+        snprintf(num, sizeof num, "datasets.%zu.shards", i);
+        if (number(cfg, idx) >= number(cfg, num))
+            AX_TRY(broken(b, idx, "must be below shards"));
+    }
+    return AX_OK;
+}
+
+static enum ax_status check_losses(struct ax_config_build *b) {
+    static const char *const fused[] = {"cut_cross_entropy", "chunked_cross_entropy",
+                                        "liger_cross_entropy", "liger_fused_linear_cross_entropy"};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
+        char text[AX_CONFIG_PATH];
+        if (!ax_config_holds(b->cfg, fused[i]))
+            continue;
+        if (first != NULL) {
+            snprintf(text, sizeof text, "computes the same loss as %s: keep one", first);
+            AX_TRY(broken(b, fused[i], text));
+        }
+        first = fused[i];
+    }
+    const struct ax_yaml_node *types = ax_config_lookup(b->cfg, "dpo_loss_type");
+    const struct ax_yaml_node *weights = ax_config_lookup(b->cfg, "dpo_loss_weights");
+    if (ax_config_truthy(types) && ax_config_truthy(weights) && types->n != weights->n)
+        return broken(b, "dpo_loss_weights", "needs one weight for each entry of dpo_loss_type");
+    return AX_OK;
+}
+
+static enum ax_status check_rl(struct ax_config_build *b) {
+    const struct ax_config *cfg = b->cfg;
+    double beta = number(cfg, "rl_beta");
+    double trl_beta = number(cfg, "trl.beta");
+    if (beta < trl_beta || beta > trl_beta)
+        AX_TRY(broken(b, "rl_beta", "differs from trl.beta: keep one"));
+    if (!ax_config_holds(cfg, "rl == grpo,gdpo") || !ax_config_is_set(cfg, "trl.num_generations"))
+        return AX_OK;
+    double group = number(cfg, "trl.num_generations");
+    double rows = number(cfg, "trl.generation_batch_size");
+    const char *what = "trl.generation_batch_size";
+    if (isnan(rows)) {
+        rows = number(cfg, "micro_batch_size") * number(cfg, "gradient_accumulation_steps");
+        what = "micro_batch_size × gradient_accumulation_steps";
+    }
+    char text[AX_CONFIG_PATH];
+    snprintf(text, sizeof text, "%s = %.0f must be a multiple of it", what, rows);
+    return divides(group, rows) ? AX_OK : broken(b, "trl.num_generations", text);
+}
+
+/* Where a rule's message points: at its own key, else at the first one of the condition that is
+ * set. */
+static enum ax_status broken_rule(struct ax_config_build *b, const struct ax_config_rule *rule) {
+    const struct ax_yaml_node *node = ax_config_lookup(b->cfg, rule->path);
+    char key[AX_CONFIG_PATH];
+    for (size_t i = 0; node == NULL && ax_config_condition_key(rule->when, i, key, sizeof key); i++)
+        node = ax_config_lookup(b->cfg, key);
+    return ax_config_problem(b, node != NULL ? node->line : 0, node != NULL ? node->column : 0, "",
+                             "%s: %s", rule->path, rule->message);
+}
+
+enum ax_status ax_config_check_rules(struct ax_config_build *b) {
+    for (size_t i = 0; i < ax_config_n_rules; i++)
+        if (ax_config_holds(b->cfg, ax_config_rules[i].when))
+            AX_TRY(broken_rule(b, &ax_config_rules[i]));
+    AX_TRY(check_batches(b));
+    AX_TRY(check_shards(b));
+    AX_TRY(check_losses(b));
+    return check_rl(b);
+}

@@ -1,0 +1,113 @@
+/* What a mistyped key or value was probably meant to be. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/words.h"
+#include "cmd/config/build.h"
+
+#define MAX_WORD 64
+
+/* Edits from one word to the other, where case does not count and - is the same as _. */
+static int edits(const char *a, const char *b) {
+    char words[2][MAX_WORD + 1];
+    const char *from[2] = {a, b};
+    for (int w = 0; w < 2; w++) {
+        size_t n = strlen(from[w]);
+        if (n > MAX_WORD)
+            return MAX_WORD;
+        for (size_t i = 0; i <= n; i++) {
+            char c = from[w][i];
+            words[w][i] = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+        }
+    }
+    return ax_edit_distance(words[0], words[1]);
+}
+
+/* Edits that still look like a typing mistake in a word this long. */
+static int allowed(const char *word) {
+    size_t third = strlen(word) / 3;
+    return third < 1 ? 1 : third > 3 ? 3 : (int)third;
+}
+
+struct nearest {
+    const char *name;
+    int distance;
+};
+
+static void consider(struct nearest *best, const char *word, const char *candidate,
+                     const char *name) {
+    int distance = edits(word, candidate);
+    if (distance < best->distance)
+        *best = (struct nearest){name, distance};
+}
+
+/* The nearest key of the map `parent`. */
+static struct nearest nearest_sibling(const char *parent, const char *name) {
+    struct nearest best = {NULL, allowed(name) + 1};
+    struct ax_config_children it;
+    const struct ax_config_key *key;
+    const char *part;
+    ax_config_children_begin(&it, parent);
+    while ((key = ax_config_children_next(&it)) != NULL)
+        if (key->support != AX_SUPPORT_REFUSED)
+            consider(&best, name, it.name, it.name);
+    for (size_t i = 0; i < ax_config_n_renamed; i++)
+        if (ax_config_child(ax_config_renamed[i].path, parent, &part))
+            consider(&best, name, part, ax_config_last_part(ax_config_renamed[i].now));
+    return best;
+}
+
+/* A key that exists, but in another place. */
+static const char *elsewhere(const char *name) {
+    for (size_t s = 0; s < ax_config_n_sections; s++) {
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
+            const struct ax_config_key *key = &ax_config_sections[s].keys[i];
+            if (key->support != AX_SUPPORT_REFUSED &&
+                edits(ax_config_last_part(key->path), name) == 0)
+                return key->path;
+        }
+    }
+    return NULL;
+}
+
+const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size) {
+    for (size_t i = 0; parent[0] == '\0' && i < ax_config_n_other_trainers; i++) {
+        if (edits(ax_config_other_trainers[i].name, name) == 0) {
+            snprintf(buf, size, "; here it is called %s", ax_config_other_trainers[i].ours);
+            return buf;
+        }
+    }
+    struct nearest near = nearest_sibling(parent, name);
+    const char *other = near.name == NULL || near.distance > 1 ? elsewhere(name) : NULL;
+    if (other != NULL) {
+        snprintf(buf, size, "; did you mean %s%s?", other,
+                 strchr(other, '.') != NULL ? "" : " at the top level");
+    } else if (near.name != NULL) {
+        snprintf(buf, size, "; did you mean %s?", near.name);
+    } else {
+        buf[0] = '\0';
+    }
+    return buf;
+}
+
+const char *ax_config_suggest_choice(const char *choices, const char *text, char *buf,
+                                     size_t size) {
+    char one[128];
+    char name[128] = "";
+    int best = allowed(text) + 1;
+    for (size_t i = 0; ax_config_choice_at(choices, i, one, sizeof one); i++) {
+        int distance = edits(text, one);
+        if (strchr(one, '*') == NULL && distance < best) {
+            best = distance;
+            snprintf(name, sizeof name, "%s", one);
+        }
+    }
+    /* else the first that goes on where the word ends: adamw, adamw_torch */
+    for (size_t i = 0; name[0] == '\0' && ax_config_choice_at(choices, i, one, sizeof one); i++)
+        if (strlen(text) > 2 && strncmp(one, text, strlen(text)) == 0 && !strchr(one, '*'))
+            snprintf(name, sizeof name, "%s", one);
+    buf[0] = '\0';
+    if (name[0] != '\0')
+        snprintf(buf, size, "; did you mean %s?", name);
+    return buf;
+}

@@ -1,0 +1,268 @@
+/* The shape of the key table, private to the config_*.c files.
+ *
+ * One row per key. Rows live in config_keys_<theme>.c, grouped into the sections that help, docs
+ * and schema follow; config_keys.c holds the list of sections, the capabilities, and the lookups.
+ *
+ * A row's path is a pattern: "datasets[].path" stands for the path of every entry of the list
+ * datasets, "fsdp_config.offload_params" for a key inside a map. */
+#ifndef AX_CMD_CONFIG_TABLE_H
+#define AX_CMD_CONFIG_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "cmd/config/config.h"
+
+#define AX_CONFIG_PATH 256 /* longest key path that is understood */
+
+/* What a value may be: kinds or-ed together, with the range of its numbers and the kinds of what a
+ * list or an open map holds. null always means "unset". */
+enum {
+    AX_T_BOOL = 1,
+    AX_T_INT = 2,
+    AX_T_NUM = 4, /* integers too */
+    AX_T_STR = 8,
+    AX_T_LIST = 16,
+    AX_T_MAP = 32,
+    AX_T_ANY = 64, /* handed on as written */
+    AX_T_SCALAR = AX_T_BOOL | AX_T_INT | AX_T_NUM | AX_T_STR
+};
+
+enum ax_config_range {
+    AX_R_ANY,
+    AX_R_POSITIVE,
+    AX_R_NOT_NEGATIVE,
+    AX_R_FROM_TWO,
+    AX_R_FROM_MINUS_ONE, /* -1 = unset or no limit */
+    AX_R_FRACTION,       /* 0 to 1 */
+    AX_R_BELOW_ONE,      /* 0 to 1, not 1 itself */
+    AX_R_COUNT
+};
+
+#define AX_RANGE(range) (AX_R_##range << 8)
+#define AX_OF(kinds)    ((kinds) << 16)
+
+enum {
+    AX_T_COUNT = AX_T_INT | AX_RANGE(POSITIVE),
+    AX_T_INDEX = AX_T_INT | AX_RANGE(NOT_NEGATIVE),
+    AX_T_AMOUNT = AX_T_NUM | AX_RANGE(NOT_NEGATIVE),
+    AX_T_POSITIVE = AX_T_NUM | AX_RANGE(POSITIVE),
+    AX_T_SHARE = AX_T_NUM | AX_RANGE(FRACTION),
+    AX_T_BELOW_ONE = AX_T_NUM | AX_RANGE(BELOW_ONE),
+    AX_T_STRINGS = AX_T_LIST | AX_OF(AX_T_STR),
+    AX_T_MAPS = AX_T_LIST | AX_OF(AX_T_MAP),
+    AX_T_OPTIONS = AX_T_MAP | AX_OF(AX_T_ANY) /* a map of the user's own names */
+};
+
+enum ax_config_support {
+    AX_SUPPORT_ACTS,         /* does what it says, once its capability is there */
+    AX_SUPPORT_APPROXIMATED, /* the same, but not quite: note says how */
+    AX_SUPPORT_NO_EFFECT,    /* safe to ignore here: note says why */
+    AX_SUPPORT_NOT_YET,      /* computed: the row's capability is missing */
+    AX_SUPPORT_REFUSED,      /* an error; note says what to write instead */
+    AX_SUPPORT_COUNT
+};
+
+/* What the program cannot do yet, by the name that messages give. When one lands, its line goes,
+ * and so does AX_NEEDS in the rows that waited for it. */
+/* clang-format off */
+#define AX_CAPABILITIES(X)                                                                                  \
+    X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")            \
+    X(LORA_INIT, "adapter-variants", "other starts, shapes and learning rates of adapters")                 \
+    X(DPO, "dpo", "preference training with DPO and IPO")                                                   \
+    X(ORPO, "orpo", "preference training with ORPO")                                                        \
+    X(KTO, "kto", "preference training with KTO")                                                           \
+    X(SIMPO, "simpo", "preference training with SimPO")                                                     \
+    X(GRPO, "grpo", "reinforcement training with GRPO and GDPO")                                            \
+    X(PPO, "ppo", "reinforcement training with PPO")                                                        \
+    X(EBFT, "ebft", "energy-based fine-tuning")                                                             \
+    X(OTHER_RL, "other-rl", "further losses and options of preference and reinforcement training")          \
+    X(REWARD_MODEL, "reward-model", "training reward models")                                               \
+    X(PRM, "process-reward-model", "training process reward models")                                        \
+    X(QAT, "qat", "training with int4 weights in mind")                                                     \
+    X(OTHER_QAT, "other-qat", "training with other quantized types in mind")                                \
+    X(QUANTIZE, "quantize", "quantizing a trained model")                                                   \
+    X(SHARD, "sharding", "sharding over ranks from a YAML")                                                 \
+    X(TENSOR_PARALLEL, "tensor-parallel", "tensor parallelism from a YAML")                                 \
+    X(CONTEXT_PARALLEL, "context-parallel", "context parallelism from a YAML")                              \
+    X(PIPELINE_PARALLEL, "pipeline-parallel", "pipeline parallelism from a YAML")                           \
+    X(EXPERT_PARALLEL, "expert-parallel", "expert parallelism from a YAML")                                 \
+    X(FP8, "fp8", "8-bit floating-point training")                                                          \
+    X(WANDB, "wandb", "logging to Weights & Biases")                                                        \
+    X(MLFLOW, "mlflow", "logging to MLflow")                                                                \
+    X(COMET, "comet", "logging to Comet")                                                                   \
+    X(TRACKIO, "trackio", "logging to Trackio")                                                             \
+    X(SWANLAB, "swanlab", "logging to SwanLab")                                                             \
+    X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                                  \
+    X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared rows to the hub")                             \
+    X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                                       \
+    X(DATASET_TYPES, "other-dataset-types", "rarer dataset types")                                          \
+    X(TEMPLATES, "other-templates", "rarer named chat templates; give them as chat_template_jinja")         \
+    X(PYTHON, "python", "Python code named in the YAML")                                                    \
+    X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                                     \
+    X(MULTIMODAL, "multimodal", "images and audio")                                                         \
+    X(PREQUANTIZED, "quantized-bases", "bases in other quantized formats")                                  \
+    X(MODEL_OPTIONS, "model-options", "overriding the model's own settings")                                \
+    X(OTHER_LR, "other-schedules", "rarer learning-rate schedules")                                         \
+    X(LR_GROUPS, "lr-groups", "learning rates of their own for some parameters")                            \
+    X(LOSS_VARIANTS, "loss-variants", "other losses and attention scores")                                  \
+    X(LONG_CONTEXT, "pose", "position skipping")                                                            \
+    X(PARTIAL_TRAINING, "partial-training", "training some parameters, by name, by turns or with restarts") \
+    X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics while training")                           \
+    X(AUTO_BATCH, "auto-batch", "finding the batch size by trial")                                          \
+    X(PLUGINS, "plugins", "what this plugin adds")
+/* clang-format on */
+
+enum ax_capability {
+    AX_CAP_NONE,
+#define AX_CAP_ENUM(id, name, meaning) AX_CAP_##id,
+    AX_CAPABILITIES(AX_CAP_ENUM)
+#undef AX_CAP_ENUM
+        AX_CAP_COUNT
+};
+
+struct ax_capability_info {
+    const char *name, *meaning;
+};
+
+struct ax_config_key {
+    const char *path;
+    unsigned types;      /* AX_T_… */
+    const char *help;    /* one sentence; NULL where support says it all */
+    const char *dflt;    /* as YAML text; NULL = unset */
+    const char *choices; /* strings accepted, "a|b|pre*|@names"; NULL = any */
+    enum ax_config_support support;
+    enum ax_capability needs;
+    const char *when; /* condition (config_rules.h) under which the key acts; NULL = always */
+    const char *note; /* says how, why or what instead, see support */
+};
+
+/* A row, with its further fields; and those fields. */
+#define AX_KEY(path_, types_, help_, ...)                                                          \
+    { .path = path_, .types = types_, .help = help_, __VA_ARGS__ }
+#define AX_NEEDS(cap)       .needs = AX_CAP_##cap
+#define AX_ROUGHLY(how)     .support = AX_SUPPORT_APPROXIMATED, .note = how
+#define AX_NO_EFFECT(why)   .support = AX_SUPPORT_NO_EFFECT, .note = why
+#define AX_REFUSED(instead) .support = AX_SUPPORT_REFUSED, .note = instead
+
+static inline enum ax_config_range ax_config_range_of(const struct ax_config_key *key) {
+    return (enum ax_config_range)(key->types >> 8 & 0xff);
+}
+
+/* The kinds of a list's elements, of an open map's values; 0: neither. */
+static inline unsigned ax_config_elements(const struct ax_config_key *key) {
+    return key->types >> 16;
+}
+
+/* The rows, of which the last has no path. */
+extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokenizer[],
+    ax_config_keys_datasets[], ax_config_keys_packing[], ax_config_keys_steps[],
+    ax_config_keys_optim[], ax_config_keys_schedule[], ax_config_keys_eval[], ax_config_keys_save[],
+    ax_config_keys_precision[], ax_config_keys_loss[], ax_config_keys_adapter[],
+    ax_config_keys_rl[], ax_config_keys_kd[], ax_config_keys_quant[], ax_config_keys_mesh[],
+    ax_config_keys_log[], ax_config_keys_unsupported_data[], ax_config_keys_unsupported[],
+    ax_config_keys_no_effect[], ax_config_keys_removed[];
+
+struct ax_config_section {
+    const char *title;
+    const struct ax_config_key *keys;
+    bool text;  /* read by commands that only prepare text, not just by training */
+    bool brief; /* keys that do not act, listed without help */
+};
+extern const struct ax_config_section ax_config_sections[];
+extern const size_t ax_config_n_sections;
+
+/* Values whose support is not their key's: `values` as choices are written, * anywhere. */
+struct ax_config_value {
+    const char *path, *values;
+    enum ax_config_support support;
+    enum ax_capability needs;
+    const char *note;
+};
+extern const struct ax_config_value ax_config_values[];
+extern const size_t ax_config_n_values;
+
+/* An old spelling. Without `text` the value moves to the key `now`; with it, `now` becomes `text`
+ * when the value matches `from` (flash_attention: true → attn_implementation: flash_attention_2);
+ * `from` "{}" is any map. Rows of one path stand together, and the first that sets a key wins. */
+struct ax_config_renamed {
+    const char *path, *now;
+    const char *from, *text;
+};
+extern const struct ax_config_renamed ax_config_renamed[];
+extern const size_t ax_config_n_renamed;
+
+/* A key that real files carry although nothing ever read it. */
+struct ax_config_ignored {
+    const char *path, *instead; /* instead may be NULL */
+};
+extern const struct ax_config_ignored ax_config_ignored[];
+extern const size_t ax_config_n_ignored;
+
+/* What other trainers call a key of ours; only for suggestions. */
+struct ax_config_other_trainers {
+    const char *name, *ours;
+};
+extern const struct ax_config_other_trainers ax_config_other_trainers[];
+extern const size_t ax_config_n_other_trainers;
+
+/* A value that follows from other keys when it is not set itself: `value` is YAML text, or the path
+ * of another key after '='. */
+struct ax_config_derived {
+    const char *path, *when, *value;
+};
+extern const struct ax_config_derived ax_config_derived[];
+extern const size_t ax_config_n_derived;
+
+const struct ax_capability_info *ax_capability_info(enum ax_capability cap);
+const char *ax_config_support_name(enum ax_config_support support);
+
+/* The row of a concrete ("datasets.0.path") or pattern path; NULL where there is none. The lists
+ * test_datasets and pretraining_dataset share the rows of datasets. */
+const struct ax_config_key *ax_config_find(const char *path);
+/* The section of a row. */
+const struct ax_config_section *ax_config_section_of(const struct ax_config_key *key);
+/* Turns indices into []: "datasets.0.path" → "datasets[].path"; false when it does not fit. */
+bool ax_config_pattern(const char *path, char *out, size_t size);
+/* Is `path` a direct child of the map `parent` ("" = top level, "datasets[]" = an entry of
+ * datasets)? Then *name is its last part. */
+bool ax_config_child(const char *path, const char *parent, const char **name);
+/* What follows the last dot. */
+const char *ax_config_last_part(const char *path);
+/* The other path under which rows for the same place stand: "test_datasets[]" → "datasets[]"; a
+ * copy of the pattern where there is none. */
+void ax_config_shared(const char *pattern, char *buf, size_t size);
+/* Walks the keys of the map `parent` in the table's order, those of lists that share theirs
+ * included: begin, then next until it returns NULL. */
+struct ax_config_children {
+    char parent[AX_CONFIG_PATH], shared[AX_CONFIG_PATH];
+    bool in_shared;
+    size_t section, row;
+    const char *name; /* of the key that next returned */
+};
+void ax_config_children_begin(struct ax_config_children *it, const char *parent);
+const struct ax_config_key *ax_config_children_next(struct ax_config_children *it);
+bool ax_config_has_children(const char *parent);
+
+/* The support of a row, or of one of its values, with missing capabilities seen. */
+enum ax_config_support ax_config_support_of(enum ax_config_support support,
+                                            enum ax_capability needs);
+/* Do both fall short for the same reason, under the same condition? */
+bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config_key *b);
+/* What is said of this text as a value of the key, by the value table or by names handed in; false:
+ * nothing. */
+bool ax_config_find_value(const struct ax_config_key *key, const char *text,
+                          struct ax_config_value *out);
+/* Does text match one of the choices ("a|b|pre*")? */
+bool ax_config_choice(const char *choices, const char *text);
+/* The i-th choice into buf; false past the end. */
+bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size);
+/* "a positive integer", "one of drop, truncate, raise" … for the given kinds (the key's own, or
+ * those of its elements), for errors and help. */
+enum ax_status ax_config_expected(const struct ax_config_key *key, unsigned types,
+                                  struct ax_buf *out);
+/* Does a number fit the range? */
+bool ax_config_in_range(enum ax_config_range range, double v);
+
+#endif

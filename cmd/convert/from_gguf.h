@@ -1,0 +1,25 @@
+/* Models from one format to another. */
+#ifndef AX_CMD_CONVERT_FROM_GGUF_H
+#define AX_CMD_CONVERT_FROM_GGUF_H
+
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+
+struct ax_convert {
+    const char *src;   /* a GGUF file */
+    const char *dst;   /* the folder to be; it must not hold anything yet */
+    const char *dtype; /* of the weights; NULL: the smallest that holds them exactly */
+    /* out */
+    const char *model_type;
+    enum ax_dtype written;
+    int tensors;
+    int64_t weights;
+};
+/* A Hugging Face folder with weights, config, tokenizer, chat template and generation config, which
+ * appears whole or not at all. */
+enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
+/* AX_ERR_CONFIG where there is a folder that holds something: a new one would take its place. */
+enum ax_status ax_convert_check_destination(const char *dst);
+
+#endif

@@ -1,0 +1,149 @@
+/* Config and tokenizer become keys, the folder's tensors those of the file. */
+#include "cmd/convert/to_gguf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/threads.h"
+#include "ckpt/gguf/outputs.h"
+#include "cmd/config/build.h"
+#include "data/gguf/tokens.h"
+#include "model/gguf_describe.h"
+
+struct to_gguf {
+    struct ax_to_gguf *c;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_st_output *tensors; /* of the folder */
+    struct ax_gguf_described described;
+    struct ax_gguf_keys keys;
+    struct ax_gguf_outputs outputs;
+};
+
+/* A tensor of the folder as it is; what has been read is given back to the system. */
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_st_entry *e = ctx;
+    const size_t size = ax_dtype_size(e->dtype), bytes = (size_t)n * size;
+    const char *from = (const char *)e->data + (size_t)first * size;
+    memcpy(out, from, bytes);
+    ax_map_drop(from, bytes);
+    return AX_OK;
+}
+
+static enum ax_status list_tensors(struct to_gguf *w) {
+    const int n = ax_hf_count(&w->hf);
+    AX_TRY(ax_alloc(&w->tensors, (size_t)n, sizeof *w->tensors));
+    for (int i = 0; i < n; i++) {
+        const struct ax_st_entry *e = ax_hf_at(&w->hf, i);
+        w->tensors[i] = (struct ax_st_output){.name = e->name,
+                                              .dtype = e->dtype,
+                                              .ndim = e->ndim,
+                                              .fill = fill,
+                                              .ctx = (void *)(uintptr_t)e};
+        memcpy(w->tensors[i].shape, e->shape, sizeof e->shape);
+    }
+    return AX_OK;
+}
+
+/* --- keys --- */
+
+/* "models/my-model.Q8_0.gguf" → "my-model.Q8_0" */
+static enum ax_status put_name(struct ax_gguf_keys *keys, const char *dst) {
+    const char *slash = strrchr(dst, '/'), *name = slash ? slash + 1 : dst;
+    const size_t n = strlen(name);
+    const size_t tail = n > 5 && strcmp(name + n - 5, ".gguf") == 0 ? 5 : 0;
+    return ax_gguf_put_string(keys, "general.name", name, n - tail);
+}
+
+static enum ax_status put_keys(struct to_gguf *w) {
+    const struct ax_to_gguf *c = w->c;
+    const char *arch = w->described.model.kind->arch;
+    AX_TRY(ax_gguf_put_string(&w->keys, "general.architecture", arch, strlen(arch)));
+    AX_TRY(ax_gguf_put_string(&w->keys, "general.type", "model", 5));
+    AX_TRY(put_name(&w->keys, c->dst));
+    AX_TRY(ax_gguf_put_u32(&w->keys, "general.file_type", c->quant->file_type));
+    AX_TRY(ax_gguf_put_u32(&w->keys, "general.quantization_version", 2));
+    AX_TRY(ax_gguf_put_sizes(&w->described, &w->arch, &w->keys));
+    return ax_gguf_put_tokenizer(&w->keys, c->src, w->arch.vocab_size);
+}
+
+/* --- all --- */
+
+static void pick_quant(struct to_gguf *w) {
+    const enum ax_dtype dtype = ax_hf_count(&w->hf) > 0 ? ax_hf_at(&w->hf, 0)->dtype : AX_F32;
+    if (!w->c->quant)
+        w->c->quant = ax_gguf_quant_find(dtype == AX_BF16  ? "bf16"
+                                         : dtype == AX_F16 ? "f16"
+                                                           : "f32");
+}
+
+static enum ax_status run(struct to_gguf *w) {
+    struct ax_to_gguf *c = w->c;
+    AX_TRY(ax_arch_load(&w->arch, c->src));
+    AX_TRY(ax_hf_open(&w->hf, c->src));
+    pick_quant(w);
+    AX_TRY(ax_gguf_describe(&w->described, &w->arch, c->src));
+    AX_TRY(put_keys(w));
+    AX_TRY(list_tensors(w));
+    const struct ax_gguf_outputs_from from = {
+        .where = c->src,
+        .n = ax_hf_count(&w->hf),
+        .tensors = w->tensors,
+        .rope_factors = w->described.has_rope_factors ? w->described.rope_factors : NULL};
+    AX_TRY(ax_gguf_outputs_create(&w->outputs, &w->described.model, c->quant, &from));
+    const struct ax_gguf_save save = {.path = c->dst,
+                                      .keys = &w->keys,
+                                      .n = w->outputs.n,
+                                      .tensors = w->outputs.tensors,
+                                      .threads = c->threads > 0 ? c->threads : ax_cpu_count()};
+    AX_TRY(ax_gguf_file_bytes(&save, &c->bytes));
+    AX_TRY(ax_gguf_write(&save));
+    c->model_type = w->arch.family->model_type;
+    c->tensors = w->outputs.n;
+    c->weights = w->outputs.numel;
+    return AX_OK;
+}
+
+enum ax_status ax_convert_to_gguf(struct ax_to_gguf *c) {
+    struct to_gguf w = {.c = c};
+    const enum ax_status st = run(&w);
+    ax_gguf_outputs_free(&w.outputs);
+    ax_buf_free(&w.keys.bytes);
+    ax_free(w.tensors);
+    ax_hf_close(&w.hf);
+    ax_arch_free(&w.arch);
+    return st;
+}
+
+enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *name) {
+    char list[128], hint[160];
+    *out = name ? ax_gguf_quant_find(name) : NULL;
+    if (!name || *out)
+        return AX_OK;
+    snprintf(list, sizeof list, "%s", AX_GGUF_QUANTS);
+    for (char *p = list; *p; p++)
+        *p = *p == '|' ? ' ' : *p;
+    return ax_error(AX_ERR_CONFIG, "--quant: expected one of %s, got \"%s\"%s", list, name,
+                    ax_config_suggest_choice(AX_GGUF_QUANTS, name, hint, sizeof hint));
+}
+
+enum ax_status ax_to_gguf_check_destination(const char *dst, bool overwrite) {
+    if (ax_path_is_dir(dst))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: a folder. --to gguf writes one file: name it, as in %s%smodel.gguf.",
+                        dst, dst, dst[strlen(dst) - 1] == '/' ? "" : "/");
+    if (ax_path_exists(dst) && !overwrite)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: the file exists. Name another one, or replace it with --overwrite.",
+                        dst);
+    return AX_OK;
+}
+
+void ax_to_gguf_print(const struct ax_to_gguf *c) {
+    char size[32];
+    printf("%s: %s, %d tensors, %lld weights, %s, %s\n", c->dst, c->model_type, c->tensors,
+           (long long)c->weights, c->quant->name,
+           ax_format_bytes(size, sizeof size, (double)c->bytes));
+}

@@ -1,0 +1,85 @@
+/* Loss and accuracy: optim/evaluate on a model made for inference. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/term.h"
+#include "cmd/eval/eval.h"
+
+/* Of a pass where the rows are short: enough to keep the matrix products busy. */
+#define PASS_TOKENS 1024
+#define PASS_DOCS   64
+
+void ax_eval_progress(const char *what, int64_t done, int64_t of) {
+    if (!ax_term_has_cursor(STDERR_FILENO))
+        return;
+    if (done < of)
+        fprintf(stderr, "\r%s %lld/%lld\x1b[K", what, (long long)done, (long long)of);
+    else
+        fputs("\r\x1b[K", stderr);
+}
+
+static enum ax_status note_document(void *ctx, const struct ax_eval_document *d) {
+    struct ax_eval *e = ctx;
+    AX_ASSERT(e->n_scored < e->n_rows && e->rows[e->n_scored].doc.doc == d->doc);
+    e->rows[e->n_scored++].score = *d;
+    return AX_OK;
+}
+
+static void show_rows(void *ctx, int64_t rows_done) {
+    const struct ax_eval *e = ctx;
+    ax_eval_progress("rows", rows_done, (int64_t)e->n_rows);
+}
+
+static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
+                           const struct ax_eval_options *o) {
+    const bool planning = ax_runtime_planning(m->rt);
+    e->n_scored = 0;
+    if (m->bank)
+        AX_TRY(ax_adapter_bank_use(m, t->adapter));
+    AX_TRY(ax_evaluate(m, e->loader, o, &t->result));
+    if (e->solve)
+        AX_TRY(e->pass_options.samples > 0 ? ax_eval_pass_run(e, &t->pass, m)
+                                           : ax_eval_solve(e, t, m));
+    return e->per_row && !planning ? ax_eval_print_rows(e, t) : AX_OK;
+}
+
+static enum ax_status body(struct ax_runtime *rt, void *ctx) {
+    struct ax_eval *e = ctx;
+    struct ax_model m;
+    const int64_t n = (int64_t)e->n_rows;
+    const struct ax_eval_options o = {
+        .tokens = e->longest > PASS_TOKENS ? e->longest : PASS_TOKENS,
+        .max_docs = n < PASS_DOCS ? n : PASS_DOCS,
+        .max_len = e->longest,
+        .max_rows = n,
+        .document = note_document,
+        .progress = ax_runtime_planning(rt) ? NULL : show_rows,
+        .ctx = e,
+    };
+    const int64_t answers = e->solve ? ax_eval_positions(e) : 0;
+    struct ax_adapter_bank bank;
+    const struct ax_model_options mo = {.dtype = e->dtype,
+                                        .max_positions =
+                                            answers > e->longest ? answers : e->longest,
+                                        .base_store = e->store,
+                                        .bank = ax_adapters_bank(&e->adapters, &bank)};
+    enum ax_status st;
+    AX_TRY(ax_model_create(&m, &e->arch, rt, &mo));
+    AX_TRY_GOTO(ax_model_load(&m, &e->hf), st, done);
+    AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
+    if (mo.bank)
+        AX_TRY_GOTO(ax_adapter_bank_load(&m, &e->hf), st, done);
+    for (int i = 0; i < e->n_turns; i++)
+        AX_TRY_GOTO(turn(e, &e->turns[i], &m, &o), st, done);
+done:
+    ax_model_free(&m);
+    return st;
+}
+
+enum ax_status ax_eval_run(struct ax_eval *e) {
+    struct ax_arena_plan plan;
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)e->threads};
+    AX_TRY(ax_runtime_run(&ro, body, e, &plan));
+    e->arena_bytes = ax_arena_plan_total(&plan);
+    return AX_OK;
+}

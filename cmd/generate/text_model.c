@@ -1,0 +1,220 @@
+#include "cmd/generate/text_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cmd/train/base_model.h"
+#include "kernels/cpu/isa.h"
+
+#define MAX_CONFIG ((size_t)16 << 20)
+
+void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
+    *a = (struct ax_text_args){.max_new_tokens = -1,
+                               .top_k = -1,
+                               .temperature = -1,
+                               .top_p = -1,
+                               .min_p = -1,
+                               .repetition_penalty = -1};
+    const struct ax_arg table[AX_TEXT_ARGS_COUNT] = {
+        {"--model", AX_ARG_STRING, &a->model, 0, 0},
+        {"--adapter", AX_ARG_LIST, &a->adapters, 0, 0},
+        {"--base", AX_ARG_STRING, &a->base, 0, 0},
+        {"--dtype", AX_ARG_STRING, &a->dtype, 0, 0},
+        {"--max-new-tokens", AX_ARG_INT, &a->max_new_tokens, 1, 1 << 24},
+        {"--temperature", AX_ARG_FLOAT, &a->temperature, 0, 0},
+        {"--top-k", AX_ARG_INT, &a->top_k, 0, INT32_MAX},
+        {"--top-p", AX_ARG_FLOAT, &a->top_p, 0, 0},
+        {"--min-p", AX_ARG_FLOAT, &a->min_p, 0, 0},
+        {"--repetition-penalty", AX_ARG_FLOAT, &a->repetition_penalty, 0, 0},
+        {"--seed", AX_ARG_INT, &a->seed, 0, INT64_MAX},
+        {"--stop", AX_ARG_LIST, &a->stop, 0, 0},
+        {"--threads", AX_ARG_INT, &a->threads, 1, 1024},
+    };
+    memcpy(args, table, sizeof table);
+}
+
+/* ---- what the folder says about generation ---- */
+
+static enum ax_status read_settings(struct ax_text_model *t, struct ax_json c) {
+    struct ax_sampling *s = &t->sampling;
+    bool sample;
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "do_sample"), false, &sample));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "temperature"), 1, &s->temperature));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "top_k"), 0, INT32_MAX, 0, &s->top_k));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "top_p"), 1, &s->top_p));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "min_p"), 0, &s->min_p));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "repetition_penalty"), 1, &s->repetition_penalty));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "max_new_tokens"), 1, 1 << 24, 0, &t->max_new));
+    if (!sample) {
+        const struct ax_sampling greedy = {.repetition_penalty = s->repetition_penalty};
+        *s = greedy;
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_generation_config(struct ax_text_model *t) {
+    struct ax_json_doc doc = {0};
+    char *path;
+    AX_TRY(ax_path_join(&path, t->folder, "generation_config.json"));
+    enum ax_status st = AX_OK;
+    if (ax_path_exists(path) && (st = ax_json_load(&doc, path, MAX_CONFIG)) == AX_OK)
+        st = read_settings(t, ax_json_root(&doc));
+    ax_json_free(&doc);
+    ax_free(path);
+    return st;
+}
+
+/* What was given goes before what the folder says; a filter without a temperature means 1. */
+static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_args *a) {
+    struct ax_sampling *s = &t->sampling;
+    const bool filter = a->top_k > 0 || a->top_p >= 0 || a->min_p >= 0;
+    if (a->temperature != -1)
+        s->temperature = a->temperature;
+    else if (filter && s->temperature == 0)
+        s->temperature = 1;
+    s->top_k = a->top_k >= 0 ? a->top_k : s->top_k;
+    s->top_p = a->top_p != -1 ? a->top_p : s->top_p;
+    s->min_p = a->min_p != -1 ? a->min_p : s->min_p;
+    s->repetition_penalty =
+        a->repetition_penalty != -1 ? a->repetition_penalty : s->repetition_penalty;
+    s->seed = (uint64_t)a->seed;
+    t->max_new = a->max_new_tokens > 0 ? a->max_new_tokens : t->max_new;
+    t->stop_strings = a->stop;
+    for (int i = 0; i < a->stop.n; i++)
+        if (a->stop.text[i][0] == '\0')
+            return ax_error(AX_ERR_CONFIG, "--stop: expected some text");
+    return ax_sampling_check(s);
+}
+
+/* ---- opening ---- */
+
+static enum ax_status cache_folder(char **out) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && *base)
+        return ax_path_join(out, base, "axtrain");
+    return ax_path_join(out, home && *home ? home : "/tmp", ".cache/axtrain");
+}
+
+static enum ax_status find_folder(struct ax_text_model *t, const char *model) {
+    char *cache;
+    AX_TRY(cache_folder(&cache));
+    const enum ax_status st = ax_base_model_folder(&t->folder, model, NULL, cache);
+    ax_free(cache);
+    return st;
+}
+
+/* Of the model, and of adapters that have a tokenizer of their own. */
+static enum ax_status open_sides(struct ax_text_model *t) {
+    AX_TRY(ax_text_side_open(&t->sides[0], t->folder, t->folder));
+    for (int i = 0; i < t->adapters.n; i++) {
+        const char *dir = t->adapters.pefts[i].dir;
+        if (ax_text_side_is_in(dir))
+            AX_TRY(ax_text_side_open(&t->sides[i + 1], dir, t->folder));
+    }
+    return AX_OK;
+}
+
+const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int adapter) {
+    return &t->sides[t->sides[adapter + 1].folder ? adapter + 1 : 0];
+}
+
+static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_args *a) {
+    AX_TRY(find_folder(t, a->model));
+    AX_TRY(ax_arch_load(&t->arch, t->folder));
+    t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    if (a->dtype)
+        AX_TRY(ax_dtype_parse(a->dtype, &t->dtype));
+    if (a->base)
+        AX_TRY(ax_store_parse(a->base, &t->store));
+    AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));
+    AX_TRY(open_sides(t));
+    AX_TRY(read_generation_config(t));
+    AX_TRY(apply_args(t, a));
+    t->threads = (int)a->threads;
+    return ax_hf_open(&t->hf, t->folder);
+}
+
+enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a) {
+    *t = (struct ax_text_model){0};
+    if (!a->model)
+        return ax_error(AX_ERR_CONFIG, "give --model: a model folder, a GGUF file or a hub id");
+    const enum ax_status st = open_all(t, a);
+    if (st != AX_OK)
+        ax_text_model_close(t);
+    return st;
+}
+
+void ax_text_model_close(struct ax_text_model *t) {
+    ax_hf_close(&t->hf);
+    for (int i = 0; i <= AX_ARG_LIST_MAX; i++)
+        ax_text_side_close(&t->sides[i]);
+    ax_adapters_close(&t->adapters);
+    ax_arch_free(&t->arch);
+    ax_free(t->folder);
+    *t = (struct ax_text_model){0};
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct ax_text_model *t;
+    struct ax_generate_options o;
+    bool logprobs;
+    ax_text_body *body;
+    void *ctx;
+};
+
+enum ax_status ax_text_model_use(const struct ax_text_model *t, struct ax_generator *g,
+                                 int adapter) {
+    const struct ax_stop_tokens *stop = &ax_text_model_side(t, adapter)->stop;
+    g->o.n_stop = stop->n;
+    g->o.stop = stop->ids;
+    if (t->adapters.n == 0)
+        return AX_OK;
+    ax_generator_forget(g);
+    return ax_adapter_bank_use(g->model, adapter);
+}
+
+/* Without an adapter a pass takes less than with any. */
+static enum ax_status plan(const struct run *r, struct ax_generator *g) {
+    double none;
+    const int n = r->t->adapters.n;
+    for (int i = n > 0 ? 0 : AX_ADAPTER_NONE; i < n; i++) {
+        struct ax_sequence s = {.logprobs = r->logprobs ? &none : NULL};
+        AX_TRY(ax_text_model_use(r->t, g, i));
+        AX_TRY(ax_generate(g, 1, &s));
+    }
+    return AX_OK;
+}
+
+static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
+    struct run *r = ctx;
+    struct ax_model m;
+    struct ax_generator g = {0};
+    struct ax_adapter_bank bank;
+    const struct ax_model_options mo = {.dtype = r->t->dtype,
+                                        .base_store = r->t->store,
+                                        .bank = ax_adapters_bank(&r->t->adapters, &bank),
+                                        .max_positions = r->o.max_prompt + r->o.max_new};
+    AX_TRY(ax_model_create(&m, &r->t->arch, rt, &mo));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_load(&m, &r->t->hf), st, done);
+    if (mo.bank)
+        AX_TRY_GOTO(ax_adapter_bank_load(&m, &r->t->hf), st, done);
+    AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
+    AX_TRY_GOTO(ax_generator_create(&g, &m, &r->o), st, done);
+    st = ax_runtime_planning(rt) ? plan(r, &g) : r->body(&g, r->ctx);
+done:
+    ax_generator_free(&g);
+    ax_model_free(&m);
+    return st;
+}
+
+enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_generate_options *o,
+                                 bool logprobs, ax_text_body *body, void *ctx) {
+    struct run r = {.t = t, .o = *o, .logprobs = logprobs, .body = body, .ctx = ctx};
+    r.o.sampling = t->sampling;
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = t->threads};
+    return ax_runtime_run(&ro, with_model, &r, NULL);
+}

@@ -1,0 +1,66 @@
+#include "cmd/generate/text_side.h"
+
+#include "base/io.h"
+
+static enum ax_status open_all(struct ax_text_side *s, const char *model) {
+    AX_TRY(ax_tokenizer_load(&s->tokenizer, s->folder));
+    AX_TRY(ax_template_folder_tokens(&s->tokens, s->folder));
+    if (ax_template_from_folder(&s->template, s->folder, NULL, false) != AX_OK)
+        ax_error_clear(); /* told when a conversation is to be rendered */
+    return ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS));
+}
+
+enum ax_status ax_text_side_open(struct ax_text_side *s, const char *folder, const char *model) {
+    *s = (struct ax_text_side){0};
+    AX_TRY(ax_strdup(&s->folder, folder));
+    const enum ax_status st = open_all(s, model);
+    if (st != AX_OK)
+        ax_text_side_close(s);
+    return st;
+}
+
+void ax_text_side_close(struct ax_text_side *s) {
+    ax_template_free(s->template);
+    json_decref(s->tokens);
+    ax_tokenizer_free(s->tokenizer);
+    ax_free(s->folder);
+    *s = (struct ax_text_side){0};
+}
+
+bool ax_text_side_is_in(const char *folder) {
+    char *path;
+    if (ax_path_join(&path, folder, "tokenizer.json") != AX_OK)
+        return false;
+    const bool there = ax_path_exists(path);
+    ax_free(path);
+    return there;
+}
+
+enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,
+                                   struct ax_encoding *out) {
+    const struct ax_encode_options o = {.add_special_tokens = true};
+    return ax_tokenizer_encode(s->tokenizer, text, len, &o, out);
+}
+
+enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
+                                        struct ax_encoding *out) {
+    if (!s->template) { /* says what is missing */
+        struct ax_template *again = NULL;
+        const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
+        ax_template_free(again);
+        return why != AX_OK ? why : AX_ERR_DATA;
+    }
+    const struct ax_template_options o = {.chat = true, .defaults = s->tokens};
+    const struct ax_encode_options plain = {0};
+    struct ax_template_output text = {0};
+    json_t *vars = json_pack("{sO sb}", "messages", (json_t *)(uintptr_t)messages,
+                             "add_generation_prompt", true);
+    if (!vars)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    enum ax_status st = ax_template_render(s->template, vars, &o, &text);
+    if (st == AX_OK)
+        st = ax_tokenizer_encode(s->tokenizer, text.text, text.len, &plain, out);
+    ax_template_output_free(&text);
+    json_decref(vars);
+    return st;
+}

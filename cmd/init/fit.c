@@ -1,0 +1,110 @@
+/* The search for what fits: dry runs of steps (optim/plan.h), the best wish first. */
+#include "base/clock.h"
+#include "cmd/init/init.h"
+#include "kernels/cpu/isa.h"
+#include "optim/plan.h"
+
+/* Beside the plan of a step: code, libraries, data, evaluation, and some air. */
+#define BESIDE ((uint64_t)256 << 20)
+#define AIR    1.05
+#define DOCS   200 /* of a packed row at most: sample_packing_bin_size */
+/* Micro-batches are made so large, where memory allows: more tokens are no faster. */
+#define BATCH_TOKENS 4096
+/* … and recompute is preferred to smaller ones than this, which are slow. */
+#define LEAST_TOKENS 512
+
+const char *const ax_init_method_names[AX_INIT_METHODS] = {
+    [AX_INIT_FULL] = "full", [AX_INIT_LORA] = "lora", [AX_INIT_QLORA] = "qlora"};
+
+struct search {
+    struct ax_init_fit *f;
+    const struct ax_arch *arch;
+    const struct ax_init_shape *shape;
+    struct ax_plan *plan;
+};
+
+static enum ax_status needed(struct search *s, enum ax_init_method method, enum ax_recompute mode,
+                             int64_t micro, uint64_t *bytes) {
+    const struct ax_peft_config lora = {
+        .r = AX_INIT_LORA_R, .alpha = 2.0 * AX_INIT_LORA_R, .all_linear = true};
+    const struct ax_runtime_options ro = {.backend = "cpu"};
+    const int64_t length = s->shape->sequence_len;
+    struct ax_step_options so = {
+        .dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32,
+        .recompute = mode,
+        .objective = &ax_objective_sft,
+        .max_norm = 1,
+        .n_microbatches = (int)s->f->accumulate,
+        .tokens = micro * length,
+        .n_docs = micro * (s->shape->packing ? DOCS : 1),
+        .max_len = length,
+        .adapter = method == AX_INIT_FULL ? NULL : &lora,
+        .base_store = method == AX_INIT_QLORA ? AX_STORE_NF4 : AX_STORE_PLAIN,
+    };
+    AX_TRY(ax_optimizer_find("adamw", &so.optimizer, &so.opt));
+    AX_TRY(ax_plan_make(s->plan, &ro, s->arch, &so));
+    *bytes = (uint64_t)((double)ax_arena_plan_total(&s->plan->arena) * AIR) + BESIDE;
+    return AX_OK;
+}
+
+/* The largest micro-batch that fits with this method and recompute. */
+static enum ax_status try_mode(struct search *s, enum ax_init_method method, enum ax_recompute mode,
+                               int64_t rows_per_step, bool *found) {
+    const int64_t length = s->shape->sequence_len;
+    int64_t micro = BATCH_TOKENS / length > 1 ? BATCH_TOKENS / length : 1;
+    micro = micro < rows_per_step ? micro : rows_per_step;
+    for (;; micro /= 2) {
+        struct ax_init_fit *f = s->f;
+        uint64_t bytes;
+        f->accumulate = rows_per_step / micro;
+        AX_TRY(needed(s, method, mode, micro, &bytes));
+        if (f->need[method] == 0 || bytes < f->need[method])
+            f->need[method] = bytes;
+        *found = f->available == 0 || bytes <= f->available;
+        if (*found) {
+            f->method = method;
+            f->recompute = mode;
+            f->micro = micro;
+            f->chosen = bytes;
+            return AX_OK;
+        }
+        const bool smaller =
+            micro > 1 && (micro / 2 * length >= LEAST_TOKENS || mode == AX_RECOMPUTE_ON);
+        if (!smaller)
+            return AX_OK;
+    }
+}
+
+static enum ax_status search_all(struct search *s, int64_t rows_per_step) {
+    static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
+                                              AX_RECOMPUTE_ON};
+    const int methods = s->arch->moe.n_experts > 0 ? 1 : AX_INIT_METHODS; /* no adapters there */
+    char need[32], is[32];
+    for (int m = 0; m < methods; m++)
+        for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+            bool found;
+            AX_TRY(try_mode(s, (enum ax_init_method)m, modes[i], rows_per_step, &found));
+            if (found)
+                return AX_OK;
+        }
+    return ax_error(AX_ERR_NOMEM,
+                    "this model does not fit: %s with rows of %lld tokens needs %s, and %s are "
+                    "free; take a smaller model, shorter rows, or a larger machine",
+                    methods > 1 ? "even QLoRA"
+                                : "full fine-tuning (adapters on experts are not "
+                                  "supported yet)",
+                    (long long)s->shape->sequence_len,
+                    ax_format_bytes(need, sizeof need, (double)s->f->need[methods - 1]),
+                    ax_format_bytes(is, sizeof is, (double)s->f->available));
+}
+
+enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_arch *arch,
+                                  const struct ax_init_shape *s, int64_t rows_per_step,
+                                  uint64_t available) {
+    struct search search = {.f = f, .arch = arch, .shape = s};
+    *f = (struct ax_init_fit){.available = available};
+    AX_TRY(ax_alloc(&search.plan, 1, sizeof *search.plan));
+    const enum ax_status st = search_all(&search, rows_per_step);
+    ax_free(search.plan);
+    return st;
+}

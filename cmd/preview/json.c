@@ -1,0 +1,122 @@
+/* preview for machines: {"train": totals, "eval": totals or null, "bad_rows", "warnings", "rows"}.
+ */
+#include <string.h>
+
+#include "cmd/preview/preview.h"
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for the preview");
+}
+
+static json_t *totals(const struct ax_preview_totals *t) {
+    const struct ax_corpus_report *r = &t->dropped;
+    if (!t->known)
+        return json_null();
+    json_t *dropped =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "too_long", (json_int_t)r->too_long,
+                  "too_short", (json_int_t)r->too_short, "untrained", (json_int_t)r->untrained,
+                  "duplicates", (json_int_t)r->duplicates, "other_shards",
+                  (json_int_t)r->other_shards, "for_evaluation", (json_int_t)t->for_evaluation);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o}", "documents",
+                     (json_int_t)t->documents, "tokens", (json_int_t)t->tokens, "trained",
+                     (json_int_t)t->trained, "longest", (json_int_t)t->longest, "rows",
+                     (json_int_t)t->rows, "padded_tokens", (json_int_t)t->padded, "efficiency",
+                     t->efficiency, "steps", (json_int_t)t->steps, "cut", (json_int_t)r->cut,
+                     "dropped", dropped);
+}
+
+static json_t *ints(const int32_t *v, size_t n) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(v[i]));
+    return list;
+}
+
+static enum ax_status document(const struct ax_preview *p, const struct ax_loaded_row *row, int i,
+                               json_t **out) {
+    struct ax_preview_piece piece;
+    struct ax_buf text = {0};
+    AX_TRY(ax_preview_piece_open(&piece, row, i));
+    enum ax_status st =
+        ax_tokenizer_decode(p->data->tok.tokenizer, piece.ids, piece.n, false, &text);
+    if (st == AX_OK) {
+        *out = json_pack("{s:s, s:i, s:I, s:o, s:o, s:s%}", "where", piece.where, "first_token",
+                         (int)piece.from, "trained", (json_int_t)piece.n_trained, "ids",
+                         ints(piece.ids, piece.n), "labels", ints(piece.labels, piece.n), "text",
+                         text.data ? text.data : "", text.len);
+        st = *out ? AX_OK : no_memory();
+    }
+    ax_buf_free(&text);
+    ax_preview_piece_close(&piece);
+    return st;
+}
+
+static enum ax_status add_row(const struct ax_preview *p, const struct ax_loaded_row *row,
+                              json_t *rows) {
+    json_t *documents = json_array();
+    enum ax_status st = AX_OK;
+    for (int i = 0; i < row->n_pieces && st == AX_OK; i++) {
+        json_t *v;
+        st = document(p, row, i, &v);
+        if (st == AX_OK && json_array_append_new(documents, v) != 0)
+            st = no_memory();
+    }
+    if (st != AX_OK) {
+        json_decref(documents);
+        return st;
+    }
+    json_t *v = json_pack("{s:I, s:I, s:I, s:I, s:o}", "epoch", (json_int_t)row->epoch, "row",
+                          (json_int_t)row->index, "tokens", (json_int_t)row->n_tokens, "trained",
+                          (json_int_t)row->n_trained, "documents", documents);
+    return json_array_append_new(rows, v) == 0 ? AX_OK : no_memory();
+}
+
+static enum ax_status add_rows(struct ax_preview *p, json_t *rows) {
+    struct ax_loader *loader;
+    AX_TRY(ax_preview_seek(p, &loader));
+    for (int64_t i = 0; i < p->o.rows; i++) {
+        struct ax_loaded_row row;
+        bool got;
+        AX_TRY(ax_preview_next(p, loader, i, &row, &got));
+        if (!got)
+            break;
+        AX_TRY(add_row(p, &row, rows));
+    }
+    return AX_OK;
+}
+
+static void add_bad(json_t *list, int64_t *n, const struct ax_bad_rows *bad) {
+    *n += bad->n;
+    for (int64_t i = 0; i < bad->n && i < AX_BAD_ROWS_LISTED; i++)
+        json_array_append_new(list, json_string(bad->texts[i]));
+}
+
+static json_t *bad_rows(const struct ax_run_data *d) {
+    const struct ax_run_sets *all[] = {&d->train_sets, &d->eval_sets};
+    json_t *list = json_array();
+    int64_t n = 0;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; all[k]->sets && i < all[k]->n; i++)
+            add_bad(list, &n, &all[k]->sets[i].info.bad);
+    if (d->stream)
+        add_bad(list, &n, ax_stream_bad_rows(d->stream));
+    return json_pack("{s:I, s:o}", "count", (json_int_t)n, "listed", list);
+}
+
+enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out) {
+    json_t *rows = json_array();
+    json_t *warnings = json_array();
+    for (size_t i = 0; i < p->n_warnings; i++)
+        json_array_append_new(warnings, json_string(p->warnings[i]));
+    enum ax_status st = p->o.rows > 0 ? add_rows(p, rows) : AX_OK;
+    json_t *v = json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "train", totals(&p->train), "eval",
+                          totals(&p->eval), "row_tokens", (json_int_t)p->data->row_tokens,
+                          "rows_per_step", (json_int_t)p->data->rows_per_step, "bad_rows",
+                          bad_rows(p->data), "warnings", warnings, "rows", rows);
+    char *text = v && st == AX_OK ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (st == AX_OK)
+        st = text ? ax_buf_printf(out, "%s\n", text) : no_memory();
+    ax_free(text);
+    json_decref(v);
+    return st;
+}

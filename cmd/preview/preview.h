@@ -1,0 +1,54 @@
+/* What preview shows, collected once and printed as text or JSON. Private to preview*.c. */
+#ifndef AX_CMD_PREVIEW_PREVIEW_H
+#define AX_CMD_PREVIEW_PREVIEW_H
+
+#include "base/term.h"
+#include "cmd/train/data.h"
+
+struct ax_preview_options {
+    int64_t step, rows; /* from 1; how many rows of it to show */
+    bool json, ids, eval;
+    enum ax_color_mode color;
+};
+
+struct ax_preview_totals {
+    bool known; /* false for streams */
+    int64_t documents, tokens, trained, longest;
+    int64_t rows, padded; /* tokens of the rows with their padding */
+    int64_t steps;        /* of one epoch on one data rank */
+    double efficiency;    /* tokens / padded */
+    struct ax_corpus_report dropped;
+    int64_t for_evaluation; /* documents that went to the other corpus */
+};
+
+struct ax_preview {
+    struct ax_run_data *data;
+    const struct ax_config *cfg;
+    struct ax_preview_options o;
+    struct ax_preview_totals train, eval;
+    char **warnings;
+    size_t n_warnings;
+};
+
+/* Goes to the first row of the step. AX_ERR_CONFIG when there is none. */
+enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader);
+/* The next row to show, after `shown` others. AX_ERR_DATA when a stream has none at all. */
+enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
+                               struct ax_loaded_row *row, bool *got);
+
+enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
+enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);
+
+/* ids[n] and labels[n] (not shifted) of a piece of a row; free both with ax_free. */
+struct ax_preview_piece {
+    int32_t *ids, *labels;
+    size_t n;
+    int64_t n_trained;
+    char where[512]; /* "FILE:LINE" */
+    uint32_t from;   /* first token's place in its document */
+};
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_loaded_row *row,
+                                     int piece);
+void ax_preview_piece_close(struct ax_preview_piece *p);
+
+#endif

@@ -1,0 +1,178 @@
+/* preview as text: rows with what is trained in green, then totals and warnings. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/preview/preview.h"
+
+struct look {
+    const char *trained, *plain; /* before a stretch that is trained, and behind it */
+    const char *faint, *warn, *off;
+};
+
+static const struct look colored = {"\x1b[32m", "\x1b[0m", "\x1b[2m", "\x1b[33m", "\x1b[0m"};
+static const struct look bare = {"⟦", "⟧", "", "", ""};
+
+/* Text of a data set must not drive the terminal: control characters become pictures of themselves.
+ */
+static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)s[i];
+        const unsigned picture = 0x2400U + (c == 0x7FU ? 0x21U : c);
+        const char shown[] = {(char)(0xE0U | picture >> 12), (char)(0x80U | (picture >> 6 & 0x3FU)),
+                              (char)(0x80U | (picture & 0x3FU))};
+        const bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+        AX_TRY(control ? ax_buf_append(out, shown, 3) : ax_buf_append(out, s + i, 1));
+    }
+    return AX_OK;
+}
+
+/* The pieces of a text that the tokenizer gives for one id after the other. */
+static enum ax_status put_text(struct ax_buf *out, const struct ax_preview *p,
+                               const struct ax_preview_piece *piece, const struct look *look) {
+    struct ax_decode_stream *s;
+    struct ax_buf text = {0};
+    enum ax_status st;
+    bool on = false;
+    AX_TRY(ax_decode_stream_new(&s, p->data->tok.tokenizer, false));
+    for (size_t i = 0; i <= piece->n; i++) {
+        const bool trained = i < piece->n && piece->labels[i] != AX_NO_LABEL;
+        text.len = 0;
+        if (trained != on)
+            AX_TRY_GOTO(ax_buf_puts(out, trained ? look->trained : look->plain), st, done);
+        on = trained;
+        if (i < piece->n)
+            st = ax_decode_stream_step(s, piece->ids[i], &text);
+        else
+            st = ax_decode_stream_finish(s, &text);
+        if (st == AX_OK)
+            st = put_safe(out, text.data, text.len);
+        if (st != AX_OK)
+            goto done;
+    }
+    st = ax_buf_puts(out, "\n");
+done:
+    ax_buf_free(&text);
+    ax_decode_stream_free(s);
+    return st;
+}
+
+static enum ax_status put_ids(struct ax_buf *out, const struct ax_preview_piece *piece,
+                              const struct look *look) {
+    AX_TRY(ax_buf_puts(out, "ids:"));
+    for (size_t i = 0; i < piece->n; i++) {
+        const bool trained = piece->labels[i] != AX_NO_LABEL;
+        AX_TRY(ax_buf_printf(out, " %s%d%s", trained ? look->trained : "", piece->ids[i],
+                             trained ? look->plain : ""));
+    }
+    return ax_buf_puts(out, "\n");
+}
+
+static enum ax_status put_row(struct ax_buf *out, const struct ax_preview *p,
+                              const struct ax_loaded_row *row, const struct look *look) {
+    AX_TRY(ax_buf_printf(out,
+                         "%s── row %lld of epoch %lld: %lld tokens, %lld trained, %d "
+                         "document%s%s\n",
+                         look->faint, (long long)row->index, (long long)row->epoch,
+                         (long long)row->n_tokens, (long long)row->n_trained, row->n_pieces,
+                         row->n_pieces == 1 ? "" : "s", look->off));
+    for (int i = 0; i < row->n_pieces; i++) {
+        struct ax_preview_piece piece;
+        AX_TRY(ax_preview_piece_open(&piece, row, i));
+        enum ax_status st;
+        AX_TRY_GOTO(ax_buf_printf(out, "%s─ %s: %zu tokens, %lld trained%s%s\n", look->faint,
+                                  piece.where, piece.n, (long long)piece.n_trained,
+                                  piece.from > 0 ? ", continued" : "", look->off),
+                    st, next);
+        AX_TRY_GOTO(put_text(out, p, &piece, look), st, next);
+        st = p->o.ids ? put_ids(out, &piece, look) : AX_OK;
+    next:
+        ax_preview_piece_close(&piece);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+static enum ax_status put_rows(struct ax_buf *out, struct ax_preview *p, const struct look *look) {
+    struct ax_loader *loader;
+    AX_TRY(ax_preview_seek(p, &loader));
+    for (int64_t i = 0; i < p->o.rows; i++) {
+        struct ax_loaded_row row;
+        bool got;
+        AX_TRY(ax_preview_next(p, loader, i, &row, &got));
+        if (!got)
+            break;
+        AX_TRY(put_row(out, p, &row, look));
+    }
+    return AX_OK;
+}
+
+/* ---- totals ---- */
+
+static enum ax_status put_count(struct ax_buf *out, int64_t n, const char *what) {
+    return n > 0 ? ax_buf_printf(out, ", %lld %s", (long long)n, what) : AX_OK;
+}
+
+static enum ax_status put_totals(struct ax_buf *out, const char *name,
+                                 const struct ax_preview_totals *t) {
+    if (!t->known)
+        return AX_OK;
+    const struct ax_corpus_report *r = &t->dropped;
+    AX_TRY(ax_buf_printf(
+        out,
+        "%s: %lld documents, %lld tokens, %lld trained (%.1f %%), longest %lld\n"
+        "  rows: %lld, %.1f %% of their tokens are used; %lld steps an epoch on one "
+        "device\n",
+        name, (long long)t->documents, (long long)t->tokens, (long long)t->trained,
+        t->tokens > 0 ? 100.0 * (double)t->trained / (double)t->tokens : 0.0, (long long)t->longest,
+        (long long)t->rows, 100.0 * t->efficiency, (long long)t->steps));
+    const size_t start = out->len;
+    AX_TRY(put_count(out, r->too_long, "too long"));
+    AX_TRY(put_count(out, r->too_short, "too short"));
+    AX_TRY(put_count(out, r->untrained, "without a trained token"));
+    AX_TRY(put_count(out, r->duplicates, "duplicates"));
+    AX_TRY(put_count(out, r->other_shards, "of other shards"));
+    AX_TRY(put_count(out, t->for_evaluation, "kept for evaluation"));
+    AX_TRY(put_count(out, r->cut, "cut to length (not dropped)"));
+    if (out->len == start)
+        return AX_OK;
+    struct ax_buf list = {0};
+    enum ax_status st = ax_buf_append(&list, out->data + start + 2, out->len - start - 2);
+    out->len = start;
+    if (st == AX_OK)
+        st = ax_buf_printf(out, "  left out: %s\n", list.data);
+    ax_buf_free(&list);
+    return st;
+}
+
+static enum ax_status put_bad(struct ax_buf *out, const struct ax_bad_rows *bad, const char *name) {
+    if (bad->n == 0)
+        return AX_OK;
+    AX_TRY(ax_buf_printf(out, "%s: %lld bad rows were passed over:\n", name, (long long)bad->n));
+    for (int64_t i = 0; i < bad->n && i < AX_BAD_ROWS_LISTED; i++)
+        AX_TRY(ax_buf_printf(out, "  %s\n", bad->texts[i]));
+    return AX_OK;
+}
+
+static enum ax_status put_bad_rows(struct ax_buf *out, const struct ax_run_data *d) {
+    const struct ax_run_sets *all[] = {&d->train_sets, &d->eval_sets};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; all[k]->sets && i < all[k]->n; i++)
+            AX_TRY(put_bad(out, &all[k]->sets[i].info.bad, all[k]->entries[i].path));
+    return d->stream ? put_bad(out, ax_stream_bad_rows(d->stream), "streamed rows") : AX_OK;
+}
+
+enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
+    const struct look *look = ax_term_use_color(STDOUT_FILENO, p->o.color) ? &colored : &bare;
+    AX_TRY(ax_buf_puts(out, ""));
+    if (p->o.rows > 0)
+        AX_TRY(put_rows(out, p, look));
+    AX_TRY(put_totals(out, "training", &p->train));
+    AX_TRY(put_totals(out, "evaluation", &p->eval));
+    if (p->data->stream)
+        AX_TRY(ax_buf_puts(out, "training: streamed; totals are not known\n"));
+    AX_TRY(put_bad_rows(out, p->data));
+    for (size_t i = 0; i < p->n_warnings; i++)
+        AX_TRY(ax_buf_printf(out, "%swarning:%s %s\n", look->warn, look->off, p->warnings[i]));
+    return AX_OK;
+}

@@ -1,0 +1,116 @@
+/* Figures over steps, all runs in one frame. */
+#include <math.h>
+
+#include "cmd/report/chart.h"
+#include "cmd/report/report.h"
+
+/* Where a chart's values come from. */
+typedef enum ax_status points_fn(const struct ax_report_run *run, int figure,
+                                 struct ax_chart_point **out, size_t *n);
+
+static enum ax_status of_steps(const struct ax_report_run *run, int figure,
+                               struct ax_chart_point **out, size_t *n) {
+    struct ax_chart_point *p;
+    AX_TRY(ax_alloc(&p, run->n_steps, sizeof *p));
+    for (size_t i = 0; i < run->n_steps; i++)
+        p[i] = (struct ax_chart_point){(double)run->steps[i].step, run->steps[i].figures[figure]};
+    *n = run->n_steps;
+    *out = p;
+    return AX_OK;
+}
+
+static enum ax_status of_evals(const struct ax_report_run *run, int figure,
+                               struct ax_chart_point **out, size_t *n) {
+    struct ax_chart_point *p;
+    AX_TRY(ax_alloc(&p, run->n_evals, sizeof *p));
+    for (size_t i = 0; i < run->n_evals; i++)
+        p[i] = (struct ax_chart_point){(double)run->evals[i].step, run->evals[i].figures[figure]};
+    *n = run->n_evals;
+    *out = p;
+    return AX_OK;
+}
+
+/* Tokens of a step by the room its rows have. */
+static enum ax_status fill(const struct ax_report_run *run, int figure, struct ax_chart_point **out,
+                           size_t *n) {
+    const double room = ax_report_number(run, "data.row_tokens", NAN) *
+                        ax_report_number(run, "data.rows_per_step", NAN);
+    AX_TRY(of_steps(run, figure, out, n));
+    for (size_t i = 0; i < *n; i++)
+        (*out)[i].y /= room > 0 ? room : NAN;
+    return AX_OK;
+}
+
+static const struct {
+    struct ax_chart look;
+    points_fn *points;
+    int figure;
+} charts[] = {
+    {{.title = "Training loss", .note = "nats per trained token", .may_log = true, .smooth = true},
+     of_steps,
+     AX_FIGURE_LOSS},
+    {{.title = "Evaluation loss", .note = "nats per trained token", .may_log = true, .dots = true},
+     of_evals,
+     AX_EVAL_FIGURE_LOSS},
+    {{.title = "Evaluation accuracy",
+      .note = "of trained tokens",
+      .unit = AX_UNIT_PERCENT,
+      .dots = true},
+     of_evals,
+     AX_EVAL_FIGURE_ACCURACY},
+    {{.title = "Learning rate", .note = "", .zero = true}, of_steps, AX_FIGURE_LR},
+    {{.title = "Gradient norm", .note = "before clipping", .may_log = true, .smooth = true},
+     of_steps,
+     AX_FIGURE_GRAD_NORM},
+    {{.title = "Speed", .note = "tokens per second", .zero = true, .smooth = true},
+     of_steps,
+     AX_FIGURE_RATE},
+    {{.title = "MFU",
+      .note = "of the fastest matrix product measured",
+      .unit = AX_UNIT_PERCENT,
+      .zero = true,
+      .smooth = true},
+     of_steps,
+     AX_FIGURE_MFU},
+    {{.title = "Memory", .note = "resident", .unit = AX_UNIT_BYTES, .zero = true},
+     of_steps,
+     AX_FIGURE_MEMORY},
+    {{.title = "Row fill",
+      .note = "tokens by room in rows",
+      .unit = AX_UNIT_PERCENT,
+      .zero = true,
+      .smooth = true},
+     fill,
+     AX_FIGURE_TOKENS},
+};
+
+static enum ax_status put_chart(struct ax_buf *out, const struct ax_report *r, size_t which) {
+    struct ax_chart_series series[AX_REPORT_MAX_RUNS] = {0};
+    struct ax_chart c = charts[which].look;
+    enum ax_status st = AX_OK;
+    for (int i = 0; i < r->n && st == AX_OK; i++) {
+        series[i].name = r->runs[i].name;
+        series[i].style = i;
+        st = charts[which].points(&r->runs[i], charts[which].figure, &series[i].points,
+                                  &series[i].n);
+    }
+    c.series = series;
+    c.n = (size_t)r->n;
+    if (st == AX_OK)
+        st = ax_chart_put(out, &c);
+    for (int i = 0; i < r->n; i++)
+        ax_free(series[i].points);
+    return st;
+}
+
+enum ax_status ax_report_put_charts(struct ax_buf *out, const struct ax_report *r) {
+    const size_t before = out->len;
+    AX_TRY(ax_buf_puts(out, "<section class=\"charts\">\n"));
+    const size_t begun = out->len;
+    for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
+        AX_TRY(put_chart(out, r, i));
+    if (out->len > begun)
+        return ax_buf_puts(out, "</section>\n");
+    out->len = before;
+    return ax_buf_puts(out, "<p class=\"empty\">No step and no evaluation was recorded yet.</p>\n");
+}

@@ -1,0 +1,231 @@
+/* A run folder: metrics.jsonl line by line, and run.json. */
+#include <math.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cmd/report/report.h"
+
+#define MAX_LINE  ((size_t)1 << 20)
+#define MAX_ABOUT ((size_t)16 << 20)
+
+static const char *const step_keys[AX_FIGURE_COUNT] = {
+    [AX_FIGURE_EPOCH] = "epoch",
+    [AX_FIGURE_LOSS] = "loss",
+    [AX_FIGURE_GRAD_NORM] = "grad_norm",
+    [AX_FIGURE_LR] = "learning_rate",
+    [AX_FIGURE_TOKENS] = "tokens",
+    [AX_FIGURE_TRAINED] = "trained_tokens",
+    [AX_FIGURE_SECONDS] = "seconds",
+    [AX_FIGURE_RATE] = "tokens_per_second",
+    [AX_FIGURE_MFU] = "mfu",
+    [AX_FIGURE_MEMORY] = "memory_bytes",
+    [AX_FIGURE_PEAK] = "peak_memory_bytes",
+};
+static const char *const eval_keys[AX_EVAL_FIGURE_COUNT] = {
+    [AX_EVAL_FIGURE_LOSS] = "eval_loss",
+    [AX_EVAL_FIGURE_ACCURACY] = "eval_accuracy",
+};
+
+/* ---- records ---- */
+
+/* One more element of a list that doubles its room. */
+static enum ax_status grow(void *list, size_t n, size_t *room, size_t size) {
+    if (n < *room)
+        return AX_OK;
+    const size_t more = *room ? 2 * *room : 64;
+    AX_TRY(ax_regrow(list, *room, more, size));
+    *room = more;
+    return AX_OK;
+}
+
+static enum ax_status add_problem(struct ax_report_run *run, size_t line, const char *why) {
+    if (run->n_problems < AX_REPORT_MAX_PROBLEMS) {
+        char **to = &run->problems[run->n_problems];
+        AX_TRY(line ? ax_sprintf(to, "metrics.jsonl:%zu: %s", line, why) : ax_strdup(to, why));
+    }
+    run->n_problems++;
+    return AX_OK;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *v = json_object_get(object, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* The index of a phase by name, a new one if need be; −1 when there is no room. */
+static enum ax_status phase_index(struct ax_report_run *run, const char *name, int *index) {
+    for (*index = 0; *index < run->n_phases; (*index)++)
+        if (strcmp(run->phase_names[*index], name) == 0)
+            return AX_OK;
+    if (run->n_phases == AX_REPORT_MAX_PHASES) {
+        *index = -1;
+        return AX_OK;
+    }
+    AX_TRY(ax_strdup(&run->phase_names[run->n_phases], name));
+    run->n_phases++;
+    return AX_OK;
+}
+
+static enum ax_status add_step(struct ax_report_run *run, int64_t step, const json_t *v) {
+    struct ax_report_step s = {.step = step};
+    json_t *phases = json_object_get(v, "phase_seconds"), *seconds;
+    const char *name;
+    for (int i = 0; i < AX_FIGURE_COUNT; i++)
+        s.figures[i] = number(v, step_keys[i]);
+    json_object_foreach(phases, name, seconds) {
+        int i;
+        AX_TRY(phase_index(run, name, &i));
+        if (i >= 0 && json_is_number(seconds))
+            s.phases[i] = (float)json_number_value(seconds);
+    }
+    while (run->n_steps > 0 && run->steps[run->n_steps - 1].step >= step)
+        run->n_steps--;
+    while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
+        run->n_evals--;
+    AX_TRY(grow(&run->steps, run->n_steps, &run->room_steps, sizeof *run->steps));
+    run->steps[run->n_steps++] = s;
+    return AX_OK;
+}
+
+static enum ax_status add_eval(struct ax_report_run *run, int64_t step, const json_t *v) {
+    struct ax_report_eval e = {.step = step};
+    for (int i = 0; i < AX_EVAL_FIGURE_COUNT; i++)
+        e.figures[i] = number(v, eval_keys[i]);
+    while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
+        run->n_evals--;
+    AX_TRY(grow(&run->evals, run->n_evals, &run->room_evals, sizeof *run->evals));
+    run->evals[run->n_evals++] = e;
+    return AX_OK;
+}
+
+static enum ax_status add_event(struct ax_report_run *run, int64_t step, const json_t *v) {
+    const char *text = json_string_value(json_object_get(v, "text"));
+    AX_TRY(grow(&run->events, run->n_events, &run->room_events, sizeof *run->events));
+    struct ax_report_event *e = &run->events[run->n_events++];
+    e->step = step;
+    AX_TRY(ax_strdup(&e->event, json_string_value(json_object_get(v, "event"))));
+    return ax_strdup(&e->text, text ? text : "");
+}
+
+static enum ax_status add_record(struct ax_report_run *run, size_t line, const json_t *v) {
+    const json_t *at = json_object_get(v, "step");
+    const json_int_t step = json_integer_value(at);
+    if (!json_is_integer(at) || step < 0)
+        return add_problem(run, line, "has no step, and is passed over");
+    if (json_is_string(json_object_get(v, "event")))
+        return add_event(run, step, v);
+    if (json_object_get(v, "eval_loss"))
+        return add_eval(run, step, v);
+    if (json_object_get(v, "loss"))
+        return add_step(run, step, v);
+    return add_problem(run, line, "is neither a step, an evaluation nor an event; passed over");
+}
+
+/* ---- files ---- */
+
+static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapping *m) {
+    size_t line = 0;
+    for (size_t at = 0; at < m->len;) {
+        const char *text = (const char *)m->data + at;
+        const char *end = memchr(text, '\n', m->len - at);
+        const size_t n = end ? (size_t)(end - text) : m->len - at;
+        json_error_t error;
+        at += n + 1;
+        line++;
+        if (n == 0)
+            continue;
+        json_t *v = n <= MAX_LINE ? json_loadb(text, n, 0, &error) : NULL;
+        const enum ax_status st =
+            json_is_object(v) ? add_record(run, line, v)
+            : end             ? add_problem(run, line, "is not a JSON object, and is passed over")
+                              : add_problem(run, line,
+                                            "is cut off (the run ended while it wrote, or writes "
+                                                        "now), and is passed over");
+        json_decref(v);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_metrics(struct ax_report_run *run, const char *path) {
+    struct ax_mapping m;
+    if (!ax_path_exists(path))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: there is no metrics.jsonl in it; give the output_dir of a training "
+                        "run",
+                        run->name);
+    AX_TRY(ax_map_file(&m, path));
+    const enum ax_status st = read_lines(run, &m);
+    ax_unmap_file(&m);
+    return st;
+}
+
+/* A run without run.json is of an older version; a damaged one is a problem, not an error. */
+static enum ax_status read_about(struct ax_report_run *run, const char *path) {
+    if (!ax_path_exists(path))
+        return add_problem(run, 0,
+                           "there is no run.json: configuration, environment, memory by name and "
+                           "packing are not known");
+    if (ax_json_load(&run->about, path, MAX_ABOUT) == AX_OK)
+        return AX_OK;
+    const enum ax_status st = add_problem(run, 0, ax_error_text());
+    ax_error_clear();
+    return st;
+}
+
+static enum ax_status read_file(struct ax_report_run *run, const char *name,
+                                enum ax_status (*read)(struct ax_report_run *, const char *)) {
+    char *path;
+    AX_TRY(ax_path_join(&path, run->name, name));
+    const enum ax_status st = read(run, path);
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
+    *run = (struct ax_report_run){.name = folder};
+    if (!ax_path_is_dir(folder))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: there is no such folder; give the output_dir of a training run",
+                        folder);
+    AX_TRY(read_file(run, "metrics.jsonl", read_metrics));
+    return read_file(run, "run.json", read_about);
+}
+
+void ax_report_close(struct ax_report_run *run) {
+    for (size_t i = 0; i < run->n_events; i++) {
+        ax_free(run->events[i].event);
+        ax_free(run->events[i].text);
+    }
+    for (int i = 0; i < AX_REPORT_MAX_PROBLEMS; i++)
+        ax_free(run->problems[i]);
+    for (int i = 0; i < run->n_phases; i++)
+        ax_free(run->phase_names[i]);
+    ax_free(run->steps);
+    ax_free(run->evals);
+    ax_free(run->events);
+    ax_json_free(&run->about);
+    *run = (struct ax_report_run){0};
+}
+
+/* ---- run.json ---- */
+
+const json_t *ax_report_about(const struct ax_report_run *run, const char *path) {
+    const json_t *v = run->about.root;
+    while (v && *path) {
+        char part[64];
+        const size_t n = strcspn(path, ".");
+        if (n >= sizeof part)
+            return NULL;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        v = json_object_get(v, part);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+
+double ax_report_number(const struct ax_report_run *run, const char *path, double otherwise) {
+    const json_t *v = ax_report_about(run, path);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}

@@ -1,0 +1,98 @@
+/* `axtrain report`: what run folders tell (docs/run.md), as one HTML page that needs nothing else.
+ *
+ * Read on: report_read.c (a run folder), report.c (the command and the page), report_charts.c
+ * (figures over steps), report_parts.c (phases, memory, packing), report_tables.c (key figures,
+ * configuration, environment, events), report_style.c (CSS and the script for pointers). */
+#ifndef AX_CMD_REPORT_REPORT_H
+#define AX_CMD_REPORT_REPORT_H
+
+#include <stdint.h>
+
+#include "base/json.h"
+
+#define AX_REPORT_MAX_RUNS     12
+#define AX_REPORT_MAX_PHASES   12
+#define AX_REPORT_MAX_PROBLEMS 8 /* named; more are counted */
+
+enum ax_report_figure {
+    AX_FIGURE_EPOCH,
+    AX_FIGURE_LOSS,
+    AX_FIGURE_GRAD_NORM,
+    AX_FIGURE_LR,
+    AX_FIGURE_TOKENS,
+    AX_FIGURE_TRAINED,
+    AX_FIGURE_SECONDS,
+    AX_FIGURE_RATE,
+    AX_FIGURE_MFU,
+    AX_FIGURE_MEMORY,
+    AX_FIGURE_PEAK,
+    AX_FIGURE_COUNT
+};
+
+enum ax_report_eval_figure { AX_EVAL_FIGURE_LOSS, AX_EVAL_FIGURE_ACCURACY, AX_EVAL_FIGURE_COUNT };
+
+struct ax_report_step {
+    int64_t step;
+    double figures[AX_FIGURE_COUNT];    /* NaN: not there, or not finite */
+    float phases[AX_REPORT_MAX_PHASES]; /* seconds, by the run's phase_names */
+};
+
+struct ax_report_eval {
+    int64_t step;
+    double figures[AX_EVAL_FIGURE_COUNT];
+};
+
+struct ax_report_event {
+    int64_t step;
+    char *event, *text;
+};
+
+struct ax_report_run {
+    const char *name; /* the folder as it was given */
+    struct ax_report_step *steps;
+    struct ax_report_eval *evals;
+    struct ax_report_event *events;
+    size_t n_steps, n_evals, n_events;
+    size_t room_steps, room_evals, room_events;
+    char *phase_names[AX_REPORT_MAX_PHASES];
+    int n_phases;
+    struct ax_json_doc about; /* run.json; root NULL where there is none */
+    char *problems[AX_REPORT_MAX_PROBLEMS];
+    size_t n_problems; /* all of them */
+};
+
+/* Reads metrics.jsonl and, if it is there, run.json. Lines that cannot be read are problems of the
+ * run, and passed over. Where a step comes again (a run that went on from an earlier one), what
+ * was said of it and of later ones before counts no more. AX_ERR_CONFIG when the folder or its
+ * metrics.jsonl is not there. Free with ax_report_close, after an error too. */
+enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);
+void ax_report_close(struct ax_report_run *run);
+
+struct ax_report {
+    const struct ax_report_run *runs; /* [n] */
+    int n;
+};
+
+/* What stands at a key path of run.json ("data.rows"), or NULL. */
+const json_t *ax_report_about(const struct ax_report_run *run, const char *path);
+/* A number of it, or `otherwise`. */
+double ax_report_number(const struct ax_report_run *run, const char *path, double otherwise);
+
+/* ---- the page; each part appends nothing where there is nothing to show ---- */
+
+extern const char ax_report_css[], ax_report_script[];
+
+enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_charts(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_phases(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_memory(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_packing(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_events(struct ax_buf *out, const struct ax_report *r);
+
+/* "<thead>" with a first cell and the names of the runs, each with its colour. */
+enum ax_status ax_report_put_head(struct ax_buf *out, const struct ax_report *r, const char *first);
+
+#endif

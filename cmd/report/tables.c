@@ -1,0 +1,289 @@
+/* Key figures, environment and events. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cmd/report/html.h"
+#include "cmd/report/report.h"
+
+#define MAX_EVENTS 200 /* shown of a run: the last ones */
+
+/* ---- what all tables share ---- */
+
+enum ax_status ax_report_put_head(struct ax_buf *out, const struct ax_report *r,
+                                  const char *first) {
+    AX_TRY(ax_html_put(out, "<thead><tr><th scope=\"col\">%</th>", first));
+    for (int i = 0; i < r->n; i++) {
+        AX_TRY(ax_buf_printf(out,
+                             "<th scope=\"col\"><svg class=\"key\" viewBox=\"0 0 16 10\" "
+                             "aria-hidden=\"true\"><path class=\"line full s%d%s\" d=\"M0 "
+                             "5H16\"/></svg>",
+                             i % 6, i / 6 % 2 ? " dashed" : ""));
+        AX_TRY(ax_html_put(out, "%</th>", r->runs[i].name));
+    }
+    return ax_buf_puts(out, "</tr></thead>\n");
+}
+
+/* ---- key figures ---- */
+
+/* Writes the figure of a run into text; "" where there is none. */
+typedef void figure_fn(const struct ax_report_run *run, char *text, size_t size);
+
+static const struct ax_report_step *last_step(const struct ax_report_run *run) {
+    return run->n_steps > 0 ? &run->steps[run->n_steps - 1] : NULL;
+}
+
+static double sum(const struct ax_report_run *run, enum ax_report_figure f) {
+    double total = 0;
+    for (size_t i = 0; i < run->n_steps; i++)
+        total += isfinite(run->steps[i].figures[f]) ? run->steps[i].figures[f] : 0;
+    return total;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/* The middle of the finite values; NaN when there is none, or no memory to sort them in. */
+static double median(const struct ax_report_run *run, enum ax_report_figure f) {
+    double *v, middle;
+    size_t n = 0;
+    if (ax_alloc(&v, run->n_steps, sizeof *v) != AX_OK)
+        return NAN;
+    for (size_t i = 0; i < run->n_steps; i++)
+        if (isfinite(run->steps[i].figures[f]))
+            v[n++] = run->steps[i].figures[f];
+    qsort(v, n, sizeof *v, ascending);
+    middle = n > 0 ? v[n / 2] : NAN;
+    ax_free(v);
+    return middle;
+}
+
+static void text_of(const struct ax_report_run *run, const char *path, char *text, size_t size) {
+    const char *s = json_string_value(ax_report_about(run, path));
+    snprintf(text, size, "%s", s ? s : "");
+}
+
+static void state(const struct ax_report_run *run, char *text, size_t size) {
+    const struct ax_report_event *last = NULL;
+    for (size_t i = 0; i < run->n_events; i++)
+        if (strcmp(run->events[i].event, "finished") == 0 ||
+            strcmp(run->events[i].event, "stopped") == 0 ||
+            strcmp(run->events[i].event, "resumed") == 0)
+            last = &run->events[i];
+    if (last && strcmp(last->event, "finished") == 0)
+        snprintf(text, size, "finished");
+    else if (last && strcmp(last->event, "stopped") == 0)
+        snprintf(text, size, "stopped: %s", last->text);
+    else
+        snprintf(text, size, "under way, or ended without a word");
+}
+
+static void steps(const struct ax_report_run *run, char *text, size_t size) {
+    const struct ax_report_step *s = last_step(run);
+    if (s && isfinite(s->figures[AX_FIGURE_EPOCH]))
+        snprintf(text, size, "%lld (%.3g epochs)", (long long)s->step, s->figures[AX_FIGURE_EPOCH]);
+    else
+        snprintf(text, size, "%lld", s ? (long long)s->step : 0);
+}
+
+static void loss(const struct ax_report_run *run, char *text, size_t size) {
+    if (run->n_steps > 0)
+        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", run->steps[0].figures[AX_FIGURE_LOSS],
+                 last_step(run)->figures[AX_FIGURE_LOSS]);
+}
+
+static void eval_loss(const struct ax_report_run *run, char *text, size_t size) {
+    if (run->n_evals > 0)
+        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", run->evals[0].figures[AX_EVAL_FIGURE_LOSS],
+                 run->evals[run->n_evals - 1].figures[AX_EVAL_FIGURE_LOSS]);
+}
+
+static void best_eval(const struct ax_report_run *run, char *text, size_t size) {
+    const struct ax_report_eval *best = NULL;
+    for (size_t i = 0; i < run->n_evals; i++) {
+        const struct ax_report_eval *e = &run->evals[i];
+        const double v = e->figures[AX_EVAL_FIGURE_LOSS];
+        if (isfinite(v) && (!best || v < best->figures[AX_EVAL_FIGURE_LOSS]))
+            best = e;
+    }
+    if (best)
+        snprintf(text, size, "%.4f at step %lld", best->figures[AX_EVAL_FIGURE_LOSS],
+                 (long long)best->step);
+}
+
+static void tokens(const struct ax_report_run *run, char *text, size_t size) {
+    char all[32], trained[32];
+    if (run->n_steps > 0)
+        snprintf(text, size, "%s, %s trained",
+                 ax_format_count(all, sizeof all, sum(run, AX_FIGURE_TOKENS)),
+                 ax_format_count(trained, sizeof trained, sum(run, AX_FIGURE_TRAINED)));
+}
+
+static void seconds(const struct ax_report_run *run, char *text, size_t size) {
+    if (run->n_steps > 0)
+        ax_format_seconds(text, size, sum(run, AX_FIGURE_SECONDS));
+}
+
+static void speed(const struct ax_report_run *run, char *text, size_t size) {
+    const double v = median(run, AX_FIGURE_RATE);
+    if (isfinite(v))
+        snprintf(text, size, "%.0f tokens/s", v);
+}
+
+static void mfu(const struct ax_report_run *run, char *text, size_t size) {
+    const double v = median(run, AX_FIGURE_MFU);
+    if (isfinite(v))
+        snprintf(text, size, "%.1f %%", 100 * v);
+}
+
+static void peak(const struct ax_report_run *run, char *text, size_t size) {
+    const struct ax_report_step *s = last_step(run);
+    if (s && isfinite(s->figures[AX_FIGURE_PEAK]))
+        ax_format_bytes(text, size, s->figures[AX_FIGURE_PEAK]);
+}
+
+static void model(const struct ax_report_run *run, char *text, size_t size) {
+    text_of(run, "model", text, size);
+}
+
+static void method(const struct ax_report_run *run, char *text, size_t size) {
+    const char *s = json_string_value(ax_report_about(run, "method"));
+    if (s)
+        snprintf(text, size, "%s", strcmp(s, "full") == 0 ? "full fine-tuning" : s);
+}
+
+static void parameters(const struct ax_report_run *run, char *text, size_t size) {
+    const double n = ax_report_number(run, "parameters", 0);
+    if (n > 0)
+        ax_format_count(text, size, n);
+}
+
+/* "2026-11-20T15:12:59Z", to the minute */
+static void started(const struct ax_report_run *run, char *text, size_t size) {
+    char iso[32];
+    text_of(run, "started", iso, sizeof iso);
+    if (strlen(iso) == 20)
+        snprintf(text, size, "%.10s %.5s UTC", iso, iso + 11);
+}
+
+static const struct {
+    const char *name;
+    figure_fn *write;
+} figures[] = {
+    {"state", state},
+    {"training loss", loss},
+    {"evaluation loss", eval_loss},
+    {"best evaluation", best_eval},
+    {"steps", steps},
+    {"tokens", tokens},
+    {"time in steps", seconds},
+    {"speed (median)", speed},
+    {"MFU (median)", mfu},
+    {"peak memory", peak},
+    {"method", method},
+    {"parameters", parameters},
+    {"started", started},
+    {"model", model},
+};
+
+/* One run: tiles. Several: a table. */
+enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report *r) {
+    char text[512];
+    AX_TRY(ax_buf_puts(out, r->n == 1 ? "<section class=\"card\"><h2>Key figures</h2><dl>\n"
+                                      : "<section class=\"card\"><h2>Key figures</h2><div "
+                                        "class=\"scroll\"><table>\n"));
+    if (r->n > 1)
+        AX_TRY(ax_report_put_head(out, r, ""));
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++) {
+        if (r->n == 1) {
+            text[0] = '\0';
+            figures[f].write(&r->runs[0], text, sizeof text);
+            if (text[0])
+                AX_TRY(ax_html_put(out, "<div class=\"%\"><dt>%</dt><dd>%</dd></div>\n",
+                                   strlen(text) > 30 ? "wider" : "", figures[f].name, text));
+            continue;
+        }
+        AX_TRY(ax_html_put(out, "<tr><th scope=\"row\">%</th>", figures[f].name));
+        for (int i = 0; i < r->n; i++) {
+            text[0] = '\0';
+            figures[f].write(&r->runs[i], text, sizeof text);
+            AX_TRY(ax_html_put(out, "<td>%</td>", text[0] ? text : NULL));
+        }
+        AX_TRY(ax_buf_puts(out, "</tr>\n"));
+    }
+    return ax_buf_puts(out, r->n == 1 ? "</dl></section>\n" : "</table></div></section>\n");
+}
+
+/* ---- environment ---- */
+
+/* The keys of the first run that has any: they are the same in all. */
+enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r) {
+    json_t *facts = NULL, *value;
+    const char *key;
+    for (int i = 0; i < r->n && !facts; i++)
+        facts = json_object_get(r->runs[i].about.root, "environment");
+    if (!facts)
+        return AX_OK;
+    AX_TRY(ax_buf_puts(out, "<section class=\"card\"><h2>Environment</h2><div "
+                            "class=\"scroll\"><table>\n"));
+    if (r->n > 1)
+        AX_TRY(ax_report_put_head(out, r, ""));
+    json_object_foreach(facts, key, value) {
+        AX_TRY(ax_html_put(out, "<tr><th scope=\"row\">%</th>", key));
+        for (int i = 0; i < r->n; i++) {
+            const json_t *v = json_object_get(ax_report_about(&r->runs[i], "environment"), key);
+            char number[32];
+            snprintf(number, sizeof number, "%lld", (long long)json_integer_value(v));
+            AX_TRY(
+                ax_html_put(out, "<td>%</td>", json_is_integer(v) ? number : json_string_value(v)));
+        }
+        AX_TRY(ax_buf_puts(out, "</tr>\n"));
+    }
+    return ax_buf_puts(out, "</table></div></section>\n");
+}
+
+/* ---- events ---- */
+
+static enum ax_status put_run_events(struct ax_buf *out, const struct ax_report_run *run) {
+    const size_t left_out = run->n_events > MAX_EVENTS ? run->n_events - MAX_EVENTS : 0;
+    char text[64];
+    if (run->n_events == 0 && run->n_problems == 0)
+        return AX_OK;
+    AX_TRY(
+        ax_html_put(out, "<div class=\"bar\"><p><b>%</b></p><ul class=\"events\">\n", run->name));
+    for (size_t i = 0; i < run->n_problems && i < AX_REPORT_MAX_PROBLEMS; i++)
+        AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> %</li>\n", run->problems[i]));
+    if (run->n_problems > AX_REPORT_MAX_PROBLEMS) {
+        snprintf(text, sizeof text, "and %zu more such lines",
+                 run->n_problems - AX_REPORT_MAX_PROBLEMS);
+        AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> %</li>\n", text));
+    }
+    if (left_out > 0) {
+        snprintf(text, sizeof text, "%zu earlier events are not shown", left_out);
+        AX_TRY(ax_html_put(out, "<li>%</li>\n", text));
+    }
+    for (size_t i = left_out; i < run->n_events; i++) {
+        const struct ax_report_event *e = &run->events[i];
+        snprintf(text, sizeof text, "step %lld", (long long)e->step);
+        AX_TRY(ax_html_put(out, "<li class=\"%\"><span>%</span> <b>%</b> %</li>\n",
+                           strcmp(e->event, "warning") == 0 ? "warn" : "", text, e->event,
+                           e->text));
+    }
+    return ax_buf_puts(out, "</ul></div>\n");
+}
+
+enum ax_status ax_report_put_events(struct ax_buf *out, const struct ax_report *r) {
+    bool any = false;
+    for (int i = 0; i < r->n; i++)
+        any = any || r->runs[i].n_events > 0 || r->runs[i].n_problems > 0;
+    if (!any)
+        return AX_OK;
+    AX_TRY(ax_buf_puts(out, "<section class=\"card\"><h2>Events</h2>\n"));
+    for (int i = 0; i < r->n; i++)
+        AX_TRY(put_run_events(out, &r->runs[i]));
+    return ax_buf_puts(out, "</section>\n");
+}

@@ -1,0 +1,64 @@
+/* What run.json says of a run: configuration with origins, environment, data. See docs/run.md. */
+#include <string.h>
+#include <time.h>
+
+#include "cmd/config/build.h"
+#include "cmd/train/env.h"
+#include "cmd/train/setup.h"
+
+/* {"file", "config", "origins", "notes"}, as `config show --json` prints it. */
+static enum ax_status read_config(struct ax_train_setup *s, struct ax_json_doc *doc) {
+    struct ax_buf text = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_config_show_json(s->cfg, &text), st, done);
+    AX_TRY_GOTO(ax_json_parse(doc, "configuration", text.data, text.len), st, done);
+    s->config = json_incref(json_object_get(doc->root, "config"));
+done:
+    ax_buf_free(&text);
+    return st;
+}
+
+/* The first epoch's rows; streams do not know theirs. */
+static enum ax_status read_data(const struct ax_train_setup *s, json_t **out) {
+    const struct ax_run_data *d = &s->data;
+    struct ax_loader_count n = {0};
+    if (!d->stream)
+        AX_TRY(ax_loader_count_epoch(d->train_loader, 0, 1, &n));
+    *out = json_pack(
+        "{sb sI sI sI sI sI sI sI}", "packing", ax_config_bool(s->cfg, "sample_packing"),
+        "documents", d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
+        d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
+        d->stream ? (json_int_t)-1 : (json_int_t)n.rows, "row_tokens", (json_int_t)d->row_tokens,
+        "rows_per_step", (json_int_t)d->rows_per_step, "rows_per_batch",
+        (json_int_t)d->rows_per_batch, "eval_documents", (json_int_t)d->eval.n);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
+}
+
+static const char *method(const struct ax_train_setup *s) {
+    return s->adapter ? ax_config_str(s->cfg, "adapter") : "full";
+}
+
+enum ax_status ax_train_about_read(struct ax_train_setup *s) {
+    struct ax_json_doc doc = {0};
+    json_t *environment = NULL, *data = NULL;
+    char started[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    enum ax_status st;
+    AX_TRY_GOTO(read_config(s, &doc), st, done);
+    AX_TRY_GOTO(ax_env_facts(&environment), st, done);
+    AX_TRY_GOTO(read_data(s, &data), st, done);
+    strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    s->about =
+        json_pack("{si ss ss ss ss sO sO sO sO sO}", "format", 1, "started", started, "model",
+                  ax_config_str(s->cfg, "base_model"), "architecture", s->arch.family->model_type,
+                  "method", method(s), "config", json_object_get(doc.root, "config"), "origins",
+                  json_object_get(doc.root, "origins"), "notes", json_object_get(doc.root, "notes"),
+                  "environment", environment, "data", data);
+    st = s->about ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
+done:
+    json_decref(environment);
+    json_decref(data);
+    ax_json_free(&doc);
+    return st;
+}

@@ -1,0 +1,336 @@
+/* Keys of adapters: as axolotl hands them to PEFT, so that adapter_config.json says the same. What
+ * they name is looked for in the base model before any data is read. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/train/base_model.h"
+#include "cmd/convert/merge.h"
+#include "cmd/convert/merge_note.h"
+#include "cmd/train/setup.h"
+#include "model/model.h"
+
+/* ---- the frozen base ---- */
+
+static enum ax_status read_quantisation(struct ax_train_setup *s) {
+    const struct ax_yaml_node *map = ax_config_node(s->cfg, "bnb_config_kwargs");
+    s->base_store = AX_STORE_NF4_DOUBLE;
+    for (size_t i = 0; map && i < map->n; i++) {
+        const char *key = map->entries[i].key;
+        const struct ax_yaml_node *v = map->entries[i].value;
+        if (strcmp(key, "bnb_4bit_use_double_quant") == 0 && v->kind == AX_YAML_BOOL)
+            s->base_store = v->boolean ? AX_STORE_NF4_DOUBLE : AX_STORE_NF4;
+        else if (strcmp(key, "bnb_4bit_quant_type") != 0 || !v->text || strcmp(v->text, "nf4") != 0)
+            return ax_config_error(s->cfg, "bnb_config_kwargs",
+                                   "%s: %s is not supported; what is: bnb_4bit_use_double_quant "
+                                   "(true or false) and bnb_4bit_quant_type: nf4",
+                                   key, v->text ? v->text : "this");
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_store(struct ax_train_setup *s) {
+    if (strcmp(ax_config_str(s->cfg, "adapter"), "qlora") == 0)
+        return read_quantisation(s);
+    s->base_store = ax_config_bool(s->cfg, "load_in_8bit") ? AX_STORE_INT8 : AX_STORE_PLAIN;
+    return AX_OK;
+}
+
+/* ---- lists ---- */
+
+static enum ax_status add_name(struct ax_peft_names *list, const char *name) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->names[i], name) == 0)
+            return AX_OK;
+    const size_t n = (size_t)list->n;
+    AX_TRY(ax_regrow(&list->names, n, n + 1, sizeof *list->names));
+    AX_TRY(ax_strdup(&list->names[list->n], name));
+    list->n++;
+    return AX_OK;
+}
+
+static enum ax_status read_names(struct ax_peft_names *list, const struct ax_config *cfg,
+                                 const char *key) {
+    const size_t n = ax_config_count(cfg, "%s", key);
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(add_name(list, ax_config_str(cfg, "%s.%zu", key, i)));
+    return AX_OK;
+}
+
+/* One string is a regular expression. */
+static enum ax_status read_names_or_regex(struct ax_peft_names *list, char **regex,
+                                          const struct ax_config *cfg, const char *key) {
+    const struct ax_yaml_node *v = ax_config_node(cfg, "%s", key);
+    if (v && v->kind == AX_YAML_STRING)
+        return ax_strdup(regex, v->text);
+    return read_names(list, cfg, key);
+}
+
+static enum ax_status read_patterns(int *n, struct ax_peft_pattern **list,
+                                    const struct ax_config *cfg, const char *key) {
+    const struct ax_yaml_node *map = ax_config_node(cfg, "%s", key);
+    if (!map || map->n == 0)
+        return AX_OK;
+    AX_TRY(ax_alloc(list, map->n, sizeof **list));
+    for (size_t i = 0; i < map->n; i++) {
+        (*list)[i].value = map->entries[i].value->number;
+        AX_TRY(ax_strdup(&(*list)[i].pattern, map->entries[i].key));
+        (*n)++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_layers(struct ax_train_setup *s, struct ax_peft_config *c) {
+    const struct ax_config *cfg = s->cfg;
+    const size_t n = ax_config_count(cfg, "peft_layers_to_transform");
+    if (n == 0)
+        return AX_OK;
+    if (c->target_regex)
+        return ax_config_error(cfg, "peft_layers_to_transform",
+                               "does not go with lora_target_modules as one expression; let the "
+                               "expression choose the layers, or name the modules in a list");
+    for (size_t i = 0; i < ax_config_count(cfg, "peft_layers_pattern"); i++)
+        if (strcmp(ax_config_str(cfg, "peft_layers_pattern.%zu", i), "layers") != 0)
+            return ax_config_error(cfg, "peft_layers_pattern",
+                                   "the layers of a %s model are in "
+                                   "the list \"layers\"",
+                                   s->arch.family->model_type);
+    AX_TRY(ax_alloc(&c->layers, n, sizeof *c->layers));
+    for (size_t i = 0; i < n; i++) {
+        c->layers[i] = ax_config_i64(cfg, "peft_layers_to_transform.%zu", i);
+        if (c->layers[i] >= s->arch.n_layers)
+            return ax_config_error(cfg, "peft_layers_to_transform",
+                                   "there is no layer %lld: the model has 0 to %lld",
+                                   (long long)c->layers[i], (long long)s->arch.n_layers - 1);
+    }
+    c->n_layers = (int)n;
+    return AX_OK;
+}
+
+/* ---- looking into the base ---- */
+
+/* Builds the model without memory or weights and hands it to `look`. */
+static enum ax_status with_model(const struct ax_train_setup *s, const struct ax_peft_config *c,
+                                 enum ax_status (*look)(const struct ax_model *m, void *ctx),
+                                 void *ctx) {
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    const struct ax_model_options mo = {.dtype = AX_F32, .max_positions = 1, .adapter = c};
+    struct ax_runtime rt;
+    struct ax_model m;
+    AX_TRY(ax_runtime_open_planning(&rt, &ro));
+    enum ax_status st = ax_model_create(&m, &s->arch, &rt, &mo);
+    if (st == AX_OK) {
+        st = look(&m, ctx);
+        ax_model_free(&m);
+    }
+    ax_runtime_close(&rt);
+    return st;
+}
+
+/* The last parts of the names of all linears that can have an adapter: "base_model.model.
+ * model.layers.0.mlp.up_proj.lora_A.weight" → "up_proj". */
+static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
+    for (int i = 0; i < m->n_params; i++) {
+        char name[AX_NAME_MAX];
+        snprintf(name, sizeof name, "%s", m->params[i].name);
+        char *end = m->params[i].adapter ? strstr(name, ".lora_A.") : NULL;
+        if (!end)
+            continue;
+        *end = '\0';
+        AX_TRY(add_name(ctx, strrchr(name, '.') + 1));
+    }
+    return AX_OK;
+}
+
+static enum ax_status say_size(const struct ax_model *m, void *ctx) {
+    const struct ax_train_setup *s = ctx;
+    const int64_t all = ax_model_parameters(m), mine = ax_model_trainable(m);
+    ax_log_info("adapter: %lld of %lld parameters train (%.3g %%), base held as %s",
+                (long long)mine, (long long)all, 100 * (double)mine / (double)all,
+                ax_store_name(s->base_store));
+    return AX_OK;
+}
+
+/* ---- the adapter ---- */
+
+static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_config *c) {
+    const struct ax_config *cfg = s->cfg;
+    const bool linear = ax_config_bool(cfg, "lora_target_linear");
+    if (linear)
+        AX_TRY(read_names(&c->targets, cfg, "lora_target_modules"));
+    else
+        AX_TRY(read_names_or_regex(&c->targets, &c->target_regex, cfg, "lora_target_modules"));
+    if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0) {
+        ax_free(c->target_regex);
+        c->target_regex = NULL;
+        c->all_linear = true;
+    }
+    if (linear) {
+        const struct ax_peft_config every = {.r = 1, .alpha = 1, .all_linear = true};
+        AX_TRY(with_model(s, &every, add_linears, &c->targets));
+    }
+    const struct ax_yaml_node *one = ax_config_node(cfg, "lora_target_parameters");
+    AX_TRY(one && one->kind == AX_YAML_STRING
+               ? add_name(&c->parameters, one->text)
+               : read_names(&c->parameters, cfg, "lora_target_parameters"));
+    return read_names_or_regex(&c->exclude, &c->exclude_regex, cfg, "lora_exclude_modules");
+}
+
+static enum ax_status check_complete(const struct ax_config *cfg) {
+    if (!ax_config_is_set(cfg, "lora_r"))
+        return ax_config_error(cfg, "adapter", "set lora_r, its rank (16, say)");
+    if (!ax_config_is_set(cfg, "lora_alpha"))
+        return ax_config_error(cfg, "adapter",
+                               "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
+                               "(twice lora_r, say)");
+    if (ax_config_count(cfg, "lora_target_modules") == 0 &&
+        !ax_config_bool(cfg, "lora_target_linear") &&
+        !ax_config_is_set(cfg, "lora_target_parameters"))
+        return ax_config_error(cfg, "adapter",
+                               "set lora_target_linear: true, or name modules in "
+                               "lora_target_modules");
+    return AX_OK;
+}
+
+/* peft_init_lora_weights */
+static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_config *c) {
+    static const char key[] = "peft_init_lora_weights", niter[] = "pissa_niter_";
+    const char *text = ax_config_str(s->cfg, "%s", key);
+    char *end = NULL;
+    if (strcmp(text, "true") == 0)
+        return AX_OK;
+    if (strcmp(text, "false") == 0) {
+        c->start = AX_LORA_RANDOM;
+        return AX_OK;
+    }
+    if (strcmp(text, "gaussian") == 0) {
+        c->start = AX_LORA_GAUSSIAN;
+        return AX_OK;
+    }
+    c->start = AX_LORA_PISSA;
+    if (strncmp(text, niter, strlen(niter)) == 0) {
+        const long n = strtol(text + strlen(niter), &end, 10);
+        c->iterations = n > 0 && n <= 1000 && *end == '\0' ? (int)n : -1;
+    }
+    if (strcmp(text, "pissa") != 0 && c->iterations <= 0)
+        return ax_config_error(s->cfg, key,
+                               "expected true, false, gaussian, pissa or pissa_niter_N with N from "
+                               "1 to 1000, got \"%s\"",
+                               text);
+    return s->hf.dir ? AX_OK
+                     : ax_config_error(s->cfg, key,
+                                       "there are no weights to start from with reinit_weights");
+}
+
+static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c) {
+    const struct ax_config *cfg = s->cfg;
+    AX_TRY(check_complete(cfg));
+    c->r = ax_config_i64(cfg, "lora_r");
+    c->alpha = ax_config_f64(cfg, "lora_alpha");
+    c->dropout = ax_config_f64(cfg, "lora_dropout");
+    c->rslora = ax_config_bool(cfg, "peft_use_rslora");
+    c->dora = ax_config_bool(cfg, "peft_use_dora");
+    AX_TRY(read_start(s, c));
+    AX_TRY(read_targets(s, c));
+    AX_TRY(read_layers(s, c));
+    AX_TRY(read_patterns(&c->n_ranks, &c->ranks, cfg, "lora_rank_pattern"));
+    AX_TRY(read_patterns(&c->n_alphas, &c->alphas, cfg, "lora_alpha_pattern"));
+    return read_names(&c->save, cfg, "lora_modules_to_save");
+}
+
+/* What the folder's own configuration decides, where the YAML says something else. */
+static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_config *c) {
+    const struct {
+        const char *key;
+        double folder;
+    } all[] = {{"lora_r", (double)c->r}, {"lora_alpha", c->alpha}, {"lora_dropout", c->dropout}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const char *key = all[i].key;
+        if (ax_config_is_set(s->cfg, "%s", key) &&
+            fabs(ax_config_f64(s->cfg, "%s", key) - all[i].folder) > 1e-9)
+            ax_log_warn("%s: %s is not used: the adapter in lora_model_dir has %g", key,
+                        ax_config_str(s->cfg, "%s", key), all[i].folder);
+    }
+}
+
+static enum ax_status open_start(struct ax_train_setup *s, const char *name) {
+    struct ax_base_model found;
+    char where[256];
+    enum ax_status st = ax_base_model_find(&found, name, NULL);
+    if (st == AX_OK)
+        st = ax_peft_open(&s->start, found.path);
+    if (st == AX_OK)
+        st = ax_merge_note_check(s->base, &s->start);
+    ax_base_model_free(&found);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "lora_model_dir (%s)",
+                               ax_config_where(s->cfg, where, sizeof where, "lora_model_dir"));
+    warn_ignored(s, &s->start.config);
+    return AX_OK;
+}
+
+static void warn_serving(const struct ax_peft_config *c) {
+    const char *what = c->dora ? "DoRA" : c->save.n > 0 ? "lora_modules_to_save" : NULL;
+    if (what)
+        ax_log_warn("adapter: vLLM does not load adapters with %s; to serve it there, merge it "
+                    "into its base (`axtrain merge`)",
+                    what);
+}
+
+static enum ax_status read_adapter(struct ax_train_setup *s) {
+    const char *dir = ax_config_str(s->cfg, "lora_model_dir");
+    struct ax_peft_config *c = dir ? &s->start.config : &s->new_adapter;
+    if (dir)
+        AX_TRY(open_start(s, dir));
+    else
+        AX_TRY(read_new(s, c));
+    ax_free(c->base);
+    c->base = NULL;
+    AX_TRY(ax_strdup(&c->base, ax_config_str(s->cfg, "base_model")));
+    s->adapter = c;
+    warn_serving(c);
+    return AX_OK;
+}
+
+enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
+    char where[256];
+    if (!ax_config_is_set(s->cfg, "adapter"))
+        return AX_OK;
+    if (ax_config_bool(s->cfg, "merge_lora") && !s->hf.dir)
+        return ax_config_error(s->cfg, "merge_lora",
+                               "there is no base to merge into with "
+                               "reinit_weights");
+    AX_TRY(read_store(s));
+    AX_TRY(read_adapter(s));
+    const enum ax_status st = with_model(s, s->adapter, say_size, s);
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(st, "adapter (%s)",
+                           ax_config_where(s->cfg, where, sizeof where, "adapter"));
+}
+
+/* ---- afterwards ---- */
+
+/* An older result of the same key is replaced; anything else that lies there is not. */
+static enum ax_status clear_merged(const char *dst) {
+    char *note;
+    AX_TRY(ax_path_join(&note, dst, AX_MERGE_NOTE));
+    const enum ax_status st = ax_path_exists(note) ? ax_remove_tree(dst) : AX_OK;
+    ax_free(note);
+    return st;
+}
+
+enum ax_status ax_train_merge(const struct ax_train_setup *s) {
+    const char *out = s->o.save.output_dir;
+    char *dst;
+    if (!s->adapter || !ax_config_bool(s->cfg, "merge_lora"))
+        return AX_OK;
+    AX_TRY(ax_path_join(&dst, out, "merged"));
+    struct ax_merge m = {.base = s->base, .adapter = out, .dst = dst};
+    enum ax_status st = clear_merged(dst);
+    if (st == AX_OK)
+        st = ax_merge_run(&m);
+    ax_free(dst);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "merge_lora");
+}

@@ -1,0 +1,105 @@
+/* Paths first, then the hub. */
+#include "cmd/train/base_model.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt/gguf/gguf.h"
+#include "ckpt/hub/hub.h"
+#include "cmd/convert/from_gguf.h"
+
+/* A model of the hub: from its cache, or brought there. */
+static enum ax_status find_in_hub(char **out, const char *id, const char *revision,
+                                  enum ax_hub_part part) {
+    struct ax_hub hub;
+    struct ax_hub_report report;
+    AX_TRY(ax_hub_open(&hub));
+    const enum ax_status st = ax_hub_model(out, &hub, id, revision, part, &report);
+    ax_hub_close(&hub);
+    return st;
+}
+
+static enum ax_status find(struct ax_base_model *m, const char *name, const char *revision,
+                           enum ax_hub_part part) {
+    *m = (struct ax_base_model){.kind = AX_BASE_MODEL_FOLDER};
+    if (ax_path_is_dir(name))
+        return ax_strdup(&m->path, name);
+    if (ax_path_exists(name)) {
+        m->kind = AX_BASE_MODEL_GGUF;
+        if (!ax_gguf_is(name))
+            return ax_error(AX_ERR_CONFIG,
+                            "%s: neither a folder nor a GGUF file. Name the folder that holds "
+                            "config.json and the weights.",
+                            name);
+        return ax_strdup(&m->path, name);
+    }
+    if (!ax_hub_is_id(name))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: no such folder or file, and not a hub id of the form org/name", name);
+    return find_in_hub(&m->path, name, revision, part);
+}
+
+enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision) {
+    return find(m, name, revision, AX_HUB_WHOLE);
+}
+
+enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,
+                                            const char *revision) {
+    return find(m, name, revision, AX_HUB_TOKENIZER);
+}
+
+void ax_base_model_free(struct ax_base_model *m) {
+    ax_free(m->path);
+    *m = (struct ax_base_model){0};
+}
+
+/* CACHE/NAME-KEY, where a changed or another file gives another key. */
+static enum ax_status converted_path(char **out, const char *gguf, const char *cache_dir) {
+    struct stat info;
+    char real[PATH_MAX];
+    if (!realpath(gguf, real) || stat(real, &info) != 0)
+        return ax_error(AX_ERR_IO, "%s: cannot look it up: %m", gguf);
+    const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
+                             (int64_t)info.st_mtim.tv_nsec};
+    const uint64_t key = ax_hash64(real, strlen(real), ax_hash64(facts, sizeof facts, 0));
+    const char *name = strrchr(real, '/') + 1;
+    return ax_sprintf(out, "%s/%s-%016llx", cache_dir, name, (unsigned long long)key);
+}
+
+static enum ax_status convert_once(char **folder, const char *gguf, const char *cache_dir) {
+    char *path;
+    AX_TRY(converted_path(&path, gguf, cache_dir));
+    enum ax_status st = ax_folder_recover(path);
+    if (st == AX_OK && !ax_path_is_dir(path)) {
+        struct ax_convert c = {.src = gguf, .dst = path};
+        st = ax_mkdir_parents(cache_dir);
+        if (st == AX_OK)
+            st = ax_convert_gguf_to_hf(&c);
+        if (st == AX_OK)
+            ax_log_info("converted gguf=%s to=%s dtype=%s", gguf, path,
+                        ax_dtype_info(c.written)->name);
+    }
+    if (st == AX_OK)
+        *folder = path;
+    else
+        ax_free(path);
+    return st;
+}
+
+enum ax_status ax_base_model_folder(char **folder, const char *name, const char *revision,
+                                    const char *cache_dir) {
+    struct ax_base_model m;
+    AX_TRY(ax_base_model_find(&m, name, revision));
+    if (m.kind == AX_BASE_MODEL_FOLDER) {
+        *folder = m.path;
+        return AX_OK;
+    }
+    const enum ax_status st = convert_once(folder, m.path, cache_dir);
+    ax_base_model_free(&m);
+    return st;
+}

@@ -1,0 +1,100 @@
+/* From a config to documents: tokenizer, chat template, data sets, training and evaluation corpus,
+ * and the loader that hands out rows. What every command that touches data opens first.
+ *
+ * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data_setup.c (all of
+ * them), data_loader.c (packing and order). */
+#ifndef AX_CMD_TRAIN_DATA_H
+#define AX_CMD_TRAIN_DATA_H
+
+#include "cmd/config/config.h"
+#include "data/pipeline/docset.h"
+#include "data/pipeline/loader.h"
+#include "data/pipeline/stream.h"
+
+/* ---- tokenizer ---- */
+
+struct ax_run_tokenizer {
+    struct ax_tokenizer *tokenizer; /* with the config's special and added tokens */
+    char *path;                     /* folder or GGUF file */
+    bool is_gguf;
+    json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
+    int32_t bos, eos, pad; /* ids; pad is EOS where the tokenizer has none */
+    bool named_mistral;    /* its name says so, and some templates are treated by that */
+    char key[40];          /* tells tokenizers apart */
+};
+enum ax_status ax_run_tokenizer_open(struct ax_run_tokenizer *t, const struct ax_config *cfg);
+void ax_run_tokenizer_close(struct ax_run_tokenizer *t);
+
+/* The chat template of a data set: "datasets.0" and so on; "" = the top-level one. */
+enum ax_status ax_run_template(struct ax_template **out, const struct ax_config *cfg,
+                               const struct ax_run_tokenizer *t, const char *entry);
+
+/* ---- one data set ---- */
+
+/* Holds what formats borrow: allocations of the options, until the entry is closed. */
+struct ax_run_entry {
+    char path[64]; /* "datasets.0" */
+    struct ax_rows *rows;
+    struct ax_format *format;
+    struct ax_template *template;
+    struct ax_format_chat chat;
+    struct ax_format_user user;
+    json_t *kwargs;
+    void **owned;
+    size_t n_owned;
+};
+enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 const struct ax_run_tokenizer *t, const char *list, size_t index);
+void ax_run_entry_close(struct ax_run_entry *e);
+/* Where its rows come from. `e` has its path set, and owns what the options borrow. */
+enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 bool pretraining, struct ax_rows_options *out);
+
+/* ---- all of them ---- */
+
+struct ax_run_sets {
+    struct ax_run_entry *entries;           /* [n] */
+    struct ax_docset *sets;                 /* [n]; none when streamed */
+    struct ax_stream_entry *stream_entries; /* [n] when streamed */
+    const struct ax_docs **docs;            /* [n] = &sets[i].docs */
+    size_t n;
+};
+
+struct ax_run_data {
+    const struct ax_config *cfg;
+    struct ax_run_tokenizer tok;
+    struct ax_run_sets train_sets, eval_sets;
+    struct ax_stream *stream; /* NULL: the documents are all there */
+    struct ax_corpus train, eval;
+    struct ax_corpus_report train_report, eval_report;
+    /* rows */
+    struct ax_corpus_source train_source, eval_source;
+    struct ax_doc_source train_docs, eval_docs;
+    struct ax_loader *train_loader, *eval_loader; /* NULL: there is nothing to evaluate on */
+    int64_t rows_per_batch;                       /* rows of a micro-batch */
+    int64_t rows_per_step;                        /* rows of a step of one data rank */
+    int64_t row_tokens;                           /* capacity of a row; eval_row_tokens likewise */
+    int64_t eval_row_tokens;
+    int64_t pad_multiple; /* rows are padded to a multiple; 1 = not at all */
+    bool drop_last;       /* a last step with fewer rows is left out */
+};
+
+/* `cfg` is borrowed. `refresh` makes prepared sets anew. */
+enum ax_status ax_run_data_open(struct ax_run_data *d, const struct ax_config *cfg, bool refresh);
+void ax_run_data_close(struct ax_run_data *d);
+/* AX_ERR_DATA when there is nothing to train on, with the reason. Streams: not known beforehand. */
+enum ax_status ax_run_data_require(const struct ax_run_data *d);
+/* What a person should know before training on this; one log line each. */
+typedef enum ax_status ax_run_warn(void *ctx, const char *text);
+ax_run_warn ax_run_warn_log; /* writes it to the log; ctx is not used */
+enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx);
+
+/* ---- parts, used by ax_run_data_open ---- */
+
+bool ax_run_is_streamed(const struct ax_config *cfg);
+/* The corpus's rule for lengths. */
+struct ax_length_rule ax_run_length_rule(const struct ax_config *cfg, bool eval);
+enum ax_pretrain_mode ax_run_pretrain_mode(const struct ax_config *cfg);
+enum ax_status ax_run_loaders_open(struct ax_run_data *d);
+
+#endif

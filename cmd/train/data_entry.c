@@ -1,0 +1,302 @@
+/* One entry of datasets, test_datasets or pretraining_dataset: its rows and its format. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cmd/train/data.h"
+#include "data/rows/hub_dataset.h"
+
+/* ---- memory that lives with the entry ---- */
+
+static enum ax_status own(struct ax_run_entry *e, void *out, size_t n, size_t size) {
+    void *p;
+    AX_TRY(ax_regrow(&e->owned, e->n_owned, e->n_owned + 1, sizeof *e->owned));
+    AX_TRY(ax_alloc(&p, n, size));
+    e->owned[e->n_owned++] = p;
+    memcpy(out, &p, sizeof p);
+    return AX_OK;
+}
+
+/* A list of texts; borrowed texts, owned list. */
+static enum ax_status read_texts(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 const char *path, const char *const **out, size_t *n) {
+    const char **list;
+    *n = ax_config_count(cfg, "%s", path);
+    AX_TRY(own(e, &list, *n, sizeof *list));
+    for (size_t i = 0; i < *n; i++) {
+        list[i] = ax_config_str(cfg, "%s.%zu", path, i);
+        if (!list[i])
+            return ax_config_error(cfg, path, "expected text at place %zu", i);
+    }
+    *out = list;
+    return AX_OK;
+}
+
+/* ---- chat ---- */
+
+/* property: column */
+static enum ax_status read_properties(struct ax_run_entry *e, const struct ax_config *cfg) {
+    const struct ax_yaml_node *map = ax_config_node(cfg, "%s.message_property_mappings", e->path);
+    struct ax_name_map *list;
+    const size_t n = map ? map->n : 0;
+    bool role = false;
+    bool content = false;
+    AX_TRY(own(e, &list, n + 2, sizeof *list));
+    for (size_t i = 0; i < n; i++) {
+        const struct ax_yaml_entry *m = &map->entries[i];
+        if (!m->value->text)
+            continue;
+        list[e->chat.n_properties++] = (struct ax_name_map){.from = m->value->text, .to = m->key};
+        role = role || strcmp(m->key, "role") == 0;
+        content = content || strcmp(m->key, "content") == 0;
+    }
+    if (!role)
+        list[e->chat.n_properties++] = (struct ax_name_map){"role", "role"};
+    if (!content)
+        list[e->chat.n_properties++] = (struct ax_name_map){"content", "content"};
+    e->chat.properties = list;
+    return AX_OK;
+}
+
+static const struct ax_name_map default_roles[] = {
+    {"user", "user"},     {"human", "user"},    {"assistant", "assistant"},
+    {"gpt", "assistant"}, {"system", "system"}, {"tool", "tool"},
+};
+
+/* target: [source, …] */
+static enum ax_status read_roles(struct ax_run_entry *e, const struct ax_config *cfg) {
+    const struct ax_yaml_node *map = ax_config_node(cfg, "%s.roles", e->path);
+    e->chat.roles = default_roles;
+    e->chat.n_roles = sizeof default_roles / sizeof *default_roles;
+    if (!map)
+        return AX_OK;
+    size_t n = 0;
+    struct ax_name_map *list;
+    for (size_t i = 0; i < map->n; i++)
+        n += map->entries[i].value->text ? 1 : map->entries[i].value->n;
+    AX_TRY(own(e, &list, n, sizeof *list));
+    n = 0;
+    for (size_t i = 0; i < map->n; i++) {
+        const struct ax_yaml_node *sources = map->entries[i].value;
+        const char *to = map->entries[i].key;
+        if (sources->text)
+            list[n++] = (struct ax_name_map){sources->text, to};
+        for (size_t k = 0; k < sources->n; k++)
+            list[n++] = (struct ax_name_map){sources->entries[k].value->text, to};
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!list[i].from)
+            return ax_config_error(cfg, e->path, "roles: expected names of roles");
+    e->chat.roles = list;
+    e->chat.n_roles = n;
+    return AX_OK;
+}
+
+static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry, const char *key) {
+    static const char *const words[] = {[AX_TRAIN_TURN] = "turn",
+                                        [AX_TRAIN_ALL] = "all",
+                                        [AX_TRAIN_LAST] = "last",
+                                        [AX_TRAIN_NONE] = "none"};
+    const char *word = ax_config_str(cfg, "%s.%s", entry, key);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(words[i], word) == 0)
+            return (enum ax_train_on)i;
+    return AX_TRAIN_TURN; /* the config's table allows no other word */
+}
+
+static json_t *to_json(const struct ax_yaml_node *v) {
+    json_t *out = NULL;
+    switch (v->kind) {
+    case AX_YAML_NULL:
+        return json_null();
+    case AX_YAML_BOOL:
+        return json_boolean(v->boolean);
+    case AX_YAML_INT:
+        return json_integer(v->integer);
+    case AX_YAML_FLOAT:
+        return json_real(v->number);
+    case AX_YAML_STRING:
+        return json_string(v->text);
+    case AX_YAML_LIST:
+        out = json_array();
+        for (size_t i = 0; i < v->n; i++)
+            json_array_append_new(out, to_json(v->entries[i].value));
+        return out;
+    case AX_YAML_MAP:
+        out = json_object();
+        for (size_t i = 0; i < v->n; i++)
+            json_object_set_new(out, v->entries[i].key, to_json(v->entries[i].value));
+        return out;
+    }
+    return out;
+}
+
+static enum ax_status read_chat(struct ax_run_entry *e, const struct ax_config *cfg,
+                                const struct ax_run_tokenizer *t) {
+    struct ax_format_chat *c = &e->chat;
+    char path[128];
+    AX_TRY(ax_run_template(&e->template, cfg, t, e->path));
+    const struct ax_yaml_node *kwargs = ax_config_node(cfg, "chat_template_kwargs");
+    e->kwargs = kwargs ? to_json(kwargs) : NULL;
+    c->template = e->template;
+    c->tokens = t->tokens;
+    c->variables = e->kwargs;
+    c->field_messages = ax_config_str(cfg, "%s.field_messages", e->path);
+    c->field_tools = ax_config_str(cfg, "%s.field_tools", e->path);
+    AX_TRY(read_properties(e, cfg));
+    AX_TRY(read_roles(e, cfg));
+    snprintf(path, sizeof path, "%s.roles_to_train", e->path);
+    AX_TRY(read_texts(e, cfg, path, &c->roles_to_train, &c->n_roles_to_train));
+    c->train_on_eos = train_on(cfg, e->path, "train_on_eos");
+    c->train_on_eot = c->train_on_eos;
+    if (ax_config_has(cfg, "%s.train_on_eot", e->path))
+        c->train_on_eot = train_on(cfg, e->path, "train_on_eot");
+    AX_TRY(read_texts(e, cfg, "eot_tokens", &c->eot_tokens, &c->n_eot_tokens));
+    c->field_training = ax_config_str(cfg, "%s.message_field_training", e->path);
+    c->field_training_detail = ax_config_str(cfg, "%s.message_field_training_detail", e->path);
+    c->split_thinking = ax_config_bool(cfg, "%s.split_thinking", e->path);
+    c->thinking_key = ax_config_str(cfg, "%s.template_thinking_key", e->path);
+    c->field_thinking = ax_config_str(cfg, "%s.field_thinking", e->path);
+    c->drop_system = ax_config_bool(cfg, "%s.drop_system_message", e->path);
+    c->leading_system_untrained = t->named_mistral;
+    c->by_generation = ax_config_bool(cfg, "%s.train_on_generation", e->path);
+    c->now = (int64_t)time(NULL);
+    return AX_OK;
+}
+
+/* ---- the other formats ---- */
+
+static void read_user(struct ax_format_user *u, const struct ax_config *cfg, const char *entry) {
+    const char *prompt = ax_config_str(cfg, "%s.type.system_prompt", entry);
+    *u = (struct ax_format_user){
+        .system_prompt = prompt ? prompt : "",
+        .system_format = ax_config_str(cfg, "%s.type.system_format", entry),
+        .field_system = ax_config_str(cfg, "%s.type.field_system", entry),
+        .field_instruction = ax_config_str(cfg, "%s.type.field_instruction", entry),
+        .field_input = ax_config_str(cfg, "%s.type.field_input", entry),
+        .field_output = ax_config_str(cfg, "%s.type.field_output", entry),
+        .format = ax_config_str(cfg, "%s.type.format", entry),
+        .no_input_format = ax_config_str(cfg, "%s.type.no_input_format", entry),
+    };
+}
+
+static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, const char *entry,
+                                                 const struct ax_run_tokenizer *t) {
+    struct ax_format_synthetic s = {.length = ax_config_i64(cfg, "sequence_len"),
+                                    .min_id = ax_config_i64(cfg, "%s.min_input_id", entry),
+                                    .max_id = (int64_t)ax_tokenizer_size(t->tokenizer),
+                                    .seed = (uint64_t)ax_config_i64(cfg, "seed")};
+    if (ax_config_has(cfg, "%s.sequence_length", entry))
+        s.length = ax_config_i64(cfg, "%s.sequence_length", entry);
+    if (ax_config_has(cfg, "%s.max_input_id", entry))
+        s.max_id = ax_config_i64(cfg, "%s.max_input_id", entry);
+    if (ax_config_has(cfg, "%s.seed", entry))
+        s.seed = (uint64_t)ax_config_i64(cfg, "%s.seed", entry);
+    return s;
+}
+
+/* The type's text; NULL for a map and for rows that are tokens already. */
+static const char *type_of(const struct ax_config *cfg, const char *entry) {
+    const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", entry);
+    return v ? v->text : NULL;
+}
+
+static enum ax_status open_format(struct ax_run_entry *e, const struct ax_config *cfg,
+                                  const struct ax_run_tokenizer *t, bool pretraining) {
+    const char *type = type_of(cfg, e->path);
+    const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
+    struct ax_format_options o = {
+        .type = type,
+        .tokenizer = t->tokenizer,
+        .sequence_len = ax_config_i64(cfg, "sequence_len"),
+        .train_on_inputs = ax_config_bool(cfg, "train_on_inputs"),
+        .pad = t->pad,
+        .field = pretraining ? ax_config_str(cfg, "%s.text_column", e->path)
+                             : ax_config_str(cfg, "%s.field", e->path),
+        .pretrain = ax_run_pretrain_mode(cfg),
+    };
+    if (v && v->kind == AX_YAML_MAP) {
+        read_user(&e->user, cfg, e->path);
+        o.user = &e->user;
+    } else if (type && strcmp(type, "chat_template") == 0) {
+        AX_TRY(read_chat(e, cfg, t));
+        o.chat = &e->chat;
+    } else if (type && strcmp(type, "_synthetic") == 0) {
+        o.synthetic = read_synthetic(cfg, e->path, t);
+    }
+    return ax_format_new(&e->format, &o);
+}
+
+/* ---- rows ---- */
+
+enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 bool pretraining, struct ax_rows_options *out) {
+    char path[128];
+    const char *type = type_of(cfg, e->path);
+    struct ax_rows_options o = {
+        .path = ax_config_str(cfg, "%s.path", e->path),
+        .name = ax_config_str(cfg, "%s.name", e->path),
+        .revision = ax_config_str(cfg, "%s.revision", e->path),
+        .format = ax_config_str(cfg, "%s.ds_type", e->path),
+        .default_split = strncmp(e->path, "test_", 5) == 0 ? "test" : "train",
+        .skip = pretraining ? ax_config_i64(cfg, "%s.skip", e->path) : 0,
+        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
+    };
+    if (ax_config_is_set(cfg, "%s.split", e->path))
+        o.split = ax_config_str(cfg, "%s.split", e->path);
+    if (ax_config_has(cfg, "%s.shards", e->path)) {
+        o.n_shards = ax_config_i64(cfg, "%s.shards", e->path);
+        o.shard = ax_config_i64(cfg, "%s.shards_idx", e->path);
+    }
+    if (type && strcmp(type, "_synthetic") == 0)
+        o.empty_rows = ax_config_i64(cfg, "%s.length", e->path);
+    else if (!o.path || !*o.path)
+        return ax_config_error(cfg, e->path, "expected a path: a file, a folder, a glob or -");
+    snprintf(path, sizeof path, "%s.data_files", e->path);
+    AX_TRY(read_texts(e, cfg, path, &o.data_files, &o.n_data_files));
+    *out = o;
+    return AX_OK;
+}
+
+/* A data set of the hub is brought into the cache first, where it is not there yet. */
+static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+                                bool pretraining) {
+    struct ax_rows_options o = {0};
+    struct ax_hub hub;
+    struct ax_hub_report report;
+    AX_TRY(ax_run_entry_rows(e, cfg, pretraining, &o));
+    if (o.empty_rows == 0 && ax_hub_dataset_is(o.path)) {
+        AX_TRY(ax_hub_open(&hub));
+        const enum ax_status st = ax_hub_dataset_get(&hub, &o, &report);
+        ax_hub_close(&hub);
+        AX_TRY(st);
+    }
+    return ax_rows_open(&e->rows, &o);
+}
+
+enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_config *cfg,
+                                 const struct ax_run_tokenizer *t, const char *list, size_t index) {
+    *e = (struct ax_run_entry){0};
+    snprintf(e->path, sizeof e->path, "%s.%zu", list, index);
+    const bool pretraining = strcmp(list, "pretraining_dataset") == 0;
+    enum ax_status st = open_format(e, cfg, t, pretraining);
+    if (st == AX_OK)
+        st = open_rows(e, cfg, pretraining);
+    if (st != AX_OK) {
+        if (strncmp(ax_error_text(), e->path, strlen(e->path)) != 0)
+            st = ax_error_prefix(st, "%s", e->path);
+        ax_run_entry_close(e);
+    }
+    return st;
+}
+
+void ax_run_entry_close(struct ax_run_entry *e) {
+    ax_rows_close(e->rows);
+    ax_format_free(e->format);
+    ax_template_free(e->template);
+    json_decref(e->kwargs);
+    for (size_t i = 0; i < e->n_owned; i++)
+        ax_free(e->owned[i]);
+    ax_free(e->owned);
+    *e = (struct ax_run_entry){0};
+}

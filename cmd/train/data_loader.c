@@ -1,0 +1,191 @@
+/* Packing and order of a run, and what is suspicious about its data. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/train/data.h"
+
+/* ---- rows ---- */
+
+static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
+    const enum ax_pretrain_mode mode = ax_run_pretrain_mode(cfg);
+    if (pretraining && mode == AX_PRETRAIN_WHOLE)
+        return AX_PACK_WRAP;
+    if (pretraining && mode == AX_PRETRAIN_JOIN)
+        return AX_PACK_IN_ORDER;
+    if (!ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing"))
+        return AX_PACK_PLAIN;
+    return ax_config_bool(cfg, "sample_packing_sequentially") ? AX_PACK_IN_ORDER : AX_PACK_FIT;
+}
+
+/* A row is one sequence; without multipack_real_batches, a packed row is the whole micro-batch. */
+static int64_t sequences_per_row(const struct ax_config *cfg, enum ax_pack_mode mode) {
+    if (mode == AX_PACK_PLAIN || !ax_config_is_set(cfg, "multipack_real_batches") ||
+        ax_config_bool(cfg, "multipack_real_batches"))
+        return 1;
+    return ax_config_i64(cfg, "micro_batch_size");
+}
+
+static struct ax_loader_options loader_options(struct ax_run_data *d, bool eval) {
+    const struct ax_config *cfg = d->cfg;
+    const bool pretraining = !eval && ax_config_count(cfg, "pretraining_dataset") > 0;
+    const enum ax_pack_mode mode = pack_mode(cfg, eval, pretraining);
+    const int64_t length =
+        ax_config_i64(cfg, eval && ax_config_has(cfg, "eval_sequence_len") ? "eval_sequence_len"
+                                                                           : "sequence_len");
+    const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
+    struct ax_loader_options o = {
+        .pack = {.mode = mode,
+                 .capacity = length * sequences_per_row(cfg, mode),
+                 .max_docs =
+                     mode == AX_PACK_PLAIN ? 1 : ax_config_i64(cfg, "sample_packing_bin_size"),
+                 .group = ax_config_i64(cfg, "sample_packing_group_size")},
+        .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
+        .mixed =
+            pretraining && mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn"),
+        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
+    };
+    if (!eval && ax_config_bool(cfg, "group_by_length"))
+        o.by_length = 50 * micro; /* as many batches as are sorted together elsewhere */
+    return o;
+}
+
+static int64_t pad_multiple(const struct ax_config *cfg) {
+    const int64_t multiple = ax_config_i64(cfg, "pad_to_multiple_of");
+    if (!ax_config_has(cfg, "pad_to_sequence_len"))
+        return multiple;
+    if (!ax_config_bool(cfg, "pad_to_sequence_len"))
+        return 1;
+    return ax_pack_padded(ax_config_i64(cfg, "sequence_len"), multiple);
+}
+
+enum ax_status ax_run_loaders_open(struct ax_run_data *d) {
+    const struct ax_config *cfg = d->cfg;
+    const struct ax_loader_options train = loader_options(d, false);
+    const struct ax_loader_options eval = loader_options(d, true);
+    d->row_tokens = train.pack.capacity;
+    d->eval_row_tokens = eval.pack.capacity;
+    d->rows_per_batch =
+        ax_config_i64(cfg, "micro_batch_size") / sequences_per_row(cfg, train.pack.mode);
+    d->rows_per_step = d->rows_per_batch;
+    if (ax_config_has(cfg, "gradient_accumulation_steps"))
+        d->rows_per_step *= ax_config_i64(cfg, "gradient_accumulation_steps");
+    d->pad_multiple = pad_multiple(cfg);
+    d->drop_last = train.pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
+    if (d->stream) {
+        ax_stream_source(d->stream, &d->train_docs);
+    } else {
+        d->train_source.group = train.pack.group;
+        d->train_source.shuffle = train.shuffle;
+        d->train_source.seed = train.seed;
+        ax_corpus_source_init(&d->train_source, &d->train, &d->train_docs);
+    }
+    AX_TRY(ax_loader_new(&d->train_loader, &d->train_docs, &train));
+    if (d->eval.n == 0)
+        return AX_OK;
+    d->eval_source.group = eval.pack.group;
+    ax_corpus_source_init(&d->eval_source, &d->eval, &d->eval_docs);
+    return ax_loader_new(&d->eval_loader, &d->eval_docs, &eval);
+}
+
+/* ---- warnings ---- */
+
+static enum ax_status warn_lines(const char *entry, const char *lines, ax_run_warn *warn,
+                                 void *ctx) {
+    for (const char *s = lines; *s;) {
+        const size_t n = strcspn(s, "\n");
+        char *text;
+        AX_TRY(ax_sprintf(&text, "%s: %.*s", entry, (int)n, s));
+        const enum ax_status st = warn(ctx, text);
+        ax_free(text);
+        AX_TRY(st);
+        s += n + (s[n] == '\n');
+    }
+    return AX_OK;
+}
+
+static enum ax_status warn_about_set(const struct ax_run_data *d, const struct ax_run_entry *e,
+                                     const struct ax_docset *set, ax_run_warn *warn, void *ctx) {
+    const struct ax_docset_info *i = &set->info;
+    char text[512] = "";
+    size_t n = 0;
+    const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
+    if (set->docs.n_trained > 0 && i->ends_trained == 0)
+        n += (size_t)snprintf(
+            text + n, sizeof text - n,
+            "the end-of-turn token is never trained (%s%s stands in %lld places): "
+            "the model will not learn to stop; see eot_tokens and train_on_eos\n",
+            eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends);
+    if (set->docs.n == 0)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: it has no rows\n",
+                              set->docs.n_files ? set->docs.files[0] : "");
+    if (i->double_bos > 0)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "%lld documents begin with BOS twice: the template and the tokenizer "
+                              "both add it\n",
+                              (long long)i->double_bos);
+    if (d->tok.pad == d->tok.eos && i->pads_trained > 0)
+        (void)snprintf(text + n, sizeof text - n,
+                       "the pad token is the EOS token, which is trained. Nothing is wrong here, "
+                       "where padding is masked by its place; other tools may mask it by its id, "
+                       "and then not train EOS (special_tokens.pad_token chooses another)\n");
+    return warn_lines(e->path, text, warn, ctx);
+}
+
+static enum ax_status warn_about(const struct ax_run_data *d, const struct ax_run_sets *s,
+                                 ax_run_warn *warn, void *ctx) {
+    for (size_t i = 0; i < s->n; i++) {
+        AX_TRY(warn_lines(s->entries[i].path, ax_format_warnings(s->entries[i].format), warn, ctx));
+        if (s->sets)
+            AX_TRY(warn_about_set(d, &s->entries[i], &s->sets[i], warn, ctx));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_run_warn_log(void *ctx, const char *text) {
+    (void)ctx;
+    ax_log_warn("%s", text);
+    return AX_OK;
+}
+
+enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx) {
+    AX_TRY(warn_about(d, &d->train_sets, warn, ctx));
+    return warn_about(d, &d->eval_sets, warn, ctx);
+}
+
+/* ---- enough to train on ---- */
+
+enum ax_status ax_run_data_require(const struct ax_run_data *d) {
+    const struct ax_corpus_report *r = &d->train_report;
+    const struct ax_corpus *c = &d->train;
+    uint64_t trained = 0;
+    char where[512];
+    if (d->stream)
+        return AX_OK;
+    size_t top = 0; /* in the files: the corpus may be shuffled */
+    for (size_t i = 0; i < c->n; i++) {
+        trained += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
+        if (c->docs[i].set < c->docs[top].set ||
+            (c->docs[i].set == c->docs[top].set && c->docs[i].doc < c->docs[top].doc))
+            top = i;
+    }
+    if (trained > 0)
+        return AX_OK;
+    if (c->n > 0)
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: no token of this document is trained, nor of any other; see "
+            "roles_to_train, roles and train_on_inputs",
+            ax_docs_where(c->sets[c->docs[top].set], c->docs[top].doc, where, sizeof where));
+    for (size_t i = 0; i < d->train_sets.n; i++)
+        if (d->train_sets.sets[i].docs.n > 0)
+            return ax_error(
+                AX_ERR_DATA,
+                "datasets: no document is left to train on: %lld too long (sequence_len "
+                "and excess_length_strategy), %lld too short (min_sample_len), %lld "
+                "without a trained token (roles_to_train)",
+                (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+    const struct ax_docs *first = d->train_sets.docs[0];
+    return ax_error(AX_ERR_DATA, "%s: %s: there are no rows to train on; see path and split",
+                    d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");
+}

@@ -1,0 +1,77 @@
+/* Which chat template a data set uses: its own, else the config's, else the model's. */
+#include <string.h>
+
+#include "base/io.h"
+#include "ckpt/gguf/gguf.h"
+#include "cmd/train/data.h"
+
+#define FALLBACK "tokenizer_default_fallback_"
+
+static enum ax_status from_gguf(struct ax_template **out, const char *path) {
+    struct ax_gguf g;
+    struct ax_gguf_text text = {0};
+    AX_TRY(ax_gguf_open(&g, path));
+    enum ax_status st = ax_gguf_string_or_null(&g, "tokenizer.chat_template", &text);
+    if (st == AX_OK && !text.s)
+        st = ax_error(AX_ERR_DATA, "%s: it has no tokenizer.chat_template", path);
+    if (st == AX_OK)
+        st = ax_template_compile(out, path, text.s, text.len);
+    ax_gguf_close(&g);
+    return st;
+}
+
+static enum ax_status models_own(struct ax_template **out, const struct ax_run_tokenizer *t) {
+    if (t->is_gguf)
+        return from_gguf(out, t->path);
+    return ax_template_from_folder(out, t->path, NULL, false);
+}
+
+/* Jinja in the config itself, or in a file. */
+static enum ax_status from_jinja(struct ax_template **out, const char *jinja) {
+    if (strpbrk(jinja, "{\n") || !ax_path_exists(jinja))
+        return ax_template_compile(out, "chat_template_jinja", jinja, strlen(jinja));
+    char *source;
+    size_t n;
+    AX_TRY(ax_read_file(jinja, AX_TEMPLATE_MAX_SOURCE, &source, &n));
+    const enum ax_status st = ax_template_compile(out, jinja, source, n);
+    ax_free(source);
+    return st;
+}
+
+static enum ax_status by_name(struct ax_template **out, const struct ax_run_tokenizer *t,
+                              const char *name) {
+    enum ax_status st;
+    if (strcmp(name, "tokenizer_default") == 0) {
+        st = models_own(out, t);
+        if (st == AX_ERR_DATA)
+            st = ax_error_prefix(st, "chat_template: tokenizer_default (name another one, such as "
+                                     "chatml)");
+        return st;
+    }
+    if (strncmp(name, FALLBACK, strlen(FALLBACK)) != 0)
+        return ax_template_builtin(out, name);
+    if (models_own(out, t) == AX_OK)
+        return AX_OK;
+    ax_error_clear();
+    return ax_template_builtin(out, name + strlen(FALLBACK));
+}
+
+/* The key below `entry` where it is set, else NULL. */
+static const char *setting(const struct ax_config *cfg, const char *entry, const char *key) {
+    if (*entry == '\0')
+        return ax_config_str(cfg, "%s", key);
+    return ax_config_str(cfg, "%s.%s", entry, key);
+}
+
+enum ax_status ax_run_template(struct ax_template **out, const struct ax_config *cfg,
+                               const struct ax_run_tokenizer *t, const char *entry) {
+    const char *name = setting(cfg, entry, "chat_template");
+    const char *jinja = setting(cfg, entry, "chat_template_jinja");
+    if (*entry != '\0' && !jinja && (!name || strcmp(name, "tokenizer_default") == 0))
+        return ax_run_template(out, cfg, t, "");
+    if (jinja)
+        return from_jinja(out, jinja);
+    if (name && strcmp(name, "jinja") == 0)
+        return ax_config_error(cfg, "chat_template", "jinja needs chat_template_jinja");
+    return by_name(out, t, name ? name : "tokenizer_default");
+}

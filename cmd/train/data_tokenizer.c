@@ -1,0 +1,169 @@
+/* The tokenizer of a run: the model's own, with the tokens that the config adds or renames. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "cmd/train/base_model.h"
+#include "cmd/train/data.h"
+
+#define MAX_FILE ((size_t)1 << 30)
+
+/* ---- the files' part of the key ---- */
+
+struct key {
+    uint64_t high, low;
+};
+
+static void mix(struct key *k, const void *data, size_t n) {
+    k->high = ax_hash64(data, n, k->high);
+    k->low = ax_hash64(data, n, k->low + 0x9E3779B97F4A7C15U);
+}
+
+static void mix_text(struct key *k, const char *text) {
+    mix(k, text, strlen(text) + 1);
+}
+
+static enum ax_status mix_folder(struct key *k, const char *folder) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "special_tokens_map.json", "added_tokens.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path;
+        char *text;
+        size_t n;
+        AX_TRY(ax_path_join(&path, folder, names[i]));
+        enum ax_status st = AX_OK;
+        if (ax_path_exists(path) && (st = ax_read_file(path, MAX_FILE, &text, &n)) == AX_OK) {
+            mix_text(k, names[i]);
+            mix(k, text, n);
+            ax_free(text);
+        }
+        ax_free(path);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+/* A GGUF file holds the weights too, so its date and size stand for its content. */
+static enum ax_status mix_file(struct key *k, const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return ax_error(AX_ERR_IO, "%s: cannot look it up: %m", path);
+    const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
+                             (int64_t)info.st_mtim.tv_nsec};
+    mix_text(k, path);
+    mix(k, facts, sizeof facts);
+    return AX_OK;
+}
+
+/* ---- the config's part ---- */
+
+static enum ax_status set_special_tokens(struct ax_run_tokenizer *t, const struct ax_config *cfg,
+                                         struct key *k) {
+    static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
+    for (size_t i = 0; i < 4; i++) {
+        const char *name = ax_special_name(which[i]);
+        const char *text = ax_config_str(cfg, "special_tokens.%s", name);
+        if (!text)
+            continue;
+        AX_TRY(ax_tokenizer_set_special(t->tokenizer, which[i], text));
+        mix_text(k, name);
+        mix_text(k, text);
+    }
+    return AX_OK;
+}
+
+static enum ax_status add_tokens(struct ax_run_tokenizer *t, const struct ax_config *cfg,
+                                 const char *list, bool special, struct key *k) {
+    for (size_t i = 0; i < ax_config_count(cfg, "%s", list); i++) {
+        const char *text = ax_config_str(cfg, "%s.%zu", list, i);
+        int32_t id;
+        if (!text || !*text)
+            return ax_config_error(cfg, list, "expected the text of a token at place %zu", i);
+        AX_TRY(ax_tokenizer_add(t->tokenizer, text, special, &id));
+        mix_text(k, list);
+        mix_text(k, text);
+    }
+    return AX_OK;
+}
+
+static enum ax_status rename_tokens(struct ax_run_tokenizer *t, const struct ax_config *cfg,
+                                    struct key *k) {
+    const struct ax_yaml_node *map = ax_config_node(cfg, "added_tokens_overrides");
+    for (size_t i = 0; map && i < map->n; i++) {
+        const char *name = map->entries[i].key;
+        const char *text = map->entries[i].value->text;
+        char *end;
+        const long id = strtol(name, &end, 10);
+        if (*end != '\0' || end == name || id < 0 || id > INT32_MAX || !text)
+            return ax_config_error(cfg, "added_tokens_overrides",
+                                   "expected token ids and texts, got \"%s\"", name);
+        AX_TRY(ax_tokenizer_rename(t->tokenizer, (int32_t)id, text));
+        mix_text(k, name);
+        mix_text(k, text);
+    }
+    return AX_OK;
+}
+
+/* ---- for templates ---- */
+
+static enum ax_status collect_tokens(struct ax_run_tokenizer *t) {
+    if (t->is_gguf) {
+        t->tokens = json_object();
+        if (!t->tokens)
+            return ax_error(AX_ERR_NOMEM, "out of memory for the special tokens");
+    } else {
+        AX_TRY(ax_template_folder_tokens(&t->tokens, t->path));
+    }
+    for (int i = 0; i < AX_SPECIAL_COUNT; i++) {
+        const char *text = ax_tokenizer_special(t->tokenizer, (enum ax_special)i);
+        if (text && json_object_set_new(t->tokens, ax_special_name((enum ax_special)i),
+                                        json_string(text)) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for the special tokens");
+    }
+    return AX_OK;
+}
+
+static enum ax_status open_tokenizer(struct ax_run_tokenizer *t, const struct ax_config *cfg) {
+    const char *name = ax_config_str(cfg, "tokenizer_config");
+    if (!name)
+        name = ax_config_str(cfg, "base_model");
+    struct ax_base_model m;
+    struct key k = {1, 2};
+    AX_TRY(ax_base_model_find_tokenizer(&m, name, ax_config_str(cfg, "model_revision")));
+    t->path = m.path; /* ours from here on */
+    t->is_gguf = m.kind == AX_BASE_MODEL_GGUF;
+    t->named_mistral = strcasestr(name, "mistral") != NULL;
+    AX_TRY(ax_tokenizer_load(&t->tokenizer, t->path));
+    AX_TRY(t->is_gguf ? mix_file(&k, t->path) : mix_folder(&k, t->path));
+    AX_TRY(rename_tokens(t, cfg, &k));
+    AX_TRY(set_special_tokens(t, cfg, &k));
+    AX_TRY(add_tokens(t, cfg, "special_tokens.additional_special_tokens", true, &k));
+    AX_TRY(add_tokens(t, cfg, "tokens", false, &k));
+    AX_TRY(collect_tokens(t));
+    t->bos = ax_tokenizer_special_id(t->tokenizer, AX_BOS);
+    t->eos = ax_tokenizer_special_id(t->tokenizer, AX_EOS);
+    t->pad = ax_tokenizer_special_id(t->tokenizer, AX_PAD);
+    if (t->pad == AX_NO_TOKEN)
+        t->pad = t->eos;
+    snprintf(t->key, sizeof t->key, "%016llx%016llx", (unsigned long long)k.high,
+             (unsigned long long)k.low);
+    return AX_OK;
+}
+
+enum ax_status ax_run_tokenizer_open(struct ax_run_tokenizer *t, const struct ax_config *cfg) {
+    *t = (struct ax_run_tokenizer){0};
+    const enum ax_status st = open_tokenizer(t, cfg);
+    if (st != AX_OK)
+        ax_run_tokenizer_close(t);
+    return st;
+}
+
+void ax_run_tokenizer_close(struct ax_run_tokenizer *t) {
+    ax_tokenizer_free(t->tokenizer);
+    json_decref(t->tokens);
+    ax_free(t->path);
+    *t = (struct ax_run_tokenizer){0};
+}

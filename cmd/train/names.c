@@ -1,0 +1,55 @@
+/* Names in configurations that tables of other rooms own, handed to the config language, which
+ * knows none of those rooms. */
+#include <fnmatch.h>
+#include <string.h>
+
+#include "cmd/config/config.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+
+#define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
+#define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"
+#define LION    "Lion with its moment in bfloat16, rounded stochastically"
+#define UNPAGED "; nothing is paged out: the state stays in memory"
+
+/* Optimizers that are not quite what their names say. */
+static const struct {
+    const char *pattern, *note;
+} approximated[] = {
+    {"paged_adamw_8bit", EIGHT UNPAGED},
+    {"*adamw*8bit", EIGHT},
+    {"adamw_torch_4bit", EIGHT},
+    {"ao_adamw_fp8", EIGHT},
+    {"paged_adamw_32bit", "adamw_torch" UNPAGED},
+    {"optimi_adamw", ADAMW},
+    {"adamw_anyprecision", ADAMW},
+    {"lion_8bit", LION},
+    {"paged_lion_8bit", LION UNPAGED},
+    {"paged_lion_32bit", "lion_32bit" UNPAGED},
+};
+
+/* Names for our own commands alone, and those that the language reads as others. */
+static bool is_left_out(const char *name) {
+    return strcmp(name, "adamw") == 0 || strcmp(name, "lion") == 0 ||
+           fnmatch("ao_adamw_?bit", name, 0) == 0;
+}
+
+static const char *optimizer(size_t i, const char **note) {
+    const char *name;
+    *note = NULL;
+    for (size_t n = 0; (name = ax_optimizer_name(n)) != NULL; n++)
+        if (!is_left_out(name) && i-- == 0)
+            break;
+    for (size_t k = 0; name && k < sizeof approximated / sizeof *approximated && !*note; k++)
+        if (fnmatch(approximated[k].pattern, name, 0) == 0)
+            *note = approximated[k].note;
+    return name;
+}
+
+static const char *schedule(size_t i, const char **note) {
+    *note = NULL;
+    return ax_lr_kind_name(i);
+}
+
+const struct ax_config_names ax_config_names[] = {
+    {"optimizers", optimizer}, {"schedules", schedule}, {NULL, NULL}};

@@ -1,0 +1,204 @@
+/* Keys of the optimizer and the learning rate. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cmd/train/setup.h"
+
+/* ---- the optimizer ---- */
+
+/* Options of optim_args, and which optimizers read them. */
+struct option {
+    const char *name, *readers;
+    double *number;
+    bool *flag;
+};
+
+static enum ax_status set_flag(const struct option *option, const struct ax_config *cfg,
+                               const char *text) {
+    if (strcasecmp(text, "true") != 0 && strcasecmp(text, "false") != 0)
+        return ax_config_error(cfg, "optim_args", "%s: expected true or false, got \"%s\"",
+                               option->name, text);
+    *option->flag = strcasecmp(text, "true") == 0;
+    return AX_OK;
+}
+
+static enum ax_status set_number(const struct option *option, const struct ax_config *cfg,
+                                 const char *text) {
+    char *end;
+    const double v = strtod(text, &end);
+    if (end == text || *end)
+        return ax_config_error(cfg, "optim_args", "%s: expected a number, got \"%s\"", option->name,
+                               text);
+    *option->number = v;
+    return AX_OK;
+}
+
+/* One option of optim_args. */
+static enum ax_status set_option(struct ax_step_options *so, const struct ax_config *cfg,
+                                 const char *name, const char *text) {
+    struct ax_optimizer_options *o = &so->opt;
+    const struct option all[] = {
+        {"beta1", "adamw lion muon", &o->beta1, NULL},
+        {"beta2", "adamw lion muon", &o->beta2, NULL},
+        {"eps", "adamw muon adafactor", &o->eps, NULL},
+        {"eps2", "adafactor", &o->eps2, NULL},
+        {"decay_rate", "adafactor", &o->decay_rate, NULL},
+        {"clip_threshold", "adafactor", &o->clip_threshold, NULL},
+        {"scale_parameter", "adafactor", NULL, &o->scale_parameter},
+        {"momentum", "sgd muon", &o->momentum, NULL},
+        {"nesterov", "sgd muon", NULL, &o->nesterov},
+        {"match_rms", "muon", NULL, &o->match_rms},
+        {"weight_decay", "adamw sgd lion muon adafactor", &o->weight_decay, NULL},
+    };
+    char known[256];
+    size_t at = 0;
+    known[0] = '\0';
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!strstr(all[i].readers, so->optimizer->name))
+            continue;
+        if (strcmp(all[i].name, name) == 0)
+            return all[i].flag ? set_flag(&all[i], cfg, text ? text : "")
+                               : set_number(&all[i], cfg, text ? text : "");
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at > 0 ? ", " : "",
+                               all[i].name);
+    }
+    return ax_config_error(cfg, "optim_args", "\"%s\" is none of the options of %s: %s", name,
+                           so->optimizer->name, known);
+}
+
+/* A map, or "k=v,k=v". */
+static enum ax_status read_args(struct ax_step_options *so, const struct ax_config *cfg) {
+    const struct ax_yaml_node *node = ax_config_node(cfg, "optim_args");
+    if (!node)
+        return AX_OK;
+    if (node->kind == AX_YAML_MAP) {
+        for (size_t i = 0; i < node->n; i++)
+            AX_TRY(set_option(so, cfg, node->entries[i].key, node->entries[i].value->text));
+        return AX_OK;
+    }
+    char *text;
+    AX_TRY(ax_strdup(&text, node->text ? node->text : ""));
+    enum ax_status st = AX_OK;
+    char *rest = text;
+    for (char *pair = strsep(&rest, ", "); pair && st == AX_OK; pair = strsep(&rest, ", ")) {
+        char *value = strchr(pair, '=');
+        if (value)
+            *value++ = '\0';
+        if (*pair)
+            st = set_option(so, cfg, pair, value);
+    }
+    ax_free(text);
+    return st;
+}
+
+/* As transformers' Trainer hands them on: Adafactor's epsilons and SGD's momentum have defaults of
+ * their own. */
+static void read_common(struct ax_step_options *so, const struct ax_config *cfg) {
+    so->opt.weight_decay = ax_config_f64(cfg, "weight_decay");
+    if (so->optimizer == &ax_optimizer_adafactor || so->optimizer == &ax_optimizer_sgd)
+        return;
+    so->opt.beta1 = ax_config_f64(cfg, "adam_beta1");
+    so->opt.beta2 = ax_config_f64(cfg, "adam_beta2");
+    so->opt.eps = ax_config_f64(cfg, "adam_epsilon");
+}
+
+enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg) {
+    struct ax_step_options *so = &o->step;
+    AX_TRY(ax_optimizer_find(ax_config_str(cfg, "optimizer"), &so->optimizer, &so->opt));
+    read_common(so, cfg);
+    if (ax_config_is_set(cfg, "moment_dtype"))
+        AX_TRY(ax_moments_parse(ax_config_str(cfg, "moment_dtype"), &so->opt.moments));
+    AX_TRY(ax_masters_parse(ax_config_str(cfg, "master_dtype"), &so->masters));
+    if (so->masters != AX_MASTERS_ACCUM && so->dtype != AX_BF16)
+        return ax_config_error(cfg, "master_dtype",
+                               "masters in bfloat16 go with bf16: true, and this run computes in "
+                               "float32");
+    if (so->masters != AX_MASTERS_ACCUM && so->adapter)
+        return ax_config_error(cfg, "master_dtype",
+                               "an adapter is trained and saved in float32: remove the key");
+    so->max_norm = ax_config_f64(cfg, "max_grad_norm");
+    AX_TRY(read_args(so, cfg));
+    return ax_optimizer_check(so->optimizer, &so->opt);
+}
+
+/* ---- the learning rate ---- */
+
+static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_config *cfg,
+                                const char *name, const struct ax_yaml_node *v) {
+    const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
+    if (strcmp(name, "decay_type") == 0 && v->text)
+        return ax_lr_decay_parse(v->text, &lr->decay_type);
+    const double x = v->number;
+    if (!number)
+        return ax_config_error(cfg, "lr_scheduler_kwargs", "%s: expected a number", name);
+    if (strcmp(name, "num_cycles") == 0)
+        lr->num_cycles = x;
+    else if (strcmp(name, "power") == 0)
+        lr->power = x;
+    else if (strcmp(name, "lr_end") == 0)
+        lr->lr_end = x;
+    else if (strcmp(name, "min_lr") == 0)
+        lr->min_lr_ratio = lr->base_lr > 0 ? x / lr->base_lr : 0;
+    else if (strcmp(name, "min_lr_rate") == 0 || strcmp(name, "min_lr_ratio") == 0)
+        lr->min_lr_ratio = x;
+    else if (strcmp(name, "timescale") == 0)
+        lr->timescale = (int64_t)x;
+    else if (strcmp(name, "num_stable_steps") == 0)
+        lr->stable = (int64_t)x;
+    else if (strcmp(name, "num_decay_steps") == 0)
+        lr->decay = (int64_t)x;
+    else
+        return ax_config_error(cfg, "lr_scheduler_kwargs",
+                               "\"%s\" is none of num_cycles, power, lr_end, min_lr, min_lr_rate, "
+                               "timescale, num_stable_steps, num_decay_steps, decay_type",
+                               name);
+    return AX_OK;
+}
+
+/* Axolotl's own forms of the cosine; a rise with the square has no floor there. */
+static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
+    const char *const floor = "cosine_min_lr_ratio", *const constant = "cosine_constant_lr_ratio";
+    const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
+    if (lr->kind == AX_LR_REX)
+        lr->min_lr_ratio = ratio;
+    if (lr->kind != AX_LR_COSINE)
+        return AX_OK;
+    lr->quadratic_warmup = ax_config_bool(cfg, "lr_quadratic_warmup");
+    const bool ends = ax_config_has(cfg, constant) && ax_config_f64(cfg, constant) > 0;
+    if (lr->quadratic_warmup && (ratio > 0 || ends))
+        return ax_config_error(cfg, "lr_quadratic_warmup", "goes with neither %s nor %s", floor,
+                               constant);
+    if (ends && ratio == 0)
+        return ax_config_error(cfg, constant, "needs %s: what the rate stays at", floor);
+    if (ratio > 0) {
+        lr->kind = AX_LR_COSINE_WITH_MIN_LR;
+        lr->min_lr_ratio = ratio;
+        lr->constant_ratio = ends ? ax_config_f64(cfg, constant) : 0;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg) {
+    struct ax_lr_schedule *lr = &o->lr;
+    *lr = (struct ax_lr_schedule){.base_lr = ax_config_f64(cfg, "learning_rate"),
+                                  .num_cycles = 0.5,
+                                  .lr_end = 1e-7,
+                                  .power = 1,
+                                  .stable = -1};
+    AX_TRY(ax_lr_kind_parse(ax_config_str(cfg, "lr_scheduler"), &lr->kind));
+    if (lr->kind == AX_LR_COSINE_WITH_RESTARTS)
+        lr->num_cycles = 1;
+    AX_TRY(read_floor(lr, cfg));
+    const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
+    for (size_t i = 0; kwargs && i < kwargs->n; i++)
+        AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
+    if (ax_config_has(cfg, "adapter") && ax_config_has(cfg, "loraplus_lr_ratio"))
+        o->step.lr_groups =
+            ax_lr_groups_loraplus(lr->base_lr, ax_config_f64(cfg, "loraplus_lr_ratio"),
+                                  ax_config_f64(cfg, "loraplus_lr_embedding"));
+    o->warmup = ax_config_has(cfg, "warmup_steps") ? ax_config_i64(cfg, "warmup_steps") : -1;
+    o->warmup_ratio = ax_config_has(cfg, "warmup_ratio") ? ax_config_f64(cfg, "warmup_ratio") : -1;
+    return AX_OK;
+}

@@ -1,0 +1,257 @@
+/* Keys of the run: batches, steps, evaluation, saving, resuming, precision, memory. The one place
+ * where a key's value becomes an option. */
+#include <string.h>
+
+#include "cmd/train/setup.h"
+#include "kernels/cpu/isa.h"
+
+#define PAD 8 /* micro-batches are padded to a multiple: whole tiles for the products */
+
+/* ---- precision and memory ---- */
+
+static enum ax_dtype compute_dtype(const struct ax_config *cfg) {
+    if (ax_config_bool(cfg, "float32"))
+        return AX_F32;
+    if (ax_config_bool(cfg, "bfloat16") || ax_config_bool(cfg, "fp16") ||
+        ax_config_bool(cfg, "float16"))
+        return AX_BF16;
+    if (strcmp(ax_config_str(cfg, "bf16"), "auto") == 0)
+        return ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    return ax_config_bool(cfg, "bf16") ? AX_BF16 : AX_F32;
+}
+
+static void read_recompute(struct ax_train_options *o, const struct ax_config *cfg) {
+    const char *mode = ax_config_str(cfg, "gradient_checkpointing");
+    o->recompute_auto = strcmp(mode, "auto") == 0;
+    o->step.recompute = strcmp(mode, "false") == 0 ? AX_RECOMPUTE_OFF : AX_RECOMPUTE_SELECTIVE;
+    if (strcmp(mode, "true") == 0 || ax_config_bool(cfg, "fsdp_config.activation_checkpointing"))
+        o->step.recompute = AX_RECOMPUTE_ON;
+}
+
+/* ---- data ---- */
+
+static int64_t longest(const struct ax_corpus *c) {
+    int64_t n = 1;
+    for (size_t i = 0; i < c->n; i++)
+        n = c->docs[i].n > n ? c->docs[i].n : n;
+    return n;
+}
+
+/* A row without packing is one document, so no longer than the longest there is. */
+static void read_data(struct ax_train_setup *s) {
+    const struct ax_config *cfg = s->cfg;
+    const struct ax_run_data *d = &s->data;
+    struct ax_train_data *t = &s->o.data;
+    const bool pretraining = ax_config_count(cfg, "pretraining_dataset") > 0;
+    const bool plain = !pretraining && !ax_config_bool(cfg, "sample_packing");
+    const bool eval_plain = !ax_config_bool(cfg, "eval_sample_packing");
+    const int64_t bin = ax_config_i64(cfg, "sample_packing_bin_size");
+    *t = (struct ax_train_data){.train = d->train_loader,
+                                .eval = d->eval_loader,
+                                .rows_per_batch = d->rows_per_batch,
+                                .row_tokens = d->row_tokens,
+                                .row_docs = plain ? 1 : bin,
+                                .doc_tokens = d->row_tokens,
+                                .drop_last = d->drop_last,
+                                .countable = !d->stream,
+                                .pad = PAD};
+    if (plain && !d->stream)
+        t->row_tokens = t->doc_tokens = longest(&d->train);
+    if (!d->eval_loader)
+        return;
+    const int64_t rows = ax_config_i64(cfg, "eval_batch_size");
+    t->eval_tokens = rows * (eval_plain ? longest(&d->eval) : d->eval_row_tokens);
+    t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
+}
+
+/* ---- how often ---- */
+
+/* `per_epoch` is a share of the run: N in each of num_epochs epochs. */
+static struct ax_cadence cadence(const struct ax_config *cfg, const char *steps,
+                                 const char *strategy, const char *per_epoch) {
+    const char *word =
+        ax_config_is_set(cfg, "%s", strategy) ? ax_config_str(cfg, "%s", strategy) : NULL;
+    if (ax_config_is_set(cfg, "%s", steps))
+        return (struct ax_cadence){AX_EACH_STEPS, ax_config_f64(cfg, "%s", steps)};
+    if (ax_config_is_set(cfg, "%s", per_epoch)) {
+        const double n = ax_config_f64(cfg, "%s", per_epoch);
+        const double share = n > 0 ? 1 / (n * ax_config_f64(cfg, "num_epochs")) : 0;
+        if (!(n > 0))
+            return (struct ax_cadence){.when = AX_NEVER};
+        return share < 1 && n != 1 ? (struct ax_cadence){AX_EACH_STEPS, share}
+                                   : (struct ax_cadence){.when = AX_EACH_EPOCH};
+    }
+    if (word && strcmp(word, "no") == 0)
+        return (struct ax_cadence){.when = AX_NEVER};
+    if (word && strcmp(word, "best") == 0)
+        return (struct ax_cadence){.when = AX_WHEN_BEST};
+    if (word && strcmp(word, "steps") == 0)
+        return (struct ax_cadence){AX_EACH_STEPS, 500};
+    return (struct ax_cadence){.when = AX_EACH_EPOCH};
+}
+
+/* ---- evaluation ---- */
+
+static const struct {
+    const char *name;
+    enum ax_metric metric;
+    bool greater;
+} metrics[] = {
+    {"loss", AX_METRIC_LOSS, false},
+    {"perplexity", AX_METRIC_PERPLEXITY, false},
+    {"accuracy", AX_METRIC_ACCURACY, true},
+    {"mean_token_accuracy", AX_METRIC_ACCURACY, true},
+};
+
+static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_config *cfg) {
+    const char *name = ax_config_str(cfg, "metric_for_best_model");
+    const size_t prefix = name && strncmp(name, "eval_", 5) == 0 ? 5 : 0;
+    size_t i = 0;
+    for (; name && i < sizeof metrics / sizeof *metrics; i++)
+        if (strcmp(name + prefix, metrics[i].name) == 0)
+            break;
+    if (name && i == sizeof metrics / sizeof *metrics)
+        return ax_config_error(cfg, "metric_for_best_model",
+                               "\"%s\" is none of eval_loss, eval_perplexity, eval_accuracy", name);
+    e->metric = metrics[i].metric;
+    e->greater_is_better = ax_config_is_set(cfg, "greater_is_better")
+                               ? ax_config_bool(cfg, "greater_is_better")
+                               : metrics[i].greater;
+    return AX_OK;
+}
+
+static enum ax_status read_eval(struct ax_train_setup *s) {
+    const struct ax_config *cfg = s->cfg;
+    struct ax_train_eval *e = &s->o.eval;
+    *e = (struct ax_train_eval){.when =
+                                    cadence(cfg, "eval_steps", "eval_strategy", "evals_per_epoch"),
+                                .load_best = ax_config_bool(cfg, "load_best_model_at_end")};
+    e->keep_best = e->load_best || ax_config_is_set(cfg, "metric_for_best_model");
+    if (ax_config_has(cfg, "early_stopping_patience"))
+        e->patience = ax_config_i64(cfg, "early_stopping_patience");
+    AX_TRY(read_metric(e, cfg));
+    const char *needs = e->load_best      ? "load_best_model_at_end"
+                        : e->patience > 0 ? "early_stopping_patience"
+                        : e->keep_best    ? "metric_for_best_model"
+                                          : NULL;
+    if (needs && !s->data.eval_loader)
+        return ax_config_error(cfg, needs,
+                               "there are no evaluation rows; set val_set_size or test_datasets");
+    if (needs && e->when.when == AX_NEVER)
+        return ax_config_error(cfg, needs, "nothing is evaluated; set eval_steps");
+    return AX_OK;
+}
+
+/* ---- saving and resuming ---- */
+
+static enum ax_status read_resume(struct ax_train_save *save, const struct ax_config *cfg) {
+    const char *from = ax_config_str(cfg, "resume_from_checkpoint");
+    if (ax_config_bool(cfg, "auto_resume_from_checkpoints"))
+        save->resume = AX_RESUME_NEWEST;
+    if (!from || strcmp(from, "false") == 0)
+        return AX_OK;
+    if (strcmp(from, "auto") == 0 || strcmp(from, "true") == 0) {
+        save->resume = AX_RESUME_NEWEST;
+    } else if (strcmp(from, "latest-good") == 0) {
+        save->resume = AX_RESUME_NEWEST_GOOD;
+    } else {
+        save->resume = AX_RESUME_FOLDER;
+        save->resume_dir = from;
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_trigger(struct ax_train_setup *s) {
+    const char *path = ax_config_str(s->cfg, "dynamic_checkpoint.trigger_file_path");
+    if (!ax_config_bool(s->cfg, "dynamic_checkpoint.enabled"))
+        return AX_OK;
+    AX_TRY(path ? ax_strdup(&s->trigger_file, path)
+                : ax_path_join(&s->trigger_file, s->o.save.output_dir, "axolotl_checkpoint.save"));
+    s->o.save.trigger_file = s->trigger_file;
+    s->o.save.trigger_interval = ax_config_i64(s->cfg, "dynamic_checkpoint.check_interval");
+    return AX_OK;
+}
+
+/* Keeps what train_side.c has set. */
+static enum ax_status read_save(struct ax_train_setup *s) {
+    const struct ax_config *cfg = s->cfg;
+    struct ax_train_save *save = &s->o.save;
+    save->output_dir = ax_config_str(cfg, "output_dir");
+    save->when = cadence(cfg, "save_steps", "save_strategy", "saves_per_epoch");
+    save->first_step = ax_config_bool(cfg, "save_first_step");
+    save->limit = ax_config_i64(cfg, "save_total_limit");
+    save->only_model = ax_config_bool(cfg, "save_only_model");
+    save->hf.dtype = s->o.step.dtype;
+    AX_TRY(read_resume(save, cfg));
+    if (save->when.when == AX_WHEN_BEST && s->o.eval.when.when == AX_NEVER)
+        return ax_config_error(cfg, "save_strategy", "best needs evaluations; set eval_steps");
+    return read_trigger(s);
+}
+
+/* ---- all ---- */
+
+enum ax_status ax_train_options_read(struct ax_train_setup *s) {
+    static const char *const fixed[] = {"base_model",
+                                        "model_revision",
+                                        "reinit_weights",
+                                        "rl",
+                                        "adapter",
+                                        "load_in_4bit",
+                                        "load_in_8bit",
+                                        "bnb_config_kwargs",
+                                        "lora_model_dir",
+                                        "lora_r",
+                                        "lora_alpha",
+                                        "lora_alpha_pattern",
+                                        "lora_target_modules",
+                                        "lora_target_linear",
+                                        "lora_target_parameters",
+                                        "lora_exclude_modules",
+                                        "lora_modules_to_save",
+                                        "peft_layers_to_transform",
+                                        "peft_init_lora_weights",
+                                        "peft_use_dora",
+                                        "peft_use_rslora",
+                                        "tokens",
+                                        "unfrozen_parameters",
+                                        NULL};
+    const struct ax_config *cfg = s->cfg;
+    struct ax_train_options *o = &s->o;
+    o->arch = &s->arch;
+    o->weights = s->hf.dir ? &s->hf : NULL;
+    o->start = s->start.dir ? &s->start : NULL;
+    o->config = s->config;
+    o->about = s->about;
+    o->fixed_keys = fixed;
+    o->runtime = (struct ax_runtime_options){.backend = "cpu"};
+    s->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),
+                                     .z_loss = ax_config_f64(cfg, "z_loss_coef")};
+    s->objective = ax_objective_sft_with(&s->sft);
+    o->step = (struct ax_step_options){.dtype = compute_dtype(cfg),
+                                       .objective = &s->objective,
+                                       .seed = (uint64_t)ax_config_i64(cfg, "seed"),
+                                       .n_microbatches =
+                                           (int)(s->data.rows_per_step / s->data.rows_per_batch),
+                                       .adapter = s->adapter,
+                                       .base_store = s->base_store,
+                                       .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
+    if (ax_config_has(cfg, "neftune_noise_alpha"))
+        o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
+    read_recompute(o, cfg);
+    read_data(s);
+    o->epochs = ax_config_f64(cfg, "num_epochs");
+    o->max_steps = ax_config_has(cfg, "max_steps") ? ax_config_i64(cfg, "max_steps") : 0;
+    AX_TRY(ax_train_optimizer_read(o, cfg));
+    AX_TRY(ax_train_lr_read(o, cfg));
+    AX_TRY(read_eval(s));
+    AX_TRY(read_save(s));
+    o->measure_peak = true;
+    o->metrics.tensorboard = ax_config_bool(cfg, "use_tensorboard");
+    if (ax_config_has(cfg, "logging_steps"))
+        o->metrics.logging_steps = ax_config_i64(cfg, "logging_steps");
+    if (ax_config_has(cfg, "loss_watchdog_threshold")) {
+        o->watchdog = ax_config_f64(cfg, "loss_watchdog_threshold");
+        o->watchdog_patience = ax_config_i64(cfg, "loss_watchdog_patience");
+    }
+    return AX_OK;
+}

@@ -1,0 +1,132 @@
+/* Opens the base model and the data of a run, and looks at them before anything is spent. */
+#include "cmd/train/setup.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/train/base_model.h"
+
+/* ---- the model ---- */
+
+/* A GGUF base is converted once, beside the prepared data. */
+static enum ax_status base_folder(char **out, const struct ax_config *cfg, const char *key) {
+    const char *cache = ax_config_str(cfg, "dataset_prepared_path");
+    char where[256];
+    const enum ax_status st = ax_base_model_folder(out, ax_config_str(cfg, "%s", key),
+                                                   ax_config_str(cfg, "model_revision"),
+                                                   cache ? cache : "last_run_prepared");
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(st, "%s (%s)", key,
+                           ax_config_where(cfg, where, sizeof where, "%s", key));
+}
+
+static enum ax_status open_arch(struct ax_train_setup *s) {
+    const char *key =
+        ax_config_is_set(s->cfg, "base_model_config") ? "base_model_config" : "base_model";
+    char *folder, where[256];
+    AX_TRY(base_folder(&folder, s->cfg, key));
+    const enum ax_status st = ax_arch_load(&s->arch, folder);
+    ax_free(folder);
+    if (st == AX_OK)
+        return AX_OK;
+    return ax_error_prefix(st, "%s (%s)", key,
+                           ax_config_where(s->cfg, where, sizeof where, "%s", key));
+}
+
+/* Auto… names leave the choice to config.json. */
+static enum ax_status check_model_type(const struct ax_train_setup *s) {
+    const char *type = ax_config_str(s->cfg, "model_type");
+    if (!type || strncmp(type, "Auto", 4) == 0 || strcmp(type, s->arch.family->architecture) == 0)
+        return AX_OK;
+    return ax_config_error(s->cfg, "model_type",
+                           "%s, but config.json of the base says %s; remove the key", type,
+                           s->arch.family->architecture);
+}
+
+static enum ax_status open_model(struct ax_train_setup *s) {
+    AX_TRY(base_folder(&s->base, s->cfg, "base_model"));
+    AX_TRY(open_arch(s));
+    AX_TRY(check_model_type(s));
+    return ax_config_bool(s->cfg, "reinit_weights") ? AX_OK : ax_hf_open(&s->hf, s->base);
+}
+
+/* ---- the data ---- */
+
+static void log_left_out(const char *what, const struct ax_corpus_report *r) {
+    const struct {
+        int64_t n;
+        const char *why;
+    } all[] = {
+        {r->too_long, "longer than sequence_len (see excess_length_strategy)"},
+        {r->cut, "cut to sequence_len"},
+        {r->too_short, "shorter than min_sample_len"},
+        {r->untrained, "without a trained token"},
+        {r->duplicates, "that another one equals"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].n > 0)
+            ax_log_warn("%s: %lld rows %s%s", what, (long long)all[i].n,
+                        i == 1 ? "" : "left out: ", all[i].why);
+}
+
+static enum ax_status check_data(const struct ax_train_setup *s) {
+    if (s->data.stream)
+        return AX_OK;
+    log_left_out("training rows", &s->data.train_report);
+    log_left_out("evaluation rows", &s->data.eval_report);
+    return ax_run_data_require(&s->data);
+}
+
+static enum ax_status read_unfrozen(struct ax_train_setup *s) {
+    static const char key[] = "unfrozen_parameters";
+    const size_t n = ax_config_count(s->cfg, "%s", key);
+    if (n > 0 && ax_config_has(s->cfg, "adapter"))
+        return ax_config_error(s->cfg, key, "does not go with an adapter, which freezes all else");
+    AX_TRY(ax_alloc(&s->unfrozen.names, n, sizeof *s->unfrozen.names));
+    for (size_t i = 0; i < n; i++) {
+        AX_TRY(ax_strdup(&s->unfrozen.names[i], ax_config_str(s->cfg, "%s.%zu", key, i)));
+        s->unfrozen.n++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status open_all(struct ax_train_setup *s) {
+    AX_TRY(open_model(s));
+    AX_TRY(read_unfrozen(s));
+    AX_TRY(ax_train_adapter_open(s));
+    AX_TRY(ax_run_data_open(&s->data, s->cfg, false));
+    AX_TRY(ax_run_data_warnings(&s->data, ax_run_warn_log, NULL));
+    AX_TRY(check_data(s));
+    AX_TRY(ax_train_vocabulary(s));
+    AX_TRY(ax_train_about_read(s));
+    AX_TRY(ax_train_side_files(s));
+    return ax_train_options_read(s);
+}
+
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg) {
+    *s = (struct ax_train_setup){.cfg = cfg};
+    const enum ax_status st = open_all(s);
+    if (st != AX_OK)
+        ax_train_setup_close(s);
+    return st;
+}
+
+void ax_train_setup_close(struct ax_train_setup *s) {
+    for (int i = 0; i < AX_TRAIN_MAX_TEXTS; i++)
+        ax_free(s->text_data[i]);
+    ax_free(s->trigger_file);
+    json_decref(s->config);
+    json_decref(s->config_edits);
+    for (int i = 0; i < s->unfrozen.n; i++)
+        ax_free(s->unfrozen.names[i]);
+    ax_free(s->unfrozen.names);
+    json_decref(s->about);
+    ax_run_data_close(&s->data);
+    ax_peft_config_free(&s->new_adapter);
+    ax_peft_close(&s->start);
+    ax_hf_close(&s->hf);
+    ax_arch_free(&s->arch);
+    ax_free(s->base);
+    *s = (struct ax_train_setup){0};
+}

@@ -1,0 +1,58 @@
+/* From a config to everything a training run needs: the model's files, data, and options.
+ *
+ * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
+ * optimizer and learning rate), train_adapter.c (keys of adapters), train_vocab.c (new tokens),
+ * train_side.c and train_tokenizer.c (files beside the weights), train_about.c (run.json). */
+#ifndef AX_CMD_TRAIN_SETUP_H
+#define AX_CMD_TRAIN_SETUP_H
+
+#include "cmd/train/data.h"
+#include "optim/train.h"
+
+#define AX_TRAIN_MAX_TEXTS 4
+
+struct ax_train_setup {
+    const struct ax_config *cfg; /* borrowed */
+    char *base;                  /* folder of the base model */
+    struct ax_arch arch;
+    struct ax_hf hf;
+    const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
+    struct ax_peft_config new_adapter;
+    struct ax_peft start;     /* lora_model_dir */
+    enum ax_store base_store; /* of the frozen base */
+    struct ax_run_data data;
+    json_t *config;       /* effective configuration, flat */
+    json_t *about;        /* what run.json says */
+    json_t *config_edits; /* keys of the saved config.json; NULL = the base's */
+    struct ax_peft_names unfrozen;
+    char *trigger_file;
+    struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
+    char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, behind texts */
+    struct ax_sft_options sft;
+    struct ax_objective objective; /* borrows sft */
+    struct ax_train_options o;
+};
+
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg);
+void ax_train_setup_close(struct ax_train_setup *s);
+
+/* ---- parts ---- */
+
+/* Everything in s->o that comes from keys; model and data are open. */
+enum ax_status ax_train_options_read(struct ax_train_setup *s);
+enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
+enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
+/* adapter, base_store and what they need; the base model is open. */
+enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
+/* Rows for new tokens; the data is open. */
+enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
+/* merge_lora: the trained adapter and its base as a model, in output_dir/merged. */
+enum ax_status ax_train_merge(const struct ax_train_setup *s);
+/* Side files that differ from the base's: special tokens and chat template of the config. */
+enum ax_status ax_train_side_files(struct ax_train_setup *s);
+/* The config's tokens in a tokenizer.json or tokenizer_config.json. */
+enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
+/* s->config and s->about (docs/run.md); the data are open. */
+enum ax_status ax_train_about_read(struct ax_train_setup *s);
+
+#endif

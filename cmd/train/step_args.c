@@ -1,0 +1,60 @@
+/* Option table and its translation into step options. */
+#include "cmd/train/step_args.h"
+
+#include <string.h>
+
+#include "kernels/cpu/isa.h"
+
+void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
+    const struct ax_arg table[AX_STEP_ARGS_COUNT] = {
+        {"--dtype", AX_ARG_STRING, &a->dtype, 0, 0},
+        {"--optimizer", AX_ARG_STRING, &a->optimizer, 0, 0},
+        {"--masters", AX_ARG_STRING, &a->masters, 0, 0},
+        {"--recompute", AX_ARG_STRING, &a->recompute, 0, 0},
+        {"--batch", AX_ARG_INT, &a->batch, 1, 1 << 20},
+        {"--seq", AX_ARG_INT, &a->seq, 1, 1 << 24},
+        {"--accumulate", AX_ARG_INT, &a->accumulate, 1, 1 << 16},
+        {"--threads", AX_ARG_INT, &a->threads, 1, 1024},
+        {"--lora", AX_ARG_INT, &a->lora, 1, 65536},
+        {"--dora", AX_ARG_FLAG, &a->dora, 0, 0},
+        {"--base", AX_ARG_STRING, &a->base, 0, 0},
+    };
+    memcpy(args, table, sizeof table);
+}
+
+/* Adapters on all linears with alpha = 2r, on a base that may be packed. */
+static enum ax_status adapter(struct ax_step_args *a, struct ax_step_options *o) {
+    if (!a->lora && (a->dora || a->base))
+        return ax_error(AX_ERR_CONFIG, "--dora and --base go with --lora R");
+    if (!a->lora)
+        return AX_OK;
+    a->adapter = (struct ax_peft_config){
+        .r = a->lora, .alpha = 2 * (double)a->lora, .dora = a->dora, .all_linear = true};
+    o->adapter = &a->adapter;
+    return a->base ? ax_store_parse(a->base, &o->base_store) : AX_OK;
+}
+
+enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_options *o) {
+    *o = (struct ax_step_options){.objective = &ax_objective_sft,
+                                  .max_norm = 1,
+                                  .n_microbatches = (int)a->accumulate,
+                                  .tokens = a->batch * a->seq,
+                                  .n_docs = a->batch,
+                                  .max_len = a->seq};
+    if (o->tokens > INT32_MAX)
+        return ax_error(AX_ERR_CONFIG,
+                        "--batch %lld × --seq %lld are more tokens than a micro-batch "
+                        "may have (%d)",
+                        (long long)a->batch, (long long)a->seq, INT32_MAX);
+    AX_TRY(adapter(a, o));
+    AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
+    o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
+    if (a->dtype)
+        AX_TRY(ax_dtype_parse(a->dtype, &o->dtype));
+    if (!a->masters)
+        return AX_OK;
+    AX_TRY(ax_masters_parse(a->masters, &o->masters));
+    if (o->masters != AX_MASTERS_ACCUM && o->dtype != AX_BF16)
+        return ax_error(AX_ERR_CONFIG, "--masters %s goes with --dtype bf16", a->masters);
+    return AX_OK;
+}

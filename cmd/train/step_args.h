@@ -1,0 +1,23 @@
+/* The options that describe one training step, shared by the commands that run or plan one. */
+#ifndef AX_CMD_TRAIN_STEP_ARGS_H
+#define AX_CMD_TRAIN_STEP_ARGS_H
+
+#include "cmd/args.h"
+#include "optim/step.h"
+
+struct ax_step_args {
+    const char *dtype, *optimizer, *masters, *recompute; /* as given */
+    int64_t batch, seq, accumulate, threads;
+    int64_t lora; /* rank of adapters on all linears; 0 = everything trains */
+    bool dora;
+    const char *base;              /* how the frozen matrices are kept; NULL = plain */
+    struct ax_peft_config adapter; /* what the two make; the step options point to it */
+};
+#define AX_STEP_ARGS_COUNT 11
+
+/* Fills args[0 … AX_STEP_ARGS_COUNT − 1]. */
+void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args);
+/* Everything but recompute; dtype NULL = bfloat16 where the CPU computes in it, else float32. */
+enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_options *o);
+
+#endif

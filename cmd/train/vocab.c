@@ -1,0 +1,31 @@
+/* A vocabulary that the config's tokens make longer: rows for embedding and head, and the key
+ * vocab_size of the saved config.json. */
+#include "cmd/train/setup.h"
+
+static enum ax_status check_adapter(const struct ax_train_setup *s, int64_t ids) {
+    if (!s->adapter || (ax_adapter_saves(s->adapter, "model.embed_tokens.weight") &&
+                        ax_adapter_saves(s->adapter, "lm_head.weight")))
+        return AX_OK;
+    return ax_config_error(s->cfg, "adapter",
+                           "with the new tokens ids reach %lld, but the model has %lld embeddings: "
+                           "rows are only added and trained with lora_modules_to_save: "
+                           "[embed_tokens, lm_head]",
+                           (long long)ids - 1, (long long)s->arch.vocab_size);
+}
+
+enum ax_status ax_train_vocabulary(struct ax_train_setup *s) {
+    const int64_t ids = (int64_t)ax_tokenizer_size(s->data.tok.tokenizer);
+    const bool round = ax_config_bool(s->cfg, "resize_token_embeddings_to_32x");
+    const int64_t rows = round ? (ids + 31) / 32 * 32 : ids;
+    if (rows <= s->arch.vocab_size || (s->adapter && ids <= s->arch.vocab_size))
+        return AX_OK;
+    AX_TRY(check_adapter(s, ids));
+    s->arch.vocab_stored = s->arch.vocab_size;
+    s->arch.new_rows_mean = ax_config_bool(s->cfg, "mean_resizing_embeddings");
+    s->arch.vocab_size = rows;
+    s->config_edits = json_pack("{sI}", "vocab_size", (json_int_t)rows);
+    if (!s->config_edits)
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    s->o.save.hf.config = s->config_edits;
+    return AX_OK;
+}
