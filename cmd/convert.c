@@ -1,4 +1,5 @@
-/* `axtrain convert`: a GGUF file becomes a Hugging Face folder; the other way is convert_gguf.c. */
+/* `axtrain convert`: a GGUF file becomes a Hugging Face folder; the other way is
+ * cmd/convert/to_gguf.c. */
 #include "cmd/convert/from_gguf.h"
 
 #include <dirent.h>

@@ -1,9 +1,9 @@
 /* `axtrain bench`: what it times, and what the kinds share.
  *
- * Each kind is a file (bench_ops.c, bench_step.c, bench_generate.c, bench_pipeline.c with
- * bench_save.c, bench_startup.c) that parses its options with ax_bench_parse and reports figures
+ * Each kind is a file (ops.c, step.c, generate.c, pipeline.c with
+ * save.c, startup.c) that parses its options with ax_bench_parse and reports figures
  * with ax_bench_add; bench.c runs one of them, or a short set of all, and closes the report:
- * bench_report.c. What the figures become is bench_result.h. */
+ * report.c. What the figures become is result.h. */
 #ifndef AX_CMD_BENCH_BENCH_H
 #define AX_CMD_BENCH_BENCH_H
 
@@ -51,7 +51,7 @@ enum ax_status ax_bench_peak(struct ax_bench *b, enum ax_dtype dtype, double *fl
 /* In place; the middle one, or the mean of the middle two. */
 double ax_bench_median(double *values, size_t n);
 
-/* ---- the model: bench_model.c ---- */
+/* ---- the model: model.c ---- */
 
 /* --model DIR (or a config.json: random weights), or --arch NAME: random weights. */
 struct ax_bench_model {

@@ -1,5 +1,5 @@
 /* `axtrain bench pipeline`: what surrounds the arithmetic. Rows to tokens, packing, and here by
- * loading a model; saving is bench_save.c. */
+ * loading a model; saving is save.c. */
 #include <stdio.h>
 #include <string.h>
 

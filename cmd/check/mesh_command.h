@@ -4,6 +4,6 @@
 
 #include "base/status.h"
 
-enum ax_status ax_check_mesh(int argc, char **argv); /* check_mesh.c */
+enum ax_status ax_check_mesh(int argc, char **argv); /* mesh_command.c */
 
 #endif

@@ -88,7 +88,7 @@ const struct ax_yaml_node *ax_config_acting_default(const struct ax_config *cfg,
 /* The path of a member: "a.b", or "b" at the top; cut where it is too long. */
 void ax_config_join(char *buf, size_t size, const char *parent, const char *name);
 
-/* Writing: config_write.c, config_show.c, config_help.c, config_docs.c, config_schema.c. */
+/* Writing: write.c, show.c, help.c, docs.c, schema.c. */
 /* One line for each missing capability with the keys that ask for it: PREFIX CAP: key (WHERE), …
  * SUFFIX */
 enum ax_status ax_config_put_not_yet(const struct ax_config *cfg, bool text_only,

@@ -2,7 +2,7 @@
  * key.
  *
  * Life: ax_config_load → (ax_config_require) → readers → ax_config_free. Loading checks every key
- * and value against the table (config_table.h), turns old spellings into today's, fills in values
+ * and value against the table (table.h), turns old spellings into today's, fills in values
  * that follow from others, and reports all mistakes at once, each with file:line:column. It accepts
  * keys whose effect this program does not have yet; ax_config_require refuses them, so that no
  * command goes on without something it was asked for.
@@ -45,7 +45,7 @@ struct ax_config_names {
     /* The i-th name, NULL past the last. *note: how it is approximated, NULL where it acts. */
     const char *(*at)(size_t i, const char **note);
 };
-extern const struct ax_config_names ax_config_names[]; /* cmd/train_names.c */
+extern const struct ax_config_names ax_config_names[]; /* cmd/train/names.c */
 
 struct ax_config_follow {
     char *path;

@@ -1,5 +1,5 @@
 /* Keys of the model, its tokenizer and chat template, of data sets, packing and padding. Rows only;
- * see config_table.h. */
+ * see table.h. */
 #include "cmd/config/table.h"
 
 const struct ax_config_key ax_config_keys_model[] = {

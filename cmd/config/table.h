@@ -1,7 +1,7 @@
 /* The shape of the key table, private to the config_*.c files.
  *
  * One row per key. Rows live in config_keys_<theme>.c, grouped into the sections that help, docs
- * and schema follow; config_keys.c holds the list of sections, the capabilities, and the lookups.
+ * and schema follow; keys.c holds the list of sections, the capabilities, and the lookups.
  *
  * A row's path is a pattern: "datasets[].path" stands for the path of every entry of the list
  * datasets, "fsdp_config.offload_params" for a key inside a map. */
@@ -134,7 +134,7 @@ struct ax_config_key {
     const char *choices; /* strings accepted, "a|b|pre*|@names"; NULL = any */
     enum ax_config_support support;
     enum ax_capability needs;
-    const char *when; /* condition (config_rules.h) under which the key acts; NULL = always */
+    const char *when; /* condition (rules.h) under which the key acts; NULL = always */
     const char *note; /* says how, why or what instead, see support */
 };
 

@@ -1,8 +1,8 @@
 /* `axtrain eval`: its parts. Private to eval*.c.
  *
- * Read on: eval.c (command line, configuration, data), eval_run.c (the model's passes),
- * eval_solve.c (answers by generation), eval_pass.c (several to a row), eval_print.c and
- * eval_json.c (what comes out). */
+ * Read on: eval.c (command line, configuration, data), run.c (the model's passes),
+ * solve.c (answers by generation), pass.c (several to a row), print.c and
+ * json.c (what comes out). */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 

@@ -3,7 +3,7 @@
  * A command's details are lines for people; those that begin with two blanks and a word are
  * entries: the words, two blanks or more, and what they mean, which may go on in the next lines.
  *
- * Read on: help.c (`axtrain help`), help_text.c (taking details apart), man.c, completion.c and
+ * Read on: help.c (`axtrain help`), details.c (taking details apart), man.c, completion.c and
  * completion_*.c (one for each shell). */
 #ifndef AX_CMD_HELP_HELP_H
 #define AX_CMD_HELP_HELP_H

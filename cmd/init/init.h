@@ -1,7 +1,7 @@
 /* `axtrain init`: a configuration that fits a model, a data set and this machine.
  *
- * Read on: init.c (the command), init_data.c (what the rows are), init_shape.c (how long they are),
- * init_fit.c (what fits into memory), init_write.c (the YAML). */
+ * Read on: init.c (the command), data.c (what the rows are), shape.c (how long they are),
+ * fit.c (what fits into memory), write.c (the YAML). */
 #ifndef AX_CMD_INIT_INIT_H
 #define AX_CMD_INIT_INIT_H
 

@@ -1,8 +1,8 @@
 /* `axtrain report`: what run folders tell (docs/run.md), as one HTML page that needs nothing else.
  *
- * Read on: report_read.c (a run folder), report.c (the command and the page), report_charts.c
- * (figures over steps), report_parts.c (phases, memory, packing), report_tables.c (key figures,
- * configuration, environment, events), report_style.c (CSS and the script for pointers). */
+ * Read on: read.c (a run folder), report.c (the command and the page), charts.c
+ * (figures over steps), parts.c (phases, memory, packing), tables.c (key figures,
+ * configuration, environment, events), style.c (CSS and the script for pointers). */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
 

@@ -1,7 +1,7 @@
 /* From a config to documents: tokenizer, chat template, data sets, training and evaluation corpus,
  * and the loader that hands out rows. What every command that touches data opens first.
  *
- * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data_setup.c (all of
+ * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of
  * them), data_loader.c (packing and order). */
 #ifndef AX_CMD_TRAIN_DATA_H
 #define AX_CMD_TRAIN_DATA_H

@@ -172,7 +172,7 @@ static enum ax_status read_trigger(struct ax_train_setup *s) {
     return AX_OK;
 }
 
-/* Keeps what train_side.c has set. */
+/* Keeps what side_files.c has set. */
 static enum ax_status read_save(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_save *save = &s->o.save;

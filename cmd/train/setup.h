@@ -1,8 +1,8 @@
 /* From a config to everything a training run needs: the model's files, data, and options.
  *
- * Read on: train_setup.c (opening), train_options.c (keys of the run), train_optim.c (keys of
- * optimizer and learning rate), train_adapter.c (keys of adapters), train_vocab.c (new tokens),
- * train_side.c and train_tokenizer.c (files beside the weights), train_about.c (run.json). */
+ * Read on: setup.c (opening), options.c (keys of the run), optim.c (keys of
+ * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens),
+ * side_files.c and tokens.c (files beside the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
