@@ -12,7 +12,7 @@
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/merge_note.h"
 #include "cmd/convert/merge_probe.h"
-#include "model/adapter_merge.h"
+#include "model/adapter/merge.h"
 
 #define EXACT       1e-4 /* of the largest logit, for float32 weights */
 #define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */

@@ -2,7 +2,7 @@
  *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k) per head];  q, k = rope(q), rope(k)
  *   o = softmax attention over the document;  y = o·Woᵀ
  * With a KV cache, k and v are written to it first and attention reads the cache. */
-#include "model/context.h"
+#include "model/context_parallel.h"
 #include "model/layer.h"
 
 enum { QKV = AX_FRAME_MIXER, QK, Q_RSTD, K_RSTD, OUT, LSE };
@@ -20,9 +20,9 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = a->hidden_size, Q = a->n_heads * a->head_dim,
                   KV = a->n_kv_heads * a->head_dim;
     struct ax_attention_part *att = &l->attention;
-    const bool whole = ax_split_kv_replicated(b->mesh, a->n_kv_heads);
+    const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
     const struct ax_param_decl kv = {
-        .glue = true, .tp_dim = whole ? -1 : 0, .grad_partial_over = whole ? AX_SPLIT_PARTIAL : 0};
+        .glue = true, .tp_dim = whole ? -1 : 0, .grad_partial_over = whole ? AX_TP_PARTIAL : 0};
     struct ax_param_decl qkv[] = {
         {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D}, kv, kv};
     qkv[1].name = "model.layers.%d.self_attn.k_proj.weight";
@@ -39,16 +39,16 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
                                          .rows = D,
                                          .tp_dim = -1,
-                                         .grad_partial_over = AX_SPLIT_PARTIAL};
+                                         .grad_partial_over = AX_TP_PARTIAL};
     const struct ax_param_decl norms[] = {
         {.name = "model.layers.%d.self_attn.q_norm.weight",
          .rows = a->head_dim,
          .tp_dim = -1,
-         .grad_partial_over = AX_SPLIT_PARTIAL},
+         .grad_partial_over = AX_TP_PARTIAL},
         {.name = "model.layers.%d.self_attn.k_norm.weight",
          .rows = a->head_dim,
          .tp_dim = -1,
-         .grad_partial_over = AX_SPLIT_PARTIAL},
+         .grad_partial_over = AX_TP_PARTIAL},
     };
     add_linear(b, l, &att->qkv, 3, qkv, false);
     if (a->qkv_bias)
@@ -127,11 +127,11 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
 static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
     const struct ax_mesh *mesh = &p->model->rt->mesh;
     const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
-    if (!ax_split_kv_replicated(mesh, heads))
+    if (!ax_tp_kv_replicated(mesh, heads))
         return *t;
     struct ax_tensor own = *t;
-    own.data = (char *)t->data +
-               (size_t)(ax_split_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
+    own.data =
+        (char *)t->data + (size_t)(ax_tp_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
     own.shape[1] = 1;
     return own;
 }
@@ -165,8 +165,8 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
                                .window = l->spec.window,
                                .scale = a->softmax_scale,
                                .causal = true};
-    AX_TRY(ax_context_gather(p->model->rt, &h->k, &att.k));
-    AX_TRY(ax_context_gather(p->model->rt, &h->v, &att.v));
+    AX_TRY(ax_cp_gather(p->model->rt, &h->k, &att.k));
+    AX_TRY(ax_cp_gather(p->model->rt, &h->v, &att.v));
     if (p->cache)
         ax_kvcache_describe(p->cache, l->index, &att);
     *out = att;
@@ -222,7 +222,7 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     const struct ax_arch *a = &p->model->arch;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct heads d = split_heads(l, a, d_qkv);
-    if (ax_split_kv_replicated(&rt->mesh, a->n_kv_heads))
+    if (ax_tp_kv_replicated(&rt->mesh, a->n_kv_heads))
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
     d.k = own_kv_heads(p, &d.k);
     d.v = own_kv_heads(p, &d.v);
@@ -230,11 +230,11 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     struct ax_attention_backward back = {.dout = ax_tensor_heads(d_out, q_heads(l, a), a->head_dim),
                                          .dq = d.q};
     AX_TRY(describe(l, p, f, &now, &back.a));
-    back.dk = ax_context_partial(rt, &d.k);
-    back.dv = ax_context_partial(rt, &d.v);
+    back.dk = ax_cp_partial(rt, &d.k);
+    back.dv = ax_cp_partial(rt, &d.v);
     AX_TRY(ax_run_attention_backward(rt->q, &back));
-    AX_TRY(ax_context_reduce(rt, &back.dk, &d.k));
-    AX_TRY(ax_context_reduce(rt, &back.dv, &d.v));
+    AX_TRY(ax_cp_reduce(rt, &back.dk, &d.k));
+    AX_TRY(ax_cp_reduce(rt, &back.dv, &d.v));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

@@ -1,7 +1,7 @@
 /* Counts of a micro-batch's routing, summed up layer by layer, and what backward makes of them. */
 #include "model/balance.h"
 
-#include "model/context.h"
+#include "model/context_parallel.h"
 
 static bool wanted(const struct ax_pass *p) {
     return p->balance_coef > 0 && p->model->arch.moe.n_experts > 0 &&
@@ -32,14 +32,14 @@ enum ax_status ax_balance_slope(struct ax_pass *p, struct ax_tensor *slope) {
     if (!slope->data || s->balanced)
         return AX_OK;
     s->balanced = true;
-    AX_TRY(ax_split_sum(rt, &s->load)); /* ranks that have other rows of the same micro-batch */
-    AX_TRY(ax_context_sum(rt, &s->load));
+    AX_TRY(ax_tp_sum(rt, &s->load)); /* ranks that have other rows of the same micro-batch */
+    AX_TRY(ax_cp_sum(rt, &s->load));
     const struct ax_router_balance balance = {.load = s->load,
                                               .slope = s->slope,
                                               .k = p->model->arch.moe.n_active,
                                               .weight = p->batch->weight_total,
                                               .coef = p->balance_coef,
-                                              .counts = ax_context_adds(rt),
+                                              .counts = ax_cp_adds(rt),
                                               .scalars = p->scalars};
     return ax_run_router_balance(rt->q, &balance);
 }

@@ -9,7 +9,7 @@
 #include "model/head.h"
 
 #include "model/layer.h"
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 
 enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY, MEAN };
 
@@ -33,7 +33,7 @@ static bool with_backward(const struct ax_pass *p) {
 
 void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
-    const int64_t T = p->batch->T, rows = ax_split_rows(m->rt, T);
+    const int64_t T = p->batch->T, rows = ax_tp_rows(m->rt, T);
     const struct ax_tensor per_token = ax_tensor_1d(m->accum, NULL, T);
     f->n = 0;
     ax_frame_declare(f, NORMED, "norm output", AX_KEEP_CHEAP,
@@ -133,7 +133,7 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
     const struct ax_softmax_stats s = {.logits = ax_tensor_rows(&c->logits, 0, n),
                                        .labels = labels,
                                        .stats = stats,
-                                       .first_col = ax_split_first_row(rt, p->model->lm_head),
+                                       .first_col = ax_tp_first_row(rt, p->model->lm_head),
                                        .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_stats(rt->q, &s));
     struct ax_softmax_merge merge = {.labels = labels,
@@ -142,7 +142,7 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
                                      .entropy = into->entropy,
                                      .mean_logprob = into->mean_logprob,
                                      .vocab = p->model->arch.vocab_size};
-    AX_TRY(ax_split_gather_stats(rt, &stats, &merge.stats));
+    AX_TRY(ax_tp_gather_stats(rt, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
@@ -168,7 +168,7 @@ static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                              .g_mean = h->g_mean,
                                              .vocab = m->arch.vocab_size,
                                              .dlogits = dlogits,
-                                             .first_col = ax_split_first_row(m->rt, m->lm_head),
+                                             .first_col = ax_tp_first_row(m->rt, m->lm_head),
                                              .inv_temperature = p->inv_temperature};
     AX_TRY(ax_run_softmax_backward(m->rt->q, &back));
     const struct ax_tensor w = head_weight(m);
@@ -209,7 +209,7 @@ static struct ax_head_chunk kept_values(const struct ax_frame *f) {
 
 /* The gradient of the normed states of all tokens, from 0. */
 static enum ax_status begin_gradient(struct ax_pass *p, struct ax_tensor *d_normed) {
-    *d_normed = ax_split_partial(p->model->rt, &p->slot->grad);
+    *d_normed = ax_tp_partial(p->model->rt, &p->slot->grad);
     return ax_run_fill(p->model->rt->q, &(struct ax_fill){*d_normed, 0});
 }
 
@@ -235,7 +235,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     const bool linear = p->objective->linear, back = linear && with_backward(p);
     struct ax_tensor all_normed, d_normed = {0};
     struct chunk c;
-    AX_TRY(ax_split_gather(m->rt, normed, &all_normed));
+    AX_TRY(ax_tp_gather(m->rt, normed, &all_normed));
     if (back)
         AX_TRY(begin_gradient(p, &d_normed));
     take_chunk(p, &c, back);
@@ -255,7 +255,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
             AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
     if (back)
-        AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
+        AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -270,7 +270,7 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     take_gradients(p, &all, all.n);
     AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
     struct ax_tensor all_normed, d_normed;
-    AX_TRY(ax_split_gather(m->rt, &f->saved[NORMED].t, &all_normed));
+    AX_TRY(ax_tp_gather(m->rt, &f->saved[NORMED].t, &all_normed));
     AX_TRY(begin_gradient(p, &d_normed));
     struct chunk c;
     take_chunk(p, &c, true);
@@ -280,7 +280,7 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
         AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
-    AX_TRY(ax_split_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
+    AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

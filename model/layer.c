@@ -24,14 +24,14 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
                        &(struct ax_param_decl){.name = "model.layers.%d.input_layernorm.weight",
                                                .rows = D,
                                                .tp_dim = -1,
-                                               .grad_partial_over = AX_SPLIT_PARTIAL});
+                                               .grad_partial_over = AX_TP_PARTIAL});
     l->spec.mixer->init(b, l);
     l->norm2 = ax_builder_add(
         b, l->index,
         &(struct ax_param_decl){.name = "model.layers.%d.post_attention_layernorm.weight",
                                 .rows = D,
                                 .tp_dim = -1,
-                                .grad_partial_over = AX_SPLIT_PARTIAL});
+                                .grad_partial_over = AX_TP_PARTIAL});
     l->spec.ffn->init(b, l);
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
@@ -42,7 +42,7 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
-    const int64_t T = ax_split_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
+    const int64_t T = ax_tp_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
     const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, D);
     const struct ax_tensor stream = ax_tensor_2d(m->accum, NULL, T, D);
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);

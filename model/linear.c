@@ -150,20 +150,20 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const bool inputs = l->split == AX_SPLIT_INPUTS;
     struct ax_tensor in = *x;
-    const struct ax_tensor out = inputs ? ax_split_partial(rt, y) : *y;
+    const struct ax_tensor out = inputs ? ax_tp_partial(rt, y) : *y;
     if (!inputs)
-        AX_TRY(ax_split_gather(rt, x, &in));
+        AX_TRY(ax_tp_gather(rt, x, &in));
     for (struct run r = {0}; next_run(l, &r);) {
         const struct ax_tensor columns = ax_tensor_cols(&out, r.at, r.out);
         struct ax_tensor bias = {0}, add = {0};
-        if (!inputs || ax_split_adds(rt))
+        if (!inputs || ax_tp_adds(rt))
             bias = bias_of(l, &r);
         if (addend && out.data == y->data)
             add = ax_tensor_cols(addend, r.at, r.out);
         AX_TRY(run_forward(rt, l, &r, &in, &bias, &add, &columns));
     }
     if (inputs)
-        AX_TRY(ax_split_reduce(rt, &out, addend, y));
+        AX_TRY(ax_tp_reduce(rt, &out, addend, y));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -250,9 +250,9 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
     const size_t mark = ax_stack_mark(scratch);
     const bool inputs = l->split == AX_SPLIT_INPUTS;
     struct ax_tensor in = *x, d_out = *dy, d_in = {0};
-    AX_TRY(inputs ? ax_split_gather(rt, dy, &d_out) : ax_split_gather(rt, x, &in));
+    AX_TRY(inputs ? ax_tp_gather(rt, dy, &d_out) : ax_tp_gather(rt, x, &in));
     if (dx)
-        d_in = inputs ? *dx : ax_split_partial(rt, dx);
+        d_in = inputs ? *dx : ax_tp_partial(rt, dx);
     for (struct run r = {0}; next_run(l, &r);) {
         const size_t inner = ax_stack_mark(scratch);
         const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
@@ -262,7 +262,7 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
         ax_stack_release(scratch, inner);
     }
     if (dx && !inputs)
-        AX_TRY(ax_split_reduce(rt, &d_in, NULL, dx));
+        AX_TRY(ax_tp_reduce(rt, &d_in, NULL, dx));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

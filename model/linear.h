@@ -2,14 +2,14 @@
  * (made whole in scratch for the GEMM) and adapters.
  *
  * A linear may join several HF matrices that read the same input (q, k, v; gate, up): those that
- * lie behind each other in the unit run as one GEMM. Under tensor parallelism (model/split.h) a
- * linear is split over its outputs (rows [T/tp] in, own columns of all T rows out) or over its
- * inputs (own columns of all T rows in, rows [T/tp] out). */
+ * lie behind each other in the unit run as one GEMM. Under tensor parallelism
+ * (model/tensor_parallel.h) a linear is split over its outputs (rows [T/tp] in, own columns of all
+ * T rows out) or over its inputs (own columns of all T rows in, rows [T/tp] out). */
 #ifndef AX_MODEL_LINEAR_H
 #define AX_MODEL_LINEAR_H
 
-#include "model/adapter.h"
-#include "model/split.h"
+#include "model/adapter/adapter.h"
+#include "model/tensor_parallel.h"
 
 #define AX_LINEAR_MAX_PARTS 3
 

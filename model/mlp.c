@@ -30,7 +30,7 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
         {.name = "model.layers.%d.mlp.down_proj.bias",
          .rows = D,
          .tp_dim = -1,
-         .grad_partial_over = AX_SPLIT_PARTIAL},
+         .grad_partial_over = AX_TP_PARTIAL},
     };
     mlp->gate_up.bias[0] = ax_builder_add(b, l->index, &biases[0]);
     mlp->gate_up.bias[1] = ax_builder_add(b, l->index, &biases[1]);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "model/freeze.h"
 #include "model/layer.h"
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 #include "parallel/schedule.h"
 
 #define MAX_DENSE_PARAMS 48 /* of a layer and its adapters, without experts */
@@ -97,7 +97,7 @@ static enum ax_status build_units(struct ax_builder *builder, const struct ax_un
     const struct ax_param_decl norm = {.name = "model.norm.weight",
                                        .rows = a->hidden_size,
                                        .tp_dim = -1,
-                                       .grad_partial_over = AX_SPLIT_PARTIAL};
+                                       .grad_partial_over = AX_TP_PARTIAL};
     const struct ax_param_decl head = {
         .name = "lm_head.weight", .rows = a->vocab_size, .cols = a->hidden_size};
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
@@ -180,7 +180,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     const size_t layers = (size_t)arch->n_layers;
     const struct ax_mesh *mesh = &rt->mesh;
     enum ax_status st;
-    AX_TRY(ax_split_check(arch, mesh));
+    AX_TRY(ax_tp_check(arch, mesh));
     if (mesh->size[AX_ROLE_PP] > arch->n_layers)
         return ax_error(AX_ERR_CONFIG, "mesh: pp %d is more than %lld layers. Nearest: pp %lld.",
                         mesh->size[AX_ROLE_PP], (long long)arch->n_layers,

@@ -1,14 +1,14 @@
 /* A model: units (embedding, one per layer, norm + head), and one pass of a micro-batch through
  * them.
  *
- * Reading order: model.c (build), model_load.c → pass.c (a unit forward and backward) → layer.c →
+ * Reading order: model.c (build), load.c → pass.c (a unit forward and backward) → layer.c →
  * attention.c, mlp.c → linear.c → kernels/ops.h; head.c for the loss side. */
 #ifndef AX_MODEL_MODEL_H
 #define AX_MODEL_MODEL_H
 
 #include "ckpt/hf/hf.h"
 #include "data/pipeline/batch.h"
-#include "model/adapter_bank.h"
+#include "model/adapter/bank.h"
 #include "model/arch.h"
 #include "model/linear.h"
 #include "model/stash.h"

@@ -46,7 +46,7 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
                                          .rows = c->n_experts,
                                          .cols = D,
                                          .tp_dim = -1,
-                                         .grad_partial_over = AX_SPLIT_PARTIAL};
+                                         .grad_partial_over = AX_TP_PARTIAL};
     moe->router = ax_builder_add(b, l->index, &router);
     for (int e = 0; e < c->n_experts; e++) {
         const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);
@@ -81,7 +81,7 @@ matrices(const struct ax_layer *l, const struct ax_expert_group *g, const struct
 
 /* Tokens of this rank. */
 static int64_t tokens(const struct ax_pass *p) {
-    return ax_split_rows(p->model->rt, p->batch->T);
+    return ax_tp_rows(p->model->rt, p->batch->T);
 }
 
 static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
@@ -147,7 +147,7 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
         .experts = f->saved[EXPERTS].t,
         .valid = ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
         .load = ax_balance_load(p),
-        .first = ax_split_first(m->rt, b->T),
+        .first = ax_tp_first(m->rt, b->T),
         .renormalise = m->arch.moe.renormalise};
     AX_TRY(ax_run_gemm(m->rt->q, &gemm));
     AX_TRY(ax_run_router_forward(m->rt->q, &router));

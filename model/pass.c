@@ -6,7 +6,7 @@
 #include "model/balance.h"
 #include "model/head.h"
 #include "model/layer.h"
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack) {
     *s = (struct ax_slot){.stack = stack};
@@ -26,9 +26,8 @@ void ax_slot_free(struct ax_slot *s) {
 }
 
 static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
-    struct ax_tensor t =
-        ax_tensor_2d(p->model->accum, NULL, ax_split_rows(p->model->rt, p->batch->T),
-                     p->model->arch.hidden_size);
+    struct ax_tensor t = ax_tensor_2d(p->model->accum, NULL, ax_tp_rows(p->model->rt, p->batch->T),
+                                      p->model->arch.hidden_size);
     t.data = ax_stack_push(p->slot->stack, name, ax_tensor_bytes(&t));
     return t;
 }
@@ -83,7 +82,7 @@ static enum ax_status add_noise(struct ax_pass *p) {
                                                       .cu = b->cu_row,
                                                       .alpha = p->neftune_alpha,
                                                       .stream = ax_hash32("neftune"),
-                                                      .first = before + ax_split_first(rt, b->T),
+                                                      .first = before + ax_tp_first(rt, b->T),
                                                       .first_token = b->first_row - before,
                                                       .scalars = p->scalars});
 }
@@ -106,15 +105,15 @@ static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor *out = &p->slot->residual[0];
-    const struct ax_tensor partial = ax_split_partial(m->rt, out);
+    const struct ax_tensor partial = ax_tp_partial(m->rt, out);
     const struct ax_embedding_forward look_up = {
         .weight = ax_unit_weight(&m->units[m->embed->unit], m->embed),
         .tokens = p->batch->tokens,
         .out = partial,
-        .first_row = ax_split_first_row(m->rt, m->embed)};
+        .first_row = ax_tp_first_row(m->rt, m->embed)};
     AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
     AX_TRY(ax_adapter_embed_forward(p, &partial));
-    AX_TRY(ax_split_reduce(m->rt, &partial, NULL, out));
+    AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
     return add_noise(p);
 }
@@ -126,11 +125,11 @@ static enum ax_status embed_backward(struct ax_pass *p) {
     struct ax_embedding_backward back = {.tokens = p->batch->tokens,
                                          .dweight =
                                              ax_unit_grad(&m->units[m->embed->unit], m->embed),
-                                         .first_row = ax_split_first_row(m->rt, m->embed),
+                                         .first_row = ax_tp_first_row(m->rt, m->embed),
                                          .skip_token = m->arch.pad_token};
     if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
-    AX_TRY(ax_split_gather(m->rt, &p->slot->grad, &back.dout));
+    AX_TRY(ax_tp_gather(m->rt, &p->slot->grad, &back.dout));
     if (back.dweight.data)
         AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
     AX_TRY(ax_adapter_embed_backward(p, &back.dout));

@@ -287,7 +287,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     s->scalars =
         ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
     if (s->model.first_unit > 0) {
-        const int64_t rows = ax_split_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
+        const int64_t rows = ax_tp_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);
         s->outbox.data =
             ax_stack_push(&arena->persistent, "outgoing gradient", ax_tensor_bytes(&s->outbox));

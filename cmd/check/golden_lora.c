@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/check/golden_model.h"
-#include "model/adapter_merge.h"
+#include "model/adapter/merge.h"
 
 #define MAX_JSON      (64u << 20)
 #define MERGED_DEMAND 1e-6 /* of the largest weight: the file was summed in float */

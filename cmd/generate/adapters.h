@@ -3,7 +3,7 @@
 #define AX_CMD_GENERATE_ADAPTERS_H
 
 #include "cmd/args.h"
-#include "model/adapter_bank.h"
+#include "model/adapter/bank.h"
 #include "model/arch.h"
 
 #define AX_BASE_NAME "base" /* the model without any */

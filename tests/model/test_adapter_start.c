@@ -12,9 +12,9 @@
 
 #include "base/mem.h"
 #include "kernels/quant_codes.h"
-#include "model/adapter_merge.h"
+#include "model/adapter/merge.h"
 #include "model/layer.h"
-#include "model/low_rank.h"
+#include "model/adapter/low_rank.h"
 #include "tests/ckpt/folder.h"
 #include "tests/tiny.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/low_rank.h"
+#include "model/adapter/low_rank.h"
 
 static void must(enum ax_status st) {
     if (st != AX_OK)

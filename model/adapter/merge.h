@@ -6,7 +6,7 @@
 #define AX_MODEL_ADAPTER_MERGE_H
 
 #include "ckpt/hf/hf.h"
-#include "model/adapter.h"
+#include "model/adapter/adapter.h"
 
 struct ax_merged {
     const struct ax_st_entry *model; /* the base model's */

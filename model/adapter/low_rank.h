@@ -1,6 +1,6 @@
 /* The largest singular values of a matrix and their vectors, by subspace iteration. */
-#ifndef AX_MODEL_LOW_RANK_H
-#define AX_MODEL_LOW_RANK_H
+#ifndef AX_MODEL_ADAPTER_LOW_RANK_H
+#define AX_MODEL_ADAPTER_LOW_RANK_H
 
 #include "base/rng.h"
 #include "base/status.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "model/arch.h"
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 
 static void what_does_not_fit_is_named(void **state) {
     (void)state;
@@ -33,7 +33,7 @@ static void what_does_not_fit_is_named(void **state) {
                                      .intermediate_size = cases[i].columns,
                                      .vocab_size = cases[i].rows};
         const struct ax_mesh mesh = {.size = {[AX_ROLE_TP] = cases[i].tp}};
-        const enum ax_status st = ax_split_check(&arch, &mesh);
+        const enum ax_status st = ax_tp_check(&arch, &mesh);
         assert_int_equal(st, cases[i].mention ? AX_ERR_CONFIG : AX_OK);
         if (cases[i].mention)
             assert_string_equal(ax_error_text(), cases[i].mention);

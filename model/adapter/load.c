@@ -68,7 +68,7 @@ static enum ax_status start_magnitude(struct ax_model *m, const struct ax_linear
     sumsq.data = ax_stack_push(scratch, "dora norms", ax_tensor_bytes(&sumsq));
     AX_TRY(ax_linear_row_squares(rt, l, part, &sumsq));
     if (a->weight->tp_dim == 1)
-        AX_TRY(ax_split_sum(rt, &sumsq));
+        AX_TRY(ax_tp_sum(rt, &sumsq));
     if (!ax_runtime_planning(rt)) {
         double *values;
         AX_TRY(ax_alloc(&values, (size_t)rows, sizeof *values));

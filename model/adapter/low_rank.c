@@ -2,7 +2,7 @@
  * towards the largest singular vectors by products with W and Wᵀ. In each round the small matrix
  * Uᵀ·W is made orthogonal by rows with Jacobi rotations, which are applied to U too, so that U, the
  * rows' lengths and the rows are the singular triplets within the subspace. */
-#include "model/low_rank.h"
+#include "model/adapter/low_rank.h"
 
 #include <math.h>
 #include <string.h>

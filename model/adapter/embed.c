@@ -5,10 +5,10 @@
  * Under tp A is split as the vocabulary is, so everything is partial over it.
  *
  * Head: the adapter of a linear, by chunks of tokens. */
-#include "model/adapter.h"
+#include "model/adapter/adapter.h"
 
 #include "model/pass.h"
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {
@@ -35,11 +35,10 @@ static enum ax_status look_up(const struct ax_pass *p, struct ax_tensor *low) {
         AX_TRY(
             ax_run_copy(m->rt->q, &(struct ax_copy){ax_tensor_cols(&turned, j, 1), row_of(&A, j)}));
     AX_TRY(ax_run_embedding_forward(
-        m->rt->q,
-        &(struct ax_embedding_forward){.weight = turned,
-                                       .tokens = p->batch->tokens,
-                                       .out = *low,
-                                       .first_row = ax_split_first_row(m->rt, m->embed)}));
+        m->rt->q, &(struct ax_embedding_forward){.weight = turned,
+                                                 .tokens = p->batch->tokens,
+                                                 .out = *low,
+                                                 .first_row = ax_tp_first_row(m->rt, m->embed)}));
     ax_stack_release(&m->rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -74,7 +73,7 @@ static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_
         m->rt->q, &(struct ax_embedding_backward){.tokens = p->batch->tokens,
                                                   .dout = *up,
                                                   .dweight = turned,
-                                                  .first_row = ax_split_first_row(m->rt, m->embed),
+                                                  .first_row = ax_tp_first_row(m->rt, m->embed),
                                                   .skip_token = m->arch.pad_token}));
     for (int64_t j = 0; j < dA.shape[0]; j++)
         AX_TRY(ax_run_add(m->rt->q,

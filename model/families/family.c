@@ -1,5 +1,5 @@
 /* The registry of model families. */
-#include "model/family.h"
+#include "model/families/family.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,49 +5,49 @@
  * makes partial sums of all rows, which are summed and cut into runs again. Backward mirrors it.
  * The embedding and the head are split over the vocabulary. In a group of one every tensor below is
  * the tensor it was made from: nothing is copied. */
-#ifndef AX_MODEL_SPLIT_H
-#define AX_MODEL_SPLIT_H
+#ifndef AX_MODEL_TENSOR_PARALLEL_H
+#define AX_MODEL_TENSOR_PARALLEL_H
 
 #include "parallel/unit.h"
 
 struct ax_arch;
 
 /* grad_partial_over of what is whole on every rank: each has seen its own rows or columns only. */
-#define AX_SPLIT_PARTIAL (1u << AX_ROLE_TP)
+#define AX_TP_PARTIAL (1u << AX_ROLE_TP)
 
 /* Names what does not divide and the nearest size that does. */
-enum ax_status ax_split_check(const struct ax_arch *arch, const struct ax_mesh *mesh);
+enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh);
 
 /* Rows of the residual stream on this rank, of T; T is a multiple of tp. */
-int64_t ax_split_rows(const struct ax_runtime *rt, int64_t T);
+int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T);
 /* Which of the T rows is the first of them. */
-int64_t ax_split_first(const struct ax_runtime *rt, int64_t T);
+int64_t ax_tp_first(const struct ax_runtime *rt, int64_t T);
 
 /* all [T][n] (scratch) = the rows of every rank, from own [T/tp][n] (dense). */
-enum ax_status ax_split_gather(struct ax_runtime *rt, const struct ax_tensor *own,
-                               struct ax_tensor *all);
+enum ax_status ax_tp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
+                            struct ax_tensor *all);
 /* Scratch for partial sums [T][n] that will be summed into own [T/tp][n]. */
-struct ax_tensor ax_split_partial(struct ax_runtime *rt, const struct ax_tensor *own);
+struct ax_tensor ax_tp_partial(struct ax_runtime *rt, const struct ax_tensor *own);
 /* own = this rank's rows of Σ partial [+ addend]. In a group of one `partial` is `own`, and the
  * addend has to be in it already. */
-enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
-                               const struct ax_tensor *addend, const struct ax_tensor *own);
+enum ax_status ax_tp_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
+                            const struct ax_tensor *addend, const struct ax_tensor *own);
 /* Is this the rank that adds what is added once (a bias before the sum)? */
-bool ax_split_adds(const struct ax_runtime *rt);
+bool ax_tp_adds(const struct ax_runtime *rt);
 
 /* t = Σ over the ranks, in place (t dense). */
-enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t);
+enum ax_status ax_tp_sum(struct ax_runtime *rt, const struct ax_tensor *t);
 
 /* First row of a matrix split over its rows (vocabulary) on this rank. */
-int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p);
+int64_t ax_tp_first_row(const struct ax_runtime *rt, const struct ax_param *p);
 /* stats [n][k] of this vocabulary shard → [tp][n][k] (scratch): see op softmax_merge. */
-enum ax_status ax_split_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
-                                     struct ax_tensor *all);
+enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
+                                  struct ax_tensor *all);
 
 /* How n KV heads lie: split over tp, or, where there are fewer heads than ranks, whole on every
  * rank, which then uses one of them. */
-bool ax_split_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads);
+bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads);
 /* First KV head that this rank's attention reads, of those it computes. */
-int64_t ax_split_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads);
+int64_t ax_tp_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads);
 
 #endif

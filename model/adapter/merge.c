@@ -1,5 +1,5 @@
-/* See adapter_merge.h. Only rows that are asked for are computed, several at once. */
-#include "model/adapter_merge.h"
+/* See merge.h. Only rows that are asked for are computed, several at once. */
+#include "model/adapter/merge.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/adapter_experts.h"
+#include "model/adapter/experts.h"
 
 /* The adapter's tensor "PREFIX module.what"; bare files lack "model." before the module. */
 static const struct ax_st_entry *find(const struct ax_peft *peft, const char *module,

@@ -1,4 +1,4 @@
-#include "model/adapter_experts.h"
+#include "model/adapter/experts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The registry rows, one per family file. */
-#ifndef AX_MODEL_FAMILY_H
-#define AX_MODEL_FAMILY_H
+#ifndef AX_MODEL_FAMILIES_FAMILY_H
+#define AX_MODEL_FAMILIES_FAMILY_H
 
 #include "model/arch.h"
 

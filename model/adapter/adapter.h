@@ -8,12 +8,12 @@
  *   y = g∘(x·Vᵀ), g = m/‖V‖ by rows, no gradient through the norm;
  *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
- * Reading order: adapter.c (forward and backward of one matrix), adapter_attach.c (which modules;
- * their parameters), adapter_embed.c (embedding and head), adapter_experts.c (experts),
- * adapter_load.c (initial values, PEFT folders), adapter_pissa.c (another start), adapter_bank.c
+ * Reading order: adapter.c (forward and backward of one matrix), attach.c (which modules;
+ * their parameters), embed.c (embedding and head), experts.c (experts),
+ * load.c (initial values, PEFT folders), pissa.c (another start), bank.c
  * (several to choose from). linear.c calls adapter.c. */
-#ifndef AX_MODEL_ADAPTER_H
-#define AX_MODEL_ADAPTER_H
+#ifndef AX_MODEL_ADAPTER_ADAPTER_H
+#define AX_MODEL_ADAPTER_ADAPTER_H
 
 #include "ckpt/hf/peft.h"
 #include "parallel/unit.h"
@@ -67,7 +67,7 @@ struct ax_linear;
 struct ax_model;
 struct ax_pass;
 
-/* Of the embedding and the head (adapter_embed.c); nothing where they have none. out [T][D], before
+/* Of the embedding and the head (embed.c); nothing where they have none. out [T][D], before
  * ranks are summed: += what the adapter adds. */
 enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
 enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream);

@@ -122,7 +122,7 @@ const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, 
                                        .rows = rows,
                                        .cols = cols,
                                        .tp_dim = (int8_t)tp_dim,
-                                       .grad_partial_over = tp_dim < 0 ? AX_SPLIT_PARTIAL : 0};
+                                       .grad_partial_over = tp_dim < 0 ? AX_TP_PARTIAL : 0};
     const struct ax_param *p = ax_builder_add(b, -1, &decl);
     struct ax_param *mine = &b->model->params[b->model->n_params - 1];
     mine->adapter = b->number;

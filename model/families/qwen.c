@@ -3,7 +3,7 @@
  * layer_types says which, else those from max_window_layers on, if use_sliding_window. */
 #include <string.h>
 
-#include "model/family.h"
+#include "model/families/family.h"
 #include "model/layer.h"
 
 static enum ax_status layer_is_sliding(struct ax_json types, int64_t layer, bool *sliding) {

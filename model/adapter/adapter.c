@@ -1,7 +1,7 @@
 /* The arithmetic of one adapter, forward and backward; see adapter.h for the formulas. */
-#include "model/adapter.h"
+#include "model/adapter/adapter.h"
 
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 
 static struct ax_tensor take(const struct ax_adapter *a, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {
@@ -52,7 +52,7 @@ static enum ax_status measure(const struct ax_adapter *a, const struct ax_tensor
                    .a = B, .b = aa, .c = p, .accumulate = true, .alpha = a->scale * a->scale}));
     AX_TRY(ax_run_dora_norm(rt->q, &(struct ax_dora_norm){*w, B, p, sumsq}));
     if (a->weight->tp_dim == 1)
-        AX_TRY(ax_split_sum(rt, &sumsq));
+        AX_TRY(ax_tp_sum(rt, &sumsq));
     AX_TRY(ax_run_dora_scale(rt->q, &(struct ax_dora_scale){weight_of(a, a->magnitude), sumsq,
                                                             out->scale, out->inverse}));
     ax_stack_release(&rt->arena.scratch, mark);

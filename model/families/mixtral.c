@@ -1,5 +1,5 @@
 /* Mixtral: Mistral with a mixture of experts in every layer. */
-#include "model/family.h"
+#include "model/families/family.h"
 #include "model/layer.h"
 
 #define MAX_EXPERTS 4096

@@ -1,5 +1,5 @@
 /* Mistral: Llama with a sliding window in every layer where the config gives one. */
-#include "model/family.h"
+#include "model/families/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     /* absent means 4096, null means none: so transformers reads it, and 0.1 files rely on it */

@@ -1,5 +1,5 @@
 /* Keys and values over cp. */
-#include "model/context.h"
+#include "model/context_parallel.h"
 
 static int cp_size(const struct ax_runtime *rt) {
     return rt->mesh.size[AX_ROLE_CP];
@@ -12,8 +12,8 @@ static struct ax_tensor take(struct ax_runtime *rt, const struct ax_tensor *like
     return t;
 }
 
-enum ax_status ax_context_gather(struct ax_runtime *rt, const struct ax_tensor *own,
-                                 struct ax_tensor *all) {
+enum ax_status ax_cp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
+                            struct ax_tensor *all) {
     *all = *own;
     if (cp_size(rt) == 1)
         return AX_OK;
@@ -29,12 +29,12 @@ enum ax_status ax_context_gather(struct ax_runtime *rt, const struct ax_tensor *
     return ax_comm_run(&rt->comms[AX_ROLE_CP], rt->q, &what);
 }
 
-struct ax_tensor ax_context_partial(struct ax_runtime *rt, const struct ax_tensor *own) {
+struct ax_tensor ax_cp_partial(struct ax_runtime *rt, const struct ax_tensor *own) {
     return cp_size(rt) == 1 ? *own : take(rt, own, own->shape[0] * cp_size(rt));
 }
 
-enum ax_status ax_context_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
-                                 const struct ax_tensor *own) {
+enum ax_status ax_cp_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
+                            const struct ax_tensor *own) {
     if (partial->data == own->data)
         return AX_OK;
     struct ax_stack *scratch = &rt->arena.scratch;
@@ -51,12 +51,12 @@ enum ax_status ax_context_reduce(struct ax_runtime *rt, const struct ax_tensor *
     return AX_OK;
 }
 
-enum ax_status ax_context_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
+enum ax_status ax_cp_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
     if (cp_size(rt) == 1)
         return AX_OK;
     return ax_comm_sum(&rt->comms[AX_ROLE_CP], rt->q, t->dtype, t->data, ax_tensor_numel(t));
 }
 
-bool ax_context_adds(const struct ax_runtime *rt) {
+bool ax_cp_adds(const struct ax_runtime *rt) {
     return rt->mesh.coord[AX_ROLE_CP] == 0;
 }

@@ -1,5 +1,5 @@
 /* Rows and vocabulary over tp: gathers, sums, and what may be split. */
-#include "model/split.h"
+#include "model/tensor_parallel.h"
 
 #include "model/arch.h"
 
@@ -24,7 +24,7 @@ static enum ax_status check_at_least(const char *what, int64_t n, int tp) {
                     (long long)n, what, (long long)n);
 }
 
-enum ax_status ax_split_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
+enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
     const int tp = mesh->size[AX_ROLE_TP];
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
     if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
@@ -33,13 +33,13 @@ enum ax_status ax_split_check(const struct ax_arch *arch, const struct ax_mesh *
     return check_at_least("vocabulary rows", arch->vocab_size, tp);
 }
 
-int64_t ax_split_rows(const struct ax_runtime *rt, int64_t T) {
+int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T) {
     AX_ASSERT(T % tp_size(rt) == 0);
     return T / tp_size(rt);
 }
 
-int64_t ax_split_first(const struct ax_runtime *rt, int64_t T) {
-    return rt->mesh.coord[AX_ROLE_TP] * ax_split_rows(rt, T);
+int64_t ax_tp_first(const struct ax_runtime *rt, int64_t T) {
+    return rt->mesh.coord[AX_ROLE_TP] * ax_tp_rows(rt, T);
 }
 
 /* A dense tensor of `times` times the rows. */
@@ -50,8 +50,8 @@ static struct ax_tensor more_rows(const struct ax_tensor *t, int64_t times) {
     return ax_tensor_nd(t->dtype, NULL, t->ndim, shape);
 }
 
-enum ax_status ax_split_gather(struct ax_runtime *rt, const struct ax_tensor *own,
-                               struct ax_tensor *all) {
+enum ax_status ax_tp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
+                            struct ax_tensor *all) {
     *all = *own;
     if (tp_size(rt) == 1)
         return AX_OK;
@@ -66,7 +66,7 @@ enum ax_status ax_split_gather(struct ax_runtime *rt, const struct ax_tensor *ow
     return ax_comm_run(&rt->comms[AX_ROLE_TP], rt->q, &what);
 }
 
-struct ax_tensor ax_split_partial(struct ax_runtime *rt, const struct ax_tensor *own) {
+struct ax_tensor ax_tp_partial(struct ax_runtime *rt, const struct ax_tensor *own) {
     if (tp_size(rt) == 1)
         return *own;
     struct ax_tensor t = more_rows(own, tp_size(rt));
@@ -74,8 +74,8 @@ struct ax_tensor ax_split_partial(struct ax_runtime *rt, const struct ax_tensor 
     return t;
 }
 
-enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
-                               const struct ax_tensor *addend, const struct ax_tensor *own) {
+enum ax_status ax_tp_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
+                            const struct ax_tensor *addend, const struct ax_tensor *own) {
     if (partial->data == own->data)
         return AX_OK;
     AX_ASSERT(ax_tensor_is_dense(own));
@@ -90,35 +90,35 @@ enum ax_status ax_split_reduce(struct ax_runtime *rt, const struct ax_tensor *pa
     return ax_run_add(rt->q, &(struct ax_add){.dst = *own, .src = *addend, .alpha = 1});
 }
 
-bool ax_split_adds(const struct ax_runtime *rt) {
+bool ax_tp_adds(const struct ax_runtime *rt) {
     return rt->mesh.coord[AX_ROLE_TP] == 0;
 }
 
-enum ax_status ax_split_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
+enum ax_status ax_tp_sum(struct ax_runtime *rt, const struct ax_tensor *t) {
     if (tp_size(rt) == 1)
         return AX_OK;
     return ax_comm_sum(&rt->comms[AX_ROLE_TP], rt->q, t->dtype, t->data, ax_tensor_numel(t));
 }
 
-int64_t ax_split_first_row(const struct ax_runtime *rt, const struct ax_param *p) {
+int64_t ax_tp_first_row(const struct ax_runtime *rt, const struct ax_param *p) {
     int64_t first, len;
     ax_split_range(p->shape[0], tp_size(rt), rt->mesh.coord[AX_ROLE_TP], &first, &len);
     return first;
 }
 
-enum ax_status ax_split_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
-                                     struct ax_tensor *all) {
-    AX_TRY(ax_split_gather(rt, stats, all));
+enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
+                                  struct ax_tensor *all) {
+    AX_TRY(ax_tp_gather(rt, stats, all));
     *all = ax_tensor_3d(stats->dtype, all->data, tp_size(rt), stats->shape[0], stats->shape[1]);
     return AX_OK;
 }
 
-bool ax_split_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads) {
+bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads) {
     return n_kv_heads < mesh->size[AX_ROLE_TP];
 }
 
-int64_t ax_split_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads) {
-    if (!ax_split_kv_replicated(mesh, n_kv_heads))
+int64_t ax_tp_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads) {
+    if (!ax_tp_kv_replicated(mesh, n_kv_heads))
         return 0;
     return mesh->coord[AX_ROLE_TP] * n_kv_heads / mesh->size[AX_ROLE_TP];
 }

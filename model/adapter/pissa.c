@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/layer.h"
-#include "model/low_rank.h"
+#include "model/adapter/low_rank.h"
 
 static bool is_a(const struct ax_param *p) {
     return strstr(p->name, ".lora_A.") != NULL;

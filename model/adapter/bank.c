@@ -1,4 +1,4 @@
-#include "model/adapter_bank.h"
+#include "model/adapter/bank.h"
 
 #include "base/mem.h"
 #include "model/layer.h"

@@ -9,7 +9,7 @@
 #ifndef AX_MODEL_ADAPTER_BANK_H
 #define AX_MODEL_ADAPTER_BANK_H
 
-#include "model/adapter_experts.h"
+#include "model/adapter/experts.h"
 
 #define AX_ADAPTER_NONE (-1) /* the base by itself */
 

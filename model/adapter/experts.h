@@ -11,7 +11,7 @@
 #ifndef AX_MODEL_ADAPTER_EXPERTS_H
 #define AX_MODEL_ADAPTER_EXPERTS_H
 
-#include "model/adapter.h"
+#include "model/adapter/adapter.h"
 
 struct ax_expert_adapter {
     struct ax_runtime *rt;
