@@ -7,21 +7,9 @@
 
 static const struct {
     const char *name;
-    enum ax_status (*put)(struct ax_buf *out);
+    enum ax_status (*put)(struct ax_buf *out, const struct ax_command *commands);
 } shells[] = {
     {"bash", ax_completion_bash}, {"zsh", ax_completion_zsh}, {"fish", ax_completion_fish}};
-
-enum ax_status ax_completion_quote(struct ax_buf *out, const char *text, const char *quote,
-                                   const char *also) {
-    AX_TRY(ax_buf_puts(out, "'"));
-    for (; *text; text++) {
-        if (*text == '\'')
-            AX_TRY(ax_buf_puts(out, quote));
-        else
-            AX_TRY(ax_buf_printf(out, "%s%c", strchr(also, *text) ? "\\" : "", *text));
-    }
-    return ax_buf_puts(out, "'");
-}
 
 enum ax_status ax_cmd_completion(int argc, char **argv) {
     const char *shell;
@@ -31,7 +19,7 @@ enum ax_status ax_cmd_completion(int argc, char **argv) {
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
         if (strcmp(shells[i].name, shell) != 0)
             continue;
-        const enum ax_status st = shells[i].put(&script);
+        const enum ax_status st = shells[i].put(&script, ax_commands);
         if (st == AX_OK)
             fputs(script.data, stdout);
         ax_buf_free(&script);

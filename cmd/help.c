@@ -138,7 +138,7 @@ enum ax_status ax_cmd_help(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, 1, args, 0, 1, &name, &n));
     if (man) {
         struct ax_buf page = {0};
-        const enum ax_status st = ax_help_man(&page);
+        const enum ax_status st = ax_help_man(&page, ax_commands);
         if (st == AX_OK)
             fputs(page.data, stdout);
         ax_buf_free(&page);

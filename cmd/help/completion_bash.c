@@ -106,21 +106,21 @@ static const char tail[] =
     "}\n"
     "complete -o default -F _axtrain axtrain\n";
 
-enum ax_status ax_completion_bash(struct ax_buf *out) {
+enum ax_status ax_completion_bash(struct ax_buf *out, const struct ax_command *commands) {
     AX_TRY(ax_buf_puts(out, "# bash completion of axtrain. In ~/.bashrc: source <(axtrain "
                             "completion bash)\n_axtrain_commands='"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
-        AX_TRY(ax_buf_printf(out, "%s%s", c > ax_commands ? " " : "", c->name));
+    for (const struct ax_command *c = commands; c->name; c++)
+        AX_TRY(ax_buf_printf(out, "%s%s", c > commands ? " " : "", c->name));
     AX_TRY(ax_buf_puts(out, "'\n"));
     AX_TRY(put_keys(out));
     AX_TRY(put_key_values(out));
     AX_TRY(ax_buf_puts(out, "_axtrain() {\n"));
     AX_TRY(ax_buf_puts(out, body));
     AX_TRY(ax_buf_puts(out, "    case $command in\n"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = commands; c->name; c++)
         AX_TRY(put_words(out, c));
     AX_TRY(ax_buf_puts(out, "    esac\n    case \"$command $prev\" in\n"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = commands; c->name; c++)
         AX_TRY(put_values(out, c));
     AX_TRY(ax_buf_puts(out, "    esac\n"));
     return ax_buf_puts(out, tail);

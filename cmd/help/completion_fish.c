@@ -86,16 +86,16 @@ static const char head[] = "function __axtrain_second\n"
                            "    test (count $words) -gt 2 -a \"$words[2]\" = $argv[1]\n"
                            "end\n";
 
-enum ax_status ax_completion_fish(struct ax_buf *out) {
+enum ax_status ax_completion_fish(struct ax_buf *out, const struct ax_command *commands) {
     AX_TRY(ax_buf_puts(out, "# fish completion of axtrain: axtrain completion fish > "
                             "~/.config/fish/completions/axtrain.fish\n"));
     AX_TRY(ax_buf_puts(out, head));
     AX_TRY(put_keys(out));
     AX_TRY(ax_buf_puts(out, "set -g __axtrain_commands"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = commands; c->name; c++)
         AX_TRY(ax_buf_printf(out, " %s", c->name));
     AX_TRY(ax_buf_puts(out, "\n"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = commands; c->name; c++)
         AX_TRY(put_command(out, c));
     return AX_OK;
 }

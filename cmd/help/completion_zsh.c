@@ -105,13 +105,13 @@ static const char config[] =
     "    esac\n"
     "}\n";
 
-enum ax_status ax_completion_zsh(struct ax_buf *out) {
+enum ax_status ax_completion_zsh(struct ax_buf *out, const struct ax_command *commands) {
     AX_TRY(ax_buf_puts(out, "#compdef axtrain\n# zsh completion of axtrain. In a folder of $fpath: "
                             "axtrain completion zsh > _axtrain\n"
                             "typeset -ga _axtrain_keys _axtrain_names\n"));
     AX_TRY(put_keys(out));
     AX_TRY(ax_buf_puts(out, "_axtrain_names=(\n"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = commands; c->name; c++)
         AX_TRY(put_described(out, c->name, c->summary));
     AX_TRY(ax_buf_puts(out, ")\n_axtrain_commands() { _describe -t commands command "
                             "_axtrain_names }\n"));
@@ -120,7 +120,7 @@ enum ax_status ax_completion_zsh(struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, "_axtrain() {\n    if ((CURRENT == 2)); then\n"
                             "        _axtrain_commands\n        return\n    fi\n"
                             "    shift words\n    ((CURRENT--))\n    case $words[1] in\n"));
-    for (const struct ax_command *c = ax_commands; c->name; c++)
+    for (const struct ax_command *c = commands; c->name; c++)
         AX_TRY(put_command(out, c));
     return ax_buf_puts(out, "    esac\n}\n"
                             "if [[ $funcstack[1] == _axtrain ]]; then _axtrain \"$@\"; else "

@@ -3,8 +3,8 @@
  * A command's details are lines for people; those that begin with two blanks and a word are
  * entries: the words, two blanks or more, and what they mean, which may go on in the next lines.
  *
- * Read on: help.c (`axtrain help`), details.c (taking details apart), man.c, completion.c and
- * completion_*.c (one for each shell). */
+ * Read on: details.c (taking details apart), man.c,
+ * completion_*.c (one for each shell), quote.c. The commands are cmd/help.c, cmd/completion.c. */
 #ifndef AX_CMD_HELP_HELP_H
 #define AX_CMD_HELP_HELP_H
 
@@ -47,10 +47,10 @@ void ax_help_key_choices(const struct ax_config_key *key, char *out, size_t size
 
 /* ---- what is printed ---- */
 
-enum ax_status ax_help_man(struct ax_buf *out);
-enum ax_status ax_completion_bash(struct ax_buf *out);
-enum ax_status ax_completion_zsh(struct ax_buf *out);
-enum ax_status ax_completion_fish(struct ax_buf *out);
+enum ax_status ax_help_man(struct ax_buf *out, const struct ax_command *commands);
+enum ax_status ax_completion_bash(struct ax_buf *out, const struct ax_command *commands);
+enum ax_status ax_completion_zsh(struct ax_buf *out, const struct ax_command *commands);
+enum ax_status ax_completion_fish(struct ax_buf *out, const struct ax_command *commands);
 
 /* Text in single quotes, as the shell at hand escapes a quote within: `quote` is what stands for
  * it ("'\\''" or "\\'"), `also` lists characters that get a backslash. */

@@ -37,9 +37,10 @@ static const char *shell(const char *command) {
     return out;
 }
 
-static void put_script(const char *name, enum ax_status (*put)(struct ax_buf *)) {
+static void put_script(const char *name,
+                       enum ax_status (*put)(struct ax_buf *, const struct ax_command *)) {
     struct ax_buf b = {0};
-    assert_ok(put(&b));
+    assert_ok(put(&b, ax_commands));
     put_bytes(name, b.data, b.len);
     ax_buf_free(&b);
 }
@@ -153,7 +154,7 @@ static void the_man_page_is_clean(void **state) {
     (void)state;
     struct ax_buf b = {0};
     char command[300];
-    assert_ok(ax_help_man(&b));
+    assert_ok(ax_help_man(&b, ax_commands));
     for (const struct ax_command *c = ax_commands; c->name; c++) {
         char head[48];
         snprintf(head, sizeof head, "\n.SS %s\n", c->name);

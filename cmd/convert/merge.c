@@ -1,0 +1,200 @@
+/* Base folder + adapter folder → model folder or GGUF file, checked before it is put in place. */
+#include "cmd/convert/merge.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/convert/from_gguf.h"
+#include "cmd/convert/merge_note.h"
+#include "cmd/convert/merge_probe.h"
+#include "model/adapter/merge.h"
+
+#define EXACT       1e-4 /* of the largest logit, for float32 weights */
+#define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */
+
+struct merge {
+    struct ax_merge *m;
+    struct ax_arch arch;
+    struct ax_hf hf;
+    struct ax_peft peft;
+    bool with_tokenizer;       /* the adapter's folder has one */
+    struct ax_merged *tensors; /* [hf's count] */
+    struct ax_st_output *outputs;
+    struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
+    struct ax_merge_probe probe;
+};
+
+static enum ax_status pick_dtype(struct merge *w) {
+    struct ax_merge *m = w->m;
+    m->written = w->arch.dtype;
+    if (!m->dtype)
+        return AX_OK;
+    if (ax_dtype_parse(m->dtype, &m->written) != AX_OK ||
+        (m->written != AX_F32 && m->written != AX_BF16 && m->written != AX_F16))
+        return ax_error(AX_ERR_CONFIG, "--dtype: expected float32, bfloat16 or float16, got \"%s\"",
+                        m->dtype);
+    return AX_OK;
+}
+
+/* Does the merged model have a head of its own where the base has none? */
+static bool adds_head(struct merge *w) {
+    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
+    if (!w->arch.tied || !ax_merged_unties(&w->peft) || !embed)
+        return false;
+    w->arch.tied = false;
+    w->head = *embed;
+    w->head.name = "lm_head.weight";
+    return !ax_hf_find(&w->hf, w->head.name);
+}
+
+static enum ax_status open_tensors(struct merge *w) {
+    const int n = ax_hf_count(&w->hf), all = n + adds_head(w);
+    AX_TRY(ax_alloc(&w->tensors, (size_t)all, sizeof *w->tensors));
+    AX_TRY(ax_alloc(&w->outputs, (size_t)all, sizeof *w->outputs));
+    for (int i = 0; i < all; i++) {
+        const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->head;
+        struct ax_merged *t = &w->tensors[i];
+        const bool is_float = ax_dtype_info(e->dtype)->is_float;
+        AX_TRY(ax_merged_open(t, e, &w->peft, is_float ? w->m->written : e->dtype));
+        w->outputs[i] = (struct ax_st_output){
+            .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
+        memcpy(w->outputs[i].shape, t->base->shape, sizeof e->shape);
+        w->m->matrices += t->r > 0 || t->base != t->model;
+        w->m->tensors++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status check_changed(struct merge *w) {
+    for (int i = 0; i < w->m->tensors; i++)
+        w->m->changed += w->tensors[i].changed;
+    if (w->m->changed > 0)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "%s: merging it changes no number of %s%s. Nothing was written.",
+                    w->m->adapter, w->m->base,
+                    w->m->written == AX_F32 ? ": it is an adapter that was not trained"
+                                            : " (as rounded; --dtype float32 keeps more)");
+}
+
+static enum ax_status check_answers(const struct merge *w) {
+    const struct ax_merge *m = w->m;
+    const double demand = (m->written == AX_F32 ? EXACT : HALF_ROUNDS) * m->largest;
+    if (m->error <= demand)
+        return AX_OK;
+    return ax_error(AX_ERR_FAILED,
+                    "the merged model's logits differ from the adapter's by up to %.3g (largest "
+                    "logit %.3g; %.3g is allowed). Nothing was written.",
+                    m->error, m->largest, demand);
+}
+
+/* What the merged model's config.json says that the base's does not. */
+static enum ax_status config_edits(const struct merge *w, json_t **out) {
+    *out = json_object();
+    bool ok = *out != NULL;
+    if (w->head.name)
+        ok = ok && json_object_set_new(*out, "tie_word_embeddings", json_false()) == 0;
+    if (w->arch.vocab_stored > 0)
+        ok = ok && json_object_set_new(*out, "vocab_size", json_integer(w->arch.vocab_size)) == 0;
+    return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
+/* Into the folder's temporary name, where it is read again. */
+static enum ax_status write_and_check(struct merge *w, const char *dir) {
+    struct ax_hf_save save = {.dir = dir,
+                              .base_dir = w->hf.dir,
+                              .dtype = w->m->written,
+                              .n = w->m->tensors,
+                              .tensors = w->outputs};
+    json_t *edits;
+    /* training put a tokenizer and its chat template beside the adapter */
+    if (w->with_tokenizer)
+        save.tokenizer_dir = w->m->adapter;
+    AX_TRY(config_edits(w, &edits));
+    save.config = edits;
+    const enum ax_status written = ax_hf_write_into(dir, &save);
+    json_decref(edits);
+    AX_TRY(written);
+    AX_TRY(check_changed(w));
+    struct ax_hf merged = {0};
+    enum ax_status st;
+    AX_TRY_GOTO(ax_hf_open(&merged, dir), st, done);
+    AX_TRY_GOTO(ax_merge_probe_merged(&w->probe, &merged), st, done);
+done:
+    ax_hf_close(&merged);
+    AX_TRY(st);
+    w->m->effect = w->probe.effect;
+    w->m->error = w->probe.error;
+    w->m->largest = w->probe.largest;
+    AX_TRY(check_answers(w));
+    return ax_merge_note_write(dir, w->m->base, w->m->adapter, &w->peft);
+}
+
+static enum ax_status write_folder(struct merge *w) {
+    struct ax_folder folder = {0};
+    AX_TRY(ax_folder_begin(&folder, w->m->dst));
+    enum ax_status st = write_and_check(w, folder.tmp);
+    if (st == AX_OK)
+        st = ax_folder_commit(&folder);
+    if (st != AX_OK)
+        ax_folder_abort(&folder);
+    return st;
+}
+
+/* The folder is made and checked as ever, but under a name that never becomes its own. */
+static enum ax_status write_gguf(struct merge *w) {
+    struct ax_folder folder = {0};
+    struct ax_to_gguf *g = &w->m->gguf;
+    char *name;
+    AX_TRY(ax_sprintf(&name, "%s.merged", w->m->dst));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_folder_begin(&folder, name), st, done);
+    AX_TRY_GOTO(write_and_check(w, folder.tmp), st, done);
+    g->src = folder.tmp;
+    g->dst = w->m->dst;
+    g->threads = w->m->threads;
+    st = ax_convert_to_gguf(g);
+    g->src = NULL;
+done:
+    ax_folder_abort(&folder);
+    ax_free(name);
+    return st;
+}
+
+static enum ax_status look_for_tokenizer(struct merge *w) {
+    char *path;
+    AX_TRY(ax_path_join(&path, w->m->adapter, "tokenizer.json"));
+    w->with_tokenizer = ax_path_exists(path);
+    ax_free(path);
+    return AX_OK;
+}
+
+static enum ax_status run(struct merge *w) {
+    if (!w->m->to_gguf)
+        AX_TRY(ax_convert_check_destination(w->m->dst));
+    AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
+    AX_TRY(ax_arch_load(&w->arch, w->m->base));
+    ax_adapter_vocabulary(&w->arch, &w->peft);
+    AX_TRY(ax_hf_open(&w->hf, w->m->base));
+    AX_TRY(pick_dtype(w));
+    AX_TRY(look_for_tokenizer(w));
+    AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
+    w->probe =
+        (struct ax_merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
+    AX_TRY(ax_merge_probe_start(&w->probe, &w->hf));
+    AX_TRY(open_tensors(w));
+    return w->m->to_gguf ? write_gguf(w) : write_folder(w);
+}
+
+enum ax_status ax_merge_run(struct ax_merge *m) {
+    struct merge w = {.m = m};
+    const enum ax_status st = run(&w);
+    for (int i = 0; w.tensors && i < m->tensors; i++)
+        ax_merged_close(&w.tensors[i]);
+    ax_free(w.tensors);
+    ax_free(w.outputs);
+    ax_merge_probe_free(&w.probe);
+    ax_hf_close(&w.hf);
+    ax_arch_free(&w.arch);
+    ax_peft_close(&w.peft);
+    return st;
+}
