@@ -1,5 +1,6 @@
 #include "base/term.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -43,4 +44,13 @@ enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax
         return AX_OK;
     }
     return ax_error(AX_ERR_CONFIG, "%s: expected auto, always or never, got \"%s\"", option, word);
+}
+
+void ax_term_progress(const char *what, int64_t done, int64_t of) {
+    if (!ax_term_has_cursor(STDERR_FILENO))
+        return;
+    if (done < of)
+        fprintf(stderr, "\r%s %lld/%lld\x1b[K", what, (long long)done, (long long)of);
+    else
+        fputs("\r\x1b[K", stderr);
 }

@@ -39,10 +39,6 @@ struct ax_op_cost ax_op_cost(enum ax_op op, const void *args) {
     return ax_op_info(op)->cost(args);
 }
 
-enum ax_status ax_run_op(struct ax_queue *q, enum ax_op op, const void *args) {
-    return ax_op_info(op)->run(q, args);
-}
-
 const struct ax_shape *ax_op_shapes(enum ax_op op, int *n) {
     *n = ax_op_info(op)->n_shapes;
     return ax_op_info(op)->shapes;
@@ -54,19 +50,6 @@ struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args
 
 static const struct ax_tensor *tensor_of(const struct ax_operand *operand, const void *args) {
     return (const struct ax_tensor *)((const char *)args + operand->offset);
-}
-
-double ax_op_operand_bytes(enum ax_op op, const void *args) {
-    double sum = 0;
-    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
-        double bytes = bytes_of(tensor_of(o, args));
-        sum += o->use == AX_OPERAND_INOUT ? 2 * bytes : bytes;
-    }
-    return sum;
-}
-
-struct ax_op_cost ax_op_per_element(enum ax_op op, const void *args, double flops_per, tensor t) {
-    return (struct ax_op_cost){flops_per * elements(t), ax_op_operand_bytes(op, args)};
 }
 
 const char *ax_op_broken_rule(enum ax_op op, const void *args) {
@@ -175,3 +158,20 @@ static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
         return end(q, AX_OP_##name, args, &call, call.run->name(q, args, call.work));              \
     }
 AX_OP_LIST(DEFINE_RUN)
+
+/* The same of all ops: arguments untyped. */
+#define DEFINE_ANY(name)                                                                           \
+    static enum ax_status any_##name(struct ax_queue *q, const void *args) {                       \
+        return ax_run_##name(q, args);                                                             \
+    }
+AX_OP_LIST(DEFINE_ANY)
+
+enum ax_status ax_run_op(struct ax_queue *q, enum ax_op op, const void *args) {
+    static enum ax_status (*const any[AX_OP_COUNT])(struct ax_queue *, const void *) = {
+#define ROW(op) [AX_OP_##op] = any_##op,
+        AX_OP_LIST(ROW)
+#undef ROW
+    };
+    AX_ASSERT(op < AX_OP_COUNT);
+    return any[op](q, args);
+}

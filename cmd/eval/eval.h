@@ -1,8 +1,8 @@
 /* `axtrain eval`: its parts. Private to eval*.c.
  *
  * Read on: eval.c (command line, configuration, data), run.c (the model's passes),
- * solve.c (answers by generation), pass.c (several to a row), print.c and
- * json.c (what comes out). */
+ * questions.c (prompts and expected answers), solve.c (answers by generation), pass.c (several to a
+ * row), print.c and json.c (what comes out). */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
@@ -86,8 +86,6 @@ void ax_eval_copy_ids(const struct ax_docs *set, size_t doc, uint32_t from, uint
                       int32_t *out);
 /* Tokens of the longest prompt and its answer: the positions that the model must have. */
 int64_t ax_eval_positions(const struct ax_eval *e);
-/* A line for a person who waits, on a terminal only. */
-void ax_eval_progress(const char *what, int64_t done, int64_t of);
 
 enum ax_status ax_eval_print(const struct ax_eval *e, struct ax_buf *out);
 /* A line of JSON for each row, of the turn that was on. */
@@ -95,6 +93,8 @@ enum ax_status ax_eval_print_rows(struct ax_eval *e, const struct ax_eval_turn *
 /* All as one object. */
 enum ax_status ax_eval_print_json(const struct ax_eval *e, size_t flags, struct ax_buf *out);
 /* sum/n, or 0. */
-double ax_eval_per(double sum, double n);
+static inline double ax_eval_per(double sum, double n) {
+    return n > 0 ? sum / n : 0;
+}
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/term.h"
 #include "cmd/eval/eval.h"
 #include "data/reward/pass_at_k.h"
 #include "model/generate.h"
@@ -61,8 +62,6 @@ enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
     return AX_OK;
 }
 
-/* ---- answers ---- */
-
 struct sampling {
     struct ax_eval *e;
     struct ax_eval_pass *result;
@@ -89,7 +88,7 @@ static enum ax_status grade(void *ctx, struct ax_sequence *s) {
     g->result->correct += right;
     g->result->cut += s->finish == AX_FINISH_LENGTH;
     g->result->generated += s->n_new;
-    ax_eval_progress("answers", ++g->done, e->n_answers * e->pass_options.samples);
+    ax_term_progress("answers", ++g->done, e->n_answers * e->pass_options.samples);
     return AX_OK;
 }
 

@@ -5,10 +5,6 @@
 #include "base/clock.h"
 #include "cmd/eval/eval.h"
 
-double ax_eval_per(double sum, double n) {
-    return n > 0 ? sum / n : 0;
-}
-
 /* Rows and tokens are those of every turn. */
 static enum ax_status put_data(const struct ax_eval *e, struct ax_buf *out) {
     const struct ax_eval_result *r = &e->turns[0].result;

@@ -1,22 +1,10 @@
 /* Loss and accuracy: optim/evaluate on a model made for inference. */
-#include <stdio.h>
-#include <unistd.h>
-
 #include "base/term.h"
 #include "cmd/eval/eval.h"
 
 /* Of a pass where the rows are short: enough to keep the matrix products busy. */
 #define PASS_TOKENS 1024
 #define PASS_DOCS   64
-
-void ax_eval_progress(const char *what, int64_t done, int64_t of) {
-    if (!ax_term_has_cursor(STDERR_FILENO))
-        return;
-    if (done < of)
-        fprintf(stderr, "\r%s %lld/%lld\x1b[K", what, (long long)done, (long long)of);
-    else
-        fputs("\r\x1b[K", stderr);
-}
 
 static enum ax_status note_document(void *ctx, const struct ax_eval_document *d) {
     struct ax_eval *e = ctx;
@@ -27,7 +15,7 @@ static enum ax_status note_document(void *ctx, const struct ax_eval_document *d)
 
 static void show_rows(void *ctx, int64_t rows_done) {
     const struct ax_eval *e = ctx;
-    ax_eval_progress("rows", rows_done, (int64_t)e->n_rows);
+    ax_term_progress("rows", rows_done, (int64_t)e->n_rows);
 }
 
 static enum ax_status turn(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,

@@ -17,7 +17,8 @@ static const char *check_dropout(const struct ax_dropout *a) {
 }
 
 static struct ax_op_cost cost_dropout(const struct ax_dropout *a) {
-    struct ax_op_cost cost = ax_op_per_element(AX_OP_dropout, a, a->accumulate ? 2 : 1, &a->x);
+    struct ax_op_cost cost =
+        ax_op_per_element(ax_operands_dropout(), a, a->accumulate ? 2 : 1, &a->x);
     cost.bytes += a->accumulate ? bytes_of(&a->y) : 0;
     return cost;
 }
@@ -67,7 +68,7 @@ static const char *check_colscale(const struct ax_colscale *a) {
 
 static struct ax_op_cost cost_colscale(const struct ax_colscale *a) {
     double flops = (a->scale.data != NULL) + (a->bias.data != NULL) + (a->addend.data != NULL);
-    return ax_op_per_element(AX_OP_colscale, a, flops, &a->x);
+    return ax_op_per_element(ax_operands_colscale(), a, flops, &a->x);
 }
 
 static void build_colscale(struct ax_case_builder *b, struct ax_colscale *a) {
@@ -135,7 +136,7 @@ static const char *check_dora_norm(const struct ax_dora_norm *a) {
 }
 
 static struct ax_op_cost cost_dora_norm(const struct ax_dora_norm *a) {
-    struct ax_op_cost cost = ax_op_per_element(AX_OP_dora_norm, a, 2, &a->weight);
+    struct ax_op_cost cost = ax_op_per_element(ax_operands_dora_norm(), a, 2, &a->weight);
     cost.flops += 2 * elements(&a->p);
     return cost;
 }

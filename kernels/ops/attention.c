@@ -123,7 +123,7 @@ static const char *check_attention_forward(const struct ax_attention_forward *f)
 static struct ax_op_cost cost_attention_forward(const struct ax_attention_forward *f) {
     const struct ax_attention *a = &f->a;
     double head_dim = (double)a->q.shape[2];
-    double bytes = ax_op_operand_bytes(AX_OP_attention_forward, f);
+    double bytes = ax_op_operand_bytes(ax_operands_attention_forward(), f);
     if (a->block_table.data != NULL) { /* of the cache, the blocks these documents hold */
         double rows = (double)a->block_table.shape[0] * (double)a->max_k;
         double most = (double)a->k.shape[0];
@@ -184,7 +184,7 @@ static const char *check_attention_backward(const struct ax_attention_backward *
 static struct ax_op_cost cost_attention_backward(const struct ax_attention_backward *b) {
     double head_dim = (double)b->a.q.shape[2]; /* q·kᵀ again, dout·vᵀ, dv, dq, dk */
     return (struct ax_op_cost){10 * head_dim * attention_pairs(&b->a),
-                               ax_op_operand_bytes(AX_OP_attention_backward, b)};
+                               ax_op_operand_bytes(ax_operands_attention_backward(), b)};
 }
 
 /* out and lse are left to ax_case_prepare. */

@@ -26,12 +26,13 @@ struct ax_op_info {
     const char *(*check)(const void *args);     /* the first condition broken (its text), or NULL */
     struct ax_op_cost (*cost)(const void *args);
     void (*build)(struct ax_case_builder *b, void *args);
-    enum ax_status (*run)(struct ax_queue *q, const void *args);
     const struct ax_shape *shapes;
     int n_shapes;
 };
 
-#define AX_OP_INFO_NAME(op) extern const struct ax_op_info ax_op_info_##op;
+#define AX_OP_INFO_NAME(op)                                                                        \
+    extern const struct ax_op_info ax_op_info_##op;                                                \
+    const struct ax_operand *ax_operands_##op(void);
 AX_OP_LIST(AX_OP_INFO_NAME)
 #undef AX_OP_INFO_NAME
 const struct ax_op_info *ax_op_info(enum ax_op op);
@@ -39,7 +40,7 @@ const struct ax_op_info *ax_op_info(enum ax_op op);
 /* Operands are IN(field), OUT(field) and INOUT(field) of the argument struct, with _ROWS, _SOME and
  * _PANELS for the flags of kernels/operands.h. */
 #define AX_OP_INFO(op, ...)                                                                        \
-    static const struct ax_operand *operands_##op(void) {                                          \
+    const struct ax_operand *ax_operands_##op(void) {                                              \
         typedef struct ax_##op args;                                                               \
         static const struct ax_operand list[] = {__VA_ARGS__,                                      \
                                                  {NULL, sizeof(args), AX_OPERAND_IN, 0}};          \
@@ -56,17 +57,13 @@ const struct ax_op_info *ax_op_info(enum ax_op op);
     static void any_build_##op(struct ax_case_builder *b, void *args) {                            \
         build_##op(b, args);                                                                       \
     }                                                                                              \
-    static enum ax_status any_run_##op(struct ax_queue *q, const void *args) {                     \
-        return ax_run_##op(q, args);                                                               \
-    }                                                                                              \
     const struct ax_op_info ax_op_info_##op = {                                                    \
         #op,                                                                                       \
         sizeof(struct ax_##op),                                                                    \
-        operands_##op,                                                                             \
+        ax_operands_##op,                                                                          \
         any_check_##op,                                                                            \
         any_cost_##op,                                                                             \
         any_build_##op,                                                                            \
-        any_run_##op,                                                                              \
         shapes_##op,                                                                               \
         (int)(sizeof(shapes_##op) / sizeof(shapes_##op[0]))}
 #define OPERAND(field, use, flags)                                                                 \
@@ -166,13 +163,14 @@ static inline double bytes_of(tensor t) {
 }
 
 /* Every operand once, INOUT twice. */
-double ax_op_operand_bytes(enum ax_op op, const void *args);
+double ax_op_operand_bytes(const struct ax_operand *list, const void *args);
 /* flops_per FLOPs for each element of t, all operands. */
-struct ax_op_cost ax_op_per_element(enum ax_op op, const void *args, double flops_per, tensor t);
+struct ax_op_cost ax_op_per_element(const struct ax_operand *list, const void *args,
+                                    double flops_per, tensor t);
 
 #define PER_ELEMENT(op, flops_per, field)                                                          \
     static struct ax_op_cost cost_##op(const struct ax_##op *a) {                                  \
-        return ax_op_per_element(AX_OP_##op, a, flops_per, &a->field);                             \
+        return ax_op_per_element(ax_operands_##op(), a, flops_per, &a->field);                     \
     }
 
 /* Cases: laying out the operands for a shape, of which an op uses the fields it has a use for. */

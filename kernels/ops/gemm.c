@@ -29,7 +29,7 @@ static const char *check_gemm(const struct ax_gemm *g) {
 
 static struct ax_op_cost cost_gemm(const struct ax_gemm *a) {
     double k = (double)(a->trans_a ? a->a.shape[0] : a->a.shape[1]);
-    struct ax_op_cost cost = ax_op_per_element(AX_OP_gemm, a, 2 * k, &a->c);
+    struct ax_op_cost cost = ax_op_per_element(ax_operands_gemm(), a, 2 * k, &a->c);
     cost.bytes += a->accumulate ? bytes_of(&a->c) : 0;
     return cost;
 }

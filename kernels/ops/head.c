@@ -109,7 +109,7 @@ static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
 
 static struct ax_op_cost cost_softmax_backward(const struct ax_softmax_backward *a) {
     double flops = a->g_entropy.data != NULL ? 10 : a->g_lse.data != NULL ? 6 : 5;
-    return ax_op_per_element(AX_OP_softmax_backward, a, flops, &a->logits);
+    return ax_op_per_element(ax_operands_softmax_backward(), a, flops, &a->logits);
 }
 
 /* lse is above every logit, as a real one is. */

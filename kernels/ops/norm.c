@@ -84,7 +84,7 @@ static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
 static struct ax_op_cost cost_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     /* x̂, g, Σ g·x̂ (2), x̂·mean, −, ·rstd, dweight (2); += */
     struct ax_op_cost cost =
-        ax_op_per_element(AX_OP_rmsnorm_backward, a, a->accumulate ? 10 : 9, &a->x);
+        ax_op_per_element(ax_operands_rmsnorm_backward(), a, a->accumulate ? 10 : 9, &a->x);
     cost.bytes += a->accumulate ? bytes_of(&a->dx) : 0;
     return cost;
 }

@@ -200,7 +200,7 @@ static const char *check_sgd(const struct ax_sgd *a) {
 
 static struct ax_op_cost cost_sgd(const struct ax_sgd *a) {
     double flops = a->momentum_buffer.data == NULL ? 5 : a->nesterov ? 9 : 7;
-    return ax_op_per_element(AX_OP_sgd, a, flops, &a->master);
+    return ax_op_per_element(ax_operands_sgd(), a, flops, &a->master);
 }
 
 static void build_sgd(struct ax_case_builder *b, struct ax_sgd *a) {
@@ -276,7 +276,7 @@ static const char *check_adafactor(const struct ax_adafactor *a) {
 /* g²; rows, columns (4); the update (4); its square (2); weights (3). The gradient is read once for
  * each of: moments, size of the update, update. */
 static struct ax_op_cost cost_adafactor(const struct ax_adafactor *a) {
-    struct ax_op_cost cost = ax_op_per_element(AX_OP_adafactor, a, 14, &a->master);
+    struct ax_op_cost cost = ax_op_per_element(ax_operands_adafactor(), a, 14, &a->master);
     cost.bytes += 2 * bytes_of(&a->grad);
     return cost;
 }
@@ -331,7 +331,7 @@ static const char *check_muon_momentum(const struct ax_muon_momentum *a) {
 
 /* The sum of squares and the result are two walks over gradient and buffer. */
 static struct ax_op_cost cost_muon_momentum(const struct ax_muon_momentum *a) {
-    struct ax_op_cost cost = ax_op_per_element(AX_OP_muon_momentum, a, 12, &a->grad);
+    struct ax_op_cost cost = ax_op_per_element(ax_operands_muon_momentum(), a, 12, &a->grad);
     cost.bytes += bytes_of(&a->grad) + bytes_of(&a->momentum_buffer);
     return cost;
 }
