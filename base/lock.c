@@ -1,12 +1,17 @@
-/* flock, waited for. */
+/* flock: waited for, or claimed with the holder's name in the file for those who come second. */
 #include "base/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/io_sys.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 static int open_lock(const char *path) {
     const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0640);
@@ -36,4 +41,59 @@ void ax_lock_drop(struct ax_lock *l) {
         (void)ax_sys_close(l->fd);
     }
     *l = (struct ax_lock){0};
+}
+
+/* ---- claims ---- */
+
+/* What the holder wrote: "process 12 on HOST since TIME". */
+static enum ax_status held(const char *path, int fd) {
+    char who[256] = "";
+    const ssize_t n = ax_sys_pread(fd, who, sizeof who - 1, 0);
+    who[n > 0 ? n : 0] = '\0';
+    who[strcspn(who, "\n")] = '\0';
+    return ax_error(AX_ERR_FAILED, "%s: in use by %s; wait for it to end, or choose another folder",
+                    path, who[0] ? who : "another process");
+}
+
+/* Only for people; a lock without it is a lock all the same. */
+static enum ax_status sign(const char *path, int fd) {
+    char host[128] = "?", when[32] = "?", text[256];
+    const time_t now = time(NULL);
+    struct tm tm;
+    (void)gethostname(host, sizeof host - 1);
+    if (gmtime_r(&now, &tm))
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    const int n =
+        snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, when);
+    if (ftruncate(fd, 0) != 0 || ax_sys_pwrite(fd, text, (size_t)n, 0) != n)
+        return ax_error(AX_ERR_IO, "%s: cannot write %d bytes: %m", path, n);
+    return AX_OK;
+}
+
+enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
+    *l = (struct ax_claim){.fd = -1};
+    enum ax_status st;
+    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0640);
+    if (fd < 0)
+        return ax_error(AX_ERR_IO, "%s: cannot create the lock: %m", path);
+    if (ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0)
+        st = sign(path, fd);
+    else if (errno == EWOULDBLOCK)
+        st = held(path, fd);
+    else
+        st = ax_error(AX_ERR_IO, "%s: cannot lock it: %m", path);
+    if (st == AX_OK)
+        st = ax_strdup(&l->path, path);
+    if (st == AX_OK)
+        l->fd = fd;
+    else
+        (void)ax_sys_close(fd);
+    return st;
+}
+
+void ax_claim_release(struct ax_claim *l) {
+    if (l->path)
+        (void)ax_sys_close(l->fd);
+    ax_free(l->path);
+    *l = (struct ax_claim){.fd = -1};
 }

@@ -7,7 +7,7 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
-#include "base/space.h"
+#include "base/free_space.h"
 #include "cmd/args.h"
 #include "cmd/train/base_model.h"
 #include "cmd/commands.h"

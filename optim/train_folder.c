@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/space.h"
+#include "base/free_space.h"
 #include "optim/train_state.h"
 
 #define LOCK_NAME ".axtrain.lock"

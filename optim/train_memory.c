@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/space.h"
+#include "base/free_space.h"
 #include "optim/plan.h"
 #include "optim/train_state.h"
 

@@ -2,7 +2,7 @@
 #ifndef AX_OPTIM_TRAIN_STATE_H
 #define AX_OPTIM_TRAIN_STATE_H
 
-#include "base/claim.h"
+#include "base/lock.h"
 #include "ckpt/state/saver.h"
 #include "optim/train.h"
 

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/direct.h"
+#include "base/direct_io.h"
 #include "base/io_path.h"
-#include "base/space.h"
+#include "base/free_space.h"
 
 #define PIECE ((int64_t)1 << 21) /* elements at once, or one run of rows where that is more */
 #define SLICE 8192               /* elements of a piece that a thread takes at once, about */
@@ -161,7 +161,7 @@ static enum ax_status check_room(const struct ax_gguf_save *save, const char *di
 
 struct output {
     const struct ax_gguf_save *save;
-    struct ax_direct f;
+    struct ax_direct_io f;
     float *values;         /* of a piece, */
     unsigned char *blocks; /* and encoded */
 };
@@ -216,9 +216,9 @@ static enum ax_status write_tensor(struct output *o, const struct ax_gguf_output
         const int64_t n = rows - first < step ? rows - first : step;
         AX_TRY(t->fill(t->ctx, first, n, o->values));
         AX_TRY(encode(o, t, n));
-        AX_TRY(ax_direct_write(&o->f, o->blocks, (size_t)n * row_bytes(t)));
+        AX_TRY(ax_direct_io_write(&o->f, o->blocks, (size_t)n * row_bytes(t)));
     }
-    return ax_direct_write(&o->f, zeros, aligned(bytes) - bytes);
+    return ax_direct_io_write(&o->f, zeros, aligned(bytes) - bytes);
 }
 
 static enum ax_status allocate(struct output *o) {
@@ -246,13 +246,13 @@ static enum ax_status write_all(const struct ax_gguf_save *save, const char *tmp
     enum ax_status st;
     AX_TRY_GOTO(build_header(save, &header), st, done);
     AX_TRY_GOTO(allocate(&o), st, done);
-    AX_TRY_GOTO(ax_direct_create(&o.f, tmp), st, done);
-    AX_TRY_GOTO(ax_direct_write(&o.f, header.data, header.len), st, done);
+    AX_TRY_GOTO(ax_direct_io_create(&o.f, tmp), st, done);
+    AX_TRY_GOTO(ax_direct_io_write(&o.f, header.data, header.len), st, done);
     for (int i = 0; i < save->n; i++)
         AX_TRY_GOTO(write_tensor(&o, &save->tensors[i]), st, done);
-    AX_TRY_GOTO(ax_direct_finish(&o.f), st, done);
+    AX_TRY_GOTO(ax_direct_io_finish(&o.f), st, done);
 done:
-    st = ax_direct_end(&o.f, st);
+    st = ax_direct_io_end(&o.f, st);
     ax_buf_free(&header);
     ax_free(o.values);
     ax_free(o.blocks);

@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"
-#include "ckpt/hf/sums.h"
+#include "ckpt/hf/checksums.h"
 
 #define AX_PEFT_PREFIX  "base_model.model."
 #define AX_PEFT_CONFIG  "adapter_config.json"

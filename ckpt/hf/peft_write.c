@@ -100,7 +100,7 @@ static enum ax_status write_config(const char *dir, const struct ax_peft_config 
     char *path = NULL, *text = NULL;
     size_t len;
     struct ax_buf line = {0};
-    struct ax_sums *sums;
+    struct ax_checksums *sums;
     struct ax_file f = {.fd = -1};
     AX_TRY(ax_sum_list_add(list, AX_PEFT_CONFIG, &sums));
     AX_TRY(ax_peft_config_json(c, &v));
@@ -108,7 +108,7 @@ static enum ax_status write_config(const char *dir, const struct ax_peft_config 
     AX_TRY_GOTO(ax_json_dump(v, &text, &len), st, done);
     AX_TRY_GOTO(ax_buf_append(&line, text, len), st, done);
     AX_TRY_GOTO(ax_buf_puts(&line, "\n"), st, done);
-    AX_TRY_GOTO(ax_sums_add(sums, line.data, line.len), st, done);
+    AX_TRY_GOTO(ax_checksums_add(sums, line.data, line.len), st, done);
     AX_TRY_GOTO(ax_path_join(&path, dir, AX_PEFT_CONFIG), st, done);
     AX_TRY_GOTO(ax_file_create(&f, path), st, done);
     AX_TRY_GOTO(ax_file_write(&f, line.data, line.len), st, done);
@@ -125,7 +125,7 @@ done:
 enum ax_status ax_peft_write_into(const char *dir, const struct ax_peft_config *c, int n,
                                   const struct ax_st_output *tensors, struct ax_sum_list *list) {
     char *path;
-    struct ax_sums *sums;
+    struct ax_checksums *sums;
     AX_TRY(write_config(dir, c, list));
     AX_TRY(ax_sum_list_add(list, AX_PEFT_WEIGHTS, &sums));
     AX_TRY(ax_path_join(&path, dir, AX_PEFT_WEIGHTS));

@@ -9,7 +9,7 @@
 
 #include "base/io.h"
 #include "ckpt/hf/joined.h"
-#include "ckpt/hf/sums.h"
+#include "ckpt/hf/checksums.h"
 #include "kernels/tensor.h"
 
 #define AX_ST_MAX_DIMS 8
@@ -62,6 +62,6 @@ enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_
 /* The same, and its checksums to `sums` (may be NULL). */
 enum ax_status ax_safetensors_write_summed(const char *path, int n,
                                            const struct ax_st_output *tensors,
-                                           struct ax_sums *sums);
+                                           struct ax_checksums *sums);
 
 #endif

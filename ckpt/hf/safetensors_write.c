@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/direct.h"
+#include "base/direct_io.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"
 
@@ -83,13 +83,13 @@ static enum ax_status build_header(int n, const struct ax_st_output *tensors, st
 }
 
 struct output {
-    struct ax_direct f;
-    struct ax_sums *sums;
+    struct ax_direct_io f;
+    struct ax_checksums *sums;
 };
 
 static enum ax_status put(struct output *o, const void *data, size_t n) {
-    AX_TRY(ax_sums_add(o->sums, data, n));
-    return ax_direct_write(&o->f, data, n);
+    AX_TRY(ax_checksums_add(o->sums, data, n));
+    return ax_direct_io_write(&o->f, data, n);
 }
 
 static enum ax_status write_header(struct output *f, int n, const struct ax_st_output *tensors) {
@@ -135,20 +135,20 @@ static enum ax_status largest_piece(int n, const struct ax_st_output *tensors, s
 
 enum ax_status ax_safetensors_write_summed(const char *path, int n,
                                            const struct ax_st_output *tensors,
-                                           struct ax_sums *sums) {
+                                           struct ax_checksums *sums) {
     struct output o = {.sums = sums};
     void *piece = NULL;
     size_t bytes;
     enum ax_status st;
     AX_TRY(largest_piece(n, tensors, &bytes));
     AX_TRY(ax_alloc(&piece, bytes, 1));
-    AX_TRY_GOTO(ax_direct_create(&o.f, path), st, done);
+    AX_TRY_GOTO(ax_direct_io_create(&o.f, path), st, done);
     AX_TRY_GOTO(write_header(&o, n, tensors), st, done);
     for (int i = 0; i < n; i++)
         AX_TRY_GOTO(write_tensor(&o, &tensors[i], piece), st, done);
-    AX_TRY_GOTO(ax_direct_finish(&o.f), st, done);
+    AX_TRY_GOTO(ax_direct_io_finish(&o.f), st, done);
 done:
-    st = ax_direct_end(&o.f, st);
+    st = ax_direct_io_end(&o.f, st);
     ax_free(piece);
     return st;
 }

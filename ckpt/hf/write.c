@@ -38,11 +38,11 @@ static enum ax_status write_text(const struct target *to, const char *name, cons
                                  size_t len) {
     char *path = NULL;
     struct ax_file f = {.fd = -1};
-    struct ax_sums *sums;
+    struct ax_checksums *sums;
     AX_TRY(ax_sum_list_add(to->sums, name, &sums));
     AX_TRY(ax_path_join(&path, to->dir, name));
     enum ax_status st;
-    AX_TRY_GOTO(ax_sums_add(sums, text, len), st, done);
+    AX_TRY_GOTO(ax_checksums_add(sums, text, len), st, done);
     AX_TRY_GOTO(ax_file_create(&f, path), st, done);
     AX_TRY_GOTO(ax_file_write(&f, text, len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
@@ -206,7 +206,7 @@ static enum ax_status write_index(const struct target *to, const struct ax_hf_sa
 static enum ax_status write_shard(const struct target *to, const char *name, int n,
                                   const struct ax_st_output *tensors) {
     char *path;
-    struct ax_sums *sums;
+    struct ax_checksums *sums;
     AX_TRY(ax_sum_list_add(to->sums, name, &sums));
     AX_TRY(ax_path_join(&path, to->dir, name));
     const enum ax_status st = ax_safetensors_write_summed(path, n, tensors, sums);

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/space.h"
+#include "base/free_space.h"
 #include "base/term.h"
 #include "base/threads.h"
 #include "ckpt/hub/impl.h"

@@ -14,7 +14,7 @@ static enum ax_status write_state(const char *tmp, const char *name,
                                   const struct ax_checkpoint_save *save,
                                   struct ax_sum_list *files) {
     char *path;
-    struct ax_sums *sums;
+    struct ax_checksums *sums;
     AX_TRY(ax_sum_list_add(files, name, &sums));
     AX_TRY(ax_path_join(&path, tmp, name));
     const enum ax_status st = ax_safetensors_write_summed(path, save->n_parts, save->state, sums);

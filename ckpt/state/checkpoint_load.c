@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/direct.h"
+#include "base/direct_io.h"
 #include "ckpt/state/checkpoint.h"
 
 #define MAX_MANIFEST ((size_t)1 << 30)

@@ -114,7 +114,7 @@ static bool is_safe(const char *name) {
 static enum ax_status parse_file(struct ax_sum_list *files, struct ax_json v) {
     const char *name, *hex;
     int64_t bytes;
-    struct ax_sums *sums;
+    struct ax_checksums *sums;
     AX_TRY(ax_json_str(ax_json_get(v, "name"), &name));
     AX_TRY(ax_json_i64(ax_json_get(v, "bytes"), 0, INT64_MAX, &bytes));
     AX_TRY(ax_json_str(ax_json_get(v, "crc32c"), &hex));

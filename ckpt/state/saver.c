@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/space.h"
+#include "base/free_space.h"
 
 /* Left free beside what is copied. */
 #define SPARE ((uint64_t)512 << 20)

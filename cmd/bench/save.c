@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/space.h"
+#include "base/free_space.h"
 #include "ckpt/state/saver.h"
 
 #define TOKENS 512

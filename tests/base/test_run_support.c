@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/claim.h"
-#include "base/space.h"
+#include "base/lock.h"
+#include "base/free_space.h"
 #include "base/stop.h"
 
 static char dir[64];

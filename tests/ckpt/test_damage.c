@@ -9,7 +9,7 @@
 #include <fcntl.h>
 
 #include "base/clock.h"
-#include "base/direct.h"
+#include "base/direct_io.h"
 #include "base/rng.h"
 #include "ckpt/state/checkpoint.h"
 #include "tests/ckpt/folder.h"

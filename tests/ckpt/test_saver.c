@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/space.h"
+#include "base/free_space.h"
 #include "ckpt/state/saver.h"
 #include "tests/ckpt/folder.h"
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <signal.h>
 
-#include "base/claim.h"
+#include "base/lock.h"
 #include "base/mem.h"
 #include "tests/optim/train_runs.h"
 

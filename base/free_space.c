@@ -1,4 +1,4 @@
-#include "base/space.h"
+#include "base/free_space.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-#include "ckpt/hf/sums.h"
+#include "ckpt/hf/checksums.h"
 
 #include "base/hash.h"
-#include "base/direct.h"
+#include "base/direct_io.h"
 #include "ckpt/hf/close.h"
 
-enum ax_status ax_sums_add(struct ax_sums *s, const void *data, size_t n) {
+enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n) {
     const unsigned char *p = data;
     while (s && n > 0) {
         const size_t in_piece = (size_t)(s->bytes % AX_SUM_PIECE);
@@ -25,12 +25,12 @@ enum ax_status ax_sums_add(struct ax_sums *s, const void *data, size_t n) {
     return AX_OK;
 }
 
-void ax_sums_free(struct ax_sums *s) {
+void ax_checksums_free(struct ax_checksums *s) {
     ax_free(s->crc);
-    *s = (struct ax_sums){0};
+    *s = (struct ax_checksums){0};
 }
 
-enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_sums **out) {
+enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_checksums **out) {
     *out = NULL;
     if (!l)
         return AX_OK;
@@ -43,13 +43,13 @@ enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct a
 void ax_sum_list_free(struct ax_sum_list *l) {
     for (size_t i = 0; i < l->n; i++) {
         ax_free(l->files[i].name);
-        ax_sums_free(&l->files[i].sums);
+        ax_checksums_free(&l->files[i].sums);
     }
     ax_free(l->files);
     *l = (struct ax_sum_list){0};
 }
 
-static enum ax_status check(struct ax_file *f, const struct ax_sums *want, void *buffer) {
+static enum ax_status check(struct ax_file *f, const struct ax_checksums *want, void *buffer) {
     uint64_t size;
     AX_TRY(ax_file_size(f, &size));
     if (size != want->bytes)

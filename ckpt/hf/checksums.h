@@ -1,7 +1,7 @@
 /* Checksums of files that are being written: CRC-32C of each piece of AX_SUM_PIECE bytes, so that
  * damage can be told to its place. The sum is of what was meant to be written, before any disk. */
-#ifndef AX_CKPT_HF_SUMS_H
-#define AX_CKPT_HF_SUMS_H
+#ifndef AX_CKPT_HF_CHECKSUMS_H
+#define AX_CKPT_HF_CHECKSUMS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,25 +10,25 @@
 
 #define AX_SUM_PIECE ((size_t)1 << 20)
 
-struct ax_sums {
+struct ax_checksums {
     uint64_t bytes;
     uint32_t *crc; /* of each piece, the last one may be short */
     size_t n, cap;
 };
 /* Zero-initialise. NULL is fine: nothing is summed. */
-enum ax_status ax_sums_add(struct ax_sums *s, const void *data, size_t n);
-void ax_sums_free(struct ax_sums *s);
+enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
+void ax_checksums_free(struct ax_checksums *s);
 
 /* The files of a folder, by name relative to it. */
 struct ax_sum_list {
     size_t n;
     struct ax_file_sums {
         char *name;
-        struct ax_sums sums;
+        struct ax_checksums sums;
     } *files;
 };
 /* Adds a file; *out is valid until the next one is added. A NULL list gives NULL. */
-enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_sums **out);
+enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_checksums **out);
 void ax_sum_list_free(struct ax_sum_list *l);
 
 /* Reads DIR/NAME and compares: AX_ERR_DATA names the file and the first byte of the damaged piece,

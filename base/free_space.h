@@ -1,6 +1,6 @@
 /* How much room there is: on the disk behind a path, and in memory for this process. */
-#ifndef AX_BASE_SPACE_H
-#define AX_BASE_SPACE_H
+#ifndef AX_BASE_FREE_SPACE_H
+#define AX_BASE_FREE_SPACE_H
 
 #include <stdint.h>
 

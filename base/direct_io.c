@@ -1,4 +1,4 @@
-#include "base/direct.h"
+#include "base/direct_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #define BUFFER ((size_t)4 << 20)
 
 enum ax_status ax_alloc_direct(void **heap, void **out, size_t n) {
-    AX_TRY(ax_alloc(heap, n + AX_DIRECT_ALIGN, 1));
+    AX_TRY(ax_alloc(heap, n + AX_DIRECT_IO_ALIGN, 1));
     const uintptr_t at = (uintptr_t)*heap;
-    const size_t up = (AX_DIRECT_ALIGN - at % AX_DIRECT_ALIGN) % AX_DIRECT_ALIGN;
+    const size_t up = (AX_DIRECT_IO_ALIGN - at % AX_DIRECT_IO_ALIGN) % AX_DIRECT_IO_ALIGN;
     *out = (char *)*heap + up;
     return AX_OK;
 }
@@ -40,7 +40,7 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     return AX_OK;
 }
 
-static void leave_direct(struct ax_direct *s) {
+static void leave_direct(struct ax_direct_io *s) {
     const int flags = fcntl(s->f.fd, F_GETFL);
     if (flags >= 0)
         (void)fcntl(s->f.fd, F_SETFL, flags & ~O_DIRECT);
@@ -48,13 +48,13 @@ static void leave_direct(struct ax_direct *s) {
 }
 
 /* Whole blocks go directly; a tail, and what follows a short write, through the cache. */
-static enum ax_status flush(struct ax_direct *s) {
+static enum ax_status flush(struct ax_direct_io *s) {
     size_t done = 0;
     while (done < s->filled) {
         const size_t left = s->filled - done;
-        if (s->direct && (left < AX_DIRECT_ALIGN || done % AX_DIRECT_ALIGN != 0))
+        if (s->direct && (left < AX_DIRECT_IO_ALIGN || done % AX_DIRECT_IO_ALIGN != 0))
             leave_direct(s);
-        const size_t n = s->direct ? left - left % AX_DIRECT_ALIGN : left;
+        const size_t n = s->direct ? left - left % AX_DIRECT_IO_ALIGN : left;
         const ssize_t w = ax_sys_write(s->f.fd, s->buffer + done, n);
         if (w < 0 && errno == EINVAL && s->direct) {
             leave_direct(s);
@@ -69,8 +69,8 @@ static enum ax_status flush(struct ax_direct *s) {
     return AX_OK;
 }
 
-enum ax_status ax_direct_create(struct ax_direct *s, const char *path) {
-    *s = (struct ax_direct){.f = {.fd = -1}};
+enum ax_status ax_direct_io_create(struct ax_direct_io *s, const char *path) {
+    *s = (struct ax_direct_io){.f = {.fd = -1}};
     void *heap, *buffer;
     AX_TRY(ax_alloc_direct(&heap, &buffer, BUFFER));
     s->heap = heap;
@@ -78,11 +78,11 @@ enum ax_status ax_direct_create(struct ax_direct *s, const char *path) {
     const enum ax_status st =
         open_file(&s->f, path, O_WRONLY | O_CREAT | O_TRUNC, "create", &s->direct);
     if (st != AX_OK)
-        (void)ax_direct_close(s);
+        (void)ax_direct_io_close(s);
     return st;
 }
 
-enum ax_status ax_direct_write(struct ax_direct *s, const void *data, size_t n) {
+enum ax_status ax_direct_io_write(struct ax_direct_io *s, const void *data, size_t n) {
     const unsigned char *p = data;
     while (n > 0) {
         const size_t room = BUFFER - s->filled, take = n < room ? n : room;
@@ -96,24 +96,24 @@ enum ax_status ax_direct_write(struct ax_direct *s, const void *data, size_t n) 
     return AX_OK;
 }
 
-enum ax_status ax_direct_finish(struct ax_direct *s) {
+enum ax_status ax_direct_io_finish(struct ax_direct_io *s) {
     AX_TRY(flush(s));
     return ax_file_sync(&s->f);
 }
 
-enum ax_status ax_direct_close(struct ax_direct *s) {
+enum ax_status ax_direct_io_close(struct ax_direct_io *s) {
     const enum ax_status st = ax_file_close(&s->f);
     ax_free(s->heap);
-    *s = (struct ax_direct){.f = {.fd = -1}};
+    *s = (struct ax_direct_io){.f = {.fd = -1}};
     return st;
 }
 
-enum ax_status ax_direct_end(struct ax_direct *s, enum ax_status st) {
+enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st) {
     struct ax_error_record first;
     if (st == AX_OK)
-        return ax_direct_close(s);
+        return ax_direct_io_close(s);
     ax_error_save(&first, st);
-    (void)ax_direct_close(s);
+    (void)ax_direct_io_close(s);
     return ax_error_restore(&first);
 }
 
@@ -130,7 +130,7 @@ enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint6
             return ax_error(AX_ERR_IO, "%s: cannot read %zu bytes at byte %llu: %m", f->path, n,
                             (unsigned long long)offset);
         *got += (size_t)r;
-        if (r == 0 || *got % AX_DIRECT_ALIGN != 0)
+        if (r == 0 || *got % AX_DIRECT_IO_ALIGN != 0)
             return AX_OK; /* the end: a file read past the cache only comes in whole blocks before
                            */
     }

@@ -1,12 +1,12 @@
 /* Writing a large file once, from front to back, past the page cache where the file system can:
  * several times less work for the processor, and nothing else is pushed out of memory. What is
  * written is buffered: only finish says that it is on the disk. */
-#ifndef AX_BASE_DIRECT_H
-#define AX_BASE_DIRECT_H
+#ifndef AX_BASE_DIRECT_IO_H
+#define AX_BASE_DIRECT_IO_H
 
 #include "base/io.h"
 
-struct ax_direct {
+struct ax_direct_io {
     struct ax_file f;
     bool direct;         /* O_DIRECT is on */
     unsigned char *heap; /* owned, holds buffer */
@@ -14,24 +14,25 @@ struct ax_direct {
     size_t filled;
 };
 
-enum ax_status ax_direct_create(struct ax_direct *s, const char *path);
-enum ax_status ax_direct_write(struct ax_direct *s, const void *data, size_t n);
+enum ax_status ax_direct_io_create(struct ax_direct_io *s, const char *path);
+enum ax_status ax_direct_io_write(struct ax_direct_io *s, const void *data, size_t n);
 /* Writes the rest and syncs. */
-enum ax_status ax_direct_finish(struct ax_direct *s);
+enum ax_status ax_direct_io_finish(struct ax_direct_io *s);
 /* Closes and frees, finished or not; safe on a zeroed one. */
-enum ax_status ax_direct_close(struct ax_direct *s);
+enum ax_status ax_direct_io_close(struct ax_direct_io *s);
 /* The same at the end of a function that has come to `st`: after an error its text stays the one
  * that is reported. */
-enum ax_status ax_direct_end(struct ax_direct *s, enum ax_status st);
+enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st);
 
 /* Opens for reading past the page cache where that is possible. Reads must then be of whole
- * AX_DIRECT_ALIGN blocks at multiples of it into memory aligned to it; the last may come short. */
-#define AX_DIRECT_ALIGN ((size_t)4096)
+ * AX_DIRECT_IO_ALIGN blocks at multiples of it into memory aligned to it; the last may come short.
+ */
+#define AX_DIRECT_IO_ALIGN ((size_t)4096)
 enum ax_status ax_file_open_direct(struct ax_file *f, const char *path);
 /* Up to n bytes at offset, in one piece or several; *got < n only at the end of the file. */
 enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint64_t offset,
                                   size_t *got);
-/* *(void **)out = n bytes aligned to AX_DIRECT_ALIGN, inside *heap, which is what to free. */
+/* *(void **)out = n bytes aligned to AX_DIRECT_IO_ALIGN, inside *heap, which is what to free. */
 enum ax_status ax_alloc_direct(void **heap, void **out, size_t n);
 
 #endif
