@@ -34,13 +34,13 @@ static const struct {
 } unsupported[] = {
     {"filter", " abs attr batch center e escape filesizeformat forceescape format groupby max min "
                "pprint random slice "
-               "striptags sum truncate urlencode urlize wordcount wordwrap xmlattr "},
+               "striptags sum truncate unique urlencode urlize wordcount wordwrap xmlattr "},
     {"test", " escaped filter lower sameas test upper "},
     {"str", " casefold center count index isalnum isalpha isspace rfind encode expandtabs format "
             "format_map "
             "isascii isdecimal isidentifier islower "
             "isnumeric isprintable istitle isupper ljust maketrans removeprefix removesuffix "
-            "partition rindex rjust rpartition "
+            "partition rindex rjust rpartition rsplit "
             "swapcase translate zfill "},
     {"dict", " copy fromkeys "},
     {"list", " copy count index "},

@@ -4,7 +4,7 @@
 #include "data/jinja/builtin.h"
 #include "data/jinja/text.h"
 
-/* A path that sort and unique compare by: caseless unless the first argument says no. */
+/* A path that sort and dictsort compare by: caseless unless the first argument says no. */
 static enum ax_status make_key(struct ax_jvm *vm, struct ax_jval case_sensitive,
                                struct ax_jval attribute, struct ax_jpath *out) {
     if (attribute.kind == AX_JSTR && memchr(attribute.str->data, ',', attribute.str->len) != NULL) {
@@ -136,30 +136,6 @@ static enum ax_status filter_dictsort(struct ax_jvm *vm, const struct ax_jcall *
 
 /* ---- iterators ---- */
 
-static enum ax_status filter_unique(struct ax_jvm *vm, const struct ax_jcall *call,
-                                    struct ax_jval *out) {
-    struct ax_jitems items, kept = {0};
-    struct ax_jdict *seen;
-    struct ax_jpath path;
-    AX_TRY(make_key(vm, call->v[0], call->v[1], &path));
-    AX_TRY(ax_jdict_new(&vm->arena, &seen));
-    AX_TRY(ax_jval_items(vm, call->self, &items));
-    for (size_t i = 0; i < items.n; i++) {
-        struct ax_jval key;
-        uint32_t h;
-        AX_TRY(ax_jpath_get(vm, &path, items.items[i], &key));
-        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(key)));
-        if (!ax_jval_hash(key, &h)) {
-            return ax_jvm_error(vm, "unique: a %s cannot be compared", ax_jval_type(key));
-        }
-        if (ax_jdict_get(seen, key) == NULL) {
-            AX_TRY(ax_jdict_set(&vm->arena, seen, key, ax_jbool(true)));
-            AX_TRY(ax_jitems_add(&vm->arena, &kept, items.items[i]));
-        }
-    }
-    return ax_jiter_give(vm, &kept, out);
-}
-
 static enum ax_status filter_reverse(struct ax_jvm *vm, const struct ax_jcall *call,
                                      struct ax_jval *out) {
     if (call->self.kind == AX_JSTR) {
@@ -189,7 +165,6 @@ const struct ax_jbuiltin ax_jfilters_list[] = {
     {"list", filter_list, ""},
     {"sort", filter_sort, "reverse= case_sensitive= attribute="},
     {"dictsort", filter_dictsort, "case_sensitive= by= reverse="},
-    {"unique", filter_unique, "case_sensitive= attribute="},
     {"reverse", filter_reverse, ""},
     {NULL, NULL, NULL},
 };

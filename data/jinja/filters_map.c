@@ -13,7 +13,7 @@ enum ax_status ax_jpath_make(struct ax_jvm *vm, struct ax_jval attribute, struct
     *out = (struct ax_jpath){.otherwise.kind = AX_JMISSING};
     if (attribute.kind == AX_JSTR) {
         struct ax_jval names;
-        AX_TRY(ax_jtext_split(vm, attribute.str, &dot, -1, false, &names));
+        AX_TRY(ax_jtext_split(vm, attribute.str, &dot, -1, &names));
         for (size_t i = 0; i < names.list->n; i++) {
             struct ax_jval part = names.list->items[i], number;
             if (part.str->len > 0 && part.str->data[0] >= '0' && part.str->data[0] <= '9') {

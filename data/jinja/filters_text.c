@@ -162,7 +162,6 @@ static enum ax_status str_with(struct ax_jvm *vm, const struct ax_jcall *call,
 
 /* ---- str: pieces ---- */
 
-/* split, rsplit */
 static enum ax_status str_split(struct ax_jvm *vm, const struct ax_jcall *call,
                                 struct ax_jval *out) {
     struct ax_jstr *sep = NULL;
@@ -171,7 +170,7 @@ static enum ax_status str_split(struct ax_jvm *vm, const struct ax_jcall *call,
         AX_TRY(ax_jarg_str(vm, call, "the separator", call->v[0], &sep));
     }
     AX_TRY(ax_jarg_int(vm, call, "maxsplit", call->v[1], &max));
-    return ax_jtext_split(vm, call->self.str, sep, max, call->name[0] == 'r', out);
+    return ax_jtext_split(vm, call->self.str, sep, max, out);
 }
 
 static enum ax_status str_splitlines(struct ax_jvm *vm, const struct ax_jcall *call,
@@ -233,7 +232,6 @@ static enum ax_status str_isdigit(struct ax_jvm *vm, const struct ax_jcall *call
 
 const struct ax_jbuiltin ax_jstr_methods[] = {
     {"split", str_split, "sep= maxsplit="},
-    {"rsplit", str_split, "sep= maxsplit="},
     {"strip", text_strip, "/chars="},
     {"lstrip", text_strip, "/chars="},
     {"rstrip", text_strip, "/chars="},

@@ -137,15 +137,6 @@ static enum ax_status add_piece(struct ax_jvm *vm, struct ax_jstr *s, size_t sta
     return ax_jitems_add(&vm->arena, items, v);
 }
 
-static void reverse(struct ax_jitems *items) {
-    for (size_t i = 0, k = items->n; i + 1 < k; i++) {
-        k--;
-        struct ax_jval v = items->items[i];
-        items->items[i] = items->items[k];
-        items->items[k] = v;
-    }
-}
-
 static enum ax_status split_spaces(struct ax_jvm *vm, struct ax_jstr *s, int64_t max,
                                    struct ax_jitems *items) {
     size_t p = 0;
@@ -179,46 +170,13 @@ static enum ax_status split_at(struct ax_jvm *vm, struct ax_jstr *s, const struc
     return add_piece(vm, s, p, s->len, items);
 }
 
-static enum ax_status split_at_right(struct ax_jvm *vm, struct ax_jstr *s,
-                                     const struct ax_jstr *sep, int64_t max,
-                                     struct ax_jitems *items) {
-    size_t end = s->len, at = s->len;
-    AX_TRY(ax_jvm_charge(vm, (1 + s->len / 64) * (1 + sep->len / 64)));
-    while (max != 0 && at >= sep->len) {
-        if (memcmp(s->data + at - sep->len, sep->data, sep->len) == 0) {
-            AX_TRY(add_piece(vm, s, at, end, items));
-            end = at -= sep->len;
-            max--;
-        } else {
-            at--;
-        }
-    }
-    AX_TRY(add_piece(vm, s, 0, end, items));
-    reverse(items);
-    return AX_OK;
-}
-
 enum ax_status ax_jtext_split(struct ax_jvm *vm, struct ax_jstr *s, const struct ax_jstr *sep,
-                              int64_t max, bool from_right, struct ax_jval *out) {
+                              int64_t max, struct ax_jval *out) {
     struct ax_jitems items = {0};
     AX_TRY(ax_jvm_charge(vm, s->len / 64));
-    if (sep != NULL && sep->len == 0) {
+    if (sep != NULL && sep->len == 0)
         return ax_jvm_error(vm, "split: the separator is empty");
-    }
-    if (sep == NULL) {
-        AX_TRY(split_spaces(vm, s, from_right ? -1 : max, &items));
-        if (from_right && max >= 0 && items.n > (size_t)max) { /* what is left in one piece */
-            const size_t first = items.n - (size_t)max - 1;
-            struct ax_jval *v = &items.items[first];
-            const char *end = v->str->data + v->str->len;
-            AX_TRY(ax_jstr_slice(&vm->arena, &v->str, s, 0, (size_t)(end - s->data)));
-            items.items += first;
-            items.n -= first;
-        }
-    } else {
-        AX_TRY(from_right ? split_at_right(vm, s, sep, max, &items)
-                          : split_at(vm, s, sep, max, &items));
-    }
+    AX_TRY(sep == NULL ? split_spaces(vm, s, max, &items) : split_at(vm, s, sep, max, &items));
     return ax_jitems_done(&vm->arena, &items, AX_JLIST, out);
 }
 

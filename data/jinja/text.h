@@ -21,9 +21,9 @@ enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax
 /* At most `count` occurrences; negative: all. */
 enum ax_status ax_jtext_replace(struct ax_jvm *vm, struct ax_jstr *s, struct ax_jstr *old,
                                 struct ax_jstr *with, int64_t count, struct ax_jval *out);
-/* sep NULL: at runs of white space. At most `max` cuts (negative: any), from the left or right. */
+/* sep NULL: at runs of white space. At most `max` cuts (negative: any). */
 enum ax_status ax_jtext_split(struct ax_jvm *vm, struct ax_jstr *s, const struct ax_jstr *sep,
-                              int64_t max, bool from_right, struct ax_jval *out);
+                              int64_t max, struct ax_jval *out);
 /* Lines as str.splitlines cuts them. */
 enum ax_status ax_jtext_lines(struct ax_jvm *vm, struct ax_jstr *s, bool keep_ends,
                               struct ax_jitems *out);

@@ -30,6 +30,7 @@ static struct {
     {"2 ** 3 ** 2", "the operator ** is not supported", 0},
     {"'abcabc'.count('b')", "'count' of a str is not supported", 0},
     {"dict(a=1,b=2)", "the function dict is not supported", 0},
+    {"|unique", "the filter 'unique' is not supported", 0},
     {"10000000000000000000000", "an integer of more than 64 bits is not supported", 0},
 };
 

@@ -14,7 +14,7 @@ SAFE_FILTERS = ["string", "upper", "lower", "trim", "default('D')", "default('D'
                 "string | length", "replace('a', 'b')", "string | list"]
 FILTERS = [
     "length", "upper", "lower", "trim", "string", "list", "first", "last", "join(',')", "default('D')",
-    "default('D', true)", "int", "tojson", "reverse | list", "sort", "unique | list", "items | list",
+    "default('D', true)", "int", "tojson", "reverse | list", "sort", "items | list",
     "map('string') | list", "select | list", "reject('none') | list", "replace('a', 'b')", "title",
     "capitalize", "indent", "indent(2, true)", "round", "float", "dictsort", "safe",
     "selectattr('k') | list", "map(attribute='k') | list", "tojson(indent=2)", "count",
