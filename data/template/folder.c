@@ -1,4 +1,5 @@
-/* The chat template and the special tokens of a model folder, where transformers looks for them. */
+/* The chat templates of a model folder, where transformers looks for them. */
+#include <dirent.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -8,27 +9,34 @@
 
 #define CONFIG_MAX ((size_t)64 << 20)
 
-/* Opens DIR/name as JSON; an absent file gives doc->root = NULL. */
-static enum ax_status load_json(struct ax_json_doc *doc, const char *dir, const char *name) {
-    char *path;
-    *doc = (struct ax_json_doc){0};
-    AX_TRY(ax_path_join(&path, dir, name));
-    enum ax_status st = ax_path_exists(path) ? ax_json_load(doc, path, CONFIG_MAX) : AX_OK;
-    ax_free(path);
-    return st;
-}
-
-/* ---- the template ---- */
-
-/* Compiles DIR/name where it is a file; *out stays NULL where it is absent. */
-static enum ax_status from_file(struct ax_template **out, const char *dir, const char *name) {
-    char *path, *text = NULL;
+/* One template, as it is written. Of places with the same name the first one counts. */
+struct source {
+    int place; /* 0: a file; 1 and 2: the configs */
+    const char *name;
+    const char *where; /* for messages */
+    const char *text;
     size_t len;
+};
+typedef enum ax_status visitor(void *ctx, const struct source *s);
+
+struct walk {
+    const char *dir;
+    visitor *visit;
+    void *ctx;
+};
+
+/* FOLDER/file, if it exists. */
+static enum ax_status visit_file(const struct walk *w, const char *folder, const char *file,
+                                 const char *name) {
+    char *path, *text = NULL;
+    struct source s = {.name = name};
     enum ax_status st = AX_OK;
-    AX_TRY(ax_path_join(&path, dir, name));
+    AX_TRY(ax_path_join(&path, folder, file));
     if (ax_path_exists(path)) {
-        AX_TRY_GOTO(ax_read_file(path, AX_TEMPLATE_MAX_SOURCE, &text, &len), st, done);
-        AX_TRY_GOTO(ax_template_compile(out, path, text, len), st, done);
+        AX_TRY_GOTO(ax_read_file(path, AX_TEMPLATE_MAX_SOURCE, &text, &s.len), st, done);
+        s.where = path;
+        s.text = text;
+        st = w->visit(w->ctx, &s);
     }
 done:
     ax_free(text);
@@ -37,211 +45,151 @@ done:
 }
 
 /* additional_chat_templates/NAME.jinja */
-static enum ax_status from_additional(struct ax_template **out, const char *dir, const char *name) {
-    char *file;
-    if (!ax_is_plain_name(name)) {
-        return AX_OK;
+static enum ax_status visit_additional(const struct walk *w) {
+    static const char suffix[] = ".jinja";
+    char *path;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_path_join(&path, w->dir, "additional_chat_templates"));
+    DIR *d = opendir(path);
+    const struct dirent *e;
+    while (d && st == AX_OK && (e = readdir(d)) != NULL) {
+        const size_t n = strlen(e->d_name), tail = sizeof suffix - 1;
+        char name[128];
+        if (n <= tail || n - tail >= sizeof name || strcmp(e->d_name + n - tail, suffix) != 0)
+            continue;
+        memcpy(name, e->d_name, n - tail);
+        name[n - tail] = '\0';
+        st = visit_file(w, path, e->d_name, name);
     }
-    AX_TRY(ax_sprintf(&file, "additional_chat_templates/%s.jinja", name));
-    enum ax_status st = from_file(out, dir, file);
-    ax_free(file);
+    if (d)
+        closedir(d);
+    ax_free(path);
     return st;
 }
 
-static enum ax_status compile_json(struct ax_template **out, struct ax_json v) {
-    char *name;
-    if (!json_is_string(v.v)) {
-        return ax_json_error(v, "expected a template (a string)");
+static enum ax_status visit_value(const struct walk *w, int place, const char *name,
+                                  struct ax_json v) {
+    char *where;
+    struct source s = {.place = place, .name = name};
+    if (json_is_string(v.v)) {
+        s.text = json_string_value(v.v);
+        s.len = json_string_length(v.v);
     }
-    AX_TRY(ax_sprintf(&name, "%s: %s", v.doc, v.path));
-    enum ax_status st =
-        ax_template_compile(out, name, json_string_value(v.v), json_string_length(v.v));
-    ax_free(name);
+    AX_TRY(ax_sprintf(&where, "%s: %s", v.doc, v.path));
+    s.where = where;
+    const enum ax_status st = w->visit(w->ctx, &s);
+    ax_free(where);
     return st;
 }
 
 /* The member chat_template of a config: a string, {name: template}, or a list of {name, template}.
  */
-static enum ax_status from_config(struct ax_template **out, struct ax_json v, const char *name) {
-    if (v.v == NULL) {
-        return AX_OK;
-    }
-    if (!json_is_array(v.v) && !json_is_object(v.v)) {
-        return strcmp(name, "default") == 0 ? compile_json(out, v) : AX_OK;
-    }
-    if (json_is_object(v.v)) {
-        struct ax_json member = ax_json_get(v, name);
-        return member.v != NULL ? compile_json(out, member) : AX_OK;
-    }
-    for (size_t i = 0; i < ax_json_size(v); i++) {
-        struct ax_json entry = ax_json_at(v, i);
-        const char *entry_name;
-        AX_TRY(ax_json_str(ax_json_get(entry, "name"), &entry_name));
-        if (strcmp(entry_name, name) == 0) {
-            AX_TRY(compile_json(out, ax_json_get(entry, "template")));
-            return AX_OK;
-        }
-    }
-    return AX_OK;
-}
-
-/* Looks for one name through all the places of one rank: files beside the tokenizer, then configs.
- */
-static enum ax_status find_in_files(struct ax_template **out, const char *dir, const char *name) {
-    AX_TRY(from_additional(out, dir, name));
-    if (*out == NULL && strcmp(name, "default") == 0) {
-        AX_TRY(from_file(out, dir, "chat_template.jinja"));
-    }
-    return AX_OK;
-}
-
-static enum ax_status find_in_config(struct ax_template **out, const char *dir, const char *file,
-                                     const char *name) {
-    struct ax_json_doc doc;
-    AX_TRY(load_json(&doc, dir, file));
+static enum ax_status visit_config(const struct walk *w, int place, const char *file) {
+    struct ax_json_doc doc = {0};
+    char *path;
+    const char *name;
+    json_t *member;
     enum ax_status st = AX_OK;
-    if (doc.root != NULL) {
-        st = from_config(out, ax_json_get(ax_json_root(&doc), "chat_template"), name);
+    AX_TRY(ax_path_join(&path, w->dir, file));
+    if (!ax_path_exists(path))
+        goto done;
+    AX_TRY_GOTO(ax_json_load(&doc, path, CONFIG_MAX), st, done);
+    const struct ax_json v = ax_json_get(ax_json_root(&doc), "chat_template");
+    if (v.v && !json_is_null(v.v) && !json_is_object(v.v) && !json_is_array(v.v))
+        st = visit_value(w, place, "default", v);
+    json_object_foreach((json_t *)(uintptr_t)v.v, name, member) {
+        AX_TRY_GOTO(visit_value(w, place, name, ax_json_get(v, name)), st, done);
     }
+    for (size_t i = 0; json_is_array(v.v) && i < ax_json_size(v); i++) {
+        const struct ax_json entry = ax_json_at(v, i);
+        AX_TRY_GOTO(ax_json_str(ax_json_get(entry, "name"), &name), st, done);
+        AX_TRY_GOTO(visit_value(w, place, name, ax_json_get(entry, "template")), st, done);
+    }
+done:
     ax_json_free(&doc);
+    ax_free(path);
     return st;
+}
+
+static enum ax_status walk(const char *dir, visitor *visit, void *ctx) {
+    const struct walk w = {dir, visit, ctx};
+    AX_TRY(visit_additional(&w));
+    AX_TRY(visit_file(&w, dir, "chat_template.jinja", "default"));
+    AX_TRY(visit_config(&w, 1, "tokenizer_config.json"));
+    return visit_config(&w, 2, "chat_template.json");
+}
+
+static enum ax_status need_text(const struct source *s) {
+    return s->text ? AX_OK : ax_error(AX_ERR_DATA, "%s: expected a template (a string)", s->where);
+}
+
+/* ---- one of them, compiled ---- */
+
+struct choice {
+    const char *names[2]; /* the first is preferred where a place has both */
+    int n;
+    int place, number; /* of the one found */
+    struct ax_template *found;
+};
+
+static enum ax_status choose(void *ctx, const struct source *s) {
+    struct choice *c = ctx;
+    for (int i = 0; i < c->n; i++) {
+        if (strcmp(s->name, c->names[i]) != 0 ||
+            (c->found && (s->place > c->place || i >= c->number)))
+            continue;
+        AX_TRY(need_text(s));
+        ax_template_free(c->found);
+        c->found = NULL;
+        AX_TRY(ax_template_compile(&c->found, s->where, s->text, s->len));
+        c->place = s->place;
+        c->number = i;
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir, const char *name,
                                        bool with_tools) {
-    const char *names[2] = {name != NULL ? name : with_tools ? "tool_use" : "default", "default"};
-    size_t n = name == NULL && with_tools ? 2 : 1;
-    struct ax_template *t = NULL;
-    for (size_t i = 0; i < n && t == NULL; i++) {
-        AX_TRY(find_in_files(&t, dir, names[i]));
+    struct choice c = {.names = {name         ? name
+                                 : with_tools ? "tool_use"
+                                              : "default",
+                                 "default"},
+                       .n = !name && with_tools ? 2 : 1};
+    const enum ax_status st = walk(dir, choose, &c);
+    if (st != AX_OK) {
+        ax_template_free(c.found);
+        return st;
     }
-    static const char *const configs[] = {"tokenizer_config.json", "chat_template.json"};
-    for (size_t c = 0; c < 2; c++) {
-        for (size_t i = 0; i < n && t == NULL; i++) {
-            AX_TRY(find_in_config(&t, dir, configs[c], names[i]));
-        }
-    }
-    if (t == NULL) {
+    if (!c.found)
         return ax_error(AX_ERR_DATA,
                         "%s: no chat template called %s: neither chat_template.jinja nor "
                         "chat_template in tokenizer_config.json has it; set chat_template",
-                        dir, names[n - 1]);
-    }
-    *out = t;
+                        dir, c.names[c.n - 1]);
+    *out = c.found;
     return AX_OK;
 }
 
-/* ---- special tokens ---- */
+/* ---- all of them, as they are written ---- */
 
-static const char *const standard_tokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                              "pad_token", "cls_token", "mask_token"};
-
-static bool is_token_name(const char *key) {
-    size_t n = strlen(key);
-    return n > 6 && strcmp(key + n - 6, "_token") == 0;
-}
-
-/* Adds a token given as a string or as {"content": "…"}; null takes it away; others are ignored
- * (add_bos_token is a flag). */
-static enum ax_status put_token(json_t *tokens, const char *key, const json_t *v) {
-    const json_t *content = json_is_object(v) ? json_object_get(v, "content") : v;
-    if (json_is_null(v)) {
-        json_object_set_new(tokens, key, json_null());
+static enum ax_status add(void *ctx, const struct source *s) {
+    json_t *all = ctx;
+    AX_TRY(need_text(s));
+    if (json_object_get(all, s->name))
         return AX_OK;
-    }
-    if (!json_is_string(content)) {
+    json_t *value = json_stringn(s->text, s->len); /* NULL where it is not UTF-8, too */
+    if (json_object_set_new(all, s->name, value) == 0)
         return AX_OK;
-    }
-    json_t *text = json_stringn(json_string_value(content), json_string_length(content));
-    if (json_object_set_new(tokens, key, text) != 0) {
-        return ax_error(AX_ERR_NOMEM, "out of memory for special tokens");
-    }
-    return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s: chat template %s: it is not UTF-8", s->where, s->name);
 }
 
-/* All members of an object that name tokens; `all`: whatever they are called. */
-static enum ax_status put_tokens(json_t *tokens, const json_t *object, bool all) {
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)object, key, v) {
-        if (all || is_token_name(key)) {
-            AX_TRY(put_token(tokens, key, v));
-        }
-    }
-    return AX_OK;
-}
-
-/* What the tokenizer classes of transformers set when the config is silent. */
-static const struct {
-    const char *class_prefix, *bos, *eos, *unk, *pad;
-} class_defaults[] = {
-    {"LlamaTokenizer", "<s>", "</s>", "<unk>", NULL},
-    {"GemmaTokenizer", "<bos>", "<eos>", "<unk>", "<pad>"},
-    {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>", NULL},
-    {"Qwen2Tokenizer", NULL, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
-};
-
-static enum ax_status put_class_defaults(json_t *tokens, const char *class_name) {
-    for (size_t i = 0; i < sizeof class_defaults / sizeof class_defaults[0]; i++) {
-        size_t n = strlen(class_defaults[i].class_prefix);
-        if (strncmp(class_name, class_defaults[i].class_prefix, n) != 0 ||
-            (class_name[n] != '\0' && strcmp(class_name + n, "Fast") != 0)) {
-            continue;
-        }
-        const char *values[] = {class_defaults[i].bos, class_defaults[i].eos, class_defaults[i].unk,
-                                NULL, class_defaults[i].pad};
-        for (size_t k = 0; k < 5; k++) {
-            if (values[k] != NULL && json_object_get(tokens, standard_tokens[k]) == NULL &&
-                json_object_set_new(tokens, standard_tokens[k], json_string(values[k])) != 0) {
-                return ax_error(AX_ERR_NOMEM, "out of memory for special tokens");
-            }
-        }
-    }
-    return AX_OK;
-}
-
-static enum ax_status read_tokens(json_t *tokens, const json_t *config, const json_t *map) {
-    AX_TRY(put_tokens(tokens, config, false));
-    static const char *const named[] = {"extra_special_tokens", "model_specific_special_tokens"};
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *more = json_object_get(config, named[i]);
-        if (json_is_object(more)) {
-            AX_TRY(put_tokens(tokens, more, true));
-        }
-    }
-    if (json_object_get(config, "added_tokens_decoder") == NULL && map != NULL) {
-        AX_TRY(put_tokens(tokens, map, false));
-    }
-    const char *class_name = json_string_value(json_object_get(config, "tokenizer_class"));
-    AX_TRY(put_class_defaults(tokens, class_name != NULL ? class_name : ""));
-    const char *key;
-    json_t *v;
-    void *next;
-    json_object_foreach_safe(tokens, next, key, v) {
-        if (json_is_null(v)) {
-            json_object_del(tokens, key);
-        }
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_template_folder_tokens(json_t **out, const char *dir) {
-    struct ax_json_doc config = {0}, map = {0};
-    enum ax_status st;
-    json_t *tokens = json_object();
-    if (tokens == NULL) {
-        return ax_error(AX_ERR_NOMEM, "out of memory for special tokens");
-    }
-    AX_TRY_GOTO(load_json(&config, dir, "tokenizer_config.json"), st, done);
-    AX_TRY_GOTO(load_json(&map, dir, "special_tokens_map.json"), st, done);
-    if (config.root != NULL || map.root != NULL) {
-        AX_TRY_GOTO(read_tokens(tokens, config.root, map.root), st, done);
-    }
-    *out = tokens;
-    tokens = NULL;
-done:
-    json_decref(tokens);
-    ax_json_free(&config);
-    ax_json_free(&map);
+enum ax_status ax_template_folder_sources(json_t **out, const char *dir) {
+    json_t *all = json_object();
+    if (!all)
+        return ax_error(AX_ERR_NOMEM, "out of memory for chat templates");
+    const enum ax_status st = walk(dir, add, all);
+    if (st == AX_OK)
+        *out = all;
+    else
+        json_decref(all);
     return st;
 }
