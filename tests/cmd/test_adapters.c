@@ -9,6 +9,7 @@
 
 #include "cmd/generate/adapters.h"
 #include "cmd/commands.h"
+#include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"
 
 static char *q_proj[] = {"q_proj"}, *embed[] = {"embed_tokens"};
@@ -131,22 +132,7 @@ static enum ax_status generate(int n, char **more) {
     const char *out = in_scratch("out");
     for (int i = 0; i < n; i++)
         argv[12 + i] = more[i];
-    fflush(stdout);
-    const int saved = dup(STDOUT_FILENO), file = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    assert_true(saved >= 0 && dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
-    close(file);
-    const enum ax_status st = ax_cmd_generate(12 + n, argv);
-    fflush(stdout);
-    dup2(saved, STDOUT_FILENO);
-    close(saved);
-    struct ax_error_record error;
-    ax_error_save(&error, st);
-    char *text;
-    size_t len;
-    assert_int_equal(ax_read_file(out, sizeof output - 1, &text, &len), AX_OK);
-    memcpy(output, text, len + 1);
-    ax_free(text);
-    return ax_error_restore(&error);
+    return run_command(ax_cmd_generate, 12 + n, argv, NULL, out, output, sizeof output);
 }
 #define GENERATE(...)                                                                              \
     generate(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]){__VA_ARGS__})

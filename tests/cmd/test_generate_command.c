@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "cmd/commands.h"
+#include "tests/cmd/command_case.h"
 #include "tests/data/scratch.h"
 
 static char model[512], output[65536];
@@ -26,38 +27,10 @@ static void need_model(void) {
     }
 }
 
-static int redirect(int fd, const char *path, int flags) {
-    int saved = dup(fd), file = open(path, flags, 0600);
-    assert_true(saved >= 0 && file >= 0 && dup2(file, fd) == fd);
-    close(file);
-    return saved;
-}
-
-static void restore(int fd, int saved) {
-    assert_int_equal(dup2(saved, fd), fd);
-    close(saved);
-}
-
 /* Runs the command with `input` on stdin; what it prints is in `output` after it. */
 static enum ax_status run(const char *input, int argc, char **argv) {
-    const uint64_t live = ax_mem_live_blocks();
-    const char *in = put_text("in", input), *out = in_scratch("out");
-    fflush(stdout);
-    int saved_in = redirect(STDIN_FILENO, in, O_RDONLY);
-    int saved_out = redirect(STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC);
-    enum ax_status st = ax_cmd_generate(argc, argv);
-    fflush(stdout);
-    restore(STDIN_FILENO, saved_in);
-    restore(STDOUT_FILENO, saved_out);
-    assert_int_equal(ax_mem_live_blocks(), live);
-    struct ax_error_record error;
-    ax_error_save(&error, st);
-    char *text;
-    size_t n;
-    assert_int_equal(ax_read_file(out, sizeof output - 1, &text, &n), AX_OK);
-    memcpy(output, text, n + 1);
-    ax_free(text);
-    return ax_error_restore(&error);
+    return run_command(ax_cmd_generate, argc, argv, put_text("in", input), in_scratch("out"),
+                       output, sizeof output);
 }
 
 #define RUN(input, ...)                                                                            \

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cmd/commands.h"
+#include "tests/cmd/command_case.h"
 #include "tests/data/tokenizer_case.h"
 
 static char dir[64], vocab[96], output[4096];
@@ -21,40 +22,13 @@ static const char model[] =
     "\"SpecialToken\":"
     "{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"<s>\":{\"ids\":[6]}}}}";
 
-/* Makes the file PATH stand for a descriptor; returns a copy of what it was. */
-static int redirect(int fd, const char *path, int flags) {
-    int saved = dup(fd), file = open(path, flags, 0600);
-    assert_true(saved >= 0 && file >= 0 && dup2(file, fd) == fd);
-    close(file);
-    return saved;
-}
-
-static void restore(int fd, int saved) {
-    assert_int_equal(dup2(saved, fd), fd);
-    close(saved);
-}
-
 /* Runs the command on `input`; what it prints is in `output` after it. */
 static enum ax_status run(const char *input, size_t len, int argc, char **argv) {
     char in[96], out[96];
     snprintf(in, sizeof in, "%s/in", dir);
     snprintf(out, sizeof out, "%s/out", dir);
     MUST(ax_write_file_atomic(in, input, len));
-    fflush(stdout);
-    int saved_in = redirect(STDIN_FILENO, in, O_RDONLY);
-    int saved_out = redirect(STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC);
-    enum ax_status st = ax_cmd_tokenize(argc, argv);
-    fflush(stdout);
-    restore(STDIN_FILENO, saved_in);
-    restore(STDOUT_FILENO, saved_out);
-    char *text;
-    size_t n;
-    struct ax_error_record error;
-    ax_error_save(&error, st);
-    MUST(ax_read_file(out, sizeof output - 1, &text, &n));
-    memcpy(output, text, n + 1);
-    ax_free(text);
-    return ax_error_restore(&error);
+    return run_command(ax_cmd_tokenize, argc, argv, in, out, output, sizeof output);
 }
 
 #define RUN(input, ...)                                                                            \
