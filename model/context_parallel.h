@@ -1,6 +1,6 @@
 /* Context parallelism: the one place in model/ that knows the role cp.
  *
- * Each rank has a run of the row's tokens (data/pipeline/batch.h) and attends from it to the keys
+ * Each rank has a run of the row's tokens (model/batch.h) and attends from it to the keys
  * and values of the whole row, which are gathered before attention (Llama 3, Dubey et al. 2024) and
  * whose gradients are summed and cut into runs after it. In a group of one nothing is copied. */
 #ifndef AX_MODEL_CONTEXT_PARALLEL_H

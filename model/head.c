@@ -1,5 +1,5 @@
 /* Head forward and backward over chunks of C rows, the tokens that the batch lists
- * (data/pipeline/batch.h): h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy
+ * (model/batch.h): h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy
  * from z;  dz from their gradients;  dh = dz·W to where h came from;  dW += dzᵀ·h Tokens that are
  * not listed have no part in any of it, and the gradient 0.
  *

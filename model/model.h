@@ -7,9 +7,9 @@
 #define AX_MODEL_MODEL_H
 
 #include "ckpt/hf/hf.h"
-#include "data/pipeline/batch.h"
 #include "model/adapter/bank.h"
 #include "model/arch.h"
+#include "model/batch.h"
 #include "model/linear.h"
 #include "model/stash.h"
 #include "parallel/expert.h"

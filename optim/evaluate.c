@@ -118,7 +118,7 @@ static void add_token(struct evaluation *e, struct ax_eval_document *d, int64_t 
     d->correct += e->best[row] == e->labels[t];
 }
 
-/* In the order of the batch's rows (data/pipeline/batch.h). */
+/* In the order of the batch's rows (model/batch.h). */
 static int64_t list_scored(struct evaluation *e) {
     int64_t n = 0, trained = 0;
     for (int others = 0; others < 2; others++) {

@@ -5,8 +5,8 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 #include "cmd/check/golden.h"
-#include "data/pipeline/batch.h"
 #include "model/arch.h"
+#include "model/batch.h"
 
 #define AX_GOLDEN_MAX_DOCS 64
 

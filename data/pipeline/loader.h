@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
-#include "data/pipeline/batch.h"
 #include "data/pipeline/corpus.h"
 #include "data/pipeline/pack.h"
+#include "data/pipeline/sequence.h"
 
 /* A place in a source: the first document of a group. */
 struct ax_source_place {

@@ -13,9 +13,10 @@
  * [cu[d], cu[d+1]), ending where the run ends, so that the last query is aligned with the last
  * key), and the documents of the whole row (cu_row). Counts and weight_total are those of the whole
  * row. */
-#ifndef AX_DATA_PIPELINE_BATCH_H
-#define AX_DATA_PIPELINE_BATCH_H
+#ifndef AX_MODEL_BATCH_H
+#define AX_MODEL_BATCH_H
 
+#include "data/pipeline/sequence.h"
 #include "kernels/queue.h"
 
 struct ax_batch {
@@ -41,16 +42,6 @@ struct ax_batch {
 void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
                        int64_t max_len, int parts, int part);
 
-/* One document on the host; labels and weight may be NULL (then: next token, weight 1; the last
- * token of a document has no label). */
-struct ax_document {
-    int64_t n;
-    const int32_t *tokens;
-    const int32_t *labels; /* shifted, −1 = none */
-    const float *weight;
-    int64_t
-        first_position; /* of its first token; above 0 where a KV cache holds what came before */
-};
 /* Fills the batch. AX_ERR_DATA when the documents do not fit or a token is outside [0, vocab). On a
  * meta queue only the counts are set (from the caps where docs is NULL). */
 enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,

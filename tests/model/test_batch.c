@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/pipeline/batch.h"
+#include "model/batch.h"
 #include "tests/data/scratch.h"
 #include "tests/kernels/harness.h"
 

@@ -1,5 +1,5 @@
 /* Packs documents into the buffers of a micro-batch. */
-#include "data/pipeline/batch.h"
+#include "model/batch.h"
 
 #include <string.h>
 
