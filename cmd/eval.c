@@ -101,11 +101,11 @@ static enum ax_status open_model(struct ax_eval *e) {
     return AX_OK;
 }
 
-/* All documents of the corpus, one to a row, in their order. */
+/* All examples of the corpus, one to a sequence, in their order. */
 static enum ax_status open_rows(struct ax_eval *e) {
     struct ax_run_data *d = &e->run_data;
     const struct ax_loader_options lo = {
-        .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .group = 4096}};
+        .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .chunk = 4096}};
     const enum ax_status st = ax_run_data_open(d, &e->cfg, false);
     if (st == AX_ERR_DATA && !e->config && !e->type) {
         char why[1024];
@@ -135,12 +135,12 @@ static enum ax_status open_rows(struct ax_eval *e) {
         e->n_rows = (size_t)e->max_rows;
     AX_TRY(ax_alloc(&e->rows, e->n_rows, sizeof *e->rows));
     for (size_t i = 0; i < e->n_rows; i++) {
-        e->rows[i].doc = e->corpus->docs[i];
-        e->longest = e->rows[i].doc.n > e->longest ? e->rows[i].doc.n : e->longest;
+        e->rows[i].ref = e->corpus->refs[i];
+        e->longest = e->rows[i].ref.n > e->longest ? e->rows[i].ref.n : e->longest;
     }
-    e->source.group = lo.pack.group;
-    ax_corpus_source_init(&e->source, e->corpus, &e->docs);
-    return ax_loader_new(&e->loader, &e->docs, &lo);
+    e->source.chunk = lo.pack.chunk;
+    ax_corpus_source_init(&e->source, e->corpus, &e->examples);
+    return ax_loader_new(&e->loader, &e->examples, &lo);
 }
 
 static enum ax_status open_all(struct ax_eval *e) {

@@ -155,8 +155,8 @@ static enum ax_status plan_config(int argc, char **argv) {
         r.arch = &s.arch;
         r.runtime = s.o.runtime;
         r.step = ax_train_step_options(&s.o);
-        r.rows = s.o.data.rows_per_batch;
-        r.row_tokens = s.o.data.row_tokens;
+        r.rows = s.o.data.sequences_per_batch;
+        r.row_tokens = s.o.data.sequence_tokens;
         if (!s.o.recompute_auto)
             r.first = r.last = r.step.recompute;
         st = make_plans(&r);

@@ -9,11 +9,11 @@
 
 static void print_sets(const struct ax_run_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
-        const struct ax_docs *d = &s->sets[i].docs;
+        const struct ax_examples *d = &s->sets[i];
         printf("%s: %zu documents, %llu tokens, %llu trained, longest %u, %lld bad rows%s\n",
                s->entries[i].path, d->n, (unsigned long long)d->n_tokens,
-               (unsigned long long)d->n_trained, d->longest, (long long)s->sets[i].info.bad.n,
-               s->sets[i].from_cache ? " (from the cache)" : "");
+               (unsigned long long)d->n_trained, d->longest, (long long)d->info.bad.n,
+               d->info.from_cache ? " (from the cache)" : "");
     }
 }
 

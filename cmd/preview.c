@@ -11,7 +11,7 @@
 /* ---- totals ---- */
 
 static int64_t steps_of(int64_t rows, const struct ax_run_data *d) {
-    const int64_t per = d->rows_per_step;
+    const int64_t per = d->sequences_per_step;
     return d->drop_last ? rows / per : (rows + per - 1) / per;
 }
 
@@ -25,16 +25,16 @@ static enum ax_status count(const struct ax_run_data *d, bool eval, struct ax_pr
     t->known = true;
     t->documents = (int64_t)c->n;
     for (size_t i = 0; i < c->n; i++) {
-        const struct ax_corpus_doc *doc = &c->docs[i];
-        t->trained += ax_docs_trained(c->sets[doc->set], doc->doc, doc->n);
-        t->longest = doc->n > t->longest ? doc->n : t->longest;
+        const struct ax_example_ref *ref = &c->refs[i];
+        t->trained += ax_examples_trained(&c->sets[ref->set], ref->index, ref->n);
+        t->longest = ref->n > t->longest ? ref->n : t->longest;
     }
     AX_TRY(ax_loader_count_epoch(loader, 0, d->pad_multiple, &n));
     t->tokens = n.tokens;
-    t->rows = n.rows;
+    t->rows = n.sequences;
     t->padded = n.padded;
     t->efficiency = n.padded > 0 ? (double)n.tokens / (double)n.padded : 0;
-    t->steps = steps_of(n.rows, d);
+    t->steps = steps_of(n.sequences, d);
     t->for_evaluation = eval || d->eval_sets.n > 0 ? 0 : (int64_t)d->eval.n;
     return AX_OK;
 }
@@ -54,7 +54,7 @@ enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) 
     if (!*loader)
         return ax_error(AX_ERR_CONFIG, "--eval: there are no evaluation rows; set val_set_size or "
                                        "test_datasets");
-    const int64_t per = p->data->rows_per_step;
+    const int64_t per = p->data->sequences_per_step;
     const struct ax_preview_totals *t = p->o.eval ? &p->eval : &p->train;
     int64_t skip = p->o.step - 1;
     int64_t epoch = 0;
@@ -74,7 +74,7 @@ enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) 
 }
 
 enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
-                               struct ax_loaded_row *row, bool *got) {
+                               struct ax_packed_sequence *row, bool *got) {
     AX_TRY(ax_loader_next(loader, row, got));
     if (*got || shown > 0 || p->o.eval || !p->data->stream)
         return AX_OK;
@@ -85,12 +85,12 @@ enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loa
                     (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
 }
 
-enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_loaded_row *row,
-                                     int piece) {
-    const struct ax_pack_piece *at = &row->pieces[piece];
-    const struct ax_corpus_doc *c = &row->group->docs[at->doc];
-    const struct ax_docs *set = row->group->sets[c->set];
-    const uint32_t *words = ax_docs_words(set, c->doc);
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
+                                     const struct ax_packed_sequence *s, int piece) {
+    const struct ax_pack_piece *at = &s->pieces[piece];
+    const struct ax_examples *set = ax_sequence_set(s, piece);
+    const uint32_t index = ax_sequence_ref(s, piece)->index;
+    const uint32_t *words = ax_examples_words(set, index);
     *out = (struct ax_preview_piece){.n = at->n, .from = at->from};
     AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
     const enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
@@ -99,11 +99,11 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct 
         return st;
     }
     for (uint32_t i = 0; i < at->n; i++) {
-        out->ids[i] = ax_docs_id(words, at->from + i);
-        out->labels[i] = ax_docs_label(&set->list[c->doc], words, at->from + i);
+        out->ids[i] = ax_word_token(words, at->from + i);
+        out->labels[i] = ax_word_label(&set->list[index], words, at->from + i);
         out->n_trained += out->labels[i] != AX_NO_LABEL;
     }
-    (void)ax_docs_where(set, c->doc, out->where, sizeof out->where);
+    (void)ax_examples_where(set, index, out->where, sizeof out->where);
     return AX_OK;
 }
 

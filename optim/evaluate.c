@@ -1,5 +1,5 @@
-/* Reads rows into a pass until it is full; runs it forward; asks for the logits of the tokens that
- * are trained, a window at a time; adds up on the host, in the order of the tokens. */
+/* Reads sequences into a pass until it is full; runs it forward; asks for the logits of the tokens
+ * that are trained, a window at a time; adds up on the host, in the order of the tokens. */
 #include "optim/evaluate.h"
 
 #include <math.h>
@@ -186,11 +186,10 @@ static enum ax_status run_pass(struct evaluation *e) {
     return hand_over(e);
 }
 
-/* ---- rows ---- */
+/* ---- sequences ---- */
 
-static void add_document(struct evaluation *e, const struct ax_loaded_row *row, int i) {
-    const struct ax_document *from = &row->docs[i];
-    const struct ax_corpus_doc *c = &row->group->docs[row->pieces[i].doc];
+static void add_document(struct evaluation *e, const struct ax_packed_sequence *s, int i) {
+    const struct ax_document *from = &s->docs[i];
     const size_t n = (size_t)from->n;
     int32_t *tokens = e->tokens + e->n_tokens, *labels = e->labels + e->n_tokens;
     float *weight = e->weight + e->n_tokens;
@@ -205,17 +204,17 @@ static void add_document(struct evaluation *e, const struct ax_loaded_row *row, 
                                               .weight = weight,
                                               .first_position = from->first_position};
     e->scores[e->n_docs] = (struct ax_eval_document){
-        .set = row->group->sets[c->set], .doc = c->doc, .tokens = from->n};
+        .set = ax_sequence_set(s, i), .example = ax_sequence_ref(s, i)->index, .tokens = from->n};
     e->n_docs++;
     e->n_tokens += from->n;
 }
 
-static enum ax_status add_row(struct evaluation *e, const struct ax_loaded_row *row) {
-    AX_ASSERT(row->n_tokens <= e->o->tokens && row->n <= e->o->max_docs);
-    if (e->n_tokens + row->n_tokens > e->o->tokens || e->n_docs + row->n > e->o->max_docs)
+static enum ax_status add_sequence(struct evaluation *e, const struct ax_packed_sequence *s) {
+    AX_ASSERT(s->n_tokens <= e->o->tokens && s->n <= e->o->max_docs);
+    if (e->n_tokens + s->n_tokens > e->o->tokens || e->n_docs + s->n > e->o->max_docs)
         AX_TRY(run_pass(e));
-    for (int i = 0; i < row->n; i++)
-        add_document(e, row, i);
+    for (int i = 0; i < s->n; i++)
+        add_document(e, s, i);
     e->rows++;
     return AX_OK;
 }
@@ -226,15 +225,15 @@ static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
         return run_pass(e);
     ax_loader_start_epoch(loader, 0);
     while (e->o->max_rows == 0 || e->rows < e->o->max_rows) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence s;
         bool got;
         e->sum->stopped = e->o->stop && e->o->stop(e->o->ctx);
         if (e->sum->stopped)
             return AX_OK;
-        AX_TRY(ax_loader_next(loader, &row, &got));
+        AX_TRY(ax_loader_next(loader, &s, &got));
         if (!got)
             break;
-        AX_TRY(add_row(e, &row));
+        AX_TRY(add_sequence(e, &s));
     }
     return e->n_docs > 0 ? run_pass(e) : AX_OK;
 }

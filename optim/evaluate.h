@@ -1,8 +1,8 @@
-/* Evaluation: negative log-likelihood and token accuracy of a model on the rows of a loader.
+/* Evaluation: negative log-likelihood and token accuracy of a model on the sequences of a loader.
  *
  * Runs forward only, in the memory of the arena's eval phase, on a model made for training or not.
- * Documents of successive rows share a pass as they fit, whatever the loader's packing: the numbers
- * do not depend on it. */
+ * Documents of successive sequences share a pass as they fit, whatever the loader's packing: the
+ * numbers do not depend on it. */
 #ifndef AX_OPTIM_EVALUATE_H
 #define AX_OPTIM_EVALUATE_H
 
@@ -23,16 +23,16 @@ struct ax_eval_result {
 /* One document's share. `set` is the loader's: of a corpus it stays valid, of a stream it does not.
  */
 struct ax_eval_document {
-    const struct ax_docs *set;
-    size_t doc;    /* set->list[doc]; of several that share a mixed row the first */
-    double nll;    /* Σ weight·nll */
-    double weight; /* Σ weight */
+    const struct ax_examples *set;
+    size_t example; /* set->list[example]; of several in a mixed sequence the first */
+    double nll;     /* Σ weight·nll */
+    double weight;  /* Σ weight */
     int64_t tokens, trained, correct;
 };
 
 struct ax_eval_options {
-    int64_t tokens;   /* of a pass: at least the longest row's */
-    int64_t max_docs; /* of a pass: at least those of a row */
+    int64_t tokens;   /* of a pass: at least the longest sequence's */
+    int64_t max_docs; /* of a pass: at least those of a sequence */
     int64_t max_len;  /* longest document */
     int64_t max_rows; /* stop after so many rows; 0 = all */
     /* After each document, in order; may be NULL. */
@@ -44,7 +44,7 @@ struct ax_eval_options {
     void *ctx;
 };
 
-/* Epoch 0 of `loader`, from its first row. Enters AX_PHASE_EVAL and goes back to the phase it
+/* Epoch 0 of `loader`, from its first sequence. Enters AX_PHASE_EVAL and goes back to the phase it
  * found; scratch and slots must be empty. While planning, reads no rows and runs one pass.
  * AX_ERR_DATA when there is nothing to score. */
 enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,

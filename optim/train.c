@@ -20,8 +20,8 @@ static void report(struct ax_train *t, const struct ax_step_result *r, double da
                                 .loss = r->loss,
                                 .grad_norm = r->grad_norm,
                                 .learning_rate = r->lr,
-                                .tokens = t->rows.n_tokens,
-                                .trained_tokens = t->rows.n_trained,
+                                .tokens = t->sequences.n_tokens,
+                                .trained_tokens = t->sequences.n_trained,
                                 .seconds = seconds,
                                 .skipped = r->skipped,
                                 .memory = ax_mem_rss(),
@@ -38,7 +38,7 @@ static void report(struct ax_train *t, const struct ax_step_result *r, double da
 
 static void evaluated(void *ctx, int64_t rows_done) {
     struct ax_train *t = ctx;
-    ax_metrics_doing(t->metrics, "evaluating", rows_done, t->eval_rows);
+    ax_metrics_doing(t->metrics, "evaluating", rows_done, t->eval_sequences);
 }
 
 static bool asked_to_stop(void *ctx) {
@@ -51,7 +51,7 @@ static bool asked_to_stop(void *ctx) {
 static void count_eval_rows(struct ax_train *t) {
     struct ax_loader_count n;
     if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
-        t->eval_rows = n.rows;
+        t->eval_sequences = n.sequences;
     ax_error_clear();
 }
 
@@ -162,17 +162,17 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     const struct ax_train_options *o = t->o;
     const double begin = ax_clock_now(), waited = t->saver.waited;
     struct ax_step_result r;
-    AX_TRY(ax_train_rows_next(&t->rows, &t->step, &o->data, &t->rt->mesh));
+    AX_TRY(ax_train_sequences_next(&t->sequences, &t->step, &o->data, &t->rt->mesh));
     const double read = ax_clock_now();
     AX_TRY(ax_step_gradients(&t->step, &r));
     AX_TRY(ax_train_watch_step(t, &r));
     AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
     t->done++;
-    t->tokens += t->rows.n_tokens;
-    t->trained += t->rows.n_trained;
-    t->epoch =
-        ax_train_epoch_after(&t->schedule, &t->rows, &o->data,
-                             ax_train_rows_per_step(o, t->rt->mesh.size[AX_ROLE_BATCH]), epoch_end);
+    t->tokens += t->sequences.n_tokens;
+    t->trained += t->sequences.n_trained;
+    t->epoch = ax_train_epoch_after(&t->schedule, &t->sequences, &o->data,
+                                    ax_train_sequences_per_step(o, t->rt->mesh.size[AX_ROLE_BATCH]),
+                                    epoch_end);
     t->out->loss = r.loss;
     report(t, &r, read - begin, t->saver.waited - waited, ax_clock_now() - begin);
     return AX_OK;
@@ -255,7 +255,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
     for (int m = 0; m < t->step.o.n_microbatches; m++)
         t->step.batches[m].round = o->data.pad;
-    AX_TRY(ax_train_rows_create(&t->rows, &t->step));
+    AX_TRY(ax_train_sequences_create(&t->sequences, &t->step));
     AX_TRY(ax_train_save_create(t));
     AX_TRY(ax_train_check_disk(t));
     t->step.before_update = before_update;
@@ -308,15 +308,15 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         ax_log_warn("%s", ax_error_text());
     ax_train_save_free(t);
     ax_metrics_close(t->metrics);
-    ax_train_rows_free(&t->rows);
+    ax_train_sequences_free(&t->sequences);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }
 
 struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     struct ax_step_options so = o->step;
-    so.tokens = o->data.rows_per_batch * o->data.row_tokens;
-    so.n_docs = o->data.rows_per_batch * o->data.row_docs;
+    so.tokens = o->data.sequences_per_batch * o->data.sequence_tokens;
+    so.n_docs = o->data.sequences_per_batch * o->data.sequence_docs;
     so.max_len = o->data.doc_tokens;
     return so;
 }

@@ -2,8 +2,8 @@
  * do when something goes wrong on the way.
  *
  * Options come in; a trained model folder comes out, or, where an adapter is trained
- * (step.adapter), a PEFT folder. Read on: train.c (the loop), train_rows.c
- * (rows → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
+ * (step.adapter), a PEFT folder. Read on: train.c (the loop), train_sequences.c
+ * (sequences → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
  * train_watch.c (NaN, spikes, the rows behind them), train_save.c and train_resume.c,
  * train_folder.c (output_dir), train_memory.c (does it fit, and what would help), train_about.c
  * (run.json). */
@@ -32,11 +32,11 @@ enum ax_resume {
 
 struct ax_train_data {
     struct ax_loader *train, *eval; /* eval NULL: nothing to evaluate on */
-    int64_t rows_per_batch;         /* of a micro-batch */
-    int64_t row_tokens;             /* capacity of a row */
-    int64_t row_docs;               /* documents of a row at most */
+    int64_t sequences_per_batch;    /* of a micro-batch */
+    int64_t sequence_tokens;        /* capacity of a sequence */
+    int64_t sequence_docs;          /* documents of a sequence at most */
     int64_t doc_tokens;             /* longest document */
-    bool drop_last; /* the last rows of an epoch that do not fill a step are left out */
+    bool drop_last; /* the last sequences of an epoch that do not fill a step are left out */
     bool countable; /* an epoch's length is known; else max_steps */
     int64_t eval_tokens, eval_docs; /* of a pass of evaluation */
     int64_t pad;                    /* micro-batches are padded to a multiple of this */

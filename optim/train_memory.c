@@ -79,20 +79,20 @@ static bool recompute(const struct ax_train_options *o, struct ax_train_options 
 
 static bool fewer_rows(const struct ax_train_options *o, struct ax_train_options *changed,
                        struct ax_step_options *so, char *text, size_t size) {
-    const int64_t rows = o->data.rows_per_batch / 2;
+    const int64_t rows = o->data.sequences_per_batch / 2;
     if (rows < 1)
         return false;
     snprintf(text, size, "micro_batch_size: %lld, twice the gradient_accumulation_steps",
              (long long)rows);
-    so->tokens = so->tokens / o->data.rows_per_batch * rows;
-    so->n_docs = so->n_docs / o->data.rows_per_batch * rows;
+    so->tokens = so->tokens / o->data.sequences_per_batch * rows;
+    so->n_docs = so->n_docs / o->data.sequences_per_batch * rows;
     changed->data.eval_tokens = o->data.eval_tokens / 2;
     return true;
 }
 
 static bool shorter_rows(const struct ax_train_options *o, struct ax_train_options *changed,
                          struct ax_step_options *so, char *text, size_t size) {
-    if (o->data.row_tokens < 256)
+    if (o->data.sequence_tokens < 256)
         return false;
     snprintf(text, size, "sequence_len: %lld", (long long)(o->data.doc_tokens / 2));
     so->tokens /= 2;

@@ -3,23 +3,23 @@
 
 #include "optim/train_state.h"
 
-int64_t ax_train_rows_per_step(const struct ax_train_options *o, int data_ranks) {
-    return o->data.rows_per_batch * o->step.n_microbatches * data_ranks;
+int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks) {
+    return o->data.sequences_per_batch * o->step.n_microbatches * data_ranks;
 }
 
-static int64_t steps_of(int64_t rows, int64_t per_step, bool drop_last) {
-    return drop_last ? rows / per_step : (rows + per_step - 1) / per_step;
+static int64_t steps_of(int64_t n, int64_t per_step, bool drop_last) {
+    return drop_last ? n / per_step : (n + per_step - 1) / per_step;
 }
 
-/* Counts the rows of each epoch: packing makes a few more or fewer of them each time. */
+/* Counts the sequences of each epoch: packing makes a few more or fewer of them each time. */
 static enum ax_status count_epochs(struct ax_train_schedule *s, const struct ax_train_options *o) {
     s->n_epochs = (int64_t)ceil(o->epochs);
-    AX_TRY(ax_alloc(&s->rows, (size_t)s->n_epochs, sizeof *s->rows));
+    AX_TRY(ax_alloc(&s->sequences, (size_t)s->n_epochs, sizeof *s->sequences));
     for (int64_t e = 0; e < s->n_epochs; e++) {
         struct ax_loader_count n;
         AX_TRY(ax_loader_count_epoch(o->data.train, e, 1, &n));
-        s->rows[e] = n.rows;
-        s->doc_tokens = n.docs > 0 ? (double)n.tokens / (double)n.docs : 0;
+        s->sequences[e] = n.sequences;
+        s->doc_tokens = n.examples > 0 ? (double)n.tokens / (double)n.examples : 0;
     }
     return AX_OK;
 }
@@ -38,12 +38,12 @@ static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_t
     const bool drop = o->data.drop_last;
     double left = o->epochs;
     for (int64_t e = 0; e < s->n_epochs; e++, left -= 1) {
-        const int64_t steps = steps_of(s->rows[e], per_step, drop);
+        const int64_t steps = steps_of(s->sequences[e], per_step, drop);
         if (steps == 0)
             return ax_error(AX_ERR_DATA,
                             "datasets: there are %lld rows to train on, fewer than the %lld of one "
                             "step; lower micro_batch_size or gradient_accumulation_steps",
-                            (long long)s->rows[e], (long long)per_step);
+                            (long long)s->sequences[e], (long long)per_step);
         s->total += left < 1 ? whole_steps(left * (double)steps, drop) : steps;
     }
     s->total = s->total > 0 ? s->total : 1;
@@ -74,7 +74,7 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
     enum ax_status st = AX_OK;
     if (o->data.countable) {
         AX_TRY_GOTO(count_epochs(s, o), st, fail);
-        AX_TRY_GOTO(count_steps(s, o, ax_train_rows_per_step(o, data_ranks)), st, fail);
+        AX_TRY_GOTO(count_steps(s, o, ax_train_sequences_per_step(o, data_ranks)), st, fail);
     }
     if (o->max_steps > 0 && (s->total == 0 || o->max_steps < s->total))
         s->total = o->max_steps;
@@ -99,16 +99,16 @@ fail:
 }
 
 void ax_train_schedule_free(struct ax_train_schedule *s) {
-    ax_free(s->rows);
+    ax_free(s->sequences);
     *s = (struct ax_train_schedule){0};
 }
 
-double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_rows *r,
-                            const struct ax_train_data *d, int64_t rows_per_step, bool *last) {
+double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_sequences *r,
+                            const struct ax_train_data *d, int64_t sequences_per_step, bool *last) {
     *last = false;
     if (r->epoch >= s->n_epochs)
         return (double)r->epoch;
-    const int64_t rows = s->rows[r->epoch], after = r->index + r->rows;
-    *last = d->drop_last ? after + rows_per_step > rows : after >= rows;
-    return *last ? (double)(r->epoch + 1) : (double)r->epoch + (double)after / (double)rows;
+    const int64_t n = s->sequences[r->epoch], after = r->index + r->n;
+    *last = d->drop_last ? after + sequences_per_step > n : after >= n;
+    return *last ? (double)(r->epoch + 1) : (double)r->epoch + (double)after / (double)n;
 }

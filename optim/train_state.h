@@ -6,16 +6,16 @@
 #include "ckpt/state/saver.h"
 #include "optim/train.h"
 
-/* ---- train_rows.c: the rows of a step ---- */
+/* ---- train_sequences.c: the sequences of a step ---- */
 
 struct ax_train_origin {
     const char *file; /* borrowed from the data set */
     uint64_t line;
 };
 
-/* Host copies of the micro-batches of a step, kept until the next one is filled: to say which rows
- * they came from, and to look at a single document. */
-struct ax_train_rows {
+/* Host copies of the micro-batches of a step, kept until the next one is filled: to say which
+ * records they came from, and to look at a single document. */
+struct ax_train_sequences {
     int64_t cap_tokens, cap_docs; /* of a micro-batch */
     int n_batches;
     int32_t *tokens, *labels;        /* [n_batches][cap_tokens] */
@@ -23,15 +23,15 @@ struct ax_train_rows {
     struct ax_train_origin *origins; /* of each document */
     int *n_docs;                     /* [n_batches] */
     int64_t n_tokens, n_trained;     /* of the step */
-    int64_t epoch, index;            /* of the step's first row */
-    int64_t rows;                    /* in the step */
+    int64_t epoch, index;            /* of the step's first sequence */
+    int64_t n;                       /* sequences in the step */
 };
-enum ax_status ax_train_rows_create(struct ax_train_rows *r, const struct ax_step *s);
-void ax_train_rows_free(struct ax_train_rows *r);
-/* Reads the rows of the next step and fills the step's batches; begins the next epoch when this one
- * has no further step. */
-enum ax_status ax_train_rows_next(struct ax_train_rows *r, struct ax_step *s,
-                                  const struct ax_train_data *d, const struct ax_mesh *mesh);
+enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s);
+void ax_train_sequences_free(struct ax_train_sequences *r);
+/* Reads the sequences of the next step and fills the step's batches; begins the next epoch when
+ * this one has no further step. */
+enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
+                                       const struct ax_train_data *d, const struct ax_mesh *mesh);
 
 /* ---- train_schedule.c: how long, and when ---- */
 
@@ -40,16 +40,16 @@ struct ax_train_schedule {
     struct ax_lr_schedule lr;
     int64_t eval_every, save_every; /* steps; 0: not by steps */
     int64_t logging_steps;
-    int64_t n_epochs;  /* whose length is counted */
-    int64_t *rows;     /* [n_epochs] rows of each */
-    double doc_tokens; /* of a document on average; 0 = unknown */
+    int64_t n_epochs;   /* whose length is counted */
+    int64_t *sequences; /* [n_epochs] of each */
+    double doc_tokens;  /* of a document on average; 0 = unknown */
 };
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
                                       int data_ranks);
 void ax_train_schedule_free(struct ax_train_schedule *s);
-/* Epochs done after the rows of this step, and whether it is the last of its epoch. */
-double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_rows *r,
-                            const struct ax_train_data *d, int64_t rows_per_step, bool *last);
+/* Epochs done after the sequences of this step, and whether it is the last of its epoch. */
+double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_sequences *r,
+                            const struct ax_train_data *d, int64_t sequences_per_step, bool *last);
 
 /* ---- train_watch.c: losses that cannot be right ---- */
 
@@ -75,7 +75,7 @@ struct ax_train {
     struct ax_train_schedule schedule;
     struct ax_runtime *rt;
     struct ax_step step;
-    struct ax_train_rows rows;
+    struct ax_train_sequences sequences;
     struct ax_train_watch watch;
     struct ax_metrics *metrics;
     struct ax_claim lock;
@@ -98,11 +98,11 @@ struct ax_train {
     int64_t worse;                          /* evaluations since then */
     bool stop_early;
     bool owes_eval, epoch_ended; /* the last step's evaluation was put down; it ended an epoch */
-    int64_t eval_rows;           /* of an evaluation; 0 = not known */
+    int64_t eval_sequences;      /* of an evaluation; 0 = not known */
 };
 
-/* Steps take their rows from so many ranks' shares. */
-int64_t ax_train_rows_per_step(const struct ax_train_options *o, int data_ranks);
+/* Of a step: those of so many ranks. */
+int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);
 
 /* Looks at a step's result before the update: AX_ERR_DIVERGED when it is time to stop. Says which
  * rows are behind a loss that is not a number, or far off. */

@@ -78,7 +78,7 @@ static void put_suspect(struct ax_train_suspect *worst, int n, int found,
 
 static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
                                 struct ax_train_suspect *worst, int n, int *found) {
-    const struct ax_train_rows *r = &t->rows;
+    const struct ax_train_sequences *r = &t->sequences;
     *found = 0;
     for (int m = 0; m < r->n_batches; m++) {
         for (int i = 0; i < r->n_docs[m]; i++) {

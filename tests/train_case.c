@@ -22,9 +22,9 @@ static const char model[] =
     "\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"torch_dtype\": \"float32\"}";
 
 /* Token i of a document follows from the one before, so that there is something to learn. */
-static enum ax_status add_docs(struct ax_docs *d, int n, uint64_t seed, const char *name) {
+static enum ax_status add_docs(struct ax_examples *d, int n, uint64_t seed, const char *name) {
     int32_t ids[32], labels[32];
-    AX_TRY(ax_docs_add_file(d, name));
+    AX_TRY(ax_examples_add_file(d, name));
     for (int k = 0; k < n; k++) {
         const struct ax_rng_key key = {seed, (uint32_t)k, 1};
         const size_t len = 2 + ax_rng_below(key, 1000, 23);
@@ -34,7 +34,8 @@ static enum ax_status add_docs(struct ax_docs *d, int n, uint64_t seed, const ch
         for (size_t i = 0; i < len; i++)
             labels[i] = i < len / 4 ? AX_NO_LABEL : ids[i]; /* a prompt, which is not trained */
         const struct ax_origin from = {.file = 0, .line = (uint64_t)k + 1};
-        AX_TRY(ax_docs_add(d, ids, labels, len, from));
+        AX_TRY(ax_examples_add(
+            d, &(struct ax_example){.tokens = ids, .labels = labels, .n = len, .origin = from}));
     }
     return AX_OK;
 }
@@ -44,18 +45,16 @@ static enum ax_status open_data(struct train_case *c, bool packed) {
     struct ax_corpus_report report;
     AX_TRY(add_docs(&c->docs, N_TRAIN, 11, "rows.jsonl"));
     AX_TRY(add_docs(&c->eval_docs, N_EVAL, 12, "test.jsonl"));
-    c->sets[0] = &c->docs;
-    c->eval_sets[0] = &c->eval_docs;
-    AX_TRY(ax_corpus_build(&c->train, c->sets, 1, &co, &report));
-    AX_TRY(ax_corpus_build(&c->eval, c->eval_sets, 1, &co, &report));
-    c->source = (struct ax_corpus_source){.group = 1000, .shuffle = true, .seed = 5};
-    c->eval_source = (struct ax_corpus_source){.group = 1000};
+    AX_TRY(ax_corpus_build(&c->train, &c->docs, 1, &co, &report));
+    AX_TRY(ax_corpus_build(&c->eval, &c->eval_docs, 1, &co, &report));
+    c->source = (struct ax_corpus_source){.chunk = 1000, .shuffle = true, .seed = 5};
+    c->eval_source = (struct ax_corpus_source){.chunk = 1000};
     ax_corpus_source_init(&c->source, &c->train, &c->doc_source);
     ax_corpus_source_init(&c->eval_source, &c->eval, &c->eval_doc_source);
     const struct ax_loader_options lo = {.pack = {.mode = packed ? AX_PACK_FIT : AX_PACK_PLAIN,
                                                   .capacity = ROW,
                                                   .max_docs = packed ? 8 : 1,
-                                                  .group = 1000},
+                                                  .chunk = 1000},
                                          .shuffle = true,
                                          .seed = 5};
     struct ax_loader_options eo = lo;
@@ -85,9 +84,9 @@ static void set_options(struct train_case *c, enum ax_dtype dtype, bool packed) 
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     o->data = (struct ax_train_data){.train = c->loader,
                                      .eval = c->eval_loader,
-                                     .rows_per_batch = 2,
-                                     .row_tokens = ROW,
-                                     .row_docs = packed ? 8 : 1,
+                                     .sequences_per_batch = 2,
+                                     .sequence_tokens = ROW,
+                                     .sequence_docs = packed ? 8 : 1,
                                      .doc_tokens = ROW,
                                      .drop_last = packed,
                                      .countable = true,
@@ -127,8 +126,8 @@ void train_case_close(struct train_case *c) {
     ax_corpus_source_free(&c->eval_source);
     ax_corpus_free(&c->train);
     ax_corpus_free(&c->eval);
-    ax_docs_free(&c->docs);
-    ax_docs_free(&c->eval_docs);
+    ax_examples_free(&c->docs);
+    ax_examples_free(&c->eval_docs);
     ax_arch_free(&c->arch);
     json_decref(c->model_config);
     json_decref(c->config);

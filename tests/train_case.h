@@ -10,11 +10,10 @@ struct train_case {
     char out[112];
     struct ax_arch arch;
     json_t *model_config;
-    struct ax_docs docs, eval_docs;
-    const struct ax_docs *sets[1], *eval_sets[1];
+    struct ax_examples docs, eval_docs;
     struct ax_corpus train, eval;
     struct ax_corpus_source source, eval_source;
-    struct ax_doc_source doc_source, eval_doc_source;
+    struct ax_example_source doc_source, eval_doc_source;
     struct ax_loader *loader, *eval_loader;
     json_t *config;
     struct ax_train_options o;

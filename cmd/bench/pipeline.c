@@ -32,18 +32,18 @@ static enum ax_status add_rows(struct pipeline *p, const char *what, double valu
 
 /* The text of every document, as it was rendered, one behind the other: starts is [n + 1]. */
 static enum ax_status collect(const struct ax_run_data *d, struct ax_buf *text, size_t *starts) {
-    const struct ax_docs *docs = d->train_sets.docs[0];
+    const struct ax_examples *set = &d->train_sets.sets[0];
     int32_t *ids;
     enum ax_status st = AX_OK;
-    AX_TRY(ax_alloc(&ids, docs->longest, sizeof *ids));
-    for (size_t i = 0; i < docs->n && st == AX_OK; i++) {
-        const uint32_t *words = ax_docs_words(docs, i);
-        for (size_t k = 0; k < docs->list[i].n; k++)
-            ids[k] = ax_docs_id(words, k);
+    AX_TRY(ax_alloc(&ids, set->longest, sizeof *ids));
+    for (size_t i = 0; i < set->n && st == AX_OK; i++) {
+        const uint32_t *words = ax_examples_words(set, i);
+        for (size_t k = 0; k < set->list[i].n; k++)
+            ids[k] = ax_word_token(words, k);
         starts[i] = text->len;
-        st = ax_tokenizer_decode(d->tok.tokenizer, ids, docs->list[i].n, false, text);
+        st = ax_tokenizer_decode(d->tok.tokenizer, ids, set->list[i].n, false, text);
     }
-    starts[docs->n] = text->len;
+    starts[set->n] = text->len;
     ax_free(ids);
     return st;
 }
@@ -65,7 +65,7 @@ static enum ax_status encode_all(const struct ax_tokenizer *t, const char *text,
 
 /* One thread, which is what encoding a prompt has. *bytes: of all text. */
 static enum ax_status time_encode(struct pipeline *p, const struct ax_run_data *d, double *bytes) {
-    const size_t n = d->train_sets.docs[0]->n;
+    const size_t n = d->train_sets.sets[0].n;
     struct ax_buf text = {0};
     size_t *starts;
     double seconds[ROUNDS];
@@ -82,17 +82,17 @@ done:
     return st;
 }
 
-/* Rows of an epoch, as training takes them. */
+/* Sequences of an epoch, as training takes them. */
 static enum ax_status time_pack(struct pipeline *p, struct ax_run_data *d) {
-    struct ax_loaded_row row;
+    struct ax_packed_sequence s;
     int64_t tokens = 0;
     bool got = true;
     const double start = ax_clock_now();
     for (int64_t epoch = 0; ax_clock_now() - start < PACK_SECONDS; epoch++) {
         ax_loader_start_epoch(d->train_loader, epoch);
         for (got = true; got;) {
-            AX_TRY(ax_loader_next(d->train_loader, &row, &got));
-            tokens += got ? row.n_tokens : 0;
+            AX_TRY(ax_loader_next(d->train_loader, &s, &got));
+            tokens += got ? s.n_tokens : 0;
         }
     }
     return add_rows(p, "pack", (double)tokens / (ax_clock_now() - start) / 1e6, "Mtokens/s");

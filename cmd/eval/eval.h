@@ -25,7 +25,7 @@ struct ax_eval_answer {
 };
 
 struct ax_eval_row {
-    struct ax_corpus_doc doc;      /* of the corpus */
+    struct ax_example_ref ref;     /* of the corpus */
     struct ax_eval_document score; /* its loss */
     struct ax_eval_answer answer;
 };
@@ -52,9 +52,9 @@ struct ax_eval {
     struct ax_config cfg;
     struct ax_run_data run_data;
     struct ax_corpus_source source;
-    struct ax_doc_source docs;
+    struct ax_example_source examples;
     struct ax_loader *loader;
-    const struct ax_corpus *corpus;          /* training or evaluation documents */
+    const struct ax_corpus *corpus;          /* training or evaluation examples */
     int64_t longest;                         /* tokens of a row */
     const struct ax_corpus_report *left_out; /* of the data set */
     struct ax_arch arch;
@@ -81,9 +81,12 @@ enum ax_status ax_eval_run(struct ax_eval *e);
 enum ax_status ax_eval_questions(struct ax_eval *e);
 /* Greedy answers, on a loaded model; called once to plan and once for real. */
 enum ax_status ax_eval_solve(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m);
-/* Tokens [from, to) of a document. */
-void ax_eval_copy_ids(const struct ax_docs *set, size_t doc, uint32_t from, uint32_t to,
-                      int32_t *out);
+/* Tokens [from, to) of a row's example. */
+void ax_eval_copy_tokens(const struct ax_eval *e, const struct ax_eval_row *row, uint32_t from,
+                         uint32_t to, int32_t *out);
+/* "FILE:LINE" of a row, written to buf, returned. */
+const char *ax_eval_where(const struct ax_eval *e, const struct ax_eval_row *row, char *buf,
+                          size_t size);
 /* Tokens of the longest prompt and its answer: the positions that the model must have. */
 int64_t ax_eval_positions(const struct ax_eval *e);
 

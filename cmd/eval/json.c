@@ -22,12 +22,11 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     const struct ax_eval_row *r = &e->rows[i];
     const struct ax_eval_document *s = &r->score;
     char where[512];
-    json_t *v = json_pack(
-        "{ss* sI ss* sI sI so sf}", "adapter", turn_name(e, t), "row", (json_int_t)i, "where",
-        ax_docs_where(e->corpus->sets[r->doc.set], r->doc.doc, where, sizeof where), "tokens",
-        (json_int_t)s->tokens, "trained_tokens", (json_int_t)s->trained, "mean_nll",
-        s->weight > 0 ? json_real(s->nll / s->weight) : json_null(), "accuracy",
-        ax_eval_per((double)s->correct, (double)s->trained));
+    json_t *v = json_pack("{ss* sI ss* sI sI so sf}", "adapter", turn_name(e, t), "row",
+                          (json_int_t)i, "where", ax_eval_where(e, r, where, sizeof where),
+                          "tokens", (json_int_t)s->tokens, "trained_tokens", (json_int_t)s->trained,
+                          "mean_nll", s->weight > 0 ? json_real(s->nll / s->weight) : json_null(),
+                          "accuracy", ax_eval_per((double)s->correct, (double)s->trained));
     if (!v || !e->solve || !r->answer.want[0])
         return v;
     const struct ax_eval_answer *a = &r->answer;

@@ -98,7 +98,7 @@ static void ask(struct sampling *g, size_t i, int64_t in_chunk) {
     struct ax_eval_row *row = &e->rows[i];
     const int64_t samples = e->pass_options.samples;
     int32_t *prompt = g->prompts + in_chunk * g->longest;
-    ax_eval_copy_ids(e->corpus->sets[row->doc.set], row->doc.doc, 0, row->answer.prompt, prompt);
+    ax_eval_copy_tokens(e, row, 0, row->answer.prompt, prompt);
     for (int64_t k = 0; k < samples; k++) {
         const int64_t at = in_chunk * samples + k;
         g->asked[at] = row;

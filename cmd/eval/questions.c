@@ -4,34 +4,39 @@
 #include "cmd/eval/eval.h"
 
 /* Tokens [from, to) of the last trained stretch; false where nothing is trained. */
-static bool last_stretch(const struct ax_docs *set, const struct ax_corpus_doc *d, uint32_t *from,
-                         uint32_t *to) {
-    const struct ax_doc *doc = &set->list[d->doc];
-    const uint32_t *words = ax_docs_words(set, d->doc);
-    uint32_t i = d->n;
-    while (i > 0 && ax_docs_label(doc, words, i - 1) == AX_NO_LABEL)
+static bool last_stretch(const struct ax_examples *set, const struct ax_example_ref *ref,
+                         uint32_t *from, uint32_t *to) {
+    const struct ax_stored *x = &set->list[ref->index];
+    const uint32_t *words = ax_examples_words(set, ref->index);
+    uint32_t i = ref->n;
+    while (i > 0 && ax_word_label(x, words, i - 1) == AX_NO_LABEL)
         i--;
     *to = i;
-    while (i > 0 && ax_docs_label(doc, words, i - 1) != AX_NO_LABEL)
+    while (i > 0 && ax_word_label(x, words, i - 1) != AX_NO_LABEL)
         i--;
     *from = i;
     return *to > *from;
 }
 
-void ax_eval_copy_ids(const struct ax_docs *set, size_t doc, uint32_t from, uint32_t to,
-                      int32_t *out) {
-    const uint32_t *words = ax_docs_words(set, doc);
+void ax_eval_copy_tokens(const struct ax_eval *e, const struct ax_eval_row *row, uint32_t from,
+                         uint32_t to, int32_t *out) {
+    const uint32_t *words = ax_examples_words(&e->corpus->sets[row->ref.set], row->ref.index);
     for (uint32_t i = from; i < to; i++)
-        out[i - from] = ax_docs_id(words, i);
+        out[i - from] = ax_word_token(words, i);
+}
+
+const char *ax_eval_where(const struct ax_eval *e, const struct ax_eval_row *row, char *buf,
+                          size_t size) {
+    return ax_examples_where(&e->corpus->sets[row->ref.set], row->ref.index, buf, size);
 }
 
 static enum ax_status find_question(struct ax_eval *e, struct ax_eval_row *row, int32_t *ids) {
-    const struct ax_docs *set = e->corpus->sets[row->doc.set];
     struct ax_eval_answer *a = &row->answer;
     struct ax_buf text = {0};
-    if (!last_stretch(set, &row->doc, &a->prompt, &a->end) || a->prompt == 0)
+    if (!last_stretch(&e->corpus->sets[row->ref.set], &row->ref, &a->prompt, &a->end) ||
+        a->prompt == 0)
         return AX_OK;
-    ax_eval_copy_ids(set, row->doc.doc, a->prompt, a->end, ids);
+    ax_eval_copy_tokens(e, row, a->prompt, a->end, ids);
     enum ax_status st =
         ax_tokenizer_decode(e->run_data.tok.tokenizer, ids, a->end - a->prompt, true, &text);
     if (st == AX_OK && ax_final_answer(text.data ? text.data : "", text.len, a->want))
@@ -53,12 +58,11 @@ enum ax_status ax_eval_questions(struct ax_eval *e) {
     AX_TRY(st);
     if (e->n_answers > 0)
         return AX_OK;
-    const struct ax_corpus_doc *d = &e->rows[0].doc;
     return ax_error(
         AX_ERR_DATA,
         "%s: no row ends in a trained answer with \"#### \" before its final answer, as "
         "--task final-answer needs it (are prompts trained too?)",
-        ax_docs_where(e->corpus->sets[d->set], d->doc, where, sizeof where));
+        ax_eval_where(e, &e->rows[0], where, sizeof where));
 }
 
 int64_t ax_eval_positions(const struct ax_eval *e) {

@@ -8,7 +8,7 @@
 
 static enum ax_status note_document(void *ctx, const struct ax_eval_document *d) {
     struct ax_eval *e = ctx;
-    AX_ASSERT(e->n_scored < e->n_rows && e->rows[e->n_scored].doc.doc == d->doc);
+    AX_ASSERT(e->n_scored < e->n_rows && e->rows[e->n_scored].ref.index == d->example);
     e->rows[e->n_scored++].score = *d;
     return AX_OK;
 }

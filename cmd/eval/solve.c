@@ -55,8 +55,7 @@ static enum ax_status answer_batch(struct ax_eval *e, struct ax_eval_turn *t, st
     struct ax_generator g;
     for (int i = 0; i < n; i++) {
         int32_t *prompt = b->ids + (longest + e->max_new_tokens) * i;
-        const struct ax_corpus_doc *d = &rows[i]->doc;
-        ax_eval_copy_ids(e->corpus->sets[d->set], d->doc, 0, rows[i]->answer.prompt, prompt);
+        ax_eval_copy_tokens(e, rows[i], 0, rows[i]->answer.prompt, prompt);
         b->seqs[i] = (struct ax_sequence){
             .n_prompt = rows[i]->answer.prompt, .prompt = prompt, .tokens = prompt + longest};
     }

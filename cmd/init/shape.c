@@ -150,16 +150,16 @@ static int ascending(const void *a, const void *b) {
 }
 
 static enum ax_status choose(struct ax_init_shape *s, const struct ax_init_data *d,
-                             const struct ax_docs *docs, int64_t max_positions) {
+                             const struct ax_examples *set, int64_t max_positions) {
     uint32_t *lengths;
-    if (docs->n == 0 || docs->n_trained == 0)
+    if (set->n == 0 || set->n_trained == 0)
         return ax_error(AX_ERR_DATA, "--data %s: no token of the first %lld rows would be trained",
-                        d->path, (long long)docs->n);
-    AX_TRY(ax_alloc(&lengths, docs->n, sizeof *lengths));
-    for (size_t i = 0; i < docs->n; i++)
-        lengths[i] = docs->list[i].n;
-    qsort(lengths, docs->n, sizeof *lengths, ascending);
-    ax_init_shape_choose(s, lengths, docs->n, max_positions, d->kind == AX_INIT_TEXT);
+                        d->path, (long long)set->n);
+    AX_TRY(ax_alloc(&lengths, set->n, sizeof *lengths));
+    for (size_t i = 0; i < set->n; i++)
+        lengths[i] = set->list[i].n;
+    qsort(lengths, set->n, sizeof *lengths, ascending);
+    ax_init_shape_choose(s, lengths, set->n, max_positions, d->kind == AX_INIT_TEXT);
     ax_free(lengths);
     return AX_OK;
 }
@@ -189,7 +189,7 @@ enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_dat
     AX_TRY(parse(&cfg, d, model, length, true));
     enum ax_status st = ax_run_data_open(&data, &cfg, false);
     if (st == AX_OK) {
-        st = choose(s, d, &data.train_sets.sets[0].docs, max_positions);
+        st = choose(s, d, &data.train_sets.sets[0], max_positions);
         ax_run_data_close(&data);
     }
     ax_config_free(&cfg);

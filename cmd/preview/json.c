@@ -32,8 +32,8 @@ static json_t *ints(const int32_t *v, size_t n) {
     return list;
 }
 
-static enum ax_status document(const struct ax_preview *p, const struct ax_loaded_row *row, int i,
-                               json_t **out) {
+static enum ax_status document(const struct ax_preview *p, const struct ax_packed_sequence *row,
+                               int i, json_t **out) {
     struct ax_preview_piece piece;
     struct ax_buf text = {0};
     AX_TRY(ax_preview_piece_open(&piece, row, i));
@@ -51,7 +51,7 @@ static enum ax_status document(const struct ax_preview *p, const struct ax_loade
     return st;
 }
 
-static enum ax_status add_row(const struct ax_preview *p, const struct ax_loaded_row *row,
+static enum ax_status add_row(const struct ax_preview *p, const struct ax_packed_sequence *row,
                               json_t *rows) {
     json_t *documents = json_array();
     enum ax_status st = AX_OK;
@@ -75,7 +75,7 @@ static enum ax_status add_rows(struct ax_preview *p, json_t *rows) {
     struct ax_loader *loader;
     AX_TRY(ax_preview_seek(p, &loader));
     for (int64_t i = 0; i < p->o.rows; i++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         AX_TRY(ax_preview_next(p, loader, i, &row, &got));
         if (!got)
@@ -85,9 +85,9 @@ static enum ax_status add_rows(struct ax_preview *p, json_t *rows) {
     return AX_OK;
 }
 
-static void add_bad(json_t *list, int64_t *n, const struct ax_bad_rows *bad) {
+static void add_bad(json_t *list, int64_t *n, const struct ax_bad_records *bad) {
     *n += bad->n;
-    for (int64_t i = 0; i < bad->n && i < AX_BAD_ROWS_LISTED; i++)
+    for (int64_t i = 0; i < bad->n && i < AX_BAD_RECORDS_LISTED; i++)
         json_array_append_new(list, json_string(bad->texts[i]));
 }
 
@@ -99,7 +99,7 @@ static json_t *bad_rows(const struct ax_run_data *d) {
         for (size_t i = 0; all[k]->sets && i < all[k]->n; i++)
             add_bad(list, &n, &all[k]->sets[i].info.bad);
     if (d->stream)
-        add_bad(list, &n, ax_stream_bad_rows(d->stream));
+        add_bad(list, &n, ax_stream_bad_records(d->stream));
     return json_pack("{s:I, s:o}", "count", (json_int_t)n, "listed", list);
 }
 
@@ -110,8 +110,8 @@ enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out) {
         json_array_append_new(warnings, json_string(p->warnings[i]));
     enum ax_status st = p->o.rows > 0 ? add_rows(p, rows) : AX_OK;
     json_t *v = json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "train", totals(&p->train), "eval",
-                          totals(&p->eval), "row_tokens", (json_int_t)p->data->row_tokens,
-                          "rows_per_step", (json_int_t)p->data->rows_per_step, "bad_rows",
+                          totals(&p->eval), "row_tokens", (json_int_t)p->data->sequence_tokens,
+                          "rows_per_step", (json_int_t)p->data->sequences_per_step, "bad_rows",
                           bad_rows(p->data), "warnings", warnings, "rows", rows);
     char *text = v && st == AX_OK ? json_dumps(v, JSON_COMPACT) : NULL;
     if (st == AX_OK)

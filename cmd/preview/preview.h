@@ -34,7 +34,7 @@ struct ax_preview {
 enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader);
 /* The next row to show, after `shown` others. AX_ERR_DATA when a stream has none at all. */
 enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
-                               struct ax_loaded_row *row, bool *got);
+                               struct ax_packed_sequence *row, bool *got);
 
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);
@@ -47,8 +47,8 @@ struct ax_preview_piece {
     char where[512]; /* "FILE:LINE" */
     uint32_t from;   /* first token's place in its document */
 };
-enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_loaded_row *row,
-                                     int piece);
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
+                                     const struct ax_packed_sequence *row, int piece);
 void ax_preview_piece_close(struct ax_preview_piece *p);
 
 #endif

@@ -69,7 +69,7 @@ static enum ax_status put_ids(struct ax_buf *out, const struct ax_preview_piece 
 }
 
 static enum ax_status put_row(struct ax_buf *out, const struct ax_preview *p,
-                              const struct ax_loaded_row *row, const struct look *look) {
+                              const struct ax_packed_sequence *row, const struct look *look) {
     AX_TRY(ax_buf_printf(out,
                          "%s── row %lld of epoch %lld: %lld tokens, %lld trained, %d "
                          "document%s%s\n",
@@ -97,7 +97,7 @@ static enum ax_status put_rows(struct ax_buf *out, struct ax_preview *p, const s
     struct ax_loader *loader;
     AX_TRY(ax_preview_seek(p, &loader));
     for (int64_t i = 0; i < p->o.rows; i++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         AX_TRY(ax_preview_next(p, loader, i, &row, &got));
         if (!got)
@@ -145,11 +145,12 @@ static enum ax_status put_totals(struct ax_buf *out, const char *name,
     return st;
 }
 
-static enum ax_status put_bad(struct ax_buf *out, const struct ax_bad_rows *bad, const char *name) {
+static enum ax_status put_bad(struct ax_buf *out, const struct ax_bad_records *bad,
+                              const char *name) {
     if (bad->n == 0)
         return AX_OK;
     AX_TRY(ax_buf_printf(out, "%s: %lld bad rows were passed over:\n", name, (long long)bad->n));
-    for (int64_t i = 0; i < bad->n && i < AX_BAD_ROWS_LISTED; i++)
+    for (int64_t i = 0; i < bad->n && i < AX_BAD_RECORDS_LISTED; i++)
         AX_TRY(ax_buf_printf(out, "  %s\n", bad->texts[i]));
     return AX_OK;
 }
@@ -159,7 +160,7 @@ static enum ax_status put_bad_rows(struct ax_buf *out, const struct ax_run_data 
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; all[k]->sets && i < all[k]->n; i++)
             AX_TRY(put_bad(out, &all[k]->sets[i].info.bad, all[k]->entries[i].path));
-    return d->stream ? put_bad(out, ax_stream_bad_rows(d->stream), "streamed rows") : AX_OK;
+    return d->stream ? put_bad(out, ax_stream_bad_records(d->stream), "streamed rows") : AX_OK;
 }
 
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {

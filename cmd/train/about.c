@@ -18,19 +18,20 @@ done:
     return st;
 }
 
-/* The first epoch's rows; streams do not know theirs. */
+/* The first epoch's sequences; streams do not know theirs. */
 static enum ax_status read_data(const struct ax_train_setup *s, json_t **out) {
     const struct ax_run_data *d = &s->data;
     struct ax_loader_count n = {0};
     if (!d->stream)
         AX_TRY(ax_loader_count_epoch(d->train_loader, 0, 1, &n));
-    *out = json_pack(
-        "{sb sI sI sI sI sI sI sI}", "packing", ax_config_bool(s->cfg, "sample_packing"),
-        "documents", d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
-        d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
-        d->stream ? (json_int_t)-1 : (json_int_t)n.rows, "row_tokens", (json_int_t)d->row_tokens,
-        "rows_per_step", (json_int_t)d->rows_per_step, "rows_per_batch",
-        (json_int_t)d->rows_per_batch, "eval_documents", (json_int_t)d->eval.n);
+    *out =
+        json_pack("{sb sI sI sI sI sI sI sI}", "packing", ax_config_bool(s->cfg, "sample_packing"),
+                  "documents", d->stream ? (json_int_t)-1 : (json_int_t)d->train.n, "tokens",
+                  d->stream ? (json_int_t)-1 : (json_int_t)n.tokens, "rows",
+                  d->stream ? (json_int_t)-1 : (json_int_t)n.sequences, "row_tokens",
+                  (json_int_t)d->sequence_tokens, "rows_per_step",
+                  (json_int_t)d->sequences_per_step, "rows_per_batch",
+                  (json_int_t)d->sequences_per_batch, "eval_documents", (json_int_t)d->eval.n);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
 }
 

@@ -45,7 +45,7 @@ struct ax_length_rule ax_run_length_rule(const struct ax_config *cfg, bool eval)
 static enum ax_status open_set(struct ax_run_data *d, struct ax_run_sets *s, size_t i,
                                bool refresh) {
     const struct ax_config *cfg = d->cfg;
-    const struct ax_docset_options o = {
+    const struct ax_prepared_options o = {
         .rows = s->entries[i].rows,
         .format = s->entries[i].format,
         .max_bad_rows = ax_config_i64(cfg, "max_bad_rows"),
@@ -56,9 +56,7 @@ static enum ax_status open_set(struct ax_run_data *d, struct ax_run_sets *s, siz
         .tokenizer = d->tok.key,
         .refresh = refresh,
     };
-    AX_TRY(ax_docset_open(&s->sets[i], &o));
-    s->docs[i] = &s->sets[i].docs;
-    return AX_OK;
+    return ax_prepared_open(&s->sets[i], &o);
 }
 
 static enum ax_status open_sets(struct ax_run_data *d, struct ax_run_sets *s, const char *list,
@@ -70,7 +68,6 @@ static enum ax_status open_sets(struct ax_run_data *d, struct ax_run_sets *s, co
     if (streamed)
         return AX_OK;
     AX_TRY(ax_alloc(&s->sets, n, sizeof *s->sets));
-    AX_TRY(ax_alloc(&s->docs, n, sizeof *s->docs));
     for (size_t i = 0; i < n; i++) {
         const enum ax_status st = open_set(d, s, i, refresh);
         if (st != AX_OK)
@@ -82,12 +79,11 @@ static enum ax_status open_sets(struct ax_run_data *d, struct ax_run_sets *s, co
 static void close_sets(struct ax_run_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
         if (s->sets)
-            ax_docset_close(&s->sets[i]);
+            ax_examples_free(&s->sets[i]);
         ax_run_entry_close(&s->entries[i]);
     }
     ax_free(s->entries);
     ax_free(s->sets);
-    ax_free(s->docs);
     *s = (struct ax_run_sets){0};
 }
 
@@ -112,7 +108,7 @@ static struct ax_corpus_options corpus_options(const struct ax_config *cfg) {
 
 static enum ax_status build_train(struct ax_run_data *d) {
     const struct ax_corpus_options o = corpus_options(d->cfg);
-    AX_TRY(ax_corpus_build(&d->train, d->train_sets.docs, d->train_sets.n, &o, &d->train_report));
+    AX_TRY(ax_corpus_build(&d->train, d->train_sets.sets, d->train_sets.n, &o, &d->train_report));
     const double val = ax_config_f64(d->cfg, "val_set_size");
     if (val == 0)
         return AX_OK;
@@ -127,7 +123,7 @@ static enum ax_status build_eval(struct ax_run_data *d) {
         .deduplicate = ax_config_bool(d->cfg, "dataset_exact_deduplication"),
         .also = &d->train,
     };
-    return ax_corpus_build(&d->eval, d->eval_sets.docs, d->eval_sets.n, &o, &d->eval_report);
+    return ax_corpus_build(&d->eval, d->eval_sets.sets, d->eval_sets.n, &o, &d->eval_report);
 }
 
 /* ---- streams ---- */

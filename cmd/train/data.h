@@ -1,5 +1,5 @@
-/* From a config to documents: tokenizer, chat template, data sets, training and evaluation corpus,
- * and the loader that hands out rows. What every command that touches data opens first.
+/* From a config to sequences: tokenizer, chat template, data sets, training and evaluation corpus,
+ * and the loader that packs them. What every command that touches data opens first.
  *
  * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of
  * them), data_loader.c (packing and order). */
@@ -7,7 +7,7 @@
 #define AX_CMD_TRAIN_DATA_H
 
 #include "cmd/config/config.h"
-#include "data/pipeline/docset.h"
+#include "data/pipeline/prepared.h"
 #include "data/pipeline/loader.h"
 #include "data/pipeline/stream.h"
 
@@ -54,9 +54,8 @@ enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config 
 
 struct ax_run_sets {
     struct ax_run_entry *entries;           /* [n] */
-    struct ax_docset *sets;                 /* [n]; none when streamed */
+    struct ax_examples *sets;               /* [n]; none when streamed */
     struct ax_stream_entry *stream_entries; /* [n] when streamed */
-    const struct ax_docs **docs;            /* [n] = &sets[i].docs */
     size_t n;
 };
 
@@ -64,19 +63,19 @@ struct ax_run_data {
     const struct ax_config *cfg;
     struct ax_run_tokenizer tok;
     struct ax_run_sets train_sets, eval_sets;
-    struct ax_stream *stream; /* NULL: the documents are all there */
+    struct ax_stream *stream; /* NULL: the examples are all there */
     struct ax_corpus train, eval;
     struct ax_corpus_report train_report, eval_report;
-    /* rows */
+    /* sequences */
     struct ax_corpus_source train_source, eval_source;
-    struct ax_doc_source train_docs, eval_docs;
+    struct ax_example_source train_examples, eval_examples;
     struct ax_loader *train_loader, *eval_loader; /* NULL: there is nothing to evaluate on */
-    int64_t rows_per_batch;                       /* rows of a micro-batch */
-    int64_t rows_per_step;                        /* rows of a step of one data rank */
-    int64_t row_tokens;                           /* capacity of a row; eval_row_tokens likewise */
-    int64_t eval_row_tokens;
-    int64_t pad_multiple; /* rows are padded to a multiple; 1 = not at all */
-    bool drop_last;       /* a last step with fewer rows is left out */
+    int64_t sequences_per_batch;                  /* of a micro-batch */
+    int64_t sequences_per_step;                   /* of a step of one data rank */
+    int64_t sequence_tokens;                      /* capacity; eval_sequence_tokens likewise */
+    int64_t eval_sequence_tokens;
+    int64_t pad_multiple; /* sequences are padded to a multiple; 1 = not at all */
+    bool drop_last;       /* a last step with fewer sequences is left out */
 };
 
 /* `cfg` is borrowed. `refresh` makes prepared sets anew. */

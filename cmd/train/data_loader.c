@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "cmd/train/data.h"
 
-/* ---- rows ---- */
+/* ---- sequences ---- */
 
 static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
     const enum ax_pretrain_mode mode = ax_run_pretrain_mode(cfg);
@@ -18,8 +18,9 @@ static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool 
     return ax_config_bool(cfg, "sample_packing_sequentially") ? AX_PACK_IN_ORDER : AX_PACK_FIT;
 }
 
-/* A row is one sequence; without multipack_real_batches, a packed row is the whole micro-batch. */
-static int64_t sequences_per_row(const struct ax_config *cfg, enum ax_pack_mode mode) {
+/* How often sequence_len a sequence is: without multipack_real_batches, a packed one is the whole
+ * micro-batch. */
+static int64_t samples_per_sequence(const struct ax_config *cfg, enum ax_pack_mode mode) {
     if (mode == AX_PACK_PLAIN || !ax_config_is_set(cfg, "multipack_real_batches") ||
         ax_config_bool(cfg, "multipack_real_batches"))
         return 1;
@@ -36,10 +37,10 @@ static struct ax_loader_options loader_options(struct ax_run_data *d, bool eval)
     const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
     struct ax_loader_options o = {
         .pack = {.mode = mode,
-                 .capacity = length * sequences_per_row(cfg, mode),
+                 .capacity = length * samples_per_sequence(cfg, mode),
                  .max_docs =
                      mode == AX_PACK_PLAIN ? 1 : ax_config_i64(cfg, "sample_packing_bin_size"),
-                 .group = ax_config_i64(cfg, "sample_packing_group_size")},
+                 .chunk = ax_config_i64(cfg, "sample_packing_group_size")},
         .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
         .mixed =
             pretraining && mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn"),
@@ -63,29 +64,29 @@ enum ax_status ax_run_loaders_open(struct ax_run_data *d) {
     const struct ax_config *cfg = d->cfg;
     const struct ax_loader_options train = loader_options(d, false);
     const struct ax_loader_options eval = loader_options(d, true);
-    d->row_tokens = train.pack.capacity;
-    d->eval_row_tokens = eval.pack.capacity;
-    d->rows_per_batch =
-        ax_config_i64(cfg, "micro_batch_size") / sequences_per_row(cfg, train.pack.mode);
-    d->rows_per_step = d->rows_per_batch;
+    d->sequence_tokens = train.pack.capacity;
+    d->eval_sequence_tokens = eval.pack.capacity;
+    d->sequences_per_batch =
+        ax_config_i64(cfg, "micro_batch_size") / samples_per_sequence(cfg, train.pack.mode);
+    d->sequences_per_step = d->sequences_per_batch;
     if (ax_config_has(cfg, "gradient_accumulation_steps"))
-        d->rows_per_step *= ax_config_i64(cfg, "gradient_accumulation_steps");
+        d->sequences_per_step *= ax_config_i64(cfg, "gradient_accumulation_steps");
     d->pad_multiple = pad_multiple(cfg);
     d->drop_last = train.pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
     if (d->stream) {
-        ax_stream_source(d->stream, &d->train_docs);
+        ax_stream_source(d->stream, &d->train_examples);
     } else {
-        d->train_source.group = train.pack.group;
+        d->train_source.chunk = train.pack.chunk;
         d->train_source.shuffle = train.shuffle;
         d->train_source.seed = train.seed;
-        ax_corpus_source_init(&d->train_source, &d->train, &d->train_docs);
+        ax_corpus_source_init(&d->train_source, &d->train, &d->train_examples);
     }
-    AX_TRY(ax_loader_new(&d->train_loader, &d->train_docs, &train));
+    AX_TRY(ax_loader_new(&d->train_loader, &d->train_examples, &train));
     if (d->eval.n == 0)
         return AX_OK;
-    d->eval_source.group = eval.pack.group;
-    ax_corpus_source_init(&d->eval_source, &d->eval, &d->eval_docs);
-    return ax_loader_new(&d->eval_loader, &d->eval_docs, &eval);
+    d->eval_source.chunk = eval.pack.chunk;
+    ax_corpus_source_init(&d->eval_source, &d->eval, &d->eval_examples);
+    return ax_loader_new(&d->eval_loader, &d->eval_examples, &eval);
 }
 
 /* ---- warnings ---- */
@@ -105,20 +106,20 @@ static enum ax_status warn_lines(const char *entry, const char *lines, ax_run_wa
 }
 
 static enum ax_status warn_about_set(const struct ax_run_data *d, const struct ax_run_entry *e,
-                                     const struct ax_docset *set, ax_run_warn *warn, void *ctx) {
-    const struct ax_docset_info *i = &set->info;
+                                     const struct ax_examples *set, ax_run_warn *warn, void *ctx) {
+    const struct ax_examples_info *i = &set->info;
     char text[512] = "";
     size_t n = 0;
     const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
-    if (set->docs.n_trained > 0 && i->ends_trained == 0)
+    if (set->n_trained > 0 && i->ends_trained == 0)
         n += (size_t)snprintf(
             text + n, sizeof text - n,
             "the end-of-turn token is never trained (%s%s stands in %lld places): "
             "the model will not learn to stop; see eot_tokens and train_on_eos\n",
             eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends);
-    if (set->docs.n == 0)
+    if (set->n == 0)
         n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: it has no rows\n",
-                              set->docs.n_files ? set->docs.files[0] : "");
+                              set->n_files ? set->files[0] : "");
     if (i->double_bos > 0)
         n += (size_t)snprintf(text + n, sizeof text - n,
                               "%lld documents begin with BOS twice: the template and the tokenizer "
@@ -162,30 +163,29 @@ enum ax_status ax_run_data_require(const struct ax_run_data *d) {
     char where[512];
     if (d->stream)
         return AX_OK;
-    size_t top = 0; /* in the files: the corpus may be shuffled */
+    const struct ax_example_ref *top = c->refs; /* in the files: the corpus may be shuffled */
     for (size_t i = 0; i < c->n; i++) {
-        trained += ax_docs_trained(c->sets[c->docs[i].set], c->docs[i].doc, c->docs[i].n);
-        if (c->docs[i].set < c->docs[top].set ||
-            (c->docs[i].set == c->docs[top].set && c->docs[i].doc < c->docs[top].doc))
-            top = i;
+        const struct ax_example_ref *ref = &c->refs[i];
+        trained += ax_examples_trained(&c->sets[ref->set], ref->index, ref->n);
+        if (ref->set < top->set || (ref->set == top->set && ref->index < top->index))
+            top = ref;
     }
     if (trained > 0)
         return AX_OK;
     if (c->n > 0)
-        return ax_error(
-            AX_ERR_DATA,
-            "%s: no token of this document is trained, nor of any other; see "
-            "roles_to_train, roles and train_on_inputs",
-            ax_docs_where(c->sets[c->docs[top].set], c->docs[top].doc, where, sizeof where));
+        return ax_error(AX_ERR_DATA,
+                        "%s: no token of this document is trained, nor of any other; see "
+                        "roles_to_train, roles and train_on_inputs",
+                        ax_examples_where(&c->sets[top->set], top->index, where, sizeof where));
     for (size_t i = 0; i < d->train_sets.n; i++)
-        if (d->train_sets.sets[i].docs.n > 0)
+        if (d->train_sets.sets[i].n > 0)
             return ax_error(
                 AX_ERR_DATA,
                 "datasets: no document is left to train on: %lld too long (sequence_len "
                 "and excess_length_strategy), %lld too short (min_sample_len), %lld "
                 "without a trained token (roles_to_train)",
                 (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
-    const struct ax_docs *first = d->train_sets.docs[0];
+    const struct ax_examples *first = &d->train_sets.sets[0];
     return ax_error(AX_ERR_DATA, "%s: %s: there are no rows to train on; see path and split",
                     d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");
 }

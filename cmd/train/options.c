@@ -33,11 +33,11 @@ static void read_recompute(struct ax_train_options *o, const struct ax_config *c
 static int64_t longest(const struct ax_corpus *c) {
     int64_t n = 1;
     for (size_t i = 0; i < c->n; i++)
-        n = c->docs[i].n > n ? c->docs[i].n : n;
+        n = c->refs[i].n > n ? c->refs[i].n : n;
     return n;
 }
 
-/* A row without packing is one document, so no longer than the longest there is. */
+/* A sequence without packing is one example, so no longer than the longest there is. */
 static void read_data(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     const struct ax_run_data *d = &s->data;
@@ -48,19 +48,19 @@ static void read_data(struct ax_train_setup *s) {
     const int64_t bin = ax_config_i64(cfg, "sample_packing_bin_size");
     *t = (struct ax_train_data){.train = d->train_loader,
                                 .eval = d->eval_loader,
-                                .rows_per_batch = d->rows_per_batch,
-                                .row_tokens = d->row_tokens,
-                                .row_docs = plain ? 1 : bin,
-                                .doc_tokens = d->row_tokens,
+                                .sequences_per_batch = d->sequences_per_batch,
+                                .sequence_tokens = d->sequence_tokens,
+                                .sequence_docs = plain ? 1 : bin,
+                                .doc_tokens = d->sequence_tokens,
                                 .drop_last = d->drop_last,
                                 .countable = !d->stream,
                                 .pad = PAD};
     if (plain && !d->stream)
-        t->row_tokens = t->doc_tokens = longest(&d->train);
+        t->sequence_tokens = t->doc_tokens = longest(&d->train);
     if (!d->eval_loader)
         return;
     const int64_t rows = ax_config_i64(cfg, "eval_batch_size");
-    t->eval_tokens = rows * (eval_plain ? longest(&d->eval) : d->eval_row_tokens);
+    t->eval_tokens = rows * (eval_plain ? longest(&d->eval) : d->eval_sequence_tokens);
     t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
 }
 
@@ -227,14 +227,14 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     s->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),
                                      .z_loss = ax_config_f64(cfg, "z_loss_coef")};
     s->objective = ax_objective_sft_with(&s->sft);
-    o->step = (struct ax_step_options){.dtype = compute_dtype(cfg),
-                                       .objective = &s->objective,
-                                       .seed = (uint64_t)ax_config_i64(cfg, "seed"),
-                                       .n_microbatches =
-                                           (int)(s->data.rows_per_step / s->data.rows_per_batch),
-                                       .adapter = s->adapter,
-                                       .base_store = s->base_store,
-                                       .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
+    o->step = (struct ax_step_options){
+        .dtype = compute_dtype(cfg),
+        .objective = &s->objective,
+        .seed = (uint64_t)ax_config_i64(cfg, "seed"),
+        .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
+        .adapter = s->adapter,
+        .base_store = s->base_store,
+        .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     read_recompute(o, cfg);

@@ -60,7 +60,7 @@ struct columns {
 
 static enum ax_status row_of(const struct columns *c, const struct ax_format *f,
                              struct ax_format_work *w, const json_t *row, struct ax_origin origin,
-                             struct ax_samples *out) {
+                             struct ax_example_list *out) {
     struct ax_text instruction;
     struct ax_text input = {"", 0};
     struct ax_text response;
@@ -78,25 +78,26 @@ static enum ax_status row_of(const struct columns *c, const struct ax_format *f,
 }
 
 static enum ax_status alpaca_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                 struct ax_origin origin, struct ax_samples *out) {
+                                 struct ax_origin origin, struct ax_example_list *out) {
     static const struct columns c = {"instruction", "input", "output", ""};
     return row_of(&c, f, w, row, origin, out);
 }
 
 static enum ax_status gpteacher_row(const struct ax_format *f, struct ax_format_work *w,
-                                    json_t *row, struct ax_origin origin, struct ax_samples *out) {
+                                    json_t *row, struct ax_origin origin,
+                                    struct ax_example_list *out) {
     static const struct columns c = {"instruction", "input", "response", ""};
     return row_of(&c, f, w, row, origin, out);
 }
 
 static enum ax_status oasst_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                struct ax_origin origin, struct ax_samples *out) {
+                                struct ax_origin origin, struct ax_example_list *out) {
     static const struct columns c = {"INSTRUCTION", NULL, "RESPONSE", ""};
     return row_of(&c, f, w, row, origin, out);
 }
 
 static enum ax_status jeopardy_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                   struct ax_origin origin, struct ax_samples *out) {
+                                   struct ax_origin origin, struct ax_example_list *out) {
     static const struct columns c = {"question", "category", "answer", "what is "};
     return row_of(&c, f, w, row, origin, out);
 }

@@ -82,7 +82,8 @@ static enum ax_status mask(const struct ax_format *f, struct ax_format_work *w,
 }
 
 static enum ax_status render_and_mask(const struct ax_format *f, struct ax_format_work *w,
-                                      const struct ax_conversation *c, struct ax_samples *out) {
+                                      const struct ax_conversation *c,
+                                      struct ax_example_list *out) {
     static const struct ax_encode_options o = {.spans = true};
     struct ax_template_output text = {0};
     enum ax_status st;
@@ -90,21 +91,21 @@ static enum ax_status render_and_mask(const struct ax_format *f, struct ax_forma
     AX_TRY_GOTO(ax_chat_render(f, c, &(struct ax_chat_render){.n = c->n}, &text), st, done);
     AX_TRY_GOTO(ax_tokenizer_encode(f->tok, text.text, text.len, &o, &w->full), st, done);
     AX_TRY_GOTO(mask(f, w, c, &text), st, done);
-    st = ax_samples_add(out, w->full.ids, w->labels, w->full.n, false);
+    st = ax_example_list_add(out, w->full.ids, w->labels, w->full.n, false);
 done:
     ax_template_output_free(&text);
     return st;
 }
 
 static enum ax_status chat_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                               struct ax_origin origin, struct ax_samples *out) {
+                               struct ax_origin origin, struct ax_example_list *out) {
     struct ax_conversation c;
     enum ax_status st = ax_conversation_read(&c, f, row);
     if (st == AX_OK)
         st = render_and_mask(f, w, &c, out);
     ax_conversation_free(&c);
     AX_TRY(st);
-    return ax_samples_end(out, origin);
+    return ax_example_list_end(out, origin);
 }
 
 const struct ax_format_type ax_format_type_chat = {"chat_template", false, false, chat_init,

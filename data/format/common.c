@@ -77,20 +77,20 @@ void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max
 
 enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_text prompt, struct ax_text response,
-                              struct ax_origin origin, struct ax_samples *out) {
+                              struct ax_origin origin, struct ax_example_list *out) {
     const int64_t max = f->o.sequence_len;
     AX_TRY(ax_format_encode(f, prompt, true, &w->full));
     ax_format_cut(f, &w->full, max);
-    AX_TRY(ax_samples_add(out, w->full.ids, NULL, w->full.n, f->o.train_on_inputs));
+    AX_TRY(ax_example_list_add(out, w->full.ids, NULL, w->full.n, f->o.train_on_inputs));
     AX_TRY(ax_format_encode(f, response, true, &w->part));
     ax_format_cut(f, &w->part, max);
     const size_t n = w->part.n;
     if (n == 0)
-        return ax_samples_end(out, origin); /* an empty response has no EOS either */
+        return ax_example_list_end(out, origin); /* an empty response has no EOS either */
     const size_t skip = f->bos != AX_NO_TOKEN && w->part.ids[0] == f->bos;
     const bool close = w->part.ids[n - 1] != f->eos && (int64_t)n < max;
-    AX_TRY(ax_samples_add(out, w->part.ids + skip, NULL, n - skip, true));
+    AX_TRY(ax_example_list_add(out, w->part.ids + skip, NULL, n - skip, true));
     if (close)
-        AX_TRY(ax_samples_add(out, &f->eos, NULL, 1, true));
-    return ax_samples_end(out, origin);
+        AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
+    return ax_example_list_end(out, origin);
 }

@@ -132,11 +132,11 @@ static bool is_tokens(const json_t *row) {
 }
 
 enum ax_status ax_format_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                             struct ax_origin origin, struct ax_samples *out) {
-    const size_t before = out->n_items;
+                             struct ax_origin origin, struct ax_example_list *out) {
+    const size_t before = out->n;
     const struct ax_format_type *type = is_tokens(row) ? &ax_format_type_ids : f->type;
     enum ax_status st = type->row(f, w, row, origin, out);
     if (st != AX_OK)
-        ax_samples_cut(out, before);
+        ax_example_list_cut(out, before);
     return st;
 }

@@ -20,7 +20,7 @@
 
 #include <jansson.h>
 
-#include "data/format/samples.h"
+#include "data/format/example.h"
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -113,7 +113,7 @@ void ax_format_work_free(struct ax_format_work *w);
 /* Appends the documents of a row, maybe none. `row` is an object and may be changed. AX_ERR_DATA
  * says why the row is bad, without a place; nothing has been appended then. */
 enum ax_status ax_format_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                             struct ax_origin origin, struct ax_samples *out);
+                             struct ax_origin origin, struct ax_example_list *out);
 
 /* Everything in the options that the documents follow from, but for the tokenizer: for the key of a
  * cache. Free with json_decref. */

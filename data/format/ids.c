@@ -29,7 +29,7 @@ static enum ax_status at(const struct column *c, size_t i, int64_t min, int64_t 
 
 /* Tokens outside the attention mask are padding, which has no place in a packed row. */
 static enum ax_status ids_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                              struct ax_origin origin, struct ax_samples *out) {
+                              struct ax_origin origin, struct ax_example_list *out) {
     (void)w;
     struct column ids;
     struct column labels;
@@ -54,9 +54,9 @@ static enum ax_status ids_row(const struct ax_format *f, struct ax_format_work *
         if (mask.list)
             AX_TRY(at(&mask, i, 0, 2, &seen));
         if (seen)
-            AX_TRY(ax_samples_add(out, &id, &label, 1, false));
+            AX_TRY(ax_example_list_add(out, &id, &label, 1, false));
     }
-    return ax_samples_end(out, origin);
+    return ax_example_list_end(out, origin);
 }
 
 const struct ax_format_type ax_format_type_ids = {"tokens", false, false, NULL, ids_row};

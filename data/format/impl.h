@@ -10,7 +10,7 @@ struct ax_format_type {
     bool needs_eos;
     enum ax_status (*init)(struct ax_format *f); /* may be NULL */
     enum ax_status (*row)(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                          struct ax_origin origin, struct ax_samples *out);
+                          struct ax_origin origin, struct ax_example_list *out);
 };
 
 #define AX_FRAME_MAX 8
@@ -62,7 +62,7 @@ void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max
  * trained only with train_on_inputs. */
 enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_text prompt, struct ax_text response,
-                              struct ax_origin origin, struct ax_samples *out);
+                              struct ax_origin origin, struct ax_example_list *out);
 
 /* A line of ax_format_warnings. */
 enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...)

@@ -11,7 +11,8 @@
 #define COMPLETION_ROWS 64 /* what is longer than so many documents is cut off */
 
 static enum ax_status completion_row(const struct ax_format *f, struct ax_format_work *w,
-                                     json_t *row, struct ax_origin origin, struct ax_samples *out) {
+                                     json_t *row, struct ax_origin origin,
+                                     struct ax_example_list *out) {
     const int64_t len = f->o.sequence_len;
     struct ax_text text;
     AX_TRY(ax_row_text(row, f->o.field, &text));
@@ -22,10 +23,10 @@ static enum ax_status completion_row(const struct ax_format *f, struct ax_format
     for (size_t i = 0; i < n + close; i += (size_t)len) {
         const size_t end = i + (size_t)len < n + close ? i + (size_t)len : n + close;
         const size_t tokens = end < n ? end : n;
-        AX_TRY(ax_samples_add(out, w->full.ids + i, NULL, tokens > i ? tokens - i : 0, true));
+        AX_TRY(ax_example_list_add(out, w->full.ids + i, NULL, tokens > i ? tokens - i : 0, true));
         if (end > n)
-            AX_TRY(ax_samples_add(out, &f->eos, NULL, 1, true));
-        AX_TRY(ax_samples_end(out, origin));
+            AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
+        AX_TRY(ax_example_list_end(out, origin));
     }
     return AX_OK;
 }
@@ -36,7 +37,7 @@ static enum ax_status completion_row(const struct ax_format *f, struct ax_format
 
 /* Windows over the tokens of the text alone, each framed as the tokenizer frames a text. */
 static enum ax_status windows(const struct ax_format *f, const struct ax_encoding *e,
-                              struct ax_origin origin, struct ax_samples *out) {
+                              struct ax_origin origin, struct ax_example_list *out) {
     const size_t max = (size_t)f->o.sequence_len - 1;
     const size_t frame = f->n_before + f->n_after;
     const size_t room = max > frame ? max - frame : 1;
@@ -44,18 +45,18 @@ static enum ax_status windows(const struct ax_format *f, const struct ax_encodin
     overlap = overlap < room ? overlap : room - 1;
     for (size_t i = 0;; i += room - overlap) {
         const size_t end = i + room < e->n ? i + room : e->n;
-        AX_TRY(ax_samples_add(out, f->before, NULL, f->n_before, true));
-        AX_TRY(ax_samples_add(out, e->ids + i, NULL, end - i, true));
-        AX_TRY(ax_samples_add(out, f->after, NULL, f->n_after, true));
-        AX_TRY(ax_samples_add(out, &f->eos, NULL, 1, true));
-        AX_TRY(ax_samples_end(out, origin));
+        AX_TRY(ax_example_list_add(out, f->before, NULL, f->n_before, true));
+        AX_TRY(ax_example_list_add(out, e->ids + i, NULL, end - i, true));
+        AX_TRY(ax_example_list_add(out, f->after, NULL, f->n_after, true));
+        AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
+        AX_TRY(ax_example_list_end(out, origin));
         if (end == e->n)
             return AX_OK;
     }
 }
 
 static enum ax_status pretrain_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                   struct ax_origin origin, struct ax_samples *out) {
+                                   struct ax_origin origin, struct ax_example_list *out) {
     const enum ax_pretrain_mode mode = f->o.pretrain;
     struct ax_text text;
     AX_TRY(ax_row_text(row, f->o.field, &text));
@@ -66,12 +67,12 @@ static enum ax_status pretrain_row(const struct ax_format *f, struct ax_format_w
         return windows(f, &w->full, origin, out);
     if (mode != AX_PRETRAIN_WHOLE)
         ax_format_cut(f, &w->full, f->o.sequence_len - 2);
-    AX_TRY(ax_samples_add(out, w->full.ids, NULL, w->full.n, true));
+    AX_TRY(ax_example_list_add(out, w->full.ids, NULL, w->full.n, true));
     if (mode != AX_PRETRAIN_CUT)
-        AX_TRY(ax_samples_add(out, &f->eos, NULL, 1, true));
+        AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
     if (mode == AX_PRETRAIN_JOIN)
-        AX_TRY(ax_samples_add(out, &f->o.pad, NULL, 1, false));
-    return ax_samples_end(out, origin);
+        AX_TRY(ax_example_list_add(out, &f->o.pad, NULL, 1, false));
+    return ax_example_list_end(out, origin);
 }
 
 static enum ax_status check_pretrain(struct ax_format *f) {
@@ -87,7 +88,8 @@ static enum ax_status check_pretrain(struct ax_format *f) {
 /* ---- input_output ---- */
 
 static enum ax_status put_segment(const struct ax_format *f, struct ax_format_work *w,
-                                  const json_t *segment, size_t index, struct ax_samples *out) {
+                                  const json_t *segment, size_t index,
+                                  struct ax_example_list *out) {
     const json_t *text = json_object_get(segment, "text");
     const json_t *label = json_object_get(segment, "label");
     if (!json_is_string(text) || !json_is_boolean(label))
@@ -97,19 +99,19 @@ static enum ax_status put_segment(const struct ax_format *f, struct ax_format_wo
                         index, ax_json_kind(label), ax_json_kind(text));
     AX_TRY(ax_format_encode(f, (struct ax_text){json_string_value(text), json_string_length(text)},
                             false, &w->full));
-    return ax_samples_add(out, w->full.ids, NULL, w->full.n,
-                          json_is_true(label) || f->o.train_on_inputs);
+    return ax_example_list_add(out, w->full.ids, NULL, w->full.n,
+                               json_is_true(label) || f->o.train_on_inputs);
 }
 
 static enum ax_status input_output_row(const struct ax_format *f, struct ax_format_work *w,
                                        json_t *row, struct ax_origin origin,
-                                       struct ax_samples *out) {
+                                       struct ax_example_list *out) {
     const json_t *segments = json_object_get(row, "segments");
     if (!json_is_array(segments))
         return ax_error(AX_ERR_DATA, "segments: expected a list, got %s", ax_json_kind(segments));
     for (size_t i = 0; i < json_array_size(segments); i++)
         AX_TRY(put_segment(f, w, json_array_get(segments, i), i, out));
-    return ax_samples_end(out, origin);
+    return ax_example_list_end(out, origin);
 }
 
 /* ---- _synthetic ---- */
@@ -125,18 +127,19 @@ static enum ax_status check_synthetic(struct ax_format *f) {
 }
 
 static enum ax_status synthetic_row(const struct ax_format *f, struct ax_format_work *w,
-                                    json_t *row, struct ax_origin origin, struct ax_samples *out) {
+                                    json_t *row, struct ax_origin origin,
+                                    struct ax_example_list *out) {
     (void)w;
     (void)row;
     const struct ax_format_synthetic *s = &f->o.synthetic;
     const struct ax_rng_key key = {.seed = s->seed, .tensor = ax_hash32("data.synthetic")};
     const uint64_t range = (uint64_t)(s->max_id - s->min_id);
     for (int64_t i = 0; i < s->length; i++) {
-        const uint64_t at = (uint64_t)origin.row * (uint64_t)s->length + (uint64_t)i;
+        const uint64_t at = (uint64_t)origin.record * (uint64_t)s->length + (uint64_t)i;
         const int32_t id = (int32_t)(s->min_id + (int64_t)ax_rng_below(key, at, range));
-        AX_TRY(ax_samples_add(out, &id, NULL, 1, true));
+        AX_TRY(ax_example_list_add(out, &id, NULL, 1, true));
     }
-    return ax_samples_end(out, origin);
+    return ax_example_list_end(out, origin);
 }
 
 const struct ax_format_type ax_format_type_completion = {"completion", false, true, NULL,

@@ -66,7 +66,7 @@ static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *r
 }
 
 static enum ax_status user_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                               struct ax_origin origin, struct ax_samples *out) {
+                               struct ax_origin origin, struct ax_example_list *out) {
     struct ax_text response;
     AX_TRY(ax_row_text(row, f->o.user->field_output, &response));
     AX_TRY(put_prompt(f->o.user, row, &w->text));

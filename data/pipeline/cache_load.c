@@ -69,14 +69,14 @@ static enum ax_status check_set(const struct ax_json_doc *doc, const json_t *des
     return AX_OK;
 }
 
-static enum ax_status read_info(struct ax_json v, struct ax_docset_info *info) {
+static enum ax_status read_info(struct ax_json v, struct ax_examples_info *info) {
     AX_TRY(ax_json_i64(ax_json_get(v, "bad_rows"), 0, INT64_MAX, &info->bad.n));
     AX_TRY(ax_json_i64(ax_json_get(v, "ends"), 0, INT64_MAX, &info->ends));
     AX_TRY(ax_json_i64(ax_json_get(v, "ends_trained"), 0, INT64_MAX, &info->ends_trained));
     AX_TRY(ax_json_i64(ax_json_get(v, "double_bos"), 0, INT64_MAX, &info->double_bos));
     AX_TRY(ax_json_i64(ax_json_get(v, "pads_trained"), 0, INT64_MAX, &info->pads_trained));
     struct ax_json listed = ax_json_get(v, "bad_rows_listed");
-    for (size_t i = 0; i < ax_json_size(listed) && i < AX_BAD_ROWS_LISTED; i++) {
+    for (size_t i = 0; i < ax_json_size(listed) && i < AX_BAD_RECORDS_LISTED; i++) {
         const char *text;
         AX_TRY(ax_json_str(ax_json_at(listed, i), &text));
         AX_TRY(ax_strdup(&info->bad.texts[i], text));
@@ -84,69 +84,70 @@ static enum ax_status read_info(struct ax_json v, struct ax_docset_info *info) {
     return AX_OK;
 }
 
-static enum ax_status read_counts(struct ax_json body, struct ax_docs *d) {
+static enum ax_status read_counts(struct ax_json body, struct ax_examples *e) {
     int64_t n[5];
-    static const char *const names[] = {"documents", "words", "tokens", "trained", "longest"};
+    static const char *const names[] = {"examples", "words", "tokens", "trained", "longest"};
     for (int i = 0; i < 5; i++)
         AX_TRY(ax_json_i64(ax_json_get(body, names[i]), 0, INT64_MAX, &n[i]));
-    d->n = (size_t)n[0];
-    d->n_words = (uint64_t)n[1];
-    d->n_tokens = (uint64_t)n[2];
-    d->n_trained = (uint64_t)n[3];
-    d->longest = (uint32_t)n[4];
+    e->n = (size_t)n[0];
+    e->n_words = (uint64_t)n[1];
+    e->n_tokens = (uint64_t)n[2];
+    e->n_trained = (uint64_t)n[3];
+    e->longest = (uint32_t)n[4];
     struct ax_json sources = ax_json_get(body, "sources");
     for (size_t i = 0; i < ax_json_size(sources); i++) {
         const char *name;
         AX_TRY(ax_json_str(ax_json_at(sources, i), &name));
-        AX_TRY(ax_docs_add_file(d, name));
+        AX_TRY(ax_examples_add_file(e, name));
     }
     return AX_OK;
 }
 
 /* Checksums told that the bytes are ours; this makes sure that no index leaves the mapping. */
-static enum ax_status check_list(const struct ax_docs *d, const char *folder) {
-    for (size_t i = 0; i < d->n; i++) {
-        const struct ax_doc *doc = &d->list[i];
-        const uint64_t words = doc->n * (1 + (uint64_t)doc->own_labels);
-        if (doc->own_labels > 1 || doc->file >= d->n_files || doc->start > d->n_words ||
-            words > d->n_words - doc->start || doc->start % AX_DOCS_BLOCK + words > AX_DOCS_BLOCK)
-            return damaged(folder, "a document lies outside the file");
+static enum ax_status check_list(const struct ax_examples *e, const char *folder) {
+    for (size_t i = 0; i < e->n; i++) {
+        const struct ax_stored *x = &e->list[i];
+        const uint64_t words = x->n * (1 + (uint64_t)x->own_labels);
+        if (x->own_labels > 1 || x->file >= e->n_files || x->start > e->n_words ||
+            words > e->n_words - x->start ||
+            x->start % AX_EXAMPLES_BLOCK + words > AX_EXAMPLES_BLOCK)
+            return damaged(folder, "an example lies outside the file");
     }
     return AX_OK;
 }
 
-static enum ax_status attach(struct ax_docs *d, const char *folder) {
-    if (d->list_map.len != d->n * sizeof *d->list ||
-        d->words_map.len != d->n_words * sizeof(uint32_t))
+static enum ax_status attach(struct ax_examples *e, const char *folder) {
+    if (e->list_map.len != e->n * sizeof *e->list ||
+        e->words_map.len != e->n_words * sizeof(uint32_t))
         return damaged(folder, "the files do not fit together");
-    d->list = (struct ax_doc *)(uintptr_t)d->list_map.data;
-    d->n_blocks = (size_t)((d->n_words + AX_DOCS_BLOCK - 1) / AX_DOCS_BLOCK);
-    AX_TRY(ax_alloc(&d->blocks, d->n_blocks, sizeof *d->blocks));
-    for (size_t i = 0; i < d->n_blocks; i++)
-        d->blocks[i] = (const uint32_t *)(const void *)d->words_map.data + i * AX_DOCS_BLOCK;
-    return check_list(d, folder);
+    e->list = (struct ax_stored *)(uintptr_t)e->list_map.data;
+    e->n_blocks = (size_t)((e->n_words + AX_EXAMPLES_BLOCK - 1) / AX_EXAMPLES_BLOCK);
+    AX_TRY(ax_alloc(&e->blocks, e->n_blocks, sizeof *e->blocks));
+    for (size_t i = 0; i < e->n_blocks; i++)
+        e->blocks[i] = (const uint32_t *)(const void *)e->words_map.data + i * AX_EXAMPLES_BLOCK;
+    return check_list(e, folder);
 }
 
-static enum ax_status load(struct ax_docset *out, const char *path, const char *set_path,
+static enum ax_status load(struct ax_examples *out, const char *path, const char *set_path,
                            const json_t *description) {
     struct ax_json_doc doc;
     AX_TRY(ax_json_load(&doc, set_path, MAX_SET_JSON));
     struct ax_json body = ax_json_get(ax_json_root(&doc), "body");
     enum ax_status st;
     AX_TRY_GOTO(check_set(&doc, description), st, done);
-    AX_TRY_GOTO(read_counts(body, &out->docs), st, done);
+    AX_TRY_GOTO(read_counts(body, out), st, done);
     AX_TRY_GOTO(read_info(ax_json_get(body, "info"), &out->info), st, done);
-    AX_TRY_GOTO(map_checked(&out->docs.list_map, path, "docs.bin", body), st, done);
-    AX_TRY_GOTO(map_checked(&out->docs.words_map, path, "words.bin", body), st, done);
-    st = attach(&out->docs, path);
+    AX_TRY_GOTO(map_checked(&out->list_map, path, "examples.bin", body), st, done);
+    AX_TRY_GOTO(map_checked(&out->words_map, path, "words.bin", body), st, done);
+    st = attach(out, path);
 done:
     ax_json_free(&doc);
     return st;
 }
 
-enum ax_status ax_cache_load(struct ax_docset *out, const char *path, const json_t *description,
+enum ax_status ax_cache_load(struct ax_examples *out, const char *path, const json_t *description,
                              bool *found) {
-    *out = (struct ax_docset){.from_cache = true};
+    *out = (struct ax_examples){.info.from_cache = true};
     char *set_path;
     AX_TRY(ax_path_join(&set_path, path, "set.json"));
     enum ax_status st = ax_folder_recover(path);
@@ -156,7 +157,7 @@ enum ax_status ax_cache_load(struct ax_docset *out, const char *path, const json
     ax_free(set_path);
     if (st != AX_OK) {
         *found = false;
-        ax_docset_close(out);
+        ax_examples_free(out);
     }
     return st;
 }

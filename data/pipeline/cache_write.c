@@ -38,26 +38,26 @@ static enum ax_status write_words(struct ax_cache_writer *w, const uint32_t *wor
 }
 
 /* The last block may still grow. */
-enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_docs *docs) {
-    for (; w->flushed + 1 < docs->n_blocks; w->flushed++) {
-        AX_TRY(write_words(w, docs->blocks[w->flushed], AX_DOCS_BLOCK));
-        ax_free((void *)(uintptr_t)docs->blocks[w->flushed]);
-        docs->blocks[w->flushed] = NULL;
+enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_examples *set) {
+    for (; w->flushed + 1 < set->n_blocks; w->flushed++) {
+        AX_TRY(write_words(w, set->blocks[w->flushed], AX_EXAMPLES_BLOCK));
+        ax_free((void *)(uintptr_t)set->blocks[w->flushed]);
+        set->blocks[w->flushed] = NULL;
     }
     return AX_OK;
 }
 
-static json_t *list_bad(const struct ax_bad_rows *bad) {
+static json_t *list_bad(const struct ax_bad_records *bad) {
     json_t *list = json_array();
-    for (int64_t i = 0; i < bad->n && i < AX_BAD_ROWS_LISTED; i++)
+    for (int64_t i = 0; i < bad->n && i < AX_BAD_RECORDS_LISTED; i++)
         json_array_append_new(list, json_string(bad->texts[i]));
     return list;
 }
 
-static json_t *list_files(const struct ax_docs *docs) {
+static json_t *list_files(const struct ax_examples *set) {
     json_t *list = json_array();
-    for (size_t i = 0; i < docs->n_files; i++)
-        json_array_append_new(list, json_string(docs->files[i]));
+    for (size_t i = 0; i < set->n_files; i++)
+        json_array_append_new(list, json_string(set->files[i]));
     return list;
 }
 
@@ -65,21 +65,20 @@ static json_t *file_entry(uint64_t size, uint32_t crc) {
     return json_pack("{s:I, s:I}", "size", (json_int_t)size, "crc32c", (json_int_t)crc);
 }
 
-static json_t *make_body(const struct ax_cache_writer *w, const struct ax_docset *set,
+static json_t *make_body(const struct ax_cache_writer *w, const struct ax_examples *set,
                          const json_t *description) {
-    const struct ax_docs *d = &set->docs;
-    const struct ax_docset_info *i = &set->info;
-    const size_t list_bytes = d->n * sizeof *d->list;
+    const struct ax_examples_info *i = &set->info;
+    const size_t list_bytes = set->n * sizeof *set->list;
     json_t *info = json_pack(
         "{s:I, s:o, s:I, s:I, s:I, s:I}", "bad_rows", (json_int_t)i->bad.n, "bad_rows_listed",
         list_bad(&i->bad), "ends", (json_int_t)i->ends, "ends_trained", (json_int_t)i->ends_trained,
         "double_bos", (json_int_t)i->double_bos, "pads_trained", (json_int_t)i->pads_trained);
     return json_pack("{s:O, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "description",
-                     description, "documents", (json_int_t)d->n, "words", (json_int_t)d->n_words,
-                     "tokens", (json_int_t)d->n_tokens, "trained", (json_int_t)d->n_trained,
-                     "longest", (json_int_t)d->longest, "sources", list_files(d), "info", info,
-                     "words.bin", file_entry(d->n_words * sizeof(uint32_t), w->words_crc),
-                     "docs.bin", file_entry(list_bytes, ax_crc32c(0, d->list, list_bytes)));
+                     description, "examples", (json_int_t)set->n, "words", (json_int_t)set->n_words,
+                     "tokens", (json_int_t)set->n_tokens, "trained", (json_int_t)set->n_trained,
+                     "longest", (json_int_t)set->longest, "sources", list_files(set), "info", info,
+                     "words.bin", file_entry(set->n_words * sizeof(uint32_t), w->words_crc),
+                     "examples.bin", file_entry(list_bytes, ax_crc32c(0, set->list, list_bytes)));
 }
 
 static enum ax_status write_all(const char *folder, const char *name, const void *data, size_t n) {
@@ -115,17 +114,16 @@ static enum ax_status write_set(const struct ax_cache_writer *w, json_t *body) {
     return st;
 }
 
-enum ax_status ax_cache_commit(struct ax_cache_writer *w, const struct ax_docset *set,
+enum ax_status ax_cache_commit(struct ax_cache_writer *w, const struct ax_examples *set,
                                const json_t *description) {
-    const struct ax_docs *d = &set->docs;
-    for (; w->flushed < d->n_blocks; w->flushed++) {
-        const uint64_t left = d->n_words - (uint64_t)w->flushed * AX_DOCS_BLOCK;
-        AX_TRY(write_words(w, d->blocks[w->flushed],
-                           left < AX_DOCS_BLOCK ? (size_t)left : AX_DOCS_BLOCK));
+    for (; w->flushed < set->n_blocks; w->flushed++) {
+        const uint64_t left = set->n_words - (uint64_t)w->flushed * AX_EXAMPLES_BLOCK;
+        AX_TRY(write_words(w, set->blocks[w->flushed],
+                           left < AX_EXAMPLES_BLOCK ? (size_t)left : AX_EXAMPLES_BLOCK));
     }
     AX_TRY(ax_file_sync(&w->words));
     AX_TRY(ax_file_close(&w->words));
-    AX_TRY(write_all(w->folder.tmp, "docs.bin", d->list, d->n * sizeof *d->list));
+    AX_TRY(write_all(w->folder.tmp, "examples.bin", set->list, set->n * sizeof *set->list));
     json_t *body = make_body(w, set, description);
     const enum ax_status st = write_set(w, body);
     json_decref(body);

@@ -13,16 +13,17 @@ void ax_dedup_free(struct ax_dedup *d) {
     *d = (struct ax_dedup){0};
 }
 
-bool ax_dedup_is_new(struct ax_dedup *d, const struct ax_docs *const *sets,
-                     struct ax_corpus_doc doc) {
-    const struct ax_docs *set = sets[doc.set];
-    const uint64_t hash = ax_docs_hash(set, doc.doc, doc.n);
+bool ax_dedup_is_new(struct ax_dedup *d, const struct ax_examples *sets,
+                     struct ax_example_ref ref) {
+    const struct ax_examples *set = &sets[ref.set];
+    const uint64_t hash = ax_examples_hash(set, ref.index, ref.n);
     size_t i = (size_t)hash & d->mask;
     for (; d->table[i].set; i = (i + 1) & d->mask) {
         const struct ax_dedup_entry *e = &d->table[i];
-        if (e->hash == hash && e->n == doc.n && ax_docs_equal(e->set, e->doc, set, doc.doc, doc.n))
+        if (e->hash == hash && e->n == ref.n &&
+            ax_examples_equal(e->set, e->index, set, ref.index, ref.n))
             return false;
     }
-    d->table[i] = (struct ax_dedup_entry){.hash = hash, .set = set, .doc = doc.doc, .n = doc.n};
+    d->table[i] = (struct ax_dedup_entry){.hash = hash, .set = set, .index = ref.index, .n = ref.n};
     return true;
 }

@@ -1,4 +1,4 @@
-/* Groups → rows → arrays. Read ax_loader_next first. */
+/* Chunks → sequences → arrays. Read ax_loader_next first. */
 #include "data/pipeline/loader.h"
 
 #include <stdlib.h>
@@ -8,28 +8,29 @@
 #include "data/rows/shuffle.h"
 
 struct ax_loader {
-    const struct ax_doc_source *source;
+    const struct ax_example_source *source;
     struct ax_loader_options o;
     uint64_t fingerprint;
-    /* the group at hand */
-    struct ax_corpus docs;
+    /* the chunk at hand */
+    struct ax_corpus examples;
     struct ax_pack pack;
-    uint32_t *order; /* [pack.n_rows] */
+    uint32_t *order; /* [pack.n] */
     bool loaded;
-    struct ax_source_place next; /* the group behind it */
+    struct ax_source_place next; /* the chunk after it */
     struct ax_loader_state at;
-    /* the row at hand */
+    /* the sequence at hand */
     int32_t *tokens, *labels;
     size_t cap_tokens;
-    struct ax_document *row_docs;
+    struct ax_document *docs;
     size_t cap_docs;
 };
 
-static uint64_t fingerprint(const struct ax_doc_source *source, const struct ax_loader_options *o) {
+static uint64_t fingerprint(const struct ax_example_source *source,
+                            const struct ax_loader_options *o) {
     const uint64_t v[] = {(uint64_t)o->pack.mode,
                           (uint64_t)o->pack.capacity,
                           (uint64_t)o->pack.max_docs,
-                          (uint64_t)o->pack.group,
+                          (uint64_t)o->pack.chunk,
                           o->shuffle,
                           (uint64_t)o->by_length,
                           o->mixed,
@@ -37,7 +38,7 @@ static uint64_t fingerprint(const struct ax_doc_source *source, const struct ax_
     return ax_hash64(v, sizeof v, source->fingerprint);
 }
 
-enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_doc_source *source,
+enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_example_source *source,
                              const struct ax_loader_options *o) {
     struct ax_loader *l;
     AX_TRY(ax_alloc(&l, 1, sizeof *l));
@@ -51,38 +52,38 @@ enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_doc_source 
 void ax_loader_free(struct ax_loader *l) {
     if (!l)
         return;
-    ax_corpus_free(&l->docs);
+    ax_corpus_free(&l->examples);
     ax_pack_free(&l->pack);
     ax_free(l->order);
     ax_free(l->tokens);
     ax_free(l->labels);
-    ax_free(l->row_docs);
+    ax_free(l->docs);
     ax_free(l);
 }
 
-/* ---- a group ---- */
+/* ---- a chunk ---- */
 
 static int longest_first(const void *a, const void *b) {
-    const struct ax_corpus_doc *x = a;
-    const struct ax_corpus_doc *y = b;
+    const struct ax_example_ref *x = a;
+    const struct ax_example_ref *y = b;
     if (x->n != y->n)
         return x->n < y->n ? 1 : -1;
     if (x->set != y->set)
         return x->set < y->set ? -1 : 1;
-    return x->doc < y->doc ? -1 : x->doc > y->doc;
+    return x->index < y->index ? -1 : x->index > y->index;
 }
 
 static void sort_runs(struct ax_corpus *c, size_t run) {
     for (size_t i = 0; i < c->n; i += run)
-        qsort(c->docs + i, c->n - i < run ? c->n - i : run, sizeof *c->docs, longest_first);
+        qsort(c->refs + i, c->n - i < run ? c->n - i : run, sizeof *c->refs, longest_first);
 }
 
-static enum ax_status order_rows(struct ax_loader *l, int64_t epoch, int64_t group) {
+static enum ax_status order_sequences(struct ax_loader *l, int64_t epoch, int64_t chunk) {
     ax_free(l->order);
     l->order = NULL;
-    const size_t n = l->pack.n_rows;
+    const size_t n = l->pack.n;
     if (l->o.shuffle && l->o.pack.mode == AX_PACK_FIT) {
-        const uint64_t seed = l->o.seed + (uint64_t)group * 0x9E3779B97F4A7C15U;
+        const uint64_t seed = l->o.seed + (uint64_t)chunk * 0x9E3779B97F4A7C15U;
         return ax_shuffled(&l->order, n,
                            (struct ax_shuffle_key){seed, (uint32_t)epoch, "data.rows"});
     }
@@ -92,41 +93,41 @@ static enum ax_status order_rows(struct ax_loader *l, int64_t epoch, int64_t gro
     return AX_OK;
 }
 
-static enum ax_status load_group(struct ax_loader *l, int64_t epoch, int64_t group,
+static enum ax_status load_chunk(struct ax_loader *l, int64_t epoch, int64_t chunk,
                                  struct ax_source_place place) {
     l->loaded = false;
-    l->docs.n = 0;
-    AX_TRY(l->source->group(l->source->ctx, epoch, group, place, &l->docs, &l->next));
+    l->examples.n = 0;
+    AX_TRY(l->source->chunk(l->source->ctx, epoch, chunk, place, &l->examples, &l->next));
     if (l->o.by_length > 0 && l->o.pack.mode == AX_PACK_PLAIN)
-        sort_runs(&l->docs, (size_t)l->o.by_length);
+        sort_runs(&l->examples, (size_t)l->o.by_length);
     uint32_t *lengths;
-    AX_TRY(ax_alloc(&lengths, l->docs.n, sizeof *lengths));
-    for (size_t i = 0; i < l->docs.n; i++)
-        lengths[i] = l->docs.docs[i].n;
-    const enum ax_status st = ax_pack_group(&l->pack, &l->o.pack, lengths, l->docs.n);
+    AX_TRY(ax_alloc(&lengths, l->examples.n, sizeof *lengths));
+    for (size_t i = 0; i < l->examples.n; i++)
+        lengths[i] = l->examples.refs[i].n;
+    const enum ax_status st = ax_pack_chunk(&l->pack, &l->o.pack, lengths, l->examples.n);
     ax_free(lengths);
     AX_TRY(st);
-    AX_TRY(order_rows(l, epoch, group));
+    AX_TRY(order_sequences(l, epoch, chunk));
     l->loaded = true;
     return AX_OK;
 }
 
-/* Makes sure that a row is at hand; *any = false at the end of the epoch. */
-static enum ax_status find_row(struct ax_loader *l, bool *any) {
+/* Makes sure that a sequence is at hand; *any = false at the end of the epoch. */
+static enum ax_status find_sequence(struct ax_loader *l, bool *any) {
     for (;;) {
         if (!l->loaded)
-            AX_TRY(load_group(l, l->at.epoch, l->at.group, l->at.place));
-        *any = l->docs.n > 0;
-        if (!*any || l->at.in_group < (int64_t)l->pack.n_rows)
+            AX_TRY(load_chunk(l, l->at.epoch, l->at.chunk, l->at.place));
+        *any = l->examples.n > 0;
+        if (!*any || l->at.in_chunk < (int64_t)l->pack.n)
             return AX_OK;
         l->loaded = false;
-        l->at.group++;
-        l->at.in_group = 0;
+        l->at.chunk++;
+        l->at.in_chunk = 0;
         l->at.place = l->next;
     }
 }
 
-/* ---- a row ---- */
+/* ---- a sequence ---- */
 
 static enum ax_status reserve(struct ax_loader *l, size_t tokens, size_t docs) {
     if (tokens > l->cap_tokens) {
@@ -135,66 +136,64 @@ static enum ax_status reserve(struct ax_loader *l, size_t tokens, size_t docs) {
         l->cap_tokens = tokens;
     }
     if (docs > l->cap_docs) {
-        AX_TRY(ax_regrow(&l->row_docs, 0, docs, sizeof *l->row_docs));
+        AX_TRY(ax_regrow(&l->docs, 0, docs, sizeof *l->docs));
         l->cap_docs = docs;
     }
     return AX_OK;
 }
 
-/* Writes a piece behind the `at` tokens that are there; the label of the token in front of it is
- * the piece's first one where they are one document. */
-static void put_piece(struct ax_loader *l, const struct ax_pack_piece *p, size_t at, bool joined) {
-    const struct ax_corpus_doc *c = &l->docs.docs[p->doc];
-    const struct ax_docs *set = l->docs.sets[c->set];
-    const struct ax_doc *doc = &set->list[c->doc];
-    const uint32_t *words = ax_docs_words(set, c->doc);
-    for (uint32_t i = 0; i < p->n; i++) {
-        const int32_t label = ax_docs_label(doc, words, p->from + i);
-        l->tokens[at + i] = ax_docs_id(words, p->from + i);
-        l->labels[at + i] = -1;
-        if (at + i > 0 && (i > 0 || joined))
-            l->labels[at + i - 1] = label == AX_NO_LABEL ? -1 : label;
+/* Writes piece i after the `at` tokens that are there. The label of the token before it is the
+ * piece's first one where they are one document. */
+static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, int i, size_t at) {
+    const struct ax_pack_piece *p = &s->pieces[i];
+    const struct ax_examples *set = ax_sequence_set(s, i);
+    const uint32_t index = ax_sequence_ref(s, i)->index;
+    const struct ax_stored *x = &set->list[index];
+    const uint32_t *words = ax_examples_words(set, index);
+    for (uint32_t t = 0; t < p->n; t++) {
+        const int32_t label = ax_word_label(x, words, p->from + t);
+        l->tokens[at + t] = ax_word_token(words, p->from + t);
+        l->labels[at + t] = -1;
+        if (at + t > 0 && (t > 0 || l->o.mixed))
+            l->labels[at + t - 1] = label == AX_NO_LABEL ? -1 : label;
     }
+    l->docs[i] =
+        (struct ax_document){.n = p->n, .tokens = l->tokens + at, .labels = l->labels + at};
 }
 
-static enum ax_status write_row(struct ax_loader *l, struct ax_loaded_row *row) {
+static enum ax_status write_sequence(struct ax_loader *l, struct ax_packed_sequence *s) {
     size_t tokens = 0;
-    for (int i = 0; i < row->n_pieces; i++)
-        tokens += row->pieces[i].n;
-    AX_TRY(reserve(l, tokens, (size_t)row->n_pieces));
+    for (int i = 0; i < s->n_pieces; i++)
+        tokens += s->pieces[i].n;
+    AX_TRY(reserve(l, tokens, (size_t)s->n_pieces));
     size_t at = 0;
-    for (int i = 0; i < row->n_pieces; i++) {
-        const struct ax_pack_piece *p = &row->pieces[i];
-        put_piece(l, p, at, l->o.mixed);
-        l->row_docs[i] =
-            (struct ax_document){.n = p->n, .tokens = l->tokens + at, .labels = l->labels + at};
-        at += p->n;
-    }
-    row->n = row->n_pieces;
+    for (int i = 0; i < s->n_pieces; at += s->pieces[i++].n)
+        put_piece(l, s, i, at);
+    s->n = s->n_pieces;
     if (l->o.mixed) {
-        l->row_docs[0].n = (int64_t)tokens;
-        row->n = 1;
+        l->docs[0].n = (int64_t)tokens;
+        s->n = 1;
     }
-    row->docs = l->row_docs;
-    row->n_tokens = (int64_t)tokens;
-    row->n_trained = 0;
-    for (size_t i = 0; i < tokens; i++)
-        row->n_trained += l->labels[i] >= 0;
+    s->docs = l->docs;
+    s->n_tokens = (int64_t)tokens;
+    s->n_trained = 0;
+    for (size_t t = 0; t < tokens; t++)
+        s->n_trained += l->labels[t] >= 0;
     return AX_OK;
 }
 
-enum ax_status ax_loader_next(struct ax_loader *l, struct ax_loaded_row *row, bool *got) {
-    AX_TRY(find_row(l, got));
+enum ax_status ax_loader_next(struct ax_loader *l, struct ax_packed_sequence *out, bool *got) {
+    AX_TRY(find_sequence(l, got));
     if (!*got)
         return AX_OK;
-    const size_t r = l->order[l->at.in_group];
-    *row = (struct ax_loaded_row){.pieces = l->pack.pieces + l->pack.rows[r],
-                                  .n_pieces = (int)(l->pack.rows[r + 1] - l->pack.rows[r]),
-                                  .group = &l->docs,
-                                  .epoch = l->at.epoch,
-                                  .index = l->at.index};
-    AX_TRY(write_row(l, row));
-    l->at.in_group++;
+    const size_t *first = &l->pack.firsts[l->order[l->at.in_chunk]];
+    *out = (struct ax_packed_sequence){.pieces = l->pack.pieces + first[0],
+                                       .n_pieces = (int)(first[1] - first[0]),
+                                       .chunk = &l->examples,
+                                       .epoch = l->at.epoch,
+                                       .index = l->at.index};
+    AX_TRY(write_sequence(l, out));
+    l->at.in_chunk++;
     l->at.index++;
     return AX_OK;
 }
@@ -202,12 +201,12 @@ enum ax_status ax_loader_next(struct ax_loader *l, struct ax_loaded_row *row, bo
 enum ax_status ax_loader_skip(struct ax_loader *l, int64_t n, int64_t *passed) {
     for (*passed = 0; *passed < n;) {
         bool any;
-        AX_TRY(find_row(l, &any));
+        AX_TRY(find_sequence(l, &any));
         if (!any)
             return AX_OK;
-        const int64_t left = (int64_t)l->pack.n_rows - l->at.in_group;
+        const int64_t left = (int64_t)l->pack.n - l->at.in_chunk;
         const int64_t step = n - *passed < left ? n - *passed : left;
-        l->at.in_group += step;
+        l->at.in_chunk += step;
         l->at.index += step;
         *passed += step;
     }
@@ -225,21 +224,21 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
     if (!l->source->countable)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "the number of rows of streamed data is not known; set max_steps");
-    for (int64_t group = 0;; group++) {
-        AX_TRY(load_group(l, epoch, group, (struct ax_source_place){0}));
-        if (l->docs.n == 0)
+    for (int64_t chunk = 0;; chunk++) {
+        AX_TRY(load_chunk(l, epoch, chunk, (struct ax_source_place){0}));
+        if (l->examples.n == 0)
             break;
-        for (size_t r = 0; r < l->pack.n_rows; r++) {
+        for (size_t r = 0; r < l->pack.n; r++) {
             int64_t used = 0;
-            for (size_t i = l->pack.rows[r]; i < l->pack.rows[r + 1]; i++)
+            for (size_t i = l->pack.firsts[r]; i < l->pack.firsts[r + 1]; i++)
                 used += l->pack.pieces[i].n;
             out->tokens += used;
             out->padded += ax_pack_padded(used, pad);
         }
-        out->rows += (int64_t)l->pack.n_rows;
-        out->docs += (int64_t)l->docs.n;
+        out->sequences += (int64_t)l->pack.n;
+        out->examples += (int64_t)l->examples.n;
     }
-    l->loaded = false; /* the group of the next row is loaded again */
+    l->loaded = false; /* the chunk of the next sequence is loaded again */
     return AX_OK;
 }
 
@@ -264,9 +263,9 @@ enum ax_status ax_loader_state_to_json(const struct ax_loader_state *st, json_t 
     snprintf(fingerprint_text, sizeof fingerprint_text, "%016llx",
              (unsigned long long)st->fingerprint);
     *out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "epoch", (json_int_t)st->epoch, "index",
-                     (json_int_t)st->index, "group", (json_int_t)st->group, "in_group",
-                     (json_int_t)st->in_group, "set", (json_int_t)st->place.set, "row",
-                     (json_int_t)st->place.row, "fingerprint", fingerprint_text);
+                     (json_int_t)st->index, "group", (json_int_t)st->chunk, "in_group",
+                     (json_int_t)st->in_chunk, "set", (json_int_t)st->place.set, "row",
+                     (json_int_t)st->place.record, "fingerprint", fingerprint_text);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the place in the data");
 }
 
@@ -283,8 +282,8 @@ enum ax_status ax_loader_state_from_json(struct ax_loader_state *st, const json_
             return ax_error(AX_ERR_DATA, "the saved place in the data is damaged");
     *st = (struct ax_loader_state){.epoch = n[0],
                                    .index = n[1],
-                                   .group = n[2],
-                                   .in_group = n[3],
+                                   .chunk = n[2],
+                                   .in_chunk = n[3],
                                    .place = {n[4], n[5]},
                                    .fingerprint = strtoull(text, NULL, 16)};
     return AX_OK;

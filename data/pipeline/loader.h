@@ -1,92 +1,80 @@
-/* Rows for training: documents packed into rows, in an order that depends on the seed and nothing
- * else. Every rank of a mesh sees the same rows and takes its own; where it stands can be saved and
+/* Sequences for training: examples packed, in an order that depends on the seed and nothing else.
+ * Every rank of a mesh sees the same sequences and takes its own; where it stands can be saved and
  * restored exactly, on another mesh too.
  *
- * Documents come in groups from a source: a corpus that is all there (ax_corpus_source), or a
- * stream (data/pipeline/stream.h). A group is packed at a time, so an epoch is groups of rows. */
+ * Examples come in chunks from a source: a corpus that is all there (ax_corpus_source), or a stream
+ * (data/pipeline/stream.h). A chunk is packed at a time, so an epoch is chunks of sequences. */
 #ifndef AX_DATA_PIPELINE_LOADER_H
 #define AX_DATA_PIPELINE_LOADER_H
 
 #include <jansson.h>
 
-#include "data/pipeline/corpus.h"
-#include "data/pipeline/pack.h"
 #include "data/pipeline/sequence.h"
 
-/* A place in a source: the first document of a group. */
+/* A place in a source: the first example of a chunk. */
 struct ax_source_place {
-    int64_t set, row; /* streams: data set, and index of the row in it; else 0 */
+    int64_t set, record; /* streams: data set, and index of the record in it; else 0 */
 };
 
-struct ax_doc_source {
+struct ax_example_source {
     void *ctx;
-    /* Replaces *out by the documents of group `group` of an epoch, in training order; none: the
-     * epoch is over. Streams give groups in turn only, from *place on; *next = where the next group
+    /* Replaces *out by the examples of chunk `chunk` of an epoch, in training order; none: the
+     * epoch is over. Streams give chunks in turn only, from *place on; *next = where the next chunk
      * begins. */
-    enum ax_status (*group)(void *ctx, int64_t epoch, int64_t group, struct ax_source_place place,
+    enum ax_status (*chunk)(void *ctx, int64_t epoch, int64_t chunk, struct ax_source_place place,
                             struct ax_corpus *out, struct ax_source_place *next);
-    uint64_t fingerprint; /* equal: the same documents */
-    bool countable;       /* groups may be asked for in any order */
+    uint64_t fingerprint; /* equal: the same examples */
+    bool countable;       /* chunks may be asked for in any order */
 };
 
-/* The source of a corpus: groups of `group` documents; shuffled anew for each epoch if asked. */
+/* The source of a corpus: chunks of `chunk` examples; shuffled anew for each epoch if asked. */
 struct ax_corpus_source {
     const struct ax_corpus *corpus;
-    int64_t group;
+    int64_t chunk;
     bool shuffle;
     uint64_t seed;
     uint32_t *order; /* of order_epoch */
     int64_t order_epoch;
 };
 void ax_corpus_source_init(struct ax_corpus_source *s, const struct ax_corpus *corpus,
-                           struct ax_doc_source *out);
+                           struct ax_example_source *out);
 void ax_corpus_source_free(struct ax_corpus_source *s);
 
 struct ax_loader_options {
     struct ax_pack_options pack;
-    bool shuffle;      /* mixes the rows of a group, which first-fit has sorted by length */
-    int64_t by_length; /* > 0, plain rows: runs of so many are sorted, the longest first */
-    bool mixed;        /* the documents of a row see each other, as one document */
+    bool shuffle;      /* mixes the sequences of a chunk, which first-fit has sorted by length */
+    int64_t by_length; /* > 0, PLAIN: runs of so many examples are sorted, the longest first */
+    bool mixed;        /* the examples of a sequence see each other, as one document */
     uint64_t seed;
 };
 
 struct ax_loader;
 
 /* `source` is borrowed. */
-enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_doc_source *source,
+enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_example_source *source,
                              const struct ax_loader_options *o);
 void ax_loader_free(struct ax_loader *l);
 
-struct ax_loaded_row {
-    int n;                          /* documents */
-    const struct ax_document *docs; /* [n] with shifted labels, as ax_batch_fill takes them */
-    const struct ax_pack_piece
-        *pieces; /* [pieces] of the group's documents; more than n if mixed */
-    int n_pieces;
-    const struct ax_corpus *group; /* group->docs[pieces[i].doc] */
-    int64_t n_tokens, n_trained;
-    int64_t epoch, index; /* of the row in its epoch */
-};
-/* The next row of the epoch, valid until the next call; *got = false at the epoch's end. */
-enum ax_status ax_loader_next(struct ax_loader *l, struct ax_loaded_row *row, bool *got);
-/* Passes over n rows; *passed is less at the epoch's end. */
+/* The next sequence of the epoch, valid until the next call; *got = false at the epoch's end. */
+enum ax_status ax_loader_next(struct ax_loader *l, struct ax_packed_sequence *out, bool *got);
+/* Passes over n sequences; *passed is less at the epoch's end. */
 enum ax_status ax_loader_skip(struct ax_loader *l, int64_t n, int64_t *passed);
-/* Goes to the first row of an epoch. */
+/* Goes to the first sequence of an epoch. */
 void ax_loader_start_epoch(struct ax_loader *l, int64_t epoch);
 
 /* What an epoch holds; AX_ERR_UNSUPPORTED for streams, whose length nobody knows. */
 struct ax_loader_count {
-    int64_t rows, docs, tokens;
-    int64_t padded; /* tokens of the rows when each is padded to a multiple of `pad` */
+    int64_t sequences, examples, tokens;
+    int64_t padded; /* tokens of the sequences when each is padded to a multiple of `pad` */
 };
 enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t pad,
                                      struct ax_loader_count *out);
 
-/* Where the next row is, for a checkpoint. */
+/* Where the next sequence is, for a checkpoint. */
 struct ax_loader_state {
-    int64_t epoch, index;         /* next row of the epoch */
-    int64_t group, in_group;      /* the same by group */
-    struct ax_source_place place; /* of the group */
+    int64_t epoch, index;         /* next sequence of the epoch */
+    int64_t chunk, in_chunk;      /* the same by chunk */
+    struct ax_source_place place; /* of the chunk */
     uint64_t fingerprint;         /* of source and options */
 };
 void ax_loader_save(const struct ax_loader *l, struct ax_loader_state *st);

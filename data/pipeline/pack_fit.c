@@ -1,6 +1,6 @@
-/* First-fit decreasing in O(n log n): a tree over the rows holds the largest room below each node,
- * so the first row with enough room is found by going down. (D. S. Johnson, "Near-optimal bin
- * packing algorithms", 1973: at most 11/9 of the best number of rows.) */
+/* First-fit decreasing in O(n log n): a tree over the sequences holds the largest room below each
+ * node, so the first sequence with enough room is found by going down. (D. S. Johnson,
+ * "Near-optimal bin packing algorithms", 1973: at most 11/9 of the best number of sequences.) */
 #include "data/pipeline/pack_fit.h"
 
 #include "base/mem.h"
@@ -11,8 +11,8 @@ struct room_tree {
     size_t n_leaves;
 };
 
-static void set_room(struct room_tree *t, size_t row, int64_t room) {
-    size_t i = t->n_leaves + row;
+static void set_room(struct room_tree *t, size_t sequence, int64_t room) {
+    size_t i = t->n_leaves + sequence;
     t->room[i] = room;
     for (i /= 2; i > 0; i /= 2) {
         const int64_t left = t->room[2 * i];
@@ -21,8 +21,8 @@ static void set_room(struct room_tree *t, size_t row, int64_t room) {
     }
 }
 
-/* The first row with at least this much room; there always is one, as every document can have a row
- * of its own. */
+/* The first sequence with at least this much room; there always is one, as every example can have a
+ * sequence of its own. */
 static size_t first_fit(const struct room_tree *t, int64_t need) {
     size_t i = 1;
     while (i < t->n_leaves)
@@ -62,9 +62,9 @@ static enum ax_status sort_falling(const uint32_t *lengths, size_t n, uint32_t *
 }
 
 enum ax_status ax_pack_fit(const struct ax_pack_options *o, const uint32_t *lengths, size_t n,
-                           uint32_t *row, size_t *n_rows) {
+                           uint32_t *sequence, size_t *n_sequences) {
     struct room_tree t = {.n_leaves = 1};
-    uint32_t *docs = NULL; /* of each row */
+    uint32_t *docs = NULL; /* of each sequence */
     uint32_t *order = NULL;
     enum ax_status st;
     while (t.n_leaves < n)
@@ -74,14 +74,14 @@ enum ax_status ax_pack_fit(const struct ax_pack_options *o, const uint32_t *leng
     AX_TRY_GOTO(sort_falling(lengths, n, &order), st, done);
     for (size_t i = 0; i < 2 * t.n_leaves; i++)
         t.room[i] = o->capacity;
-    *n_rows = 0;
+    *n_sequences = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t doc = order[i];
-        const size_t r = first_fit(&t, lengths[doc]);
+        const uint32_t example = order[i];
+        const size_t r = first_fit(&t, lengths[example]);
         const bool full = (int64_t)++docs[r] == o->max_docs;
-        set_room(&t, r, full ? -1 : t.room[t.n_leaves + r] - lengths[doc]);
-        row[doc] = (uint32_t)r;
-        *n_rows = r + 1 > *n_rows ? r + 1 : *n_rows;
+        set_room(&t, r, full ? -1 : t.room[t.n_leaves + r] - lengths[example]);
+        sequence[example] = (uint32_t)r;
+        *n_sequences = r + 1 > *n_sequences ? r + 1 : *n_sequences;
     }
 done:
     ax_free(t.room);

@@ -4,8 +4,8 @@
 
 #include "data/pipeline/pack.h"
 
-/* row[i] = the row of document i; rows are numbered as they are opened, *n_rows of them. */
+/* sequence[i] = that of example i; they are numbered as they are opened, *n_sequences of them. */
 enum ax_status ax_pack_fit(const struct ax_pack_options *o, const uint32_t *lengths, size_t n,
-                           uint32_t *row, size_t *n_rows);
+                           uint32_t *sequence, size_t *n_sequences);
 
 #endif

@@ -1,5 +1,5 @@
 /* A ring of batches. The caller's thread cuts rows out of the files and fills batches; workers
- * parse, format and tokenise them; the caller takes documents from the oldest batch. Read
+ * parse, format and tokenise them; the caller takes examples from the oldest batch. Read
  * ax_prepare_next first. */
 #include "data/pipeline/prepare.h"
 
@@ -9,7 +9,7 @@
 #include "base/threads.h"
 
 /* A batch is large enough that handing it over costs nothing, and small enough that the first
- * documents come soon. */
+ * examples come soon. */
 #define BATCH_ROWS       256
 #define BATCH_BYTES      ((size_t)256 * 1024)
 #define SLOTS_PER_THREAD 3
@@ -20,7 +20,7 @@ struct batch {
     struct ax_buf text;
     struct ax_raw_row rows[BATCH_ROWS]; /* their text is in `text`, put in place by the worker */
     size_t n_rows;
-    struct ax_samples samples;
+    struct ax_example_list examples;
     struct ax_buf bad; /* why rows could not be used, in their order, each with its NUL */
     size_t n_bad;
     struct ax_error_record error; /* of a failure that is not the row's */
@@ -34,7 +34,7 @@ struct ax_prepare {
     pthread_mutex_t lock;
     pthread_cond_t filled, done;
     uint64_t fill_at, take_at, read_at; /* batches filled, begun by workers, emptied */
-    size_t item;                        /* next document of the batch at read_at */
+    size_t item;                        /* next example of the batch at read_at */
     bool rows_ended, closing;
 };
 
@@ -46,7 +46,7 @@ static enum ax_status work_row(const struct ax_prepare *p, struct batch *b, size
     const struct ax_origin origin = {raw->file, raw->line, raw->index};
     json_t *value = NULL;
     AX_TRY(ax_rows_parse(p->o.rows, raw, &value));
-    enum ax_status st = ax_format_row(p->o.format, w, value, origin, &b->samples);
+    enum ax_status st = ax_format_row(p->o.format, w, value, origin, &b->examples);
     json_decref(value);
     if (st == AX_ERR_DATA)
         st = ax_error_prefix(st, "%s:%llu", ax_rows_file(p->o.rows, raw->file),
@@ -99,7 +99,7 @@ static enum ax_status fill(struct ax_prepare *p, struct batch *b) {
     b->text.len = b->bad.len = 0;
     b->n_rows = b->n_bad = 0;
     b->error.st = AX_OK;
-    ax_samples_clear(&b->samples);
+    ax_example_list_cut(&b->examples, 0);
     while (b->n_rows < BATCH_ROWS && b->text.len < BATCH_BYTES && !p->rows_ended) {
         bool got;
         struct ax_raw_row *row = &b->rows[b->n_rows];
@@ -131,10 +131,10 @@ static enum ax_status fill_all(struct ax_prepare *p) {
 
 /* ---- the caller's side ---- */
 
-static enum ax_status count_bad(struct ax_bad_rows *bad, const struct batch *b) {
+static enum ax_status count_bad(struct ax_bad_records *bad, const struct batch *b) {
     const char *text = b->bad.data;
     for (size_t i = 0; i < b->n_bad; i++, text += strlen(text) + 1) {
-        if (bad->n < AX_BAD_ROWS_LISTED)
+        if (bad->n < AX_BAD_RECORDS_LISTED)
             AX_TRY(ax_strdup(&bad->texts[bad->n], text));
         bad->n++;
         if (bad->n > bad->allowed && bad->allowed > 0)
@@ -146,12 +146,6 @@ static enum ax_status count_bad(struct ax_bad_rows *bad, const struct batch *b) 
     return AX_OK;
 }
 
-void ax_bad_rows_free(struct ax_bad_rows *b) {
-    for (size_t i = 0; i < AX_BAD_ROWS_LISTED; i++)
-        ax_free(b->texts[i]);
-    *b = (struct ax_bad_rows){0};
-}
-
 static void await(struct ax_prepare *p, const struct batch *b) {
     pthread_mutex_lock(&p->lock);
     while (b->state != DONE)
@@ -159,7 +153,7 @@ static void await(struct ax_prepare *p, const struct batch *b) {
     pthread_mutex_unlock(&p->lock);
 }
 
-enum ax_status ax_prepare_next(struct ax_prepare *p, struct ax_prepared *doc, bool *got) {
+enum ax_status ax_prepare_next(struct ax_prepare *p, struct ax_example *out, bool *got) {
     for (;;) {
         struct batch *b = &p->ring[p->read_at % p->n_slots];
         if (p->read_at == p->fill_at) {
@@ -175,12 +169,8 @@ enum ax_status ax_prepare_next(struct ax_prepare *p, struct ax_prepared *doc, bo
             AX_TRY(count_bad(p->o.bad, b));
             b->n_bad = 0;
         }
-        if (p->item < b->samples.n_items) {
-            const struct ax_sample *s = &b->samples.items[p->item++];
-            *doc = (struct ax_prepared){.ids = b->samples.ids + s->start,
-                                        .labels = b->samples.labels + s->start,
-                                        .n = s->n,
-                                        .origin = s->origin};
+        if (p->item < b->examples.n) {
+            *out = b->examples.items[p->item++];
             *got = true;
             return AX_OK;
         }
@@ -222,7 +212,7 @@ void ax_prepare_close(struct ax_prepare *p) {
     for (size_t i = 0; p->ring && i < p->n_slots; i++) {
         ax_buf_free(&p->ring[i].text);
         ax_buf_free(&p->ring[i].bad);
-        ax_samples_free(&p->ring[i].samples);
+        ax_example_list_free(&p->ring[i].examples);
     }
     ax_free(p->ring);
     pthread_cond_destroy(&p->filled);

@@ -1,4 +1,4 @@
-/* Documents read while training: a buffer of them at a time, shuffled within it. Memory depends on
+/* Examples read while training: a buffer of them at a time, shuffled within it. Memory depends on
  * the buffer, not on the data. */
 #ifndef AX_DATA_PIPELINE_STREAM_H
 #define AX_DATA_PIPELINE_STREAM_H
@@ -14,22 +14,22 @@ struct ax_stream_entry {
 struct ax_stream_options {
     const struct ax_stream_entry *entries; /* [n], one after the other; borrowed */
     size_t n;
-    int64_t buffer; /* documents; what is left of a row that passes it comes along */
+    int64_t buffer; /* examples; what is left of a record that passes it comes along */
     bool shuffle;
     uint64_t seed;
     struct ax_length_rule rule;
     int64_t max_bad_rows; /* of an epoch */
     int threads;
-    uint64_t options_hash; /* of what the entries' documents follow from, for the fingerprint */
+    uint64_t options_hash; /* of what the entries' examples follow from, for the fingerprint */
 };
 
 struct ax_stream;
 
 enum ax_status ax_stream_open(struct ax_stream **out, const struct ax_stream_options *o);
 void ax_stream_close(struct ax_stream *s);
-void ax_stream_source(struct ax_stream *s, struct ax_doc_source *out);
+void ax_stream_source(struct ax_stream *s, struct ax_example_source *out);
 /* Since the epoch began. */
-const struct ax_bad_rows *ax_stream_bad_rows(const struct ax_stream *s);
+const struct ax_bad_records *ax_stream_bad_records(const struct ax_stream *s);
 const struct ax_corpus_report *ax_stream_report(const struct ax_stream *s);
 
 #endif

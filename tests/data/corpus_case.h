@@ -15,7 +15,7 @@ static inline void random_lengths(uint32_t *lengths, size_t n, uint64_t max, uin
 }
 
 /* n times the same id; each `every`-th of them is trained, or none for 0. */
-static inline void add_document(struct ax_docs *d, int32_t id, size_t n, size_t every) {
+static inline void add_document(struct ax_examples *d, int32_t id, size_t n, size_t every) {
     int32_t ids[512];
     int32_t labels[512];
     assert_true(n <= 512);
@@ -23,18 +23,20 @@ static inline void add_document(struct ax_docs *d, int32_t id, size_t n, size_t 
         ids[i] = id;
         labels[i] = every > 0 && i % every == every - 1 ? id : AX_NO_LABEL;
     }
-    assert_ok(
-        ax_docs_add(d, ids, labels, n, (struct ax_origin){.line = (uint64_t)id, .row = id % 1000}));
+    const struct ax_example x = {.tokens = ids,
+                                 .labels = labels,
+                                 .n = n,
+                                 .origin = {.line = (uint64_t)id, .record = id % 1000}};
+    assert_ok(ax_examples_add(d, &x));
 }
 
 /* Document i of set s has the ids 1000·s + i. */
-static struct ax_docs sets[2];
-static const struct ax_docs *const set_list[] = {&sets[0], &sets[1]};
+static struct ax_examples sets[2];
 
 static inline int make_sets(void **state) {
     uint32_t lengths[N_RANDOM];
     for (int32_t s = 0; s < 2; s++) {
-        assert_ok(ax_docs_add_file(&sets[s], s == 0 ? "a.jsonl" : "b.jsonl"));
+        assert_ok(ax_examples_add_file(&sets[s], s == 0 ? "a.jsonl" : "b.jsonl"));
         random_lengths(lengths, 200, 100, (uint64_t)s);
         for (int32_t i = 0; i < 200; i++)
             add_document(&sets[s], 1000 * s + i, lengths[i], i % 10 != 0 ? 2 : 0);
@@ -43,8 +45,8 @@ static inline int make_sets(void **state) {
 }
 
 static inline int free_sets(void **state) {
-    ax_docs_free(&sets[0]);
-    ax_docs_free(&sets[1]);
+    ax_examples_free(&sets[0]);
+    ax_examples_free(&sets[1]);
     return scratch_remove(state);
 }
 

@@ -120,22 +120,22 @@ static inline void put_token(struct ax_buf *b, int32_t id) {
 }
 
 /* All documents, each ended by a bar (|) where there are several. */
-static inline void show(const struct ax_samples *s, struct ax_buf *b) {
+static inline void show(const struct ax_example_list *s, struct ax_buf *b) {
     b->len = 0;
     assert_ok(ax_buf_puts(b, ""));
-    for (size_t d = 0; d < s->n_items; d++) {
-        const struct ax_sample *item = &s->items[d];
+    for (size_t d = 0; d < s->n; d++) {
+        const struct ax_example *x = &s->items[d];
         bool on = false;
         if (d > 0)
             assert_ok(ax_buf_puts(b, " | "));
-        for (size_t i = item->start; i < item->start + item->n; i++) {
-            const bool trained = s->labels[i] != AX_NO_LABEL;
+        for (size_t i = 0; i < x->n; i++) {
+            const bool trained = x->labels[i] != AX_NO_LABEL;
             if (trained)
-                assert_int_equal(s->labels[i], s->ids[i]);
+                assert_int_equal(x->labels[i], x->tokens[i]);
             if (trained != on)
                 assert_ok(ax_buf_puts(b, on ? "⟧" : "⟦"));
             on = trained;
-            put_token(b, s->ids[i]);
+            put_token(b, x->tokens[i]);
         }
         if (on)
             assert_ok(ax_buf_puts(b, "⟧"));
@@ -144,7 +144,7 @@ static inline void show(const struct ax_samples *s, struct ax_buf *b) {
 
 /* Runs a format over one row and frees it. */
 static inline enum ax_status run_row(const struct ax_format *f, const char *json,
-                                     struct ax_samples *out) {
+                                     struct ax_example_list *out) {
     struct ax_format_work w = {0};
     json_error_t e;
     json_t *row = json_loads(json, JSON_ALLOW_NUL, &e);
@@ -159,13 +159,13 @@ static inline enum ax_status run_row(const struct ax_format *f, const char *json
 static int rows_checked; /* how many rows this program has held against documents made by hand */
 
 static inline void check_with(const struct ax_format *f, const char *json, const char *want) {
-    struct ax_samples s = {0};
+    struct ax_example_list s = {0};
     struct ax_buf got = {0};
     assert_ok(run_row(f, json, &s));
     show(&s, &got);
     assert_string_equal(got.data, want);
     ax_buf_free(&got);
-    ax_samples_free(&s);
+    ax_example_list_free(&s);
     rows_checked++;
 }
 
@@ -189,13 +189,13 @@ static inline void check_bad_row(const struct ax_format_options *o, const char *
     uint64_t live = 0;
     for (int i = 0; i < 2; i++) {
         struct ax_format *f;
-        struct ax_samples s = {0};
+        struct ax_example_list s = {0};
         live = ax_mem_live_blocks();
         assert_ok(ax_format_new(&f, o));
         assert_error(run_row(f, json, &s), AX_ERR_DATA, why);
-        assert_int_equal(s.n_items, 0);
         assert_int_equal(s.n, 0);
-        ax_samples_free(&s);
+        assert_int_equal(s.n_tokens, 0);
+        ax_example_list_free(&s);
         ax_format_free(f);
     }
     assert_int_equal(ax_mem_live_blocks(), live);

@@ -11,14 +11,14 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "data/pipeline/cache.h"
-#include "data/pipeline/docset.h"
+#include "data/pipeline/prepared.h"
 #include "tests/data/scratch.h"
 #include "tests/data/format_case.h"
 
 struct set_case {
     struct ax_rows *rows;
     struct ax_format *format;
-    struct ax_docset_options o;
+    struct ax_prepared_options o;
 };
 
 static void open_case(struct set_case *c, const char *path, const char *split, int64_t sequence_len,
@@ -31,14 +31,14 @@ static void open_case(struct set_case *c, const char *path, const char *split, i
                                         .pad = PAD,
                                         .field = "text"};
     assert_ok(ax_format_new(&c->format, &o));
-    c->o = (struct ax_docset_options){.rows = c->rows,
-                                      .format = c->format,
-                                      .max_bad_rows = 1,
-                                      .threads = 2,
-                                      .bos = BOS,
-                                      .pad = PAD,
-                                      .cache = in_scratch("cache"),
-                                      .tokenizer = tokenizer};
+    c->o = (struct ax_prepared_options){.rows = c->rows,
+                                        .format = c->format,
+                                        .max_bad_rows = 1,
+                                        .threads = 2,
+                                        .bos = BOS,
+                                        .pad = PAD,
+                                        .cache = in_scratch("cache"),
+                                        .tokenizer = tokenizer};
 }
 
 static void close_case(struct set_case *c) {
@@ -56,11 +56,11 @@ static const char *put_rows(const char *name, int n) {
 }
 
 /* What the two sets hold is the same. */
-static void check_same(const struct ax_docset *a, const struct ax_docset *b) {
-    assert_int_equal(a->docs.n, b->docs.n);
-    assert_int_equal(a->docs.n_tokens, b->docs.n_tokens);
-    assert_int_equal(a->docs.n_trained, b->docs.n_trained);
-    assert_int_equal(a->docs.longest, b->docs.longest);
+static void check_same(const struct ax_examples *a, const struct ax_examples *b) {
+    assert_int_equal(a->n, b->n);
+    assert_int_equal(a->n_tokens, b->n_tokens);
+    assert_int_equal(a->n_trained, b->n_trained);
+    assert_int_equal(a->longest, b->longest);
     assert_int_equal(a->info.bad.n, b->info.bad.n);
     assert_int_equal(a->info.ends, b->info.ends);
     assert_int_equal(a->info.ends_trained, b->info.ends_trained);
@@ -68,32 +68,32 @@ static void check_same(const struct ax_docset *a, const struct ax_docset *b) {
     assert_int_equal(a->info.pads_trained, b->info.pads_trained);
     for (int64_t i = 0; i < a->info.bad.n; i++)
         assert_string_equal(a->info.bad.texts[i], b->info.bad.texts[i]);
-    for (size_t i = 0; i < a->docs.n; i++) {
+    for (size_t i = 0; i < a->n; i++) {
         char x[256];
         char y[256];
-        assert_memory_equal(&a->docs.list[i], &b->docs.list[i], sizeof a->docs.list[i]);
-        assert_true(ax_docs_equal(&a->docs, i, &b->docs, i, a->docs.list[i].n));
-        assert_string_equal(ax_docs_where(&a->docs, i, x, sizeof x),
-                            ax_docs_where(&b->docs, i, y, sizeof y));
+        assert_memory_equal(&a->list[i], &b->list[i], sizeof a->list[i]);
+        assert_true(ax_examples_equal(a, i, b, i, a->list[i].n));
+        assert_string_equal(ax_examples_where(a, i, x, sizeof x),
+                            ax_examples_where(b, i, y, sizeof y));
     }
 }
 
-static void open_set(const struct set_case *c, struct ax_docset *s, bool from_cache) {
-    assert_ok(ax_docset_open(s, &c->o));
-    assert_int_equal(s->from_cache, from_cache);
+static void open_set(const struct set_case *c, struct ax_examples *s, bool from_cache) {
+    assert_ok(ax_prepared_open(s, &c->o));
+    assert_int_equal(s->info.from_cache, from_cache);
 }
 
 static void found_again(void **state) {
     (void)state;
     struct set_case c;
-    struct ax_docset memory;
-    struct ax_docset fresh;
-    struct ax_docset hit;
+    struct ax_examples memory;
+    struct ax_examples fresh;
+    struct ax_examples hit;
     open_case(&c, put_rows("a.jsonl", 500), NULL, 100, "t");
     const char *cache = c.o.cache;
     c.o.cache = NULL;
     open_set(&c, &memory, false);
-    assert_int_equal(memory.docs.n, 499);
+    assert_int_equal(memory.n, 499);
     assert_int_equal(memory.info.bad.n, 1);
     assert_int_equal(memory.info.ends_trained, 499);
     c.o.cache = cache;
@@ -101,20 +101,20 @@ static void found_again(void **state) {
     open_set(&c, &hit, true);
     check_same(&memory, &fresh);
     check_same(&memory, &hit);
-    ax_docset_close(&hit);
+    ax_examples_free(&hit);
     c.o.refresh = true;
     open_set(&c, &hit, false);
     check_same(&memory, &hit);
-    ax_docset_close(&hit);
-    ax_docset_close(&fresh);
-    ax_docset_close(&memory);
+    ax_examples_free(&hit);
+    ax_examples_free(&fresh);
+    ax_examples_free(&memory);
     close_case(&c);
     /* a set without a single document */
     open_case(&c, put_text("none.jsonl", ""), NULL, 100, "t");
     for (int i = 0; i < 2; i++) {
         open_set(&c, &hit, i == 1);
-        assert_int_equal(hit.docs.n, 0);
-        ax_docset_close(&hit);
+        assert_int_equal(hit.n, 0);
+        ax_examples_free(&hit);
     }
     close_case(&c);
 }
@@ -123,10 +123,10 @@ static void found_again(void **state) {
 static void keys(void **state) {
     (void)state;
     struct set_case c;
-    struct ax_docset s;
+    struct ax_examples s;
     open_case(&c, put_rows("k.jsonl", 20), NULL, 100, "t");
     open_set(&c, &s, false);
-    ax_docset_close(&s);
+    ax_examples_free(&s);
     close_case(&c);
     for (int change = 0; change < 5; change++) {
         if (change == 0)
@@ -136,9 +136,9 @@ static void keys(void **state) {
         if (change == 4)
             c.o.max_bad_rows = 2;
         open_set(&c, &s, false);
-        ax_docset_close(&s);
+        ax_examples_free(&s);
         open_set(&c, &s, true);
-        ax_docset_close(&s);
+        ax_examples_free(&s);
         close_case(&c);
     }
 }
@@ -171,10 +171,10 @@ static void flip_bit(const char *path, size_t byte, int bit) {
 /* Every flipped bit, every cut: found, and the set made anew. */
 static void damage(void **state) {
     (void)state;
-    static const char *const names[] = {"set.json", "docs.bin", "words.bin"};
+    static const char *const names[] = {"set.json", "examples.bin", "words.bin"};
     struct set_case c;
-    struct ax_docset want;
-    struct ax_docset got;
+    struct ax_examples want;
+    struct ax_examples got;
     char folder[200];
     char path[256];
     int states = 0;
@@ -193,13 +193,13 @@ static void damage(void **state) {
                 flip_bit(path, i, (int)(i % 7));
                 open_set(&c, &got, false);
                 check_same(&want, &got);
-                ax_docset_close(&got);
+                ax_examples_free(&got);
             }
             if (i > 0) {
                 assert_ok(ax_write_file_atomic(path, whole, i));
                 open_set(&c, &got, false);
                 check_same(&want, &got);
-                ax_docset_close(&got);
+                ax_examples_free(&got);
             }
         }
         ax_free(whole);
@@ -212,11 +212,11 @@ static void damage(void **state) {
         assert_ok(ax_unlink(path));
         open_set(&c, &got, false);
         check_same(&want, &got);
-        ax_docset_close(&got);
+        ax_examples_free(&got);
     }
     open_set(&c, &got, true);
-    ax_docset_close(&got);
-    ax_docset_close(&want);
+    ax_examples_free(&got);
+    ax_examples_free(&want);
     close_case(&c);
 }
 
@@ -224,8 +224,8 @@ static void damage(void **state) {
 static void another_sets_folder(void **state) {
     (void)state;
     struct set_case c;
-    struct ax_docset want;
-    struct ax_docset got;
+    struct ax_examples want;
+    struct ax_examples got;
     char mine[200];
     char other[200];
     open_case(&c, put_rows("mine.jsonl", 30), NULL, 100, "t");
@@ -233,7 +233,7 @@ static void another_sets_folder(void **state) {
     only_folder(mine, sizeof mine, &c);
     c.o.tokenizer = "u";
     open_set(&c, &got, false);
-    ax_docset_close(&got);
+    ax_examples_free(&got);
     struct set_case d = c;
     only_folder(other, sizeof other, &d);
     assert_string_not_equal(mine, other);
@@ -242,8 +242,8 @@ static void another_sets_folder(void **state) {
     c.o.tokenizer = "t";
     open_set(&c, &got, false);
     check_same(&want, &got);
-    ax_docset_close(&got);
-    ax_docset_close(&want);
+    ax_examples_free(&got);
+    ax_examples_free(&want);
     close_case(&c);
 }
 
@@ -254,13 +254,14 @@ static void places_outside_the_files(void **state) {
     json_t *description = json_pack("{s:i}", "a", 1);
     for (int wrong = 0; wrong < 8; wrong++) {
         struct ax_cache_writer w;
-        struct ax_docset made = {0};
-        struct ax_docset got;
+        struct ax_examples made = {0};
+        struct ax_examples got;
         bool found;
-        assert_ok(ax_docs_add_file(&made.docs, "x.jsonl"));
+        assert_ok(ax_examples_add_file(&made, "x.jsonl"));
         for (int i = 0; i < 2; i++)
-            assert_ok(ax_docs_add(&made.docs, ids, ids, 3, (struct ax_origin){0}));
-        struct ax_doc *doc = &made.docs.list[1];
+            assert_ok(
+                ax_examples_add(&made, &(struct ax_example){.tokens = ids, .labels = ids, .n = 3}));
+        struct ax_stored *doc = &made.list[1];
         switch (wrong) {
         case 1:
             doc->file++;
@@ -282,7 +283,7 @@ static void places_outside_the_files(void **state) {
             doc->own_labels = 64;
             break;
         case 7: /* whole blocks in front of the first, counted modulo 2^64 */
-            doc->start = UINT64_MAX - AX_DOCS_BLOCK + 1;
+            doc->start = UINT64_MAX - AX_EXAMPLES_BLOCK + 1;
             break;
         default:
             break;
@@ -291,14 +292,14 @@ static void places_outside_the_files(void **state) {
         assert_ok(ax_cache_begin(&w, path));
         assert_ok(ax_cache_commit(&w, &made, description));
         ax_cache_abort(&w);
-        ax_docset_close(&made);
+        ax_examples_free(&made);
         if (wrong > 0) {
             assert_error(ax_cache_load(&got, path, description, &found), AX_ERR_DATA, "outside");
             assert_false(found);
         } else {
             assert_ok(ax_cache_load(&got, path, description, &found));
-            assert_int_equal(got.docs.n, 2);
-            ax_docset_close(&got);
+            assert_int_equal(got.n, 2);
+            ax_examples_free(&got);
         }
         assert_ok(ax_remove_tree(path));
     }
@@ -324,17 +325,17 @@ static void counts(void **state) {
         &(struct ax_format_options){.tokenizer = bos_tokenizer, .sequence_len = 100, .pad = PAD}));
     c.o.format = c.format;
     for (int i = 0; i < 2; i++) {
-        struct ax_docset s;
+        struct ax_examples s;
         open_set(&c, &s, i == 1);
-        assert_int_equal(s.docs.n, 7);
-        assert_int_equal(s.docs.n_tokens, 19);
-        assert_int_equal(s.docs.n_trained, 11);
-        assert_int_equal(s.docs.longest, 4);
+        assert_int_equal(s.n, 7);
+        assert_int_equal(s.n_tokens, 19);
+        assert_int_equal(s.n_trained, 11);
+        assert_int_equal(s.longest, 4);
         assert_int_equal(s.info.ends, 3);
         assert_int_equal(s.info.ends_trained, 1);
         assert_int_equal(s.info.double_bos, 1);
         assert_int_equal(s.info.pads_trained, 2);
-        ax_docset_close(&s);
+        ax_examples_free(&s);
     }
     close_case(&c);
 }
@@ -344,7 +345,7 @@ static void failing_disk(void **state) {
     (void)state;
     static const char *const ops[] = {"write", "fsync", "rename", "mkdir", "open"};
     struct set_case c;
-    struct ax_docset s;
+    struct ax_examples s;
     int states = 0;
     open_case(&c, put_rows("f.jsonl", 30), NULL, 100, "t");
     c.o.threads = 1;
@@ -354,19 +355,19 @@ static void failing_disk(void **state) {
             snprintf(spec, sizeof spec, "%s:%d:enospc", ops[o], k);
             assert_ok(ax_remove_tree(c.o.cache));
             assert_ok(ax_fault_configure(spec));
-            const enum ax_status st = ax_docset_open(&s, &c.o);
+            const enum ax_status st = ax_prepared_open(&s, &c.o);
             const bool fired = ax_fault_fired();
             assert_ok(ax_fault_configure(NULL));
             if (st == AX_OK) {
-                assert_int_equal(s.docs.n, 29);
-                ax_docset_close(&s);
+                assert_int_equal(s.n, 29);
+                ax_examples_free(&s);
             }
             if (!fired)
                 break;
             states++;
-            assert_ok(ax_docset_open(&s, &c.o));
-            assert_int_equal(s.docs.n, 29);
-            ax_docset_close(&s);
+            assert_ok(ax_prepared_open(&s, &c.o));
+            assert_int_equal(s.n, 29);
+            ax_examples_free(&s);
         }
     }
     print_message("%d failing calls\n", states);
@@ -378,7 +379,7 @@ static void failing_disk(void **state) {
 static void no_memory(void **state) {
     (void)state;
     struct set_case c;
-    struct ax_docset s;
+    struct ax_examples s;
     open_case(&c, put_rows("m.jsonl", 12), NULL, 100, "t");
     c.o.threads = 1;
     ax_log_set_level(AX_LOG_ERROR);
@@ -389,11 +390,11 @@ static void no_memory(void **state) {
         assert_ok(ax_remove_tree(c.o.cache));
         const uint64_t live = ax_mem_live_blocks();
         assert_ok(ax_fault_configure(spec));
-        const enum ax_status st = ax_docset_open(&s, &c.o);
+        const enum ax_status st = ax_prepared_open(&s, &c.o);
         const bool fired = ax_fault_fired();
         assert_ok(ax_fault_configure(NULL));
         if (st == AX_OK)
-            ax_docset_close(&s);
+            ax_examples_free(&s);
         else /* the tokenizer may have kept scratch for its next use */
             assert_true(ax_mem_live_blocks() <= live + 8);
         if (!fired)
@@ -411,14 +412,14 @@ static pid_t open_elsewhere(const char *path, bool refresh) {
     if (child != 0)
         return child;
     struct set_case c;
-    struct ax_docset s;
+    struct ax_examples s;
     open_case(&c, path, NULL, 100, "t");
     c.o.refresh = refresh;
-    const bool ok = ax_docset_open(&s, &c.o) == AX_OK && s.docs.n == 1999 &&
-                    s.docs.n_tokens == 18883 && s.info.bad.n == 1;
+    const bool ok = ax_prepared_open(&s, &c.o) == AX_OK && s.n == 1999 && s.n_tokens == 18883 &&
+                    s.info.bad.n == 1;
     if (!ok)
         fprintf(stderr, "%s\n", ax_error_text());
-    _exit(ok ? 10 + s.from_cache : 1);
+    _exit(ok ? 10 + s.info.from_cache : 1);
 }
 
 /* Four processes want a set at once: one makes it, the others wait for it. Then they make it anew
@@ -457,29 +458,29 @@ static void warm_hit(void **state) {
     }
     struct ax_rows *rows;
     struct ax_format *f;
-    struct ax_docset s;
+    struct ax_examples s;
     assert_ok(ax_rows_open(&rows, &(struct ax_rows_options){.path = path}));
     assert_ok(ax_format_new(&f, &(struct ax_format_options){.type = "completion",
                                                             .tokenizer = bare_tokenizer,
                                                             .sequence_len = 4096,
                                                             .field = "answer"}));
-    const struct ax_docset_options o = {.rows = rows,
-                                        .format = f,
-                                        .threads = 2,
-                                        .bos = BOS,
-                                        .pad = PAD,
-                                        .cache = in_scratch("cache"),
-                                        .tokenizer = "t"};
+    const struct ax_prepared_options o = {.rows = rows,
+                                          .format = f,
+                                          .threads = 2,
+                                          .bos = BOS,
+                                          .pad = PAD,
+                                          .cache = in_scratch("cache"),
+                                          .tokenizer = "t"};
     double best = 1e9;
     for (int i = 0; i < 4; i++) {
         const double start = ax_clock_now();
-        assert_ok(ax_docset_open(&s, &o));
+        assert_ok(ax_prepared_open(&s, &o));
         const double took = ax_clock_now() - start;
-        assert_int_equal(s.from_cache, i > 0);
-        assert_int_equal(s.docs.n, 7473);
+        assert_int_equal(s.info.from_cache, i > 0);
+        assert_int_equal(s.n, 7473);
         if (i > 0)
             best = took < best ? took : best;
-        ax_docset_close(&s);
+        ax_examples_free(&s);
     }
     print_message("warm hit of GSM8K: %.1f ms\n", best * 1e3);
     assert_true(best < 0.2);

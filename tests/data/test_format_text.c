@@ -274,12 +274,12 @@ static void ids(void **state) {
         check_bad_row(&o, bad[i][0], bad[i][1]);
     /* labels may be other ids */
     struct ax_format *f;
-    struct ax_samples s = {0};
+    struct ax_example_list s = {0};
     assert_ok(ax_format_new(&f, &o));
     assert_ok(run_row(f, "{\"input_ids\": [97, 98], \"labels\": [99, -100]}", &s));
     assert_int_equal(s.labels[0], 99);
     assert_int_equal(s.labels[1], AX_NO_LABEL);
-    ax_samples_free(&s);
+    ax_example_list_free(&s);
     ax_format_free(f);
 }
 
@@ -289,25 +289,25 @@ static void synthetic(void **state) {
     o.synthetic =
         (struct ax_format_synthetic){.length = 100, .min_id = 50, .max_id = 60, .seed = 3};
     struct ax_format *f;
-    struct ax_samples s = {0};
+    struct ax_example_list s = {0};
     struct ax_format_work w = {0};
     assert_ok(ax_format_new(&f, &o));
     json_t *row = json_object();
     for (int i = 0; i < 3; i++)
-        assert_ok(ax_format_row(f, &w, row, (struct ax_origin){.row = i / 2}, &s));
+        assert_ok(ax_format_row(f, &w, row, (struct ax_origin){.record = i / 2}, &s));
     json_decref(row);
-    assert_int_equal(s.n_items, 3);
-    assert_memory_equal(s.ids, s.ids + 100, 100 * sizeof *s.ids);
-    assert_memory_not_equal(s.ids, s.ids + 200, 100 * sizeof *s.ids);
+    assert_int_equal(s.n, 3);
+    assert_memory_equal(s.tokens, s.tokens + 100, 100 * sizeof *s.tokens);
+    assert_memory_not_equal(s.tokens, s.tokens + 200, 100 * sizeof *s.tokens);
     bool seen[10] = {0};
     for (size_t i = 0; i < 300; i++) {
-        assert_in_range(s.ids[i], 50, 59);
-        assert_int_equal(s.labels[i], s.ids[i]);
-        seen[s.ids[i] - 50] = true;
+        assert_in_range(s.tokens[i], 50, 59);
+        assert_int_equal(s.labels[i], s.tokens[i]);
+        seen[s.tokens[i] - 50] = true;
     }
     for (int i = 0; i < 10; i++)
         assert_true(seen[i]);
-    ax_samples_free(&s);
+    ax_example_list_free(&s);
     ax_format_free(f);
     o.synthetic.max_id = 50;
     assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "max_input_id");

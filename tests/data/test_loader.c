@@ -12,22 +12,22 @@
 struct run {
     struct ax_corpus corpus;
     struct ax_corpus_source source;
-    struct ax_doc_source docs;
+    struct ax_example_source examples;
     struct ax_loader *loader;
 };
 
 static void open_run(struct run *r, enum ax_pack_mode mode, bool shuffle) {
     struct ax_corpus_report report = {0};
     struct ax_corpus_options o = corpus_options();
-    *r = (struct run){.source = {.group = 50, .shuffle = shuffle, .seed = 42}};
-    assert_ok(ax_corpus_build(&r->corpus, set_list, 2, &o, &report));
+    *r = (struct run){.source = {.chunk = 50, .shuffle = shuffle, .seed = 42}};
+    assert_ok(ax_corpus_build(&r->corpus, sets, 2, &o, &report));
     r->source.corpus = &r->corpus;
-    ax_corpus_source_init(&r->source, &r->corpus, &r->docs);
+    ax_corpus_source_init(&r->source, &r->corpus, &r->examples);
     const struct ax_loader_options l = {
-        .pack = {.mode = mode, .capacity = 100, .max_docs = 200, .group = 50},
+        .pack = {.mode = mode, .capacity = 100, .max_docs = 200, .chunk = 50},
         .shuffle = shuffle,
         .seed = 42};
-    assert_ok(ax_loader_new(&r->loader, &r->docs, &l));
+    assert_ok(ax_loader_new(&r->loader, &r->examples, &l));
 }
 
 static void close_run(struct run *r) {
@@ -37,7 +37,7 @@ static void close_run(struct run *r) {
 }
 
 /* The ids of a row's documents, one number for the row. */
-static uint64_t row_hash(const struct ax_loaded_row *row) {
+static uint64_t row_hash(const struct ax_packed_sequence *row) {
     uint64_t h = 1469598103934665603U;
     for (int d = 0; d < row->n; d++)
         for (int64_t i = 0; i < row->docs[d].n; i++) {
@@ -50,7 +50,7 @@ static uint64_t row_hash(const struct ax_loaded_row *row) {
 static size_t take_rows(struct ax_loader *l, uint64_t *hashes, size_t max) {
     size_t n = 0;
     for (; n < max; n++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         assert_ok(ax_loader_next(l, &row, &got));
         if (!got)
@@ -73,7 +73,7 @@ static void an_epoch(void **state) {
         struct ax_loader_count want = {0};
         assert_ok(ax_loader_count_epoch(r.loader, 0, 64, &count));
         for (;; rows++) {
-            struct ax_loaded_row row;
+            struct ax_packed_sequence row;
             bool got;
             int64_t tokens = 0;
             int64_t trained = 0;
@@ -98,12 +98,12 @@ static void an_epoch(void **state) {
             want.tokens += tokens;
             want.padded += (tokens + 63) / 64 * 64;
         }
-        want.docs = docs;
-        want.rows = rows;
+        want.examples = docs;
+        want.sequences = rows;
         assert_int_equal(docs, r.corpus.n);
         assert_memory_equal(&count, &want, sizeof count);
         for (size_t i = 0; i < r.corpus.n; i++)
-            assert_int_equal(seen[1000 * r.corpus.docs[i].set + r.corpus.docs[i].doc], 1);
+            assert_int_equal(seen[1000 * r.corpus.refs[i].set + r.corpus.refs[i].index], 1);
         close_run(&r);
     }
 }
@@ -131,11 +131,11 @@ static void order(void **state) {
     /* without shuffling: documents in their order */
     open_run(&r, AX_PACK_PLAIN, false);
     for (size_t i = 0; i < r.corpus.n; i++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         assert_ok(ax_loader_next(r.loader, &row, &got));
-        const struct ax_corpus_doc *d = &row.group->docs[row.pieces[0].doc];
-        assert_memory_equal(d, &r.corpus.docs[i], sizeof *d);
+        const struct ax_example_ref *d = &row.chunk->refs[row.pieces[0].example];
+        assert_memory_equal(d, &r.corpus.refs[i], sizeof *d);
     }
     close_run(&r);
 }
@@ -143,8 +143,7 @@ static void order(void **state) {
 #define EVEN 120 /* documents of one length, in three groups, each in a row of its own */
 
 struct even {
-    struct ax_docs docs;
-    const struct ax_docs *set[1];
+    struct ax_examples set;
     struct run run;
 };
 
@@ -152,16 +151,15 @@ static void open_even(struct even *e, uint64_t seed, bool shuffle_docs, bool shu
     struct run *r = &e->run;
     struct ax_corpus_report report = {0};
     *e = (struct even){
-        .set = {&e->docs},
-        .run = {.source = {.group = EVEN / 3, .shuffle = shuffle_docs, .seed = seed}}};
+        .run = {.source = {.chunk = EVEN / 3, .shuffle = shuffle_docs, .seed = seed}}};
     for (int32_t i = 0; i < EVEN; i++)
-        add_document(&e->docs, i, 10, 2);
-    assert_ok(ax_corpus_build(&r->corpus, e->set, 1,
+        add_document(&e->set, i, 10, 2);
+    assert_ok(ax_corpus_build(&r->corpus, &e->set, 1,
                               &(struct ax_corpus_options){.rule = {.max = 10}}, &report));
     r->source.corpus = &r->corpus;
-    ax_corpus_source_init(&r->source, &r->corpus, &r->docs);
+    ax_corpus_source_init(&r->source, &r->corpus, &r->examples);
     assert_ok(ax_loader_new(
-        &r->loader, &r->docs,
+        &r->loader, &r->examples,
         &(struct ax_loader_options){.pack = {.mode = AX_PACK_FIT, .capacity = 10, .max_docs = 9},
                                     .shuffle = shuffle_rows,
                                     .seed = seed}));
@@ -169,7 +167,7 @@ static void open_even(struct even *e, uint64_t seed, bool shuffle_docs, bool shu
 
 static void close_even(struct even *e) {
     close_run(&e->run);
-    ax_docs_free(&e->docs);
+    ax_examples_free(&e->set);
 }
 
 /* The documents of an epoch in their order. The source mixes all of them, the loader the rows of a
@@ -178,7 +176,7 @@ static void even_epoch(struct even *e, int64_t epoch, int32_t *order) {
     int seen[EVEN] = {0};
     ax_loader_start_epoch(e->run.loader, epoch);
     for (int i = 0; i < EVEN; i++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         assert_ok(ax_loader_next(e->run.loader, &row, &got));
         assert_true(got && row.n == 1);
@@ -291,12 +289,12 @@ static void foreign_states(void **state) {
     close_run(&s);
     open_run(&s, AX_PACK_FIT, true);
     s.corpus.n--;
-    ax_corpus_source_init(&s.source, &s.corpus, &s.docs);
+    ax_corpus_source_init(&s.source, &s.corpus, &s.examples);
     ax_loader_free(s.loader);
     assert_ok(ax_loader_new(
-        &s.loader, &s.docs,
+        &s.loader, &s.examples,
         &(struct ax_loader_options){
-            .pack = {.mode = AX_PACK_FIT, .capacity = 100, .max_docs = 200, .group = 50},
+            .pack = {.mode = AX_PACK_FIT, .capacity = 100, .max_docs = 200, .chunk = 50},
             .shuffle = true,
             .seed = 42}));
     assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "does not fit");
@@ -320,7 +318,7 @@ static void foreign_states(void **state) {
     }
 }
 
-static uint64_t fingerprint_of(const struct ax_doc_source *source,
+static uint64_t fingerprint_of(const struct ax_example_source *source,
                                const struct ax_loader_options *o) {
     struct ax_loader *l;
     struct ax_loader_state st;
@@ -339,23 +337,23 @@ static void options_have_fingerprints(void **state) {
     open_run(&r, AX_PACK_FIT, true);
     for (int i = 0; i < 9; i++)
         o[i] = (struct ax_loader_options){
-            .pack = {.mode = AX_PACK_FIT, .capacity = 100, .max_docs = 200, .group = 50},
+            .pack = {.mode = AX_PACK_FIT, .capacity = 100, .max_docs = 200, .chunk = 50},
             .shuffle = true,
             .seed = 42};
     o[1].pack.mode = AX_PACK_IN_ORDER;
     o[2].pack.capacity = 101;
     o[3].pack.max_docs = 199;
-    o[4].pack.group = 51;
+    o[4].pack.chunk = 51;
     o[5].shuffle = false;
     o[6].by_length = 10;
     o[7].mixed = true;
     o[8].seed = 43;
     for (int i = 0; i < 9; i++) {
-        prints[i] = fingerprint_of(&r.docs, &o[i]);
+        prints[i] = fingerprint_of(&r.examples, &o[i]);
         for (int k = 0; k < i; k++)
             assert_true(prints[i] != prints[k]);
     }
-    assert_true(fingerprint_of(&r.docs, &o[0]) == prints[0]);
+    assert_true(fingerprint_of(&r.examples, &o[0]) == prints[0]);
     close_run(&r);
 }
 
@@ -365,29 +363,29 @@ static void corpora_have_fingerprints(void **state) {
     struct run r;
     uint64_t prints[7];
     open_run(&r, AX_PACK_FIT, true);
-    struct ax_corpus_doc *docs = r.corpus.docs;
-    prints[0] = r.docs.fingerprint;
+    struct ax_example_ref *refs = r.corpus.refs;
+    prints[0] = r.examples.fingerprint;
     for (int i = 1; i < 7; i++) {
-        struct ax_corpus_source source = {.group = 50, .shuffle = i != 1, .seed = i == 2 ? 43 : 42};
+        struct ax_corpus_source source = {.chunk = 50, .shuffle = i != 1, .seed = i == 2 ? 43 : 42};
         struct ax_corpus corpus = r.corpus;
-        struct ax_doc_source out;
-        const struct ax_corpus_doc first = docs[0];
-        const uint64_t hash = sets[first.set].list[first.doc].hash;
+        struct ax_example_source out;
+        const struct ax_example_ref first = refs[0];
+        const uint64_t hash = sets[first.set].list[first.index].hash;
         corpus.n -= i == 3;
-        docs[0].n -= i == 4;
+        refs[0].n -= i == 4;
         if (i == 5) {
-            docs[0] = docs[1];
-            docs[1] = first;
+            refs[0] = refs[1];
+            refs[1] = first;
         }
-        sets[first.set].list[first.doc].hash += i == 6;
+        sets[first.set].list[first.index].hash += i == 6;
         ax_corpus_source_init(&source, &corpus, &out);
         prints[i] = out.fingerprint;
         for (int k = 0; k < i; k++)
             assert_true(prints[i] != prints[k]);
-        sets[first.set].list[first.doc].hash = hash;
+        sets[first.set].list[first.index].hash = hash;
         if (i == 5)
-            docs[1] = docs[0];
-        docs[0] = first;
+            refs[1] = refs[0];
+        refs[0] = first;
     }
     close_run(&r);
 }
@@ -396,13 +394,13 @@ static void corpora_have_fingerprints(void **state) {
 static void open_trained(struct even *e) {
     static const uint32_t lengths[] = {30, 300, 7, 64, 1, 99, 100, 101, 250, 13};
     struct ax_corpus_report report = {0};
-    *e = (struct even){.set = {&e->docs}, .run = {.source = {.group = 4}}};
+    *e = (struct even){.run = {.source = {.chunk = 4}}};
     for (int32_t i = 0; i < 10; i++)
-        add_document(&e->docs, i, lengths[i], 1);
-    assert_ok(ax_corpus_build(&e->run.corpus, e->set, 1,
+        add_document(&e->set, i, lengths[i], 1);
+    assert_ok(ax_corpus_build(&e->run.corpus, &e->set, 1,
                               &(struct ax_corpus_options){.rule = {.max = INT64_MAX}}, &report));
     e->run.source.corpus = &e->run.corpus;
-    ax_corpus_source_init(&e->run.source, &e->run.corpus, &e->run.docs);
+    ax_corpus_source_init(&e->run.source, &e->run.corpus, &e->run.examples);
 }
 
 /* Rows of a wrapped stream: full to the last token but for a group's last, documents cut and
@@ -415,11 +413,11 @@ static void wrapped(void **state) {
         int borders = 0;
         open_trained(&e);
         assert_ok(ax_loader_new(
-            &e.run.loader, &e.run.docs,
+            &e.run.loader, &e.run.examples,
             &(struct ax_loader_options){
                 .pack = {.mode = AX_PACK_WRAP, .capacity = 100, .max_docs = 200}, .mixed = mixed}));
         for (;;) {
-            struct ax_loaded_row row;
+            struct ax_packed_sequence row;
             bool got;
             assert_ok(ax_loader_next(e.run.loader, &row, &got));
             if (!got)
@@ -446,10 +444,10 @@ static void wrapped(void **state) {
 }
 
 /* Longest first; equal ones in the order of their places. */
-static bool is_before(const struct ax_corpus_doc *a, const struct ax_corpus_doc *b) {
+static bool is_before(const struct ax_example_ref *a, const struct ax_example_ref *b) {
     if (a->n != b->n)
         return a->n > b->n;
-    return a->set != b->set ? a->set < b->set : a->doc < b->doc;
+    return a->set != b->set ? a->set < b->set : a->index < b->index;
 }
 
 /* Runs of 15 in groups of 50: the last run of a group is shorter, and so is the last group. */
@@ -460,14 +458,14 @@ static void by_length(void **state) {
     open_run(&r, AX_PACK_PLAIN, true);
     ax_loader_free(r.loader);
     assert_ok(ax_loader_new(
-        &r.loader, &r.docs,
+        &r.loader, &r.examples,
         &(struct ax_loader_options){
-            .pack = {.mode = AX_PACK_PLAIN, .capacity = 100, .max_docs = 1, .group = GROUP},
+            .pack = {.mode = AX_PACK_PLAIN, .capacity = 100, .max_docs = 1, .chunk = GROUP},
             .shuffle = true,
             .by_length = RUN}));
     assert_true(r.corpus.n % GROUP > RUN && r.corpus.n % GROUP % RUN > 0);
     for (size_t i = 0; i < r.corpus.n; i++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         assert_ok(ax_loader_next(r.loader, &row, &got));
         assert_true(got);
@@ -477,13 +475,13 @@ static void by_length(void **state) {
         const size_t in_group = left < GROUP - run ? left : GROUP - run;
         const size_t n = in_group < RUN ? in_group : RUN;
         /* as many of the run's documents are longer as came before it */
-        const struct ax_corpus_doc *mine = &row.group->docs[row.pieces[0].doc];
+        const struct ax_example_ref *mine = &row.chunk->refs[row.pieces[0].example];
         size_t before = 0;
         size_t same = 0;
         for (size_t k = 0; k < n; k++) {
-            const struct ax_corpus_doc *d = &r.corpus.docs[r.source.order[start + run + k]];
+            const struct ax_example_ref *d = &r.corpus.refs[r.source.order[start + run + k]];
             before += is_before(d, mine);
-            same += d->set == mine->set && d->doc == mine->doc;
+            same += d->set == mine->set && d->index == mine->index;
         }
         assert_int_equal(same, 1);
         assert_int_equal(before, i - start - run);

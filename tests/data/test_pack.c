@@ -12,11 +12,15 @@
 /* "0 1 | 2": the documents of each row; "2[4+3]" where it is a part. */
 static void show(const struct ax_pack *p, const uint32_t *lengths, char *out) {
     *out = '\0';
-    for (size_t r = 0; r < p->n_rows; r++) {
-        for (size_t i = p->rows[r]; i < p->rows[r + 1]; i++) {
+    for (size_t r = 0; r < p->n; r++) {
+        for (size_t i = p->firsts[r]; i < p->firsts[r + 1]; i++) {
             const struct ax_pack_piece *piece = &p->pieces[i];
-            out += sprintf(out, "%s%u", i > p->rows[r] ? " " : r > 0 ? " | " : "", piece->doc);
-            if (piece->n != lengths[piece->doc])
+            out += sprintf(out, "%s%u",
+                           i > p->firsts[r] ? " "
+                           : r > 0          ? " | "
+                                            : "",
+                           piece->example);
+            if (piece->n != lengths[piece->example])
                 out += sprintf(out, "[%u+%u]", piece->from, piece->n);
         }
     }
@@ -27,7 +31,7 @@ static void check(enum ax_pack_mode mode, int64_t capacity, int64_t max_docs,
     const struct ax_pack_options o = {.mode = mode, .capacity = capacity, .max_docs = max_docs};
     struct ax_pack p = {0};
     char got[4096];
-    assert_ok(ax_pack_group(&p, &o, lengths, n));
+    assert_ok(ax_pack_chunk(&p, &o, lengths, n));
     show(&p, lengths, got);
     assert_string_equal(got, want);
     ax_pack_free(&p);
@@ -98,12 +102,12 @@ static void fit_as_the_slow_way(void **state) {
             .mode = AX_PACK_FIT, .capacity = 64, .max_docs = max_docs};
         struct ax_pack p = {0};
         random_lengths(lengths, n, 64, seed);
-        assert_ok(ax_pack_group(&p, &o, lengths, n));
+        assert_ok(ax_pack_chunk(&p, &o, lengths, n));
         const size_t rows = slow_fit(lengths, n, 64, max_docs, row);
-        assert_int_equal(p.n_rows, rows);
-        for (size_t r = 0; r < p.n_rows; r++)
-            for (size_t i = p.rows[r]; i < p.rows[r + 1]; i++)
-                of_pack[p.pieces[i].doc] = (uint32_t)r;
+        assert_int_equal(p.n, rows);
+        for (size_t r = 0; r < p.n; r++)
+            for (size_t i = p.firsts[r]; i < p.firsts[r + 1]; i++)
+                of_pack[p.pieces[i].example] = (uint32_t)r;
         for (size_t i = 0; i < n; i++)
             for (size_t k = 0; k < i; k++)
                 assert_int_equal(row[i] == row[k], of_pack[i] == of_pack[k]);
@@ -121,15 +125,15 @@ static void every_token_once(void **state) {
         uint32_t next[N_RANDOM] = {0};
         struct ax_pack p = {0};
         random_lengths(lengths, N_RANDOM, mode == AX_PACK_WRAP ? 300 : 50, seed);
-        assert_ok(ax_pack_group(&p, &o, lengths, N_RANDOM));
-        assert_int_equal(p.rows[p.n_rows], p.n_pieces);
-        for (size_t r = 0; r < p.n_rows; r++) {
+        assert_ok(ax_pack_chunk(&p, &o, lengths, N_RANDOM));
+        assert_int_equal(p.firsts[p.n], p.n_pieces);
+        for (size_t r = 0; r < p.n; r++) {
             int64_t used = 0;
-            assert_true(p.rows[r + 1] > p.rows[r]);
-            assert_true(p.rows[r + 1] - p.rows[r] <= 7);
-            for (size_t i = p.rows[r]; i < p.rows[r + 1]; i++) {
-                assert_int_equal(p.pieces[i].from, next[p.pieces[i].doc]);
-                next[p.pieces[i].doc] += p.pieces[i].n;
+            assert_true(p.firsts[r + 1] > p.firsts[r]);
+            assert_true(p.firsts[r + 1] - p.firsts[r] <= 7);
+            for (size_t i = p.firsts[r]; i < p.firsts[r + 1]; i++) {
+                assert_int_equal(p.pieces[i].from, next[p.pieces[i].example]);
+                next[p.pieces[i].example] += p.pieces[i].n;
                 used += p.pieces[i].n;
             }
             assert_true(used <= 50);

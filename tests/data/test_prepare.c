@@ -35,26 +35,26 @@ static void open_format(struct ax_format **f, int64_t sequence_len) {
 }
 
 /* A hash of all documents and their places. */
-static uint64_t run(const char *path, int threads, int64_t allowed, struct ax_bad_rows *bad,
+static uint64_t run(const char *path, int threads, int64_t allowed, struct ax_bad_records *bad,
                     enum ax_status want, size_t *n_docs) {
     struct ax_rows *rows;
     struct ax_format *f;
     struct ax_prepare *p;
     uint64_t hash = 0;
     enum ax_status st;
-    *bad = (struct ax_bad_rows){.allowed = allowed};
+    *bad = (struct ax_bad_records){.allowed = allowed};
     *n_docs = 0;
     assert_ok(ax_rows_open(&rows, &(struct ax_rows_options){.path = path}));
     open_format(&f, 20);
     assert_ok(ax_prepare_open(&p, &(struct ax_prepare_options){
                                       .rows = rows, .format = f, .bad = bad, .threads = threads}));
     for (;;) {
-        struct ax_prepared doc;
+        struct ax_example doc;
         bool got;
         st = ax_prepare_next(p, &doc, &got);
         if (st != AX_OK || !got)
             break;
-        hash = ax_hash64(doc.ids, doc.n * sizeof *doc.ids, hash);
+        hash = ax_hash64(doc.tokens, doc.n * sizeof *doc.tokens, hash);
         hash = ax_hash64(doc.labels, doc.n * sizeof *doc.labels, hash + doc.origin.line);
         ++*n_docs;
     }
@@ -68,7 +68,7 @@ static uint64_t run(const char *path, int threads, int64_t allowed, struct ax_ba
 static void any_number_of_threads(void **state) {
     (void)state;
     const char *path = put_rows("many.jsonl", 5000, 0);
-    struct ax_bad_rows bad;
+    struct ax_bad_records bad;
     size_t n;
     const uint64_t one = run(path, 1, 0, &bad, AX_OK, &n);
     assert_true(n > 5000);
@@ -78,7 +78,7 @@ static void any_number_of_threads(void **state) {
         assert_true(run(path, threads[i], 0, &bad, AX_OK, &m) == one);
         assert_int_equal(m, n);
     }
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
     (void)run(put_text("none.jsonl", ""), 4, 0, &bad, AX_OK, &n);
     assert_int_equal(n, 0);
 }
@@ -86,29 +86,29 @@ static void any_number_of_threads(void **state) {
 static void bad_rows(void **state) {
     (void)state;
     char path[128];
-    struct ax_bad_rows bad;
+    struct ax_bad_records bad;
     size_t n;
     snprintf(path, sizeof path, "%s", put_rows("bad.jsonl", 2000, 100));
     /* the first one ends it */
     (void)run(path, 2, 0, &bad, AX_ERR_DATA, &n);
     assert_non_null(strstr(ax_error_text(), "bad.jsonl:100: text: expected text, got a number"));
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
     /* up to so many are passed over, counted, and the first ones listed in their order */
     const uint64_t one = run(path, 1, 20, &bad, AX_OK, &n);
     assert_int_equal(bad.n, 20);
     assert_non_null(strstr(bad.texts[0], "bad.jsonl:100: "));
     assert_non_null(strstr(bad.texts[19], "bad.jsonl:2000: "));
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
     assert_true(run(path, 4, 20, &bad, AX_OK, &n) == one);
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
     (void)run(path, 4, 19, &bad, AX_ERR_DATA, &n);
     assert_non_null(strstr(ax_error_text(), "20 bad rows, and max_bad_rows is 19; the last: "));
     assert_non_null(strstr(ax_error_text(), "bad.jsonl:2000"));
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
     /* a file that breaks off is not a bad row */
     (void)run(put_text("cut.json", "[{\"text\": \"a\"}, {\"text\""), 2, 9, &bad, AX_ERR_DATA, &n);
     assert_non_null(strstr(ax_error_text(), "cut.json:1: the file ends inside this row"));
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
 }
 
 /* ---- streams ---- */
@@ -118,7 +118,7 @@ struct streamed {
     struct ax_format *format;
     struct ax_stream_entry entries[2];
     struct ax_stream *stream;
-    struct ax_doc_source source;
+    struct ax_example_source source;
     struct ax_loader *loader;
 };
 
@@ -155,7 +155,7 @@ static void close_streamed(struct streamed *s) {
     ax_format_free(s->format);
 }
 
-static uint64_t hash_row(const struct ax_loaded_row *row) {
+static uint64_t hash_row(const struct ax_packed_sequence *row) {
     uint64_t h = 0;
     for (int d = 0; d < row->n; d++) {
         h = ax_hash64(row->docs[d].tokens, (size_t)row->docs[d].n * sizeof(int32_t), h);
@@ -167,7 +167,7 @@ static uint64_t hash_row(const struct ax_loaded_row *row) {
 static size_t take(struct streamed *s, uint64_t *hashes, size_t max, int64_t *docs) {
     size_t n = 0;
     for (*docs = 0; n < max; n++) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         bool got;
         assert_ok(ax_loader_next(s->loader, &row, &got));
         if (!got)
@@ -194,11 +194,11 @@ static void streams(void **state) {
     assert_true(n > 300);
     /* everything was there: documents of up to 20 tokens, but for those of one token */
     const struct ax_corpus_report *report = ax_stream_report(s.stream);
-    assert_int_equal(ax_stream_bad_rows(s.stream)->n, 3);
+    assert_int_equal(ax_stream_bad_records(s.stream)->n, 3);
     size_t want;
-    struct ax_bad_rows bad;
+    struct ax_bad_records bad;
     (void)run(a, 1, 10, &bad, AX_OK, &want);
-    ax_bad_rows_free(&bad);
+    ax_bad_records_free(&bad);
     size_t want_b;
     (void)run(b, 1, 0, &bad, AX_OK, &want_b);
     assert_true(report->too_short > 0);
@@ -215,14 +215,14 @@ static void streams(void **state) {
     ax_loader_start_epoch(s.loader, 0);
     assert_int_equal(take(&s, rest, 4000, &again), n);
     assert_memory_equal(all, rest, n * sizeof *all);
-    assert_int_equal(ax_stream_bad_rows(s.stream)->n, 3); /* counted anew in each epoch */
+    assert_int_equal(ax_stream_bad_records(s.stream)->n, 3); /* counted anew in each epoch */
     assert_int_equal(docs + report->too_short, want + want_b);
     /* from its beginning again, in the middle of it */
     ax_loader_start_epoch(s.loader, 0);
     assert_int_equal(take(&s, rest, 100, &again), 100);
     ax_loader_start_epoch(s.loader, 0);
     assert_int_equal(take(&s, rest, 4000, &again), n);
-    assert_int_equal(ax_stream_bad_rows(s.stream)->n, 3);
+    assert_int_equal(ax_stream_bad_records(s.stream)->n, 3);
     assert_int_equal(docs + report->too_short, want + want_b);
     close_streamed(&s);
     /* stopped anywhere and restored, with another number of threads */
@@ -255,11 +255,11 @@ static void streams(void **state) {
 static size_t group_order(struct streamed *s, int64_t epoch, int64_t group,
                           struct ax_source_place *place, uint32_t *order, size_t max) {
     struct ax_corpus docs = {0};
-    assert_ok(s->source.group(s->source.ctx, epoch, group, *place, &docs, place));
+    assert_ok(s->source.chunk(s->source.ctx, epoch, group, *place, &docs, place));
     assert_true(docs.n <= max);
     const size_t n = docs.n;
     for (size_t i = 0; i < n; i++)
-        order[i] = docs.docs[i].doc;
+        order[i] = docs.refs[i].index;
     ax_corpus_free(&docs);
     return n;
 }
@@ -311,11 +311,11 @@ static void streams_know_where(void **state) {
     struct ax_corpus docs = {0};
     struct ax_source_place next;
     open_streamed(&s, paths, 50, 1, 7);
-    assert_ok(s.source.group(s.source.ctx, 0, 0, (struct ax_source_place){0}, &docs, &next));
+    assert_ok(s.source.chunk(s.source.ctx, 0, 0, (struct ax_source_place){0}, &docs, &next));
     /* the second has 20 characters, and its end is a document of one token: dropped */
     assert_int_equal(ax_stream_report(s.stream)->too_short, 1);
     assert_int_equal(docs.n, 4);
-    assert_int_equal(docs.sets[0]->n, 4);
+    assert_int_equal(docs.sets[0].n, 4);
     const struct {
         const char *path;
         int line;
@@ -324,7 +324,7 @@ static void streams_know_where(void **state) {
         char want[160];
         char got[160];
         snprintf(want, sizeof want, "%s:%d", places[i].path, places[i].line);
-        assert_string_equal(ax_docs_where(docs.sets[0], i, got, sizeof got), want);
+        assert_string_equal(ax_examples_where(&docs.sets[0], i, got, sizeof got), want);
     }
     ax_corpus_free(&docs);
     close_streamed(&s);
@@ -348,7 +348,7 @@ static void streams_have_fingerprints(void **state) {
     o[8].options_hash = 6;
     for (int i = 0; i < 9; i++) {
         struct ax_stream *stream;
-        struct ax_doc_source source;
+        struct ax_example_source source;
         assert_ok(ax_stream_open(&stream, &o[i]));
         ax_stream_source(stream, &source);
         prints[i] = source.fingerprint;

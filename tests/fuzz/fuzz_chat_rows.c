@@ -53,16 +53,16 @@ static void make_tokenizer(void) {
 static void run(const struct ax_format_chat *chat, json_t *row) {
     struct ax_format *f;
     struct ax_format_work w = {0};
-    struct ax_samples s = {0};
+    struct ax_example_list s = {0};
     AX_ASSERT(ax_format_new(&f, &(struct ax_format_options){.type = "chat_template",
                                                             .tokenizer = tokenizer,
                                                             .sequence_len = 512,
                                                             .chat = chat}) == AX_OK);
     const enum ax_status st = ax_format_row(f, &w, row, (struct ax_origin){.line = 1}, &s);
-    AX_ASSERT(st == AX_OK || (st == AX_ERR_DATA && s.n_items == 0));
-    for (size_t i = 0; i < s.n; i++)
-        AX_ASSERT(s.labels[i] == AX_NO_LABEL || s.labels[i] == s.ids[i]);
-    ax_samples_free(&s);
+    AX_ASSERT(st == AX_OK || (st == AX_ERR_DATA && s.n == 0));
+    for (size_t i = 0; i < s.n_tokens; i++)
+        AX_ASSERT(s.labels[i] == AX_NO_LABEL || s.labels[i] == s.tokens[i]);
+    ax_example_list_free(&s);
     ax_format_work_free(&w);
     ax_format_free(f);
 }

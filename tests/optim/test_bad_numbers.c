@@ -26,7 +26,7 @@ static struct {
     float value;
     int64_t first, last; /* steps it happens in */
     int64_t calls;       /* of training passes so far: two a step */
-    struct ax_docs *docs;
+    struct ax_examples *docs;
     int64_t garbage; /* step whose rows are garbage; 0 = none */
 } plan;
 
@@ -48,10 +48,10 @@ static void spoil(void *ctx, const char *what, int layer, const struct ax_tensor
 /* Every token of every document becomes another one, x → random − x; the same again undoes it. */
 static void scramble(void) {
     for (size_t i = 0; i < plan.docs->n; i++) {
-        uint32_t *words = (uint32_t *)(uintptr_t)ax_docs_words(plan.docs, i);
+        uint32_t *words = (uint32_t *)(uintptr_t)ax_examples_words(plan.docs, i);
         for (uint32_t k = 0; k < plan.docs->list[i].n; k++) {
             const struct ax_rng_key key = {77, (uint32_t)i, 1};
-            const uint32_t trained = words[k] & AX_DOC_TRAINED, id = words[k] & ~AX_DOC_TRAINED;
+            const uint32_t trained = words[k] & AX_WORD_TRAINED, id = words[k] & ~AX_WORD_TRAINED;
             words[k] = trained | (97 + (uint32_t)ax_rng_below(key, k, 97) - id) % 97;
         }
     }

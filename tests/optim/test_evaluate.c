@@ -21,16 +21,15 @@ enum trained { NOTHING, SOME, ALL };
 
 /* Documents of random tokens; of SOME about half are trained. */
 struct data {
-    struct ax_docs docs;
-    const struct ax_docs *sets[1];
+    struct ax_examples docs;
     struct ax_corpus corpus;
     struct ax_corpus_source source;
-    struct ax_doc_source from;
+    struct ax_example_source from;
     struct ax_loader *loader;
 };
 
-static void add_documents(struct ax_docs *docs, enum trained trained) {
-    assert_int_equal(ax_docs_add_file(docs, "rows.jsonl"), AX_OK);
+static void add_documents(struct ax_examples *docs, enum trained trained) {
+    assert_int_equal(ax_examples_add_file(docs, "rows.jsonl"), AX_OK);
     for (int d = 0; d < DOCS; d++) {
         int32_t ids[64], labels[64];
         for (uint32_t i = 0; i < lengths[d]; i++) {
@@ -43,28 +42,29 @@ static void add_documents(struct ax_docs *docs, enum trained trained) {
         if (trained)
             labels[lengths[d] - 1] = ids[lengths[d] - 1];
         assert_int_equal(
-            ax_docs_add(docs, ids, labels, lengths[d], (struct ax_origin){.line = (uint64_t)d + 1}),
+            ax_examples_add(docs, &(struct ax_example){.tokens = ids,
+                                                       .labels = labels,
+                                                       .n = lengths[d],
+                                                       .origin = {.line = (uint64_t)d + 1}}),
             AX_OK);
     }
 }
 
 /* Of the first n documents of d->docs. */
 static void open_loader(struct data *d, enum ax_pack_mode mode, uint32_t n) {
-    d->sets[0] = &d->docs;
-    d->corpus.sets = d->sets;
-    d->corpus.n_sets = 1;
+    d->corpus.sets = &d->docs;
     for (uint32_t i = 0; i < n; i++)
         assert_int_equal(
-            ax_corpus_add(&d->corpus, (struct ax_corpus_doc){.doc = i, .n = d->docs.list[i].n}),
+            ax_corpus_add(&d->corpus, (struct ax_example_ref){.index = i, .n = d->docs.list[i].n}),
             AX_OK);
     ax_corpus_source_init(&d->source, &d->corpus, &d->from);
     const struct ax_loader_options o = {
-        .pack = {.mode = mode, .capacity = 64, .max_docs = 8, .group = 100}};
+        .pack = {.mode = mode, .capacity = 64, .max_docs = 8, .chunk = 100}};
     assert_int_equal(ax_loader_new(&d->loader, &d->from, &o), AX_OK);
 }
 
 static void open_data(struct data *d, enum ax_pack_mode mode, enum trained trained) {
-    *d = (struct data){.source = {.group = 100}};
+    *d = (struct data){.source = {.chunk = 100}};
     add_documents(&d->docs, trained);
     open_loader(d, mode, DOCS);
 }
@@ -73,7 +73,7 @@ static void close_data(struct data *d) {
     ax_loader_free(d->loader);
     ax_corpus_source_free(&d->source);
     ax_corpus_free(&d->corpus);
-    ax_docs_free(&d->docs);
+    ax_examples_free(&d->docs);
 }
 
 /* ---- a model that is only evaluated ---- */
@@ -125,13 +125,16 @@ static enum ax_status evaluate(struct run *r, const char *backend) {
  * token that the model finds likeliest. */
 static void one_token_is_right(void **state) {
     (void)state;
-    struct data d = {.source = {.group = 100}};
+    struct data d = {.source = {.chunk = 100}};
     struct ax_arch arch;
     assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
-    assert_int_equal(ax_docs_add_file(&d.docs, "rows.jsonl"), AX_OK);
+    assert_int_equal(ax_examples_add_file(&d.docs, "rows.jsonl"), AX_OK);
     for (int32_t v = 0; v < VOCAB; v++) {
         const int32_t ids[] = {3, 8, v}, labels[] = {AX_NO_LABEL, AX_NO_LABEL, v};
-        assert_int_equal(ax_docs_add(&d.docs, ids, labels, 3, (struct ax_origin){.line = 1}),
+        assert_int_equal(ax_examples_add(&d.docs, &(struct ax_example){.tokens = ids,
+                                                                       .labels = labels,
+                                                                       .n = 3,
+                                                                       .origin = {.line = 1}}),
                          AX_OK);
     }
     open_loader(&d, AX_PACK_PLAIN, VOCAB);
@@ -181,13 +184,14 @@ static void nothing_depends_on_passes(void **state) {
             assert_int_equal(r.r.documents, DOCS);
             assert_true(fabs(r.r.perplexity - exp(r.r.loss)) < 1e-9 * r.r.perplexity);
             for (int k = 0; k < DOCS; k++) {
-                const struct ax_docs *set = r.docs[k].set;
+                const struct ax_examples *set = r.docs[k].set;
                 assert_ptr_equal(set, &d.docs);
-                assert_int_equal(r.docs[k].doc, k);
-                assert_int_equal(r.docs[k].trained,
-                                 ax_docs_trained(set, (size_t)k, lengths[k]) -
-                                     (ax_docs_label(&set->list[k], ax_docs_words(set, (size_t)k),
-                                                    0) != AX_NO_LABEL));
+                assert_int_equal(r.docs[k].example, k);
+                assert_int_equal(
+                    r.docs[k].trained,
+                    ax_examples_trained(set, (size_t)k, lengths[k]) -
+                        (ax_word_label(&set->list[k], ax_examples_words(set, (size_t)k), 0) !=
+                         AX_NO_LABEL));
                 if (i > 0) {
                     assert_true(r.docs[k].nll == first.docs[k].nll);
                     assert_int_equal(r.docs[k].correct, first.docs[k].correct);
@@ -333,7 +337,7 @@ static enum ax_status step_loss(struct ax_runtime *rt, void *ctx) {
     ax_loader_start_epoch(t->loader, 0);
     static int32_t tokens[DOCS][64], labels[DOCS][64];
     for (bool got = true; got;) {
-        struct ax_loaded_row row;
+        struct ax_packed_sequence row;
         AX_TRY(ax_loader_next(t->loader, &row, &got));
         if (!got)
             break;

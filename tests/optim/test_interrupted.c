@@ -74,15 +74,15 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
 static const struct ax_objective objective = {.name = "sft",
                                               .head = {.linear = true, .token_grad = token_grad}};
 
-static struct ax_doc_source eval_source;
+static struct ax_example_source eval_source;
 
-static enum ax_status eval_group(void *ctx, int64_t epoch, int64_t group,
+static enum ax_status eval_chunk(void *ctx, int64_t epoch, int64_t chunk,
                                  struct ax_source_place place, struct ax_corpus *out,
                                  struct ax_source_place *next) {
     /* the first time, rows are counted */
-    if (group == 0 && plan.evaluations >= 0 && plan.evaluations-- == 0)
+    if (chunk == 0 && plan.evaluations >= 0 && plan.evaluations-- == 0)
         raise(plan.sig);
-    return eval_source.group(ctx, epoch, group, place, out, next);
+    return eval_source.chunk(ctx, epoch, chunk, place, out, next);
 }
 
 /* ---- configurations ---- */
@@ -231,7 +231,7 @@ static void open_config(struct train_case *c, const struct config *config) {
     c->o.metrics.tensorboard = true;
     config->set(c);
     eval_source = c->eval_doc_source;
-    c->eval_doc_source.group = eval_group;
+    c->eval_doc_source.chunk = eval_chunk;
     plan.loader = c->loader;
 }
 

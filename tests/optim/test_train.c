@@ -267,8 +267,8 @@ static void test_too_little_memory(void **state) {
     struct ax_train_result r;
     open_case(&c, AX_F32, false);
     c.o.max_steps = 1;
-    c.o.data.rows_per_batch = 1 << 22;
-    c.o.data.row_docs = 1;
+    c.o.data.sequences_per_batch = 1 << 22;
+    c.o.data.sequence_docs = 1;
     c.o.data.drop_last = false;
     c.o.data.eval = NULL;
     assert_int_equal(train_case_run(&c, &r), AX_ERR_NOMEM);

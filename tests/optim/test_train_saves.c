@@ -139,25 +139,25 @@ static void test_old_checkpoints_go(void **state) {
 /* The rows to evaluate on, which look at the evaluation that asks for them: what counts as better
  * turns round before that of step `turn`, and `fault` is armed before that of step `arm`. */
 static struct {
-    struct ax_doc_source source;
+    struct ax_example_source source;
     struct train_case *c;
     int64_t step; /* of the last evaluation; the rows are counted, and the base evaluated, first */
     int64_t turn, arm;
     char fault[64];
 } watched;
 
-static enum ax_status group_of_evaluation(void *ctx, int64_t epoch, int64_t group,
+static enum ax_status chunk_of_evaluation(void *ctx, int64_t epoch, int64_t chunk,
                                           struct ax_source_place place, struct ax_corpus *out,
                                           struct ax_source_place *next) {
     (void)ctx;
-    if (group == 0) {
+    if (chunk == 0) {
         watched.step += EVERY;
         if (watched.step == watched.turn)
             watched.c->o.eval.greater_is_better = true;
         if (watched.fault[0] && watched.step == watched.arm)
             AX_TRY(ax_fault_configure(watched.fault));
     }
-    return watched.source.group(watched.source.ctx, epoch, group, place, out, next);
+    return watched.source.chunk(watched.source.ctx, epoch, chunk, place, out, next);
 }
 
 static void open_evaluating(struct train_case *c, int64_t steps) {
@@ -168,7 +168,7 @@ static void open_evaluating(struct train_case *c, int64_t steps) {
     watched.source = c->eval_doc_source;
     watched.c = c;
     watched.step = -2 * EVERY;
-    c->eval_doc_source.group = group_of_evaluation;
+    c->eval_doc_source.chunk = chunk_of_evaluation;
 }
 
 /* The loss falls, so that step 4 is better than step 2 and then no other better than either. */

@@ -18,30 +18,30 @@
 
 struct counted {
     int64_t rows[4]; /* of each epoch; a row is one document of 10, 20, 30, 10, … tokens */
-    struct ax_doc_source source;
+    struct ax_example_source source;
     struct ax_loader *loader;
     struct ax_train_options o;
 };
 
-static enum ax_status give_group(void *ctx, int64_t epoch, int64_t group,
+static enum ax_status give_chunk(void *ctx, int64_t epoch, int64_t chunk,
                                  struct ax_source_place place, struct ax_corpus *out,
                                  struct ax_source_place *next) {
     const struct counted *c = ctx;
     *next = place;
-    for (int64_t i = 0; group == 0 && i < c->rows[epoch]; i++)
-        AX_TRY(ax_corpus_add(out, (struct ax_corpus_doc){.n = (uint32_t)(10 + 10 * (i % 3))}));
+    for (int64_t i = 0; chunk == 0 && i < c->rows[epoch]; i++)
+        AX_TRY(ax_corpus_add(out, (struct ax_example_ref){.n = (uint32_t)(10 + 10 * (i % 3))}));
     return AX_OK;
 }
 
 static void open_counted(struct counted *c, int64_t first, int64_t second, int64_t third) {
     *c = (struct counted){.rows = {first, second, third, third}};
-    c->source = (struct ax_doc_source){.ctx = c, .group = give_group, .countable = true};
+    c->source = (struct ax_example_source){.ctx = c, .chunk = give_chunk, .countable = true};
     const struct ax_loader_options lo = {
         .pack = {.mode = AX_PACK_PLAIN, .capacity = 30, .max_docs = 1}};
     assert_int_equal(ax_loader_new(&c->loader, &c->source, &lo), AX_OK);
     c->o = (struct ax_train_options){
         .step = {.n_microbatches = 2},
-        .data = {.train = c->loader, .rows_per_batch = 2, .countable = true},
+        .data = {.train = c->loader, .sequences_per_batch = 2, .countable = true},
         .lr = {.kind = AX_LR_COSINE, .base_lr = 0.5},
         .epochs = 1,
         .warmup = -1,
@@ -114,13 +114,13 @@ static void ranks_and_tokens(void **state) {
     struct counted c;
     open_counted(&c, 41, 45, 45);
     c.o.epochs = 2;
-    assert_int_equal(ax_train_rows_per_step(&c.o, 1), PER_STEP);
-    assert_int_equal(ax_train_rows_per_step(&c.o, 3), 3 * PER_STEP);
+    assert_int_equal(ax_train_sequences_per_step(&c.o, 1), PER_STEP);
+    assert_int_equal(ax_train_sequences_per_step(&c.o, 3), 3 * PER_STEP);
     struct ax_train_schedule s = make(&c, 3);
     assert_int_equal(s.total, 4 + 4);
     assert_int_equal(s.n_epochs, 2);
-    assert_int_equal(s.rows[0], 41);
-    assert_int_equal(s.rows[1], 45);
+    assert_int_equal(s.sequences[0], 41);
+    assert_int_equal(s.sequences[1], 45);
     assert_true(s.doc_tokens == 20);
     ax_train_schedule_free(&s);
     ax_loader_free(c.loader);
@@ -155,17 +155,17 @@ static void check_ends(struct counted *c, bool drop_last, const int64_t *ends) {
     for (int64_t epoch = 0; epoch < 3; epoch++) {
         for (int64_t step = 1; step <= ends[epoch]; step++) {
             const int64_t index = (step - 1) * PER_STEP, left = c->rows[epoch] - index;
-            const struct ax_train_rows r = {
-                .epoch = epoch, .index = index, .rows = left < PER_STEP ? left : PER_STEP};
+            const struct ax_train_sequences r = {
+                .epoch = epoch, .index = index, .n = left < PER_STEP ? left : PER_STEP};
             bool last;
             const double done = ax_train_epoch_after(&s, &r, &c->o.data, PER_STEP, &last);
             assert_int_equal(last, step == ends[epoch]);
-            const double share = (double)(index + r.rows) / (double)c->rows[epoch];
+            const double share = (double)(index + r.n) / (double)c->rows[epoch];
             assert_true(done == (last ? (double)(epoch + 1) : (double)epoch + share));
         }
     }
     bool last = true; /* beyond what was counted nothing is known */
-    const struct ax_train_rows r = {.epoch = 3, .index = 8, .rows = 4};
+    const struct ax_train_sequences r = {.epoch = 3, .index = 8, .n = 4};
     assert_true(ax_train_epoch_after(&s, &r, &c->o.data, PER_STEP, &last) == 3);
     assert_false(last);
     ax_train_schedule_free(&s);

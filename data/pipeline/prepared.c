@@ -1,4 +1,4 @@
-#include "data/pipeline/docset.h"
+#include "data/pipeline/prepared.h"
 
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "data/pipeline/cache.h"
 
-/* ---- what is worth knowing about a document ---- */
+/* ---- what is worth knowing about an example ---- */
 
 static bool is_end(const struct ax_format *f, int32_t id) {
     const int32_t *ends;
@@ -17,29 +17,29 @@ static bool is_end(const struct ax_format *f, int32_t id) {
     return false;
 }
 
-static void look_at(struct ax_docset_info *info, const struct ax_docset_options *o,
-                    const struct ax_prepared *doc) {
-    for (size_t i = 0; i < doc->n; i++) {
-        const bool trained = doc->labels[i] != AX_NO_LABEL;
-        if (is_end(o->format, doc->ids[i])) {
+static void look_at(struct ax_examples_info *info, const struct ax_prepared_options *o,
+                    const struct ax_example *x) {
+    for (size_t i = 0; i < x->n; i++) {
+        const bool trained = x->labels[i] != AX_NO_LABEL;
+        if (is_end(o->format, x->tokens[i])) {
             info->ends++;
             info->ends_trained += trained;
         }
-        info->pads_trained += trained && doc->ids[i] == o->pad;
+        info->pads_trained += trained && x->tokens[i] == o->pad;
     }
     info->double_bos +=
-        o->bos != AX_NO_TOKEN && doc->n > 1 && doc->ids[0] == o->bos && doc->ids[1] == o->bos;
+        o->bos != AX_NO_TOKEN && x->n > 1 && x->tokens[0] == o->bos && x->tokens[1] == o->bos;
 }
 
 /* ---- making ---- */
 
 /* With a writer, full blocks leave memory. */
-static enum ax_status read_rows(struct ax_docset *out, const struct ax_docset_options *o,
+static enum ax_status read_rows(struct ax_examples *out, const struct ax_prepared_options *o,
                                 struct ax_cache_writer *w) {
     struct ax_prepare *p;
     out->info.bad.allowed = o->max_bad_rows;
     for (size_t i = 0; i < ax_rows_n_files(o->rows); i++)
-        AX_TRY(ax_docs_add_file(&out->docs, ax_rows_file(o->rows, i)));
+        AX_TRY(ax_examples_add_file(out, ax_rows_file(o->rows, i)));
     AX_TRY(ax_rows_seek(o->rows, 0));
     AX_TRY(ax_prepare_open(&p, &(struct ax_prepare_options){.rows = o->rows,
                                                             .format = o->format,
@@ -47,46 +47,46 @@ static enum ax_status read_rows(struct ax_docset *out, const struct ax_docset_op
                                                             .threads = o->threads}));
     enum ax_status st = AX_OK;
     for (;;) {
-        struct ax_prepared doc;
+        struct ax_example x;
         bool got;
-        AX_TRY_GOTO(ax_prepare_next(p, &doc, &got), st, done);
+        AX_TRY_GOTO(ax_prepare_next(p, &x, &got), st, done);
         if (!got)
             break;
-        st = ax_docs_add(&out->docs, doc.ids, doc.labels, doc.n, doc.origin);
+        st = ax_examples_add(out, &x);
         if (st == AX_ERR_DATA)
-            st = ax_error_prefix(st, "%s:%llu", out->docs.files[doc.origin.file],
-                                 (unsigned long long)doc.origin.line);
+            st = ax_error_prefix(st, "%s:%llu", out->files[x.origin.file],
+                                 (unsigned long long)x.origin.line);
         if (st != AX_OK)
             break;
-        look_at(&out->info, o, &doc);
+        look_at(&out->info, o, &x);
         if (w)
-            AX_TRY_GOTO(ax_cache_flush(w, &out->docs), st, done);
+            AX_TRY_GOTO(ax_cache_flush(w, out), st, done);
     }
 done:
     ax_prepare_close(p);
     return st;
 }
 
-static enum ax_status make_cached(struct ax_docset *out, const struct ax_docset_options *o,
+static enum ax_status make_cached(struct ax_examples *out, const struct ax_prepared_options *o,
                                   const char *path, const json_t *description) {
     struct ax_cache_writer w;
     AX_TRY(ax_cache_begin(&w, path));
-    struct ax_docset made = {0};
+    struct ax_examples made = {0};
     bool found = false;
     enum ax_status st = read_rows(&made, o, &w);
     if (st == AX_OK)
         st = ax_cache_commit(&w, &made, description);
     ax_cache_abort(&w);
-    ax_docset_close(&made);
+    ax_examples_free(&made);
     AX_TRY(st);
     AX_TRY(ax_cache_load(out, path, description, &found));
-    out->from_cache = false;
+    out->info.from_cache = false;
     return found ? AX_OK : ax_error(AX_ERR_IO, "%s: vanished after it was written", path);
 }
 
 /* ---- the cache ---- */
 
-static enum ax_status describe(const struct ax_docset_options *o, json_t **out) {
+static enum ax_status describe(const struct ax_prepared_options *o, json_t **out) {
     json_t *rows = NULL;
     json_t *format = NULL;
     *out = NULL;
@@ -104,7 +104,7 @@ static enum ax_status describe(const struct ax_docset_options *o, json_t **out) 
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the key of a cache");
 }
 
-static enum ax_status try_load(struct ax_docset *out, const char *path, const json_t *description,
+static enum ax_status try_load(struct ax_examples *out, const char *path, const json_t *description,
                                bool *found) {
     const enum ax_status st = ax_cache_load(out, path, description, found);
     if (st == AX_OK || st == AX_ERR_NOMEM)
@@ -115,7 +115,7 @@ static enum ax_status try_load(struct ax_docset *out, const char *path, const js
 }
 
 /* Several processes may want the same set at once: one makes it, the others wait and load it. */
-static enum ax_status load_or_make(struct ax_docset *out, const struct ax_docset_options *o,
+static enum ax_status load_or_make(struct ax_examples *out, const struct ax_prepared_options *o,
                                    const char *path, const char *lock_path,
                                    const json_t *description) {
     struct ax_lock lock = {0};
@@ -139,7 +139,7 @@ static enum ax_status load_or_make(struct ax_docset *out, const struct ax_docset
     return st;
 }
 
-static enum ax_status open_cached(struct ax_docset *out, const struct ax_docset_options *o,
+static enum ax_status open_cached(struct ax_examples *out, const struct ax_prepared_options *o,
                                   const json_t *description) {
     char *path;
     char *lock = NULL;
@@ -152,8 +152,8 @@ static enum ax_status open_cached(struct ax_docset *out, const struct ax_docset_
     return st;
 }
 
-enum ax_status ax_docset_open(struct ax_docset *out, const struct ax_docset_options *o) {
-    *out = (struct ax_docset){0};
+enum ax_status ax_prepared_open(struct ax_examples *out, const struct ax_prepared_options *o) {
+    *out = (struct ax_examples){0};
     json_t *description = NULL;
     if (o->cache)
         AX_TRY(describe(o, &description));
@@ -164,12 +164,6 @@ enum ax_status ax_docset_open(struct ax_docset *out, const struct ax_docset_opti
         st = read_rows(out, o, NULL);
     json_decref(description);
     if (st != AX_OK)
-        ax_docset_close(out);
+        ax_examples_free(out);
     return st;
-}
-
-void ax_docset_close(struct ax_docset *d) {
-    ax_docs_free(&d->docs);
-    ax_bad_rows_free(&d->info.bad);
-    *d = (struct ax_docset){0};
 }

@@ -1,0 +1,47 @@
+/* Examples: what training learns from, made by a format from a record. Tokens, and labels that say
+ * which of them are trained.
+ *
+ * Labels stand at their own token (not shifted): the token itself where it is trained, AX_NO_LABEL
+ * where it is not. */
+#ifndef AX_DATA_FORMAT_EXAMPLE_H
+#define AX_DATA_FORMAT_EXAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { AX_NO_LABEL = -100 };
+
+/* The record that an example comes from. */
+struct ax_origin {
+    uint32_t file; /* of ax_rows_file */
+    uint64_t line;
+    int64_t record; /* index among all records */
+};
+
+struct ax_example {
+    const int32_t *tokens, *labels; /* [n] */
+    size_t n;
+    struct ax_origin origin;
+};
+
+/* Examples in the making, one after the other in memory; zero-initialize. */
+struct ax_example_list {
+    struct ax_example *items; /* [n]; their tokens move when examples are added */
+    size_t n, cap;
+    int32_t *tokens, *labels; /* of all items, then of the open example */
+    size_t n_tokens, cap_tokens, n_open;
+};
+
+/* Appends tokens to the open example. Labels may be NULL: then `trained` says for all. */
+enum ax_status ax_example_list_add(struct ax_example_list *l, const int32_t *tokens,
+                                   const int32_t *labels, size_t n, bool trained);
+/* Ends the open example; an empty one vanishes. */
+enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin);
+/* Forgets examples from item n on, and the open one; keeps the memory. */
+void ax_example_list_cut(struct ax_example_list *l, size_t n);
+void ax_example_list_free(struct ax_example_list *l);
+
+#endif

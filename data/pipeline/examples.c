@@ -1,0 +1,155 @@
+#include "data/pipeline/examples.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+static bool has_own_labels(const struct ax_example *x) {
+    for (size_t t = 0; t < x->n; t++)
+        if (x->labels[t] != AX_NO_LABEL && x->labels[t] != x->tokens[t])
+            return true;
+    return false;
+}
+
+/* A place for n words, in the last block or a new one. */
+static enum ax_status make_room(struct ax_examples *e, size_t n, uint32_t **words) {
+    size_t at = (size_t)(e->n_words % AX_EXAMPLES_BLOCK);
+    if (at != 0 && at + n > AX_EXAMPLES_BLOCK) {
+        e->n_words += AX_EXAMPLES_BLOCK - at;
+        at = 0;
+    }
+    const size_t block = (size_t)(e->n_words / AX_EXAMPLES_BLOCK);
+    if (block == e->n_blocks) {
+        uint32_t *fresh;
+        AX_TRY(ax_regrow(&e->blocks, e->n_blocks, e->n_blocks + 1, sizeof *e->blocks));
+        AX_TRY(ax_alloc(&fresh, AX_EXAMPLES_BLOCK, sizeof *fresh));
+        e->blocks[e->n_blocks++] = fresh;
+    }
+    *words = (uint32_t *)(uintptr_t)e->blocks[block] + at;
+    return AX_OK;
+}
+
+static enum ax_status reserve_item(struct ax_examples *e) {
+    if (e->n < e->cap)
+        return AX_OK;
+    const size_t cap = e->cap ? 2 * e->cap : 256;
+    AX_TRY(ax_regrow(&e->list, e->cap, cap, sizeof *e->list));
+    e->cap = cap;
+    return AX_OK;
+}
+
+static uint64_t hash_words(const uint32_t *words, const uint32_t *labels, size_t n) {
+    const uint64_t hash = ax_hash64(words, n * sizeof *words, 0);
+    return labels ? ax_hash64(labels, n * sizeof *labels, hash) : hash;
+}
+
+enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name) {
+    AX_TRY(ax_regrow(&e->files, e->n_files, e->n_files + 1, sizeof *e->files));
+    AX_TRY(ax_strdup(&e->files[e->n_files], name));
+    e->n_files++;
+    return AX_OK;
+}
+
+enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x) {
+    const size_t n = x->n;
+    const bool own = has_own_labels(x);
+    const size_t n_words = own ? 2 * n : n;
+    if (n_words > AX_EXAMPLES_BLOCK)
+        return ax_error(AX_ERR_DATA, "a document of %zu tokens; the limit is %zu", n,
+                        own ? AX_EXAMPLES_BLOCK / 2 : AX_EXAMPLES_BLOCK);
+    uint32_t *words;
+    AX_TRY(reserve_item(e));
+    AX_TRY(make_room(e, n_words, &words));
+    uint32_t trained = 0;
+    for (size_t t = 0; t < n; t++) {
+        const bool train = x->labels[t] != AX_NO_LABEL;
+        words[t] = (uint32_t)x->tokens[t] | (train && !own ? AX_WORD_TRAINED : 0);
+        if (own)
+            words[n + t] = (uint32_t)x->labels[t];
+        trained += train;
+    }
+    e->list[e->n++] = (struct ax_stored){.start = e->n_words,
+                                         .line = x->origin.line,
+                                         .file = x->origin.file,
+                                         .n = (uint32_t)n,
+                                         .n_trained = trained,
+                                         .own_labels = own};
+    e->list[e->n - 1].hash = hash_words(words, own ? words + n : NULL, n);
+    e->n_words += n_words;
+    e->n_tokens += n;
+    e->n_trained += trained;
+    e->longest = n > e->longest ? (uint32_t)n : e->longest;
+    return AX_OK;
+}
+
+void ax_examples_drop_last(struct ax_examples *e) {
+    const struct ax_stored *last = &e->list[--e->n];
+    e->n_words = last->start;
+    e->n_tokens -= last->n;
+    e->n_trained -= last->n_trained;
+}
+
+void ax_examples_clear(struct ax_examples *e) {
+    e->n = 0;
+    e->n_words = e->n_tokens = e->n_trained = 0;
+    e->longest = 0;
+}
+
+void ax_bad_records_free(struct ax_bad_records *b) {
+    for (size_t i = 0; i < AX_BAD_RECORDS_LISTED; i++)
+        ax_free(b->texts[i]);
+    *b = (struct ax_bad_records){0};
+}
+
+void ax_examples_free(struct ax_examples *e) {
+    for (size_t i = 0; i < e->n_files; i++)
+        ax_free(e->files[i]);
+    ax_free(e->files);
+    if (e->list_map.data) {
+        ax_unmap_file(&e->list_map);
+        ax_unmap_file(&e->words_map);
+    } else {
+        for (size_t i = 0; i < e->n_blocks; i++)
+            ax_free((void *)(uintptr_t)e->blocks[i]);
+        ax_free(e->list);
+    }
+    ax_free(e->blocks);
+    ax_bad_records_free(&e->info.bad);
+    *e = (struct ax_examples){0};
+}
+
+const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size) {
+    const struct ax_stored *x = &e->list[i];
+    snprintf(buf, size, "%s:%llu", x->file < e->n_files ? e->files[x->file] : "?",
+             (unsigned long long)x->line);
+    return buf;
+}
+
+uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n) {
+    const struct ax_stored *x = &e->list[i];
+    const uint32_t *words = ax_examples_words(e, i);
+    return n >= x->n ? x->hash : hash_words(words, x->own_labels ? words + x->n : NULL, n);
+}
+
+uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n) {
+    const struct ax_stored *x = &e->list[i];
+    const uint32_t *words = ax_examples_words(e, i);
+    uint32_t trained = 0;
+    if (n >= x->n)
+        return x->n_trained;
+    for (uint32_t t = 0; t < n; t++)
+        trained += ax_word_label(x, words, t) != AX_NO_LABEL;
+    return trained;
+}
+
+bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,
+                       uint32_t n) {
+    const uint32_t *u = ax_examples_words(a, i);
+    const uint32_t *v = ax_examples_words(b, k);
+    for (uint32_t t = 0; t < n; t++)
+        if (ax_word_token(u, t) != ax_word_token(v, t) ||
+            ax_word_label(&a->list[i], u, t) != ax_word_label(&b->list[k], v, t))
+            return false;
+    return true;
+}

@@ -1,0 +1,90 @@
+/* Examples as they are kept, a whole data set of them: tokens, which of them are trained, and the
+ * record that each comes from. In memory, or mapped from the files of a cache.
+ *
+ * A token is one 32-bit word, its top bit set where it is trained on itself. An example whose
+ * labels are other tokens (records that were tokens already may have such) has its labels after its
+ * tokens. Words lie in blocks; an example lies in one block. */
+#ifndef AX_DATA_PIPELINE_EXAMPLES_H
+#define AX_DATA_PIPELINE_EXAMPLES_H
+
+#include "base/io.h"
+#include "data/format/example.h"
+
+#define AX_EXAMPLES_BLOCK ((size_t)1 << 22) /* words */
+#define AX_WORD_TRAINED   0x80000000U
+
+struct ax_stored {
+    uint64_t start; /* word, counted over all blocks */
+    uint64_t hash;  /* of tokens and labels */
+    uint64_t line;
+    uint32_t file, n, n_trained;
+    uint32_t own_labels; /* 1: the labels are n words after the tokens */
+};
+
+/* Records that could not be used. */
+#define AX_BAD_RECORDS_LISTED 20
+struct ax_bad_records {
+    int64_t allowed; /* more than these are an error */
+    int64_t n;
+    char *texts[AX_BAD_RECORDS_LISTED]; /* of the first ones: "FILE:LINE: why" */
+};
+void ax_bad_records_free(struct ax_bad_records *b);
+
+/* What was seen while the examples were made (data/pipeline/prepared.h). */
+struct ax_examples_info {
+    struct ax_bad_records bad;
+    int64_t ends, ends_trained; /* tokens that end a turn or text, and how many are trained */
+    int64_t double_bos;         /* examples that begin with BOS twice */
+    int64_t pads_trained;       /* trained tokens with the id of the pad token */
+    bool from_cache;
+};
+
+struct ax_examples {
+    struct ax_stored *list; /* [n] */
+    size_t n, cap;
+    const uint32_t **blocks;
+    size_t n_blocks;
+    uint64_t n_words; /* in use, the unused ends of blocks included */
+    uint64_t n_tokens, n_trained;
+    uint32_t longest;
+    char **files; /* [n_files], names for ax_stored.file */
+    size_t n_files;
+    struct ax_mapping list_map, words_map; /* of a cache; else zero */
+    struct ax_examples_info info;
+};
+
+/* Zero-initialize. AX_ERR_DATA for an example that has more words than a block. */
+enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x);
+/* Takes the example that was added last away again. */
+void ax_examples_drop_last(struct ax_examples *e);
+enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name);
+void ax_examples_clear(struct ax_examples *e); /* forgets the examples, keeps the memory */
+void ax_examples_free(struct ax_examples *e);
+
+/* The words of example i: [n], or [2n] with own labels. */
+static inline const uint32_t *ax_examples_words(const struct ax_examples *e, size_t i) {
+    const uint64_t start = e->list[i].start;
+    return e->blocks[start / AX_EXAMPLES_BLOCK] + start % AX_EXAMPLES_BLOCK;
+}
+
+/* Token t of an example with these words, and its label: AX_NO_LABEL where it is not trained. */
+static inline int32_t ax_word_token(const uint32_t *words, size_t t) {
+    return (int32_t)(words[t] & ~AX_WORD_TRAINED);
+}
+static inline int32_t ax_word_label(const struct ax_stored *x, const uint32_t *words, size_t t) {
+    if (x->own_labels)
+        return (int32_t)words[x->n + t];
+    return words[t] & AX_WORD_TRAINED ? ax_word_token(words, t) : AX_NO_LABEL;
+}
+
+/* "FILE:LINE" of example i's record, written to buf, returned. */
+const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size);
+/* Hash of the first n tokens and their labels. */
+uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n);
+/* Trained tokens among the first n of example i. */
+uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n);
+/* Whether the first n tokens of two examples and their labels are the same. */
+bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,
+                       uint32_t n);
+
+#endif

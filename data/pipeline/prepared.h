@@ -1,0 +1,21 @@
+/* A data set made ready: records → format → examples, from the cache where it has them already. */
+#ifndef AX_DATA_PIPELINE_PREPARED_H
+#define AX_DATA_PIPELINE_PREPARED_H
+
+#include "data/pipeline/prepare.h"
+
+struct ax_prepared_options {
+    struct ax_rows *rows;
+    const struct ax_format *format;
+    int64_t max_bad_rows;
+    int threads;
+    int32_t bos, pad;      /* AX_NO_TOKEN = none */
+    const char *cache;     /* folder for prepared sets; NULL: none */
+    const char *tokenizer; /* tells tokenizers apart, for the cache's key */
+    bool refresh;          /* makes the set anew even where the cache has it */
+};
+
+/* Free with ax_examples_free. */
+enum ax_status ax_prepared_open(struct ax_examples *out, const struct ax_prepared_options *o);
+
+#endif

@@ -1,0 +1,100 @@
+/* The loader's sequences into the micro-batches of a step. Every data rank reads all sequences of
+ * the step and keeps its own, so that the order of the data does not depend on the mesh. */
+#include <string.h>
+
+#include "optim/train_state.h"
+
+enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {
+    *r = (struct ax_train_sequences){
+        .cap_tokens = s->o.tokens, .cap_docs = s->o.n_docs, .n_batches = s->o.n_microbatches};
+    const size_t n = (size_t)r->n_batches, tokens = n * (size_t)r->cap_tokens;
+    const size_t docs = n * (size_t)r->cap_docs;
+    AX_TRY(ax_alloc(&r->tokens, tokens, sizeof *r->tokens));
+    AX_TRY(ax_alloc(&r->labels, tokens, sizeof *r->labels));
+    AX_TRY(ax_alloc(&r->docs, docs, sizeof *r->docs));
+    AX_TRY(ax_alloc(&r->origins, docs, sizeof *r->origins));
+    return ax_alloc(&r->n_docs, n, sizeof *r->n_docs);
+}
+
+void ax_train_sequences_free(struct ax_train_sequences *r) {
+    ax_free(r->tokens);
+    ax_free(r->labels);
+    ax_free(r->docs);
+    ax_free(r->origins);
+    ax_free(r->n_docs);
+    *r = (struct ax_train_sequences){0};
+}
+
+static struct ax_train_origin origin(const struct ax_packed_sequence *s, int piece) {
+    const struct ax_examples *set = ax_sequence_set(s, piece);
+    const struct ax_stored *x = &set->list[ax_sequence_ref(s, piece)->index];
+    return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
+}
+
+/* After what micro-batch m holds already. */
+static void append(struct ax_train_sequences *r, int m, const struct ax_packed_sequence *s) {
+    int64_t at = 0;
+    struct ax_document *docs = r->docs + m * r->cap_docs;
+    for (int i = 0; i < r->n_docs[m]; i++)
+        at += docs[i].n;
+    AX_ASSERT(at + s->n_tokens <= r->cap_tokens && r->n_docs[m] + s->n <= r->cap_docs);
+    for (int i = 0; i < s->n; i++) {
+        const size_t bytes = (size_t)s->docs[i].n * sizeof(int32_t);
+        int32_t *tokens = r->tokens + m * r->cap_tokens + at;
+        int32_t *labels = r->labels + m * r->cap_tokens + at;
+        memcpy(tokens, s->docs[i].tokens, bytes);
+        memcpy(labels, s->docs[i].labels, bytes);
+        docs[r->n_docs[m]] =
+            (struct ax_document){.n = s->docs[i].n, .tokens = tokens, .labels = labels};
+        r->origins[m * r->cap_docs + r->n_docs[m]] = origin(s, i);
+        r->n_docs[m]++;
+        at += s->docs[i].n;
+    }
+}
+
+/* Micro-batch m of data rank d takes sequences (m·ranks + d)·sequences_per_batch and on. */
+static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_train_data *d,
+                                const struct ax_mesh *mesh, int64_t want) {
+    const int64_t ranks = mesh->size[AX_ROLE_BATCH], own = mesh->coord[AX_ROLE_BATCH];
+    memset(r->n_docs, 0, (size_t)r->n_batches * sizeof *r->n_docs);
+    r->n_tokens = r->n_trained = 0;
+    for (r->n = 0; r->n < want; r->n++) {
+        struct ax_packed_sequence s;
+        bool got;
+        AX_TRY(ax_loader_next(d->train, &s, &got));
+        if (!got)
+            return AX_OK;
+        if (r->n == 0) {
+            r->epoch = s.epoch;
+            r->index = s.index;
+        }
+        r->n_tokens += s.n_tokens;
+        r->n_trained += s.n_trained;
+        const int64_t batch = r->n / d->sequences_per_batch;
+        if (batch % ranks == own)
+            append(r, (int)(batch / ranks), &s);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
+                                       const struct ax_train_data *d, const struct ax_mesh *mesh) {
+    const int64_t want = r->n_batches * mesh->size[AX_ROLE_BATCH] * d->sequences_per_batch;
+    for (int tries = 0;; tries++) {
+        AX_TRY(read_step(r, d, mesh, want));
+        if (r->n == want || (r->n > 0 && !d->drop_last))
+            break;
+        if (tries > 0)
+            return ax_error(AX_ERR_DATA,
+                            "datasets: an epoch has only %lld rows, but a step takes %lld; lower "
+                            "micro_batch_size or gradient_accumulation_steps",
+                            (long long)r->n, (long long)want);
+        struct ax_loader_state at;
+        ax_loader_save(d->train, &at);
+        ax_loader_start_epoch(d->train, at.epoch + 1);
+    }
+    for (int m = 0; m < r->n_batches; m++)
+        AX_TRY(ax_batch_fill(&s->batches[m], s->rt->q, s->model.arch.vocab_size, r->n_docs[m],
+                             r->docs + m * r->cap_docs));
+    return AX_OK;
+}
