@@ -114,7 +114,7 @@ static enum ax_status build_train(struct ax_run_data *d) {
         return AX_OK;
     const struct ax_length_rule rule = ax_run_length_rule(d->cfg, true);
     AX_TRY(ax_corpus_take_tail(&d->train, val, &d->eval));
-    return ax_corpus_filter(&d->eval, &rule, &d->eval_report);
+    return ax_corpus_filter(&d->eval, 0, &rule, &d->eval_report);
 }
 
 static enum ax_status build_eval(struct ax_run_data *d) {

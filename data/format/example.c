@@ -45,6 +45,11 @@ enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin o
     return AX_OK;
 }
 
+void ax_example_list_group(struct ax_example_list *l, size_t first) {
+    for (size_t i = first + 1; i < l->n; i++)
+        l->items[i].joined = true;
+}
+
 void ax_example_list_cut(struct ax_example_list *l, size_t n) {
     AX_ASSERT(n <= l->n);
     l->n_tokens -= l->n_open;

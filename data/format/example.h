@@ -1,6 +1,9 @@
 /* Examples: what training learns from, made by a format from a record. Tokens, and labels that say
  * which of them are trained.
  *
+ * What belongs together, as two answers of which one is preferred, is a group: never parted, from
+ * here to the step. Most examples are groups of one.
+ *
  * Labels stand at their own token (not shifted): the token itself where it is trained, AX_NO_LABEL
  * where it is not. */
 #ifndef AX_DATA_FORMAT_EXAMPLE_H
@@ -24,6 +27,7 @@ struct ax_origin {
 struct ax_example {
     const int32_t *tokens, *labels; /* [n] */
     size_t n;
+    bool joined; /* of the group of the example before it, and of the same record */
     struct ax_origin origin;
 };
 
@@ -40,6 +44,8 @@ enum ax_status ax_example_list_add(struct ax_example_list *l, const int32_t *tok
                                    const int32_t *labels, size_t n, bool trained);
 /* Ends the open example; an empty one vanishes. */
 enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin);
+/* Makes one group of the examples from item `first` on. */
+void ax_example_list_group(struct ax_example_list *l, size_t first);
 /* Forgets examples from item n on, and the open one; keeps the memory. */
 void ax_example_list_cut(struct ax_example_list *l, size_t n);
 void ax_example_list_free(struct ax_example_list *l);

@@ -43,9 +43,9 @@ static enum ax_status learn_frame(struct ax_format *f) {
         at++;
     f->n_before = at;
     f->n_after = framed.n - at - bare.n;
-    if (f->n_before > AX_FRAME_MAX || f->n_after > AX_FRAME_MAX) {
+    if (f->n_before > AX_ADDED_MAX || f->n_after > AX_ADDED_MAX) {
         st = ax_error(AX_ERR_UNSUPPORTED, "the tokenizer adds %zu tokens to every text (limit %d)",
-                      framed.n - bare.n, AX_FRAME_MAX);
+                      framed.n - bare.n, AX_ADDED_MAX);
         goto done;
     }
     memcpy(f->before, framed.ids, f->n_before * sizeof *f->before);

@@ -13,7 +13,7 @@ struct ax_format_type {
                           struct ax_origin origin, struct ax_example_list *out);
 };
 
-#define AX_FRAME_MAX 8
+#define AX_ADDED_MAX 8
 
 struct ax_format {
     const struct ax_format_type *type;
@@ -21,7 +21,7 @@ struct ax_format {
     const struct ax_tokenizer *tok;
     int32_t bos, eos; /* AX_NO_TOKEN where there is none */
     /* What the tokenizer puts before and behind a text by its own policy. */
-    int32_t before[AX_FRAME_MAX], after[AX_FRAME_MAX];
+    int32_t before[AX_ADDED_MAX], after[AX_ADDED_MAX];
     size_t n_before, n_after;
     int32_t *ends; /* eos, then the end-of-turn ids */
     size_t n_ends;

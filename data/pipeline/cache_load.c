@@ -108,8 +108,8 @@ static enum ax_status check_list(const struct ax_examples *e, const char *folder
     for (size_t i = 0; i < e->n; i++) {
         const struct ax_stored *x = &e->list[i];
         const uint64_t words = x->n * (1 + (uint64_t)x->own_labels);
-        if (x->own_labels > 1 || x->file >= e->n_files || x->start > e->n_words ||
-            words > e->n_words - x->start ||
+        if (x->own_labels > 1 || x->joined > (i > 0) || x->file >= e->n_files ||
+            x->start > e->n_words || words > e->n_words - x->start ||
             x->start % AX_EXAMPLES_BLOCK + words > AX_EXAMPLES_BLOCK)
             return damaged(folder, "an example lies outside the file");
     }

@@ -16,8 +16,11 @@ enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {
     return AX_OK;
 }
 
-enum ax_status ax_corpus_admit(const struct ax_length_rule *rule, const struct ax_examples *set,
-                               struct ax_example_ref *ref, bool *keep, struct ax_corpus_report *r) {
+/* ---- lengths ---- */
+
+/* What becomes of one example: *keep, and how many of its tokens. */
+static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_examples *set,
+                            struct ax_example_ref *ref, bool *keep, struct ax_corpus_report *r) {
     char where[512];
     *keep = false;
     if ((int64_t)ref->n > rule->max) {
@@ -42,61 +45,57 @@ enum ax_status ax_corpus_admit(const struct ax_length_rule *rule, const struct a
     return AX_OK;
 }
 
-enum ax_status ax_corpus_filter(struct ax_corpus *c, const struct ax_length_rule *rule,
-                                struct ax_corpus_report *r) {
-    size_t kept = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        struct ax_example_ref ref = c->refs[i];
-        bool keep;
-        AX_TRY(ax_corpus_admit(rule, &c->sets[ref.set], &ref, &keep, r));
-        if (keep)
+enum ax_status ax_corpus_filter(struct ax_corpus *c, size_t start,
+                                const struct ax_length_rule *rule, struct ax_corpus_report *r) {
+    size_t kept = start;
+    for (size_t i = start; i < c->n;) {
+        const size_t end = ax_corpus_group_end(c, i), first = kept;
+        bool keep = true;
+        for (; i < end && keep; i++) {
+            struct ax_example_ref ref = c->refs[i];
+            AX_TRY(admit(rule, &c->sets[ref.set], &ref, &keep, r));
             c->refs[kept++] = ref;
+        }
+        kept = keep ? kept : first;
+        i = end;
     }
     c->n = kept;
     return AX_OK;
 }
+
+/* ---- building ---- */
 
 static enum ax_status drop_duplicates(struct ax_corpus *c, const struct ax_corpus *also,
                                       struct ax_corpus_report *r) {
     struct ax_dedup d;
     AX_TRY(ax_dedup_init(&d, c->n + (also ? also->n : 0)));
-    for (size_t i = 0; also && i < also->n; i++)
-        (void)ax_dedup_is_new(&d, also->sets, also->refs[i]);
+    for (size_t i = 0; also && i < also->n; i = ax_corpus_group_end(also, i))
+        (void)ax_dedup_is_new(&d, also, i, ax_corpus_group_end(also, i) - i);
     size_t kept = 0;
-    for (size_t i = 0; i < c->n; i++)
-        if (ax_dedup_is_new(&d, c->sets, c->refs[i]))
-            c->refs[kept++] = c->refs[i];
-    r->duplicates += (int64_t)(c->n - kept);
+    for (size_t i = 0; i < c->n;) {
+        const size_t n = ax_corpus_group_end(c, i) - i;
+        memmove(c->refs + kept, c->refs + i, n * sizeof *c->refs);
+        const bool is_new = ax_dedup_is_new(&d, c, kept, n);
+        kept += is_new ? n : 0;
+        r->duplicates += !is_new;
+        i += n;
+    }
     c->n = kept;
     ax_dedup_free(&d);
     return AX_OK;
 }
 
-enum ax_status ax_corpus_shuffle(struct ax_corpus *c, size_t start, struct ax_shuffle_key key) {
-    const size_t n = c->n - start;
-    uint32_t *order;
-    struct ax_example_ref *old;
-    if (n == 0)
-        return AX_OK;
-    AX_TRY(ax_shuffled(&order, n, key));
-    const enum ax_status st = ax_alloc(&old, n, sizeof *old);
-    if (st == AX_OK) {
-        memcpy(old, c->refs + start, n * sizeof *old);
-        for (size_t i = 0; i < n; i++)
-            c->refs[start + i] = old[order[i]];
-        ax_free(old);
-    }
-    ax_free(order);
-    return st;
-}
-
 static enum ax_status join(struct ax_corpus *c, size_t n_sets, const struct ax_corpus_options *o) {
+    if (n_sets > UINT16_MAX)
+        return ax_error(AX_ERR_UNSUPPORTED, "%zu data sets; the limit is %d", n_sets, UINT16_MAX);
     for (size_t s = 0; s < n_sets; s++) {
         const struct ax_examples *set = &c->sets[s];
         const size_t start = c->n;
         for (size_t i = 0; i < set->n; i++)
-            AX_TRY(ax_corpus_add(
-                c, (struct ax_example_ref){(uint32_t)s, (uint32_t)i, set->list[i].n}));
+            AX_TRY(ax_corpus_add(c, (struct ax_example_ref){.set = (uint16_t)s,
+                                                            .joined = set->list[i].joined,
+                                                            .index = (uint32_t)i,
+                                                            .n = set->list[i].n}));
         if (o->shuffle_each)
             AX_TRY(ax_corpus_shuffle(c, start,
                                      (struct ax_shuffle_key){o->seed, (uint32_t)s, "data.set"}));
@@ -105,14 +104,19 @@ static enum ax_status join(struct ax_corpus *c, size_t n_sets, const struct ax_c
                       : AX_OK;
 }
 
-static void keep_shard(struct ax_corpus *c, const struct ax_corpus_options *o,
-                       struct ax_corpus_report *r) {
-    const int64_t n = (int64_t)c->n;
-    const int64_t from = ax_shard_start(n, o->n_shards, o->shard);
-    const int64_t to = ax_shard_start(n, o->n_shards, o->shard + 1);
-    memmove(c->refs, c->refs + from, (size_t)(to - from) * sizeof *c->refs);
-    c->n = (size_t)(to - from);
-    r->other_shards += n - (to - from);
+static enum ax_status keep_shard(struct ax_corpus *c, const struct ax_corpus_options *o,
+                                 struct ax_corpus_report *r) {
+    uint32_t *firsts;
+    size_t n;
+    AX_TRY(ax_corpus_groups(c, 0, &firsts, &n));
+    const size_t first = (size_t)ax_shard_start((int64_t)n, o->n_shards, o->shard);
+    const size_t last = (size_t)ax_shard_start((int64_t)n, o->n_shards, o->shard + 1);
+    const size_t from = first < n ? firsts[first] : c->n, to = last < n ? firsts[last] : c->n;
+    ax_free(firsts);
+    memmove(c->refs, c->refs + from, (to - from) * sizeof *c->refs);
+    c->n = to - from;
+    r->other_shards += (int64_t)(n - (last - first));
+    return AX_OK;
 }
 
 enum ax_status ax_corpus_build(struct ax_corpus *out, const struct ax_examples *sets, size_t n_sets,
@@ -120,9 +124,9 @@ enum ax_status ax_corpus_build(struct ax_corpus *out, const struct ax_examples *
     *out = (struct ax_corpus){.sets = sets};
     enum ax_status st;
     AX_TRY_GOTO(join(out, n_sets, o), st, fail);
-    if (o->n_shards > 1 && out->n > 0)
-        keep_shard(out, o, r);
-    AX_TRY_GOTO(ax_corpus_filter(out, &o->rule, r), st, fail);
+    if (o->n_shards > 1)
+        AX_TRY_GOTO(keep_shard(out, o, r), st, fail);
+    AX_TRY_GOTO(ax_corpus_filter(out, 0, &o->rule, r), st, fail);
     if (o->deduplicate)
         AX_TRY_GOTO(drop_duplicates(out, o->also, r), st, fail);
     return AX_OK;
@@ -132,16 +136,21 @@ fail:
 }
 
 enum ax_status ax_corpus_take_tail(struct ax_corpus *c, double size, struct ax_corpus *tail) {
-    const double wanted = size < 1 ? ceil(size * (double)c->n) : size;
-    if (wanted >= (double)c->n)
+    uint32_t *firsts;
+    size_t n;
+    AX_TRY(ax_corpus_groups(c, 0, &firsts, &n));
+    const double wanted = size < 1 ? ceil(size * (double)n) : size;
+    const size_t from = wanted < (double)n && wanted > 0 ? firsts[n - (size_t)wanted] : c->n;
+    ax_free(firsts);
+    if (wanted >= (double)n)
         return ax_error(AX_ERR_DATA,
                         "val_set_size: %.0f documents for evaluation leave none of %zu for "
                         "training",
-                        wanted, c->n);
+                        wanted, n);
     tail->sets = c->sets;
-    for (size_t i = c->n - (size_t)wanted; i < c->n; i++)
+    for (size_t i = from; i < c->n; i++)
         AX_TRY(ax_corpus_add(tail, c->refs[i]));
-    c->n -= (size_t)wanted;
+    c->n = from;
     return AX_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Which examples have been seen: by hash, then by comparing their tokens. */
+/* Which groups have been seen: by hash, then by comparing their examples. */
 #ifndef AX_DATA_PIPELINE_DEDUP_H
 #define AX_DATA_PIPELINE_DEDUP_H
 
@@ -7,16 +7,17 @@
 struct ax_dedup {
     struct ax_dedup_entry {
         uint64_t hash;
-        const struct ax_examples *set; /* NULL: free */
-        uint32_t index, n;
-    } *table; /* [mask + 1], open addressing */
+        const struct ax_corpus *corpus; /* NULL: free */
+        size_t first, n;                /* corpus->refs */
+    } *table;                           /* [mask + 1], open addressing */
     size_t mask;
 };
 
-/* Room for n examples. */
+/* Room for n groups. */
 enum ax_status ax_dedup_init(struct ax_dedup *d, size_t n);
 void ax_dedup_free(struct ax_dedup *d);
-/* Notes the example; false when one with the same tokens and labels was there. */
-bool ax_dedup_is_new(struct ax_dedup *d, const struct ax_examples *sets, struct ax_example_ref ref);
+/* Notes the group c->refs[first, first + n), which stays where it is when it is new; false when an
+ * equal one was there. */
+bool ax_dedup_is_new(struct ax_dedup *d, const struct ax_corpus *c, size_t first, size_t n);
 
 #endif

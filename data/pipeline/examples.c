@@ -74,7 +74,8 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
                                          .file = x->origin.file,
                                          .n = (uint32_t)n,
                                          .n_trained = trained,
-                                         .own_labels = own};
+                                         .own_labels = own,
+                                         .joined = x->joined};
     e->list[e->n - 1].hash = hash_words(words, own ? words + n : NULL, n);
     e->n_words += n_words;
     e->n_tokens += n;
@@ -83,16 +84,17 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
     return AX_OK;
 }
 
-void ax_examples_drop_last(struct ax_examples *e) {
-    const struct ax_stored *last = &e->list[--e->n];
-    e->n_words = last->start;
-    e->n_tokens -= last->n;
-    e->n_trained -= last->n_trained;
+void ax_examples_cut(struct ax_examples *e, size_t n) {
+    while (e->n > n) {
+        const struct ax_stored *last = &e->list[--e->n];
+        e->n_words = last->start;
+        e->n_tokens -= last->n;
+        e->n_trained -= last->n_trained;
+    }
 }
 
 void ax_examples_clear(struct ax_examples *e) {
-    e->n = 0;
-    e->n_words = e->n_tokens = e->n_trained = 0;
+    ax_examples_cut(e, 0);
     e->longest = 0;
 }
 

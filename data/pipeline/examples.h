@@ -18,7 +18,8 @@ struct ax_stored {
     uint64_t hash;  /* of tokens and labels */
     uint64_t line;
     uint32_t file, n, n_trained;
-    uint32_t own_labels; /* 1: the labels are n words after the tokens */
+    uint16_t own_labels; /* 1: the labels are n words after the tokens */
+    uint16_t joined;     /* 1: of the group of the example before it */
 };
 
 /* Records that could not be used. */
@@ -55,10 +56,10 @@ struct ax_examples {
 
 /* Zero-initialize. AX_ERR_DATA for an example that has more words than a block. */
 enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x);
-/* Takes the example that was added last away again. */
-void ax_examples_drop_last(struct ax_examples *e);
+/* Takes the examples from index n on away again. */
+void ax_examples_cut(struct ax_examples *e, size_t n);
 enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name);
-void ax_examples_clear(struct ax_examples *e); /* forgets the examples, keeps the memory */
+void ax_examples_clear(struct ax_examples *e); /* forgets all, longest too; keeps the memory */
 void ax_examples_free(struct ax_examples *e);
 
 /* The words of example i: [n], or [2n] with own labels. */

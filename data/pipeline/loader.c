@@ -27,7 +27,7 @@ struct ax_loader {
 
 static uint64_t fingerprint(const struct ax_example_source *source,
                             const struct ax_loader_options *o) {
-    const uint64_t v[] = {(uint64_t)o->pack.mode,
+    const uint64_t v[] = {(uint64_t)o->pack.mode | (uint64_t)(ax_pack_batch(&o->pack) - 1) << 32,
                           (uint64_t)o->pack.capacity,
                           (uint64_t)o->pack.max_docs,
                           (uint64_t)o->pack.chunk,
@@ -63,34 +63,21 @@ void ax_loader_free(struct ax_loader *l) {
 
 /* ---- a chunk ---- */
 
-static int longest_first(const void *a, const void *b) {
-    const struct ax_example_ref *x = a;
-    const struct ax_example_ref *y = b;
-    if (x->n != y->n)
-        return x->n < y->n ? 1 : -1;
-    if (x->set != y->set)
-        return x->set < y->set ? -1 : 1;
-    return x->index < y->index ? -1 : x->index > y->index;
-}
-
-static void sort_runs(struct ax_corpus *c, size_t run) {
-    for (size_t i = 0; i < c->n; i += run)
-        qsort(c->refs + i, c->n - i < run ? c->n - i : run, sizeof *c->refs, longest_first);
-}
-
+/* Micro-batches of sequences change places, where groups are to stay in theirs; else sequences. */
 static enum ax_status order_sequences(struct ax_loader *l, int64_t epoch, int64_t chunk) {
+    const size_t per = (size_t)ax_pack_batch(&l->o.pack), n = l->pack.n / per;
+    uint32_t *order = NULL;
     ax_free(l->order);
     l->order = NULL;
-    const size_t n = l->pack.n;
     if (l->o.shuffle && l->o.pack.mode == AX_PACK_FIT) {
         const uint64_t seed = l->o.seed + (uint64_t)chunk * 0x9E3779B97F4A7C15U;
-        return ax_shuffled(&l->order, n,
-                           (struct ax_shuffle_key){seed, (uint32_t)epoch, "data.rows"});
+        AX_TRY(ax_shuffled(&order, n, (struct ax_shuffle_key){seed, (uint32_t)epoch, "data.rows"}));
     }
-    AX_TRY(ax_alloc(&l->order, n, sizeof *l->order));
-    for (size_t i = 0; i < n; i++)
-        l->order[i] = (uint32_t)i;
-    return AX_OK;
+    const enum ax_status st = ax_alloc(&l->order, l->pack.n, sizeof *l->order);
+    for (size_t i = 0; st == AX_OK && i < l->pack.n; i++)
+        l->order[i] = (uint32_t)(order ? order[i / per] * per + i % per : i);
+    ax_free(order);
+    return st;
 }
 
 static enum ax_status load_chunk(struct ax_loader *l, int64_t epoch, int64_t chunk,
@@ -99,14 +86,8 @@ static enum ax_status load_chunk(struct ax_loader *l, int64_t epoch, int64_t chu
     l->examples.n = 0;
     AX_TRY(l->source->chunk(l->source->ctx, epoch, chunk, place, &l->examples, &l->next));
     if (l->o.by_length > 0 && l->o.pack.mode == AX_PACK_PLAIN)
-        sort_runs(&l->examples, (size_t)l->o.by_length);
-    uint32_t *lengths;
-    AX_TRY(ax_alloc(&lengths, l->examples.n, sizeof *lengths));
-    for (size_t i = 0; i < l->examples.n; i++)
-        lengths[i] = l->examples.refs[i].n;
-    const enum ax_status st = ax_pack_chunk(&l->pack, &l->o.pack, lengths, l->examples.n);
-    ax_free(lengths);
-    AX_TRY(st);
+        AX_TRY(ax_corpus_sort_runs(&l->examples, (size_t)l->o.by_length));
+    AX_TRY(ax_pack_chunk(&l->pack, &l->o.pack, &l->examples));
     AX_TRY(order_sequences(l, epoch, chunk));
     l->loaded = true;
     return AX_OK;

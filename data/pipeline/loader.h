@@ -27,13 +27,14 @@ struct ax_example_source {
     bool countable;       /* chunks may be asked for in any order */
 };
 
-/* The source of a corpus: chunks of `chunk` examples; shuffled anew for each epoch if asked. */
+/* The source of a corpus: chunks of `chunk` groups; shuffled anew for each epoch if asked. */
 struct ax_corpus_source {
     const struct ax_corpus *corpus;
     int64_t chunk;
     bool shuffle;
     uint64_t seed;
-    uint32_t *order; /* of order_epoch */
+    uint32_t *order; /* [n_groups] first references, of order_epoch */
+    size_t n_groups;
     int64_t order_epoch;
 };
 void ax_corpus_source_init(struct ax_corpus_source *s, const struct ax_corpus *corpus,
@@ -43,7 +44,7 @@ void ax_corpus_source_free(struct ax_corpus_source *s);
 struct ax_loader_options {
     struct ax_pack_options pack;
     bool shuffle;      /* mixes the sequences of a chunk, which first-fit has sorted by length */
-    int64_t by_length; /* > 0, PLAIN: runs of so many examples are sorted, the longest first */
+    int64_t by_length; /* > 0, PLAIN: runs of so many groups are sorted, the longest first */
     bool mixed;        /* the examples of a sequence see each other, as one document */
     uint64_t seed;
 };

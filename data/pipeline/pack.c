@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/pipeline/pack_fit.h"
+#include "data/pipeline/pack_impl.h"
 
 static enum ax_status add_piece(struct ax_pack *p, struct ax_pack_piece piece) {
     if (p->n_pieces == p->cap_pieces) {
@@ -26,38 +26,81 @@ static enum ax_status end_sequence(struct ax_pack *p) {
     return AX_OK;
 }
 
-static enum ax_status pack_plain(struct ax_pack *p, const uint32_t *lengths, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, 0, lengths[i]}));
+enum ax_status ax_pack_too_large(const struct ax_pack_options *o, const struct ax_corpus *c,
+                                 size_t first, size_t end) {
+    char where[512];
+    const struct ax_example_ref *r = &c->refs[first];
+    int64_t tokens = 0;
+    for (size_t i = first; i < end; i++)
+        tokens += c->refs[i].n;
+    return ax_error(AX_ERR_DATA,
+                    "%s: a group of %zu examples with %lld tokens does not fit a micro-batch of "
+                    "%lld sequences of %lld tokens; raise sequence_len or micro_batch_size",
+                    ax_examples_where(&c->sets[r->set], r->index, where, sizeof where), end - first,
+                    (long long)tokens, (long long)ax_pack_batch(o), (long long)o->capacity);
+}
+
+/* ---- in order ---- */
+
+struct place {
+    int64_t used, docs, sequence; /* of the micro-batch */
+};
+
+/* To where n more tokens end. */
+static void advance(struct place *at, const struct ax_pack_options *o, uint32_t n) {
+    if (at->docs > 0 && (at->used + n > o->capacity || at->docs == o->max_docs))
+        *at = (struct place){.sequence = at->sequence + 1};
+    at->used += n;
+    at->docs++;
+}
+
+static bool fits(struct place at, const struct ax_pack_options *o, const struct ax_corpus *c,
+                 size_t first, size_t end) {
+    for (size_t i = first; i < end; i++)
+        advance(&at, o, c->refs[i].n);
+    return at.sequence < ax_pack_batch(o);
+}
+
+/* Ends sequences until `upto` of the micro-batch at hand are closed, the last ones empty. */
+static enum ax_status close_upto(struct ax_pack *p, int64_t *closed, int64_t upto) {
+    for (; *closed < upto; ++*closed)
         AX_TRY(end_sequence(p));
-    }
     return AX_OK;
 }
 
 static enum ax_status pack_in_order(struct ax_pack *p, const struct ax_pack_options *o,
-                                    const uint32_t *lengths, size_t n) {
-    int64_t used = 0;
-    int64_t docs = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (docs > 0 && (used + lengths[i] > o->capacity || docs == o->max_docs)) {
-            AX_TRY(end_sequence(p));
-            used = docs = 0;
+                                    const struct ax_corpus *c) {
+    struct place at = {0};
+    int64_t closed = 0;
+    for (size_t i = 0; i < c->n;) {
+        const size_t end = ax_corpus_group_end(c, i);
+        if (!fits(at, o, c, i, end)) {
+            AX_TRY(close_upto(p, &closed, ax_pack_batch(o)));
+            at = (struct place){0};
+            closed = 0;
+            if (!fits(at, o, c, i, end))
+                return ax_pack_too_large(o, c, i, end);
         }
-        AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, 0, lengths[i]}));
-        used += lengths[i];
-        docs++;
+        for (; i < end; i++) {
+            advance(&at, o, c->refs[i].n);
+            AX_TRY(close_upto(p, &closed, at.sequence));
+            AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n}));
+        }
     }
-    return docs > 0 ? end_sequence(p) : AX_OK;
+    return at.docs > 0 ? close_upto(p, &closed, ax_pack_batch(o)) : AX_OK;
 }
+
+/* ---- the others ---- */
 
 /* max_docs holds here too: a sequence of very many small examples is cut early. */
 static enum ax_status pack_wrapped(struct ax_pack *p, const struct ax_pack_options *o,
-                                   const uint32_t *lengths, size_t n) {
+                                   const struct ax_corpus *c) {
     int64_t used = 0;
     int64_t docs = 0;
-    for (size_t i = 0; i < n; i++) {
-        for (uint32_t from = 0; from < lengths[i];) {
-            const uint32_t left = lengths[i] - from;
+    for (size_t i = 0; i < c->n; i++) {
+        AX_ASSERT(!c->refs[i].joined);
+        for (uint32_t from = 0; from < c->refs[i].n;) {
+            const uint32_t left = c->refs[i].n - from;
             const int64_t room = o->capacity - used;
             const uint32_t take = (int64_t)left < room ? left : (uint32_t)room;
             AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, from, take}));
@@ -73,37 +116,39 @@ static enum ax_status pack_wrapped(struct ax_pack *p, const struct ax_pack_optio
     return docs > 0 ? end_sequence(p) : AX_OK;
 }
 
-/* Numbers the sequences anew, by the order of their first examples. at[] has room for n_sequences
- * and is zero before and after. */
-static void renumber(uint32_t *sequence, size_t n, size_t *at, size_t n_sequences) {
+/* Numbers the micro-batches of `batch` sequences anew, by the order of their first examples. at[]
+ * has room for all of them and is zero before and after. */
+static void renumber(uint32_t *sequence, size_t n, size_t batch, size_t *at, size_t n_sequences) {
     size_t named = 0;
     for (size_t i = 0; i < n; i++) {
-        if (at[sequence[i]] == 0)
-            at[sequence[i]] = ++named;
-        sequence[i] = (uint32_t)(at[sequence[i]] - 1);
+        size_t *name = &at[sequence[i] / batch];
+        if (*name == 0)
+            *name = ++named;
+        sequence[i] = (uint32_t)((*name - 1) * batch + sequence[i] % batch);
     }
     memset(at, 0, n_sequences * sizeof *at);
 }
 
 /* From "sequence of each example" to the examples of each sequence, in their order. */
 static enum ax_status pack_fit(struct ax_pack *p, const struct ax_pack_options *o,
-                               const uint32_t *lengths, size_t n) {
+                               const struct ax_corpus *c) {
+    const size_t n = c->n;
     uint32_t *sequence = NULL;
     size_t *at = NULL;
     size_t n_sequences = 0;
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&sequence, n, sizeof *sequence), st, done);
-    AX_TRY_GOTO(ax_pack_fit(o, lengths, n, sequence, &n_sequences), st, done);
+    AX_TRY_GOTO(ax_pack_fit(o, c, sequence, &n_sequences), st, done);
     for (size_t i = 0; i < n; i++)
         AX_TRY_GOTO(add_piece(p, (struct ax_pack_piece){0}), st, done);
     AX_TRY_GOTO(ax_alloc(&at, n_sequences + 1, sizeof *at), st, done);
-    renumber(sequence, n, at, n_sequences);
+    renumber(sequence, n, (size_t)ax_pack_batch(o), at, n_sequences);
     for (size_t i = 0; i < n; i++)
         at[sequence[i] + 1]++;
     for (size_t r = 0; r < n_sequences; r++)
         at[r + 1] += at[r];
     for (size_t i = 0; i < n; i++)
-        p->pieces[at[sequence[i]]++] = (struct ax_pack_piece){(uint32_t)i, 0, lengths[i]};
+        p->pieces[at[sequence[i]]++] = (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n};
     for (size_t r = 0; r < n_sequences; r++) {
         p->n_pieces = at[r]; /* now the end of sequence r */
         AX_TRY_GOTO(end_sequence(p), st, done);
@@ -115,27 +160,29 @@ done:
 }
 
 enum ax_status ax_pack_chunk(struct ax_pack *out, const struct ax_pack_options *o,
-                             const uint32_t *lengths, size_t n) {
-    AX_ASSERT(n <= UINT32_MAX && o->capacity > 0 && o->max_docs > 0);
+                             const struct ax_corpus *c) {
+    struct ax_pack_options plain = *o;
+    AX_ASSERT(c->n <= UINT32_MAX && o->capacity > 0 && o->max_docs > 0);
     out->n_pieces = out->n = 0;
     if (!out->firsts) {
         AX_TRY(ax_alloc(&out->firsts, 256, sizeof *out->firsts));
         out->cap = 256;
     }
     out->firsts[0] = 0;
-    for (size_t i = 0; i < n && o->mode != AX_PACK_WRAP; i++)
-        AX_ASSERT((int64_t)lengths[i] <= o->capacity);
+    for (size_t i = 0; i < c->n && o->mode != AX_PACK_WRAP; i++)
+        AX_ASSERT((int64_t)c->refs[i].n <= o->capacity);
     switch (o->mode) {
     case AX_PACK_PLAIN:
-        return pack_plain(out, lengths, n);
+        plain.max_docs = 1;
+        return pack_in_order(out, &plain, c);
     case AX_PACK_FIT:
-        return pack_fit(out, o, lengths, n);
+        return pack_fit(out, o, c);
     case AX_PACK_IN_ORDER:
-        return pack_in_order(out, o, lengths, n);
+        return pack_in_order(out, o, c);
     case AX_PACK_WRAP:
         break;
     }
-    return pack_wrapped(out, o, lengths, n);
+    return pack_wrapped(out, o, c);
 }
 
 void ax_pack_free(struct ax_pack *p) {

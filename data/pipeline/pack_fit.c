@@ -1,9 +1,12 @@
-/* First-fit decreasing in O(n log n): a tree over the sequences holds the largest room below each
- * node, so the first sequence with enough room is found by going down. (D. S. Johnson,
- * "Near-optimal bin packing algorithms", 1973: at most 11/9 of the best number of sequences.) */
-#include "data/pipeline/pack_fit.h"
+/* First-fit decreasing in O(n log n): a tree over the micro-batches holds the largest room below
+ * each node, so the first one with enough room is found by going down. (D. S. Johnson,
+ * "Near-optimal bin packing algorithms", 1973: at most 11/9 of the best number of bins.)
+ *
+ * What is placed is a group, in a micro-batch that has room for all of its examples: where one has
+ * enough in sum, but not for each of them, the next one is tried. */
+#include <string.h>
 
-#include "base/mem.h"
+#include "data/pipeline/pack_impl.h"
 
 /* Heap order: node i has children 2i and 2i + 1; leaves from n_leaves on. */
 struct room_tree {
@@ -11,8 +14,24 @@ struct room_tree {
     size_t n_leaves;
 };
 
-static void set_room(struct room_tree *t, size_t sequence, int64_t room) {
-    size_t i = t->n_leaves + sequence;
+/* A sequence of a micro-batch. */
+struct bin {
+    int64_t used, docs;
+};
+
+struct fit {
+    const struct ax_pack_options *o;
+    const struct ax_corpus *c;
+    size_t batch;          /* sequences of a micro-batch */
+    struct room_tree tree; /* of micro-batches; −1: it has all the examples it may have */
+    struct bin *bins;      /* [n_leaves][batch] */
+    struct bin *trial;     /* [batch] */
+    uint32_t *sequence;    /* [c->n] the result */
+    size_t n_batches;      /* in use */
+};
+
+static void set_room(struct room_tree *t, size_t leaf, int64_t room) {
+    size_t i = t->n_leaves + leaf;
     t->room[i] = room;
     for (i /= 2; i > 0; i /= 2) {
         const int64_t left = t->room[2 * i];
@@ -21,18 +40,25 @@ static void set_room(struct room_tree *t, size_t sequence, int64_t room) {
     }
 }
 
-/* The first sequence with at least this much room; there always is one, as every example can have a
- * sequence of its own. */
-static size_t first_fit(const struct room_tree *t, int64_t need) {
-    size_t i = 1;
+/* The first leaf from `start` on with at least this much room; n_leaves: there is none. */
+static size_t first_fit(const struct room_tree *t, size_t start, int64_t need) {
+    size_t i = start > 0 ? start + t->n_leaves : 1;
+    if (start >= t->n_leaves)
+        return t->n_leaves;
+    while (t->room[i] < need) { /* up, to what lies to the right */
+        while (i & 1)
+            i /= 2;
+        if (i == 0)
+            return t->n_leaves;
+        i++;
+    }
     while (i < t->n_leaves)
         i = 2 * i + (t->room[2 * i] < need);
     return i - t->n_leaves;
 }
 
-/* Indices by falling length, equal lengths in their order: a counting sort over the lengths would
- * need room for the longest, so this is a merge sort. */
-static enum ax_status sort_falling(const uint32_t *lengths, size_t n, uint32_t **order) {
+/* A merge sort: indices by falling size, equal sizes in their order. */
+static enum ax_status sort_falling(const int64_t *sizes, size_t n, uint32_t **order) {
     uint32_t *a;
     uint32_t *b = NULL;
     AX_TRY(ax_alloc(&a, n, sizeof *a));
@@ -50,7 +76,7 @@ static enum ax_status sort_falling(const uint32_t *lengths, size_t n, uint32_t *
             size_t i = start;
             size_t j = middle;
             for (size_t k = start; k < end; k++)
-                b[k] = j >= end || (i < middle && lengths[a[i]] >= lengths[a[j]]) ? a[i++] : a[j++];
+                b[k] = j >= end || (i < middle && sizes[a[i]] >= sizes[a[j]]) ? a[i++] : a[j++];
         }
         uint32_t *swap = a;
         a = b;
@@ -61,31 +87,104 @@ static enum ax_status sort_falling(const uint32_t *lengths, size_t n, uint32_t *
     return AX_OK;
 }
 
-enum ax_status ax_pack_fit(const struct ax_pack_options *o, const uint32_t *lengths, size_t n,
-                           uint32_t *sequence, size_t *n_sequences) {
-    struct room_tree t = {.n_leaves = 1};
-    uint32_t *docs = NULL; /* of each sequence */
-    uint32_t *order = NULL;
-    enum ax_status st;
-    while (t.n_leaves < n)
-        t.n_leaves *= 2;
-    AX_TRY_GOTO(ax_alloc(&t.room, 2 * t.n_leaves, sizeof *t.room), st, done);
-    AX_TRY_GOTO(ax_alloc(&docs, t.n_leaves, sizeof *docs), st, done);
-    AX_TRY_GOTO(sort_falling(lengths, n, &order), st, done);
-    for (size_t i = 0; i < 2 * t.n_leaves; i++)
-        t.room[i] = o->capacity;
-    *n_sequences = 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t example = order[i];
-        const size_t r = first_fit(&t, lengths[example]);
-        const bool full = (int64_t)++docs[r] == o->max_docs;
-        set_room(&t, r, full ? -1 : t.room[t.n_leaves + r] - lengths[example]);
-        sequence[example] = (uint32_t)r;
-        *n_sequences = r + 1 > *n_sequences ? r + 1 : *n_sequences;
+/* Tries micro-batch `leaf` for these examples, the longest first, each into the first sequence with
+ * room. */
+static bool place(struct fit *f, size_t leaf, const uint32_t *members, size_t n) {
+    struct bin *bins = f->bins + leaf * f->batch;
+    int64_t room = 0;
+    bool open = false;
+    memcpy(f->trial, bins, f->batch * sizeof *bins);
+    for (size_t k = 0; k < n; k++) {
+        const int64_t need = f->c->refs[members[k]].n;
+        size_t s = 0;
+        while (s < f->batch &&
+               (f->trial[s].used + need > f->o->capacity || f->trial[s].docs == f->o->max_docs))
+            s++;
+        if (s == f->batch)
+            return false;
+        f->trial[s].used += need;
+        f->trial[s].docs++;
+        f->sequence[members[k]] = (uint32_t)(leaf * f->batch + s);
     }
+    memcpy(bins, f->trial, f->batch * sizeof *bins);
+    for (size_t s = 0; s < f->batch; s++) {
+        const bool full = bins[s].docs == f->o->max_docs;
+        room += full ? 0 : f->o->capacity - bins[s].used;
+        open = open || !full;
+    }
+    set_room(&f->tree, leaf, open ? room : -1);
+    f->n_batches = leaf + 1 > f->n_batches ? leaf + 1 : f->n_batches;
+    return true;
+}
+
+/* Into the first micro-batch that takes the whole group. */
+static enum ax_status place_group(struct fit *f, size_t first, uint32_t *members, int64_t size) {
+    const size_t end = ax_corpus_group_end(f->c, first);
+    size_t n = 0;
+    for (size_t i = first; i < end; i++) {
+        size_t k = n++;
+        for (; k > 0 && f->c->refs[members[k - 1]].n < f->c->refs[i].n; k--)
+            members[k] = members[k - 1];
+        members[k] = (uint32_t)i;
+    }
+    for (size_t leaf = 0;; leaf++) {
+        leaf = first_fit(&f->tree, leaf, size);
+        const bool fresh = leaf >= f->n_batches;
+        if (leaf < f->tree.n_leaves && place(f, leaf, members, n))
+            return AX_OK;
+        if (fresh)
+            return ax_pack_too_large(f->o, f->c, first, end);
+    }
+}
+
+static enum ax_status place_all(struct fit *f, const uint32_t *firsts, size_t n) {
+    uint32_t *order = NULL;
+    uint32_t *members = NULL;
+    int64_t *sizes = NULL;
+    size_t largest = 1;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&sizes, n, sizeof *sizes), st, done);
+    for (size_t g = 0; g < n; g++) {
+        const size_t end = g + 1 < n ? firsts[g + 1] : f->c->n;
+        for (size_t i = firsts[g]; i < end; i++)
+            sizes[g] += f->c->refs[i].n;
+        largest = end - firsts[g] > largest ? end - firsts[g] : largest;
+    }
+    AX_TRY_GOTO(ax_alloc(&members, largest, sizeof *members), st, done);
+    AX_TRY_GOTO(sort_falling(sizes, n, &order), st, done);
+    for (size_t g = 0; g < n; g++)
+        AX_TRY_GOTO(place_group(f, firsts[order[g]], members, sizes[order[g]]), st, done);
 done:
-    ax_free(t.room);
-    ax_free(docs);
     ax_free(order);
+    ax_free(members);
+    ax_free(sizes);
+    return st;
+}
+
+enum ax_status ax_pack_fit(const struct ax_pack_options *o, const struct ax_corpus *c,
+                           uint32_t *sequence, size_t *n_sequences) {
+    struct fit f = {.o = o,
+                    .c = c,
+                    .batch = (size_t)ax_pack_batch(o),
+                    .tree = {.n_leaves = 1},
+                    .sequence = sequence};
+    uint32_t *firsts = NULL;
+    size_t n;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_corpus_groups(c, 0, &firsts, &n), st, done);
+    while (f.tree.n_leaves < n)
+        f.tree.n_leaves *= 2;
+    AX_TRY_GOTO(ax_alloc(&f.tree.room, 2 * f.tree.n_leaves, sizeof *f.tree.room), st, done);
+    AX_TRY_GOTO(ax_alloc(&f.bins, f.tree.n_leaves * f.batch, sizeof *f.bins), st, done);
+    AX_TRY_GOTO(ax_alloc(&f.trial, f.batch, sizeof *f.trial), st, done);
+    for (size_t i = 0; i < 2 * f.tree.n_leaves; i++)
+        f.tree.room[i] = o->capacity * (int64_t)f.batch;
+    st = place_all(&f, firsts, n);
+    *n_sequences = f.n_batches * f.batch;
+done:
+    ax_free(f.tree.room);
+    ax_free(f.bins);
+    ax_free(f.trial);
+    ax_free(firsts);
     return st;
 }

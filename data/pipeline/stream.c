@@ -98,23 +98,36 @@ static enum ax_status next_example(struct ax_stream *s, struct ax_example *x, bo
 static enum ax_status keep(struct ax_stream *s, struct ax_example x, struct ax_corpus *out) {
     x.origin.file += s->first_file[s->place.set];
     AX_TRY(ax_examples_add(&s->examples, &x));
-    struct ax_example_ref ref = {.index = (uint32_t)(s->examples.n - 1), .n = (uint32_t)x.n};
-    bool kept;
-    AX_TRY(ax_corpus_admit(&s->o.rule, &s->examples, &ref, &kept, &s->report));
-    if (kept)
-        return ax_corpus_add(out, ref);
-    ax_examples_drop_last(&s->examples);
+    return ax_corpus_add(out, (struct ax_example_ref){.joined = x.joined,
+                                                      .index = (uint32_t)(s->examples.n - 1),
+                                                      .n = (uint32_t)x.n});
+}
+
+/* Applies the rule to the last group, which begins at out->refs[first]. */
+static enum ax_status settle(struct ax_stream *s, struct ax_corpus *out, size_t first) {
+    if (first == out->n)
+        return AX_OK;
+    const uint32_t index = out->refs[first].index;
+    AX_TRY(ax_corpus_filter(out, first, &s->o.rule, &s->report));
+    if (out->n == first)
+        ax_examples_cut(&s->examples, index);
     return AX_OK;
 }
 
-/* Fills the buffer; the examples of a record are never parted by its end. */
+/* Fills the buffer; the examples of a record, and so those of a group, are never parted by its end.
+ */
 static enum ax_status fill(struct ax_stream *s, struct ax_corpus *out) {
     int64_t last_record = -1;
     int64_t last_set = -1;
+    size_t first = 0; /* of the last group */
     for (;;) {
         struct ax_example x;
         bool got;
         AX_TRY(next_example(s, &x, &got));
+        if (!got || !x.joined) {
+            AX_TRY(settle(s, out, first));
+            first = out->n;
+        }
         if (!got)
             return AX_OK;
         const bool same = x.origin.record == last_record && s->place.set == last_set;

@@ -252,7 +252,7 @@ static void places_outside_the_files(void **state) {
     (void)state;
     static const int32_t ids[] = {1, 2, 3};
     json_t *description = json_pack("{s:i}", "a", 1);
-    for (int wrong = 0; wrong < 8; wrong++) {
+    for (int wrong = 0; wrong < 10; wrong++) {
         struct ax_cache_writer w;
         struct ax_examples made = {0};
         struct ax_examples got;
@@ -284,6 +284,12 @@ static void places_outside_the_files(void **state) {
             break;
         case 7: /* whole blocks in front of the first, counted modulo 2^64 */
             doc->start = UINT64_MAX - AX_EXAMPLES_BLOCK + 1;
+            break;
+        case 8: /* of a group that nothing begins */
+            made.list[0].joined = 1;
+            break;
+        case 9:
+            doc->joined = 2;
             break;
         default:
             break;

@@ -26,12 +26,22 @@ static void show(const struct ax_pack *p, const uint32_t *lengths, char *out) {
     }
 }
 
+/* Groups of one. */
+static void pack(struct ax_pack *p, const struct ax_pack_options *o, const uint32_t *lengths,
+                 size_t n) {
+    struct ax_corpus c = {0};
+    for (size_t i = 0; i < n; i++)
+        assert_ok(ax_corpus_add(&c, (struct ax_example_ref){.n = lengths[i]}));
+    assert_ok(ax_pack_chunk(p, o, &c));
+    ax_corpus_free(&c);
+}
+
 static void check(enum ax_pack_mode mode, int64_t capacity, int64_t max_docs,
                   const uint32_t *lengths, size_t n, const char *want) {
     const struct ax_pack_options o = {.mode = mode, .capacity = capacity, .max_docs = max_docs};
     struct ax_pack p = {0};
     char got[4096];
-    assert_ok(ax_pack_chunk(&p, &o, lengths, n));
+    pack(&p, &o, lengths, n);
     show(&p, lengths, got);
     assert_string_equal(got, want);
     ax_pack_free(&p);
@@ -102,7 +112,7 @@ static void fit_as_the_slow_way(void **state) {
             .mode = AX_PACK_FIT, .capacity = 64, .max_docs = max_docs};
         struct ax_pack p = {0};
         random_lengths(lengths, n, 64, seed);
-        assert_ok(ax_pack_chunk(&p, &o, lengths, n));
+        pack(&p, &o, lengths, n);
         const size_t rows = slow_fit(lengths, n, 64, max_docs, row);
         assert_int_equal(p.n, rows);
         for (size_t r = 0; r < p.n; r++)
@@ -125,7 +135,7 @@ static void every_token_once(void **state) {
         uint32_t next[N_RANDOM] = {0};
         struct ax_pack p = {0};
         random_lengths(lengths, N_RANDOM, mode == AX_PACK_WRAP ? 300 : 50, seed);
-        assert_ok(ax_pack_chunk(&p, &o, lengths, N_RANDOM));
+        pack(&p, &o, lengths, N_RANDOM);
         assert_int_equal(p.firsts[p.n], p.n_pieces);
         for (size_t r = 0; r < p.n; r++) {
             int64_t used = 0;

@@ -1,0 +1,137 @@
+/* The sequences of a step dealt to data ranks: together they have what one rank would, and each
+ * group is whole in one micro-batch of one of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "optim/train_state.h"
+#include "tests/data/group_case.h"
+#include "tests/kernels/harness.h"
+
+#define PER_BATCH    2 /* sequences */
+#define CAPACITY     100
+#define DOCS         8
+#define MICROBATCHES 4 /* of a step, over all ranks */
+#define STEPS        7
+
+static struct ax_examples set;
+
+/* One rank's side of a run. */
+struct rank {
+    struct machine m;
+    struct ax_corpus corpus;
+    struct ax_corpus_source source;
+    struct ax_example_source examples;
+    struct ax_loader *loader;
+    struct ax_batch batches[MICROBATCHES];
+    struct ax_runtime rt;
+    struct ax_step step;
+    struct ax_train_sequences sequences;
+    struct ax_train_data data;
+    struct ax_mesh mesh;
+};
+
+static void open_rank(struct rank *r, int rank, int ranks) {
+    struct ax_corpus_report report = {0};
+    *r = (struct rank){.source = {.chunk = 1000, .shuffle = true, .seed = 3}};
+    machine_open(&r->m, "ref", 1);
+    assert_ok(ax_corpus_build(&r->corpus, &set, 1,
+                              &(struct ax_corpus_options){.rule = {.max = INT64_MAX}}, &report));
+    ax_corpus_source_init(&r->source, &r->corpus, &r->examples);
+    assert_ok(ax_loader_new(&r->loader, &r->examples,
+                            &(struct ax_loader_options){.pack = {.mode = AX_PACK_FIT,
+                                                                 .capacity = CAPACITY,
+                                                                 .max_docs = DOCS,
+                                                                 .chunk = 1000,
+                                                                 .batch = PER_BATCH},
+                                                        .shuffle = true,
+                                                        .seed = 3}));
+    r->rt.q = r->m.q;
+    r->step = (struct ax_step){.rt = &r->rt, .batches = r->batches};
+    r->step.o.n_microbatches = MICROBATCHES / ranks;
+    r->step.o.tokens = PER_BATCH * CAPACITY;
+    r->step.o.n_docs = PER_BATCH * DOCS;
+    r->step.model.arch.vocab_size = N_GROUPS * GROUP_MAX;
+    for (int m = 0; m < MICROBATCHES / ranks; m++)
+        ax_batch_allocate(&r->batches[m], &r->m.arena.scratch, PER_BATCH * CAPACITY,
+                          PER_BATCH * DOCS, CAPACITY, 1, 0);
+    r->data = (struct ax_train_data){
+        .train = r->loader, .sequences_per_batch = PER_BATCH, .drop_last = true};
+    r->mesh.size[AX_ROLE_BATCH] = ranks;
+    r->mesh.coord[AX_ROLE_BATCH] = rank;
+    assert_ok(ax_train_sequences_create(&r->sequences, &r->step));
+}
+
+static void close_rank(struct rank *r) {
+    ax_train_sequences_free(&r->sequences);
+    ax_loader_free(r->loader);
+    ax_corpus_source_free(&r->source);
+    ax_corpus_free(&r->corpus);
+    machine_close(&r->m);
+}
+
+/* where[token] = the rank's micro-batch that has the example of this token, counted over all steps.
+ */
+static void note(const struct rank *r, int64_t step, int64_t *where) {
+    const struct ax_train_sequences *s = &r->sequences;
+    for (int m = 0; m < s->n_batches; m++) {
+        assert_int_equal(r->batches[m].n_docs, s->n_docs[m]);
+        for (int d = 0; d < s->n_docs[m]; d++) {
+            const int32_t token = s->docs[m * s->cap_docs + d].tokens[0];
+            assert_int_equal(where[token], -1);
+            assert_int_equal(s->origins[m * s->cap_docs + d].line, group_of(token) + 1);
+            where[token] = (step * MICROBATCHES + m) * MICROBATCHES + r->mesh.coord[AX_ROLE_BATCH];
+        }
+    }
+}
+
+static void dealt_whole(void **state) {
+    (void)state;
+    int64_t steps_of[N_GROUPS * GROUP_MAX];
+    for (int ranks = 1; ranks <= MICROBATCHES; ranks *= 2) {
+        int64_t where[N_GROUPS * GROUP_MAX];
+        memset(where, -1, sizeof where);
+        for (int rank = 0; rank < ranks; rank++) {
+            struct rank r;
+            open_rank(&r, rank, ranks);
+            for (int64_t step = 0; step < STEPS; step++) {
+                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data, &r.mesh));
+                assert_int_equal(r.sequences.n, MICROBATCHES * PER_BATCH);
+                assert_int_equal(r.sequences.epoch, 0);
+                note(&r, step, where);
+            }
+            close_rank(&r);
+        }
+        int n = 0;
+        for (int64_t id = 0; id < N_GROUPS; id++)
+            for (size_t k = 0; k < group_size(id); k++, n++)
+                assert_int_equal(where[GROUP_MAX * id + (int64_t)k], where[GROUP_MAX * id]);
+        assert_int_equal(n, set.n);
+        /* whatever the number of ranks, a step is the same examples */
+        for (int i = 0; i < N_GROUPS * GROUP_MAX; i++) {
+            const int64_t step = where[i] < 0 ? -1 : where[i] / (MICROBATCHES * MICROBATCHES);
+            assert_true(ranks == 1 || step == steps_of[i]);
+            steps_of[i] = step;
+        }
+    }
+}
+
+static int make_set(void **state) {
+    if (scratch_make(state) != 0)
+        return -1;
+    open_groups(&set, put_groups("groups.jsonl", 0, N_GROUPS), NULL);
+    return 0;
+}
+
+static int free_set(void **state) {
+    ax_examples_free(&set);
+    return scratch_remove(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dealt_whole)};
+    return cmocka_run_group_tests(tests, make_set, free_set);
+}
