@@ -2,8 +2,10 @@
  *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k) per head];  q, k = rope(q), rope(k)
  *   o = softmax attention over the document;  y = o·Woᵀ
  * With a KV cache, k and v are written to it first and attention reads the cache. */
+#include "model/builder.h"
 #include "model/context_parallel.h"
 #include "model/layer.h"
+#include "model/norm.h"
 
 enum { QKV = AX_FRAME_MIXER, QK, Q_RSTD, K_RSTD, OUT, LSE };
 
@@ -40,16 +42,6 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
                                          .rows = D,
                                          .tp_dim = -1,
                                          .grad_partial_over = AX_TP_PARTIAL};
-    const struct ax_param_decl norms[] = {
-        {.name = "model.layers.%d.self_attn.q_norm.weight",
-         .rows = a->head_dim,
-         .tp_dim = -1,
-         .grad_partial_over = AX_TP_PARTIAL},
-        {.name = "model.layers.%d.self_attn.k_norm.weight",
-         .rows = a->head_dim,
-         .tp_dim = -1,
-         .grad_partial_over = AX_TP_PARTIAL},
-    };
     add_linear(b, l, &att->qkv, 3, qkv, false);
     if (a->qkv_bias)
         add_linear(b, l, &att->qkv, 3, qkv_bias, true);
@@ -58,8 +50,10 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     if (a->o_bias)
         add_linear(b, l, &att->o, 1, &o_bias, true);
     if (a->qk_norm) {
-        att->q_norm = ax_builder_add(b, l->index, &norms[0]);
-        att->k_norm = ax_builder_add(b, l->index, &norms[1]);
+        att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
+                                          a->head_dim);
+        att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
+                                          a->head_dim);
     }
 }
 

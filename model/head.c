@@ -9,6 +9,7 @@
 #include "model/head.h"
 
 #include "model/layer.h"
+#include "model/norm.h"
 #include "model/tensor_parallel.h"
 
 enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY, MEAN };

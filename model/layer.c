@@ -7,37 +7,19 @@
  * rounding after every layer would wear down. The branches compute in the model's dtype. */
 #include "model/layer.h"
 
-enum { H1 = AX_FRAME_LAYER, RSTD1, MIDDLE, H2, RSTD2 };
+#include "model/adapter/attach.h"
+#include "model/norm.h"
 
-int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]) {
-    out[0] = &l->attention.qkv;
-    out[1] = &l->attention.o;
-    out[2] = &l->mlp.gate_up;
-    out[3] = &l->mlp.down;
-    return 4;
-}
+enum { H1 = AX_FRAME_LAYER, RSTD1, MIDDLE, H2, RSTD2 };
 
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size;
-    l->norm1 =
-        ax_builder_add(b, l->index,
-                       &(struct ax_param_decl){.name = "model.layers.%d.input_layernorm.weight",
-                                               .rows = D,
-                                               .tp_dim = -1,
-                                               .grad_partial_over = AX_TP_PARTIAL});
+    l->norm1 = ax_builder_add_norm(b, l->index, "model.layers.%d.input_layernorm.weight", D);
     l->spec.mixer->init(b, l);
-    l->norm2 = ax_builder_add(
-        b, l->index,
-        &(struct ax_param_decl){.name = "model.layers.%d.post_attention_layernorm.weight",
-                                .rows = D,
-                                .tp_dim = -1,
-                                .grad_partial_over = AX_TP_PARTIAL});
+    l->norm2 =
+        ax_builder_add_norm(b, l->index, "model.layers.%d.post_attention_layernorm.weight", D);
     l->spec.ffn->init(b, l);
-    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
-    const int n = ax_layer_linears(l, linears);
-    for (int i = 0; i < n; i++)
-        AX_TRY(ax_adapter_attach(b, l->index, linears[i]));
-    return l->moe.router ? ax_adapter_attach_experts(b, l) : AX_OK;
+    return ax_adapter_attach(b, l);
 }
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
@@ -79,14 +61,14 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
 
     const size_t branch = ax_stack_mark(scratch);
-    AX_TRY(ax_pass_narrow(p, dx, &dy));
+    AX_TRY(ax_residual_narrow(p, dx, &dy));
     AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, &dy, &dh));
     ax_stack_release(scratch, branch);
     AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
                             true));
     /* below the lowest unit that trains nobody reads a gradient */
     const bool needed = l->index + 1 > p->model->lowest_unit || l->norm1->trainable;
-    AX_TRY(ax_pass_narrow(p, dx, &dy));
+    AX_TRY(ax_residual_narrow(p, dx, &dy));
     AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, &dy, needed ? &dh : NULL));
     ax_stack_release(scratch, branch);
     if (needed)

@@ -1,4 +1,5 @@
 /* SwiGLU MLP:  y = (silu(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM. */
+#include "model/builder.h"
 #include "model/layer.h"
 
 enum { GATE_UP = AX_FRAME_FFN, ACT };

@@ -1,8 +1,20 @@
 /* A model: units (embedding, one per layer, norm + head), and one pass of a micro-batch through
  * them.
  *
- * Reading order: model.c (build), load.c → pass.c (a unit forward and backward) → layer.c →
- * attention.c, mlp.c → linear.c → kernels/ops.h; head.c for the loss side. */
+ * A stair: a file calls those of its own line and of the lines above it, never in a circle.
+ *
+ *   view.c, adapter/match.c              what is read of a model; what its adapters ask for
+ *   builder.c, freeze.c                  collects parameters while a model is made
+ *   tensor_parallel.c, stash.c, norm.c … steps that every part takes
+ *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
+ *   linear.c → attention.c, mlp.c, moe.c the parts of a layer
+ *   adapter/attach.c                     parameters of adapters
+ *   layer.c, head.c → pass.c             a unit forward and backward
+ *   load.c → adapter/{pissa,load,bank}.c numbers, from files and into them
+ *   model.c                              makes one
+ *
+ * To read what happens: model.c, pass.c, layer.c, attention.c, linear.c, kernels/ops.h; head.c for
+ * the loss side. arch.c is beside it all: config.json says which parts each layer has. */
 #ifndef AX_MODEL_MODEL_H
 #define AX_MODEL_MODEL_H
 
@@ -80,9 +92,14 @@ struct ax_model {
     int64_t rope_seq_len;                /* what the tables hold */
 };
 
+/* ---- made and freed: model.c ---- */
+
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                struct ax_runtime *rt, const struct ax_model_options *o);
 void ax_model_free(struct ax_model *m);
+
+/* ---- numbers: load.c, panels.c ---- */
+
 /* Reads every parameter of this rank from the folder: names the missing, the misshapen and the left
  * over. Nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
@@ -96,10 +113,11 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
  * is for forward passes from then on, and its numbers cannot be taken out or loaded again. Every
  * pass gives the bits it gave before. To be called in the plan as in the run. */
 enum ax_status ax_model_make_panels(struct ax_model *m);
+
+/* ---- what is read of it: view.c ---- */
+
 /* Index of the unit that also has to be whole while unit u runs (tied head), or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
-/* Does one of its adapters make two matrices of a tied base's embedding and head? */
-bool ax_model_untied(const struct ax_model *m);
 int64_t ax_model_parameters(const struct ax_model *m);
 int64_t ax_model_trainable(const struct ax_model *m); /* those that train */
 
@@ -108,5 +126,9 @@ int64_t ax_model_trainable(const struct ax_model *m); /* those that train */
  * HF tensor's. */
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
+
+#define AX_LAYER_MAX_LINEARS 8
+/* A layer's linears, in reading order; returns how many. */
+int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
 
 #endif

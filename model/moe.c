@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "model/balance.h"
+#include "model/builder.h"
 #include "model/layer.h"
 
 enum {

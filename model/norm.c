@@ -1,5 +1,4 @@
-/* RMSNorm as a step of a layer: the op with its parameter looked up. */
-#include "model/layer.h"
+#include "model/norm.h"
 
 enum ax_status ax_norm_forward(struct ax_pass *p, const struct ax_unit *unit,
                                const struct ax_param *w, const struct ax_tensor *x,
@@ -24,4 +23,16 @@ enum ax_status ax_norm_backward(struct ax_pass *p, const struct ax_unit *unit,
                                                                  .dx = *dx,
                                                                  .dweight = ax_unit_grad(unit, w),
                                                                  .accumulate = accumulate});
+}
+
+enum ax_status ax_residual_narrow(const struct ax_pass *p, const struct ax_tensor *dx,
+                                  struct ax_tensor *dy) {
+    const struct ax_model *m = p->model;
+    *dy = *dx;
+    if (m->dtype == dx->dtype)
+        return AX_OK;
+    *dy = ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]);
+    dy->data =
+        ax_stack_push(&m->rt->arena.scratch, "gradient of branch output", ax_tensor_bytes(dy));
+    return ax_run_copy(m->rt->q, &(struct ax_copy){*dy, *dx});
 }

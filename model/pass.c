@@ -87,18 +87,6 @@ static enum ax_status add_noise(struct ax_pass *p) {
                                                       .scalars = p->scalars});
 }
 
-enum ax_status ax_pass_narrow(const struct ax_pass *p, const struct ax_tensor *dx,
-                              struct ax_tensor *dy) {
-    const struct ax_model *m = p->model;
-    *dy = *dx;
-    if (m->dtype == dx->dtype)
-        return AX_OK;
-    *dy = ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]);
-    dy->data =
-        ax_stack_push(&m->rt->arena.scratch, "gradient of branch output", ax_tensor_bytes(dy));
-    return ax_run_copy(m->rt->q, &(struct ax_copy){*dy, *dx});
-}
-
 /* Rows of this rank's part of the vocabulary, summed over the ranks. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;

@@ -66,10 +66,6 @@ void ax_pass_end(struct ax_pass *p);
 /* The unit must be gathered. Order: forward 0 … n−1, then backward n−1 … 0. */
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit);
 enum ax_status ax_pass_backward(struct ax_pass *p, int unit);
-/* The residual stream's gradient as products read it, in the model's dtype: itself, or a copy in
- * scratch. */
-enum ax_status ax_pass_narrow(const struct ax_pass *p, const struct ax_tensor *dx,
-                              struct ax_tensor *dy);
 /* All units forward, gathered one at a time: evaluation and decoding. */
 enum ax_status ax_pass_forward_all(struct ax_pass *p);
 /* Logits (accum [n][V]) of the given rows of the final hidden state; head unit gathered by itself.

@@ -8,14 +8,15 @@
  *   y = g∘(x·Vᵀ), g = m/‖V‖ by rows, no gradient through the norm;
  *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
- * Reading order: adapter.c (forward and backward of one matrix), attach.c (which modules;
- * their parameters), embed.c (embedding and head), experts.c (experts),
- * load.c (initial values, PEFT folders), pissa.c (another start), bank.c
- * (several to choose from). linear.c calls adapter.c. */
+ * Reading order: match.c (which modules), adapter.c (forward and backward of one matrix), embed.c
+ * (embedding and head), experts.c (experts), attach.c (their parameters, while a model is built),
+ * load.c (initial values, PEFT folders), pissa.c (another start), bank.c (several to choose from).
+ * The first four know a model's units and ops; linear.c, head.c, pass.c and moe.c call them. The
+ * others know the model, and model.c and what is above it call them. */
 #ifndef AX_MODEL_ADAPTER_ADAPTER_H
 #define AX_MODEL_ADAPTER_ADAPTER_H
 
-#include "ckpt/hf/peft.h"
+#include "model/adapter/match.h"
 #include "parallel/unit.h"
 
 /* What changes from pass to pass, shared by all adapters of a model. */
@@ -61,9 +62,7 @@ enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tens
                                 const struct ax_tensor *dy, const struct ax_tensor *dv);
 
 struct ax_arch;
-struct ax_builder;
 struct ax_hf;
-struct ax_linear;
 struct ax_model;
 struct ax_pass;
 
@@ -80,32 +79,6 @@ enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax
                                         const struct ax_tensor *hidden, const struct ax_tensor *w,
                                         const struct ax_tensor *dlogits,
                                         const struct ax_tensor *dhidden);
-
-/* What the config says of a module ("model.layers.0.mlp.up_proj"). */
-struct ax_adapter_target {
-    bool on;
-    int64_t r;
-    double scale;
-};
-enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
-                                struct ax_adapter_target *out);
-/* Is it the name, or what the name ends in behind a dot? */
-bool ax_adapter_ends_in(const char *name, const char *end);
-bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* modules_to_save */
-/* Saving embedding or head whole makes them two matrices where the base has one, as with PEFT: both
- * begin as the base's embedding, and what is not listed stays so. */
-bool ax_adapter_unties(const struct ax_peft_config *c);
-
-/* Adds a tensor of the module's adapter to the unit that is being built. */
-const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, const char *what,
-                                      int64_t rows, int64_t cols, int tp_dim);
-/* While a layer is built: stores the linear's matrices as the builder says and gives those that the
- * config means an adapter. */
-enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l);
-/* The same of the embedding and, where unit is the last, of the head. */
-enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit);
-/* Afterwards: every name of the config has met a module. AX_ERR_CONFIG names what has not. */
-enum ax_status ax_adapter_check(const struct ax_model *m);
 
 /* New adapters as config->start says, by counter RNG, and m = ‖W‖; but for AX_LORA_RANDOM the model
  * is its base. PiSSA's start follows with ax_adapter_pissa_start. After ax_model_load; runs device

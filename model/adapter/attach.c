@@ -1,120 +1,14 @@
-/* Which modules an adapter is for, as PEFT decides it, and the parameters they get. */
-#include <math.h>
+/* The parameters of adapters, and that every name of their configs is one of the model's. */
+#include "model/adapter/attach.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/regex.h"
-#include "model/layer.h"
 
-/* Does the expression match the whole name, or, with `suffix`, all of it behind some dot? */
-static enum ax_status matches(const char *pattern, bool suffix, const char *name, bool *yes) {
-    struct ax_regex *re = NULL;
-    struct ax_regex_work work = {0};
-    struct ax_buf text = {0};
-    enum ax_status st;
-    size_t start, end;
-    AX_TRY_GOTO(ax_buf_printf(&text, "\\A%s(?:%s)\\z", suffix ? "(?:.*\\.)?" : "", pattern), st,
-                done);
-    AX_TRY_GOTO(ax_regex_compile(&re, text.data, text.len, false), st, done);
-    struct ax_regex_iter it = ax_regex_search(re, &work, name, strlen(name));
-    AX_TRY_GOTO(ax_regex_next(&it, yes, &start, &end), st, done);
-done:
-    ax_regex_work_free(&work);
-    ax_regex_free(re);
-    ax_buf_free(&text);
-    return st;
-}
-
-bool ax_adapter_ends_in(const char *name, const char *end) {
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0 && (n == m || name[n - m - 1] == '.');
-}
-
-static bool in_list(const struct ax_peft_names *list, const char *name) {
-    bool found = false;
-    for (int i = 0; i < list->n && !found; i++)
-        found = ax_adapter_ends_in(name, list->names[i]);
-    return found;
-}
-
-static bool in_layers(const struct ax_peft_config *c, int layer) {
-    bool found = c->n_layers == 0;
-    for (int i = 0; i < c->n_layers && !found; i++)
-        found = c->layers[i] == layer;
-    return found;
-}
-
-static enum ax_status is_target(const struct ax_peft_config *c, const char *module, int layer,
-                                bool *yes) {
-    bool excluded = in_list(&c->exclude, module);
-    if (c->exclude_regex)
-        AX_TRY(matches(c->exclude_regex, false, module, &excluded));
-    *yes = false;
-    if (excluded)
-        return AX_OK;
-    if (c->target_regex)
-        return matches(c->target_regex, false, module, yes);
-    /* "all-linear" leaves out the head */
-    *yes = ((c->all_linear && layer >= 0) || in_list(&c->targets, module)) && in_layers(c, layer);
-    return AX_OK;
-}
-
-/* The value of the first pattern that fits the end of the name. */
-static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, const char *module,
-                                 double usual, double *out) {
-    *out = usual;
-    for (int i = 0; i < n; i++) {
-        bool yes;
-        AX_TRY(matches(list[i].pattern, true, module, &yes));
-        if (yes) {
-            *out = list[i].value;
-            return AX_OK;
-        }
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
-                                struct ax_adapter_target *out) {
-    double r, alpha;
-    *out = (struct ax_adapter_target){0};
-    AX_TRY(is_target(c, module, layer, &out->on));
-    AX_TRY(by_pattern(c->ranks, c->n_ranks, module, (double)c->r, &r));
-    AX_TRY(by_pattern(c->alphas, c->n_alphas, module, c->alpha, &alpha));
-    out->r = (int64_t)r;
-    out->scale = alpha / (c->rslora ? sqrt(r) : r);
-    return AX_OK;
-}
-
-/* "a.b.c.weight" → "a.b.c". */
-static void module_of(const char *param, char *out, size_t size) {
-    const char *dot = strrchr(param, '.');
-    snprintf(out, size, "%.*s", (int)(dot - param), param);
-}
-
-/* PEFT compares the ends of names here without looking for a dot: "norm" is every norm. */
-static bool saves(const char *name, const char *end) {
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
-bool ax_adapter_saves(const struct ax_peft_config *c, const char *param) {
-    char module[AX_NAME_MAX];
-    bool found = false;
-    module_of(param, module, sizeof module);
-    for (int i = 0; i < c->save.n && !found; i++)
-        found = saves(module, c->save.names[i]);
-    return found;
-}
-
-bool ax_adapter_unties(const struct ax_peft_config *c) {
-    return ax_adapter_saves(c, "model.embed_tokens.weight") ||
-           ax_adapter_saves(c, "lm_head.weight");
-}
-
-const struct ax_param *ax_adapter_add(struct ax_builder *b, const char *module, const char *what,
-                                      int64_t rows, int64_t cols, int tp_dim) {
+/* Adds a tensor of the module's adapter to the unit that is being built. */
+static const struct ax_param *add(struct ax_builder *b, const char *module, const char *what,
+                                  int64_t rows, int64_t cols, int tp_dim) {
     char name[AX_NAME_MAX];
     const int n = snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.%s", module, what);
     AX_ASSERT(n < AX_NAME_MAX);
@@ -169,13 +63,11 @@ static enum ax_status attach(struct ax_builder *b, const struct place *at, struc
     AX_TRY(target_at(b, at, a, &target));
     if (!target.on)
         return AX_OK;
-    a->a = ax_adapter_add(b, at->module, "lora_A.weight", target.r, w->shape[1],
-                          w->tp_dim == 1 ? 1 : -1);
-    a->b = ax_adapter_add(b, at->module, "lora_B.weight", w->shape[0], target.r,
-                          w->tp_dim == 0 ? 0 : -1);
+    a->a = add(b, at->module, "lora_A.weight", target.r, w->shape[1], w->tp_dim == 1 ? 1 : -1);
+    a->b = add(b, at->module, "lora_B.weight", w->shape[0], target.r, w->tp_dim == 0 ? 0 : -1);
     if (b->adapter->dora)
-        a->magnitude = ax_adapter_add(b, at->module, "lora_magnitude_vector", w->shape[0], 0,
-                                      w->tp_dim == 0 ? 0 : -1);
+        a->magnitude =
+            add(b, at->module, "lora_magnitude_vector", w->shape[0], 0, w->tp_dim == 0 ? 0 : -1);
     return AX_OK;
 }
 
@@ -186,19 +78,9 @@ static enum ax_status attach_embedding(struct ax_builder *b, const struct place 
     AX_TRY(target_at(b, at, a, &target));
     if (!target.on)
         return AX_OK;
-    a->a = ax_adapter_add(b, at->module, "lora_embedding_A", target.r, w->shape[0], 1);
-    a->b = ax_adapter_add(b, at->module, "lora_embedding_B", w->shape[1], target.r, -1);
+    a->a = add(b, at->module, "lora_embedding_A", target.r, w->shape[0], 1);
+    a->b = add(b, at->module, "lora_embedding_B", w->shape[1], target.r, -1);
     return AX_OK;
-}
-
-bool ax_builder_next_adapter(struct ax_builder *b, int k) {
-    b->adapter = ax_adapter_config(b->model, k);
-    b->number = k + 1;
-    return b->adapter != NULL;
-}
-
-enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st) {
-    return m->bank && st != AX_OK ? ax_error_prefix(st, "%s", m->bank->pefts[k].dir) : st;
 }
 
 /* A place for each of the model's adapters. */
@@ -227,7 +109,7 @@ enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
 static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
     const struct ax_model *m = b->model;
     const struct ax_peft_config *c;
-    if (b->store == AX_STORE_PLAIN || (m->adapter && w->trainable))
+    if (b->options->base_store == AX_STORE_PLAIN || (m->adapter && w->trainable))
         return AX_OK;
     for (int k = 0; m->bank && (c = ax_adapter_config(m, k)) != NULL; k++)
         if (ax_adapter_saves(c, w->name))
@@ -237,22 +119,80 @@ static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
                          "modules_to_save: it has its own %s, a matrix that is quantised in the "
                          "base. Use it on a base that is not quantised.",
                          w->name));
-    w->storage = b->store;
+    w->storage = b->options->base_store;
     w->trainable = false;
     return AX_OK;
 }
 
-enum ax_status ax_adapter_attach(struct ax_builder *b, int layer, struct ax_linear *l) {
+static enum ax_status attach_linear(struct ax_builder *b, int layer, struct ax_linear *l) {
     struct ax_model *m = b->model;
     for (int i = 0; i < l->n_parts; i++) {
         struct ax_param *w = &m->params[l->weight[i] - m->params];
         AX_TRY(store(b, w));
         char module[AX_NAME_MAX];
-        module_of(w->name, module, sizeof module);
+        ax_adapter_module_of(w->name, module, sizeof module);
         const struct place at = {module, layer, layer + 1, w};
         AX_TRY(attach_all(b, &at, &l->adapter[i], attach));
     }
     return AX_OK;
+}
+
+static enum ax_status check_experts(const struct ax_peft_config *c) {
+    const char *why = c->dora                     ? "with DoRA"
+                      : c->dropout > 0            ? "with dropout"
+                      : c->start == AX_LORA_PISSA ? "with PiSSA"
+                                                  : NULL;
+    if (!why)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "target_parameters: adapters of experts %s are not implemented", why);
+}
+
+static enum ax_status attach_weight(struct ax_builder *b, struct ax_layer *l,
+                                    enum ax_expert_weight which, int64_t out, int64_t in,
+                                    struct ax_expert_adapter *a) {
+    struct ax_model *m = b->model;
+    const int64_t E = b->arch->moe.n_experts;
+    struct ax_adapter_target target;
+    char module[AX_NAME_MAX];
+    AX_TRY(ax_adapter_experts_match(b->adapter, l->index, which, &target, module, sizeof module));
+    if (!target.on)
+        return AX_OK;
+    AX_TRY(check_experts(b->adapter));
+    *a = (struct ax_expert_adapter){.rt = m->rt,
+                                    .unit = l->unit,
+                                    .n_experts = E,
+                                    .first = m->experts.first,
+                                    .n_local = m->experts.n_local,
+                                    .r = target.r,
+                                    .scale = target.scale};
+    a->a = add(b, module, "lora_A.weight", E * target.r, in, -1);
+    a->b = add(b, module, "lora_B.weight", out, E * target.r, -1);
+    return AX_OK;
+}
+
+static enum ax_status attach_experts(struct ax_builder *b, struct ax_layer *l) {
+    const int64_t D = b->arch->hidden_size, F = b->arch->moe.width;
+    struct ax_model *m = b->model;
+    struct ax_moe_part *moe = &l->moe;
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(
+            ax_adapter_named(m, k,
+                             attach_weight(b, l, AX_GATE_UP, 2 * F, D,
+                                           ax_adapter_bank_experts(m, k, &moe->gate_up_adapter))));
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(
+            m, k,
+            attach_weight(b, l, AX_DOWN, D, F, ax_adapter_bank_experts(m, k, &moe->down_adapter))));
+    return AX_OK;
+}
+
+enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    const int n = ax_layer_linears(l, linears);
+    for (int i = 0; i < n; i++)
+        AX_TRY(attach_linear(b, l->index, linears[i]));
+    return l->moe.router ? attach_experts(b, l) : AX_OK;
 }
 
 /* Is it the name of a module that is saved whole? */
@@ -260,8 +200,8 @@ static bool names_saved(const struct ax_model *m, const char *name) {
     bool found = false;
     for (int i = 0; i < m->n_params && !found; i++) {
         char module[AX_NAME_MAX];
-        module_of(m->params[i].name, module, sizeof module);
-        found = !m->params[i].adapter && saves(module, name);
+        ax_adapter_module_of(m->params[i].name, module, sizeof module);
+        found = !m->params[i].adapter && ax_adapter_saves_module(module, name);
     }
     return found;
 }
@@ -276,7 +216,7 @@ static bool names_target(const struct ax_model *m, const char *name) {
         for (int k = 0; k < n; k++)
             for (int part = 0; part < linears[k]->n_parts && !found; part++) {
                 char module[AX_NAME_MAX];
-                module_of(linears[k]->weight[part]->name, module, sizeof module);
+                ax_adapter_module_of(linears[k]->weight[part]->name, module, sizeof module);
                 found = ax_adapter_ends_in(module, name);
             }
     }
@@ -288,8 +228,7 @@ static bool names_experts(const struct ax_model *m, const char *name) {
     for (int i = 0; i < (int)m->arch.n_layers; i++)
         for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
             char key[AX_NAME_MAX];
-            snprintf(key, sizeof key, "model.layers.%d.mlp.experts.%s", i,
-                     ax_expert_weight_name((enum ax_expert_weight)k));
+            ax_expert_weight_name(i, (enum ax_expert_weight)k, key, sizeof key);
             found = ax_adapter_ends_in(key, name);
         }
     return found;

@@ -1,13 +1,8 @@
 #include "model/adapter/bank.h"
 
 #include "base/mem.h"
-#include "model/layer.h"
-
-const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k) {
-    if (m->bank)
-        return k < m->bank->n ? &m->bank->pefts[k].config : NULL;
-    return k == 0 ? m->adapter : NULL;
-}
+#include "model/adapter/match.h"
+#include "model/model.h"
 
 /* ---- while a model is made ---- */
 

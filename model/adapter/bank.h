@@ -35,9 +35,6 @@ struct ax_adapter_bank {
     bool *replaced; /* [n_params]: not the base's own at the moment */
 };
 
-/* Config k of a model's adapters; NULL behind the last. Without a bank, of its one or none. */
-const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
-
 /* Parts of ax_model_create and ax_model_free. */
 enum ax_status ax_adapter_bank_begin(struct ax_model *m);
 void ax_adapter_bank_end(struct ax_model *m);
@@ -46,9 +43,6 @@ void ax_adapter_bank_end(struct ax_model *m);
 struct ax_adapter *ax_adapter_bank_place(struct ax_model *m, int k, struct ax_adapter *at);
 struct ax_expert_adapter *ax_adapter_bank_experts(struct ax_model *m, int k,
                                                   struct ax_expert_adapter *at);
-
-/* Puts adapter k's folder before an error, where there may be several. */
-enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);
 
 /* Reads all adapters and checks that they fit; none is in use then. After ax_model_load; `hf` is
  * the base and stays open. */

@@ -7,7 +7,7 @@
  * Head: the adapter of a linear, by chunks of tokens. */
 #include "model/adapter/adapter.h"
 
-#include "model/pass.h"
+#include "model/norm.h"
 #include "model/tensor_parallel.h"
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
@@ -88,7 +88,7 @@ enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct a
     if (!a->a)
         return AX_OK;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    AX_TRY(ax_pass_narrow(p, stream, &dout));
+    AX_TRY(ax_residual_narrow(p, stream, &dout));
     AX_TRY(look_up(p, &low));
     const struct ax_tensor up =
         take(p, "adapter projection", dout.dtype, low.shape[0], low.shape[1]);

@@ -36,16 +36,4 @@ enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
                                            const struct ax_expert_rows *rows,
                                            const struct ax_tensor *dx);
 
-enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };
-/* "gate_up_proj" */
-const char *ax_expert_weight_name(enum ax_expert_weight which);
-/* What the config says of a layer's weight, and the module below which its tensors are. */
-enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int layer,
-                                        enum ax_expert_weight which, struct ax_adapter_target *out,
-                                        char *module, size_t size);
-
-struct ax_layer;
-/* While a layer with experts is built. */
-enum ax_status ax_adapter_attach_experts(struct ax_builder *b, struct ax_layer *l);
-
 #endif

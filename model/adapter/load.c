@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/layer.h"
+#include "model/model.h"
 
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size) {
     snprintf(buf, size, "%s%s", p->adapter ? "" : AX_PEFT_PREFIX, p->name);

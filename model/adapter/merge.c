@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/adapter/experts.h"
 
 /* The adapter's tensor "PREFIX module.what"; bare files lack "model." before the module. */
 static const struct ax_st_entry *find(const struct ax_peft *peft, const char *module,

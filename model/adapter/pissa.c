@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/layer.h"
+#include "model/model.h"
 #include "model/adapter/low_rank.h"
 
 static bool is_a(const struct ax_param *p) {
