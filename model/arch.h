@@ -23,8 +23,7 @@ const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown
 /* "llama, mistral, …" for messages. */
 const char *ax_family_list(char *buf, size_t size);
 
-struct ax_mixer_type;
-struct ax_ffn_type;
+struct ax_part_type;
 
 /* What a checkpoint calls the parts of a mixture of experts: ROUTER.weight and
  * EXPERTS.E.{gate,up,down}.weight; %d is the layer. */
@@ -42,8 +41,7 @@ struct ax_moe_config {
 
 /* One layer; layers of a model may differ. */
 struct ax_layer_spec {
-    const struct ax_mixer_type *mixer;
-    const struct ax_ffn_type *ffn;
+    const struct ax_part_type *mixer, *ffn;
     int64_t window; /* sliding window in keys, 0 = none */
 };
 

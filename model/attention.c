@@ -7,7 +7,7 @@
 #include "model/layer.h"
 #include "model/norm.h"
 
-enum { QKV = AX_FRAME_MIXER, QK, Q_RSTD, K_RSTD, OUT, LSE };
+enum { QKV, QK, Q_RSTD, K_RSTD, OUT, LSE, N_SAVED };
 
 static void add_linear(struct ax_builder *b, struct ax_layer *l, struct ax_linear *lin, int n,
                        const struct ax_param_decl *decls, bool bias) {
@@ -57,6 +57,12 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     }
 }
 
+static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
+    out[0] = &l->attention.qkv;
+    out[1] = &l->attention.o;
+    return 2;
+}
+
 /* Heads that this rank computes. */
 static int64_t q_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return l->attention.qkv.weight[0]->local_shape[0] / a->head_dim;
@@ -66,23 +72,23 @@ static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
 }
 
 static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
-                              struct ax_frame *f) {
+                              struct ax_saved *s) {
     const struct ax_model *m = p->model;
     const struct ax_arch *a = &m->arch;
     const int64_t T = p->batch->T, hd = a->head_dim, Hq = q_heads(l, a), Hk = kv_heads(l, a);
-    ax_frame_declare(f, QKV, "attention q, k, v", AX_KEEP_COSTLY,
+    ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, (Hq + 2 * Hk) * hd));
     if (a->qk_norm) {
-        ax_frame_declare(f, QK, "attention normed q, k", AX_KEEP_CHEAP,
+        ax_saved_declare(&s[QK], "attention normed q, k", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd));
-        ax_frame_declare(f, Q_RSTD, "norm rstd", AX_KEEP_CHEAP,
+        ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->accum, NULL, T, Hq));
-        ax_frame_declare(f, K_RSTD, "norm rstd", AX_KEEP_CHEAP,
+        ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->accum, NULL, T, Hk));
     }
-    ax_frame_declare(f, OUT, "attention output", AX_KEEP_COSTLY,
+    ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, Hq * hd));
-    ax_frame_declare(f, LSE, "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
+    ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
 }
 
 /* q, k, v as [T][H][hd] views of [q | k | v] (or of [q | k], then v is not set). */
@@ -132,10 +138,10 @@ static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_te
 
 /* What attention reads: q and k ready for the dot product, and v. */
 static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
-                             const struct ax_frame *f) {
-    struct heads h = split_heads(l, &p->model->arch, &f->saved[QKV].t);
+                             const struct ax_saved *s) {
+    struct heads h = split_heads(l, &p->model->arch, &s[QKV].t);
     if (p->model->arch.qk_norm) {
-        const struct heads normed = split_heads(l, &p->model->arch, &f->saved[QK].t);
+        const struct heads normed = split_heads(l, &p->model->arch, &s[QK].t);
         h.q = normed.q;
         h.k = normed.k;
     }
@@ -146,12 +152,12 @@ static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
 
 /* Attention of the operands h; gathers the row's keys and values into scratch. */
 static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p,
-                               const struct ax_frame *f, const struct heads *h,
+                               const struct ax_saved *s, const struct heads *h,
                                struct ax_attention *out) {
     const struct ax_arch *a = &p->model->arch;
     struct ax_attention att = {.q = h->q,
-                               .out = ax_tensor_heads(&f->saved[OUT].t, q_heads(l, a), a->head_dim),
-                               .lse = f->saved[LSE].t,
+                               .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->head_dim),
+                               .lse = s[LSE].t,
                                .cu_q = p->batch->cu_seqlens,
                                .cu_k = p->batch->cu_keys,
                                .max_q = p->batch->max_queries,
@@ -167,50 +173,50 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
     return AX_OK;
 }
 
-static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h) {
     const struct ax_arch *a = &p->model->arch;
     const struct ax_attention_part *att = &l->attention;
-    const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
-    if (ax_frame_make(f, QKV)) {
-        AX_TRY(ax_linear_forward(p->model->rt, &att->qkv, h, NULL, &f->saved[QKV].t));
+    const struct heads raw = split_heads(l, a, &s[QKV].t);
+    if (ax_saved_make(&s[QKV])) {
+        AX_TRY(ax_linear_forward(p->model->rt, &att->qkv, h, NULL, &s[QKV].t));
         if (!a->qk_norm)
-            AX_TRY(rotate(l, p, &f->saved[QKV].t, false));
+            AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
-    if (!a->qk_norm || !ax_frame_make(f, QK))
+    if (!a->qk_norm || !ax_saved_make(&s[QK]))
         return AX_OK;
-    const struct heads normed = split_heads(l, a, &f->saved[QK].t);
-    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &raw.q, &normed.q, &f->saved[Q_RSTD].t));
-    AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &normed.k, &f->saved[K_RSTD].t));
-    return rotate(l, p, &f->saved[QK].t, false);
+    const struct heads normed = split_heads(l, a, &s[QK].t);
+    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &raw.q, &normed.q, &s[Q_RSTD].t));
+    AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &normed.k, &s[K_RSTD].t));
+    return rotate(l, p, &s[QK].t, false);
 }
 
-static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f) {
+static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
     struct ax_runtime *rt = p->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct heads now = operands(l, p, f);
+    const struct heads now = operands(l, p, s);
     struct ax_attention_forward attention;
     if (p->cache)
         AX_TRY(ax_kvcache_write(p->cache, rt->q, l->index, &now.k, &now.v));
-    AX_TRY(describe(l, p, f, &now, &attention.a));
+    AX_TRY(describe(l, p, s, &now, &attention.a));
     AX_TRY(ax_run_attention_forward(rt->q, &attention));
-    f->saved[LSE].ready = true;
+    s[LSE].ready = true;
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 
 static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,
-                                        struct ax_frame *f, const struct ax_tensor *h,
+                                        struct ax_saved *s, const struct ax_tensor *h,
                                         const struct ax_tensor *x, const struct ax_tensor *out) {
-    AX_TRY(project(l, p, f, h));
-    if (ax_frame_make(f, OUT))
-        AX_TRY(attend(l, p, f));
-    return out ? ax_linear_forward(p->model->rt, &l->attention.o, &f->saved[OUT].t, x, out) : AX_OK;
+    AX_TRY(project(l, p, s, h));
+    if (ax_saved_make(&s[OUT]))
+        AX_TRY(attend(l, p, s));
+    return out ? ax_linear_forward(p->model->rt, &l->attention.o, &s[OUT].t, x, out) : AX_OK;
 }
 
 /* d_qkv from d_out. KV heads that other ranks' queries use get no gradient here. */
 static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *p,
-                                      struct ax_frame *f, const struct ax_tensor *d_out,
+                                      struct ax_saved *s, const struct ax_tensor *d_out,
                                       const struct ax_tensor *d_qkv) {
     struct ax_runtime *rt = p->model->rt;
     const struct ax_arch *a = &p->model->arch;
@@ -220,10 +226,10 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
     d.k = own_kv_heads(p, &d.k);
     d.v = own_kv_heads(p, &d.v);
-    const struct heads now = operands(l, p, f);
+    const struct heads now = operands(l, p, s);
     struct ax_attention_backward back = {.dout = ax_tensor_heads(d_out, q_heads(l, a), a->head_dim),
                                          .dq = d.q};
-    AX_TRY(describe(l, p, f, &now, &back.a));
+    AX_TRY(describe(l, p, s, &now, &back.a));
     back.dk = ax_cp_partial(rt, &d.k);
     back.dv = ax_cp_partial(rt, &d.v);
     AX_TRY(ax_run_attention_backward(rt->q, &back));
@@ -234,31 +240,36 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
 }
 
 static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pass *p,
-                                         struct ax_frame *f, const struct ax_tensor *h,
+                                         struct ax_saved *s, const struct ax_tensor *h,
                                          const struct ax_tensor *dy, const struct ax_tensor *dh) {
     const struct ax_arch *a = &p->model->arch;
     const struct ax_attention_part *att = &l->attention;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor d_out = f->saved[OUT].t, d_qkv = f->saved[QKV].t;
+    struct ax_tensor d_out = s[OUT].t, d_qkv = s[QKV].t;
     d_out.data = ax_stack_push(scratch, "gradient of attention output", ax_tensor_bytes(&d_out));
     d_qkv.data = ax_stack_push(scratch, "gradient of q, k, v", ax_tensor_bytes(&d_qkv));
     const struct heads d = split_heads(l, a, &d_qkv);
 
-    AX_TRY(ax_linear_backward(p->model->rt, &att->o, &f->saved[OUT].t, dy, &d_out));
-    AX_TRY(attend_backward(l, p, f, &d_out, &d_qkv));
+    AX_TRY(ax_linear_backward(p->model->rt, &att->o, &s[OUT].t, dy, &d_out));
+    AX_TRY(attend_backward(l, p, s, &d_out, &d_qkv));
     AX_TRY(rotate(l, p, &d_qkv, true));
     if (a->qk_norm) {
-        const struct heads raw = split_heads(l, a, &f->saved[QKV].t);
-        AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &d.q, &raw.q, &f->saved[Q_RSTD].t, &d.q,
-                                false));
-        AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &d.k, &raw.k, &f->saved[K_RSTD].t, &d.k,
-                                false));
+        const struct heads raw = split_heads(l, a, &s[QKV].t);
+        AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &d.q, &raw.q, &s[Q_RSTD].t, &d.q, false));
+        AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &d.k, &raw.k, &s[K_RSTD].t, &d.k, false));
     }
     AX_TRY(ax_linear_backward(p->model->rt, &att->qkv, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
-const struct ax_mixer_type ax_mixer_attention = {"attention", attention_init, attention_declare,
-                                                 attention_forward, attention_backward};
+const struct ax_part_type ax_mixer_attention = {
+    .name = "attention",
+    .n_saved = N_SAVED,
+    .init = attention_init,
+    .linears = attention_linears,
+    .declare = attention_declare,
+    .forward = attention_forward,
+    .backward = attention_backward,
+};

@@ -12,7 +12,7 @@
 #include "model/norm.h"
 #include "model/tensor_parallel.h"
 
-enum { NORMED = AX_FRAME_LAYER, RSTD, LOGPROB, LSE, ENTROPY, MEAN };
+enum { NORMED, RSTD, LOGPROB, LSE, ENTROPY, MEAN, N_SAVED };
 
 #define CHUNK_BYTES (64 << 20)
 
@@ -36,17 +36,18 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
     const int64_t T = p->batch->T, rows = ax_tp_rows(m->rt, T);
     const struct ax_tensor per_token = ax_tensor_1d(m->accum, NULL, T);
-    f->n = 0;
-    ax_frame_declare(f, NORMED, "norm output", AX_KEEP_CHEAP,
+    ax_frame_begin(f, N_SAVED);
+    ax_saved_declare(&f->saved[NORMED], "norm output", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, rows, m->arch.hidden_size));
-    ax_frame_declare(f, RSTD, "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, rows));
+    ax_saved_declare(&f->saved[RSTD], "norm rstd", AX_KEEP_CHEAP,
+                     ax_tensor_1d(m->accum, NULL, rows));
     if (!p->objective || p->objective->linear)
         return;
-    ax_frame_declare(f, LOGPROB, "head log-prob", AX_KEEP_COSTLY, per_token);
-    ax_frame_declare(f, LSE, "head log-sum-exp", AX_KEEP_COSTLY, per_token);
-    ax_frame_declare(f, ENTROPY, "head entropy", AX_KEEP_COSTLY, per_token);
+    ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_COSTLY, per_token);
+    ax_saved_declare(&f->saved[LSE], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
+    ax_saved_declare(&f->saved[ENTROPY], "head entropy", AX_KEEP_COSTLY, per_token);
     if (p->objective->needs_mean)
-        ax_frame_declare(f, MEAN, "head mean log-prob", AX_KEEP_COSTLY, per_token);
+        ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
 }
 
 /* Buffers of one chunk, from scratch. In accum-dtype models dlogits is logits, overwritten. */
@@ -217,7 +218,7 @@ static enum ax_status begin_gradient(struct ax_pass *p, struct ax_tensor *d_norm
 static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
                                   const struct ax_tensor *x) {
     struct ax_model *m = p->model;
-    if (!ax_frame_make(f, NORMED))
+    if (!ax_saved_make(&f->saved[NORMED]))
         return AX_OK;
     return ax_norm_forward(p, &m->units[m->final_norm->unit], m->final_norm, x, &f->saved[NORMED].t,
                            &f->saved[RSTD].t);

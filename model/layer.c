@@ -10,7 +10,15 @@
 #include "model/adapter/attach.h"
 #include "model/norm.h"
 
-enum { H1 = AX_FRAME_LAYER, RSTD1, MIDDLE, H2, RSTD2 };
+enum { H1, RSTD1, MIDDLE, H2, RSTD2, N_SAVED };
+
+/* Where the parts' tensors are in a frame: behind the layer's own. */
+static struct ax_saved *of_mixer(struct ax_frame *f) {
+    return f->saved + N_SAVED;
+}
+static struct ax_saved *of_ffn(const struct ax_layer *l, struct ax_frame *f) {
+    return of_mixer(f) + l->spec.mixer->n_saved;
+}
 
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size;
@@ -28,29 +36,29 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
     const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, D);
     const struct ax_tensor stream = ax_tensor_2d(m->accum, NULL, T, D);
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
-    f->n = 0;
-    ax_frame_declare(f, H1, "norm output", AX_KEEP_CHEAP, rows);
-    ax_frame_declare(f, RSTD1, "norm rstd", AX_KEEP_CHEAP, per_row);
-    ax_frame_declare(f, MIDDLE, "residual middle", AX_KEEP_COSTLY, stream);
-    ax_frame_declare(f, H2, "norm output", AX_KEEP_CHEAP, rows);
-    ax_frame_declare(f, RSTD2, "norm rstd", AX_KEEP_CHEAP, per_row);
-    l->spec.mixer->declare(l, p, f);
-    l->spec.ffn->declare(l, p, f);
+    ax_frame_begin(f, N_SAVED + l->spec.mixer->n_saved + l->spec.ffn->n_saved);
+    ax_saved_declare(&f->saved[H1], "norm output", AX_KEEP_CHEAP, rows);
+    ax_saved_declare(&f->saved[RSTD1], "norm rstd", AX_KEEP_CHEAP, per_row);
+    ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY, stream);
+    ax_saved_declare(&f->saved[H2], "norm output", AX_KEEP_CHEAP, rows);
+    ax_saved_declare(&f->saved[RSTD2], "norm rstd", AX_KEEP_CHEAP, per_row);
+    l->spec.mixer->declare(l, p, of_mixer(f));
+    l->spec.ffn->declare(l, p, of_ffn(l, f));
 }
 
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out) {
     const struct ax_tensor *h1 = &f->saved[H1].t, *h2 = &f->saved[H2].t;
     const struct ax_tensor *middle = &f->saved[MIDDLE].t;
-    if (ax_frame_make(f, H1))
+    if (ax_saved_make(&f->saved[H1]))
         AX_TRY(ax_norm_forward(p, l->unit, l->norm1, x, h1, &f->saved[RSTD1].t));
-    const struct ax_tensor *mixed = ax_frame_make(f, MIDDLE) ? middle : NULL;
-    AX_TRY(l->spec.mixer->forward(l, p, f, h1, x, mixed));
+    const struct ax_tensor *mixed = ax_saved_make(&f->saved[MIDDLE]) ? middle : NULL;
+    AX_TRY(l->spec.mixer->forward(l, p, of_mixer(f), h1, x, mixed));
     if (p->tap && mixed)
         p->tap(p->tap_ctx, "middle", l->index, middle);
-    if (ax_frame_make(f, H2))
+    if (ax_saved_make(&f->saved[H2]))
         AX_TRY(ax_norm_forward(p, l->unit, l->norm2, middle, h2, &f->saved[RSTD2].t));
-    return l->spec.ffn->forward(l, p, f, h2, middle, out);
+    return l->spec.ffn->forward(l, p, of_ffn(l, f), h2, middle, out);
 }
 
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
@@ -62,14 +70,14 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
 
     const size_t branch = ax_stack_mark(scratch);
     AX_TRY(ax_residual_narrow(p, dx, &dy));
-    AX_TRY(l->spec.ffn->backward(l, p, f, &f->saved[H2].t, &dy, &dh));
+    AX_TRY(l->spec.ffn->backward(l, p, of_ffn(l, f), &f->saved[H2].t, &dy, &dh));
     ax_stack_release(scratch, branch);
     AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
                             true));
     /* below the lowest unit that trains nobody reads a gradient */
     const bool needed = l->index + 1 > p->model->lowest_unit || l->norm1->trainable;
     AX_TRY(ax_residual_narrow(p, dx, &dy));
-    AX_TRY(l->spec.mixer->backward(l, p, f, &f->saved[H1].t, &dy, needed ? &dh : NULL));
+    AX_TRY(l->spec.mixer->backward(l, p, of_mixer(f), &f->saved[H1].t, &dy, needed ? &dh : NULL));
     ax_stack_release(scratch, branch);
     if (needed)
         AX_TRY(ax_norm_backward(p, l->unit, l->norm1, &dh, x, &f->saved[RSTD1].t, dx, true));

@@ -2,7 +2,7 @@
 #include "model/builder.h"
 #include "model/layer.h"
 
-enum { GATE_UP = AX_FRAME_FFN, ACT };
+enum { GATE_UP, ACT, N_SAVED };
 
 static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size, F = b->arch->intermediate_size;
@@ -38,42 +38,56 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
     mlp->down.bias[0] = ax_builder_add(b, l->index, &biases[2]);
 }
 
-static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
-    const int64_t T = p->batch->T, F2 = ax_linear_out(&l->mlp.gate_up);
-    const enum ax_dtype dtype = p->model->dtype;
-    ax_frame_declare(f, GATE_UP, "mlp gate and up", AX_KEEP_COSTLY,
-                     ax_tensor_2d(dtype, NULL, T, F2));
-    ax_frame_declare(f, ACT, "mlp activation", AX_KEEP_CHEAP, ax_tensor_2d(dtype, NULL, T, F2 / 2));
+static int mlp_linears(struct ax_layer *l, struct ax_linear **out) {
+    out[0] = &l->mlp.gate_up;
+    out[1] = &l->mlp.down;
+    return 2;
 }
 
-static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
+    const int64_t T = p->batch->T, F2 = ax_linear_out(&l->mlp.gate_up);
+    const enum ax_dtype dtype = p->model->dtype;
+    ax_saved_declare(&s[GATE_UP], "mlp gate and up", AX_KEEP_COSTLY,
+                     ax_tensor_2d(dtype, NULL, T, F2));
+    ax_saved_declare(&s[ACT], "mlp activation", AX_KEEP_CHEAP,
+                     ax_tensor_2d(dtype, NULL, T, F2 / 2));
+}
+
+static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
     struct ax_queue *q = p->model->rt->q;
-    const struct ax_tensor *gate_up = &f->saved[GATE_UP].t, *act = &f->saved[ACT].t;
-    if (ax_frame_make(f, GATE_UP))
+    const struct ax_tensor *gate_up = &s[GATE_UP].t, *act = &s[ACT].t;
+    if (ax_saved_make(&s[GATE_UP]))
         AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
-    if (ax_frame_make(f, ACT))
+    if (ax_saved_make(&s[ACT]))
         AX_TRY(ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){*gate_up, *act}));
     return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
 /* d_act = dy·Wd;  (d_gate, d_up) from it, written over gate_up, which nobody needs after. */
-static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {
     struct ax_queue *q = p->model->rt->q;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor *gate_up = &f->saved[GATE_UP].t;
-    struct ax_tensor d_act = f->saved[ACT].t;
+    const struct ax_tensor *gate_up = &s[GATE_UP].t;
+    struct ax_tensor d_act = s[ACT].t;
     d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
-    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &f->saved[ACT].t, dy, &d_act));
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
     AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){d_act, *gate_up, *gate_up}));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
-const struct ax_ffn_type ax_ffn_swiglu = {"swiglu", mlp_init, mlp_declare, mlp_forward,
-                                          mlp_backward};
+const struct ax_part_type ax_ffn_swiglu = {
+    .name = "swiglu",
+    .n_saved = N_SAVED,
+    .init = mlp_init,
+    .linears = mlp_linears,
+    .declare = mlp_declare,
+    .forward = mlp_forward,
+    .backward = mlp_backward,
+};

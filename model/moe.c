@@ -11,7 +11,7 @@
 #include "model/layer.h"
 
 enum {
-    PROBS = AX_FRAME_FFN, /* what the router decided … */
+    PROBS, /* what the router decided … */
     WEIGHTS,
     EXPERTS,
     PLACES, /* … and the route of the rows */
@@ -21,7 +21,8 @@ enum {
     ROWS, /* at the experts, sorted by expert */
     GATE_UP,
     ACT,
-    RESULTS /* back home, sorted by expert */
+    RESULTS, /* back home, sorted by expert */
+    N_SAVED
 };
 
 static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *l, int expert,
@@ -62,6 +63,13 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     }
 }
 
+/* Its matrices are the experts', which are no linears: see adapter/experts.h. */
+static int moe_linears(struct ax_layer *l, struct ax_linear **out) {
+    (void)l;
+    (void)out;
+    return 0;
+}
+
 /* The matrices of the experts here, `parts` parameters each, as [n_local][parts·rows][cols];
  * weights or gradients. */
 static struct ax_tensor
@@ -85,7 +93,7 @@ static int64_t tokens(const struct ax_pass *p) {
     return ax_tp_rows(p->model->rt, p->batch->T);
 }
 
-static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
     (void)l;
     const struct ax_model *m = p->model;
     const struct ax_moe_config *c = &m->arch.moe;
@@ -93,31 +101,31 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     const int64_t T = tokens(p), E = c->n_experts, k = c->n_active, D = m->arch.hidden_size;
     const int64_t cap = ax_expert_capacity(g, T, k);
     const bool travels = g->ranks > 1;
-    ax_frame_declare(f, PROBS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, E));
-    ax_frame_declare(f, WEIGHTS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, k));
-    ax_frame_declare(f, EXPERTS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
-    ax_frame_declare(f, PLACES, "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
-    ax_frame_declare(f, OFFSETS, "router", AX_KEEP_ALWAYS,
+    ax_saved_declare(&s[PROBS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, E));
+    ax_saved_declare(&s[WEIGHTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, k));
+    ax_saved_declare(&s[EXPERTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
+    ax_saved_declare(&s[PLACES], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
+    ax_saved_declare(&s[OFFSETS], "router", AX_KEEP_ALWAYS,
                      ax_tensor_1d(AX_I32, NULL, g->n_local + 1));
     if (travels) {
-        ax_frame_declare(f, COUNTS, "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, 2, E));
-        ax_frame_declare(f, REGROUP, "router", AX_KEEP_ALWAYS, ax_tensor_1d(AX_I32, NULL, cap));
+        ax_saved_declare(&s[COUNTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, 2, E));
+        ax_saved_declare(&s[REGROUP], "router", AX_KEEP_ALWAYS, ax_tensor_1d(AX_I32, NULL, cap));
     }
-    ax_frame_declare(f, ROWS, "expert input", travels ? AX_KEEP_COSTLY : AX_KEEP_CHEAP,
+    ax_saved_declare(&s[ROWS], "expert input", travels ? AX_KEEP_COSTLY : AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, cap, D));
-    ax_frame_declare(f, GATE_UP, "expert gate and up", AX_KEEP_COSTLY,
+    ax_saved_declare(&s[GATE_UP], "expert gate and up", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, cap, 2 * c->width));
-    ax_frame_declare(f, ACT, "expert activation", AX_KEEP_CHEAP,
+    ax_saved_declare(&s[ACT], "expert activation", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, cap, c->width));
-    ax_frame_declare(f, RESULTS, "expert output", AX_KEEP_COSTLY,
+    ax_saved_declare(&s[RESULTS], "expert output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T * k, D));
 }
 
-static struct ax_expert_route route_of(const struct ax_frame *f) {
-    return (struct ax_expert_route){.places = f->saved[PLACES].t,
-                                    .offsets = f->saved[OFFSETS].t,
-                                    .counts = f->saved[COUNTS].t,
-                                    .regroup = f->saved[REGROUP].t};
+static struct ax_expert_route route_of(const struct ax_saved *s) {
+    return (struct ax_expert_route){.places = s[PLACES].t,
+                                    .offsets = s[OFFSETS].t,
+                                    .counts = s[COUNTS].t,
+                                    .regroup = s[REGROUP].t};
 }
 
 static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
@@ -127,14 +135,14 @@ static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
 }
 
 /* Logits as sums: one product of rounded inputs, not rounded again. */
-static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                              const struct ax_tensor *h) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_batch *b = p->batch;
-    const struct ax_expert_route route = route_of(f);
-    struct ax_tensor logits = f->saved[PROBS].t;
+    const struct ax_expert_route route = route_of(s);
+    struct ax_tensor logits = s[PROBS].t;
     logits.data = ax_stack_push(scratch, "router logits", ax_tensor_bytes(&logits));
     const struct ax_gemm gemm = {.a = *h,
                                  .b = ax_unit_weight(l->unit, l->moe.router),
@@ -143,9 +151,9 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
                                  .alpha = 1};
     const struct ax_router_forward router = {
         .logits = logits,
-        .probs = f->saved[PROBS].t,
-        .weights = f->saved[WEIGHTS].t,
-        .experts = f->saved[EXPERTS].t,
+        .probs = s[PROBS].t,
+        .weights = s[WEIGHTS].t,
+        .experts = s[EXPERTS].t,
         .valid = ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
         .load = ax_balance_load(p),
         .first = ax_tp_first(m->rt, b->T),
@@ -161,12 +169,12 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
 }
 
 /* Every token's row to its experts. */
-static enum ax_status dispatch(struct ax_pass *p, const struct ax_frame *f,
+static enum ax_status dispatch(struct ax_pass *p, const struct ax_saved *s,
                                const struct ax_tensor *h) {
     struct ax_model *m = p->model;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    const struct ax_expert_route route = route_of(f);
-    const struct ax_tensor *rows = &f->saved[ROWS].t;
+    const struct ax_expert_route route = route_of(s);
+    const struct ax_tensor *rows = &s[ROWS].t;
     const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, rows);
     AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){sorted, *h, route.places}));
     AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &sorted, rows));
@@ -175,27 +183,26 @@ static enum ax_status dispatch(struct ax_pass *p, const struct ax_frame *f,
 }
 
 /* c_e = a_e·W_eᵀ or a_e·W_e on the rows of each expert here. */
-static enum ax_status product(struct ax_pass *p, const struct ax_frame *f,
+static enum ax_status product(struct ax_pass *p, const struct ax_saved *s,
                               const struct ax_tensor *a, const struct ax_tensor *w, bool trans_b,
                               const struct ax_tensor *c) {
     const struct ax_grouped_gemm g = {.a = *a,
                                       .b = *w,
                                       .c = *c,
-                                      .offsets = f->saved[OFFSETS].t,
+                                      .offsets = s[OFFSETS].t,
                                       .trans_b = trans_b,
-                                      .expected_rows = ax_tensor_numel(&f->saved[PLACES].t)};
+                                      .expected_rows = ax_tensor_numel(&s[PLACES].t)};
     return ax_run_grouped_gemm(p->model->rt->q, &g);
 }
 
 /* The same rows as an adapter of the experts takes them. */
-static struct ax_expert_rows rows_of(const struct ax_frame *f, const struct ax_tensor *x,
+static struct ax_expert_rows rows_of(const struct ax_saved *s, const struct ax_tensor *x,
                                      const struct ax_tensor *y) {
-    return (struct ax_expert_rows){*x, *y, f->saved[OFFSETS].t,
-                                   ax_tensor_numel(&f->saved[PLACES].t)};
+    return (struct ax_expert_rows){*x, *y, s[OFFSETS].t, ax_tensor_numel(&s[PLACES].t)};
 }
 
 /* dW_e += dy_eᵀ·x_e; nothing where the experts are frozen. */
-static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_frame *f,
+static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_saved *s,
                                       const struct ax_tensor *dy, const struct ax_tensor *x,
                                       const struct ax_tensor *dw) {
     if (!dw->data)
@@ -203,80 +210,79 @@ static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_frame *
     const struct ax_grouped_gemm g = {.a = *dy,
                                       .b = *x,
                                       .c = *dw,
-                                      .offsets = f->saved[OFFSETS].t,
+                                      .offsets = s[OFFSETS].t,
                                       .trans_a = true,
-                                      .expected_rows = ax_tensor_numel(&f->saved[PLACES].t)};
+                                      .expected_rows = ax_tensor_numel(&s[PLACES].t)};
     return ax_run_grouped_gemm(p->model->rt->q, &g);
 }
 
 /* The rows that came; those behind them are not worth a pass over memory. */
-static enum ax_status activate(struct ax_pass *p, const struct ax_frame *f) {
+static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s) {
     struct ax_model *m = p->model;
-    const struct ax_expert_route route = route_of(f);
+    const struct ax_expert_route route = route_of(s);
     int64_t n;
     AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
-    return ax_run_swiglu_forward(
-        m->rt->q, &(struct ax_swiglu_forward){ax_tensor_rows(&f->saved[GATE_UP].t, 0, n),
-                                              ax_tensor_rows(&f->saved[ACT].t, 0, n)});
+    return ax_run_swiglu_forward(m->rt->q,
+                                 &(struct ax_swiglu_forward){ax_tensor_rows(&s[GATE_UP].t, 0, n),
+                                                             ax_tensor_rows(&s[ACT].t, 0, n)});
 }
 
-static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_frame *f) {
+static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_expert_route route = route_of(f);
+    const struct ax_expert_route route = route_of(s);
     const struct ax_tensor w = matrices(l, &m->experts, l->moe.down, 1, ax_unit_weight);
-    struct ax_tensor here = f->saved[RESULTS].t;
+    struct ax_tensor here = s[RESULTS].t;
     if (m->experts.ranks > 1) {
-        here = f->saved[ROWS].t;
+        here = s[ROWS].t;
         here.data = ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&here));
     }
-    const struct ax_expert_rows rows = rows_of(f, &f->saved[ACT].t, &here);
-    AX_TRY(product(p, f, &f->saved[ACT].t, &w, true, &here));
+    const struct ax_expert_rows rows = rows_of(s, &s[ACT].t, &here);
+    AX_TRY(product(p, s, &s[ACT].t, &w, true, &here));
     AX_TRY(ax_adapter_experts_forward(&l->moe.down_adapter, &rows));
-    AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &here, &f->saved[RESULTS].t));
+    AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &here, &s[RESULTS].t));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
-static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
     const struct ax_model *m = p->model;
-    if (ax_frame_make(f, EXPERTS))
-        AX_TRY(choose(l, p, f, h));
-    if (ax_frame_make(f, ROWS))
-        AX_TRY(dispatch(p, f, h));
-    if (ax_frame_make(f, GATE_UP)) {
+    if (ax_saved_make(&s[EXPERTS]))
+        AX_TRY(choose(l, p, s, h));
+    if (ax_saved_make(&s[ROWS]))
+        AX_TRY(dispatch(p, s, h));
+    if (ax_saved_make(&s[GATE_UP])) {
         const struct ax_tensor w = matrices(l, &m->experts, l->moe.gate_up, 2, ax_unit_weight);
-        const struct ax_expert_rows rows = rows_of(f, &f->saved[ROWS].t, &f->saved[GATE_UP].t);
-        AX_TRY(product(p, f, &f->saved[ROWS].t, &w, true, &f->saved[GATE_UP].t));
+        const struct ax_expert_rows rows = rows_of(s, &s[ROWS].t, &s[GATE_UP].t);
+        AX_TRY(product(p, s, &s[ROWS].t, &w, true, &s[GATE_UP].t));
         AX_TRY(ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows));
     }
-    if (ax_frame_make(f, ACT))
-        AX_TRY(activate(p, f));
-    if (ax_frame_make(f, RESULTS))
-        AX_TRY(down(l, p, f));
+    if (ax_saved_make(&s[ACT]))
+        AX_TRY(activate(p, s));
+    if (ax_saved_make(&s[RESULTS]))
+        AX_TRY(down(l, p, s));
     if (!out)
         return AX_OK;
-    return ax_run_combine_forward(m->rt->q,
-                                  &(struct ax_combine_forward){.src = f->saved[RESULTS].t,
-                                                               .rows = f->saved[PLACES].t,
-                                                               .weights = f->saved[WEIGHTS].t,
-                                                               .addend = *x,
-                                                               .out = *out});
+    return ax_run_combine_forward(m->rt->q, &(struct ax_combine_forward){.src = s[RESULTS].t,
+                                                                         .rows = s[PLACES].t,
+                                                                         .weights = s[WEIGHTS].t,
+                                                                         .addend = *x,
+                                                                         .out = *out});
 }
 
 /* d: gradient of the experts' outputs in, of their inputs out. The gradient of gate and up is
  * written over gate_up, which nobody needs after. */
 static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass *p,
-                                       const struct ax_frame *f, const struct ax_tensor *d) {
+                                       const struct ax_saved *s, const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_group *g = &m->experts;
-    const struct ax_expert_route route = route_of(f);
-    const struct ax_tensor *act = &f->saved[ACT].t, *gate_up = &f->saved[GATE_UP].t;
+    const struct ax_expert_route route = route_of(s);
+    const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
     const struct ax_tensor w_down = matrices(l, g, l->moe.down, 1, ax_unit_weight);
     const struct ax_tensor w_gate_up = matrices(l, g, l->moe.gate_up, 2, ax_unit_weight);
     const struct ax_tensor d_down = matrices(l, g, l->moe.down, 1, ax_unit_grad);
@@ -285,30 +291,30 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
     int64_t n;
     AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
-    const struct ax_expert_rows outputs = rows_of(f, act, d);
-    const struct ax_expert_rows inputs = rows_of(f, &f->saved[ROWS].t, gate_up);
-    AX_TRY(product(p, f, d, &w_down, false, &d_act));
+    const struct ax_expert_rows outputs = rows_of(s, act, d);
+    const struct ax_expert_rows inputs = rows_of(s, &s[ROWS].t, gate_up);
+    AX_TRY(product(p, s, d, &w_down, false, &d_act));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
-    AX_TRY(weight_gradient(p, f, d, act, &d_down));
+    AX_TRY(weight_gradient(p, s, d, act, &d_down));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
     AX_TRY(ax_run_swiglu_backward(
         m->rt->q, &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use, in_use}));
-    AX_TRY(product(p, f, gate_up, &w_gate_up, false, d));
+    AX_TRY(product(p, s, gate_up, &w_gate_up, false, d));
     AX_TRY(ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d));
-    AX_TRY(weight_gradient(p, f, gate_up, &f->saved[ROWS].t, &d_gate_up));
+    AX_TRY(weight_gradient(p, s, gate_up, &s[ROWS].t, &d_gate_up));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
 /* dh += what comes through the choice's weights and the balancing loss; dW of the router. */
 static enum ax_status router_backward(const struct ax_layer *l, struct ax_pass *p,
-                                      const struct ax_frame *f, const struct ax_tensor *dweights,
+                                      const struct ax_saved *s, const struct ax_tensor *dweights,
                                       const struct ax_tensor *h, const struct ax_tensor *dh) {
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_router_backward back = {.probs = f->saved[PROBS].t,
-                                      .experts = f->saved[EXPERTS].t,
+    struct ax_router_backward back = {.probs = s[PROBS].t,
+                                      .experts = s[EXPERTS].t,
                                       .dweights = *dweights,
                                       .renormalise = m->arch.moe.renormalise};
     back.dlogits = ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts);
@@ -331,32 +337,39 @@ static enum ax_status router_backward(const struct ax_layer *l, struct ax_pass *
     return AX_OK;
 }
 
-static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_expert_route route = route_of(f);
-    struct ax_tensor d = f->saved[ROWS].t, dweights = f->saved[WEIGHTS].t;
+    const struct ax_expert_route route = route_of(s);
+    struct ax_tensor d = s[ROWS].t, dweights = s[WEIGHTS].t;
     d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&d));
     dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&dweights));
     const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, &d);
-    AX_TRY(ax_run_combine_backward(m->rt->q,
-                                   &(struct ax_combine_backward){.dout = *dy,
-                                                                 .src = f->saved[RESULTS].t,
-                                                                 .rows = route.places,
-                                                                 .weights = f->saved[WEIGHTS].t,
-                                                                 .dsrc = sorted,
-                                                                 .dweights = dweights}));
+    AX_TRY(ax_run_combine_backward(m->rt->q, &(struct ax_combine_backward){.dout = *dy,
+                                                                           .src = s[RESULTS].t,
+                                                                           .rows = route.places,
+                                                                           .weights = s[WEIGHTS].t,
+                                                                           .dsrc = sorted,
+                                                                           .dweights = dweights}));
     AX_TRY(ax_expert_send(&m->experts, m->rt, &route, &sorted, &d));
-    AX_TRY(experts_backward(l, p, f, &d));
+    AX_TRY(experts_backward(l, p, s, &d));
     AX_TRY(ax_expert_return(&m->experts, m->rt, &route, &d, &sorted));
     AX_TRY(ax_run_combine_forward(
         m->rt->q, &(struct ax_combine_forward){.src = sorted, .rows = route.places, .out = *dh}));
-    AX_TRY(router_backward(l, p, f, &dweights, h, dh));
+    AX_TRY(router_backward(l, p, s, &dweights, h, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
 
-const struct ax_ffn_type ax_ffn_moe = {"moe", moe_init, moe_declare, moe_forward, moe_backward};
+const struct ax_part_type ax_ffn_moe = {
+    .name = "moe",
+    .n_saved = N_SAVED,
+    .init = moe_init,
+    .linears = moe_linears,
+    .declare = moe_declare,
+    .forward = moe_forward,
+    .backward = moe_backward,
+};

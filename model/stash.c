@@ -24,13 +24,15 @@ enum ax_status ax_recompute_parse(const char *name, enum ax_recompute *out) {
     return ax_error(AX_ERR_CONFIG, "recompute: \"%s\" is not one of off, selective, on", name);
 }
 
-void ax_frame_declare(struct ax_frame *f, int index, const char *name, enum ax_keep keep,
-                      struct ax_tensor t) {
-    AX_ASSERT(index < AX_FRAME_MAX);
+void ax_frame_begin(struct ax_frame *f, int n) {
+    AX_ASSERT(n <= AX_FRAME_MAX);
+    memset(f->saved, 0, (size_t)n * sizeof *f->saved);
+    f->n = n;
+}
+
+void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, struct ax_tensor t) {
     t.data = NULL;
-    f->saved[index] = (struct ax_saved){.name = name, .keep = keep, .t = t};
-    if (f->n <= index)
-        f->n = index + 1;
+    *s = (struct ax_saved){.name = name, .keep = keep, .t = t};
 }
 
 static bool keeps(enum ax_recompute mode, enum ax_keep keep) {
@@ -71,9 +73,9 @@ void ax_frame_pop(struct ax_frame *f, struct ax_stack *slot) {
     f->n = 0;
 }
 
-bool ax_frame_make(struct ax_frame *f, int index) {
-    AX_ASSERT(index < f->n && f->saved[index].name);
-    const bool make = !f->saved[index].ready;
-    f->saved[index].ready = true;
+bool ax_saved_make(struct ax_saved *s) {
+    AX_ASSERT(s->name);
+    const bool make = !s->ready;
+    s->ready = true;
     return make;
 }

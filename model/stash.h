@@ -37,15 +37,15 @@ struct ax_saved {
 };
 
 struct ax_frame {
-    int n; /* highest declared index + 1 */
+    int n; /* tensors, declared or not */
     struct ax_saved saved[AX_FRAME_MAX];
     size_t mark; /* of the slot's stack below this frame */
 };
 
-/* Declares tensor `index` (dtype and shape in t; data is set by push). Each part of a layer has its
- * own range of indices; those never declared take nothing. */
-void ax_frame_declare(struct ax_frame *f, int index, const char *name, enum ax_keep keep,
-                      struct ax_tensor t);
+/* n tensors, none of them declared: those that never are take nothing. */
+void ax_frame_begin(struct ax_frame *f, int n);
+/* Declares one (dtype and shape in t; data is set by push). */
+void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, struct ax_tensor t);
 /* Forward: kept tensors from slot, the rest from scratch (released by the caller's scratch mark).
  */
 void ax_frame_push(struct ax_frame *f, struct ax_stack *slot, struct ax_stack *scratch,
@@ -57,7 +57,7 @@ void ax_frame_restore(struct ax_frame *f, struct ax_stack *scratch);
 /* Gives the slot's memory back. */
 void ax_frame_pop(struct ax_frame *f, struct ax_stack *slot);
 
-/* True, once, when saved[index] has still to be made: `if (ax_frame_make(f, H1)) run norm`. */
-bool ax_frame_make(struct ax_frame *f, int index);
+/* True, once, when it has still to be made: `if (ax_saved_make(&s[H1])) run norm`. */
+bool ax_saved_make(struct ax_saved *s);
 
 #endif

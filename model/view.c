@@ -1,4 +1,4 @@
-#include "model/model.h"
+#include "model/layer.h"
 
 int ax_model_unit_needs(const struct ax_model *m, int unit) {
     return unit == m->n_units - 1 && m->lm_head == m->embed ? 0 : -1;
@@ -37,9 +37,8 @@ struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *
 }
 
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]) {
-    out[0] = &l->attention.qkv;
-    out[1] = &l->attention.o;
-    out[2] = &l->mlp.gate_up;
-    out[3] = &l->mlp.down;
-    return 4;
+    int n = l->spec.mixer->linears(l, out);
+    n += l->spec.ffn->linears(l, out + n);
+    AX_ASSERT(n <= AX_LAYER_MAX_LINEARS);
+    return n;
 }
