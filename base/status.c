@@ -8,15 +8,15 @@
 #include <string.h>
 
 static const struct ax_status_info status_table[] = {
-    [AX_OK] = {"ok", 0, "the command did what was asked"},
-    [AX_ERR_FAILED] = {"failed", 1, "a failure without a code of its own"},
-    [AX_ERR_CONFIG] = {"config", 2, "a mistake in the command line or the configuration"},
-    [AX_ERR_DATA] = {"data", 3, "a mistake in data: rows, weights, tokenizer or checkpoint"},
+    [AX_OK] = {"ok", 0, "success"},
+    [AX_ERR_FAILED] = {"failed", 1, "any other failure"},
+    [AX_ERR_CONFIG] = {"config", 2, "an error in the command line or the configuration"},
+    [AX_ERR_DATA] = {"data", 3, "an error in data: records, weights, tokenizer or checkpoint"},
     [AX_ERR_IO] = {"io", 1, "the operating system refused a file or socket"},
     [AX_ERR_PEER] = {"peer", 4, "another rank was lost or disagrees"},
     [AX_ERR_NOMEM] = {"memory", 5, "not enough memory"},
     [AX_ERR_DIVERGED] = {"diverged", 6, "NaN, inf or a loss spike"},
-    [AX_ERR_UNSUPPORTED] = {"unsupported", 2, "valid, but this program does not do it"},
+    [AX_ERR_UNSUPPORTED] = {"unsupported", 2, "valid, but not supported"},
     [AX_SAVED_REQUEUE] = {"requeue", 75, "saved after SIGTERM or SIGUSR1; run again to resume"},
     [AX_INTERRUPTED] = {"interrupted", 130, "saved after the first Ctrl-C"},
 };

@@ -7,14 +7,14 @@
 #include "cmd/args.h"
 #include "cmd/config/table.h"
 
-/* In the order in which a newcomer meets them. What stands in no group comes last. */
+/* In the order in which a newcomer needs them. Commands in no group come last. */
 static const struct {
     const char *title;
     const char *names[8];
 } groups[] = {
     {"Begin", {"init", "problems", "env"}},
     {"Train", {"sft", "train", "preview", "preprocess", "plan", "config"}},
-    {"See what came of it", {"report", "eval", "generate", "chat"}},
+    {"Look at the results", {"report", "eval", "generate", "chat"}},
     {"Models and text", {"fetch", "merge", "convert", "tokenize", "template"}},
     {"Measure and check", {"bench", "check"}},
 };
@@ -29,7 +29,7 @@ const struct ax_command *ax_command_find(const char *name) {
     return NULL;
 }
 
-/* The one that begins so; NULL when there is none, or several. */
+/* The one command with this prefix; NULL if there is none, or more than one. */
 static const char *beginning_with(const char *name) {
     const char *found = NULL;
     for (const struct ax_command *c = ax_commands; c->name; c++) {
@@ -57,11 +57,13 @@ enum ax_status ax_command_unknown(const char *name) {
         return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; did you mean `axtrain %s`?", name,
                         near);
     if (ax_config_find(name))
-        return ax_error(AX_ERR_CONFIG,
-                        "unknown command \"%s\"; it is a key of configurations: `axtrain config "
-                        "help %s`",
-                        name, name);
-    return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; `axtrain help` lists them", name);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "unknown command \"%s\"; it is a configuration key: see `axtrain config help "
+            "%s`",
+            name, name);
+    return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; `axtrain help` lists all commands",
+                    name);
 }
 
 /* ---- printing ---- */
@@ -114,17 +116,19 @@ static void print_exit_codes(void) {
 }
 
 void ax_command_print_overview(void) {
-    printf(
-        "axtrain %s: post-train language models. A YAML file says how; a model folder comes out.\n"
-        "\nusage: axtrain COMMAND [arguments]\n"
-        "\nFirst steps:\n"
-        "  axtrain init --model my-model/ --data train.jsonl   looks at both, writes sft.yaml\n"
-        "  axtrain preview sft.yaml                            what training will see\n"
-        "  axtrain sft sft.yaml                                trains; the folder is named in it\n",
-        AX_VERSION);
+    printf("axtrain %s: post-train language models. Reads a YAML file, writes a model folder.\n"
+           "\nusage: axtrain COMMAND [arguments]\n"
+           "\nFirst steps:\n"
+           "  axtrain init --model my-model/ --data train.jsonl   write sft.yaml for this model "
+           "and data\n"
+           "  axtrain preview sft.yaml                            see what training will see\n"
+           "  axtrain sft sft.yaml                                train; output_dir names the "
+           "folder\n",
+           AX_VERSION);
     print_commands();
-    printf("\n`axtrain help COMMAND` says more, `axtrain config help KEY` explains a key of the "
-           "YAML file,\n`axtrain --version` prints the version.\n");
+    printf(
+        "\n`axtrain help COMMAND` explains a command, `axtrain config help KEY` a key of the YAML "
+        "file;\n`axtrain --version` prints the version.\n");
     print_exit_codes();
 }
 

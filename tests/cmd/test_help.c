@@ -82,7 +82,8 @@ static void options_of_commands(void **state) {
     struct ax_help_option o[AX_HELP_MAX_OPTIONS];
     int n = ax_help_options(ax_command_find("generate"), o);
     assert_string_equal(find(o, n, "--top-p")->value, "X");
-    assert_string_equal(find(o, n, "--top-p")->text, "filters as in transformers, in its order");
+    assert_string_equal(find(o, n, "--top-p")->text,
+                        "filters, applied in the same order as in transformers");
     assert_string_equal(find(o, n, "--chat")->value, "");
     assert_true(find(o, n, "--input")->is_file);
     assert_string_equal(find(o, n, "--dtype")->choices, "float32|bfloat16");
@@ -138,11 +139,14 @@ static void wrong_names(void **state) {
     (void)state;
     static const struct {
         const char *given, *said;
-    } all[] = {
-        {"sfft", "did you mean `axtrain sft`"},      {"gen", "did you mean `axtrain generate`"},
-        {"rpeort", "did you mean `axtrain report`"}, {"tran", "did you mean `axtrain train`"},
-        {"conv", "did you mean `axtrain convert`"},  {"learning_rate", "axtrain config help"},
-        {"xylophone", "`axtrain help` lists them"},  {"c", "`axtrain help` lists them"}};
+    } all[] = {{"sfft", "did you mean `axtrain sft`"},
+               {"gen", "did you mean `axtrain generate`"},
+               {"rpeort", "did you mean `axtrain report`"},
+               {"tran", "did you mean `axtrain train`"},
+               {"conv", "did you mean `axtrain convert`"},
+               {"learning_rate", "axtrain config help"},
+               {"xylophone", "`axtrain help` lists all commands"},
+               {"c", "`axtrain help` lists all commands"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_error(ax_command_unknown(all[i].given), AX_ERR_CONFIG, all[i].said);
     assert_null(ax_command_nearest("zz"));
