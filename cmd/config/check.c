@@ -45,7 +45,7 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
     if (node->kind == AX_YAML_STRING && key->choices != NULL)
         ax_config_suggest_choice(key->choices, node->text, tail, sizeof tail);
     else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST))
-        snprintf(tail, sizeof tail, "; begin each entry with \"- \"");
+        snprintf(tail, sizeof tail, "; start each entry with \"- \"");
     else if (node->text != NULL && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; for a list of one, write [%s]", got);
     enum ax_status st = ax_config_expected(key, types, &want);
@@ -95,7 +95,7 @@ static const struct ax_config_ignored *find_ignored(const char *path) {
 static enum ax_status note_ignored(struct ax_config_build *b, const struct ax_config_ignored *dead,
                                    const char *path, const struct ax_yaml_entry *entry) {
     char text[AX_CONFIG_PATH];
-    snprintf(text, sizeof text, "nothing reads this key%s%s", dead->instead != NULL ? "; see " : "",
+    snprintf(text, sizeof text, "this key is ignored%s%s", dead->instead != NULL ? "; see " : "",
              dead->instead != NULL ? dead->instead : "");
     return entry->value->kind == AX_YAML_NULL
                ? AX_OK

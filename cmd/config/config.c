@@ -59,8 +59,7 @@ done:
 enum ax_status ax_config_load(struct ax_config *cfg, const char *path, int n, char **overrides) {
     *cfg = (struct ax_config){0};
     if (!ax_path_exists(path))
-        return ax_error(AX_ERR_CONFIG, "%s: there is no such file; give the path of a config",
-                        path);
+        return ax_error(AX_ERR_CONFIG, "%s: no such file; give the path of a config", path);
     if (ax_path_is_dir(path))
         return ax_error(AX_ERR_CONFIG, "%s: a folder; give the path of a config file", path);
     const enum ax_status st = ax_yaml_load(&cfg->doc, path, MAX_BYTES);
@@ -139,10 +138,10 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
     if (st == AX_OK)
         st = ax_config_put_not_yet(cfg, text_only, "\n  ", "", &lines);
     if (st == AX_OK && lines.len > 0) {
-        st = ax_error(AX_ERR_UNSUPPORTED,
-                      "%s: asks for what this version cannot do yet; set the keys to null to go "
-                      "on without%s",
-                      cfg->doc.name, lines.data);
+        st = ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: not supported in this version; set these keys to null to run without them%s",
+            cfg->doc.name, lines.data);
     }
     ax_buf_free(&lines);
     return st;

@@ -99,7 +99,7 @@ static enum ax_status put_other(struct ax_buf *out, const char *path, bool *foun
         const struct ax_config_ignored *dead = &ax_config_ignored[i];
         if (strcmp(dead->path, path) == 0) {
             *found = true;
-            AX_TRY(ax_buf_printf(out, "%s: nothing reads this key%s%s\n", path,
+            AX_TRY(ax_buf_printf(out, "%s: this key is ignored%s%s\n", path,
                                  dead->instead != NULL ? "; see " : "",
                                  dead->instead != NULL ? dead->instead : ""));
         }

@@ -1,6 +1,6 @@
-/* Keys that do not act, and for which no support is planned: path, type, why. What is checked of
- * every key is checked of these too: their type, range, choices, and rules with other keys. WHY
- * holds for the rows below it. Rows only. */
+/* Keys that have no effect and for which no support is planned: path, type, reason. Type, range,
+ * choices and rules with other keys are still checked. WHY applies to the rows below it. Data only.
+ */
 #include "cmd/config/table.h"
 
 /* clang-format off */
@@ -175,7 +175,7 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
 
 const struct ax_config_key ax_config_keys_no_effect[] = {
 #undef WHY
-#define WHY AX_NO_EFFECT("config.json says so")
+#define WHY AX_NO_EFFECT("this follows from config.json")
     BOOL("is_falcon_derived_model"), BOOL("is_llama_derived_model"),
     BOOL("is_mistral_derived_model"), BOOL("is_qwen_derived_model"),
 #undef WHY
@@ -190,10 +190,10 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     BOOL("dataloader_pin_memory"), COUNT("dataloader_prefetch_factor"),
     BOOL("dpo_use_liger_kernel"), BOOL("trl.use_liger_loss"), COUNT("ddp_bucket_cap_mb"),
 #undef WHY
-#define WHY AX_NO_EFFECT("set by another program for itself")
+#define WHY AX_NO_EFFECT("internal to another program")
     BOOL("preprocess_iterable"), BOOL("is_preprocess"), STR("axolotl_config_path"),
 #undef WHY
-#define WHY AX_NO_EFFECT("memory only; see gradient_checkpointing: selective")
+#define WHY AX_NO_EFFECT("affects memory only; see gradient_checkpointing: selective")
     KEY("selective_checkpointing", AX_T_BOOL | AX_T_MAP),
     STRINGS("selective_checkpointing.save", .dflt = "[attention]"),
     BOOL("selective_checkpointing.save_sliding_window", .dflt = "false"),
@@ -217,11 +217,11 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     WORD("moe_grouped_backend", "auto|marlin|deepgemm|cutlass"), COUNT("moe_dequant_chunk_size"),
     BOOL("moe_bnb_fast"),
 #undef WHY
-#define WHY AX_NO_EFFECT("the head always works in chunks, without a matrix of logits")
+#define WHY AX_NO_EFFECT("the head always works in chunks and never stores all logits")
     BOOL("chunked_cross_entropy"), BOOL("cut_cross_entropy"),
     BOOL("liger_fused_linear_cross_entropy"),
 #undef WHY
-#define WHY AX_NO_EFFECT("answers are generated in this process, by the trainer's own kernels")
+#define WHY AX_NO_EFFECT("answers are generated in this process by axtrain's own kernels")
     BOOL("trl.use_vllm", .dflt = "false"), WORD("trl.vllm_mode", "server|colocate"),
     STR("trl.vllm_server_host", .dflt = "0.0.0.0"), INT("trl.vllm_server_port", .dflt = "8000"),
     INT("trl.vllm_server_timeout"), BOOL("trl.vllm_enable_sleep_mode"),
@@ -239,24 +239,25 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     BOOL("vllm.enable_reasoning"), STR("vllm.reasoning_parser"), BOOL("vllm.enforce_eager"),
     STR("vllm.serve_module"), STR("vllm.worker_extension_cls"),
 #undef WHY
-#define WHY AX_NO_EFFECT("there is one way of sharding, block by block")
+#define WHY AX_NO_EFFECT("sharding is always by block")
     COUNT("fsdp_version"), COUNT("fsdp_config.fsdp_version"),
     WORD("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP"),
     KEY("fsdp_config.transformer_layer_cls_to_wrap", AX_T_STR | AX_T_STRINGS),
     COUNT("fsdp_config.min_num_params"), BOOL("fsdp_config.use_orig_params"),
 #undef WHY
-#define WHY AX_NO_EFFECT("axtrain launch, srun or torchrun start the ranks")
+#define WHY AX_NO_EFFECT("ranks are started by axtrain launch, srun or torchrun")
     BOOL("ddp"), INT("local_rank"), COUNT("world_size"), BOOL("use_ray", .dflt = "false"),
     STR("ray_run_name"), COUNT("ray_num_workers", .dflt = "1"), OPTIONS("resources_per_worker"),
 #undef WHY
 #define WHY \
-    AX_NO_EFFECT("nothing is sent; metrics.jsonl, metrics.csv and use_tensorboard have the numbers"), .when = "use_swanlab || swanlab_project"
+    AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard"), \
+    .when = "use_swanlab || swanlab_project"
     STR("swanlab_web_host"), STR("swanlab_api_host"), STR("swanlab_lark_webhook_url"),
     STR("swanlab_lark_secret"), BOOL("swanlab_log_completions", .dflt = "true"),
     COUNT("swanlab_completion_log_interval", .dflt = "100"),
     COUNT("swanlab_completion_max_buffer", .dflt = "128"),
 #undef WHY
-#define WHY AX_NO_EFFECT("there is no web page; use axtrain chat")
+#define WHY AX_NO_EFFECT("there is no web UI; use axtrain chat")
     STR("gradio_title"), BOOL("gradio_share"), STR("gradio_server_name"), INT("gradio_server_port"),
     INT("gradio_max_new_tokens"), NUM("gradio_temperature"),
 
@@ -265,28 +266,30 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
         AX_NO_EFFECT("no Python runs here; the architecture must be built in")},
     {"use_kernels", AX_T_BOOL, AX_NO_EFFECT("speed only; the kernels are built in")},
     {"experimental_skip_move_to_device", AX_T_BOOL, .dflt = "true",
-        AX_NO_EFFECT("weights are read straight to where they are used")},
+        AX_NO_EFFECT("weights are read directly to their final location")},
     {"device_map", AX_T_ANY, AX_NO_EFFECT("placement follows from the mesh")},
     {"max_memory", AX_T_MAP | AX_OF(AX_T_INT | AX_T_STR),
         AX_NO_EFFECT("placement follows the plan")},
     {"gpu_memory_limit", AX_T_INT | AX_T_STR, AX_NO_EFFECT("placement follows the plan")},
-    {"low_cpu_mem_usage", AX_T_BOOL, AX_NO_EFFECT("weights are never whole in memory twice")},
-    {"embeddings_skip_upcast", AX_T_BOOL, AX_NO_EFFECT("embeddings follow the other weights")},
+    {"low_cpu_mem_usage", AX_T_BOOL, AX_NO_EFFECT("weights are never held in memory twice")},
+    {"embeddings_skip_upcast", AX_T_BOOL,
+        AX_NO_EFFECT("embeddings are treated like the other weights")},
     {"tokenizer_save_jinja_files", AX_T_BOOL, .dflt = "true",
         AX_NO_EFFECT("the template is saved as the base saved it")},
     {"default_system_message", AX_T_STR,
-        AX_NO_EFFECT("the phrase it replaced is no longer in any template")},
+        AX_NO_EFFECT("no template contains the phrase it replaced")},
     {"datasets[].trust_remote_code", AX_T_BOOL, .dflt = "false",
         AX_NO_EFFECT("no Python runs here")},
-    {"datasets[].preprocess_shards", AX_T_COUNT, AX_NO_EFFECT("rows are streamed in any case")},
+    {"datasets[].preprocess_shards", AX_T_COUNT, AX_NO_EFFECT("records are always streamed")},
     {"dataset_keep_in_memory", AX_T_BOOL, AX_NO_EFFECT("the cache is a mapped file")},
     {"num_dataset_shards_to_save", AX_T_COUNT, AX_NO_EFFECT("the cache is one file")},
     {"accelerator_config", AX_T_OPTIONS,
         AX_NO_EFFECT("batches never depend on how ranks are launched")},
-    {"remove_unused_columns", AX_T_BOOL, AX_NO_EFFECT("only the columns a type names are read")},
+    {"remove_unused_columns", AX_T_BOOL,
+        AX_NO_EFFECT("only the columns that the type names are read")},
     {"hf_use_auth_token", AX_T_BOOL,
-        AX_NO_EFFECT("HF_TOKEN or the stored token is used when there")},
-    {"max_prompt_len", AX_T_COUNT, AX_NO_EFFECT("nothing reads it")},
+        AX_NO_EFFECT("HF_TOKEN or the stored token is used if present")},
+    {"max_prompt_len", AX_T_COUNT, AX_NO_EFFECT("this key is not read")},
     {"sample_packing_mp_start_method", AX_T_STR, AX_NO_EFFECT("packing runs in this process")},
     {"sample_packing_eff_est", AX_T_AMOUNT, AX_NO_EFFECT("steps are counted, not estimated")},
     {"total_num_tokens", AX_T_INDEX, AX_NO_EFFECT("tokens are counted, not estimated")},
@@ -295,19 +298,20 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
         AX_NO_EFFECT("batches are never padded between rows")},
     {"include_tokens_per_second", AX_T_BOOL, AX_NO_EFFECT("tokens per second are always logged")},
     {"torchdistx_path", AX_T_STR, AX_NO_EFFECT("a path for a Python library")},
-    {"lr_div_factor", AX_T_NUM, AX_NO_EFFECT("nothing reads it")},
+    {"lr_div_factor", AX_T_NUM, AX_NO_EFFECT("this key is not read")},
     {"fp32_norms", AX_T_BOOL,
-        AX_NO_EFFECT("masters and statistics of norms are float32 in any case")},
+        AX_NO_EFFECT("master weights and norm statistics are always float32")},
     {"fp32_norm_classes", AX_T_STRINGS, AX_NO_EFFECT("see fp32_norms"), .when = "fp32_norms"},
     {"gradient_checkpointing_kwargs", AX_T_OPTIONS,
-        AX_NO_EFFECT("recomputing gives the same bits in every form")},
+        AX_NO_EFFECT("every kind of recomputation gives the same bits")},
     {"torch_empty_cache_steps", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
-        AX_NO_EFFECT("memory is planned, there is no cache to empty")},
+        AX_NO_EFFECT("memory is planned; there is no cache to empty")},
     {"gc_collect_steps", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
         AX_NO_EFFECT("there is no garbage to collect")},
     {"attn_implementation", AX_T_STR,
         .choices = "eager|sdpa|flash_attention_2|flash_attention_3|flex_attention|xformers|"
-        "sage|fp8|*/*", AX_NO_EFFECT("one attention, exact, with packed rows kept apart")},
+        "sage|fp8|*/*",
+        AX_NO_EFFECT("there is one exact attention, which separates packed documents")},
     {"chunked_cross_entropy_num_chunks", AX_T_COUNT, AX_NO_EFFECT("the plan chooses the chunks")},
     {"lora_fan_in_fan_out", AX_T_BOOL, AX_NO_EFFECT("the layout follows from the architecture")},
     {"lora_on_cpu", AX_T_BOOL, AX_NO_EFFECT("memory only")},
@@ -327,7 +331,7 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     {"ring_attn_func", AX_T_STR, .choices = "varlen_llama3|batch_ring",
         AX_NO_EFFECT("chosen by the mesh")},
     {"heads_k_stride", AX_T_COUNT, AX_NO_EFFECT("chosen by the mesh")},
-    {"fsdp", AX_T_STR | AX_T_STRINGS, AX_NO_EFFECT("fsdp_config alone says what is meant")},
+    {"fsdp", AX_T_STR | AX_T_STRINGS, AX_NO_EFFECT("only fsdp_config is used")},
     {"fsdp_config.cpu_ram_efficient_loading", AX_T_BOOL,
         AX_NO_EFFECT("each rank reads only what it owns")},
     {"fsdp_config.cpu_offload_pin_memory", AX_T_BOOL, AX_NO_EFFECT("weights stay on the device")},
@@ -335,16 +339,15 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
         AX_NO_EFFECT("each rank reads only what it owns")},
     {"fsdp_config.mixed_precision_policy", AX_T_STR, AX_NO_EFFECT("bf16 and master_dtype decide")},
     {"ddp_broadcast_buffers", AX_T_BOOL, AX_NO_EFFECT("there are none")},
-    {"ddp_find_unused_parameters", AX_T_BOOL, AX_NO_EFFECT("the step's table knows them")},
+    {"ddp_find_unused_parameters", AX_T_BOOL, AX_NO_EFFECT("the action table lists them")},
     {"use_otel_metrics", AX_T_BOOL, .dflt = "false",
-        AX_NO_EFFECT("nothing is sent; metrics.jsonl, metrics.csv and use_tensorboard have the "
-        "numbers")},
+        AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard")},
     {"otel_metrics_host", AX_T_STR, .dflt = "localhost",
-        AX_NO_EFFECT("nothing is sent; metrics.jsonl, metrics.csv and use_tensorboard have the "
-        "numbers"), .when = "use_otel_metrics"},
+        AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard"),
+        .when = "use_otel_metrics"},
     {"otel_metrics_port", AX_T_COUNT, .dflt = "8000",
-        AX_NO_EFFECT("nothing is sent; metrics.jsonl, metrics.csv and use_tensorboard have the "
-        "numbers"), .when = "use_otel_metrics"},
+        AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard"),
+        .when = "use_otel_metrics"},
     {"strict", AX_T_BOOL, .dflt = "false", AX_NO_EFFECT("keys are always checked")},
     {0}};
 

@@ -45,7 +45,7 @@ static enum ax_status add(struct ax_config *cfg, const struct seen *s,
 
 static enum ax_status add_unused(struct ax_config *cfg, const struct seen *s) {
     struct ax_buf text = {0};
-    enum ax_status st = ax_buf_puts(&text, "acts only with ");
+    enum ax_status st = ax_buf_puts(&text, "only has an effect with ");
     if (st == AX_OK)
         st = ax_config_condition_text(s->key->when, &text);
     if (st == AX_OK)

@@ -10,41 +10,41 @@ const struct ax_config_rule ax_config_rules[] = {
      "use test_datasets or val_set_size, not both"},
     {"warmup_steps && warmup_ratio", "warmup_ratio", "use warmup_steps or warmup_ratio, not both"},
     {"save_steps && save_strategy == no,epoch,best", "save_strategy",
-     "save_steps needs save_strategy: steps, or none"},
+     "save_steps needs save_strategy: steps, or no save_strategy"},
     {"save_steps && saves_per_epoch", "saves_per_epoch",
      "use save_steps or saves_per_epoch, not both"},
     {"save_strategy == best && !metric_for_best_model", "save_strategy",
      "best needs metric_for_best_model, e.g. eval_loss"},
     {"eval_steps && eval_strategy == no,epoch", "eval_strategy",
-     "eval_steps needs eval_strategy: steps, or none"},
+     "eval_steps needs eval_strategy: steps, or no eval_strategy"},
     {"eval_steps && evals_per_epoch", "evals_per_epoch",
      "use eval_steps or evals_per_epoch, not both"},
     {"evals_per_epoch && eval_strategy == no,epoch", "eval_strategy",
-     "evals_per_epoch needs eval_strategy: steps, or none"},
+     "evals_per_epoch needs eval_strategy: steps, or no eval_strategy"},
     {"do_bench_eval && !evals_per_epoch && !eval_steps", "do_bench_eval",
      "set evals_per_epoch or eval_steps too"},
     {"chat_template == jinja && !chat_template_jinja", "chat_template",
-     "jinja needs chat_template_jinja with the template or its file"},
+     "jinja needs chat_template_jinja, with the template or its file"},
     {"(pretraining_dataset || streaming) && !max_steps", "max_steps",
-     "streamed data has no known length: set max_steps"},
+     "the length of streamed data is unknown: set max_steps"},
     {"(pretraining_dataset || streaming) && val_set_size", "val_set_size",
-     "streamed data has no end to take rows from: use test_datasets"},
-    {"rl && sample_packing", "sample_packing", "rows are not packed with rl: set it to false"},
-    {"rl && (reward_model || process_reward_model)", "rl",
-     "a run trains with rl or a reward model, not both"},
+     "val_set_size does not work with streamed data: use test_datasets"},
+    {"rl && sample_packing", "sample_packing", "packing is not supported with rl: set it to false"},
+    {"rl && (reward_model || process_reward_model)", "rl", "use rl or a reward model, not both"},
     {"reward_model && process_reward_model", "process_reward_model",
-     "a run trains one of reward_model and process_reward_model"},
+     "use reward_model or process_reward_model, not both"},
     {"dpo_loss_weights && !dpo_loss_type", "dpo_loss_weights", "set dpo_loss_type too"},
     {"dpo_loss_type && rl != dpo", "dpo_loss_type", "needs rl: dpo"},
     {"rl == gdpo && trl.multi_objective_aggregation == sum_then_normalize",
-     "trl.multi_objective_aggregation", "gdpo means normalize_then_sum; rl: grpo is the other"},
+     "trl.multi_objective_aggregation",
+     "gdpo uses normalize_then_sum; use rl: grpo for sum_then_normalize"},
     {"(load_in_4bit || load_in_8bit) && !adapter", "load_in_4bit",
-     "a quantized base cannot be trained itself: set adapter: qlora or lora, or load_in_4bit and "
+     "a quantized base cannot be trained: set adapter: qlora or lora, or load_in_4bit and "
      "load_in_8bit to false"},
     {"adapter == qlora && !load_in_4bit && !merge_lora", "adapter",
      "qlora needs load_in_4bit: true"},
     {"adapter == qlora && load_in_8bit", "load_in_8bit",
-     "qlora holds the base in 4 bits: set it to false"},
+     "qlora stores the base in 4 bits: set it to false"},
     {"adapter == qlora && gptq", "gptq", "qlora quantizes the base itself: set it to false"},
     {"lora_target_parameters && lora_dropout > 0", "lora_dropout",
      "must be 0 with lora_target_parameters"},
@@ -52,18 +52,18 @@ const struct ax_config_rule ax_config_rules[] = {
     {"peft_layers_pattern && !peft_layers_to_transform", "peft_layers_pattern",
      "set peft_layers_to_transform too"},
     {"adapter && unfrozen_parameters && peft_layers_to_transform", "unfrozen_parameters",
-     "does not go with peft_layers_to_transform"},
+     "cannot be combined with peft_layers_to_transform"},
     {"quantize_moe_experts && lora_target_linear", "lora_target_linear",
-     "name the modules in lora_target_modules with quantize_moe_experts"},
+     "not supported with quantize_moe_experts: name the modules in lora_target_modules"},
     {"qat && adapter == lora,qlora", "qat", "trains all weights: remove adapter"},
     {"qat && (load_in_4bit || load_in_8bit)", "qat",
-     "trains all weights: the base is not quantized"},
+     "trains all weights, so the base cannot be quantized"},
     {"qat && qat.weight_dtype == int8", "qat",
-     "weight_dtype int8, also the default, cannot be trained for: write int4, fp8, nvfp4 or mxfp4"},
+     "weight_dtype int8 (the default) is not supported: use int4, fp8, nvfp4 or mxfp4"},
     {"qat && qat.weight_dtype == int4 && qat.activation_dtype == nvfp4,mxfp4",
-     "qat.activation_dtype", "int4 weights go with int8 or fp8 activations, or none"},
+     "qat.activation_dtype", "int4 weights need int8 or fp8 activations, or no activation_dtype"},
     {"qat && qat.weight_dtype == fp8,float8* && qat.activation_dtype != fp8,float8*",
-     "qat.activation_dtype", "fp8 weights go with fp8 activations"},
+     "qat.activation_dtype", "fp8 weights need fp8 activations"},
     {"qat && qat.weight_dtype == nvfp4 && qat.group_size != 16", "qat.group_size",
      "must be 16 for nvfp4"},
     {"qat && qat.weight_dtype == mxfp4 && qat.group_size != 32", "qat.group_size",
@@ -82,7 +82,8 @@ const struct ax_config_rule ax_config_rules[] = {
     {"tokenizer_use_mistral_common && (special_tokens || tokens || added_tokens_overrides || "
      "chat_template)",
      "tokenizer_use_mistral_common",
-     "this tokenizer takes no special_tokens, tokens, added_tokens_overrides or chat_template"},
+     "this tokenizer does not support special_tokens, tokens, added_tokens_overrides or "
+     "chat_template"},
     {"relora && !jagged_restart_steps", "relora", "set jagged_restart_steps too"},
     {"scaling_softmax && attn_implementation != flex_attention", "scaling_softmax",
      "needs attn_implementation: flex_attention"},
@@ -126,14 +127,16 @@ static enum ax_status check_batches(struct ax_config_build *b) {
     double val = number(cfg, "val_set_size");
     if (val == 1) {
         AX_TRY(broken(b, "val_set_size",
-                      "1 is neither a share nor a useful count of rows; write e.g. 0.05"));
+                      "1 is neither a fraction nor a useful number of records; write e.g. 0.05"));
     }
     if (val > 1 && val != floor(val))
-        AX_TRY(broken(b, "val_set_size", "above 1 it counts rows and must be whole"));
+        AX_TRY(broken(b, "val_set_size",
+                      "a value above 1 is a number of records and must be an integer"));
     if (ax_config_holds(cfg, "early_stopping_patience") &&
         !divides(number(cfg, "eval_steps"), number(cfg, "save_steps"))) {
-        AX_TRY(broken(b, "early_stopping_patience",
-                      "needs save_steps and eval_steps, the first a multiple of the second"));
+        AX_TRY(
+            broken(b, "early_stopping_patience",
+                   "needs eval_steps and save_steps; save_steps must be a multiple of eval_steps"));
     }
     return AX_OK;
 }
@@ -144,7 +147,7 @@ static enum ax_status check_shards(struct ax_config_build *b) {
         return broken(b,
                       ax_config_is_set(cfg, "dataset_shard_num") ? "dataset_shard_num"
                                                                  : "dataset_shard_idx",
-                      "dataset_shard_num and dataset_shard_idx go together");
+                      "set both dataset_shard_num and dataset_shard_idx, or neither");
     }
     if (number(cfg, "dataset_shard_idx") >= number(cfg, "dataset_shard_num"))
         return broken(b, "dataset_shard_idx", "must be below dataset_shard_num");

@@ -167,7 +167,7 @@ static enum ax_status put_deprecated(struct ax_buf *out, const char *parent, int
         if (ax_config_child(ax_config_ignored[i].path, parent, &name)) {
             AX_TRY(ax_buf_printf(out,
                                  ",\n%*s\"%s\": {\"deprecated\": true, \"description\": "
-                                 "\"Nothing reads this key.\"}",
+                                 "\"This key is ignored.\"}",
                                  indent, "", name));
         }
     }

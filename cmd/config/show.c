@@ -114,10 +114,10 @@ static enum ax_status put_section(struct show *s, const struct ax_config_section
 }
 
 static const char *const note_titles[AX_NOTE_KINDS] = {
-    [AX_NOTE_RENAMED] = "read as something else",
+    [AX_NOTE_RENAMED] = "read under another name",
     [AX_NOTE_NO_EFFECT] = "no effect here",
     [AX_NOTE_UNUSED] = "not used in this run",
-    [AX_NOTE_IGNORED] = "nothing reads these keys",
+    [AX_NOTE_IGNORED] = "ignored keys",
     [AX_NOTE_APPROXIMATED] = "approximated",
     [AX_NOTE_NOT_YET] = "not supported yet: training stops before it starts",
 };

@@ -1,10 +1,9 @@
-/* The shape of the key table, private to the config_*.c files.
+/* The shape of the key table, private to cmd/config.
  *
- * One row per key. Rows live in config_keys_<theme>.c, grouped into the sections that help, docs
+ * One row per key. Rows live in keys_<theme>.c, grouped into the sections that help, docs
  * and schema follow; keys.c holds the list of sections, the capabilities, and the lookups.
  *
- * A row's path is a pattern: "datasets[].path" stands for the path of every entry of the list
- * datasets, "fsdp_config.offload_params" for a key inside a map. */
+ * A row's path is a pattern: "datasets[].path" means the path of every entry of the list datasets, "fsdp_config.offload_params" for a key inside a map. */
 #ifndef AX_CMD_CONFIG_TABLE_H
 #define AX_CMD_CONFIG_TABLE_H
 
@@ -14,7 +13,7 @@
 #include "base/mem.h"
 #include "cmd/config/config.h"
 
-#define AX_CONFIG_PATH 256 /* longest key path that is understood */
+#define AX_CONFIG_PATH 256 /* longest supported key path */
 
 /* What a value may be: kinds or-ed together, with the range of its numbers and the kinds of what a
  * list or an open map holds. null always means "unset". */
@@ -25,7 +24,7 @@ enum {
     AX_T_STR = 8,
     AX_T_LIST = 16,
     AX_T_MAP = 32,
-    AX_T_ANY = 64, /* handed on as written */
+    AX_T_ANY = 64, /* passed on as written */
     AX_T_SCALAR = AX_T_BOOL | AX_T_INT | AX_T_NUM | AX_T_STR
 };
 
@@ -67,51 +66,51 @@ enum ax_config_support {
 /* What the program cannot do yet, by the name that messages give. When one lands, its line goes,
  * and so does AX_NEEDS in the rows that waited for it. */
 /* clang-format off */
-#define AX_CAPABILITIES(X)                                                                                  \
-    X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")            \
-    X(LORA_INIT, "adapter-variants", "other starts, shapes and learning rates of adapters")                 \
-    X(DPO, "dpo", "preference training with DPO and IPO")                                                   \
-    X(ORPO, "orpo", "preference training with ORPO")                                                        \
-    X(KTO, "kto", "preference training with KTO")                                                           \
-    X(SIMPO, "simpo", "preference training with SimPO")                                                     \
-    X(GRPO, "grpo", "reinforcement training with GRPO and GDPO")                                            \
-    X(PPO, "ppo", "reinforcement training with PPO")                                                        \
-    X(EBFT, "ebft", "energy-based fine-tuning")                                                             \
-    X(OTHER_RL, "other-rl", "further losses and options of preference and reinforcement training")          \
-    X(REWARD_MODEL, "reward-model", "training reward models")                                               \
-    X(PRM, "process-reward-model", "training process reward models")                                        \
-    X(QAT, "qat", "training with int4 weights in mind")                                                     \
-    X(OTHER_QAT, "other-qat", "training with other quantized types in mind")                                \
-    X(QUANTIZE, "quantize", "quantizing a trained model")                                                   \
-    X(SHARD, "sharding", "sharding over ranks from a YAML")                                                 \
-    X(TENSOR_PARALLEL, "tensor-parallel", "tensor parallelism from a YAML")                                 \
-    X(CONTEXT_PARALLEL, "context-parallel", "context parallelism from a YAML")                              \
-    X(PIPELINE_PARALLEL, "pipeline-parallel", "pipeline parallelism from a YAML")                           \
-    X(EXPERT_PARALLEL, "expert-parallel", "expert parallelism from a YAML")                                 \
-    X(FP8, "fp8", "8-bit floating-point training")                                                          \
-    X(WANDB, "wandb", "logging to Weights & Biases")                                                        \
-    X(MLFLOW, "mlflow", "logging to MLflow")                                                                \
-    X(COMET, "comet", "logging to Comet")                                                                   \
-    X(TRACKIO, "trackio", "logging to Trackio")                                                             \
-    X(SWANLAB, "swanlab", "logging to SwanLab")                                                             \
-    X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                                  \
-    X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared rows to the hub")                             \
-    X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                                       \
-    X(DATASET_TYPES, "other-dataset-types", "rarer dataset types")                                          \
-    X(TEMPLATES, "other-templates", "rarer named chat templates; give them as chat_template_jinja")         \
-    X(PYTHON, "python", "Python code named in the YAML")                                                    \
-    X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                                     \
-    X(MULTIMODAL, "multimodal", "images and audio")                                                         \
-    X(PREQUANTIZED, "quantized-bases", "bases in other quantized formats")                                  \
-    X(MODEL_OPTIONS, "model-options", "overriding the model's own settings")                                \
-    X(OTHER_LR, "other-schedules", "rarer learning-rate schedules")                                         \
-    X(LR_GROUPS, "lr-groups", "learning rates of their own for some parameters")                            \
-    X(LOSS_VARIANTS, "loss-variants", "other losses and attention scores")                                  \
-    X(LONG_CONTEXT, "pose", "position skipping")                                                            \
-    X(PARTIAL_TRAINING, "partial-training", "training some parameters, by name, by turns or with restarts") \
-    X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics while training")                           \
-    X(AUTO_BATCH, "auto-batch", "finding the batch size by trial")                                          \
-    X(PLUGINS, "plugins", "what this plugin adds")
+#define AX_CAPABILITIES(X)                                                                         \
+    X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")   \
+    X(LORA_INIT, "adapter-variants", "other adapter initializations, shapes and learning rates")   \
+    X(DPO, "dpo", "preference training with DPO and IPO")                                          \
+    X(ORPO, "orpo", "preference training with ORPO")                                               \
+    X(KTO, "kto", "preference training with KTO")                                                  \
+    X(SIMPO, "simpo", "preference training with SimPO")                                            \
+    X(GRPO, "grpo", "reinforcement training with GRPO and GDPO")                                   \
+    X(PPO, "ppo", "reinforcement training with PPO")                                               \
+    X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
+    X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
+    X(REWARD_MODEL, "reward-model", "training reward models")                                      \
+    X(PRM, "process-reward-model", "training process reward models")                               \
+    X(QAT, "qat", "quantization-aware training with int4 weights")                                 \
+    X(OTHER_QAT, "other-qat", "quantization-aware training with other types")                      \
+    X(QUANTIZE, "quantize", "quantizing a trained model")                                          \
+    X(SHARD, "sharding", "sharding across ranks from a YAML file")                                 \
+    X(TENSOR_PARALLEL, "tensor-parallel", "tensor parallelism from a YAML file")                   \
+    X(CONTEXT_PARALLEL, "context-parallel", "context parallelism from a YAML file")                \
+    X(PIPELINE_PARALLEL, "pipeline-parallel", "pipeline parallelism from a YAML file")             \
+    X(EXPERT_PARALLEL, "expert-parallel", "expert parallelism from a YAML file")                   \
+    X(FP8, "fp8", "8-bit floating-point training")                                                 \
+    X(WANDB, "wandb", "logging to Weights & Biases")                                               \
+    X(MLFLOW, "mlflow", "logging to MLflow")                                                       \
+    X(COMET, "comet", "logging to Comet")                                                          \
+    X(TRACKIO, "trackio", "logging to Trackio")                                                    \
+    X(SWANLAB, "swanlab", "logging to SwanLab")                                                    \
+    X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                         \
+    X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \
+    X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                              \
+    X(DATASET_TYPES, "other-dataset-types", "less common data set types")                          \
+    X(TEMPLATES, "other-templates", "less common chat templates; use chat_template_jinja instead") \
+    X(PYTHON, "python", "Python code named in the YAML file")                                      \
+    X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                            \
+    X(MULTIMODAL, "multimodal", "images and audio")                                                \
+    X(PREQUANTIZED, "quantized-bases", "bases in other quantized formats")                         \
+    X(MODEL_OPTIONS, "model-options", "overriding the model's own settings")                       \
+    X(OTHER_LR, "other-schedules", "less common learning-rate schedules")                          \
+    X(LR_GROUPS, "lr-groups", "separate learning rates for some parameters")                       \
+    X(LOSS_VARIANTS, "loss-variants", "other losses and attention scores")                         \
+    X(LONG_CONTEXT, "pose", "position skipping")                                                   \
+    X(PARTIAL_TRAINING, "partial-training", "training parameters in turn or with restarts")        \
+    X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics during training")                 \
+    X(AUTO_BATCH, "auto-batch", "finding the batch size automatically")                            \
+    X(PLUGINS, "plugins", "features of this plugin")
 /* clang-format on */
 
 enum ax_capability {

@@ -101,7 +101,7 @@ static void rules_between_keys(void **state) {
         {"warmup_steps: 10\nwarmup_ratio: 0.1\n", "use warmup_steps or warmup_ratio, not both"},
         {"test_datasets: [{path: a}]\nval_set_size: 0.1\n", "test_datasets or val_set_size"},
         {"val_set_size: 1\n", "val_set_size: 1 is neither"},
-        {"val_set_size: 20.5\n", "must be whole"},
+        {"val_set_size: 20.5\n", "must be an integer"},
         {"save_steps: 10\nsaves_per_epoch: 1\n", "save_steps or saves_per_epoch"},
         {"save_steps: 10\nsave_strategy: epoch\n", "save_steps needs save_strategy: steps"},
         {"save_strategy: best\n", "best needs metric_for_best_model"},

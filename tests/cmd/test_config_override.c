@@ -157,8 +157,7 @@ static void dead_and_removed_keys(void **state) {
             NULL);
     expect_note(&cfg, "adam_eps", AX_NOTE_IGNORED, "see adam_epsilon");
     expect_note(&cfg, "context_parapllel_size", AX_NOTE_IGNORED, "see context_parallel_size");
-    expect_note(&cfg, "fsdp_config.fsdp_limit_all_gathers", AX_NOTE_IGNORED,
-                "nothing reads this key");
+    expect_note(&cfg, "fsdp_config.fsdp_limit_all_gathers", AX_NOTE_IGNORED, "this key is ignored");
     assert_null(note_of(&cfg, "gptq_groupsize"));
     assert_null(note_of(&cfg, "max_packed_sequence_len"));
     ax_config_free(&cfg);

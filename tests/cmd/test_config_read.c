@@ -157,7 +157,7 @@ static void notes(void **state) {
             "wandb_mode: disabled\nwandb_project: p\nlr_scheduler: greedy\n",
             NULL);
     expect_note(&cfg, "tokenizer_type", AX_NOTE_NO_EFFECT, "tokenizer.json decides");
-    expect_note(&cfg, "lora_r", AX_NOTE_UNUSED, "acts only with adapter");
+    expect_note(&cfg, "lora_r", AX_NOTE_UNUSED, "only has an effect with adapter");
     expect_note(&cfg, "adam_beta3", AX_NOTE_UNUSED, "optimizer: came_pytorch or");
     expect_note(&cfg, "plugins.0", AX_NOTE_NO_EFFECT, "chunks");
     expect_note(&cfg, "plugins.1", AX_NOTE_NOT_YET, "plugins");

@@ -77,10 +77,11 @@ static void values_with_origins(void **state) {
         "\n  eos_token: \"null\"",
         "\ndynamic_checkpoint:\n  enabled: true ",
         "\n  check_interval: 10  # default\n",
-        "\n# NOTE read as something else\n#   flash_attention: old spelling of",
-        "\n# NOTE no effect here\n#   attn_implementation: one attention",
-        "\n# NOTE not used in this run\n#   lora_r: acts only with adapter (c.yaml:21:9)\n",
-        "\n# NOTE nothing reads these keys\n#   debug: nothing reads this key",
+        "\n# NOTE read under another name\n#   flash_attention: old spelling of",
+        "\n# NOTE no effect here\n#   attn_implementation: there is one exact attention",
+        "\n# NOTE not used in this run\n#   lora_r: only has an effect with adapter "
+        "(c.yaml:21:9)\n",
+        "\n# NOTE ignored keys\n#   debug: this key is ignored",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         expect_text(out.data, lines[i]);
@@ -185,7 +186,7 @@ static void help(void **state) {
     HELP("trl.beta", "trl.beta\n");
     HELP("flash_attention", "flash_attention is an old spelling of attn_implementation: "
                             "flash_attention_2\n\nattn_implementation\n");
-    HELP("adam_eps", "adam_eps: nothing reads this key; see adam_epsilon\n");
+    HELP("adam_eps", "adam_eps: this key is ignored; see adam_epsilon\n");
     struct ax_buf out = {0};
     assert_int_equal(ax_config_help("micro_bach_size", &out), AX_ERR_CONFIG);
     expect_text(ax_error_text(), "did you mean micro_batch_size?");

@@ -270,7 +270,7 @@ static void configs(void **state) {
     const char *const commands[] = {put_bytes("big.yaml", big, 5 << 20), in_scratch(""),
                                     in_scratch("absent.yaml")};
     static const char *const parts[] = {"larger than the limit", "a folder; give the path",
-                                        "there is no such file; give the path of a config"};
+                                        "no such file; give the path of a config"};
     ax_free(big);
     for (size_t i = 0; i < 3; i++) {
         check_run(ax_cmd_config, 2, (const char *const[]){"show", commands[i]}, AX_ERR_CONFIG,
