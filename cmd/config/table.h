@@ -3,7 +3,8 @@
  * One row per key. Rows live in keys_<theme>.c, grouped into the sections that help, docs
  * and schema follow; keys.c holds the list of sections, the capabilities, and the lookups.
  *
- * A row's path is a pattern: "datasets[].path" means the path of every entry of the list datasets, "fsdp_config.offload_params" for a key inside a map. */
+ * A row's path is a pattern: "datasets[].path" means the path of every entry of the list datasets,
+ * "fsdp_config.offload_params" for a key inside a map. */
 #ifndef AX_CMD_CONFIG_TABLE_H
 #define AX_CMD_CONFIG_TABLE_H
 
