@@ -91,7 +91,11 @@ static enum ax_status pad_token(struct ax_arch *a, struct ax_json c) {
 static enum ax_status layers(struct ax_arch *a) {
     AX_TRY(ax_alloc(&a->layers, (size_t)a->n_layers, sizeof *a->layers));
     for (int64_t i = 0; i < a->n_layers; i++)
-        a->layers[i] = (struct ax_layer_spec){.mixer = &ax_mixer_attention, .ffn = &ax_ffn_swiglu};
+        a->layers[i] = (struct ax_layer_spec){
+            .mixer = &ax_mixer_attention,
+            .ffn = &ax_ffn_swiglu,
+            .mixer_norms = {.in = "model.layers.%d.input_layernorm.weight"},
+            .ffn_norms = {.in = "model.layers.%d.post_attention_layernorm.weight"}};
     return AX_OK;
 }
 
@@ -103,11 +107,16 @@ static int64_t layer_matrices(const struct ax_arch *a, int64_t layer, int64_t ex
         moe ? a->moe.n_experts + 3 * experts * a->moe.width : 3 * a->intermediate_size;
     return a->hidden_size * (2 * q + 2 * kv + ffn);
 }
-static int64_t layer_vectors(const struct ax_arch *a) {
+static int64_t norm_vectors(const struct ax_arch *a, const struct ax_norm_names *n) {
+    return ((n->in ? 1 : 0) + (n->out ? 1 : 0)) * a->hidden_size;
+}
+static int64_t layer_vectors(const struct ax_arch *a, int64_t layer) {
     const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
-    return 2 * a->hidden_size + (a->qkv_bias ? q + 2 * kv : 0) + (a->o_bias ? a->hidden_size : 0) +
-           (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) +
-           (a->qk_norm ? 2 * a->head_dim : 0);
+    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = q + kv};
+    const struct ax_layer_spec *spec = &a->layers[layer];
+    return norm_vectors(a, &spec->mixer_norms) + norm_vectors(a, &spec->ffn_norms) +
+           (a->qkv_bias ? q + 2 * kv : 0) + (a->o_bias ? a->hidden_size : 0) +
+           (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm];
 }
 
 /* Of all layers' matrices. */
@@ -122,7 +131,7 @@ static int64_t all_matrices(const struct ax_arch *a, int64_t experts) {
 static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
     int64_t largest = 0;
     for (int64_t i = 0; i < a->n_layers; i++) {
-        const int64_t n = layer_matrices(a, i, a->moe.n_experts) + layer_vectors(a);
+        const int64_t n = layer_matrices(a, i, a->moe.n_experts) + layer_vectors(a, i);
         largest = n > largest ? n : largest;
     }
     if (largest > MAX_PARAMETERS / a->n_layers)
@@ -203,8 +212,10 @@ void ax_arch_free(struct ax_arch *arch) {
 }
 
 int64_t ax_arch_parameters(const struct ax_arch *a) {
-    return all_matrices(a, a->moe.n_experts) + a->n_layers * layer_vectors(a) + a->hidden_size +
-           (a->tied ? 1 : 2) * a->vocab_size * a->hidden_size;
+    int64_t n = all_matrices(a, a->moe.n_experts) + a->hidden_size;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        n += layer_vectors(a, i);
+    return n + (a->tied ? 1 : 2) * a->vocab_size * a->hidden_size;
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {

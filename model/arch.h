@@ -39,10 +39,24 @@ struct ax_moe_config {
     const struct ax_moe_names *names;
 };
 
+/* RMSNorms around a part of a layer, y = x + out(part(in(x))): their parameters' names, with %d for
+ * the layer; NULL = no norm there. */
+struct ax_norm_names {
+    const char *in, *out;
+};
+
 /* One layer; layers of a model may differ. */
 struct ax_layer_spec {
     const struct ax_part_type *mixer, *ffn;
+    struct ax_norm_names mixer_norms, ffn_norms;
     int64_t window; /* sliding window in keys, 0 = none */
+};
+
+/* RMSNorm of q and of k, before rope. */
+enum ax_qk_norm {
+    AX_QK_NORM_NONE,
+    AX_QK_NORM_HEAD, /* each head by itself, with one weight [head_dim] */
+    AX_QK_NORM_FULL, /* all heads of a token together; supports only tp 1 so far */
 };
 
 struct ax_arch {
@@ -56,7 +70,7 @@ struct ax_arch {
     double norm_eps;
     bool tied; /* lm_head is embed_tokens */
     bool qkv_bias, o_bias, mlp_bias;
-    bool qk_norm; /* per-head RMSNorm on q and k before rope */
+    enum ax_qk_norm qk_norm;
     double softmax_scale;
     double init_range;
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */

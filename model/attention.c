@@ -1,7 +1,7 @@
 /* Grouped-query attention with rotary positions:
- *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k) per head];  q, k = rope(q), rope(k)
- *   o = softmax attention over the document;  y = o·Woᵀ
- * With a KV cache, k and v are written to it first and attention reads the cache. */
+ *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k), per head or all heads at once];  q, k =
+ * rope(q), rope(k) o = softmax attention over the document;  y = o·Woᵀ With a KV cache, k and v are
+ * written to it first and attention reads the cache. */
 #include "model/builder.h"
 #include "model/context_parallel.h"
 #include "model/layer.h"
@@ -49,12 +49,13 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     att->o.split = AX_SPLIT_INPUTS;
     if (a->o_bias)
         add_linear(b, l, &att->o, 1, &o_bias, true);
-    if (a->qk_norm) {
-        att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
-                                          a->head_dim);
-        att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
-                                          a->head_dim);
-    }
+    if (!a->qk_norm)
+        return;
+    const bool full = a->qk_norm == AX_QK_NORM_FULL;
+    att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
+                                      full ? Q : a->head_dim);
+    att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
+                                      full ? KV : a->head_dim);
 }
 
 static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -71,6 +72,21 @@ static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return l->attention.qkv.weight[1]->local_shape[0] / a->head_dim;
 }
 
+/* The shape of what the norm of T·heads heads keeps: of each head, or of each token. */
+static struct ax_tensor norm_rstd(const struct ax_model *m, int64_t T, int64_t heads) {
+    return m->arch.qk_norm == AX_QK_NORM_FULL ? ax_tensor_1d(m->accum, NULL, T)
+                                              : ax_tensor_2d(m->accum, NULL, T, heads);
+}
+/* [T][H][hd] as its norm takes it: the same, or [T][H·hd]. */
+static struct ax_tensor norm_rows(const struct ax_model *m, const struct ax_tensor *heads) {
+    if (m->arch.qk_norm != AX_QK_NORM_FULL)
+        return *heads;
+    struct ax_tensor rows =
+        ax_tensor_2d(heads->dtype, heads->data, heads->shape[0], heads->shape[1] * heads->shape[2]);
+    rows.row_stride = heads->row_stride;
+    return rows;
+}
+
 static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
                               struct ax_saved *s) {
     const struct ax_model *m = p->model;
@@ -81,10 +97,8 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     if (a->qk_norm) {
         ax_saved_declare(&s[QK], "attention normed q, k", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd));
-        ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP,
-                         ax_tensor_2d(m->accum, NULL, T, Hq));
-        ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP,
-                         ax_tensor_2d(m->accum, NULL, T, Hk));
+        ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hq));
+        ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hk));
     }
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, Hq * hd));
@@ -173,6 +187,29 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
     return AX_OK;
 }
 
+/* Norms of q and k, from their heads in raw to those in normed. */
+static enum ax_status norm_heads(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                 const struct heads *raw, const struct heads *normed) {
+    const struct ax_model *m = p->model;
+    const struct ax_attention_part *att = &l->attention;
+    const struct ax_tensor q = norm_rows(m, &raw->q), k = norm_rows(m, &raw->k);
+    const struct ax_tensor to_q = norm_rows(m, &normed->q), to_k = norm_rows(m, &normed->k);
+    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &q, &to_q, &s[Q_RSTD].t));
+    return ax_norm_forward(p, l->unit, att->k_norm, &k, &to_k, &s[K_RSTD].t);
+}
+
+/* Their gradients, in place. */
+static enum ax_status norm_heads_backward(const struct ax_layer *l, struct ax_pass *p,
+                                          struct ax_saved *s, const struct heads *raw,
+                                          const struct heads *d) {
+    const struct ax_model *m = p->model;
+    const struct ax_attention_part *att = &l->attention;
+    const struct ax_tensor q = norm_rows(m, &raw->q), k = norm_rows(m, &raw->k);
+    const struct ax_tensor dq = norm_rows(m, &d->q), dk = norm_rows(m, &d->k);
+    AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &dq, &q, &s[Q_RSTD].t, &dq, false));
+    return ax_norm_backward(p, l->unit, att->k_norm, &dk, &k, &s[K_RSTD].t, &dk, false);
+}
+
 static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h) {
     const struct ax_arch *a = &p->model->arch;
@@ -186,8 +223,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     if (!a->qk_norm || !ax_saved_make(&s[QK]))
         return AX_OK;
     const struct heads normed = split_heads(l, a, &s[QK].t);
-    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &raw.q, &normed.q, &s[Q_RSTD].t));
-    AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &normed.k, &s[K_RSTD].t));
+    AX_TRY(norm_heads(l, p, s, &raw, &normed));
     return rotate(l, p, &s[QK].t, false);
 }
 
@@ -256,8 +292,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
     AX_TRY(rotate(l, p, &d_qkv, true));
     if (a->qk_norm) {
         const struct heads raw = split_heads(l, a, &s[QKV].t);
-        AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &d.q, &raw.q, &s[Q_RSTD].t, &d.q, false));
-        AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &d.k, &raw.k, &s[K_RSTD].t, &d.k, false));
+        AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
     }
     AX_TRY(ax_linear_backward(p->model->rt, &att->qkv, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);

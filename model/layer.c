@@ -1,7 +1,10 @@
-/* One layer, pre-norm:  m = x + mixer(norm1(x));  y = m + ffn(norm2(m)).
+/* One layer, two branches of the residual stream:  m = x + mixer(x);  y = m + ffn(m), each
  *
- * Backward walks it in reverse; the gradient of the residual stream is one buffer that each branch
- * adds to:  d += norm2ᵀ(ffnᵀ(d));  d += norm1ᵀ(mixerᵀ(d)).
+ *   y = x + norm_out(part(norm_in(x)))
+ *
+ * with the norms that the family has: on what a part reads (Llama), on what it makes (OLMo 2), or
+ * on both. Backward walks it in reverse; the gradient of the residual stream is one buffer that
+ * each branch adds to:  d += norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
  * The residual stream x, m, y and its gradient d are kept in accum: sums over all layers, which
  * rounding after every layer would wear down. The branches compute in the model's dtype. */
@@ -10,77 +13,148 @@
 #include "model/adapter/attach.h"
 #include "model/norm.h"
 
-enum { H1, RSTD1, MIDDLE, H2, RSTD2, N_SAVED };
+/* A layer's tensors in its frame: m; then of each branch its own and, behind them, its part's. */
+enum { MIDDLE, N_LAYER };
+enum { H, H_RSTD, MADE, MADE_RSTD, N_BRANCH };
 
-/* Where the parts' tensors are in a frame: behind the layer's own. */
 static struct ax_saved *of_mixer(struct ax_frame *f) {
-    return f->saved + N_SAVED;
+    return f->saved + N_LAYER;
 }
 static struct ax_saved *of_ffn(const struct ax_layer *l, struct ax_frame *f) {
-    return of_mixer(f) + l->spec.mixer->n_saved;
+    return of_mixer(f) + N_BRANCH + l->mixer.type->n_saved;
+}
+
+static const struct ax_param *add_norm(struct ax_builder *b, const struct ax_layer *l,
+                                       const char *name) {
+    return name ? ax_builder_add_norm(b, l->index, name, b->arch->hidden_size) : NULL;
+}
+
+static void branch_init(struct ax_builder *b, struct ax_layer *l, struct ax_branch *branch,
+                        const struct ax_part_type *type, const struct ax_norm_names *norms) {
+    branch->type = type;
+    branch->norm_in = add_norm(b, l, norms->in);
+    type->init(b, l);
+    branch->norm_out = add_norm(b, l, norms->out);
 }
 
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
-    const int64_t D = b->arch->hidden_size;
-    l->norm1 = ax_builder_add_norm(b, l->index, "model.layers.%d.input_layernorm.weight", D);
-    l->spec.mixer->init(b, l);
-    l->norm2 =
-        ax_builder_add_norm(b, l->index, "model.layers.%d.post_attention_layernorm.weight", D);
-    l->spec.ffn->init(b, l);
+    branch_init(b, l, &l->mixer, l->spec.mixer, &l->spec.mixer_norms);
+    branch_init(b, l, &l->ffn, l->spec.ffn, &l->spec.ffn_norms);
     return ax_adapter_attach(b, l);
+}
+
+static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
+                           const struct ax_pass *p, struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    const int64_t T = ax_tp_rows(m->rt, p->batch->T);
+    const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size);
+    const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
+    if (b->norm_in) {
+        ax_saved_declare(&s[H], "norm output", AX_KEEP_CHEAP, rows);
+        ax_saved_declare(&s[H_RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
+    } else if (m->dtype != m->accum) {
+        ax_saved_declare(&s[H], "branch input", AX_KEEP_CHEAP, rows);
+    }
+    if (b->norm_out) {
+        ax_saved_declare(&s[MADE], "branch output", AX_KEEP_COSTLY, rows);
+        ax_saved_declare(&s[MADE_RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
+    }
+    b->type->declare(l, p, s + N_BRANCH);
 }
 
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
-    const int64_t T = ax_tp_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
-    const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, D);
-    const struct ax_tensor stream = ax_tensor_2d(m->accum, NULL, T, D);
-    const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
-    ax_frame_begin(f, N_SAVED + l->spec.mixer->n_saved + l->spec.ffn->n_saved);
-    ax_saved_declare(&f->saved[H1], "norm output", AX_KEEP_CHEAP, rows);
-    ax_saved_declare(&f->saved[RSTD1], "norm rstd", AX_KEEP_CHEAP, per_row);
-    ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY, stream);
-    ax_saved_declare(&f->saved[H2], "norm output", AX_KEEP_CHEAP, rows);
-    ax_saved_declare(&f->saved[RSTD2], "norm rstd", AX_KEEP_CHEAP, per_row);
-    l->spec.mixer->declare(l, p, of_mixer(f));
-    l->spec.ffn->declare(l, p, of_ffn(l, f));
+    const int64_t T = ax_tp_rows(m->rt, p->batch->T);
+    ax_frame_begin(f, N_LAYER + 2 * N_BRANCH + l->mixer.type->n_saved + l->ffn.type->n_saved);
+    ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->accum, NULL, T, m->arch.hidden_size));
+    branch_declare(l, &l->mixer, p, of_mixer(f));
+    branch_declare(l, &l->ffn, p, of_ffn(l, f));
+}
+
+/* What the part reads: the normed or narrowed x, or x itself. */
+static const struct ax_tensor *part_input(const struct ax_saved *s, const struct ax_tensor *x) {
+    return s[H].name ? &s[H].t : x;
+}
+
+/* out = x + norm_out(made); out NULL: only the norm's rstd. */
+static enum ax_status add_normed(const struct ax_layer *l, const struct ax_branch *b,
+                                 struct ax_pass *p, struct ax_saved *s, const struct ax_tensor *x,
+                                 const struct ax_tensor *out) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    if (!ax_saved_make(&s[MADE_RSTD]) && !out)
+        return AX_OK;
+    struct ax_tensor normed = s[MADE].t;
+    normed.data = ax_stack_push(&rt->arena.scratch, "norm output", ax_tensor_bytes(&normed));
+    AX_TRY(ax_norm_forward(p, l->unit, b->norm_out, &s[MADE].t, &normed, &s[MADE_RSTD].t));
+    if (out) {
+        if (p->tap)
+            p->tap(p->tap_ctx, b == &l->mixer ? "mixer_out" : "ffn_out", l->index, &s[MADE].t);
+        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){.dst = *out, .src = *x}));
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = *out, .src = normed, .alpha = 1}));
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status branch_forward(const struct ax_layer *l, const struct ax_branch *b,
+                                     struct ax_pass *p, struct ax_saved *s,
+                                     const struct ax_tensor *x, const struct ax_tensor *out) {
+    const struct ax_tensor *h = part_input(s, x);
+    if (h != x && ax_saved_make(&s[H]))
+        AX_TRY(b->norm_in ? ax_norm_forward(p, l->unit, b->norm_in, x, h, &s[H_RSTD].t)
+                          : ax_run_copy(p->model->rt->q, &(struct ax_copy){.dst = *h, .src = *x}));
+    if (!b->norm_out)
+        return b->type->forward(l, p, s + N_BRANCH, h, x, out);
+    const struct ax_tensor *made = ax_saved_make(&s[MADE]) ? &s[MADE].t : NULL;
+    AX_TRY(b->type->forward(l, p, s + N_BRANCH, h, NULL, made));
+    return add_normed(l, b, p, s, x, out);
 }
 
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out) {
-    const struct ax_tensor *h1 = &f->saved[H1].t, *h2 = &f->saved[H2].t;
     const struct ax_tensor *middle = &f->saved[MIDDLE].t;
-    if (ax_saved_make(&f->saved[H1]))
-        AX_TRY(ax_norm_forward(p, l->unit, l->norm1, x, h1, &f->saved[RSTD1].t));
     const struct ax_tensor *mixed = ax_saved_make(&f->saved[MIDDLE]) ? middle : NULL;
-    AX_TRY(l->spec.mixer->forward(l, p, of_mixer(f), h1, x, mixed));
+    AX_TRY(branch_forward(l, &l->mixer, p, of_mixer(f), x, mixed));
     if (p->tap && mixed)
         p->tap(p->tap_ctx, "middle", l->index, middle);
-    if (ax_saved_make(&f->saved[H2]))
-        AX_TRY(ax_norm_forward(p, l->unit, l->norm2, middle, h2, &f->saved[RSTD2].t));
-    return l->spec.ffn->forward(l, p, of_ffn(l, f), h2, middle, out);
+    return branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out);
+}
+
+/* d: in the gradient of y, out that of x where it is `wanted`. */
+static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_branch *b,
+                                      struct ax_pass *p, struct ax_saved *s,
+                                      const struct ax_tensor *x, const struct ax_tensor *d,
+                                      bool wanted) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor dy, dh = ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]);
+    dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
+    const size_t inner = ax_stack_mark(scratch);
+    AX_TRY(ax_residual_narrow(p, d, &dy));
+    if (b->norm_out) {
+        struct ax_tensor made = s[MADE].t;
+        made.data = ax_stack_push(scratch, "gradient of branch output", ax_tensor_bytes(&made));
+        AX_TRY(ax_norm_backward(p, l->unit, b->norm_out, &dy, &s[MADE].t, &s[MADE_RSTD].t, &made,
+                                false));
+        dy = made;
+    }
+    AX_TRY(b->type->backward(l, p, s + N_BRANCH, part_input(s, x), &dy, wanted ? &dh : NULL));
+    ax_stack_release(scratch, inner);
+    if (wanted)
+        AX_TRY(b->norm_in ? ax_norm_backward(p, l->unit, b->norm_in, &dh, x, &s[H_RSTD].t, d, true)
+                          : ax_run_add(rt->q, &(struct ax_add){.dst = *d, .src = dh, .alpha = 1}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
-    struct ax_stack *scratch = &p->model->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor dy, dh = ax_tensor_2d(p->model->dtype, NULL, dx->shape[0], dx->shape[1]);
-    dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
-
-    const size_t branch = ax_stack_mark(scratch);
-    AX_TRY(ax_residual_narrow(p, dx, &dy));
-    AX_TRY(l->spec.ffn->backward(l, p, of_ffn(l, f), &f->saved[H2].t, &dy, &dh));
-    ax_stack_release(scratch, branch);
-    AX_TRY(ax_norm_backward(p, l->unit, l->norm2, &dh, &f->saved[MIDDLE].t, &f->saved[RSTD2].t, dx,
-                            true));
+    const struct ax_param *first = l->mixer.norm_in;
+    AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
     /* below the lowest unit that trains nobody reads a gradient */
-    const bool needed = l->index + 1 > p->model->lowest_unit || l->norm1->trainable;
-    AX_TRY(ax_residual_narrow(p, dx, &dy));
-    AX_TRY(l->spec.mixer->backward(l, p, of_mixer(f), &f->saved[H1].t, &dy, needed ? &dh : NULL));
-    ax_stack_release(scratch, branch);
-    if (needed)
-        AX_TRY(ax_norm_backward(p, l->unit, l->norm1, &dh, x, &f->saved[RSTD1].t, dx, true));
-    ax_stack_release(scratch, mark);
-    return AX_OK;
+    const bool wanted = l->index + 1 > p->model->lowest_unit || (first && first->trainable);
+    return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted);
 }

@@ -1,4 +1,4 @@
-/* A layer from two parts: norm → mixer → + → norm → ffn → +. */
+/* A layer from two parts, a mixer and an ffn, each a branch of the residual stream. */
 #ifndef AX_MODEL_LAYER_H
 #define AX_MODEL_LAYER_H
 
@@ -16,7 +16,8 @@ struct ax_part_type {
     int (*linears)(struct ax_layer *l, struct ax_linear **out);
     /* Those of s that it needs in this pass; the others take nothing. */
     void (*declare)(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s);
-    /* out [T][D] = x + part(h); out NULL: only what backward needs again. Makes what is missing. */
+    /* out [T][D] = part(h), plus x where that is not NULL; out NULL: only what backward needs
+     * again. Makes what is missing. */
     enum ax_status (*forward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h, const struct ax_tensor *x,
                               const struct ax_tensor *out);

@@ -44,11 +44,17 @@ struct ax_moe_part {
     struct ax_expert_adapter gate_up_adapter, down_adapter;
 };
 
+/* Half a layer, y = x + norm_out(part(norm_in(x))): see layer.c. */
+struct ax_branch {
+    const struct ax_part_type *type;
+    const struct ax_param *norm_in, *norm_out; /* NULL without */
+};
+
 struct ax_layer {
     int index;
     struct ax_layer_spec spec;
     struct ax_unit *unit;
-    const struct ax_param *norm1, *norm2;
+    struct ax_branch mixer, ffn;
     struct ax_attention_part attention;
     struct ax_mlp_part mlp;
     struct ax_moe_part moe;

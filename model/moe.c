@@ -266,11 +266,11 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
         AX_TRY(down(l, p, s));
     if (!out)
         return AX_OK;
-    return ax_run_combine_forward(m->rt->q, &(struct ax_combine_forward){.src = s[RESULTS].t,
-                                                                         .rows = s[PLACES].t,
-                                                                         .weights = s[WEIGHTS].t,
-                                                                         .addend = *x,
-                                                                         .out = *out});
+    struct ax_combine_forward combine = {
+        .src = s[RESULTS].t, .rows = s[PLACES].t, .weights = s[WEIGHTS].t, .out = *out};
+    if (x)
+        combine.addend = *x;
+    return ax_run_combine_forward(m->rt->q, &combine);
 }
 
 /* d: gradient of the experts' outputs in, of their inputs out. The gradient of gate and up is

@@ -54,8 +54,8 @@ struct ax_pass {
     double neftune_alpha;     /* noise on the embeddings in training; 0 = none */
     struct ax_kvcache *cache; /* decoding; NULL otherwise */
     /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention,
-     * "router_logits", "router_experts" and "router_weights" of its router, "norm" after the final
-     * norm); for checks. */
+     * "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts" and
+     * "router_weights" of its router, "norm" after the final norm); for checks. */
     void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
     void *tap_ctx;
 };

@@ -26,7 +26,7 @@ enum ax_keep {
     AX_KEEP_ALWAYS, /* a decision (routing): small, and must not be made twice */
 };
 
-#define AX_FRAME_MAX 24
+#define AX_FRAME_MAX 32
 
 struct ax_saved {
     const char *name; /* block name in the memory plan */

@@ -55,26 +55,41 @@ done:
     return st;
 }
 
+static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, const double *got,
+                                     int64_t cols) {
+    char name[64];
+    snprintf(name, sizeof name, ffn ? "mlp_out_%d" : "attn_out_%d", layer);
+    return compare(f, name, "branch outputs", got, cols, DEMAND);
+}
+
+/* Without a norm after it a branch's output is the difference it made to the residual stream. */
+static enum ax_status look_at_difference(struct forward *f, bool ffn, int layer, const double *now,
+                                         int64_t cols) {
+    const int64_t n = f->docs.tokens * cols;
+    const double *before = ffn ? f->middle : f->previous;
+    const struct ax_layer_spec *spec = &f->c->arch.layers[layer];
+    double *branch;
+    if (ffn ? spec->ffn_norms.out : spec->mixer_norms.out)
+        return AX_OK;
+    AX_TRY(ax_alloc(&branch, (size_t)n, sizeof *branch));
+    for (int64_t i = 0; i < n; i++)
+        branch[i] = now[i] - before[i];
+    const enum ax_status st = compare_branch(f, ffn, layer, branch, cols);
+    ax_free(branch);
+    return st;
+}
+
 static enum ax_status look(struct forward *f, const char *what, int layer, const double *now,
                            int64_t cols) {
     char name[64];
     const int64_t n = f->docs.tokens * cols;
     if (strcmp(what, "norm") == 0)
         return compare(f, "hidden_norm", "hidden states", now, cols, DEMAND);
+    if (strcmp(what, "mixer_out") == 0 || strcmp(what, "ffn_out") == 0)
+        return compare_branch(f, *what == 'f', layer, now, cols);
     const bool hidden = strcmp(what, "hidden") == 0;
-    if (!hidden || layer > 0) {
-        /* a branch's output is the difference it made to the residual stream */
-        const double *before = hidden ? f->middle : f->previous;
-        double *branch;
-        AX_TRY(ax_alloc(&branch, (size_t)n, sizeof *branch));
-        for (int64_t i = 0; i < n; i++)
-            branch[i] = now[i] - before[i];
-        snprintf(name, sizeof name, hidden ? "mlp_out_%d" : "attn_out_%d",
-                 hidden ? layer - 1 : layer);
-        enum ax_status st = compare(f, name, "branch outputs", branch, cols, DEMAND);
-        ax_free(branch);
-        AX_TRY(st);
-    }
+    if (!hidden || layer > 0)
+        AX_TRY(look_at_difference(f, hidden, hidden ? layer - 1 : layer, now, cols));
     memcpy(hidden ? f->previous : f->middle, now, (size_t)n * sizeof *now);
     if (!hidden)
         return AX_OK;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const struct ax_family *const families[] = {
-    &ax_family_llama, &ax_family_mistral, &ax_family_mixtral,
+    &ax_family_llama, &ax_family_mistral, &ax_family_mixtral,   &ax_family_olmo2,
     &ax_family_qwen2, &ax_family_qwen3,   &ax_family_qwen3_moe,
 };
 #define N_FAMILIES (sizeof families / sizeof *families)

@@ -7,6 +7,7 @@
 extern const struct ax_family ax_family_llama;   /* llama.c */
 extern const struct ax_family ax_family_mistral; /* mistral.c */
 extern const struct ax_family ax_family_mixtral; /* mixtral.c */
+extern const struct ax_family ax_family_olmo2;   /* olmo2.c */
 extern const struct ax_family ax_family_qwen2;   /* qwen.c */
 extern const struct ax_family ax_family_qwen3;
 extern const struct ax_family ax_family_qwen3_moe;

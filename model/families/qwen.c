@@ -47,7 +47,7 @@ static enum ax_status qwen3_attention(struct ax_arch *a, struct ax_json c) {
     bool attention_bias;
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
     a->qkv_bias = a->o_bias = attention_bias;
-    a->qk_norm = true;
+    a->qk_norm = AX_QK_NORM_HEAD;
     return AX_OK;
 }
 

@@ -70,6 +70,12 @@ static void qwen3_moe(void **state) {
     holds("models/qwen3_moe_nonorm", "ref");
 }
 
+static void olmo2(void **state) {
+    (void)state;
+    holds("models/olmo2", "cpu");
+    holds("models/olmo2", "ref");
+}
+
 static void adapters(void **state) {
     (void)state;
     holds("lora/llama_r4", "cpu");
@@ -173,6 +179,7 @@ int main(void) {
         cmocka_unit_test(mistral),
         cmocka_unit_test(mixtral),
         cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(olmo2),
         cmocka_unit_test(adapters),
         cmocka_unit_test(the_reference_is_in_double_precision),
         cmocka_unit_test(optimizers_and_clipping),

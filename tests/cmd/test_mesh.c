@@ -36,11 +36,17 @@ struct model {
     const char *type;
     bool tied;
     const char *extra;
+    struct ax_norm_names mixer_norms, ffn_norms; /* in place of the family's, where any is named */
 };
 static const struct model models[] = {
-    {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true"},
-    {"qwen3", true, ""},
-    {"mistral", false, ", \"sliding_window\": 7"},
+    {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}},
+    {"qwen3", true, "", {0}, {0}},
+    {"mistral", false, ", \"sliding_window\": 7", {0}, {0}},
+    {"llama",
+     false,
+     "",
+     {"model.layers.%d.mixer_in_norm.weight", "model.layers.%d.mixer_norm.weight"},
+     {NULL, "model.layers.%d.ffn_norm.weight"}},
 };
 
 struct mesh {
@@ -59,10 +65,13 @@ static const struct mesh dense[] = {
 /* Experts: eight in the first layers, of which two work on a token; in few rows some expert gets
  * none. The second model has a dense layer among them. */
 static const struct model experts[] = {
-    {"mixtral", true, ", \"num_local_experts\": 8, \"num_experts_per_tok\": 2"},
-    {"qwen3_moe", false,
+    {"mixtral", true, ", \"num_local_experts\": 8, \"num_experts_per_tok\": 2", {0}, {0}},
+    {"qwen3_moe",
+     false,
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
-     "\"norm_topk_prob\": false, \"mlp_only_layers\": [1], \"decoder_sparse_step\": 1"},
+     "\"norm_topk_prob\": false, \"mlp_only_layers\": [1], \"decoder_sparse_step\": 1",
+     {0},
+     {0}},
 };
 static const struct mesh sparse[] = {
     {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 4, 1, 1, 4}, 2}, {{1, 1, 4, 1, 1, 2}, 2},
@@ -77,6 +86,10 @@ static enum ax_status run_here(const struct model *m, const struct mesh *mesh, c
                                struct ax_golden_report *r, bool *here) {
     static struct ax_arch arch;
     assert_int_equal(make_arch(&arch, m->type, m->tied, m->extra), AX_OK);
+    for (int64_t i = 0; m->ffn_norms.out && i < arch.n_layers; i++) {
+        arch.layers[i].mixer_norms = m->mixer_norms;
+        arch.layers[i].ffn_norms = m->ffn_norms;
+    }
     c->arch = &arch;
     c->sizes = mesh->sizes;
     c->backend = backend;
@@ -132,7 +145,7 @@ static void expect_equal(const struct model *m, const struct mesh *mesh, const c
 
 static void every_mesh_is_one_rank_in_double(void **state) {
     (void)state;
-    for (size_t k = 0; k < sizeof models / sizeof *models; k++) /* of the third model a few */
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) /* of the later models a few */
         for (size_t i = 0; i < sizeof dense / sizeof *dense; i += k < 2 ? 1 : 4)
             expect_equal(&models[k], &dense[i], "ref",
                          (i + k) % 2 ? AX_RECOMPUTE_ON : AX_RECOMPUTE_OFF);

@@ -35,7 +35,8 @@ static const struct {
     const char *name, *config;
     int64_t parameters, n_kv_heads, head_dim, max_positions, window;
     double theta, eps;
-    bool tied, qkv_bias, qk_norm;
+    bool tied, qkv_bias;
+    enum ax_qk_norm qk_norm;
     enum ax_rope_kind rope;
     enum ax_dtype dtype;
 } published[] = {
@@ -49,21 +50,32 @@ static const struct {
      "\"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_interleaved\": false, "
      "\"rope_scaling\": null, \"rope_theta\": 100000, \"tie_word_embeddings\": true, "
      "\"torch_dtype\": \"bfloat16\", \"use_cache\": true, \"vocab_size\": 49152}",
-     134515008, 3, 64, 8192, 0, 100000, 1e-5, true, false, false, AX_ROPE_DEFAULT, AX_BF16},
+     134515008, 3, 64, 8192, 0, 100000, 1e-5, true, false, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"TinyLlama-1.1B",
      "{\"hidden_act\": \"silu\", \"hidden_size\": 2048, \"initializer_range\": 0.02, "
      "\"intermediate_size\": 5632, \"max_position_embeddings\": 2048, \"model_type\": \"llama\", "
      "\"num_attention_heads\": 32, \"num_hidden_layers\": 22, \"num_key_value_heads\": 4, "
      "\"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, "
      "\"tie_word_embeddings\": false, \"torch_dtype\": \"float32\", \"vocab_size\": 32000}",
-     1100048384, 4, 64, 2048, 0, 10000, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_F32},
+     1100048384, 4, 64, 2048, 0, 10000, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_F32},
+    {"OLMo-2-1B",
+     "{\"attention_bias\": false, \"hidden_act\": \"silu\", \"hidden_size\": 2048, "
+     "\"intermediate_size\": 8192, \"max_position_embeddings\": 4096, \"model_type\": \"olmo2\", "
+     "\"num_attention_heads\": 16, \"num_hidden_layers\": 16, \"num_key_value_heads\": 16, "
+     "\"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 500000, "
+     "\"tie_word_embeddings\": false, \"vocab_size\": 100352}",
+     1484916736, 16, 128, 4096, 0, 500000, 1e-6, false, false, AX_QK_NORM_FULL, AX_ROPE_DEFAULT,
+     AX_F32},
     {"Llama-2-7b",
      "{\"hidden_act\": \"silu\", \"hidden_size\": 4096, \"intermediate_size\": 11008, "
      "\"max_position_embeddings\": 4096, \"model_type\": \"llama\", \"num_attention_heads\": 32, "
      "\"num_hidden_layers\": 32, \"num_key_value_heads\": 32, \"pretraining_tp\": 1, "
      "\"rms_norm_eps\": 1e-05, \"rope_scaling\": null, \"tie_word_embeddings\": false, "
      "\"torch_dtype\": \"float16\", \"vocab_size\": 32000}",
-     6738415616, 32, 128, 4096, 0, 10000, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_F16},
+     6738415616, 32, 128, 4096, 0, 10000, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_F16},
     {"Llama-3.1-8B",
      "{\"attention_bias\": false, \"hidden_act\": \"silu\", \"hidden_size\": 4096, "
      "\"eos_token_id\": [128001, 128008, 128009], \"intermediate_size\": 14336, "
@@ -73,7 +85,8 @@ static const struct {
      "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_type\": "
      "\"llama3\"}, \"rope_theta\": 500000.0, \"tie_word_embeddings\": false, \"torch_dtype\": "
      "\"bfloat16\", \"vocab_size\": 128256}",
-     8030261248, 8, 128, 131072, 0, 500000, 1e-5, false, false, false, AX_ROPE_LLAMA3, AX_BF16},
+     8030261248, 8, 128, 131072, 0, 500000, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_LLAMA3,
+     AX_BF16},
     {"Llama-3.1-405B",
      "{\"hidden_act\": \"silu\", \"hidden_size\": 16384, \"intermediate_size\": 53248, "
      "\"max_position_embeddings\": 131072, \"model_type\": \"llama\", \"num_attention_heads\": "
@@ -82,7 +95,8 @@ static const struct {
      "\"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"}, \"rope_theta\": "
      "500000.0, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"vocab_size\": "
      "128256}",
-     405853388800, 8, 128, 131072, 0, 500000, 1e-5, false, false, false, AX_ROPE_LLAMA3, AX_BF16},
+     405853388800, 8, 128, 131072, 0, 500000, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_LLAMA3,
+     AX_BF16},
     {"Llama-3.2-1B",
      "{\"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2048, \"intermediate_size\": "
      "8192, \"max_position_embeddings\": 131072, \"model_type\": \"llama\", "
@@ -91,14 +105,16 @@ static const struct {
      "\"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": "
      "\"llama3\"}, \"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": "
      "\"bfloat16\", \"vocab_size\": 128256}",
-     1235814400, 8, 64, 131072, 0, 500000, 1e-5, true, false, false, AX_ROPE_LLAMA3, AX_BF16},
+     1235814400, 8, 64, 131072, 0, 500000, 1e-5, true, false, AX_QK_NORM_NONE, AX_ROPE_LLAMA3,
+     AX_BF16},
     {"Mistral-7B-v0.1",
      "{\"hidden_act\": \"silu\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
      "\"max_position_embeddings\": 32768, \"model_type\": \"mistral\", \"num_attention_heads\": "
      "32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-05, "
      "\"rope_theta\": 10000.0, \"sliding_window\": 4096, \"tie_word_embeddings\": false, "
      "\"torch_dtype\": \"bfloat16\", \"vocab_size\": 32000}",
-     7241732096, 8, 128, 32768, 4096, 10000, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_BF16},
+     7241732096, 8, 128, 32768, 4096, 10000, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"Mistral-7B-v0.3",
      "{\"attention_dropout\": 0.0, \"hidden_act\": \"silu\", \"hidden_size\": 4096, "
      "\"intermediate_size\": 14336, \"max_position_embeddings\": 32768, \"model_type\": "
@@ -106,7 +122,8 @@ static const struct {
      "\"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, "
      "\"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
      "\"vocab_size\": 32768}",
-     7248023552, 8, 128, 32768, 0, 1e6, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_BF16},
+     7248023552, 8, 128, 32768, 0, 1e6, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"Qwen2-7B",
      "{\"attention_dropout\": 0.0, \"hidden_act\": \"silu\", \"hidden_size\": 3584, "
      "\"intermediate_size\": 18944, \"max_position_embeddings\": 131072, \"max_window_layers\": "
@@ -114,7 +131,8 @@ static const struct {
      "\"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, "
      "\"sliding_window\": 131072, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
      "\"use_sliding_window\": false, \"vocab_size\": 152064}",
-     7615616512, 4, 128, 131072, 0, 1e6, 1e-6, false, true, false, AX_ROPE_DEFAULT, AX_BF16},
+     7615616512, 4, 128, 131072, 0, 1e6, 1e-6, false, true, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"Qwen2.5-0.5B",
      "{\"hidden_act\": \"silu\", \"hidden_size\": 896, \"intermediate_size\": 4864, "
      "\"max_position_embeddings\": 32768, \"max_window_layers\": 24, \"model_type\": \"qwen2\", "
@@ -122,7 +140,7 @@ static const struct {
      "\"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, \"sliding_window\": 32768, "
      "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"use_mrope\": false, "
      "\"use_sliding_window\": false, \"vocab_size\": 151936}",
-     494032768, 2, 64, 32768, 0, 1e6, 1e-6, true, true, false, AX_ROPE_DEFAULT, AX_BF16},
+     494032768, 2, 64, 32768, 0, 1e6, 1e-6, true, true, AX_QK_NORM_NONE, AX_ROPE_DEFAULT, AX_BF16},
     {"Qwen3-0.6B",
      "{\"attention_bias\": false, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": "
      "1024, \"intermediate_size\": 3072, \"max_position_embeddings\": 40960, "
@@ -131,7 +149,8 @@ static const struct {
      "\"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
      "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"use_sliding_window\": "
      "false, \"vocab_size\": 151936}",
-     596049920, 8, 128, 40960, 0, 1e6, 1e-6, true, false, true, AX_ROPE_DEFAULT, AX_BF16},
+     596049920, 8, 128, 40960, 0, 1e6, 1e-6, true, false, AX_QK_NORM_HEAD, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"Qwen3-8B",
      "{\"attention_bias\": false, \"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": "
      "4096, \"intermediate_size\": 12288, \"max_position_embeddings\": 40960, "
@@ -140,7 +159,8 @@ static const struct {
      "\"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
      "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"use_sliding_window\": "
      "false, \"vocab_size\": 151936}",
-     8190735360, 8, 128, 40960, 0, 1e6, 1e-6, false, false, true, AX_ROPE_DEFAULT, AX_BF16},
+     8190735360, 8, 128, 40960, 0, 1e6, 1e-6, false, false, AX_QK_NORM_HEAD, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"Mixtral-8x7B-v0.1",
      "{\"architectures\": [\"MixtralForCausalLM\"], \"attention_dropout\": 0.0, \"hidden_act\": "
      "\"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02, \"intermediate_size\": 14336, "
@@ -150,7 +170,8 @@ static const struct {
      "\"num_local_experts\": 8, \"output_router_logits\": false, \"rms_norm_eps\": 1e-05, "
      "\"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.02, \"sliding_window\": null, "
      "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"vocab_size\": 32000}",
-     46702792704, 8, 128, 32768, 0, 1e6, 1e-5, false, false, false, AX_ROPE_DEFAULT, AX_BF16},
+     46702792704, 8, 128, 32768, 0, 1e6, 1e-5, false, false, AX_QK_NORM_NONE, AX_ROPE_DEFAULT,
+     AX_BF16},
     {"Qwen3-30B-A3B",
      "{\"attention_bias\": false, \"decoder_sparse_step\": 1, \"head_dim\": 128, \"hidden_act\": "
      "\"silu\", \"hidden_size\": 2048, \"intermediate_size\": 6144, \"max_position_embeddings\": "
@@ -161,7 +182,8 @@ static const struct {
      "\"rope_scaling\": null, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001, "
      "\"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
      "\"use_sliding_window\": false, \"vocab_size\": 151936}",
-     30532122624, 4, 128, 40960, 0, 1e6, 1e-6, false, false, true, AX_ROPE_DEFAULT, AX_BF16},
+     30532122624, 4, 128, 40960, 0, 1e6, 1e-6, false, false, AX_QK_NORM_HEAD, AX_ROPE_DEFAULT,
+     AX_BF16},
 };
 
 static void published_models_have_their_sizes(void **state) {
@@ -318,7 +340,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{}", "config.json: model_type: missing", AX_ERR_DATA},
         {"[]", "config.json: model_type: missing", AX_ERR_DATA},
         {"{\"model_type\": \"gpt2\"}",
-         "model_type: \"gpt2\" is not implemented (llama, mistral, mixtral, qwen2, qwen3, "
+         "model_type: \"gpt2\" is not implemented (llama, mistral, mixtral, olmo2, qwen2, qwen3, "
          "qwen3_moe are)",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",

@@ -25,6 +25,7 @@ static const struct {
     {"mistral", ", \"sliding_window\": 8", false},
     {"qwen2", "", true},
     {"qwen3", "", false},
+    {"olmo2", "", false},
 };
 
 static const struct {

@@ -1,0 +1,20 @@
+/* OLMo 2 (Walsh et al. 2024): Llama with norms on what a layer's parts make instead of on what they
+ * read, and on all of q and of k. */
+#include "model/families/family.h"
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    bool attention_bias;
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
+    a->qkv_bias = a->o_bias = attention_bias;
+    a->qk_norm = AX_QK_NORM_FULL;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        a->layers[i].mixer_norms =
+            (struct ax_norm_names){.out = "model.layers.%d.post_attention_layernorm.weight"};
+        a->layers[i].ffn_norms =
+            (struct ax_norm_names){.out = "model.layers.%d.post_feedforward_layernorm.weight"};
+    }
+    return AX_OK;
+}
+
+const struct ax_family ax_family_olmo2 = {"olmo2", "Olmo2ForCausalLM", 0, parse};
