@@ -417,6 +417,60 @@ static void mistakes_are_named_with_their_key(void **state) {
     print_message("%zu mistakes\n", sizeof bad / sizeof *bad);
 }
 
+/* As nn.Embedding takes it: a negative number counts from the end of the vocabulary. */
+static void the_padding_token_may_count_from_the_end(void **state) {
+    (void)state;
+    static const struct {
+        const char *id;
+        int32_t token; /* −2: refused */
+    } cases[] = {{"0", 0},    {"7", 7},    {"511", 511}, {"512", -2}, {"-1", 511},
+                 {"-2", 510}, {"-512", 0}, {"-513", -2}, {"null", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_arch a;
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\": \"llama\", " SMALL ", \"pad_token_id\": %s}",
+                 cases[i].id);
+        if (cases[i].token == -2) {
+            assert_int_equal(parse(&a, text), AX_ERR_DATA);
+            assert_non_null(strstr(ax_error_text(), "pad_token_id: "));
+            continue;
+        }
+        parse_ok(&a, text);
+        assert_int_equal(a.pad_token, cases[i].token);
+        ax_arch_free(&a);
+    }
+}
+
+/* Of 4 layers with 4 heads of 16, of which k and v have 2. */
+static void biases_and_norms_are_parameters(void **state) {
+    (void)state;
+    static const int64_t q = 64, kv = 32, hidden = 64, ffn = 128;
+    const struct {
+        const char *keys;
+        int64_t more; /* in a layer */
+    } cases[] = {
+        {"\"model_type\": \"llama\"", 0},
+        {"\"model_type\": \"llama\", \"attention_bias\": true", q + 2 * kv + hidden},
+        {"\"model_type\": \"llama\", \"mlp_bias\": true", 2 * ffn + hidden},
+        {"\"model_type\": \"llama\", \"attention_bias\": true, \"mlp_bias\": true",
+         q + 2 * kv + hidden + 2 * ffn + hidden},
+        {"\"model_type\": \"qwen2\"", q + 2 * kv},
+        {"\"model_type\": \"qwen3\", \"head_dim\": 16", 2 * 16},
+    };
+    const int64_t plain = 2 * hidden + hidden * (2 * q + 2 * kv + 3 * ffn);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_arch a;
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{%s, " SMALL ", \"num_key_value_heads\": 2, \"tie_word_embeddings\": true}",
+                 cases[i].keys);
+        parse_ok(&a, text);
+        assert_int_equal(ax_arch_parameters(&a),
+                         512 * hidden + 4 * (plain + cases[i].more) + hidden);
+        ax_arch_free(&a);
+    }
+}
+
 /* "6N+6LHS causal": N counts matrices, the head once, the embedding look-up not. */
 static void flops_follow_the_formula(void **state) {
     (void)state;
@@ -474,6 +528,8 @@ int main(void) {
         cmocka_unit_test(silence_means_the_family_s_default),
         cmocka_unit_test(windows_are_per_layer),
         cmocka_unit_test(mistakes_are_named_with_their_key),
+        cmocka_unit_test(the_padding_token_may_count_from_the_end),
+        cmocka_unit_test(biases_and_norms_are_parameters),
         cmocka_unit_test(flops_follow_the_formula),
         cmocka_unit_test(files_are_named),
         cmocka_unit_test(a_folder_that_was_moved_aside_is_found),

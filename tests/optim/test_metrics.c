@@ -461,20 +461,30 @@ static void every_figure_of_an_entry(void **state) {
     assert_true(scalar_of(&e[4], "train/epoch") == 0.625);
 }
 
-/* The same for a person without a terminal. Speed forgets the slow first step; nothing is left to
- * do after the last one. */
-static void lines_on_stderr(void **state) {
-    (void)state;
+/* Into the folder's file "stderr"; returns what to give stderr_back. */
+static int stderr_to_file(void) {
     char path[128];
-    size_t n;
     snprintf(path, sizeof path, "%s/stderr", dir);
     const int old = dup(STDERR_FILENO), to = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
     assert_true(old >= 0 && to >= 0);
     dup2(to, STDERR_FILENO);
-    run_busy(true);
+    close(to);
+    return old;
+}
+
+static void stderr_back(int old) {
     dup2(old, STDERR_FILENO);
     close(old);
-    close(to);
+}
+
+/* The same for a person without a terminal. Speed forgets the slow first step; nothing is left to
+ * do after the last one. */
+static void lines_on_stderr(void **state) {
+    (void)state;
+    size_t n;
+    const int old = stderr_to_file();
+    run_busy(true);
+    stderr_back(old);
     char *text = read_text("stderr", &n);
 #define REST                                                                                       \
     "grad_norm=3 learning_rate=0.0001 tokens_per_second=50 mfu=0.050 memory_gib=1.50 "             \
@@ -485,6 +495,61 @@ static void lines_on_stderr(void **state) {
                               "eval: step=5 epoch=0.625 loss=2 perplexity=7.5 accuracy=0.2500 "
                               "seconds=4.0\n");
     ax_free(text);
+}
+
+/* A clock that did not move: speed 0, whatever was done, and no infinity anywhere. What is not
+ * known (the speed of the machine) is left out, and is not 0. */
+static void a_step_that_took_no_time(void **state) {
+    (void)state;
+    static const struct {
+        double peak_flops;
+        const char *json, *csv; /* MFU */
+    } cases[] = {{1e12, "0", "0"}, {0, "null", ""}};
+    for (int i = 0; i < 2; i++) {
+        struct ax_metrics *m = NULL;
+        static struct event e[4];
+        char want[512];
+        size_t n;
+        const struct ax_metrics_options o = {.total_steps = 1,
+                                             .logging_steps = 1,
+                                             .flops_per_token = 1e9,
+                                             .peak_flops = cases[i].peak_flops,
+                                             .devices = 1,
+                                             .tensorboard = i == 0,
+                                             .progress = true};
+        const int old = stderr_to_file();
+        assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+        struct ax_step_figures f = figures(1);
+        f.seconds = 0;
+        ax_metrics_step(m, &f);
+        ax_metrics_eval(m, 1, 0.1, &(struct ax_eval_result){.documents = 2});
+        ax_metrics_close(m);
+        stderr_back(old);
+        snprintf(want, sizeof want,
+                 "{\"step\": 1, \"epoch\": 0.1, \"loss\": 1, \"grad_norm\": 2, \"learning_rate\": "
+                 "0.0001, \"tokens\": 100, \"trained_tokens\": 40, \"seconds\": 0, "
+                 "\"tokens_per_second\": 0, \"mfu\": %s, \"memory_bytes\": 1048576, "
+                 "\"peak_memory_bytes\": 2097152, \"phase_seconds\": {\"forward\": 0.2, "
+                 "\"backward\": 0.3}}\n",
+                 cases[i].json);
+        char *text = read_text("metrics.jsonl", &n);
+        assert_memory_equal(text, want, strlen(want));
+        ax_free(text);
+        text = read_text("stderr", &n);
+        assert_non_null(strstr(text, " tokens_per_second=0 "));
+        ax_free(text);
+        text = read_text("metrics.csv", &n);
+        snprintf(want, sizeof want, "\n1,0.1,1,2,0.0001,100,40,0,0,%s,1048576,2097152,0\n",
+                 cases[i].csv);
+        assert_string_equal(strchr(text, '\n'), want);
+        ax_free(text);
+        if (i == 0) {
+            assert_int_equal(read_only_file(e, 4), 3);
+            assert_true(scalar_of(&e[1], "train/tokens_per_second") == 0);
+            assert_true(scalar_of(&e[1], "train/mfu") == 0);
+            assert_true(isfinite(scalar_of(&e[2], "eval/samples_per_second")));
+        }
+    }
 }
 
 /* ---- resume ---- */
@@ -653,7 +718,7 @@ int main(void) {
         T(event_files),       T(every_figure_of_a_record), T(every_figure_of_an_entry),
         T(lines_on_stderr),   T(large_steps_are_cut_back), T(cut_back),
         T(torn_files),        T(torn_event_files),         T(full_disk),
-        T(unwritable_folder),
+        T(unwritable_folder), T(a_step_that_took_no_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

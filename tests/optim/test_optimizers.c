@@ -217,6 +217,67 @@ static void options_reach_the_weights(void **state) {
     }
 }
 
+/* Of moments in bfloat16, after one update: to nearest is what is nearest to the exact sum, element
+ * by element; otherwise some are the next on the other side. */
+static void moments_are_rounded_as_asked(void **state) {
+    (void)state;
+    static const enum ax_moments kinds[] = {AX_MOMENTS_BF16_NEAREST, AX_MOMENTS_BF16};
+    enum { MANY = 512 };
+    static float w[MANY], grad[MANY];
+    static uint16_t m[MANY], v[MANY];
+    for (int kind = 0; kind < 2; kind++) {
+        int off[2] = {0};
+        double want[2][MANY];
+        const struct ax_optimizer_options o = {
+            .beta1 = 0.5, .beta2 = 0.7, .eps = 0.1, .moments = kinds[kind]};
+        const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 20};
+        struct ax_step_scalars s = {.lr = 0.1, .clip = 1, .step = 3, .seed = 11};
+        struct ax_arena arena;
+        struct ax_queue *q;
+        for (int i = 0; i < MANY; i++) {
+            const struct ax_rng_key key = {6, 0, 0};
+            w[i] = ax_rng_normal(key, 4 * (uint64_t)i);
+            grad[i] = ax_rng_normal(key, 4 * (uint64_t)i + 1);
+            ax_store(AX_BF16, m, i, (double)ax_rng_normal(key, 4 * (uint64_t)i + 2));
+            ax_store(AX_BF16, v, i, (double)ax_rng_uniform(key, 4 * (uint64_t)i + 3));
+            const double g = (double)grad[i];
+            want[0][i] = 0.5 * ax_load(AX_BF16, m, i) + 0.5 * g;
+            want[1][i] = 0.7 * ax_load(AX_BF16, v, i) + 0.3 * g * g;
+        }
+        must(ax_arena_create(&arena, &plan));
+        must(ax_queue_create(&q, "cpu", NULL, 1, &arena.scratch));
+        struct ax_update u = {
+            .master = ax_tensor_1d(AX_F32, w, MANY),
+            .grad = ax_tensor_1d(AX_F32, grad, MANY),
+            .state = {ax_tensor_1d(AX_BF16, m, MANY), ax_tensor_1d(AX_BF16, v, MANY)},
+            .copy = {.dtype = AX_F32},
+            .remainder = {.dtype = AX_I16},
+            .piece = {.n = MANY, .rows = 1, .cols = MANY, .accum = AX_F32},
+            .scalars = &s};
+        must(ax_optimizer_adamw.update(q, &o, &u));
+        ax_queue_free(q);
+        ax_arena_free(&arena);
+        for (int i = 0; i < MANY; i++) {
+            for (int k = 0; k < 2; k++) {
+                const double got = ax_load(AX_BF16, k ? v : m, i), exact = want[k][i];
+                uint16_t nearest;
+                ax_store(AX_BF16, &nearest, 0, exact);
+                /* a sum in float32 may round otherwise where it is almost halfway */
+                const double error = fabs(got - exact),
+                             least = fabs(ax_load(AX_BF16, &nearest, 0) - exact);
+                off[k] += error > least + 1e-5 * fabs(exact);
+                assert_true(error <= 0x1p-7 * fabs(exact) + 1e-6);
+            }
+        }
+        for (int k = 0; k < 2; k++) {
+            if (kind == 0)
+                assert_int_equal(off[k], 0);
+            else /* rounded away from the nearest: a quarter on average */
+                assert_true(off[k] > MANY / 6 && off[k] < MANY / 3);
+        }
+    }
+}
+
 /* What a planned run of the tiny model takes for the optimizer, and what it should. */
 struct sizes {
     const struct ax_arch *arch;
@@ -604,6 +665,7 @@ int main(void) {
         cmocka_unit_test(names_and_what_they_mean),
         cmocka_unit_test(frozen_moments_are_refused),
         cmocka_unit_test(options_reach_the_weights),
+        cmocka_unit_test(moments_are_rounded_as_asked),
         cmocka_unit_test(state_is_as_small_as_said),
         cmocka_unit_test(all_learn_and_threads_do_not_show),
         cmocka_unit_test(remainders_are_exact),
