@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/operands.h"
 #include "tests/kernels/attention_case.h"
 
 static const struct spec SPECS[] = {
@@ -263,6 +264,68 @@ static void what_it_cannot_do_is_declined(void **state) {
     case_close(&c);
 }
 
+/* Each part of the contract, broken by itself, is named. */
+static void the_contract_is_checked(void **state) {
+    (void)state;
+    static float sink[4];
+    static int32_t table[8];
+    static const struct spec spec = {"contract", 2, {5, 3}, {5, 3}, HEADS(4, 2, 16)};
+    struct attention_case c;
+    case_open(&c, &spec, AX_BF16);
+    const struct ax_attention good = c.args.a;
+    const int64_t keys = good.k.shape[0];
+    struct ax_attention_forward f = {.a = good};
+    struct ax_attention *a = &f.a;
+#define HOLDS(...)                                                                                 \
+    (*a = good, (void)(__VA_ARGS__), assert_null(ax_op_broken_rule(AX_OP_attention_forward, &f)))
+#define BREAKS(part, ...)                                                                          \
+    do {                                                                                           \
+        *a = good;                                                                                 \
+        __VA_ARGS__;                                                                               \
+        const char *rule = ax_op_broken_rule(AX_OP_attention_forward, &f);                         \
+        if (!rule || !strstr(rule, part))                                                          \
+            fail_msg("%s: \"%s\"", #__VA_ARGS__, rule ? rule : "no rule");                         \
+    } while (0)
+    HOLDS((void)0);
+    HOLDS(a->max_q = a->max_k = 0);
+    HOLDS(a->window = 1);
+    HOLDS(a->causal = false);
+    HOLDS(a->sink = ax_tensor_1d(AX_F32, sink, 4));
+    HOLDS(a->block_table = ax_tensor_2d(AX_I32, table, 2, 4), a->block_size = keys);
+    HOLDS(a->q.row_stride = 4 * 16);
+    BREAKS("max_q", a->max_q = -1);
+    BREAKS("max_k", a->max_k = -1);
+    BREAKS("window", a->window = -1);
+    BREAKS("causal", a->window = 1, a->causal = false);
+    BREAKS("q.ndim", a->q.ndim = 2);
+    BREAKS("k.ndim", a->k.ndim = 2);
+    BREAKS("real(&a->q)", a->q.dtype = AX_I32);
+    BREAKS("&a->q", a->q.row_stride = 4 * 16 - 1);
+    BREAKS("&a->k", a->k.dtype = AX_F32);
+    BREAKS("&a->k", a->k.shape[2]++);
+    BREAKS("&a->v", a->v.shape[0]++);
+    BREAKS("&a->v", a->v.shape[1]++);
+    BREAKS("&a->v", a->v.data = NULL);
+    BREAKS("&a->out", a->out.shape[1]--);
+    BREAKS("&a->out", a->out.dtype = AX_F32);
+    BREAKS("kv_heads", a->k.shape[1] = a->v.shape[1] = 3);
+    BREAKS("kv_heads", a->k.shape[1] = a->v.shape[1] = 0);
+    BREAKS("&a->lse", a->lse.dtype = AX_BF16);
+    BREAKS("&a->lse", a->lse.shape[1]++);
+    BREAKS("&a->cu_q", a->cu_q.shape[0] = 0);
+    BREAKS("&a->cu_q", a->cu_q.dtype = AX_F32);
+    BREAKS("&a->cu_k", a->cu_k.shape[0]++);
+    BREAKS("&a->sink", a->sink = ax_tensor_1d(AX_F32, sink, 3));
+    BREAKS("&a->sink", a->sink = ax_tensor_1d(AX_BF16, sink, 4));
+    BREAKS("block_size", a->block_table = ax_tensor_2d(AX_I32, table, 2, 4));
+    BREAKS("block_size", a->block_table = ax_tensor_2d(AX_I32, table, 2, 4),
+           a->block_size = keys - 1);
+    BREAKS("table", a->block_table = ax_tensor_2d(AX_I32, table, 3, 1), a->block_size = keys);
+#undef HOLDS
+#undef BREAKS
+    case_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_follows_the_formula),
@@ -272,6 +335,7 @@ int main(void) {
         cmocka_unit_test(huge_logits_stay_finite),
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(what_it_cannot_do_is_declined),
+        cmocka_unit_test(the_contract_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,10 @@ static struct {
     int64_t calls;       /* of training passes so far: two a step */
     struct ax_examples *docs;
     int64_t garbage; /* step whose rows are garbage; 0 = none */
+    /* losses of documents by themselves, in their turn, and how many were asked for; NULL: theirs
+     */
+    const double *losses;
+    int asked;
 } plan;
 
 static int64_t step_now(void) {
@@ -60,8 +64,13 @@ static void scramble(void) {
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
     (void)ctx;
     AX_TRY(ax_objective_sft.head.token_grad(NULL, p, c));
-    if (ax_runtime_planning(p->model->rt) || p->recompute == AX_RECOMPUTE_INFERENCE)
+    if (ax_runtime_planning(p->model->rt))
         return AX_OK;
+    if (p->recompute == AX_RECOMPUTE_INFERENCE) {
+        if (plan.losses)
+            p->scalars->loss = plan.losses[plan.asked++];
+        return AX_OK;
+    }
     if (plan.what == BAD_GRADIENT && is_bad_step())
         ax_store(c->g_logprob.dtype, c->g_logprob.data, 3, plan.value);
     if (plan.what == BAD_LOSS && is_bad_step())
@@ -270,6 +279,91 @@ static void test_three_in_a_row_end_the_run(void **state) {
     train_case_close(&c);
 }
 
+/* ---- which rows are named ---- */
+
+#define MANY 64
+
+/* The rows of a first step whose loss is not finite, where its documents alone have these losses:
+ * as "(loss …)" and as what stands before each. Returns the number of documents. */
+static int named_rows(bool packed, const double *losses, char *numbers, char (*rows)[64]) {
+    struct train_case c;
+    struct ax_train_result r;
+    char path[160], *text;
+    size_t n;
+    int found = 0, more = 0;
+    if (train_case_open(&c, AX_F32, packed) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    c.o.step.objective = &objective;
+    c.o.max_steps = 1;
+    c.o.save.when.when = AX_NEVER;
+    plan.what = BAD_LOSS;
+    plan.value = NAN;
+    plan.first = plan.last = 1;
+    plan.calls = plan.garbage = plan.asked = 0;
+    plan.losses = losses;
+    if (train_case_run(&c, &r) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    plan.losses = NULL;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c.out);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
+    const char *at = strstr(text, "; rows: ");
+    assert_non_null(at);
+    at += strlen("; rows: ");
+    *numbers = '\0';
+    for (;; at += 2) {
+        const char *loss = strstr(at, " (loss "), *end = strchr(at, ')');
+        assert_true(found < 4 && loss && end && loss < end);
+        snprintf(rows[found++], 64, "%.*s", (int)(loss - at), at);
+        loss += strlen(" (loss ");
+        snprintf(numbers + strlen(numbers), 64, "%s%.*s", found > 1 ? " " : "", (int)(end - loss),
+                 loss);
+        at = end + 1;
+        if (strncmp(at, ", ", 2) != 0)
+            break;
+    }
+    if (sscanf(at, " and %d more\"", &more) == 1)
+        assert_true(more > 0);
+    else
+        assert_int_equal(*at, '"');
+    ax_free(text);
+    train_case_close(&c);
+    assert_true(plan.asked <= MANY);
+    assert_int_equal(found + more, plan.asked);
+    return plan.asked;
+}
+
+/* Four of them, the worst first: no number is worse than any number. Of equal ones those that came
+ * first. */
+static void test_the_worst_rows_are_named(void **state) {
+    (void)state;
+    double losses[MANY];
+    char numbers[256], falling[4][64], rows[4][64];
+    for (int i = 0; i < MANY; i++)
+        losses[i] = 100 - i;
+    const int n = named_rows(true, losses, numbers, falling);
+    assert_true(n >= 7);
+    assert_string_equal(numbers, "100 99 98 97");
+    for (int i = 0; i < 4; i++) /* each is a row of its own */
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(falling[i], falling[k]);
+    for (int i = 0; i < MANY; i++)
+        losses[i] = i;
+    assert_int_equal(named_rows(true, losses, numbers, rows), n);
+    char want[256];
+    snprintf(want, sizeof want, "%d %d %d %d", n - 1, n - 2, n - 3, n - 4);
+    assert_string_equal(numbers, want);
+    const double mixed[MANY] = {2, NAN, 5, NAN, 1, -1, 2};
+    assert_int_equal(named_rows(true, mixed, numbers, rows), n);
+    assert_string_equal(numbers, "nan nan 5 2");
+    assert_string_equal(rows[0], falling[1]);
+    assert_string_equal(rows[1], falling[3]);
+    assert_string_equal(rows[2], falling[2]);
+    assert_string_equal(rows[3], falling[0]);
+    /* of just four all are named */
+    assert_int_equal(named_rows(false, mixed, numbers, rows), 4);
+    assert_string_equal(numbers, "nan nan 5 2");
+}
+
 static void test_garbage_is_a_spike(void **state) {
     (void)state;
     struct train_case c;
@@ -299,6 +393,7 @@ int main(void) {
         cmocka_unit_test(test_bad_step_is_skipped),
         cmocka_unit_test(test_skipped_step_is_no_update),
         cmocka_unit_test(test_three_in_a_row_end_the_run),
+        cmocka_unit_test(test_the_worst_rows_are_named),
         cmocka_unit_test(test_garbage_is_a_spike),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include "base/lock.h"
 #include "base/mem.h"
@@ -48,6 +49,52 @@ static void test_resume_of_a_finished_run(void **state) {
     assert_int_equal(r.resumed_from, 3);
     assert_same(outcome(&c, 3), once);
     train_case_close(&c);
+}
+
+/* What a run says of itself besides its steps, as "event@step …": of one from the start, with an
+ * evaluation and without, and of one that goes on, likewise. */
+static void events_of(const struct train_case *c, char *out, size_t size) {
+    char path[192], *text, *rest;
+    size_t n, at = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &n), AX_OK);
+    rest = text;
+    *out = '\0';
+    for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        const char *event = strstr(line, "\"event\": \"");
+        if (!event)
+            continue;
+        event += strlen("\"event\": \"");
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s@%ld", at ? " " : "",
+                               (int)strcspn(event, "\""), event,
+                               strtol(line + strlen("{\"step\": "), NULL, 10));
+    }
+    ax_free(text);
+}
+
+static void test_events_of_a_run(void **state) {
+    (void)state;
+    for (int evaluates = 0; evaluates < 2; evaluates++) {
+        struct train_case c;
+        struct ax_train_result r;
+        char got[256];
+        open_case(&c, AX_F32, true);
+        if (evaluates)
+            c.o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+        c.o.max_steps = 2;
+        c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+        c.o.save.resume = AX_RESUME_NEWEST;
+        run_ok(&c, &r);
+        assert_int_equal(r.evaluated, evaluates);
+        events_of(&c, got, sizeof got);
+        assert_string_equal(got, "started@0 saved@2 finished@2");
+        c.o.max_steps = 4;
+        run_ok(&c, &r);
+        events_of(&c, got, sizeof got);
+        assert_string_equal(got, "started@0 saved@2 finished@2 started@2 resumed@2 saved@4 "
+                                 "finished@4");
+        train_case_close(&c);
+    }
 }
 
 /* ---- being stopped ---- */
@@ -295,6 +342,7 @@ static void test_saves_behind_the_steps(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_of_a_finished_run),
+        cmocka_unit_test(test_events_of_a_run),
         cmocka_unit_test(test_sigterm_saves_and_requeues),
         cmocka_unit_test(test_folders_of_others),
         cmocka_unit_test(test_torn_and_damaged_checkpoints),

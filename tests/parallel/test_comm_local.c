@@ -8,6 +8,10 @@
 
 #include <cmocka.h>
 
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "parallel/comm_local.h"
 #include "tests/comm_cases.h"
@@ -88,6 +92,62 @@ static void a_rank_may_leave_what_it_started(void **state) {
     for (int i = 0; i < 50; i++)
         if (ax_local_run(3, NULL, start_and_leave, NULL) != AX_OK)
             assert_non_null(strstr(ax_error_text(), "rank 2 ended without it"));
+}
+
+/* Rank 2 starts something and leaves before the others come: they must not find its buffers, which
+ * are gone, but be told. */
+struct early {
+    atomic_bool left;
+    enum { EARLY_GATHER, EARLY_SENDS, EARLY_RECEIVES } what;
+    char texts[3][512];
+};
+
+static struct ax_collective early_part(const struct early *e, int rank, float *send, float *recv) {
+    if (e->what == EARLY_GATHER)
+        return (struct ax_collective){
+            .kind = AX_ALL_GATHER, .dtype = AX_F32, .send = send, .recv = recv, .count = 3};
+    const int from = e->what == EARLY_SENDS ? 2 : 1, to = 3 - from;
+    return (struct ax_collective){.kind = AX_SEND_RECV,
+                                  .dtype = AX_F32,
+                                  .send = rank == from ? send : NULL,
+                                  .recv = rank == to ? recv : NULL,
+                                  .count = 3,
+                                  .send_peer = rank == from ? to : -1,
+                                  .recv_peer = rank == to ? from : -1};
+}
+
+static enum ax_status leave_early(struct ax_fabric *f, void *ctx) {
+    struct early *e = ctx;
+    struct ax_comm c;
+    struct ax_ticket ticket;
+    float send[3] = {0}, recv[9];
+    const struct ax_collective what = early_part(e, f->rank, send, recv);
+    enum ax_status st = AX_OK;
+    AX_TRY(comm_cases_open(f, what.kind == AX_SEND_RECV ? AX_ROLE_PP : AX_ROLE_TP, &c));
+    if (f->rank == 2) {
+        st = ax_comm_start(&c, NULL, &what, &ticket);
+        ax_comm_free(&c);
+        atomic_store(&e->left, true);
+        return st;
+    }
+    while (!atomic_load(&e->left))
+        sched_yield();
+    if (e->what == EARLY_GATHER || f->rank == 1)
+        st = ax_comm_run(&c, NULL, &what);
+    snprintf(e->texts[f->rank], sizeof e->texts[0], "%s", st == AX_OK ? "" : ax_error_text());
+    ax_comm_free(&c);
+    return st;
+}
+
+static void nobody_meets_a_rank_that_left(void **state) {
+    (void)state;
+    for (int what = EARLY_GATHER; what <= EARLY_RECEIVES; what++) {
+        struct early e = {.what = what};
+        assert_int_equal(ax_local_run(3, NULL, leave_early, &e), AX_ERR_PEER);
+        for (int r = what == EARLY_GATHER ? 0 : 1; r < 2; r++)
+            if (!strstr(e.texts[r], "rank 2 ended without it"))
+                fail_msg("case %d, rank %d: \"%s\"", what, r, e.texts[r]);
+    }
 }
 
 static enum ax_status only_rank_2_fails(struct ax_fabric *f, void *ctx) {
@@ -276,6 +336,7 @@ int main(void) {
         cmocka_unit_test(spoilt_collectives_are_named),
         cmocka_unit_test(a_late_rank_is_waited_for),
         cmocka_unit_test(a_rank_may_leave_what_it_started),
+        cmocka_unit_test(nobody_meets_a_rank_that_left),
         cmocka_unit_test(a_failure_reaches_everybody),
         cmocka_unit_test(messages_that_do_not_match_are_named),
         cmocka_unit_test(a_message_to_oneself_arrives),
