@@ -126,8 +126,8 @@ static enum ax_status put_group(const struct ax_config *cfg, bool text_only, siz
         else if (n <= most)
             AX_TRY(ax_buf_printf(out, ", %s", note->path));
     }
-    if (n > most + 1)
-        AX_TRY(ax_buf_printf(out, " and %zu more", n - most - 1));
+    if (n > most)
+        AX_TRY(ax_buf_printf(out, " and %zu more", n - most));
     return ax_buf_puts(out, suffix);
 }
 

@@ -1,0 +1,188 @@
+/* What is said about a configuration, to the key: which of two that contradict, which numbers in
+ * quotes are numbers, files that are none, what is missing and how it is listed. */
+#include "config_case.h"
+
+/* ---- keys that contradict each other ---- */
+
+static const char *const losses[] = {"cut_cross_entropy", "chunked_cross_entropy",
+                                     "liger_cross_entropy", "liger_fused_linear_cross_entropy"};
+
+/* Of each two the later one in the list is named, at its place, and the other one in its words. */
+static void losses_that_are_the_same(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        for (int k = i + 1; k < 4; k++) {
+            char yaml[160], start[96], place[32];
+            snprintf(yaml, sizeof yaml, "%s: true\nseed: 1\n%s: true\n", losses[i], losses[k]);
+            snprintf(start, sizeof start, "%s: ", losses[k]);
+            snprintf(place, sizeof place, " (c.yaml:3:%zu)", strlen(losses[k]) + 3);
+            FAILS(yaml, losses[i], place);
+            assert_int_equal(strncmp(ax_error_text(), start, strlen(start)), 0);
+        }
+    }
+    FAILS("cut_cross_entropy: true\nliger_cross_entropy: true\nchunked_cross_entropy: true\n",
+          "2 problems", "\n  liger_cross_entropy: ", "(c.yaml:2:22)",
+          "\n  chunked_cross_entropy: ", "(c.yaml:3:24)");
+    struct ax_config cfg;
+    for (int i = 0; i < 4; i++) { /* one alone is none too many */
+        char yaml[160];
+        snprintf(yaml, sizeof yaml, "%s: true\n%s: false\n", losses[i], losses[(i + 1) % 4]);
+        load_ok(&cfg, yaml, NULL);
+        ax_config_free(&cfg);
+    }
+}
+
+static void loads(const char *yaml) {
+    struct ax_config cfg;
+    load_ok(&cfg, yaml, NULL);
+    ax_config_free(&cfg);
+}
+
+/* The last that is right before the first that is wrong, or the reverse. */
+static void both_sides_of_the_limits(void **state) {
+    (void)state;
+    loads("batch_size: 8\nmicro_batch_size: 2\n");
+    loads("batch_size: 8\nmicro_batch_size: 8\n");
+    FAILS("batch_size: 8\nmicro_batch_size: 16\n", "batch_size: ");
+    FAILS("batch_size: 9\nmicro_batch_size: 2\n", "batch_size: ");
+    loads("val_set_size: 0\n");
+    loads("val_set_size: 0.99\n");
+    FAILS("val_set_size: 1\n", "val_set_size: ");
+    FAILS("val_set_size: 1.5\n", "val_set_size: ");
+    loads("val_set_size: 2\n");
+    loads("early_stopping_patience: 3\nsave_steps: 12\neval_steps: 3\n");
+    loads("early_stopping_patience: 3\nsave_steps: 3\neval_steps: 3\n");
+    FAILS("early_stopping_patience: 3\nsave_steps: 3\neval_steps: 6\n", "early_stopping_patience");
+    loads("dataset_shard_num: 2\ndataset_shard_idx: 1\n");
+    FAILS("dataset_shard_num: 2\ndataset_shard_idx: 2\n", "dataset_shard_idx: ");
+    FAILS("dataset_shard_num: 2\n", "dataset_shard_num: ");
+    FAILS("dataset_shard_idx: 0\n", "dataset_shard_idx: ");
+    loads("datasets: [{path: a, shards: 2, shards_idx: 1}, {path: b, shards: 1, shards_idx: 0}]\n");
+    FAILS("datasets: [{path: a, shards: 2, shards_idx: 1}, {path: b, shards: 1, shards_idx: 1}]\n",
+          "datasets.1.shards_idx: ");
+    loads("rl: dpo\nrl_beta: 0.2\ntrl: {beta: 0.2}\n");
+    FAILS("rl: dpo\nrl_beta: 0.3\ntrl: {beta: 0.2}\n", "rl_beta: ");
+    FAILS("rl: dpo\nrl_beta: 0.1\ntrl: {beta: 0.2}\n", "rl_beta: ");
+    loads("rl: dpo\ndpo_loss_type: [sigmoid, sft]\ndpo_loss_weights: [1, 2]\n");
+    FAILS("rl: dpo\ndpo_loss_type: [sigmoid]\ndpo_loss_weights: [1, 2]\n", "dpo_loss_weights: ");
+    loads("rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\n"
+          "trl: {num_generations: 6}\n");
+    FAILS("rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\n"
+          "trl: {num_generations: 4}\n",
+          "trl.num_generations: ", " = 6 ");
+    loads("rl: grpo\nmicro_batch_size: 3\ntrl: {num_generations: 4, generation_batch_size: 8}\n");
+    FAILS("rl: grpo\nmicro_batch_size: 4\ntrl: {num_generations: 4, generation_batch_size: 6}\n",
+          "trl.num_generations: ", "generation_batch_size = 6 ");
+}
+
+/* ---- numbers in quotes ---- */
+
+static void numbers_in_quotes(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double value; /* of weight_decay; −1: none */
+    } cases[] = {
+        {"0.5", 0.5}, {"5e-1", 0.5}, {"+.5", 0.5}, {"5E-1", 0.5}, {"1_0.5", 10.5}, {"1__0", 10},
+        {"1_", 1},    {"0", 0},      {"", -1},     {"_1", -1},    {"1.2.3", -1},   {"1-2", -1},
+        {"1e", -1},   {"e5", -1},    {"-", -1},    {".", -1},     {"1e999", -1},   {"0x10", -1},
+        {"1 ", -1},   {" 1", -1},    {"nan", -1},  {"inf", -1},   {"1,5", -1},     {"1/2", -1},
+        {"5%", -1},   {"1e5e5", -1},
+    };
+    char yaml[160];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_config cfg;
+        snprintf(yaml, sizeof yaml, "weight_decay: '%s'\n", cases[i].text);
+        if (cases[i].value < 0) {
+            FAILS(yaml, "weight_decay: ", "(c.yaml:1:15)");
+            continue;
+        }
+        load_ok(&cfg, yaml, NULL);
+        const double got = ax_config_f64(&cfg, "weight_decay");
+        if (!(got == cases[i].value))
+            fail_msg("'%s' is %g", cases[i].text, got);
+        ax_config_free(&cfg);
+    }
+    /* digits without end are no number */
+    for (int digits = 61; digits <= 66; digits++) {
+        snprintf(yaml, sizeof yaml, "weight_decay: '0.%0*d'\n", digits - 2, 5);
+        if (digits <= 63)
+            loads(yaml);
+        else
+            FAILS(yaml, "weight_decay: ");
+    }
+    /* where a whole number is wanted */
+    FAILS("max_steps: '1.5'\n", "max_steps: ");
+    FAILS("max_steps: '1e19'\n", "max_steps: ");
+    struct ax_config cfg;
+    load_ok(&cfg, "max_steps: '1_5e1'\nseed: '3.0'\n", NULL);
+    assert_int_equal(ax_config_i64(&cfg, "max_steps"), 150);
+    assert_int_equal(ax_config_i64(&cfg, "seed"), 3);
+    ax_config_free(&cfg);
+}
+
+/* ---- files that are something else ---- */
+
+/* Three keys of a launcher's and no base_model; anything else is a config with mistakes. */
+static void launchers_and_mistakes(void **state) {
+    (void)state;
+    FAILS("provider: modal\ngpu: h100\ntimeout: 3\n", "a cloud launch");
+    FAILS("gpu_count: 1\nmemory: 128\nbranch: main\nsecrets: [A]\n", "a cloud launch");
+    static const char *const mistakes[] = {"gpu: h100\n", "gpu: h100\nmemory: 128\n",
+                                           "base_model: m\ngpu: h100\nmemory: 128\nvolumes: [a]\n",
+                                           "learning_rate: 1e-4\nbranch: b\n"};
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        FAILS(mistakes[i], "unknown key");
+        assert_null(strstr(ax_error_text(), "cloud"));
+    }
+}
+
+/* ---- what is missing ---- */
+
+static void expect_missing(const char *yaml, bool text_only, const char *want) {
+    struct ax_config cfg;
+    struct ax_buf out = {0};
+    load_ok(&cfg, yaml, NULL);
+    assert_int_equal(ax_config_put_not_yet(&cfg, text_only, "<", ">", &out), AX_OK);
+    assert_string_equal(out.data ? out.data : "", want);
+    ax_buf_free(&out);
+    ax_config_free(&cfg);
+}
+
+/* A line for each capability, where its first key stands; of the other keys so many by name that
+ * there are six, and how many more. */
+static void missing_capabilities(void **state) {
+    (void)state;
+    expect_missing("base_model: m\n", false, "");
+    expect_missing("image_size: 512\nrl: dpo\nimage_resize_algorithm: bilinear\nrl_beta: 0.1\n"
+                   "processor_type: P\n",
+                   false,
+                   "<multimodal: image_size (c.yaml:1:13), image_resize_algorithm, processor_type>"
+                   "<dpo: rl (c.yaml:2:5), rl_beta>");
+    static const char *const keys[] = {"rank",       "update_proj_gap", "scale",
+                                       "proj_bits",  "proj_group_size", "cos_threshold",
+                                       "gamma_proj", "queue_size"};
+    static const char *const rest[] = {"", " and 1 more", " and 2 more", " and 3 more"};
+    char yaml[512] = "optimizer: q_galore_adamw8bit\n";
+    char want[512] = "<other-optimizers: optimizer (c.yaml:1:12)";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char whole[512];
+        snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "qgalore_%s: 3\n", keys[i]);
+        if (i < 5)
+            snprintf(want + strlen(want), sizeof want - strlen(want), ", qgalore_%s", keys[i]);
+        snprintf(whole, sizeof whole, "%s%s>", want, rest[i < 5 ? 0 : i - 4]);
+        expect_missing(yaml, false, whole);
+    }
+    /* what matters to text, by itself */
+    expect_missing("image_size: 512\nchat_template: gemma3\nfp8: true\n", true,
+                   "<other-templates: chat_template (c.yaml:2:16)>");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_that_are_the_same), cmocka_unit_test(both_sides_of_the_limits),
+        cmocka_unit_test(numbers_in_quotes),        cmocka_unit_test(launchers_and_mistakes),
+        cmocka_unit_test(missing_capabilities),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
