@@ -1,0 +1,66 @@
+/* The sequences of a step, one piece at a time. */
+#include "cmd/preview/preview.h"
+
+enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) {
+    *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
+    if (!*loader)
+        return ax_error(AX_ERR_CONFIG, "--eval: there are no evaluation rows; set val_set_size or "
+                                       "test_datasets");
+    const int64_t per = p->data->sequences_per_step;
+    const struct ax_preview_totals *t = p->o.eval ? &p->eval : &p->train;
+    int64_t skip = p->o.step - 1;
+    int64_t epoch = 0;
+    if (t->known && t->steps > 0) {
+        epoch = skip / t->steps; /* epochs may differ by a row or two; good enough to look at one */
+        skip %= t->steps;
+    }
+    int64_t passed = 0;
+    ax_loader_start_epoch(*loader, epoch);
+    if (__builtin_mul_overflow(skip, per, &skip))
+        skip = INT64_MAX;
+    AX_TRY(ax_loader_skip(*loader, skip, &passed));
+    if (passed < skip)
+        return ax_error(AX_ERR_CONFIG, "--step: the data end before step %lld",
+                        (long long)p->o.step);
+    return AX_OK;
+}
+
+enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
+                               struct ax_packed_sequence *row, bool *got) {
+    AX_TRY(ax_loader_next(loader, row, got));
+    if (*got || shown > 0 || p->o.eval || !p->data->stream)
+        return AX_OK;
+    const struct ax_corpus_report *r = ax_stream_report(p->data->stream);
+    return ax_error(AX_ERR_DATA,
+                    "the streamed data sets have nothing to train on: %lld rows are too long, %lld "
+                    "too short, %lld without a trained token",
+                    (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+}
+
+enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
+                                     const struct ax_packed_sequence *s, int piece) {
+    const struct ax_pack_piece *at = &s->pieces[piece];
+    const struct ax_examples *set = ax_sequence_set(s, piece);
+    const uint32_t index = ax_sequence_ref(s, piece)->index;
+    const uint32_t *words = ax_examples_words(set, index);
+    *out = (struct ax_preview_piece){.n = at->n, .from = at->from};
+    AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
+    const enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
+    if (st != AX_OK) {
+        ax_preview_piece_close(out);
+        return st;
+    }
+    for (uint32_t i = 0; i < at->n; i++) {
+        out->ids[i] = ax_word_token(words, at->from + i);
+        out->labels[i] = ax_word_label(&set->list[index], words, at->from + i);
+        out->n_trained += out->labels[i] != AX_NO_LABEL;
+    }
+    (void)ax_examples_where(set, index, out->where, sizeof out->where);
+    return AX_OK;
+}
+
+void ax_preview_piece_close(struct ax_preview_piece *p) {
+    ax_free(p->ids);
+    ax_free(p->labels);
+    *p = (struct ax_preview_piece){0};
+}
