@@ -32,8 +32,27 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     }
 }
 
+/* Values of column c for T tokens and n_rows of them. */
+static int64_t column_length(const struct ax_batch *b, int c, int64_t T, int64_t n_rows) {
+    const enum ax_column_of of = b->has->list[c].of;
+    return of == AX_OF_EXAMPLE ? b->n_cap : of == AX_OF_TOKEN ? T : n_rows;
+}
+
+void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
+                          const struct ax_columns *columns) {
+    b->has = columns;
+    for (int c = 0; c < ax_columns_count(columns); c++) {
+        const int64_t n = column_length(b, c, b->cap, b->cap);
+        b->columns[c] =
+            ax_tensor_1d(columns->list[c].is_float ? AX_F32 : AX_I32,
+                         ax_stack_push(stack, "batch", (size_t)n * sizeof(uint32_t)), n);
+    }
+}
+
 /* Everything that looks at the batch sees T tokens, and the head n_rows of them. */
 static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
+    for (int c = 0; c < ax_columns_count(b->has); c++)
+        b->columns[c].shape[0] = column_length(b, c, T, n_rows);
     b->T = b->tokens.shape[0] = b->positions.shape[0] = T;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
 }
@@ -44,6 +63,8 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
 struct columns {
     int32_t *tokens, *positions, *label, *rows, *head_label, *cu, *keys, *row;
     float *weight, *head_weight;
+    uint32_t *extra; /* of the objective: `stride` words for each, and once more */
+    int64_t stride;
 };
 
 /* Appends the tokens that have a label, or those that have none; returns how many there are now. */
@@ -69,6 +90,37 @@ static void fit(struct ax_batch *b, const struct columns *c) {
     int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
     T = T > 0 ? T : b->round;
     set_length(b, T < b->cap ? T : b->cap, labelled);
+}
+
+/* The columns of document `index`, which begins at token `first` of the row. */
+static void put_columns(const struct ax_batch *b, const struct columns *h, int index, int64_t first,
+                        const struct ax_document *doc) {
+    for (int c = 0; c < ax_columns_count(b->has); c++) {
+        const enum ax_column_of of = b->has->list[c].of;
+        uint32_t *out = h->extra + c * h->stride;
+        if (of == AX_OF_EXAMPLE)
+            out[index] = doc->columns[c][0];
+        for (int64_t i = 0; of != AX_OF_EXAMPLE && i < doc->n; i++) {
+            const int64_t t = first + i - b->part * b->T;
+            if (t >= 0 && t < b->T && (of == AX_OF_TOKEN || h->label[t] >= 0))
+                out[t] = doc->columns[c][i];
+        }
+    }
+}
+
+/* A label's values go where `rows` puts the label. */
+static enum ax_status send_columns(const struct ax_batch *b, struct ax_queue *q,
+                                   const struct columns *h) {
+    for (int c = 0; c < ax_columns_count(b->has); c++) {
+        const bool of_label = b->has->list[c].of == AX_OF_LABEL;
+        const uint32_t *values = h->extra + c * h->stride;
+        uint32_t *in_order = h->extra + b->has->n * h->stride;
+        for (int64_t k = 0; of_label && k < b->n_rows; k++)
+            in_order[k] = values[h->rows[k]];
+        AX_TRY(ax_queue_write(q, b->columns[c].data, of_label ? in_order : values,
+                              ax_tensor_bytes(&b->columns[c])));
+    }
+    return AX_OK;
 }
 
 static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_t vocab, int index,
@@ -129,7 +181,8 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     const size_t cu = (size_t)(b->n_cap + 1) * sizeof(int32_t);
     AX_TRY(ax_queue_write(q, b->cu_keys.data, c->keys, cu));
     AX_TRY(ax_queue_write(q, b->cu_row.data, c->row, cu));
-    return ax_queue_write(q, b->cu_seqlens.data, c->cu, cu);
+    AX_TRY(ax_queue_write(q, b->cu_seqlens.data, c->cu, cu));
+    return send_columns(b, q, c);
 }
 
 enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t vocab, int n,
@@ -146,9 +199,12 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     if (n > b->n_cap)
         return ax_error(AX_ERR_DATA, "batch: %d documents, but room for %lld", n,
                         (long long)b->n_cap);
+    const int n_columns = ax_columns_count(b->has);
+    const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;
+    const int64_t own = 7 * b->T + 3 * (b->n_cap + 1);
     int32_t *host;
-    const size_t total = (size_t)(7 * b->T + 3 * (b->n_cap + 1));
-    AX_TRY(ax_alloc(&host, total, sizeof *host));
+    AX_TRY(ax_alloc(&host, (size_t)(own + (n_columns > 0 ? n_columns + 1 : 0) * stride),
+                    sizeof *host));
     struct columns c = {.tokens = host,
                         .positions = host + b->T,
                         .label = host + 2 * b->T,
@@ -158,12 +214,16 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                         .head_weight = (float *)(host + 6 * b->T),
                         .cu = host + 7 * b->T,
                         .keys = host + 7 * b->T + b->n_cap + 1,
-                        .row = host + 7 * b->T + 2 * (b->n_cap + 1)};
+                        .row = host + 7 * b->T + 2 * (b->n_cap + 1),
+                        .extra = (uint32_t *)host + own,
+                        .stride = stride};
     for (int64_t t = 0; t < b->T; t++)
         c.label[t] = -1;
     enum ax_status st = AX_OK;
     for (int d = 0; d < n; d++) {
+        const int64_t first = b->n_tokens;
         AX_TRY_GOTO(put_document(b, &c, vocab, d, &docs[d]), st, done);
+        put_columns(b, &c, d, first, &docs[d]);
         c.row[d + 1] = (int32_t)b->n_tokens;
     }
     for (int64_t d = n; d < b->n_cap; d++)

@@ -6,6 +6,8 @@
  *   labels[n_rows] (already shifted: what that token shall predict; −1 = none), weight[n_rows]
  * (F32; 0 without label). The buffers are device memory and have the same size for every
  * micro-batch of a run; how much of them is computed may differ (`round`).
+ *   columns: those of the objective, AX_I32 or AX_F32. AX_OF_EXAMPLE [n_cap], of each document;
+ * AX_OF_TOKEN [T]; AX_OF_LABEL [n_rows], as the labels (0 without label).
  *
  * Under context parallelism the row of `parts`·T tokens is cut into runs of T, and a rank's batch
  * holds run `part`: its tokens, positions, labels and weights, the pieces of documents that lie in
@@ -36,11 +38,18 @@ struct ax_batch {
     int64_t trained;     /* tokens with a label and weight > 0 */
     struct ax_tensor tokens, positions, rows, labels, weight, cu_seqlens;
     struct ax_tensor cu_keys, cu_row; /* cu_seqlens itself where parts = 1 */
+    const struct ax_columns *has;     /* NULL: no columns */
+    struct ax_tensor columns[AX_COLUMNS_MAX];
 };
 
 /* Takes the buffers from `stack` for part `part` of rows of `T` tokens; parts divides T. */
 void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, int64_t n_cap,
                        int64_t max_len, int parts, int part);
+
+/* Takes the buffers of columns too, which documents then have to have. `columns` is borrowed; NULL:
+ * none. */
+void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
+                          const struct ax_columns *columns);
 
 /* Fills the batch. AX_ERR_DATA when the documents do not fit or a token is outside [0, vocab). On a
  * meta queue only the counts are set (from the caps where docs is NULL). */

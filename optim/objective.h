@@ -6,7 +6,8 @@
 
 struct ax_objective {
     const char *name;
-    struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
+    const struct ax_columns *columns; /* that its examples and batches have; NULL: none */
+    struct ax_head_objective head;    /* loss and token gradients from log-prob, lse, entropy */
 };
 
 /* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the whole step. */

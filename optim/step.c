@@ -297,6 +297,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, s->o.tokens, s->o.n_docs,
                           s->o.max_len, mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+        ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);
         const struct ax_batch *b = &s->batches[m];
         const int64_t index = mesh->coord[AX_ROLE_BATCH] * s->o.n_microbatches + (int64_t)m;
         s->batches[m].first_row = index * s->o.tokens + b->part * b->T;

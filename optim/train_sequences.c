@@ -5,12 +5,15 @@
 #include "optim/train_state.h"
 
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s) {
-    *r = (struct ax_train_sequences){
-        .cap_tokens = s->o.tokens, .cap_docs = s->o.n_docs, .n_batches = s->o.n_microbatches};
+    *r = (struct ax_train_sequences){.cap_tokens = s->o.tokens,
+                                     .cap_docs = s->o.n_docs,
+                                     .n_batches = s->o.n_microbatches,
+                                     .columns = s->o.objective->columns};
     const size_t n = (size_t)r->n_batches, tokens = n * (size_t)r->cap_tokens;
     const size_t docs = n * (size_t)r->cap_docs;
     AX_TRY(ax_alloc(&r->tokens, tokens, sizeof *r->tokens));
     AX_TRY(ax_alloc(&r->labels, tokens, sizeof *r->labels));
+    AX_TRY(ax_alloc(&r->values, (size_t)ax_columns_count(r->columns) * tokens, sizeof *r->values));
     AX_TRY(ax_alloc(&r->docs, docs, sizeof *r->docs));
     AX_TRY(ax_alloc(&r->origins, docs, sizeof *r->origins));
     return ax_alloc(&r->n_docs, n, sizeof *r->n_docs);
@@ -19,6 +22,7 @@ enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const str
 void ax_train_sequences_free(struct ax_train_sequences *r) {
     ax_free(r->tokens);
     ax_free(r->labels);
+    ax_free(r->values);
     ax_free(r->docs);
     ax_free(r->origins);
     ax_free(r->n_docs);
@@ -29,6 +33,19 @@ static struct ax_train_origin origin(const struct ax_packed_sequence *s, int pie
     const struct ax_examples *set = ax_sequence_set(s, piece);
     const struct ax_stored *x = &set->list[ax_sequence_ref(s, piece)->index];
     return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
+}
+
+/* Copies the columns of a document of micro-batch m whose tokens begin at `at`. */
+static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
+                         const struct ax_document *from, struct ax_document *to) {
+    const int n = ax_columns_count(r->columns);
+    for (int c = 0; c < n; c++) {
+        const bool of_label = r->columns->list[c].of == AX_OF_LABEL; /* the last token has none */
+        const size_t words = ax_column_words(r->columns, c, (size_t)from->n) - of_label;
+        uint32_t *values = r->values + (m * n + c) * r->cap_tokens + at;
+        memcpy(values, from->columns[c], words * sizeof *values);
+        to->columns[c] = values;
+    }
 }
 
 /* After what micro-batch m holds already. */
@@ -46,6 +63,7 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
         memcpy(labels, s->docs[i].labels, bytes);
         docs[r->n_docs[m]] =
             (struct ax_document){.n = s->docs[i].n, .tokens = tokens, .labels = labels};
+        copy_columns(r, m, at, &s->docs[i], &docs[r->n_docs[m]]);
         r->origins[m * r->cap_docs + r->n_docs[m]] = origin(s, i);
         r->n_docs[m]++;
         at += s->docs[i].n;

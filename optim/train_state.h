@@ -18,13 +18,15 @@ struct ax_train_origin {
 struct ax_train_sequences {
     int64_t cap_tokens, cap_docs; /* of a micro-batch */
     int n_batches;
-    int32_t *tokens, *labels;        /* [n_batches][cap_tokens] */
-    struct ax_document *docs;        /* [n_batches][cap_docs] */
-    struct ax_train_origin *origins; /* of each document */
-    int *n_docs;                     /* [n_batches] */
-    int64_t n_tokens, n_trained;     /* of the step */
-    int64_t epoch, index;            /* of the step's first sequence */
-    int64_t n;                       /* sequences in the step */
+    int32_t *tokens, *labels;         /* [n_batches][cap_tokens] */
+    const struct ax_columns *columns; /* of the objective; or NULL */
+    uint32_t *values;                 /* [n_batches][columns][cap_tokens] */
+    struct ax_document *docs;         /* [n_batches][cap_docs] */
+    struct ax_train_origin *origins;  /* of each document */
+    int *n_docs;                      /* [n_batches] */
+    int64_t n_tokens, n_trained;      /* of the step */
+    int64_t epoch, index;             /* of the step's first sequence */
+    int64_t n;                        /* sequences in the step */
 };
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s);
 void ax_train_sequences_free(struct ax_train_sequences *r);

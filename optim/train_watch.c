@@ -100,6 +100,7 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
     ax_arena_enter(arena, AX_PHASE_EVAL);
     const size_t mark = ax_stack_mark(&arena->scratch);
     ax_batch_allocate(&batch, &arena->scratch, t->step.o.max_len, 1, t->step.o.max_len, 1, 0);
+    ax_batch_add_columns(&batch, &arena->scratch, t->step.o.objective->columns);
     struct ax_pass p = {.model = &t->step.model,
                         .batch = &batch,
                         .slot = &t->step.slots[0],

@@ -176,8 +176,8 @@ static enum ax_status balance_work(struct training *t, struct ax_step *s) {
 }
 
 enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
-    static const struct ax_objective nothing = {"nothing",
-                                                {.linear = true, .token_grad = no_gradient}};
+    static const struct ax_objective nothing = {
+        .name = "nothing", .head = {.linear = true, .token_grad = no_gradient}};
     char *path = NULL;
     if (c->arch.moe.n_experts == 0 || !c->golden.root)
         return AX_OK;

@@ -56,6 +56,14 @@ static json_t *describe_user(const struct ax_format_user *u) {
                      u->format, u->no_input_format);
 }
 
+static json_t *describe_columns(const struct ax_columns *columns) {
+    json_t *list = json_array();
+    for (int c = 0; c < columns->n; c++)
+        json_array_append_new(list, json_pack("[s, b, i]", columns->list[c].name,
+                                              columns->list[c].is_float, (int)columns->list[c].of));
+    return list;
+}
+
 /* Types whose documents are what they are, however long. */
 static bool is_cut(const struct ax_format *f) {
     return f->type != &ax_format_type_chat && f->type != &ax_format_type_ids &&
@@ -77,6 +85,8 @@ enum ax_status ax_format_describe(const struct ax_format *f, json_t **out) {
         ok = json_object_set_new(v, "user", describe_user(o->user)) == 0;
     if (ok && o->chat)
         ok = json_object_set_new(v, "chat", describe_chat(o->chat)) == 0;
+    if (ok && o->columns)
+        ok = json_object_set_new(v, "columns", describe_columns(o->columns)) == 0;
     if (!ok) {
         json_decref(v);
         return ax_error(AX_ERR_NOMEM, "out of memory while describing a format");

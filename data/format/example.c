@@ -1,5 +1,7 @@
 #include "data/format/example.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 static enum ax_status reserve(struct ax_example_list *l, size_t more) {
@@ -30,6 +32,25 @@ enum ax_status ax_example_list_add(struct ax_example_list *l, const int32_t *tok
     return AX_OK;
 }
 
+/* Words for the columns of an example of n tokens, all zero. */
+static enum ax_status add_words(struct ax_example_list *l, size_t n) {
+    const int n_columns = ax_columns_count(l->columns);
+    const size_t more = ax_columns_words(l->columns, n_columns, n);
+    if (l->n_words + more > l->cap_words) {
+        const size_t cap = 2 * (l->n_words + more);
+        AX_TRY(ax_regrow(&l->words, l->cap_words, cap, sizeof *l->words));
+        l->cap_words = cap;
+        uint32_t *at = l->words;
+        for (size_t i = 0; i < l->n; i++)
+            for (int c = 0; c < n_columns; at += ax_column_words(l->columns, c++, l->items[i].n))
+                l->items[i].columns[c] = at;
+    }
+    if (more > 0)
+        memset(l->words + l->n_words, 0, more * sizeof *l->words);
+    l->n_words += more;
+    return AX_OK;
+}
+
 enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin) {
     if (l->n_open == 0)
         return AX_OK;
@@ -38,11 +59,22 @@ enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin o
         AX_TRY(ax_regrow(&l->items, l->cap, cap, sizeof *l->items));
         l->cap = cap;
     }
-    const size_t start = l->n_tokens - l->n_open;
-    l->items[l->n++] = (struct ax_example){
+    const size_t start = l->n_tokens - l->n_open, words = l->n_words;
+    AX_TRY(add_words(l, l->n_open));
+    struct ax_example *x = &l->items[l->n++];
+    *x = (struct ax_example){
         .tokens = l->tokens + start, .labels = l->labels + start, .n = l->n_open, .origin = origin};
+    for (int c = 0; c < ax_columns_count(l->columns); c++)
+        x->columns[c] = l->words + words + ax_columns_words(l->columns, c, x->n);
     l->n_open = 0;
     return AX_OK;
+}
+
+void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const void *values) {
+    const struct ax_example *x = &l->items[i];
+    AX_ASSERT(i < l->n && column < ax_columns_count(l->columns));
+    memcpy((uint32_t *)(uintptr_t)x->columns[column], values,
+           ax_column_words(l->columns, column, x->n) * sizeof(uint32_t));
 }
 
 void ax_example_list_group(struct ax_example_list *l, size_t first) {
@@ -54,13 +86,17 @@ void ax_example_list_cut(struct ax_example_list *l, size_t n) {
     AX_ASSERT(n <= l->n);
     l->n_tokens -= l->n_open;
     l->n_open = 0;
-    while (l->n > n)
-        l->n_tokens -= l->items[--l->n].n;
+    while (l->n > n) {
+        const size_t tokens = l->items[--l->n].n;
+        l->n_tokens -= tokens;
+        l->n_words -= ax_columns_words(l->columns, ax_columns_count(l->columns), tokens);
+    }
 }
 
 void ax_example_list_free(struct ax_example_list *l) {
     ax_free(l->tokens);
     ax_free(l->labels);
     ax_free(l->items);
+    ax_free(l->words);
     *l = (struct ax_example_list){0};
 }

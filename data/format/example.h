@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/format/columns.h"
 
 enum { AX_NO_LABEL = -100 };
 
@@ -29,6 +30,7 @@ struct ax_example {
     size_t n;
     bool joined; /* of the group of the example before it, and of the same record */
     struct ax_origin origin;
+    const uint32_t *columns[AX_COLUMNS_MAX]; /* of those there are: [1] or [n] */
 };
 
 /* Examples in the making, one after the other in memory; zero-initialize. */
@@ -37,13 +39,18 @@ struct ax_example_list {
     size_t n, cap;
     int32_t *tokens, *labels; /* of all items, then of the open example */
     size_t n_tokens, cap_tokens, n_open;
+    const struct ax_columns *columns; /* borrowed; NULL: none */
+    uint32_t *words;                  /* of all items, column after column */
+    size_t n_words, cap_words;
 };
 
 /* Appends tokens to the open example. Labels may be NULL: then `trained` says for all. */
 enum ax_status ax_example_list_add(struct ax_example_list *l, const int32_t *tokens,
                                    const int32_t *labels, size_t n, bool trained);
-/* Ends the open example; an empty one vanishes. */
+/* Ends the open example, with zeros in its columns; an empty one vanishes. */
 enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin);
+/* Copies the values of a column of example i: [1] or [n], of 32 bits each. */
+void ax_example_list_set(struct ax_example_list *l, size_t i, int column, const void *values);
 /* Makes one group of the examples from item `first` on. */
 void ax_example_list_group(struct ax_example_list *l, size_t first);
 /* Forgets examples from item n on, and the open one; keeps the memory. */

@@ -116,6 +116,10 @@ size_t ax_format_ends(const struct ax_format *f, const int32_t **ids) {
     return f->n_ends;
 }
 
+const struct ax_columns *ax_format_columns(const struct ax_format *f) {
+    return f->o.columns;
+}
+
 void ax_format_work_free(struct ax_format_work *w) {
     ax_buf_free(&w->text);
     ax_encoding_free(&w->full);

@@ -88,6 +88,7 @@ struct ax_format_options {
     const struct ax_format_chat *chat; /* for chat_template */
     const struct ax_format_user *user; /* not NULL: the user's own format, type is not looked at */
     struct ax_format_synthetic synthetic;
+    const struct ax_columns *columns; /* that the examples are to have; NULL: none */
 };
 
 struct ax_format;
@@ -101,6 +102,8 @@ void ax_format_free(struct ax_format *f);
 const char *ax_format_warnings(const struct ax_format *f);
 /* The ids that end a turn or a document: EOS, and the end-of-turn tokens of a chat. */
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
+/* The columns that its examples have; NULL: none. */
+const struct ax_columns *ax_format_columns(const struct ax_format *f);
 /* Scratch of one thread; zero-initialise. */
 struct ax_format_work {
     struct ax_buf text;

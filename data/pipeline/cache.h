@@ -14,9 +14,10 @@
 /* CACHE/KEY for a description. Free with ax_free. */
 enum ax_status ax_cache_path(char **out, const char *cache, const json_t *description);
 
-/* *found = false where there is none. AX_ERR_DATA names what is damaged. */
+/* `columns` of every example, which the description has too. *found = false where there is none.
+ * AX_ERR_DATA names what is damaged. */
 enum ax_status ax_cache_load(struct ax_examples *out, const char *path, const json_t *description,
-                             bool *found);
+                             const struct ax_columns *columns, bool *found);
 
 /* Writes a set while it grows, so that memory stays bounded: begin, then flush after every few
  * examples, then commit. */

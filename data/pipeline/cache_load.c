@@ -107,7 +107,8 @@ static enum ax_status read_counts(struct ax_json body, struct ax_examples *e) {
 static enum ax_status check_list(const struct ax_examples *e, const char *folder) {
     for (size_t i = 0; i < e->n; i++) {
         const struct ax_stored *x = &e->list[i];
-        const uint64_t words = x->n * (1 + (uint64_t)x->own_labels);
+        const uint64_t words = x->n * (1 + (uint64_t)x->own_labels) +
+                               ax_columns_words(e->columns, ax_columns_count(e->columns), x->n);
         if (x->own_labels > 1 || x->joined > (i > 0) || x->file >= e->n_files ||
             x->start > e->n_words || words > e->n_words - x->start ||
             x->start % AX_EXAMPLES_BLOCK + words > AX_EXAMPLES_BLOCK)
@@ -146,8 +147,8 @@ done:
 }
 
 enum ax_status ax_cache_load(struct ax_examples *out, const char *path, const json_t *description,
-                             bool *found) {
-    *out = (struct ax_examples){.info.from_cache = true};
+                             const struct ax_columns *columns, bool *found) {
+    *out = (struct ax_examples){.columns = columns, .info.from_cache = true};
     char *set_path;
     AX_TRY(ax_path_join(&set_path, path, "set.json"));
     enum ax_status st = ax_folder_recover(path);

@@ -20,7 +20,7 @@ struct ax_example_ref {
 };
 
 struct ax_corpus {
-    const struct ax_examples *sets; /* borrowed */
+    const struct ax_examples *sets; /* borrowed; all with the same columns */
     struct ax_example_ref *refs;    /* [n] */
     size_t n, cap;
 };

@@ -39,9 +39,16 @@ static enum ax_status reserve_item(struct ax_examples *e) {
     return AX_OK;
 }
 
-static uint64_t hash_words(const uint32_t *words, const uint32_t *labels, size_t n) {
-    const uint64_t hash = ax_hash64(words, n * sizeof *words, 0);
-    return labels ? ax_hash64(labels, n * sizeof *labels, hash) : hash;
+static uint64_t hash_first(const struct ax_examples *e, size_t i, uint32_t n) {
+    const struct ax_stored *x = &e->list[i];
+    const uint32_t *words = ax_examples_words(e, i);
+    uint64_t hash = ax_hash64(words, n * sizeof *words, 0);
+    if (x->own_labels)
+        hash = ax_hash64(words + x->n, n * sizeof *words, hash);
+    for (int c = 0; c < ax_columns_count(e->columns); c++)
+        hash = ax_hash64(ax_examples_column(e, i, c),
+                         ax_column_words(e->columns, c, n) * sizeof *words, hash);
+    return hash;
 }
 
 enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name) {
@@ -54,10 +61,11 @@ enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name) {
 enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x) {
     const size_t n = x->n;
     const bool own = has_own_labels(x);
-    const size_t n_words = own ? 2 * n : n;
+    const int n_columns = ax_columns_count(e->columns);
+    const size_t n_words = (own ? 2 * n : n) + ax_columns_words(e->columns, n_columns, n);
     if (n_words > AX_EXAMPLES_BLOCK)
         return ax_error(AX_ERR_DATA, "a document of %zu tokens; the limit is %zu", n,
-                        own ? AX_EXAMPLES_BLOCK / 2 : AX_EXAMPLES_BLOCK);
+                        AX_EXAMPLES_BLOCK / (n_words / n));
     uint32_t *words;
     AX_TRY(reserve_item(e));
     AX_TRY(make_room(e, n_words, &words));
@@ -76,7 +84,10 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
                                          .n_trained = trained,
                                          .own_labels = own,
                                          .joined = x->joined};
-    e->list[e->n - 1].hash = hash_words(words, own ? words + n : NULL, n);
+    words += own ? 2 * n : n;
+    for (int c = 0; c < n_columns; words += ax_column_words(e->columns, c++, n))
+        memcpy(words, x->columns[c], ax_column_words(e->columns, c, n) * sizeof *words);
+    e->list[e->n - 1].hash = hash_first(e, e->n - 1, (uint32_t)n);
     e->n_words += n_words;
     e->n_tokens += n;
     e->n_trained += trained;
@@ -129,9 +140,7 @@ const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, 
 }
 
 uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n) {
-    const struct ax_stored *x = &e->list[i];
-    const uint32_t *words = ax_examples_words(e, i);
-    return n >= x->n ? x->hash : hash_words(words, x->own_labels ? words + x->n : NULL, n);
+    return n >= e->list[i].n ? e->list[i].hash : hash_first(e, i, n);
 }
 
 uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n) {
@@ -152,6 +161,10 @@ bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_ex
     for (uint32_t t = 0; t < n; t++)
         if (ax_word_token(u, t) != ax_word_token(v, t) ||
             ax_word_label(&a->list[i], u, t) != ax_word_label(&b->list[k], v, t))
+            return false;
+    for (int c = 0; c < ax_columns_count(a->columns); c++)
+        if (memcmp(ax_examples_column(a, i, c), ax_examples_column(b, k, c),
+                   ax_column_words(a->columns, c, n) * sizeof *u) != 0)
             return false;
     return true;
 }

@@ -3,7 +3,8 @@
  *
  * A token is one 32-bit word, its top bit set where it is trained on itself. An example whose
  * labels are other tokens (records that were tokens already may have such) has its labels after its
- * tokens. Words lie in blocks; an example lies in one block. */
+ * tokens, and one with columns their values after that. Words lie in blocks; an example lies in one
+ * block. */
 #ifndef AX_DATA_PIPELINE_EXAMPLES_H
 #define AX_DATA_PIPELINE_EXAMPLES_H
 
@@ -15,7 +16,7 @@
 
 struct ax_stored {
     uint64_t start; /* word, counted over all blocks */
-    uint64_t hash;  /* of tokens and labels */
+    uint64_t hash;  /* of tokens, labels and columns */
     uint64_t line;
     uint32_t file, n, n_trained;
     uint16_t own_labels; /* 1: the labels are n words after the tokens */
@@ -51,6 +52,7 @@ struct ax_examples {
     char **files; /* [n_files], names for ax_stored.file */
     size_t n_files;
     struct ax_mapping list_map, words_map; /* of a cache; else zero */
+    const struct ax_columns *columns;      /* of every example; borrowed; NULL: none */
     struct ax_examples_info info;
 };
 
@@ -62,7 +64,7 @@ enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name);
 void ax_examples_clear(struct ax_examples *e); /* forgets all, longest too; keeps the memory */
 void ax_examples_free(struct ax_examples *e);
 
-/* The words of example i: [n], or [2n] with own labels. */
+/* The words of example i: [n], or [2n] with own labels; then its columns. */
 static inline const uint32_t *ax_examples_words(const struct ax_examples *e, size_t i) {
     const uint64_t start = e->list[i].start;
     return e->blocks[start / AX_EXAMPLES_BLOCK] + start % AX_EXAMPLES_BLOCK;
@@ -78,13 +80,20 @@ static inline int32_t ax_word_label(const struct ax_stored *x, const uint32_t *w
     return words[t] & AX_WORD_TRAINED ? ax_word_token(words, t) : AX_NO_LABEL;
 }
 
+/* The values of column c: [1] or [n]. */
+static inline const uint32_t *ax_examples_column(const struct ax_examples *e, size_t i, int c) {
+    const struct ax_stored *x = &e->list[i];
+    return ax_examples_words(e, i) + (size_t)x->n * (1U + x->own_labels) +
+           ax_columns_words(e->columns, c, x->n);
+}
+
 /* "FILE:LINE" of example i's record, written to buf, returned. */
 const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size);
-/* Hash of the first n tokens and their labels. */
+/* Hash of the first n tokens, their labels and their columns. */
 uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n);
 /* Trained tokens among the first n of example i. */
 uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n);
-/* Whether the first n tokens of two examples and their labels are the same. */
+/* Whether the first n tokens of two examples, their labels and their columns are the same. */
 bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,
                        uint32_t n);
 

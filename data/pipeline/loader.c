@@ -140,6 +140,12 @@ static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, i
     }
     l->docs[i] =
         (struct ax_document){.n = p->n, .tokens = l->tokens + at, .labels = l->labels + at};
+    for (int c = 0; c < ax_columns_count(set->columns); c++) {
+        const enum ax_column_of of = set->columns->list[c].of;
+        const uint32_t first = of == AX_OF_EXAMPLE ? 0 : p->from + (of == AX_OF_LABEL);
+        AX_ASSERT(!l->o.mixed);
+        l->docs[i].columns[c] = ax_examples_column(set, index, c) + first;
+    }
 }
 
 static enum ax_status write_sequence(struct ax_loader *l, struct ax_packed_sequence *s) {

@@ -191,6 +191,8 @@ enum ax_status ax_prepare_open(struct ax_prepare **out, const struct ax_prepare_
     pthread_cond_init(&p->done, NULL);
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&p->ring, p->n_slots, sizeof *p->ring), st, fail);
+    for (size_t i = 0; i < p->n_slots; i++)
+        p->ring[i].examples.columns = ax_format_columns(o->format);
     for (int i = 0; i < threads; i++)
         AX_TRY_GOTO(ax_worker_start(&p->workers[i], worker, p), st, fail);
     *out = p;

@@ -71,7 +71,7 @@ static enum ax_status make_cached(struct ax_examples *out, const struct ax_prepa
                                   const char *path, const json_t *description) {
     struct ax_cache_writer w;
     AX_TRY(ax_cache_begin(&w, path));
-    struct ax_examples made = {0};
+    struct ax_examples made = {.columns = ax_format_columns(o->format)};
     bool found = false;
     enum ax_status st = read_rows(&made, o, &w);
     if (st == AX_OK)
@@ -79,7 +79,7 @@ static enum ax_status make_cached(struct ax_examples *out, const struct ax_prepa
     ax_cache_abort(&w);
     ax_examples_free(&made);
     AX_TRY(st);
-    AX_TRY(ax_cache_load(out, path, description, &found));
+    AX_TRY(ax_cache_load(out, path, description, ax_format_columns(o->format), &found));
     out->info.from_cache = false;
     return found ? AX_OK : ax_error(AX_ERR_IO, "%s: vanished after it was written", path);
 }
@@ -105,8 +105,8 @@ static enum ax_status describe(const struct ax_prepared_options *o, json_t **out
 }
 
 static enum ax_status try_load(struct ax_examples *out, const char *path, const json_t *description,
-                               bool *found) {
-    const enum ax_status st = ax_cache_load(out, path, description, found);
+                               const struct ax_columns *columns, bool *found) {
+    const enum ax_status st = ax_cache_load(out, path, description, columns, found);
     if (st == AX_OK || st == AX_ERR_NOMEM)
         return st;
     ax_log_warn("the prepared data set is made again: %s", ax_error_text());
@@ -123,7 +123,7 @@ static enum ax_status load_or_make(struct ax_examples *out, const struct ax_prep
     enum ax_status st = AX_OK;
     if (!o->refresh) {
         ax_lock_take(&lock, lock_path, AX_LOCK_SHARED);
-        st = ax_cache_load(out, path, description, &found);
+        st = ax_cache_load(out, path, description, ax_format_columns(o->format), &found);
         ax_lock_drop(&lock);
         if (found || st == AX_ERR_NOMEM)
             return st;
@@ -132,7 +132,7 @@ static enum ax_status load_or_make(struct ax_examples *out, const struct ax_prep
     AX_TRY(ax_mkdir_parents(o->cache));
     ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
     if (!o->refresh)
-        st = try_load(out, path, description, &found);
+        st = try_load(out, path, description, ax_format_columns(o->format), &found);
     if (st == AX_OK && !found)
         st = make_cached(out, o, path, description);
     ax_lock_drop(&lock);
@@ -153,7 +153,7 @@ static enum ax_status open_cached(struct ax_examples *out, const struct ax_prepa
 }
 
 enum ax_status ax_prepared_open(struct ax_examples *out, const struct ax_prepared_options *o) {
-    *out = (struct ax_examples){0};
+    *out = (struct ax_examples){.columns = ax_format_columns(o->format)};
     json_t *description = NULL;
     if (o->cache)
         AX_TRY(describe(o, &description));

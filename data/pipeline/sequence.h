@@ -15,6 +15,9 @@ struct ax_document {
     const float *weight;
     int64_t
         first_position; /* of its first token; above 0 where a KV cache holds what came before */
+    /* Values of each column: [1]; [n]; AX_OF_LABEL: [n], shifted, to be read where there is a
+     * label. */
+    const uint32_t *columns[AX_COLUMNS_MAX];
 };
 
 struct ax_packed_sequence {

@@ -23,6 +23,7 @@ enum ax_status ax_stream_open(struct ax_stream **out, const struct ax_stream_opt
     s->o = *o;
     s->bad.allowed = o->max_bad_rows;
     s->epoch = -1;
+    s->examples.columns = o->n > 0 ? ax_format_columns(o->entries[0].format) : NULL;
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->first_file, o->n, sizeof *s->first_file), st, fail);
     for (size_t i = 0; i < o->n; i++) {

@@ -24,10 +24,33 @@ static inline int64_t group_length(int64_t id, size_t k) {
                                      LENGTH_MAX - 1);
 }
 
+/* What the columns of token t of an example hold; t = 0 where it is the example's. */
+static const struct ax_columns group_columns = {.list = {{"value", true, AX_OF_EXAMPLE},
+                                                         {"step", false, AX_OF_TOKEN},
+                                                         {"old", true, AX_OF_LABEL}},
+                                                .n = 3};
+
+static inline uint32_t column_word(int c, int32_t token, int64_t t) {
+    const float f = (float)token + (float)t / 64;
+    uint32_t word;
+    memcpy(&word, &f, sizeof word);
+    return c == 1 ? (uint32_t)(1000 * token + (int32_t)t) : word;
+}
+
+static inline void set_columns(struct ax_example_list *l, int32_t token) {
+    uint32_t words[512];
+    const struct ax_example *x = &l->items[l->n - 1];
+    assert_true(x->n <= 512);
+    for (int c = 0; c < 3; c++) {
+        for (size_t t = 0; t < x->n; t++)
+            words[t] = column_word(c, token, (int64_t)t);
+        ax_example_list_set(l, l->n - 1, c, words);
+    }
+}
+
 static inline enum ax_status group_record(const struct ax_format *f, struct ax_format_work *w,
                                           json_t *record, struct ax_origin origin,
                                           struct ax_example_list *out) {
-    (void)f;
     (void)w;
     const int32_t id = (int32_t)json_integer_value(json_object_get(record, "id"));
     const json_t *lengths = json_object_get(record, "n");
@@ -37,6 +60,8 @@ static inline enum ax_status group_record(const struct ax_format *f, struct ax_f
         for (json_int_t t = 0; t < json_integer_value(json_array_get(lengths, k)); t++)
             AX_TRY(ax_example_list_add(out, &token, NULL, 1, t > 0));
         AX_TRY(ax_example_list_end(out, origin));
+        if (ax_format_columns(f))
+            set_columns(out, token);
     }
     ax_example_list_group(out, first);
     return AX_OK;
@@ -44,6 +69,8 @@ static inline enum ax_status group_record(const struct ax_format *f, struct ax_f
 
 static const struct ax_format_type group_type = {.name = "groups", .row = group_record};
 static const struct ax_format group_format = {.type = &group_type};
+static const struct ax_format column_format = {.type = &group_type,
+                                               .o = {.columns = &group_columns}};
 
 /* A file with groups [first, end). */
 static inline const char *put_groups(const char *name, int64_t first, int64_t end) {
@@ -60,17 +87,22 @@ static inline const char *put_groups(const char *name, int64_t first, int64_t en
 }
 
 /* The examples of a file, from the cache if there is a folder for it. */
-static inline void open_groups(struct ax_examples *out, const char *path, const char *cache) {
+static inline void open_examples(struct ax_examples *out, const struct ax_format *format,
+                                 const char *path, const char *cache) {
     struct ax_rows *rows;
     assert_ok(ax_rows_open(&rows, &(struct ax_rows_options){.path = path}));
     assert_ok(ax_prepared_open(out, &(struct ax_prepared_options){.rows = rows,
-                                                                  .format = &group_format,
+                                                                  .format = format,
                                                                   .threads = 2,
                                                                   .bos = AX_NO_TOKEN,
                                                                   .pad = AX_NO_TOKEN,
                                                                   .cache = cache,
                                                                   .tokenizer = "t"}));
     ax_rows_close(rows);
+}
+
+static inline void open_groups(struct ax_examples *out, const char *path, const char *cache) {
+    open_examples(out, &group_format, path, cache);
 }
 
 /* Group and place in it of a token. */

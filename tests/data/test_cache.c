@@ -252,7 +252,8 @@ static void places_outside_the_files(void **state) {
     (void)state;
     static const int32_t ids[] = {1, 2, 3};
     json_t *description = json_pack("{s:i}", "a", 1);
-    for (int wrong = 0; wrong < 10; wrong++) {
+    static const struct ax_columns column = {.list = {{"value", true, AX_OF_EXAMPLE}}, .n = 1};
+    for (int wrong = 0; wrong < 11; wrong++) {
         struct ax_cache_writer w;
         struct ax_examples made = {0};
         struct ax_examples got;
@@ -300,10 +301,12 @@ static void places_outside_the_files(void **state) {
         ax_cache_abort(&w);
         ax_examples_free(&made);
         if (wrong > 0) {
-            assert_error(ax_cache_load(&got, path, description, &found), AX_ERR_DATA, "outside");
+            assert_error(
+                ax_cache_load(&got, path, description, wrong == 10 ? &column : NULL, &found),
+                AX_ERR_DATA, "outside");
             assert_false(found);
         } else {
-            assert_ok(ax_cache_load(&got, path, description, &found));
+            assert_ok(ax_cache_load(&got, path, description, NULL, &found));
             assert_int_equal(got.n, 2);
             ax_examples_free(&got);
         }

@@ -214,6 +214,82 @@ static void rounded(void **state) {
     machine_close(&m);
 }
 
+/* Columns of documents, tokens and labels, whole and in parts, all tokens and only those in use. */
+static const struct ax_columns columns = {.list = {{"value", true, AX_OF_EXAMPLE},
+                                                   {"step", false, AX_OF_TOKEN},
+                                                   {"old", true, AX_OF_LABEL}},
+                                          .n = 3};
+
+/* 100 + document; 200 + token; 300 + token, of the row. */
+static uint32_t words[3][TOKENS];
+
+static void add_columns(struct documents *d) {
+    int64_t at = 0;
+    for (int t = 0; t < TOKENS; t++) {
+        words[0][t] = 100 + (uint32_t)t;
+        words[1][t] = 200 + (uint32_t)t;
+        words[2][t] = 300 + (uint32_t)t;
+    }
+    for (int k = 0; k < DOCS; at += lengths[k++]) {
+        d->list[k].columns[0] = &words[0][k];
+        d->list[k].columns[1] = &words[1][at];
+        d->list[k].columns[2] = &words[2][at];
+    }
+}
+
+static void check_columns(struct machine *m, const struct ax_batch *b, int n_docs, int64_t used) {
+    const int64_t begin = b->part * b->T;
+    uint32_t got[TOKENS];
+    int32_t rows[TOKENS];
+    int32_t labels[TOKENS];
+    assert_int_equal(b->columns[0].dtype, AX_F32);
+    assert_int_equal(b->columns[1].dtype, AX_I32);
+    assert_int_equal(b->columns[0].shape[0], ROOM);
+    assert_int_equal(b->columns[1].shape[0], b->T);
+    assert_int_equal(b->columns[2].shape[0], b->n_rows);
+    read_column(m, &b->columns[0], got);
+    for (int k = 0; k < ROOM; k++)
+        assert_int_equal(got[k], k < n_docs ? 100 + k : 0);
+    read_column(m, &b->columns[1], got);
+    for (int64_t t = 0; t < b->T; t++)
+        assert_int_equal(got[t], begin + t < used ? 200 + begin + t : 0);
+    read_column(m, &b->columns[2], got);
+    read_column(m, &b->rows, rows);
+    read_column(m, &b->labels, labels);
+    for (int64_t i = 0; i < b->n_rows; i++)
+        assert_int_equal(got[i], labels[i] >= 0 ? 300 + begin + rows[i] : 0);
+}
+
+static void with_columns(void **state) {
+    (void)state;
+    struct machine m;
+    struct documents d;
+    struct ax_batch b;
+    machine_open(&m, "ref", 1);
+    for (int fill = 0; fill < FILLS; fill++) {
+        make_documents(&d, fill);
+        add_columns(&d);
+        for (int parts = 1; parts <= 4; parts++)
+            for (int part = 0; part < parts; part++) {
+                ax_batch_allocate(&b, &m.arena.scratch, TOKENS, ROOM, 7, parts, part);
+                ax_batch_add_columns(&b, &m.arena.scratch, &columns);
+                assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list));
+                check_columns(&m, &b, DOCS, USED);
+                assert_ok(ax_batch_fill(&b, m.q, VOCAB, 2, d.list)); /* what was there is gone */
+                check_columns(&m, &b, 2, 12);
+            }
+        ax_batch_allocate(&b, &m.arena.scratch, TOKENS, ROOM, 7, 1, 0);
+        ax_batch_add_columns(&b, &m.arena.scratch, &columns);
+        b.round = 5;
+        for (int n = DOCS; n >= 0; n--) {
+            const int64_t used[] = {0, 7, 12, 13, USED};
+            assert_ok(ax_batch_fill(&b, m.q, VOCAB, n, d.list));
+            check_columns(&m, &b, n, used[n]);
+        }
+    }
+    machine_close(&m);
+}
+
 static void refused(void **state) {
     (void)state;
     struct machine m;
@@ -248,6 +324,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_the_row),
         cmocka_unit_test(rounded),
+        cmocka_unit_test(with_columns),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,8 @@ static enum ax_status mixed(void *ctx, struct ax_pass *p, const struct ax_head_c
     return AX_OK;
 }
 
-static struct ax_objective objective = {"mixed", {.needs_entropy = true, .token_grad = mixed}};
+static struct ax_objective objective = {.name = "mixed",
+                                        .head = {.needs_entropy = true, .token_grad = mixed}};
 
 struct probe {
     const struct ax_objective *objective;

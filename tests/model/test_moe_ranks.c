@@ -52,7 +52,8 @@ static enum ax_status fill(struct ax_batch *b, struct ax_queue *q, int micro, in
             labels[d][i] = masked ? -1 : (int32_t)ax_rng_below(key, k + 1, (uint64_t)vocab);
             weight[d][i] = 0.5f + ax_rng_uniform(key, k + 3);
         }
-        docs[d] = (struct ax_document){lengths[micro][d], tokens[d], labels[d], weight[d], 0};
+        docs[d] = (struct ax_document){
+            .n = lengths[micro][d], .tokens = tokens[d], .labels = labels[d], .weight = weight[d]};
     }
     return ax_batch_fill(b, q, vocab, DOCS, docs);
 }

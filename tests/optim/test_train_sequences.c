@@ -18,6 +18,7 @@
 #define STEPS        7
 
 static struct ax_examples set;
+static const struct ax_objective objective = {.name = "pairs", .columns = &group_columns};
 
 /* One rank's side of a run. */
 struct rank {
@@ -51,13 +52,16 @@ static void open_rank(struct rank *r, int rank, int ranks) {
                                                         .seed = 3}));
     r->rt.q = r->m.q;
     r->step = (struct ax_step){.rt = &r->rt, .batches = r->batches};
+    r->step.o.objective = &objective;
     r->step.o.n_microbatches = MICROBATCHES / ranks;
     r->step.o.tokens = PER_BATCH * CAPACITY;
     r->step.o.n_docs = PER_BATCH * DOCS;
     r->step.model.arch.vocab_size = N_GROUPS * GROUP_MAX;
-    for (int m = 0; m < MICROBATCHES / ranks; m++)
+    for (int m = 0; m < MICROBATCHES / ranks; m++) {
         ax_batch_allocate(&r->batches[m], &r->m.arena.scratch, PER_BATCH * CAPACITY,
                           PER_BATCH * DOCS, CAPACITY, 1, 0);
+        ax_batch_add_columns(&r->batches[m], &r->m.arena.scratch, &group_columns);
+    }
     r->data = (struct ax_train_data){
         .train = r->loader, .sequences_per_batch = PER_BATCH, .drop_last = true};
     r->mesh.size[AX_ROLE_BATCH] = ranks;
@@ -80,7 +84,14 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
     for (int m = 0; m < s->n_batches; m++) {
         assert_int_equal(r->batches[m].n_docs, s->n_docs[m]);
         for (int d = 0; d < s->n_docs[m]; d++) {
-            const int32_t token = s->docs[m * s->cap_docs + d].tokens[0];
+            const struct ax_document *doc = &s->docs[m * s->cap_docs + d];
+            const int32_t token = doc->tokens[0];
+            assert_int_equal(doc->columns[0][0], column_word(0, token, 0));
+            for (int64_t t = 0; t < doc->n; t++) {
+                assert_int_equal(doc->columns[1][t], column_word(1, token, t));
+                if (doc->labels[t] >= 0)
+                    assert_int_equal(doc->columns[2][t], column_word(2, token, t + 1));
+            }
             assert_int_equal(where[token], -1);
             assert_int_equal(s->origins[m * s->cap_docs + d].line, group_of(token) + 1);
             where[token] = (step * MICROBATCHES + m) * MICROBATCHES + r->mesh.coord[AX_ROLE_BATCH];
@@ -122,7 +133,7 @@ static void dealt_whole(void **state) {
 static int make_set(void **state) {
     if (scratch_make(state) != 0)
         return -1;
-    open_groups(&set, put_groups("groups.jsonl", 0, N_GROUPS), NULL);
+    open_examples(&set, &column_format, put_groups("groups.jsonl", 0, N_GROUPS), NULL);
     return 0;
 }
 

@@ -1,0 +1,47 @@
+/* Columns: what an objective wants with an example besides tokens and labels. Each objective
+ * declares its own in a table; they are kept, packed and handed to its batches as they are. A value
+ * is a word of 32 bits: an int32_t or a float. */
+#ifndef AX_DATA_FORMAT_COLUMNS_H
+#define AX_DATA_FORMAT_COLUMNS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define AX_COLUMNS_MAX 6
+
+enum ax_column_of {
+    AX_OF_EXAMPLE, /* one value */
+    AX_OF_TOKEN,   /* one for each token */
+    AX_OF_LABEL    /* one for each token, as something to predict: it goes where the label goes */
+};
+
+struct ax_column {
+    const char *name;
+    bool is_float;
+    enum ax_column_of of;
+};
+
+struct ax_columns {
+    struct ax_column list[AX_COLUMNS_MAX];
+    int n;
+};
+
+/* Words of column c of an example of n tokens. */
+static inline size_t ax_column_words(const struct ax_columns *columns, int c, size_t n) {
+    return columns->list[c].of == AX_OF_EXAMPLE ? 1 : n;
+}
+
+/* Words of the first `end` columns; columns may be NULL, with end 0. */
+static inline size_t ax_columns_words(const struct ax_columns *columns, int end, size_t n) {
+    size_t words = 0;
+    for (int c = 0; c < end; c++)
+        words += ax_column_words(columns, c, n);
+    return words;
+}
+
+/* 0 where there are none. */
+static inline int ax_columns_count(const struct ax_columns *columns) {
+    return columns ? columns->n : 0;
+}
+
+#endif
