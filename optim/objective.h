@@ -7,7 +7,8 @@
 struct ax_objective {
     const char *name;
     const struct ax_columns *columns; /* that its examples and batches have; NULL: none */
-    struct ax_head_objective head;    /* loss and token gradients from log-prob, lse, entropy */
+    bool grouped; /* compares examples: a group may take any sequences of one micro-batch */
+    struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 
 /* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the whole step. */

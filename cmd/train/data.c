@@ -64,7 +64,7 @@ static enum ax_status open_sets(struct ax_run_data *d, struct ax_run_sets *s, co
     const size_t n = ax_config_count(d->cfg, "%s", list);
     AX_TRY(ax_alloc(&s->entries, n, sizeof *s->entries));
     for (; s->n < n; s->n++)
-        AX_TRY(ax_run_entry_open(&s->entries[s->n], d->cfg, &d->tok, list, s->n));
+        AX_TRY(ax_run_entry_open(&s->entries[s->n], d, list, s->n));
     if (streamed)
         return AX_OK;
     AX_TRY(ax_alloc(&s->sets, n, sizeof *s->sets));
@@ -190,7 +190,7 @@ static enum ax_status open_all(struct ax_run_data *d, bool refresh) {
 }
 
 enum ax_status ax_run_data_open(struct ax_run_data *d, const struct ax_config *cfg, bool refresh) {
-    *d = (struct ax_run_data){.cfg = cfg};
+    *d = (struct ax_run_data){.cfg = cfg, .objective = &ax_objective_sft};
     const enum ax_status st = open_all(d, refresh);
     if (st != AX_OK)
         ax_run_data_close(d);

@@ -10,6 +10,7 @@
 #include "data/pipeline/prepared.h"
 #include "data/pipeline/loader.h"
 #include "data/pipeline/stream.h"
+#include "optim/objective.h"
 
 /* ---- tokenizer ---- */
 
@@ -43,8 +44,10 @@ struct ax_run_entry {
     void **owned;
     size_t n_owned;
 };
-enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_config *cfg,
-                                 const struct ax_run_tokenizer *t, const char *list, size_t index);
+struct ax_run_data;
+/* Entry `index` of `list`, for the objective of `d`, whose tokenizer is open. */
+enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_run_data *d,
+                                 const char *list, size_t index);
 void ax_run_entry_close(struct ax_run_entry *e);
 /* Where its rows come from. `e` has its path set, and owns what the options borrow. */
 enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
@@ -61,6 +64,7 @@ struct ax_run_sets {
 
 struct ax_run_data {
     const struct ax_config *cfg;
+    const struct ax_objective *objective; /* says what examples have, and which belong together */
     struct ax_run_tokenizer tok;
     struct ax_run_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are all there */

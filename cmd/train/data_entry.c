@@ -201,8 +201,10 @@ static const char *type_of(const struct ax_config *cfg, const char *entry) {
     return v ? v->text : NULL;
 }
 
-static enum ax_status open_format(struct ax_run_entry *e, const struct ax_config *cfg,
-                                  const struct ax_run_tokenizer *t, bool pretraining) {
+static enum ax_status open_format(struct ax_run_entry *e, const struct ax_run_data *d,
+                                  bool pretraining) {
+    const struct ax_config *cfg = d->cfg;
+    const struct ax_run_tokenizer *t = &d->tok;
     const char *type = type_of(cfg, e->path);
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
     struct ax_format_options o = {
@@ -214,6 +216,7 @@ static enum ax_status open_format(struct ax_run_entry *e, const struct ax_config
         .field = pretraining ? ax_config_str(cfg, "%s.text_column", e->path)
                              : ax_config_str(cfg, "%s.field", e->path),
         .pretrain = ax_run_pretrain_mode(cfg),
+        .columns = d->objective->columns,
     };
     if (v && v->kind == AX_YAML_MAP) {
         read_user(&e->user, cfg, e->path);
@@ -274,14 +277,14 @@ static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *
     return ax_rows_open(&e->rows, &o);
 }
 
-enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_config *cfg,
-                                 const struct ax_run_tokenizer *t, const char *list, size_t index) {
+enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_run_data *d,
+                                 const char *list, size_t index) {
     *e = (struct ax_run_entry){0};
     snprintf(e->path, sizeof e->path, "%s.%zu", list, index);
     const bool pretraining = strcmp(list, "pretraining_dataset") == 0;
-    enum ax_status st = open_format(e, cfg, t, pretraining);
+    enum ax_status st = open_format(e, d, pretraining);
     if (st == AX_OK)
-        st = open_rows(e, cfg, pretraining);
+        st = open_rows(e, d->cfg, pretraining);
     if (st != AX_OK) {
         if (strncmp(ax_error_text(), e->path, strlen(e->path)) != 0)
             st = ax_error_prefix(st, "%s", e->path);

@@ -35,12 +35,14 @@ static struct ax_loader_options loader_options(struct ax_run_data *d, bool eval)
         ax_config_i64(cfg, eval && ax_config_has(cfg, "eval_sequence_len") ? "eval_sequence_len"
                                                                            : "sequence_len");
     const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
+    const int64_t per_sequence = samples_per_sequence(cfg, mode);
     struct ax_loader_options o = {
         .pack = {.mode = mode,
-                 .capacity = length * samples_per_sequence(cfg, mode),
+                 .capacity = length * per_sequence,
                  .max_docs =
                      mode == AX_PACK_PLAIN ? 1 : ax_config_i64(cfg, "sample_packing_bin_size"),
-                 .chunk = ax_config_i64(cfg, "sample_packing_group_size")},
+                 .chunk = ax_config_i64(cfg, "sample_packing_group_size"),
+                 .batch = d->objective->grouped && !eval ? micro / per_sequence : 1},
         .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
         .mixed =
             pretraining && mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn"),
