@@ -198,6 +198,28 @@ static void help(void **state) {
     ax_buf_free(&out);
 }
 
+/* Names of keys that do not act: lines of at most 96 columns, each as full as they go. */
+static void lists_fill_their_lines(void **state) {
+    (void)state;
+    struct ax_buf out = {0};
+    size_t before = 0, lines = 0; /* columns of the line before, where it is such a one */
+    assert_int_equal(ax_config_list(&out), AX_OK);
+    for (const char *line = out.data; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        const size_t width = strcspn(line, "\n");
+        if (strncmp(line, "    ", 4) != 0 || line[4] == ' ') {
+            before = 0;
+            continue;
+        }
+        assert_true(width <= 96);
+        if (before > 0)
+            assert_true(before + 1 + strcspn(line + 4, " \n") > 96);
+        lines += before > 0;
+        before = width;
+    }
+    assert_true(lines > 5);
+    ax_buf_free(&out);
+}
+
 static enum ax_status run(const char *const *words, char *out_path) {
     char *argv[16];
     int argc = 0;
@@ -247,6 +269,7 @@ int main(void) {
         cmocka_unit_test(shown_reads_back),
         cmocka_unit_test(as_json),
         cmocka_unit_test(help),
+        cmocka_unit_test(lists_fill_their_lines),
         cmocka_unit_test(command),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,114 @@ static void bash_completes(void **state) {
 
 /* ---- zsh and fish ---- */
 
+/* Is the key one of those that are offered, as "…key=value…" sets it: it acts, is no entry of a
+ * list, and is not only a list or a map. */
+static bool can_be_offered(const struct ax_config_key *key) {
+    const enum ax_config_support support = ax_config_support_of(key->support, key->needs);
+    return (support == AX_SUPPORT_ACTS || support == AX_SUPPORT_APPROXIMATED) &&
+           !strstr(key->path, "[]") && (key->types & (AX_T_SCALAR | AX_T_ANY)) != 0;
+}
+
+static void every_key_that_acts_is_offered(void **state) {
+    (void)state;
+    size_t section = 0, row = 0, n = 0;
+    for (size_t s = 0; s < ax_config_n_sections; s++) {
+        for (const struct ax_config_key *k = ax_config_sections[s].keys; k->path; k++) {
+            if (!can_be_offered(k))
+                continue;
+            const struct ax_config_key *got = ax_help_next_key(&section, &row);
+            if (got != k)
+                fail_msg("%s is offered, not %s", got ? got->path : "nothing", k->path);
+            n++;
+        }
+    }
+    assert_null(ax_help_next_key(&section, &row));
+    assert_null(ax_help_next_key(&section, &row));
+    assert_true(n > 100);
+    static const char *const offered[] = {"base_model", "learning_rate",
+                                          "special_tokens.pad_token"};
+    static const char *const kept[] = {"datasets[].path", "datasets", "tokenizer_type", "fp8"};
+    for (size_t i = 0; i < 3; i++)
+        assert_true(can_be_offered(ax_config_find(offered[i])));
+    for (size_t i = 0; i < 4; i++)
+        assert_false(can_be_offered(ax_config_find(kept[i])));
+}
+
+/* Occurrences of `part`. */
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        n++;
+    return n;
+}
+
+/* In each shell's script, whether or not that shell is here: each key once, with its values, if
+ * they are known. */
+static void scripts_hold_every_key(void **state) {
+    (void)state;
+    struct ax_buf zsh = {0}, fish = {0};
+    const struct ax_config_key *k;
+    size_t section = 0, row = 0;
+    int with_values = 0;
+    assert_ok(ax_completion_zsh(&zsh, ax_commands));
+    assert_ok(ax_completion_fish(&fish, ax_commands));
+    while ((k = ax_help_next_key(&section, &row))) {
+        char choices[512], want[700];
+        ax_help_key_choices(k, choices, sizeof choices);
+        snprintf(want, sizeof want, "\n    '%s:", k->path);
+        assert_int_equal(count(zsh.data, want), 1);
+        snprintf(want, sizeof want, "\n    %s) compadd -- ", k->path);
+        assert_int_equal(count(zsh.data, want), *choices != '\0');
+        snprintf(want, sizeof want, "\n    %s) compadd -- %s ;;\n", k->path, choices);
+        for (char *c = want; *c; c++)
+            *c = *c == '|' ? ' ' : *c;
+        assert_int_equal(count(zsh.data, want), *choices != '\0');
+        with_values += *choices != '\0';
+        if (!*choices) {
+            snprintf(want, sizeof want, "'%s=\t", k->path);
+            assert_int_equal(count(fish.data, want), 1);
+        }
+        char *rest = choices;
+        for (const char *one; *choices && (one = strsep(&rest, "|")) != NULL;) {
+            snprintf(want, sizeof want, "'%s=%s\t", k->path, one);
+            if (count(fish.data, want) != 1)
+                fail_msg("not once: %s", want);
+        }
+    }
+    assert_int_equal(count(zsh.data, ") compadd -- "), with_values);
+    assert_true(with_values > 30);
+    ax_buf_free(&zsh);
+    ax_buf_free(&fish);
+}
+
+/* Text of a few known values: those with a star stand for many, and are not offered. */
+static void values_that_are_offered(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *values;
+    } cases[] = {{"sample_packing", "true|false"}, {"learning_rate", ""}, {"base_model", ""}};
+    char got[512];
+    for (size_t i = 0; i < 3; i++) {
+        ax_help_key_choices(ax_config_find(cases[i].key), got, sizeof got);
+        assert_string_equal(got, cases[i].values);
+    }
+    /* each by itself, and as many as there is room for */
+    const struct ax_config_key *key = ax_config_find("lr_scheduler");
+    char one[64], all[512] = "";
+    for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++)
+        if (!strchr(one, '*'))
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? "|" : "", one);
+    ax_help_key_choices(key, got, sizeof got);
+    assert_string_equal(got, all);
+    for (size_t size = 2; size < strlen(all); size++) {
+        ax_help_key_choices(key, got, size);
+        assert_true(strlen(got) < size);
+        char *rest = got;
+        for (const char *value; *got && (value = strsep(&rest, "|")) != NULL;)
+            assert_true(ax_config_choice(key->choices, value));
+    }
+}
+
 static void zsh_takes_the_script(void **state) {
     (void)state;
     char command[600];
@@ -281,11 +389,18 @@ static void fish_completes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(details_come_apart), cmocka_unit_test(options_of_commands),
-        cmocka_unit_test(the_table_is_whole), cmocka_unit_test(the_overview_has_each_command_once),
-        cmocka_unit_test(wrong_names),        cmocka_unit_test(the_man_page_is_clean),
-        cmocka_unit_test(bash_completes),     cmocka_unit_test(zsh_takes_the_script),
+        cmocka_unit_test(details_come_apart),
+        cmocka_unit_test(options_of_commands),
+        cmocka_unit_test(the_table_is_whole),
+        cmocka_unit_test(the_overview_has_each_command_once),
+        cmocka_unit_test(wrong_names),
+        cmocka_unit_test(the_man_page_is_clean),
+        cmocka_unit_test(bash_completes),
+        cmocka_unit_test(zsh_takes_the_script),
         cmocka_unit_test(fish_completes),
+        cmocka_unit_test(every_key_that_acts_is_offered),
+        cmocka_unit_test(scripts_hold_every_key),
+        cmocka_unit_test(values_that_are_offered),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
