@@ -58,7 +58,7 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
     int op = find_name(op_names, AX_FAULT_OP_COUNT, s, (size_t)(c1 - s));
     if (op < 0) {
         return ax_error(AX_ERR_CONFIG,
-                        "AX_FAULT: \"%.*s\": unknown operation; use open, read, write, fsync, "
+                        "AX_FAULT: \"%.*s\": unknown operation; expected open, read, write, fsync, "
                         "rename, close, mkdir, unlink, send, recv or malloc",
                         (int)n, s);
     }
@@ -69,15 +69,15 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
         k = k * 10 + (uint64_t)(*p - '0');
     }
     if (!ok || k == 0) {
-        return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": the call number counts from 1", (int)n,
-                        s);
+        return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": call numbers start at 1", (int)n, s);
     }
     int kind = find_name(kind_names, AX_FAULT_DELAY + 1, c2 + 1, n - (size_t)(c2 + 1 - s));
     if (kind < 0) {
-        return ax_error(AX_ERR_CONFIG,
-                        "AX_FAULT: \"%.*s\": unknown kind; use kill, eio, enospc, enomem, short, "
-                        "eintr or delay",
-                        (int)n, s);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "AX_FAULT: \"%.*s\": unknown kind; expected kill, eio, enospc, enomem, short, "
+            "eintr or delay",
+            (int)n, s);
     }
     if (kind == AX_FAULT_SHORT && !is_transfer(op)) {
         return ax_error(AX_ERR_CONFIG,

@@ -11,7 +11,7 @@
 enum ax_status ax_disk_free(const char *path, uint64_t *bytes) {
     struct statvfs info;
     if (statvfs(path, &info) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot tell how much is free: %m", path);
+        return ax_error(AX_ERR_IO, "%s: cannot determine free space: %m", path);
     *bytes = (uint64_t)info.f_bavail * info.f_frsize;
     return AX_OK;
 }

@@ -57,11 +57,11 @@ static enum ax_status open_library(void) {
     const enum ax_status st = ax_library_open(names, symbols, sizeof symbols / sizeof *symbols);
     if (st != AX_OK)
         return ax_error_prefix(st,
-                               "downloading needs libcurl 4, which cannot be used here (install "
-                               "your distribution's libcurl, or download elsewhere)");
+                               "downloading needs libcurl 4, which could not be loaded (install "
+                               "your distribution's libcurl, or download on another machine)");
     return lib.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
                ? AX_OK
-               : ax_error(AX_ERR_FAILED, "libcurl cannot be started");
+               : ax_error(AX_ERR_FAILED, "libcurl failed to initialize");
 }
 
 static void open_once(void) {
@@ -77,13 +77,13 @@ static enum ax_status resolve(char **out, const char *base, const char *location
     char *text = NULL;
     *out = NULL;
     if (!u)
-        return ax_error(AX_ERR_NOMEM, "out of memory for an address");
+        return ax_error(AX_ERR_NOMEM, "out of memory for a URL");
     enum ax_status st = AX_OK;
     if (lib.url_set(u, CURLUPART_URL, base, 0) != CURLUE_OK ||
         lib.url_set(u, CURLUPART_URL, location, 0) != CURLUE_OK ||
         lib.url_get(u, CURLUPART_URL, &text, 0) != CURLUE_OK)
-        st =
-            ax_error(AX_ERR_IO, "%s: redirects to \"%.200s\", which is no address", base, location);
+        st = ax_error(AX_ERR_IO, "%s: redirects to \"%.200s\", which is not a valid URL", base,
+                      location);
     else if (strncasecmp(text, "https://", 8) != 0 &&
              (strncasecmp(text, "http://", 7) != 0 || strncasecmp(base, "https://", 8) == 0))
         st = ax_error(AX_ERR_IO, "%s: redirects to \"%.200s\", which is not safe to follow", base,
@@ -101,13 +101,13 @@ static enum ax_status origin(char **out, const char *url) {
     char *part[3] = {NULL, NULL, NULL};
     *out = NULL;
     if (!u)
-        return ax_error(AX_ERR_NOMEM, "out of memory for an address");
+        return ax_error(AX_ERR_NOMEM, "out of memory for a URL");
     enum ax_status st = AX_OK;
     if (lib.url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK ||
         lib.url_get(u, CURLUPART_SCHEME, &part[0], 0) != CURLUE_OK ||
         lib.url_get(u, CURLUPART_HOST, &part[1], 0) != CURLUE_OK ||
         lib.url_get(u, CURLUPART_PORT, &part[2], CURLU_DEFAULT_PORT) != CURLUE_OK)
-        st = ax_error(AX_ERR_CONFIG, "%s: no address of the form https://host", url);
+        st = ax_error(AX_ERR_CONFIG, "%s: not a URL of the form https://host", url);
     else
         st = ax_sprintf(out, "%s://%s:%s", part[0], part[1], part[2]);
     for (int i = 0; i < 3; i++)
@@ -138,8 +138,8 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
         return n; /* a page for people */
     x->received += n;
     if (x->received > r->max_bytes)
-        x->body_status = ax_error(AX_ERR_DATA, "%s: sent more than the %llu bytes that were due",
-                                  r->url, (unsigned long long)r->max_bytes);
+        x->body_status = ax_error(AX_ERR_DATA, "%s: sent more than the expected %llu bytes", r->url,
+                                  (unsigned long long)r->max_bytes);
     else
         x->body_status = r->body(r->ctx, &x->head, data, size * n);
     return x->body_status == AX_OK ? n : 0;
@@ -226,12 +226,12 @@ static enum ax_status explain(const struct exchange *x, CURLcode code, const cha
     if (x->body_status != AX_OK)
         return x->body_status;
     if (code == CURLE_ABORTED_BY_CALLBACK)
-        return ax_error(AX_ERR_IO, "%s: given up", url);
+        return ax_error(AX_ERR_IO, "%s: canceled", url);
     *again = is_passing(code);
     if (is_certificate(code))
         return ax_error(AX_ERR_IO,
                         "%s: its certificate is not trusted: %s. Behind a proxy that inspects "
-                        "traffic set SSL_CERT_FILE to its certificate.",
+                        "traffic, set SSL_CERT_FILE to the proxy's certificate.",
                         url, detail);
     return ax_error(AX_ERR_IO, "%s: %s", url, detail);
 }

@@ -42,7 +42,7 @@ enum ax_status ax_file_open_update(struct ax_file *f, const char *path) {
 
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size) {
     if (size > (uint64_t)INT64_MAX || ftruncate(f->fd, (off_t)size) != 0) {
-        return ax_error(AX_ERR_IO, "%s: cannot cut it to %llu bytes: %m", f->path,
+        return ax_error(AX_ERR_IO, "%s: cannot truncate to %llu bytes: %m", f->path,
                         (unsigned long long)size);
     }
     return AX_OK;
@@ -90,8 +90,8 @@ enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t o
         }
         if (r == 0) {
             return ax_error(AX_ERR_DATA,
-                            "%s: ends at byte %llu, but %zu bytes are wanted from byte %llu; the "
-                            "file is cut short",
+                            "%s: ends at byte %llu, but %zu bytes were expected from byte %llu; "
+                            "the file is truncated",
                             f->path, (unsigned long long)(offset + done), n,
                             (unsigned long long)offset);
         }
@@ -112,7 +112,7 @@ enum ax_status ax_file_read(struct ax_file *f, void *data, size_t n, size_t *got
 enum ax_status ax_file_size(struct ax_file *f, uint64_t *size) {
     struct stat st;
     if (fstat(f->fd, &st) != 0) {
-        return ax_error(AX_ERR_IO, "%s: cannot tell its size: %m", f->path);
+        return ax_error(AX_ERR_IO, "%s: cannot determine its size: %m", f->path);
     }
     *size = (uint64_t)st.st_size;
     return AX_OK;
@@ -136,7 +136,7 @@ enum ax_status ax_file_close(struct ax_file *f) {
 }
 
 static enum ax_status too_large(const struct ax_file *f, size_t max_bytes) {
-    return ax_error(AX_ERR_DATA, "%s: larger than the limit of %zu bytes", f->path, max_bytes);
+    return ax_error(AX_ERR_DATA, "%s: exceeds the limit of %zu bytes", f->path, max_bytes);
 }
 
 /* Reads to the end. One byte beyond max_bytes is asked for, to tell "just fits" from "too long". */
@@ -245,7 +245,7 @@ enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
     enum ax_status st = AX_OK;
     struct stat info;
     if (fstat(fd, &info) != 0) {
-        st = ax_error(AX_ERR_IO, "%s: cannot tell its size: %m", path);
+        st = ax_error(AX_ERR_IO, "%s: cannot determine its size: %m", path);
     } else if (!S_ISREG(info.st_mode)) {
         st = ax_error(AX_ERR_DATA, "%s: not a regular file", path);
     } else if (info.st_size > 0) {

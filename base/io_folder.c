@@ -134,7 +134,7 @@ static enum ax_status sync_parent(const char *path) {
  * read-only disk: it is said and left for the next time. */
 static void remove_leftover(const char *leftover) {
     if (ax_remove_tree(leftover) != AX_OK) {
-        ax_log_warn("leftover kept: %s", ax_error_text());
+        ax_log_warn("could not remove a leftover: %s", ax_error_text());
         ax_error_clear();
     }
 }
@@ -146,7 +146,7 @@ static enum ax_status put_back(const char *path, const char *leftover, pid_t own
         return AX_OK;
     }
     if (ax_sys_rename(leftover, path) != 0) {
-        return ax_error(AX_ERR_IO, "%s: cannot put %s back in its place: %m", path, leftover);
+        return ax_error(AX_ERR_IO, "%s: cannot restore it from %s: %m", path, leftover);
     }
     ax_log_info("restored path=%s from=%s", path, leftover);
     return AX_OK; /* not synced: were it lost, it would be done again */
@@ -171,7 +171,7 @@ static enum ax_status remove_old(const char *path, const char *old, pid_t owner)
     if (ax_sys_rename(old, tmp) == 0) {
         remove_leftover(tmp);
     } else if (errno != ENOENT) {
-        ax_log_warn("leftover kept: %s: %m", old);
+        ax_log_warn("could not remove a leftover: %s: %m", old);
     }
     ax_free(tmp);
     return AX_OK;
@@ -200,7 +200,7 @@ enum ax_status ax_folder_begin(struct ax_folder *d, const char *path) {
     AX_TRY_GOTO(target_path(&target, path), st, fail);
     AX_TRY_GOTO(recover(target), st, fail);
     if (ax_path_exists(target) && !ax_path_is_dir(target)) {
-        st = ax_error(AX_ERR_IO, "%s: a file of that name exists, a folder is wanted", path);
+        st = ax_error(AX_ERR_IO, "%s: a file with this name exists; expected a folder", path);
         goto fail;
     }
     AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", target, (long)getpid()), st, fail);
@@ -248,7 +248,7 @@ enum ax_status ax_folder_commit(struct ax_folder *d) {
     AX_TRY_GOTO(swap_in(d, old), st, done);
     /* From here on the new folder is safe: what is in the way of tidying up is only a warning. */
     if (remove_old(d->path, old, getpid()) != AX_OK) {
-        ax_log_warn("leftover kept: %s: %s", old, ax_error_text());
+        ax_log_warn("could not remove a leftover: %s: %s", old, ax_error_text());
         ax_error_clear();
     }
     ax_free(d->path);

@@ -61,8 +61,8 @@ enum ax_status ax_temp_folder(char **out, const char *base, const char *what) {
         return AX_OK;
     }
     const enum ax_status st =
-        ax_error(AX_ERR_IO, "%s: cannot make a folder: %m. %s", path,
-                 base != NULL ? "Name another place." : "Set TMPDIR to a writable folder.");
+        ax_error(AX_ERR_IO, "%s: cannot create a folder: %m. %s", path,
+                 base != NULL ? "Choose another location." : "Set TMPDIR to a writable folder.");
     ax_free(path);
     return st;
 }
@@ -88,7 +88,7 @@ enum ax_status ax_mkdir(const char *path) {
         if (ax_path_is_dir(path)) {
             return AX_OK;
         }
-        return ax_error(AX_ERR_IO, "%s: cannot create the folder: a file of that name exists",
+        return ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists",
                         path);
     }
     return ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", path);
@@ -144,7 +144,7 @@ enum ax_status ax_symlink(const char *target, const char *path) {
     enum ax_status st = AX_OK;
     (void)unlink(tmp); /* of a process of that id which was killed here */
     if (symlink(target, tmp) != 0) {
-        st = ax_error(AX_ERR_IO, "%s: cannot make a symbolic link: %m", path);
+        st = ax_error(AX_ERR_IO, "%s: cannot create a symbolic link: %m", path);
     } else if ((st = ax_rename(tmp, path)) != AX_OK) {
         (void)unlink(tmp);
     }

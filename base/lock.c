@@ -26,7 +26,7 @@ void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
     }
     int rc = ax_sys_flock(l->fd, operation | LOCK_NB);
     if (rc != 0 && errno == EWOULDBLOCK) {
-        ax_log_info("waiting for another process, which holds lock=%s", path);
+        ax_log_info("waiting for another process that holds lock=%s", path);
         rc = ax_sys_flock(l->fd, operation);
     }
     l->held = rc == 0;
@@ -51,8 +51,9 @@ static enum ax_status held(const char *path, int fd) {
     const ssize_t n = ax_sys_pread(fd, who, sizeof who - 1, 0);
     who[n > 0 ? n : 0] = '\0';
     who[strcspn(who, "\n")] = '\0';
-    return ax_error(AX_ERR_FAILED, "%s: in use by %s; wait for it to end, or choose another folder",
-                    path, who[0] ? who : "another process");
+    return ax_error(AX_ERR_FAILED,
+                    "%s: in use by %s; wait until it finishes, or choose another folder", path,
+                    who[0] ? who : "another process");
 }
 
 /* Only for people; a lock without it is a lock all the same. */
@@ -81,7 +82,7 @@ enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
     else if (errno == EWOULDBLOCK)
         st = held(path, fd);
     else
-        st = ax_error(AX_ERR_IO, "%s: cannot lock it: %m", path);
+        st = ax_error(AX_ERR_IO, "%s: cannot lock: %m", path);
     if (st == AX_OK)
         st = ax_strdup(&l->path, path);
     if (st == AX_OK)

@@ -41,13 +41,14 @@ static void *raw_alloc(size_t bytes) {
 
 static enum ax_status no_memory(size_t bytes) {
     char text[32];
-    return ax_error(AX_ERR_NOMEM, "out of memory: %s wanted (%zu bytes)",
+    return ax_error(AX_ERR_NOMEM, "out of memory: could not allocate %s (%zu bytes)",
                     ax_format_bytes(text, sizeof text, (double)bytes), bytes);
 }
 
 static enum ax_status checked_bytes(size_t n, size_t size, size_t *bytes) {
     if (ax_mul_overflow(n, size, bytes)) {
-        return ax_error(AX_ERR_NOMEM, "out of memory: %zu elements of %zu bytes wanted", n, size);
+        return ax_error(AX_ERR_NOMEM, "out of memory: could not allocate %zu elements of %zu bytes",
+                        n, size);
     }
     return AX_OK;
 }
@@ -160,7 +161,7 @@ enum ax_status ax_product(const int64_t *v, int n, int64_t *out) {
         if (v[i] == 0) {
             zero = true;
         } else if (__builtin_mul_overflow(product, v[i], &product)) {
-            return ax_error(AX_ERR_DATA, "the product of %d sizes is beyond 2^63", n);
+            return ax_error(AX_ERR_DATA, "the product of %d sizes exceeds 2^63", n);
         }
     }
     *out = zero ? 0 : product;

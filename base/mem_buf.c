@@ -8,7 +8,8 @@
 /* Makes room for n more bytes and the NUL. Doubling keeps the sum of all copies linear. */
 static enum ax_status reserve(struct ax_buf *b, size_t n) {
     if (n > (size_t)PTRDIFF_MAX - b->len - 1) {
-        return ax_error(AX_ERR_NOMEM, "out of memory: %zu bytes after %zu wanted", n, b->len);
+        return ax_error(AX_ERR_NOMEM, "out of memory: could not allocate %zu bytes after %zu", n,
+                        b->len);
     }
     size_t need = b->len + n + 1;
     if (need <= b->cap) {

@@ -71,13 +71,13 @@ done:
 enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size_t len,
                                 bool literal) {
     if (len > MAX_PATTERN)
-        return ax_error(AX_ERR_DATA, "regular expression of %zu bytes: at most %d are allowed", len,
-                        MAX_PATTERN);
+        return ax_error(AX_ERR_DATA, "a regular expression has %zu bytes; at most %d are allowed",
+                        len, MAX_PATTERN);
     if (ax_utf8_check(pattern, len) != len)
-        return ax_error(AX_ERR_DATA, "regular expression is not UTF-8 at byte %zu",
+        return ax_error(AX_ERR_DATA, "a regular expression is not UTF-8 at byte %zu",
                         ax_utf8_check(pattern, len));
     if (!literal && memchr(pattern, '\0', len) != NULL)
-        return ax_error(AX_ERR_DATA, "regular expression contains a NUL");
+        return ax_error(AX_ERR_DATA, "a regular expression contains a NUL");
     if (literal && len == 0)
         return ax_error(AX_ERR_DATA, "the string to find is empty");
     struct ax_regex *re = NULL;

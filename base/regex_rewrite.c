@@ -211,7 +211,7 @@ static enum ax_status read_operand(struct reader *r, struct ax_buf *items, struc
             AX_TRY(add_escape(items, r));
         } else if (looking_at(r, "[:")) {
             return ax_error(AX_ERR_UNSUPPORTED,
-                            "regular expression: POSIX classes as at byte %zu are not supported",
+                            "regular expression: POSIX classes (at byte %zu) are not supported",
                             r->at);
         } else if (r->s[r->at] == '[') {
             if (others->len > 0)

@@ -23,7 +23,8 @@ static long long now_ns(void) {
 
 /* A step may still take a while. */
 static void acknowledge(void) {
-    static const char text[] = "\nstopping as soon as it is safe; Ctrl-C again ends at once\n";
+    static const char text[] =
+        "\nstopping at the next safe point; press Ctrl-C again to quit immediately\n";
     if (isatty(STDERR_FILENO) && write(STDERR_FILENO, text, sizeof text - 1) < 0)
         return; /* nothing depends on it */
 }

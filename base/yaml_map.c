@@ -17,11 +17,10 @@ static enum ax_status entry_error(const char *name, const struct ax_yaml_entry *
 static enum ax_status given_twice(const char *name, const struct ax_yaml_entry *first,
                                   const struct ax_yaml_entry *second) {
     if (name == NULL) {
-        return entry_error(name, second, "is given twice");
+        return ax_error(AX_ERR_CONFIG, "duplicate key \"%s\"", second->key);
     }
-    return ax_error(AX_ERR_CONFIG,
-                    "%s:%d:%d: key \"%s\" is given twice, first on line %d; remove one", name,
-                    second->line, second->column, second->key, first->line);
+    return ax_error(AX_ERR_CONFIG, "%s:%d:%d: duplicate key \"%s\", first on line %d; remove one",
+                    name, second->line, second->column, second->key, first->line);
 }
 
 /* Moves the entries of one merged map behind those of `map`. */

@@ -55,12 +55,12 @@ static enum ax_status find_entry(const struct target *t, const struct ax_yaml_no
     } else if (node->kind == AX_YAML_LIST) {
         if (!part_index(t, &i) || i > node->n) {
             return ax_error(AX_ERR_CONFIG,
-                            "%s: %.*s is a list of %zu; after it, use the number of an entry, "
-                            "counted from 0, or %zu to add one",
+                            "%s: %.*s is a list of %zu; after it, use the index of an entry, from "
+                            "0, or %zu to append one",
                             t->path, parent_len(t), t->path, node->n, node->n);
         }
     } else {
-        return ax_error(AX_ERR_CONFIG, "%s: %.*s is %s, so there is nothing in it to set", t->path,
+        return ax_error(AX_ERR_CONFIG, "%s: %.*s is %s, so it has nothing to set", t->path,
                         parent_len(t), t->path, ax_yaml_kind_name(node->kind));
     }
     *found = i;

@@ -9,7 +9,8 @@
 enum ax_status ax_yaml_node_new(struct ax_yaml_node **out, enum ax_yaml_kind kind,
                                 struct ax_yaml_budget *budget) {
     if (budget->nodes == 0) {
-        return ax_error(AX_ERR_CONFIG, "more than %d values, counting what aliases (*name) repeat",
+        return ax_error(AX_ERR_CONFIG,
+                        "more than %d values, counting those repeated by aliases (*name)",
                         AX_YAML_NODES_MAX);
     }
     struct ax_yaml_node *node;

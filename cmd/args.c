@@ -30,7 +30,7 @@ static enum ax_status store(const char *command, const struct ax_arg *a, const c
     case AX_ARG_LIST: {
         struct ax_arg_list *list = a->out;
         if (list->n == AX_ARG_LIST_MAX)
-            return ax_error(AX_ERR_CONFIG, "%s: %s may be given %d times at most", command, a->name,
+            return ax_error(AX_ERR_CONFIG, "%s: %s can be given at most %d times", command, a->name,
                             AX_ARG_LIST_MAX);
         list->text[list->n++] = value;
         return AX_OK;
@@ -39,7 +39,7 @@ static enum ax_status store(const char *command, const struct ax_arg *a, const c
         const long long v = strtoll(value, &end, 10);
         if (errno != 0 || end == value || *end != '\0' || v < a->min || v > a->max)
             return ax_error(AX_ERR_CONFIG,
-                            "%s: %s: expected a whole number from %lld to %lld, got "
+                            "%s: %s: expected an integer from %lld to %lld, got "
                             "\"%s\"",
                             command, a->name, (long long)a->min, (long long)a->max, value);
         *(int64_t *)a->out = v;
@@ -80,7 +80,7 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
         if (!options || !is_option) {
             if (*n_positional == max_positional)
                 return ax_error(AX_ERR_CONFIG,
-                                "%s: \"%s\" is one argument too many; see `axtrain %s "
+                                "%s: unexpected argument \"%s\"; see `axtrain %s "
                                 "--help`",
                                 argv[0], word, argv[0]);
             positional[(*n_positional)++] = word;

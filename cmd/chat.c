@@ -105,7 +105,7 @@ static enum ax_status render(struct chat *c) {
     if ((int64_t)c->prompt.n < c->context)
         return AX_OK;
     return ax_error(AX_ERR_DATA,
-                    "the conversation has grown to %zu tokens, and %lld fit; /reset starts anew",
+                    "the conversation has %zu tokens, but only %lld fit; /reset starts a new one",
                     c->prompt.n, (long long)c->context);
 }
 
@@ -206,7 +206,7 @@ static enum ax_status on_reset(struct chat *c, const char *arg) {
 static enum ax_status on_system(struct chat *c, const char *arg) {
     static char kept[4096];
     if (strlen(arg) >= sizeof kept) {
-        printf("/system takes %zu bytes at most\n", sizeof kept - 1);
+        printf("/system takes at most %zu bytes\n", sizeof kept - 1);
         return AX_OK;
     }
     snprintf(kept, sizeof kept, "%s", arg);
@@ -223,8 +223,7 @@ static const struct {
     {"/reset", "forget the conversation", on_reset},
     {"/system TEXT", "another system message (none without TEXT), and a new conversation",
      on_system},
-    {"/adapter NAME", "go on with another adapter, or base; without NAME, which there are",
-     on_adapter},
+    {"/adapter NAME", "switch to another adapter, or base; without NAME, list them", on_adapter},
     {"/save FILE", "write the conversation as one JSON line, as training data has it", on_save},
     {"/help", "this list", on_help},
 };

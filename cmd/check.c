@@ -36,14 +36,14 @@ static enum ax_status check_golden(int argc, char **argv) {
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         found = checks[i](&report, dir, &o) || found;
     if (!found)
-        return ax_error(AX_ERR_DATA, "%s: holds no golden files that this check knows", dir);
-    printf("%d figures within their demand, %d not, %d files absent\n",
-           report.checked - report.failed, report.failed, report.absent);
+        return ax_error(AX_ERR_DATA, "%s: contains no golden files that this check supports", dir);
+    printf("%d checks passed, %d failed, %d files absent\n", report.checked - report.failed,
+           report.failed, report.absent);
     if (report.checked == 0)
         return ax_error(AX_ERR_DATA, "%s: nothing in it could be checked", dir);
     if (report.failed > 0)
-        return ax_error(AX_ERR_FAILED, "%s: %d of %d figures are outside their demand", dir,
-                        report.failed, report.checked);
+        return ax_error(AX_ERR_FAILED, "%s: %d of %d checks failed", dir, report.failed,
+                        report.checked);
     return AX_OK;
 }
 

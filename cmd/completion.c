@@ -25,5 +25,5 @@ enum ax_status ax_cmd_completion(int argc, char **argv) {
         ax_buf_free(&script);
         return st;
     }
-    return ax_error(AX_ERR_CONFIG, "completion: \"%s\" is none of bash, zsh, fish", shell);
+    return ax_error(AX_ERR_CONFIG, "completion: expected bash, zsh or fish, got \"%s\"", shell);
 }

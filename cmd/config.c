@@ -21,7 +21,7 @@ static enum ax_status take_options(int argc, char **argv, struct options *opt) {
             opt->json = true;
         } else if (strcmp(argv[i], "-o") == 0) {
             if (i + 1 == argc)
-                return ax_error(AX_ERR_CONFIG, "-o: a file name must follow");
+                return ax_error(AX_ERR_CONFIG, "-o: expected a file name");
             opt->out = argv[++i];
         } else {
             opt->rest[opt->n++] = argv[i];
@@ -80,12 +80,12 @@ static enum ax_status dispatch(int argc, char **argv, struct ax_buf *out, struct
         AX_TRY(take_options(argc - 2, argv + 2, opt));
         if (opt->n < verbs[i].least) {
             return ax_error(AX_ERR_CONFIG,
-                            "config %s: a file must follow; see `axtrain config "
+                            "config %s: expected a file; see `axtrain config "
                             "--help`",
                             name);
         }
         if (opt->n > verbs[i].most) {
-            return ax_error(AX_ERR_CONFIG, "config %s: did not expect \"%s\"", name,
+            return ax_error(AX_ERR_CONFIG, "config %s: unexpected argument \"%s\"", name,
                             opt->rest[verbs[i].most]);
         }
         return verbs[i].run(opt, out);

@@ -10,7 +10,7 @@
 
 static enum ax_status to_hf(struct ax_convert *c, const char *quant, bool overwrite) {
     if (quant || overwrite)
-        return ax_error(AX_ERR_CONFIG, "convert: %s goes with --to gguf",
+        return ax_error(AX_ERR_CONFIG, "convert: %s needs --to gguf",
                         quant ? "--quant" : "--overwrite");
     AX_TRY(ax_convert_gguf_to_hf(c));
     printf("%s: %s, %d tensors, %lld weights, %s\n", c->dst, c->model_type, c->tensors,
@@ -23,7 +23,7 @@ static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, boo
     struct ax_to_gguf g = {.dst = c->dst, .threads = threads};
     struct ax_base_model base;
     if (c->dtype)
-        return ax_error(AX_ERR_CONFIG, "convert: --dtype goes with --to hf. For a GGUF file, give "
+        return ax_error(AX_ERR_CONFIG, "convert: --dtype needs --to hf. For a GGUF file, use "
                                        "--quant.");
     AX_TRY(ax_to_gguf_quant(&g.quant, quant));
     AX_TRY(ax_to_gguf_check_destination(c->dst, overwrite));
@@ -32,7 +32,7 @@ static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, boo
     enum ax_status st;
     if (base.kind == AX_BASE_MODEL_GGUF)
         st = ax_error(AX_ERR_CONFIG,
-                      "%s: a GGUF file already. To change its type, make it a folder first: "
+                      "%s: already a GGUF file. To change its type, convert it to a folder first: "
                       "`axtrain convert %s DIR --to hf`.",
                       c->src, c->src);
     else

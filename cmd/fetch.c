@@ -17,9 +17,9 @@ static void print_report(const char *key, const char *id, const char *revision,
            revision ? revision : "main", r->commit, r->files,
            ax_format_bytes(all, sizeof all, (double)r->bytes));
     if (r->present == r->files)
-        printf(", all here already\n");
+        printf(", all already here\n");
     else
-        printf(", %zu here already, %s downloaded\n", r->present,
+        printf(", %zu already here, %s downloaded\n", r->present,
                ax_format_bytes(got, sizeof got, (double)r->downloaded));
     fflush(stdout);
 }
@@ -52,7 +52,7 @@ static enum ax_status fetch_rows(const struct ax_hub *h, const struct ax_rows_op
     if (o->empty_rows > 0)
         return AX_OK;
     if (!ax_hub_dataset_is(o->path)) {
-        printf("%s: %s is no data set of the hub\n", key, o->path);
+        printf("%s: %s is not a hub data set\n", key, o->path);
         return AX_OK;
     }
     AX_TRY(ax_hub_dataset_get(h, o, &report));
@@ -100,7 +100,7 @@ static enum ax_status fetch(const struct ax_config *cfg) {
     h.refresh = true;
     enum ax_status st = AX_OK;
     if (h.offline)
-        st = ax_error(AX_ERR_CONFIG, "fetch asks the network, which HF_HUB_OFFLINE forbids");
+        st = ax_error(AX_ERR_CONFIG, "fetch needs the network, but HF_HUB_OFFLINE is set");
     else
         st = fetch_all(&h, cfg);
     if (st == AX_OK)

@@ -257,9 +257,9 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
     if (g.source.text && g.source.file)
         return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
     if (g.source.system && !g.source.chat && !g.source.file)
-        return ax_error(AX_ERR_CONFIG, "generate: --system is for conversations; add --chat");
+        return ax_error(AX_ERR_CONFIG, "generate: --system needs --chat");
     if (g.source.each && g.a.adapters.n == 0)
-        return ax_error(AX_ERR_CONFIG, "generate: --each-adapter goes with --adapter");
+        return ax_error(AX_ERR_CONFIG, "generate: --each-adapter needs --adapter");
     const enum ax_status st = run(&g);
     close_all(&g);
     return st;

@@ -96,8 +96,8 @@ done:
 
 static void say(const struct ax_init *i, const char *file) {
     const int64_t per_step = i->fit.micro * i->fit.accumulate;
-    printf("wrote %s: %s, rows of %lld tokens%s, %lld at a time, %lld to a step, learning rate "
-           "%g\n"
+    printf("wrote %s: %s, rows of %lld tokens%s, micro-batches of %lld, %lld per step, learning "
+           "rate %g\n"
            "next:\n"
            "  axtrain preview %s      what training will see\n"
            "  axtrain sft %s          train\n",
@@ -137,14 +137,14 @@ enum ax_status ax_cmd_init(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, 3, args, 0, 0, NULL, &n));
     if (!i.model || !data)
         return ax_error(AX_ERR_CONFIG,
-                        "init: %s missing; say which model and which rows: axtrain init --model "
+                        "init: %s missing; give a model and a data file, e.g. axtrain init --model "
                         "my-model/ --data train.jsonl",
                         i.model ? "--data is"
                         : data  ? "--model is"
                                 : "--model and --data are");
     if (ax_path_exists(file))
         return ax_error(AX_ERR_CONFIG,
-                        "init: %s is there already; name another file with -o, or remove it", file);
+                        "init: %s already exists; choose another file with -o, or remove it", file);
     const enum ax_status st = make(&i, data, file);
     ax_init_data_free(&i.data);
     ax_free(i.output_dir);

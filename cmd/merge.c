@@ -14,7 +14,7 @@ static enum ax_status pick_format(struct ax_merge *m, const char *to, const char
     if (to && !m->to_gguf && strcmp(to, "hf") != 0)
         return ax_error(AX_ERR_CONFIG, "merge: --to: expected hf or gguf, got \"%s\"", to);
     if (!m->to_gguf && (quant || overwrite))
-        return ax_error(AX_ERR_CONFIG, "merge: %s goes with --to gguf",
+        return ax_error(AX_ERR_CONFIG, "merge: %s needs --to gguf",
                         quant ? "--quant" : "--overwrite");
     AX_TRY(ax_to_gguf_quant(&m->gguf.quant, quant));
     return m->to_gguf ? ax_to_gguf_check_destination(m->dst, overwrite) : AX_OK;
@@ -29,7 +29,7 @@ static void print_merge(const struct ax_merge *m) {
         "by up to %.3g\n",
         m->effect, m->largest, m->error);
     if (m->error > 0.5 * m->effect)
-        printf("note: rounding to %s loses much of what the adapter does; --dtype float32 keeps "
+        printf("note: rounding to %s loses much of the adapter's effect; --dtype float32 keeps "
                "it\n",
                ax_dtype_info(m->written)->name);
     if (m->to_gguf)
@@ -57,9 +57,10 @@ enum ax_status ax_cmd_merge(int argc, char **argv) {
     m.base = base.path;
     enum ax_status st;
     if (base.kind == AX_BASE_MODEL_GGUF)
-        st = ax_error(AX_ERR_CONFIG,
-                      "%s: a GGUF file. Make it a folder first: `axtrain convert %s DIR --to hf`.",
-                      paths[0], paths[0]);
+        st = ax_error(
+            AX_ERR_CONFIG,
+            "%s: a GGUF file. Convert it to a folder first: `axtrain convert %s DIR --to hf`.",
+            paths[0], paths[0]);
     else
         st = ax_merge_run(&m);
     ax_base_model_free(&base);

@@ -42,7 +42,7 @@ static void print_head(const struct request *r, const struct ax_plan *p) {
 
 static void print_plan(const struct ax_plan *p, enum ax_recompute mode) {
     char b[32], f[32];
-    printf("\nrecompute %-10s %s in all, %s FLOPs executed per step (%.0f %% of the model's)\n",
+    printf("\nrecompute %-10s %s in total, %s FLOPs executed per step (%.0f %% of the model's)\n",
            ax_recompute_name(mode),
            ax_format_bytes(b, sizeof b, (double)ax_arena_plan_total(&p->arena)),
            ax_format_count(f, sizeof f, p->flops), 100 * p->flops / p->model_flops);

@@ -27,8 +27,8 @@ static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
             "streamed rows are not prepared beforehand");
     if (!ax_config_str(cfg, "dataset_prepared_path"))
         return ax_error(AX_ERR_CONFIG,
-                        "dataset_prepared_path is not set, so training would not find what is "
-                        "prepared. Add this line to %s: dataset_prepared_path: last_run_prepared",
+                        "dataset_prepared_path is not set, so training would not find the prepared "
+                        "data. Add this line to %s: dataset_prepared_path: last_run_prepared",
                         cfg->doc.name);
     AX_TRY(ax_run_data_open(&d, cfg, refresh));
     print_sets(&d.train_sets);

@@ -52,10 +52,11 @@ static enum ax_status generate(struct job *j, struct ax_buf *out) {
         struct ax_problem p;
         enum ax_status st = AX_OK;
         if (i == most)
-            return ax_error(AX_ERR_CONFIG,
-                            "problems: there are only about %lld different ones of these levels; "
-                            "ask for fewer --rows",
-                            (long long)rows);
+            return ax_error(
+                AX_ERR_CONFIG,
+                "problems: there are only about %lld different problems at these levels; "
+                "ask for fewer --rows",
+                (long long)rows);
         AX_TRY(ax_problem_make(&p, (uint64_t)j->seed, i, (int)j->min_level, (int)j->max_level));
         if (ax_problem_is_test(&p) == j->test && !is_old(j, p.question)) {
             st = put_row(&p, out);

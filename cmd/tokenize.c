@@ -88,7 +88,7 @@ enum ax_status ax_cmd_tokenize(int argc, char **argv) {
     if ((model == NULL) == (vocab == NULL))
         return ax_error(AX_ERR_CONFIG, "tokenize: give either --model DIR or --vocab FILE");
     if (to_text && add_special)
-        return ax_error(AX_ERR_CONFIG, "tokenize: --add-special-tokens has no meaning with "
+        return ax_error(AX_ERR_CONFIG, "tokenize: --add-special-tokens cannot be combined with "
                                        "--decode");
     if (skip_special && !to_text)
         return ax_error(AX_ERR_CONFIG, "tokenize: --skip-special-tokens needs --decode");

@@ -57,10 +57,11 @@ static enum ax_status refuse_ranks(void) {
     const char *ranks = getenv("WORLD_SIZE");
     if (!ranks || strtol(ranks, NULL, 10) <= 1)
         return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "sft: WORLD_SIZE is %.20s, but training runs on one rank yet. Start it without "
-                    "a launcher (torchrun, accelerate), or unset WORLD_SIZE.",
-                    ranks);
+    return ax_error(
+        AX_ERR_UNSUPPORTED,
+        "sft: WORLD_SIZE is %.20s, but training supports only one rank so far. Start it without "
+        "a launcher (torchrun, accelerate), or unset WORLD_SIZE.",
+        ranks);
 }
 
 static enum ax_status train(const struct ax_config *cfg, const struct train_args *a) {

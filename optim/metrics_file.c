@@ -37,7 +37,7 @@ void ax_metrics_file_append(struct ax_metrics_file *m, const void *data, size_t 
         return;
     }
     if (m->lost++ == 0)
-        ax_log_warn("%s. Training goes on; the record is lost.", ax_error_text());
+        ax_log_warn("%s. Training continues without this record.", ax_error_text());
     ax_error_clear();
 }
 

@@ -84,12 +84,12 @@ enum ax_status ax_optimizer_check(const struct ax_optimizer *optimizer,
         return AX_OK;
     if (!adamw)
         return ax_error(AX_ERR_CONFIG,
-                        "moment_dtype: %s keeps no moments in %s. Use float32%s, or AdamW.",
+                        "moment_dtype: %s does not support moments in %s. Use float32%s, or AdamW.",
                         optimizer->name, moments_names[o->moments], lion ? " or bfloat16" : "");
     if (o->moments == AX_MOMENTS_BF16_NEAREST && o->beta2 > 0.995)
         return ax_error(
             AX_ERR_CONFIG,
-            "moment_dtype: second moments in bfloat16 rounded to nearest never shrink "
+            "moment_dtype: second moments in bfloat16 rounded to nearest never decrease "
             "with adam_beta2 %g. Use bfloat16 (stochastic rounding), or adam_beta2 of at "
             "most 0.995.",
             o->beta2);

@@ -28,7 +28,7 @@ static enum ax_status refuse_cut(const struct ax_model *m, const struct ax_param
     if (local == 0 || (parts == 1 && local == all)) /* 0: an expert that lives elsewhere */
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,
-                    "optimizer: %s updates whole matrices, but %s is cut over %lld ranks. Use "
+                    "optimizer: %s updates full matrices, but %s is sharded over %lld ranks. Use "
                     "dp_replicate in place of sharding, or adamw_torch.",
                     optimizer->name, p->name, (long long)parts * (long long)(all / local));
 }

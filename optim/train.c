@@ -193,8 +193,8 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
                     "%s after step %lld of %lld%s", asked, (long long)t->done,
                     (long long)t->schedule.total,
                     t->done == 0 ? "; nothing to save yet"
-                    : same       ? ", saved; the same command goes on from there"
-                                 : ", saved; it goes on with resume_from_checkpoint: auto");
+                    : same       ? ", saved; run the same command to resume"
+                                 : ", saved; resume with resume_from_checkpoint: auto");
 }
 
 static enum ax_status loop(struct ax_train *t) {

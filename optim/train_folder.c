@@ -60,14 +60,14 @@ enum ax_status ax_train_folder_clear(const char *dir) {
 static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_list *l) {
     if (l->n > 0)
         return ax_error(AX_ERR_CONFIG,
-                        "output_dir: %s holds the checkpoints of another run (newest: "
-                        "checkpoint-%lld); go on from there with resume_from_checkpoint: auto, or "
-                        "choose another folder",
+                        "output_dir: %s contains the checkpoints of another run (newest: "
+                        "checkpoint-%lld); resume it with resume_from_checkpoint: auto, or choose "
+                        "another folder",
                         dir, (long long)l->steps[l->n - 1]);
     if (holds_model(dir))
-        return ax_error(AX_ERR_CONFIG,
-                        "output_dir: %s holds a model already; choose another folder, or remove it",
-                        dir);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "output_dir: %s already contains a model; choose another folder, or remove it", dir);
     return AX_OK;
 }
 
@@ -99,7 +99,7 @@ static enum ax_status newest_good(const char *output_dir, const struct ax_checkp
         AX_TRY(ax_checkpoint_path(path, output_dir, l->steps[i]));
         if (is_good(*path) == AX_OK)
             return AX_OK;
-        ax_log_warn("%s is passed over: %s", *path, ax_error_text());
+        ax_log_warn("skipping %s: %s", *path, ax_error_text());
         ax_error_clear();
         ax_free(*path);
         *path = NULL;
@@ -115,7 +115,7 @@ static enum ax_status choose(const struct ax_train_save *save, const struct ax_c
         return refuse_used(save->output_dir, l);
     case AX_RESUME_FOLDER:
         if (!ax_path_is_dir(save->resume_dir))
-            return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: there is no folder %s",
+            return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: folder %s does not exist",
                             save->resume_dir);
         if (!lies_inside(save->resume_dir, save->output_dir))
             AX_TRY(refuse_used(save->output_dir, l));

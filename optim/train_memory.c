@@ -167,7 +167,7 @@ static enum ax_status refuse(const struct ax_train_options *o, const struct ax_s
         AX_TRY_GOTO(ax_buf_printf(&text, "%s %s saves %s", i ? ";" : "", changes[i].text,
                                   ax_format_bytes(a, sizeof a, (double)changes[i].saves)),
                     st, done);
-    st = ax_error(AX_ERR_NOMEM, "memory: training needs %s, but %s are free. Largest: %s",
+    st = ax_error(AX_ERR_NOMEM, "memory: training needs %s, but only %s are free. Largest: %s",
                   ax_format_bytes(a, sizeof a, (double)need + (double)BESIDE),
                   ax_format_bytes(b, sizeof b, (double)available), text.data);
 done:

@@ -64,13 +64,14 @@ static enum ax_status compare_key(const struct ax_train_options *o, const char *
     char *before = value_text(was), *now = value_text(is);
     enum ax_status st = AX_OK;
     if (is_fixed(o, key))
-        st = ax_error(AX_ERR_CONFIG,
-                      "%s was %s in the run that wrote %s and is %s now: that is another run. Set "
-                      "it back, or start anew: another output_dir, no resume_from_checkpoint.",
-                      key, before ? before : "unset", dir, now ? now : "unset");
+        st = ax_error(
+            AX_ERR_CONFIG,
+            "%s was %s in the run that wrote %s and is %s now: a different run. Change it back, or "
+            "start over with another output_dir and without resume_from_checkpoint.",
+            key, before ? before : "unset", dir, now ? now : "unset");
     else if (strncmp(key, "resume_from", 11) != 0)
-        ax_log_info("changed since the checkpoint: %s %s -> %s", key, before ? before : "unset",
-                    now ? now : "unset");
+        ax_log_info("changed since the checkpoint: %s from %s to %s", key,
+                    before ? before : "unset", now ? now : "unset");
     ax_free(before);
     ax_free(now);
     return st;
@@ -163,8 +164,8 @@ enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
 done:
     ax_checkpoint_close(&c);
     if (st == AX_ERR_DATA)
-        return ax_error_prefix(st,
-                               "resume_from_checkpoint (latest-good would take the one before)");
+        return ax_error_prefix(
+            st, "resume_from_checkpoint (latest-good falls back to the previous one)");
     return st;
 }
 

@@ -67,7 +67,7 @@ static enum ax_status take_note(struct ax_train *t, enum ax_status st, bool last
     if (last || ++t->failed_saves > 1)
         return st;
     ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
-                     "checkpoint-%lld was not saved: %s; training goes on, and the next save is "
+                     "checkpoint-%lld was not saved: %s; training continues, and the next save is "
                      "tried again",
                      (long long)step, ax_error_text());
     ax_error_clear();

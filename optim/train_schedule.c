@@ -41,8 +41,8 @@ static enum ax_status count_steps(struct ax_train_schedule *s, const struct ax_t
         const int64_t steps = steps_of(s->sequences[e], per_step, drop);
         if (steps == 0)
             return ax_error(AX_ERR_DATA,
-                            "datasets: there are %lld rows to train on, fewer than the %lld of one "
-                            "step; lower micro_batch_size or gradient_accumulation_steps",
+                            "datasets: there are only %lld rows to train on, but one step takes "
+                            "%lld; lower micro_batch_size or gradient_accumulation_steps",
                             (long long)s->sequences[e], (long long)per_step);
         s->total += left < 1 ? whole_steps(left * (double)steps, drop) : steps;
     }
@@ -79,7 +79,7 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
     if (o->max_steps > 0 && (s->total == 0 || o->max_steps < s->total))
         s->total = o->max_steps;
     if (s->total == 0)
-        return ax_error(AX_ERR_CONFIG, "max_steps: streamed data has no known length: set it");
+        return ax_error(AX_ERR_CONFIG, "max_steps: set it; the length of streamed data is unknown");
     s->lr = o->lr;
     s->lr.total = s->total;
     s->lr.warmup = warmup_steps(o, s->total);

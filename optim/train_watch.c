@@ -23,8 +23,8 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
         const int64_t at = value.data ? ax_tensor_first_nonfinite(&value) : -1; /* none: packed */
         if (at >= 0)
             return ax_error(st,
-                            "%s: tensor %s, element %lld is %g: a model cannot be trained from "
-                            "that; take another copy of it",
+                            "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
+                            "that; get another copy",
                             whose, m->params[i].name, (long long)at,
                             ax_load(value.dtype, value.data, at));
     }
@@ -143,8 +143,8 @@ static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result
     if (st == AX_OK && bad >= BAD_STEPS)
         st = ax_error(AX_ERR_DIVERGED,
                       "step %lld: loss %g, gradient norm %g, for the %lldrd step in a row; first "
-                      "bad gradient: %s; rows: %s. Look at these rows, lower learning_rate, or go "
-                      "on from an earlier checkpoint",
+                      "bad gradient: %s; rows: %s. Inspect these rows, lower learning_rate, or "
+                      "resume from an earlier checkpoint",
                       (long long)step, r->loss, r->grad_norm, (long long)bad, tensor, rows.data);
     else if (st == AX_OK)
         ax_metrics_event(t->metrics, AX_EVENT_WARNING, step,
@@ -192,7 +192,7 @@ static enum ax_status watchdog(struct ax_train *t, double loss) {
     if (st == AX_OK)
         st = ax_error(AX_ERR_DIVERGED,
                       "loss_watchdog_threshold: the loss was above %g in %lld logged steps in a "
-                      "row, %.4g in step %lld; rows: %s. Lower learning_rate, or go on from an "
+                      "row, %.4g in step %lld; rows: %s. Lower learning_rate, or resume from an "
                       "earlier checkpoint",
                       o->watchdog, (long long)o->watchdog_patience, loss, (long long)(t->done + 1),
                       rows.data);

@@ -105,8 +105,8 @@ enum ax_status ax_comm_check_parts(const struct ax_comm_place *place,
     put(text, sizeof text, ", but rank %d ", ranks[usual]);
     put_part(text, sizeof text, &parts[usual]);
     return ax_error(AX_ERR_PEER,
-                    "%s. All ranks of a group must start the same in the same order: rank %d has "
-                    "left one out or has one too many, or has other sizes.",
+                    "%s. All ranks of a group must start the same collectives in the same order: "
+                    "rank %d has skipped one, started an extra one, or used different sizes.",
                     text, ranks[odd]);
 }
 
@@ -116,8 +116,7 @@ enum ax_status ax_comm_check_counts(const struct ax_comm_place *place,
     char text[256];
     if (sent == expected)
         return AX_OK;
-    return ax_error(AX_ERR_PEER,
-                    "%s: rank %d sends %lld elements to rank %d, which expects %lld from it",
+    return ax_error(AX_ERR_PEER, "%s: rank %d sends %lld elements to rank %d, which expects %lld",
                     ax_comm_place_text(text, sizeof text, place, part), from, (long long)sent, to,
                     (long long)expected);
 }

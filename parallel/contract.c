@@ -16,7 +16,7 @@ enum ax_status ax_contract_enter(struct ax_runtime *rt, const char *name) {
     if (i == all->n) {
         if (all->planned)
             return ax_error(AX_ERR_FAILED,
-                            "contract: rank %d enters \"%s\", where its dry run never came by; "
+                            "contract: rank %d enters \"%s\", which its dry run never entered; "
                             "this is a bug in axtrain",
                             all->rank, name);
         AX_ASSERT(i < AX_MAX_CONTRACTS);

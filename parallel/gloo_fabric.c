@@ -141,8 +141,8 @@ static enum ax_status assemble(const struct ax_gloo_world *w) {
     int here = 0;
     if (has_mark(w, w->rank, "here"))
         return ax_error(AX_ERR_CONFIG,
-                        "%s: rank %d has been here before. Give every run a new folder, and every "
-                        "process its own rank.",
+                        "%s: rank %d has already arrived here. Use a new folder for every run and "
+                        "a different rank for every process.",
                         w->folder, w->rank);
     AX_TRY(write_mark(w, "here", ""));
     while (here < w->world && ax_clock_now() < deadline)
@@ -157,7 +157,7 @@ static enum ax_status assemble(const struct ax_gloo_world *w) {
         if (!has_mark(w, r, "here"))
             snprintf(missing + n, sizeof missing - n, "%s%d", n ? ", " : "", r);
     }
-    return ax_error(AX_ERR_PEER, "%s: of %d ranks, these did not come within %g s: %s", w->folder,
+    return ax_error(AX_ERR_PEER, "%s: of %d ranks, these did not arrive within %g s: %s", w->folder,
                     w->world, w->timeout, missing);
 }
 

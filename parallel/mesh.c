@@ -74,7 +74,7 @@ static enum ax_status check_sizes(struct ax_mesh_sizes *s, int world) {
     static const char *const names[] = {"pp", "dp_replicate", "cp", "tp", "ep"};
     for (int i = 0; i < 5; i++)
         if (given[i] < 1)
-            return ax_error(AX_ERR_CONFIG, "mesh: %s = %d, but a size is at least 1", names[i],
+            return ax_error(AX_ERR_CONFIG, "mesh: %s = %d, but sizes must be at least 1", names[i],
                             given[i]);
     const int64_t fixed = product(4, given); /* all but dp_shard; ep is another view */
     if (s->dp_shard == -1 && fixed <= world && world % fixed == 0)
@@ -82,8 +82,8 @@ static enum ax_status check_sizes(struct ax_mesh_sizes *s, int world) {
     if (s->dp_shard < 1 || world % fixed != 0 || world / fixed != s->dp_shard) {
         int64_t shard = world / fixed > 0 ? world / fixed : 1;
         return ax_error(AX_ERR_CONFIG,
-                        "mesh: pp %d × dp_replicate %d × dp_shard %d × cp %d × tp %d is not the %d "
-                        "ranks there are. Nearest: dp_shard %lld with %lld ranks.",
+                        "mesh: pp %d × dp_replicate %d × dp_shard %d × cp %d × tp %d does not "
+                        "equal the number of ranks, %d. Nearest: dp_shard %lld with %lld ranks.",
                         s->pp, s->dp_replicate, s->dp_shard, s->cp, s->tp, world, (long long)shard,
                         (long long)(shard * fixed));
     }

@@ -20,9 +20,10 @@ static enum ax_status open_comm(struct ax_runtime *rt, struct ax_fabric *fabric,
         return AX_OK;
     }
     if (!fabric)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "mesh: %d ranks can be planned alone, but run only when connected",
-                        rt->mesh.world);
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "mesh: %d ranks can be planned in one process, but they only run when connected",
+            rt->mesh.world);
     int *ranks;
     AX_TRY(ax_alloc(&ranks, (size_t)n, sizeof *ranks));
     ax_mesh_group(&rt->mesh, role, ranks);
@@ -128,7 +129,8 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
     ax_arena_measure(&rt.arena, &reached);
     if (st == AX_OK && !o->may_stay_below && !same_marks(planned, &reached))
         st = ax_error(AX_ERR_FAILED,
-                      "memory: the run reached other marks than its plan (persistent %zu of %zu, "
+                      "memory: the run reached different high-water marks than its plan "
+                      "(persistent %zu of %zu, "
                       "train scratch %zu of %zu bytes); this is a bug in axtrain",
                       reached.persistent, planned->persistent, reached.scratch[AX_PHASE_TRAIN],
                       planned->scratch[AX_PHASE_TRAIN]);

@@ -31,8 +31,8 @@ static enum ax_status take(struct ax_gguf_cursor *c, const char *what, uint64_t 
                            const unsigned char **out) {
     if (n > c->len - c->at)
         return ax_error(AX_ERR_DATA,
-                        "%s: %s at byte %zu would need %llu bytes, but %zu are left; the file is "
-                        "cut short or damaged",
+                        "%s: %s at byte %zu needs %llu bytes, but only %zu are left; the file is "
+                        "truncated or corrupted",
                         c->name, what, c->at, (unsigned long long)n, c->len - c->at);
     *out = c->data + c->at;
     c->at += (size_t)n;
@@ -72,8 +72,8 @@ enum ax_status ax_gguf_read_name(struct ax_gguf_cursor *c, const char *what,
                         c->name, what, at, out->len, MAX_NAME);
     for (size_t i = 0; i < out->len; i++)
         if ((unsigned char)out->s[i] < 0x20 || out->s[i] == 0x7f)
-            return ax_error(AX_ERR_DATA, "%s: %s at byte %zu has a control character in it",
-                            c->name, what, at);
+            return ax_error(AX_ERR_DATA, "%s: %s at byte %zu contains a control character", c->name,
+                            what, at);
     return AX_OK;
 }
 
@@ -83,8 +83,8 @@ static enum ax_status read_type(struct ax_gguf_cursor *c, const struct ax_gguf_k
     uint32_t id;
     AX_TRY(ax_gguf_read_u32(c, "a value type", &id));
     if (id >= AX_GGUF_TYPE_COUNT)
-        return ax_error(AX_ERR_DATA, "%s: key %.*s: value type %u at byte %zu does not exist",
-                        c->name, (int)k->name.len, k->name.s, id, at);
+        return ax_error(AX_ERR_DATA, "%s: key %.*s: unknown value type %u at byte %zu", c->name,
+                        (int)k->name.len, k->name.s, id, at);
     *out = (enum ax_gguf_type)id;
     return AX_OK;
 }
@@ -112,9 +112,9 @@ static enum ax_status skip_values(struct ax_gguf_cursor *c, const struct ax_gguf
         return type == AX_GGUF_BOOL ? check_bools(c, k, p, count) : AX_OK;
     }
     if (count > (c->len - c->at) / 8)
-        return ax_error(
-            AX_ERR_DATA, "%s: key %.*s: %llu values do not fit into the %zu bytes that are left",
-            c->name, (int)k->name.len, k->name.s, (unsigned long long)count, c->len - c->at);
+        return ax_error(AX_ERR_DATA,
+                        "%s: key %.*s: %llu values do not fit in the remaining %zu bytes", c->name,
+                        (int)k->name.len, k->name.s, (unsigned long long)count, c->len - c->at);
     if (depth == MAX_DEPTH)
         return ax_error(AX_ERR_DATA, "%s: key %.*s: arrays nested deeper than %d", c->name,
                         (int)k->name.len, k->name.s, MAX_DEPTH);

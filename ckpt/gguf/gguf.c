@@ -19,8 +19,8 @@ static enum ax_status read_count(struct ax_gguf_cursor *c, const char *what, siz
     AX_TRY(ax_gguf_read_u64(c, what, &n));
     if (n > MAX_ENTRIES || n > (c->len - c->at) / min_bytes)
         return ax_error(AX_ERR_DATA,
-                        "%s: %s is %llu, for which the %zu bytes that follow are too few or which "
-                        "is more than %d; the file is cut short or damaged",
+                        "%s: %s is %llu, more than the remaining %zu bytes can hold or more than "
+                        "the limit of %d; the file is truncated or corrupted",
                         c->name, what, (unsigned long long)n, c->len - c->at, MAX_ENTRIES);
     *out = (size_t)n;
     return AX_OK;
@@ -37,8 +37,8 @@ static enum ax_status read_start(struct ax_gguf *g, struct ax_gguf_cursor *c) {
                         "%s: a big-endian GGUF file. Use the little-endian one.", c->name);
     if (version != 2 && version != 3)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: GGUF version %u; versions 2 and 3 are read. Convert the model again "
-                        "with current tools.",
+                        "%s: GGUF version %u; only versions 2 and 3 are supported. Convert the "
+                        "model again with current tools.",
                         c->name, version);
     AX_TRY(read_count(c, "the number of tensors", MIN_TENSOR, &g->n_tensors));
     return read_count(c, "the number of keys", MIN_KEY, &g->n_keys);
@@ -49,7 +49,7 @@ static int by_name(const void *a, const void *b) {
     return ax_gguf_text_compare(a, b);
 }
 
-/* Sorts entries and finds a name that is there twice; NULL when none is. */
+/* Sorts entries and finds a name that appears twice; NULL when none is. */
 static const struct ax_gguf_text *sort_by_name(void *entries, size_t n, size_t size) {
     _Static_assert(offsetof(struct ax_gguf_key, name) == 0, "by_name");
     _Static_assert(offsetof(struct ax_gguf_tensor, name) == 0, "by_name");
@@ -67,7 +67,7 @@ static enum ax_status read_keys(struct ax_gguf *g, struct ax_gguf_cursor *c) {
         AX_TRY(ax_gguf_read_key(c, &g->keys[i]));
     const struct ax_gguf_text *twice = sort_by_name(g->keys, g->n_keys, sizeof *g->keys);
     if (twice)
-        return ax_error(AX_ERR_DATA, "%s: key %.*s is there twice", c->name, (int)twice->len,
+        return ax_error(AX_ERR_DATA, "%s: key %.*s appears twice", c->name, (int)twice->len,
                         twice->s);
     return AX_OK;
 }
@@ -100,14 +100,15 @@ static enum ax_status read_type(struct ax_gguf_cursor *c, struct ax_gguf_tensor 
     AX_TRY(ax_gguf_read_u32(c, "a tensor type", &id));
     t->type = ax_block_type_find(id);
     if (!t->type)
-        return ax_error(AX_ERR_DATA, "%s: tensor %.*s: type %u does not exist", c->name,
-                        (int)t->name.len, t->name.s, id);
+        return ax_error(AX_ERR_DATA, "%s: tensor %.*s: unknown type %u", c->name, (int)t->name.len,
+                        t->name.s, id);
     if (!t->type->dequantize)
         return AX_OK;
     const int64_t row = t->shape[t->ndim - 1];
     if (row % t->type->elements != 0)
         return ax_error(
-            AX_ERR_DATA, "%s: tensor %.*s: rows of %lld elements are not whole %s blocks of %d",
+            AX_ERR_DATA,
+            "%s: tensor %.*s: rows of %lld elements are not a multiple of the %s block size %d",
             c->name, (int)t->name.len, t->name.s, (long long)row, t->type->name, t->type->elements);
     const int64_t bytes[] = {t->numel / t->type->elements, t->type->bytes};
     int64_t product;
@@ -158,8 +159,8 @@ static enum ax_status place(struct ax_gguf *g, const struct ax_gguf_cursor *c,
                             (unsigned long long)alignment);
         if (offsets[i] > data_len || t->bytes > data_len - offsets[i])
             return ax_error(AX_ERR_DATA,
-                            "%s: tensor %.*s has %zu bytes from data byte %llu on, but the file "
-                            "has %llu data bytes; it is cut short or damaged",
+                            "%s: tensor %.*s has %zu bytes starting at data byte %llu, but the "
+                            "file has only %llu data bytes; it is truncated or corrupted",
                             c->name, name_len, t->name.s, t->bytes, (unsigned long long)offsets[i],
                             (unsigned long long)data_len);
         if (t->type->dequantize)
@@ -200,7 +201,7 @@ static enum ax_status read_tensors(struct ax_gguf *g, struct ax_gguf_cursor *c) 
     AX_TRY_GOTO(check_overlap(g, c->name), st, done);
     const struct ax_gguf_text *twice = sort_by_name(g->tensors, g->n_tensors, sizeof *g->tensors);
     if (twice)
-        st = ax_error(AX_ERR_DATA, "%s: tensor %.*s is there twice", c->name, (int)twice->len,
+        st = ax_error(AX_ERR_DATA, "%s: tensor %.*s appears twice", c->name, (int)twice->len,
                       twice->s);
 done:
     ax_free(offsets);

@@ -84,7 +84,7 @@ static enum ax_status integer(const struct ax_gguf *g, const struct ax_gguf_key 
     if (k->is_array || !to_integer(k->type, k->value, &v))
         return wrong_type(g, key, "an integer", k);
     if (v < min || v > max)
-        return ax_error(AX_ERR_DATA, "%s: key %s: %lld is not from %lld to %lld", g->path, key,
+        return ax_error(AX_ERR_DATA, "%s: key %s: %lld is not between %lld and %lld", g->path, key,
                         (long long)v, (long long)min, (long long)max);
     *out = v;
     return AX_OK;
@@ -172,7 +172,7 @@ static enum ax_status find_array(const struct ax_gguf *g, const char *key, const
     if (!(*k)->is_array)
         return wrong_type(g, key, expected, *k);
     if ((*k)->count > MAX_ARRAY)
-        return ax_error(AX_ERR_DATA, "%s: key %s: %llu elements; %llu are the most", g->path, key,
+        return ax_error(AX_ERR_DATA, "%s: key %s: %llu elements; the maximum is %llu", g->path, key,
                         (unsigned long long)(*k)->count, (unsigned long long)MAX_ARRAY);
     return AX_OK;
 }

@@ -64,7 +64,7 @@ const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
 
 static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf_text arch) {
     return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: key general.architecture: \"%.*s\"%s is not converted (llama, qwen2, "
+                    "%s: key general.architecture: \"%.*s\"%s is not supported (llama, qwen2, "
                     "qwen3 and qwen3moe are)",
                     m->file->path, arch.len < 40 ? (int)arch.len : 40, arch.s,
                     m->experts > 0 ? " with experts" : "");
@@ -96,7 +96,7 @@ static enum ax_status refuse_parts(const struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64_or(m->file, "split.count", 0, INT32_MAX, 1, &parts));
     if (parts > 1)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: one of %lld parts of a model. Join them first (llama-gguf-split "
+                        "%s: one of %lld parts of a model. Merge them first (llama-gguf-split "
                         "--merge).",
                         m->file->path, (long long)parts);
     return AX_OK;
@@ -110,20 +110,21 @@ static enum ax_status refuse_unknown_maths(const struct ax_gguf_model *m) {
         const char *name = model_key(m, refused[i].suffix, key);
         AX_TRY(ax_gguf_f64_or(m->file, name, refused[i].harmless, &v));
         if (v != refused[i].harmless)
-            return ax_error(AX_ERR_UNSUPPORTED, "%s: key %s: %g has no place in a %s config.json",
-                            m->file->path, name, v, m->kind->model_type);
+            return ax_error(AX_ERR_UNSUPPORTED,
+                            "%s: key %s: %g cannot be expressed in a %s config.json", m->file->path,
+                            name, v, m->kind->model_type);
     }
     AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "attention.sliding_window", key), 0, INT64_MAX, 0,
                           &window));
     if (window > 0 && window < m->context)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s: a window of %lld tokens is not converted; the context is %lld",
+                        "%s: key %s: a window of %lld tokens is not supported; the context is %lld",
                         m->file->path, key, (long long)window, (long long)m->context);
     AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "rope.dimension_count", key), 0, MAX_DIM,
                           m->head_dim, &rotated));
     if (rotated != m->head_dim)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s: rotating %lld of the %lld elements of a head is not converted",
+                        "%s: key %s: rotating %lld of the %lld elements of a head is not supported",
                         m->file->path, key, (long long)rotated, (long long)m->head_dim);
     return AX_OK;
 }
@@ -149,8 +150,7 @@ static enum ax_status read_heads(struct ax_gguf_model *m) {
                           &value_length));
     if (value_length != m->head_dim)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s: values of %lld and keys of %lld elements "
-                        "are not converted",
+                        "%s: key %s: values of %lld and keys of %lld elements are not supported",
                         f->path, key, (long long)value_length, (long long)m->head_dim);
     return AX_OK;
 }
@@ -189,7 +189,7 @@ static enum ax_status read_vocab(struct ax_gguf_model *m) {
     const struct ax_gguf_tensor *embed = ax_gguf_tensor(m->file, "token_embd.weight");
     const struct ax_gguf_key *tokens = ax_gguf_key(m->file, "tokenizer.ggml.tokens");
     if (!embed || embed->ndim != 2 || embed->shape[0] < 1 || embed->shape[0] > MAX_DIM)
-        return ax_error(AX_ERR_DATA, "%s: tensor token_embd.weight is missing or no matrix",
+        return ax_error(AX_ERR_DATA, "%s: tensor token_embd.weight is missing or not a matrix",
                         m->file->path);
     m->vocab = embed->shape[0];
     if (tokens && tokens->count > (uint64_t)m->vocab)

@@ -185,7 +185,7 @@ static enum ax_status check_left_over(const struct list *l) {
         const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
                               (l->m->tied && strcmp(name, "lm_head.weight") == 0);
         if (!l->used[i] && !harmless)
-            return ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model of %lld layers",
+            return ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model of %lld layers",
                             l->from->where, name, l->m->kind->model_type, (long long)l->m->layers);
     }
     return AX_OK;

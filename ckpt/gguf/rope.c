@@ -66,12 +66,11 @@ static enum ax_status from_divisors(const struct ax_gguf_model *m, const struct 
                         AX_GGUF_ROPE_FACTORS, (long long)m->head_dim / 2);
     t->type->dequantize(t->data, t->numel, divisors);
     if (!find_llama3(m, divisors, &s))
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: tensor %s is not the outcome of Llama 3 scaling that config.json could "
-            "state (low_freq_factor 1, high_freq_factor 4). Use the model's own "
-            "Hugging Face folder.",
-            path, AX_GGUF_ROPE_FACTORS);
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: tensor %s is not a Llama 3 scaling that config.json can express "
+                        "(low_freq_factor 1, high_freq_factor 4). Use the model's own "
+                        "Hugging Face folder.",
+                        path, AX_GGUF_ROPE_FACTORS);
     *out = s.factor == 1 ? json_null()
                          : json_pack("{ss sf sf sf sI}", "rope_type", "llama3", "factor", s.factor,
                                      "low_freq_factor", s.low, "high_freq_factor", s.high,
@@ -116,8 +115,7 @@ static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
     AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "attn_factor", key, sizeof key), 1, &attention));
     if (attention != 1)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s: %g; YaRN with another attention factor than its own is not "
-                        "converted",
+                        "%s: key %s: %g; YaRN with a custom attention factor is not supported",
                         m->file->path, key, attention);
     AX_TRY(linear(m, out));
     if (json_is_null(*out))
@@ -145,8 +143,7 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
     const bool none = !type.s || (type.len == 4 && memcmp(type.s, "none", 4) == 0);
     if (!none && divisors)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s and tensor %s: two scalings at once are "
-                        "not converted",
+                        "%s: key %s and tensor %s: two scalings at the same time are not supported",
                         m->file->path, key, AX_GGUF_ROPE_FACTORS);
     if (divisors)
         return from_divisors(m, divisors, out);
@@ -165,6 +162,6 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
         return st;
     }
     return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: key %s: scaling \"%.*s\" is not converted (none, linear and yarn are)",
+                    "%s: key %s: scaling \"%.*s\" is not supported (none, linear and yarn are)",
                     m->file->path, key, type.len < 40 ? (int)type.len : 40, type.s);
 }

@@ -82,8 +82,8 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
     int64_t want[3] = {n->shape[0], n->shape[1], 0};
     if (!t->type->dequantize)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: tensor %.*s is of type %s, which is not read (%s are). Convert from "
-                        "another quantisation of the model.",
+                        "%s: tensor %.*s has type %s, which is not supported (%s are). Convert "
+                        "from another quantization of the model.",
                         m->file->path, len, t->name.s, t->type->name, AX_BLOCK_TYPES_READ);
     if (n->experts > 0) {
         memmove(want + 1, want, 2 * sizeof *want);
@@ -99,7 +99,7 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
             (long long)(t->ndim > 1 ? t->numel / (t->shape[0] ? t->shape[0] : 1) : 1),
             (long long)want[0], (long long)((ndim > 1 ? want[1] : 1) * (ndim > 2 ? want[2] : 1)));
     if (n->rotary && n->ndim == 1 && t->type->elements != 1)
-        return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %.*s: a quantised bias is not converted",
+        return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %.*s: quantized biases are not supported",
                         m->file->path, len, t->name.s);
     return AX_OK;
 }
@@ -159,7 +159,7 @@ static enum ax_status check_left_over(const struct ax_gguf_weights *w,
     AX_TRY(find_left_over(w, m->file, ax_gguf_tensor(m->file, AX_GGUF_ROPE_FACTORS), &left));
     if (!left)
         return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %.*s has no place in a %s model of %lld layers",
+    return ax_error(AX_ERR_UNSUPPORTED, "%s: unexpected tensor %.*s in a %s model of %lld layers",
                     m->file->path, (int)left->name.len, left->name.s, m->kind->arch,
                     (long long)m->layers);
 }

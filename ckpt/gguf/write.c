@@ -151,8 +151,8 @@ static enum ax_status check_room(const struct ax_gguf_save *save, const char *di
     if (wanted <= is_free)
         return AX_OK;
     return ax_error(AX_ERR_IO,
-                    "%s: the file takes %s, but the disk has %s free. Choose another place, or a "
-                    "smaller --quant.",
+                    "%s: the file needs %s, but the disk has only %s free. Choose another "
+                    "location, or a smaller --quant.",
                     save->path, ax_format_bytes(a, sizeof a, (double)wanted),
                     ax_format_bytes(b, sizeof b, (double)is_free));
 }

@@ -53,16 +53,16 @@ static enum ax_status check(struct ax_file *f, const struct ax_checksums *want, 
     uint64_t size;
     AX_TRY(ax_file_size(f, &size));
     if (size != want->bytes)
-        return ax_error(AX_ERR_DATA, "%s: has %llu bytes, but %llu were written: it is damaged",
-                        f->path, (unsigned long long)size, (unsigned long long)want->bytes);
+        return ax_error(AX_ERR_DATA, "%s: has %llu bytes instead of %llu: it is corrupted", f->path,
+                        (unsigned long long)size, (unsigned long long)want->bytes);
     for (size_t i = 0; i < want->n; i++) {
         const uint64_t at = i * AX_SUM_PIECE;
         size_t n;
         AX_TRY(ax_file_pread_some(f, buffer, AX_SUM_PIECE, at, &n));
         if (ax_crc32c(0, buffer, n) != want->crc[i])
             return ax_error(AX_ERR_DATA,
-                            "%s: damaged between bytes %llu and %llu (checksums differ)", f->path,
-                            (unsigned long long)at, (unsigned long long)(at + n));
+                            "%s: corrupted between bytes %llu and %llu (checksum mismatch)",
+                            f->path, (unsigned long long)at, (unsigned long long)(at + n));
     }
     return AX_OK;
 }

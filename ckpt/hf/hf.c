@@ -51,10 +51,10 @@ static enum ax_status refuse_missing(const char *dir) {
     ax_free(pickle);
     if (has_pickle)
         return ax_error(AX_ERR_DATA,
-                        "%s: has pytorch_model.bin, a format that can run code and is not read. "
-                        "Convert it to safetensors (transformers: save_pretrained).",
+                        "%s: contains pytorch_model.bin, a format that can execute code and is not "
+                        "supported. Convert it to safetensors (transformers: save_pretrained).",
                         dir);
-    return ax_error(AX_ERR_DATA, "%s: no weights: neither %s nor %s is there", dir, SINGLE, INDEX);
+    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s", dir, SINGLE, INDEX);
 }
 
 static enum ax_status open_dir(struct ax_hf *hf) {

@@ -20,7 +20,7 @@ static enum ax_status load_config(struct ax_peft *p) {
     if (!ax_path_exists(path))
         AX_TRY_GOTO(
             ax_error(AX_ERR_DATA,
-                     "%s: no adapter: %s is not there. Name a folder that training or PEFT wrote.",
+                     "%s: no adapter: %s is missing. Give a folder written by training or PEFT.",
                      p->dir, AX_PEFT_CONFIG),
             st, done);
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
@@ -38,14 +38,13 @@ static enum ax_status open_weights(struct ax_peft *p) {
     AX_TRY_GOTO(ax_path_join(&pickle, p->dir, "adapter_model.bin"), st, done);
     if (!ax_path_exists(path) && ax_path_exists(pickle))
         AX_TRY_GOTO(ax_error(AX_ERR_DATA,
-                             "%s: a format that can run code and is not read. Save the adapter "
-                             "again as safetensors (PEFT: save_pretrained).",
+                             "%s: this format can execute code and is not supported. Save the "
+                             "adapter again as safetensors (PEFT: save_pretrained).",
                              pickle),
                     st, done);
     if (!ax_path_exists(path))
-        AX_TRY_GOTO(
-            ax_error(AX_ERR_DATA, "%s: no weights: %s is not there", p->dir, AX_PEFT_WEIGHTS), st,
-            done);
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: no weights: %s is missing", p->dir, AX_PEFT_WEIGHTS),
+                    st, done);
     AX_TRY_GOTO(ax_safetensors_open(&p->weights, path), st, done);
 done:
     ax_free(path);

@@ -98,7 +98,8 @@ static enum ax_status check_cover(struct ax_safetensors *st, const char *name,
         at += e->bytes;
     }
     if (at != data_len)
-        return ax_error(AX_ERR_DATA, "%s: the last %zu of %zu data bytes belong to no tensor", name,
+        return ax_error(AX_ERR_DATA,
+                        "%s: the last %zu of %zu data bytes do not belong to any tensor", name,
                         data_len - at, data_len);
     return AX_OK;
 }
@@ -152,15 +153,16 @@ static enum ax_status read_header(struct ax_safetensors *st, const char *name, s
 static enum ax_status parse(struct ax_safetensors *st, const char *name, const unsigned char *p,
                             size_t len) {
     if (len < 8)
-        return ax_error(AX_ERR_DATA, "%s: %zu bytes are too few for a safetensors file", name, len);
+        return ax_error(AX_ERR_DATA, "%s: %zu bytes is too small for a safetensors file", name,
+                        len);
     uint64_t header = 0;
     for (int i = 7; i >= 0; i--)
         header = header << 8 | p[i];
     const unsigned char *json = p + 8;
     if (header > MAX_HEADER || header > len - 8)
         return ax_error(AX_ERR_DATA,
-                        "%s: the header claims %llu bytes; %zu follow, and %u is the most; the "
-                        "file is cut short or not safetensors",
+                        "%s: the header claims %llu bytes, %zu follow, and the limit is %u; the "
+                        "file is truncated or not safetensors",
                         name, (unsigned long long)header, len - 8, MAX_HEADER);
     if (header == 0 || json[0] != '{')
         return ax_error(AX_ERR_DATA, "%s: the header does not begin with \"{\"", name);

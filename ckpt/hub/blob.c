@@ -124,7 +124,7 @@ static enum ax_status check_place(struct blob *b, const struct ax_http_head *h) 
         return start_again(b); /* a server that does not know ranges */
     if (h->status == 206 && (h->range_from < 0 || (uint64_t)h->range_from != b->at ||
                              (h->range_total >= 0 && (uint64_t)h->range_total != total)))
-        return ax_error(AX_ERR_DATA, "%s: the server sent another part than it was asked for",
+        return ax_error(AX_ERR_DATA, "%s: the server sent a different range than requested",
                         b->want->path);
     return AX_OK;
 }
@@ -137,8 +137,8 @@ static enum ax_status write_piece(void *ctx, const struct ax_http_head *h, const
         AX_TRY(check_place(b, h));
     }
     if (n > b->want->size - b->at)
-        return ax_error(AX_ERR_DATA, "%s: the server sent more than its %llu bytes", b->want->path,
-                        (unsigned long long)b->want->size);
+        return ax_error(AX_ERR_DATA, "%s: the server sent more than the expected %llu bytes",
+                        b->want->path, (unsigned long long)b->want->size);
     AX_TRY(ax_file_pwrite(&b->file, data, n, b->at));
     digest_add(b, data, n);
     count(b, b->at + n);
@@ -154,14 +154,16 @@ static enum ax_status write_piece(void *ctx, const struct ax_http_head *h, const
 static enum ax_status check_linked(const struct blob *b, const struct ax_http_head *first) {
     const struct ax_hub_file *f = b->want;
     if (b->large && strlen(first->linked_etag) == 64 && strcmp(first->linked_etag, f->blob) != 0)
-        return ax_error(AX_ERR_DATA, "%s: the hub's list and its answer name different checksums",
+        return ax_error(AX_ERR_DATA,
+                        "%s: the hub's file list and its response disagree about the checksum",
                         f->path);
     if (first->linked_size >= 0 && (uint64_t)first->linked_size != f->size)
-        return ax_error(AX_ERR_DATA, "%s: the hub's list and its answer name different sizes",
+        return ax_error(AX_ERR_DATA,
+                        "%s: the hub's file list and its response disagree about the size",
                         f->path);
     if (first->repo_commit[0] && strcmp(first->repo_commit, b->t->snapshot->commit) != 0)
-        return ax_error(AX_ERR_DATA, "%s: the hub answered with commit %.40s instead of %s",
-                        f->path, first->repo_commit, b->t->snapshot->commit);
+        return ax_error(AX_ERR_DATA, "%s: the hub returned commit %.40s instead of %s", f->path,
+                        first->repo_commit, b->t->snapshot->commit);
     return AX_OK;
 }
 
@@ -183,7 +185,7 @@ static enum ax_status request(struct blob *b, const char *url) {
         if (b->at == b->want->size)
             return AX_OK;
         a.again = true; /* whole for the server, too short for us */
-        st = ax_error(AX_ERR_IO, "%s: the server sent %llu of %llu bytes", b->want->path,
+        st = ax_error(AX_ERR_IO, "%s: the server sent only %llu of %llu bytes", b->want->path,
                       (unsigned long long)b->at, (unsigned long long)b->want->size);
     }
     if (st == AX_OK && a.head.status == 416 && b->at > 0)
@@ -206,7 +208,7 @@ static enum ax_status receive_checked(struct blob *b, const char *url) {
     if (digest_fits(b))
         return AX_OK;
     if (b->continued) {
-        ax_log_warn("what an earlier download left does not fit; once more from the start file=%s",
+        ax_log_warn("an earlier partial download does not match; starting over file=%s",
                     b->want->path);
         AX_TRY(start_again(b));
         AX_TRY(receive(b, url));
@@ -215,11 +217,10 @@ static enum ax_status receive_checked(struct blob *b, const char *url) {
     }
     AX_TRY(start_again(b));
     AX_TRY(ax_unlink(b->part));
-    return ax_error(
-        AX_ERR_DATA,
-        "%s: what came for %s does not have the checksum %s and was removed. Try again; "
-        "a proxy may have changed it.",
-        b->t->repo->id, b->want->path, b->want->blob);
+    return ax_error(AX_ERR_DATA,
+                    "%s: the download of %s does not match the checksum %s and was removed. Try "
+                    "again; a proxy may have modified it.",
+                    b->t->repo->id, b->want->path, b->want->blob);
 }
 
 static enum ax_status download(struct blob *b) {

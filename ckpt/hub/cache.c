@@ -37,7 +37,7 @@ static enum ax_status read_ref(char **commit, const char *repo, const char *revi
         if (ax_is_plain_name(text))
             st = ax_strdup(commit, text);
         else
-            st = ax_error(AX_ERR_DATA, "%s: expected the name of a commit", path);
+            st = ax_error(AX_ERR_DATA, "%s: expected a commit hash", path);
         ax_free(text);
     }
     ax_free(path);
@@ -76,7 +76,8 @@ enum ax_status ax_hub_snapshot_find(struct ax_hub_snapshot *s, const char *cache
     const char *revision = ax_hub_revision(r);
     *s = (struct ax_hub_snapshot){0};
     if (!ax_hub_is_revision(revision))
-        return ax_error(AX_ERR_CONFIG, "%s: \"%s\" is no branch, tag or commit", r->id, revision);
+        return ax_error(AX_ERR_CONFIG, "%s: \"%s\" is not a branch, tag or commit", r->id,
+                        revision);
     enum ax_status st;
     AX_TRY_GOTO(repo_folder(&s->repo_folder, cache, r), st, fail);
     AX_TRY_GOTO(read_ref(&s->commit, s->repo_folder, revision), st, fail);
@@ -201,7 +202,7 @@ static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *
         if (lstat(full, &info) != 0)
             st = ax_mkdir(full);
         else if (!S_ISDIR(info.st_mode))
-            st = ax_error(AX_ERR_DATA, "%s: refusing to write \"%s\" through it: it is no folder",
+            st = ax_error(AX_ERR_DATA, "%s: refusing to write \"%s\" through it: not a folder",
                           full, path);
         *p = '/';
         ++*depth;
@@ -221,7 +222,7 @@ enum ax_status ax_hub_link(const struct ax_hub_snapshot *s, const struct ax_hub_
     AX_TRY_GOTO(ax_buf_printf(&target, "blobs/%s", f->blob), st, done);
     AX_TRY_GOTO(ax_sprintf(&path, "%s/%s", s->folder, f->path), st, done);
     if (ax_path_is_dir(path))
-        st = ax_error(AX_ERR_DATA, "%s: a folder is in the way of a file", path);
+        st = ax_error(AX_ERR_DATA, "%s: a folder exists where a file is needed", path);
     else
         st = ax_symlink(target.data, path);
 done:

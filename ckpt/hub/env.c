@@ -69,7 +69,7 @@ static enum ax_status take_token(char **out, const char *from, const char *text)
     }
     for (size_t i = 0; i < n; i++)
         if (!isgraph((unsigned char)text[i]))
-            return ax_error(AX_ERR_CONFIG, "%s: this is not a token of the hub", from);
+            return ax_error(AX_ERR_CONFIG, "%s: not a valid hub token", from);
     return n > 0 ? ax_strndup(out, text, n) : AX_OK;
 }
 

@@ -46,19 +46,18 @@ static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char
             gguf = path;
     }
     if (gguf)
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: it holds GGUF files and no safetensors. Download one (%s), and name the "
-            "file.",
-            id, gguf);
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: contains GGUF files but no safetensors. Download one (%s) and give "
+                        "the path of that file.",
+                        id, gguf);
     if (pickle)
         return ax_error(
             AX_ERR_UNSUPPORTED,
-            "%s: its weights are pickled (%s), which can run any code when read, and are "
+            "%s: its weights are pickled (%s), a format that can execute arbitrary code, and are "
             "not downloaded. Look for a revision with safetensors (often refs/pr/1), or "
             "convert them.",
             id, pickle);
-    return ax_error(AX_ERR_DATA, "%s: there are no weights in it (%s, or %s)", id, SINGLE, INDEX);
+    return ax_error(AX_ERR_DATA, "%s: contains no weights (%s or %s)", id, SINGLE, INDEX);
 }
 
 static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_snapshot *s) {

@@ -108,7 +108,8 @@ static enum ax_status check_room(const struct pull *p, const struct ax_hub_snaps
     if (missing + missing / 64 <= free)
         return AX_OK;
     return ax_error(AX_ERR_IO,
-                    "%s: %s are missing, and the disk of %s has room for %s. Make room, or set "
+                    "%s: %s still have to be downloaded, but the disk of %s has only %s free. Free "
+                    "some space, or set "
                     "HF_HUB_CACHE to a folder on another disk.",
                     id, ax_format_bytes(need, sizeof need, (double)missing), s->repo_folder,
                     ax_format_bytes(have, sizeof have, (double)free));
@@ -141,7 +142,7 @@ static enum ax_status choose(struct pull *p, const struct ax_hub_snapshot *s,
     for (size_t i = 0; i < n; i++) {
         const struct ax_hub_file *f = ax_hub_list_find(&s->list, paths[i]);
         if (!f)
-            return ax_error(AX_ERR_DATA, "%s: there is no file %s in it", r->id, paths[i]);
+            return ax_error(AX_ERR_DATA, "%s: contains no file %s", r->id, paths[i]);
         report->files++;
         report->bytes += f->size;
         if (ax_hub_snapshot_has(s, paths[i])) {

@@ -67,12 +67,11 @@ static const char *page_prefix(const struct ax_hub_repo *r) {
 }
 
 static enum ax_status gated(const struct ax_hub *h, const struct ax_hub_repo *r) {
-    return ax_error(AX_ERR_CONFIG,
-                    "%s: its owner asks for agreement first: accept the conditions at %s/%s%s, %s",
-                    r->id, h->endpoint, page_prefix(r), r->id,
-                    h->token ? "with the account that your token belongs to (the token needs read "
-                               "access to gated repositories)"
-                             : "then give your token: set HF_TOKEN, or run `hf auth login`");
+    return ax_error(
+        AX_ERR_CONFIG, "%s: access is gated: accept the conditions at %s/%s%s, %s", r->id,
+        h->endpoint, page_prefix(r), r->id,
+        h->token ? "with the account of your token (which needs read access to gated repositories)"
+                 : "then set HF_TOKEN or run `hf auth login`");
 }
 
 static enum ax_status not_found(const struct ax_hub *h, const struct ax_hub_repo *r) {
@@ -80,12 +79,13 @@ static enum ax_status not_found(const struct ax_hub *h, const struct ax_hub_repo
     if (h->token)
         return ax_error(AX_ERR_CONFIG,
                         "%s: %s has no such %s, or your token may not see it. Check the spelling "
-                        "(org/name); write ./ in front of a path.",
+                        "(org/name); if this is a path, write ./ in front of it.",
                         r->id, h->endpoint, kind);
-    return ax_error(AX_ERR_CONFIG,
-                    "%s: %s has no such %s, or it is private. Check the spelling (org/name); for a "
-                    "private one set HF_TOKEN or run `hf auth login`; write ./ in front of a path.",
-                    r->id, h->endpoint, kind);
+    return ax_error(
+        AX_ERR_CONFIG,
+        "%s: %s has no such %s, or it is private. Check the spelling (org/name); for a private "
+        "one, set HF_TOKEN or run `hf auth login`; if this is a path, write ./ in front of it.",
+        r->id, h->endpoint, kind);
 }
 
 static enum ax_status explain(const struct ax_hub *h, const struct ax_hub_repo *r, const char *what,
@@ -94,15 +94,15 @@ static enum ax_status explain(const struct ax_hub *h, const struct ax_hub_repo *
     if (strcmp(a->error_code, "GatedRepo") == 0)
         return gated(h, r);
     if (strcmp(a->error_code, "RevisionNotFound") == 0)
-        return ax_error(AX_ERR_CONFIG, "%s: there is no branch, tag or commit \"%s\"", r->id,
+        return ax_error(AX_ERR_CONFIG, "%s: no branch, tag or commit \"%s\"", r->id,
                         ax_hub_revision(r));
     if (strcmp(a->error_code, "EntryNotFound") == 0)
-        return ax_error(AX_ERR_DATA, "%s: there is no %s in it", r->id, what);
+        return ax_error(AX_ERR_DATA, "%s: contains no %s", r->id, what);
     if (strcmp(a->error_code, "RepoNotFound") == 0 || a->status == 404)
         return not_found(h, r);
     if (a->status == 401 && h->token)
         return ax_error(AX_ERR_CONFIG,
-                        "%s: the hub does not accept your token (%s). Check HF_TOKEN, or run `hf "
+                        "%s: the hub rejected your token (%s). Check HF_TOKEN, or run `hf "
                         "auth login` again.",
                         r->id, why);
     if (a->status == 401)
@@ -111,10 +111,10 @@ static enum ax_status explain(const struct ax_hub *h, const struct ax_hub_repo *
         return ax_error(AX_ERR_CONFIG, "%s: the hub forbids %s: %s", r->id, what, why);
     if (a->status == 429)
         return ax_error(AX_ERR_IO,
-                        "%s: the hub is getting too many requests from here; try again later, or "
-                        "set HF_TOKEN for a higher limit",
+                        "%s: the hub's rate limit was reached; try again later, or set HF_TOKEN "
+                        "for a higher limit",
                         r->id);
-    return ax_error(AX_ERR_IO, "%s: %s: the hub answered with status %d (%s)", r->id, what,
+    return ax_error(AX_ERR_IO, "%s: %s: the hub responded with status %d (%s)", r->id, what,
                     a->status, why);
 }
 
@@ -130,11 +130,10 @@ static enum ax_status unreachable(const struct ax_hub_repo *r, enum ax_status st
     if (!network)
         return ax_error_prefix(st, "%s", r->id);
     snprintf(why, sizeof why, "%s", ax_error_text());
-    return ax_error(
-        st,
-        "%s: the hub cannot be reached: %s. For machines without network, `axtrain fetch "
-        "CONFIG` fills the cache where there is one; write ./ in front of a path.",
-        r->id, why);
+    return ax_error(st,
+                    "%s: cannot reach the hub: %s. If this machine has no network, run `axtrain "
+                    "fetch CONFIG` on one that does; if this is a path, write ./ in front of it.",
+                    r->id, why);
 }
 
 static void pause_for(double seconds, const _Atomic bool *stop) {
@@ -192,7 +191,7 @@ static enum ax_status ask(const struct ax_hub *h, const struct ax_hub_repo *r, c
         text->len = 0;
         const enum ax_status st = ax_http_get(&q, a);
         if (st == AX_OK && a->head.status == 200)
-            return text->len > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: the answer is empty", url);
+            return text->len > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: the response is empty", url);
         AX_TRY(ax_hub_again(h, r, &p, st, a, what));
     }
 }
@@ -278,7 +277,7 @@ enum ax_status ax_hub_ask(struct ax_hub_snapshot *s, const struct ax_hub *h,
 enum ax_status ax_hub_refuse_offline(const struct ax_hub_repo *r, const char *what) {
     return ax_error(AX_ERR_CONFIG,
                     "%s: no such folder or file, and the local Hugging Face cache has no %s of it; "
-                    "HF_HUB_OFFLINE forbids asking the network. Run `axtrain fetch CONFIG` where "
-                    "there is one, or unset HF_HUB_OFFLINE.",
+                    "HF_HUB_OFFLINE disables the network. Run `axtrain fetch CONFIG` on a machine "
+                    "with a network, or unset HF_HUB_OFFLINE.",
                     r->id, what);
 }

@@ -70,8 +70,7 @@ static enum ax_status is_whole(const char *output_dir, int64_t step, bool *whole
     const enum ax_status st = ax_path_join(&manifest, path, AX_CHECKPOINT_MANIFEST);
     *whole = st == AX_OK && ax_path_exists(manifest);
     if (st == AX_OK && !*whole)
-        ax_log_warn("%s is passed over: it has no %s, so it is not complete", path,
-                    AX_CHECKPOINT_MANIFEST);
+        ax_log_warn("skipping %s: it has no %s, so it is incomplete", path, AX_CHECKPOINT_MANIFEST);
     ax_free(manifest);
     ax_free(path);
     return st;
@@ -156,6 +155,6 @@ void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, cons
     ax_checkpoint_list_free(&l);
     if (st == AX_OK)
         return;
-    ax_log_warn("an old checkpoint is not removed: %s", ax_error_text());
+    ax_log_warn("could not remove an old checkpoint: %s", ax_error_text());
     ax_error_clear();
 }

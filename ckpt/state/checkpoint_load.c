@@ -66,7 +66,7 @@ static enum ax_status shard_data(struct opened *o, const struct ax_checkpoint_sh
     const struct ax_st_entry *e = ax_safetensors_find(f, key);
     if (!e || e->dtype != s->part.dtype || e->numel != s->part.n)
         st = ax_error(AX_ERR_DATA, "%s: tensor %s is %s", f->path, key,
-                      e ? "not what the manifest says" : "missing");
+                      e ? "different from the manifest" : "missing");
     else
         *data = e->data;
 done:
@@ -100,16 +100,16 @@ static enum ax_status check_like(const struct ax_checkpoint *c, const struct ax_
         same = is->shape[d] == want->shape[d];
     if (!same)
         return ax_error(AX_ERR_DATA,
-                        "%s: %s of %s has another shape than here; the checkpoint is of another "
-                        "model%s",
+                        "%s: %s of %s has a different shape in this run; the checkpoint belongs to "
+                        "another model%s",
                         c->dir, want->slot, want->name,
                         strstr(want->slot, "_scale")
-                            ? ", or its 8-bit moments of another tensor- or expert-parallel mesh"
+                            ? ", or its 8-bit moments to another tensor- or expert-parallel mesh"
                             : "");
     if (is->dtype != want->dtype)
         return ax_error(AX_ERR_CONFIG,
-                        "%s: %s of %s was %s and would be %s; resume with the precision and "
-                        "optimizer settings that wrote the checkpoint",
+                        "%s: %s of %s was %s and is now %s; resume with the precision and "
+                        "optimizer settings of the checkpoint",
                         c->dir, want->slot, want->name, ax_dtype_info(is->dtype)->name,
                         ax_dtype_info(want->dtype)->name);
     return AX_OK;
@@ -119,10 +119,10 @@ static enum ax_status load_part(struct opened *o, const struct ax_state_part *p)
     const struct ax_checkpoint *c = o->c;
     size_t i = find(c, p);
     if (i == c->n_shards)
-        return ax_error(AX_ERR_DATA,
-                        "%s: holds no %s of %s; was it written by another optimizer or of another "
-                        "model?",
-                        c->dir, p->slot, p->name);
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: contains no %s of %s; was it written with another optimizer or for another model?",
+            c->dir, p->slot, p->name);
     int64_t copied = 0;
     for (; i < c->n_shards && compare(&c->shards[i], p) == 0; i++) {
         const void *data;
@@ -132,7 +132,7 @@ static enum ax_status load_part(struct opened *o, const struct ax_state_part *p)
         ax_map_drop(data, (size_t)c->shards[i].part.n * ax_dtype_size(p->dtype));
     }
     if (copied != p->n)
-        return ax_error(AX_ERR_DATA, "%s: %s of %s: %lld of %lld elements are there", c->dir,
+        return ax_error(AX_ERR_DATA, "%s: %s of %s: only %lld of %lld elements are present", c->dir,
                         p->slot, p->name, (long long)copied, (long long)p->n);
     return AX_OK;
 }
@@ -140,9 +140,10 @@ static enum ax_status load_part(struct opened *o, const struct ax_state_part *p)
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to) {
     struct opened o = {.c = c};
     if (c->n_shards == 0)
-        return ax_error(AX_ERR_DATA,
-                        "%s: holds weights only (save_only_model); there is nothing to resume from",
-                        c->dir);
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: contains only weights (save_only_model), so training cannot resume from it",
+            c->dir);
     AX_TRY(ax_alloc(&o.files, c->files.n, sizeof *o.files));
     enum ax_status st = AX_OK;
     for (int i = 0; st == AX_OK && i < to->n; i++)

@@ -96,13 +96,13 @@ enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out)
 static enum ax_status check_itself(const char *name, const char *text, size_t len) {
     char want[FIRST_SIZE + 1];
     if (len < FIRST_SIZE)
-        return ax_error(AX_ERR_DATA, "%s: cut short after %zu bytes", name, len);
+        return ax_error(AX_ERR_DATA, "%s: truncated after %zu bytes", name, len);
     const uint32_t crc = ax_crc32c(0, text + FIRST_SIZE, len - FIRST_SIZE);
     snprintf(want, sizeof want, FIRST "%08x" FIRST_END, crc);
     if (memcmp(text, want, FIRST_SIZE) != 0)
         return ax_error(AX_ERR_DATA,
-                        "%s: damaged: its checksum is %08x, and its first line does not say so",
-                        name, crc);
+                        "%s: corrupted: its checksum %08x does not match its first line", name,
+                        crc);
     return AX_OK;
 }
 
@@ -234,12 +234,12 @@ static enum ax_status check_apart(const char *name, const struct ax_checkpoint *
     const struct ax_state_part *p = &c->shards[i].part;
     if (!overlap(p, &c->shards[k].part))
         return AX_OK;
-    return ax_error(AX_ERR_DATA, "%s: %s of %s: shards in %s and %s hold the same elements", name,
-                    p->slot, p->name, c->files.files[c->shards[i].file].name,
+    return ax_error(AX_ERR_DATA, "%s: %s of %s: shards in %s and %s contain the same elements",
+                    name, p->slot, p->name, c->files.files[c->shards[i].file].name,
                     c->files.files[c->shards[k].file].name);
 }
 
-/* A shard that is there twice would stand in for one that is missing, as elements are counted. Of
+/* A shard that appears twice would stand in for one that is missing, as elements are counted. Of
  * sorted runs of a block neighbours are compared, of blocks the first runs. */
 static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
     for (size_t i = 0; i + 1 < c->n_shards; i++) {

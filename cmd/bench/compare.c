@@ -47,12 +47,12 @@ static enum ax_status put_machines(struct ax_buf *out, const char *old_name,
         fact(a, sizeof a, old, keys[i]);
         fact(b, sizeof b, now, keys[i]);
         if (strcmp(a, b) != 0)
-            AX_TRY(ax_buf_printf(out, "warning: %s is of another machine: %s was %s, is %s\n",
+            AX_TRY(ax_buf_printf(out, "warning: %s is from a different machine: %s was %s, is %s\n",
                                  old_name, keys[i], a, b));
     }
     if (old->threads != now->threads)
-        return ax_buf_printf(out, "warning: %s was made with %lld threads, this with %lld\n",
-                             old_name, (long long)old->threads, (long long)now->threads);
+        return ax_buf_printf(out, "warning: %s used %lld threads, this run uses %lld\n", old_name,
+                             (long long)old->threads, (long long)now->threads);
     return AX_OK;
 }
 

@@ -92,10 +92,10 @@ static enum ax_status absolute(char **out, const char *path, const char *option)
 static enum ax_status make_model(struct ax_bench_input *in, const struct ax_bench_model *m,
                                  const char *work) {
     if (m->dir && ax_arch_path_is_config(m->dir))
-        return ax_error(AX_ERR_CONFIG,
-                        "--model %s: a folder with weights and tokenizer is needed here; --arch "
-                        "NAME makes them up",
-                        m->dir);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "--model %s: expected a folder with weights and tokenizer; --arch NAME generates them",
+            m->dir);
     AX_TRY(ax_temp_folder(&in->dir, work, "bench"));
     if (m->dir)
         return absolute(&in->model, m->dir, "--model");

@@ -98,18 +98,18 @@ static enum ax_status find(const char *name, enum ax_op *out) {
         }
         ax_nearest_try(&nearest, ax_op_name((enum ax_op)op));
     }
-    return nearest.name
-               ? ax_error(AX_ERR_CONFIG, "--op: there is no op %s; did you mean %s?", name,
-                          nearest.name)
-               : ax_error(AX_ERR_CONFIG,
-                          "--op: there is no op %s; `axtrain bench ops` lists them all", name);
+    return nearest.name ? ax_error(AX_ERR_CONFIG, "--op: unknown op %s; did you mean %s?", name,
+                                   nearest.name)
+                        : ax_error(AX_ERR_CONFIG,
+                                   "--op: unknown op %s; `axtrain bench ops` lists all ops", name);
 }
 
 static enum ax_status run(struct ops_bench *b) {
     enum ax_op chosen[AX_ARG_LIST_MAX] = {0};
     AX_TRY(ax_bench_dtype(b->dtype_name, &b->dtype));
     if (b->dtype != AX_F32 && b->dtype != AX_BF16)
-        return ax_error(AX_ERR_CONFIG, "--dtype: ops are timed in float32 or bfloat16, not in %s",
+        return ax_error(AX_ERR_CONFIG,
+                        "--dtype: ops can be timed in float32 or bfloat16, not in %s",
                         ax_dtype_info(b->dtype)->name);
     for (int i = 0; i < b->only.n; i++)
         AX_TRY(find(b->only.text[i], &chosen[i]));

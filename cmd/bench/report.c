@@ -22,7 +22,7 @@ static enum ax_status check_out(const char *path) {
     AX_TRY(ax_path_parent(&parent, path));
     const bool is_dir = ax_path_is_dir(parent);
     ax_free(parent);
-    return is_dir ? AX_OK : ax_error(AX_ERR_CONFIG, "-o: there is no folder for %s", path);
+    return is_dir ? AX_OK : ax_error(AX_ERR_CONFIG, "-o: the folder of %s does not exist", path);
 }
 
 enum ax_status ax_bench_parse(struct ax_bench *b, int argc, char **argv, int n,
@@ -43,7 +43,7 @@ enum ax_status ax_bench_parse(struct ax_bench *b, int argc, char **argv, int n,
     if (b->several)
         return AX_OK;
     if (b->tolerance && !b->compare)
-        return ax_error(AX_ERR_CONFIG, "bench: --tolerance goes with --compare OLD.json");
+        return ax_error(AX_ERR_CONFIG, "bench: --tolerance needs --compare OLD.json");
     AX_TRY(ax_bench_tolerance_parse(b->tolerance ? b->tolerance : "5%", &b->allowed));
     if (b->out)
         AX_TRY(check_out(b->out));

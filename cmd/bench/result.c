@@ -93,7 +93,7 @@ static enum ax_status read_text(struct ax_json v, const char **out) {
     AX_TRY(ax_json_str(v, out));
     for (const char *c = *out; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return ax_json_error(v, "has a control character");
+            return ax_json_error(v, "contains a control character");
     return AX_OK;
 }
 
@@ -115,7 +115,7 @@ static enum ax_status read_result(struct ax_bench_list *l, struct ax_json v) {
     if (f.value < 0)
         return ax_json_error(value, "expected 0 or more, got %g", f.value);
     if (ax_bench_list_find(l, name))
-        return ax_json_error(ax_json_get(v, "name"), "\"%.80s\" is there twice", name);
+        return ax_json_error(ax_json_get(v, "name"), "\"%.80s\" appears twice", name);
     return ax_bench_list_add(l, name, &f);
 }
 
@@ -160,7 +160,7 @@ enum ax_status ax_bench_list_load(struct ax_bench_list *l, const char *path) {
     size_t len;
     *l = (struct ax_bench_list){0};
     if (!ax_path_exists(path))
-        return ax_error(AX_ERR_CONFIG, "--compare: there is no file %s", path);
+        return ax_error(AX_ERR_CONFIG, "--compare: no such file: %s", path);
     AX_TRY(ax_read_file(path, MAX_FILE, &text, &len));
     const enum ax_status st = ax_bench_list_parse(l, path, text, len);
     ax_free(text);

@@ -51,12 +51,11 @@ static enum ax_status check_disk(const struct saving *s) {
     if ((double)free_bytes > 1.05 * s->bytes)
         return AX_OK;
     char is[32], needed[32];
-    return ax_error(
-        AX_ERR_IO,
-        "%s: %s are free, a checkpoint takes %s; name a place with more by --work DIR, or leave it "
-        "out with --no-save",
-        s->in->dir, ax_format_bytes(is, sizeof is, (double)free_bytes),
-        ax_format_bytes(needed, sizeof needed, s->bytes));
+    return ax_error(AX_ERR_IO,
+                    "%s: only %s are free, and a checkpoint needs %s; give a larger disk with "
+                    "--work DIR, or skip it with --no-save",
+                    s->in->dir, ax_format_bytes(is, sizeof is, (double)free_bytes),
+                    ax_format_bytes(needed, sizeof needed, s->bytes));
 }
 
 static enum ax_status start(struct saving *s) {

@@ -68,9 +68,8 @@ static enum ax_status failed_start(const struct startup *s) {
     char *text;
     size_t len;
     AX_TRY(ax_read_file(s->said, 1 << 20, &text, &len));
-    const enum ax_status st =
-        ax_error(AX_ERR_FAILED, "bench startup: the run that was started ended early: %.1500s",
-                 len > 1500 ? text + len - 1500 : text);
+    const enum ax_status st = ax_error(AX_ERR_FAILED, "bench startup: the run ended early: %.1500s",
+                                       len > 1500 ? text + len - 1500 : text);
     ax_free(text);
     return st;
 }
@@ -99,7 +98,7 @@ static enum ax_status await(struct startup *s, pid_t child, const char *path, bo
             return failed_start(s);
         }
         if (ax_clock_now() - start > PATIENCE)
-            return ax_error(AX_ERR_FAILED, "bench startup: %s has not appeared in %.0f s", path,
+            return ax_error(AX_ERR_FAILED, "bench startup: %s did not appear within %.0f s", path,
                             PATIENCE);
         nanosleep(&pause, NULL);
     }

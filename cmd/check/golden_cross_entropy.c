@@ -201,8 +201,7 @@ static enum ax_status run(struct ax_golden_report *r, const char *dir, struct ax
     if (c.hidden.ndim != 2 || c.head.ndim != 2 || c.head.shape[1] != c.hidden.shape[1] ||
         c.head.shape[0] < SHARDS || c.labels.numel != c.hidden.shape[0] ||
         c.weights.numel != c.labels.numel)
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: the inputs do not fit each other", path), status,
-                    done);
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: input shapes do not match", path), status, done);
     for (size_t i = 0; i < ax_json_size(cases); i++)
         AX_TRY_GOTO(run_case(&c, ax_json_at(cases, i), &ro), status, done);
 done:

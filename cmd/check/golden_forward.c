@@ -41,9 +41,9 @@ static enum ax_status compare(struct forward *f, const char *name, const char *g
     enum ax_status st;
     AX_TRY_GOTO(ax_golden_read(f->golden, name, &want), st, done);
     if (cols == 0 || want.numel % cols != 0 || want.shape[want.ndim - 1] != cols)
-        AX_TRY_GOTO(
-            ax_error(AX_ERR_DATA, "%s: %s has another width than the model", f->golden->path, name),
-            st, done);
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has a different width than the model",
+                             f->golden->path, name),
+                    st, done);
     AX_TRY_GOTO(ax_alloc(&rows, (size_t)n, sizeof *rows), st, done);
     gather_rows(&f->docs, &want, cols, rows);
     char full[80];

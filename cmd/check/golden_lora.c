@@ -24,7 +24,8 @@ static enum ax_status compare_merged(const struct ax_golden_case *c,
     AX_TRY_GOTO(ax_golden_read(want, name, &w), st, done);
     AX_TRY_GOTO(ax_merged_open(&merged, base, c->peft, AX_F64), st, done);
     if (w.numel != base->numel)
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has another size", want->path, name), st, done);
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has a different size", want->path, name), st,
+                    done);
     AX_TRY_GOTO(ax_alloc(&got, (size_t)w.numel, sizeof *got), st, done);
     AX_TRY_GOTO(ax_merged_read(&merged, 0, w.numel, got), st, done);
     for (int64_t k = 0; k < w.numel; k++)

@@ -118,7 +118,8 @@ static enum ax_status run_entropy(struct ax_golden_report *r, const char *path,
     AX_TRY_GOTO(ax_golden_read(&st, "logits", &e.logits), status, done);
     AX_TRY_GOTO(ax_golden_read(&st, "tokens", &e.tokens), status, done);
     if (e.logits.ndim != 2 || e.tokens.numel != e.logits.shape[0])
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: tokens do not fit logits", path), status, done);
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: tokens do not match the logits", path), status,
+                    done);
     AX_TRY_GOTO(ax_runtime_run(&ro, body, &e, NULL), status, done);
 done:
     ax_golden_tensor_free(&e.logits);

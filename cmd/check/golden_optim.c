@@ -115,7 +115,7 @@ static enum ax_status optim_body(struct ax_runtime *rt, void *ctx) {
     snprintf(key, sizeof key, "%s.%s", c->name, c->tensor);
     AX_TRY_GOTO(ax_golden_read(c->st, key, &want), st, done);
     if (want.ndim < 1 || want.numel != want.shape[0] * in.numel || grad.numel != want.numel)
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s does not fit its inputs", c->st->path, key), st,
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s does not match its inputs", c->st->path, key), st,
                     done);
     AX_TRY_GOTO(run_steps(rt, c, &in, &grad, &want), st, done);
 done:

@@ -30,7 +30,7 @@ static enum ax_status add_part(struct ax_runtime *rt, const struct ax_golden_cli
     snprintf(key, sizeof key, "clip_%s.out.%s", c->name, part);
     AX_TRY(ax_golden_read(c->st, key, out));
     if (in->numel != out->numel)
-        return ax_error(AX_ERR_DATA, "%s: %s does not fit its input", c->st->path, key);
+        return ax_error(AX_ERR_DATA, "%s: %s does not match its input", c->st->path, key);
     const struct ax_tensor g = ax_golden_take(rt, c->dtype, in->numel);
     AX_TRY(ax_golden_put(rt, &g, in->v));
     return ax_run_sumsq(rt->q, &(struct ax_sumsq){g, scalars});
@@ -105,8 +105,9 @@ enum ax_status ax_golden_newton_schulz(struct ax_golden_report *r, const struct 
     AX_TRY_GOTO(ax_golden_read(st, "newton_schulz_fp32.in", &c.in), status, done);
     AX_TRY_GOTO(ax_golden_read(st, "newton_schulz_fp32.out", &c.out), status, done);
     if (c.in.ndim != 2 || c.out.numel != c.in.numel)
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: newton_schulz_fp32 is no map of matrices", st->path),
-                    status, done);
+        AX_TRY_GOTO(
+            ax_error(AX_ERR_DATA, "%s: newton_schulz_fp32 is not a map of matrices", st->path),
+            status, done);
     AX_TRY_GOTO(ax_runtime_run(ro, newton_schulz_body, &c, NULL), status, done);
 done:
     ax_golden_tensor_free(&c.in);
@@ -195,7 +196,7 @@ static enum ax_status read_8bit(struct adamw_8bit *c, const struct ax_safetensor
         c->t[GRAD].numel != n * c->t[GRAD].shape[0] || c->t[PARAM].numel != 2 * n ||
         c->t[M_CODES].numel != n || c->t[V_CODES].numel != n || c->t[M_SCALE].numel != blocks ||
         c->t[V_SCALE].numel != blocks)
-        return ax_error(AX_ERR_DATA, "%s: tensors do not fit each other", st->path);
+        return ax_error(AX_ERR_DATA, "%s: tensor shapes do not match", st->path);
     ax_optimizer_adamw.defaults(&c->o);
     c->o.moments = AX_MOMENTS_8BIT;
     AX_TRY(ax_json_f64(ax_json_get(settings, "lr"), &c->lr));

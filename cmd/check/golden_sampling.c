@@ -109,7 +109,7 @@ static enum ax_status run_case(struct ax_runtime *rt, struct sampling *g, struct
     AX_TRY(ax_golden_read(g->st, entry, &want));
     enum ax_status st = AX_OK;
     if (want.numel != g->logits.numel)
-        st = ax_error(AX_ERR_DATA, "%s: %s does not fit logits", g->st->path, entry);
+        st = ax_error(AX_ERR_DATA, "%s: %s does not match the logits", g->st->path, entry);
     else
         st = ax_sampler_create(&s, &o, rt->q, &rt->arena.scratch, g->dtype, rows, logits->shape[1],
                                g->context.shape[1]);
@@ -149,8 +149,8 @@ static enum ax_status run_sampling(struct ax_golden_report *r, const char *dir,
     AX_TRY_GOTO(ax_golden_read(st, "context", &g.context), status, done);
     if (g.logits.ndim != 2 || g.logits.shape[0] > 64 || g.context.ndim != 2 ||
         g.context.shape[0] != g.logits.shape[0])
-        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s/sampling: context does not fit logits", dir), status,
-                    done);
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s/sampling: context does not match the logits", dir),
+                    status, done);
     AX_TRY_GOTO(ax_alloc(&g.distinct, (size_t)g.context.numel, sizeof *g.distinct), status, done);
     AX_TRY_GOTO(ax_alloc(&g.rows, (size_t)g.logits.shape[0], sizeof *g.rows), status, done);
     find_distinct(&g);

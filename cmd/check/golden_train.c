@@ -106,8 +106,9 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
         AX_TRY_GOTO(ax_golden_read(t->grads, p->name, &want), st, next);
         AX_TRY_GOTO(as_doubles(&grad, &got), st, next);
         if (want.numel != ax_tensor_numel(&grad))
-            AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has another size", t->grads->path, p->name),
-                        st, next);
+            AX_TRY_GOTO(
+                ax_error(AX_ERR_DATA, "%s: %s has a different size", t->grads->path, p->name), st,
+                next);
         ax_golden_note(t->c->report, group, ax_golden_rel_norm(got, want.v, want.numel), demand,
                        p->name);
     next:

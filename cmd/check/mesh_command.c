@@ -52,11 +52,10 @@ static enum ax_status report(const struct ax_mesh_check *c, struct ax_golden_rep
     printf("memory per rank %s as planned, %s on one rank\n",
            ax_format_bytes(rank, sizeof rank, (double)c->rank_bytes),
            ax_format_bytes(one, sizeof one, (double)c->one_bytes));
-    printf("%d figures within their demand, %d not\n", r->checked - r->failed, r->failed);
+    printf("%d checks passed, %d failed\n", r->checked - r->failed, r->failed);
     if (r->failed == 0)
         return AX_OK;
-    return ax_error(AX_ERR_FAILED, "check mesh: %d of %d figures are outside their demand",
-                    r->failed, r->checked);
+    return ax_error(AX_ERR_FAILED, "check mesh: %d of %d checks failed", r->failed, r->checked);
 }
 
 enum ax_status ax_check_mesh(int argc, char **argv) {
@@ -85,7 +84,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     if (base)
         AX_TRY(ax_store_parse(base, &c.base_store));
     if (!lora && (adapter.dora || base))
-        return ax_error(AX_ERR_CONFIG, "--dora and --base go with --lora R");
+        return ax_error(AX_ERR_CONFIG, "--dora and --base need --lora R");
     adapter.r = lora;
     adapter.alpha = 2 * (double)lora;
     c.adapter = lora ? &adapter : NULL;

@@ -58,6 +58,6 @@ enum ax_status ax_mesh_launch_end(struct ax_mesh_launch *l, enum ax_status st) {
     ax_free(l->folder);
     l->folder = NULL;
     if (st == AX_OK && failed)
-        return ax_error(AX_ERR_PEER, "rank %d: its process ended with code %d", failed, code);
+        return ax_error(AX_ERR_PEER, "rank %d: its process exited with code %d", failed, code);
     return st;
 }

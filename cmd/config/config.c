@@ -61,7 +61,8 @@ enum ax_status ax_config_load(struct ax_config *cfg, const char *path, int n, ch
     if (!ax_path_exists(path))
         return ax_error(AX_ERR_CONFIG, "%s: no such file; give the path of a config", path);
     if (ax_path_is_dir(path))
-        return ax_error(AX_ERR_CONFIG, "%s: a folder; give the path of a config file", path);
+        return ax_error(AX_ERR_CONFIG, "%s: this is a folder; give the path of a config file",
+                        path);
     const enum ax_status st = ax_yaml_load(&cfg->doc, path, MAX_BYTES);
     if (st == AX_ERR_DATA) /* a file too large to be a config */
         return ax_error(AX_ERR_CONFIG, "%s", ax_error_text());

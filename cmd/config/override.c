@@ -32,7 +32,7 @@ enum ax_status ax_config_override(struct ax_config *cfg, int n, char **overrides
         if (len == 0 || len >= AX_CONFIG_PATH || (equals == NULL && !dashes))
             return ax_error(AX_ERR_CONFIG, "%s: expected key=value or --key value", arg);
         if (equals == NULL && i + 1 == n)
-            return ax_error(AX_ERR_CONFIG, "%s: a value must follow, as in %s true", arg, arg);
+            return ax_error(AX_ERR_CONFIG, "%s: expected a value, as in %s true", arg, arg);
         char path[AX_CONFIG_PATH];
         memcpy(path, name, len);
         path[len] = '\0';

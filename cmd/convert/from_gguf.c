@@ -185,7 +185,7 @@ enum ax_status ax_convert_check_destination(const char *dst) {
     closedir(dir);
     if (!empty)
         return ax_error(AX_ERR_CONFIG,
-                        "%s: the folder is not empty. Name one that does not exist yet.", dst);
+                        "%s: the folder is not empty. Choose one that does not exist yet.", dst);
     return AX_OK;
 }
 

@@ -70,9 +70,9 @@ static enum ax_status check_changed(struct merge *w) {
         w->m->changed += w->tensors[i].changed;
     if (w->m->changed > 0)
         return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "%s: merging it changes no number of %s%s. Nothing was written.",
+    return ax_error(AX_ERR_CONFIG, "%s: merging it does not change %s%s. Nothing was written.",
                     w->m->adapter, w->m->base,
-                    w->m->written == AX_F32 ? ": it is an adapter that was not trained"
+                    w->m->written == AX_F32 ? ": the adapter was never trained"
                                             : " (as rounded; --dtype float32 keeps more)");
 }
 
@@ -83,7 +83,7 @@ static enum ax_status check_answers(const struct merge *w) {
         return AX_OK;
     return ax_error(AX_ERR_FAILED,
                     "the merged model's logits differ from the adapter's by up to %.3g (largest "
-                    "logit %.3g; %.3g is allowed). Nothing was written.",
+                    "logit %.3g; tolerance %.3g). Nothing was written.",
                     m->error, m->largest, demand);
 }
 

@@ -49,8 +49,8 @@ enum ax_status ax_merge_note_check(const char *base, const struct ax_peft *peft)
     hash(peft, own);
     if (strcmp(said, own) == 0)
         st = ax_error(AX_ERR_CONFIG,
-                      "%s: the adapter %s is merged into it already (%s says so). Name the base "
-                      "model that it was trained on, or leave the adapter out.",
+                      "%s: adapter %s is already merged into it (according to %s). Give the base "
+                      "model that it was trained on, or omit the adapter.",
                       base, peft->dir, AX_MERGE_NOTE);
 done:
     ax_json_free(&doc);

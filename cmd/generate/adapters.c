@@ -24,13 +24,13 @@ static enum ax_status check_name(const struct ax_adapters *a, const char *text, 
         return ax_error(AX_ERR_CONFIG, "--adapter %s: expected DIR or NAME=DIR", text);
     if (strcmp(name, AX_BASE_NAME) == 0)
         return ax_error(AX_ERR_CONFIG,
-                        "--adapter %s: \"base\" means the model itself; give the adapter another "
+                        "--adapter %s: \"base\" means the model itself; choose another "
                         "name: --adapter NAME=%s",
                         text, path);
     for (int i = 0; i < a->n; i++)
         if (strcmp(name, a->names[i]) == 0)
             return ax_error(AX_ERR_CONFIG,
-                            "--adapter %s: %s is called \"%s\" too; give one of them another name: "
+                            "--adapter %s: %s is also called \"%s\"; rename one of them: "
                             "--adapter NAME=%s",
                             text, a->pefts[i].dir, name, path);
     return AX_OK;
@@ -102,8 +102,8 @@ static enum ax_status unknown(const struct ax_adapters *a, const char *name) {
     struct ax_buf known = {0};
     AX_TRY(ax_adapters_list(a, &known));
     const enum ax_status st =
-        ax_error(AX_ERR_CONFIG, "no adapter is called \"%s\": there is %s%s", name, known.data,
-                 a->n > 0 ? "" : " alone (--adapter NAME=DIR loads one)");
+        ax_error(AX_ERR_CONFIG, "no adapter is called \"%s\"; available: %s%s", name, known.data,
+                 a->n > 0 ? "" : " on its own (use --adapter NAME=DIR)");
     ax_buf_free(&known);
     return st;
 }
@@ -117,7 +117,7 @@ enum ax_status ax_adapters_find(const struct ax_adapters *a, const char *name, i
                    ? AX_OK
                    : ax_error(AX_ERR_UNSUPPORTED,
                               "%s was trained with more tokens than its base has, so the base "
-                              "cannot be asked beside it: load it without --adapter",
+                              "cannot be used with it: omit --adapter",
                               a->names[0]);
     }
     return unknown(a, name);

@@ -134,7 +134,7 @@ static enum ax_status no_kind(const struct ax_init_data *d, const struct sample 
         AX_TRY_GOTO(ax_buf_printf(&columns, "%s%s", columns.len ? ", " : "", column), st, done);
     }
     st = ax_error(AX_ERR_DATA,
-                  "--data %s: the columns (%.300s) are of no kind that is recognised: messages (a "
+                  "--data %s: the columns (%.300s) do not match a known record type: messages (a "
                   "list of role and content), conversations (from and value), instruction and "
                   "output, question and answer, prompt and completion, text. Write the file by "
                   "hand: `axtrain config help datasets[].type`",

@@ -87,15 +87,16 @@ static enum ax_status search_all(struct search *s, int64_t rows_per_step) {
             if (found)
                 return AX_OK;
         }
-    return ax_error(AX_ERR_NOMEM,
-                    "this model does not fit: %s with rows of %lld tokens needs %s, and %s are "
-                    "free; take a smaller model, shorter rows, or a larger machine",
-                    methods > 1 ? "even QLoRA"
-                                : "full fine-tuning (adapters on experts are not "
-                                  "supported yet)",
-                    (long long)s->shape->sequence_len,
-                    ax_format_bytes(need, sizeof need, (double)s->f->need[methods - 1]),
-                    ax_format_bytes(is, sizeof is, (double)s->f->available));
+    return ax_error(
+        AX_ERR_NOMEM,
+        "this model does not fit in memory: %s with rows of %lld tokens needs %s, but only %s are "
+        "free; use a smaller model, shorter rows, or a larger machine",
+        methods > 1 ? "even QLoRA"
+                    : "full fine-tuning (adapters on experts are not "
+                      "supported yet)",
+        (long long)s->shape->sequence_len,
+        ax_format_bytes(need, sizeof need, (double)s->f->need[methods - 1]),
+        ax_format_bytes(is, sizeof is, (double)s->f->available));
 }
 
 enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_arch *arch,

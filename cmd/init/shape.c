@@ -153,7 +153,8 @@ static enum ax_status choose(struct ax_init_shape *s, const struct ax_init_data 
                              const struct ax_examples *set, int64_t max_positions) {
     uint32_t *lengths;
     if (set->n == 0 || set->n_trained == 0)
-        return ax_error(AX_ERR_DATA, "--data %s: no token of the first %lld rows would be trained",
+        return ax_error(AX_ERR_DATA,
+                        "--data %s: none of the tokens in the first %lld rows would be trained on",
                         d->path, (long long)set->n);
     AX_TRY(ax_alloc(&lengths, set->n, sizeof *lengths));
     for (size_t i = 0; i < set->n; i++)

@@ -96,11 +96,10 @@ static enum ax_status put_head(struct ax_buf *out, const struct ax_init *i) {
                          (long long)i->data.rows, kinds[i->data.kind]));
     AX_TRY(put_key(out, "base_model: ", i->model));
     if (i->data.template && i->data.kind == AX_INIT_CHAT)
-        AX_TRY(ax_buf_printf(out, "chat_template: %s # the model has none of its own\n",
-                             i->data.template));
+        AX_TRY(ax_buf_printf(out, "chat_template: %s # the model has none\n", i->data.template));
     AX_TRY(ax_init_put_entry(out, &i->data));
     if (i->eval_rows > 0)
-        return ax_buf_printf(out, "val_set_size: %lld # rows kept aside to evaluate on\n",
+        return ax_buf_printf(out, "val_set_size: %lld # rows held out for evaluation\n",
                              (long long)i->eval_rows);
     return ax_buf_puts(out, "val_set_size: 0 # too few rows to keep some aside\n");
 }
@@ -127,8 +126,7 @@ static enum ax_status put_why(struct ax_buf *out, const struct ax_init_fit *f) {
     char need[32], is[32];
     AX_ASSERT(f->method < AX_INIT_METHODS);
     if (f->available == 0)
-        return ax_buf_printf(out, "\n# How much memory is free is not known: %s.\n",
-                             titles[f->method]);
+        return ax_buf_printf(out, "\n# Free memory is unknown: %s.\n", titles[f->method]);
     AX_TRY(ax_buf_printf(out, "\n# %s are free.",
                          ax_format_bytes(is, sizeof is, (double)f->available)));
     for (int m = 0; m < (int)f->method; m++)
@@ -167,8 +165,8 @@ static enum ax_status put_course(struct ax_buf *out, const struct ax_init *i) {
         AX_TRY(ax_buf_printf(out, "evals_per_epoch: %d\n", steps >= 40 ? 4 : 1));
     AX_TRY(ax_buf_puts(out, "saves_per_epoch: 1\nsave_total_limit: 2\n"));
     AX_TRY(put_key(out, "\noutput_dir: ", i->output_dir));
-    return ax_buf_puts(out, "resume_from_checkpoint: auto # the same command goes on after a "
-                            "stop\n");
+    return ax_buf_puts(out,
+                       "resume_from_checkpoint: auto # the same command resumes after a stop\n");
 }
 
 enum ax_status ax_init_put(struct ax_buf *out, const struct ax_init *i) {

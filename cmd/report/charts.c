@@ -66,7 +66,7 @@ static const struct {
      of_steps,
      AX_FIGURE_RATE},
     {{.title = "MFU",
-      .note = "of the fastest matrix product measured",
+      .note = "of the fastest measured matrix product",
       .unit = AX_UNIT_PERCENT,
       .zero = true,
       .smooth = true},
@@ -76,7 +76,7 @@ static const struct {
      of_steps,
      AX_FIGURE_MEMORY},
     {{.title = "Row fill",
-      .note = "tokens by room in rows",
+      .note = "tokens by capacity of rows",
       .unit = AX_UNIT_PERCENT,
       .zero = true,
       .smooth = true},
@@ -112,5 +112,5 @@ enum ax_status ax_report_put_charts(struct ax_buf *out, const struct ax_report *
     if (out->len > begun)
         return ax_buf_puts(out, "</section>\n");
     out->len = before;
-    return ax_buf_puts(out, "<p class=\"empty\">No step and no evaluation was recorded yet.</p>\n");
+    return ax_buf_puts(out, "<p class=\"empty\">No steps or evaluations recorded yet.</p>\n");
 }

@@ -14,7 +14,7 @@ static const struct {
     bool open;
 } kinds[KIND_COUNT] = {
     [DIFFERS] = {"", "Different between the runs", true},
-    [SET] = {"Set", "Set, and the same in all runs", true},
+    [SET] = {"Set", "Same in all runs", true},
     [DEFAULT] = {"Defaults", "Defaults", false},
 };
 

@@ -46,7 +46,8 @@ static enum ax_status put_run_phases(struct ax_buf *out, const struct ax_report 
     if (!(p.all > 0))
         return AX_OK;
     snprintf(step, sizeof step, "%.3g s", p.all / (double)run->n_steps);
-    AX_TRY(ax_html_put(out, "<div class=\"bar\"><p><b>%</b> <span>% in steps, % a step</span></p>",
+    AX_TRY(ax_html_put(out,
+                       "<div class=\"bar\"><p><b>%</b> <span>% in steps, % per step</span></p>",
                        run->name, ax_format_seconds(time, sizeof time, p.all), step));
     AX_TRY(ax_buf_puts(out, "<svg viewBox=\"0 0 1000 24\" preserveAspectRatio=\"none\" "
                             "aria-hidden=\"true\">"));
@@ -138,7 +139,7 @@ static enum ax_status put_run_memory(struct ax_buf *out, const struct ax_report 
         run->n_steps > 0 ? run->steps[run->n_steps - 1].figures[AX_FIGURE_PEAK] : NAN;
     AX_TRY(ax_html_put(
         out,
-        "<div class=\"bar\"><p><b>%</b> <span>% planned, peak of the process %, recompute "
+        "<div class=\"bar\"><p><b>%</b> <span>% planned, process peak %, recompute "
         "%</span></p><table>\n",
         run->name,
         ax_format_bytes(planned, sizeof planned, ax_report_number(run, "memory.bytes", 0)),
@@ -160,9 +161,9 @@ static enum ax_status put_run_memory(struct ax_buf *out, const struct ax_report 
 enum ax_status ax_report_put_memory(struct ax_buf *out, const struct ax_report *r) {
     return in_section(
         out,
-        "<section class=\"card side\"><h2>Memory by name</h2>\n<p class=\"dim\">What the "
-        "plan of a step gives each name when its stack stands highest. Persistent: "
-        "all the time; activations: from forward to backward; scratch: within one "
+        "<section class=\"card side\"><h2>Memory by name</h2>\n<p class=\"dim\">Planned bytes by "
+        "name at each stack's high-water mark. Persistent: the entire run; activations: from "
+        "forward to backward; scratch: within one "
         "layer.</p>\n",
         r, put_run_memory);
 }
@@ -183,12 +184,12 @@ static const struct {
     {"documents", "data.documents", "", 0},
     {"evaluation documents", "data.eval_documents", "", 0},
     {"tokens", "data.tokens", "", 0},
-    {"rows an epoch", "data.rows", "", 0},
-    {"room in a row", "data.row_tokens", " tokens", 0},
-    {"rows a step", "data.rows_per_step", "", 0},
-    {"documents a row", NULL, "", 1},
-    {"tokens a document", NULL, "", 1},
-    {"rows are filled", NULL, " %", 1},
+    {"rows per epoch", "data.rows", "", 0},
+    {"capacity of a row", "data.row_tokens", " tokens", 0},
+    {"rows per step", "data.rows_per_step", "", 0},
+    {"documents per row", NULL, "", 1},
+    {"tokens per document", NULL, "", 1},
+    {"row fill", NULL, " %", 1},
 };
 
 static double packing_value(const struct ax_report_run *run, size_t which) {
@@ -197,10 +198,10 @@ static double packing_value(const struct ax_report_run *run, size_t which) {
                  room = data_number(run, "data.row_tokens");
     if (packing[which].path)
         return data_number(run, packing[which].path);
-    if (strcmp(packing[which].name, "documents a row") == 0)
+    if (strcmp(packing[which].name, "documents per row") == 0)
         return docs / rows;
-    return strcmp(packing[which].name, "tokens a document") == 0 ? tokens / docs
-                                                                 : 100 * tokens / (rows * room);
+    return strcmp(packing[which].name, "tokens per document") == 0 ? tokens / docs
+                                                                   : 100 * tokens / (rows * room);
 }
 
 static const char *packing_text(const struct ax_report_run *run, size_t which, char *text,
@@ -232,7 +233,7 @@ enum ax_status ax_report_put_packing(struct ax_buf *out, const struct ax_report 
                             "class=\"scroll\"><table>\n"));
     if (r->n > 1)
         AX_TRY(ax_report_put_head(out, r, ""));
-    AX_TRY(ax_buf_puts(out, "<tr><th scope=\"row\">a row holds</th>"));
+    AX_TRY(ax_buf_puts(out, "<tr><th scope=\"row\">a row contains</th>"));
     for (int i = 0; i < r->n; i++)
         AX_TRY(ax_html_put(out, "<td>%</td>", packed(&r->runs[i])));
     AX_TRY(ax_buf_puts(out, "</tr>\n"));

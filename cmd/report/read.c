@@ -111,14 +111,14 @@ static enum ax_status add_record(struct ax_report_run *run, size_t line, const j
     const json_t *at = json_object_get(v, "step");
     const json_int_t step = json_integer_value(at);
     if (!json_is_integer(at) || step < 0)
-        return add_problem(run, line, "has no step, and is passed over");
+        return add_problem(run, line, "has no step and was skipped");
     if (json_is_string(json_object_get(v, "event")))
         return add_event(run, step, v);
     if (json_object_get(v, "eval_loss"))
         return add_eval(run, step, v);
     if (json_object_get(v, "loss"))
         return add_step(run, step, v);
-    return add_problem(run, line, "is neither a step, an evaluation nor an event; passed over");
+    return add_problem(run, line, "is neither a step, an evaluation nor an event and was skipped");
 }
 
 /* ---- files ---- */
@@ -137,10 +137,10 @@ static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapp
         json_t *v = n <= MAX_LINE ? json_loadb(text, n, 0, &error) : NULL;
         const enum ax_status st =
             json_is_object(v) ? add_record(run, line, v)
-            : end             ? add_problem(run, line, "is not a JSON object, and is passed over")
+            : end             ? add_problem(run, line, "is not a JSON object and was skipped")
                               : add_problem(run, line,
-                                            "is cut off (the run ended while it wrote, or writes "
-                                                        "now), and is passed over");
+                                            "is incomplete (the run ended while writing it, or is writing now) "
+                                                        "and was skipped");
         json_decref(v);
         AX_TRY(st);
     }
@@ -151,8 +151,7 @@ static enum ax_status read_metrics(struct ax_report_run *run, const char *path) 
     struct ax_mapping m;
     if (!ax_path_exists(path))
         return ax_error(AX_ERR_CONFIG,
-                        "%s: there is no metrics.jsonl in it; give the output_dir of a training "
-                        "run",
+                        "%s: contains no metrics.jsonl; give the output_dir of a training run",
                         run->name);
     AX_TRY(ax_map_file(&m, path));
     const enum ax_status st = read_lines(run, &m);
@@ -163,9 +162,9 @@ static enum ax_status read_metrics(struct ax_report_run *run, const char *path) 
 /* A run without run.json is of an older version; a damaged one is a problem, not an error. */
 static enum ax_status read_about(struct ax_report_run *run, const char *path) {
     if (!ax_path_exists(path))
-        return add_problem(run, 0,
-                           "there is no run.json: configuration, environment, memory by name and "
-                           "packing are not known");
+        return add_problem(
+            run, 0,
+            "no run.json: configuration, environment, memory by name and packing are unknown");
     if (ax_json_load(&run->about, path, MAX_ABOUT) == AX_OK)
         return AX_OK;
     const enum ax_status st = add_problem(run, 0, ax_error_text());
@@ -185,8 +184,7 @@ static enum ax_status read_file(struct ax_report_run *run, const char *name,
 enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
     *run = (struct ax_report_run){.name = folder};
     if (!ax_path_is_dir(folder))
-        return ax_error(AX_ERR_CONFIG,
-                        "%s: there is no such folder; give the output_dir of a training run",
+        return ax_error(AX_ERR_CONFIG, "%s: no such folder; give the output_dir of a training run",
                         folder);
     AX_TRY(read_file(run, "metrics.jsonl", read_metrics));
     return read_file(run, "run.json", read_about);

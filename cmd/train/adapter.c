@@ -146,7 +146,7 @@ static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
 static enum ax_status say_size(const struct ax_model *m, void *ctx) {
     const struct ax_train_setup *s = ctx;
     const int64_t all = ax_model_parameters(m), mine = ax_model_trainable(m);
-    ax_log_info("adapter: %lld of %lld parameters train (%.3g %%), base held as %s",
+    ax_log_info("adapter: %lld of %lld parameters are trained (%.3g %%), base stored as %s",
                 (long long)mine, (long long)all, 100 * (double)mine / (double)all,
                 ax_store_name(s->base_store));
     return AX_OK;

@@ -33,7 +33,7 @@ static enum ax_status find(struct ax_base_model *m, const char *name, const char
         m->kind = AX_BASE_MODEL_GGUF;
         if (!ax_gguf_is(name))
             return ax_error(AX_ERR_CONFIG,
-                            "%s: neither a folder nor a GGUF file. Name the folder that holds "
+                            "%s: neither a folder nor a GGUF file. Give the folder that contains "
                             "config.json and the weights.",
                             name);
         return ax_strdup(&m->path, name);
@@ -63,7 +63,7 @@ static enum ax_status converted_path(char **out, const char *gguf, const char *c
     struct stat info;
     char real[PATH_MAX];
     if (!realpath(gguf, real) || stat(real, &info) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot look it up: %m", gguf);
+        return ax_error(AX_ERR_IO, "%s: cannot access it: %m", gguf);
     const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
                              (int64_t)info.st_mtim.tv_nsec};
     const uint64_t key = ax_hash64(real, strlen(real), ax_hash64(facts, sizeof facts, 0));

@@ -60,10 +60,10 @@ static enum ax_status run(const char *const *argv, int *code) {
         rc = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
     if (rc != 0)
-        return ax_error(AX_ERR_FAILED, "%s: cannot be started: %s", argv[0], strerror(rc));
+        return ax_error(AX_ERR_FAILED, "%s: cannot start it: %s", argv[0], strerror(rc));
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return ax_error(AX_ERR_FAILED, "%s: cannot be waited for: %m", argv[0]);
+            return ax_error(AX_ERR_FAILED, "%s: cannot wait for it: %m", argv[0]);
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return AX_OK;
 }
@@ -88,7 +88,7 @@ enum ax_status ax_hub_push(const struct ax_config *cfg) {
         return AX_OK;
     return ax_error(
         AX_ERR_FAILED,
-        "the model is in %s, but uploading it failed (hf ended with %d). Try again: `hf "
+        "the model is in %s, but the upload failed (hf exited with code %d). Try again: `hf "
         "upload %s %s . --private --exclude \"checkpoint-*\"%s%s`",
         dir, code, id, dir, revision ? " --revision " : "", revision ? revision : "");
 }

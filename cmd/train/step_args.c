@@ -25,7 +25,7 @@ void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
 /* Adapters on all linears with alpha = 2r, on a base that may be packed. */
 static enum ax_status adapter(struct ax_step_args *a, struct ax_step_options *o) {
     if (!a->lora && (a->dora || a->base))
-        return ax_error(AX_ERR_CONFIG, "--dora and --base go with --lora R");
+        return ax_error(AX_ERR_CONFIG, "--dora and --base need --lora R");
     if (!a->lora)
         return AX_OK;
     a->adapter = (struct ax_peft_config){
@@ -42,10 +42,11 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
                                   .n_docs = a->batch,
                                   .max_len = a->seq};
     if (o->tokens > INT32_MAX)
-        return ax_error(AX_ERR_CONFIG,
-                        "--batch %lld × --seq %lld are more tokens than a micro-batch "
-                        "may have (%d)",
-                        (long long)a->batch, (long long)a->seq, INT32_MAX);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "--batch %lld × --seq %lld exceeds the maximum number of tokens in a micro-batch "
+            "may have (%d)",
+            (long long)a->batch, (long long)a->seq, INT32_MAX);
     AX_TRY(adapter(a, o));
     AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
     o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
@@ -55,6 +56,6 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
         return AX_OK;
     AX_TRY(ax_masters_parse(a->masters, &o->masters));
     if (o->masters != AX_MASTERS_ACCUM && o->dtype != AX_BF16)
-        return ax_error(AX_ERR_CONFIG, "--masters %s goes with --dtype bf16", a->masters);
+        return ax_error(AX_ERR_CONFIG, "--masters %s needs --dtype bf16", a->masters);
     return AX_OK;
 }

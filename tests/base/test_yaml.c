@@ -243,8 +243,8 @@ static void anchors_and_merges(void **state) {
 static void mistakes_are_named_by_line(void **state) {
     (void)state;
     static const char *const wrong[][2] = {
-        {"a: 1\nb: 2\na: 3\n", "c.yaml:3:1: key \"a\" is given twice, first on line 1; remove one"},
-        {"m:\n  x: 1\n  'x': 2\n", "c.yaml:3:3: key \"x\" is given twice, first on line 2"},
+        {"a: 1\nb: 2\na: 3\n", "c.yaml:3:1: duplicate key \"a\", first on line 1; remove one"},
+        {"m:\n  x: 1\n  'x': 2\n", "c.yaml:3:3: duplicate key \"x\", first on line 2"},
         {"a: 1\n\tb: 2\n", "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
         {"a:\n\t- 1\n", "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
         {"a: 1\n---\nb: 2\n", "c.yaml:2:1: a second document"},
@@ -256,7 +256,7 @@ static void mistakes_are_named_by_line(void **state) {
         {"a: &x [1, *x]\n", "c.yaml:1:11: alias *x stands inside what it names"},
         {"a: {<<: 3}\n", "c.yaml:1:5: key \"<<\" must be followed by a map"},
         {"a: {<<: [{b: 1}, 2]}\n", "c.yaml:1:5: key \"<<\" must be followed by a map"},
-        {"a:\n  <<: {b: 1}\n  <<: {c: 1}\n", "c.yaml:3:3: key \"<<\" is given twice"},
+        {"a:\n  <<: {b: 1}\n  <<: {c: 1}\n", "c.yaml:3:3: duplicate key \"<<\""},
         {"? [a, b]\n: c\n", "c.yaml:1:3: a key must be a word"},
         {": c\n", "c.yaml:1:1: did not find expected key"},
         {"a: !!python/object:os.system x\n", "c.yaml:1:4: tag \"tag:yaml.org,2002:python/object"},
@@ -332,7 +332,7 @@ static void hostile_documents_are_bounded(void **state) {
     assert_int_equal(doc.root->n, 40000);
     ax_yaml_free(&doc);
     assert_int_equal(ax_buf_puts(&b, "key5: 1\n"), AX_OK);
-    refused(b.data, "c.yaml:40001:1: key \"key5\" is given twice, first on line 6");
+    refused(b.data, "c.yaml:40001:1: duplicate key \"key5\", first on line 6");
     ax_buf_free(&b);
 }
 

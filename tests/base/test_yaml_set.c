@@ -90,7 +90,7 @@ static void wrong_overrides_change_nothing(void **state) {
         {"datasets.path", "x", "datasets.path: datasets is a list of 2"},
         {"datasets.-1", "x", "datasets.-1: datasets is a list"},
         {"datasets.9999999999", "x", "datasets.9999999999: datasets is a list"},
-        {"base_model.x", "1", "base_model.x: base_model is a string, so there is nothing in it"},
+        {"base_model.x", "1", "base_model.x: base_model is a string, so it has nothing to set"},
         {"learning_rate.x.y", "1", "learning_rate.x.y: learning_rate is a number, so"},
         {"", "1", "\"\": expected a key path"},
         {"a..b", "1", "\"a..b\": expected a key path"},
@@ -99,7 +99,7 @@ static void wrong_overrides_change_nothing(void **state) {
         {"lora_r", "[1, 2", "lora_r=[1, 2: did not find expected"},
         {"x", "- a", "x=- a: write a list as [a, b]"},
         {"x", "a: b", "x=a: b: write a list as [a, b]"},
-        {"x", "{a: 1, a: 2}", "x={a: 1, a: 2}: key \"a\" is given twice"},
+        {"x", "{a: 1, a: 2}", "x={a: 1, a: 2}: duplicate key \"a\""},
         {"x", "*a", "x=*a: alias *a: there is no anchor"},
         {"x", "a\n---\nb", "x=a\n---\nb: a second document"},
     };

@@ -62,7 +62,7 @@ static void integers_of_every_width_are_read(void **state) {
         assert_true(v == cases[i].value);
     }
     assert_int_equal(ax_gguf_i64(&g, "u8", 0, 253, &v), AX_ERR_DATA);
-    assert_string_equal(ax_error_text(), "x.gguf: key u8: 254 is not from 0 to 253");
+    assert_string_equal(ax_error_text(), "x.gguf: key u8: 254 is not between 0 and 253");
     assert_int_equal(ax_gguf_i64(&g, "i9", 0, 9, &v), AX_ERR_DATA);
     assert_string_equal(ax_error_text(), "x.gguf: key i9 is missing");
     assert_int_equal(ax_gguf_i64_or(&g, "i9", 0, 9, 77, &v), AX_OK);

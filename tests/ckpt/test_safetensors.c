@@ -139,7 +139,7 @@ static void files_that_cannot_be_read_are_named(void **state) {
     assert_mentions("not a regular file");
     put_file("empty", "", 0);
     assert_int_equal(ax_safetensors_open(&st, in_dir("empty")), AX_ERR_DATA);
-    assert_mentions("empty: 0 bytes are too few");
+    assert_mentions("empty: 0 bytes is too small");
     assert_int_equal(ax_safetensors_write(in_dir("no/such/folder"), 0, NULL), AX_ERR_IO);
     assert_mentions("no/such/folder: cannot create");
 }

@@ -371,7 +371,7 @@ static void test_disk_that_lies(void **state) {
         assert_int_equal(ax_saver_finish(&saver), lies ? AX_ERR_DATA : AX_OK);
     }
     lies = false;
-    assert_mentions("damaged between bytes 0 and");
+    assert_mentions("corrupted between bytes 0 and");
     expect_saved(&s, 1);
     ax_saver_free(&saver);
     close_state(&s);

@@ -83,7 +83,7 @@ static void of_another_model(void **state) {
     FAILS("merge", 2, "Name its base model here", lora, lora, in_scratch("none"));
     snprintf(base, sizeof base, "base_model=%s", lora);
     FAILS("sft", 2, "base_model (command line): ", config(), base);
-    FAILS("generate", 3, "adapter_config.json is not there. Name a folder", "--model", llama,
+    FAILS("generate", 3, "adapter_config.json is missing. Give a folder", "--model", llama,
           "--adapter", llama, "--prompt", "a");
     assert_false(ax_path_exists(in_scratch("none")));
 }
@@ -97,8 +97,8 @@ static void another_rank_on_resume(void **state) {
     RUNS("sft", path);
     const char *text = "lora_r was 4 in the run that wrote";
     FAILS("sft", 2, text, path, "lora_r=16", "max_steps=2", "resume_from_checkpoint=auto");
-    assert_non_null(strstr(said, "out/checkpoint-1 and is 16 now: that is another run. Set it "
-                                 "back, or start anew"));
+    assert_non_null(strstr(
+        said, "out/checkpoint-1 and is 16 now: a different run. Change it back, or start over"));
     snprintf(from, sizeof from, "resume_from_checkpoint=%s/out/checkpoint-1", scratch);
     snprintf(out, sizeof out, "output_dir=%s/other", scratch);
     FAILS("sft", 2, text, path, "lora_r=16", "max_steps=2", from, out);
@@ -135,8 +135,8 @@ static void merged_already(void **state) {
     need_all();
     snprintf(merged, sizeof merged, "%s/merged", scratch);
     RUNS("merge", llama, lora, merged);
-    const char *text = "merged into it already (axtrain_merge.json says so). Name the base model "
-                       "that it was trained on, or leave the adapter out.";
+    const char *text = "already merged into it (according to axtrain_merge.json). Give the base "
+                       "model that it was trained on, or omit the adapter.";
     FAILS("merge", 2, text, merged, lora, in_scratch("twice"));
     assert_false(ax_path_exists(in_scratch("twice")));
     FAILS("merge", 2, "not empty", llama, lora, merged);
@@ -153,7 +153,7 @@ static void merging_nothing(void **state) {
     (void)state;
     need_all();
     RUNS("sft", config(), "learning_rate=1e-30");
-    FAILS("merge", 2, "it is an adapter that was not trained. Nothing was written.", llama,
+    FAILS("merge", 2, "the adapter was never trained. Nothing was written.", llama,
           in_scratch("out"), in_scratch("nothing"));
     assert_false(ax_path_exists(in_scratch("nothing")));
 }

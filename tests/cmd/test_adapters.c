@@ -71,19 +71,19 @@ static void names(void **state) {
     assert_int_equal(ax_adapters_find(&a, "base", &which), AX_OK);
     assert_int_equal(which, AX_ADAPTER_NONE);
     assert_error(ax_adapters_find(&a, "Math", &which), AX_ERR_CONFIG,
-                 "no adapter is called \"Math\": there is base, math, other, a=b");
+                 "no adapter is called \"Math\"; available: base, math, other, a=b");
     ax_adapters_close(&a);
     assert_int_equal(ax_adapters_find(&a, "base", &which), AX_OK);
-    assert_error(ax_adapters_find(&a, "x", &which), AX_ERR_CONFIG, "--adapter NAME=DIR loads one");
+    assert_error(ax_adapters_find(&a, "x", &which), AX_ERR_CONFIG, "use --adapter NAME=DIR");
 
     const uint64_t live = ax_mem_live_blocks();
     assert_error(OPEN(&a, &arch, "@/x/math", "@/y/math"), AX_ERR_CONFIG,
-                 "/x/math is called \"math\" too; give one of them another name");
+                 "/x/math is also called \"math\"; rename one of them");
     assert_error(OPEN(&a, &arch, "base=@/x/math"), AX_ERR_CONFIG,
                  "\"base\" means the model itself");
     assert_error(OPEN(&a, &arch, "=@/x/math"), AX_ERR_CONFIG, "expected DIR or NAME=DIR");
     assert_error(OPEN(&a, &arch, "@/x/math", "@/nowhere"), AX_ERR_DATA,
-                 "/nowhere: no adapter: adapter_config.json is not there");
+                 "/nowhere: no adapter: adapter_config.json is missing");
     assert_int_equal(ax_mem_live_blocks(), live);
 }
 
@@ -226,13 +226,13 @@ static void mistakes(void **state) {
     const char *rows = put_text("wrong.jsonl", "{\"prompt\": \"a\"}\n"
                                                "{\"prompt\": \"a\", \"adapter\": \"doro\"}\n");
     assert_error(GENERATE("--adapter", dora, "--input", (char *)(uintptr_t)rows), AX_ERR_CONFIG,
-                 "wrong.jsonl:2: no adapter is called \"doro\": there is base, llama_r4_rslora, "
+                 "wrong.jsonl:2: no adapter is called \"doro\"; available: base, llama_r4_rslora, "
                  "dora");
     assert_error(GENERATE("--adapter", dora, "--input", (char *)(uintptr_t)rows, "--each-adapter"),
                  AX_ERR_DATA, "wrong.jsonl:2");
     assert_error(GENERATE("--prompt", "a", "--base", "nf5"), AX_ERR_CONFIG, "nf5");
     char *none[] = {"generate", "--model", model, "--prompt", "a", "--each-adapter"};
-    assert_error(ax_cmd_generate(6, none), AX_ERR_CONFIG, "--each-adapter goes with --adapter");
+    assert_error(ax_cmd_generate(6, none), AX_ERR_CONFIG, "--each-adapter needs --adapter");
 }
 
 int main(void) {

@@ -84,12 +84,13 @@ static void test_bad_files(void **state) {
          "expected \"higher\" or \"lower\", got \"faster\""},
         {"{\"machine\": {}, \"results\": [{\"name\": \"a\\u001b[2J\", \"unit\": \"s\", "
          "\"better\": \"lower\", \"value\": 1}]}",
-         "has a control character"},
-        {"{\"machine\": {\"cpu\": \"\\u0007\"}, \"results\": []}", "machine.cpu: has a control"},
+         "contains a control character"},
+        {"{\"machine\": {\"cpu\": \"\\u0007\"}, \"results\": []}",
+         "machine.cpu: contains a control"},
         {"{\"machine\": {}, \"results\": [{\"name\": \"a\", \"unit\": \"s\", \"better\": "
          "\"lower\", \"value\": 1}, {\"name\": \"a\", \"unit\": \"s\", \"better\": \"lower\", "
          "\"value\": 1}]}",
-         "\"a\" is there twice"},
+         "\"a\" appears twice"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_bench_list l;
@@ -203,8 +204,8 @@ static void test_other_machine(void **state) {
     }
     assert_ok(ax_bench_compare(&table, "old.json", &old, &now, 0.05, &worse));
     assert_int_equal(worse, 0);
-    expect_line(&table, "warning: old.json is of another machine", "cpu was one, is another");
-    expect_line(&table, "warning: old.json was made", "2 threads, this with 1");
+    expect_line(&table, "warning: old.json is from a different machine", "cpu was one, is another");
+    expect_line(&table, "warning: old.json used", "2 threads, this run uses 1");
     expect_line(&table, "only/11", "only/11");
     assert_null(strstr(table.data, "only/12"));
     expect_line(&table, "not measured now: 8", "8 more");

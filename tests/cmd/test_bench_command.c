@@ -197,16 +197,16 @@ static void test_mistakes(void **state) {
     EXPECT(2, "give either --model DIR or --arch NAME", "step");
     EXPECT(2, "give either --model DIR or --arch NAME", "startup", "--arch", "llama-tiny",
            "--model", ".");
-    EXPECT(2, "there is no op gem; did you mean gemm?", "ops", "--op", "gem");
-    EXPECT(2, "there is no op multiplication", "ops", "--op", "multiplication");
-    EXPECT(2, "ops are timed in float32 or bfloat16", "ops", "--dtype", "float16");
-    EXPECT(2, "--tolerance goes with --compare", "ops", "--op", "clip", "--tolerance", "5%");
+    EXPECT(2, "unknown op gem; did you mean gemm?", "ops", "--op", "gem");
+    EXPECT(2, "unknown op multiplication", "ops", "--op", "multiplication");
+    EXPECT(2, "ops can be timed in float32 or bfloat16", "ops", "--dtype", "float16");
+    EXPECT(2, "--tolerance needs --compare", "ops", "--op", "clip", "--tolerance", "5%");
     EXPECT(2, "such as 5%", "ops", "--op", "clip", "--compare", broken, "--tolerance", "5");
     EXPECT(3, "results: expected a list", "ops", "--op", "clip", "--compare", broken);
-    EXPECT(2, "--compare: there is no file", "ops", "--op", "clip", "--compare", none);
-    EXPECT(2, "-o: there is no folder for", "ops", "--op", "clip", "-o", none);
+    EXPECT(2, "--compare: no such file", "ops", "--op", "clip", "--compare", none);
+    EXPECT(2, "-o: the folder of", "ops", "--op", "clip", "-o", none);
     EXPECT(2, "--arch: \"llama\" is not one of", "pipeline", "--arch", "llama");
-    EXPECT(1, "cannot make a folder", "pipeline", "--arch", "llama-tiny", "--work", none);
+    EXPECT(1, "cannot create a folder", "pipeline", "--arch", "llama-tiny", "--work", none);
 }
 
 int main(void) {

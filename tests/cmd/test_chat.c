@@ -188,7 +188,7 @@ static void adapters_take_turns(void **state) {
     START(&c, model, "--max-new-tokens", "8", "--adapter", lora, "--adapter", dora);
     say(&c, "hello\n/adapter nobody\n/adapter other\n/reset\nhello\n/adapter base\n");
     assert_int_equal(leave(&c), 0);
-    assert_non_null(strstr(c.text, "no adapter is called \"nobody\": there is base, llama_r4, "));
+    assert_non_null(strstr(c.text, "no adapter is called \"nobody\"; available: base, llama_r4, "));
     assert_non_null(strstr(c.text, "base, llama_r4, other; in use: base"));
     assert_non_null(reply = strstr(c.text, "a new conversation\n"));
     reply += strlen("a new conversation\n");
@@ -207,7 +207,7 @@ static void a_full_context(void **state) {
     say(&c, "one two three four five six seven eight nine ten eleven twelve thirteen fourteen\n");
     say(&c, "hi\n");
     assert_int_equal(leave(&c), 0);
-    assert_non_null(strstr(c.text, "/reset starts anew"));
+    assert_non_null(strstr(c.text, "/reset starts a new one"));
 }
 
 static void errors(void **state) {

@@ -72,7 +72,7 @@ static void overrides_are_checked(void **state) {
                (const char *const[]){"got \"2k\" (command line)", NULL});
     load_fails(BASE, OVERRIDES("datasets.9.path=x"), (const char *const[]){"datasets.9", NULL});
     load_fails(BASE, OVERRIDES("seed"), (const char *const[]){"expected key=value", NULL});
-    load_fails(BASE, OVERRIDES("--seed"), (const char *const[]){"a value must follow", NULL});
+    load_fails(BASE, OVERRIDES("--seed"), (const char *const[]){"expected a value", NULL});
     load_fails(BASE, OVERRIDES("=5"), (const char *const[]){"expected key=value", NULL});
     load_fails(BASE, OVERRIDES("eot_tokens=[a"), (const char *const[]){"eot_tokens", NULL});
 }

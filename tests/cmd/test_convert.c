@@ -345,8 +345,7 @@ static void llama3_scaling_is_found_in_its_divisors(void **state) {
     const float odd[HEAD / 2] = {1, 2, 1, 2, 1, 2, 1, 2};
     build(&o, &llama);
     tensor(&o, "rope_freqs.weight", 0, 1, SHAPE(HEAD / 2), odd, sizeof odd);
-    refused(&o, AX_ERR_UNSUPPORTED,
-            "tensor rope_freqs.weight is not the outcome of Llama 3 scaling");
+    refused(&o, AX_ERR_UNSUPPORTED, "tensor rope_freqs.weight is not a Llama 3 scaling");
     build(&o, &llama);
     tensor(&o, "rope_freqs.weight", 0, 1, SHAPE(3), odd, 12);
     refused(&o, AX_ERR_DATA, "expected 8 floats");
@@ -380,7 +379,7 @@ static void scalings_in_keys(void **state) {
     struct gguf_out o = {0};
     build(&o, &qwen2);
     key_text(&o, "qwen2.rope.scaling.type", "longrope");
-    refused(&o, AX_ERR_UNSUPPORTED, "scaling \"longrope\" is not converted");
+    refused(&o, AX_ERR_UNSUPPORTED, "scaling \"longrope\" is not supported");
     build(&o, &qwen2);
     key_text(&o, "qwen2.rope.scaling.type", "yarn");
     key_f32(&o, "qwen2.rope.scaling.factor", 4);
@@ -403,14 +402,14 @@ static void keys_that_do_not_fit(void **state) {
     } cases[] = {
         {"llama.expert_count", 8, AX_ERR_DATA, "llama.expert_used_count is missing"},
         {"llama.expert_shared_count", 2, AX_ERR_UNSUPPORTED,
-         "llama.expert_shared_count: 2 has no place"},
-        {"llama.logit_scale", 2, AX_ERR_UNSUPPORTED, "llama.logit_scale: 2 has no place"},
+         "llama.expert_shared_count: 2 cannot be expressed"},
+        {"llama.logit_scale", 2, AX_ERR_UNSUPPORTED, "llama.logit_scale: 2 cannot be expressed"},
         {"llama.attention.sliding_window", 512, AX_ERR_UNSUPPORTED, "a window of 512 tokens"},
         {"llama.rope.dimension_count", 8, AX_ERR_UNSUPPORTED, "rotating 8 of the 16 elements"},
         {"llama.attention.value_length", 8, AX_ERR_UNSUPPORTED, "values of 8 and keys of 16"},
         {"llama.attention.key_length", 15, AX_ERR_DATA, "no even head size"},
         {"split.count", 2, AX_ERR_UNSUPPORTED, "one of 2 parts"},
-        {"tokenizer.ggml.padding_token_id", 320, AX_ERR_DATA, "320 is not from 0 to 319"},
+        {"tokenizer.ggml.padding_token_id", 320, AX_ERR_DATA, "320 is not between 0 and 319"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gguf_out o = {0};
@@ -424,7 +423,7 @@ static void keys_that_do_not_fit(void **state) {
     struct gguf_out o = {0};
     key_text(&o, "general.architecture", "gemma3");
     refused(&o, AX_ERR_UNSUPPORTED,
-            "\"gemma3\" is not converted (llama, qwen2, qwen3 and qwen3moe are)");
+            "\"gemma3\" is not supported (llama, qwen2, qwen3 and qwen3moe are)");
     tiny_tensors(&o, &llama);
     refused(&o, AX_ERR_DATA, "key general.architecture is missing");
 }
@@ -439,11 +438,11 @@ static void tensors_that_do_not_fit(void **state) {
         {"model.layers.1.mlp.up_proj.weight", NULL, AX_ERR_DATA, "blk.1.ffn_up.weight is missing"},
         {"model.norm.weight", NULL, AX_ERR_DATA, "tensor output_norm.weight is missing"},
         {"model.embed_tokens.weight", NULL, AX_ERR_DATA,
-         "token_embd.weight is missing or no matrix"},
+         "token_embd.weight is missing or not a matrix"},
         {NULL, "blk.2.attn_norm.weight", AX_ERR_UNSUPPORTED,
-         "blk.2.attn_norm.weight has no place in a llama model of 2 layers"},
+         "unexpected tensor blk.2.attn_norm.weight in a llama model of 2 layers"},
         {NULL, "blk.0.attn_q_norm.weight", AX_ERR_UNSUPPORTED,
-         "blk.0.attn_q_norm.weight has no place"},
+         "unexpected tensor blk.0.attn_q_norm.weight"},
         {NULL, "blk.0.attn_output.bias", AX_ERR_UNSUPPORTED, "biases on output only"},
         {"model.norm.weight", "output_norm.weight", AX_ERR_DATA,
          "output_norm.weight: 1 × 1 elements, but the keys ask for 64 × 1"},
@@ -462,7 +461,8 @@ static void tensors_that_do_not_fit(void **state) {
     t.skip = "model.layers.0.self_attn.v_proj.weight";
     build(&o, &t);
     tensor(&o, "blk.0.attn_v.weight", 13, 2, SHAPE(KV_HEADS * HEAD, HIDDEN), "", 0);
-    refused(&o, AX_ERR_UNSUPPORTED, "blk.0.attn_v.weight is of type Q5_K, which is not read (F32,");
+    refused(&o, AX_ERR_UNSUPPORTED,
+            "blk.0.attn_v.weight has type Q5_K, which is not supported (F32,");
     t = qwen2;
     t.qkv_bias = false;
     build(&o, &t);
@@ -477,10 +477,10 @@ static void the_destination_must_be_free(void **state) {
     assert_int_equal(ax_mkdir(in_dir("mine")), AX_OK);
     assert_int_equal(convert("mine", NULL), AX_OK); /* an empty folder */
     assert_int_equal(convert("mine", NULL), AX_ERR_CONFIG);
-    assert_mentions("mine: the folder is not empty. Name one that does not exist yet.");
+    assert_mentions("mine: the folder is not empty. Choose one that does not exist yet.");
     check_weights("mine", &llama, AX_F32);
     assert_int_equal(convert("m.gguf", NULL), AX_ERR_IO);
-    assert_mentions("a file of that name exists");
+    assert_mentions("a file with this name exists");
     assert_int_equal(convert("no/such/folder", NULL), AX_ERR_IO);
 }
 

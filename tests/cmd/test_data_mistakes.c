@@ -246,7 +246,7 @@ static void configs(void **state) {
         {"datasets:\n  - path: a\n    tpye: alpaca\n", "(c.yaml:3:5); did you mean type?"},
         {"sequence_len: 2k\n",
          "sequence_len: expected a positive integer, got \"2k\" (c.yaml:1:15)"},
-        {"seed: 1\nseed: 2\n", "c.yaml:2:1: key \"seed\" is given twice, first on line 1"},
+        {"seed: 1\nseed: 2\n", "c.yaml:2:1: duplicate key \"seed\", first on line 1"},
         {"a:\n\tb: 1\n", "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
         {"seed: [1\n", "c.yaml:2:1"},
         {"output_dir: \xFF\n", "c.yaml:1:13: invalid"},
@@ -269,7 +269,7 @@ static void configs(void **state) {
     memset(big, '#', 5 << 20);
     const char *const commands[] = {put_bytes("big.yaml", big, 5 << 20), in_scratch(""),
                                     in_scratch("absent.yaml")};
-    static const char *const parts[] = {"larger than the limit", "a folder; give the path",
+    static const char *const parts[] = {"exceeds the limit", "a folder; give the path",
                                         "no such file; give the path of a config"};
     ax_free(big);
     for (size_t i = 0; i < 3; i++) {

@@ -96,10 +96,10 @@ static void fetched_ahead_training_needs_no_network(void **state) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(said, parts[i]))
             fail_msg("\"%s\" is not in: %s", parts[i], said);
-    EXPECT(0, "all here already", config);
+    EXPECT(0, "all already here", config);
     const int before = model.connections;
     setenv("HF_HUB_OFFLINE", "1", 1);
-    EXPECT(2, "fetch asks the network, which HF_HUB_OFFLINE forbids", config);
+    EXPECT(2, "fetch needs the network, but HF_HUB_OFFLINE is set", config);
     sft_command = "sft";
     EXPECT(0, "trained 1 of 1 steps", config, output);
     assert_int_equal(model.connections, before);
@@ -128,7 +128,7 @@ static void mistakes_are_told_with_their_key(void **state) {
            "datasets.0.split=valid");
     EXPECT(2, "base_model (command line): org/tinny: http://127.0.0.1:", config,
            "base_model=org/tinny");
-    EXPECT(2, "there is no branch, tag or commit \"v7\"", config, "model_revision=v7");
+    EXPECT(2, "no branch, tag or commit \"v7\"", config, "model_revision=v7");
     EXPECT(2, "not a hub id", config, "base_model=./nowhere");
 }
 
@@ -204,8 +204,8 @@ static void the_model_is_uploaded_at_the_end(void **state) {
     ax_free(got);
     put_hf("#!/bin/sh\nexit 3\n");
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
-    EXPECT(1, "but uploading it failed (hf ended with 3). Try again: `hf upload me/tiny ", config,
-           output, "hub_model_id=me/tiny");
+    EXPECT(1, "but the upload failed (hf exited with code 3). Try again: `hf upload me/tiny ",
+           config, output, "hub_model_id=me/tiny");
     assert_true(ax_path_exists(in_scratch("out/model.safetensors")));
     setenv("PATH", path, 1);
 }

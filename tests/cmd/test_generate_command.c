@@ -186,7 +186,7 @@ static void errors(void **state) {
     char *none[] = {"generate", "--prompt", "x"};
     assert_error(run("", 3, none), AX_ERR_CONFIG, "give --model");
     assert_error(RUN("", "--prompt", "x", "--input", "y"), AX_ERR_CONFIG, "either --prompt");
-    assert_error(RUN("", "--prompt", "x", "--system", "y"), AX_ERR_CONFIG, "add --chat");
+    assert_error(RUN("", "--prompt", "x", "--system", "y"), AX_ERR_CONFIG, "--system needs --chat");
     assert_error(RUN("", "--prompt", "x", "--top-p", "2"), AX_ERR_CONFIG, "top_p: expected");
     assert_error(RUN("", "--prompt", "x", "--stop", ""), AX_ERR_CONFIG, "--stop: expected");
     assert_error(RUN("", "--input", "/no/such.jsonl"), AX_ERR_IO, "/no/such.jsonl");
@@ -199,7 +199,7 @@ static void errors(void **state) {
         many[5 + 2 * i] = "--stop";
         many[6 + 2 * i] = "a";
     }
-    assert_error(run("", 39, many), AX_ERR_CONFIG, "may be given 16 times");
+    assert_error(run("", 39, many), AX_ERR_CONFIG, "can be given at most 16 times");
     static char lots[8192];
     memset(lots, 'q', sizeof lots - 1);
     assert_error(RUN(lots, "--json"), AX_ERR_DATA, "and the model has 256 positions");

@@ -73,9 +73,9 @@ static void rows_that_do_not_do(void **state) {
         {"", "it has no rows"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
          "these rows are preferences"},
-        {"{\"a\": 1, \"b\": 2}", "the columns (a, b) are of no kind"},
+        {"{\"a\": 1, \"b\": 2}", "the columns (a, b) do not match a known record type"},
         {"{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"a\", \"reply\": \"b\"}",
-         "the columns (question, answer) are of no kind"},
+         "the columns (question, answer) do not match a known record type"},
         {"{\"messages\": []}", "the columns (messages)"},
         {"{\"messages\": [\"a\"]}", "the columns (messages)"},
         {"{", "rows.jsonl:1"},
@@ -364,7 +364,7 @@ static void usage(void **state) {
     snprintf(file, sizeof file, "%s", put_text("there.yaml", "mine"));
     char *there[] = {(char[]){"init"}, (char[]){"--model"}, (char[]){"m"}, (char[]){"--data"},
                      (char[]){"d"},    (char[]){"-o"},      file};
-    assert_error(ax_cmd_init(7, there), AX_ERR_CONFIG, "is there already");
+    assert_error(ax_cmd_init(7, there), AX_ERR_CONFIG, "already exists");
     char *text;
     size_t len;
     assert_ok(ax_read_file(file, 100, &text, &len));

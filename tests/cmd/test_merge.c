@@ -63,7 +63,7 @@ static void merged_weights_equal_the_golden(void **state) {
     snprintf(copy, sizeof copy, "%s", m.dst);
     struct ax_merge again = merge_of(paths, "lora/llama_r4", "twice");
     again.base = copy;
-    refused(&again, AX_ERR_CONFIG, "is merged into it already");
+    refused(&again, AX_ERR_CONFIG, "is already merged into it");
     struct ax_merge other = merge_of(paths, "lora/llama_r4_dora", "both");
     other.base = copy;
     other.dtype = "bfloat16";
@@ -112,7 +112,7 @@ static void an_untrained_adapter_is_refused(void **state) {
     assert_int_equal(ax_peft_write(in_dir("zero"), &peft.config, peft.weights.n, tensors), AX_OK);
     ax_peft_close(&peft);
     m.adapter = in_dir("zero");
-    refused(&m, AX_ERR_CONFIG, "an adapter that was not trained");
+    refused(&m, AX_ERR_CONFIG, "the adapter was never trained");
 }
 
 enum { RANK = 2, VOCAB = 512, HIDDEN = 64 };
@@ -211,7 +211,7 @@ static void the_command_writes_both_formats(void **state) {
     assert_int_equal(command("no", "--to", "safetensors"), AX_ERR_CONFIG);
     assert_mentions("--to: expected hf or gguf, got \"safetensors\"");
     assert_int_equal(command("no", "--quant", "Q8_0"), AX_ERR_CONFIG);
-    assert_mentions("--quant goes with --to gguf");
+    assert_mentions("--quant needs --to gguf");
     assert_false(ax_path_exists(in_dir("no")));
 }
 

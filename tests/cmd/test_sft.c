@@ -73,7 +73,7 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
            "adapter=lora", "lora_r=2", "lora_alpha=4", "lora_target_linear=true",
            "master_dtype=bf16_sr");
-    EXPECT(2, "there is no folder nowhere", config, "resume_from_checkpoint=nowhere");
+    EXPECT(2, "folder nowhere does not exist", config, "resume_from_checkpoint=nowhere");
     EXPECT(5, "gradient_checkpointing: true saves", config, "micro_batch_size=16777216");
     clear();
 }
@@ -144,7 +144,7 @@ static void test_run_and_go_on(void **state) {
         if (!exists(files[i]))
             fail_msg("no %s", files[i]);
     EXPECT(0, "trained 4 of 4 steps", config); /* done already: nothing changes */
-    EXPECT(2, "holds the checkpoints of another run", config, "resume_from_checkpoint=null");
+    EXPECT(2, "contains the checkpoints of another run", config, "resume_from_checkpoint=null");
     EXPECT(3, "does not fit", config, "seed=8");
     EXPECT(0, "trained 6 of 6 steps", config, "num_epochs=3");
     clear();

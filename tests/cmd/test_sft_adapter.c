@@ -116,7 +116,7 @@ static void train_and_look(const char *more, const char *plan, int tensors, bool
     check_folder("out", tensors, dora);
     check_folder("out/checkpoint-2", tensors, dora);
     check_merge();
-    EXPECT(2, "holds the checkpoints of another run", path);
+    EXPECT(2, "contains the checkpoints of another run", path);
     clear();
 }
 
@@ -282,7 +282,7 @@ static void test_errors(void **state) {
     EXPECT(2, "does not go with lora_target_modules as one expression", path,
            "lora_target_modules=.*q_proj", "lora_target_linear=false",
            "peft_layers_to_transform=1");
-    EXPECT(2, "load_in_4bit: a quantized base cannot be trained itself", path, "adapter=null",
+    EXPECT(2, "load_in_4bit: a quantized base cannot be trained", path, "adapter=null",
            "load_in_4bit=true");
     EXPECT(2, "qlora needs load_in_4bit: true", path, "adapter=qlora");
     EXPECT(2, "set lora_r, its rank", path, "lora_r=null");

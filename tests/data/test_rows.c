@@ -382,7 +382,7 @@ static void hub_cache(void **state) {
     check_fails(&(struct ax_rows_options){.path = "o/n", .name = "x"}, AX_ERR_DATA,
                 "there is no folder");
     check_fails(&(struct ax_rows_options){.path = "o/n", .revision = "../abc"}, AX_ERR_CONFIG,
-                "is no branch, tag or commit");
+                "is not a branch, tag or commit");
     check_fails(&(struct ax_rows_options){.path = "o/other"}, AX_ERR_DATA,
                 "nor a data set in the local cache");
     unsetenv("HF_HUB_CACHE");

@@ -272,14 +272,14 @@ static void folders_without_an_adapter(void **state) {
     struct ax_peft p;
     must(ax_mkdir(in_dir("empty")));
     assert_int_equal(ax_peft_open(&p, in_dir("empty")), AX_ERR_DATA);
-    assert_mentions("adapter_config.json is not there");
+    assert_mentions("adapter_config.json is missing");
     put_text("empty/adapter_config.json", "{\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": 1, "
                                           "\"target_modules\": \"all-linear\"}");
     assert_int_equal(ax_peft_open(&p, in_dir("empty")), AX_ERR_DATA);
-    assert_mentions("adapter_model.safetensors is not there");
+    assert_mentions("adapter_model.safetensors is missing");
     put_text("empty/adapter_model.bin", "x");
     assert_int_equal(ax_peft_open(&p, in_dir("empty")), AX_ERR_DATA);
-    assert_mentions("can run code");
+    assert_mentions("can execute code");
 }
 
 int main(void) {

@@ -583,7 +583,7 @@ static void last_step(const json_t *v, void *ctx) {
     *(int64_t *)ctx = step;
 }
 
-/* A run that went to step 7, resumed at 4: nothing is there twice, nothing is missing. */
+/* A run that went to step 7, resumed at 4: nothing appears twice, nothing is missing. */
 static void cut_back(void **state) {
     (void)state;
     int64_t steps[16], last = 0;

@@ -162,7 +162,7 @@ static void test_folders_of_others(void **state) {
     ax_claim_release(&lock);
     run_ok(&c, &r);
     assert_int_equal(train_case_run(&c, &r), AX_ERR_CONFIG);
-    expect_error("holds the checkpoints of another run (newest: checkpoint-2)");
+    expect_error("contains the checkpoints of another run (newest: checkpoint-2)");
     c.o.save.resume = AX_RESUME_NEWEST;
     static const char *const fixed[] = {"base_model", NULL};
     c.o.fixed_keys = fixed;
@@ -194,7 +194,7 @@ static void test_torn_and_damaged_checkpoints(void **state) {
     fputc(0x55, f);
     fclose(f);
     assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
-    expect_error("checkpoint-4/model.safetensors: damaged between bytes 0 and");
+    expect_error("checkpoint-4/model.safetensors: corrupted between bytes 0 and");
     c.o.save.resume = AX_RESUME_NEWEST_GOOD;
     run_ok(&c, &r);
     assert_int_equal(r.resumed_from, 2);
@@ -216,7 +216,7 @@ static void test_weights_only_cannot_resume(void **state) {
                 train_case_hash(&c, "model.safetensors"));
     c.o.save.resume = AX_RESUME_NEWEST;
     assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
-    expect_error("weights only (save_only_model)");
+    expect_error("only weights (save_only_model)");
     train_case_close(&c);
 }
 
@@ -303,7 +303,7 @@ static void test_nan_in_the_base(void **state) {
     c.o.weights = &hf;
     snprintf(c.out, sizeof c.out, "%s/out2", c.dir);
     assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
-    expect_error("tensor model.norm.weight, element 47 is nan");
+    expect_error("tensor model.norm.weight: element 47 is nan");
     ax_hf_close(&hf);
     train_case_close(&c);
 }

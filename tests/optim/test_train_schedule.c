@@ -136,7 +136,8 @@ static void refused(void **state) {
     assert_int_equal(total(&c, 2, false, 0), 3);
     c.o.data.drop_last = true;
     assert_int_equal(ax_train_schedule_make(&s, &c.o, 1), AX_ERR_DATA);
-    assert_non_null(strstr(ax_error_text(), "there are 3 rows to train on, fewer than the 4 of "));
+    assert_non_null(
+        strstr(ax_error_text(), "there are only 3 rows to train on, but one step takes 4;"));
     c.o.data.countable = false; /* streamed: max_steps alone says */
     assert_int_equal(ax_train_schedule_make(&s, &c.o, 1), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "max_steps"));

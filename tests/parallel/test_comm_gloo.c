@@ -194,7 +194,7 @@ static void ranks_that_never_come_are_named(void **state) {
     run_world(2, 4, 0.3, comm_cases_run, NULL, results);
     for (int r = 2; r < 4; r++) {
         assert_int_equal(results[r].code, AX_ERR_PEER);
-        has(&results[r], "of 4 ranks, these did not come within 0.3 s: 0, 1");
+        has(&results[r], "of 4 ranks, these did not arrive within 0.3 s: 0, 1");
     }
 }
 
@@ -207,7 +207,7 @@ static void a_folder_serves_one_run(void **state) {
     snprintf(path, sizeof path, "%s/rank-0.here", folder);
     assert_int_equal(ax_write_file_atomic(path, "", 0), AX_OK);
     assert_int_equal(ax_gloo_open(&f, folder, 0, 2, 1), AX_ERR_CONFIG);
-    assert_non_null(strstr(ax_error_text(), "rank 0 has been here before"));
+    assert_non_null(strstr(ax_error_text(), "rank 0 has already arrived here"));
     assert_int_equal(ax_remove_tree(folder), AX_OK);
 }
 

@@ -252,7 +252,7 @@ static enum ax_status wrong_counts(struct ax_fabric *f, void *ctx) {
 static void uneven_parts_must_agree(void **state) {
     (void)state;
     FAILS(3, 20, wrong_counts, NULL, AX_ERR_PEER, "ep: collective 1 (all_to_all_v of float32)",
-          "rank 2 sends 2 elements to rank 1, which expects 1 from it");
+          "rank 2 sends 2 elements to rank 1, which expects 1");
 }
 
 /* ---- life of communicators ---- */

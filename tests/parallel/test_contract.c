@@ -223,7 +223,7 @@ static void departures_are_named(void **state) {
         {OTHER_COUNT, {"rank 1, collective 1 of 4", "starts dp_shard all_gather of 2 float32"}},
         {OTHER_ROLE, {"rank 1, collective 1 of 4", "starts tp all_gather of 3 float32"}},
         {OTHER_PEER, {"rank 1, collective 2 of 4", "starts dp_shard send_recv of 1 float32 to "}},
-        {UNPLANNED_NAME, {"rank 1 enters \"evaluate\"", "dry run never came by"}},
+        {UNPLANNED_NAME, {"rank 1 enters \"evaluate\"", "dry run never entered"}},
         {SECOND_TIME, {"rank 1, collective 1 of 4 in \"step\"", "starts dp_shard send_recv"}},
     };
     enum departure none = NONE;

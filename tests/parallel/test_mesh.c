@@ -159,8 +159,8 @@ static void refusals_name_sizes_and_a_legal_choice(void **state) {
         int world, rank;
         const char *says;
     } bad[] = {
-        {{1, 1, 1, 1, 0, 1}, 1, 0, "mesh: tp = 0, but a size is at least 1"},
-        {{-1, 1, 1, 1, 1, 1}, 1, 0, "mesh: pp = -1, but a size is at least 1"},
+        {{1, 1, 1, 1, 0, 1}, 1, 0, "mesh: tp = 0, but sizes must be at least 1"},
+        {{-1, 1, 1, 1, 1, 1}, 1, 0, "mesh: pp = -1, but sizes must be at least 1"},
         {{1, 1, 1, 1, 1, 0}, 1, 0, "mesh: ep = 0"},
         {{1, 1, 1, 1, 1, 1}, 8, 8, "mesh: rank 8 of 8 ranks does not exist"},
         {{1, 1, 1, 1, 1, 1}, 8, -1, "mesh: rank -1 of 8 ranks does not exist"},
@@ -168,12 +168,13 @@ static void refusals_name_sizes_and_a_legal_choice(void **state) {
         {{1, 1, 2, 1, 2, 1},
          8,
          0,
-         "mesh: pp 1 × dp_replicate 1 × dp_shard 2 × cp 1 × tp 2 is not the 8 ranks there are. "
+         "mesh: pp 1 × dp_replicate 1 × dp_shard 2 × cp 1 × tp 2 does not equal the number of "
+         "ranks, 8. "
          "Nearest: dp_shard 4 with 8 ranks."},
         {{1, 1, -1, 1, 3, 1},
          8,
          0,
-         "tp 3 is not the 8 ranks there are. Nearest: dp_shard 2 with 6"},
+         "tp 3 does not equal the number of ranks, 8. Nearest: dp_shard 2 with 6"},
         {{1, 1, -1, 1, 16, 1}, 8, 0, "Nearest: dp_shard 1 with 16 ranks."},
         {{1, 1, 0, 1, 2, 1}, 8, 0, "Nearest: dp_shard 4 with 8 ranks."},
         {{1, 1, -7, 1, 2, 1}, 8, 0, "dp_shard -7"},
@@ -182,8 +183,14 @@ static void refusals_name_sizes_and_a_legal_choice(void **state) {
          0,
          "mesh: ep 3 does not divide dp_shard 8 × cp 1 × tp 1 = 8. Nearest: ep 2."},
         {{1, 1, 6, 1, 1, 9}, 6, 0, "= 6. Nearest: ep 6."},
-        {{1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 1}, 8, 0, "is not the 8 ranks there are"},
-        {{1 << 16, 1 << 16, 1 << 16, 1 << 16, 1, 1}, 65536, 0, "is not the 65536 ranks"},
+        {{1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 1},
+         8,
+         0,
+         "does not equal the number of ranks, 8"},
+        {{1 << 16, 1 << 16, 1 << 16, 1 << 16, 1, 1},
+         65536,
+         0,
+         "does not equal the number of ranks, 65536"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_mesh mesh;
