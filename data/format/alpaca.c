@@ -1,4 +1,5 @@
-/* Instruction rows: alpaca and the types that differ from it only in the names of their columns. */
+/* Instruction records: alpaca and the types that differ from it only in the names of their columns.
+ */
 #include <string.h>
 
 #include "data/format/impl.h"
@@ -53,21 +54,21 @@ static enum ax_status put_prompt(const struct style *s, struct ax_buf *b,
     return ax_buf_puts(b, input.n ? s->close : s->close_bare);
 }
 
-/* `input` may be NULL: rows of this type have none. `lead` stands before the response. */
+/* `input` may be NULL: records of this type have none. `lead` stands before the response. */
 struct columns {
     const char *instruction, *input, *response, *lead;
 };
 
-static enum ax_status row_of(const struct columns *c, const struct ax_format *f,
-                             struct ax_format_work *w, const json_t *row, struct ax_origin origin,
-                             struct ax_example_list *out) {
+static enum ax_status record_of(const struct columns *c, const struct ax_format *f,
+                                struct ax_format_work *w, const json_t *record,
+                                struct ax_origin origin, struct ax_example_list *out) {
     struct ax_text instruction;
     struct ax_text input = {"", 0};
     struct ax_text response;
-    AX_TRY(ax_row_text(row, c->instruction, &instruction));
+    AX_TRY(ax_record_text(record, c->instruction, &instruction));
     if (c->input)
-        AX_TRY(ax_row_text_or_empty(row, c->input, &input));
-    AX_TRY(ax_row_text(row, c->response, &response));
+        AX_TRY(ax_record_text_or_empty(record, c->input, &input));
+    AX_TRY(ax_record_text(record, c->response, &response));
     AX_TRY(put_prompt(f->own, &w->text, instruction, input));
     const size_t prompt = w->text.len;
     AX_TRY(ax_buf_puts(&w->text, c->lead));
@@ -77,35 +78,39 @@ static enum ax_status row_of(const struct columns *c, const struct ax_format *f,
                           out);
 }
 
-static enum ax_status alpaca_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                 struct ax_origin origin, struct ax_example_list *out) {
-    static const struct columns c = {"instruction", "input", "output", ""};
-    return row_of(&c, f, w, row, origin, out);
-}
-
-static enum ax_status gpteacher_row(const struct ax_format *f, struct ax_format_work *w,
-                                    json_t *row, struct ax_origin origin,
+static enum ax_status alpaca_record(const struct ax_format *f, struct ax_format_work *w,
+                                    json_t *record, struct ax_origin origin,
                                     struct ax_example_list *out) {
+    static const struct columns c = {"instruction", "input", "output", ""};
+    return record_of(&c, f, w, record, origin, out);
+}
+
+static enum ax_status gpteacher_record(const struct ax_format *f, struct ax_format_work *w,
+                                       json_t *record, struct ax_origin origin,
+                                       struct ax_example_list *out) {
     static const struct columns c = {"instruction", "input", "response", ""};
-    return row_of(&c, f, w, row, origin, out);
+    return record_of(&c, f, w, record, origin, out);
 }
 
-static enum ax_status oasst_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                struct ax_origin origin, struct ax_example_list *out) {
+static enum ax_status oasst_record(const struct ax_format *f, struct ax_format_work *w,
+                                   json_t *record, struct ax_origin origin,
+                                   struct ax_example_list *out) {
     static const struct columns c = {"INSTRUCTION", NULL, "RESPONSE", ""};
-    return row_of(&c, f, w, row, origin, out);
+    return record_of(&c, f, w, record, origin, out);
 }
 
-static enum ax_status jeopardy_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                   struct ax_origin origin, struct ax_example_list *out) {
+static enum ax_status jeopardy_record(const struct ax_format *f, struct ax_format_work *w,
+                                      json_t *record, struct ax_origin origin,
+                                      struct ax_example_list *out) {
     static const struct columns c = {"question", "category", "answer", "what is "};
-    return row_of(&c, f, w, row, origin, out);
+    return record_of(&c, f, w, record, origin, out);
 }
 
 const struct ax_format_type ax_format_type_alpaca = {"alpaca", true, true, choose_style,
-                                                     alpaca_row};
+                                                     alpaca_record};
 const struct ax_format_type ax_format_type_gpteacher = {"gpteacher", true, true, choose_style,
-                                                        gpteacher_row};
-const struct ax_format_type ax_format_type_oasst = {"oasst", true, true, choose_style, oasst_row};
+                                                        gpteacher_record};
+const struct ax_format_type ax_format_type_oasst = {"oasst", true, true, choose_style,
+                                                    oasst_record};
 const struct ax_format_type ax_format_type_jeopardy = {"jeopardy", true, true, choose_style,
-                                                       jeopardy_row};
+                                                       jeopardy_record};

@@ -1,4 +1,4 @@
-/* Conversations: read the row, render it, tokenise the text, mask what is not trained. Order of
+/* Conversations: read the record, render it, tokenise the text, mask what is not trained. Order of
  * reading: chat_turns.c, this file, chat_mask.c, chat_find.c. */
 #include <string.h>
 
@@ -64,7 +64,7 @@ static enum ax_status chat_init(struct ax_format *f) {
     return chat->by_generation ? check_generation(f) : AX_OK;
 }
 
-/* ---- a row ---- */
+/* ---- a record ---- */
 
 static enum ax_status mask(const struct ax_format *f, struct ax_format_work *w,
                            const struct ax_conversation *c, const struct ax_template_output *out) {
@@ -97,10 +97,11 @@ done:
     return st;
 }
 
-static enum ax_status chat_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                               struct ax_origin origin, struct ax_example_list *out) {
+static enum ax_status chat_record(const struct ax_format *f, struct ax_format_work *w,
+                                  json_t *record, struct ax_origin origin,
+                                  struct ax_example_list *out) {
     struct ax_conversation c;
-    enum ax_status st = ax_conversation_read(&c, f, row);
+    enum ax_status st = ax_conversation_read(&c, f, record);
     if (st == AX_OK)
         st = render_and_mask(f, w, &c, out);
     ax_conversation_free(&c);
@@ -109,4 +110,4 @@ static enum ax_status chat_row(const struct ax_format *f, struct ax_format_work 
 }
 
 const struct ax_format_type ax_format_type_chat = {"chat_template", false, false, chat_init,
-                                                   chat_row};
+                                                   chat_record};

@@ -1,4 +1,4 @@
-/* row → conversation. Read ax_conversation_read first. */
+/* record → conversation. Read ax_conversation_read first. */
 #include "data/format/chat_turns.h"
 
 #include <string.h>
@@ -34,9 +34,9 @@ static enum ax_status parse_function(json_t *owner, const char *key) {
 }
 
 static enum ax_status read_tools(struct ax_conversation *c, const struct ax_format_chat *chat,
-                                 json_t *row) {
-    AX_TRY(ax_chat_parse_inner(row, chat->field_tools));
-    json_t *tools = json_object_get(row, chat->field_tools);
+                                 json_t *record) {
+    AX_TRY(ax_chat_parse_inner(record, chat->field_tools));
+    json_t *tools = json_object_get(record, chat->field_tools);
     if (!tools)
         return AX_OK;
     if (!json_is_array(tools))
@@ -206,8 +206,8 @@ static enum ax_status add_turn(struct ax_conversation *c, const struct ax_format
 
 /* A system column goes in front of a conversation that has no system turn. */
 static enum ax_status add_system_column(struct ax_conversation *c, const struct ax_format *f,
-                                        const json_t *row) {
-    const json_t *text = json_object_get(row, "system");
+                                        const json_t *record) {
+    const json_t *text = json_object_get(record, "system");
     const char *role = json_string_value(json_object_get(json_array_get(c->messages, 0), "role"));
     if (!text || strcmp(role, "system") == 0)
         return AX_OK;
@@ -236,14 +236,14 @@ static void drop_system_turn(struct ax_conversation *c) {
 }
 
 enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
-                                    json_t *row) {
+                                    json_t *record) {
     const struct ax_format_chat *chat = f->o.chat;
     *c = (struct ax_conversation){.messages = json_array()};
     if (!c->messages)
         return no_memory();
-    drop_nulls(row);
-    AX_TRY(ax_chat_parse_inner(row, chat->field_messages));
-    json_t *messages = json_object_get(row, chat->field_messages);
+    drop_nulls(record);
+    AX_TRY(ax_chat_parse_inner(record, chat->field_messages));
+    json_t *messages = json_object_get(record, chat->field_messages);
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s%s",
                         chat->field_messages,
@@ -256,10 +256,10 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
         if (st != AX_OK)
             return ax_error_prefix(st, "%s[%zu]", chat->field_messages, i);
     }
-    AX_TRY(add_system_column(c, f, row));
+    AX_TRY(add_system_column(c, f, record));
     if (chat->drop_system)
         drop_system_turn(c);
-    return read_tools(c, chat, row);
+    return read_tools(c, chat, record);
 }
 
 void ax_conversation_free(struct ax_conversation *c) {

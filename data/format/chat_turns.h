@@ -1,4 +1,4 @@
-/* Reading the conversation of a row: messages with the template's own names, and what is to be
+/* Reading the conversation of a record: messages with the template's own names, and what is to be
  * trained in each. Private to the chat format. */
 #ifndef AX_DATA_FORMAT_CHAT_TURNS_H
 #define AX_DATA_FORMAT_CHAT_TURNS_H
@@ -28,9 +28,9 @@ struct ax_conversation {
     size_t n;
 };
 
-/* `row` may be changed. AX_ERR_DATA with the path of what is wrong; free also after an error. */
+/* `record` may be changed. AX_ERR_DATA with the path of what is wrong; free also after an error. */
 enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
-                                    json_t *row);
+                                    json_t *record);
 void ax_conversation_free(struct ax_conversation *c);
 
 /* Parts of a message: joins a list of parts to one text and notes the parts' flags as details.

@@ -1,4 +1,4 @@
-/* Columns as text, texts as tokens, and documents of a prompt and a response. */
+/* Columns as text, texts as tokens, and examples of a prompt and a response. */
 #include <string.h>
 
 #include "data/format/impl.h"
@@ -13,12 +13,12 @@ const char *ax_json_kind(const json_t *v) {
 }
 
 /* The names of the columns, for errors. */
-static void list_columns(const json_t *row, char *buf, size_t size) {
+static void list_columns(const json_t *record, char *buf, size_t size) {
     size_t n = 0;
     buf[0] = '\0';
     const char *key;
     const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)row, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)record, key, value) {
         const size_t len = strlen(key);
         if (n + len + 3 > size)
             return;
@@ -26,27 +26,28 @@ static void list_columns(const json_t *row, char *buf, size_t size) {
     }
 }
 
-static enum ax_status bad_text(const json_t *row, const char *column, const json_t *v) {
+static enum ax_status bad_text(const json_t *record, const char *column, const json_t *v) {
     char columns[160];
     if (v)
         return ax_error(AX_ERR_DATA, "%s: expected text, got %s", column, ax_json_kind(v));
-    list_columns(row, columns, sizeof columns);
+    list_columns(record, columns, sizeof columns);
     return ax_error(AX_ERR_DATA, "there is no column \"%s\"; the row has %s", column,
                     *columns ? columns : "none");
 }
 
-enum ax_status ax_row_text(const json_t *row, const char *column, struct ax_text *out) {
-    const json_t *v = json_object_get(row, column);
+enum ax_status ax_record_text(const json_t *record, const char *column, struct ax_text *out) {
+    const json_t *v = json_object_get(record, column);
     if (!json_is_string(v))
-        return bad_text(row, column, v);
+        return bad_text(record, column, v);
     *out = (struct ax_text){json_string_value(v), json_string_length(v)};
     return AX_OK;
 }
 
-enum ax_status ax_row_text_or_empty(const json_t *row, const char *column, struct ax_text *out) {
-    const json_t *v = json_object_get(row, column);
+enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
+                                       struct ax_text *out) {
+    const json_t *v = json_object_get(record, column);
     *out = (struct ax_text){"", 0};
-    return !v || json_is_null(v) ? AX_OK : ax_row_text(row, column, out);
+    return !v || json_is_null(v) ? AX_OK : ax_record_text(record, column, out);
 }
 
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {

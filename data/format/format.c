@@ -1,4 +1,4 @@
-/* The table of formats; making one, and running it over a row. */
+/* The table of formats; making one, and running it over a record. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -129,17 +129,17 @@ void ax_format_work_free(struct ax_format_work *w) {
     *w = (struct ax_format_work){0};
 }
 
-static bool is_tokens(const json_t *row) {
-    return json_is_array(json_object_get(row, "input_ids")) &&
-           json_is_array(json_object_get(row, "attention_mask")) &&
-           json_is_array(json_object_get(row, "labels"));
+static bool is_tokens(const json_t *record) {
+    return json_is_array(json_object_get(record, "input_ids")) &&
+           json_is_array(json_object_get(record, "attention_mask")) &&
+           json_is_array(json_object_get(record, "labels"));
 }
 
-enum ax_status ax_format_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                             struct ax_origin origin, struct ax_example_list *out) {
+enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
+                                struct ax_origin origin, struct ax_example_list *out) {
     const size_t before = out->n;
-    const struct ax_format_type *type = is_tokens(row) ? &ax_format_type_ids : f->type;
-    enum ax_status st = type->row(f, w, row, origin, out);
+    const struct ax_format_type *type = is_tokens(record) ? &ax_format_type_ids : f->type;
+    enum ax_status st = type->record(f, w, record, origin, out);
     if (st != AX_OK)
         ax_example_list_cut(out, before);
     return st;

@@ -1,6 +1,6 @@
-/* What the rows of a data set mean: a format turns a row into documents, ids with labels that say
- * which tokens are trained. One format per data set, made once and then constant, so that any
- * number of threads may use it, each with its own struct ax_format_work.
+/* What the records of a data set mean: a format turns a record into examples, tokens with labels
+ * that say which tokens are trained. One format per data set, made once and then constant, so that
+ * any number of threads may use it, each with its own struct ax_format_work.
  *
  *   chat_template        messages → text by a chat template; the turns of some roles are trained
  *   alpaca[:STYLE]       instruction, input, output   (STYLE: instruct, chat, chatml, phi)
@@ -8,7 +8,7 @@
  *   oasst[:STYLE]        INSTRUCTION, RESPONSE
  *   jeopardy[:STYLE]     question, category, answer
  *   (user)               columns and texts of one's own: struct ax_format_user
- *   completion           one text, all trained, cut into documents of sequence_len
+ *   completion           one text, all trained, cut into examples of sequence_len
  *   pretrain             one text, all trained, several ways to cut or join it
  *   input_output         segments, each trained or not, put together as they are
  *   (NULL)               input_ids, attention_mask, labels: tokens already
@@ -40,7 +40,7 @@ struct ax_format_chat {
     const struct ax_name_map
         *properties; /* message key → property of the template; role, content */
     size_t n_properties;
-    const struct ax_name_map *roles; /* row's role → template's role; others pass unchanged */
+    const struct ax_name_map *roles; /* record's role → template's role; others pass unchanged */
     size_t n_roles;
     const char *const *roles_to_train;
     size_t n_roles_to_train;
@@ -56,7 +56,7 @@ struct ax_format_chat {
     bool drop_system;              /* drops a leading system turn */
     bool leading_system_untrained; /* the template prints no conversation of a system turn only */
     bool by_generation; /* trains what {% generation %} marks, instead of looking for turns */
-    int64_t now;        /* for strftime_now: the same in every row */
+    int64_t now;        /* for strftime_now: the same in every record */
 };
 
 struct ax_format_user {
@@ -68,8 +68,8 @@ struct ax_format_user {
 enum ax_pretrain_mode {
     AX_PRETRAIN_WINDOWS, /* windows of sequence_len − 1 that overlap, each with EOS */
     AX_PRETRAIN_CUT,     /* the first sequence_len − 2 tokens, no EOS */
-    AX_PRETRAIN_JOIN,    /* the same with EOS and an untrained pad behind: to be joined in rows */
-    AX_PRETRAIN_WHOLE    /* everything with EOS: to be joined and cut */
+    AX_PRETRAIN_JOIN, /* the same with EOS and an untrained pad behind: to be joined in sequences */
+    AX_PRETRAIN_WHOLE /* everything with EOS: to be joined and cut */
 };
 
 struct ax_format_synthetic {
@@ -100,7 +100,7 @@ void ax_format_free(struct ax_format *f);
 /* What a person should know about this combination of options, template and tokenizer; "" or lines
  * with an end each. */
 const char *ax_format_warnings(const struct ax_format *f);
-/* The ids that end a turn or a document: EOS, and the end-of-turn tokens of a chat. */
+/* The ids that end a turn or a text: EOS, and the end-of-turn tokens of a chat. */
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
 /* The columns that its examples have; NULL: none. */
 const struct ax_columns *ax_format_columns(const struct ax_format *f);
@@ -113,12 +113,12 @@ struct ax_format_work {
 };
 void ax_format_work_free(struct ax_format_work *w);
 
-/* Appends the documents of a row, maybe none. `row` is an object and may be changed. AX_ERR_DATA
- * says why the row is bad, without a place; nothing has been appended then. */
-enum ax_status ax_format_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                             struct ax_origin origin, struct ax_example_list *out);
+/* Appends the examples of a record, maybe none. `record` is an object and may be changed.
+ * AX_ERR_DATA says why the record is bad, without a place; nothing has been appended then. */
+enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
+                                struct ax_origin origin, struct ax_example_list *out);
 
-/* Everything in the options that the documents follow from, but for the tokenizer: for the key of a
+/* Everything in the options that the examples follow from, but for the tokenizer: for the key of a
  * cache. Free with json_decref. */
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out);
 

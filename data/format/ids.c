@@ -6,8 +6,8 @@ struct column {
     const json_t *list;
 };
 
-static enum ax_status open_column(const json_t *row, const char *name, struct column *c) {
-    *c = (struct column){name, json_object_get(row, name)};
+static enum ax_status open_column(const json_t *record, const char *name, struct column *c) {
+    *c = (struct column){name, json_object_get(record, name)};
     if (!json_is_array(c->list))
         return ax_error(AX_ERR_DATA, "%s: expected a list of numbers, got %s", name,
                         ax_json_kind(c->list));
@@ -27,18 +27,19 @@ static enum ax_status at(const struct column *c, size_t i, int64_t min, int64_t 
     return AX_OK;
 }
 
-/* Tokens outside the attention mask are padding, which has no place in a packed row. */
-static enum ax_status ids_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                              struct ax_origin origin, struct ax_example_list *out) {
+/* Tokens outside the attention mask are padding, which has no place in a packed record. */
+static enum ax_status ids_record(const struct ax_format *f, struct ax_format_work *w,
+                                 json_t *record, struct ax_origin origin,
+                                 struct ax_example_list *out) {
     (void)w;
     struct column ids;
     struct column labels;
     struct column mask = {0};
     const int64_t vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX;
-    AX_TRY(open_column(row, "input_ids", &ids));
-    AX_TRY(open_column(row, "labels", &labels));
-    if (json_object_get(row, "attention_mask"))
-        AX_TRY(open_column(row, "attention_mask", &mask));
+    AX_TRY(open_column(record, "input_ids", &ids));
+    AX_TRY(open_column(record, "labels", &labels));
+    if (json_object_get(record, "attention_mask"))
+        AX_TRY(open_column(record, "attention_mask", &mask));
     const size_t n = json_array_size(ids.list);
     if (json_array_size(labels.list) != n || (mask.list && json_array_size(mask.list) != n))
         return ax_error(AX_ERR_DATA, "input_ids has %zu elements, labels %zu, attention_mask %zu",
@@ -59,4 +60,4 @@ static enum ax_status ids_row(const struct ax_format *f, struct ax_format_work *
     return ax_example_list_end(out, origin);
 }
 
-const struct ax_format_type ax_format_type_ids = {"tokens", false, false, NULL, ids_row};
+const struct ax_format_type ax_format_type_ids = {"tokens", false, false, NULL, ids_record};

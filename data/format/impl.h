@@ -9,8 +9,8 @@ struct ax_format_type {
     bool styles;      /* NAME:STYLE is allowed */
     bool needs_eos;
     enum ax_status (*init)(struct ax_format *f); /* may be NULL */
-    enum ax_status (*row)(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                          struct ax_origin origin, struct ax_example_list *out);
+    enum ax_status (*record)(const struct ax_format *f, struct ax_format_work *w, json_t *record,
+                             struct ax_origin origin, struct ax_example_list *out);
 };
 
 #define AX_ADDED_MAX 8
@@ -40,9 +40,10 @@ struct ax_text {
     const char *s;
     size_t n;
 };
-enum ax_status ax_row_text(const json_t *row, const char *column, struct ax_text *out);
+enum ax_status ax_record_text(const json_t *record, const char *column, struct ax_text *out);
 /* The same, but "" where the column is absent or null. */
-enum ax_status ax_row_text_or_empty(const json_t *row, const char *column, struct ax_text *out);
+enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
+                                       struct ax_text *out);
 /* "a list", for messages; NULL is "nothing". */
 const char *ax_json_kind(const json_t *v);
 /* Appends text. */
@@ -58,7 +59,7 @@ enum ax_status ax_format_encode(const struct ax_format *f, struct ax_text text, 
 /* Cuts tokens that were made with add_special to max; what stands behind the text stays. */
 void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max);
 
-/* Prompt and response as one document: tokenised apart, the response closed by EOS; the prompt
+/* Prompt and response as one example: tokenised apart, the response closed by EOS; the prompt
  * trained only with train_on_inputs. */
 enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_text prompt, struct ax_text response,

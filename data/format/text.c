@@ -8,18 +8,19 @@
 
 /* ---- completion ---- */
 
-#define COMPLETION_ROWS 64 /* what is longer than so many documents is cut off */
+#define COMPLETION_EXAMPLES 64 /* what is longer than so many examples is cut off */
 
-static enum ax_status completion_row(const struct ax_format *f, struct ax_format_work *w,
-                                     json_t *row, struct ax_origin origin,
-                                     struct ax_example_list *out) {
+static enum ax_status completion_record(const struct ax_format *f, struct ax_format_work *w,
+                                        json_t *record, struct ax_origin origin,
+                                        struct ax_example_list *out) {
     const int64_t len = f->o.sequence_len;
     struct ax_text text;
-    AX_TRY(ax_row_text(row, f->o.field, &text));
+    AX_TRY(ax_record_text(record, f->o.field, &text));
     AX_TRY(ax_format_encode(f, text, true, &w->full));
-    ax_format_cut(f, &w->full, COMPLETION_ROWS * len);
+    ax_format_cut(f, &w->full, COMPLETION_EXAMPLES * len);
     const size_t n = w->full.n;
-    const bool close = n > 0 && (int64_t)n < COMPLETION_ROWS * len && w->full.ids[n - 1] != f->eos;
+    const bool close =
+        n > 0 && (int64_t)n < COMPLETION_EXAMPLES * len && w->full.ids[n - 1] != f->eos;
     for (size_t i = 0; i < n + close; i += (size_t)len) {
         const size_t end = i + (size_t)len < n + close ? i + (size_t)len : n + close;
         const size_t tokens = end < n ? end : n;
@@ -55,11 +56,12 @@ static enum ax_status windows(const struct ax_format *f, const struct ax_encodin
     }
 }
 
-static enum ax_status pretrain_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                                   struct ax_origin origin, struct ax_example_list *out) {
+static enum ax_status pretrain_record(const struct ax_format *f, struct ax_format_work *w,
+                                      json_t *record, struct ax_origin origin,
+                                      struct ax_example_list *out) {
     const enum ax_pretrain_mode mode = f->o.pretrain;
     struct ax_text text;
-    AX_TRY(ax_row_text(row, f->o.field, &text));
+    AX_TRY(ax_record_text(record, f->o.field, &text));
     AX_TRY(ax_format_encode(f, text, mode != AX_PRETRAIN_WINDOWS, &w->full));
     if (w->full.n == 0)
         return AX_OK;
@@ -103,10 +105,10 @@ static enum ax_status put_segment(const struct ax_format *f, struct ax_format_wo
                                json_is_true(label) || f->o.train_on_inputs);
 }
 
-static enum ax_status input_output_row(const struct ax_format *f, struct ax_format_work *w,
-                                       json_t *row, struct ax_origin origin,
-                                       struct ax_example_list *out) {
-    const json_t *segments = json_object_get(row, "segments");
+static enum ax_status input_output_record(const struct ax_format *f, struct ax_format_work *w,
+                                          json_t *record, struct ax_origin origin,
+                                          struct ax_example_list *out) {
+    const json_t *segments = json_object_get(record, "segments");
     if (!json_is_array(segments))
         return ax_error(AX_ERR_DATA, "segments: expected a list, got %s", ax_json_kind(segments));
     for (size_t i = 0; i < json_array_size(segments); i++)
@@ -126,11 +128,11 @@ static enum ax_status check_synthetic(struct ax_format *f) {
     return AX_OK;
 }
 
-static enum ax_status synthetic_row(const struct ax_format *f, struct ax_format_work *w,
-                                    json_t *row, struct ax_origin origin,
-                                    struct ax_example_list *out) {
+static enum ax_status synthetic_record(const struct ax_format *f, struct ax_format_work *w,
+                                       json_t *record, struct ax_origin origin,
+                                       struct ax_example_list *out) {
     (void)w;
-    (void)row;
+    (void)record;
     const struct ax_format_synthetic *s = &f->o.synthetic;
     const struct ax_rng_key key = {.seed = s->seed, .tensor = ax_hash32("data.synthetic")};
     const uint64_t range = (uint64_t)(s->max_id - s->min_id);
@@ -143,10 +145,10 @@ static enum ax_status synthetic_row(const struct ax_format *f, struct ax_format_
 }
 
 const struct ax_format_type ax_format_type_completion = {"completion", false, true, NULL,
-                                                         completion_row};
+                                                         completion_record};
 const struct ax_format_type ax_format_type_pretrain = {"pretrain", false, true, check_pretrain,
-                                                       pretrain_row};
+                                                       pretrain_record};
 const struct ax_format_type ax_format_type_input_output = {"input_output", false, false, NULL,
-                                                           input_output_row};
+                                                           input_output_record};
 const struct ax_format_type ax_format_type_synthetic = {"_synthetic", false, false, check_synthetic,
-                                                        synthetic_row};
+                                                        synthetic_record};

@@ -46,15 +46,15 @@ static enum ax_status check_formats(struct ax_format *f) {
     return fill(NULL, "no_input_format", u->no_input_format, prompt, 1);
 }
 
-static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *row,
+static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *record,
                                  struct ax_buf *b) {
     struct ax_text system = {u->system_prompt, strlen(u->system_prompt)};
     struct ax_text instruction;
     struct ax_text input;
-    if (json_object_get(row, u->field_system))
-        AX_TRY(ax_row_text_or_empty(row, u->field_system, &system));
-    AX_TRY(ax_row_text(row, u->field_instruction, &instruction));
-    AX_TRY(ax_row_text_or_empty(row, u->field_input, &input));
+    if (json_object_get(record, u->field_system))
+        AX_TRY(ax_record_text_or_empty(record, u->field_system, &system));
+    AX_TRY(ax_record_text(record, u->field_instruction, &instruction));
+    AX_TRY(ax_record_text_or_empty(record, u->field_input, &input));
     const struct value system_value[] = {{"system", system}};
     const struct value values[] = {{"instruction", instruction}, {"input", input}};
     b->len = 0;
@@ -65,12 +65,14 @@ static enum ax_status put_prompt(const struct ax_format_user *u, const json_t *r
     return fill(b, "no_input_format", u->no_input_format, values, 1);
 }
 
-static enum ax_status user_row(const struct ax_format *f, struct ax_format_work *w, json_t *row,
-                               struct ax_origin origin, struct ax_example_list *out) {
+static enum ax_status user_record(const struct ax_format *f, struct ax_format_work *w,
+                                  json_t *record, struct ax_origin origin,
+                                  struct ax_example_list *out) {
     struct ax_text response;
-    AX_TRY(ax_row_text(row, f->o.user->field_output, &response));
-    AX_TRY(put_prompt(f->o.user, row, &w->text));
+    AX_TRY(ax_record_text(record, f->o.user->field_output, &response));
+    AX_TRY(put_prompt(f->o.user, record, &w->text));
     return ax_format_pair(f, w, (struct ax_text){w->text.data, w->text.len}, response, origin, out);
 }
 
-const struct ax_format_type ax_format_type_user = {"a map", false, true, check_formats, user_row};
+const struct ax_format_type ax_format_type_user = {"a map", false, true, check_formats,
+                                                   user_record};

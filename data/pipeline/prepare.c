@@ -1,4 +1,4 @@
-/* A ring of batches. The caller's thread cuts rows out of the files and fills batches; workers
+/* A ring of batches. The caller's thread cuts records out of the files and fills batches; workers
  * parse, format and tokenise them; the caller takes examples from the oldest batch. Read
  * ax_prepare_next first. */
 #include "data/pipeline/prepare.h"
@@ -21,9 +21,9 @@ struct batch {
     struct ax_raw_row rows[BATCH_ROWS]; /* their text is in `text`, put in place by the worker */
     size_t n_rows;
     struct ax_example_list examples;
-    struct ax_buf bad; /* why rows could not be used, in their order, each with its NUL */
+    struct ax_buf bad; /* why records could not be used, in their order, each with its NUL */
     size_t n_bad;
-    struct ax_error_record error; /* of a failure that is not the row's */
+    struct ax_error_record error; /* of a failure that is not the record's */
 };
 
 struct ax_prepare {
@@ -40,13 +40,13 @@ struct ax_prepare {
 
 /* ---- workers ---- */
 
-static enum ax_status work_row(const struct ax_prepare *p, struct batch *b, size_t row,
-                               struct ax_format_work *w) {
+static enum ax_status work_record(const struct ax_prepare *p, struct batch *b, size_t row,
+                                  struct ax_format_work *w) {
     const struct ax_raw_row *raw = &b->rows[row];
     const struct ax_origin origin = {raw->file, raw->line, raw->index};
     json_t *value = NULL;
     AX_TRY(ax_rows_parse(p->o.rows, raw, &value));
-    enum ax_status st = ax_format_row(p->o.format, w, value, origin, &b->examples);
+    enum ax_status st = ax_format_record(p->o.format, w, value, origin, &b->examples);
     json_decref(value);
     if (st == AX_ERR_DATA)
         st = ax_error_prefix(st, "%s:%llu", ax_rows_file(p->o.rows, raw->file),
@@ -59,7 +59,7 @@ static void work_batch(const struct ax_prepare *p, struct batch *b, struct ax_fo
     for (size_t i = 0; i < b->n_rows; i++) {
         b->rows[i].text = b->text.data + at;
         at += b->rows[i].len;
-        enum ax_status st = work_row(p, b, i, w);
+        enum ax_status st = work_record(p, b, i, w);
         if (st == AX_ERR_DATA) {
             st = ax_buf_append(&b->bad, ax_error_text(), strlen(ax_error_text()) + 1);
             b->n_bad++;

@@ -143,14 +143,14 @@ static inline void show(const struct ax_example_list *s, struct ax_buf *b) {
 }
 
 /* Runs a format over one row and frees it. */
-static inline enum ax_status run_row(const struct ax_format *f, const char *json,
-                                     struct ax_example_list *out) {
+static inline enum ax_status run_record(const struct ax_format *f, const char *json,
+                                        struct ax_example_list *out) {
     struct ax_format_work w = {0};
     json_error_t e;
     json_t *row = json_loads(json, JSON_ALLOW_NUL, &e);
     if (!row)
         fail_msg("the test's row: %s", e.text);
-    const enum ax_status st = ax_format_row(f, &w, row, (struct ax_origin){.line = 1}, out);
+    const enum ax_status st = ax_format_record(f, &w, row, (struct ax_origin){.line = 1}, out);
     json_decref(row);
     ax_format_work_free(&w);
     return st;
@@ -161,7 +161,7 @@ static int rows_checked; /* how many rows this program has held against document
 static inline void check_with(const struct ax_format *f, const char *json, const char *want) {
     struct ax_example_list s = {0};
     struct ax_buf got = {0};
-    assert_ok(run_row(f, json, &s));
+    assert_ok(run_record(f, json, &s));
     show(&s, &got);
     assert_string_equal(got.data, want);
     ax_buf_free(&got);
@@ -170,8 +170,8 @@ static inline void check_with(const struct ax_format *f, const char *json, const
 }
 
 /* Twice: a tokenizer keeps scratch from its first use on, which is no leak of a format. */
-static inline void check_row(const struct ax_format_options *o, const char *json,
-                             const char *want) {
+static inline void check_record(const struct ax_format_options *o, const char *json,
+                                const char *want) {
     uint64_t live = 0;
     for (int i = 0; i < 2; i++) {
         struct ax_format *f;
@@ -184,15 +184,15 @@ static inline void check_row(const struct ax_format_options *o, const char *json
     rows_checked--;
 }
 
-static inline void check_bad_row(const struct ax_format_options *o, const char *json,
-                                 const char *why) {
+static inline void check_bad_record(const struct ax_format_options *o, const char *json,
+                                    const char *why) {
     uint64_t live = 0;
     for (int i = 0; i < 2; i++) {
         struct ax_format *f;
         struct ax_example_list s = {0};
         live = ax_mem_live_blocks();
         assert_ok(ax_format_new(&f, o));
-        assert_error(run_row(f, json, &s), AX_ERR_DATA, why);
+        assert_error(run_record(f, json, &s), AX_ERR_DATA, why);
         assert_int_equal(s.n, 0);
         assert_int_equal(s.n_tokens, 0);
         ax_example_list_free(&s);

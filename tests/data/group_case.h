@@ -67,7 +67,7 @@ static inline enum ax_status group_record(const struct ax_format *f, struct ax_f
     return AX_OK;
 }
 
-static const struct ax_format_type group_type = {.name = "groups", .row = group_record};
+static const struct ax_format_type group_type = {.name = "groups", .record = group_record};
 static const struct ax_format group_format = {.type = &group_type};
 static const struct ax_format column_format = {.type = &group_type,
                                                .o = {.columns = &group_columns}};

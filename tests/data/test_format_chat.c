@@ -23,39 +23,40 @@ static void turns(void **state) {
     struct chat_case c;
     chat_open(&c, chatml);
     /* EOS is not what ends a turn here: the terminator stays untrained */
-    check_row(&c.o, ROW(U("Hi") ", " A("Hello")),
-              "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦Hello⟧<|im_end|>\n");
+    check_record(&c.o, ROW(U("Hi") ", " A("Hello")),
+                 "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦Hello⟧<|im_end|>\n");
     c.chat.eot_tokens = im_end;
     c.chat.n_eot_tokens = 1;
-    check_row(&c.o, ROW(U("Hi") ", " A("Hello")),
-              "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦Hello<|im_end|>⟧\n");
-    check_row(&c.o, ROW(S("Be kind.") ", " U("1") ", " A("2") ", " U("3") ", " A("4")),
-              "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n1<|im_end|>\n"
-              "<|im_start|>assistant\n⟦2<|im_end|>⟧\n<|im_start|>user\n3<|im_end|>\n"
-              "<|im_start|>assistant\n⟦4<|im_end|>⟧\n");
+    check_record(&c.o, ROW(U("Hi") ", " A("Hello")),
+                 "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦Hello<|im_end|>⟧\n");
+    check_record(&c.o, ROW(S("Be kind.") ", " U("1") ", " A("2") ", " U("3") ", " A("4")),
+                 "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n1<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦2<|im_end|>⟧\n<|im_start|>user\n3<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦4<|im_end|>⟧\n");
     /* no answer: nothing is trained */
-    check_row(&c.o, ROW(U("Hi")), "<|im_start|>user\nHi<|im_end|>\n");
+    check_record(&c.o, ROW(U("Hi")), "<|im_start|>user\nHi<|im_end|>\n");
     /* an empty turn is not trained, its terminator neither */
-    check_row(&c.o, ROW(U("") ", " A("")),
-              "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n");
+    check_record(&c.o, ROW(U("") ", " A("")),
+                 "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n");
     /* white space belongs to the answer; a blank line merges with the header's end */
-    check_row(&c.o, ROW(U(" ") ", " A(" x \\n")),
-              "<|im_start|>user\n <|im_end|>\n<|im_start|>assistant\n⟦ x \n<|im_end|>⟧\n");
-    check_row(&c.o, ROW(A("\\nx")), "<|im_start|>assistant⟦\n\nx<|im_end|>⟧\n");
+    check_record(&c.o, ROW(U(" ") ", " A(" x \\n")),
+                 "<|im_start|>user\n <|im_end|>\n<|im_start|>assistant\n⟦ x \n<|im_end|>⟧\n");
+    check_record(&c.o, ROW(A("\\nx")), "<|im_start|>assistant⟦\n\nx<|im_end|>⟧\n");
     /* special tokens inside a text are what they are anywhere else */
-    check_row(&c.o, ROW(U("a<|im_end|>b") ", " A("<|im_end|>c<|im_start|>")),
-              "<|im_start|>user\na<|im_end|>b<|im_end|>\n<|im_start|>assistant\n"
-              "⟦<|im_end|>c<|im_start|><|im_end|>⟧\n");
+    check_record(&c.o, ROW(U("a<|im_end|>b") ", " A("<|im_end|>c<|im_start|>")),
+                 "<|im_start|>user\na<|im_end|>b<|im_end|>\n<|im_start|>assistant\n"
+                 "⟦<|im_end|>c<|im_start|><|im_end|>⟧\n");
     /* texts that begin or end as the text does that a turn is compared with */
-    check_row(&c.o, ROW(A("[[1]]") ", " A("[") ", " A("<[") ", " A("((<[")),
-              "<|im_start|>assistant\n⟦[[1]]<|im_end|>⟧\n<|im_start|>assistant\n⟦[<|im_end|>⟧\n"
-              "<|im_start|>assistant\n⟦<[<|im_end|>⟧\n<|im_start|>assistant\n⟦((<[<|im_end|>⟧\n");
-    check_row(&c.o, ROW(A("<<other text>>") ", " A("[[other text>>")),
-              "<|im_start|>assistant\n⟦<<other text>><|im_end|>⟧\n<|im_start|>assistant\n"
-              "⟦[[other text>><|im_end|>⟧\n");
+    check_record(
+        &c.o, ROW(A("[[1]]") ", " A("[") ", " A("<[") ", " A("((<[")),
+        "<|im_start|>assistant\n⟦[[1]]<|im_end|>⟧\n<|im_start|>assistant\n⟦[<|im_end|>⟧\n"
+        "<|im_start|>assistant\n⟦<[<|im_end|>⟧\n<|im_start|>assistant\n⟦((<[<|im_end|>⟧\n");
+    check_record(&c.o, ROW(A("<<other text>>") ", " A("[[other text>>")),
+                 "<|im_start|>assistant\n⟦<<other text>><|im_end|>⟧\n<|im_start|>assistant\n"
+                 "⟦[[other text>><|im_end|>⟧\n");
     /* characters of several bytes */
-    check_row(&c.o, ROW(U("é") ", " A("日本")),
-              "<|im_start|>user\né<|im_end|>\n<|im_start|>assistant\n⟦日本<|im_end|>⟧\n");
+    check_record(&c.o, ROW(U("é") ", " A("日本")),
+                 "<|im_start|>user\né<|im_end|>\n<|im_start|>assistant\n⟦日本<|im_end|>⟧\n");
     chat_close(&c);
 }
 
@@ -81,29 +82,31 @@ static void eos_rules(void **state) {
     };
     for (size_t i = 0; i < 4; i++) {
         c.chat.train_on_eot = cases[i].rule;
-        check_row(&c.o, row, cases[i].want);
+        check_record(&c.o, row, cases[i].want);
     }
     chat_close(&c);
     /* EOS itself, by the name of the variable; the line break behind it is never trained */
     chat_open(&c, plain_chat);
-    check_row(&c.o, row, "### In:\n1\n\n### Out:\n⟦2</s>⟧\n\n### In:\n3\n\n### Out:\n⟦4</s>⟧\n\n");
+    check_record(&c.o, row,
+                 "### In:\n1\n\n### Out:\n⟦2</s>⟧\n\n### In:\n3\n\n### Out:\n⟦4</s>⟧\n\n");
     c.chat.train_on_eos = AX_TRAIN_NONE;
     c.chat.train_on_eot = AX_TRAIN_NONE;
-    check_row(&c.o, row, "### In:\n1\n\n### Out:\n⟦2⟧</s>\n\n### In:\n3\n\n### Out:\n⟦4⟧</s>\n\n");
+    check_record(&c.o, row,
+                 "### In:\n1\n\n### Out:\n⟦2⟧</s>\n\n### In:\n3\n\n### Out:\n⟦4⟧</s>\n\n");
     chat_close(&c);
     /* a terminator counts only within three tokens behind the turn: the place of the turn's end,
      * and three more */
     chat_open(&c, "{% for m in messages %}{{ m.content }}abc</s>{% endfor %}");
-    check_row(&c.o, ROW(A("x")), "⟦x⟧abc⟦</s>⟧");
+    check_record(&c.o, ROW(A("x")), "⟦x⟧abc⟦</s>⟧");
     chat_close(&c);
     chat_open(&c, "{% for m in messages %}{{ m.content }}abcd</s>{% endfor %}");
-    check_row(&c.o, ROW(A("x")), "⟦x⟧abcd</s>");
+    check_record(&c.o, ROW(A("x")), "⟦x⟧abcd</s>");
     chat_close(&c);
     /* the first one is the turn's */
     chat_open(&c, "{% for m in messages %}{{ m.content }}</s>b</s>{% endfor %}");
-    check_row(&c.o, ROW(A("x")), "⟦x</s>⟧b</s>");
+    check_record(&c.o, ROW(A("x")), "⟦x</s>⟧b</s>");
     c.chat.train_on_eos = c.chat.train_on_eot = AX_TRAIN_LAST;
-    check_row(&c.o, ROW(A("x") ", " A("y")), "⟦x⟧</s>b</s>⟦y</s>⟧b</s>");
+    check_record(&c.o, ROW(A("x") ", " A("y")), "⟦x⟧</s>b</s>⟦y</s>⟧b</s>");
     chat_close(&c);
 }
 
@@ -116,29 +119,31 @@ static void roles(void **state) {
     /* conversations of {from, value}, with role names that are mapped */
     c.chat.field_messages = "conversations";
     c.chat.properties = sharegpt_properties;
-    check_row(&c.o,
-              "{\"conversations\": [{\"from\": \"human\", \"value\": \"1\"}, {\"from\": \"gpt\", "
-              "\"value\": \"2\"}, {\"from\": \"critic\", \"value\": \"3\"}]}",
-              "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|>⟧\n"
-              "<|im_start|>critic\n3<|im_end|>\n");
+    check_record(
+        &c.o,
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"1\"}, {\"from\": \"gpt\", "
+        "\"value\": \"2\"}, {\"from\": \"critic\", \"value\": \"3\"}]}",
+        "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|>⟧\n"
+        "<|im_start|>critic\n3<|im_end|>\n");
     /* roles to train go through the same map */
     static const char *const both[] = {"human", "critic"};
     c.chat.roles_to_train = both;
     c.chat.n_roles_to_train = 2;
-    check_row(&c.o,
-              "{\"conversations\": [{\"from\": \"human\", \"value\": \"1\"}, {\"from\": \"gpt\", "
-              "\"value\": \"2\"}, {\"from\": \"critic\", \"value\": \"3\"}]}",
-              "<|im_start|>user\n⟦1<|im_end|>⟧\n<|im_start|>assistant\n2<|im_end|>\n"
-              "<|im_start|>critic\n⟦3<|im_end|>⟧\n");
+    check_record(
+        &c.o,
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"1\"}, {\"from\": \"gpt\", "
+        "\"value\": \"2\"}, {\"from\": \"critic\", \"value\": \"3\"}]}",
+        "<|im_start|>user\n⟦1<|im_end|>⟧\n<|im_start|>assistant\n2<|im_end|>\n"
+        "<|im_start|>critic\n⟦3<|im_end|>⟧\n");
     chat_close(&c);
     chat_open(&c, chatml);
     c.o.train_on_inputs = true;
-    check_row(&c.o, ROW(S("s") ", " U("1") ", " A("2")),
-              "<|im_start|>system\n⟦s⟧<|im_end|>\n<|im_start|>user\n⟦1⟧<|im_end|>\n"
-              "<|im_start|>assistant\n⟦2⟧<|im_end|>\n");
+    check_record(&c.o, ROW(S("s") ", " U("1") ", " A("2")),
+                 "<|im_start|>system\n⟦s⟧<|im_end|>\n<|im_start|>user\n⟦1⟧<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦2⟧<|im_end|>\n");
     c.chat.leading_system_untrained = true;
-    check_row(&c.o, ROW(S("s") ", " U("1")),
-              "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n⟦1⟧<|im_end|>\n");
+    check_record(&c.o, ROW(S("s") ", " U("1")),
+                 "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n⟦1⟧<|im_end|>\n");
     chat_close(&c);
 }
 
@@ -146,19 +151,19 @@ static void system_prompts(void **state) {
     (void)state;
     struct chat_case c;
     chat_open(&c, chatml);
-    check_row(&c.o, "{\"system\": \"S\", \"messages\": [" U("1") "]}",
-              "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
-    check_row(&c.o, "{\"system\": \"S\", \"messages\": [" S("T") ", " U("1") "]}",
-              "<|im_start|>system\nT<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
-    check_row(&c.o, "{\"system\": \"\", \"messages\": [" U("1") "]}",
-              "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
-    check_row(&c.o, "{\"system\": null, \"messages\": [" U("1") "]}",
-              "<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, "{\"system\": \"S\", \"messages\": [" U("1") "]}",
+                 "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, "{\"system\": \"S\", \"messages\": [" S("T") ", " U("1") "]}",
+                 "<|im_start|>system\nT<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, "{\"system\": \"\", \"messages\": [" U("1") "]}",
+                 "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, "{\"system\": null, \"messages\": [" U("1") "]}",
+                 "<|im_start|>user\n1<|im_end|>\n");
     c.chat.drop_system = true;
-    check_row(&c.o, "{\"messages\": [" S("T") ", " U("1") ", " A("2") "]}",
-              "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n⟦2⟧<|im_end|>\n");
-    check_row(&c.o, "{\"system\": \"S\", \"messages\": [" U("1") "]}",
-              "<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, "{\"messages\": [" S("T") ", " U("1") ", " A("2") "]}",
+                 "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n⟦2⟧<|im_end|>\n");
+    check_record(&c.o, "{\"system\": \"S\", \"messages\": [" U("1") "]}",
+                 "<|im_start|>user\n1<|im_end|>\n");
     chat_close(&c);
 }
 
@@ -169,7 +174,7 @@ static void training_fields(void **state) {
     c.chat.eot_tokens = im_end;
     c.chat.n_eot_tokens = 1;
     c.chat.field_training = "train";
-    check_row(
+    check_record(
         &c.o,
         "{\"messages\": [{\"role\": \"user\", \"content\": \"1\", \"train\": true}, {\"role\": "
         "\"assistant\", \"content\": \"2\", \"train\": false}, {\"role\": \"assistant\", "
@@ -178,63 +183,70 @@ static void training_fields(void **state) {
         "<|im_start|>assistant\n⟦3<|im_end|>⟧\n<|im_start|>assistant\n⟦4<|im_end|>⟧\n");
     c.chat.field_training_detail = "spans";
     /* "hi world": ends are inclusive */
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"user\", \"content\": \"hi abcd\", \"spans\": "
-              "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": false}, {\"begin_offset\": 3, "
-              "\"end_offset\": 4, \"train\": true}, {\"begin_offset\": 5, \"end_offset\": 6, "
-              "\"train\": false}]}]}",
-              "<|im_start|>user\nhi ⟦ab⟧cd⟦<|im_end|>⟧\n");
+    check_record(
+        &c.o,
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi abcd\", \"spans\": "
+        "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": false}, {\"begin_offset\": 3, "
+        "\"end_offset\": 4, \"train\": true}, {\"begin_offset\": 5, \"end_offset\": 6, "
+        "\"train\": false}]}]}",
+        "<|im_start|>user\nhi ⟦ab⟧cd⟦<|im_end|>⟧\n");
     /* " wor" is one token: it is trained with a span that has two of its characters */
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
-              "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": false}, {\"begin_offset\": 4, "
-              "\"end_offset\": 7, \"train\": true}]}]}",
-              "<|im_start|>assistant\nhi⟦ world<|im_end|>⟧\n");
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
-              "[{\"begin_offset\": 0, \"end_offset\": 4, \"train\": false}, {\"begin_offset\": 5, "
-              "\"end_offset\": 7, \"train\": true}]}]}",
-              "<|im_start|>assistant\nhi wor⟦ld<|im_end|>⟧\n");
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
-              "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}, {\"begin_offset\": 3, "
-              "\"end_offset\": 3, \"train\": true}]}]}",
-              "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
-              "[{\"begin_offset\": 4, \"end_offset\": 5, \"train\": true}]}]}",
-              "<|im_start|>assistant\nhi⟦ wor⟧ld⟦<|im_end|>⟧\n");
+    check_record(
+        &c.o,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+        "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": false}, {\"begin_offset\": 4, "
+        "\"end_offset\": 7, \"train\": true}]}]}",
+        "<|im_start|>assistant\nhi⟦ world<|im_end|>⟧\n");
+    check_record(
+        &c.o,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+        "[{\"begin_offset\": 0, \"end_offset\": 4, \"train\": false}, {\"begin_offset\": 5, "
+        "\"end_offset\": 7, \"train\": true}]}]}",
+        "<|im_start|>assistant\nhi wor⟦ld<|im_end|>⟧\n");
+    check_record(
+        &c.o,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+        "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}, {\"begin_offset\": 3, "
+        "\"end_offset\": 3, \"train\": true}]}]}",
+        "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
+    check_record(&c.o,
+                 "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+                 "[{\"begin_offset\": 4, \"end_offset\": 5, \"train\": true}]}]}",
+                 "<|im_start|>assistant\nhi⟦ wor⟧ld⟦<|im_end|>⟧\n");
     /* and not with one that has one of them */
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
-              "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}]}]}",
-              "<|im_start|>assistant\n⟦hi⟧ world⟦<|im_end|>⟧\n");
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
-              "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": true}]}]}",
-              "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
+    check_record(&c.o,
+                 "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+                 "[{\"begin_offset\": 0, \"end_offset\": 2, \"train\": true}]}]}",
+                 "<|im_start|>assistant\n⟦hi⟧ world⟦<|im_end|>⟧\n");
+    check_record(&c.o,
+                 "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi world\", \"spans\": "
+                 "[{\"begin_offset\": 0, \"end_offset\": 3, \"train\": true}]}]}",
+                 "<|im_start|>assistant\n⟦hi wor⟧ld⟦<|im_end|>⟧\n");
     /* offsets count characters, and may pass the end */
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"日本é.\", \"spans\": "
-              "[{\"begin_offset\": 1, \"end_offset\": 2, \"train\": true}, {\"begin_offset\": 3, "
-              "\"end_offset\": 99, \"train\": false}]}]}",
-              "<|im_start|>assistant\n日⟦本é⟧.⟦<|im_end|>⟧\n");
+    check_record(
+        &c.o,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"日本é.\", \"spans\": "
+        "[{\"begin_offset\": 1, \"end_offset\": 2, \"train\": true}, {\"begin_offset\": 3, "
+        "\"end_offset\": 99, \"train\": false}]}]}",
+        "<|im_start|>assistant\n日⟦本é⟧.⟦<|im_end|>⟧\n");
     /* the message's own word goes first; an empty list of spans trains nothing */
-    check_row(&c.o,
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"ab\", \"train\": false, "
-              "\"spans\": [{\"begin_offset\": 0, \"end_offset\": 0, \"train\": true}]}, {\"role\": "
-              "\"assistant\", \"content\": \"cd\", \"spans\": []}]}",
-              "<|im_start|>assistant\nab<|im_end|>\n<|im_start|>assistant\ncd<|im_end|>\n");
-    check_bad_row(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"train\": \"yes\"}"),
-                  "messages[0]: train: expected true or false, got text");
-    check_bad_row(&c.o,
-                  ROW("{\"role\": \"user\", \"content\": \"1\", \"spans\": [{\"begin_offset\": 2, "
-                      "\"end_offset\": 1, \"train\": true}]}"),
-                  "messages[0]: spans: [0]: expected");
+    check_record(
+        &c.o,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"ab\", \"train\": false, "
+        "\"spans\": [{\"begin_offset\": 0, \"end_offset\": 0, \"train\": true}]}, {\"role\": "
+        "\"assistant\", \"content\": \"cd\", \"spans\": []}]}",
+        "<|im_start|>assistant\nab<|im_end|>\n<|im_start|>assistant\ncd<|im_end|>\n");
+    check_bad_record(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"train\": \"yes\"}"),
+                     "messages[0]: train: expected true or false, got text");
+    check_bad_record(
+        &c.o,
+        ROW("{\"role\": \"user\", \"content\": \"1\", \"spans\": [{\"begin_offset\": 2, "
+            "\"end_offset\": 1, \"train\": true}]}"),
+        "messages[0]: spans: [0]: expected");
     chat_close(&c);
     chat_open(&c, "{% for m in messages %}{{ m.content | upper }}</s>{% endfor %}");
     c.chat.field_training_detail = "spans";
-    check_bad_row(
+    check_bad_record(
         &c.o,
         ROW("{\"role\": \"user\", \"content\": \"abc\", \"spans\": [{\"begin_offset\": 0, "
             "\"end_offset\": 1, \"train\": true}]}"),
@@ -249,29 +261,31 @@ static void parts(void **state) {
     c.chat.eot_tokens = eot;
     c.chat.n_eot_tokens = 1;
     /* without flags the parts are one text */
-    check_row(&c.o,
-              ROW("{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
-                  "\"b\", {\"content\": \"c\"}, {\"value\": \"d\"}]}"),
-              "<s><|im_start|>assistant\n\n⟦abcd<|eot|>⟧");
+    check_record(
+        &c.o,
+        ROW("{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
+            "\"b\", {\"content\": \"c\"}, {\"value\": \"d\"}]}"),
+        "<s><|im_start|>assistant\n\n⟦abcd<|eot|>⟧");
     /* flags: parts without one are trained, whatever the role */
-    check_row(&c.o,
-              ROW("{\"role\": \"assistant\", \"content\": [{\"text\": \"ab\", \"train\": false}, "
-                  "{\"text\": \"cd\"}, {\"text\": \"ef\", \"weight\": 0}, {\"text\": \"gh\", "
-                  "\"weight\": 1.0}]}"),
-              "<s><|im_start|>assistant\n\nab⟦cd⟧ef⟦gh<|eot|>⟧");
-    check_row(&c.o,
-              ROW("{\"role\": \"user\", \"content\": [{\"text\": \"ab\"}, {\"text\": \"cd\", "
-                  "\"train\": true}]}"),
-              "<s><|im_start|>user\n\n⟦abcd<|eot|>⟧");
+    check_record(
+        &c.o,
+        ROW("{\"role\": \"assistant\", \"content\": [{\"text\": \"ab\", \"train\": false}, "
+            "{\"text\": \"cd\"}, {\"text\": \"ef\", \"weight\": 0}, {\"text\": \"gh\", "
+            "\"weight\": 1.0}]}"),
+        "<s><|im_start|>assistant\n\nab⟦cd⟧ef⟦gh<|eot|>⟧");
+    check_record(&c.o,
+                 ROW("{\"role\": \"user\", \"content\": [{\"text\": \"ab\"}, {\"text\": \"cd\", "
+                     "\"train\": true}]}"),
+                 "<s><|im_start|>user\n\n⟦abcd<|eot|>⟧");
     /* reasoning has parts too; then the content is only trained by parts of its own */
-    check_row(
+    check_record(
         &c.o,
         ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": [{\"text\": "
             "\"ab\", \"train\": false}, {\"text\": \"cd\", \"train\": true}]}"),
         "<s><|im_start|>assistant\n\n<think>ab⟦cd⟧</think>x⟦<|eot|>⟧");
-    check_bad_row(&c.o,
-                  ROW("{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}"),
-                  "messages[0]: content[0]: expected a part with text, got an object");
+    check_bad_record(
+        &c.o, ROW("{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}"),
+        "messages[0]: content[0]: expected a part with text, got an object");
     chat_close(&c);
 }
 
@@ -290,31 +304,32 @@ static void tools(void **state) {
     "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"type\": \"function\", "      \
     "\"function\": {\"name\": \"f\", \"arguments\": " arguments "}}]}"
 #define REST ", {\"role\": \"tool\", \"content\": \"42\", \"name\": \"f\"}, " A("It is 42.")
-    check_row(&c.o,
-              "{\"messages\": [" U("1") ", " CALL("{\"x\": [1, 2.0]}") REST
-              "], \"tools\": "
-              "[{\"function\": {\"name\": \"f\", \"parameters\": {\"a\": 1}}}]}",
-              want);
-    check_row(&c.o,
-              "{\"messages\": [" U("1") ", " CALL("\"{\\\"x\\\": [1, 2.0]}\"") REST
-              "], \"tools\": [{\"function\": {\"name\": \"f\", \"parameters\": \"{\\\"a\\\": "
-              "1}\"}}]}",
-              want);
-    check_row(&c.o,
-              "{\"messages\": [" U("1") ", " CALL("\"{\\\"x\\\": [1, 2.0]}\"") REST
-              "], \"tools\": \"[{\\\"function\\\": {\\\"name\\\": \\\"f\\\", \\\"parameters\\\": "
-              "{\\\"a\\\": 1}}}]\"}",
-              want);
-    check_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": null}",
-              "<s><|im_start|>user\n\n1<|eot|>");
-    check_bad_row(
+    check_record(&c.o,
+                 "{\"messages\": [" U("1") ", " CALL("{\"x\": [1, 2.0]}") REST
+                 "], \"tools\": "
+                 "[{\"function\": {\"name\": \"f\", \"parameters\": {\"a\": 1}}}]}",
+                 want);
+    check_record(&c.o,
+                 "{\"messages\": [" U("1") ", " CALL("\"{\\\"x\\\": [1, 2.0]}\"") REST
+                 "], \"tools\": [{\"function\": {\"name\": \"f\", \"parameters\": \"{\\\"a\\\": "
+                 "1}\"}}]}",
+                 want);
+    check_record(
+        &c.o,
+        "{\"messages\": [" U("1") ", " CALL("\"{\\\"x\\\": [1, 2.0]}\"") REST
+        "], \"tools\": \"[{\\\"function\\\": {\\\"name\\\": \\\"f\\\", \\\"parameters\\\": "
+        "{\\\"a\\\": 1}}}]\"}",
+        want);
+    check_record(&c.o, "{\"messages\": [" U("1") "], \"tools\": null}",
+                 "<s><|im_start|>user\n\n1<|eot|>");
+    check_bad_record(
         &c.o, ROW(CALL("\"{x}\"")),
         "messages[0]: tool_calls[0].function: arguments: text that is not JSON (text:1:2: ");
-    check_bad_row(&c.o, "{\"messages\": [" U("1") "], \"tools\": {}}", "tools: expected a list");
-    check_bad_row(&c.o,
-                  "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
-                                            "\"{\"}}]}",
-                  "tools[0].function: parameters: text that is not JSON (text:1:2");
+    check_bad_record(&c.o, "{\"messages\": [" U("1") "], \"tools\": {}}", "tools: expected a list");
+    check_bad_record(&c.o,
+                     "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
+                                               "\"{\"}}]}",
+                     "tools[0].function: parameters: text that is not JSON (text:1:2");
     chat_close(&c);
 }
 
@@ -325,12 +340,12 @@ static void reasoning(void **state) {
     c.chat.eot_tokens = eot;
     c.chat.n_eot_tokens = 1;
     /* reasoning is trained with the turn */
-    check_row(&c.o,
-              ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": \"r\"}"),
-              "<s><|im_start|>assistant\n\n⟦<think>r</think>x<|eot|>⟧");
+    check_record(&c.o,
+                 ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": \"r\"}"),
+                 "<s><|im_start|>assistant\n\n⟦<think>r</think>x<|eot|>⟧");
     c.chat.field_thinking = "thought";
-    check_row(&c.o, ROW("{\"role\": \"assistant\", \"content\": \"x\", \"thought\": \"r\"}"),
-              "<s><|im_start|>assistant\n\n⟦<think>r</think>x<|eot|>⟧");
+    check_record(&c.o, ROW("{\"role\": \"assistant\", \"content\": \"x\", \"thought\": \"r\"}"),
+                 "<s><|im_start|>assistant\n\n⟦<think>r</think>x<|eot|>⟧");
     c.chat.split_thinking = true;
     static const char *const texts[][2] = {
         {"<think>\\n r \\n</think>\\n\\n x", "⟦<think>r</think>x<|eot|>⟧"},
@@ -346,10 +361,11 @@ static void reasoning(void **state) {
         snprintf(row, sizeof row,
                  "{\"messages\": [{\"role\": \"assistant\", \"content\": \"%s\"}]}", texts[i][0]);
         snprintf(want, sizeof want, "<s><|im_start|>assistant\n\n%s", texts[i][1]);
-        check_row(&c.o, row, want);
+        check_record(&c.o, row, want);
     }
     /* only the assistant's texts are split */
-    check_row(&c.o, ROW(U("<think>r</think>x")), "<s><|im_start|>user\n\n<think>r</think>x<|eot|>");
+    check_record(&c.o, ROW(U("<think>r</think>x")),
+                 "<s><|im_start|>user\n\n<think>r</think>x<|eot|>");
     chat_close(&c);
 }
 
@@ -357,13 +373,13 @@ static void row_shapes(void **state) {
     (void)state;
     struct chat_case c;
     chat_open(&c, chatml);
-    check_row(&c.o,
-              "{\"messages\": \"[{\\\"role\\\": \\\"user\\\", \\\"content\\\": \\\"1\\\"}]\"}",
-              "<|im_start|>user\n1<|im_end|>\n");
-    check_row(&c.o, ROW("{\"role\": \"user\"}"), "<|im_start|>user\n<|im_end|>\n");
+    check_record(&c.o,
+                 "{\"messages\": \"[{\\\"role\\\": \\\"user\\\", \\\"content\\\": \\\"1\\\"}]\"}",
+                 "<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, ROW("{\"role\": \"user\"}"), "<|im_start|>user\n<|im_end|>\n");
     /* a message key that the template does not read is left out; one that it reads is not */
-    check_row(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"extra\": {\"a\": null}}"),
-              "<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"extra\": {\"a\": null}}"),
+                 "<|im_start|>user\n1<|im_end|>\n");
     static const char *const bad[][2] = {
         {"{\"text\": \"x\"}", "messages: expected a list of messages, got nothing"},
         {"{\"messages\": []}", "messages: expected a list of messages, got an empty one"},
@@ -376,12 +392,12 @@ static void row_shapes(void **state) {
          "role: expected the name of a role, got a number"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        check_bad_row(&c.o, bad[i][0], bad[i][1]);
+        check_bad_record(&c.o, bad[i][0], bad[i][1]);
     chat_close(&c);
     chat_open(&c, plain_chat);
-    check_bad_row(&c.o, ROW(S("x") ", " U("y")), "no system turns here");
-    check_bad_row(&c.o, ROW(U("x") ", {\"role\": \"tool\", \"content\": \"y\"}"),
-                  "no tool turns here");
+    check_bad_record(&c.o, ROW(S("x") ", " U("y")), "no system turns here");
+    check_bad_record(&c.o, ROW(U("x") ", {\"role\": \"tool\", \"content\": \"y\"}"),
+                     "no tool turns here");
     chat_close(&c);
 }
 
@@ -392,21 +408,21 @@ static void generation_blocks(void **state) {
                   "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{{ '\n' }}"
                   "{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}");
     c.chat.by_generation = true;
-    check_row(&c.o, ROW(U("é") ", " A("日本") ", " U("3") ", " A("")),
-              "<|im_start|>user\né<|im_end|>\n<|im_start|>assistant\n⟦日本<|im_end|>⟧\n"
-              "<|im_start|>user\n3<|im_end|>\n<|im_start|>assistant\n⟦<|im_end|>⟧\n");
+    check_record(&c.o, ROW(U("é") ", " A("日本") ", " U("3") ", " A("")),
+                 "<|im_start|>user\né<|im_end|>\n<|im_start|>assistant\n⟦日本<|im_end|>⟧\n"
+                 "<|im_start|>user\n3<|im_end|>\n<|im_start|>assistant\n⟦<|im_end|>⟧\n");
     chat_close(&c);
     /* a token that a span only touches is trained whole; empty spans train nothing */
     chat_open(&c, "{% for m in messages %}a w{% generation %}{{ m.content }}{% endgeneration %}ld"
                   "{% endfor %}");
     c.chat.by_generation = true;
-    check_row(&c.o, ROW(A("or") ", " A("")), "a⟦ wor⟧lda wld");
+    check_record(&c.o, ROW(A("or") ", " A("")), "a⟦ wor⟧lda wld");
     chat_close(&c);
     /* blocks in blocks: all of the outer one is trained, in front of the inner one too */
     chat_open(&c, "{% for m in messages %}x{% generation %}ab{% generation %}{{ m.content }}"
                   "{% endgeneration %}cd{% endgeneration %}y{% endfor %}");
     c.chat.by_generation = true;
-    check_row(&c.o, ROW(A("1") ", " A("2")), "x⟦ab1cd⟧yx⟦ab2cd⟧y");
+    check_record(&c.o, ROW(A("1") ", " A("2")), "x⟦ab1cd⟧yx⟦ab2cd⟧y");
     chat_close(&c);
     chat_open(&c, chatml);
     c.chat.by_generation = true;

@@ -27,35 +27,37 @@ static void alpaca(void **state) {
     const struct ax_format_options bare = options("alpaca", bare_tokenizer);
     const struct ax_format_options bos = options("alpaca", bos_tokenizer);
     const char *row = "{\"instruction\": \"Add.\", \"input\": \"1 2\", \"output\": \"3\"}";
-    check_row(&bare, row,
-              SYS "\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n⟦3</s>⟧");
-    check_row(&bos, row,
-              "<s>" SYS "\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n⟦3</s>⟧");
+    check_record(&bare, row,
+                 SYS "\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n⟦3</s>⟧");
+    check_record(&bos, row,
+                 "<s>" SYS
+                 "\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:\n⟦3</s>⟧");
     static const char *const no_input[] = {
         "{\"instruction\": \"Add.\", \"input\": \"\", \"output\": \"3\"}",
         "{\"instruction\": \"Add.\", \"input\": null, \"output\": \"3\"}",
         "{\"instruction\": \"Add.\", \"output\": \"3\", \"other\": [1]}"};
     for (int i = 0; i < 3; i++)
-        check_row(&bare, no_input[i], SYS0 "\n\n### Instruction:\nAdd.\n\n### Response:\n⟦3</s>⟧");
+        check_record(&bare, no_input[i],
+                     SYS0 "\n\n### Instruction:\nAdd.\n\n### Response:\n⟦3</s>⟧");
     /* prompt and response are tokenised apart: the line breaks between them do not merge */
-    check_row(&bare, "{\"instruction\": \"\", \"output\": \"\\n3\"}",
-              SYS0 "\n\n### Instruction:\n\n\n### Response:\n⟦\n3</s>⟧");
+    check_record(&bare, "{\"instruction\": \"\", \"output\": \"\\n3\"}",
+                 SYS0 "\n\n### Instruction:\n\n\n### Response:\n⟦\n3</s>⟧");
     /* an empty response is nothing at all, not even EOS */
-    check_row(&bos, "{\"instruction\": \"x\", \"output\": \"\"}",
-              "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n");
+    check_record(&bos, "{\"instruction\": \"x\", \"output\": \"\"}",
+                 "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n");
     /* a response that ends with EOS gets no second one, and special tokens are seen inside text */
-    check_row(&bos, "{\"instruction\": \"x<|im_end|>\", \"output\": \"y<|eot|>z</s>\"}",
-              "<s>" SYS0 "\n\n### Instruction:\nx<|im_end|>\n\n### Response:\n⟦y<|eot|>z</s>⟧");
+    check_record(&bos, "{\"instruction\": \"x<|im_end|>\", \"output\": \"y<|eot|>z</s>\"}",
+                 "<s>" SYS0 "\n\n### Instruction:\nx<|im_end|>\n\n### Response:\n⟦y<|eot|>z</s>⟧");
     struct ax_format_options inputs = bos;
     inputs.train_on_inputs = true;
-    check_row(&inputs, "{\"instruction\": \"x\", \"output\": \"y\"}",
-              "⟦<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\ny</s>⟧");
+    check_record(&inputs, "{\"instruction\": \"x\", \"output\": \"y\"}",
+                 "⟦<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\ny</s>⟧");
     /* a tokenizer that closes texts itself: the prompt keeps what it adds */
-    check_row(&(struct ax_format_options){.type = "alpaca",
-                                          .tokenizer = both_tokenizer,
-                                          .sequence_len = 1000},
-              "{\"instruction\": \"x\", \"output\": \"y\"}",
-              "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n</s>⟦y</s>⟧");
+    check_record(&(struct ax_format_options){.type = "alpaca",
+                                             .tokenizer = both_tokenizer,
+                                             .sequence_len = 1000},
+                 "{\"instruction\": \"x\", \"output\": \"y\"}",
+                 "<s>" SYS0 "\n\n### Instruction:\nx\n\n### Response:\n</s>⟦y</s>⟧");
 }
 
 static void alpaca_styles(void **state) {
@@ -63,47 +65,47 @@ static void alpaca_styles(void **state) {
     const char *with = "{\"instruction\": \"I\", \"input\": \"X\", \"output\": \"R\"}";
     const char *without = "{\"instruction\": \"I\", \"output\": \"R\"}";
     const struct ax_format_options chat = options("alpaca:chat", bare_tokenizer);
-    check_row(&chat, with, "SYSTEM: " SYS "\nUSER: I\nX\nASSISTANT:⟦R</s>⟧");
-    check_row(&chat, without, "SYSTEM: " SYS0 "\nUSER: I\nASSISTANT:⟦R</s>⟧");
+    check_record(&chat, with, "SYSTEM: " SYS "\nUSER: I\nX\nASSISTANT:⟦R</s>⟧");
+    check_record(&chat, without, "SYSTEM: " SYS0 "\nUSER: I\nASSISTANT:⟦R</s>⟧");
     const struct ax_format_options chatml = options("alpaca:chatml", bare_tokenizer);
-    check_row(&chatml, with,
-              "<|im_start|>system\n" SYS "<|im_end|>\n<|im_start|>user\nI\nX<|im_end|>\n"
-              "<|im_start|>assistant\n⟦R</s>⟧");
-    check_row(&chatml, without,
-              "<|im_start|>system\n" SYS0 "<|im_end|>\n<|im_start|>user\nI<|im_end|>\n"
-              "<|im_start|>assistant\n⟦R</s>⟧");
+    check_record(&chatml, with,
+                 "<|im_start|>system\n" SYS "<|im_end|>\n<|im_start|>user\nI\nX<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦R</s>⟧");
+    check_record(&chatml, without,
+                 "<|im_start|>system\n" SYS0 "<|im_end|>\n<|im_start|>user\nI<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦R</s>⟧");
     const struct ax_format_options phi = options("alpaca:phi", bare_tokenizer);
-    check_row(&phi, with, "<|system|>\n" SYS "<|end|>\n<|user|>\nI<|end|>X<|assistant|>⟦R</s>⟧");
-    check_row(&phi, without,
-              "<|system|>\n" SYS0 "<|end|>\n<|user|>\nI<|end|>\n<|assistant|>\n⟦R</s>⟧");
+    check_record(&phi, with, "<|system|>\n" SYS "<|end|>\n<|user|>\nI<|end|>X<|assistant|>⟦R</s>⟧");
+    check_record(&phi, without,
+                 "<|system|>\n" SYS0 "<|end|>\n<|user|>\nI<|end|>\n<|assistant|>\n⟦R</s>⟧");
 }
 
 static void relatives(void **state) {
     (void)state;
     const struct ax_format_options gpteacher = options("gpteacher", bare_tokenizer);
-    check_row(&gpteacher, "{\"instruction\": \"I\", \"input\": \"X\", \"response\": \"R\"}",
-              SYS "\n\n### Instruction:\nI\n\n### Input:\nX\n\n### Response:\n⟦R</s>⟧");
-    check_row(&(struct ax_format_options){.type = "gpteacher:chat",
-                                          .tokenizer = bare_tokenizer,
-                                          .sequence_len = 1000},
-              "{\"instruction\": \"I\", \"input\": \"\", \"response\": \"R\"}",
-              "SYSTEM: " SYS0 "\nUSER: I\nASSISTANT:⟦R</s>⟧");
+    check_record(&gpteacher, "{\"instruction\": \"I\", \"input\": \"X\", \"response\": \"R\"}",
+                 SYS "\n\n### Instruction:\nI\n\n### Input:\nX\n\n### Response:\n⟦R</s>⟧");
+    check_record(&(struct ax_format_options){.type = "gpteacher:chat",
+                                             .tokenizer = bare_tokenizer,
+                                             .sequence_len = 1000},
+                 "{\"instruction\": \"I\", \"input\": \"\", \"response\": \"R\"}",
+                 "SYSTEM: " SYS0 "\nUSER: I\nASSISTANT:⟦R</s>⟧");
     const struct ax_format_options oasst = options("oasst", bare_tokenizer);
-    check_row(&oasst, "{\"INSTRUCTION\": \"I\", \"RESPONSE\": \"R\", \"input\": \"unused\"}",
-              SYS0 "\n\n### Instruction:\nI\n\n### Response:\n⟦R</s>⟧");
+    check_record(&oasst, "{\"INSTRUCTION\": \"I\", \"RESPONSE\": \"R\", \"input\": \"unused\"}",
+                 SYS0 "\n\n### Instruction:\nI\n\n### Response:\n⟦R</s>⟧");
     const struct ax_format_options jeopardy = options("jeopardy", bos_tokenizer);
-    check_row(&jeopardy,
-              "{\"question\": \"It barks\", \"category\": \"PETS\", \"answer\": \"a dog\"}",
-              "<s>" SYS "\n\n### Instruction:\nIt barks\n\n### Input:\nPETS\n\n### Response:\n"
-              "⟦what is a dog</s>⟧");
-    check_bad_row(&oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
-                  "there is no column \"RESPONSE\"; the row has INSTRUCTION, response");
-    check_bad_row(&jeopardy, "{\"question\": 5, \"category\": \"\", \"answer\": \"x\"}",
-                  "question: expected text, got a number");
-    check_bad_row(&gpteacher, "{\"instruction\": \"I\", \"input\": [], \"response\": \"R\"}",
-                  "input: expected text, got a list");
-    check_bad_row(&gpteacher, "{\"instruction\": null, \"response\": \"R\"}",
-                  "instruction: expected text, got null");
+    check_record(&jeopardy,
+                 "{\"question\": \"It barks\", \"category\": \"PETS\", \"answer\": \"a dog\"}",
+                 "<s>" SYS "\n\n### Instruction:\nIt barks\n\n### Input:\nPETS\n\n### Response:\n"
+                 "⟦what is a dog</s>⟧");
+    check_bad_record(&oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
+                     "there is no column \"RESPONSE\"; the row has INSTRUCTION, response");
+    check_bad_record(&jeopardy, "{\"question\": 5, \"category\": \"\", \"answer\": \"x\"}",
+                     "question: expected text, got a number");
+    check_bad_record(&gpteacher, "{\"instruction\": \"I\", \"input\": [], \"response\": \"R\"}",
+                     "input: expected text, got a list");
+    check_bad_record(&gpteacher, "{\"instruction\": null, \"response\": \"R\"}",
+                     "instruction: expected text, got null");
 }
 
 static void truncation(void **state) {
@@ -111,15 +113,15 @@ static void truncation(void **state) {
     /* prompt and response are cut to sequence_len each; a response that fills it gets no EOS */
     struct ax_format_options o = options("alpaca:chat", bos_tokenizer);
     o.sequence_len = 8;
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}", "<s>SYSTEM:⟦abcdefg⟧");
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefg\"}", "<s>SYSTEM:⟦abcdefg⟧");
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdef\"}", "<s>SYSTEM:⟦abcdef</s>⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}", "<s>SYSTEM:⟦abcdefg⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"abcdefg\"}", "<s>SYSTEM:⟦abcdefg⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"abcdef\"}", "<s>SYSTEM:⟦abcdef</s>⟧");
     /* what the tokenizer adds behind a text is kept when the text is cut */
     o.tokenizer = both_tokenizer;
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}",
-              "<s>SYSTEM</s>⟦abcdef</s>⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}",
+                 "<s>SYSTEM</s>⟦abcdef</s>⟧");
     o.tokenizer = bare_tokenizer;
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}", "SYSTEM: ⟦abcdefgh⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"abcdefghij\"}", "SYSTEM: ⟦abcdefgh⟧");
 }
 
 static void user_formats(void **state) {
@@ -134,11 +136,11 @@ static void user_formats(void **state) {
                                .no_input_format = "{instruction} "};
     struct ax_format_options o = options(NULL, bos_tokenizer);
     o.user = &u;
-    check_row(&o, "{\"instruction\": \"I\", \"input\": \"X\", \"output\": \"R\"}",
-              "<s>I X ⟦R</s>⟧");
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"R\"}", "<s>I ⟦R</s>⟧");
-    check_row(&o, "{\"instruction\": \"I\", \"output\": \"R\", \"system\": \"S\"}",
-              "<s>SI ⟦R</s>⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"input\": \"X\", \"output\": \"R\"}",
+                 "<s>I X ⟦R</s>⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"R\"}", "<s>I ⟦R</s>⟧");
+    check_record(&o, "{\"instruction\": \"I\", \"output\": \"R\", \"system\": \"S\"}",
+                 "<s>SI ⟦R</s>⟧");
     u.system_prompt = "You are a bot. ";
     u.system_format = "<<{system}>>{{x}}\n";
     u.field_system = "sys";
@@ -146,14 +148,14 @@ static void user_formats(void **state) {
     u.field_output = "a";
     u.format = "{{{instruction}}} {input}}}\n";
     u.no_input_format = "[INST] {instruction} [/INST]";
-    check_row(&o, "{\"q\": \"I {input}\", \"input\": \"X\", \"a\": \"R\"}",
-              "<s><<You are a bot. >>{x}\n{I {input}} X}\n⟦R</s>⟧");
-    check_row(&o, "{\"q\": \"I\", \"a\": \"R\"}",
-              "<s><<You are a bot. >>{x}\n[INST] I [/INST]⟦R</s>⟧");
+    check_record(&o, "{\"q\": \"I {input}\", \"input\": \"X\", \"a\": \"R\"}",
+                 "<s><<You are a bot. >>{x}\n{I {input}} X}\n⟦R</s>⟧");
+    check_record(&o, "{\"q\": \"I\", \"a\": \"R\"}",
+                 "<s><<You are a bot. >>{x}\n[INST] I [/INST]⟦R</s>⟧");
     /* a column for the system text goes before the prompt of the config, even an empty one */
-    check_row(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": \"\"}", "<s>[INST] I [/INST]⟦R</s>⟧");
-    check_row(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": null}", "<s>[INST] I [/INST]⟦R</s>⟧");
-    check_bad_row(&o, "{\"instruction\": \"I\", \"a\": \"R\"}", "no column \"q\"");
+    check_record(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": \"\"}", "<s>[INST] I [/INST]⟦R</s>⟧");
+    check_record(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": null}", "<s>[INST] I [/INST]⟦R</s>⟧");
+    check_bad_record(&o, "{\"instruction\": \"I\", \"a\": \"R\"}", "no column \"q\"");
     static const char *const bad[] = {
         "{instruction", "}", "{", "{name}", "{0}", "{instruction!r}", "{ instruction }", "{}"};
     struct ax_format *f;
@@ -166,15 +168,15 @@ static void user_formats(void **state) {
 static void completion(void **state) {
     (void)state;
     struct ax_format_options o = options("completion", bos_tokenizer);
-    check_row(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
-    check_row(&o, "{\"text\": \"abc</s>\"}", "⟦<s>abc</s>⟧");
-    check_row(&o, "{\"text\": \"\"}", "");
+    check_record(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
+    check_record(&o, "{\"text\": \"abc</s>\"}", "⟦<s>abc</s>⟧");
+    check_record(&o, "{\"text\": \"\"}", "");
     o.sequence_len = 4;
-    check_row(&o, "{\"text\": \"abcdefg\"}", "⟦<s>abc⟧ | ⟦defg⟧ | ⟦</s>⟧");
-    check_row(&o, "{\"text\": \"abcdef\"}", "⟦<s>abc⟧ | ⟦def</s>⟧");
+    check_record(&o, "{\"text\": \"abcdefg\"}", "⟦<s>abc⟧ | ⟦defg⟧ | ⟦</s>⟧");
+    check_record(&o, "{\"text\": \"abcdef\"}", "⟦<s>abc⟧ | ⟦def</s>⟧");
     o.field = "body";
-    check_row(&o, "{\"body\": \"x\", \"text\": \"no\"}", "⟦<s>x</s>⟧");
-    check_bad_row(&o, "{\"text\": \"x\"}", "no column \"body\"");
+    check_record(&o, "{\"body\": \"x\", \"text\": \"no\"}", "⟦<s>x</s>⟧");
+    check_bad_record(&o, "{\"text\": \"x\"}", "no column \"body\"");
     /* beyond 64 documents of sequence_len the text is cut, and then has no EOS */
     o.sequence_len = 1;
     o.tokenizer = bare_tokenizer;
@@ -183,7 +185,7 @@ static void completion(void **state) {
     snprintf(json, sizeof json, "{\"body\": \"%070d\"}", 0);
     for (int i = 0; i < 64; i++)
         assert_ok(ax_buf_puts(&want, i ? " | ⟦0⟧" : "⟦0⟧"));
-    check_row(&o, json, want.data);
+    check_record(&o, json, want.data);
     ax_buf_free(&want);
 }
 
@@ -192,27 +194,27 @@ static void pretrain(void **state) {
     struct ax_format_options o = options("pretrain", bos_tokenizer);
     o.pretrain = AX_PRETRAIN_WINDOWS;
     o.sequence_len = 8;
-    check_row(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
+    check_record(&o, "{\"text\": \"abc\"}", "⟦<s>abc</s>⟧");
     /* windows of 7 with BOS in each: 6 characters, of which 3 are the last window's */
-    check_row(&o, "{\"text\": \"abcdefghijk\"}",
-              "⟦<s>abcdef</s>⟧ | ⟦<s>defghi</s>⟧ | ⟦<s>ghijk</s>⟧");
-    check_row(&o, "{\"text\": \"abcdef\"}", "⟦<s>abcdef</s>⟧");
-    check_row(&o, "{\"text\": \"\"}", "");
+    check_record(&o, "{\"text\": \"abcdefghijk\"}",
+                 "⟦<s>abcdef</s>⟧ | ⟦<s>defghi</s>⟧ | ⟦<s>ghijk</s>⟧");
+    check_record(&o, "{\"text\": \"abcdef\"}", "⟦<s>abcdef</s>⟧");
+    check_record(&o, "{\"text\": \"\"}", "");
     o.pretrain = AX_PRETRAIN_CUT;
-    check_row(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde⟧");
-    check_row(&o, "{\"text\": \"ab\"}", "⟦<s>ab⟧");
+    check_record(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde⟧");
+    check_record(&o, "{\"text\": \"ab\"}", "⟦<s>ab⟧");
     o.pretrain = AX_PRETRAIN_JOIN;
-    check_row(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde</s>⟧<pad>");
-    check_row(&o, "{\"text\": \"ab\"}", "⟦<s>ab</s>⟧<pad>");
+    check_record(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcde</s>⟧<pad>");
+    check_record(&o, "{\"text\": \"ab\"}", "⟦<s>ab</s>⟧<pad>");
     o.pretrain = AX_PRETRAIN_WHOLE;
-    check_row(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcdefghijk</s>⟧");
+    check_record(&o, "{\"text\": \"abcdefghijk\"}", "⟦<s>abcdefghijk</s>⟧");
     o.pretrain = AX_PRETRAIN_WINDOWS;
     o.tokenizer = both_tokenizer;
-    check_row(&o, "{\"text\": \"abcdefgh\"}",
-              "⟦<s>abcde</s></s>⟧ | ⟦<s>cdefg</s></s>⟧ | "
-              "⟦<s>efgh</s></s>⟧");
+    check_record(&o, "{\"text\": \"abcdefgh\"}",
+                 "⟦<s>abcde</s></s>⟧ | ⟦<s>cdefg</s></s>⟧ | "
+                 "⟦<s>efgh</s></s>⟧");
     o.sequence_len = 4; /* room for one character and no overlap */
-    check_row(&o, "{\"text\": \"abc\"}", "⟦<s>a</s></s>⟧ | ⟦<s>b</s></s>⟧ | ⟦<s>c</s></s>⟧");
+    check_record(&o, "{\"text\": \"abc\"}", "⟦<s>a</s></s>⟧ | ⟦<s>b</s></s>⟧ | ⟦<s>c</s></s>⟧");
     struct ax_format *f;
     o.sequence_len = 3;
     assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "at least 4");
@@ -229,35 +231,35 @@ static void input_output(void **state) {
         "{\"segments\": [{\"label\": false, \"text\": \"<s>Q: \"}, {\"label\": true, \"text\": "
         "\"A</s>\"}, {\"label\": false, \"text\": \"\"}, {\"label\": false, \"text\": \"\\n\"}, "
         "{\"label\": true, \"text\": \"\\nB\"}]}";
-    check_row(&o, row, "<s>Q: ⟦A</s>⟧\n⟦\nB⟧");
+    check_record(&o, row, "<s>Q: ⟦A</s>⟧\n⟦\nB⟧");
     o.train_on_inputs = true;
-    check_row(&o, row, "⟦<s>Q: A</s>\n\nB⟧");
-    check_row(&o, "{\"segments\": []}", "");
-    check_bad_row(&o, "{\"text\": \"x\"}", "segments: expected a list, got nothing");
-    check_bad_row(&o, "{\"segments\": [{\"label\": \"yes\", \"text\": \"x\"}]}",
-                  "segments[0]: expected");
-    check_bad_row(&o, "{\"segments\": [{\"label\": true, \"text\": \"x\"}, 5]}", "segments[1]");
+    check_record(&o, row, "⟦<s>Q: A</s>\n\nB⟧");
+    check_record(&o, "{\"segments\": []}", "");
+    check_bad_record(&o, "{\"text\": \"x\"}", "segments: expected a list, got nothing");
+    check_bad_record(&o, "{\"segments\": [{\"label\": \"yes\", \"text\": \"x\"}]}",
+                     "segments[0]: expected");
+    check_bad_record(&o, "{\"segments\": [{\"label\": true, \"text\": \"x\"}, 5]}", "segments[1]");
 }
 
 static void ids(void **state) {
     (void)state;
     const struct ax_format_options o = options(NULL, bare_tokenizer);
-    check_row(&o,
-              "{\"input_ids\": [263, 97, 98], \"attention_mask\": [1, 1, 1], "
-              "\"labels\": [-100, 97, -100]}",
-              "<s>⟦a⟧b");
+    check_record(&o,
+                 "{\"input_ids\": [263, 97, 98], \"attention_mask\": [1, 1, 1], "
+                 "\"labels\": [-100, 97, -100]}",
+                 "<s>⟦a⟧b");
     /* padding is left out; the mask itself may be missing */
-    check_row(&o,
-              "{\"input_ids\": [265, 97, 98, 265], \"attention_mask\": [0, 1, 1, 0], "
-              "\"labels\": [-100, -100, 98, -100]}",
-              "a⟦b⟧");
-    check_row(&o, "{\"input_ids\": [97], \"labels\": [97]}", "⟦a⟧");
+    check_record(&o,
+                 "{\"input_ids\": [265, 97, 98, 265], \"attention_mask\": [0, 1, 1, 0], "
+                 "\"labels\": [-100, -100, 98, -100]}",
+                 "a⟦b⟧");
+    check_record(&o, "{\"input_ids\": [97], \"labels\": [97]}", "⟦a⟧");
     /* any type takes rows that have all three columns */
     const struct ax_format_options alpaca_type = options("alpaca", bare_tokenizer);
-    check_row(&alpaca_type,
-              "{\"input_ids\": [97], \"attention_mask\": [1], \"labels\": [-100], \"output\": "
-              "\"x\"}",
-              "a");
+    check_record(&alpaca_type,
+                 "{\"input_ids\": [97], \"attention_mask\": [1], \"labels\": [-100], \"output\": "
+                 "\"x\"}",
+                 "a");
     static const char *const bad[][2] = {
         {"{\"input_ids\": [97]}", "labels: expected a list of numbers, got nothing"},
         {"{\"input_ids\": 97, \"labels\": []}", "input_ids: expected a list"},
@@ -271,12 +273,12 @@ static void ids(void **state) {
         {"{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [2]}", "attention_mask[0]"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        check_bad_row(&o, bad[i][0], bad[i][1]);
+        check_bad_record(&o, bad[i][0], bad[i][1]);
     /* labels may be other ids */
     struct ax_format *f;
     struct ax_example_list s = {0};
     assert_ok(ax_format_new(&f, &o));
-    assert_ok(run_row(f, "{\"input_ids\": [97, 98], \"labels\": [99, -100]}", &s));
+    assert_ok(run_record(f, "{\"input_ids\": [97, 98], \"labels\": [99, -100]}", &s));
     assert_int_equal(s.labels[0], 99);
     assert_int_equal(s.labels[1], AX_NO_LABEL);
     ax_example_list_free(&s);
@@ -294,7 +296,7 @@ static void synthetic(void **state) {
     assert_ok(ax_format_new(&f, &o));
     json_t *row = json_object();
     for (int i = 0; i < 3; i++)
-        assert_ok(ax_format_row(f, &w, row, (struct ax_origin){.record = i / 2}, &s));
+        assert_ok(ax_format_record(f, &w, row, (struct ax_origin){.record = i / 2}, &s));
     json_decref(row);
     assert_int_equal(s.n, 3);
     assert_memory_equal(s.tokens, s.tokens + 100, 100 * sizeof *s.tokens);

@@ -1,5 +1,5 @@
-/* Rows → documents by several threads: the same whatever their number; bad rows; and streams, whose
- * place can be saved and restored. */
+/* Rows → documents by several threads: the same whatever their number; bad records; and streams,
+ * whose place can be saved and restored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,7 @@ static void bad_rows(void **state) {
     assert_non_null(strstr(ax_error_text(), "20 bad rows, and max_bad_rows is 19; the last: "));
     assert_non_null(strstr(ax_error_text(), "bad.jsonl:2000"));
     ax_bad_records_free(&bad);
-    /* a file that breaks off is not a bad row */
+    /* a file that breaks off is not a bad record */
     (void)run(put_text("cut.json", "[{\"text\": \"a\"}, {\"text\""), 2, 9, &bad, AX_ERR_DATA, &n);
     assert_non_null(strstr(ax_error_text(), "cut.json:1: the file ends inside this row"));
     ax_bad_records_free(&bad);
