@@ -165,10 +165,11 @@ struct ax_rope {
  * window > 0 also only j > i + nk − nq − window. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
  * sink accum [Hq] (data NULL = none): an extra logit per head that takes probability, no value.
  *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); out = 0, lse = −inf for no key
- * q, out real [Tq][Hq][hd]; k, v real [Tk][Hk][hd]; lse accum [Tq][Hq]; cu_q, cu_k i32 [n+1] with
+ * q real [Tq][Hq][hd], k [Tk][Hk][hd]; v real [Tk][Hk][vd], out [Tq][Hq][vd]; lse accum [Tq][Hq];
+ * cu_q, cu_k i32 [n+1] with
  * n = cu_q.shape[0] − 1; documents beyond the last real one have length 0; rows of out that belong
  * to no document are set to 0. block_table i32 [n][max_blocks] (data NULL = none): k and v are then
- * [blocks·block_size][Hk][hd] and key j of document d is row block_table[d][j / block_size] ·
+ * [blocks·block_size][Hk][…] and key j of document d is row block_table[d][j / block_size] ·
  * block_size + j % block_size. max_q and max_k bound document lengths (for planning). */
 struct ax_attention {
     struct ax_tensor q, k, v, out, lse;

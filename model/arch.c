@@ -35,6 +35,7 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
     if (a->n_heads % a->n_kv_heads != 0)
         return ax_json_error(kv, "%lld KV heads do not divide %lld attention heads",
                              (long long)a->n_kv_heads, (long long)a->n_heads);
+    a->v_head_dim = a->head_dim;
     return ax_json_i64_or(ax_json_get(c, "max_position_embeddings"), 1, INT32_MAX, 2048,
                           &a->max_positions);
 }
@@ -101,21 +102,22 @@ static enum ax_status layers(struct ax_arch *a) {
 
 /* Elements of a layer's matrices, with `experts` of those it has, and of its vectors. */
 static int64_t layer_matrices(const struct ax_arch *a, int64_t layer, int64_t experts) {
-    const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
+    const int64_t heads = (a->n_heads + a->n_kv_heads) * (a->head_dim + a->v_head_dim);
     const bool moe = a->layers[layer].ffn == &ax_ffn_moe;
     const int64_t ffn =
         moe ? a->moe.n_experts + 3 * experts * a->moe.width : 3 * a->intermediate_size;
-    return a->hidden_size * (2 * q + 2 * kv + ffn);
+    return a->hidden_size * (heads + ffn);
 }
 static int64_t norm_vectors(const struct ax_arch *a, const struct ax_norm_names *n) {
     return ((n->in ? 1 : 0) + (n->out ? 1 : 0)) * a->hidden_size;
 }
 static int64_t layer_vectors(const struct ax_arch *a, int64_t layer) {
-    const int64_t q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
-    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = q + kv};
+    const int64_t qk = (a->n_heads + a->n_kv_heads) * a->head_dim;
+    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk};
     const struct ax_layer_spec *spec = &a->layers[layer];
     return norm_vectors(a, &spec->mixer_norms) + norm_vectors(a, &spec->ffn_norms) +
-           (a->qkv_bias ? q + 2 * kv : 0) + (a->o_bias ? a->hidden_size : 0) +
+           (a->qkv_bias ? qk + a->n_kv_heads * a->v_head_dim : 0) +
+           (a->o_bias ? a->hidden_size : 0) +
            (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm];
 }
 
@@ -221,5 +223,6 @@ int64_t ax_arch_parameters(const struct ax_arch *a) {
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
     const double matrices =
         (double)(all_matrices(a, a->moe.n_active) + a->vocab_size * a->hidden_size);
-    return 6 * matrices + 6 * (double)(a->n_layers * a->n_heads * a->head_dim * seq);
+    const int64_t dims = a->head_dim + a->v_head_dim;
+    return 6 * matrices + 3 * (double)(a->n_layers * a->n_heads * dims * seq);
 }

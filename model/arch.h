@@ -65,7 +65,8 @@ struct ax_arch {
     int64_t vocab_stored; /* rows of embedding and head in the checkpoint where they are fewer than
                              vocab_size; 0 = as many */
     bool new_rows_mean;   /* those behind begin as the mean of these, else at random */
-    int64_t n_layers, n_heads, n_kv_heads, head_dim;
+    int64_t n_layers, n_heads, n_kv_heads;
+    int64_t head_dim, v_head_dim; /* of a head of q and k, and of v */
     int64_t max_positions;
     double norm_eps;
     bool tied; /* lm_head is embed_tokens */
@@ -91,7 +92,8 @@ void ax_arch_free(struct ax_arch *arch);
 int64_t ax_arch_parameters(const struct ax_arch *arch);
 /* FLOPs of one trained token: 6 per matrix parameter that the token meets (tied or not, the head
  * counts once; the embedding look-up does not; of the experts those it goes to) +
- * 6·layers·heads·head_dim·seq for causal attention (half of the full 12·L·H·hd·seq). Formula name:
+ * 6·layers·heads·head_dim·seq for causal attention (half of the full 12·L·H·hd·seq; where the heads
+ * of v have another size, hd is the mean of both). Formula name:
  * "6N+6LHS causal". */
 double ax_arch_flops_per_token(const struct ax_arch *arch, int64_t seq);
 

@@ -1,7 +1,10 @@
 /* Grouped-query attention with rotary positions:
- *   q, k, v = h·Wqkvᵀ (+ b);  [q, k = norm(q), norm(k), per head or all heads at once];  q, k =
- * rope(q), rope(k) o = softmax attention over the document;  y = o·Woᵀ With a KV cache, k and v are
- * written to it first and attention reads the cache. */
+ *
+ *   q, k, v = h·Wqkvᵀ (+ b);  where the family has it q, k = norm(q), norm(k)
+ *   q, k = rope(q), rope(k);  o = softmax attention over the document;  y = o·Woᵀ
+ *
+ * Heads of v may have another size than those of q and k. With a KV cache, k and v are written to
+ * it first and attention reads the cache. */
 #include "model/builder.h"
 #include "model/context_parallel.h"
 #include "model/layer.h"
@@ -19,8 +22,8 @@ static void add_linear(struct ax_builder *b, struct ax_layer *l, struct ax_linea
 
 static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_arch *a = b->arch;
-    const int64_t D = a->hidden_size, Q = a->n_heads * a->head_dim,
-                  KV = a->n_kv_heads * a->head_dim;
+    const int64_t D = a->hidden_size, Q = a->n_heads * a->head_dim;
+    const int64_t K = a->n_kv_heads * a->head_dim, V = a->n_kv_heads * a->v_head_dim;
     struct ax_attention_part *att = &l->attention;
     const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
     const struct ax_param_decl kv = {
@@ -29,15 +32,19 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
         {.name = "model.layers.%d.self_attn.q_proj.weight", .rows = Q, .cols = D}, kv, kv};
     qkv[1].name = "model.layers.%d.self_attn.k_proj.weight";
     qkv[2].name = "model.layers.%d.self_attn.v_proj.weight";
-    qkv[1].rows = qkv[2].rows = KV;
+    qkv[1].rows = K;
+    qkv[2].rows = V;
     qkv[1].cols = qkv[2].cols = D;
     struct ax_param_decl qkv_bias[] = {
         {.name = "model.layers.%d.self_attn.q_proj.bias", .rows = Q}, kv, kv};
     qkv_bias[1].name = "model.layers.%d.self_attn.k_proj.bias";
     qkv_bias[2].name = "model.layers.%d.self_attn.v_proj.bias";
-    qkv_bias[1].rows = qkv_bias[2].rows = KV;
-    const struct ax_param_decl o = {
-        .name = "model.layers.%d.self_attn.o_proj.weight", .rows = D, .cols = Q, .tp_dim = 1};
+    qkv_bias[1].rows = K;
+    qkv_bias[2].rows = V;
+    const struct ax_param_decl o = {.name = "model.layers.%d.self_attn.o_proj.weight",
+                                    .rows = D,
+                                    .cols = a->n_heads * a->v_head_dim,
+                                    .tp_dim = 1};
     const struct ax_param_decl o_bias = {.name = "model.layers.%d.self_attn.o_proj.bias",
                                          .rows = D,
                                          .tp_dim = -1,
@@ -55,7 +62,7 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
                                       full ? Q : a->head_dim);
     att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
-                                      full ? KV : a->head_dim);
+                                      full ? K : a->head_dim);
 }
 
 static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -91,9 +98,10 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
                               struct ax_saved *s) {
     const struct ax_model *m = p->model;
     const struct ax_arch *a = &m->arch;
-    const int64_t T = p->batch->T, hd = a->head_dim, Hq = q_heads(l, a), Hk = kv_heads(l, a);
+    const int64_t T = p->batch->T, hd = a->head_dim, vd = a->v_head_dim;
+    const int64_t Hq = q_heads(l, a), Hk = kv_heads(l, a);
     ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->dtype, NULL, T, (Hq + 2 * Hk) * hd));
+                     ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd + Hk * vd));
     if (a->qk_norm) {
         ax_saved_declare(&s[QK], "attention normed q, k", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd));
@@ -101,11 +109,11 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
         ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hk));
     }
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->dtype, NULL, T, Hq * hd));
+                     ax_tensor_2d(m->dtype, NULL, T, Hq * vd));
     ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
 }
 
-/* q, k, v as [T][H][hd] views of [q | k | v] (or of [q | k], then v is not set). */
+/* q, k, v as [T][H][…] views of [q | k | v] (or of [q | k], then v is not set). */
 struct heads {
     struct ax_tensor q, k, v;
 };
@@ -118,8 +126,8 @@ static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *
     t = ax_tensor_cols(joined, Hq * hd, Hk * hd);
     h.k = ax_tensor_heads(&t, Hk, hd);
     if (joined->shape[1] > (Hq + Hk) * hd) {
-        t = ax_tensor_cols(joined, (Hq + Hk) * hd, Hk * hd);
-        h.v = ax_tensor_heads(&t, Hk, hd);
+        t = ax_tensor_cols(joined, (Hq + Hk) * hd, Hk * a->v_head_dim);
+        h.v = ax_tensor_heads(&t, Hk, a->v_head_dim);
     }
     return h;
 }
@@ -170,7 +178,7 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
                                struct ax_attention *out) {
     const struct ax_arch *a = &p->model->arch;
     struct ax_attention att = {.q = h->q,
-                               .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->head_dim),
+                               .out = ax_tensor_heads(&s[OUT].t, q_heads(l, a), a->v_head_dim),
                                .lse = s[LSE].t,
                                .cu_q = p->batch->cu_seqlens,
                                .cu_k = p->batch->cu_keys,
@@ -263,8 +271,8 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     d.k = own_kv_heads(p, &d.k);
     d.v = own_kv_heads(p, &d.v);
     const struct heads now = operands(l, p, s);
-    struct ax_attention_backward back = {.dout = ax_tensor_heads(d_out, q_heads(l, a), a->head_dim),
-                                         .dq = d.q};
+    struct ax_attention_backward back = {
+        .dout = ax_tensor_heads(d_out, q_heads(l, a), a->v_head_dim), .dq = d.q};
     AX_TRY(describe(l, p, s, &now, &back.a));
     back.dk = ax_cp_partial(rt, &d.k);
     back.dv = ax_cp_partial(rt, &d.v);

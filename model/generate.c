@@ -50,7 +50,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                           .cap = d->cap,
                                           .n_layers = m->arch.n_layers,
                                           .n_kv_heads = m->arch.n_kv_heads,
-                                          .head_dim = m->arch.head_dim,
+                                          .key_dim = m->arch.head_dim,
+                                          .value_dim = m->arch.v_head_dim,
                                           .T = d->o.pass_tokens};
     enum ax_status st;
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, &co), st, fail);

@@ -5,20 +5,17 @@
 
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack,
                                  const struct ax_kvcache_options *o) {
-    *c = (struct ax_kvcache){.n_seqs = o->n_seqs,
-                             .cap = o->cap,
-                             .n_layers = o->n_layers,
-                             .n_kv_heads = o->n_kv_heads,
-                             .head_dim = o->head_dim,
-                             .T = o->T};
+    *c =
+        (struct ax_kvcache){.n_seqs = o->n_seqs, .cap = o->cap, .n_layers = o->n_layers, .T = o->T};
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&c->k, (size_t)o->n_layers, sizeof *c->k), st, fail);
     AX_TRY_GOTO(ax_alloc(&c->v, (size_t)o->n_layers, sizeof *c->v), st, fail);
     AX_TRY_GOTO(ax_alloc(&c->length, (size_t)o->n_seqs, sizeof *c->length), st, fail);
     AX_TRY_GOTO(ax_alloc(&c->host, (size_t)(o->T + 2 * o->n_seqs + 1), sizeof *c->host), st, fail);
     for (int64_t i = 0; i < o->n_layers; i++) {
-        c->k[i] = ax_tensor_3d(o->dtype, NULL, o->n_seqs * o->cap, o->n_kv_heads, o->head_dim);
-        c->v[i] = c->k[i];
+        const int64_t rows = o->n_seqs * o->cap;
+        c->k[i] = ax_tensor_3d(o->dtype, NULL, rows, o->n_kv_heads, o->key_dim);
+        c->v[i] = ax_tensor_3d(o->dtype, NULL, rows, o->n_kv_heads, o->value_dim);
         c->k[i].data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(&c->k[i]));
         c->v[i].data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(&c->v[i]));
     }

@@ -9,10 +9,10 @@
 #include "kernels/queue.h"
 
 struct ax_kvcache {
-    int64_t n_seqs, cap, n_layers, n_kv_heads, head_dim;
-    struct ax_tensor *k, *v;      /* [n_layers] of real [n_seqs·cap][Hk][hd] */
-    int64_t *length;              /* [n_seqs], host: tokens in the cache */
-    struct ax_tensor rows;        /* i32 [T]: where this pass's tokens go */
+    int64_t n_seqs, cap, n_layers;
+    struct ax_tensor *k, *v; /* [n_layers] of real [n_seqs·cap][Hk][key_dim], [..][value_dim] */
+    int64_t *length;         /* [n_seqs], host: tokens in the cache */
+    struct ax_tensor rows;   /* i32 [T]: where this pass's tokens go */
     struct ax_tensor block_table; /* i32 [documents of this pass][1] */
     struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
     int32_t *host;                /* staging for the three above */
@@ -21,7 +21,7 @@ struct ax_kvcache {
 
 struct ax_kvcache_options {
     enum ax_dtype dtype;
-    int64_t n_seqs, cap, n_layers, n_kv_heads, head_dim;
+    int64_t n_seqs, cap, n_layers, n_kv_heads, key_dim, value_dim;
     int64_t T; /* most tokens in one pass */
 };
 /* Tensors from `stack`. */
@@ -36,7 +36,7 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
 enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
                                int64_t n);
 
-/* Within a pass, per layer: write k, v [T][Hk][hd], then point attention at the cache. */
+/* Within a pass, per layer: write k, v [T][Hk][…], then point attention at the cache. */
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
                                 const struct ax_tensor *k, const struct ax_tensor *v);
 struct ax_attention;

@@ -17,13 +17,13 @@ static const struct ax_shape_document row_of_2048[] = {{2048, 2048}};
 static const struct ax_shape_document cached_1024[] = {{1, 1024}};
 
 static const char *check_attention(const struct ax_attention *a) {
-    NEED(a->q.ndim == 3 && a->k.ndim == 3 && real(&a->q));
+    NEED(a->q.ndim == 3 && a->k.ndim == 3 && a->v.ndim == 3 && real(&a->q));
     int64_t tq = a->q.shape[0], heads = a->q.shape[1], head_dim = a->q.shape[2];
     int64_t tk = a->k.shape[0], kv_heads = a->k.shape[1];
     NEED(is_3d(&a->q, a->q.dtype, tq, heads, head_dim));
     NEED(is_3d(&a->k, a->q.dtype, tk, kv_heads, head_dim));
-    NEED(is_3d(&a->v, a->q.dtype, tk, kv_heads, head_dim));
-    NEED(is_3d(&a->out, a->q.dtype, tq, heads, head_dim));
+    NEED(is_3d(&a->v, a->q.dtype, tk, kv_heads, a->v.shape[2]));
+    NEED(is_3d(&a->out, a->q.dtype, tq, heads, a->v.shape[2]));
     NEED(kv_heads > 0 && heads % kv_heads == 0);
     NEED(is_2d(&a->lse, accum(&a->q), tq, heads));
     NEED(a->cu_q.shape[0] >= 1 && is_1d(&a->cu_q, AX_I32, a->cu_q.shape[0]));
@@ -76,6 +76,13 @@ static int64_t hand_out_blocks(const struct ax_shape *s, int32_t *table, int64_t
     return used;
 }
 
+/* [rows][heads][vd]. */
+static struct ax_tensor values_out(struct ax_case_builder *b, int64_t rows, int64_t heads) {
+    const struct ax_attention_options *o = ax_case_options(b);
+    const int64_t size = o->value_dim > 0 ? o->value_dim : b->shape->head_dim;
+    return ax_case_place(b, b->real, b->shape->pad, 3, (const int64_t[]){rows, heads, size});
+}
+
 static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
     const struct ax_attention_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -98,8 +105,9 @@ static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
     }
     a->q = ax_case_in3(b, s->rows, s->heads);
     a->k = ax_case_in3(b, key_rows + (o->block_size > 0 ? 0 : 2), s->kv_heads);
-    a->v = ax_case_in3(b, a->k.shape[0], s->kv_heads);
-    a->out = ax_case_out3(b, s->rows, s->heads);
+    a->v = values_out(b, a->k.shape[0], s->kv_heads);
+    ax_case_randomize(b, &a->v, -1, 1);
+    a->out = values_out(b, s->rows, s->heads);
     a->lse = ax_case_dense2(b, b->accum, s->rows, s->heads);
     a->cu_q = ax_case_cumulative(b, false);
     a->cu_k = ax_case_cumulative(b, true);
@@ -122,7 +130,7 @@ static const char *check_attention_forward(const struct ax_attention_forward *f)
 
 static struct ax_op_cost cost_attention_forward(const struct ax_attention_forward *f) {
     const struct ax_attention *a = &f->a;
-    double head_dim = (double)a->q.shape[2];
+    double dims = (double)(a->q.shape[2] + a->v.shape[2]); /* q·kᵀ, p·v */
     double bytes = ax_op_operand_bytes(ax_operands_attention_forward(), f);
     if (a->block_table.data != NULL) { /* of the cache, the blocks these documents hold */
         double rows = (double)a->block_table.shape[0] * (double)a->max_k;
@@ -130,7 +138,7 @@ static struct ax_op_cost cost_attention_forward(const struct ax_attention_forwar
         double unread = rows < most ? 1 - rows / most : 0;
         bytes -= unread * (bytes_of(&a->k) + bytes_of(&a->v));
     }
-    return (struct ax_op_cost){4 * head_dim * attention_pairs(a), bytes}; /* q·kᵀ, p·v */
+    return (struct ax_op_cost){2 * dims * attention_pairs(a), bytes};
 }
 
 static void build_attention_forward(struct ax_case_builder *b, struct ax_attention_forward *a) {
@@ -158,8 +166,16 @@ static const struct ax_shape shapes_attention_forward[] = {
     {"decoding", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2, .head_dim = 16},
     {"paged", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2, .head_dim = 16,
      ATTENTION(.block_size = 4)},
+    {"paged, small values", DOCUMENTS(decoding), .rows = 3, .heads = 6, .kv_heads = 2,
+     .head_dim = 24, ATTENTION(.block_size = 4, .value_dim = 16)},
     {"paged, window", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2, .head_dim = 8,
      ATTENTION(.window = 5, .block_size = 3)},
+    {"small values", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 24,
+     .pad = 5, ATTENTION(.value_dim = 13)},
+    {"small values, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,
+     .head_dim = 192, ATTENTION(.window = 70, .value_dim = 128)},
+    {"large values", DOCUMENTS(prefix), .rows = 10, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     ATTENTION(.value_dim = 40)},
     {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
     {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
      ATTENTION(.window = 70)},
@@ -182,8 +198,9 @@ static const char *check_attention_backward(const struct ax_attention_backward *
 }
 
 static struct ax_op_cost cost_attention_backward(const struct ax_attention_backward *b) {
-    double head_dim = (double)b->a.q.shape[2]; /* q·kᵀ again, dout·vᵀ, dv, dq, dk */
-    return (struct ax_op_cost){10 * head_dim * attention_pairs(&b->a),
+    /* q·kᵀ again, dq, dk; dout·vᵀ, dv */
+    double dims = (double)(3 * b->a.q.shape[2] + 2 * b->a.v.shape[2]);
+    return (struct ax_op_cost){2 * dims * attention_pairs(&b->a),
                                ax_op_operand_bytes(ax_operands_attention_backward(), b)};
 }
 
@@ -191,10 +208,11 @@ static struct ax_op_cost cost_attention_backward(const struct ax_attention_backw
 static void build_attention_backward(struct ax_case_builder *b, struct ax_attention_backward *a) {
     const struct ax_attention_options *o = ax_case_options(b);
     build_attention(b, &a->a);
-    a->dout = ax_case_in3(b, a->a.q.shape[0], b->shape->heads);
+    a->dout = values_out(b, a->a.q.shape[0], b->shape->heads);
+    ax_case_randomize(b, &a->dout, -1, 1);
     a->dq = ax_case_out3(b, a->a.q.shape[0], b->shape->heads);
     a->dk = ax_case_out3(b, a->a.k.shape[0], b->shape->kv_heads);
-    a->dv = ax_case_out3(b, a->a.k.shape[0], b->shape->kv_heads);
+    a->dv = values_out(b, a->a.k.shape[0], b->shape->kv_heads);
     if (o->sink) {
         a->dsink = ax_case_in1(b, b->accum, b->shape->heads);
     }
@@ -214,6 +232,12 @@ static const struct ax_shape shapes_attention_backward[] = {
     {"sink", DOCUMENTS(no_keys), .rows = 13, .heads = 4, .kv_heads = 2, .head_dim = 16,
      ATTENTION(.sink = true)},
     {"no keys", DOCUMENTS(no_keys), .rows = 12, .heads = 2, .kv_heads = 1, .head_dim = 16},
+    {"small values", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 24,
+     .pad = 5, ATTENTION(.value_dim = 13)},
+    {"small values, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,
+     .head_dim = 192, ATTENTION(.window = 70, .value_dim = 128)},
+    {"large values", DOCUMENTS(prefix), .rows = 10, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     ATTENTION(.value_dim = 40)},
     {"tiles", DOCUMENTS(tiles), .rows = 220, .heads = 3, .kv_heads = 1, .head_dim = 64},
     {"tiles, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1, .head_dim = 40,
      ATTENTION(.window = 70)},

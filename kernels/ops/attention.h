@@ -7,6 +7,7 @@
 
 struct ax_attention_options {
     int64_t window, block_size; /* block_size > 0 asks for a block table */
+    int64_t value_dim;          /* 0: as head_dim */
     double softcap;
     bool not_causal, sink;
 };

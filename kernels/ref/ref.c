@@ -1,16 +1,19 @@
 /* The table of the reference backend, and its workspaces. */
 #include "kernels/ref/ref.h"
 
-/* Rows of doubles: six of one head in attention (see ref_attention.c), two and one of sums in gemm
- * and grouped_gemm.
- */
+static int64_t head_rows(const struct ax_attention *a) {
+    return 3 * (a->k.shape[2] + a->v.shape[2]);
+}
+
+/* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
+ * (see ref_attention.c); two, and one of sums, in gemm and grouped_gemm. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     int64_t doubles = 0;
     if (op == AX_OP_attention_forward) {
-        doubles = 6 * ((const struct ax_attention_forward *)args)->a.q.shape[2];
+        doubles = head_rows(&((const struct ax_attention_forward *)args)->a);
     } else if (op == AX_OP_attention_backward) {
-        doubles = 6 * ((const struct ax_attention_backward *)args)->a.q.shape[2];
+        doubles = head_rows(&((const struct ax_attention_backward *)args)->a);
     } else if (op == AX_OP_gemm) {
         const struct ax_gemm *g = args;
         int64_t k = g->trans_a ? g->a.shape[0] : g->a.shape[1];

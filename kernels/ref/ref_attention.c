@@ -57,9 +57,9 @@ double ax_ref_logit(const struct ax_attention *a, double product) {
 /* One query of one head: the largest score and Σ exp(s − max), then the weighted values. */
 static void attend(const struct ax_attention *a, const struct ax_ref_document *d, int64_t i,
                    int64_t head, double *rows) {
-    int64_t hd = a->q.shape[2];
+    int64_t hd = a->q.shape[2], vd = a->v.shape[2];
     int64_t kv_head = head * a->k.shape[1] / a->q.shape[1];
-    double *query = rows, *key = query + hd, *value = key + hd, *out = value + hd;
+    double *query = rows, *key = query + hd, *value = key + hd, *out = value + vd;
     bool sink = ax_ref_given(&a->sink);
     double max = sink ? ax_ref_get(&a->sink, head, 0) : -INFINITY;
     double sum = sink ? 1 : 0;
@@ -73,7 +73,7 @@ static void attend(const struct ax_attention *a, const struct ax_ref_document *d
         sum = (sum > 0 ? sum * exp(max - grown) : 0) + exp(s - grown);
         max = grown;
     }
-    for (int64_t c = 0; c < hd; c++) {
+    for (int64_t c = 0; c < vd; c++) {
         out[c] = 0;
     }
     for (int64_t j = from; j < to; j++) {
@@ -82,11 +82,11 @@ static void attend(const struct ax_attention *a, const struct ax_ref_document *d
         ax_ref_load_head(&a->v, row, kv_head, value);
         double s = ax_ref_logit(a, ax_ref_dot(query, key, hd));
         double p = exp(s - max) / sum;
-        for (int64_t c = 0; c < hd; c++) {
+        for (int64_t c = 0; c < vd; c++) {
             out[c] += p * value[c];
         }
     }
-    ax_ref_store_row(&a->out, d->q_first + i, head * hd, hd, out);
+    ax_ref_store_row(&a->out, d->q_first + i, head * vd, vd, out);
     ax_ref_set(&a->lse, d->q_first + i, head, sum > 0 ? max + log(sum) : -INFINITY);
 }
 

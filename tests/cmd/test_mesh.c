@@ -36,7 +36,8 @@ struct model {
     const char *type;
     bool tied;
     const char *extra;
-    struct ax_norm_names mixer_norms, ffn_norms; /* in place of the family's, where any is named */
+    /* in place of the family's, where any is named; then the heads of v are smaller, too */
+    struct ax_norm_names mixer_norms, ffn_norms;
 };
 static const struct model models[] = {
     {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}},
@@ -89,6 +90,7 @@ static enum ax_status run_here(const struct model *m, const struct mesh *mesh, c
     for (int64_t i = 0; m->ffn_norms.out && i < arch.n_layers; i++) {
         arch.layers[i].mixer_norms = m->mixer_norms;
         arch.layers[i].ffn_norms = m->ffn_norms;
+        arch.v_head_dim = arch.head_dim - 5;
     }
     c->arch = &arch;
     c->sizes = mesh->sizes;

@@ -23,6 +23,7 @@ struct spec {
     int docs;
     int32_t n_q[MAX_DOCS], n_k[MAX_DOCS];
     int q_heads, kv_heads, head_dim;
+    int value_dim; /* 0: as head_dim */
     int64_t window;
     bool not_causal;
     int64_t block_size; /* > 0: paged keys and values */
@@ -96,6 +97,7 @@ static inline void make_paged(struct attention_case *c) {
 
 static inline void case_open(struct attention_case *c, const struct spec *s, enum ax_dtype dtype) {
     *c = (struct attention_case){.spec = *s};
+    c->spec.value_dim = s->value_dim > 0 ? s->value_dim : s->head_dim;
     int64_t max_q = 0, max_k = 0;
     for (int d = 0; d < s->docs; d++) {
         c->cu_q[d + 1] = c->cu_q[d] + s->n_q[d];
@@ -104,14 +106,14 @@ static inline void case_open(struct attention_case *c, const struct spec *s, enu
         max_k = s->n_k[d] > max_k ? s->n_k[d] : max_k;
     }
     int64_t n_q = c->cu_q[s->docs], n_k = c->cu_k[s->docs];
-    int64_t hd = s->head_dim, hq = s->q_heads, hk = s->kv_heads;
+    int64_t hd = s->head_dim, vd = c->spec.value_dim, hq = s->q_heads, hk = s->kv_heads;
     double gain = s->gain > 0 ? s->gain : 1;
     struct ax_tensor lse = make_tensor(AX_F32, n_q + SPARE_ROWS, hq, 1, 0, 1, 0);
     struct ax_attention a = {
         .q = make_tensor(dtype, n_q + SPARE_ROWS, hq, hd, 1, gain, n_q),
         .k = make_tensor(dtype, n_k + SPARE_ROWS, hk, hd, 2, 1, n_k),
-        .v = make_tensor(dtype, n_k + SPARE_ROWS, hk, hd, 3, 1, n_k),
-        .out = make_tensor(dtype, n_q + SPARE_ROWS, hq, hd, 0, 1, 0),
+        .v = make_tensor(dtype, n_k + SPARE_ROWS, hk, vd, 3, 1, n_k),
+        .out = make_tensor(dtype, n_q + SPARE_ROWS, hq, vd, 0, 1, 0),
         .lse = ax_tensor_2d(AX_F32, lse.data, n_q + SPARE_ROWS, hq),
         .cu_q = ax_tensor_1d(AX_I32, c->cu_q, s->docs + 1),
         .cu_k = ax_tensor_1d(AX_I32, c->cu_k, s->docs + 1),
@@ -125,10 +127,10 @@ static inline void case_open(struct attention_case *c, const struct spec *s, enu
     a.lse.row_stride = lse.row_stride;
     c->args = (struct ax_attention_backward){
         .a = a,
-        .dout = make_tensor(dtype, n_q + SPARE_ROWS, hq, hd, 4, 1, n_q),
+        .dout = make_tensor(dtype, n_q + SPARE_ROWS, hq, vd, 4, 1, n_q),
         .dq = make_tensor(dtype, n_q + SPARE_ROWS, hq, hd, 0, 1, 0),
         .dk = make_tensor(dtype, n_k + SPARE_ROWS, hk, hd, 0, 1, 0),
-        .dv = make_tensor(dtype, n_k + SPARE_ROWS, hk, hd, 0, 1, 0),
+        .dv = make_tensor(dtype, n_k + SPARE_ROWS, hk, vd, 0, 1, 0),
     };
     if (s->block_size > 0) {
         make_paged(c);
@@ -228,8 +230,8 @@ static inline void add_to(double *x, double factor, const double *y, int64_t n) 
 static inline void naive_query(struct naive *n, const struct attention_case *c, int doc, int64_t i,
                                int64_t head, double *p, bool backward) {
     const struct spec *s = &c->spec;
-    int64_t hd = s->head_dim;
-    int64_t query = ((c->cu_q[doc] + i) * s->q_heads + head) * hd;
+    int64_t hd = s->head_dim, vd = s->value_dim;
+    int64_t row = (c->cu_q[doc] + i) * s->q_heads + head, query = row * hd, out = row * vd;
     int64_t kv = head * s->kv_heads / s->q_heads;
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j < s->n_k[doc]; j++) {
@@ -242,25 +244,25 @@ static inline void naive_query(struct naive *n, const struct attention_case *c, 
         p[j] = max == -INFINITY ? 0 : exp(p[j] - max);
         sum += p[j];
     }
-    n->lse[query / hd] = max + log(sum);
-    for (int64_t e = 0; e < hd; e++) {
-        n->out[query + e] = 0;
+    n->lse[row] = max + log(sum);
+    for (int64_t e = 0; e < vd; e++) {
+        n->out[out + e] = 0;
     }
     for (int64_t j = 0; j < s->n_k[doc] && sum > 0; j++) {
         if (p[j] == 0) {
             continue;
         }
         p[j] /= sum;
-        add_to(n->out + query, p[j], n->v + ((c->cu_k[doc] + j) * s->kv_heads + kv) * hd, hd);
+        add_to(n->out + out, p[j], n->v + ((c->cu_k[doc] + j) * s->kv_heads + kv) * vd, vd);
     }
-    double delta = inner(n->out + query, n->dout + query, hd);
+    double delta = inner(n->out + out, n->dout + out, vd);
     for (int64_t j = 0; j < s->n_k[doc] && backward; j++) {
         if (p[j] == 0) {
             continue;
         }
-        int64_t key = ((c->cu_k[doc] + j) * s->kv_heads + kv) * hd;
-        double ds = p[j] * (inner(n->dout + query, n->v + key, hd) - delta) * c->args.a.scale;
-        add_to(n->dv + key, p[j], n->dout + query, hd);
+        int64_t at = (c->cu_k[doc] + j) * s->kv_heads + kv, key = at * hd, value = at * vd;
+        double ds = p[j] * (inner(n->dout + out, n->v + value, vd) - delta) * c->args.a.scale;
+        add_to(n->dv + value, p[j], n->dout + out, vd);
         add_to(n->dk + key, ds, n->q + query, hd);
         add_to(n->dq + query, ds, n->k + key, hd);
     }

@@ -26,6 +26,10 @@ static const struct spec SPECS[] = {
     {"head size 256", 1, {70}, {70}, HEADS(2, 1, 256)},
     {"odd head size", 1, {70}, {70}, HEADS(2, 1, 33)},
     {"tiny head size", 1, {70}, {70}, HEADS(2, 1, 1)},
+    {"small values", 2, {70, 9}, {70, 33}, HEADS(6, 2, 48), .value_dim = 32},
+    {"192 and 128", 1, {150}, {150}, HEADS(4, 2, 192), .value_dim = 128, .window = 90},
+    {"odd values", 1, {70}, {70}, HEADS(2, 1, 24), .value_dim = 9},
+    {"large values", 1, {70}, {70}, HEADS(2, 1, 9), .value_dim = 40},
     {"large logits", 1, {100}, {100}, HEADS(2, 1, 64), .gain = 300},
 };
 #define N_SPECS (sizeof(SPECS) / sizeof(SPECS[0]))

@@ -23,6 +23,11 @@ static const struct spec SPECS[] = {
     {"head size 128", 1, {130}, {130}, HEADS(4, 2, 128)},
     {"head size 256", 1, {110}, {110}, HEADS(2, 1, 256)},
     {"odd head size", 1, {70}, {70}, HEADS(2, 1, 33)},
+    {"small values", 2, {70, 9}, {70, 33}, HEADS(6, 2, 48), .value_dim = 32},
+    {"192 and 128", 1, {150}, {150}, HEADS(4, 2, 192), .value_dim = 128, .window = 90},
+    {"odd values", 1, {70}, {70}, HEADS(2, 1, 24), .value_dim = 9},
+    {"large values", 1, {70}, {70}, HEADS(2, 1, 9), .value_dim = 40},
+    {"two parts, small values", 1, {2100}, {2100}, HEADS(1, 1, 16), .value_dim = 8},
     {"two parts, window", 2, {2050, 10}, {2060, 10}, HEADS(1, 1, 8), .window = 40},
     {"two parts", 1, {2100}, {2100}, HEADS(1, 1, 8)},
 };
@@ -78,7 +83,7 @@ static void backward_follows_the_formula(void **state) {
 static double loss(struct naive *n, const struct attention_case *c) {
     naive_run(n, c, false);
     return inner(n->out, n->dout,
-                 (int64_t)c->cu_q[c->spec.docs] * c->spec.q_heads * c->spec.head_dim);
+                 (int64_t)c->cu_q[c->spec.docs] * c->spec.q_heads * c->spec.value_dim);
 }
 
 /* (loss(x + h) − loss(x − h)) / 2h of every 7th input is the gradient. */
@@ -108,7 +113,7 @@ static void check_differences(const struct ax_ops *ops, const void *context) {
     int64_t k = (int64_t)c->cu_k[c->spec.docs] * c->spec.kv_heads * c->spec.head_dim;
     check_slope(&n, c, n.q, q, &c->args.dq);
     check_slope(&n, c, n.k, k, &c->args.dk);
-    check_slope(&n, c, n.v, k, &c->args.dv);
+    check_slope(&n, c, n.v, k / c->spec.head_dim * c->spec.value_dim, &c->args.dv);
     naive_close(&n);
 }
 
@@ -117,6 +122,7 @@ static void gradients_are_finite_differences(void **state) {
     static const struct spec specs[] = {
         {"causal", 2, {9, 4}, {9, 7}, HEADS(4, 2, 10)},
         {"window", 1, {20}, {20}, HEADS(2, 1, 8), .window = 5},
+        {"small values", 1, {12}, {14}, HEADS(4, 2, 11), .value_dim = 5},
         {"all keys", 1, {6}, {11}, HEADS(3, 1, 8), .not_causal = true},
     };
     for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {

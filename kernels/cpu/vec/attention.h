@@ -33,6 +33,13 @@
     0x1.715476p+0f /* scores are kept in units of log 2: e^s = 2^(s·log2 e) */
 #define AX_ATTENTION_LN2 0x1.62e42fefa39efp-1
 
+/* One head's elements in a row of a tensor. */
+struct ax_attention_head {
+    int64_t size;    /* elements */
+    int64_t units;   /* in them */
+    int64_t columns; /* rounded up to whole vectors */
+};
+
 /* Sizes that follow from shapes and dtypes. */
 struct ax_attention_shape {
     enum ax_dtype dtype;
@@ -40,12 +47,10 @@ struct ax_attention_shape {
     int64_t per_unit;  /* elements in a unit: 2 or 1 */
     int64_t kv_heads;  /* Hk */
     int64_t group;     /* Hq / Hk */
-    int64_t head_dim;  /* hd */
-    int64_t units;     /* in hd elements */
-    int64_t columns;   /* hd rounded up to whole vectors */
     int64_t key_units; /* in AX_ATTENTION_KEYS elements */
     int64_t block;     /* queries per block */
     int64_t max_rows;  /* rows of a block of this call at most, rounded up to whole units */
+    struct ax_attention_head k, v; /* of q and k, and of v and out */
 };
 
 struct ax_attention_doc {
@@ -75,17 +80,20 @@ struct ax_attention_gemm {
 };
 void AX_VEC(ax_attention_gemm)(const struct ax_attention_gemm *g);
 
-/* n rows of head_dim elements, which lie at rows[…], as operands:
- *   rows:    a(row, hd)  → [n][units]
- *   columns: b(hd, row)  → [units][AX_ATTENTION_KEYS], n rounded up to vectors
- *   sums:    b(row, hd)  → [n / per_unit][columns], n rounded up to `padded`
+/* n rows of one head h, which lie at rows[…], as operands:
+ *   rows:    a(row, element)  → [n][units]
+ *   columns: b(element, row)  → [units][AX_ATTENTION_KEYS], n rounded up to vectors
+ *   sums:    b(row, element)  → [n / per_unit][columns], n rounded up to `padded`
  * Rounding up adds zeros. */
-void AX_VEC(ax_attention_pack_rows)(const struct ax_attention_shape *s, void *const *rows,
-                                    int64_t n, float *dst);
-void AX_VEC(ax_attention_pack_columns)(const struct ax_attention_shape *s, void *const *rows,
+void AX_VEC(ax_attention_pack_rows)(const struct ax_attention_shape *s,
+                                    const struct ax_attention_head *h, void *const *rows, int64_t n,
+                                    float *dst);
+void AX_VEC(ax_attention_pack_columns)(const struct ax_attention_shape *s,
+                                       const struct ax_attention_head *h, void *const *rows,
                                        int64_t n, float *dst);
-void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s, void *const *rows,
-                                    int64_t n, int64_t padded, float *dst);
+void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s,
+                                    const struct ax_attention_head *h, void *const *rows, int64_t n,
+                                    int64_t padded, float *dst);
 
 /* Whether forward and backward can do it. */
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a);

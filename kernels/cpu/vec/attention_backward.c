@@ -26,7 +26,7 @@ struct call {
     const struct ax_attention_backward *args;
     struct ax_attention_shape s;
     int64_t *first; /* tasks before each document */
-    float *dk, *dv; /* [parts][Hk][Tk][columns] */
+    float *dk, *dv; /* [parts][Hk][Tk] rows of k.columns, v.columns */
 };
 
 static struct call carve_call(struct ax_attention_work *work,
@@ -34,24 +34,24 @@ static struct call carve_call(struct ax_attention_work *work,
     struct call c = {.args = args, .s = AX_VEC(ax_attention_shape)(&args->a)};
     int64_t rows = parts_of(args->a.max_q) * c.s.kv_heads * args->a.k.shape[0];
     c.first = carve(work, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(*c.first));
-    c.dk = carve(work, rows * c.s.columns, sizeof(float));
-    c.dv = carve(work, rows * c.s.columns, sizeof(float));
+    c.dk = carve(work, rows * c.s.k.columns, sizeof(float));
+    c.dv = carve(work, rows * c.s.v.columns, sizeof(float));
     return c;
 }
 
-/* Elements before the sums of a document's part and KV head in dk and dv. */
-static int64_t sums_offset(const struct call *c, const struct ax_attention_doc *doc, int64_t part,
-                           int64_t kv_head) {
+/* Rows before the sums of a document's part and KV head in dk and dv. */
+static int64_t sums_row(const struct call *c, const struct ax_attention_doc *doc, int64_t part,
+                        int64_t kv_head) {
     int64_t head = part * c->s.kv_heads + kv_head;
-    return (head * c->args->a.k.shape[0] + doc->first_k) * c->s.columns;
+    return head * c->args->a.k.shape[0] + doc->first_k;
 }
 
 static void run_task(const struct call *c, const struct ax_attention_worker *w,
                      const struct ax_attention_doc *doc, int64_t task) {
     int64_t part = task / c->s.kv_heads;
     int64_t kv_head = task % c->s.kv_heads;
-    int64_t offset = sums_offset(c, doc, part, kv_head);
-    struct ax_attention_sums sums = {c->dk + offset, c->dv + offset, 0};
+    int64_t row = sums_row(c, doc, part, kv_head);
+    struct ax_attention_sums sums = {c->dk + row * c->s.k.columns, c->dv + row * c->s.v.columns, 0};
     int64_t step = parts_of(doc->n_q) * c->s.block;
     for (int64_t query = part * c->s.block; query < doc->n_q; query += step) {
         struct ax_attention_block b = {
@@ -65,24 +65,28 @@ static void run_task(const struct call *c, const struct ax_attention_worker *w,
     AX_VEC(ax_attention_reach)(w, &sums, doc->n_k);
 }
 
-/* dk and dv of one key and KV head: the parts' sums in order. */
-static void add_parts(const struct call *c, const struct ax_attention_doc *doc, int64_t kv_head,
-                      int64_t key) {
+/* dk or dv, and what its parts' sums are multiplied with. */
+struct result {
+    const struct ax_attention_head *h;
+    const float *sums;
+    float scale;
+    const struct ax_tensor *to;
+};
+
+/* Its row of one key and KV head: the parts' sums in order. */
+static void add_parts(const struct call *c, const struct result *result,
+                      const struct ax_attention_doc *doc, int64_t kv_head, int64_t key) {
+    const struct ax_attention_head *h = result->h;
     const int64_t parts = parts_of(doc->n_q);
-    const v_float scale = v_set((float)c->args->a.scale);
-    void *dk = ax_tensor_row(&c->args->dk, doc->first_k + key);
-    void *dv = ax_tensor_row(&c->args->dv, doc->first_k + key);
-    for (int64_t i = 0; i < c->s.head_dim; i += AX_LANES) {
-        v_float k = v_set(0.0f);
-        v_float v = v_set(0.0f);
+    void *row = ax_tensor_row(result->to, doc->first_k + key);
+    for (int64_t i = 0; i < h->size; i += AX_LANES) {
+        v_float x = v_set(0.0f);
         for (int64_t part = 0; part < parts; part++) {
-            int64_t at = sums_offset(c, doc, part, kv_head) + key * c->s.columns + i;
-            k += v_load_f32(c->dk + at, AX_LANES);
-            v += v_load_f32(c->dv + at, AX_LANES);
+            int64_t at = (sums_row(c, doc, part, kv_head) + key) * h->columns + i;
+            x += v_load_f32(result->sums + at, AX_LANES);
         }
-        int64_t n = least(c->s.head_dim - i, AX_LANES);
-        v_store(c->s.dtype, dk, kv_head * c->s.head_dim + i, n, k * scale);
-        v_store(c->s.dtype, dv, kv_head * c->s.head_dim + i, n, v);
+        v_store(c->s.dtype, row, kv_head * h->size + i, least(h->size - i, AX_LANES),
+                x * v_set(result->scale));
     }
 }
 
@@ -109,6 +113,8 @@ enum ax_status AX_VEC(ax_cpu_attention_backward)(struct ax_queue *q,
     const struct call c = carve_call(&rest, args);
     const int64_t docs = AX_VEC(ax_attention_docs)(&args->a);
     const int64_t tasks = AX_VEC(ax_attention_count)(&args->a, &c.s, doc_tasks, c.first);
+    const struct result dk = {&c.s.k, c.dk, (float)args->a.scale, &args->dk};
+    const struct result dv = {&c.s.v, c.dv, 1.0f, &args->dv};
     const int threads = tasks > 1 ? q->threads : 1;
     (void)threads; /* a compiler without OpenMP runs all tasks here */
 #pragma omp parallel num_threads(threads)
@@ -126,7 +132,9 @@ enum ax_status AX_VEC(ax_cpu_attention_backward)(struct ax_queue *q,
             struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(&args->a, d);
 #pragma omp for schedule(static) nowait
             for (int64_t i = 0; i < doc.n_k * c.s.kv_heads; i++) {
-                add_parts(&c, &doc, i % c.s.kv_heads, i / c.s.kv_heads);
+                int64_t head = i % c.s.kv_heads, key = i / c.s.kv_heads;
+                add_parts(&c, &dk, &doc, head, key);
+                add_parts(&c, &dv, &doc, head, key);
             }
         }
     }

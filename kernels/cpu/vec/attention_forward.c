@@ -19,12 +19,12 @@
 struct worker {
     const struct ax_attention *a;
     const struct ax_attention_shape *s;
-    float *q;            /* a  [rows][units] */
-    float *k;            /* b  [units][KEYS] */
-    float *v;            /* b  [key_units][columns] */
+    float *q;            /* a  [rows][k.units] */
+    float *k;            /* b  [k.units][KEYS] */
+    float *v;            /* b  [key_units][v.columns] */
     float *scores;       /*    [STRIP][KEYS] */
     float *p;            /* a  [STRIP][key_units] */
-    float *out;          /*    [rows][columns], not yet divided by sum */
+    float *out;          /*    [rows][v.columns], not yet divided by sum */
     float *shift;        /*    [rows] about the largest score so far */
     float *sum;          /*    [rows][LANES] Σ 2^(score − shift), by lane */
     int64_t *low, *high; /*    [rows] visible keys */
@@ -37,12 +37,12 @@ static struct worker carve_worker(struct ax_attention_work *work, const struct a
     return (struct worker){
         .a = a,
         .s = s,
-        .q = carve(work, s->max_rows * s->units, size),
-        .k = carve(work, s->units * KEYS, size),
-        .v = carve(work, s->key_units * s->columns, size),
+        .q = carve(work, s->max_rows * s->k.units, size),
+        .k = carve(work, s->k.units * KEYS, size),
+        .v = carve(work, s->key_units * s->v.columns, size),
         .scores = carve(work, (int64_t)STRIP * KEYS, size),
         .p = carve(work, STRIP * s->key_units, size),
-        .out = carve(work, s->max_rows * s->columns, size),
+        .out = carve(work, s->max_rows * s->v.columns, size),
         .shift = carve(work, s->max_rows, size),
         .sum = carve(work, s->max_rows * AX_LANES, size),
         .low = carve(work, s->max_rows, sizeof(int64_t)),
@@ -80,10 +80,10 @@ AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_bl
     if (top > w->shift[r] + SLACK) {
         v_float shrink = v_exp2(v_set(w->shift[r] - top));
         float *sum = w->sum + r * AX_LANES;
-        float *out = w->out + r * w->s->columns;
+        float *out = w->out + r * w->s->v.columns;
         w->shift[r] = top;
         v_store_f32(sum, AX_LANES, v_load_f32(sum, AX_LANES) * shrink);
-        for (int64_t j = 0; j < w->s->columns; j += AX_LANES) {
+        for (int64_t j = 0; j < w->s->v.columns; j += AX_LANES) {
             v_store_f32(out + j, AX_LANES, v_load_f32(out + j, AX_LANES) * shrink);
         }
     }
@@ -125,9 +125,9 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
         .pairs = pairs,
         .m = strip->n,
         .n = strip->width,
-        .units = s->units,
-        .a = w->q + strip->first * s->units,
-        .a_row = s->units,
+        .units = s->k.units,
+        .a = w->q + strip->first * s->k.units,
+        .a_row = s->k.units,
         .a_unit = 1,
         .b = w->k,
         .b_unit = KEYS,
@@ -146,15 +146,15 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
         .pairs = pairs,
         .accumulate = true,
         .m = strip->n,
-        .n = s->columns,
+        .n = s->v.columns,
         .units = strip->width / s->per_unit,
         .a = w->p,
         .a_row = s->key_units,
         .a_unit = 1,
         .b = w->v,
-        .b_unit = s->columns,
-        .c = w->out + strip->first * s->columns,
-        .c_row = s->columns,
+        .b_unit = s->v.columns,
+        .c = w->out + strip->first * s->v.columns,
+        .c_row = s->v.columns,
     };
     AX_VEC(ax_attention_gemm)(&g);
 }
@@ -162,8 +162,8 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
 static void load_block(const struct worker *w, const struct ax_attention_block *b) {
     AX_VEC(ax_attention_visible)(w->a, w->s, b, w->low, w->high);
     AX_VEC(ax_attention_query_rows)(w->s, &w->a->q, b, w->rows);
-    AX_VEC(ax_attention_pack_rows)(w->s, w->rows, b->rows, w->q);
-    memset(w->out, 0, (size_t)(b->rows * w->s->columns) * sizeof(float));
+    AX_VEC(ax_attention_pack_rows)(w->s, &w->s->k, w->rows, b->rows, w->q);
+    memset(w->out, 0, (size_t)(b->rows * w->s->v.columns) * sizeof(float));
     memset(w->sum, 0, (size_t)(b->rows * AX_LANES) * sizeof(float));
     for (int64_t r = 0; r < b->rows; r++) {
         w->shift[r] = -FLT_MAX; /* not −inf: −inf − −inf would be NaN where no key was seen yet */
@@ -175,7 +175,7 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
  */
 static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
                           const struct ax_attention_block *b) {
-    const int64_t bytes = w->s->head_dim * (int64_t)ax_dtype_size(w->s->dtype);
+    const int64_t bytes = x->shape[2] * (int64_t)ax_dtype_size(x->dtype);
     AX_VEC(ax_attention_key_rows)(w->a, x, b, w->keys);
     for (int64_t i = 0; i < b->keys; i++) {
         for (int64_t at = 0; at < bytes; at += 64) {
@@ -188,10 +188,11 @@ static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
 static void load_keys(const struct worker *w, const struct ax_attention_block *b,
                       const struct ax_attention_block *next) {
     AX_VEC(ax_attention_key_rows)(w->a, &w->a->k, b, w->keys);
-    AX_VEC(ax_attention_pack_columns)(w->s, w->keys, b->keys, w->k);
+    AX_VEC(ax_attention_pack_columns)(w->s, &w->s->k, w->keys, b->keys, w->k);
     prefetch_rows(w, &w->a->k, next);
     AX_VEC(ax_attention_key_rows)(w->a, &w->a->v, b, w->keys);
-    AX_VEC(ax_attention_pack_sums)(w->s, w->keys, b->keys, round_up(b->keys, AX_LANES), w->v);
+    AX_VEC(ax_attention_pack_sums)
+    (w->s, &w->s->v, w->keys, b->keys, round_up(b->keys, AX_LANES), w->v);
     prefetch_rows(w, &w->a->v, next);
 }
 
@@ -202,9 +203,9 @@ static void finish(const struct worker *w, const struct ax_attention_block *b) {
     for (int64_t r = 0; r < b->rows; r++) {
         float sum = (float)v_sum(v_load_f32(w->sum + r * AX_LANES, AX_LANES));
         v_float inverse = v_set(sum == 0.0f ? 0.0f : 1.0f / sum);
-        for (int64_t i = 0; i < s->head_dim; i += AX_LANES) {
-            v_float x = v_load_f32(w->out + r * s->columns + i, AX_LANES) * inverse;
-            v_store(s->dtype, w->rows[r], i, least(s->head_dim - i, AX_LANES), x);
+        for (int64_t i = 0; i < s->v.size; i += AX_LANES) {
+            v_float x = v_load_f32(w->out + r * s->v.columns + i, AX_LANES) * inverse;
+            v_store(s->dtype, w->rows[r], i, least(s->v.size - i, AX_LANES), x);
         }
         *AX_VEC(ax_attention_lse)(w->a, s, b, r) =
             (float)((double)w->shift[r] * AX_ATTENTION_LN2 + (double)logf(sum));

@@ -15,18 +15,18 @@ struct ax_attention_worker AX_VEC(ax_attention_worker)(struct ax_attention_work 
     struct ax_attention_worker w = {
         .args = args,
         .s = s,
-        .q_rows = carve(work, rows * s->units, size),
-        .dout_rows = carve(work, rows * s->units, size),
-        .q_sums = carve(work, units * s->columns, size),
-        .dout_sums = carve(work, units * s->columns, size),
-        .k_columns = carve(work, s->units * KEYS, size),
-        .v_columns = carve(work, s->units * KEYS, size),
-        .k_sums = carve(work, s->key_units * s->columns, size),
+        .q_rows = carve(work, rows * s->k.units, size),
+        .dout_rows = carve(work, rows * s->v.units, size),
+        .q_sums = carve(work, units * s->k.columns, size),
+        .dout_sums = carve(work, units * s->v.columns, size),
+        .k_columns = carve(work, s->k.units * KEYS, size),
+        .v_columns = carve(work, s->v.units * KEYS, size),
+        .k_sums = carve(work, s->key_units * s->k.columns, size),
         .scores = carve(work, (int64_t)STRIP * KEYS, size),
         .dp = carve(work, (int64_t)STRIP * KEYS, size),
         .p_columns = carve(work, units * KEYS, size),
         .ds_columns = carve(work, units * KEYS, size),
-        .dq = carve(work, rows * s->columns, size),
+        .dq = carve(work, rows * s->k.columns, size),
         .lse = carve(work, rows, size),
         .delta = carve(work, rows, size),
         .low = carve(work, rows, sizeof(int64_t)),
@@ -52,16 +52,16 @@ static void load_block(const struct ax_attention_worker *w, const struct ax_atte
     const struct ax_attention_shape *s = w->s;
     AX_VEC(ax_attention_visible)(a, s, b, w->low, w->high);
     AX_VEC(ax_attention_query_rows)(s, &a->q, b, w->rows);
-    AX_VEC(ax_attention_pack_rows)(s, w->rows, b->rows, w->q_rows);
-    AX_VEC(ax_attention_pack_sums)(s, w->rows, b->rows, b->rows, w->q_sums);
+    AX_VEC(ax_attention_pack_rows)(s, &s->k, w->rows, b->rows, w->q_rows);
+    AX_VEC(ax_attention_pack_sums)(s, &s->k, w->rows, b->rows, b->rows, w->q_sums);
     AX_VEC(ax_attention_query_rows)(s, &w->args->dout, b, w->rows);
-    AX_VEC(ax_attention_pack_rows)(s, w->rows, b->rows, w->dout_rows);
-    AX_VEC(ax_attention_pack_sums)(s, w->rows, b->rows, b->rows, w->dout_sums);
+    AX_VEC(ax_attention_pack_rows)(s, &s->v, w->rows, b->rows, w->dout_rows);
+    AX_VEC(ax_attention_pack_sums)(s, &s->v, w->rows, b->rows, b->rows, w->dout_sums);
     AX_VEC(ax_attention_query_rows)(s, &a->out, b, w->out);
     for (int64_t r = 0; r < b->rows; r++) {
         v_float sum = v_set(0.0f);
-        for (int64_t i = 0; i < s->head_dim; i += AX_LANES) {
-            int64_t n = least(s->head_dim - i, AX_LANES);
+        for (int64_t i = 0; i < s->v.size; i += AX_LANES) {
+            int64_t n = least(s->v.size - i, AX_LANES);
             sum = v_fma(v_load(s->dtype, w->rows[r], i, n), v_load(s->dtype, w->out[r], i, n), sum);
         }
         w->delta[r] = (float)v_sum(sum);
@@ -69,16 +69,17 @@ static void load_block(const struct ax_attention_worker *w, const struct ax_atte
         float lse = *AX_VEC(ax_attention_lse)(a, s, b, r) * AX_ATTENTION_LOG2E;
         w->lse[r] = lse == -INFINITY ? 0.0f : lse;
     }
-    memset(w->dq, 0, (size_t)(b->rows * s->columns) * sizeof(float));
+    memset(w->dq, 0, (size_t)(b->rows * s->k.columns) * sizeof(float));
 }
 
 static void load_keys(const struct ax_attention_worker *w, const struct ax_attention_block *b) {
     const struct ax_attention *a = &w->args->a;
     AX_VEC(ax_attention_key_rows)(a, &a->k, b, w->keys);
-    AX_VEC(ax_attention_pack_columns)(w->s, w->keys, b->keys, w->k_columns);
-    AX_VEC(ax_attention_pack_sums)(w->s, w->keys, b->keys, round_up(b->keys, AX_LANES), w->k_sums);
+    AX_VEC(ax_attention_pack_columns)(w->s, &w->s->k, w->keys, b->keys, w->k_columns);
+    AX_VEC(ax_attention_pack_sums)
+    (w->s, &w->s->k, w->keys, b->keys, round_up(b->keys, AX_LANES), w->k_sums);
     AX_VEC(ax_attention_key_rows)(a, &a->v, b, w->keys);
-    AX_VEC(ax_attention_pack_columns)(w->s, w->keys, b->keys, w->v_columns);
+    AX_VEC(ax_attention_pack_columns)(w->s, &w->s->v, w->keys, b->keys, w->v_columns);
 }
 
 struct gradient {
@@ -162,9 +163,9 @@ static void run_strip(const struct ax_attention_worker *w, const struct ax_atten
         .pairs = s->pairs,
         .m = strip->n,
         .n = strip->width,
-        .units = s->units,
-        .a = w->q_rows + strip->first * s->units,
-        .a_row = s->units,
+        .units = s->k.units,
+        .a = w->q_rows + strip->first * s->k.units,
+        .a_row = s->k.units,
         .a_unit = 1,
         .b = w->k_columns,
         .b_unit = KEYS,
@@ -173,7 +174,9 @@ static void run_strip(const struct ax_attention_worker *w, const struct ax_atten
         .scale = (float)w->args->a.scale * AX_ATTENTION_LOG2E,
     };
     AX_VEC(ax_attention_gemm)(&g);
-    g.a = w->dout_rows + strip->first * s->units;
+    g.units = s->v.units;
+    g.a = w->dout_rows + strip->first * s->v.units;
+    g.a_row = s->v.units;
     g.b = w->v_columns;
     g.c = w->dp;
     g.scale = 1.0f;
@@ -183,15 +186,15 @@ static void run_strip(const struct ax_attention_worker *w, const struct ax_atten
         .pairs = s->pairs,
         .accumulate = true,
         .m = strip->n,
-        .n = s->columns,
+        .n = s->k.columns,
         .units = strip->width / s->per_unit,
         .a = w->ds_rows + strip->first * s->key_units,
         .a_row = s->key_units,
         .a_unit = 1,
         .b = w->k_sums,
-        .b_unit = s->columns,
-        .c = w->dq + strip->first * s->columns,
-        .c_row = s->columns,
+        .b_unit = s->k.columns,
+        .c = w->dq + strip->first * s->k.columns,
+        .c_row = s->k.columns,
     };
     AX_VEC(ax_attention_gemm)(&g);
 }
@@ -215,31 +218,33 @@ static void sum_keys(const struct ax_attention_worker *w, const struct ax_attent
             .pairs = s->pairs,
             .accumulate = b->key < sums->reached,
             .m = n,
-            .n = s->columns,
+            .n = s->v.columns,
             .units = ceil_div(last, s->per_unit) - unit,
             .a = w->p_columns + unit * KEYS + j,
             .a_row = 1,
             .a_unit = KEYS,
-            .b = w->dout_sums + unit * s->columns,
-            .b_unit = s->columns,
-            .c = sums->dv + (b->key + j) * s->columns,
-            .c_row = s->columns,
+            .b = w->dout_sums + unit * s->v.columns,
+            .b_unit = s->v.columns,
+            .c = sums->dv + (b->key + j) * s->v.columns,
+            .c_row = s->v.columns,
             .scale = 1.0f,
         };
         AX_VEC(ax_attention_gemm)(&g);
+        g.n = g.b_unit = g.c_row = s->k.columns;
         g.a = w->ds_columns + unit * KEYS + j;
-        g.b = w->q_sums + unit * s->columns;
-        g.c = sums->dk + (b->key + j) * s->columns;
+        g.b = w->q_sums + unit * s->k.columns;
+        g.c = sums->dk + (b->key + j) * s->k.columns;
         AX_VEC(ax_attention_gemm)(&g);
     }
 }
 
 void AX_VEC(ax_attention_reach)(const struct ax_attention_worker *w, struct ax_attention_sums *sums,
                                 int64_t key) {
+    const int64_t k = w->s->k.columns, v = w->s->v.columns;
     if (key > sums->reached) {
-        size_t bytes = (size_t)((key - sums->reached) * w->s->columns) * sizeof(float);
-        memset(sums->dk + sums->reached * w->s->columns, 0, bytes);
-        memset(sums->dv + sums->reached * w->s->columns, 0, bytes);
+        size_t keys = (size_t)(key - sums->reached);
+        memset(sums->dk + sums->reached * k, 0, keys * (size_t)k * sizeof(float));
+        memset(sums->dv + sums->reached * v, 0, keys * (size_t)v * sizeof(float));
         sums->reached = key;
     }
 }
@@ -267,9 +272,9 @@ void AX_VEC(ax_attention_block_backward)(const struct ax_attention_worker *w,
     AX_VEC(ax_attention_query_rows)(s, &w->args->dq, &b, w->rows);
     v_float scale = v_set((float)w->args->a.scale);
     for (int64_t r = 0; r < b.rows; r++) {
-        for (int64_t i = 0; i < s->head_dim; i += AX_LANES) {
-            v_store(s->dtype, w->rows[r], i, least(s->head_dim - i, AX_LANES),
-                    v_load_f32(w->dq + r * s->columns + i, AX_LANES) * scale);
+        for (int64_t i = 0; i < s->k.size; i += AX_LANES) {
+            v_store(s->dtype, w->rows[r], i, least(s->k.size - i, AX_LANES),
+                    v_load_f32(w->dq + r * s->k.columns + i, AX_LANES) * scale);
         }
     }
 }

@@ -8,21 +8,21 @@
 struct ax_attention_worker {
     const struct ax_attention_backward *args;
     const struct ax_attention_shape *s;
-    float *q_rows, *dout_rows;    /* a  [rows][units] */
-    float *q_sums, *dout_sums;    /* b  [rows / per_unit][columns] */
-    float *k_columns, *v_columns; /* b  [units][KEYS] */
-    float *k_sums;                /* b  [key_units][columns] */
+    float *q_rows, *dout_rows;    /* a  [rows][k.units], [rows][v.units] */
+    float *q_sums, *dout_sums;    /* b  [rows / per_unit][k.columns], [..][v.columns] */
+    float *k_columns, *v_columns; /* b  [k.units][KEYS], [v.units][KEYS] */
+    float *k_sums;                /* b  [key_units][k.columns] */
     float *scores, *dp;           /*    [STRIP][KEYS] */
     float *p_columns;             /* a  [rows / per_unit][KEYS]: summed over rows */
     float *ds_columns;            /* a  [rows / per_unit][KEYS]: summed over rows */
     float *ds_rows;               /* a  [rows][key_units]: summed over keys */
-    float *dq;                    /*    [rows][columns] */
+    float *dq;                    /*    [rows][k.columns] */
     float *lse, *delta;           /*    [rows]; lse in units of log 2 */
     int64_t *low, *high;          /*    [rows] visible keys */
     void **rows, **out, **keys;   /*    addresses */
 };
 
-/* Where one task sums: [n_k][columns]. Keys 0 … reached − 1 hold something. */
+/* Where one task sums: [n_k][k.columns], [n_k][v.columns]. Keys 0 … reached − 1 hold something. */
 struct ax_attention_sums {
     float *dk, *dv;
     int64_t reached;

@@ -83,27 +83,26 @@ AX_INLINE void transpose(v_float x[AX_LANES]) {
     }
 }
 
-AX_INLINE void pack_rows(enum ax_dtype dtype, bool pairs, const struct ax_attention_shape *s,
+AX_INLINE void pack_rows(enum ax_dtype dtype, bool pairs, const struct ax_attention_head *h,
                          void *const *rows, int64_t n, float *dst) {
     for (int64_t r = 0; r < n; r++) {
-        for (int64_t u = 0; u < s->units; u += AX_LANES) {
-            v_store_f32(dst + r * s->units + u, least(s->units - u, AX_LANES),
-                        row_units(dtype, pairs, rows[r], s->head_dim, u));
+        for (int64_t u = 0; u < h->units; u += AX_LANES) {
+            v_store_f32(dst + r * h->units + u, least(h->units - u, AX_LANES),
+                        row_units(dtype, pairs, rows[r], h->size, u));
         }
     }
 }
 
-AX_INLINE void pack_columns(enum ax_dtype dtype, bool pairs, const struct ax_attention_shape *s,
+AX_INLINE void pack_columns(enum ax_dtype dtype, bool pairs, const struct ax_attention_head *h,
                             void *const *rows, int64_t n, float *dst) {
     for (int64_t r = 0; r < n; r += AX_LANES) {
-        for (int64_t u = 0; u < s->units; u += AX_LANES) {
+        for (int64_t u = 0; u < h->units; u += AX_LANES) {
             v_float x[AX_LANES];
             for (int i = 0; i < AX_LANES; i++) {
-                x[i] =
-                    r + i < n ? row_units(dtype, pairs, rows[r + i], s->head_dim, u) : v_set(0.0f);
+                x[i] = r + i < n ? row_units(dtype, pairs, rows[r + i], h->size, u) : v_set(0.0f);
             }
             transpose(x);
-            int64_t height = least(s->units - u, AX_LANES);
+            int64_t height = least(h->units - u, AX_LANES);
             for (int64_t i = 0; i < height; i++) {
                 v_store_f32(dst + (u + i) * AX_ATTENTION_KEYS + r, AX_LANES, x[i]);
             }
@@ -111,17 +110,17 @@ AX_INLINE void pack_columns(enum ax_dtype dtype, bool pairs, const struct ax_att
     }
 }
 
-AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attention_shape *s,
+AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attention_head *h,
                          void *const *rows, int64_t n, float *dst) {
     for (int64_t r = 0; r < n; r += pairs ? 2 : 1) {
         int64_t i = 0;
 #ifdef __AVX512BF16__
-        for (; pairs && r + 1 < n && i + 2 * AX_LANES <= s->head_dim; i += 2 * AX_LANES) {
+        for (; pairs && r + 1 < n && i + 2 * AX_LANES <= h->size; i += 2 * AX_LANES) {
             interleave_two(rows[r], rows[r + 1], i, dst + i);
         }
 #endif
-        for (; i < s->columns; i += AX_LANES) {
-            int64_t width = least(s->head_dim - i, AX_LANES);
+        for (; i < h->columns; i += AX_LANES) {
+            int64_t width = least(h->size - i, AX_LANES);
 #ifdef __AVX512BF16__
             if (pairs) {
                 const void *odd = r + 1 < n ? rows[r + 1] : NULL;
@@ -131,7 +130,7 @@ AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attent
 #endif
             v_store_f32(dst + i, AX_LANES, v_load(dtype, rows[r], i, width));
         }
-        dst += s->columns;
+        dst += h->columns;
     }
 }
 
@@ -145,20 +144,23 @@ AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attent
                            : function(AX_F32, false, __VA_ARGS__))
 #endif
 
-void AX_VEC(ax_attention_pack_rows)(const struct ax_attention_shape *s, void *const *rows,
-                                    int64_t n, float *dst) {
-    BY_UNIT(s, pack_rows, s, rows, n, dst);
+void AX_VEC(ax_attention_pack_rows)(const struct ax_attention_shape *s,
+                                    const struct ax_attention_head *h, void *const *rows, int64_t n,
+                                    float *dst) {
+    BY_UNIT(s, pack_rows, h, rows, n, dst);
 }
 
-void AX_VEC(ax_attention_pack_columns)(const struct ax_attention_shape *s, void *const *rows,
+void AX_VEC(ax_attention_pack_columns)(const struct ax_attention_shape *s,
+                                       const struct ax_attention_head *h, void *const *rows,
                                        int64_t n, float *dst) {
-    BY_UNIT(s, pack_columns, s, rows, n, dst);
+    BY_UNIT(s, pack_columns, h, rows, n, dst);
 }
 
-void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s, void *const *rows,
-                                    int64_t n, int64_t padded, float *dst) {
-    BY_UNIT(s, pack_sums, s, rows, n, dst);
-    int64_t used = ceil_div(n, s->per_unit) * s->columns;
-    int64_t all = ceil_div(padded, s->per_unit) * s->columns;
+void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s,
+                                    const struct ax_attention_head *h, void *const *rows, int64_t n,
+                                    int64_t padded, float *dst) {
+    BY_UNIT(s, pack_sums, h, rows, n, dst);
+    int64_t used = ceil_div(n, s->per_unit) * h->columns;
+    int64_t all = ceil_div(padded, s->per_unit) * h->columns;
     memset(dst + used, 0, (size_t)(all - used) * sizeof(*dst));
 }

@@ -14,7 +14,13 @@
 
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a) {
     return (a->q.dtype == AX_F32 || a->q.dtype == AX_BF16) &&
-           a->q.shape[2] <= AX_ATTENTION_HEAD_DIM && a->softcap <= 0 && a->sink.data == NULL;
+           a->q.shape[2] <= AX_ATTENTION_HEAD_DIM && a->v.shape[2] <= AX_ATTENTION_HEAD_DIM &&
+           a->softcap <= 0 && a->sink.data == NULL;
+}
+
+static struct ax_attention_head head_of(const struct ax_tensor *t, int64_t per_unit) {
+    const int64_t size = t->shape[2];
+    return (struct ax_attention_head){size, ceil_div(size, per_unit), round_up(size, AX_LANES)};
 }
 
 struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a) {
@@ -23,13 +29,12 @@ struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *
         .pairs = BF16_PAIRS && a->q.dtype == AX_BF16,
         .kv_heads = a->k.shape[1],
         .group = a->q.shape[1] / a->k.shape[1],
-        .head_dim = a->q.shape[2],
     };
     s.per_unit = s.pairs ? 2 : 1;
-    s.units = ceil_div(s.head_dim, s.per_unit);
-    s.columns = round_up(s.head_dim, AX_LANES);
+    s.k = head_of(&a->k, s.per_unit);
+    s.v = head_of(&a->v, s.per_unit);
     s.key_units = AX_ATTENTION_KEYS / s.per_unit;
-    int64_t block = BLOCK_ROWS(s.head_dim) / s.group;
+    int64_t block = BLOCK_ROWS(s.k.size > s.v.size ? s.k.size : s.v.size) / s.group;
     s.block = block > 0 ? block : 1;
     s.max_rows = round_up(least(s.block, a->max_q) * s.group, s.per_unit);
     return s;
@@ -74,13 +79,13 @@ int64_t AX_VEC(ax_attention_find)(const int64_t *first, int64_t docs, int64_t ta
 
 void AX_VEC(ax_attention_query_rows)(const struct ax_attention_shape *s, const struct ax_tensor *x,
                                      const struct ax_attention_block *b, void **rows) {
-    const int64_t size = (int64_t)ax_dtype_size(s->dtype);
+    const int64_t size = (int64_t)ax_dtype_size(s->dtype), head_dim = x->shape[2];
     char *heads =
         (char *)x->data +
-        ((b->doc.first_q + b->query) * x->row_stride + b->kv_head * s->group * s->head_dim) * size;
+        ((b->doc.first_q + b->query) * x->row_stride + b->kv_head * s->group * head_dim) * size;
     for (int64_t r = 0; r < b->rows; r += s->group, heads += x->row_stride * size) {
         for (int64_t head = 0; head < s->group; head++) {
-            rows[r + head] = heads + head * s->head_dim * size;
+            rows[r + head] = heads + head * head_dim * size;
         }
     }
 }

@@ -1,5 +1,6 @@
-/* Norms on what a layer's part reads, on what it makes, on both, or on neither: gradients against
- * finite differences, recompute modes bit by bit, and what trains alone against all that trains. */
+/* What a layer may be beyond today's families: norms on what its parts read, on what they make, on
+ * both or on neither, and heads of v smaller or larger than those of k. Gradients against finite
+ * differences, recompute modes bit by bit, and what trains alone against all that trains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,18 +22,21 @@ static const int64_t lengths[] = {9, 1, 6, 0};
 static const struct {
     const char *type, *extra;
     struct ax_norm_names mixer, ffn; /* of all layers but the last, which is as the family has it */
+    int64_t v_head_dim;              /* 0: as head_dim, 16 */
 } models[] = {
-    {"llama", "", {NULL, LAYER "mixer_norm.weight"}, {NULL, LAYER "ffn_norm.weight"}},
+    {"llama", "", {NULL, LAYER "mixer_norm.weight"}, {NULL, LAYER "ffn_norm.weight"}, 0},
     {"llama",
      "",
      {LAYER "mixer_in_norm.weight", LAYER "mixer_norm.weight"},
-     {LAYER "ffn_in_norm.weight", LAYER "ffn_norm.weight"}},
-    {"qwen3", "", {NULL, NULL}, {LAYER "ffn_in_norm.weight", NULL}},
-    {"olmo2", "", {LAYER "mixer_in_norm.weight", NULL}, {NULL, NULL}},
+     {LAYER "ffn_in_norm.weight", LAYER "ffn_norm.weight"},
+     10},
+    {"qwen3", "", {NULL, NULL}, {LAYER "ffn_in_norm.weight", NULL}, 24},
+    {"olmo2", "", {LAYER "mixer_in_norm.weight", NULL}, {NULL, NULL}, 0},
     {"mixtral",
      ", \"num_local_experts\": 3, \"num_experts_per_tok\": 2",
      {NULL, LAYER "mixer_norm.weight"},
-     {NULL, LAYER "ffn_norm.weight"}},
+     {NULL, LAYER "ffn_norm.weight"},
+     0},
 };
 #define N_MODELS (sizeof models / sizeof *models)
 
@@ -43,6 +47,8 @@ static void must(enum ax_status st) {
 
 static void make_arch(struct ax_arch *arch, size_t i) {
     must(tiny_arch(arch, models[i].type, false, models[i].extra));
+    if (models[i].v_head_dim > 0)
+        arch->v_head_dim = models[i].v_head_dim;
     for (int64_t k = 0; k < arch->n_layers - 1; k++) {
         arch->layers[k].mixer_norms = models[i].mixer;
         arch->layers[k].ffn_norms = models[i].ffn;
