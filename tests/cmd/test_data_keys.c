@@ -1,0 +1,114 @@
+/* Keys of a data set and of its tokenizer: what they make of rows, and which of them make a cache
+ * another one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/cmd/data_case.h"
+
+/* ---- messages ---- */
+
+#define TEMPLATE                                                                                   \
+    "chat_template_jinja: \"{% for m in messages %}[{{ m.role }}|{{ m.content }}|{{ m.name }}]"    \
+    "{% endfor %}\"\ntrain_on_inputs: true\n"
+
+/* One message whose properties stand twice, under both names. */
+static const struct {
+    const char *keys, *text;
+} messages[] = {
+    {"", "[assistant|b|n]"},
+    {"    message_property_mappings: {role: from}\n", "[user|b|n]"},
+    {"    message_property_mappings: {content: value}\n", "[assistant|a|n]"},
+    {"    message_property_mappings: {role: from, content: value}\n", "[user|a|n]"},
+    {"    message_property_mappings: {content: value, role: from}\n", "[user|a|n]"},
+    {"    message_property_mappings: {name: label}\n", "[assistant|b|L]"},
+    {"    message_property_mappings: {name: label, content: value}\n", "[assistant|a|L]"},
+    {"    message_property_mappings: {role: role, content: value}\n", "[assistant|a|n]"},
+    /* targets of roles, and their sources */
+    {"    roles: {user: [assistant]}\n", "[user|b|n]"},
+    {"    roles: {user: [x, assistant], tool: [y]}\n", "[user|b|n]"},
+    {"    roles: {tool: [y, z], user: [assistant, x]}\n", "[user|b|n]"},
+    {"    message_property_mappings: {role: from}\n    roles: {tool: [human]}\n", "[tool|b|n]"},
+};
+
+static void properties_and_roles(void **state) {
+    (void)state;
+    char rows[128], yaml[1024];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("m.jsonl", "{\"messages\": [{\"from\": \"human\", \"role\": \"assistant\", "
+                                 "\"value\": \"a\", \"content\": \"b\", \"name\": \"n\", "
+                                 "\"label\": \"L\"}]}\n"));
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        snprintf(yaml, sizeof yaml, "    type: chat_template\n%s%s", messages[i].keys, TEMPLATE);
+        json_t *v =
+            preview_json(2, (const char *const[]){put_config("m.yaml", rows, yaml), "--json"});
+        const json_t *row = json_array_get(json_object_get(v, "rows"), 0);
+        const json_t *doc = json_array_get(json_object_get(row, "documents"), 0);
+        const char *text = json_string_value(json_object_get(doc, "text"));
+        if (!text || strncmp(text, messages[i].text, strlen(messages[i].text)) != 0)
+            fail_msg("%s: %s", messages[i].keys, text ? text : "nothing");
+        json_decref(v);
+    }
+}
+
+/* ---- the tokenizer's part of a cache's key ---- */
+
+static bool is_cached(const char *config, const char *cache, const char *more) {
+    char *out;
+    const enum ax_status st =
+        run(ax_cmd_preprocess, &out, 3, (const char *const[]){config, cache, more});
+    if (st != AX_OK)
+        fail_msg("%s: %s", more, ax_error_text());
+    const bool hit = strstr(out, "(from the cache)") != NULL;
+    ax_free(out);
+    return hit;
+}
+
+/* The same words in another place are another tokenizer. */
+static void tokens_are_told_apart(void **state) {
+    (void)state;
+    static const char *const tokens[] = {
+        "seed=1",
+        "tokens=[qq]",
+        "tokens=[qq,rr]",
+        "tokens=[rr,qq]",
+        "tokens=[qqrr]",
+        "special_tokens.additional_special_tokens=[qq]",
+        "special_tokens.additional_special_tokens=[qq,rr]",
+        "special_tokens.pad_token=<s>",
+        "special_tokens.unk_token=<s>",
+        "special_tokens.pad_token=</s>",
+        "added_tokens_overrides.261=qq",
+        "added_tokens_overrides.262=qq",
+        "added_tokens_overrides.262=rr",
+    };
+    char config[128], cache[160];
+    snprintf(config, sizeof config, "%s",
+             put_config("t.yaml", put_text("t.jsonl", "{\"text\": \"abc\"}\n"),
+                        "    type: completion\n"));
+    snprintf(cache, sizeof cache, "dataset_prepared_path=%s", in_scratch("told"));
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        if (is_cached(config, cache, tokens[i]))
+            fail_msg("%s finds what another one made", tokens[i]);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        if (!is_cached(config, cache, tokens[i]))
+            fail_msg("%s does not find its own", tokens[i]);
+}
+
+static int set_up(void **state) {
+    if (scratch_make(state) != 0)
+        return -1;
+    put_tokenizer("bare", PLAIN_CONFIG, "null");
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(properties_and_roles),
+        cmocka_unit_test(tokens_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_remove);
+}
