@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <utime.h>
 
 #include "cmd/train/base_model.h"
@@ -172,7 +174,23 @@ static void a_gguf_file_is_converted_once(void **state) {
     assert_int_equal(ax_base_model_folder(&second, gguf, NULL, cache), AX_OK);
     assert_string_equal(first, second);
     assert_true(ax_path_exists(mark));
-    /* a file of another date is another model */
+    /* that it was read changes nothing */
+    struct stat info;
+    assert_int_equal(stat(gguf, &info), 0);
+    struct timespec times[2] = {info.st_mtim, info.st_mtim};
+    times[0].tv_sec += 1000; /* later than now: reading it again does not move it */
+    times[0].tv_nsec = (times[0].tv_nsec + 1) % 1000000000;
+    assert_int_equal(utimensat(AT_FDCWD, gguf, times, 0), 0);
+    assert_int_equal(ax_base_model_folder(&third, gguf, NULL, cache), AX_OK);
+    assert_string_equal(first, third);
+    ax_free(third);
+    /* a file that was written a moment later is another model */
+    times[1].tv_nsec = (times[1].tv_nsec + 1) % 1000000000;
+    assert_int_equal(utimensat(AT_FDCWD, gguf, times, 0), 0);
+    assert_int_equal(ax_base_model_folder(&third, gguf, NULL, cache), AX_OK);
+    assert_string_not_equal(first, third);
+    ax_free(third);
+    /* and so is one of another date */
     assert_int_equal(utime(gguf, &(struct utimbuf){1000, 1000}), 0);
     assert_int_equal(ax_base_model_folder(&third, gguf, NULL, cache), AX_OK);
     assert_string_not_equal(first, third);
