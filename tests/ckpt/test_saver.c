@@ -217,6 +217,38 @@ static void expect_saved(struct state *s, int step) {
 
 /* ---- the tests ---- */
 
+/* What is told of waiting is time that the caller stood in a call, added up. */
+static void test_waiting_is_counted(void **state) {
+    (void)state;
+    struct state s;
+    struct ax_saver saver;
+    json_t *config = json_object();
+    open_state(&s, RUN);
+    fill_all(&s, 1);
+    assert_int_equal(ax_saver_create(&saver, UNITS), AX_OK);
+    assert_int_equal(ax_fault_configure("fsync:1:delay"), AX_OK); /* 200 ms */
+    double before = 0;
+    for (int call = 0; call < 4; call++) {
+        const double begin = ax_clock_now();
+        if (call < 2) /* the second waits for the first */
+            start_save(&saver, &s, 1 + call, config);
+        else if (call == 2)
+            ax_saver_before_update(&saver, 0);
+        else
+            assert_int_equal(ax_saver_finish(&saver), AX_OK);
+        const double took = ax_clock_now() - begin, counted = saver.waited - before;
+        assert_true(call == 2 ? counted >= 0 : counted > 0);
+        assert_true(counted <= took + 1e-9);
+        before = saver.waited;
+    }
+    ax_saver_before_update(&saver, 0); /* no save is under way */
+    assert_true(saver.waited == before);
+    assert_int_equal(ax_fault_configure(NULL), AX_OK);
+    ax_saver_free(&saver);
+    json_decref(config);
+    close_state(&s);
+}
+
 /* Units are changed while the disk stands still: if that waited for it, it would wait for ever.
  * Returns the most memory that was taken meanwhile. */
 static uint64_t change_all(struct ax_saver *saver, struct state *s, uint64_t before, int step) {
@@ -420,6 +452,7 @@ int main(void) {
     trainer = pthread_self();
     start_disk();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waiting_is_counted),
         cmocka_unit_test(test_waits_for_no_disk),
         cmocka_unit_test(test_disk_stops_anywhere),
         cmocka_unit_test(test_waits_without_memory),

@@ -172,8 +172,61 @@ static void nothing_is_a_failure(void **state) {
     assert_int_equal(check(".", "gpu"), AX_ERR_CONFIG);
 }
 
+/* Each figure that a model's fixtures give is there, at its place, once for each way to write the
+ * config. */
+static void every_figure_is_told(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *where;
+    } figures[] = {{"batch logits", "logits"},
+                   {"batch token nll", "token_nll"},
+                   {"packed logits", "logits"},
+                   {"batch loss", "loss_mean"},
+                   {"packed grad norm (relative)", "grad_norm"},
+                   {"loss of each step", "step "},
+                   {"grad norm (relative)", "step 1\n"},
+                   {"parameters after step 1", "model."},
+                   {"parameters after step 5", "model."},
+                   {"loss after the steps", "loss_after\n"},
+                   {"greedy log-probs", "case "}};
+    char path[512], out[] = "/tmp/axtrain-golden-XXXXXX", *text;
+    size_t n;
+    (void)shared_path(path, sizeof path, "models/llama");
+    const int to = mkstemp(out), old = dup(STDOUT_FILENO);
+    assert_true(to >= 0 && old >= 0);
+    fflush(stdout);
+    dup2(to, STDOUT_FILENO);
+    const enum ax_status st = check(path, "cpu");
+    fflush(stdout);
+    dup2(old, STDOUT_FILENO);
+    close(old);
+    close(to);
+    assert_int_equal(st, AX_OK);
+    assert_int_equal(ax_read_file(out, 1 << 20, &text, &n), AX_OK);
+    assert_int_equal(unlink(out), 0);
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        char start[64];
+        int found = 0;
+        snprintf(start, sizeof start, "\n  ok    %s ", figures[i].name);
+        for (const char *at = text; (at = strstr(at, start)) != NULL; found++) {
+            at += strlen(start);
+            const char *demand = strstr(at, " demand ");
+            assert_non_null(demand);
+            const char *where = demand + strlen(" demand ");
+            where += strcspn(where, " ");
+            where += strspn(where, " ");
+            if (strncmp(where, figures[i].where, strlen(figures[i].where)) != 0)
+                fail_msg("%s: %.40s", figures[i].name, where);
+        }
+        if (found != 2)
+            fail_msg("%d times: %s", found, figures[i].name);
+    }
+    ax_free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_figure_is_told),
         cmocka_unit_test(llama),
         cmocka_unit_test(qwen3),
         cmocka_unit_test(mistral),

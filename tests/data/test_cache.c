@@ -119,6 +119,55 @@ static void found_again(void **state) {
     close_case(&c);
 }
 
+/* More words than a block holds: those before the last block are written, and freed, while the set
+ * grows, and the last one only as far as it goes. */
+static void sets_of_several_blocks(void **state) {
+    (void)state;
+    enum { DOCS = 6, LENGTH = 1000003 };
+    struct ax_docset memory = {0}, back = {0};
+    struct ax_cache_writer w;
+    int32_t *ids;
+    char *path;
+    bool found = false;
+    json_t *description = json_pack("{s:s}", "of", "several blocks");
+    assert_ok(ax_alloc(&ids, LENGTH, sizeof *ids));
+    make_folder("blocks");
+    assert_ok(ax_cache_path(&path, in_scratch("blocks"), description));
+    assert_ok(ax_cache_begin(&w, path));
+    assert_ok(ax_docs_add_file(&memory.docs, "rows.jsonl"));
+    struct ax_docs kept = {0};
+    assert_ok(ax_docs_add_file(&kept, "rows.jsonl"));
+    for (int d = 0; d < DOCS; d++) {
+        for (int i = 0; i < LENGTH; i++)
+            ids[i] = (d * 7919 + i * 31) % 50000;
+        const struct ax_origin from = {.line = (uint64_t)d + 1};
+        assert_ok(ax_docs_add(&memory.docs, ids, ids, (size_t)(LENGTH - d), from));
+        assert_ok(ax_docs_add(&kept, ids, ids, (size_t)(LENGTH - d), from));
+        assert_ok(ax_cache_flush(&w, &memory.docs));
+    }
+    assert_int_equal(memory.docs.n_blocks, 2);
+    assert_null(memory.docs.blocks[0]);
+    const uint64_t words = memory.docs.n_words;
+    assert_ok(ax_cache_commit(&w, &memory, description));
+    char file[256];
+    struct ax_mapping map;
+    snprintf(file, sizeof file, "%s/words.bin", path);
+    assert_ok(ax_map_file(&map, file));
+    assert_true(map.len == words * sizeof(uint32_t));
+    ax_unmap_file(&map);
+    assert_ok(ax_cache_load(&back, path, description, &found));
+    assert_true(found);
+    assert_int_equal(back.docs.n, DOCS);
+    for (size_t d = 0; d < DOCS; d++)
+        assert_true(ax_docs_equal(&back.docs, d, &kept, d, (uint32_t)LENGTH - (uint32_t)d));
+    ax_docset_close(&back);
+    ax_docs_free(&memory.docs);
+    ax_docs_free(&kept);
+    json_decref(description);
+    ax_free(path);
+    ax_free(ids);
+}
+
 /* Each thing that the documents follow from gives another key. */
 static void keys(void **state) {
     (void)state;
@@ -499,6 +548,7 @@ static void warm_hit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_of_several_blocks),
         cmocka_unit_test(found_again),
         cmocka_unit_test(keys),
         cmocka_unit_test(damage),
