@@ -145,6 +145,42 @@ static void test_startup(void **state) {
 
 #define STEP "step", "--arch", "llama-tiny", "--seq", "8", "--steps", "1"
 
+/* Of a step each op that ran, and no other, with how often: what a model of two layers takes. */
+static void test_ops_of_a_step(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    struct ax_json_doc doc;
+    static const struct {
+        const char *op;
+        int64_t launches;
+    } ran[] = {{"embedding_backward", 1},
+               {"attention_backward", 2},
+               {"swiglu_backward", 2},
+               {"nll_loss", 1},
+               {"clip", 1}};
+    BENCH(&l, STEP, "--batch", "1", "--dtype", "float32", "--threads", "1");
+    ax_bench_list_free(&l);
+    assert_ok(ax_json_load(&doc, in_scratch("now.json"), 1 << 20));
+    const json_t *step = json_object_get(doc.root, "step"), *op;
+    json_t *ops = json_object_get(step, "ops");
+    const char *name;
+    assert_int_equal(json_integer_value(json_object_get(step, "steps")), 1);
+    assert_int_equal(json_object_size(json_object_get(step, "phases")), 3);
+    json_object_foreach(ops, name, op) {
+        assert_true(json_integer_value(json_object_get(op, "launches")) >= 1);
+        assert_true(json_real_value(json_object_get(op, "seconds")) > 0);
+        assert_true(json_real_value(json_object_get(op, "gflops")) >= 0);
+    }
+    for (size_t i = 0; i < sizeof ran / sizeof *ran; i++) {
+        op = json_object_get(ops, ran[i].op);
+        assert_int_equal(json_integer_value(json_object_get(op, "launches")), ran[i].launches);
+    }
+    assert_non_null(json_object_get(ops, "gemm"));
+    assert_non_null(json_object_get(ops, "adamw"));
+    ax_json_free(&doc);
+}
+
 /* The same results with planned memory, which every run has alike, changed by a factor. Speed is so
  * low there that no run is worse. */
 static const char *older(double factor) {
@@ -212,10 +248,15 @@ static void test_mistakes(void **state) {
 int main(void) {
     sft_command = "bench";
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops),      cmocka_unit_test(test_ops_on_the_reference),
-        cmocka_unit_test(test_step),     cmocka_unit_test(test_generate),
-        cmocka_unit_test(test_pipeline), cmocka_unit_test(test_pipeline_of_own_files),
-        cmocka_unit_test(test_startup),  cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_ops_of_a_step),
+        cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_ops_on_the_reference),
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_pipeline),
+        cmocka_unit_test(test_pipeline_of_own_files),
+        cmocka_unit_test(test_startup),
+        cmocka_unit_test(test_comparison),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
