@@ -19,7 +19,7 @@ struct ax_lock {
 /* Waits for the lock of the file at `path`, which is created if it does not exist; a log line says
  * so when somebody else has it. held = false where the place can hold no lock: no such folder, no
  * permission to write, a file system without locks. Never fails for that, because a lock saves work
- * but is not what makes files complete (struct ax_folder is). Zero-initialise. */
+ * but is not what makes files complete (struct ax_folder is). Zero-initialize. */
 void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode);
 void ax_lock_drop(struct ax_lock *l); /* safe on zeroed or dropped */
 

@@ -39,7 +39,7 @@ uint64_t ax_mem_live_blocks(void);
 void *ax_malloc_hook(size_t n);
 void ax_free_hook(void *p);
 
-/* A growing byte string. Zero-initialise; ax_buf_free when done. data is NUL-terminated. */
+/* A growing byte string. Zero-initialize; ax_buf_free when done. data is NUL-terminated. */
 struct ax_buf {
     char *data;
     size_t len, cap;

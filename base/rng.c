@@ -42,7 +42,7 @@ float ax_rng_uniform(struct ax_rng_key key, uint64_t index) {
     return (float)(ax_rng_u32(key, index) >> 8) * 0x1p-24F;
 }
 
-/* In double: float log and cos differ between maths libraries, doubles rounded to float do not
+/* In double: float log and cos differ between math libraries, doubles rounded to float do not
  * in practice. */
 float ax_rng_normal(struct ax_rng_key key, uint64_t index) {
     uint32_t w[4];

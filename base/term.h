@@ -1,4 +1,4 @@
-/* What the terminal can do: width, colours (honours NO_COLOR, --color, TERM=dumb). */
+/* What the terminal can do: width, colors (honors NO_COLOR, --color, TERM=dumb). */
 #ifndef AX_BASE_TERM_H
 #define AX_BASE_TERM_H
 

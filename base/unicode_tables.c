@@ -73,7 +73,7 @@ const struct ax_code_range ax_unicode_not_punct[] = {
 const size_t ax_unicode_not_punct_count =
     sizeof(ax_unicode_not_punct) / sizeof(ax_unicode_not_punct[0]);
 
-/* Marks and decomposable characters assigned after the version (9) of HF's normalisers: starters
+/* Marks and decomposable characters assigned after the version (9) of HF's normalizers: starters
  * that neither decompose, compose nor count as accents there. */
 const struct ax_code_range ax_unicode_inert[] = {
     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},

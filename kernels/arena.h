@@ -34,7 +34,7 @@ struct ax_arena_name {
     size_t at_peak;
 };
 
-/* Bytes on a stack that bear one name: neighbours of the same name are one run. */
+/* Bytes on a stack that bear one name: neighbors of the same name are one run. */
 struct ax_arena_run {
     size_t bytes;
     int name; /* index into names */

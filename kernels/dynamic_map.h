@@ -1,6 +1,6 @@
 /* The 8-bit "dynamic" number format of optimizer states (Dettmers, Lewis, Shleifer, Zettlemoyer:
  * "8-bit Optimizers via Block-wise Quantization", 2022): seven decades below 1, each cut into twice
- * as many equal parts as the one below; code values are the parts' centres, 0 and 1. */
+ * as many equal parts as the one below; code values are the parts' centers, 0 and 1. */
 #ifndef AX_KERNELS_DYNAMIC_MAP_H
 #define AX_KERNELS_DYNAMIC_MAP_H
 

@@ -1,7 +1,7 @@
 /* Weights in panels: the order in which products of few rows read a weight from beginning to end.
  *
  * A bf16 matrix [N][K] with N a multiple of 16 and K even, as [N/16][K/2][16][2]: for 16 rows at a
- * time, all their pairs of neighbours along k. It takes the same room as rows do, and whole panels
+ * time, all their pairs of neighbors along k. It takes the same room as rows do, and whole panels
  * of it are a matrix of their own. gemm takes it as b with trans_b, embedding_forward as weight;
  * ax_op_broken_rule keeps it from all other ops. The numbers are the same and so are all results,
  * to the bit. */

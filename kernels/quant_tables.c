@@ -15,7 +15,7 @@ const float ax_nf4_bounds[15] = {-0x1.b239b0p-1F, -0x1.38a4e0p-1F, -0x1.d708fep-
                                  0x1.00da08p-1F,  0x1.491b60p-1F,  0x1.b913b4p-1F};
 
 /* The signed dynamic map of 8-bit optimizers (Dettmers et al. 2022): in each decade from 1e-6 to 1,
- * twice as many values as in the one below, each the middle of two neighbours of an even division;
+ * twice as many values as in the one below, each the middle of two neighbors of an even division;
  * and 0 and 1. */
 const float ax_map8_values[256] = {
     -0x1.fc6666p-1F,  -0x1.f53334p-1F,  -0x1.eep-1F,      -0x1.e6ccccp-1F,  -0x1.df999ap-1F,

@@ -9,7 +9,7 @@
  * with the next record, and counted. Only ax_metrics_open fails. Rank 0 opens one; all functions
  * accept NULL, so that other ranks can call them too.
  *
- * MFU ("model FLOPs utilisation") = flops_per_token · tokens/s / peak_flops, where flops_per_token
+ * MFU ("model FLOPs utilization") = flops_per_token · tokens/s / peak_flops, where flops_per_token
  * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest matrix product that this
  * process measured (optim/peak.h).
  *

@@ -5,7 +5,7 @@
 
 #include "parallel/fabric.h"
 
-/* Zero-initialised: no delay, 60 s. */
+/* Zero-initialized: no delay, 60 s. */
 struct ax_local_options {
     double latency;          /* seconds from the last rank's start to the first possible wait */
     double bytes_per_second; /* of a link; 0 = unlimited. Transfers on a communicator queue up. */

@@ -1,13 +1,13 @@
 /* Packed storage of frozen matrices: codes and scales instead of numbers, laid along the flat run
- * of a segment (see unit.h), quantised as they are read from the file.
+ * of a segment (see unit.h), quantized as they are read from the file.
  *
  *   codes   NF4: U8 [numel/2], two to a byte;  INT8: I8 [numel];  FP8: U8 [numel]
  *   scale   F32 [numel/block];  with `nested` U8 codes of them
  *   nested, offset   F32 [numel/16384]: scale and offset of 256 scales
  *
- * What is quantised together is a block of the whole matrix (64 elements of it, flattened, for NF4;
+ * What is quantized together is a block of the whole matrix (64 elements of it, flattened, for NF4;
  * a row for INT8 and FP8), on any mesh: where a rank's part cuts through blocks, `block` is shorter
- * and pieces of one block repeat its scale. Double quantisation keeps the scales as 8-bit codes;
+ * and pieces of one block repeat its scale. Double quantization keeps the scales as 8-bit codes;
  * where a rank's part does not begin with a group of 256, it keeps them as the numbers they mean.
  * So the weights are the same numbers whatever the mesh is. */
 #ifndef AX_PARALLEL_PACKED_H
@@ -54,7 +54,7 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
 enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
                               const struct ax_tensor *out);
 
-/* Quantises local elements [first, first + n) of p from the global tensor into a rank's buffers,
+/* Quantizes local elements [first, first + n) of p from the global tensor into a rank's buffers,
  * the first at element `at`. */
 struct ax_packed_source {
     const struct ax_param *p;

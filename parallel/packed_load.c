@@ -1,4 +1,4 @@
-/* From the file's tensor to codes: whole blocks are quantised in a staging buffer of bounded size,
+/* From the file's tensor to codes: whole blocks are quantized in a staging buffer of bounded size,
  * and what this rank owns of them is copied into its shard. */
 #include <string.h>
 
@@ -6,16 +6,16 @@
 #include "parallel/packed.h"
 #include "parallel/packed_block.h"
 
-#define STAGE (1 << 20) /* elements quantised at once, where blocks are not longer */
-#define SHORT 4096      /* runs shorter than this are quantised with what lies between them */
+#define STAGE (1 << 20) /* elements quantized at once, where blocks are not longer */
+#define SHORT 4096      /* runs shorter than this are quantized with what lies between them */
 
-/* Elements [first, first + n) of the global tensor, quantised. */
+/* Elements [first, first + n) of the global tensor, quantized. */
 struct stage {
     struct ax_queue *q;
     const struct ax_packed_source *source;
     enum ax_quant kind;
     int64_t numel;       /* of the global tensor */
-    int64_t block, unit; /* elements that share a scale; that are quantised together */
+    int64_t block, unit; /* elements that share a scale; that are quantized together */
     bool nested;
     float mean; /* of all scales, where nested */
     int64_t cap, first, n;
@@ -71,7 +71,7 @@ static enum ax_status nest(struct stage *s) {
 }
 
 /* Makes the stage hold element `index` and what follows, `wanted` elements if they fit. */
-static enum ax_status quantise(struct stage *s, int64_t index, int64_t wanted) {
+static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
     const struct ax_packed_source *from = s->source;
     s->first = index / s->unit * s->unit;
     int64_t end = (index + wanted + s->unit - 1) / s->unit * s->unit;
@@ -95,7 +95,7 @@ static enum ax_status measure(struct stage *s) {
     double sum = 0;
     int64_t count = 0;
     for (int64_t at = 0; at < s->numel; at += s->n) {
-        AX_TRY(quantise(s, at, s->cap));
+        AX_TRY(quantize(s, at, s->cap));
         for (int64_t i = 0; i < blocks_of(s); i++)
             sum += (double)s->scale[i];
         count += blocks_of(s);
@@ -168,7 +168,7 @@ enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
         const int64_t from = ax_param_global_index(p, source->mesh, first + local, &run);
         run = run > n - local ? n - local : run;
         if (s.n == 0 || from < s.first || from >= s.first + s.n) {
-            AX_TRY_GOTO(quantise(&s, from, run < SHORT ? s.cap : run), st, done);
+            AX_TRY_GOTO(quantize(&s, from, run < SHORT ? s.cap : run), st, done);
             if (s.nested)
                 AX_TRY_GOTO(nest(&s), st, done);
         }

@@ -13,7 +13,7 @@
 enum ax_store {
     AX_STORE_PLAIN, /* in the compute dtype */
     AX_STORE_NF4,
-    AX_STORE_NF4_DOUBLE, /* the scales quantised again */
+    AX_STORE_NF4_DOUBLE, /* the scales quantized again */
     AX_STORE_INT8,
     AX_STORE_FP8
 };

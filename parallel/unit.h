@@ -16,7 +16,7 @@
  * evenly: shard r is elements [r·shard_numel, (r+1)·shard_numel).
  *
  * Blocks stream (FSDP2): their whole and grad_whole lie in a pool of two, by turns, so that one can
- * be gathered while its neighbour computes. The embedding and the head have their own. */
+ * be gathered while its neighbor computes. The embedding and the head have their own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 
@@ -113,7 +113,7 @@ void ax_unit_store(const struct ax_segment *seg, int64_t at, double value);
  */
 void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                   enum ax_dtype dtype, const void *global);
-/* Quantises the owned part of a packed parameter. */
+/* Quantizes the owned part of a packed parameter. */
 enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
                                    const struct ax_param *p, enum ax_dtype dtype,
                                    const void *global);

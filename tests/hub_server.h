@@ -46,7 +46,7 @@ struct hub_server {
     _Atomic long long sent; /* bytes of bodies of files */
 };
 
-/* Asserts. `s` is zeroed but for id, kind and behaviour. */
+/* Asserts. `s` is zeroed but for id, kind and behavior. */
 void hub_start(struct hub_server *s);
 void hub_stop(struct hub_server *s);
 struct hub_file *hub_add(struct hub_server *s, const char *path, const void *data, size_t len,

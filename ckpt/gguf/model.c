@@ -102,7 +102,7 @@ static enum ax_status refuse_parts(const struct ax_gguf_model *m) {
     return AX_OK;
 }
 
-static enum ax_status refuse_unknown_maths(const struct ax_gguf_model *m) {
+static enum ax_status refuse_unknown_math(const struct ax_gguf_model *m) {
     char key[96];
     double v;
     int64_t window, rotated;
@@ -226,7 +226,7 @@ enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf 
     AX_TRY(find_kind(m));
     AX_TRY(refuse_parts(m));
     AX_TRY(read_sizes(m));
-    AX_TRY(refuse_unknown_maths(m));
+    AX_TRY(refuse_unknown_math(m));
     AX_TRY(read_vocab(m));
     return read_parts(m);
 }

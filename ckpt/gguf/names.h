@@ -25,7 +25,7 @@ enum ax_status ax_gguf_each_tensor(const struct ax_gguf_model *m, ax_gguf_visit 
 /* The HF name of expert e's matrix; of other tensors the one they have. */
 const char *ax_gguf_expert_name(const struct ax_gguf_name *name, int64_t e, char buf[112]);
 
-/* Where the file has row r of HF, in kinds that store rotary pairs as neighbours: within a head,
+/* Where the file has row r of HF, in kinds that store rotary pairs as neighbors: within a head,
  * element i of half j lies at 2·i + j. */
 int64_t ax_gguf_rotary_row(int64_t head_dim, int64_t r);
 

@@ -5,7 +5,7 @@
  * every element a code; for given codes the scale (and minimum) with the least weighted squared
  * error has a closed form, and so has that error. The block then holds the best of each group
  * rounded, and the codes are chosen once more for what it holds; Q4_K, whose scales have six bits
- * only, tries the neighbouring ones too. */
+ * only, tries the neighboring ones too. */
 #include <math.h>
 
 #include "ckpt/gguf/quantize.h"
@@ -13,7 +13,7 @@
 
 enum { BLOCK = 256 };
 
-/* To the nearest whole number, ties to even, for |v| < 2^22; vectorises without SSE 4.1. */
+/* To the nearest whole number, ties to even, for |v| < 2^22; vectorizes without SSE 4.1. */
 static inline float nearest(float v) {
     const float shift = 12582912.0f; /* 1.5 · 2^23 */
     return (v + shift) - shift;
@@ -117,7 +117,7 @@ static float encode(const struct group *g, float step, float offset, float *code
     return error;
 }
 
-/* A group's six-bit numbers: the rounded ones, or neighbours that turn out better. */
+/* A group's six-bit numbers: the rounded ones, or neighbors that turn out better. */
 static void encode_group(const struct group *g, const struct fit *f, float d, float dmin,
                          unsigned *scale, unsigned *minimum, unsigned char *out) {
     const int s0 = d > 0 ? (int)nearest(clamp(f->scale / d, 0, 63)) : 0;

@@ -1,6 +1,6 @@
 /* Which type each tensor of a file gets: the mixtures that llama.cpp writes under the same names.
  *
- * Vectors and routers are F32 in all. In the quantised ones the head (or the embedding that is one,
+ * Vectors and routers are F32 in all. In the quantized ones the head (or the embedding that is one,
  * too) has more bits than the rest, and in Q4_K_M so do v and the way down of every third layer and
  * of the first and last eighth. Rows that are not whole blocks of 256 take a type of blocks of 32:
  * Q4_K → Q5_0, Q6_K → Q8_0; rows that are not whole blocks of 32 either are F16. */

@@ -1,4 +1,4 @@
-/* Tensors of the file under their HF names, row by row in HF order, dequantised as they are
+/* Tensors of the file under their HF names, row by row in HF order, dequantized as they are
  * written. */
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #define AX_GGUF_ALIGNMENT 32 /* of tensor data; the format's default, so it is not a key */
 
-/* Keys to be. Zero-initialise; free with ax_buf_free(&k.bytes). */
+/* Keys to be. Zero-initialize; free with ax_buf_free(&k.bytes). */
 struct ax_gguf_keys {
     struct ax_buf bytes;
     uint64_t n;

@@ -120,7 +120,7 @@ static enum ax_status refuse_unknown(struct ax_json root) {
     static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     for (size_t i = 0; json_is_string(init.v) && i < sizeof moved / sizeof *moved; i++)
         if (strncmp(json_string_value(init.v), moved[i], strlen(moved[i])) == 0)
-            return refuse(init, "an adapter whose initialisation changed the base weights (convert "
+            return refuse(init, "an adapter whose initialization changed the base weights (convert "
                                 "it to plain LoRA where it was trained); this one");
     return AX_OK;
 }

@@ -240,7 +240,7 @@ static enum ax_status check_apart(const char *name, const struct ax_checkpoint *
 }
 
 /* A shard that appears twice would stand in for one that is missing, as elements are counted. Of
- * sorted runs of a block neighbours are compared, of blocks the first runs. */
+ * sorted runs of a block neighbors are compared, of blocks the first runs. */
 static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
     for (size_t i = 0; i + 1 < c->n_shards; i++) {
         const struct ax_state_part *p = &c->shards[i].part;

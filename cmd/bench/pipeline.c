@@ -106,7 +106,7 @@ static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struc
     return AX_OK;
 }
 
-/* Reading, checking, rendering, tokenising and keeping rows, on all threads: what opening the data
+/* Reading, checking, rendering, tokenizing and keeping rows, on all threads: what opening the data
  * takes more when they are not prepared. */
 static enum ax_status time_prepare(struct pipeline *p, const struct ax_config *cfg, double bytes) {
     double seconds[ROUNDS];

@@ -40,13 +40,13 @@ static struct columns take_columns(struct ax_runtime *rt, const struct cross_ent
     return t;
 }
 
-/* Labels as ours (−1 = none) and weights; returns Σ weight of the labelled. */
+/* Labels as ours (−1 = none) and weights; returns Σ weight of the labeled. */
 static double put_labels(const struct cross_entropy *c, const struct columns *t) {
     double total = 0;
     for (int64_t i = 0; i < c->labels.numel; i++) {
-        const bool labelled = c->labels.v[i] >= 0;
-        const double weight = labelled ? c->weighted ? c->weights.v[i] : 1 : 0;
-        ax_store(AX_I32, t->labels.data, i, labelled ? c->labels.v[i] : -1);
+        const bool labeled = c->labels.v[i] >= 0;
+        const double weight = labeled ? c->weighted ? c->weights.v[i] : 1 : 0;
+        ax_store(AX_I32, t->labels.data, i, labeled ? c->labels.v[i] : -1);
         ax_store(AX_F32, t->weight.data, i, weight);
         total += weight;
     }

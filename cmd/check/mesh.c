@@ -83,7 +83,7 @@ no_weight:
 /* ---- weights ---- */
 
 /* B would begin at zero, and A's gradient with it. */
-static void randomise(struct ax_model *m, const struct ax_param *p) {
+static void randomize(struct ax_model *m, const struct ax_param *p) {
     struct ax_unit *unit = &m->units[p->unit];
     const struct ax_segment *seg = &unit->segments[p->segment];
     const struct ax_rng_key key = {23, 0, ax_hash32(p->name)};
@@ -106,7 +106,7 @@ static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check
     AX_TRY(ax_adapter_init(m, 11));
     for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
         if (starts_at_zero(&m->params[i]) && ax_unit_present(&m->units[m->params[i].unit]))
-            randomise(m, &m->params[i]);
+            randomize(m, &m->params[i]);
     return AX_OK;
 }
 

@@ -12,7 +12,7 @@ static const struct {
     {"AXTRAIN_CPU", "Lowers the instruction set: avx2, avx512 or avx512bf16."},
     {"OMP_NUM_THREADS", "CPU threads, where no option says how many."},
     {"HF_HOME, HF_HUB_CACHE", "Where models and data sets named by hub ids are looked for."},
-    {"NO_COLOR", "Set to anything: no colours."},
+    {"NO_COLOR", "Set to anything: no colors."},
 };
 
 /* Text that is no request, with what roff would read as something else escaped. */

@@ -31,7 +31,7 @@ struct ax_init_data {
     const char *template; /* chat: NULL = the model's own */
 };
 /* Reads the first rows and counts them all. AX_ERR_DATA, with the columns, where nothing that can
- * be trained on is recognised. */
+ * be trained on is recognized. */
 enum ax_status ax_init_data_read(struct ax_init_data *d, const char *path);
 void ax_init_data_free(struct ax_init_data *d);
 
@@ -46,7 +46,7 @@ struct ax_init_shape {
     bool cut;         /* too many are: they are cut instead of left out */
     bool packing;
 };
-/* Tokenises the first AX_INIT_SAMPLE rows as training would; sets prompt_format and template. */
+/* Tokenizes the first AX_INIT_SAMPLE rows as training would; sets prompt_format and template. */
 #define AX_INIT_SAMPLE 20000
 enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_data *d,
                                      const char *model, int64_t max_positions);

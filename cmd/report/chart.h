@@ -1,6 +1,6 @@
 /* Line charts as inline SVG, for the pages that `axtrain report` writes.
  *
- * A chart is a <figure> that takes its colours from the page's CSS (--c0 … --c5), so that one
+ * A chart is a <figure> that takes its colors from the page's CSS (--c0 … --c5), so that one
  * drawing serves dark, light and paper. Long series are thinned to what the width can show, with
  * every extreme kept; a value that is not finite is a gap.
  *
@@ -19,7 +19,7 @@ struct ax_chart_point {
 
 struct ax_chart_series {
     const char *name;
-    int style;                     /* colour and dash: 0, 1, … */
+    int style;                     /* color and dash: 0, 1, … */
     struct ax_chart_point *points; /* [n], x never falls; borrowed */
     size_t n;
 };
@@ -29,7 +29,7 @@ struct ax_chart {
     enum ax_chart_unit unit;
     bool may_log; /* logarithmic where the values span more than two powers of ten */
     bool zero;    /* the axis begins at 0 */
-    bool smooth;  /* many points: the series pale, and a mean over neighbours in front */
+    bool smooth;  /* many points: the series pale, and a mean over neighbors in front */
     bool dots;    /* few, rare points: each is marked */
     const struct ax_chart_series *series; /* [n] */
     size_t n;
@@ -44,7 +44,7 @@ enum ax_status ax_chart_put(struct ax_buf *out, const struct ax_chart *c);
  * lowest, the highest and the last of each, and one point for each run of gaps. ax_free(*out). */
 enum ax_status ax_chart_thin(const struct ax_chart_point *points, size_t n, size_t buckets,
                              struct ax_chart_point **out, size_t *n_out);
-/* Means over `window` neighbours (fewer at the ends); gaps stay, and are no part of a mean. */
+/* Means over `window` neighbors (fewer at the ends); gaps stay, and are no part of a mean. */
 enum ax_status ax_chart_smooth(const struct ax_chart_point *points, size_t n, size_t window,
                                struct ax_chart_point **out);
 

@@ -92,7 +92,7 @@ enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *
 enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_events(struct ax_buf *out, const struct ax_report *r);
 
-/* "<thead>" with a first cell and the names of the runs, each with its colour. */
+/* "<thead>" with a first cell and the names of the runs, each with its color. */
 enum ax_status ax_report_put_head(struct ax_buf *out, const struct ax_report *r, const char *first);
 
 #endif

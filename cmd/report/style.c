@@ -1,5 +1,5 @@
 /* The page's look, and the script that reads values off the charts. Without the script nothing is
- * missing. Colours are told apart in all common forms of colour blindness by lightness too. */
+ * missing. Colors are told apart in all common forms of color blindness by lightness too. */
 #include "cmd/report/report.h"
 
 const char ax_report_css[] =

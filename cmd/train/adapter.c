@@ -13,7 +13,7 @@
 
 /* ---- the frozen base ---- */
 
-static enum ax_status read_quantisation(struct ax_train_setup *s) {
+static enum ax_status read_quantization(struct ax_train_setup *s) {
     const struct ax_yaml_node *map = ax_config_node(s->cfg, "bnb_config_kwargs");
     s->base_store = AX_STORE_NF4_DOUBLE;
     for (size_t i = 0; map && i < map->n; i++) {
@@ -32,7 +32,7 @@ static enum ax_status read_quantisation(struct ax_train_setup *s) {
 
 static enum ax_status read_store(struct ax_train_setup *s) {
     if (strcmp(ax_config_str(s->cfg, "adapter"), "qlora") == 0)
-        return read_quantisation(s);
+        return read_quantization(s);
     s->base_store = ax_config_bool(s->cfg, "load_in_8bit") ? AX_STORE_INT8 : AX_STORE_PLAIN;
     return AX_OK;
 }

@@ -1,6 +1,6 @@
 /* Merges in order, and the scores that say the same.
  *
- * SentencePiece has no list of merges: any two neighbours that make a token may be merged, those
+ * SentencePiece has no list of merges: any two neighbors that make a token may be merged, those
  * that make the token with the highest score first. tokenizer.json lists the pairs in that order
  * instead. So the n-th token that the list makes gets the score −n, and the list that follows from
  * these scores must be the one that was there. */

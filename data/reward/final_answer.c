@@ -50,7 +50,7 @@ static bool read_number(const char *s, size_t n, char *out, size_t *used) {
 }
 
 /* "-007.50" → "-7.5"; "-0" → "0". */
-static void normalise(char *s, size_t n) {
+static void normalize(char *s, size_t n) {
     size_t from = s[0] == '-', lead = from;
     if (memchr(s, '.', n)) {
         while (n > 0 && s[n - 1] == '0')
@@ -73,7 +73,7 @@ bool ax_final_answer(const char *text, size_t n, char out[AX_FINAL_ANSWER_MAX]) 
     if (!s || len == 0)
         return false;
     if (read_number(s, len, out, &used)) {
-        normalise(out, used);
+        normalize(out, used);
         return true;
     }
     if (len >= AX_FINAL_ANSWER_MAX)

@@ -164,7 +164,7 @@ enum ax_status ax_added_index(struct ax_added_tokens *a) {
             AX_TRY(insert(&a->raw, t->content, t->content_len, i));
         else if (t->form == NULL)
             AX_TRY(insert(&a->normalized, t->content, t->content_len, i));
-        else if (t->form_len > 0) /* the normaliser may leave nothing, which matches nowhere */
+        else if (t->form_len > 0) /* the normalizer may leave nothing, which matches nowhere */
             AX_TRY(insert(&a->normalized, t->form, t->form_len, i));
     }
     return AX_OK;

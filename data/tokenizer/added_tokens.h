@@ -1,6 +1,6 @@
 /* Added tokens: strings that are matched in the text before the model sees it.
  *
- * Tokens with `normalized` are matched in the normalised text, in their normalised form; the others
+ * Tokens with `normalized` are matched in the normalized text, in their normalized form; the others
  * in the raw text, before. In both, the leftmost match wins and the longest of those. */
 #ifndef AX_DATA_TOKENIZER_ADDED_TOKENS_H
 #define AX_DATA_TOKENIZER_ADDED_TOKENS_H
@@ -15,13 +15,13 @@
 
 struct ax_added_token {
     int32_t id;
-    bool single_word; /* only where no word character is its neighbour */
+    bool single_word; /* only where no word character is its neighbor */
     bool lstrip;      /* takes the white space before it along */
     bool rstrip;      /* and behind it */
     bool normalized;
     bool special;  /* skipped in decoding when asked, and not matched in plain text */
     char *content; /* owned */
-    char *form;    /* its normalised form; NULL where that is the content; owned */
+    char *form;    /* its normalized form; NULL where that is the content; owned */
     size_t content_len, form_len;
 };
 

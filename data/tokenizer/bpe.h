@@ -1,6 +1,6 @@
 /* Byte-pair encoding of one piece of text, as HF tokenizers and llama.cpp do it.
  *
- * A piece becomes symbols (bytes, or code points), and the pair of neighbours with the lowest rank,
+ * A piece becomes symbols (bytes, or code points), and the pair of neighbors with the lowest rank,
  * the leftmost of equals, is merged until none has one. Two sources of ranks:
  *   merges  rank = position in the merge list, looked up by the two ids
  *   scores  rank = order of the score of the token that the two strings make (SentencePiece)
@@ -26,7 +26,7 @@ struct ax_bpe {
     const struct ax_vocab *vocab; /* strings in the form that pieces have */
     bool raw_bytes;               /* a symbol is a byte (byte-level), else a code point */
     bool ignore_merges;           /* a piece that is a token is taken whole */
-    bool fuse_unk;                /* neighbouring unknown characters become one token */
+    bool fuse_unk;                /* neighboring unknown characters become one token */
     bool byte_fallback;           /* an unknown character becomes its bytes' tokens */
     int32_t unk;                  /* AX_NO_TOKEN: unknown characters vanish */
     bool unk_missing; /* … or are an error: the model names an unk token that it does not have */
@@ -54,7 +54,7 @@ enum ax_status ax_bpe_set_scores(struct ax_bpe *b, const float *scores, size_t n
 enum ax_status ax_bpe_prepare(struct ax_bpe *b);
 void ax_bpe_free(struct ax_bpe *b); /* not the vocabulary */
 
-/* Scratch of one thread, and its memory of short words. Zero-initialise. */
+/* Scratch of one thread, and its memory of short words. Zero-initialize. */
 struct ax_bpe_work {
     struct ax_symbol *symbols;
     size_t n_symbols, cap_symbols;

@@ -22,7 +22,7 @@ size_t ax_cut_length(const struct ax_bpe_cuts *c, const char *s, size_t len) {
 
 /* Runs of unknown characters may be fused or reordered, but every known one ends them. So one side
  * of a cut must be known, and only characters with a class of their own are. Where unknown ones
- * vanish, so that their neighbours meet, both sides must be. */
+ * vanish, so that their neighbors meet, both sides must be. */
 static void allow_known(const struct ax_bpe *b, struct ax_bpe_cuts *c) {
     bool known[256] = {false};
     bool vanish = b->score_ranks == NULL && b->unk == AX_NO_TOKEN;

@@ -10,8 +10,8 @@
 
 struct ax_symbol {
     int32_t id;          /* AX_NO_TOKEN only with scores: a character that is no token yet */
-    uint32_t start, len; /* bytes of the piece; len = 0 once merged into the left neighbour */
-    int32_t prev, next;  /* neighbours; −1 at the ends. Set by merge_long */
+    uint32_t start, len; /* bytes of the piece; len = 0 once merged into the left neighbor */
+    int32_t prev, next;  /* neighbors; −1 at the ends. Set by merge_long */
 };
 
 struct ax_merge {
@@ -25,7 +25,7 @@ enum { SHORT_WORD = 32 };
 
 static const uint32_t NO_RANK = UINT32_MAX;
 
-/* Rank of merging two neighbours, NO_RANK if they do not merge. */
+/* Rank of merging two neighbors, NO_RANK if they do not merge. */
 static uint32_t rank_of(const struct ax_bpe *b, const char *s, const struct ax_symbol *left,
                         const struct ax_symbol *right, int32_t *merged) {
     if (b->score_ranks != NULL) {
@@ -194,7 +194,7 @@ static void push_pair(const struct ax_bpe *b, struct ax_bpe_work *w, const char 
         push_merge(w, (struct ax_merge){(uint64_t)rank << 32 | (uint32_t)left, merged});
 }
 
-/* The heap never holds more than one entry per neighbourhood that ever was: n − 1 at first, and
+/* The heap never holds more than one entry per neighborhood that ever was: n − 1 at first, and
  * each of the n − 1 merges takes one off and adds at most two. */
 static enum ax_status reserve_heap(struct ax_bpe_work *w, size_t n) {
     if (2 * n <= w->cap_heap)
@@ -208,7 +208,7 @@ static enum ax_status reserve_heap(struct ax_bpe_work *w, size_t n) {
 }
 
 /* Many symbols: a heap of candidate merges over a linked list. An entry is stale when its left
- * symbol is gone or no longer makes the same token with its right neighbour. */
+ * symbol is gone or no longer makes the same token with its right neighbor. */
 static enum ax_status merge_long(const struct ax_bpe *b, struct ax_bpe_work *w, const char *s) {
     struct ax_symbol *sym = w->symbols;
     size_t n = w->n_symbols;

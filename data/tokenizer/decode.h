@@ -63,7 +63,7 @@ struct ax_decode_state {
     bool begun;         /* STRIP of one text: something else has come */
 };
 
-/* One decoding; zero-initialise. Put the tokens into lists[0], then feed; as often as you like if
+/* One decoding; zero-initialize. Put the tokens into lists[0], then feed; as often as you like if
  * the decoder streams; `last` with the last ones (or none). Appends to out. */
 struct ax_decode_run {
     struct ax_strings lists[2];

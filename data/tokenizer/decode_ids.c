@@ -9,7 +9,7 @@ static const char *decoded_string(const struct ax_tokenizer *t, int32_t id, bool
         return ax_vocab_string(&t->vocab, id, len);
     const char *s = a->form != NULL ? a->form : a->content;
     *len = a->form != NULL ? a->form_len : a->content_len;
-    /* HF compares strings, so a token whose normalised form is another is not skipped. */
+    /* HF compares strings, so a token whose normalized form is another is not skipped. */
     if (skip_special && a->form != NULL)
         a = ax_added_by_content(&t->added, s, *len);
     return skip_special && a != NULL && a->special ? NULL : s;

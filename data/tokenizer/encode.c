@@ -1,4 +1,4 @@
-/* Text → ids: added tokens, normaliser, pre-tokenizer, model, specials around it. Read
+/* Text → ids: added tokens, normalizer, pre-tokenizer, model, specials around it. Read
  * ax_tokenizer_encode first. */
 #include "data/tokenizer/encoding.h"
 #include "data/tokenizer/tokenizer_impl.h"
@@ -49,7 +49,7 @@ static enum ax_status encode_piece(void *context, const struct ax_piece *piece) 
     return AX_OK;
 }
 
-/* Text between raw added tokens: normalised, and cut again at those that match only then. */
+/* Text between raw added tokens: normalized, and cut again at those that match only then. */
 static enum ax_status encode_segment(struct ax_encoder *e, const struct ax_piece *segment) {
     const struct ax_tokenizer *t = e->t;
     bool track = e->opt.spans || t->track;
@@ -101,7 +101,7 @@ enum ax_status ax_tokenizer_encode(const struct ax_tokenizer *t, const char *tex
         return ax_error(AX_ERR_DATA, "text is not UTF-8: byte 0x%02x at offset %zu",
                         (unsigned char)text[good], good);
     if (len > INT32_MAX)
-        return ax_error(AX_ERR_DATA, "text of %zu bytes: at most 2 GiB can be tokenised at once",
+        return ax_error(AX_ERR_DATA, "text of %zu bytes: at most 2 GiB can be tokenized at once",
                         len);
     struct ax_encoder *e;
     AX_TRY(take_encoder(t, &e));

@@ -1,4 +1,4 @@
-/* Unicode normalisation with origins kept (Unicode Standard Annex 15). Character data and the
+/* Unicode normalization with origins kept (Unicode Standard Annex 15). Character data and the
  * composition of two characters come from libutf8proc; the loops are here because its own neither
  * keep track of origins nor sort long runs of marks in less than quadratic time. */
 #include "data/tokenizer/nfc.h"

@@ -1,4 +1,4 @@
-/* Unicode normal forms C, D, KC, KD of aligned text, as HF's normalisers have them: characters
+/* Unicode normal forms C, D, KC, KD of aligned text, as HF's normalizers have them: characters
  * newer than their Unicode version (ax_unicode_is_inert) stay as they are. */
 #ifndef AX_DATA_TOKENIZER_NFC_H
 #define AX_DATA_TOKENIZER_NFC_H
@@ -13,7 +13,7 @@ enum ax_unicode_form { AX_NFC, AX_NFD, AX_NFKC, AX_NFKD };
 
 struct ax_nfc_char;
 
-/* Scratch; zero-initialise. */
+/* Scratch; zero-initialize. */
 struct ax_nfc_work {
     struct ax_nfc_char *chars;
     size_t n, cap;

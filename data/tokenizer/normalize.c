@@ -1,4 +1,4 @@
-/* Running the chain of normalisers. See normalize.h. */
+/* Running the chain of normalizers. See normalize.h. */
 #include "data/tokenizer/normalize.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Normalisers: a chain of rewritings applied to text before it is split. */
+/* Normalizers: a chain of rewritings applied to text before it is split. */
 #ifndef AX_DATA_TOKENIZER_NORMALIZE_H
 #define AX_DATA_TOKENIZER_NORMALIZE_H
 
@@ -41,7 +41,7 @@ enum ax_status ax_normalizer_add(struct ax_normalizer *n, enum ax_norm_kind kind
                                  struct ax_norm_step **step);
 void ax_normalizer_free(struct ax_normalizer *n);
 
-/* Scratch of one thread; zero-initialise. */
+/* Scratch of one thread; zero-initialize. */
 struct ax_norm_work {
     struct ax_aligned texts[2];
     struct ax_nfc_work nfc;

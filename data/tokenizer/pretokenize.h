@@ -1,4 +1,4 @@
-/* Pre-tokenizers: cutting normalised text into the pieces that the model sees one by one.
+/* Pre-tokenizers: cutting normalized text into the pieces that the model sees one by one.
  *
  * A chain of simple steps, each of which splits every piece so far or rewrites it; HF's compound
  * ones are spelled as several steps (ByteLevel = PREFIX, REGEX, BYTES). Pieces run depth first
@@ -21,7 +21,7 @@ enum ax_split_behavior {
     AX_SPLIT_REMOVED,         /* gaps only */
     AX_SPLIT_MERGED_PREVIOUS, /* a match joins the gap before it */
     AX_SPLIT_MERGED_NEXT,     /* a match joins the gap behind it */
-    AX_SPLIT_CONTIGUOUS       /* neighbouring matches join */
+    AX_SPLIT_CONTIGUOUS       /* neighboring matches join */
 };
 
 enum ax_pretok_kind {
@@ -65,7 +65,7 @@ void ax_pretok_free(struct ax_pretok *p);
 /* Does a piece's place in the text matter? Then pieces need alignments. */
 bool ax_pretok_needs_origin(const struct ax_pretok *p);
 
-/* Scratch of one thread; zero-initialise. */
+/* Scratch of one thread; zero-initialize. */
 struct ax_pretok_work {
     struct ax_aligned texts[AX_PRETOK_MAX];
     struct ax_regex_work regex;

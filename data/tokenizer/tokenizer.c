@@ -99,7 +99,7 @@ int32_t ax_tokenizer_next_id(const struct ax_tokenizer *t) {
     return (int32_t)next;
 }
 
-/* Gives a token its normalised form and puts it: in the place of added.tokens[index], or anew. */
+/* Gives a token its normalized form and puts it: in the place of added.tokens[index], or anew. */
 static enum ax_status put_with_form(struct ax_tokenizer *t, struct ax_added_token *token,
                                     size_t index) {
     struct ax_norm_work w = {0};

@@ -67,7 +67,7 @@ struct ax_encoding {
     size_t n, cap, cap_spans;
 };
 
-/* Appends the tokens of text to out (zero-initialise it; set n = 0 to reuse it). AX_ERR_DATA with
+/* Appends the tokens of text to out (zero-initialize it; set n = 0 to reuse it). AX_ERR_DATA with
  * the byte offset for text that is not UTF-8 (ax_utf8_repair in base/unicode.h mends it), and for
  * text of 2 GiB or more. */
 enum ax_status ax_tokenizer_encode(const struct ax_tokenizer *t, const char *text, size_t len,

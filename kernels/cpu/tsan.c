@@ -21,7 +21,7 @@ static void *libgomp(const char *name) {
 struct region {
     void (*body)(void *);
     void *data;
-    char fork, join; /* addresses to synchronise on */
+    char fork, join; /* addresses to synchronize on */
 };
 
 static void in_region(void *arg) {

@@ -156,7 +156,7 @@ static const char *check_router_backward(const struct ax_router_backward *a) {
 
 PER_ELEMENT(router_backward, 5, probs) /* + slope, ·, Σ, −, · */
 
-/* Chosen experts are neighbours; probabilities are positive but do not add up to one. */
+/* Chosen experts are neighbors; probabilities are positive but do not add up to one. */
 static void build_router_backward(struct ax_case_builder *b, struct ax_router_backward *a) {
     const struct experts_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;

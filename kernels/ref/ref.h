@@ -1,6 +1,6 @@
 /* The reference backend: every op as its formula reads, one element at a time, sums in double.
  *
- * Slow on purpose: nothing is blocked, vectorised or threaded, so that a wrong index or a wrong
+ * Slow on purpose: nothing is blocked, vectorized or threaded, so that a wrong index or a wrong
  * mesh shows at 1e-11 in F64 instead of hiding in the rounding of a fast kernel. */
 #ifndef AX_KERNELS_REF_REF_H
 #define AX_KERNELS_REF_REF_H

@@ -59,8 +59,8 @@ enum ax_status ax_ref_softmax_merge(struct ax_queue *q, const struct ax_softmax_
             plain += ax_ref_get(&a->stats, s, at + 4);
         }
         double lse = max + log(sum);
-        bool labelled = ax_ref_i32(&a->labels, t) >= 0;
-        ax_ref_set(&a->logprob, t, 0, labelled ? at_label - lse : 0);
+        bool labeled = ax_ref_i32(&a->labels, t) >= 0;
+        ax_ref_set(&a->logprob, t, 0, labeled ? at_label - lse : 0);
         ax_ref_set(&a->lse, t, 0, lse);
         ax_ref_set(&a->entropy, t, 0, lse - weighted / sum);
         if (ax_ref_given(&a->mean_logprob)) {
@@ -101,18 +101,18 @@ enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, 
     const double e = a->label_smoothing, z = a->z_loss;
     double loss = 0;
     for (int64_t t = 0; t < a->logprob.shape[0]; t++) {
-        const bool labelled = ax_ref_i32(&a->labels, t) >= 0;
-        const double w = labelled ? ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
+        const bool labeled = ax_ref_i32(&a->labels, t) >= 0;
+        const double w = labeled ? ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
         ax_ref_set(&a->g_logprob, t, 0, -w * (1 - e));
-        loss -= labelled ? w * (1 - e) * ax_ref_get(&a->logprob, t, 0) : 0;
+        loss -= labeled ? w * (1 - e) * ax_ref_get(&a->logprob, t, 0) : 0;
         if (e != 0) {
             ax_ref_set(&a->g_mean, t, 0, -w * e);
-            loss -= labelled ? w * e * ax_ref_get(&a->mean_logprob, t, 0) : 0;
+            loss -= labeled ? w * e * ax_ref_get(&a->mean_logprob, t, 0) : 0;
         }
         if (z != 0) {
             const double lse = ax_ref_get(&a->lse, t, 0);
-            ax_ref_set(&a->g_lse, t, 0, labelled ? 2 * w * z * lse : 0);
-            loss += labelled ? w * z * lse * lse : 0;
+            ax_ref_set(&a->g_lse, t, 0, labeled ? 2 * w * z * lse : 0);
+            loss += labeled ? w * z * lse * lse : 0;
         }
     }
     a->scalars->loss += loss;

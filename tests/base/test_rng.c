@@ -61,7 +61,7 @@ static void uniform_is_uniform(void **state) {
     assert_true(chi2 < 43.8); /* 19 degrees of freedom, p = 0.001 */
 }
 
-/* Moments within 5 standard errors, and neighbours (the two of a pair) uncorrelated. */
+/* Moments within 5 standard errors, and neighbors (the two of a pair) uncorrelated. */
 static void normal_is_normal(void **state) {
     (void)state;
     enum { N = 200000 };

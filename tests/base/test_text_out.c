@@ -96,7 +96,7 @@ static void log_lines_follow_the_level(void **state) {
     assert_int_equal(text[4095], '\n');
 }
 
-static void colours_ask_the_environment(void **state) {
+static void colors_ask_the_environment(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -131,7 +131,7 @@ int main(void) {
         cmocka_unit_test(figures_keep_three_digits),
         cmocka_unit_test(the_clock_goes_forward),
         cmocka_unit_test(log_lines_follow_the_level),
-        cmocka_unit_test(colours_ask_the_environment),
+        cmocka_unit_test(colors_ask_the_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

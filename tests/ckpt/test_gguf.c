@@ -71,7 +71,7 @@ static void integers_of_every_width_are_read(void **state) {
     gguf_out_free(&o);
 }
 
-/* What people wrote comes back, not the neighbour that single precision made of it. */
+/* What people wrote comes back, not the neighbor that single precision made of it. */
 static void floats_are_the_shortest_decimal(void **state) {
     (void)state;
     static const struct {

@@ -47,7 +47,7 @@ static inline void tiny_put(struct ax_buf *b, uint32_t type, const float *row, i
     }
 }
 
-/* The HF row that stands in row g of the file: neighbours of a pair are half a head apart. */
+/* The HF row that stands in row g of the file: neighbors of a pair are half a head apart. */
 static inline int64_t tiny_hf_row(bool permuted, int64_t g) {
     const int64_t head = g / HEAD, i = g % HEAD / 2, j = g % 2;
     return permuted ? head * HEAD + j * (HEAD / 2) + i : g;

@@ -251,7 +251,7 @@ static void names_are_escaped(void **state) {
     assert_null(strstr(svg, "<b> &"));
     assert_non_null(strstr(svg, "a &lt;b&gt; &amp; &quot;c&quot;"));
     assert_non_null(strstr(svg, "Loss &lt;1&gt;"));
-    assert_non_null(strstr(svg, " s1 dashed\"")); /* the eighth run: the second colour again */
+    assert_non_null(strstr(svg, " s1 dashed\"")); /* the eighth run: the second color again */
     ax_free(svg);
     struct ax_buf out = {0};
     assert_int_equal(ax_html_put(&out, "<i>%</i>%", "\xff'\x01\t\xc3\xa4", NULL), AX_OK);

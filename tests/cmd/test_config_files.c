@@ -184,7 +184,7 @@ static const struct file files[] = {
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nplugins:\n"
      "  - axolotl.integrations.kd.KDPlugin\nkd_trainer: true\nkd_alpha: 0.9\n"
      "liger_use_token_scaling: true\nuse_eaft: true\neaft_alpha: 1.0\n"},
-    {"quantisation-aware",
+    {"quantization-aware",
      {TEXT, TRAIN, "qat"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nqat:\n"
      "  activation_dtype: int8\n  weight_dtype: int4\n  group_size: 32\n"

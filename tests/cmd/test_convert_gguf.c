@@ -241,7 +241,7 @@ static void scalings_are_stated(void **state) {
     }
 }
 
-static void keys_and_types_of_a_quantised_file(void **state) {
+static void keys_and_types_of_a_quantized_file(void **state) {
     (void)state;
     struct ax_gguf g;
     int64_t v;
@@ -407,7 +407,7 @@ int main(void) {
         cmocka_unit_test(folders_come_back_as_they_were),
         cmocka_unit_test(golden_models_come_back),
         cmocka_unit_test(scalings_are_stated),
-        cmocka_unit_test(keys_and_types_of_a_quantised_file),
+        cmocka_unit_test(keys_and_types_of_a_quantized_file),
         cmocka_unit_test(merged_straight_to_a_file),
         cmocka_unit_test(a_window_that_would_be_lost_is_named),
         cmocka_unit_test(what_a_file_cannot_state_is_refused),

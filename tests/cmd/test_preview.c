@@ -48,7 +48,7 @@ static void text_form(void **state) {
              "  rows: 2, 14.1 %% of their tokens are used; 2 steps an epoch on one device\n",
              rows, rows);
     check_text(4, (const char *const[]){config, "--ids", "--color", "never"}, want);
-    /* in colour, the second step only */
+    /* in color, the second step only */
     snprintf(want, sizeof want,
              "\x1b[2m── row 1 of epoch 0: 11 tokens, 5 trained, 1 document\x1b[0m\n"
              "\x1b[2m─ %s:2: 11 tokens, 5 trained\x1b[0m\n"

@@ -87,7 +87,7 @@ static void broken_lines_are_named_and_passed_over(void **state) {
     struct ax_report_run run;
     struct ax_buf b = {0};
     put_step(&b, 1, 3);
-    assert_ok(ax_buf_puts(&b, "\n{\"loss\": 1}\nnot json\n[1]\n{\"step\": 1, \"colour\": 2}\n"
+    assert_ok(ax_buf_puts(&b, "\n{\"loss\": 1}\nnot json\n[1]\n{\"step\": 1, \"color\": 2}\n"
                               "{\"step\": -4, \"loss\": 2}\n"));
     put_step(&b, 2, 2);
     assert_ok(ax_buf_puts(&b, "{\"step\": 3, \"lo"));

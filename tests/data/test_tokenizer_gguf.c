@@ -100,7 +100,7 @@ static int32_t piece_id(const char *s, size_t len) {
     return AX_NO_TOKEN;
 }
 
-/* SentencePiece on text whose blanks are ▁ already: join the two neighbours whose string has the
+/* SentencePiece on text whose blanks are ▁ already: join the two neighbors whose string has the
  * best score, the leftmost of equals, as long as there are any. */
 static size_t naive_llama(const char *s, size_t len, int32_t *out) {
     size_t start[400], count = 0, n = 0, k;

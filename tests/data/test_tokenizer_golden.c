@@ -37,7 +37,7 @@ static size_t check_cases(const struct ax_tokenizer *t, const char *file) {
     return done;
 }
 
-/* Rendered conversations, whose special tokens are recognised; rows with an error have no ids. */
+/* Rendered conversations, whose special tokens are recognized; rows with an error have no ids. */
 static size_t check_chats(const struct ax_tokenizer *t, const char *file) {
     struct ax_json_doc doc;
     size_t done = 0, i;

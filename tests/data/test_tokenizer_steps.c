@@ -1,4 +1,4 @@
-/* Every normaliser, pre-tokenizer, decoder, post-processor and flag against what the HF library
+/* Every normalizer, pre-tokenizer, decoder, post-processor and flag against what the HF library
  * makes of the same texts: ids, spans and decoded text. The rows are in tokenizer_steps.json, which
  * tests/peers/make_tokenizer_steps.py writes. */
 #include <setjmp.h>

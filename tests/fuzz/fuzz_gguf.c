@@ -144,9 +144,9 @@ static void add_vocab(struct gguf_out *o, bool scores) {
     key_text(o, "tokenizer.chat_template", "x");
 }
 
-static void add_model(struct gguf_out *o, bool quantised) {
-    const uint32_t type = quantised ? 2 : 0;
-    const int64_t width = quantised ? 32 : 2;
+static void add_model(struct gguf_out *o, bool quantized) {
+    const uint32_t type = quantized ? 2 : 0;
+    const int64_t width = quantized ? 32 : 2;
     key_text(o, "general.architecture", "llama");
     key_u32(o, "llama.block_count", 1);
     key_u32(o, "llama.context_length", 8);
@@ -158,7 +158,7 @@ static void add_model(struct gguf_out *o, bool quantised) {
     add_tensor(o, "output_norm.weight", 0, width, 0);
     add_tensor(o, "blk.0.attn_norm.weight", 0, width, 0);
     add_tensor(o, "blk.0.ffn_norm.weight", 0, width, 0);
-    if (quantised)
+    if (quantized)
         return; /* the rest is missing: keeps the input small */
     static const char *const names[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
                                         "ffn_gate", "ffn_up", "ffn_down"};

@@ -1,5 +1,5 @@
 /* Element types: every bf16 and f16 pattern there and back, and rounding to the nearest of them
- * checked against the neighbours, for every pattern's midpoints and the doubles beside those. */
+ * checked against the neighbors, for every pattern's midpoints and the doubles beside those. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static uint16_t stored(enum ax_dtype dtype, double x) {
     return bits;
 }
 
-/* Between the neighbours `low` and `low + 1` (as patterns, away from zero): the midpoint goes to
+/* Between the neighbors `low` and `low + 1` (as patterns, away from zero): the midpoint goes to
  * the even one, and the least step off it to the nearer one; through float where float can say it.
  */
 static void check_midpoint(enum ax_dtype dtype, uint16_t low, double below, double above) {

@@ -208,7 +208,7 @@ static void check_double(struct machine *m, const struct ax_safetensors *want) {
         ax_free(all[i]);
 }
 
-static void double_quantisation_equals_the_file(void **state) {
+static void double_quantization_equals_the_file(void **state) {
     (void)state;
     struct ax_safetensors want;
     open_file(&want, "nf4_double.safetensors");
@@ -278,7 +278,7 @@ int main(void) {
         cmocka_unit_test(nf4_equals_the_file),
         cmocka_unit_test(int8_rows_equal_the_file),
         cmocka_unit_test(fp8_rows_equal_the_file),
-        cmocka_unit_test(double_quantisation_equals_the_file),
+        cmocka_unit_test(double_quantization_equals_the_file),
         cmocka_unit_test(nf4_codes_are_the_nearest),
         cmocka_unit_test(e4m3_rounds_half_to_even),
     };

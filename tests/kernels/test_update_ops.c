@@ -67,7 +67,7 @@ static void tables_are_the_formula(void **state) {
     }
 }
 
-/* Numbers where codes change: each limit and its neighbours, powers of ten, and random decades. */
+/* Numbers where codes change: each limit and its neighbors, powers of ten, and random decades. */
 static float hard_number(int64_t i) {
     static const struct ax_dynamic_map *const maps[] = {&ax_dynamic_signed, &ax_dynamic_unsigned};
     if (i < 255 * 6) {

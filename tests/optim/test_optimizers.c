@@ -589,7 +589,7 @@ struct skipping {
     uint64_t masters;
 };
 
-static enum ax_status fill_unlabelled(struct ax_step *s) {
+static enum ax_status fill_unlabeled(struct ax_step *s) {
     int32_t tokens[5] = {1, 2, 3, 4, 5}, labels[5] = {-1, -1, -1, -1, -1};
     const struct ax_document doc = {.n = 5, .tokens = tokens, .labels = labels};
     return ax_batch_fill(&s->batches[0], s->rt->q, s->model.arch.vocab_size, 1, &doc);
@@ -603,7 +603,7 @@ static enum ax_status skip_and_step(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_step_create(&s, rt, k->arch, &o));
     must(ax_model_init_random(&s.model, 3));
     for (int i = k->skip ? -1 : 0; i < 2; i++) {
-        must(i < 0 ? fill_unlabelled(&s) : tiny_fill(&s, lengths, (uint64_t)i));
+        must(i < 0 ? fill_unlabeled(&s) : tiny_fill(&s, lengths, (uint64_t)i));
         must(ax_step_run(&s, 1e-2, &r));
         if (ax_runtime_planning(rt))
             continue;

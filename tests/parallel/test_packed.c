@@ -1,5 +1,5 @@
 /* Packed parameters: on every mesh the ranks together read back the numbers that one rank does,
- * which are those of quantising the whole matrix; and packed segments have nothing to train. */
+ * which are those of quantizing the whole matrix; and packed segments have nothing to train. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +85,7 @@ static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
                          AX_OK);
 }
 
-/* The whole matrix quantised and read back, one block of 64 or one row at a time, by the formulas
+/* The whole matrix quantized and read back, one block of 64 or one row at a time, by the formulas
  * of the ops. */
 static void expect(double *out, int i, enum ax_store store) {
     static float scale[CAP], meant[CAP], top[8], offset[8], value[CAP];

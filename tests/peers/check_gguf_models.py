@@ -118,7 +118,7 @@ def write_gguf(path, kind, model, changes, rope, tensor_type, fixtures):
         if v.ndim == 2:
             packed = gguf.quants.quantize(np.ascontiguousarray(data), quant)
             w.add_tensor(gguf_name(name), packed, raw_dtype=quant)
-            # rows are quantised each by itself, so their order does not matter
+            # rows are quantized each by itself, so their order does not matter
             kept = gguf.quants.dequantize(gguf.quants.quantize(v, quant), quant)
         else:
             w.add_tensor(gguf_name(name), np.ascontiguousarray(data.astype(np.float32)))

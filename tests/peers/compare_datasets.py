@@ -3,7 +3,7 @@
 
     python3 tests/peers/compare_datasets.py [--rows 80] [--seed 1] FOLDER…
 
-A FOLDER has a tokenizer.json and a tokenizer_config.json. Texts are tokenised, and templates rendered, by
+A FOLDER has a tokenizer.json and a tokenizer_config.json. Texts are tokenized, and templates rendered, by
 transformers; {% generation %} masks are its own. Ids and labels of each row must be equal. Exit status 1 when
 anything differs; 0 with a message where transformers is not installed.
 """

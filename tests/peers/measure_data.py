@@ -5,7 +5,7 @@
 
 DIR holds a tokenizer.json with a chatml template (SmolLM2's, from `axtrain convert`). Makes the data in --work, runs
 axtrain and the library in turn, and prints a Markdown table: MB of the input file per second of wall time, CPU seconds,
-and peak memory. The library gets the texts already rendered and only tokenises them, at most the first 20 MB of a file,
+and peak memory. The library gets the texts already rendered and only tokenizes them, at most the first 20 MB of a file,
 so its figures flatter it.
 """
 import argparse

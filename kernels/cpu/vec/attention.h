@@ -3,7 +3,7 @@
  * documents, tasks), attention_forward.c, attention_backward.c, attention_gradient.c.
  *
  * The operands of the small matrix products are made of 32-bit *units*, kept as floats: with BF16
- * instructions a unit is a pair of neighbours in the summed dimension (as vdpbf16ps wants them),
+ * instructions a unit is a pair of neighbors in the summed dimension (as vdpbf16ps wants them),
  * else it is one number. So every product is the same loop: broadcast a unit of a, multiply it by
  * vectors of units of b, add to float sums.
  *

@@ -3,7 +3,7 @@
  * has them).
  *
  * Both operands are packed into panels of 32-bit *units*, kept as floats: with BF16 instructions a
- * unit is a pair of neighbouring k (as vdpbf16ps wants them), else it is one number. A panel of
+ * unit is a pair of neighboring k (as vdpbf16ps wants them), else it is one number. A panel of
  * op(a) is AX_GEMM_MR rows wide, one of op(b) AX_GEMM_NR columns: panel[u][r]. The micro-kernel
  * keeps an MR×NR tile of c in registers and walks one panel of each.
  *

@@ -119,7 +119,7 @@ AX_INLINE v_float load_along_k(enum ax_dtype dtype, const void *p, int64_t n) {
     return v_load(dtype, p, 0, n);
 }
 
-/* n ≤ LANES neighbours of one unit; p: those of its first k, q: of its second (pairs; NULL: none).
+/* n ≤ LANES neighbors of one unit; p: those of its first k, q: of its second (pairs; NULL: none).
  */
 AX_INLINE v_float load_across_k(enum ax_dtype dtype, const void *p, const void *q, int64_t n) {
 #ifdef __AVX512BF16__

@@ -30,7 +30,7 @@ struct weights {
     int64_t step; /* bytes; a fraction of a line where other tiles ask for the rest */
 };
 
-/* A pair of neighbours along k, in every lane. */
+/* A pair of neighbors along k, in every lane. */
 AX_INLINE v_float pair_at(const uint16_t *x) {
     float pair;
     memcpy(&pair, x, sizeof pair);

@@ -17,19 +17,19 @@ enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_l
     const double e = args->label_smoothing, z = args->z_loss;
     double loss = 0;
     for (int64_t t = 0; t < args->logprob.shape[0]; t++) {
-        const bool labelled = labels[t] >= 0;
-        const double w = labelled ? (double)weight[t] * args->scalars->inv_weight : 0;
+        const bool labeled = labels[t] >= 0;
+        const double w = labeled ? (double)weight[t] * args->scalars->inv_weight : 0;
         const double slope = -w * (1 - e);
         g_logprob[t] = (float)slope;
-        loss += labelled ? slope * (double)logprob[t] : 0;
+        loss += labeled ? slope * (double)logprob[t] : 0;
         if (e != 0) {
             g_mean[t] = (float)(-w * e);
-            loss -= labelled ? w * e * (double)mean[t] : 0;
+            loss -= labeled ? w * e * (double)mean[t] : 0;
         }
         if (z != 0) {
             const double size = (double)lse[t];
-            g_lse[t] = labelled ? (float)(2 * w * z * size) : 0;
-            loss += labelled ? w * z * size * size : 0;
+            g_lse[t] = labeled ? (float)(2 * w * z * size) : 0;
+            loss += labeled ? w * z * size * size : 0;
         }
     }
     args->scalars->loss += loss;

@@ -306,7 +306,7 @@ AX_INLINE float v_lane0(v_float x) {
     return x[0];
 }
 
-/* sum + a·b, of floats or, with `pairs`, of two neighbours in bf16 for each float (where there are
+/* sum + a·b, of floats or, with `pairs`, of two neighbors in bf16 for each float (where there are
  * instructions for it): the step of every matrix product. `pairs` is a constant where it is used.
  */
 AX_INLINE v_float v_multiply_add(bool pairs, v_float a, v_float b, v_float sum) {

@@ -143,12 +143,12 @@ struct row_gradient {
 };
 
 static struct row_gradient gradient_of(const struct ax_softmax_backward *args, int64_t t,
-                                       bool labelled) {
+                                       bool labeled) {
     const float *lse = args->lse.data, *entropy = args->entropy.data;
     const float *g_logprob = args->g_logprob.data, *g_lse = args->g_lse.data,
                 *g_entropy = args->g_entropy.data, *g_mean = args->g_mean.data;
     double temper = args->inv_temperature;
-    double chosen = labelled ? (double)g_logprob[t] : 0;
+    double chosen = labeled ? (double)g_logprob[t] : 0;
     double constant = (g_lse != NULL ? (double)g_lse[t] : 0) - chosen;
     double slope = 0, even = 0;
     if (g_mean != NULL) {
