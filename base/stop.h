@@ -1,4 +1,4 @@
-/* Being asked to stop: signals noted, and acted on where the work can be put down.
+/* Stop requests: signals are recorded here and acted on where work can be interrupted.
  *
  *   SIGTERM, SIGUSR1   save and ask to be queued again (schedulers send these; several count as
  * one) SIGINT (Ctrl-C)    save and end; the second one ends the process at once

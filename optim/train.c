@@ -74,7 +74,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     eo.ctx = t;
     *value = NAN;
     AX_TRY(ax_evaluate(&t->step.model, t->o->data.eval, &eo, &r));
-    t->owes_eval = r.stopped;
+    t->pending_eval = r.stopped;
     if (r.stopped)
         return AX_OK;
     ax_metrics_eval(t->metrics, t->done, t->epoch, &r);
@@ -90,7 +90,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
 static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
     AX_TRY(evaluate(t, value));
     *best = false;
-    if (t->owes_eval)
+    if (t->pending_eval)
         return AX_OK;
     *best = isfinite(*value) && (t->best_step == 0 || is_better(t, *value, t->best));
     if (*best) {
@@ -128,8 +128,8 @@ static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
     return end && (s->when.when == AX_EACH_STEPS || s->when.when == AX_EACH_EPOCH);
 }
 
-/* The model to keep is the best of those that were saved. An evaluation that was put down because
- * the run is to stop is owed: the run that goes on comes here again, with the step saved. */
+/* The model to keep is the best of those that were saved. An evaluation skipped because the run
+ * must stop is pending: the resumed run comes here again, with the step saved. */
 static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     const struct ax_train_options *o = t->o;
     t->epoch_ended = epoch_end;
@@ -140,7 +140,7 @@ static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     bool best = false;
     if (eval)
         AX_TRY(judge(t, &value, &best));
-    if (t->owes_eval || !wants_save(t, epoch_end, best))
+    if (t->pending_eval || !wants_save(t, epoch_end, best))
         return AX_OK;
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     t->kept_before = t->kept;
@@ -198,7 +198,7 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
 }
 
 static enum ax_status loop(struct ax_train *t) {
-    for (bool first = true; t->owes_eval || (t->done < t->schedule.total && !t->stop_early);
+    for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
         const enum ax_stop why = ax_stop_requested();
         bool epoch_end;
@@ -281,7 +281,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     double value; /* of the base model, which is no candidate for the best */
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
-    if (t->owes_eval)
+    if (t->pending_eval)
         return after_step(t, t->epoch_ended);
     if (!evaluates || t->done > 0)
         return AX_OK;

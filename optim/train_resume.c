@@ -36,9 +36,9 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
                   "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
                   (json_int_t)t->best_step, "value", t->best, "evaluations_since",
                   (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value",
-                  t->kept.value, "evaluation", "owed", t->owes_eval, "epoch_ended", t->epoch_ended,
-                  "logging", "steps", (json_int_t)window.steps, "loss", window.loss, "watch",
-                  watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+                  t->kept.value, "evaluation", "owed", t->pending_eval, "epoch_ended",
+                  t->epoch_ended, "logging", "steps", (json_int_t)window.steps, "loss", window.loss,
+                  "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
     if (*out && isfinite(t->out->loss))
         json_object_set_new(*out, "loss", json_real(t->out->loss));
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
@@ -129,7 +129,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
     AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
     const struct ax_json evaluation = ax_json_get(run, "evaluation");
-    AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->owes_eval));
+    AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->pending_eval));
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "epoch_ended"), false, &t->epoch_ended));
     AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
     AX_TRY(read_logging(t, run));

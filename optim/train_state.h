@@ -99,8 +99,8 @@ struct ax_train {
     struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
     int64_t worse;                          /* evaluations since then */
     bool stop_early;
-    bool owes_eval, epoch_ended; /* the last step's evaluation was put down; it ended an epoch */
-    int64_t eval_sequences;      /* of an evaluation; 0 = not known */
+    bool pending_eval, epoch_ended; /* the last step's evaluation is pending; it ended an epoch */
+    int64_t eval_sequences;         /* of an evaluation; 0 = not known */
 };
 
 /* Of a step: those of so many ranks. */

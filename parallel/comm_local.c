@@ -1,17 +1,18 @@
-/* Communicators and fabrics on top of meetings (local_meet.h), and the threads that use them. */
+/* Communicators and fabrics on top of rendezvous (local_rendezvous.h), and the threads that use
+ * them. */
 #include "parallel/comm_local.h"
 
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "base/threads.h"
-#include "parallel/local_meet.h"
+#include "parallel/local_rendezvous.h"
 
-/* A collective under way: one meeting, or up to two where messages go out and come in. */
+/* A pending collective: one rendezvous, or two if messages are sent and received. */
 struct ticket {
     struct ticket *next;
     uint64_t id;
-    struct ax_local_meeting *meetings[2];
+    struct ax_local_rendezvous *rendezvous[2];
     int parts[2]; /* this rank's in each */
 };
 
@@ -27,7 +28,7 @@ struct member {
 static enum ax_status join(struct member *me, struct ticket *t, int slot, struct ax_local_key key,
                            int part, const struct ax_collective *what) {
     t->parts[slot] = part;
-    return ax_local_join(me->world, me->group, key, part, what, &t->meetings[slot]);
+    return ax_local_arrive(me->world, me->group, key, part, what, &t->rendezvous[slot]);
 }
 
 static enum ax_status local_start(struct ax_comm *c, struct ax_queue *q,
@@ -61,9 +62,9 @@ static enum ax_status local_wait(struct ax_comm *c, struct ax_queue *q, struct a
     struct ticket *t = *at;
     AX_ASSERT(t); /* each ticket is waited for once */
     for (int i = 0; i < 2; i++) {
-        if (t->meetings[i])
-            AX_TRY(ax_local_attend(me->world, me->group, t->meetings[i], t->parts[i]));
-        t->meetings[i] = NULL;
+        if (t->rendezvous[i])
+            AX_TRY(ax_local_wait(me->world, me->group, t->rendezvous[i], t->parts[i]));
+        t->rendezvous[i] = NULL;
     }
     *at = t->next;
     t->next = me->spare;
@@ -83,8 +84,8 @@ static void local_free(struct ax_comm *c) {
     struct member *me = c->state;
     for (struct ticket *t = me->open; t; t = t->next)
         for (int i = 0; i < 2; i++)
-            if (t->meetings[i])
-                ax_local_withdraw(me->world, me->group, t->meetings[i], t->parts[i]);
+            if (t->rendezvous[i])
+                ax_local_cancel(me->world, me->group, t->rendezvous[i], t->parts[i]);
     ax_local_group_close(me->world, me->group, c->rank);
     free_tickets(me->open);
     free_tickets(me->spare);

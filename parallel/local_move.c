@@ -1,7 +1,7 @@
-/* What the last rank at a meeting does for all: copies and ordered sums between their buffers. */
+/* What the last rank to arrive does for all: copies and ordered sums between their buffers. */
 #include <string.h>
 
-#include "parallel/local_meet.h"
+#include "parallel/local_rendezvous.h"
 #include "parallel/reduce.h"
 
 static void copy(void *to, const void *from, size_t bytes) {
@@ -10,7 +10,7 @@ static void copy(void *to, const void *from, size_t bytes) {
 }
 
 /* Rank 0's result is everybody's. Its buffer may be its input: each element is read before. */
-static void all_reduce(const struct ax_local_meeting *m, size_t bytes) {
+static void all_reduce(const struct ax_local_rendezvous *m, size_t bytes) {
     const struct ax_collective *first = &m->parts[0].what;
     for (int r = 0; r < m->n; r++)
         m->inputs[r] = m->parts[r].what.send;
@@ -19,14 +19,14 @@ static void all_reduce(const struct ax_local_meeting *m, size_t bytes) {
         copy(m->parts[r].what.recv, first->recv, bytes);
 }
 
-static void all_gather(const struct ax_local_meeting *m, size_t bytes) {
+static void all_gather(const struct ax_local_rendezvous *m, size_t bytes) {
     for (int from = 0; from < m->n; from++)
         for (int to = 0; to < m->n; to++)
             copy((char *)m->parts[to].what.recv + (size_t)from * bytes, m->parts[from].what.send,
                  bytes);
 }
 
-static void reduce_scatter(const struct ax_local_meeting *m, size_t bytes) {
+static void reduce_scatter(const struct ax_local_rendezvous *m, size_t bytes) {
     for (int to = 0; to < m->n; to++) {
         const struct ax_collective *what = &m->parts[to].what;
         for (int r = 0; r < m->n; r++)
@@ -35,7 +35,7 @@ static void reduce_scatter(const struct ax_local_meeting *m, size_t bytes) {
     }
 }
 
-static void all_to_all_v(const struct ax_local_meeting *m, size_t size) {
+static void all_to_all_v(const struct ax_local_rendezvous *m, size_t size) {
     for (int to = 0; to < m->n; to++) {
         char *recv = m->parts[to].what.recv;
         for (int from = 0; from < m->n; from++) {
@@ -51,14 +51,14 @@ static void all_to_all_v(const struct ax_local_meeting *m, size_t size) {
 }
 
 /* The root may give its data in either buffer. */
-static void broadcast(const struct ax_local_meeting *m, size_t bytes) {
+static void broadcast(const struct ax_local_rendezvous *m, size_t bytes) {
     const struct ax_collective *root = &m->parts[m->parts[0].what.root].what;
     const void *data = root->send ? root->send : root->recv;
     for (int r = 0; r < m->n; r++)
         copy(m->parts[r].what.recv, data, bytes);
 }
 
-void ax_local_move(const struct ax_local_meeting *m) {
+void ax_local_move(const struct ax_local_rendezvous *m) {
     const struct ax_collective *what = &m->parts[0].what;
     const size_t size = ax_dtype_size(what->dtype), bytes = (size_t)what->count * size;
     switch (what->kind) {

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double demand,
+void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double tolerance,
                     const char *where) {
     if (isnan(figure))
         figure = INFINITY;
@@ -21,13 +21,13 @@ void ax_golden_note(struct ax_golden_report *r, const char *group, double figure
         g = &r->groups[r->n++];
         snprintf(g->name, sizeof g->name, "%s", group);
     }
-    /* figures of one group may have their own demands: the one nearest to failing is kept */
-    const bool worse = fresh || figure * g->demand > g->worst * demand ||
-                       (figure > demand && g->worst <= g->demand);
+    /* figures of one group may have their own tolerances: the one nearest to failing is kept */
+    const bool worse = fresh || figure * g->tolerance > g->worst * tolerance ||
+                       (figure > tolerance && g->worst <= g->tolerance);
     if (!worse)
         return;
     g->worst = figure;
-    g->demand = demand;
+    g->tolerance = tolerance;
     snprintf(g->where, sizeof g->where, "%s", where);
 }
 
@@ -47,9 +47,9 @@ void ax_golden_flush(struct ax_golden_report *r) {
         printf("%s\n", r->title);
     for (int i = 0; i < r->n; i++) {
         const struct ax_golden_group *g = &r->groups[i];
-        const bool ok = g->worst <= g->demand;
-        printf("  %-4s  %-34s worst %-10.3g demand %-10.3g %s\n", ok ? "ok" : "FAIL", g->name,
-               g->worst, g->demand, g->where);
+        const bool ok = g->worst <= g->tolerance;
+        printf("  %-4s  %-34s worst %-10.3g tolerance %-10.3g %s\n", ok ? "ok" : "FAIL", g->name,
+               g->worst, g->tolerance, g->where);
         r->checked++;
         r->failed += !ok;
     }

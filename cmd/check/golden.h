@@ -1,6 +1,6 @@
 /* `axtrain check golden`: what we compute against files from the reference implementations.
  *
- * A report collects, per group ("logits", "gradients" …), the worst figure and its demand. */
+ * A report collects, per group ("logits", "gradients" …), the worst figure and its tolerance. */
 #ifndef AX_CMD_CHECK_GOLDEN_H
 #define AX_CMD_CHECK_GOLDEN_H
 
@@ -11,8 +11,8 @@
 
 struct ax_golden_group {
     char name[80];
-    double worst, demand; /* holds when worst ≤ demand */
-    char where[96];       /* of the worst figure */
+    double worst, tolerance; /* holds when worst ≤ tolerance */
+    char where[96];          /* of the worst figure */
 };
 
 struct ax_golden_report {
@@ -23,7 +23,7 @@ struct ax_golden_report {
 };
 
 /* Notes a figure; NaN counts as infinite. */
-void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double demand,
+void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double tolerance,
                     const char *where);
 /* A file of the format that is not there: said, not failed. */
 void ax_golden_absent(struct ax_golden_report *r, const char *file);

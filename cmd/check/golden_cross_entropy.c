@@ -123,7 +123,7 @@ static enum ax_status loss(struct ax_runtime *rt, const struct cross_entropy *c,
     AX_TRY(ax_queue_read(rt->q, scalars, &now, sizeof now, &now));
     if (!ax_runtime_planning(rt))
         ax_golden_note(c->report, "cross_entropy loss (relative)",
-                       fabs(now.loss - c->loss) / fabs(c->loss), AX_GOLDEN_OBJECTIVE_DEMAND,
+                       fabs(now.loss - c->loss) / fabs(c->loss), AX_GOLDEN_OBJECTIVE_TOLERANCE,
                        c->name);
     return AX_OK;
 }

@@ -7,7 +7,7 @@
 #include "cmd/check/golden_model.h"
 #include "model/pass.h"
 
-#define DEMAND 1e-4 /* logits and hidden states, absolute */
+#define TOLERANCE 1e-4 /* logits and hidden states, absolute */
 
 struct forward {
     const struct ax_golden_case *c;
@@ -32,7 +32,7 @@ static void gather_rows(const struct ax_golden_docs *d, const struct ax_golden_t
 
 /* `got` [tokens][cols] against golden tensor `name`, if the file has it. */
 static enum ax_status compare(struct forward *f, const char *name, const char *group,
-                              const double *got, int64_t cols, double demand) {
+                              const double *got, int64_t cols, double tolerance) {
     struct ax_golden_tensor want = {0};
     if (!ax_safetensors_find(f->golden, name))
         return AX_OK;
@@ -48,7 +48,7 @@ static enum ax_status compare(struct forward *f, const char *name, const char *g
     gather_rows(&f->docs, &want, cols, rows);
     char full[80];
     snprintf(full, sizeof full, "%s %s", f->label, group);
-    ax_golden_note(f->c->report, full, ax_golden_max_abs(got, rows, n), demand, name);
+    ax_golden_note(f->c->report, full, ax_golden_max_abs(got, rows, n), tolerance, name);
 done:
     ax_free(rows);
     ax_golden_tensor_free(&want);
@@ -59,7 +59,7 @@ static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, con
                                      int64_t cols) {
     char name[64];
     snprintf(name, sizeof name, ffn ? "mlp_out_%d" : "attn_out_%d", layer);
-    return compare(f, name, "branch outputs", got, cols, DEMAND);
+    return compare(f, name, "branch outputs", got, cols, TOLERANCE);
 }
 
 /* Without a norm after it a branch's output is the difference it made to the residual stream. */
@@ -84,7 +84,7 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     char name[64];
     const int64_t n = f->docs.tokens * cols;
     if (strcmp(what, "norm") == 0)
-        return compare(f, "hidden_norm", "hidden states", now, cols, DEMAND);
+        return compare(f, "hidden_norm", "hidden states", now, cols, TOLERANCE);
     if (strcmp(what, "mixer_out") == 0 || strcmp(what, "ffn_out") == 0)
         return compare_branch(f, *what == 'f', layer, now, cols);
     const bool hidden = strcmp(what, "hidden") == 0;
@@ -94,7 +94,7 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     if (!hidden)
         return AX_OK;
     snprintf(name, sizeof name, "hidden_%d", layer);
-    return compare(f, name, "hidden states", now, cols, DEMAND);
+    return compare(f, name, "hidden states", now, cols, TOLERANCE);
 }
 
 /* Both by ascending expert, as the golden files have them. */
@@ -115,7 +115,7 @@ static enum ax_status look_at_router(struct forward *f, const char *what, int la
     char name[64];
     if (strcmp(what, "router_logits") == 0) {
         snprintf(name, sizeof name, "router_logits_%d", layer);
-        return compare(f, name, "router logits", now, cols, DEMAND);
+        return compare(f, name, "router logits", now, cols, TOLERANCE);
     }
     if (strcmp(what, "router_experts") == 0) {
         ax_free(f->experts);
@@ -127,7 +127,7 @@ static enum ax_status look_at_router(struct forward *f, const char *what, int la
     for (int64_t t = 0; t < f->docs.tokens; t++)
         sort_choice(f->experts + t * cols, now + t * cols, cols);
     snprintf(name, sizeof name, "router_weights_%d", layer);
-    AX_TRY(compare(f, name, "router weights", now, cols, DEMAND));
+    AX_TRY(compare(f, name, "router weights", now, cols, TOLERANCE));
     snprintf(name, sizeof name, "router_experts_%d", layer);
     return compare(f, name, "router experts", f->experts, cols, 0);
 }
@@ -169,7 +169,7 @@ static enum ax_status compare_nll(struct forward *f, const double *logits, int64
             worst = diff > worst || isnan(diff) ? diff : worst;
         }
     }
-    ax_golden_note(f->c->report, "batch token nll", worst, DEMAND, "token_nll");
+    ax_golden_note(f->c->report, "batch token nll", worst, TOLERANCE, "token_nll");
     ax_golden_tensor_free(&want);
     return AX_OK;
 }
@@ -187,8 +187,8 @@ static enum ax_status logits_of(struct forward *f, struct ax_pass *p) {
     ax_convert(AX_F64, v, logits.dtype, logits.data, T * V);
     /* the gap was measured on the padded batch */
     const bool batch = strcmp(f->label, "batch") == 0;
-    const double demand = batch ? ax_golden_demand(f->c, "logits", DEMAND) : DEMAND;
-    enum ax_status st = compare(f, "logits", "logits", v, V, demand);
+    const double tolerance = batch ? ax_golden_tolerance(f->c, "logits", TOLERANCE) : TOLERANCE;
+    enum ax_status st = compare(f, "logits", "logits", v, V, tolerance);
     if (st == AX_OK)
         st = compare_nll(f, v, V);
     ax_free(v);

@@ -6,8 +6,8 @@
 #include "cmd/check/golden_model.h"
 #include "model/generate.h"
 
-#define MAX_CASES      16
-#define LOGPROB_DEMAND 1e-4
+#define MAX_CASES         16
+#define LOGPROB_TOLERANCE 1e-4
 
 struct generation {
     const struct ax_golden_case *c;
@@ -84,7 +84,7 @@ static enum ax_status compare(struct generation *g, int i) {
     }
     ax_golden_note(g->c->report, "greedy tokens that differ", wrong, 0, where);
     if (logprobs.v)
-        ax_golden_note(g->c->report, "greedy log-probs", off, LOGPROB_DEMAND, where);
+        ax_golden_note(g->c->report, "greedy log-probs", off, LOGPROB_TOLERANCE, where);
     return AX_OK;
 }
 

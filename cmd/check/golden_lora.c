@@ -8,8 +8,8 @@
 #include "cmd/check/golden_model.h"
 #include "model/adapter/merge.h"
 
-#define MAX_JSON      (64u << 20)
-#define MERGED_DEMAND 1e-6 /* of the largest weight: the file was summed in float */
+#define MAX_JSON         (64u << 20)
+#define MERGED_TOLERANCE 1e-6 /* of the largest weight: the file was summed in float */
 
 static enum ax_status compare_merged(const struct ax_golden_case *c,
                                      const struct ax_safetensors *want, int i) {
@@ -31,7 +31,7 @@ static enum ax_status compare_merged(const struct ax_golden_case *c,
     for (int64_t k = 0; k < w.numel; k++)
         size = fmax(size, fabs(w.v[k]));
     ax_golden_note(c->report, "merged weights (of the largest)",
-                   ax_golden_max_abs(got, w.v, w.numel) / size, MERGED_DEMAND, name);
+                   ax_golden_max_abs(got, w.v, w.numel) / size, MERGED_TOLERANCE, name);
 done:
     ax_free(got);
     ax_merged_close(&merged);

@@ -25,7 +25,7 @@ enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, 
     return AX_OK;
 }
 
-double ax_golden_demand(const struct ax_golden_case *c, const char *key, double usual) {
+double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual) {
     double gap;
     if (c->dtype != AX_F64 || !c->golden.root)
         return usual;
@@ -35,9 +35,9 @@ double ax_golden_demand(const struct ax_golden_case *c, const char *key, double 
     return REF_GAP * gap;
 }
 
-double ax_golden_share_demand(const struct ax_golden_case *c, const char *key, int64_t n,
-                              double usual) {
-    return ceil(ax_golden_demand(c, key, usual) * (double)n) / (double)n;
+double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
+                                 double usual) {
+    return ceil(ax_golden_tolerance(c, key, usual) * (double)n) / (double)n;
 }
 
 double ax_golden_half_place(double golden) {

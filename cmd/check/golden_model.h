@@ -35,12 +35,12 @@ struct ax_golden_case {
 };
 /* Path of golden/NAME of the folder if it exists, else *path = NULL and it is noted as absent. */
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
-/* The demand: on ref 1.65 × golden.json's fp64_gap[key] where given, else `usual`. */
-double ax_golden_demand(const struct ax_golden_case *c, const char *key, double usual);
+/* The tolerance: on ref 1.65 × golden.json's fp64_gap[key] where given, else `usual`. */
+double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual);
 /* The same for a share of n elements, of which no part can be off: rounded up to a whole one. */
-double ax_golden_share_demand(const struct ax_golden_case *c, const char *key, int64_t n,
-                              double usual);
-/* Half the last place of a golden float32 number: no demand on it can be smaller. */
+double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
+                                 double usual);
+/* Half the last place of a golden float32 number: no tolerance on it can be smaller. */
 double ax_golden_half_place(double golden);
 
 enum ax_status ax_golden_forward(const struct ax_golden_case *c);

@@ -38,12 +38,12 @@ enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_saf
     double worst = 0, largest = 0;
     for (int64_t i = 0; i < want.numel; i++)
         largest = fmax(largest, fabs(want.v[i]));
-    const double allowed = fmax(AX_GOLDEN_OBJECTIVE_DEMAND * largest, 1e-7);
+    const double allowed = fmax(AX_GOLDEN_OBJECTIVE_TOLERANCE * largest, 1e-7);
     for (int64_t i = 0; i < want.numel; i++) {
         const double d = fabs(ax_load(got->dtype, got->data, i) - want.v[i]);
         worst = d / allowed <= worst ? worst : d / allowed;
     }
-    ax_golden_note(r, name, worst * AX_GOLDEN_OBJECTIVE_DEMAND, AX_GOLDEN_OBJECTIVE_DEMAND,
+    ax_golden_note(r, name, worst * AX_GOLDEN_OBJECTIVE_TOLERANCE, AX_GOLDEN_OBJECTIVE_TOLERANCE,
                    "relative to the largest");
     ax_golden_tensor_free(&want);
     return AX_OK;

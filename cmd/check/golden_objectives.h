@@ -6,7 +6,7 @@
 #include "cmd/check/golden.h"
 #include "parallel/runtime.h"
 
-#define AX_GOLDEN_OBJECTIVE_DEMAND 1e-5 /* relative, or 1e-7 absolute where that is larger */
+#define AX_GOLDEN_OBJECTIVE_TOLERANCE 1e-5 /* relative, or 1e-7 absolute where that is larger */
 
 /* Space that lives as long as the check: [rows][cols], or [n]. */
 struct ax_tensor ax_golden_rows(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,

@@ -15,7 +15,7 @@ struct optim_case {
     const struct ax_optimizer *optimizer;
     struct ax_optimizer_options o;
     double lr;
-    double allowed, demand; /* as the table says, and in the parameters' units */
+    double allowed, tolerance; /* as the table says, and in the parameters' units */
     const char *name, *tensor;
 };
 
@@ -37,20 +37,20 @@ static void torch_rule(struct ax_optimizer_options *o) {
 }
 
 /* Which case of optim.json is which optimizer, and what the case does not say in numbers. Muon: the
- * file's Newton–Schulz ran in bfloat16; the demand is a share of the adjusted learning rate. */
+ * file's Newton–Schulz ran in bfloat16; the tolerance is a share of the adjusted learning rate. */
 static const struct {
     const char *name, *optimizer;
     void (*set)(struct ax_optimizer_options *o);
-    double demand;
+    double tolerance;
 } known[] = {
-    {"adamw", "adamw", plain, AX_GOLDEN_OPTIM_DEMAND},
-    {"adam_no_decay", "adamw", plain, AX_GOLDEN_OPTIM_DEMAND},
-    {"sgd_nesterov", "sgd", nesterov, AX_GOLDEN_OPTIM_DEMAND},
-    {"lion", "lion", plain, AX_GOLDEN_OPTIM_DEMAND},
+    {"adamw", "adamw", plain, AX_GOLDEN_OPTIM_TOLERANCE},
+    {"adam_no_decay", "adamw", plain, AX_GOLDEN_OPTIM_TOLERANCE},
+    {"sgd_nesterov", "sgd", nesterov, AX_GOLDEN_OPTIM_TOLERANCE},
+    {"lion", "lion", plain, AX_GOLDEN_OPTIM_TOLERANCE},
     {"muon", "muon", nesterov, 0.05},
     {"muon_match_rms", "muon", match_rms, 0.05},
-    {"adafactor", "adafactor", torch_rule, AX_GOLDEN_OPTIM_DEMAND},
-    {"adafactor_hf", "adafactor", plain, AX_GOLDEN_OPTIM_DEMAND},
+    {"adafactor", "adafactor", torch_rule, AX_GOLDEN_OPTIM_TOLERANCE},
+    {"adafactor_hf", "adafactor", plain, AX_GOLDEN_OPTIM_TOLERANCE},
 };
 
 static void compare(const struct optim_case *c, const struct ax_tensor *got, const double *want,
@@ -62,7 +62,7 @@ static void compare(const struct optim_case *c, const struct ax_tensor *got, con
     }
     char where[64];
     snprintf(where, sizeof where, "%s step %d", c->tensor, step);
-    ax_golden_note(c->report, group, worst, c->demand, where);
+    ax_golden_note(c->report, group, worst, c->tolerance, where);
 }
 
 /* The adjusted learning rate of Muon. */
@@ -83,7 +83,7 @@ static enum ax_status run_steps(struct ax_runtime *rt, struct optim_case *c,
         u.piece.rows = in->shape[0];
         u.piece.cols = in->shape[1];
     }
-    c->demand = c->allowed * (c->optimizer == &ax_optimizer_muon ? muon_rate(c, &u.piece) : 1);
+    c->tolerance = c->allowed * (c->optimizer == &ax_optimizer_muon ? muon_rate(c, &u.piece) : 1);
     struct ax_slot_size slots[AX_MAX_STATE];
     const int n = c->optimizer->slots(&c->o, &u.piece, slots);
     for (int k = 0; k < n; k++)
@@ -148,7 +148,7 @@ static enum ax_status optimizer_case(struct optim_case *c, struct ax_json v,
             continue;
         AX_TRY(ax_optimizer_find(known[i].optimizer, &c->optimizer, &c->o));
         known[i].set(&c->o);
-        c->allowed = known[i].demand;
+        c->allowed = known[i].tolerance;
         AX_TRY(read_params(c, v));
         const struct ax_json tensors = ax_json_get(v, "tensors");
         for (size_t k = 0; k < ax_json_size(tensors); k++) {

@@ -6,7 +6,7 @@
 #include "cmd/check/golden.h"
 #include "parallel/runtime.h"
 
-#define AX_GOLDEN_OPTIM_DEMAND 1e-6
+#define AX_GOLDEN_OPTIM_TOLERANCE 1e-6
 
 /* n elements that live as long as the check; filled from doubles, but not while planning. */
 struct ax_tensor ax_golden_take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t n);

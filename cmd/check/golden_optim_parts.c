@@ -54,7 +54,7 @@ static enum ax_status clip_body(struct ax_runtime *rt, void *ctx) {
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < in[i].numel; k++)
             ax_golden_note(c->report, "clipped gradients",
-                           fabs(in[i].v[k] * now.clip - out[i].v[k]), AX_GOLDEN_OPTIM_DEMAND,
+                           fabs(in[i].v[k] * now.clip - out[i].v[k]), AX_GOLDEN_OPTIM_TOLERANCE,
                            c->name);
     ax_golden_note(c->report, "clip norm (relative)",
                    fabs(now.grad_norm - c->norm) / fmax(c->norm, 1e-30), 1e-5, c->name);
@@ -180,7 +180,7 @@ static enum ax_status adamw_8bit_body(struct ax_runtime *rt, void *ctx) {
             ax_golden_note(c->report, "adamw8bit parameters",
                            fabs(ax_load(u.master.dtype, u.master.data, i) -
                                 c->t[PARAM].v[(t > 0 ? n : 0) + i]),
-                           AX_GOLDEN_OPTIM_DEMAND, t > 0 ? "last step" : "step 1");
+                           AX_GOLDEN_OPTIM_TOLERANCE, t > 0 ? "last step" : "step 1");
     }
     if (!ax_runtime_planning(rt))
         compare_8bit(c, &u);

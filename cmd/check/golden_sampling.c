@@ -9,7 +9,7 @@
 #include "model/sample.h"
 #include "parallel/runtime.h"
 
-#define DEMAND    1e-5 /* of a share: relative, or 1e-7 absolute where that is larger */
+#define TOLERANCE 1e-5 /* of a share: relative, or 1e-7 absolute where that is larger */
 #define MAX_FILE  ((size_t)1 << 20)
 #define MAX_ENTRY 64 /* bytes of a case's name */
 
@@ -85,11 +85,11 @@ static enum ax_status compare_row(struct sampling *g, struct ax_sampler *s, int6
         got[left[i].id] = (double)left[i].p;
     for (int64_t c = 0; c < V; c++) {
         const double p = want->v[row * V + c];
-        worst = fmax(worst, fabs(got[c] - p) / fmax(DEMAND * p, 1e-7));
+        worst = fmax(worst, fabs(got[c] - p) / fmax(TOLERANCE * p, 1e-7));
     }
     ax_free(got);
     ax_golden_note(g->report, "sampling: tokens left", fabs((double)(n - expected)), 0, where);
-    ax_golden_note(g->report, "sampling: shares", worst * DEMAND, DEMAND, where);
+    ax_golden_note(g->report, "sampling: shares", worst * TOLERANCE, TOLERANCE, where);
     return AX_OK;
 }
 

@@ -7,12 +7,12 @@
 #include "cmd/check/golden_model.h"
 #include "optim/step.h"
 
-#define LOSS_DEMAND       2e-5
-#define LOSS_AFTER_DEMAND 1e-4
-#define GRAD_DEMAND       3e-5
-#define NORM_DEMAND       1e-5 /* relative */
-#define STEP_CLOSE        1e-5 /* a parameter within this is right … */
-#define STEP_SHARE        1e-3 /* … for all but this share */
+#define LOSS_TOLERANCE       2e-5
+#define LOSS_AFTER_TOLERANCE 1e-4
+#define GRAD_TOLERANCE       3e-5
+#define NORM_TOLERANCE       1e-5 /* relative */
+#define STEP_CLOSE           1e-5 /* a parameter within this is right … */
+#define STEP_SHARE           1e-3 /* … for all but this share */
 
 struct training {
     const struct ax_golden_case *c;
@@ -70,13 +70,14 @@ done:
 }
 
 static enum ax_status note_scalar(struct training *t, const char *group, const char *key,
-                                  double got, bool relative, double demand) {
+                                  double got, bool relative, double tolerance) {
     double want;
     char name[80];
     AX_TRY(ax_json_f64(ax_json_get(t->expect, key), &want));
-    demand = fmax(demand, relative ? 0 : ax_golden_half_place(want));
+    tolerance = fmax(tolerance, relative ? 0 : ax_golden_half_place(want));
     snprintf(name, sizeof name, "%s %s", t->label, group);
-    ax_golden_note(t->c->report, name, fabs(got - want) / (relative ? fabs(want) : 1), demand, key);
+    ax_golden_note(t->c->report, name, fabs(got - want) / (relative ? fabs(want) : 1), tolerance,
+                   key);
     return AX_OK;
 }
 
@@ -86,13 +87,13 @@ static enum ax_status as_doubles(const struct ax_tensor *t, double **out) {
     return AX_OK;
 }
 
-/* fp64_gap was measured on the padded batch: the packed row keeps the usual demand. */
-static double gap_demand(const struct training *t, const char *key, double usual) {
-    return strcmp(t->label, "batch") == 0 ? ax_golden_demand(t->c, key, usual) : usual;
+/* fp64_gap was measured on the padded batch: the packed row keeps the usual tolerance. */
+static double gap_tolerance(const struct training *t, const char *key, double usual) {
+    return strcmp(t->label, "batch") == 0 ? ax_golden_tolerance(t->c, key, usual) : usual;
 }
 
 static enum ax_status compare_gradients(struct training *t, const struct ax_model *m) {
-    const double demand = gap_demand(t, "grads_worst_relative_norm", GRAD_DEMAND);
+    const double tolerance = gap_tolerance(t, "grads_worst_relative_norm", GRAD_TOLERANCE);
     char group[80];
     snprintf(group, sizeof group, "%s gradients (relative)", t->label);
     for (int i = 0; i < m->n_params; i++) {
@@ -109,7 +110,7 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
             AX_TRY_GOTO(
                 ax_error(AX_ERR_DATA, "%s: %s has a different size", t->grads->path, p->name), st,
                 next);
-        ax_golden_note(t->c->report, group, ax_golden_rel_norm(got, want.v, want.numel), demand,
+        ax_golden_note(t->c->report, group, ax_golden_rel_norm(got, want.v, want.numel), tolerance,
                        p->name);
     next:
         ax_free(got);
@@ -129,10 +130,11 @@ static enum ax_status gradient_work(struct training *t, struct ax_step *s) {
         AX_TRY(compare_gradients(t, &s->model));
     if (!t->expect.v)
         return AX_OK;
-    AX_TRY(note_scalar(t, "loss", "loss_mean", r.loss, false, gap_demand(t, "loss", LOSS_DEMAND)));
+    AX_TRY(note_scalar(t, "loss", "loss_mean", r.loss, false,
+                       gap_tolerance(t, "loss", LOSS_TOLERANCE)));
     if (t->c->peft) /* the norm is among the steps there */
         return AX_OK;
-    return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_DEMAND);
+    return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_TOLERANCE);
 }
 
 enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
@@ -172,7 +174,8 @@ static enum ax_status balance_work(struct training *t, struct ax_step *s) {
     AX_TRY(compare_gradients(t, &s->model));
     double want;
     AX_TRY(ax_json_f64(ax_json_get(t->expect, "value"), &want));
-    ax_golden_note(t->c->report, "balancing loss", fabs(r.aux_loss - want), LOSS_DEMAND, "value");
+    ax_golden_note(t->c->report, "balancing loss", fabs(r.aux_loss - want), LOSS_TOLERANCE,
+                   "value");
     return AX_OK;
 }
 
@@ -240,11 +243,11 @@ static enum ax_status compare_parameters(struct training *t, const struct ax_mod
     AX_TRY(st);
     snprintf(name, sizeof name, "parameters after step %d", step);
     snprintf(key, sizeof key, "params_step%d_max", step);
-    ax_golden_note(t->c->report, name, worst, ax_golden_demand(t->c, key, 2 * lr * step), where);
+    ax_golden_note(t->c->report, name, worst, ax_golden_tolerance(t->c, key, 2 * lr * step), where);
     snprintf(name, sizeof name, "share > 1e-5 after step %d", step);
     snprintf(key, sizeof key, "params_step%d_share_above_1e_5", step);
     ax_golden_note(t->c->report, name, (double)off / (double)total,
-                   ax_golden_share_demand(t->c, key, total, STEP_SHARE), "");
+                   ax_golden_share_tolerance(t->c, key, total, STEP_SHARE), "");
     return AX_OK;
 }
 
@@ -276,12 +279,12 @@ static enum ax_status step_work(struct training *t, struct ax_step *s) {
         snprintf(where, sizeof where, "step %d", step);
         const struct ax_json row = ax_json_at(ax_json_get(t->expect, "steps"), (size_t)(step - 1));
         AX_TRY(ax_json_f64(ax_json_get(row, "loss"), &want));
-        ax_golden_note(t->c->report, "loss of each step", fabs(r.loss - want), LOSS_AFTER_DEMAND,
+        ax_golden_note(t->c->report, "loss of each step", fabs(r.loss - want), LOSS_AFTER_TOLERANCE,
                        where);
         AX_TRY(ax_json_f64(ax_json_get(row, "grad_norm"), &want));
         if (step == 1)
             ax_golden_note(t->c->report, "grad norm (relative)", fabs(r.grad_norm - want) / want,
-                           NORM_DEMAND, where);
+                           NORM_TOLERANCE, where);
         AX_TRY(step == 1 || step == t->n_steps ? compare_parameters(t, &s->model, step, lr)
                                                : AX_OK);
     }
@@ -291,10 +294,10 @@ static enum ax_status step_work(struct training *t, struct ax_step *s) {
         return AX_OK;
     AX_TRY(ax_json_f64(ax_json_get(t->expect, "loss_after"), &want));
     /* the same sum as the first loss, so the larger of the two gaps is the size of its noise */
-    const double first = ax_golden_demand(t->c, "loss", 0);
-    const double demand = ax_golden_demand(t->c, "loss_after_step5", LOSS_AFTER_DEMAND);
+    const double first = ax_golden_tolerance(t->c, "loss", 0);
+    const double tolerance = ax_golden_tolerance(t->c, "loss_after_step5", LOSS_AFTER_TOLERANCE);
     ax_golden_note(t->c->report, "loss after the steps", fabs(after.loss - want),
-                   fmax(fmax(first, demand), ax_golden_half_place(want)), "loss_after");
+                   fmax(fmax(first, tolerance), ax_golden_half_place(want)), "loss_after");
     return AX_OK;
 }
 

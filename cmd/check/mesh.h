@@ -4,8 +4,8 @@
  * no folder is given) weights are random by counter RNG, so both sides see the same. Two steps of
  * SGD with momentum and clipping; losses (of a mixture of experts without a pipeline the balancing
  * loss too), gradient norms, gathered gradients and weights are noted in the report. Some documents
- * have no labels, of some none is trained. Demands: on `ref` (F64) 1e-11; on `cpu` (F32) those of
- * the golden files. */
+ * have no labels, of some none is trained. Tolerances: on `ref` (F64) 1e-11; on `cpu` (F32) those
+ * of the golden files. */
 #ifndef AX_CMD_CHECK_MESH_H
 #define AX_CMD_CHECK_MESH_H
 

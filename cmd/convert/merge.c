@@ -78,13 +78,13 @@ static enum ax_status check_changed(struct merge *w) {
 
 static enum ax_status check_answers(const struct merge *w) {
     const struct ax_merge *m = w->m;
-    const double demand = (m->written == AX_F32 ? EXACT : HALF_ROUNDS) * m->largest;
-    if (m->error <= demand)
+    const double tolerance = (m->written == AX_F32 ? EXACT : HALF_ROUNDS) * m->largest;
+    if (m->error <= tolerance)
         return AX_OK;
     return ax_error(AX_ERR_FAILED,
                     "the merged model's logits differ from the adapter's by up to %.3g (largest "
                     "logit %.3g; tolerance %.3g). Nothing was written.",
-                    m->error, m->largest, demand);
+                    m->error, m->largest, tolerance);
 }
 
 /* What the merged model's config.json says that the base's does not. */

@@ -119,11 +119,11 @@ static void expect_figures(const struct ax_golden_report *r, const struct model 
                            const struct mesh *mesh, int at_least) {
     assert_true(r->n >= at_least);
     for (int i = 0; i < r->n; i++) {
-        if (!(r->groups[i].worst <= r->groups[i].demand))
+        if (!(r->groups[i].worst <= r->groups[i].tolerance))
             fail_msg("%s, pp %d dp_replicate %d dp_shard %d cp %d tp %d ep %d: %s %g > %g (%s)",
                      m->type, mesh->sizes.pp, mesh->sizes.dp_replicate, mesh->sizes.dp_shard,
                      mesh->sizes.cp, mesh->sizes.tp, mesh->sizes.ep, r->groups[i].name,
-                     r->groups[i].worst, r->groups[i].demand, r->groups[i].where);
+                     r->groups[i].worst, r->groups[i].tolerance, r->groups[i].where);
         figures++;
     }
 }
@@ -251,7 +251,7 @@ static void processes_are_one_rank(void **state) {
         if (st != AX_OK)
             fail_msg("%s", ax_error_text());
         for (int k = 0; k < r.n; k++)
-            assert_true(r.groups[k].worst <= r.groups[k].demand);
+            assert_true(r.groups[k].worst <= r.groups[k].tolerance);
         assert_true(r.n >= 10);
     }
 }
@@ -272,7 +272,7 @@ static void sharding_saves_memory(void **state) {
 
 static bool exceeds(const struct ax_golden_report *r, const char *group) {
     for (int i = 0; i < r->n; i++)
-        if (strstr(r->groups[i].name, group) && !(r->groups[i].worst <= r->groups[i].demand))
+        if (strstr(r->groups[i].name, group) && !(r->groups[i].worst <= r->groups[i].tolerance))
             return true;
     return false;
 }

@@ -1,7 +1,7 @@
 /* ref's backward against finite differences of ref's forward, in F64.
  *
  * Along a random direction u, (L(x + hu) − L(x − hu)) / 2h = Σ grad·u up to h²·L''' (1e-10 here)
- * and rounding (1e-16/h = 1e-11): demanded to 1e-6 of Σ |grad·u|, so that nothing hides in
+ * and rounding (1e-16/h = 1e-11): compared to 1e-6 of Σ |grad·u|, so that nothing hides in
  * cancellation. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -184,7 +184,7 @@ static void packed_equals_alone(void **state) {
 static void accumulation_equals_one_batch(void **state) {
     (void)state;
     static const int64_t half[] = {23, 17, 0}, whole[] = {23, 17, 23, 17, 0};
-    static const double demand[] = {1e-12, 1e-5};
+    static const double tolerance[] = {1e-12, 1e-5};
     struct ax_arch arch;
     must(tiny_arch(&arch, "llama", true, ""));
     for (int k = 0; k < 2; k++) {
@@ -194,14 +194,14 @@ static void accumulation_equals_one_batch(void **state) {
         one.o = tiny_options(kinds[k].dtype, AX_RECOMPUTE_OFF, 1, whole);
         must(tiny_run(&two, kinds[k].backend, 2));
         must(tiny_run(&one, kinds[k].backend, 2));
-        assert_true(fabs(one.loss - two.loss) <= demand[k] * one.loss);
+        assert_true(fabs(one.loss - two.loss) <= tolerance[k] * one.loss);
         double diff = 0, norm = 0;
         for (int64_t i = 0; i < one.n_grads; i++) {
             diff += pow(one.grad_values[i] - two.grad_values[i], 2);
             norm += pow(one.grad_values[i], 2);
         }
         assert_true(norm > 0);
-        if (sqrt(diff / norm) > demand[k])
+        if (sqrt(diff / norm) > tolerance[k])
             fail_msg("gradients differ by %g", sqrt(diff / norm));
         ax_free(one.grad_values);
         ax_free(two.grad_values);

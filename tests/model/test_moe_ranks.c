@@ -153,7 +153,7 @@ static void run(struct runs *r) {
         must(one_rank(NULL, r));
 }
 
-static void compare(const struct runs *got, const struct runs *want, double demand) {
+static void compare(const struct runs *got, const struct runs *want, double tolerance) {
     const struct ax_mesh_sizes *s = &got->sizes;
     double diff = 0, norm = 0;
     assert_true(isfinite(want->loss) && want->loss > 0 && want->aux_loss > 1);
@@ -167,7 +167,7 @@ static void compare(const struct runs *got, const struct runs *want, double dema
                             fabs(got->aux_loss / want->aux_loss - 1),
                             fabs(got->norm / want->norm - 1)};
     for (int i = 0; i < 4; i++)
-        if (!(worst[i] <= demand))
+        if (!(worst[i] <= tolerance))
             fail_msg(
                 "dp_replicate %d dp_shard %d cp %d tp %d ep %d: gradients %.3g, loss %.3g, aux "
                 "%.3g, norm %.3g apart",
@@ -192,7 +192,7 @@ static const struct {
 };
 #define N_CASES (sizeof cases / sizeof *cases)
 
-static void check_case(size_t i, struct runs like, double demand) {
+static void check_case(size_t i, struct runs like, double tolerance) {
     const bool tied = i % 2 == 0;
     struct runs many = like;
     must(tiny_arch(&many.arch, cases[i].type, tied, cases[i].extra));
@@ -201,7 +201,7 @@ static void check_case(size_t i, struct runs like, double demand) {
     many.sizes = cases[i].sizes;
     run(&one);
     run(&many);
-    compare(&many, &one, demand);
+    compare(&many, &one, tolerance);
     ax_free(one.grads);
     ax_free(many.grads);
     ax_arch_free(&many.arch);

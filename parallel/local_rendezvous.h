@@ -1,11 +1,11 @@
-/* Private to the local fabric: where threads meet.
+/* Private to the local fabric: rendezvous of threads.
  *
- * A collective is a meeting of a group's n ranks, a message one of two. Each rank puts down its
- * description and goes on; the last to come does the work for all, so that buffers may be shared
- * and sums have one order; attending waits until that is done. One lock guards a world; the work
- * itself is done outside it. */
-#ifndef AX_PARALLEL_LOCAL_MEET_H
-#define AX_PARALLEL_LOCAL_MEET_H
+ * A collective is a rendezvous of a group's n ranks, a message one of two. Each rank records its
+ * description and continues; the last one to arrive does the work for all, so buffers can be shared
+ * and sums have one order; waiting blocks until the work is done. One lock guards a world; the work
+ * itself happens outside it. */
+#ifndef AX_PARALLEL_LOCAL_RENDEZVOUS_H
+#define AX_PARALLEL_LOCAL_RENDEZVOUS_H
 
 #include <pthread.h>
 
@@ -22,10 +22,10 @@ struct ax_local_key {
     int from, to;    /* coords in the group; −1 for a collective */
 };
 
-struct ax_local_meeting {
-    struct ax_local_meeting *next;
+struct ax_local_rendezvous {
+    struct ax_local_rendezvous *next;
     struct ax_local_key key;
-    int n, arrived, left; /* parts; those that came; those that have not taken the result */
+    int n, arrived, left; /* parts; those that arrived; those that have not taken the result */
     bool moving, done;
     double due;                  /* the delay mode lets it end then */
     struct ax_local_part *parts; /* [n of the group]; a message has [0] its sender, [1] receiver */
@@ -39,7 +39,7 @@ struct ax_local_group {
     int *ranks;            /* [n] world ranks by coord */
     bool *opened, *closed; /* [n] */
     double *free_at;       /* [n·n] when the link of a message is free; [0] for collectives */
-    struct ax_local_meeting *open, *spare;
+    struct ax_local_rendezvous *open, *spare;
 };
 
 struct ax_local_world {
@@ -61,23 +61,23 @@ void ax_local_world_fail(struct ax_local_world *w, const char *text);
 /* The body of a rank has returned. */
 void ax_local_world_end(struct ax_local_world *w, int rank);
 
-/* The group that member `me` has not opened yet, made by whoever comes first. */
+/* The group that member `me` has not opened yet; the first member to arrive creates it. */
 enum ax_status ax_local_group_open(struct ax_local_world *w, enum ax_role role, const int *ranks,
                                    int n, int me, struct ax_local_group **out);
 void ax_local_group_close(struct ax_local_world *w, struct ax_local_group *g, int me);
 
-/* Puts part i of a meeting down; the last part does the work before it returns. */
-enum ax_status ax_local_join(struct ax_local_world *w, struct ax_local_group *g,
-                             struct ax_local_key key, int i, const struct ax_collective *what,
-                             struct ax_local_meeting **out);
-/* Waits until the work is done, and takes part i back. AX_ERR_PEER: it will never be. */
-enum ax_status ax_local_attend(struct ax_local_world *w, struct ax_local_group *g,
-                               struct ax_local_meeting *m, int i);
-/* Takes part i back, done or not: its buffers may go afterwards. */
-void ax_local_withdraw(struct ax_local_world *w, struct ax_local_group *g,
-                       struct ax_local_meeting *m, int i);
+/* Records part i of a rendezvous; the last part to arrive does the work before it returns. */
+enum ax_status ax_local_arrive(struct ax_local_world *w, struct ax_local_group *g,
+                               struct ax_local_key key, int i, const struct ax_collective *what,
+                               struct ax_local_rendezvous **out);
+/* Waits until the work is done and releases part i. AX_ERR_PEER: it will never be done. */
+enum ax_status ax_local_wait(struct ax_local_world *w, struct ax_local_group *g,
+                             struct ax_local_rendezvous *m, int i);
+/* Releases part i, done or not: its buffers can be freed afterwards. */
+void ax_local_cancel(struct ax_local_world *w, struct ax_local_group *g,
+                     struct ax_local_rendezvous *m, int i);
 
-/* The work: all parts of a meeting are there (local_move.c). */
-void ax_local_move(const struct ax_local_meeting *m);
+/* The work, once all parts have arrived (local_move.c). */
+void ax_local_move(const struct ax_local_rendezvous *m);
 
 #endif

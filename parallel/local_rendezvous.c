@@ -1,5 +1,5 @@
-/* Meetings of threads. Read ax_local_join and ax_local_attend. */
-#include "parallel/local_meet.h"
+/* Rendezvous of threads. Read ax_local_arrive and ax_local_wait. */
+#include "parallel/local_rendezvous.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,12 +37,12 @@ void ax_local_world_end(struct ax_local_world *w, int rank) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static int coord_of(const struct ax_local_meeting *m, int i) {
+static int coord_of(const struct ax_local_rendezvous *m, int i) {
     return m->key.from < 0 ? i : i == 0 ? m->key.from : m->key.to;
 }
 
 static struct ax_comm_place place_of(const struct ax_local_group *g,
-                                     const struct ax_local_meeting *m) {
+                                     const struct ax_local_rendezvous *m) {
     const bool message = m->key.from >= 0;
     return (struct ax_comm_place){.role = g->role,
                                   .number = m->key.number,
@@ -51,7 +51,7 @@ static struct ax_comm_place place_of(const struct ax_local_group *g,
 }
 
 /* Do all parts describe the same? Called once, by the last to come. */
-static enum ax_status check(const struct ax_local_group *g, const struct ax_local_meeting *m) {
+static enum ax_status check(const struct ax_local_group *g, const struct ax_local_rendezvous *m) {
     const struct ax_comm_place place = place_of(g, m);
     struct ax_comm_part *parts;
     int *ranks;
@@ -79,7 +79,7 @@ free_parts:
 
 /* When the transfer that begins now is through: transfers of one link follow each other. */
 static double due_time(const struct ax_local_world *w, struct ax_local_group *g,
-                       const struct ax_local_meeting *m) {
+                       const struct ax_local_rendezvous *m) {
     const struct ax_local_key *key = &m->key;
     double *free_at = &g->free_at[key->from < 0 ? 0 : key->from * g->n + key->to];
     double bytes = 0;
@@ -93,7 +93,7 @@ static double due_time(const struct ax_local_world *w, struct ax_local_group *g,
     return *free_at + w->options.latency;
 }
 
-static void meeting_free(struct ax_local_group *g, struct ax_local_meeting *m) {
+static void rendezvous_free(struct ax_local_group *g, struct ax_local_rendezvous *m) {
     for (int i = 0; m->parts && i < g->n; i++)
         ax_free(m->parts[i].counts);
     ax_free(m->parts);
@@ -101,8 +101,8 @@ static void meeting_free(struct ax_local_group *g, struct ax_local_meeting *m) {
     ax_free(m);
 }
 
-static enum ax_status meeting_make(struct ax_local_group *g, struct ax_local_meeting **out) {
-    struct ax_local_meeting *m;
+static enum ax_status rendezvous_make(struct ax_local_group *g, struct ax_local_rendezvous **out) {
+    struct ax_local_rendezvous *m;
     enum ax_status st;
     const size_t n = (size_t)g->n;
     AX_TRY(ax_alloc(&m, 1, sizeof *m));
@@ -113,21 +113,21 @@ static enum ax_status meeting_make(struct ax_local_group *g, struct ax_local_mee
     *out = m;
     return AX_OK;
 fail:
-    meeting_free(g, m);
+    rendezvous_free(g, m);
     return st;
 }
 
-static void free_meetings(struct ax_local_group *g, struct ax_local_meeting *m) {
+static void free_rendezvous(struct ax_local_group *g, struct ax_local_rendezvous *m) {
     while (m) {
-        struct ax_local_meeting *next = m->next;
-        meeting_free(g, m);
+        struct ax_local_rendezvous *next = m->next;
+        rendezvous_free(g, m);
         m = next;
     }
 }
 
 static void group_free(struct ax_local_group *g) {
-    free_meetings(g, g->open);
-    free_meetings(g, g->spare);
+    free_rendezvous(g, g->open);
+    free_rendezvous(g, g->spare);
     ax_free(g->ranks);
     ax_free(g->opened);
     ax_free(g->closed);
@@ -234,17 +234,17 @@ void ax_local_world_free(struct ax_local_world *w) {
 }
 
 static enum ax_status find_or_make(struct ax_local_group *g, struct ax_local_key key,
-                                   struct ax_local_meeting **out) {
-    for (struct ax_local_meeting *m = g->open; m; m = m->next)
+                                   struct ax_local_rendezvous **out) {
+    for (struct ax_local_rendezvous *m = g->open; m; m = m->next)
         if (m->key.number == key.number && m->key.from == key.from && m->key.to == key.to) {
             *out = m;
             return AX_OK;
         }
-    struct ax_local_meeting *m = g->spare;
+    struct ax_local_rendezvous *m = g->spare;
     if (m)
         g->spare = m->next;
     else
-        AX_TRY(meeting_make(g, &m));
+        AX_TRY(rendezvous_make(g, &m));
     m->key = key;
     m->n = m->left = key.from < 0 ? g->n : 2;
     m->arrived = 0;
@@ -255,7 +255,7 @@ static enum ax_status find_or_make(struct ax_local_group *g, struct ax_local_key
     return AX_OK;
 }
 
-static void put_down(struct ax_local_part *part, const struct ax_collective *what, int n) {
+static void record_part(struct ax_local_part *part, const struct ax_collective *what, int n) {
     part->here = true;
     part->what = *what;
     if (what->kind != AX_ALL_TO_ALL_V)
@@ -267,18 +267,18 @@ static void put_down(struct ax_local_part *part, const struct ax_collective *wha
     part->what.recv_counts = part->counts + n;
 }
 
-enum ax_status ax_local_join(struct ax_local_world *w, struct ax_local_group *g,
-                             struct ax_local_key key, int i, const struct ax_collective *what,
-                             struct ax_local_meeting **out) {
+enum ax_status ax_local_arrive(struct ax_local_world *w, struct ax_local_group *g,
+                               struct ax_local_key key, int i, const struct ax_collective *what,
+                               struct ax_local_rendezvous **out) {
     enum ax_status st = AX_OK;
-    struct ax_local_meeting *m = NULL;
+    struct ax_local_rendezvous *m = NULL;
     pthread_mutex_lock(&w->lock);
     if (w->failed) {
         st = ax_error(AX_ERR_PEER, "%s", w->failure);
         goto done;
     }
     AX_TRY_GOTO(find_or_make(g, key, &m), st, done);
-    put_down(&m->parts[i], what, g->n);
+    record_part(&m->parts[i], what, g->n);
     *out = m;
     if (++m->arrived < m->n)
         goto done;
@@ -301,11 +301,11 @@ done:
 }
 
 /* The last to take its part back clears the table. */
-static void take_back(struct ax_local_group *g, struct ax_local_meeting *m, int i) {
+static void take_back(struct ax_local_group *g, struct ax_local_rendezvous *m, int i) {
     m->parts[i].here = false;
     if (--m->left > 0)
         return;
-    struct ax_local_meeting **at = &g->open;
+    struct ax_local_rendezvous **at = &g->open;
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
@@ -315,7 +315,7 @@ static void take_back(struct ax_local_group *g, struct ax_local_meeting *m, int 
 
 /* World ranks that have not come, into `ranks`; only those that never will where `gone`. */
 static int absent(const struct ax_local_world *w, const struct ax_local_group *g,
-                  const struct ax_local_meeting *m, bool gone, int *ranks) {
+                  const struct ax_local_rendezvous *m, bool gone, int *ranks) {
     int n = 0;
     for (int i = 0; i < m->n; i++) {
         const int coord = coord_of(m, i), rank = g->ranks[coord];
@@ -325,9 +325,9 @@ static int absent(const struct ax_local_world *w, const struct ax_local_group *g
     return n;
 }
 
-/* Will this meeting never be done? Then says why; what is found out here is told to everybody. */
+/* Will this rendezvous never complete? Then says why, and tells every rank. */
 static enum ax_status hopeless(struct ax_local_world *w, struct ax_local_group *g,
-                               struct ax_local_meeting *m, int i, bool late) {
+                               struct ax_local_rendezvous *m, int i, bool late) {
     if (w->failed)
         return ax_error(AX_ERR_PEER, "%s", w->failure);
     int *ranks;
@@ -354,8 +354,8 @@ static struct timespec to_timespec(double seconds) {
     return (struct timespec){.tv_sec = whole, .tv_nsec = (long)((seconds - (double)whole) * 1e9)};
 }
 
-enum ax_status ax_local_attend(struct ax_local_world *w, struct ax_local_group *g,
-                               struct ax_local_meeting *m, int i) {
+enum ax_status ax_local_wait(struct ax_local_world *w, struct ax_local_group *g,
+                             struct ax_local_rendezvous *m, int i) {
     const struct timespec deadline = to_timespec(ax_clock_now() + w->options.timeout);
     pthread_cond_t *woken = &w->woken[g->ranks[coord_of(m, i)]];
     enum ax_status st = AX_OK;
@@ -381,8 +381,8 @@ done:
     return st;
 }
 
-void ax_local_withdraw(struct ax_local_world *w, struct ax_local_group *g,
-                       struct ax_local_meeting *m, int i) {
+void ax_local_cancel(struct ax_local_world *w, struct ax_local_group *g,
+                     struct ax_local_rendezvous *m, int i) {
     pthread_mutex_lock(&w->lock);
     while (m->moving && !m->done)
         pthread_cond_wait(&w->woken[g->ranks[coord_of(m, i)]], &w->lock);
