@@ -103,7 +103,7 @@ static int quota_upwards(const char *root, const char *group, size_t len,
     return best;
 }
 
-/* Whether "name" stands in the comma-separated list of `len` bytes. */
+/* Whether "name" appears in the comma-separated list of `len` bytes. */
 static bool in_list(const char *list, size_t len, const char *name) {
     size_t n = strlen(name);
     for (const char *p = list, *end = list + len; p < end;) {

@@ -171,7 +171,7 @@ static bool read_unicode(struct reader *r, unsigned *cp) {
     return true;
 }
 
-/* An escape that is no set, as it stands in and outside classes. */
+/* An escape that is not a set, as written inside and outside classes. */
 static enum ax_status add_escape(struct ax_buf *out, struct reader *r) {
     unsigned cp;
     if (read_unicode(r, &cp))

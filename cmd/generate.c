@@ -27,7 +27,7 @@ struct generate {
     struct ax_text_model model;
     struct ax_prompts prompts;
     int64_t max_new, n;       /* answers */
-    struct ax_sequence *seqs; /* [n], those of one adapter behind each other */
+    struct ax_sequence *seqs; /* [n], grouped by adapter */
     int64_t *number;          /* [n] the answer of each */
     struct answer *answers;   /* [n] */
     int32_t *tokens;          /* [n][max_new] */

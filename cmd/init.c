@@ -13,10 +13,10 @@
 #include "cmd/commands.h"
 
 #define STEP_TOKENS 8192 /* of a step, where the data allow … */
-#define LEAST_STEPS 30   /* … so many steps an epoch */
+#define LEAST_STEPS 30   /* … steps per epoch */
 #define PACKED      0.95 /* of a packed row is filled, about */
 #define LEAST_ROWS  20   /* from which some are kept aside, … */
-#define EVAL_SHARE  20   /* … one in so many, … */
+#define EVAL_SHARE  20   /* … one in N, … */
 #define EVAL_MOST   200  /* … but no more */
 
 /* ---- choices ---- */

@@ -34,7 +34,7 @@ struct ax_eval_options {
     int64_t tokens;   /* of a pass: at least the longest sequence's */
     int64_t max_docs; /* of a pass: at least those of a sequence */
     int64_t max_len;  /* longest document */
-    int64_t max_rows; /* stop after so many rows; 0 = all */
+    int64_t max_rows; /* stop after this many rows; 0 = all */
     /* After each document, in order; may be NULL. */
     enum ax_status (*document)(void *ctx, const struct ax_eval_document *d);
     /* After each pass, for progress; may be NULL. */

@@ -16,7 +16,7 @@
 #include "optim/tfevents.h"
 
 #define REDRAW_SECONDS 0.1 /* a bar is drawn at most so often */
-#define MEMORY_STEPS   20  /* shown figures are means over about so many steps */
+#define MEMORY_STEPS   20  /* displayed figures are means over about this many steps */
 
 struct ax_metrics {
     struct ax_metrics_options o;
@@ -100,7 +100,7 @@ struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m) {
 /* ---- what a person sees ---- */
 
 static void to_terminal(const struct ax_buf *text) {
-    /* nothing depends on it: a reader that went away (EPIPE) or a full disk is passed over */
+    /* nothing depends on it: a closed reader (EPIPE) or a full disk is ignored */
     for (size_t done = 0; done < text->len;) {
         const ssize_t w = write(STDERR_FILENO, text->data + done, text->len - done);
         if (w <= 0)

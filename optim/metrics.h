@@ -38,7 +38,7 @@ struct ax_metrics_window {
 
 struct ax_metrics_options {
     int64_t total_steps;   /* of the whole run; 0 = unknown */
-    int64_t logging_steps; /* ≥ 1: every so many steps a line and a TensorBoard entry */
+    int64_t logging_steps; /* ≥ 1: a line and a TensorBoard entry every N steps */
     int64_t resume_step;   /* continue after this step: later records are cut off; 0 = anew */
     struct ax_metrics_window window; /* as it was after resume_step */
     double flops_per_token;          /* 0 = no MFU */

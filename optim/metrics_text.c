@@ -6,7 +6,7 @@
 
 /* ---- out ---- */
 
-/* `before` is what stands in front of the number: a comma, or a key. */
+/* `before` precedes the number: a comma, or a key. */
 static enum ax_status put_number(struct ax_buf *out, const char *before, double v,
                                  const char *unknown) {
     AX_TRY(ax_buf_puts(out, before));

@@ -20,7 +20,7 @@
 enum ax_when { AX_NEVER, AX_EACH_EPOCH, AX_EACH_STEPS, AX_WHEN_BEST };
 struct ax_cadence {
     enum ax_when when;
-    double steps; /* AX_EACH_STEPS: so many; below 1 a share of all steps, rounded up */
+    double steps; /* AX_EACH_STEPS: every N; below 1 a fraction of all steps, rounded up */
 };
 
 enum ax_resume {
@@ -85,10 +85,10 @@ struct ax_train_options {
                                           that follow from the run are filled in */
     bool measure_peak; /* the fastest matrix product, after the first step: MFU is measured by it */
     double watchdog;   /* loss above it … */
-    int64_t watchdog_patience;     /* … so many logged steps in a row stops the run; 0 = off */
-    const json_t *about;           /* what run.json says, to which memory by name is added; NULL: no
-                                      run.json */
-    const json_t *config;          /* the effective configuration, kept in checkpoints; flat */
+    int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
+    const json_t *about;       /* what run.json says, to which memory by name is added; NULL: no
+                                  run.json */
+    const json_t *config;      /* the effective configuration, kept in checkpoints; flat */
     const char *const *fixed_keys; /* of it; NULL-terminated: may not change on resuming */
 };
 

@@ -103,7 +103,7 @@ struct ax_train {
     int64_t eval_sequences;         /* of an evaluation; 0 = not known */
 };
 
-/* Of a step: those of so many ranks. */
+/* Of a step, over this many data ranks. */
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);
 
 /* Looks at a step's result before the update: AX_ERR_DIVERGED when it is time to stop. Says which

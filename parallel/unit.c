@@ -139,7 +139,7 @@ static size_t whole_bytes(const struct ax_segment *seg) {
     return bytes;
 }
 
-/* Bytes a unit needs of a pool buffer: its gathered segments behind each other. */
+/* Bytes that a unit needs in a pool buffer: its gathered segments, contiguous. */
 static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *rt, size_t *whole,
                            size_t *grad) {
     *whole = *grad = 0;
@@ -169,7 +169,8 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
     }
 }
 
-/* Where whole buffers come from: a pool buffer, from `*at` on, or the persistent stack (at NULL).
+/* Where unsharded buffers come from: a pool buffer, from `*at` on, or the persistent stack (at
+ * NULL).
  */
 static struct ax_tensor take_whole(struct ax_runtime *rt, char **at, const char *name,
                                    enum ax_dtype dtype, int64_t n) {

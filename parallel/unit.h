@@ -1,4 +1,4 @@
-/* Units: what is gathered, computed with, and given back together (one block; the embedding; norm
+/* Units: what is gathered, used and released together (one block; the embedding; norm
  * and head). A unit is a list of segments; a segment is a flat run of parameters that are sharded
  * and summed over the same roles.
  *
@@ -9,14 +9,14 @@
  *   grad       accum dtype   [shard_numel]  their sum over the reduce roles and micro-batches
  *   remainder  I16           [shard_numel]  with master = shard in BF16: the masters' low bits
  *
- * Buffers that would hold the same values are the same memory: in a gather group of one, whole =
+ * Buffers with equal contents share memory: in a gather group of one, whole =
  * shard and grad_whole = grad; where compute dtype = accum dtype, shard = master. A frozen segment
  * has only shard and whole. A packed segment (packed.h) has, in their place, `packed` and
  * `packed_shard`, the buffers of codes and scales, and is gathered as they are. The flat run is cut
  * evenly: shard r is elements [r·shard_numel, (r+1)·shard_numel).
  *
- * Blocks stream (FSDP2): their whole and grad_whole lie in a pool of two, by turns, so that one can
- * be gathered while its neighbor computes. The embedding and the head have their own. */
+ * Blocks stream (FSDP2): their whole and grad_whole alternate between two pool buffers, so that one
+ * can be gathered while its neighbor computes. The embedding and the head have their own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 
@@ -25,7 +25,7 @@
 #define AX_MAX_SEGMENTS 8
 
 /* How the weights that the optimizer updates are kept where compute is BF16 (else always as
- * AX_MASTERS_ACCUM): beside the shard in accum dtype; as the shard and 16 remainder bits, exactly
+ * AX_MASTERS_ACCUM): beside the shard in accum dtype; as the shard plus 16 remainder bits, exactly
  * (ax_f32_join); or as the shard alone, rounded stochastically. */
 enum ax_masters { AX_MASTERS_ACCUM, AX_MASTERS_REMAINDER, AX_MASTERS_STOCHASTIC };
 /* float32, bf16_remainder, bf16_sr; AX_ERR_CONFIG lists them. */
@@ -46,7 +46,7 @@ struct ax_segment {
 
 struct ax_unit {
     char name[AX_NAME_MAX];
-    int gathered; /* users that need it whole now */
+    int gathered; /* users that need it unsharded now */
     struct ax_unit_pool *pool;
     int turn;
     int n_segments;
@@ -70,10 +70,10 @@ void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue);
 
-/* Two buffers by turns for the whole parameters and gradients of streamed units. */
+/* Two alternating buffers for the unsharded parameters and gradients of streamed units. */
 struct ax_unit_pool {
     void *whole[2], *grad[2];
-    const struct ax_unit *user[2]; /* whose parameters lie there now */
+    const struct ax_unit *user[2]; /* whose parameters are there now */
 };
 /* Sized for the largest of the n units; nothing where their gather groups have one rank. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,

@@ -12,7 +12,7 @@ struct ax_gguf_name {
     enum ax_gguf_part part;
     int ndim;         /* of one matrix or vector */
     int64_t shape[2]; /* of one: [rows][cols], [elements] */
-    int64_t experts;  /* > 0: so many matrices, one behind the other in GGUF and by number in HF */
+    int64_t experts;  /* > 0: number of matrices, contiguous in GGUF and numbered in HF */
     int64_t layer;    /* −1: none */
     bool rotary;      /* rows of q and k, which some kinds store in rotary pairs */
 };

@@ -22,7 +22,7 @@ struct ax_gguf_outputs_from {
 };
 
 /* `m` describes the model and is borrowed for the call, `from` for as long as the outputs are used.
- * Rows of q and k are put in the order of the kind, experts behind each other; a tied head is left
+ * Rows of q and k are put in the order of the kind, experts contiguous; a tied head is left
  * out. AX_ERR_DATA for a tensor that is missing, of another shape, or left over. */
 enum ax_status ax_gguf_outputs_create(struct ax_gguf_outputs *o, const struct ax_gguf_model *m,
                                       const struct ax_gguf_quant *quant,

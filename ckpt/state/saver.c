@@ -78,7 +78,7 @@ static enum ax_status verify(const struct ax_saver_work *w) {
 }
 
 /* Only what has been read again and found good makes an older one superfluous. Not the highest step
- * is kept in any case, but this one: a later one may be a damaged one that was passed over. */
+ * is always kept, except this one: a later one may be damaged and skipped. */
 static void prune(const struct ax_saver_work *w) {
     int64_t keep[1 + sizeof w->job.keep / sizeof *w->job.keep] = {w->job.step};
     memcpy(keep + 1, w->job.keep, sizeof w->job.keep);

@@ -10,7 +10,7 @@ struct ax_prompt {
     int adapter;      /* AX_ADAPTER_NONE: without */
 };
 struct ax_prompts {
-    struct ax_encoding ids; /* of all, behind each other */
+    struct ax_encoding ids; /* of all prompts, concatenated */
     struct ax_prompt *list;
     int64_t n, longest, rows;
 };

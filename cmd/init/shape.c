@@ -9,7 +9,7 @@
 
 #define ROUND     64
 #define CUT_AT    2048 /* completion: texts are cut into documents of this length */
-#define AS_LONG   1.3  /* the longest decides where it is no longer than so many times the 99th */
+#define AS_LONG   1.3  /* the longest decides if it is at most this many times the 99th */
 #define FULL      0.8  /* packing pays where documents fill less of a row on average */
 #define CUT_FROM  0.1  /* share of documents beyond sequence_len that is too large to leave out */
 #define NO_LENGTH (1 << 20)

@@ -15,7 +15,7 @@
 #define TOP     10
 #define BOTTOM  26
 #define BUCKETS 240 /* of a thinned line */
-#define LOG_IF  100 /* may_log: where the largest is so many times the smallest */
+#define LOG_IF  100 /* may_log: if the largest is this many times the smallest */
 #define SMOOTH  40  /* points from which a mean says more, and its share of them */
 
 struct frame {

@@ -29,7 +29,7 @@ static void choose_unit(struct ax_chart_axis *a, const struct ax_chart_range *r)
     }
 }
 
-/* One value, or none to speak of between two: room on both sides, so that it stands in the middle.
+/* One value, or two that hardly differ: room on both sides, so that it is centered.
  */
 static void widen(double *min, double *max, bool whole) {
     if (*max - *min > 1e-9 * fmax(fabs(*min), fabs(*max)) && *max > *min)

@@ -17,7 +17,7 @@ struct ax_chart_axis {
     double min, max; /* of the axis; min < max, and > 0 when log */
     bool log;
     double unit;        /* labels are value / unit … */
-    const char *suffix; /* … in so many of these: "", "k", "%", "GiB" */
+    const char *suffix; /* … in units of these: "", "k", "%", "GiB" */
     double step;        /* between ticks, in units; 0 when log */
     int n;
     double ticks[AX_CHART_MAX_TICKS];
@@ -29,7 +29,7 @@ struct ax_chart_range {
     bool log;   /* asked for; done only where min > 0 */
     bool tight; /* ends where the data end, not at a tick */
     bool whole; /* ticks at whole numbers only */
-    int want;   /* about so many ticks, 2 to 10 */
+    int want;   /* approximate number of ticks, 2 to 10 */
 };
 void ax_chart_axis_make(struct ax_chart_axis *a, const struct ax_chart_range *r);
 

@@ -62,7 +62,7 @@ struct ax_report_run {
 };
 
 /* Reads metrics.jsonl and, if it is there, run.json. Lines that cannot be read are problems of the
- * run, and passed over. Where a step comes again (a run that went on from an earlier one), what
+ * run, and skipped. If a step appears again (a run resumed from an earlier one), what
  * was said of it and of later ones before counts no more. AX_ERR_CONFIG when the folder or its
  * metrics.jsonl is not there. Free with ax_report_close, after an error too. */
 enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);

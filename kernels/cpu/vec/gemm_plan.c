@@ -7,8 +7,8 @@
 #define MR AX_GEMM_MR
 #define NR AX_GEMM_NR
 
-/* What stays packed: at most so many floats, for a second-level cache of 1 MiB to hold it and what
- * streams by; and at most so many rows of op(a) or columns of op(b). */
+/* What stays packed: at most this many floats, for a second-level cache of 1 MiB to hold it and
+ * what streams by; and at most this many rows of op(a) or columns of op(b). */
 #define STAY_FLOATS (576 * 288)
 #define STAY_ROWS   384
 #define STAY_COLS   576

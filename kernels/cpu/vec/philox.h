@@ -25,7 +25,7 @@ AX_INLINE v_wide wide_upper(v_wide a) {
 AX_INLINE v_wide wide_xor(v_wide a, v_wide b, v_wide c) {
     return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
-/* The lower halves of the four words of each block behind each other. */
+/* The lower halves of the four words of each block, contiguous. */
 AX_INLINE void wide_store(uint32_t *words, v_wide c0, v_wide c1, v_wide c2, v_wide c3) {
     v_wide a = _mm512_mask_blend_epi32(0xaaaa, c0, _mm512_slli_epi64(c1, 32));
     v_wide b = _mm512_mask_blend_epi32(0xaaaa, c2, _mm512_slli_epi64(c3, 32));
