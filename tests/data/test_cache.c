@@ -124,7 +124,7 @@ static void found_again(void **state) {
 static void sets_of_several_blocks(void **state) {
     (void)state;
     enum { DOCS = 6, LENGTH = 1000003 };
-    struct ax_docset memory = {0}, back = {0};
+    struct ax_examples memory = {0}, back = {0}, kept = {0};
     struct ax_cache_writer w;
     int32_t *ids;
     char *path;
@@ -134,20 +134,22 @@ static void sets_of_several_blocks(void **state) {
     make_folder("blocks");
     assert_ok(ax_cache_path(&path, in_scratch("blocks"), description));
     assert_ok(ax_cache_begin(&w, path));
-    assert_ok(ax_docs_add_file(&memory.docs, "rows.jsonl"));
-    struct ax_docs kept = {0};
-    assert_ok(ax_docs_add_file(&kept, "rows.jsonl"));
+    assert_ok(ax_examples_add_file(&memory, "rows.jsonl"));
+    assert_ok(ax_examples_add_file(&kept, "rows.jsonl"));
     for (int d = 0; d < DOCS; d++) {
         for (int i = 0; i < LENGTH; i++)
             ids[i] = (d * 7919 + i * 31) % 50000;
-        const struct ax_origin from = {.line = (uint64_t)d + 1};
-        assert_ok(ax_docs_add(&memory.docs, ids, ids, (size_t)(LENGTH - d), from));
-        assert_ok(ax_docs_add(&kept, ids, ids, (size_t)(LENGTH - d), from));
-        assert_ok(ax_cache_flush(&w, &memory.docs));
+        const struct ax_example x = {.tokens = ids,
+                                     .labels = ids,
+                                     .n = (size_t)(LENGTH - d),
+                                     .origin = {.line = (uint64_t)d + 1}};
+        assert_ok(ax_examples_add(&memory, &x));
+        assert_ok(ax_examples_add(&kept, &x));
+        assert_ok(ax_cache_flush(&w, &memory));
     }
-    assert_int_equal(memory.docs.n_blocks, 2);
-    assert_null(memory.docs.blocks[0]);
-    const uint64_t words = memory.docs.n_words;
+    assert_int_equal(memory.n_blocks, 2);
+    assert_null(memory.blocks[0]);
+    const uint64_t words = memory.n_words;
     assert_ok(ax_cache_commit(&w, &memory, description));
     char file[256];
     struct ax_mapping map;
@@ -155,14 +157,14 @@ static void sets_of_several_blocks(void **state) {
     assert_ok(ax_map_file(&map, file));
     assert_true(map.len == words * sizeof(uint32_t));
     ax_unmap_file(&map);
-    assert_ok(ax_cache_load(&back, path, description, &found));
+    assert_ok(ax_cache_load(&back, path, description, &(struct ax_columns){0}, &found));
     assert_true(found);
-    assert_int_equal(back.docs.n, DOCS);
+    assert_int_equal(back.n, DOCS);
     for (size_t d = 0; d < DOCS; d++)
-        assert_true(ax_docs_equal(&back.docs, d, &kept, d, (uint32_t)LENGTH - (uint32_t)d));
-    ax_docset_close(&back);
-    ax_docs_free(&memory.docs);
-    ax_docs_free(&kept);
+        assert_true(ax_examples_equal(&back, d, &kept, d, (uint32_t)LENGTH - (uint32_t)d));
+    ax_examples_free(&back);
+    ax_examples_free(&memory);
+    ax_examples_free(&kept);
     json_decref(description);
     ax_free(path);
     ax_free(ids);
