@@ -281,7 +281,7 @@ static void test_foreign_shards(void **state) {
         expect_refused(AX_ERR_DATA, two + 2);
         snprintf(from, sizeof from, "%s/" AX_CHECKPOINT_MANIFEST, others[i]);
         replace("a/" AX_CHECKPOINT_MANIFEST, from);
-        expect_refused(AX_ERR_DATA, ".safetensors: damaged");
+        expect_refused(AX_ERR_DATA, ".safetensors: corrupted");
     }
 }
 

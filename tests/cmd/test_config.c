@@ -123,14 +123,14 @@ static void rules_between_keys(void **state) {
         {"qat: {weight_dtype: int4}\nadapter: lora\n", "trains all weights: remove adapter"},
         {"qat: {group_size: 32}\n", "weight_dtype int8 (the default)"},
         {"qat: {weight_dtype: nvfp4}\n", "must be 16 for nvfp4"},
-        {"qat: {weight_dtype: fp8, activation_dtype: int8}\n", "fp8 weights go with fp8"},
-        {"early_stopping_patience: 3\nsave_steps: 10\neval_steps: 3\n", "a multiple of the second"},
-        {"early_stopping_patience: 3\n", "needs save_steps and eval_steps"},
+        {"qat: {weight_dtype: fp8, activation_dtype: int8}\n", "fp8 weights need fp8"},
+        {"early_stopping_patience: 3\nsave_steps: 10\neval_steps: 3\n", "a multiple of eval_steps"},
+        {"early_stopping_patience: 3\n", "needs eval_steps and save_steps"},
         {"chunked_cross_entropy: true\nliger_cross_entropy: true\n", "the same loss as"},
         {"deepspeed: a.json\nfsdp: [full_shard]\n", "use fsdp or deepspeed"},
         {"activation_offloading: true\n", "needs gradient_checkpointing"},
         {"context_parallel_size: 2\nsample_packing: true\nmicro_batch_size: 2\n", "must be 1"},
-        {"dataset_shard_num: 2\n", "go together"},
+        {"dataset_shard_num: 2\n", "or neither"},
         {"dataset_shard_num: 2\ndataset_shard_idx: 2\n", "must be below dataset_shard_num"},
         {"datasets: [{path: a, shards: 2, shards_idx: 2}]\n", "must be below shards"},
     };
@@ -166,7 +166,7 @@ static void files_that_are_no_configs(void **state) {
     FAILS("", "expected a map of keys, got nothing");
     FAILS("- a\n- b\n", "expected a map of keys, got a list");
     FAILS("base_model: m\n\tlearning_rate: 1\n", "c.yaml:2");
-    FAILS("seed: 1\nseed: 2\n", "given twice");
+    FAILS("seed: 1\nseed: 2\n", "duplicate key");
     FAILS("project_name:\nvolumes:\n  - name: a\n    mount: /b\ngpu: h100\nmemory: 128\n",
           "a cloud launch");
     struct ax_config cfg;

