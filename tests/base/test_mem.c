@@ -56,7 +56,7 @@ static void impossible_sizes_fail_and_leave_the_pointer(void **state) {
     assert_int_equal(ax_alloc(&p, (size_t)1 << 60, 4), AX_ERR_NOMEM);
     assert_ptr_equal(p, &mark);
     assert_string_equal(ax_error_text(),
-                        "out of memory: 4.00 EiB wanted (4611686018427387904 bytes)");
+                        "out of memory: could not allocate 4.00 EiB (4611686018427387904 bytes)");
     size_t product;
     assert_true(ax_mul_overflow(SIZE_MAX, 2, &product));
     assert_false(ax_mul_overflow(6, 7, &product));
