@@ -210,9 +210,9 @@ static void every_figure_is_told(void **state) {
         snprintf(start, sizeof start, "\n  ok    %s ", figures[i].name);
         for (const char *at = text; (at = strstr(at, start)) != NULL; found++) {
             at += strlen(start);
-            const char *demand = strstr(at, " demand ");
-            assert_non_null(demand);
-            const char *where = demand + strlen(" demand ");
+            const char *tolerance = strstr(at, " tolerance ");
+            assert_non_null(tolerance);
+            const char *where = tolerance + strlen(" tolerance ");
             where += strcspn(where, " ");
             where += strspn(where, " ");
             if (strncmp(where, figures[i].where, strlen(figures[i].where)) != 0)

@@ -494,8 +494,11 @@ static void resumed(void **state) {
     /* the same examples, but not joined: another fingerprint */
     const uint64_t fingerprint = r.examples.fingerprint;
     r.corpus.refs[2].joined = 0;
-    ax_corpus_source_init(&r.source, &r.corpus, &r.examples);
-    assert_true(r.examples.fingerprint != fingerprint);
+    struct ax_corpus_source other = {.chunk = CHUNK, .shuffle = true, .seed = 3};
+    struct ax_example_source examples;
+    ax_corpus_source_init(&other, &r.corpus, &examples);
+    assert_true(examples.fingerprint != fingerprint);
+    ax_corpus_source_free(&other);
     close_run(&r);
 }
 

@@ -225,6 +225,7 @@ static void tickets_count_up(void **state) {
 static double forward_flops(int64_t nq, int64_t nk, bool causal, int64_t window) {
     struct ax_attention_forward f = {0};
     f.a.q = (struct ax_tensor){.ndim = 3, .shape = {nq, 2, 8}};
+    f.a.v = (struct ax_tensor){.ndim = 3, .shape = {nk, 2, 8}};
     f.a.max_q = nq;
     f.a.max_k = nk;
     f.a.causal = causal;
