@@ -36,7 +36,8 @@ enum ax_status ax_file_close(struct ax_file *f);
 /* Whole file into memory (NUL added behind). AX_ERR_DATA when larger than max_bytes. Free with
  * ax_free. */
 enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, size_t *len);
-/* Write beside, fsync, rename over, fsync the folder. */
+/* Writes a temporary file beside it, fsyncs, renames it over, fsyncs the folder. Threads and
+ * processes may write the same file at once: one of them wins. */
 enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len);
 
 /* Read-only mapping of a whole regular file. */

@@ -210,7 +210,7 @@ enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t l
     char *dir = NULL;
     enum ax_status st;
     AX_TRY_GOTO(ax_path_parent(&dir, path), st, done);
-    AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)getpid()), st, done);
+    AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)gettid()), st, done);
     AX_TRY_GOTO(ax_file_create(&f, tmp), st, done);
     AX_TRY_GOTO(ax_file_write(&f, data, len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);

@@ -4,9 +4,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +307,28 @@ static void atomic_writes_survive_faults(void **state) {
     assert_true(points >= 30);
 }
 
+/* Writes the file 200 times; how many failed. */
+static void *keep_writing(void *path) {
+    intptr_t failed = 0;
+    for (int i = 0; i < 200; i++)
+        failed += ax_write_file_atomic(path, "whole", 5) != AX_OK;
+    return (void *)failed;
+}
+
+static void threads_may_write_the_same_file(void **state) {
+    (void)state;
+    char *path = in_dir("shared");
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, keep_writing, path), 0);
+    for (int i = 0; i < 3; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_int_equal((intptr_t)failed, 0);
+    }
+    expect_text(path, "whole");
+}
+
 static void the_last_part_of_a_path(void **state) {
     (void)state;
     static const char *const cases[][2] = {{"a/b", "b"},  {"b", "b"}, {"a/b//", "b"}, {"/b", "b"},
@@ -329,6 +353,7 @@ int main(void) {
         test_in_dir(names_and_paths),
         test_in_dir(folders_come_and_go),
         test_in_dir(atomic_writes_survive_faults),
+        test_in_dir(threads_may_write_the_same_file),
         cmocka_unit_test(the_last_part_of_a_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
