@@ -206,7 +206,7 @@ struct ax_swiglu_backward {
 
 /* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
  * of p[t], largest first, the lowest index first among equals; weights[t] = their p, divided by
- * their sum if `renormalise`. Row t holds token first + t; from token valid[0] on it is padding:
+ * their sum if `renormalize`. Row t holds token first + t; from token valid[0] on it is padding:
  * its experts are −1, its p and weights 0. load (data NULL = not wanted) for router_balance:
  * load[0][e] += rows that chose e, load[1][e] += Σ_t p[t][e], in order of t.
  * logits, probs, load accum [T][E], [T][E], [2][E]; weights accum and experts i32 [T][k], all but
@@ -214,7 +214,7 @@ struct ax_swiglu_backward {
 struct ax_router_forward {
     struct ax_tensor logits, probs, weights, experts, valid, load;
     int64_t first;
-    bool renormalise;
+    bool renormalize;
 };
 /* The load balancing loss as transformers has it (Fedus et al. 2021), over n = Σ load[0] / k rows
  * (every layer's tokens together): f_e = load[0][e]/n, P_e = load[1][e]/n,
@@ -231,13 +231,13 @@ struct ax_router_balance {
     struct ax_step_scalars *scalars;
 };
 /* From dweights [T][k]: with s = Σ_j p_j over the chosen, dp_i = (dw_i − Σ_j dw_j·p_j/s)/s if
- * `renormalise`, else dw_i; dp_e += slope[e] (data NULL = 0) for all experts; then
+ * `renormalize`, else dw_i; dp_e += slope[e] (data NULL = 0) for all experts; then
  *   dlogits[e] = p_e·(dp_e − Σ_j dp_j·p_j),  0 for padding.
  * probs, experts as router_forward left them; dweights accum [T][k] dense; slope accum [E]; dlogits
  * real [T][E]. */
 struct ax_router_backward {
     struct ax_tensor probs, experts, dweights, slope, dlogits;
-    bool renormalise;
+    bool renormalize;
 };
 /* A stable sort into G groups: places[i] = how many keys j have keys[j] < keys[i], or the same and
  * j < i; counting only keys in [first, first + G); −1 for the others. offsets[g] = first place of

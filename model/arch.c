@@ -41,7 +41,7 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
 }
 
 /* Settings that change the result and that no layer here implements. */
-static enum ax_status refuse_unknown_maths(struct ax_json c) {
+static enum ax_status refuse_unknown_math(struct ax_json c) {
     const char *act;
     double dropout;
     AX_TRY(ax_json_str_or(ax_json_get(c, "hidden_act"), "silu", &act));
@@ -153,7 +153,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(sizes(a, c));
-    AX_TRY(refuse_unknown_maths(c));
+    AX_TRY(refuse_unknown_math(c));
     const struct ax_json eps = ax_json_get(c, "rms_norm_eps");
     AX_TRY(ax_json_f64_or(eps, 1e-6, &a->norm_eps));
     if (a->norm_eps <= 0)

@@ -35,7 +35,7 @@ struct ax_moe_names {
 struct ax_moe_config {
     int64_t n_experts, n_active; /* 0: no layer has experts */
     int64_t width;               /* feed-forward size of an expert */
-    bool renormalise;            /* the weights of the chosen add up to one */
+    bool renormalize;            /* the weights of the chosen add up to one */
     const struct ax_moe_names *names;
 };
 

@@ -68,10 +68,10 @@ struct columns {
 };
 
 /* Appends the tokens that have a label, or those that have none; returns how many there are now. */
-static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labelled,
+static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labeled,
                          int64_t n) {
     for (int64_t t = 0; t < b->T; t++) {
-        if ((c->label[t] >= 0) != labelled)
+        if ((c->label[t] >= 0) != labeled)
             continue;
         c->rows[n] = (int32_t)t;
         c->head_label[n] = c->label[t];
@@ -81,15 +81,15 @@ static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool
 }
 
 static void fit(struct ax_batch *b, const struct columns *c) {
-    const int64_t labelled = list_rows(b, c, true, 0);
+    const int64_t labeled = list_rows(b, c, true, 0);
     if (b->round <= 0) {
-        list_rows(b, c, false, labelled);
+        list_rows(b, c, false, labeled);
         return;
     }
     AX_ASSERT(b->parts == 1);
     int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
     T = T > 0 ? T : b->round;
-    set_length(b, T < b->cap ? T : b->cap, labelled);
+    set_length(b, T < b->cap ? T : b->cap, labeled);
 }
 
 /* The columns of document `index`, which begins at token `first` of the row. */

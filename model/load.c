@@ -129,7 +129,7 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     return AX_OK;
 }
 
-/* A packed matrix is drawn whole, then quantised as if it were read. */
+/* A packed matrix is drawn whole, then quantized as if it were read. */
 static enum ax_status init_packed(struct ax_model *m, const struct ax_param *p,
                                   struct ax_rng_key key) {
     const int64_t n = ax_param_numel(p);

@@ -1,4 +1,4 @@
-/* Conversations: read the record, render it, tokenise the text, mask what is not trained. Order of
+/* Conversations: read the record, render it, tokenize the text, mask what is not trained. Order of
  * reading: chat_turns.c, this file, chat_mask.c, chat_find.c. */
 #include <string.h>
 

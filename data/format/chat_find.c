@@ -1,4 +1,4 @@
-/* The tokens of a turn, found by comparison. What is between two special tokens is tokenised by
+/* The tokens of a turn, found by comparison. What is between two special tokens is tokenized by
  * itself whatever stands around it; so only the stretch between the special tokens that enclose the
  * turn is looked at, and the real one's tokens are in the whole conversation's already. */
 #include "data/format/chat_find.h"

@@ -104,7 +104,7 @@ const char *ax_format_warnings(const struct ax_format *f);
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
 /* The columns that its examples have; NULL: none. */
 const struct ax_columns *ax_format_columns(const struct ax_format *f);
-/* Scratch of one thread; zero-initialise. */
+/* Scratch of one thread; zero-initialize. */
 struct ax_format_work {
     struct ax_buf text;
     struct ax_encoding full, part, other;

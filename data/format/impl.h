@@ -59,7 +59,7 @@ enum ax_status ax_format_encode(const struct ax_format *f, struct ax_text text, 
 /* Cuts tokens that were made with add_special to max; what stands behind the text stays. */
 void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max);
 
-/* Prompt and response as one example: tokenised apart, the response closed by EOS; the prompt
+/* Prompt and response as one example: tokenized apart, the response closed by EOS; the prompt
  * trained only with train_on_inputs. */
 enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_text prompt, struct ax_text response,

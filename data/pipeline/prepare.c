@@ -1,5 +1,5 @@
 /* A ring of batches. The caller's thread cuts records out of the files and fills batches; workers
- * parse, format and tokenise them; the caller takes examples from the oldest batch. Read
+ * parse, format and tokenize them; the caller takes examples from the oldest batch. Read
  * ax_prepare_next first. */
 #include "data/pipeline/prepare.h"
 

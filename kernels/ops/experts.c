@@ -4,7 +4,7 @@
 #include "kernels/ops/family.h"
 
 struct experts_options {
-    bool renormalise, ties /* whole-numbered logits */, balance /* load or slope is given */;
+    bool renormalize, ties /* whole-numbered logits */, balance /* load or slope is given */;
     bool unweighted;
 };
 #define EXPERTS(...) OPTIONS(experts_options, __VA_ARGS__)
@@ -93,21 +93,21 @@ static void build_router_forward(struct ax_case_builder *b, struct ax_router_for
         a->load = ax_case_dense_in2(b, b->accum, 2, s->groups);
     }
     a->first = s->first;
-    a->renormalise = o->renormalise;
+    a->renormalize = o->renormalize;
 }
 
 static const struct ax_shape shapes_router_forward[] = {
     {"one", .rows = 1, .groups = 1, .choices = 1},
-    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.renormalise = true)},
-    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.renormalise = true)},
+    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.renormalize = true)},
+    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.renormalize = true)},
     {"ties", .rows = 40, .groups = 37, .choices = 3, EXPERTS(.ties = true)},
     {"strided, padding", .rows = 9, .groups = 8, .choices = 2, .pad = 8, .first = 30,
-     .flags = AX_SHAPE_PADDING, EXPERTS(.renormalise = true)},
+     .flags = AX_SHAPE_PADDING, EXPERTS(.renormalize = true)},
     {"load", .rows = 150, .groups = 24, .choices = 4, EXPERTS(.balance = true)},
     {"load, padding", .rows = 33, .groups = 16, .choices = 2, .first = 5, .flags = AX_SHAPE_PADDING,
-     EXPERTS(.renormalise = true, .balance = true)},
+     EXPERTS(.renormalize = true, .balance = true)},
     {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8,
-     EXPERTS(.renormalise = true, .balance = true)},
+     EXPERTS(.renormalize = true, .balance = true)},
 };
 
 AX_OP_INFO(router_forward, IN_ROWS(logits), OUT_ROWS(probs), OUT_ROWS(weights), OUT_ROWS(experts),
@@ -172,18 +172,18 @@ static void build_router_backward(struct ax_case_builder *b, struct ax_router_ba
         a->slope = ax_case_in1(b, b->accum, s->groups);
     }
     a->dlogits = ax_case_out2(b, b->real, s->rows, s->groups);
-    a->renormalise = o->renormalise;
+    a->renormalize = o->renormalize;
 }
 
 static const struct ax_shape shapes_router_backward[] = {
     {"one", .rows = 1, .groups = 1, .choices = 1},
-    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.renormalise = true)},
-    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.renormalise = true)},
+    {"odd", .rows = 7, .groups = 5, .choices = 2, EXPERTS(.renormalize = true)},
+    {"all", .rows = 6, .groups = 19, .choices = 19, EXPERTS(.renormalize = true)},
     {"slope", .rows = 5, .groups = 37, .choices = 3, EXPERTS(.balance = true)},
     {"strided, padding", .rows = 9, .groups = 16, .choices = 2, .pad = 8, .flags = AX_SHAPE_PADDING,
-     EXPERTS(.renormalise = true, .balance = true)},
+     EXPERTS(.renormalize = true, .balance = true)},
     {"128 experts", .big = true, .rows = 2048, .groups = 128, .choices = 8,
-     EXPERTS(.renormalise = true, .balance = true)},
+     EXPERTS(.renormalize = true, .balance = true)},
 };
 
 AX_OP_INFO(router_backward, IN_ROWS(probs), IN_ROWS(experts), IN_ROWS(dweights), IN(slope),

@@ -51,7 +51,7 @@ static void choose(const struct ax_router_forward *a, int64_t t) {
     }
     for (int64_t i = 0; i < k; i++) {
         double p = ax_ref_get(&a->probs, t, chosen[i]);
-        ax_ref_set(&a->weights, t, i, a->renormalise ? p / sum : p);
+        ax_ref_set(&a->weights, t, i, a->renormalize ? p / sum : p);
     }
 }
 
@@ -125,7 +125,7 @@ static double through_weights(const struct ax_router_backward *a, int64_t t, int
     if (!chosen) {
         return 0;
     }
-    return a->renormalise ? (own - dot / sum) / sum : own;
+    return a->renormalize ? (own - dot / sum) / sum : own;
 }
 
 static void router_row(const struct ax_router_backward *a, int64_t t) {

@@ -116,8 +116,8 @@ static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
             return ax_adapter_named(
                 m, k,
                 ax_error(AX_ERR_UNSUPPORTED,
-                         "modules_to_save: it has its own %s, a matrix that is quantised in the "
-                         "base. Use it on a base that is not quantised.",
+                         "modules_to_save: it has its own %s, a matrix that is quantized in the "
+                         "base. Use it on a base that is not quantized.",
                          w->name));
     w->storage = b->options->base_store;
     w->trainable = false;

@@ -43,7 +43,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_moe_parse(a, c, 8, 2));
     AX_TRY(refuse_jitter(c));
     a->moe.width = a->intermediate_size;
-    a->moe.renormalise = true;
+    a->moe.renormalize = true;
     a->moe.names = &names;
     AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 0, &window));
     for (int64_t i = 0; i < a->n_layers; i++) {

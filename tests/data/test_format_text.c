@@ -39,7 +39,7 @@ static void alpaca(void **state) {
     for (int i = 0; i < 3; i++)
         check_record(&bare, no_input[i],
                      SYS0 "\n\n### Instruction:\nAdd.\n\n### Response:\n⟦3</s>⟧");
-    /* prompt and response are tokenised apart: the line breaks between them do not merge */
+    /* prompt and response are tokenized apart: the line breaks between them do not merge */
     check_record(&bare, "{\"instruction\": \"\", \"output\": \"\\n3\"}",
                  SYS0 "\n\n### Instruction:\n\n\n### Response:\n⟦\n3</s>⟧");
     /* an empty response is nothing at all, not even EOS */

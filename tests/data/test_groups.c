@@ -286,7 +286,7 @@ static void never_split(void **state) {
     ax_corpus_free(&c);
 }
 
-/* First-fit over groups, the slow way: the same number of micro-batches, and the same neighbours.
+/* First-fit over groups, the slow way: the same number of micro-batches, and the same neighbors.
  */
 static void fit_as_the_slow_way(void **state) {
     (void)state;

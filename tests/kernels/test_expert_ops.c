@@ -19,14 +19,14 @@ static int n_machines(void) {
 
 /* Four experts, three chosen, one row. */
 static void choose(struct machine *m, const float *logits, int32_t *chosen, float *weights,
-                   bool renormalise) {
+                   bool renormalize) {
     float row[4], probs[4];
     memcpy(row, logits, sizeof(row));
     const struct ax_router_forward r = {.logits = ax_tensor_2d(AX_F32, row, 1, 4),
                                         .probs = ax_tensor_2d(AX_F32, probs, 1, 4),
                                         .weights = ax_tensor_2d(AX_F32, weights, 1, 3),
                                         .experts = ax_tensor_2d(AX_I32, chosen, 1, 3),
-                                        .renormalise = renormalise};
+                                        .renormalize = renormalize};
     assert_int_equal(ax_run_router_forward(m->q, &r), AX_OK);
 }
 

@@ -429,7 +429,7 @@ static void router_gradient(void **state) {
         }
         struct ax_tensor dlogits = like(&r.f.logits);
         const struct ax_router_backward back = {r.f.probs, r.f.experts, r.dweights,
-                                                r.slope,   dlogits,     r.f.renormalise};
+                                                r.slope,   dlogits,     r.f.renormalize};
         assert_int_equal(ax_run_router_backward(ref.q, &back), AX_OK);
         check(shapes[i].name, &r.f.logits, &dlogits, router_loss, &r);
         ax_case_free(&c);

@@ -35,9 +35,9 @@ static enum ax_status mixed(void *ctx, struct ax_pass *p, const struct ax_head_c
     const struct ax_tensor *grads[] = {&c->g_logprob, &c->g_lse, &c->g_entropy};
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t t = c->first + i;
-        const bool labelled = ((const int32_t *)p->batch->labels.data)[t] >= 0;
+        const bool labeled = ((const int32_t *)p->batch->labels.data)[t] >= 0;
         for (int k = 0; k < 3; k++) {
-            const double f = k == 0 && !labelled ? 0 : factor(k, t);
+            const double f = k == 0 && !labeled ? 0 : factor(k, t);
             ax_store(grads[k]->dtype, grads[k]->data, i, f);
             p->scalars->loss += f * ax_load(values[k]->dtype, values[k]->data, i);
         }

@@ -1,5 +1,5 @@
 /* The head looks at tokens with a label only: with a batch whose size may vary (`round`) loss and
- * gradients are those of the head over all tokens, whatever is labelled, in one walk and in two,
+ * gradients are those of the head over all tokens, whatever is labeled, in one walk and in two,
  * with smoothing, and dropout of the head's adapter, which is numbered by token. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static void must(enum ax_status st) {
 /* Which tokens have a label. */
 enum pattern { SOME, ALL, ONE, LAST, NOT_IN_THE_SECOND, NONE, PATTERNS };
 
-static bool is_labelled(enum pattern pattern, int64_t t) {
+static bool is_labeled(enum pattern pattern, int64_t t) {
     switch (pattern) {
     case ALL:
         return true;
@@ -66,7 +66,7 @@ static enum ax_status fill(struct ax_step *s, const struct probe *p) {
         tokens[t] = (int32_t)ax_rng_below(key, 3 * (uint64_t)t, 97);
         labels[t] = (int32_t)ax_rng_below(key, 3 * (uint64_t)t + 1, 97);
         weight[t] = 0.5f + ax_rng_uniform(key, 3 * (uint64_t)t + 2);
-        if (is_labelled(p->pattern, t))
+        if (is_labeled(p->pattern, t))
             continue;
         if (t % 2 == 0) /* a weight of 0 is no label either */
             labels[t] = -1;
@@ -80,25 +80,25 @@ static enum ax_status fill(struct ax_step *s, const struct probe *p) {
     return ax_batch_fill(&s->batches[0], s->rt->q, 97, 3, docs);
 }
 
-/* The labelled tokens in order, then, where the size is fixed, the others. */
+/* The labeled tokens in order, then, where the size is fixed, the others. */
 static void check_rows(const struct ax_batch *b, const struct probe *p) {
     const int32_t *rows = b->rows.data, *labels = b->labels.data;
     const float *weight = b->weight.data;
     bool seen[3 * ROUND] = {false};
-    int64_t labelled = 0;
+    int64_t labeled = 0;
     for (int64_t t = 0; t < TOKENS; t++)
-        labelled += is_labelled(p->pattern, t);
-    assert_int_equal(b->trained, labelled);
-    assert_int_equal(b->n_rows, p->varies ? labelled : b->T);
+        labeled += is_labeled(p->pattern, t);
+    assert_int_equal(b->trained, labeled);
+    assert_int_equal(b->n_rows, p->varies ? labeled : b->T);
     assert_int_equal(b->labels.shape[0], b->n_rows);
     for (int64_t i = 0; i < b->n_rows; i++) {
         assert_in_range(rows[i], 0, b->T - 1);
         assert_false(seen[rows[i]]);
         seen[rows[i]] = true;
-        assert_int_equal(i < labelled, rows[i] < TOKENS && is_labelled(p->pattern, rows[i]));
-        assert_int_equal(labels[i] >= 0, i < labelled);
-        assert_int_equal(weight[i] > 0, i < labelled);
-        if (i > 0 && i != labelled)
+        assert_int_equal(i < labeled, rows[i] < TOKENS && is_labeled(p->pattern, rows[i]));
+        assert_int_equal(labels[i] >= 0, i < labeled);
+        assert_int_equal(weight[i] > 0, i < labeled);
+        if (i > 0 && i != labeled)
             assert_true(rows[i] > rows[i - 1]);
     }
 }
@@ -141,7 +141,7 @@ static void run(struct probe *p, const char *backend, bool varies) {
     must(ax_runtime_run(&ro, body, p, NULL));
 }
 
-/* Some labelled rows against all rows; the order of the sums differs. */
+/* Some labeled rows against all rows; the order of the sums differs. */
 static void compare(struct probe p, const char *backend, double tolerance) {
     struct probe whole = p;
     run(&p, backend, true);

@@ -252,7 +252,7 @@ static enum ax_status train_partly(struct ax_runtime *rt, void *ctx) {
     return AX_OK;
 }
 
-static void frozen_neighbours_change_nothing(void **state) {
+static void frozen_neighbors_change_nothing(void **state) {
     (void)state;
     static char *weights[] = {"model.embed_tokens.weight",
                               "model.layers.[0-9]+.self_attn.v_proj.weight",
@@ -316,7 +316,7 @@ int main(void) {
         cmocka_unit_test(steps_do_not_allocate),
         cmocka_unit_test(packed_equals_alone),
         cmocka_unit_test(accumulation_equals_one_batch),
-        cmocka_unit_test(frozen_neighbours_change_nothing),
+        cmocka_unit_test(frozen_neighbors_change_nothing),
         cmocka_unit_test(noise_is_drawn_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,7 +206,7 @@ static void draws_follow_the_shares(void **state) {
     }
 }
 
-/* A row's choices depend on seed, stream and position, not on its place or its neighbours. */
+/* A row's choices depend on seed, stream and position, not on its place or its neighbors. */
 static void a_row_is_alone(void **state) {
     (void)state;
     static struct test all, one;

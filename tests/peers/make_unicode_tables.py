@@ -118,7 +118,7 @@ array("ax_code_range", "ax_unicode_newer_numbers", pairs(numeric - {c for c, g i
 array("ax_code_range", "ax_unicode_not_punct", pairs(by_category - punct),
       "Punctuation by category that the Punctuation step does not know: assigned after its version.")
 array("ax_code_range", "ax_unicode_inert", pairs(inert),
-      "Marks and decomposable characters assigned after the version (9) of HF's normalisers: starters\n"
+      "Marks and decomposable characters assigned after the version (9) of HF's normalizers: starters\n"
       " * that neither decompose, compose nor count as accents there.")
 array("ax_code_shift", "ax_unicode_newer_lower", [f"0x{a:x}, 0x{b:x}, {s}, {k or 1}" for a, b, s, k in shifts],
       "Lower-case mappings that libutf8proc 2.8 lacks: code + shift for every step-th of the range.")

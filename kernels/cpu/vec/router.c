@@ -40,10 +40,10 @@ static void choose(const float *probs, int64_t experts, int64_t k, int32_t *chos
     }
 }
 
-static void weigh(const float *probs, const int32_t *chosen, int64_t k, bool renormalise,
+static void weigh(const float *probs, const int32_t *chosen, int64_t k, bool renormalize,
                   float *weights) {
-    double sum = renormalise ? 0 : 1;
-    for (int64_t i = 0; i < k && renormalise; i++) {
+    double sum = renormalize ? 0 : 1;
+    for (int64_t i = 0; i < k && renormalize; i++) {
         sum += (double)probs[chosen[i]];
     }
     for (int64_t i = 0; i < k; i++) {
@@ -96,7 +96,7 @@ enum ax_status AX_VEC(ax_cpu_router_forward)(struct ax_queue *q,
         if (t < tokens) {
             softmax_row(ax_tensor_row(&args->logits, t), probs, experts);
             choose(probs, experts, k, chosen);
-            weigh(probs, chosen, k, args->renormalise, weights);
+            weigh(probs, chosen, k, args->renormalize, weights);
         } else {
             memset(probs, 0, (size_t)experts * sizeof(*probs));
             memset(weights, 0, (size_t)k * sizeof(*weights));
@@ -149,7 +149,7 @@ AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward 
     const float *dweights = ax_tensor_row(&args->dweights, t);
     const int32_t *chosen = ax_tensor_row(&args->experts, t);
     double sum = 1, shift = 0;
-    if (args->renormalise) {
+    if (args->renormalize) {
         double dot = sum = 0;
         for (int64_t i = 0; i < k; i++) {
             sum += (double)probs[chosen[i]];
