@@ -34,7 +34,7 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
                                      .dtype = p->adapter ? AX_F32 : t->o->save.hf.dtype};
         if (m->adapter)
             w->name = ax_adapter_tensor_name(p, t->names[t->n_weights], sizeof *t->names);
-        w->joined = ax_adapter_joined(m, p, w->shape);
+        w->concat = ax_adapter_concat(m, p, w->shape);
         t->n_weights++;
     }
     return ax_param_states_parts(m, t->step.states, &t->parts);
@@ -113,7 +113,7 @@ static enum ax_status write_model(const struct ax_train *t, const char *dir,
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (size_t i = 0; i < n; i++) {
         const struct ax_save_weight *w = &t->weights[i];
-        sources[i] = (struct ax_st_source){w->value, w->joined, w->dtype};
+        sources[i] = (struct ax_st_source){w->value, w->concat, w->dtype};
         tensors[i] = (struct ax_st_output){.name = w->name,
                                            .dtype = w->dtype,
                                            .ndim = w->ndim,

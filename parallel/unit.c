@@ -128,7 +128,7 @@ static size_t aligned(size_t bytes) {
     return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
 }
 
-static size_t whole_bytes(const struct ax_segment *seg) {
+static size_t full_bytes(const struct ax_segment *seg) {
     struct ax_tensor packed[AX_PACKED_BUFFERS];
     size_t bytes = 0;
     if (!is_packed(seg))
@@ -140,40 +140,40 @@ static size_t whole_bytes(const struct ax_segment *seg) {
 }
 
 /* Bytes that a unit needs in a pool buffer: its gathered segments, contiguous. */
-static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *rt, size_t *whole,
+static void streamed_bytes(const struct ax_unit *unit, const struct ax_runtime *rt, size_t *full,
                            size_t *grad) {
-    *whole = *grad = 0;
+    *full = *grad = 0;
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         if (alone(seg, rt))
             continue;
-        *whole += whole_bytes(seg);
+        *full += full_bytes(seg);
         *grad += seg->trainable ? aligned((size_t)seg->numel * ax_dtype_size(seg->accum)) : 0;
     }
 }
 
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, const struct ax_unit *units, int n) {
-    size_t whole = 0, grad = 0;
+    size_t full = 0, grad = 0;
     for (int i = 0; i < n; i++) {
         size_t w, g;
         streamed_bytes(&units[i], rt, &w, &g);
-        whole = w > whole ? w : whole;
+        full = w > full ? w : full;
         grad = g > grad ? g : grad;
     }
     *pool = (struct ax_unit_pool){0};
-    for (int turn = 0; turn < 2; turn++) {
-        pool->whole[turn] = ax_stack_push(&rt->arena.persistent, "gathered weights", whole);
+    for (int buffer = 0; buffer < 2; buffer++) {
+        pool->full[buffer] = ax_stack_push(&rt->arena.persistent, "gathered weights", full);
         if (o->train)
-            pool->grad[turn] = ax_stack_push(&rt->arena.persistent, "whole gradients", grad);
+            pool->grad[buffer] = ax_stack_push(&rt->arena.persistent, "unsharded gradients", grad);
     }
 }
 
 /* Where unsharded buffers come from: a pool buffer, from `*at` on, or the persistent stack (at
  * NULL).
  */
-static struct ax_tensor take_whole(struct ax_runtime *rt, char **at, const char *name,
-                                   enum ax_dtype dtype, int64_t n) {
+static struct ax_tensor take_full(struct ax_runtime *rt, char **at, const char *name,
+                                  enum ax_dtype dtype, int64_t n) {
     if (!*at)
         return take(rt, name, dtype, n);
     const struct ax_tensor t = ax_tensor_1d(dtype, *at, n);
@@ -181,34 +181,34 @@ static struct ax_tensor take_whole(struct ax_runtime *rt, char **at, const char 
     return t;
 }
 
-static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt, char **whole_at) {
+static void allocate_packed(struct ax_segment *seg, struct ax_runtime *rt, char **full_at) {
     ax_packing_buffers(&seg->packing, seg->numel, seg->packed);
     const int n = ax_packing_buffers(&seg->packing, seg->shard_numel, seg->packed_shard);
     for (int i = 0; i < n; i++) {
-        struct ax_tensor *whole = &seg->packed[i], *shard = &seg->packed_shard[i];
+        struct ax_tensor *full = &seg->packed[i], *shard = &seg->packed_shard[i];
         *shard = take(rt, "packed weights", shard->dtype, shard->shape[0]);
-        *whole = alone(seg, rt)
-                     ? *shard
-                     : take_whole(rt, whole_at, "gathered weights", whole->dtype, whole->shape[0]);
+        *full = alone(seg, rt)
+                    ? *shard
+                    : take_full(rt, full_at, "gathered weights", full->dtype, full->shape[0]);
     }
 }
 
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
-                      struct ax_unit_pool *pool, int turn) {
-    char *whole_at = pool ? pool->whole[turn] : NULL, *grad_at = pool ? pool->grad[turn] : NULL;
+                      struct ax_unit_pool *pool, int buffer) {
+    char *full_at = pool ? pool->full[buffer] : NULL, *grad_at = pool ? pool->grad[buffer] : NULL;
     unit->pool = pool;
-    unit->turn = turn;
+    unit->buffer = buffer;
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
         if (is_packed(seg)) {
-            allocate_packed(seg, rt, &whole_at);
+            allocate_packed(seg, rt, &full_at);
             continue;
         }
         seg->shard =
             take(rt, seg->trainable ? "weights" : "frozen weights", seg->compute, seg->shard_numel);
-        seg->whole = alone(seg, rt)
-                         ? seg->shard
-                         : take_whole(rt, &whole_at, "gathered weights", seg->compute, seg->numel);
+        seg->full = alone(seg, rt)
+                        ? seg->shard
+                        : take_full(rt, &full_at, "gathered weights", seg->compute, seg->numel);
         if (!seg->trainable)
             continue;
         const bool in_shard = seg->compute == AX_BF16 && o->masters != AX_MASTERS_ACCUM;
@@ -218,9 +218,9 @@ void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct 
         if (in_shard && o->masters == AX_MASTERS_REMAINDER)
             seg->remainder = take(rt, "master remainders", AX_I16, seg->shard_numel);
         seg->grad = take(rt, "gradients", seg->accum, seg->shard_numel);
-        seg->grad_whole = alone(seg, rt)
-                              ? seg->grad
-                              : take_whole(rt, &grad_at, "whole gradients", seg->accum, seg->numel);
+        seg->grad_full =
+            alone(seg, rt) ? seg->grad
+                           : take_full(rt, &grad_at, "unsharded gradients", seg->accum, seg->numel);
     }
 }
 
@@ -240,9 +240,9 @@ enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
     if (unit->gathered++ > 0)
         return AX_OK;
     if (unit->pool) {
-        const struct ax_unit *before = unit->pool->user[unit->turn];
+        const struct ax_unit *before = unit->pool->user[unit->buffer];
         AX_ASSERT(!before || before == unit || before->gathered == 0);
-        unit->pool->user[unit->turn] = unit;
+        unit->pool->user[unit->buffer] = unit;
     }
     for (int s = 0; s < unit->n_segments; s++) {
         struct ax_segment *seg = &unit->segments[s];
@@ -253,7 +253,7 @@ enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt) {
         const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                            .dtype = seg->compute,
                                            .send = seg->shard.data,
-                                           .recv = seg->whole.data,
+                                           .recv = seg->full.data,
                                            .count = seg->shard_numel};
         AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
     }
@@ -265,9 +265,9 @@ void ax_unit_release(struct ax_unit *unit) {
     unit->gathered--;
 }
 
-/* grad += Σ over the gather role of this rank's part of grad_whole. */
+/* grad += Σ over the gather role of this rank's part of grad_full. */
 static enum ax_status reduce_scatter(const struct ax_segment *seg, struct ax_runtime *rt) {
-    if (seg->grad.data == seg->grad_whole.data)
+    if (seg->grad.data == seg->grad_full.data)
         return AX_OK; /* one buffer: it has accumulated already */
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
@@ -275,12 +275,12 @@ static enum ax_status reduce_scatter(const struct ax_segment *seg, struct ax_run
     sum.data = ax_stack_push(scratch, "reduced gradients", ax_tensor_bytes(&sum));
     const struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
                                        .dtype = seg->accum,
-                                       .send = seg->grad_whole.data,
+                                       .send = seg->grad_full.data,
                                        .recv = sum.data,
                                        .count = seg->shard_numel};
     AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
     AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, sum, 1}));
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_whole, 0}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0}));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -319,13 +319,13 @@ struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_para
 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p) {
     AX_ASSERT(unit->gathered > 0 && !ax_unit_is_packed(unit, p));
-    struct ax_tensor weight = slice(unit->segments[p->segment].whole, p);
+    struct ax_tensor weight = slice(unit->segments[p->segment].full, p);
     weight.panels = p->panels;
     return weight;
 }
 
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p) {
-    return slice(unit->segments[p->segment].grad_whole, p);
+    return slice(unit->segments[p->segment].grad_full, p);
 }
 
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,

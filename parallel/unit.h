@@ -2,20 +2,20 @@
  * and head). A unit is a list of segments; a segment is a flat run of parameters that are sharded
  * and summed over the same roles.
  *
- *   whole      compute dtype [numel]        what blocks read; gathered over `gather` before use
+ *   full      compute dtype [numel]        what blocks read; gathered over `gather` before use
  *   shard      compute dtype [shard_numel]  this rank's part of it
  *   master     accum dtype   [shard_numel]  what the optimizer updates
- *   grad_whole accum dtype   [numel]        gradients of one micro-batch accumulate here
+ *   grad_full accum dtype   [numel]        gradients of one micro-batch accumulate here
  *   grad       accum dtype   [shard_numel]  their sum over the reduce roles and micro-batches
  *   remainder  I16           [shard_numel]  with master = shard in BF16: the masters' low bits
  *
- * Buffers with equal contents share memory: in a gather group of one, whole =
- * shard and grad_whole = grad; where compute dtype = accum dtype, shard = master. A frozen segment
- * has only shard and whole. A packed segment (packed.h) has, in their place, `packed` and
+ * Buffers with equal contents share memory: in a gather group of one, full =
+ * shard and grad_full = grad; where compute dtype = accum dtype, shard = master. A frozen segment
+ * has only shard and full. A packed segment (packed.h) has, in their place, `packed` and
  * `packed_shard`, the buffers of codes and scales, and is gathered as they are. The flat run is cut
  * evenly: shard r is elements [r·shard_numel, (r+1)·shard_numel).
  *
- * Blocks stream (FSDP2): their whole and grad_whole alternate between two pool buffers, so that one
+ * Blocks stream (FSDP2): their full and grad_full alternate between two pool buffers, so that one
  * can be gathered while its neighbor computes. The embedding and the head have their own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
@@ -39,7 +39,7 @@ struct ax_segment {
     bool trainable;
     struct ax_packing packing;  /* store PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
-    struct ax_tensor whole, shard, master, grad_whole, grad;
+    struct ax_tensor full, shard, master, grad_full, grad;
     struct ax_tensor remainder;
     struct ax_tensor packed[AX_PACKED_BUFFERS], packed_shard[AX_PACKED_BUFFERS];
 };
@@ -48,7 +48,7 @@ struct ax_unit {
     char name[AX_NAME_MAX];
     int gathered; /* users that need it unsharded now */
     struct ax_unit_pool *pool;
-    int turn;
+    int buffer;
     int n_segments;
     struct ax_segment segments[AX_MAX_SEGMENTS];
 };
@@ -72,21 +72,21 @@ void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
 
 /* Two alternating buffers for the unsharded parameters and gradients of streamed units. */
 struct ax_unit_pool {
-    void *whole[2], *grad[2];
+    void *full[2], *grad[2];
     const struct ax_unit *user[2]; /* whose parameters are there now */
 };
 /* Sized for the largest of the n units; nothing where their gather groups have one rank. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, const struct ax_unit *units, int n);
-/* Takes the buffers from the persistent stack; whole and grad_whole from buffer `turn` (0, 1) of
+/* Takes the buffers from the persistent stack; full and grad_full from buffer `buffer` (0, 1) of
  * the pool unless it is NULL. */
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
-                      struct ax_unit_pool *pool, int turn);
+                      struct ax_unit_pool *pool, int buffer);
 
-/* Between gather and release `whole` is valid; pairs nest, reading it outside is a bug. */
+/* Between gather and release `full` is valid; pairs nest, reading it outside is a bug. */
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
-/* After a backward: grad += this rank's part of Σ grad_whole over the gather role, and grad_whole
+/* After a backward: grad += this rank's part of Σ grad_full over the gather role, and grad_full
  * is zero again. After the last of a step also the sum over the other reduce roles. */
 enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last);
 

@@ -8,7 +8,7 @@
 #define AX_CKPT_HF_SAFETENSORS_H
 
 #include "base/io.h"
-#include "ckpt/hf/joined.h"
+#include "ckpt/hf/concat.h"
 #include "ckpt/hf/checksums.h"
 #include "kernels/tensor.h"
 
@@ -52,7 +52,7 @@ struct ax_st_output {
 /* A dense tensor in memory as what is written: ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;
-    struct ax_joined joined; /* zeroed: value is all */
+    struct ax_concat concat; /* zeroed: value is all */
     enum ax_dtype dtype;     /* as written */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);

@@ -155,7 +155,7 @@ done:
 
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out) {
     const struct ax_st_source *s = source;
-    ax_joined_convert(&s->joined, s->value.dtype, s->value.data, 0, s->dtype, first, n, out);
+    ax_concat_convert(&s->concat, s->value.dtype, s->value.data, 0, s->dtype, first, n, out);
     return AX_OK;
 }
 

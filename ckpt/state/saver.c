@@ -14,7 +14,7 @@ struct source {
     struct ax_saver *saver;
     const char *data;   /* element `base` and on: live memory, or the unit's copy */
     int64_t base, read; /* of live elements */
-    struct ax_joined joined;
+    struct ax_concat concat;
     bool copied;
     enum ax_dtype is, wanted;
     int64_t numel;
@@ -56,10 +56,10 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     const struct source now = *s;
     saver->work->reading = s;
     pthread_mutex_unlock(&saver->mutex);
-    ax_joined_convert(&now.joined, now.is, now.data, now.base, now.wanted, first, n, out);
+    ax_concat_convert(&now.concat, now.is, now.data, now.base, now.wanted, first, n, out);
     pthread_mutex_lock(&saver->mutex);
     saver->work->reading = NULL;
-    s->read = ax_joined_first(&s->joined, first + n);
+    s->read = ax_concat_first(&s->concat, first + n);
     if (s->read == s->numel && now.read < s->numel)
         count_off(saver, s);
     pthread_cond_signal(&saver->read);
@@ -153,7 +153,7 @@ static void add_weight(struct ax_saver_work *w, int i) {
                &(struct source){.data = weight->value.data,
                                 .is = weight->value.dtype,
                                 .wanted = weight->dtype,
-                                .joined = weight->joined,
+                                .concat = weight->concat,
                                 .numel = ax_tensor_numel(&weight->value),
                                 .unit = weight->unit});
 }

@@ -16,7 +16,7 @@ struct ax_save_weight {
     int ndim;
     int64_t shape[AX_MAX_DIMS];
     struct ax_tensor value;  /* live; dense */
-    struct ax_joined joined; /* `shape` is then of both; the other one never changes */
+    struct ax_concat concat; /* `shape` is then of both; the other one never changes */
     int unit;
     enum ax_dtype dtype; /* what it is converted to as it is written */
 };

@@ -37,7 +37,7 @@ static enum ax_status list_weights(struct saving *s) {
                                      .value = ax_model_value(m, p),
                                      .unit = p->unit,
                                      .dtype = s->o.dtype};
-        w->joined = ax_adapter_joined(m, p, w->shape);
+        w->concat = ax_adapter_concat(m, p, w->shape);
         s->bytes += (double)(ax_tensor_numel(&w->value) * (int64_t)ax_dtype_size(w->dtype));
     }
     AX_TRY(ax_param_states_parts(m, s->step.states, &s->parts));

@@ -89,7 +89,7 @@ enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
 /* Their start, and the base without it; hf is the base. Nothing for others and while planning. */
 enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
 /* What a folder holds of a trained parameter beside its value, and the shape of both. */
-struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_param *p,
+struct ax_concat ax_adapter_concat(const struct ax_model *m, const struct ax_param *p,
                                    int64_t *shape);
 /* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
  * Nothing while planning. */

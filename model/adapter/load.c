@@ -266,7 +266,7 @@ static enum ax_status check_left_over(const struct reading *r) {
 
 /* What is trained of a tensor that has its start beside it. */
 static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
-                                 const struct ax_joined *j, const struct ax_st_entry *e) {
+                                 const struct ax_concat *j, const struct ax_st_entry *e) {
     const int64_t n = ax_param_numel(p);
     const size_t size = ax_dtype_size(e->dtype);
     char *first;
@@ -297,14 +297,14 @@ static enum ax_status load_tensors(const struct reading *r, bool own, bool repla
         if (!is_of(r, p))
             continue;
         int64_t shape[AX_MAX_DIMS];
-        const struct ax_joined joined = ax_adapter_joined(m, p, shape);
+        const struct ax_concat concat = ax_adapter_concat(m, p, shape);
         const struct ax_st_entry *e = find(r->peft, p, shape);
         if (!e)
             return AX_ERR_DATA;
         if (!(p->adapter ? own : replaced))
             continue;
-        if (joined.other)
-            AX_TRY(load_first(m, p, &joined, e));
+        if (concat.other)
+            AX_TRY(load_first(m, p, &concat, e));
         else
             load_tensor(r, p, e);
     }
@@ -353,7 +353,7 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
         if (!is_part(p))
             continue;
         s->of = (struct ax_st_source){.value = ax_model_value(m, p),
-                                      .joined = ax_adapter_joined(m, p, shape),
+                                      .concat = ax_adapter_concat(m, p, shape),
                                       .dtype = p->adapter ? AX_F32 : dtype};
         tensors[n] =
             (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),

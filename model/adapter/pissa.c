@@ -144,13 +144,13 @@ enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf
     return each(m, decompose, &(struct source){hf, seed});
 }
 
-struct ax_joined ax_adapter_joined(const struct ax_model *m, const struct ax_param *p,
+struct ax_concat ax_adapter_concat(const struct ax_model *m, const struct ax_param *p,
                                    int64_t *shape) {
     const struct ax_tensor *start = m->starts ? &m->starts[p - m->params] : NULL;
     memcpy(shape, p->shape, sizeof p->shape);
     if (!start || !start->data)
-        return (struct ax_joined){0};
+        return (struct ax_concat){0};
     const int64_t n = is_a(p) ? ax_param_numel(p) : p->shape[1];
     shape[is_a(p) ? 0 : 1] *= 2;
-    return (struct ax_joined){start->data, n, n};
+    return (struct ax_concat){start->data, n, n};
 }

@@ -20,7 +20,7 @@
 #include "tests/ckpt/folder.h"
 
 #define UNITS  4
-#define JOINED 3                      /* the unit whose weight is joined by another one: */
+#define CONCAT 3                      /* the unit whose weight is joined by another one: */
 #define RUN    64                     /* columns of a row, */
 #define BESIDE 32                     /* and of the other, which never changes */
 #define SLOTS  3                      /* master and two moments; the weights are bf16 */
@@ -116,12 +116,12 @@ static void fill_unit(struct state *s, int unit, int step) {
 }
 
 static void join_weight(struct state *s) {
-    struct ax_save_weight *w = &s->weights[JOINED];
+    struct ax_save_weight *w = &s->weights[CONCAT];
     const int64_t n = s->n / RUN * BESIDE;
     assert_int_equal(ax_alloc(&s->beside, (size_t)n, 2), AX_OK);
     for (int64_t i = 0; i < n; i++)
         s->beside[i] = (uint16_t)~i;
-    w->joined = (struct ax_joined){.other = s->beside, .run = RUN, .other_run = BESIDE};
+    w->concat = (struct ax_concat){.other = s->beside, .run = RUN, .other_run = BESIDE};
     w->shape[0] += n;
 }
 
@@ -185,11 +185,11 @@ static void start_save(struct ax_saver *saver, struct state *s, int64_t step, js
 }
 
 static void expect_weight(const struct state *s, const uint16_t *saved, int unit, int step) {
-    const int64_t run = unit == JOINED ? RUN : s->n, row = unit == JOINED ? RUN + BESIDE : s->n;
+    const int64_t run = unit == CONCAT ? RUN : s->n, row = unit == CONCAT ? RUN + BESIDE : s->n;
     for (int64_t i = 0; i < s->n; i++)
         if (saved[i / run * row + i % run] != (uint16_t)(step + unit + i))
             fail_msg("weight of unit %d, element %lld", unit, (long long)i);
-    for (int64_t i = 0; unit == JOINED && i < s->n / RUN * BESIDE; i++)
+    for (int64_t i = 0; unit == CONCAT && i < s->n / RUN * BESIDE; i++)
         if (saved[i / BESIDE * row + RUN + i % BESIDE] != s->beside[i])
             fail_msg("what joins unit %d, element %lld", unit, (long long)i);
 }

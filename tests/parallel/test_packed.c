@@ -195,7 +195,7 @@ static void packed_segments_are_small_and_frozen(void **state) {
     assert_false(seg->trainable);
     assert_null(seg->master.data);
     assert_null(seg->grad.data);
-    assert_null(seg->whole.data);
+    assert_null(seg->full.data);
     assert_null(ax_unit_grad(&r.unit, &r.params[0]).data);
     size_t bytes = 0;
     for (int b = 0; b < AX_PACKED_BUFFERS; b++)

@@ -283,16 +283,16 @@ static void buffers_of_equal_values_are_one(void **state) {
             open_rank(&r, &meshes[m], m, &o);
             const struct ax_segment *s = &r.unit.segments[0];
             const bool alone = m == 0, exact = computes[c] != AX_BF16;
-            assert_int_equal(s->whole.data == s->shard.data, alone);
-            assert_int_equal(s->grad_whole.data == s->grad.data, alone);
+            assert_int_equal(s->full.data == s->shard.data, alone);
+            assert_int_equal(s->grad_full.data == s->grad.data, alone);
             assert_int_equal(s->shard.data == s->master.data, exact);
-            assert_int_equal(s->whole.dtype, computes[c]);
+            assert_int_equal(s->full.dtype, computes[c]);
             assert_int_equal(s->shard.dtype, computes[c]);
             assert_int_equal(s->master.dtype, ax_dtype_accum(computes[c]));
             assert_int_equal(s->grad.dtype, ax_dtype_accum(computes[c]));
-            assert_int_equal(s->whole.shape[0], s->numel);
+            assert_int_equal(s->full.shape[0], s->numel);
             assert_int_equal(s->grad.shape[0], s->shard_numel);
-            const struct ax_tensor *all[] = {&s->whole, &s->master, &s->grad_whole, &s->grad,
+            const struct ax_tensor *all[] = {&s->full, &s->master, &s->grad_full, &s->grad,
                                              &s->shard};
             for (int i = 0; i < 5; i++) {
                 for (int k = 0; k < i; k++) {
@@ -311,9 +311,9 @@ static void a_frozen_unit_has_weights_only(void **state) {
     open_rank(&r, &meshes[0], 0, &o);
     const struct ax_segment *s = &r.unit.segments[0];
     assert_false(s->trainable);
-    assert_non_null(s->whole.data);
+    assert_non_null(s->full.data);
     assert_null(s->master.data);
-    assert_null(s->grad_whole.data);
+    assert_null(s->grad_full.data);
     assert_null(s->grad.data);
     assert_null(ax_unit_grad(&r.unit, &r.params[0]).data);
     assert_int_equal(r.rt.arena.persistent.top, (size_t)s->numel * 2);
@@ -354,7 +354,7 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     ax_unit_release(&r.unit);
     assert_int_equal(r.unit.gathered, 0);
     AX_TRY(ax_unit_reduce(&r.unit, rt, true));
-    assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 0); /* grad is grad_whole */
+    assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 0); /* grad is grad_full */
     if (!ax_runtime_planning(rt)) {
         assert_true(ax_load(g.dtype, g.data, 17) == 2.5);
     }

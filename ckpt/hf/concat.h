@@ -1,22 +1,22 @@
 /* A tensor in a file that is two in memory, side by side: each of its rows is `run` elements of the
  * first and `other_run` of the second. Stacked ones have one row. */
-#ifndef AX_CKPT_HF_JOINED_H
-#define AX_CKPT_HF_JOINED_H
+#ifndef AX_CKPT_HF_CONCAT_H
+#define AX_CKPT_HF_CONCAT_H
 
 #include <stdint.h>
 
 #include "kernels/dtype.h"
 
-struct ax_joined {
+struct ax_concat {
     const void *other; /* of the first one's dtype; NULL = the first one is all there is */
     int64_t run, other_run;
 };
 
 /* How many of the elements before `i` are the first one's. */
-int64_t ax_joined_first(const struct ax_joined *j, int64_t i);
+int64_t ax_concat_first(const struct ax_concat *j, int64_t i);
 /* Elements [first, first + n) as `wanted`; `data` are the first one's (of dtype `is`) from its
  * element `base` on. */
-void ax_joined_convert(const struct ax_joined *j, enum ax_dtype is, const void *data, int64_t base,
+void ax_concat_convert(const struct ax_concat *j, enum ax_dtype is, const void *data, int64_t base,
                        enum ax_dtype wanted, int64_t first, int64_t n, void *out);
 
 #endif
