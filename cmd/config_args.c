@@ -31,8 +31,8 @@ static void sort_words(int argc, char **argv, int n, const struct ax_arg *args, 
     }
 }
 
-enum ax_status ax_run_args(int argc, char **argv, int n, const struct ax_arg *args,
-                           enum ax_config_use use, struct ax_config *cfg) {
+enum ax_status ax_setup_args(int argc, char **argv, int n, const struct ax_arg *args,
+                             enum ax_config_use use, struct ax_config *cfg) {
     char **words;
     int n_own;
     int n_rest;

@@ -8,7 +8,7 @@
 
 /* Parses the options of the table, loads the config with the overrides and checks it for `use`.
  * ax_config_free(cfg) afterwards. */
-enum ax_status ax_run_args(int argc, char **argv, int n, const struct ax_arg *args,
-                           enum ax_config_use use, struct ax_config *cfg);
+enum ax_status ax_setup_args(int argc, char **argv, int n, const struct ax_arg *args,
+                             enum ax_config_use use, struct ax_config *cfg);
 
 #endif

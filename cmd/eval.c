@@ -103,10 +103,10 @@ static enum ax_status open_model(struct ax_eval *e) {
 
 /* All examples of the corpus, one to a sequence, in their order. */
 static enum ax_status open_rows(struct ax_eval *e) {
-    struct ax_run_data *d = &e->run_data;
+    struct ax_setup_data *d = &e->setup;
     const struct ax_loader_options lo = {
         .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .chunk = 4096}};
-    const enum ax_status st = ax_run_data_open(d, &e->cfg, false);
+    const enum ax_status st = ax_setup_data_open(d, &e->cfg, false);
     if (st == AX_ERR_DATA && !e->config && !e->type) {
         char why[1024];
         snprintf(why, sizeof why, "%s", ax_error_text());
@@ -149,7 +149,7 @@ static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;
-    AX_TRY(ax_stop_tokens_read(&e->stop, e->model_dir, e->run_data.tok.eos));
+    AX_TRY(ax_stop_tokens_read(&e->stop, e->model_dir, e->setup.tok.eos));
     return ax_eval_questions(e);
 }
 
@@ -159,7 +159,7 @@ static void close_all(struct ax_eval *e) {
     ax_free(e->rows);
     ax_loader_free(e->loader);
     ax_corpus_source_free(&e->source);
-    ax_run_data_close(&e->run_data);
+    ax_setup_data_close(&e->setup);
     ax_config_free(&e->cfg);
     ax_buf_free(&e->row_lines);
     ax_adapters_close(&e->adapters);

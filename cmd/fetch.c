@@ -63,16 +63,16 @@ static enum ax_status fetch_rows(const struct ax_hub *h, const struct ax_rows_op
 static enum ax_status fetch_list(const struct ax_hub *h, const struct ax_config *cfg,
                                  const char *list) {
     for (size_t i = 0; i < ax_config_count(cfg, "%s", list); i++) {
-        struct ax_run_entry e = {0};
+        struct ax_setup_entry e = {0};
         struct ax_rows_options o;
         snprintf(e.path, sizeof e.path, "%s.%zu", list, i);
         enum ax_status st =
-            ax_run_entry_rows(&e, cfg, strcmp(list, "pretraining_dataset") == 0, &o);
+            ax_setup_entry_rows(&e, cfg, strcmp(list, "pretraining_dataset") == 0, &o);
         if (st == AX_OK)
             st = fetch_rows(h, &o, e.path);
         if (st != AX_OK && strncmp(ax_error_text(), e.path, strlen(e.path)) != 0)
             st = ax_error_prefix(st, "%s", e.path);
-        ax_run_entry_close(&e);
+        ax_setup_entry_close(&e);
         AX_TRY(st);
     }
     return AX_OK;
@@ -111,7 +111,7 @@ static enum ax_status fetch(const struct ax_config *cfg) {
 
 enum ax_status ax_cmd_fetch(int argc, char **argv) {
     struct ax_config cfg;
-    AX_TRY(ax_run_args(argc, argv, 0, NULL, AX_CONFIG_FOR_TEXT, &cfg));
+    AX_TRY(ax_setup_args(argc, argv, 0, NULL, AX_CONFIG_FOR_TEXT, &cfg));
     const enum ax_status st = fetch(&cfg);
     ax_config_free(&cfg);
     return st;

@@ -146,7 +146,7 @@ static enum ax_status plan_config(int argc, char **argv) {
     const struct ax_arg args[] = {{"--json", AX_ARG_FLAG, &r.json, 0, 0}};
     struct ax_config cfg;
     struct ax_train_setup s;
-    AX_TRY(ax_run_args(argc, argv, 1, args, AX_CONFIG_FOR_TRAINING, &cfg));
+    AX_TRY(ax_setup_args(argc, argv, 1, args, AX_CONFIG_FOR_TRAINING, &cfg));
     enum ax_status st = ax_train_setup_open(&s, &cfg);
     if (st == AX_OK) {
         r.name = ax_config_str(&cfg, "base_model");

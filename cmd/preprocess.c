@@ -7,7 +7,7 @@
 #include "cmd/train/data.h"
 #include "cmd/config_args.h"
 
-static void print_sets(const struct ax_run_sets *s) {
+static void print_sets(const struct ax_setup_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
         const struct ax_examples *d = &s->sets[i];
         printf("%s: %zu documents, %llu tokens, %llu trained, longest %u, %lld bad rows%s\n",
@@ -18,10 +18,10 @@ static void print_sets(const struct ax_run_sets *s) {
 }
 
 static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
-    struct ax_run_data d;
+    struct ax_setup_data d;
     char text[32];
     const double start = ax_clock_now();
-    if (ax_run_is_streamed(cfg))
+    if (ax_setup_is_streamed(cfg))
         return ax_config_error(
             cfg, ax_config_bool(cfg, "streaming") ? "streaming" : "pretraining_dataset",
             "streamed rows are not prepared beforehand");
@@ -30,13 +30,13 @@ static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
                         "dataset_prepared_path is not set, so training would not find the prepared "
                         "data. Add this line to %s: dataset_prepared_path: last_run_prepared",
                         cfg->doc.name);
-    AX_TRY(ax_run_data_open(&d, cfg, refresh));
+    AX_TRY(ax_setup_data_open(&d, cfg, refresh));
     print_sets(&d.train_sets);
     print_sets(&d.eval_sets);
-    enum ax_status st = ax_run_data_warnings(&d, ax_run_warn_log, NULL);
+    enum ax_status st = ax_setup_data_warnings(&d, ax_setup_warn_log, NULL);
     if (st == AX_OK)
-        st = ax_run_data_require(&d);
-    ax_run_data_close(&d);
+        st = ax_setup_data_require(&d);
+    ax_setup_data_close(&d);
     AX_TRY(st);
     printf("ready in %s: %s\n", ax_format_seconds(text, sizeof text, ax_clock_now() - start),
            ax_config_str(cfg, "dataset_prepared_path"));
@@ -47,7 +47,7 @@ enum ax_status ax_cmd_preprocess(int argc, char **argv) {
     bool refresh = false;
     const struct ax_arg args[] = {{"--refresh", AX_ARG_FLAG, &refresh, 0, 0}};
     struct ax_config cfg;
-    AX_TRY(ax_run_args(argc, argv, 1, args, AX_CONFIG_FOR_TEXT, &cfg));
+    AX_TRY(ax_setup_args(argc, argv, 1, args, AX_CONFIG_FOR_TEXT, &cfg));
     const enum ax_status st = preprocess(&cfg, refresh);
     ax_config_free(&cfg);
     return st;

@@ -10,12 +10,12 @@
 
 /* ---- totals ---- */
 
-static int64_t steps_of(int64_t rows, const struct ax_run_data *d) {
+static int64_t steps_of(int64_t rows, const struct ax_setup_data *d) {
     const int64_t per = d->sequences_per_step;
     return d->drop_last ? rows / per : (rows + per - 1) / per;
 }
 
-static enum ax_status count(const struct ax_run_data *d, bool eval, struct ax_preview_totals *t) {
+static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_preview_totals *t) {
     const struct ax_corpus *c = eval ? &d->eval : &d->train;
     struct ax_loader *loader = eval ? d->eval_loader : d->train_loader;
     struct ax_loader_count n;
@@ -52,7 +52,7 @@ static enum ax_status add_warning(void *ctx, const char *text) {
 static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(count(p->data, false, &p->train));
     AX_TRY(count(p->data, true, &p->eval));
-    AX_TRY(ax_run_data_warnings(p->data, add_warning, p));
+    AX_TRY(ax_setup_data_warnings(p->data, add_warning, p));
     if (p->train.known && p->train.rows > 0 && p->train.steps == 0)
         AX_TRY(add_warning(p, "there are fewer rows than one step takes, so nothing would be "
                               "trained; lower gradient_accumulation_steps or micro_batch_size"));
@@ -78,23 +78,23 @@ enum ax_status ax_cmd_preview(int argc, char **argv) {
         {"--color", AX_ARG_STRING, &color, 0, 0},
     };
     struct ax_config cfg;
-    struct ax_run_data data = {0};
+    struct ax_setup_data data = {0};
     struct ax_buf out = {0};
     enum ax_status st;
-    AX_TRY(ax_run_args(argc, argv, 6, args, AX_CONFIG_FOR_TEXT, &cfg));
+    AX_TRY(ax_setup_args(argc, argv, 6, args, AX_CONFIG_FOR_TEXT, &cfg));
     p.data = &data;
     p.cfg = &cfg;
     AX_TRY_GOTO(ax_color_mode_parse("--color", color, &p.o.color), st, done);
-    AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done);
+    AX_TRY_GOTO(ax_setup_data_open(&data, &cfg, false), st, done);
     AX_TRY_GOTO(preview(&p, &out), st, done);
     AX_TRY_GOTO(write_out(&out), st, done);
-    st = ax_run_data_require(&data);
+    st = ax_setup_data_require(&data);
 done:
     for (size_t i = 0; i < p.n_warnings; i++)
         ax_free(p.warnings[i]);
     ax_free(p.warnings);
     ax_buf_free(&out);
-    ax_run_data_close(&data);
+    ax_setup_data_close(&data);
     ax_config_free(&cfg);
     return st;
 }

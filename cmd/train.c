@@ -96,7 +96,7 @@ static enum ax_status run(int argc, char **argv, bool sft) {
         {"--color", AX_ARG_STRING, &a.color, 0, 0},
     };
     struct ax_config cfg;
-    AX_TRY(ax_run_args(argc, argv, 3, args, AX_CONFIG_FOR_TRAINING, &cfg));
+    AX_TRY(ax_setup_args(argc, argv, 3, args, AX_CONFIG_FOR_TRAINING, &cfg));
     enum ax_status st = AX_OK;
     if (sft && ax_config_is_set(&cfg, "rl"))
         st = ax_config_error(&cfg, "rl", "this is not fine-tuning; use `axtrain train`");

@@ -31,7 +31,7 @@ static enum ax_status add_rows(struct pipeline *p, const char *what, double valu
 /* ---- rows to tokens ---- */
 
 /* The text of every document, as it was rendered, one behind the other: starts is [n + 1]. */
-static enum ax_status collect(const struct ax_run_data *d, struct ax_buf *text, size_t *starts) {
+static enum ax_status collect(const struct ax_setup_data *d, struct ax_buf *text, size_t *starts) {
     const struct ax_examples *set = &d->train_sets.sets[0];
     int32_t *ids;
     enum ax_status st = AX_OK;
@@ -64,7 +64,8 @@ static enum ax_status encode_all(const struct ax_tokenizer *t, const char *text,
 }
 
 /* One thread, which is what encoding a prompt has. *bytes: of all text. */
-static enum ax_status time_encode(struct pipeline *p, const struct ax_run_data *d, double *bytes) {
+static enum ax_status time_encode(struct pipeline *p, const struct ax_setup_data *d,
+                                  double *bytes) {
     const size_t n = d->train_sets.sets[0].n;
     struct ax_buf text = {0};
     size_t *starts;
@@ -83,7 +84,7 @@ done:
 }
 
 /* Sequences of an epoch, as training takes them. */
-static enum ax_status time_pack(struct pipeline *p, struct ax_run_data *d) {
+static enum ax_status time_pack(struct pipeline *p, struct ax_setup_data *d) {
     struct ax_packed_sequence s;
     int64_t tokens = 0;
     bool got = true;
@@ -98,10 +99,10 @@ static enum ax_status time_pack(struct pipeline *p, struct ax_run_data *d) {
     return add_rows(p, "pack", (double)tokens / (ax_clock_now() - start) / 1e6, "Mtokens/s");
 }
 
-static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struct ax_run_data *d,
+static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struct ax_setup_data *d,
                                 double *seconds) {
     const double start = ax_clock_now();
-    AX_TRY(ax_run_data_open(d, cfg, refresh));
+    AX_TRY(ax_setup_data_open(d, cfg, refresh));
     *seconds = ax_clock_now() - start;
     return AX_OK;
 }
@@ -111,12 +112,12 @@ static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struc
 static enum ax_status time_prepare(struct pipeline *p, const struct ax_config *cfg, double bytes) {
     double seconds[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
-        struct ax_run_data d;
+        struct ax_setup_data d;
         double fresh, cached;
         AX_TRY(open_data(cfg, true, &d, &fresh));
-        ax_run_data_close(&d);
+        ax_setup_data_close(&d);
         AX_TRY(open_data(cfg, false, &d, &cached));
-        ax_run_data_close(&d);
+        ax_setup_data_close(&d);
         seconds[i] = fresh > cached ? fresh - cached : fresh;
     }
     return add_rows(p, "prepare", bytes / ax_bench_median(seconds, ROUNDS) / 1e6, "MB/s");
@@ -124,7 +125,7 @@ static enum ax_status time_prepare(struct pipeline *p, const struct ax_config *c
 
 static enum ax_status time_data(struct pipeline *p) {
     struct ax_config cfg;
-    struct ax_run_data d;
+    struct ax_setup_data d;
     double seconds, bytes = 0;
     AX_TRY(ax_config_load(&cfg, p->in.config, 0, NULL));
     enum ax_status st;
@@ -132,7 +133,7 @@ static enum ax_status time_data(struct pipeline *p) {
     st = time_encode(p, &d, &bytes);
     if (st == AX_OK)
         st = time_pack(p, &d);
-    ax_run_data_close(&d);
+    ax_setup_data_close(&d);
     if (st == AX_OK)
         st = time_prepare(p, &cfg, bytes);
 done:

@@ -132,19 +132,19 @@ static enum ax_status time_sft(struct startup *s, int64_t round) {
 
 static enum ax_status time_parts(struct startup *s, int64_t round) {
     struct ax_config cfg;
-    struct ax_run_tokenizer tokenizer;
-    struct ax_run_data data;
+    struct ax_setup_tokenizer tokenizer;
+    struct ax_setup_data data;
     const double start = ax_clock_now();
     AX_TRY(ax_config_load(&cfg, s->in.config, 0, NULL));
     const double config = ax_clock_now();
     enum ax_status st;
-    AX_TRY_GOTO(ax_run_tokenizer_open(&tokenizer, &cfg), st, done);
+    AX_TRY_GOTO(ax_setup_tokenizer_open(&tokenizer, &cfg), st, done);
     const double tokens = ax_clock_now();
-    ax_run_tokenizer_close(&tokenizer);
+    ax_setup_tokenizer_close(&tokenizer);
     const double open = ax_clock_now();
-    AX_TRY_GOTO(ax_run_data_open(&data, &cfg, false), st, done);
+    AX_TRY_GOTO(ax_setup_data_open(&data, &cfg, false), st, done);
     s->parts[DATA][round] = ax_clock_now() - open;
-    ax_run_data_close(&data);
+    ax_setup_data_close(&data);
     s->parts[CONFIG][round] = config - start;
     s->parts[TOKENIZER][round] = tokens - config;
 done:

@@ -50,7 +50,7 @@ struct ax_eval {
     /* what is evaluated */
     char *model_dir;
     struct ax_config cfg;
-    struct ax_run_data run_data;
+    struct ax_setup_data setup;
     struct ax_corpus_source source;
     struct ax_example_source examples;
     struct ax_loader *loader;

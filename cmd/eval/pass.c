@@ -80,7 +80,7 @@ static enum ax_status grade(void *ctx, struct ax_sequence *s) {
     char got[AX_FINAL_ANSWER_MAX];
     struct ax_buf text = {0};
     AX_TRY(
-        ax_tokenizer_decode(e->run_data.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
+        ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
     const bool right =
         text.data && ax_final_answer(text.data, text.len, got) && strcmp(got, a->want) == 0;
     ax_buf_free(&text);

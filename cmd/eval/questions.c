@@ -38,7 +38,7 @@ static enum ax_status find_question(struct ax_eval *e, struct ax_eval_row *row, 
         return AX_OK;
     ax_eval_copy_tokens(e, row, a->prompt, a->end, ids);
     enum ax_status st =
-        ax_tokenizer_decode(e->run_data.tok.tokenizer, ids, a->end - a->prompt, true, &text);
+        ax_tokenizer_decode(e->setup.tok.tokenizer, ids, a->end - a->prompt, true, &text);
     if (st == AX_OK && ax_final_answer(text.data ? text.data : "", text.len, a->want))
         e->n_answers++;
     else

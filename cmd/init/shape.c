@@ -89,7 +89,7 @@ done:
 }
 
 /* Does the tokenizer begin every text with BOS by itself? */
-static enum ax_status adds_bos(const struct ax_run_tokenizer *tok, bool *adds) {
+static enum ax_status adds_bos(const struct ax_setup_tokenizer *tok, bool *adds) {
     const struct ax_encode_options o = {.add_special_tokens = true};
     struct ax_encoding e = {0};
     const enum ax_status st = ax_tokenizer_encode(tok->tokenizer, "a", 1, &o, &e);
@@ -100,12 +100,12 @@ static enum ax_status adds_bos(const struct ax_run_tokenizer *tok, bool *adds) {
 
 /* A model without a template: the prompt and a line's end for pairs, alpaca's words for chats. */
 static enum ax_status use_template(struct ax_init_data *d, const struct ax_config *cfg) {
-    struct ax_run_tokenizer tok;
+    struct ax_setup_tokenizer tok;
     struct ax_template *t = NULL;
     char *text = NULL;
     bool bos;
-    AX_TRY(ax_run_tokenizer_open(&tok, cfg));
-    enum ax_status st = ax_run_template(&t, cfg, &tok, "");
+    AX_TRY(ax_setup_tokenizer_open(&tok, cfg));
+    enum ax_status st = ax_setup_template(&t, cfg, &tok, "");
     if (st != AX_OK) {
         ax_error_clear();
         d->template = "alpaca";
@@ -124,7 +124,7 @@ static enum ax_status use_template(struct ax_init_data *d, const struct ax_confi
 done:
     ax_free(text);
     ax_template_free(t);
-    ax_run_tokenizer_close(&tok);
+    ax_setup_tokenizer_close(&tok);
     return st;
 }
 
@@ -180,7 +180,7 @@ enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_dat
     const int64_t cut = max_positions > 0 && max_positions < CUT_AT ? max_positions : CUT_AT;
     const int64_t length = d->kind == AX_INIT_TEXT ? cut : NO_LENGTH;
     struct ax_config cfg;
-    struct ax_run_data data;
+    struct ax_setup_data data;
     if (d->kind == AX_INIT_CHAT || d->kind == AX_INIT_PAIR) {
         AX_TRY(parse(&cfg, d, model, length, false));
         const enum ax_status st = use_template(d, &cfg);
@@ -188,10 +188,10 @@ enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_dat
         AX_TRY(st);
     }
     AX_TRY(parse(&cfg, d, model, length, true));
-    enum ax_status st = ax_run_data_open(&data, &cfg, false);
+    enum ax_status st = ax_setup_data_open(&data, &cfg, false);
     if (st == AX_OK) {
         st = choose(s, d, &data.train_sets.sets[0], max_positions);
-        ax_run_data_close(&data);
+        ax_setup_data_close(&data);
     }
     ax_config_free(&cfg);
     return st;

@@ -91,8 +91,8 @@ static void add_bad(json_t *list, int64_t *n, const struct ax_bad_records *bad) 
         json_array_append_new(list, json_string(bad->texts[i]));
 }
 
-static json_t *bad_rows(const struct ax_run_data *d) {
-    const struct ax_run_sets *all[] = {&d->train_sets, &d->eval_sets};
+static json_t *bad_rows(const struct ax_setup_data *d) {
+    const struct ax_setup_sets *all[] = {&d->train_sets, &d->eval_sets};
     json_t *list = json_array();
     int64_t n = 0;
     for (int k = 0; k < 2; k++)

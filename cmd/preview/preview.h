@@ -24,7 +24,7 @@ struct ax_preview_totals {
 };
 
 struct ax_preview {
-    struct ax_run_data *data;
+    struct ax_setup_data *data;
     const struct ax_config *cfg;
     struct ax_preview_options o;
     struct ax_preview_totals train, eval;

@@ -155,8 +155,8 @@ static enum ax_status put_bad(struct ax_buf *out, const struct ax_bad_records *b
     return AX_OK;
 }
 
-static enum ax_status put_bad_rows(struct ax_buf *out, const struct ax_run_data *d) {
-    const struct ax_run_sets *all[] = {&d->train_sets, &d->eval_sets};
+static enum ax_status put_bad_rows(struct ax_buf *out, const struct ax_setup_data *d) {
+    const struct ax_setup_sets *all[] = {&d->train_sets, &d->eval_sets};
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; all[k]->sets && i < all[k]->n; i++)
             AX_TRY(put_bad(out, &all[k]->sets[i].info.bad, all[k]->entries[i].path));

@@ -20,7 +20,7 @@ done:
 
 /* The first epoch's sequences; streams do not know theirs. */
 static enum ax_status read_data(const struct ax_train_setup *s, json_t **out) {
-    const struct ax_run_data *d = &s->data;
+    const struct ax_setup_data *d = &s->data;
     struct ax_loader_count n = {0};
     if (!d->stream)
         AX_TRY(ax_loader_count_epoch(d->train_loader, 0, 1, &n));

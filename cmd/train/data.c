@@ -1,4 +1,4 @@
-/* Everything between a config and a corpus. Read ax_run_data_open first. */
+/* Everything between a config and a corpus. Read ax_setup_data_open first. */
 #include "cmd/train/data.h"
 
 #include <string.h>
@@ -8,13 +8,13 @@
 
 /* ---- options ---- */
 
-bool ax_run_is_streamed(const struct ax_config *cfg) {
+bool ax_setup_is_streamed(const struct ax_config *cfg) {
     return ax_config_bool(cfg, "streaming") || ax_config_count(cfg, "pretraining_dataset") > 0;
 }
 
 /* Windows are packed; a document without packing is cut; with concatenation documents are joined
  * whole, and with both they are joined and cut wherever a row ends. */
-enum ax_pretrain_mode ax_run_pretrain_mode(const struct ax_config *cfg) {
+enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg) {
     const bool pack = ax_config_bool(cfg, "sample_packing");
     const bool join = ax_config_bool(cfg, "pretraining_sample_concatenation");
     if (pack)
@@ -22,7 +22,7 @@ enum ax_pretrain_mode ax_run_pretrain_mode(const struct ax_config *cfg) {
     return join ? AX_PRETRAIN_JOIN : AX_PRETRAIN_CUT;
 }
 
-struct ax_length_rule ax_run_length_rule(const struct ax_config *cfg, bool eval) {
+struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval) {
     const char *excess = ax_config_str(cfg, "excess_length_strategy");
     struct ax_length_rule r = {
         .min = ax_config_i64(cfg, "min_sample_len"),
@@ -35,14 +35,14 @@ struct ax_length_rule ax_run_length_rule(const struct ax_config *cfg, bool eval)
         .drop_untrained = ax_config_bool(cfg, eval ? "eval_sample_packing" : "sample_packing"),
     };
     if (ax_config_count(cfg, "pretraining_dataset") > 0 &&
-        ax_run_pretrain_mode(cfg) == AX_PRETRAIN_WHOLE)
+        ax_setup_pretrain_mode(cfg) == AX_PRETRAIN_WHOLE)
         r.max = INT64_MAX;
     return r;
 }
 
 /* ---- sets ---- */
 
-static enum ax_status open_set(struct ax_run_data *d, struct ax_run_sets *s, size_t i,
+static enum ax_status open_set(struct ax_setup_data *d, struct ax_setup_sets *s, size_t i,
                                bool refresh) {
     const struct ax_config *cfg = d->cfg;
     const struct ax_prepared_options o = {
@@ -59,12 +59,12 @@ static enum ax_status open_set(struct ax_run_data *d, struct ax_run_sets *s, siz
     return ax_prepared_open(&s->sets[i], &o);
 }
 
-static enum ax_status open_sets(struct ax_run_data *d, struct ax_run_sets *s, const char *list,
+static enum ax_status open_sets(struct ax_setup_data *d, struct ax_setup_sets *s, const char *list,
                                 bool streamed, bool refresh) {
     const size_t n = ax_config_count(d->cfg, "%s", list);
     AX_TRY(ax_alloc(&s->entries, n, sizeof *s->entries));
     for (; s->n < n; s->n++)
-        AX_TRY(ax_run_entry_open(&s->entries[s->n], d, list, s->n));
+        AX_TRY(ax_setup_entry_open(&s->entries[s->n], d, list, s->n));
     if (streamed)
         return AX_OK;
     AX_TRY(ax_alloc(&s->sets, n, sizeof *s->sets));
@@ -76,15 +76,15 @@ static enum ax_status open_sets(struct ax_run_data *d, struct ax_run_sets *s, co
     return AX_OK;
 }
 
-static void close_sets(struct ax_run_sets *s) {
+static void close_sets(struct ax_setup_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
         if (s->sets)
             ax_examples_free(&s->sets[i]);
-        ax_run_entry_close(&s->entries[i]);
+        ax_setup_entry_close(&s->entries[i]);
     }
     ax_free(s->entries);
     ax_free(s->sets);
-    *s = (struct ax_run_sets){0};
+    *s = (struct ax_setup_sets){0};
 }
 
 /* ---- corpora ---- */
@@ -96,7 +96,7 @@ static struct ax_corpus_options corpus_options(const struct ax_config *cfg) {
         .shuffle_each = ax_config_bool(cfg, "shuffle_before_merging_datasets"),
         .shuffle = ax_config_bool(cfg, "shuffle_merged_datasets") && !keep_order,
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
-        .rule = ax_run_length_rule(cfg, false),
+        .rule = ax_setup_length_rule(cfg, false),
         .deduplicate = ax_config_bool(cfg, "dataset_exact_deduplication"),
     };
     if (ax_config_has(cfg, "dataset_shard_num")) {
@@ -106,20 +106,20 @@ static struct ax_corpus_options corpus_options(const struct ax_config *cfg) {
     return o;
 }
 
-static enum ax_status build_train(struct ax_run_data *d) {
+static enum ax_status build_train(struct ax_setup_data *d) {
     const struct ax_corpus_options o = corpus_options(d->cfg);
     AX_TRY(ax_corpus_build(&d->train, d->train_sets.sets, d->train_sets.n, &o, &d->train_report));
     const double val = ax_config_f64(d->cfg, "val_set_size");
     if (val == 0)
         return AX_OK;
-    const struct ax_length_rule rule = ax_run_length_rule(d->cfg, true);
+    const struct ax_length_rule rule = ax_setup_length_rule(d->cfg, true);
     AX_TRY(ax_corpus_take_tail(&d->train, val, &d->eval));
     return ax_corpus_filter(&d->eval, 0, &rule, &d->eval_report);
 }
 
-static enum ax_status build_eval(struct ax_run_data *d) {
+static enum ax_status build_eval(struct ax_setup_data *d) {
     const struct ax_corpus_options o = {
-        .rule = ax_run_length_rule(d->cfg, true),
+        .rule = ax_setup_length_rule(d->cfg, true),
         .deduplicate = ax_config_bool(d->cfg, "dataset_exact_deduplication"),
         .also = &d->train,
     };
@@ -128,8 +128,8 @@ static enum ax_status build_eval(struct ax_run_data *d) {
 
 /* ---- streams ---- */
 
-static enum ax_status open_stream(struct ax_run_data *d) {
-    struct ax_run_sets *s = &d->train_sets;
+static enum ax_status open_stream(struct ax_setup_data *d) {
+    struct ax_setup_sets *s = &d->train_sets;
     struct ax_stream_entry *entries;
     if (ax_config_bool(d->cfg, "dataset_exact_deduplication"))
         return ax_config_error(d->cfg, "dataset_exact_deduplication",
@@ -154,7 +154,7 @@ static enum ax_status open_stream(struct ax_run_data *d) {
         .buffer = ax_config_i64(d->cfg, "streaming_multipack_buffer_size"),
         .shuffle = !ax_config_bool(d->cfg, "curriculum_sampling"),
         .seed = (uint64_t)ax_config_i64(d->cfg, "seed"),
-        .rule = ax_run_length_rule(d->cfg, false),
+        .rule = ax_setup_length_rule(d->cfg, false),
         .max_bad_rows = ax_config_i64(d->cfg, "max_bad_rows"),
         .threads = ax_cpu_count(),
         .options_hash = hash,
@@ -170,13 +170,13 @@ static enum ax_status open_stream(struct ax_run_data *d) {
 
 /* ---- all ---- */
 
-static enum ax_status open_all(struct ax_run_data *d, bool refresh) {
-    const bool streamed = ax_run_is_streamed(d->cfg);
+static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
+    const bool streamed = ax_setup_is_streamed(d->cfg);
     const char *list =
         ax_config_count(d->cfg, "pretraining_dataset") > 0 ? "pretraining_dataset" : "datasets";
     if (ax_config_count(d->cfg, "%s", list) == 0)
         return ax_config_error(d->cfg, "datasets", "there is no data set; give a list of them");
-    AX_TRY(ax_run_tokenizer_open(&d->tok, d->cfg));
+    AX_TRY(ax_setup_tokenizer_open(&d->tok, d->cfg));
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
     if (streamed)
         AX_TRY(open_stream(d));
@@ -186,18 +186,19 @@ static enum ax_status open_all(struct ax_run_data *d, bool refresh) {
         AX_TRY(open_sets(d, &d->eval_sets, "test_datasets", false, refresh));
         AX_TRY(build_eval(d));
     }
-    return ax_run_loaders_open(d);
+    return ax_setup_loaders_open(d);
 }
 
-enum ax_status ax_run_data_open(struct ax_run_data *d, const struct ax_config *cfg, bool refresh) {
-    *d = (struct ax_run_data){.cfg = cfg, .objective = &ax_objective_sft};
+enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
+                                  bool refresh) {
+    *d = (struct ax_setup_data){.cfg = cfg, .objective = &ax_objective_sft};
     const enum ax_status st = open_all(d, refresh);
     if (st != AX_OK)
-        ax_run_data_close(d);
+        ax_setup_data_close(d);
     return st;
 }
 
-void ax_run_data_close(struct ax_run_data *d) {
+void ax_setup_data_close(struct ax_setup_data *d) {
     ax_loader_free(d->train_loader);
     ax_loader_free(d->eval_loader);
     ax_corpus_source_free(&d->train_source);
@@ -208,6 +209,6 @@ void ax_run_data_close(struct ax_run_data *d) {
     ax_free(d->train_sets.stream_entries);
     close_sets(&d->train_sets);
     close_sets(&d->eval_sets);
-    ax_run_tokenizer_close(&d->tok);
-    *d = (struct ax_run_data){0};
+    ax_setup_tokenizer_close(&d->tok);
+    *d = (struct ax_setup_data){0};
 }

@@ -14,7 +14,7 @@
 
 /* ---- tokenizer ---- */
 
-struct ax_run_tokenizer {
+struct ax_setup_tokenizer {
     struct ax_tokenizer *tokenizer; /* with the config's special and added tokens */
     char *path;                     /* folder or GGUF file */
     bool is_gguf;
@@ -23,17 +23,17 @@ struct ax_run_tokenizer {
     bool named_mistral;    /* its name says so, and some templates are treated by that */
     char key[40];          /* tells tokenizers apart */
 };
-enum ax_status ax_run_tokenizer_open(struct ax_run_tokenizer *t, const struct ax_config *cfg);
-void ax_run_tokenizer_close(struct ax_run_tokenizer *t);
+enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struct ax_config *cfg);
+void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t);
 
 /* The chat template of a data set: "datasets.0" and so on; "" = the top-level one. */
-enum ax_status ax_run_template(struct ax_template **out, const struct ax_config *cfg,
-                               const struct ax_run_tokenizer *t, const char *entry);
+enum ax_status ax_setup_template(struct ax_template **out, const struct ax_config *cfg,
+                                 const struct ax_setup_tokenizer *t, const char *entry);
 
 /* ---- one data set ---- */
 
 /* Holds what formats borrow: allocations of the options, until the entry is closed. */
-struct ax_run_entry {
+struct ax_setup_entry {
     char path[64]; /* "datasets.0" */
     struct ax_rows *rows;
     struct ax_format *format;
@@ -44,29 +44,29 @@ struct ax_run_entry {
     void **owned;
     size_t n_owned;
 };
-struct ax_run_data;
+struct ax_setup_data;
 /* Entry `index` of `list`, for the objective of `d`, whose tokenizer is open. */
-enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_run_data *d,
-                                 const char *list, size_t index);
-void ax_run_entry_close(struct ax_run_entry *e);
+enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_setup_data *d,
+                                   const char *list, size_t index);
+void ax_setup_entry_close(struct ax_setup_entry *e);
 /* Where its rows come from. `e` has its path set, and owns what the options borrow. */
-enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
-                                 bool pretraining, struct ax_rows_options *out);
+enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
+                                   bool pretraining, struct ax_rows_options *out);
 
 /* ---- all of them ---- */
 
-struct ax_run_sets {
-    struct ax_run_entry *entries;           /* [n] */
+struct ax_setup_sets {
+    struct ax_setup_entry *entries;         /* [n] */
     struct ax_examples *sets;               /* [n]; none when streamed */
     struct ax_stream_entry *stream_entries; /* [n] when streamed */
     size_t n;
 };
 
-struct ax_run_data {
+struct ax_setup_data {
     const struct ax_config *cfg;
     const struct ax_objective *objective; /* says what examples have, and which belong together */
-    struct ax_run_tokenizer tok;
-    struct ax_run_sets train_sets, eval_sets;
+    struct ax_setup_tokenizer tok;
+    struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are all there */
     struct ax_corpus train, eval;
     struct ax_corpus_report train_report, eval_report;
@@ -83,21 +83,23 @@ struct ax_run_data {
 };
 
 /* `cfg` is borrowed. `refresh` makes prepared sets anew. */
-enum ax_status ax_run_data_open(struct ax_run_data *d, const struct ax_config *cfg, bool refresh);
-void ax_run_data_close(struct ax_run_data *d);
+enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
+                                  bool refresh);
+void ax_setup_data_close(struct ax_setup_data *d);
 /* AX_ERR_DATA when there is nothing to train on, with the reason. Streams: not known beforehand. */
-enum ax_status ax_run_data_require(const struct ax_run_data *d);
+enum ax_status ax_setup_data_require(const struct ax_setup_data *d);
 /* What a person should know before training on this; one log line each. */
-typedef enum ax_status ax_run_warn(void *ctx, const char *text);
-ax_run_warn ax_run_warn_log; /* writes it to the log; ctx is not used */
-enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx);
+typedef enum ax_status ax_setup_warn(void *ctx, const char *text);
+ax_setup_warn ax_setup_warn_log; /* writes it to the log; ctx is not used */
+enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_warn *warn,
+                                      void *ctx);
 
-/* ---- parts, used by ax_run_data_open ---- */
+/* ---- parts, used by ax_setup_data_open ---- */
 
-bool ax_run_is_streamed(const struct ax_config *cfg);
+bool ax_setup_is_streamed(const struct ax_config *cfg);
 /* The corpus's rule for lengths. */
-struct ax_length_rule ax_run_length_rule(const struct ax_config *cfg, bool eval);
-enum ax_pretrain_mode ax_run_pretrain_mode(const struct ax_config *cfg);
-enum ax_status ax_run_loaders_open(struct ax_run_data *d);
+struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval);
+enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg);
+enum ax_status ax_setup_loaders_open(struct ax_setup_data *d);
 
 #endif

@@ -8,7 +8,7 @@
 
 /* ---- memory that lives with the entry ---- */
 
-static enum ax_status own(struct ax_run_entry *e, void *out, size_t n, size_t size) {
+static enum ax_status own(struct ax_setup_entry *e, void *out, size_t n, size_t size) {
     void *p;
     AX_TRY(ax_regrow(&e->owned, e->n_owned, e->n_owned + 1, sizeof *e->owned));
     AX_TRY(ax_alloc(&p, n, size));
@@ -18,7 +18,7 @@ static enum ax_status own(struct ax_run_entry *e, void *out, size_t n, size_t si
 }
 
 /* A list of texts; borrowed texts, owned list. */
-static enum ax_status read_texts(struct ax_run_entry *e, const struct ax_config *cfg,
+static enum ax_status read_texts(struct ax_setup_entry *e, const struct ax_config *cfg,
                                  const char *path, const char *const **out, size_t *n) {
     const char **list;
     *n = ax_config_count(cfg, "%s", path);
@@ -35,7 +35,7 @@ static enum ax_status read_texts(struct ax_run_entry *e, const struct ax_config 
 /* ---- chat ---- */
 
 /* property: column */
-static enum ax_status read_properties(struct ax_run_entry *e, const struct ax_config *cfg) {
+static enum ax_status read_properties(struct ax_setup_entry *e, const struct ax_config *cfg) {
     const struct ax_yaml_node *map = ax_config_node(cfg, "%s.message_property_mappings", e->path);
     struct ax_name_map *list;
     const size_t n = map ? map->n : 0;
@@ -64,7 +64,7 @@ static const struct ax_name_map default_roles[] = {
 };
 
 /* target: [source, …] */
-static enum ax_status read_roles(struct ax_run_entry *e, const struct ax_config *cfg) {
+static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_config *cfg) {
     const struct ax_yaml_node *map = ax_config_node(cfg, "%s.roles", e->path);
     e->chat.roles = default_roles;
     e->chat.n_roles = sizeof default_roles / sizeof *default_roles;
@@ -131,11 +131,11 @@ static json_t *to_json(const struct ax_yaml_node *v) {
     return out;
 }
 
-static enum ax_status read_chat(struct ax_run_entry *e, const struct ax_config *cfg,
-                                const struct ax_run_tokenizer *t) {
+static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config *cfg,
+                                const struct ax_setup_tokenizer *t) {
     struct ax_format_chat *c = &e->chat;
     char path[128];
-    AX_TRY(ax_run_template(&e->template, cfg, t, e->path));
+    AX_TRY(ax_setup_template(&e->template, cfg, t, e->path));
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "chat_template_kwargs");
     e->kwargs = kwargs ? to_json(kwargs) : NULL;
     c->template = e->template;
@@ -181,7 +181,7 @@ static void read_user(struct ax_format_user *u, const struct ax_config *cfg, con
 }
 
 static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, const char *entry,
-                                                 const struct ax_run_tokenizer *t) {
+                                                 const struct ax_setup_tokenizer *t) {
     struct ax_format_synthetic s = {.length = ax_config_i64(cfg, "sequence_len"),
                                     .min_id = ax_config_i64(cfg, "%s.min_input_id", entry),
                                     .max_id = (int64_t)ax_tokenizer_size(t->tokenizer),
@@ -201,10 +201,10 @@ static const char *type_of(const struct ax_config *cfg, const char *entry) {
     return v ? v->text : NULL;
 }
 
-static enum ax_status open_format(struct ax_run_entry *e, const struct ax_run_data *d,
+static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                   bool pretraining) {
     const struct ax_config *cfg = d->cfg;
-    const struct ax_run_tokenizer *t = &d->tok;
+    const struct ax_setup_tokenizer *t = &d->tok;
     const char *type = type_of(cfg, e->path);
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", e->path);
     struct ax_format_options o = {
@@ -215,7 +215,7 @@ static enum ax_status open_format(struct ax_run_entry *e, const struct ax_run_da
         .pad = t->pad,
         .field = pretraining ? ax_config_str(cfg, "%s.text_column", e->path)
                              : ax_config_str(cfg, "%s.field", e->path),
-        .pretrain = ax_run_pretrain_mode(cfg),
+        .pretrain = ax_setup_pretrain_mode(cfg),
         .columns = d->objective->columns,
     };
     if (v && v->kind == AX_YAML_MAP) {
@@ -232,8 +232,8 @@ static enum ax_status open_format(struct ax_run_entry *e, const struct ax_run_da
 
 /* ---- rows ---- */
 
-enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config *cfg,
-                                 bool pretraining, struct ax_rows_options *out) {
+enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
+                                   bool pretraining, struct ax_rows_options *out) {
     char path[128];
     const char *type = type_of(cfg, e->path);
     struct ax_rows_options o = {
@@ -262,12 +262,12 @@ enum ax_status ax_run_entry_rows(struct ax_run_entry *e, const struct ax_config 
 }
 
 /* A data set of the hub is brought into the cache first, where it is not there yet. */
-static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *cfg,
+static enum ax_status open_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                 bool pretraining) {
     struct ax_rows_options o = {0};
     struct ax_hub hub;
     struct ax_hub_report report;
-    AX_TRY(ax_run_entry_rows(e, cfg, pretraining, &o));
+    AX_TRY(ax_setup_entry_rows(e, cfg, pretraining, &o));
     if (o.empty_rows == 0 && ax_hub_dataset_is(o.path)) {
         AX_TRY(ax_hub_open(&hub));
         const enum ax_status st = ax_hub_dataset_get(&hub, &o, &report);
@@ -277,9 +277,9 @@ static enum ax_status open_rows(struct ax_run_entry *e, const struct ax_config *
     return ax_rows_open(&e->rows, &o);
 }
 
-enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_run_data *d,
-                                 const char *list, size_t index) {
-    *e = (struct ax_run_entry){0};
+enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_setup_data *d,
+                                   const char *list, size_t index) {
+    *e = (struct ax_setup_entry){0};
     snprintf(e->path, sizeof e->path, "%s.%zu", list, index);
     const bool pretraining = strcmp(list, "pretraining_dataset") == 0;
     enum ax_status st = open_format(e, d, pretraining);
@@ -288,12 +288,12 @@ enum ax_status ax_run_entry_open(struct ax_run_entry *e, const struct ax_run_dat
     if (st != AX_OK) {
         if (strncmp(ax_error_text(), e->path, strlen(e->path)) != 0)
             st = ax_error_prefix(st, "%s", e->path);
-        ax_run_entry_close(e);
+        ax_setup_entry_close(e);
     }
     return st;
 }
 
-void ax_run_entry_close(struct ax_run_entry *e) {
+void ax_setup_entry_close(struct ax_setup_entry *e) {
     ax_rows_close(e->rows);
     ax_format_free(e->format);
     ax_template_free(e->template);
@@ -301,5 +301,5 @@ void ax_run_entry_close(struct ax_run_entry *e) {
     for (size_t i = 0; i < e->n_owned; i++)
         ax_free(e->owned[i]);
     ax_free(e->owned);
-    *e = (struct ax_run_entry){0};
+    *e = (struct ax_setup_entry){0};
 }

@@ -8,7 +8,7 @@
 /* ---- sequences ---- */
 
 static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool pretraining) {
-    const enum ax_pretrain_mode mode = ax_run_pretrain_mode(cfg);
+    const enum ax_pretrain_mode mode = ax_setup_pretrain_mode(cfg);
     if (pretraining && mode == AX_PRETRAIN_WHOLE)
         return AX_PACK_WRAP;
     if (pretraining && mode == AX_PRETRAIN_JOIN)
@@ -27,7 +27,7 @@ static int64_t samples_per_sequence(const struct ax_config *cfg, enum ax_pack_mo
     return ax_config_i64(cfg, "micro_batch_size");
 }
 
-static struct ax_loader_options loader_options(struct ax_run_data *d, bool eval) {
+static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eval) {
     const struct ax_config *cfg = d->cfg;
     const bool pretraining = !eval && ax_config_count(cfg, "pretraining_dataset") > 0;
     const enum ax_pack_mode mode = pack_mode(cfg, eval, pretraining);
@@ -62,7 +62,7 @@ static int64_t pad_multiple(const struct ax_config *cfg) {
     return ax_pack_padded(ax_config_i64(cfg, "sequence_len"), multiple);
 }
 
-enum ax_status ax_run_loaders_open(struct ax_run_data *d) {
+enum ax_status ax_setup_loaders_open(struct ax_setup_data *d) {
     const struct ax_config *cfg = d->cfg;
     const struct ax_loader_options train = loader_options(d, false);
     const struct ax_loader_options eval = loader_options(d, true);
@@ -93,7 +93,7 @@ enum ax_status ax_run_loaders_open(struct ax_run_data *d) {
 
 /* ---- warnings ---- */
 
-static enum ax_status warn_lines(const char *entry, const char *lines, ax_run_warn *warn,
+static enum ax_status warn_lines(const char *entry, const char *lines, ax_setup_warn *warn,
                                  void *ctx) {
     for (const char *s = lines; *s;) {
         const size_t n = strcspn(s, "\n");
@@ -107,8 +107,9 @@ static enum ax_status warn_lines(const char *entry, const char *lines, ax_run_wa
     return AX_OK;
 }
 
-static enum ax_status warn_about_set(const struct ax_run_data *d, const struct ax_run_entry *e,
-                                     const struct ax_examples *set, ax_run_warn *warn, void *ctx) {
+static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct ax_setup_entry *e,
+                                     const struct ax_examples *set, ax_setup_warn *warn,
+                                     void *ctx) {
     const struct ax_examples_info *i = &set->info;
     char text[512] = "";
     size_t n = 0;
@@ -135,8 +136,8 @@ static enum ax_status warn_about_set(const struct ax_run_data *d, const struct a
     return warn_lines(e->path, text, warn, ctx);
 }
 
-static enum ax_status warn_about(const struct ax_run_data *d, const struct ax_run_sets *s,
-                                 ax_run_warn *warn, void *ctx) {
+static enum ax_status warn_about(const struct ax_setup_data *d, const struct ax_setup_sets *s,
+                                 ax_setup_warn *warn, void *ctx) {
     for (size_t i = 0; i < s->n; i++) {
         AX_TRY(warn_lines(s->entries[i].path, ax_format_warnings(s->entries[i].format), warn, ctx));
         if (s->sets)
@@ -145,20 +146,21 @@ static enum ax_status warn_about(const struct ax_run_data *d, const struct ax_ru
     return AX_OK;
 }
 
-enum ax_status ax_run_warn_log(void *ctx, const char *text) {
+enum ax_status ax_setup_warn_log(void *ctx, const char *text) {
     (void)ctx;
     ax_log_warn("%s", text);
     return AX_OK;
 }
 
-enum ax_status ax_run_data_warnings(const struct ax_run_data *d, ax_run_warn *warn, void *ctx) {
+enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_warn *warn,
+                                      void *ctx) {
     AX_TRY(warn_about(d, &d->train_sets, warn, ctx));
     return warn_about(d, &d->eval_sets, warn, ctx);
 }
 
 /* ---- enough to train on ---- */
 
-enum ax_status ax_run_data_require(const struct ax_run_data *d) {
+enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     const struct ax_corpus_report *r = &d->train_report;
     const struct ax_corpus *c = &d->train;
     uint64_t trained = 0;

@@ -20,7 +20,7 @@ static enum ax_status from_gguf(struct ax_template **out, const char *path) {
     return st;
 }
 
-static enum ax_status models_own(struct ax_template **out, const struct ax_run_tokenizer *t) {
+static enum ax_status models_own(struct ax_template **out, const struct ax_setup_tokenizer *t) {
     if (t->is_gguf)
         return from_gguf(out, t->path);
     return ax_template_from_folder(out, t->path, NULL, false);
@@ -38,7 +38,7 @@ static enum ax_status from_jinja(struct ax_template **out, const char *jinja) {
     return st;
 }
 
-static enum ax_status by_name(struct ax_template **out, const struct ax_run_tokenizer *t,
+static enum ax_status by_name(struct ax_template **out, const struct ax_setup_tokenizer *t,
                               const char *name) {
     enum ax_status st;
     if (strcmp(name, "tokenizer_default") == 0) {
@@ -63,12 +63,12 @@ static const char *setting(const struct ax_config *cfg, const char *entry, const
     return ax_config_str(cfg, "%s.%s", entry, key);
 }
 
-enum ax_status ax_run_template(struct ax_template **out, const struct ax_config *cfg,
-                               const struct ax_run_tokenizer *t, const char *entry) {
+enum ax_status ax_setup_template(struct ax_template **out, const struct ax_config *cfg,
+                                 const struct ax_setup_tokenizer *t, const char *entry) {
     const char *name = setting(cfg, entry, "chat_template");
     const char *jinja = setting(cfg, entry, "chat_template_jinja");
     if (*entry != '\0' && !jinja && (!name || strcmp(name, "tokenizer_default") == 0))
-        return ax_run_template(out, cfg, t, "");
+        return ax_setup_template(out, cfg, t, "");
     if (jinja)
         return from_jinja(out, jinja);
     if (name && strcmp(name, "jinja") == 0)

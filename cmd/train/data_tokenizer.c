@@ -60,7 +60,7 @@ static enum ax_status mix_file(struct key *k, const char *path) {
 
 /* ---- the config's part ---- */
 
-static enum ax_status set_special_tokens(struct ax_run_tokenizer *t, const struct ax_config *cfg,
+static enum ax_status set_special_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
                                          struct key *k) {
     static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_PAD, AX_UNK};
     for (size_t i = 0; i < 4; i++) {
@@ -75,7 +75,7 @@ static enum ax_status set_special_tokens(struct ax_run_tokenizer *t, const struc
     return AX_OK;
 }
 
-static enum ax_status add_tokens(struct ax_run_tokenizer *t, const struct ax_config *cfg,
+static enum ax_status add_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
                                  const char *list, bool special, struct key *k) {
     for (size_t i = 0; i < ax_config_count(cfg, "%s", list); i++) {
         const char *text = ax_config_str(cfg, "%s.%zu", list, i);
@@ -89,7 +89,7 @@ static enum ax_status add_tokens(struct ax_run_tokenizer *t, const struct ax_con
     return AX_OK;
 }
 
-static enum ax_status rename_tokens(struct ax_run_tokenizer *t, const struct ax_config *cfg,
+static enum ax_status rename_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
                                     struct key *k) {
     const struct ax_yaml_node *map = ax_config_node(cfg, "added_tokens_overrides");
     for (size_t i = 0; map && i < map->n; i++) {
@@ -109,7 +109,7 @@ static enum ax_status rename_tokens(struct ax_run_tokenizer *t, const struct ax_
 
 /* ---- for templates ---- */
 
-static enum ax_status collect_tokens(struct ax_run_tokenizer *t) {
+static enum ax_status collect_tokens(struct ax_setup_tokenizer *t) {
     if (t->is_gguf) {
         t->tokens = json_object();
         if (!t->tokens)
@@ -126,7 +126,7 @@ static enum ax_status collect_tokens(struct ax_run_tokenizer *t) {
     return AX_OK;
 }
 
-static enum ax_status open_tokenizer(struct ax_run_tokenizer *t, const struct ax_config *cfg) {
+static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
     const char *name = ax_config_str(cfg, "tokenizer_config");
     if (!name)
         name = ax_config_str(cfg, "base_model");
@@ -153,17 +153,17 @@ static enum ax_status open_tokenizer(struct ax_run_tokenizer *t, const struct ax
     return AX_OK;
 }
 
-enum ax_status ax_run_tokenizer_open(struct ax_run_tokenizer *t, const struct ax_config *cfg) {
-    *t = (struct ax_run_tokenizer){0};
+enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
+    *t = (struct ax_setup_tokenizer){0};
     const enum ax_status st = open_tokenizer(t, cfg);
     if (st != AX_OK)
-        ax_run_tokenizer_close(t);
+        ax_setup_tokenizer_close(t);
     return st;
 }
 
-void ax_run_tokenizer_close(struct ax_run_tokenizer *t) {
+void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t) {
     ax_tokenizer_free(t->tokenizer);
     json_decref(t->tokens);
     ax_free(t->path);
-    *t = (struct ax_run_tokenizer){0};
+    *t = (struct ax_setup_tokenizer){0};
 }

@@ -40,7 +40,7 @@ static int64_t longest(const struct ax_corpus *c) {
 /* A sequence without packing is one example, so no longer than the longest there is. */
 static void read_data(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
-    const struct ax_run_data *d = &s->data;
+    const struct ax_setup_data *d = &s->data;
     struct ax_train_data *t = &s->o.data;
     const bool pretraining = ax_config_count(cfg, "pretraining_dataset") > 0;
     const bool plain = !pretraining && !ax_config_bool(cfg, "sample_packing");

@@ -75,7 +75,7 @@ static enum ax_status check_data(const struct ax_train_setup *s) {
         return AX_OK;
     log_left_out("training rows", &s->data.train_report);
     log_left_out("evaluation rows", &s->data.eval_report);
-    return ax_run_data_require(&s->data);
+    return ax_setup_data_require(&s->data);
 }
 
 static enum ax_status read_unfrozen(struct ax_train_setup *s) {
@@ -95,8 +95,8 @@ static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(open_model(s));
     AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));
-    AX_TRY(ax_run_data_open(&s->data, s->cfg, false));
-    AX_TRY(ax_run_data_warnings(&s->data, ax_run_warn_log, NULL));
+    AX_TRY(ax_setup_data_open(&s->data, s->cfg, false));
+    AX_TRY(ax_setup_data_warnings(&s->data, ax_setup_warn_log, NULL));
     AX_TRY(check_data(s));
     AX_TRY(ax_train_vocabulary(s));
     AX_TRY(ax_train_about_read(s));
@@ -122,7 +122,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
         ax_free(s->unfrozen.names[i]);
     ax_free(s->unfrozen.names);
     json_decref(s->about);
-    ax_run_data_close(&s->data);
+    ax_setup_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);
     ax_peft_close(&s->start);
     ax_hf_close(&s->hf);

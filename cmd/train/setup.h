@@ -20,7 +20,7 @@ struct ax_train_setup {
     struct ax_peft_config new_adapter;
     struct ax_peft start;     /* lora_model_dir */
     enum ax_store base_store; /* of the frozen base */
-    struct ax_run_data data;
+    struct ax_setup_data data;
     json_t *config;       /* effective configuration, flat */
     json_t *about;        /* what run.json says */
     json_t *config_edits; /* keys of the saved config.json; NULL = the base's */

@@ -24,7 +24,7 @@ static enum ax_status template_text(const struct ax_train_setup *s, char **out) 
     if (!ax_config_is_set(s->cfg, "chat_template_jinja") &&
         (!name || strcmp(name, "tokenizer_default") == 0))
         return AX_OK;
-    AX_TRY(ax_run_template(&t, s->cfg, &s->data.tok, ""));
+    AX_TRY(ax_setup_template(&t, s->cfg, &s->data.tok, ""));
     size_t n;
     const char *source = ax_template_source(t, &n);
     const enum ax_status st = ax_strndup(out, source, n);
@@ -86,7 +86,7 @@ done:
 }
 
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
-    const struct ax_run_tokenizer *tok = &s->data.tok;
+    const struct ax_setup_tokenizer *tok = &s->data.tok;
     const char *dir = tok->is_gguf ? s->base : tok->path;
     char *template;
     s->o.save.hf.base_dir = s->base;
