@@ -63,13 +63,12 @@ const char *ax_format_seconds(char *buf, size_t size, double seconds) {
         snprintf(buf, size, "%.1f s", seconds);
     } else {
         long long s = llround(seconds);
-        if (s < 3600) {
+        if (s < 3600)
             snprintf(buf, size, "%lldm %02llds", s / 60, s % 60);
-        } else if (s < 86400) {
+        else if (s < 86400)
             snprintf(buf, size, "%lldh %02lldm", s / 3600, s / 60 % 60);
-        } else {
+        else
             snprintf(buf, size, "%lldd %02lldh", s / 86400, s / 3600 % 24);
-        }
     }
     return buf;
 }

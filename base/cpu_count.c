@@ -17,14 +17,12 @@ static int affinity_cpus(void) {
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)cpus);
         size_t size = CPU_ALLOC_SIZE((size_t)cpus);
-        if (set == NULL) {
+        if (set == NULL)
             return 0;
-        }
         int n = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
         CPU_FREE(set);
-        if (n > 0) {
+        if (n > 0)
             return n;
-        }
     }
     return 0;
 }
@@ -37,16 +35,14 @@ static int env_cpus(const char *name) {
 
 /* The smaller of two counts where 0 means "not known". */
 static int smaller(int a, int b) {
-    if (a == 0 || b == 0) {
+    if (a == 0 || b == 0)
         return a + b;
-    }
     return a < b ? a : b;
 }
 
 static int quota_cpus(double quota, double period) {
-    if (!(quota > 0.0) || !(period > 0.0) || quota / period > 1 << 20) {
+    if (!(quota > 0.0) || !(period > 0.0) || quota / period > 1 << 20)
         return 0;
-    }
     int whole = (int)(quota / period);
     return whole + (whole * period < quota);
 }
@@ -58,14 +54,12 @@ static int quota_v2(const char *dir) {
     double quota = 0.0;
     double period = 0.0;
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (!ax_proc_read(path, text, sizeof text)) {
+    if (!ax_proc_read(path, text, sizeof text))
         return 0;
-    }
     char *end = text;
     quota = strtod(text, &end);
-    if (end == text) {
+    if (end == text)
         return 0;
-    }
     period = strtod(end, NULL);
     return quota_cpus(quota, period);
 }
@@ -74,14 +68,12 @@ static int quota_v1(const char *dir) {
     char path[1200];
     char text[64];
     snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
-    if (!ax_proc_read(path, text, sizeof text)) {
+    if (!ax_proc_read(path, text, sizeof text))
         return 0;
-    }
     double quota = strtod(text, NULL); /* -1 = none */
     snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    if (!ax_proc_read(path, text, sizeof text)) {
+    if (!ax_proc_read(path, text, sizeof text))
         return 0;
-    }
     return quota_cpus(quota, strtod(text, NULL));
 }
 
@@ -91,9 +83,8 @@ static int quota_upwards(const char *root, const char *group, size_t len,
     char dir[1100];
     int n = snprintf(dir, sizeof dir, "%s%.*s", root, (int)len, group);
     size_t top = strlen(root);
-    if (n < 0 || (size_t)n >= sizeof dir) {
+    if (n < 0 || (size_t)n >= sizeof dir)
         return quota(root);
-    }
     int best = quota(dir);
     char *slash;
     while ((slash = strrchr(dir, '/')) != NULL && (size_t)(slash - dir) >= top) {
@@ -109,9 +100,8 @@ static bool in_list(const char *list, size_t len, const char *name) {
     for (const char *p = list, *end = list + len; p < end;) {
         const char *comma = memchr(p, ',', (size_t)(end - p));
         size_t item = (size_t)((comma != NULL ? comma : end) - p);
-        if (item == n && memcmp(p, name, n) == 0) {
+        if (item == n && memcmp(p, name, n) == 0)
             return true;
-        }
         p += item + 1;
     }
     return false;
@@ -144,9 +134,8 @@ int ax_cgroup_cpus(const char *root, const char *self_cgroup) {
 int ax_cpu_count(void) {
     char groups[4096];
     int n = affinity_cpus();
-    if (ax_proc_read("/proc/self/cgroup", groups, sizeof groups)) {
+    if (ax_proc_read("/proc/self/cgroup", groups, sizeof groups))
         n = smaller(n, ax_cgroup_cpus("/sys/fs/cgroup", groups));
-    }
     n = smaller(n, env_cpus("SLURM_CPUS_PER_TASK"));
     n = smaller(n, env_cpus("OMP_NUM_THREADS"));
     return n > 0 ? n : 1;

@@ -18,9 +18,8 @@ static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 static void fill_table(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
-        for (int bit = 0; bit < 8; bit++) {
+        for (int bit = 0; bit < 8; bit++)
             c = c >> 1 ^ (c & 1 ? 0x82F63B78U : 0);
-        }
         table[i] = c;
     }
     for (int byte = 0; byte < 4; byte++)
@@ -37,9 +36,8 @@ uint32_t ax_crc32c_portable(uint32_t crc, const void *data, size_t n) {
     pthread_once(&table_once, fill_table);
     const unsigned char *p = data;
     uint32_t c = ~crc;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         c = c >> 8 ^ table[(c ^ p[i]) & 0xFFU];
-    }
     return ~c;
 }
 
@@ -76,9 +74,8 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
         memcpy(&word, p, sizeof word);
         c = _mm_crc32_u64(c, word);
     }
-    for (; n > 0; n--, p++) {
+    for (; n > 0; n--, p++)
         c = _mm_crc32_u8((uint32_t)c, *p);
-    }
     return ~(uint32_t)c;
 }
 

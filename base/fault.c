@@ -35,11 +35,9 @@ static uint64_t pack(enum ax_fault_op op, enum ax_fault_kind kind, uint64_t k) {
 }
 
 static int find_name(const char *const *names, int n, const char *s, size_t len) {
-    for (int i = 0; i < n; i++) {
-        if (len > 0 && strlen(names[i]) == len && memcmp(names[i], s, len) == 0) {
+    for (int i = 0; i < n; i++)
+        if (len > 0 && strlen(names[i]) == len && memcmp(names[i], s, len) == 0)
             return i;
-        }
-    }
     return -1;
 }
 
@@ -52,9 +50,8 @@ static bool is_transfer(int op) {
 static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
     const char *c1 = memchr(s, ':', n);
     const char *c2 = c1 != NULL ? memchr(c1 + 1, ':', n - (size_t)(c1 + 1 - s)) : NULL;
-    if (c2 == NULL) {
+    if (c2 == NULL)
         return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": expected <op>:<k>:<kind>", (int)n, s);
-    }
     int op = find_name(op_names, AX_FAULT_OP_COUNT, s, (size_t)(c1 - s));
     if (op < 0) {
         return ax_error(AX_ERR_CONFIG,
@@ -68,9 +65,8 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
         ok = *p >= '0' && *p <= '9';
         k = k * 10 + (uint64_t)(*p - '0');
     }
-    if (!ok || k == 0) {
+    if (!ok || k == 0)
         return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": call numbers start at 1", (int)n, s);
-    }
     int kind = find_name(kind_names, AX_FAULT_DELAY + 1, c2 + 1, n - (size_t)(c2 + 1 - s));
     if (kind < 0) {
         return ax_error(
@@ -93,21 +89,18 @@ enum ax_status ax_fault_configure(const char *spec) {
     size_t n = 0;
     for (const char *s = spec; s != NULL && *s != '\0';) {
         size_t len = strcspn(s, ",");
-        if (n == MAX_RULES) {
+        if (n == MAX_RULES)
             return ax_error(AX_ERR_CONFIG, "AX_FAULT: more than %d faults", MAX_RULES);
-        }
         AX_TRY(parse_rule(s, len, &parsed[n]));
         n++;
         s += len + (s[len] == ',');
     }
     atomic_store(&armed, false);
-    for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+    for (int op = 0; op < AX_FAULT_OP_COUNT; op++)
         atomic_store(&counts[op], 0);
-    }
     atomic_store(&fired, false);
-    for (size_t i = 0; i < MAX_RULES; i++) {
+    for (size_t i = 0; i < MAX_RULES; i++)
         atomic_store(&rules[i], parsed[i]);
-    }
     atomic_store(&armed, n > 0);
     return AX_OK;
 }
@@ -116,9 +109,8 @@ static enum ax_fault_kind perform(enum ax_fault_kind kind) {
     atomic_store(&fired, true);
     if (kind == AX_FAULT_KILL) {
         kill(getpid(), SIGKILL);
-        for (;;) {
+        for (;;)
             pause(); /* the signal may reach another thread first */
-        }
     }
     if (kind == AX_FAULT_DELAY) {
         struct timespec t = {0, 200 * 1000 * 1000};
@@ -130,15 +122,13 @@ static enum ax_fault_kind perform(enum ax_fault_kind kind) {
 
 enum ax_fault_kind ax_fault_point(enum ax_fault_op op) {
     uint64_t k = atomic_fetch_add_explicit(&counts[op], 1, memory_order_relaxed) + 1;
-    if (!atomic_load_explicit(&armed, memory_order_acquire)) {
+    if (!atomic_load_explicit(&armed, memory_order_acquire))
         return AX_FAULT_NONE;
-    }
     for (size_t i = 0; i < MAX_RULES; i++) {
         uint64_t rule = atomic_load_explicit(&rules[i], memory_order_relaxed);
         enum ax_fault_kind kind = (enum ax_fault_kind)(rule & 15U);
-        if (rule != 0 && rule == pack(op, kind, k)) {
+        if (rule != 0 && rule == pack(op, kind, k))
             return perform(kind);
-        }
     }
     return AX_FAULT_NONE;
 }

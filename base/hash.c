@@ -53,17 +53,15 @@ uint64_t ax_hash64(const void *data, size_t n, uint64_t seed) {
         h = merge(merge(merge(merge(h, a), b), c), d);
     }
     h += n;
-    for (; left >= 8; left -= 8, p += 8) {
+    for (; left >= 8; left -= 8, p += 8)
         h = rotl(h ^ mix(0, load64(p)), 27) * P1 + P4;
-    }
     if (left >= 4) {
         h = rotl(h ^ load32(p) * P1, 23) * P2 + P3;
         left -= 4;
         p += 4;
     }
-    for (; left > 0; left--, p++) {
+    for (; left > 0; left--, p++)
         h = rotl(h ^ *p * P5, 11) * P1;
-    }
     h = (h ^ h >> 33) * P2;
     h = (h ^ h >> 29) * P3;
     return h ^ h >> 32;

@@ -62,9 +62,8 @@ enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n) {
 }
 
 enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uint64_t offset) {
-    if (offset > (uint64_t)INT64_MAX - n) {
+    if (offset > (uint64_t)INT64_MAX - n)
         return ax_error(AX_ERR_IO, "%s: cannot write beyond byte 2^63", f->path);
-    }
     const char *p = data;
     for (size_t done = 0; done < n;) {
         ssize_t w = ax_sys_pwrite(f->fd, p + done, n - done, offset + done);
@@ -78,9 +77,8 @@ enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uin
 }
 
 enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t offset) {
-    if (offset > (uint64_t)INT64_MAX - n) {
+    if (offset > (uint64_t)INT64_MAX - n)
         return ax_error(AX_ERR_DATA, "%s: cannot read beyond byte 2^63", f->path);
-    }
     char *p = data;
     for (size_t done = 0; done < n;) {
         ssize_t r = ax_sys_pread(f->fd, p + done, n - done, offset + done);
@@ -102,34 +100,30 @@ enum ax_status ax_file_pread(struct ax_file *f, void *data, size_t n, uint64_t o
 
 enum ax_status ax_file_read(struct ax_file *f, void *data, size_t n, size_t *got) {
     ssize_t r = ax_sys_read(f->fd, data, n);
-    if (r < 0) {
+    if (r < 0)
         return ax_error(AX_ERR_IO, "%s: cannot read: %m", f->path);
-    }
     *got = (size_t)r;
     return AX_OK;
 }
 
 enum ax_status ax_file_size(struct ax_file *f, uint64_t *size) {
     struct stat st;
-    if (fstat(f->fd, &st) != 0) {
+    if (fstat(f->fd, &st) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot determine its size: %m", f->path);
-    }
     *size = (uint64_t)st.st_size;
     return AX_OK;
 }
 
 enum ax_status ax_file_sync(struct ax_file *f) {
-    if (ax_sys_fsync(f->fd) != 0) {
+    if (ax_sys_fsync(f->fd) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot sync to disk: %m", f->path);
-    }
     return AX_OK;
 }
 
 enum ax_status ax_file_close(struct ax_file *f) {
     enum ax_status st = AX_OK;
-    if (f->path != NULL && ax_sys_close(f->fd) != 0) {
+    if (f->path != NULL && ax_sys_close(f->fd) != 0)
         st = ax_error(AX_ERR_IO, "%s: cannot close: %m", f->path);
-    }
     ax_free(f->path);
     *f = (struct ax_file){.fd = -1};
     return st;
@@ -144,9 +138,8 @@ static enum ax_status read_to_end(struct ax_file *f, size_t max_bytes, char **da
     struct stat info;
     size_t cap = FIRST_READ;
     if (fstat(f->fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-        if ((size_t)info.st_size > max_bytes) {
+        if ((size_t)info.st_size > max_bytes)
             return too_large(f, max_bytes);
-        }
         cap = (size_t)info.st_size + 1;
     }
     cap = cap <= max_bytes ? cap : max_bytes + 1;
@@ -160,9 +153,8 @@ static enum ax_status read_to_end(struct ax_file *f, size_t max_bytes, char **da
             st = ax_error(AX_ERR_IO, "%s: cannot read: %m", f->path);
             goto fail;
         }
-        if (r == 0) {
+        if (r == 0)
             break;
-        }
         n += (size_t)r;
         if (n > max_bytes) {
             st = too_large(f, max_bytes);
@@ -225,9 +217,8 @@ done:
         struct ax_error_record first;
         ax_error_save(&first, st);
         (void)ax_file_close(&f);
-        if (tmp != NULL) {
+        if (tmp != NULL)
             (void)ax_sys_unlinkat(AT_FDCWD, tmp, 0); /* absent where the rename was done */
-        }
         (void)ax_error_restore(&first);
     }
     ax_free(tmp);
@@ -239,9 +230,8 @@ enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
     *m = (struct ax_mapping){0};
     /* O_NONBLOCK: opening a FIFO must not wait for a writer before it is refused. */
     int fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
-    if (fd < 0) {
+    if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot open: %m", path);
-    }
     enum ax_status st = AX_OK;
     struct stat info;
     if (fstat(fd, &info) != 0) {
@@ -266,9 +256,8 @@ enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
 }
 
 void ax_unmap_file(struct ax_mapping *m) {
-    if (m->data != NULL) {
+    if (m->data != NULL)
         munmap((void *)(uintptr_t)m->data, m->len);
-    }
     *m = (struct ax_mapping){0};
 }
 
@@ -276,7 +265,6 @@ void ax_map_drop(const void *data, size_t len) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
     const uintptr_t end = ((uintptr_t)data + len) / page * page;
-    if (first < end) {
+    if (first < end)
         madvise((void *)first, end - first, MADV_DONTNEED); /* a hint: failing costs nothing */
-    }
 }

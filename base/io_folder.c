@@ -36,9 +36,8 @@ static const char *base_name(const char *path) {
  * that the data stay on the disk that the link chose) or "." or "..". */
 static enum ax_status target_path(char **out, const char *path) {
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
+    while (n > 1 && path[n - 1] == '/')
         n--;
-    }
     char *target;
     AX_TRY(ax_strndup(&target, path, n));
     char resolved[PATH_MAX];
@@ -63,14 +62,12 @@ static enum ax_status target_path(char **out, const char *path) {
 static pid_t owner_of(const char *name, const char *base, const char *kind) {
     size_t n = strlen(base);
     size_t k = strlen(kind);
-    if (strncmp(name, base, n) != 0 || strncmp(name + n, kind, k) != 0) {
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, kind, k) != 0)
         return 0;
-    }
     const char *digits = name + n + k;
     size_t len = strspn(digits, "0123456789");
-    if (len == 0 || len > 9 || digits[len] != '\0') {
+    if (len == 0 || len > 9 || digits[len] != '\0')
         return 0;
-    }
     return (pid_t)strtol(digits, NULL, 10);
 }
 
@@ -94,9 +91,8 @@ static enum ax_status for_leftovers(const char *path, const char *kind,
     }
     if (fd < 0 || (dir = fdopendir(fd)) == NULL) {
         st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", parent);
-        if (fd >= 0) {
+        if (fd >= 0)
             (void)ax_sys_close(fd);
-        }
         goto done;
     }
     struct dirent *e;
@@ -110,13 +106,11 @@ static enum ax_status for_leftovers(const char *path, const char *kind,
             name = NULL;
         }
     }
-    if (errno != 0) {
+    if (errno != 0)
         st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", parent);
-    }
 done:
-    if (dir != NULL) {
+    if (dir != NULL)
         closedir(dir);
-    }
     ax_free(name);
     ax_free(parent);
     return st;
@@ -142,37 +136,32 @@ static void remove_leftover(const char *leftover) {
 static enum ax_status put_back(const char *path, const char *leftover, pid_t owner) {
     (void)owner;
     struct stat info;
-    if (lstat(path, &info) == 0) {
+    if (lstat(path, &info) == 0)
         return AX_OK;
-    }
-    if (ax_sys_rename(leftover, path) != 0) {
+    if (ax_sys_rename(leftover, path) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot restore it from %s: %m", path, leftover);
-    }
     ax_log_info("restored path=%s from=%s", path, leftover);
     return AX_OK; /* not synced: were it lost, it would be done again */
 }
 
 static enum ax_status remove_stale_tmp(const char *path, const char *leftover, pid_t owner) {
     (void)path;
-    if (is_stale(owner)) {
+    if (is_stale(owner))
         remove_leftover(leftover);
-    }
     return AX_OK;
 }
 
 /* Only where PATH stands, which put_back has seen to. It takes the name of a tmp first: half
  * removed, it must never be put back. */
 static enum ax_status remove_old(const char *path, const char *old, pid_t owner) {
-    if (!is_stale(owner)) {
+    if (!is_stale(owner))
         return AX_OK;
-    }
     char *tmp;
     AX_TRY(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)owner));
-    if (ax_sys_rename(old, tmp) == 0) {
+    if (ax_sys_rename(old, tmp) == 0)
         remove_leftover(tmp);
-    } else if (errno != ENOENT) {
+    else if (errno != ENOENT)
         ax_log_warn("could not remove a leftover: %s: %m", old);
-    }
     ax_free(tmp);
     return AX_OK;
 }
@@ -222,21 +211,18 @@ static enum ax_status swap_in(const struct ax_folder *d, const char *old) {
     struct stat info;
     bool had_old = lstat(d->path, &info) == 0;
     enum ax_status st;
-    if (had_old && ax_sys_rename(d->path, old) != 0) {
+    if (had_old && ax_sys_rename(d->path, old) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot move it aside: %m", d->path);
-    }
     if (ax_sys_rename(d->tmp, d->path) != 0) {
         st = ax_error(AX_ERR_IO, "%s: cannot rename %s to it: %m", d->path, d->tmp);
     } else {
         st = sync_parent(d->path);
-        if (st == AX_OK) {
+        if (st == AX_OK)
             return AX_OK;
-        }
         (void)ax_sys_rename(d->path, d->tmp);
     }
-    if (had_old) {
+    if (had_old)
         (void)ax_sys_rename(old, d->path);
-    }
     return st;
 }
 

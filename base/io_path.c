@@ -30,24 +30,20 @@ enum ax_status ax_path_join(char **out, const char *dir, const char *name) {
 
 enum ax_status ax_path_parent(char **out, const char *path) {
     const char *slash = strrchr(path, '/');
-    if (slash == NULL) {
+    if (slash == NULL)
         return ax_strdup(out, ".");
-    }
     return ax_strndup(out, path, slash == path ? 1 : (size_t)(slash - path));
 }
 
 const char *ax_path_last(const char *path, size_t *len) {
     size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') {
+    while (end > 1 && path[end - 1] == '/')
         end--;
-    }
     size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/') {
+    while (begin > 0 && path[begin - 1] != '/')
         begin--;
-    }
-    if (begin == end && end > 0) {
+    if (begin == end && end > 0)
         begin--; /* the top */
-    }
     *len = end - begin;
     return path + begin;
 }
@@ -68,26 +64,22 @@ enum ax_status ax_temp_folder(char **out, const char *base, const char *what) {
 }
 
 bool ax_is_plain_name(const char *name) {
-    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return false;
-    }
     for (const char *p = name; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
-        if (c == '/' || c == '\\' || c < 0x20 || c == 0x7F) {
+        if (c == '/' || c == '\\' || c < 0x20 || c == 0x7F)
             return false;
-        }
     }
     return true;
 }
 
 enum ax_status ax_mkdir(const char *path) {
-    if (ax_sys_mkdir(path, 0750) == 0) {
+    if (ax_sys_mkdir(path, 0750) == 0)
         return AX_OK;
-    }
     if (errno == EEXIST) {
-        if (ax_path_is_dir(path)) {
+        if (ax_path_is_dir(path))
             return AX_OK;
-        }
         return ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists",
                         path);
     }
@@ -97,9 +89,8 @@ enum ax_status ax_mkdir(const char *path) {
 /* What is synced inside of a new folder is lost in a power cut with the folder's own entry. */
 static enum ax_status make_lasting(const char *path) {
     char *parent;
-    if (ax_path_is_dir(path)) {
+    if (ax_path_is_dir(path))
         return AX_OK;
-    }
     AX_TRY(ax_mkdir(path));
     AX_TRY(ax_path_parent(&parent, path));
     enum ax_status st = ax_sync_dir(parent);
@@ -125,16 +116,14 @@ done:
 }
 
 enum ax_status ax_unlink(const char *path) {
-    if (ax_sys_unlinkat(AT_FDCWD, path, 0) != 0) {
+    if (ax_sys_unlinkat(AT_FDCWD, path, 0) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot remove: %m", path);
-    }
     return AX_OK;
 }
 
 enum ax_status ax_rename(const char *from, const char *to) {
-    if (ax_sys_rename(from, to) != 0) {
+    if (ax_sys_rename(from, to) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot rename to %s: %m", from, to);
-    }
     return AX_OK;
 }
 
@@ -143,11 +132,10 @@ enum ax_status ax_symlink(const char *target, const char *path) {
     AX_TRY(ax_sprintf(&tmp, "%s.link-%d", path, (int)getpid()));
     enum ax_status st = AX_OK;
     (void)unlink(tmp); /* of a process of that id which was killed here */
-    if (symlink(target, tmp) != 0) {
+    if (symlink(target, tmp) != 0)
         st = ax_error(AX_ERR_IO, "%s: cannot create a symbolic link: %m", path);
-    } else if ((st = ax_rename(tmp, path)) != AX_OK) {
+    else if ((st = ax_rename(tmp, path)) != AX_OK)
         (void)unlink(tmp);
-    }
     ax_free(tmp);
     return st;
 }
@@ -176,9 +164,8 @@ static int empty_folder(int fd) {
                 failed = remove_entry(fd, e->d_name);
             }
         }
-        if (failed == 0 && errno != 0) {
+        if (failed == 0 && errno != 0)
             failed = -1;
-        }
     }
     int err = errno;
     closedir(dir);
@@ -189,38 +176,31 @@ static int empty_folder(int fd) {
 /* Removes a file, link or folder called `name` in folder `at`. */
 static int remove_entry(int at, const char *name) {
     struct stat info;
-    if (fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? 0 : -1;
-    }
-    if (!S_ISDIR(info.st_mode)) {
+    if (!S_ISDIR(info.st_mode))
         return ax_sys_unlinkat(at, name, 0);
-    }
     int fd = ax_sys_openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-    if (fd < 0 || empty_folder(fd) != 0) {
+    if (fd < 0 || empty_folder(fd) != 0)
         return -1;
-    }
     return ax_sys_unlinkat(at, name, AT_REMOVEDIR);
 }
 
 enum ax_status ax_remove_tree(const char *path) {
-    if (remove_entry(AT_FDCWD, path) != 0) {
+    if (remove_entry(AT_FDCWD, path) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot remove: %m", path);
-    }
     return AX_OK;
 }
 
 enum ax_status ax_sync_dir(const char *path) {
     int fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0) {
+    if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot open the folder: %m", path);
-    }
     enum ax_status st = AX_OK;
     /* EINVAL: a file system that cannot sync folders; nothing more can be done there. */
-    if (ax_sys_fsync(fd) != 0 && errno != EINVAL) {
+    if (ax_sys_fsync(fd) != 0 && errno != EINVAL)
         st = ax_error(AX_ERR_IO, "%s: cannot sync the folder to disk: %m", path);
-    }
-    if (ax_sys_close(fd) != 0 && st == AX_OK) {
+    if (ax_sys_close(fd) != 0 && st == AX_OK)
         st = ax_error(AX_ERR_IO, "%s: cannot close the folder: %m", path);
-    }
     return st;
 }

@@ -27,9 +27,8 @@ static bool faulted(enum ax_fault_op op, size_t *n) {
         errno = EINTR;
         return true;
     case AX_FAULT_SHORT:
-        if (n != NULL && *n > 1) {
+        if (n != NULL && *n > 1)
             *n /= 2;
-        }
         return false;
     default:
         return false;

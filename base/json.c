@@ -14,9 +14,8 @@ static _Thread_local bool alloc_failed;
 
 static void *json_alloc(size_t n) {
     void *p = ax_malloc_hook(n);
-    if (p == NULL) {
+    if (p == NULL)
         alloc_failed = true;
-    }
     return p;
 }
 
@@ -35,9 +34,8 @@ static enum ax_status syntax_error(const char *name, const char *text, size_t le
     if (near != NULL) {
         near += strlen(" near '");
         size_t n = strlen(near) - 1; /* without the last quote */
-        if (n <= offset && memcmp(text + offset - n, near, n) == 0) {
+        if (n <= offset && memcmp(text + offset - n, near, n) == 0)
             offset -= n;
-        }
     }
     return ax_json_error_at(name, text, offset, e->text);
 }
@@ -98,9 +96,8 @@ struct ax_json ax_json_get(struct ax_json parent, const char *key) {
     const json_t *v = json_object_get(parent.v, key);
     child.v = json_is_null(v) ? NULL : v;
     const char *dot = parent.path[0] != '\0' ? "." : "";
-    if (snprintf(child.path, sizeof child.path, "%s%s%s", parent.path, dot, key) < 0) {
+    if (snprintf(child.path, sizeof child.path, "%s%s%s", parent.path, dot, key) < 0)
         child.path[0] = '\0';
-    }
     return child;
 }
 
@@ -108,9 +105,8 @@ struct ax_json ax_json_at(struct ax_json parent, size_t index) {
     struct ax_json child = {.doc = parent.doc};
     const json_t *v = json_array_get(parent.v, index);
     child.v = json_is_null(v) ? NULL : v;
-    if (snprintf(child.path, sizeof child.path, "%s[%zu]", parent.path, index) < 0) {
+    if (snprintf(child.path, sizeof child.path, "%s[%zu]", parent.path, index) < 0)
         child.path[0] = '\0';
-    }
     return child;
 }
 
@@ -130,9 +126,8 @@ enum ax_status ax_json_error(struct ax_json v, const char *fmt, ...) {
 /* At most `max` bytes of s, not cutting a character in two. */
 static int shown_length(const char *s, int max) {
     int n = (int)strnlen(s, (size_t)max);
-    while (n == max && ((unsigned char)s[n] & 0xC0U) == 0x80U) {
+    while (n == max && ((unsigned char)s[n] & 0xC0U) == 0x80U)
         n = --max;
-    }
     return n;
 }
 
@@ -162,9 +157,8 @@ static enum ax_status wrong_type(struct ax_json v, const char *expected) {
 }
 
 enum ax_status ax_json_i64(struct ax_json v, int64_t min, int64_t max, int64_t *out) {
-    if (!json_is_integer(v.v)) {
+    if (!json_is_integer(v.v))
         return wrong_type(v, "an integer");
-    }
     int64_t i = json_integer_value(v.v);
     if (i < min) {
         return ax_json_error(v, "expected an integer of at least %lld, got %lld", (long long)min,
@@ -179,29 +173,25 @@ enum ax_status ax_json_i64(struct ax_json v, int64_t min, int64_t max, int64_t *
 }
 
 enum ax_status ax_json_f64(struct ax_json v, double *out) {
-    if (!json_is_number(v.v)) {
+    if (!json_is_number(v.v))
         return wrong_type(v, "a number");
-    }
     *out = json_number_value(v.v);
     return AX_OK;
 }
 
 enum ax_status ax_json_bool(struct ax_json v, bool *out) {
-    if (!json_is_boolean(v.v)) {
+    if (!json_is_boolean(v.v))
         return wrong_type(v, "true or false");
-    }
     *out = json_is_true(v.v);
     return AX_OK;
 }
 
 enum ax_status ax_json_str(struct ax_json v, const char **out) {
-    if (!json_is_string(v.v)) {
+    if (!json_is_string(v.v))
         return wrong_type(v, "a string");
-    }
     const char *s = json_string_value(v.v);
-    if (strlen(s) != json_string_length(v.v)) {
+    if (strlen(s) != json_string_length(v.v))
         return ax_json_error(v, "the string contains a NUL character (\\u0000)");
-    }
     *out = s;
     return AX_OK;
 }

@@ -9,9 +9,8 @@
 
 static enum ax_status put_indent(struct ax_buf *b, int depth) {
     AX_TRY(ax_buf_append(b, "\n", 1));
-    for (int i = 0; i < depth; i++) {
+    for (int i = 0; i < depth; i++)
         AX_TRY(ax_buf_append(b, "  ", 2));
-    }
     return AX_OK;
 }
 
@@ -20,9 +19,8 @@ static uint32_t next_char(const char **s) {
     const unsigned char *p = (const unsigned char *)*s;
     int more = p[0] < 0x80 ? 0 : p[0] < 0xE0 ? 1 : p[0] < 0xF0 ? 2 : 3;
     uint32_t c = more == 0 ? p[0] : p[0] & (0x3FU >> more);
-    for (int i = 1; i <= more; i++) {
+    for (int i = 1; i <= more; i++)
         c = c << 6 | (p[i] & 0x3FU);
-    }
     *s += more + 1;
     return c;
 }
@@ -39,18 +37,16 @@ static enum ax_status put_char(struct ax_buf *b, uint32_t c) {
         char plain = (char)c;
         return ax_buf_append(b, &plain, 1);
     }
-    if (c < 0x10000) {
+    if (c < 0x10000)
         return ax_buf_printf(b, "\\u%04x", c);
-    }
     c -= 0x10000;
     return ax_buf_printf(b, "\\u%04x\\u%04x", 0xD800 + (c >> 10), 0xDC00 + (c & 0x3FFU));
 }
 
 static enum ax_status put_string(struct ax_buf *b, const char *s, size_t n) {
     AX_TRY(ax_buf_append(b, "\"", 1));
-    for (const char *end = s + n; s < end;) {
+    for (const char *end = s + n; s < end;)
         AX_TRY(put_char(b, next_char(&s)));
-    }
     return ax_buf_append(b, "\"", 1);
 }
 
@@ -62,15 +58,13 @@ static int shortest_digits(char *e, size_t size, double x) {
     bool power_of_two = fabs(frexp(x, &exponent)) == 0.5;
     for (int digits = 1; digits < 17; digits++) {
         snprintf(e, size, "%.*e", digits - 1, x);
-        if (strtod(e, NULL) == x) {
+        if (strtod(e, NULL) == x)
             return digits;
-        }
         char *last = strchr(e, 'e') - 1;
         if (power_of_two && *last != '9') {
             ++*last;
-            if (strtod(e, NULL) == x) {
+            if (strtod(e, NULL) == x)
                 return digits;
-            }
         }
     }
     snprintf(e, size, "%.16e", x);
@@ -83,9 +77,8 @@ static enum ax_status put_real(struct ax_buf *b, double x) {
     int digits = shortest_digits(e, sizeof e, x);
     const char *mark = strchr(e, 'e');
     int exponent = (int)strtol(mark + 1, NULL, 10);
-    if (exponent < -4 || exponent >= 16) {
+    if (exponent < -4 || exponent >= 16)
         return ax_buf_puts(b, e);
-    }
     /* The digits behind the point: at least one, as a real stays a real. */
     int decimals = digits - 1 - exponent;
     return ax_buf_printf(b, "%.*f", decimals > 1 ? decimals : 1, x);
@@ -101,9 +94,8 @@ static enum ax_status put_array(struct ax_buf *b, const json_t *v, int depth) {
         AX_TRY(put_indent(b, depth + 1));
         AX_TRY(put_value(b, json_array_get(v, i), depth + 1));
     }
-    if (n > 0) {
+    if (n > 0)
         AX_TRY(put_indent(b, depth));
-    }
     return ax_buf_puts(b, "]");
 }
 
@@ -120,9 +112,8 @@ static enum ax_status put_object(struct ax_buf *b, const json_t *v, int depth) {
         AX_TRY(put_value(b, json_object_iter_value(it), depth + 1));
         separator = ",";
     }
-    if (json_object_size(v) > 0) {
+    if (json_object_size(v) > 0)
         AX_TRY(put_indent(b, depth));
-    }
     return ax_buf_puts(b, "}");
 }
 

@@ -29,17 +29,15 @@ enum ax_status ax_json_error_at(const char *name, const char *text, size_t offse
 
 static size_t span_string(const char *s, size_t n) {
     size_t i = 1;
-    while (i < n && s[i] != '"') {
+    while (i < n && s[i] != '"')
         i += s[i] == '\\' ? 2 : 1;
-    }
     return i < n ? i + 1 : n;
 }
 
 static size_t span_number(const char *s, size_t n) {
     size_t i = 1;
-    while (i < n && s[i] != '\0' && strchr("0123456789+-.eE", s[i]) != NULL) {
+    while (i < n && s[i] != '\0' && strchr("0123456789+-.eE", s[i]) != NULL)
         i++;
-    }
     return i;
 }
 
@@ -47,15 +45,12 @@ static size_t span_number(const char *s, size_t n) {
 static bool is_big_integer(const char *s, size_t n) {
     size_t sign = s[0] == '-';
     size_t digits = n - sign;
-    if (digits < 19 || digits > MAX_DIGITS || s[sign] == '0') {
+    if (digits < 19 || digits > MAX_DIGITS || s[sign] == '0')
         return false;
-    }
     char copy[MAX_DIGITS + 2];
-    for (size_t i = sign; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9') {
+    for (size_t i = sign; i < n; i++)
+        if (s[i] < '0' || s[i] > '9')
             return false;
-        }
-    }
     memcpy(copy, s, n);
     copy[n] = '\0';
     errno = 0;
@@ -90,9 +85,8 @@ static const char *complaint(const char *s, size_t n, int *depth) {
         ++*depth;
         return *depth > AX_JSON_DEPTH_MAX ? "nested deeper than 512 levels" : NULL;
     }
-    if (*s == ']' || *s == '}') {
+    if (*s == ']' || *s == '}')
         --*depth;
-    }
     if (is_word(s, n, "NaN") || is_word(s, n, "Infinity")) {
         return "NaN and Infinity are not JSON numbers, though Python writes them; put null or a "
                "number in its place";

@@ -21,18 +21,16 @@ static int open_lock(const char *path) {
 void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
     const int operation = mode == AX_LOCK_SHARED ? LOCK_SH : LOCK_EX;
     *l = (struct ax_lock){.fd = open_lock(path)};
-    if (l->fd < 0) {
+    if (l->fd < 0)
         return;
-    }
     int rc = ax_sys_flock(l->fd, operation | LOCK_NB);
     if (rc != 0 && errno == EWOULDBLOCK) {
         ax_log_info("waiting for another process that holds lock=%s", path);
         rc = ax_sys_flock(l->fd, operation);
     }
     l->held = rc == 0;
-    if (!l->held) {
+    if (!l->held)
         (void)ax_sys_close(l->fd);
-    }
 }
 
 void ax_lock_drop(struct ax_lock *l) {

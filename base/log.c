@@ -21,9 +21,8 @@ enum ax_log_level ax_log_get_level(void) {
 }
 
 void ax_log(enum ax_log_level level, const char *fmt, ...) {
-    if (level > ax_log_get_level()) {
+    if (level > ax_log_get_level())
         return;
-    }
     int saved_errno = errno;
     char line[4096];
     /* a progress bar may stand on the terminal's last line: the message takes its place */
@@ -33,9 +32,8 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
     va_start(ap, fmt);
     int m = vsnprintf(line + n, sizeof line - n, fmt, ap);
     va_end(ap);
-    if (m > 0) {
+    if (m > 0)
         n += (size_t)m < sizeof line - n ? (size_t)m : sizeof line - n - 1;
-    }
     line[n++] = '\n'; /* takes the place of the NUL, so a cut line still ends */
     ssize_t w;
     do {

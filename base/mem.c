@@ -24,17 +24,15 @@ static bool fault_says_no(void) {
 
 static void *counted(void *p) {
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
-    if (p != NULL) {
+    if (p != NULL)
         atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
-    }
     return p;
 }
 
 /* Not zeroed, aligned; NULL on failure. */
 static void *raw_alloc(size_t bytes) {
-    if (fault_says_no() || bytes > MAX_BYTES) {
+    if (fault_says_no() || bytes > MAX_BYTES)
         return counted(NULL);
-    }
     size_t rounded = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return counted(aligned_alloc(ALIGNMENT, rounded));
 }
@@ -57,9 +55,8 @@ enum ax_status ax_alloc(void *out, size_t n, size_t size) {
     size_t bytes;
     AX_TRY(checked_bytes(n, size, &bytes));
     void *p = raw_alloc(bytes);
-    if (p == NULL) {
+    if (p == NULL)
         return no_memory(bytes);
-    }
     memset(p, 0, bytes);
     memcpy(out, &p, sizeof p); /* out is a T **: copied, so that any T is allowed */
     return AX_OK;
@@ -67,13 +64,11 @@ enum ax_status ax_alloc(void *out, size_t n, size_t size) {
 
 enum ax_status ax_alloc_huge(void *out, size_t bytes) {
     const size_t page = (size_t)2 << 20;
-    if (fault_says_no() || bytes > MAX_BYTES) {
+    if (fault_says_no() || bytes > MAX_BYTES)
         return no_memory(bytes);
-    }
     void *p = counted(aligned_alloc(page, (bytes + page - 1) / page * page));
-    if (p == NULL) {
+    if (p == NULL)
         return no_memory(bytes);
-    }
     madvise(p, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
     memcpy(out, &p, sizeof p);
     return AX_OK;
@@ -86,13 +81,11 @@ enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size) {
     size_t bytes;
     AX_TRY(checked_bytes(n, size, &bytes));
     void *p = raw_alloc(bytes);
-    if (p == NULL) {
+    if (p == NULL)
         return no_memory(bytes);
-    }
     size_t kept = old_n * size;
-    if (kept > 0) {
+    if (kept > 0)
         memcpy(p, old, kept);
-    }
     memset((char *)p + kept, 0, bytes - kept);
     ax_free(old);
     memcpy(inout, &p, sizeof p);
@@ -107,9 +100,8 @@ void ax_free(void *p) {
 }
 
 void *ax_malloc_hook(size_t n) {
-    if (fault_says_no()) {
+    if (fault_says_no())
         return counted(NULL);
-    }
     return counted(malloc(n > 0 ? n : 1));
 }
 
@@ -155,14 +147,12 @@ enum ax_status ax_product(const int64_t *v, int n, int64_t *out) {
     int64_t product = 1;
     bool zero = false;
     for (int i = 0; i < n; i++) {
-        if (v[i] < 0) {
+        if (v[i] < 0)
             return ax_error(AX_ERR_DATA, "size %lld is negative", (long long)v[i]);
-        }
-        if (v[i] == 0) {
+        if (v[i] == 0)
             zero = true;
-        } else if (__builtin_mul_overflow(product, v[i], &product)) {
+        else if (__builtin_mul_overflow(product, v[i], &product))
             return ax_error(AX_ERR_DATA, "the product of %d sizes exceeds 2^63", n);
-        }
     }
     *out = zero ? 0 : product;
     return AX_OK;

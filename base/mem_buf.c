@@ -12,13 +12,11 @@ static enum ax_status reserve(struct ax_buf *b, size_t n) {
                         b->len);
     }
     size_t need = b->len + n + 1;
-    if (need <= b->cap) {
+    if (need <= b->cap)
         return AX_OK;
-    }
     size_t cap = b->cap > 0 ? b->cap : 64;
-    while (cap < need) {
+    while (cap < need)
         cap *= 2;
-    }
     AX_TRY(ax_regrow(&b->data, b->cap, cap, 1));
     b->cap = cap;
     return AX_OK;
@@ -26,9 +24,8 @@ static enum ax_status reserve(struct ax_buf *b, size_t n) {
 
 enum ax_status ax_buf_append(struct ax_buf *b, const void *data, size_t n) {
     AX_TRY(reserve(b, n));
-    if (n > 0) {
+    if (n > 0)
         memcpy(b->data + b->len, data, n);
-    }
     b->len += n;
     b->data[b->len] = '\0';
     return AX_OK;

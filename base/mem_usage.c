@@ -9,9 +9,8 @@
 /* A "VmHWM:   1234 kB" line of /proc/self/status, in bytes; 0 where there is none. */
 static uint64_t status_bytes(const char *field) {
     char text[4096];
-    if (!ax_proc_read("/proc/self/status", text, sizeof text)) {
+    if (!ax_proc_read("/proc/self/status", text, sizeof text))
         return 0;
-    }
     const char *line = strstr(text, field);
     return line != NULL ? 1024 * strtoull(line + strlen(field), NULL, 10) : 0;
 }

@@ -65,9 +65,8 @@ uint64_t ax_rng_below(struct ax_rng_key key, uint64_t index, uint64_t n) {
         ax_rng_block(key, index, w);
         uint64_t x = (uint64_t)w[1] << 32 | w[0];
         __extension__ unsigned __int128 product = (unsigned __int128)x * n;
-        if ((uint64_t)product >= refused) {
+        if ((uint64_t)product >= refused)
             return (uint64_t)(product >> 64);
-        }
         key.seed += 0x9E3779B97F4A7C15U;
     }
 }

@@ -42,9 +42,8 @@ static void compress(uint32_t h[8], const unsigned char *block) {
         v[4] += t1;
         v[0] = t1 + s0 + majority;
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         h[i] += v[i];
-    }
 }
 
 void ax_sha256_init(struct ax_sha256 *s) {
@@ -60,30 +59,25 @@ void ax_sha256_update(struct ax_sha256 *s, const void *data, size_t n) {
     if (used > 0) {
         size_t take = n < 64 - used ? n : 64 - used;
         memcpy(s->block + used, p, take);
-        if (used + take < 64) {
+        if (used + take < 64)
             return;
-        }
         compress(s->h, s->block);
         p += take;
         n -= take;
     }
-    for (; n >= 64; n -= 64, p += 64) {
+    for (; n >= 64; n -= 64, p += 64)
         compress(s->h, p);
-    }
-    if (n > 0) {
+    if (n > 0)
         memcpy(s->block, p, n);
-    }
 }
 
 void ax_sha256_final(struct ax_sha256 *s, unsigned char out[32]) {
     uint64_t bits = s->len * 8;
     unsigned char pad[72] = {0x80};
     size_t zeros = (size_t)(119 - s->len % 64) % 64; /* so that 8 bytes of length end a block */
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         pad[1 + zeros + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
-    }
     ax_sha256_update(s, pad, 1 + zeros + 8);
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 32; i++)
         out[i] = (unsigned char)(s->h[i / 4] >> (24 - 8 * (i % 4)));
-    }
 }

@@ -34,32 +34,27 @@ const struct ax_status_info *ax_status_info(enum ax_status st) {
 static void trim_utf8(char *s) {
     size_t n = strlen(s);
     size_t back = 0;
-    while (back < 3 && back < n && ((unsigned char)s[n - 1 - back] & 0xC0U) == 0x80U) {
+    while (back < 3 && back < n && ((unsigned char)s[n - 1 - back] & 0xC0U) == 0x80U)
         back++;
-    }
-    if (back == n) {
+    if (back == n)
         return;
-    }
     unsigned char lead = (unsigned char)s[n - 1 - back];
     size_t need = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
-    if (need > back) {
+    if (need > back)
         s[n - 1 - back] = '\0';
-    }
 }
 
 static void set_text(const char *text) {
     size_t n = strlen(text);
-    if (n >= sizeof record.text) {
+    if (n >= sizeof record.text)
         n = sizeof record.text - 1;
-    }
     memcpy(record.text, text, n);
     record.text[n] = '\0';
     trim_utf8(record.text);
     for (char *p = record.text; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
-        if ((c < 0x20 && c != '\n') || c == 0x7F) {
+        if ((c < 0x20 && c != '\n') || c == 0x7F)
             *p = '?';
-        }
     }
 }
 
@@ -118,9 +113,8 @@ void ax_error_add_trace(const char *file, int line) {
     char place[160];
     int m = snprintf(place, sizeof place, "%s%s:%d", n > 0 ? " < " : "", file, line);
     /* A place that does not fit whole is left out: the first ones matter most. */
-    if (m > 0 && (size_t)m < sizeof place && n + (size_t)m < sizeof record.trace) {
+    if (m > 0 && (size_t)m < sizeof place && n + (size_t)m < sizeof record.trace)
         memcpy(record.trace + n, place, (size_t)m + 1);
-    }
 }
 
 _Noreturn void ax_assert_failed(const char *expr, const char *file, int line) {

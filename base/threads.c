@@ -15,22 +15,19 @@ enum ax_status ax_worker_start(struct ax_worker *w, enum ax_status (*run)(void *
     w->run = run;
     w->arg = arg;
     int err = pthread_create(&w->thread, NULL, worker_main, w);
-    if (err != 0) {
+    if (err != 0)
         return ax_error(AX_ERR_FAILED, "cannot start a thread: %s", strerror(err));
-    }
     w->started = 1;
     return AX_OK;
 }
 
 enum ax_status ax_worker_join(struct ax_worker *w) {
-    if (!w->started) {
+    if (!w->started)
         return AX_OK;
-    }
     int err = pthread_join(w->thread, NULL);
     AX_ASSERT(err == 0);
     w->started = 0;
-    if (w->error.st == AX_OK) {
+    if (w->error.st == AX_OK)
         return AX_OK; /* this thread's own record stays */
-    }
     return ax_error_restore(&w->error);
 }

@@ -37,9 +37,8 @@ error_at(const struct composer *c, size_t line, size_t column, const char *fmt, 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (c->name == NULL) {
+    if (c->name == NULL)
         return ax_error(AX_ERR_CONFIG, "%s (character %zu)", text, column);
-    }
     return ax_error(AX_ERR_CONFIG, "%s:%zu:%zu: %s", c->name, line, column, text);
 }
 
@@ -47,17 +46,15 @@ error_at(const struct composer *c, size_t line, size_t column, const char *fmt, 
 
 /* Puts the place before an error of the tree functions, which do not know it. */
 static enum ax_status with_place(const struct composer *c, yaml_mark_t mark, enum ax_status st) {
-    if (st == AX_ERR_CONFIG && c->name != NULL) {
+    if (st == AX_ERR_CONFIG && c->name != NULL)
         return ax_error_prefix(st, "%s:%zu:%zu", c->name, mark.line + 1, mark.column + 1);
-    }
     return st;
 }
 
 static enum ax_status parser_failed(const struct composer *c) {
     const yaml_parser_t *p = &c->parser;
-    if (p->error == YAML_MEMORY_ERROR) {
+    if (p->error == YAML_MEMORY_ERROR)
         return ax_error(AX_ERR_NOMEM, "out of memory while reading YAML of %zu bytes", c->len);
-    }
     if (p->error == YAML_READER_ERROR) { /* bad UTF-8 or a control character: only an offset */
         size_t line = 1;
         size_t column = 1;
@@ -69,9 +66,8 @@ static enum ax_status parser_failed(const struct composer *c) {
                         (unsigned)p->problem_value);
     }
     size_t at = p->problem_mark.index;
-    if (at < c->len && c->text[at] == '\t') {
+    if (at < c->len && c->text[at] == '\t')
         return error_mark(c, p->problem_mark, "a tab cannot indent YAML; use spaces");
-    }
     if (p->context != NULL) {
         return error_mark(c, p->problem_mark, "%s %s that begins on line %zu", p->problem,
                           p->context, p->context_mark.line + 1);
@@ -85,9 +81,8 @@ static enum ax_status next_event(struct composer *c, yaml_event_t *event) {
 
 static enum ax_status open_anchor(struct composer *c, const yaml_event_t *event, const char *name,
                                   size_t *index) {
-    if (c->n_anchors == MAX_ANCHORS) {
+    if (c->n_anchors == MAX_ANCHORS)
         return error_mark(c, event->start_mark, "more than %d anchors (&name)", MAX_ANCHORS);
-    }
     AX_TRY(ax_strdup(&c->anchors[c->n_anchors].name, name));
     *index = c->n_anchors++;
     return AX_OK;
@@ -97,16 +92,14 @@ static enum ax_status compose_alias(struct composer *c, const yaml_event_t *even
                                     struct ax_yaml_node **out) {
     const char *name = (const char *)event->data.alias.anchor;
     size_t i = c->n_anchors;
-    while (i > 0 && strcmp(c->anchors[i - 1].name, name) != 0) { /* the latest of a name counts */
+    while (i > 0 && strcmp(c->anchors[i - 1].name, name) != 0) /* the latest of a name counts */
         i--;
-    }
     if (i == 0) {
         return error_mark(c, event->start_mark, "alias *%s: there is no anchor &%s before it", name,
                           name);
     }
-    if (c->anchors[i - 1].node == NULL) {
+    if (c->anchors[i - 1].node == NULL)
         return error_mark(c, event->start_mark, "alias *%s stands inside what it names", name);
-    }
     return with_place(c, event->start_mark,
                       ax_yaml_node_copy(out, c->anchors[i - 1].node, &c->budget));
 }
@@ -122,23 +115,19 @@ static int tag_kind(const char *tag) {
         {YAML_STR_TAG, AX_YAML_STRING}, {"!", AX_YAML_STRING},
         {YAML_SEQ_TAG, AX_YAML_LIST},   {YAML_MAP_TAG, AX_YAML_MAP},
     };
-    if (tag == NULL) {
+    if (tag == NULL)
         return -1;
-    }
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(tag, known[i].tag) == 0) {
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(tag, known[i].tag) == 0)
             return (int)known[i].kind;
-        }
-    }
     return -2;
 }
 
 static enum ax_status check_tag(const struct composer *c, const yaml_event_t *event,
                                 const char *tag, enum ax_yaml_kind kind) {
     int wanted = tag_kind(tag);
-    if (wanted == -2) {
+    if (wanted == -2)
         return error_mark(c, event->start_mark, "tag \"%s\" is not supported; remove it", tag);
-    }
     if (wanted >= 0 && wanted != (int)kind) {
         return error_mark(c, event->start_mark, "the tag asks for %s, but this is %s",
                           ax_yaml_kind_name((enum ax_yaml_kind)wanted), ax_yaml_kind_name(kind));
@@ -150,9 +139,8 @@ static enum ax_status compose_scalar(struct composer *c, const yaml_event_t *eve
                                      struct ax_yaml_node *node) {
     const char *text = (const char *)event->data.scalar.value;
     const char *tag = (const char *)event->data.scalar.tag;
-    if (strlen(text) != event->data.scalar.length) {
+    if (strlen(text) != event->data.scalar.length)
         return error_mark(c, event->start_mark, "a NUL character (\\0) is not allowed in text");
-    }
     AX_TRY(ax_strdup(&node->text, text));
     int wanted = tag_kind(tag);
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -161,9 +149,8 @@ static enum ax_status compose_scalar(struct composer *c, const yaml_event_t *eve
         node->quoted = true;
     } else {
         ax_yaml_resolve(node);
-        if (wanted == AX_YAML_FLOAT && node->kind == AX_YAML_INT) {
+        if (wanted == AX_YAML_FLOAT && node->kind == AX_YAML_INT)
             node->kind = AX_YAML_FLOAT;
-        }
     }
     return check_tag(c, event, tag, node->kind);
 }
@@ -261,9 +248,8 @@ static enum ax_status compose_collection(struct composer *c, const yaml_event_t 
                           "write a list as [a, b], a map as {key: value}, and text with \"- \" or "
                           "\": \" in quotes");
     }
-    if (c->depth == AX_YAML_DEPTH_MAX) {
+    if (c->depth == AX_YAML_DEPTH_MAX)
         return error_mark(c, event->start_mark, "nested deeper than %d levels", AX_YAML_DEPTH_MAX);
-    }
     c->depth++;
     enum ax_status st = list ? compose_list(c, node) : compose_map(c, node);
     c->depth--;
@@ -295,14 +281,12 @@ static enum ax_status compose_node(struct composer *c, yaml_event_t *event,
                 st, done);
     node->line = place(c, event->start_mark.line);
     node->column = place(c, event->start_mark.column);
-    if (anchor_of(event) != NULL) {
+    if (anchor_of(event) != NULL)
         AX_TRY_GOTO(open_anchor(c, event, anchor_of(event), &anchor), st, done);
-    }
-    if (event->type == YAML_SCALAR_EVENT) {
+    if (event->type == YAML_SCALAR_EVENT)
         AX_TRY_GOTO(compose_scalar(c, event, node), st, done);
-    } else {
+    else
         AX_TRY_GOTO(compose_collection(c, event, node), st, done);
-    }
     if (anchor < MAX_ANCHORS) {
         st = ax_yaml_node_copy(&c->anchors[anchor].node, node, &c->budget);
         AX_TRY_GOTO(with_place(c, event->start_mark, st), st, done);
@@ -335,9 +319,8 @@ static enum ax_status compose_stream(struct composer *c, struct ax_yaml_node **o
     bool ended = event.type == YAML_STREAM_END_EVENT;
     yaml_mark_t mark = event.start_mark;
     yaml_event_delete(&event);
-    if (!ended) {
+    if (!ended)
         return error_mark(c, mark, "a second document (---) begins here; keep one in a file");
-    }
     return AX_OK;
 }
 
@@ -349,9 +332,8 @@ static enum ax_status compose(struct ax_yaml_node **out, const char *name, const
         .len = len,
         .budget = {.nodes = AX_YAML_NODES_MAX, .copied_bytes = AX_YAML_COPY_MAX},
     };
-    if (yaml_parser_initialize(&c.parser) == 0) {
+    if (yaml_parser_initialize(&c.parser) == 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for the YAML parser");
-    }
     yaml_parser_set_input_string(&c.parser, (const unsigned char *)text, len);
     struct ax_yaml_node *root = NULL;
     enum ax_status st = compose_stream(&c, &root);

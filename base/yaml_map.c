@@ -7,18 +7,16 @@
 
 static enum ax_status entry_error(const char *name, const struct ax_yaml_entry *e,
                                   const char *what) {
-    if (name == NULL) {
+    if (name == NULL)
         return ax_error(AX_ERR_CONFIG, "key \"%s\" %s", e->key, what);
-    }
     return ax_error(AX_ERR_CONFIG, "%s:%d:%d: key \"%s\" %s", name, e->line, e->column, e->key,
                     what);
 }
 
 static enum ax_status given_twice(const char *name, const struct ax_yaml_entry *first,
                                   const struct ax_yaml_entry *second) {
-    if (name == NULL) {
+    if (name == NULL)
         return ax_error(AX_ERR_CONFIG, "duplicate key \"%s\"", second->key);
-    }
     return ax_error(AX_ERR_CONFIG, "%s:%d:%d: duplicate key \"%s\", first on line %d; remove one",
                     name, second->line, second->column, second->key, first->line);
 }
@@ -35,16 +33,13 @@ static enum ax_status move_entries(struct ax_yaml_node *map, struct ax_yaml_node
 static enum ax_status apply_merge(struct ax_yaml_node *map, const struct ax_yaml_entry *merge,
                                   const char *name) {
     struct ax_yaml_node *value = merge->value;
-    if (value->kind == AX_YAML_MAP) {
+    if (value->kind == AX_YAML_MAP)
         return move_entries(map, value);
-    }
-    if (value->kind != AX_YAML_LIST) {
+    if (value->kind != AX_YAML_LIST)
         return entry_error(name, merge, "must be followed by a map or a list of maps (*name)");
-    }
     for (size_t i = 0; i < value->n; i++) {
-        if (value->entries[i].value->kind != AX_YAML_MAP) {
+        if (value->entries[i].value->kind != AX_YAML_MAP)
             return entry_error(name, merge, "must be followed by a map or a list of maps (*name)");
-        }
         AX_TRY(move_entries(map, value->entries[i].value));
     }
     return AX_OK;
@@ -67,9 +62,8 @@ static int compare_keys(const void *a, const void *b) {
 static enum ax_status drop_duplicates(struct ax_yaml_node *map, size_t n_own, const char *name) {
     struct sorted_key *keys;
     AX_TRY(ax_alloc(&keys, map->n, sizeof *keys));
-    for (size_t i = 0; i < map->n; i++) {
+    for (size_t i = 0; i < map->n; i++)
         keys[i] = (struct sorted_key){map->entries[i].key, i};
-    }
     qsort(keys, map->n, sizeof *keys, compare_keys);
     enum ax_status st = AX_OK;
     const struct ax_yaml_entry *kept = NULL;
@@ -86,13 +80,11 @@ static enum ax_status drop_duplicates(struct ax_yaml_node *map, size_t n_own, co
     }
     ax_free(keys);
     size_t n = 0;
-    for (size_t i = 0; i < map->n; i++) {
-        if (map->entries[i].value == NULL) {
+    for (size_t i = 0; i < map->n; i++)
+        if (map->entries[i].value == NULL)
             ax_free(map->entries[i].key);
-        } else {
+        else
             map->entries[n++] = map->entries[i];
-        }
-    }
     map->n = n;
     return st;
 }
@@ -100,11 +92,9 @@ static enum ax_status drop_duplicates(struct ax_yaml_node *map, size_t n_own, co
 enum ax_status ax_yaml_finish_map(struct ax_yaml_node *map, struct ax_yaml_node *merges,
                                   const char *name) {
     size_t n_own = map->n;
-    if (merges->n > 1) {
+    if (merges->n > 1)
         return given_twice(name, &merges->entries[0], &merges->entries[1]);
-    }
-    if (merges->n == 1) {
+    if (merges->n == 1)
         AX_TRY(apply_merge(map, &merges->entries[0], name));
-    }
     return drop_duplicates(map, n_own, name);
 }

@@ -20,15 +20,13 @@ static bool is_digit(char c, int base) {
 /* Equal to `word`, "Word" or "WORD". */
 static bool is_word(const char *s, const char *word) {
     size_t n = strlen(word);
-    if (strlen(s) != n) {
+    if (strlen(s) != n)
         return false;
-    }
     bool lower = strcmp(s, word) == 0;
     bool title = s[0] == word[0] - 'a' + 'A' && strcmp(s + 1, word + 1) == 0;
     bool upper = true;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         upper = upper && s[i] == word[i] - 'a' + 'A';
-    }
     return lower || title || upper;
 }
 
@@ -65,9 +63,8 @@ static bool resolve_digits(struct ax_yaml_node *node, const char *s, int base, b
     int64_t value = 0; /* kept below zero, where -2^63 fits too */
     bool any = false;
     for (; *s != '\0'; s++) {
-        if (*s == '_') {
+        if (*s == '_')
             continue;
-        }
         int digit = *s <= '9' ? *s - '0' : (*s & 0xDF) - 'A' + 10;
         if (!is_digit(*s, base) || __builtin_mul_overflow(value, base, &value) ||
             __builtin_sub_overflow(value, digit, &value)) {
@@ -75,9 +72,8 @@ static bool resolve_digits(struct ax_yaml_node *node, const char *s, int base, b
         }
         any = true;
     }
-    if (!any || (!negative && value == INT64_MIN)) {
+    if (!any || (!negative && value == INT64_MIN))
         return false;
-    }
     node->kind = AX_YAML_INT;
     node->integer = negative ? value : -value;
     node->number = (double)node->integer;
@@ -87,12 +83,10 @@ static bool resolve_digits(struct ax_yaml_node *node, const char *s, int base, b
 static bool resolve_int(struct ax_yaml_node *node, const char *s) {
     bool negative = s[0] == '-';
     s += s[0] == '-' || s[0] == '+';
-    if (s[0] < '0' || s[0] > '9') {
+    if (s[0] < '0' || s[0] > '9')
         return false;
-    }
-    if (s[0] != '0') {
+    if (s[0] != '0')
         return resolve_digits(node, s, 10, negative);
-    }
     switch (s[1]) {
     case 'x':
         return resolve_digits(node, s + 2, 16, negative);
@@ -121,15 +115,12 @@ static size_t take_digits(const char **s, char **to, bool underscores) {
 static bool resolve_float(struct ax_yaml_node *node, const char *s) {
     char digits[MAX_NUMBER + 1];
     char *to = digits;
-    if (strlen(s) > MAX_NUMBER) {
+    if (strlen(s) > MAX_NUMBER)
         return false;
-    }
-    if (*s == '-' || *s == '+') {
+    if (*s == '-' || *s == '+')
         *to++ = *s++;
-    }
-    if (!is_digit(s[0], 10) && !(s[0] == '.' && is_digit(s[1], 10))) {
+    if (!is_digit(s[0], 10) && !(s[0] == '.' && is_digit(s[1], 10)))
         return false;
-    }
     bool is_float = *s != '0'; /* decimal, and resolve_int has refused it */
     (void)take_digits(&s, &to, true);
     if (*s == '.') {
@@ -140,16 +131,13 @@ static bool resolve_float(struct ax_yaml_node *node, const char *s) {
     if (*s == 'e' || *s == 'E') {
         is_float = true;
         *to++ = *s++;
-        if (*s == '-' || *s == '+') {
+        if (*s == '-' || *s == '+')
             *to++ = *s++;
-        }
-        if (take_digits(&s, &to, false) == 0) {
+        if (take_digits(&s, &to, false) == 0)
             return false;
-        }
     }
-    if (*s != '\0' || !is_float) {
+    if (*s != '\0' || !is_float)
         return false;
-    }
     *to = '\0';
     node->kind = AX_YAML_FLOAT;
     node->number = strtod(digits, NULL);
@@ -158,7 +146,6 @@ static bool resolve_float(struct ax_yaml_node *node, const char *s) {
 
 void ax_yaml_resolve(struct ax_yaml_node *node) {
     const char *s = node->text;
-    if (!resolve_word(node, s) && !resolve_int(node, s) && !resolve_float(node, s)) {
+    if (!resolve_word(node, s) && !resolve_int(node, s) && !resolve_float(node, s))
         node->kind = AX_YAML_STRING;
-    }
 }

@@ -14,9 +14,8 @@ struct target {
 
 /* The current part as a list index; false where it is a word. */
 static bool part_index(const struct target *t, size_t *index) {
-    if (t->len == 0 || t->len > 9 || strspn(t->at, "0123456789") < t->len) {
+    if (t->len == 0 || t->len > 9 || strspn(t->at, "0123456789") < t->len)
         return false;
-    }
     *index = (size_t)strtoul(t->at, NULL, 10);
     return true;
 }
@@ -30,9 +29,8 @@ static enum ax_status append_null(struct ax_yaml_node *node, const char *key, si
     struct ax_yaml_budget one = {.nodes = 1};
     struct ax_yaml_entry entry = {0};
     enum ax_status st;
-    if (key != NULL) {
+    if (key != NULL)
         AX_TRY_GOTO(ax_strndup(&entry.key, key, len), st, fail);
-    }
     AX_TRY_GOTO(ax_yaml_node_new(&entry.value, AX_YAML_NULL, &one), st, fail);
     AX_TRY_GOTO(ax_strdup(&entry.value->text, ""), st, fail);
     AX_TRY_GOTO(ax_yaml_append(node, entry), st, fail);
@@ -89,22 +87,19 @@ static enum ax_status set_parts(struct target *t, struct ax_yaml_node *node) {
         t->len = strcspn(t->at, ".");
         bool last = t->at[t->len] == '\0';
         if (node->kind == AX_YAML_NULL) {
-            if (t->value == NULL) {
+            if (t->value == NULL)
                 return AX_OK;
-            }
             become_collection(t, node);
         }
         size_t i = 0;
         AX_TRY(find_entry(t, node, &i));
         if (t->value == NULL && (last || i == node->n)) {
-            if (i < node->n) {
+            if (i < node->n)
                 remove_entry(node, i);
-            }
             return AX_OK;
         }
-        if (i == node->n) {
+        if (i == node->n)
             AX_TRY(append_null(node, node->kind == AX_YAML_MAP ? t->at : NULL, t->len));
-        }
         if (last) {
             ax_yaml_node_free(node->entries[i].value);
             node->entries[i].value = t->value;
@@ -123,14 +118,12 @@ static bool is_key_path(const char *path) {
 }
 
 enum ax_status ax_yaml_set(struct ax_yaml_doc *doc, const char *path, const char *text) {
-    if (!is_key_path(path)) {
+    if (!is_key_path(path))
         return ax_error(AX_ERR_CONFIG, "\"%s\": expected a key path such as datasets.0.path", path);
-    }
     struct target t = {.path = path, .at = path};
     enum ax_status st = ax_yaml_parse_value(&t.value, text);
-    if (st != AX_OK) {
+    if (st != AX_OK)
         return ax_error_prefix(st, "%s=%s", path, text);
-    }
     if (t.value->kind == AX_YAML_NULL) {
         ax_yaml_node_free(t.value);
         t.value = NULL;

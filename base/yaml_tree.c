@@ -41,9 +41,8 @@ void ax_yaml_node_free(struct ax_yaml_node *node) {
 enum ax_status ax_yaml_append(struct ax_yaml_node *node, struct ax_yaml_entry entry) {
     /* Full at 0 and at the powers of two, so no capacity needs to be kept. */
     size_t n = node->n;
-    if ((n & (n - 1)) == 0) {
+    if ((n & (n - 1)) == 0)
         AX_TRY(ax_regrow(&node->entries, n, n > 0 ? 2 * n : 1, sizeof *node->entries));
-    }
     node->entries[node->n++] = entry;
     return AX_OK;
 }
@@ -62,9 +61,8 @@ static enum ax_status copy_entry(struct ax_yaml_node *to, const struct ax_yaml_e
                                  struct ax_yaml_budget *budget) {
     struct ax_yaml_entry copy = {.line = src->line, .column = src->column};
     enum ax_status st;
-    if (src->key != NULL) {
+    if (src->key != NULL)
         AX_TRY_GOTO(copy_text(&copy.key, src->key, budget), st, fail);
-    }
     AX_TRY_GOTO(ax_yaml_node_copy(&copy.value, src->value, budget), st, fail);
     AX_TRY_GOTO(ax_yaml_append(to, copy), st, fail);
     return AX_OK;
@@ -85,12 +83,10 @@ enum ax_status ax_yaml_node_copy(struct ax_yaml_node **out, const struct ax_yaml
     node->boolean = src->boolean;
     node->integer = src->integer;
     node->number = src->number;
-    if (src->text != NULL) {
+    if (src->text != NULL)
         AX_TRY_GOTO(copy_text(&node->text, src->text, budget), st, fail);
-    }
-    for (size_t i = 0; i < src->n; i++) {
+    for (size_t i = 0; i < src->n; i++)
         AX_TRY_GOTO(copy_entry(node, &src->entries[i], budget), st, fail);
-    }
     *out = node;
     return AX_OK;
 fail:
@@ -105,24 +101,20 @@ void ax_yaml_free(struct ax_yaml_doc *doc) {
 }
 
 struct ax_yaml_node *ax_yaml_get(const struct ax_yaml_node *map, const char *key) {
-    if (map == NULL || map->kind != AX_YAML_MAP) {
+    if (map == NULL || map->kind != AX_YAML_MAP)
         return NULL;
-    }
-    for (size_t i = 0; i < map->n; i++) {
-        if (strcmp(map->entries[i].key, key) == 0) {
+    for (size_t i = 0; i < map->n; i++)
+        if (strcmp(map->entries[i].key, key) == 0)
             return map->entries[i].value;
-        }
-    }
     return NULL;
 }
 
 const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_node *node, char *buf,
                           size_t size) {
-    if (node->line == 0) {
+    if (node->line == 0)
         snprintf(buf, size, "command line");
-    } else {
+    else
         snprintf(buf, size, "%s:%d:%d", doc->name, node->line, node->column);
-    }
     return buf;
 }
 

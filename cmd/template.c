@@ -33,9 +33,8 @@ static enum ax_status parse_options(int argc, char **argv, struct options *o) {
     int n = 0;
     AX_TRY(ax_args_parse(argc, argv, 4, args, 0, 1, &o->input, &n));
     o->fixed_now = o->now != unset;
-    if ((o->model == NULL) == (o->file == NULL)) {
+    if ((o->model == NULL) == (o->file == NULL))
         return ax_error(AX_ERR_CONFIG, "template: give either --model DIR or --file TEMPLATE");
-    }
     return AX_OK;
 }
 
@@ -64,14 +63,12 @@ static enum ax_status print(const struct options *o, const struct ax_template *t
                 "the template has no generation blocks, so it marks nothing as the model's");
         }
         printf("[");
-        for (size_t i = 0; i < out->n_spans; i++) {
+        for (size_t i = 0; i < out->n_spans; i++)
             printf("%s[%zu, %zu]", i > 0 ? ", " : "", out->spans[i].start, out->spans[i].end);
-        }
         printf("]\n");
     }
-    if (fflush(stdout) != 0 && errno != EPIPE) {
+    if (fflush(stdout) != 0 && errno != EPIPE)
         return ax_error(AX_ERR_IO, "cannot write the text: %m");
-    }
     return AX_OK;
 }
 

@@ -40,9 +40,8 @@ static size_t round_up(size_t bytes, size_t to) {
 
 size_t ax_arena_plan_phase(const struct ax_arena_plan *plan, enum ax_phase phase) {
     size_t bytes = plan->scratch[phase];
-    for (int i = 0; i < plan->n_slots; i++) {
+    for (int i = 0; i < plan->n_slots; i++)
         bytes += plan->slot[i][phase];
-    }
     return bytes;
 }
 
@@ -64,20 +63,16 @@ static void *map_pages(size_t bytes) {
 
 /* map_pages, aligned for huge pages where it is large enough for one. */
 static void *map_memory(size_t bytes) {
-    if (bytes < HUGE_PAGE) {
+    if (bytes < HUGE_PAGE)
         return map_pages(bytes);
-    }
     char *wide = map_pages(bytes + HUGE_PAGE);
-    if (wide == NULL) {
+    if (wide == NULL)
         return NULL;
-    }
     size_t head = round_up((uintptr_t)wide, HUGE_PAGE) - (uintptr_t)wide;
-    if (head > 0) {
+    if (head > 0)
         munmap(wide, head);
-    }
-    if (HUGE_PAGE > head) {
+    if (HUGE_PAGE > head)
         munmap(wide + head + bytes, HUGE_PAGE - head);
-    }
     madvise(wide + head, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
     return wide + head;
 }
@@ -120,9 +115,8 @@ static bool plan_is_aligned(const struct ax_arena_plan *plan) {
     size_t bits = plan->persistent;
     for (int p = 0; p < AX_PHASE_COUNT; p++) {
         bits |= plan->scratch[p];
-        for (int i = 0; i < plan->n_slots; i++) {
+        for (int i = 0; i < plan->n_slots; i++)
             bits |= plan->slot[i][p];
-        }
     }
     return bits % AX_ARENA_ALIGN == 0;
 }
@@ -153,16 +147,14 @@ enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *p
 }
 
 void ax_arena_free(struct ax_arena *a) {
-    if (a == NULL) {
+    if (a == NULL)
         return;
-    }
     if (a->map != NULL) {
         UNPOISON(a->map, a->map_bytes); /* the addresses will be someone else's */
         munmap(a->map, a->map_bytes);
     }
-    if (a->runs_map != NULL) {
+    if (a->runs_map != NULL)
         munmap(a->runs_map, a->runs_bytes);
-    }
     ax_free(a->slots);
     memset(a, 0, sizeof(*a));
 }
@@ -174,9 +166,8 @@ void ax_arena_measure(const struct ax_arena *a, struct ax_arena_plan *out) {
         size_t high = a->persistent.high[p];
         out->persistent = high > out->persistent ? high : out->persistent;
         out->scratch[p] = a->scratch.high[p];
-        for (int i = 0; i < a->n_slots; i++) {
+        for (int i = 0; i < a->n_slots; i++)
             out->slot[i][p] = a->slots[i].high[p];
-        }
     }
 }
 
@@ -196,11 +187,9 @@ void ax_arena_enter(struct ax_arena *a, enum ax_phase phase) {
 }
 
 static int find_name(struct ax_stack *s, const char *name) {
-    for (int i = 0; i < s->n_names; i++) {
-        if (strcmp(s->names[i].name, name) == 0) {
+    for (int i = 0; i < s->n_names; i++)
+        if (strcmp(s->names[i].name, name) == 0)
             return i;
-        }
-    }
     AX_ASSERT(s->n_names < AX_ARENA_MAX_NAMES);
     s->names[s->n_names] = (struct ax_arena_name){.name = name};
     return s->n_names++;
@@ -219,18 +208,16 @@ void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes) {
     size_t rounded = round_up(bytes, AX_ARENA_ALIGN);
     AX_ASSERT(rounded <= s->cap - s->top);
     char *block = s->base + s->top;
-    if (!s->arena->planning && bytes > 0) {
+    if (!s->arena->planning && bytes > 0)
         UNPOISON(block, bytes);
-    }
     add_run(s, find_name(s, name), rounded);
     s->top += rounded;
     size_t *high = &s->high[s->arena->phase];
     *high = s->top > *high ? s->top : *high;
     if (s->top > s->names_high) {
         s->names_high = s->top;
-        for (int i = 0; i < s->n_names; i++) {
+        for (int i = 0; i < s->n_names; i++)
             s->names[i].at_peak = s->names[i].live;
-        }
     }
     return block;
 }
@@ -241,9 +228,8 @@ size_t ax_stack_mark(const struct ax_stack *s) {
 
 void ax_stack_release(struct ax_stack *s, size_t mark) {
     AX_ASSERT(mark <= s->top);
-    if (!s->arena->planning && s->top > mark) {
+    if (!s->arena->planning && s->top > mark)
         POISON(s->base + mark, s->top - mark);
-    }
     while (s->top > mark) {
         struct ax_arena_run *run = &s->runs[s->n_runs - 1];
         size_t bytes = run->bytes < s->top - mark ? run->bytes : s->top - mark;

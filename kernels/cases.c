@@ -57,9 +57,8 @@ void ax_case_free(struct ax_case *c) {
 }
 
 enum ax_status ax_case_prepare(const struct ax_case *c, struct ax_queue *q) {
-    if (c->op != AX_OP_attention_backward) {
+    if (c->op != AX_OP_attention_backward)
         return AX_OK;
-    }
     const struct ax_attention_backward *b = c->args;
     return ax_run_attention_forward(q, &(struct ax_attention_forward){b->a});
 }

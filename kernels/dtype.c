@@ -72,9 +72,8 @@ float ax_bf16_to_f32(uint16_t bits) {
 
 uint16_t ax_f32_to_bf16(float x) {
     uint32_t u = bits_of(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) {
+    if ((u & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)((u >> 16) | 0x40u); /* quiet, so that dropping low bits cannot make inf */
-    }
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
@@ -111,12 +110,10 @@ uint16_t ax_f32_to_f16(float x) {
     uint32_t u = bits_of(x);
     uint32_t sign = (u >> 16) & 0x8000u;
     uint32_t magnitude = u & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) {
+    if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-    }
-    if (magnitude >= 0x477ff000u) { /* 65520 and above round to 2¹⁶, which f16 does not have */
+    if (magnitude >= 0x477ff000u) /* 65520 and above round to 2¹⁶, which f16 does not have */
         return (uint16_t)(sign | 0x7c00u);
-    }
     if (magnitude < 0x38800000u) { /* below 2⁻¹⁴: a multiple of 2⁻²⁴, rounded by the addition */
         float shifted = float_of(magnitude) + 0.5f; /* ulp of [0.5, 1) is 2⁻²⁴ */
         return (uint16_t)(sign | (bits_of(shifted) - bits_of(0.5f)));
@@ -130,12 +127,10 @@ uint16_t ax_f32_to_f16(float x) {
 static float round_to_odd(double x) {
     float nearest = (float)x;
     uint32_t u = bits_of(nearest);
-    if ((double)nearest == x || isnan(x)) {
+    if ((double)nearest == x || isnan(x))
         return nearest;
-    }
-    if (fabs((double)nearest) > fabs(x)) {
+    if (fabs((double)nearest) > fabs(x))
         u -= 1;
-    }
     return float_of(u | 1u);
 }
 
@@ -183,9 +178,8 @@ double ax_load(enum ax_dtype dtype, const void *data, int64_t index) {
 /* Nearest integer within [min, max]; NaN gives 0. max is the largest double not above the type's.
  */
 static int64_t to_integer(double value, double min, double max) {
-    if (isnan(value)) {
+    if (isnan(value))
         return 0;
-    }
     double nearest = nearbyint(value);
     return (int64_t)(nearest < min ? min : nearest > max ? max : nearest);
 }
@@ -226,38 +220,29 @@ void ax_store(enum ax_dtype dtype, void *data, int64_t index, double value) {
 }
 
 void ax_convert(enum ax_dtype to, void *dst, enum ax_dtype from, const void *src, int64_t n) {
-    if (n <= 0) {
+    if (n <= 0)
         return;
-    }
-    if (to == from) {
+    if (to == from)
         memcpy(dst, src, (size_t)n * ax_dtype_size(to));
-    } else if (to == AX_F32 && from == AX_BF16) {
-        for (int64_t i = 0; i < n; i++) {
+    else if (to == AX_F32 && from == AX_BF16)
+        for (int64_t i = 0; i < n; i++)
             ((float *)dst)[i] = ax_bf16_to_f32(uint16_t_at(src, i));
-        }
-    } else if (to == AX_BF16 && from == AX_F32) {
-        for (int64_t i = 0; i < n; i++) {
+    else if (to == AX_BF16 && from == AX_F32)
+        for (int64_t i = 0; i < n; i++)
             ((uint16_t *)dst)[i] = ax_f32_to_bf16(float_at(src, i));
-        }
-    } else if (to == AX_F32 && from == AX_F16) {
-        for (int64_t i = 0; i < n; i++) {
+    else if (to == AX_F32 && from == AX_F16)
+        for (int64_t i = 0; i < n; i++)
             ((float *)dst)[i] = ax_f16_to_f32(uint16_t_at(src, i));
-        }
-    } else if (to == AX_F16 && from == AX_F32) {
-        for (int64_t i = 0; i < n; i++) {
+    else if (to == AX_F16 && from == AX_F32)
+        for (int64_t i = 0; i < n; i++)
             ((uint16_t *)dst)[i] = ax_f32_to_f16(float_at(src, i));
-        }
-    } else if (to == AX_F64 && from == AX_F32) {
-        for (int64_t i = 0; i < n; i++) {
+    else if (to == AX_F64 && from == AX_F32)
+        for (int64_t i = 0; i < n; i++)
             ((double *)dst)[i] = (double)float_at(src, i);
-        }
-    } else if (to == AX_F64 && from == AX_BF16) {
-        for (int64_t i = 0; i < n; i++) {
+    else if (to == AX_F64 && from == AX_BF16)
+        for (int64_t i = 0; i < n; i++)
             ((double *)dst)[i] = (double)ax_bf16_to_f32(uint16_t_at(src, i));
-        }
-    } else {
-        for (int64_t i = 0; i < n; i++) {
+    else
+        for (int64_t i = 0; i < n; i++)
             ax_store(to, dst, i, ax_load(from, src, i));
-        }
-    }
 }

@@ -76,16 +76,13 @@ const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t si
     buf[0] = '\0';
     for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
         const struct ax_tensor *t = tensor_of(o, args);
-        if (t->data == NULL) {
+        if (t->data == NULL)
             continue;
-        }
         APPEND("%s%s %s ", used > 0 ? ", " : "", o->name, ax_dtype_info(t->dtype)->name);
-        for (int i = 0; i < t->ndim; i++) {
+        for (int i = 0; i < t->ndim; i++)
             APPEND("[%" PRId64 "]", t->shape[i]);
-        }
-        if (!ax_tensor_is_dense(t)) {
+        if (!ax_tensor_is_dense(t))
             APPEND(" (row stride %" PRId64 ")", t->row_stride);
-        }
     }
     return buf;
 }
@@ -135,9 +132,8 @@ static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
 
 static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
                           const struct ax_call *call, enum ax_status st) {
-    if (q->timing) {
+    if (q->timing)
         q->counters.seconds[op] += ax_clock_now() - call->start;
-    }
     ax_stack_release(q->scratch, call->mark);
     if (st != AX_OK) {
         char shapes[512];

@@ -51,12 +51,10 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
 }
 
 void ax_queue_free(struct ax_queue *q) {
-    if (q == NULL) {
+    if (q == NULL)
         return;
-    }
-    if (q->model->close != NULL) {
+    if (q->model->close != NULL)
         q->model->close(q);
-    }
     ax_free(q);
 }
 
@@ -82,20 +80,17 @@ enum ax_status ax_queue_finish(struct ax_queue *q) {
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap) {
     const void *from = ax_queue_is_meta(q) ? cap : device;
-    if (bytes == 0) {
+    if (bytes == 0)
         return AX_OK;
-    }
-    if (from == NULL) {
+    if (from == NULL)
         memset(out, 0, bytes);
-    } else {
+    else
         memcpy(out, from, bytes);
-    }
     return AX_OK;
 }
 
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
-    if (!ax_queue_is_meta(q) && bytes > 0) {
+    if (!ax_queue_is_meta(q) && bytes > 0)
         memcpy(device, host, bytes);
-    }
     return AX_OK;
 }

@@ -29,9 +29,8 @@ struct ax_tensor ax_tensor_3d(enum ax_dtype dtype, void *data, int64_t a, int64_
 
 int64_t ax_tensor_row_len(const struct ax_tensor *t) {
     int64_t n = 1;
-    for (int i = 1; i < t->ndim; i++) {
+    for (int i = 1; i < t->ndim; i++)
         n *= t->shape[i];
-    }
     return n;
 }
 
@@ -49,9 +48,8 @@ bool ax_tensor_is_dense(const struct ax_tensor *t) {
 
 /* A missing tensor (data NULL) stays missing, whatever is cut from it. */
 static void *advance(const struct ax_tensor *t, int64_t elements) {
-    if (t->data == NULL) {
+    if (t->data == NULL)
         return NULL;
-    }
     return (char *)t->data + elements * (int64_t)ax_dtype_size(t->dtype);
 }
 

@@ -50,11 +50,10 @@ ax_gloo_result begin(ax_gloo_link *link, int peer, uint64_t slot, void *data, si
         t->buffer = link->context->createUnboundBuffer(data, bytes);
         t->timeout = link->timeout;
         t->sends = sends;
-        if (sends) {
+        if (sends)
             t->buffer->send(peer, slot);
-        } else {
+        else
             t->buffer->recv(peer, slot);
-        }
         *transfer = t.release();
     });
 }
@@ -98,11 +97,10 @@ ax_gloo_result ax_gloo_recv(ax_gloo_link *link, int peer, uint64_t slot, void *d
 
 ax_gloo_result ax_gloo_transfer_wait(ax_gloo_transfer *transfer, char *text) {
     return guarded(transfer->timeout, text, [&] {
-        if (transfer->sends) {
+        if (transfer->sends)
             transfer->buffer->waitSend(transfer->timeout);
-        } else {
+        else
             transfer->buffer->waitRecv(transfer->timeout);
-        }
     });
 }
 

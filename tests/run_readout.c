@@ -44,12 +44,11 @@ void run_readout_close(struct run_readout *r) {
 
 int run_readout_drop(struct run_readout *r, const char *prefix, const char *part) {
     size_t kept = 0;
-    for (size_t i = 0; i < r->n; i++) {
+    for (size_t i = 0; i < r->n; i++)
         if (strncmp(r->lines[i], prefix, strlen(prefix)) == 0 && strstr(r->lines[i], part))
             free(r->lines[i]);
         else
             r->lines[kept++] = r->lines[i];
-    }
     const int dropped = (int)(r->n - kept);
     r->n = kept;
     return dropped;

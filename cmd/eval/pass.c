@@ -79,8 +79,7 @@ static enum ax_status grade(void *ctx, struct ax_sequence *s) {
     struct ax_eval_answer *a = &g->asked[s - g->seqs]->answer;
     char got[AX_FINAL_ANSWER_MAX];
     struct ax_buf text = {0};
-    AX_TRY(
-        ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
+    AX_TRY(ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
     const bool right =
         text.data && ax_final_answer(text.data, text.len, got) && strcmp(got, a->want) == 0;
     ax_buf_free(&text);

@@ -20,11 +20,9 @@ static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
                                   struct ax_eval_row *row, const struct ax_sequence *s) {
     struct ax_eval_answer *a = &row->answer;
     struct ax_buf text = {0};
-    AX_TRY(
-        ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
-    if (!text.data) {
+    AX_TRY(ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
+    if (!text.data)
         AX_TRY(ax_buf_puts(&text, ""));
-    }
     ax_free(a->text); /* of the turn before */
     a->text = text.data;
     a->tokens = s->n_new;

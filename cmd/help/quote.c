@@ -6,11 +6,10 @@
 enum ax_status ax_completion_quote(struct ax_buf *out, const char *text, const char *quote,
                                    const char *also) {
     AX_TRY(ax_buf_puts(out, "'"));
-    for (; *text; text++) {
+    for (; *text; text++)
         if (*text == '\'')
             AX_TRY(ax_buf_puts(out, quote));
         else
             AX_TRY(ax_buf_printf(out, "%s%c", strchr(also, *text) ? "\\" : "", *text));
-    }
     return ax_buf_puts(out, "'");
 }

@@ -25,14 +25,12 @@ static bool is_unsafe(struct ax_jval of, const struct ax_jstr *name) {
     static const char *const mutators[] = {"append",     "clear",  "extend",  "insert",
                                            "pop",        "remove", "reverse", "sort",
                                            "setdefault", "update", "popitem"};
-    if (name->len > 4 && memcmp(name->data, "__", 2) == 0) {
+    if (name->len > 4 && memcmp(name->data, "__", 2) == 0)
         return true;
-    }
     for (size_t i = 0; i < sizeof mutators / sizeof mutators[0]; i++) {
         const bool of_dict = i > 6 || i == 1 || i == 4, of_list = i < 8 && i != 7;
-        if (ax_jstr_is(name, mutators[i])) {
+        if (ax_jstr_is(name, mutators[i]))
             return (of.kind == AX_JDICT && of_dict) || (of.kind == AX_JLIST && of_list);
-        }
     }
     return false;
 }
@@ -44,9 +42,8 @@ static enum ax_status attribute(struct ax_jvm *vm, struct ax_jval of, struct ax_
     if (of.kind == AX_JNAMESPACE) {
         const struct ax_jval *v = ax_jdict_get_str(of.dict, name);
         *known = v != NULL;
-        if (v != NULL) {
+        if (v != NULL)
             *out = *v;
-        }
         return AX_OK;
     }
     if (is_unsafe(of, name)) {
@@ -67,9 +64,8 @@ static enum ax_status attribute(struct ax_jvm *vm, struct ax_jval of, struct ax_
         return ax_jvm_error(vm, "'%.*s' of a %s is not supported", (int)name->len, name->data,
                             ax_jval_type(of));
     }
-    if (of.kind == AX_JLOOP) {
+    if (of.kind == AX_JLOOP)
         return ax_jloop_get(vm, of.loop, name, out, known);
-    }
     *known = false;
     return AX_OK;
 }
@@ -98,9 +94,8 @@ static enum ax_status item(struct ax_jvm *vm, struct ax_jval of, struct ax_jval 
     AX_TRY(ax_jval_length(vm, of, &length));
     int64_t i = ax_jval_int(key), n = (int64_t)length;
     i += i < 0 ? n : 0;
-    if (i < 0 || i >= n) {
+    if (i < 0 || i >= n)
         return AX_OK;
-    }
     *known = true;
     if (of.kind == AX_JRANGE) {
         *out = ax_jint(of.range->start + i * of.range->step);
@@ -119,27 +114,23 @@ static enum ax_status item(struct ax_jvm *vm, struct ax_jval of, struct ax_jval 
 
 enum ax_status ax_jval_getattr(struct ax_jvm *vm, struct ax_jval of, struct ax_jstr *name,
                                struct ax_jval *out) {
-    if (of.kind == AX_JUNDEFINED) {
+    if (of.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, of);
-    }
     bool known;
     AX_TRY(attribute(vm, of, name, out, &known));
-    if (!known) {
+    if (!known)
         AX_TRY(item(vm, of, ax_jstring(name), out, &known));
-    }
     return known ? AX_OK : ax_jval_make_undefined(vm, NULL, name, ax_jval_type(of), out);
 }
 
 enum ax_status ax_jval_getitem(struct ax_jvm *vm, struct ax_jval of, struct ax_jval key,
                                struct ax_jval *out) {
-    if (of.kind == AX_JUNDEFINED) {
+    if (of.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, of);
-    }
     bool known;
     AX_TRY(item(vm, of, key, out, &known));
-    if (!known && key.kind == AX_JSTR) {
+    if (!known && key.kind == AX_JSTR)
         AX_TRY(attribute(vm, of, key.str, out, &known));
-    }
     return known ? AX_OK
                  : ax_jval_make_undefined(vm, NULL, key.kind == AX_JSTR ? key.str : NULL,
                                           ax_jval_type(of), out);
@@ -150,12 +141,10 @@ enum ax_status ax_jval_getitem(struct ax_jvm *vm, struct ax_jval of, struct ax_j
 /* A bound as an int that fits, clamped; *given = false when open. */
 static enum ax_status slice_bound(struct ax_jvm *vm, struct ax_jval v, int64_t *out, bool *given) {
     *given = v.kind != AX_JMISSING && v.kind != AX_JNONE;
-    if (!*given) {
+    if (!*given)
         return AX_OK;
-    }
-    if (!ax_jval_is_int(v)) {
+    if (!ax_jval_is_int(v))
         return ax_jvm_error(vm, "a slice needs integers, not a %s", ax_jval_type(v));
-    }
     int64_t i = ax_jval_int(v);
     *out = i < INT64_MIN / 4 ? INT64_MIN / 4 : i > INT64_MAX / 4 ? INT64_MAX / 4 : i;
     return AX_OK;
@@ -169,12 +158,10 @@ static enum ax_status slice_indices(struct ax_jvm *vm, const struct ax_jval boun
     AX_TRY(slice_bound(vm, bounds[0], start, &has_start));
     AX_TRY(slice_bound(vm, bounds[1], &stop, &has_stop));
     AX_TRY(slice_bound(vm, bounds[2], step, &has_step));
-    if (!has_step) {
+    if (!has_step)
         *step = 1;
-    }
-    if (*step == 0) {
+    if (*step == 0)
         return ax_jvm_error(vm, "the step of a slice cannot be 0");
-    }
     int64_t low = *step < 0 ? -1 : 0, high = *step < 0 ? n - 1 : n;
     *start = !has_start ? (*step < 0 ? high : low) : *start < 0 ? *start + n : *start;
     stop = !has_stop ? (*step < 0 ? low : high) : stop < 0 ? stop + n : stop;
@@ -209,9 +196,8 @@ static enum ax_status slice_str(struct ax_jvm *vm, struct ax_jstr *s, int64_t st
     offsets[n] = p;
     AX_TRY(ax_jvm_charge(vm, (size_t)count));
     struct ax_jcapture c = ax_jvm_capture(vm);
-    for (int64_t i = 0, at = start; i < count; i++, at += step) {
+    for (int64_t i = 0, at = start; i < count; i++, at += step)
         AX_TRY(ax_jvm_put(vm, s->data + offsets[at], offsets[at + 1] - offsets[at]));
-    }
     AX_TRY(ax_jvm_take(vm, c, &out->str));
     out->str->safe = s->safe;
     return AX_OK;
@@ -226,20 +212,17 @@ static enum ax_status slice_list(struct ax_jvm *vm, struct ax_jval of, int64_t s
     }
     struct ax_jval *items;
     AX_TRY(ax_jarena_alloc(&vm->arena, &items, (size_t)count, sizeof *items));
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         items[i] = of.list->items[start + i * step];
-    }
     return ax_jlist_wrap(&vm->arena, of.kind, items, (size_t)count, out);
 }
 
 enum ax_status ax_jval_slice(struct ax_jvm *vm, struct ax_jval of, const struct ax_jval bounds[3],
                              struct ax_jval *out) {
-    if (of.kind == AX_JUNDEFINED) {
+    if (of.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, of);
-    }
-    if (of.kind != AX_JSTR && of.kind != AX_JLIST && of.kind != AX_JTUPLE) {
+    if (of.kind != AX_JSTR && of.kind != AX_JLIST && of.kind != AX_JTUPLE)
         return ax_jvm_error(vm, "a %s cannot be sliced", ax_jval_type(of));
-    }
     size_t n;
     int64_t start, step = 1, count = 0;
     AX_TRY(ax_jval_length(vm, of, &n));

@@ -9,11 +9,9 @@
 
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name) {
-    for (; table->name != NULL; table++) {
-        if (ax_jstr_is(name, table->name)) {
+    for (; table->name != NULL; table++)
+        if (ax_jstr_is(name, table->name))
             return table;
-        }
-    }
     return NULL;
 }
 
@@ -21,9 +19,8 @@ const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name) {
     static const struct ax_jbuiltin *const tables[] = {ax_jfilters_text, ax_jfilters_list,
                                                        ax_jfilters_map, ax_jfilters_value};
     const struct ax_jbuiltin *b = NULL;
-    for (size_t i = 0; i < sizeof tables / sizeof tables[0] && b == NULL; i++) {
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0] && b == NULL; i++)
         b = ax_jbuiltin_in(tables[i], name);
-    }
     return b;
 }
 
@@ -54,15 +51,12 @@ static const struct {
 
 bool ax_junsupported(const char *of, const struct ax_jstr *name) {
     char spaced[32];
-    if (name->len > sizeof spaced - 3) {
+    if (name->len > sizeof spaced - 3)
         return false;
-    }
     snprintf(spaced, sizeof spaced, " %.*s ", (int)name->len, name->data);
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        if (strcmp(unsupported[i].of, of) == 0 && strstr(unsupported[i].names, spaced) != NULL) {
+    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
+        if (strcmp(unsupported[i].of, of) == 0 && strstr(unsupported[i].names, spaced) != NULL)
             return true;
-        }
-    }
     return false;
 }
 
@@ -70,11 +64,10 @@ const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
                         const struct ax_jstr *name) {
     const char *what = kind == AX_JN_FILTER ? "filter" : "test";
     const int n = (int)(name->len < 80 ? name->len : 80);
-    if (ax_junsupported(what, name)) {
+    if (ax_junsupported(what, name))
         snprintf(text, size, "the %s '%.*s' is not supported", what, n, name->data);
-    } else {
+    else
         snprintf(text, size, "no %s named '%.*s'", what, n, name->data);
-    }
     return text;
 }
 
@@ -85,9 +78,8 @@ static size_t find_param(const char *params, const struct ax_jstr *key) {
     size_t i = 0;
     for (const char *p = params; *p != '\0'; i++) {
         const size_t n = strcspn(p, " =");
-        if (n == key->len && memcmp(p, key->data, n) == 0) {
+        if (n == key->len && memcmp(p, key->data, n) == 0)
             return i;
-        }
         p += n;
         p += strspn(p, "= ");
     }
@@ -98,12 +90,10 @@ static enum ax_status bind(struct ax_jvm *vm, const char *params, struct ax_jcal
     size_t n = 0;
     const bool positional = params[0] == '/';
     params += positional;
-    if (positional && call->n_kwargs > 0) {
+    if (positional && call->n_kwargs > 0)
         return ax_jvm_error(vm, "%s takes no keyword arguments", call->name);
-    }
-    for (size_t i = 0; i < AX_JPARAMS_MAX; i++) {
+    for (size_t i = 0; i < AX_JPARAMS_MAX; i++)
         call->v[i] = i < call->n_args ? call->args[i] : (struct ax_jval){.kind = AX_JMISSING};
-    }
     for (size_t k = 0; k < call->n_kwargs; k++) {
         const struct ax_jstr *key = call->kwargs[k].key;
         const size_t i = find_param(params, key);
@@ -116,9 +106,8 @@ static enum ax_status bind(struct ax_jvm *vm, const char *params, struct ax_jcal
     }
     for (const char *p = params; *p != '\0'; n++) {
         const size_t len = strcspn(p, " =");
-        if (p[len] != '=' && call->v[n].kind == AX_JMISSING) {
+        if (p[len] != '=' && call->v[n].kind == AX_JMISSING)
             return ax_jvm_error(vm, "%s needs the argument %.*s", call->name, (int)len, p);
-        }
         p += len;
         p += strspn(p, "= ");
     }
@@ -132,17 +121,15 @@ static enum ax_status bind(struct ax_jvm *vm, const char *params, struct ax_jcal
 enum ax_status ax_jbuiltin_run(struct ax_jvm *vm, const struct ax_jbuiltin *b,
                                struct ax_jcall *call, struct ax_jval *out) {
     call->name = b->name;
-    if (b->params != NULL) {
+    if (b->params != NULL)
         AX_TRY(bind(vm, b->params, call));
-    }
     return b->run(vm, call, out);
 }
 
 enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
                            struct ax_jval v, int64_t *out) {
-    if (v.kind == AX_JMISSING) {
+    if (v.kind == AX_JMISSING)
         return AX_OK;
-    }
     if (!ax_jval_is_int(v)) {
         return ax_jvm_error(vm, "%s: %s must be an integer, not a %s", call->name, what,
                             ax_jval_type(v));
@@ -153,9 +140,8 @@ enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const
 
 enum ax_status ax_jarg_str(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
                            struct ax_jval v, struct ax_jstr **out) {
-    if (v.kind == AX_JMISSING) {
+    if (v.kind == AX_JMISSING)
         return AX_OK;
-    }
     if (v.kind != AX_JSTR) {
         return ax_jvm_error(vm, "%s: %s must be a str, not a %s", call->name, what,
                             ax_jval_type(v));
@@ -173,17 +159,15 @@ bool ax_jarg_truth(struct ax_jval v, bool otherwise) {
 static enum ax_status global_namespace(struct ax_jvm *vm, const struct ax_jcall *call,
                                        struct ax_jval *out) {
     struct ax_jdict *d;
-    if (call->n_args > 0) {
+    if (call->n_args > 0)
         return ax_jvm_error(vm, "namespace of something else than keywords is not supported");
-    }
     AX_TRY(ax_jdict_new(&vm->arena, &d));
     for (size_t i = 0; i < call->n_kwargs; i++) {
         struct ax_jstr *key; /* a copy of the header: names in the tree are shared */
         const struct ax_jstr *name = call->kwargs[i].key;
         AX_TRY(ax_jstr_borrow(&vm->arena, &key, name->data, name->len));
-        if (name->data[0] == '_') {
+        if (name->data[0] == '_')
             return ax_jvm_error(vm, "a namespace takes no names that begin with an underscore");
-        }
         AX_TRY(ax_jdict_set(&vm->arena, d, ax_jstring(key), call->kwargs[i].value));
     }
     *out = (struct ax_jval){.kind = AX_JNAMESPACE, .dict = d};
@@ -198,23 +182,20 @@ static enum ax_status global_range(struct ax_jvm *vm, const struct ax_jcall *cal
     int64_t v[3] = {0, 0, 1};
     for (size_t i = 0; i < 3; i++) {
         AX_TRY(ax_jarg_int(vm, call, "each argument", call->v[i], &v[i]));
-        if (v[i] > INT64_MAX / 4 || v[i] < INT64_MIN / 4) {
+        if (v[i] > INT64_MAX / 4 || v[i] < INT64_MIN / 4)
             return ax_jvm_error(vm, "range: the argument is too large");
-        }
     }
     if (call->n_args == 1) {
         v[1] = v[0];
         v[0] = 0;
     }
-    if (v[2] == 0) {
+    if (v[2] == 0)
         return ax_jvm_error(vm, "range: the step cannot be 0");
-    }
     int64_t span = v[2] > 0 ? v[1] - v[0] : v[0] - v[1];
     int64_t step = v[2] > 0 ? v[2] : -v[2];
     int64_t n = span > 0 ? (span - 1) / step + 1 : 0;
-    if (n > RANGE_MAX) {
+    if (n > RANGE_MAX)
         return ax_jvm_error(vm, "range: more than %d numbers", RANGE_MAX);
-    }
     struct ax_jrange *r;
     AX_TRY(ax_jarena_alloc(&vm->arena, &r, 1, sizeof *r));
     *r = (struct ax_jrange){.start = v[0], .stop = v[1], .step = v[2], .n = n};
@@ -235,25 +216,20 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     struct ax_jstr *format = NULL;
     AX_TRY(ax_jarg_str(vm, call, "the format", call->v[0], &format));
     AX_ASSERT(format != NULL); /* the table of functions asks for it */
-    if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL) {
+    if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL)
         return ax_jvm_error(vm, "strftime_now: the format is too long, or holds a NUL");
-    }
     char spec[1004], text[8192];
     snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* x: never empty */
-    for (const char *p = strchr(spec, '%'); p != NULL; p = strchr(p + 1 + (p[1] != '\0'), '%')) {
-        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') { /* C knows a zone where Python has none */
+    for (const char *p = strchr(spec, '%'); p != NULL; p = strchr(p + 1 + (p[1] != '\0'), '%'))
+        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') /* C knows a zone where Python has none */
             return ax_jvm_error(vm, "strftime_now: %%%c is not supported", p[1]);
-        }
-    }
     time_t now = (time_t)vm->now;
     struct tm tm;
-    if (localtime_r(&now, &tm) == NULL) {
+    if (localtime_r(&now, &tm) == NULL)
         return ax_jvm_error(vm, "strftime_now: the clock shows no valid time");
-    }
     size_t len = strftime(text, sizeof text, spec, &tm);
-    if (len == 0) {
+    if (len == 0)
         return ax_jvm_error(vm, "strftime_now: the text is too long");
-    }
     return ax_jval_new_str(vm, text + 1, len - 1, out);
 }
 

@@ -17,9 +17,8 @@ static enum ax_status arguments(struct ax_jvm *vm, struct ax_jscope *s, const st
         struct ax_jitems more;
         AX_TRY(ax_jvm_eval(vm, s, args->star, &star));
         AX_TRY(ax_jval_items(vm, star, &more));
-        for (size_t i = 0; i < more.n; i++) {
+        for (size_t i = 0; i < more.n; i++)
             AX_TRY(ax_jitems_add(&vm->arena, &items, more.items[i]));
-        }
     }
     struct ax_jkwarg *kwargs;
     const size_t n = args->keyword.n / 2;
@@ -140,9 +139,8 @@ static enum ax_status eval_name(struct ax_jvm *vm, struct ax_jscope *s, const st
 static enum ax_status eval_items(struct ax_jvm *vm, struct ax_jscope *s,
                                  const struct ax_jnodes *list, struct ax_jval **items) {
     AX_TRY(ax_jarena_alloc(&vm->arena, items, list->n, sizeof **items));
-    for (size_t i = 0; i < list->n; i++) {
+    for (size_t i = 0; i < list->n; i++)
         AX_TRY(ax_jvm_eval(vm, s, list->items[i], &(*items)[i]));
-    }
     return AX_OK;
 }
 
@@ -163,9 +161,8 @@ static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jscope *s, const st
     for (size_t i = 0; i < n->items.n; i += 2) {
         uint32_t h;
         AX_TRY(ax_jvm_charge(vm, ax_jval_weight(items[i])));
-        if (!ax_jval_hash(items[i], &h)) {
+        if (!ax_jval_hash(items[i], &h))
             return ax_jvm_error(vm, "a %s cannot be a key", ax_jval_type(items[i]));
-        }
         AX_TRY(ax_jdict_set(&vm->arena, d, items[i], items[i + 1]));
     }
     *out = (struct ax_jval){.kind = AX_JDICT, .dict = d};
@@ -175,12 +172,10 @@ static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jscope *s, const st
 static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
     AX_TRY(ax_jvm_eval(vm, s, n->cond.test, out));
-    if (ax_jval_truth(*out)) {
+    if (ax_jval_truth(*out))
         return ax_jvm_eval(vm, s, n->cond.yes, out);
-    }
-    if (n->cond.no != NULL) {
+    if (n->cond.no != NULL)
         return ax_jvm_eval(vm, s, n->cond.no, out);
-    }
     return ax_jval_make_undefined(vm, "the inline if is false and has no else", NULL, NULL, out);
 }
 
@@ -188,9 +183,8 @@ static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const st
 static enum ax_status eval_logic(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
     AX_TRY(ax_jvm_eval(vm, s, n->binary.left, out));
-    if (ax_jval_truth(*out) == (n->kind == AX_JN_AND)) {
+    if (ax_jval_truth(*out) == (n->kind == AX_JN_AND))
         return ax_jvm_eval(vm, s, n->binary.right, out);
-    }
     return AX_OK;
 }
 
@@ -239,11 +233,9 @@ static enum ax_status eval_slice(struct ax_jvm *vm, struct ax_jscope *s, const s
     struct ax_jval of, bounds[3] = {{.kind = AX_JMISSING}};
     const struct ax_jnode *nodes[] = {n->get.start, n->get.stop, n->get.step};
     AX_TRY(ax_jvm_eval(vm, s, n->get.of, &of));
-    for (size_t i = 0; i < 3; i++) {
-        if (nodes[i] != NULL) {
+    for (size_t i = 0; i < 3; i++)
+        if (nodes[i] != NULL)
             AX_TRY(ax_jvm_eval(vm, s, nodes[i], &bounds[i]));
-        }
-    }
     vm->line = n->line;
     return ax_jval_slice(vm, of, bounds, out);
 }

@@ -5,9 +5,8 @@
 
 static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jscope *s,
                                   const struct ax_jnode *target, struct ax_jval v) {
-    if (target->kind == AX_JN_NAME) {
+    if (target->kind == AX_JN_NAME)
         return ax_jscope_set(vm, s, target->name.number, v);
-    }
     const struct ax_jval ns = ax_jscope_get(vm, s, target->name.number);
     if (ns.kind != AX_JNAMESPACE) {
         const struct ax_jstr *name = vm->tree->names->pairs[target->name.number].key.str;
@@ -15,28 +14,23 @@ static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jscope *s,
                             (int)name->len, name->data, (int)target->name.attr->len,
                             target->name.attr->data);
     }
-    if (target->name.attr->data[0] == '_') {
+    if (target->name.attr->data[0] == '_')
         return ax_jvm_error(vm, "a namespace takes no names that begin with an underscore");
-    }
     return ax_jdict_set(&vm->arena, ns.dict, ax_jstring(target->name.attr), v);
 }
 
 enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
                              struct ax_jval v) {
-    if (target->kind != AX_JN_TUPLE) {
+    if (target->kind != AX_JN_TUPLE)
         return assign_name(vm, s, target, v);
-    }
     struct ax_jitems items;
-    if (!ax_jval_is_iterable(v)) {
+    if (!ax_jval_is_iterable(v))
         return ax_jvm_error(vm, "a %s cannot be unpacked", ax_jval_type(v));
-    }
     AX_TRY(ax_jval_items(vm, v, &items));
-    if (items.n != target->items.n) {
+    if (items.n != target->items.n)
         return ax_jvm_error(vm, "%zu values for %zu names", items.n, target->items.n);
-    }
-    for (size_t i = 0; i < items.n; i++) {
+    for (size_t i = 0; i < items.n; i++)
         AX_TRY(ax_jvm_assign(vm, s, target->items.items[i], items.items[i]));
-    }
     return AX_OK;
 }
 
@@ -60,9 +54,8 @@ static enum ax_status capture_body(struct ax_jvm *vm, struct ax_jscope *s, const
     AX_TRY(ax_jvm_exec_all(vm, inner, &n->assign.body));
     out->kind = AX_JSTR;
     AX_TRY(ax_jvm_take(vm, c, &out->str));
-    if (vm->flow == AX_JFLOW_ON && n->assign.filter != NULL) {
+    if (vm->flow == AX_JFLOW_ON && n->assign.filter != NULL)
         AX_TRY(ax_jvm_filter(vm, inner, n->assign.filter, *out, out));
-    }
     return AX_OK;
 }
 
@@ -81,9 +74,8 @@ static enum ax_status exec_filter_block(struct ax_jvm *vm, struct ax_jscope *s,
                                         const struct ax_jnode *n) {
     struct ax_jval v;
     AX_TRY(capture_body(vm, s, n, &v));
-    if (vm->flow == AX_JFLOW_ON) {
+    if (vm->flow == AX_JFLOW_ON)
         AX_TRY(ax_jval_put_str(vm, v));
-    }
     return AX_OK;
 }
 
@@ -113,12 +105,10 @@ static enum ax_status exec_generation(struct ax_jvm *vm, struct ax_jscope *s,
 static enum ax_status exec_if(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n) {
     for (; n != NULL; n = n->branch.next) {
         struct ax_jval v = ax_jbool(true);
-        if (n->branch.test != NULL) {
+        if (n->branch.test != NULL)
             AX_TRY(ax_jvm_eval(vm, s, n->branch.test, &v));
-        }
-        if (ax_jval_truth(v)) {
+        if (ax_jval_truth(v))
             return ax_jvm_exec_all(vm, s, &n->branch.body);
-        }
     }
     return AX_OK;
 }

@@ -7,9 +7,8 @@
 /* A path that sort and dictsort compare by: caseless unless the first argument says no. */
 static enum ax_status make_key(struct ax_jvm *vm, struct ax_jval case_sensitive,
                                struct ax_jval attribute, struct ax_jpath *out) {
-    if (attribute.kind == AX_JSTR && memchr(attribute.str->data, ',', attribute.str->len) != NULL) {
+    if (attribute.kind == AX_JSTR && memchr(attribute.str->data, ',', attribute.str->len) != NULL)
         return ax_jvm_error(vm, "sorting by several attributes is not supported");
-    }
     AX_TRY(ax_jpath_make(vm, attribute, out));
     out->fold = !ax_jarg_truth(case_sensitive, false);
     return AX_OK;
@@ -44,9 +43,8 @@ static enum ax_status filter_first(struct ax_jvm *vm, const struct ax_jcall *cal
 static enum ax_status filter_last(struct ax_jvm *vm, const struct ax_jcall *call,
                                   struct ax_jval *out) {
     struct ax_jitems items;
-    if (call->self.kind == AX_JITER) {
+    if (call->self.kind == AX_JITER)
         return ax_jvm_error(vm, "last: a generator cannot be reversed: apply |list first");
-    }
     AX_TRY(ax_jval_items(vm, call->self, &items));
     if (items.n == 0) {
         return ax_jval_make_undefined(vm, "there is no last item in an empty sequence", NULL, NULL,
@@ -72,9 +70,8 @@ static enum ax_status filter_join(struct ax_jvm *vm, const struct ax_jcall *call
         }
         AX_TRY(ax_jitems_done(&vm->arena, &parts, AX_JLIST, &items));
     }
-    if (call->v[0].kind != AX_JMISSING) {
+    if (call->v[0].kind != AX_JMISSING)
         AX_TRY(ax_jval_to_str(vm, call->v[0], &sep));
-    }
     return ax_jtext_join(vm, sep, items, true, out);
 }
 
@@ -94,9 +91,8 @@ static enum ax_status own_items(struct ax_jvm *vm, struct ax_jval v, struct ax_j
     *out = (struct ax_jitems){.n = from.n, .cap = from.n};
     AX_TRY(ax_jvm_charge(vm, from.n));
     AX_TRY(ax_jarena_alloc(&vm->arena, &out->items, from.n, sizeof *out->items));
-    if (from.n > 0) {
+    if (from.n > 0)
         memcpy(out->items, from.items, from.n * sizeof *out->items);
-    }
     return AX_OK;
 }
 
@@ -104,9 +100,8 @@ static enum ax_status sort_by(struct ax_jvm *vm, const struct ax_jpath *path,
                               struct ax_jitems *items, bool reverse, struct ax_jval *out) {
     struct ax_jval *keys;
     AX_TRY(ax_jarena_alloc(&vm->arena, &keys, items->n, sizeof *keys));
-    for (size_t i = 0; i < items->n; i++) {
+    for (size_t i = 0; i < items->n; i++)
         AX_TRY(ax_jpath_get(vm, path, items->items[i], &keys[i]));
-    }
     AX_TRY(ax_jsort(vm, items->items, keys, items->n, reverse));
     return ax_jitems_done(&vm->arena, items, AX_JLIST, out);
 }
@@ -126,9 +121,8 @@ static enum ax_status filter_dictsort(struct ax_jvm *vm, const struct ax_jcall *
     const bool by_value = by.kind == AX_JSTR && ax_jstr_is(by.str, "value");
     struct ax_jitems items;
     struct ax_jpath path;
-    if (by.kind != AX_JMISSING && !by_value && !(by.kind == AX_JSTR && ax_jstr_is(by.str, "key"))) {
+    if (by.kind != AX_JMISSING && !by_value && !(by.kind == AX_JSTR && ax_jstr_is(by.str, "key")))
         return ax_jvm_error(vm, "dictsort sorts by 'key' or 'value'");
-    }
     AX_TRY(make_key(vm, call->v[0], ax_jint(by_value), &path));
     AX_TRY(ax_jcall_pairs(vm, call, &items));
     return sort_by(vm, &path, &items, ax_jarg_truth(call->v[2], false), out);
@@ -150,9 +144,8 @@ static enum ax_status filter_reverse(struct ax_jvm *vm, const struct ax_jcall *c
         items.items[i] = items.items[--k];
         items.items[k] = v;
     }
-    if (call->self.kind == AX_JITER) { /* what Python cannot reverse becomes a list first */
+    if (call->self.kind == AX_JITER) /* what Python cannot reverse becomes a list first */
         return ax_jitems_done(&vm->arena, &items, AX_JLIST, out);
-    }
     return ax_jiter_give(vm, &items, out);
 }
 

@@ -32,9 +32,8 @@ enum ax_status ax_jpath_get(struct ax_jvm *vm, const struct ax_jpath *path, stru
                             struct ax_jval *out) {
     for (size_t i = 0; i < path->parts.list->n; i++) {
         AX_TRY(ax_jval_getitem(vm, item, path->parts.list->items[i], &item));
-        if (item.kind == AX_JUNDEFINED && path->otherwise.kind != AX_JMISSING) {
+        if (item.kind == AX_JUNDEFINED && path->otherwise.kind != AX_JMISSING)
             item = path->otherwise;
-        }
     }
     *out = item;
     return path->fold && item.kind == AX_JSTR ? ax_jtext_case(vm, AX_JLETTERS_LOWER, item.str, out)
@@ -45,9 +44,8 @@ enum ax_status ax_jpath_get(struct ax_jvm *vm, const struct ax_jpath *path, stru
 enum ax_status ax_jcall_pairs(struct ax_jvm *vm, const struct ax_jcall *call,
                               struct ax_jitems *out) {
     *out = (struct ax_jitems){0};
-    if (call->self.kind != AX_JDICT) {
+    if (call->self.kind != AX_JDICT)
         return ax_jvm_error(vm, "%s needs a dict, not a %s", call->name, ax_jval_type(call->self));
-    }
     for (size_t i = 0; i < call->self.dict->n; i++) {
         struct ax_jval pair;
         AX_TRY(ax_jdict_pair(&vm->arena, &call->self.dict->pairs[i], &pair));
@@ -68,9 +66,8 @@ enum ax_status ax_jiter_give(struct ax_jvm *vm, const struct ax_jitems *items,
 static enum ax_status filter_items(struct ax_jvm *vm, const struct ax_jcall *call,
                                    struct ax_jval *out) {
     struct ax_jitems items = {0};
-    if (call->self.kind != AX_JUNDEFINED) {
+    if (call->self.kind != AX_JUNDEFINED)
         AX_TRY(ax_jcall_pairs(vm, call, &items));
-    }
     return ax_jiter_give(vm, &items, out);
 }
 
@@ -117,9 +114,8 @@ static enum ax_status filter_map(struct ax_jvm *vm, const struct ax_jcall *call,
         path.otherwise =
             bound.v[1].kind == AX_JNONE ? (struct ax_jval){.kind = AX_JMISSING} : bound.v[1];
     }
-    if (ax_jval_truth(call->self)) { /* none and undefined are empty */
+    if (ax_jval_truth(call->self)) /* none and undefined are empty */
         AX_TRY(ax_jval_items(vm, call->self, &items));
-    }
     for (size_t i = 0; i < items.n; i++) {
         struct ax_jval v;
         AX_TRY(fn != NULL ? run_inner(vm, fn, call, 1, items.items[i], &v)
@@ -137,9 +133,8 @@ static enum ax_status filter_select(struct ax_jvm *vm, const struct ax_jcall *ca
     const struct ax_jbuiltin *test = NULL;
     struct ax_jitems items = {0}, chosen = {0};
     struct ax_jpath path;
-    if (call->n_args < skip) {
+    if (call->n_args < skip)
         return ax_jvm_error(vm, "%s needs the name of an attribute", call->name);
-    }
     AX_TRY(ax_jpath_make(vm, by_attribute ? call->args[0] : ax_jnone(), &path));
     if (call->n_args > skip) {
         const struct ax_jval name = call->args[skip];
@@ -152,19 +147,16 @@ static enum ax_status filter_select(struct ax_jvm *vm, const struct ax_jcall *ca
                                     : ax_junknown(text, sizeof text, AX_JN_TEST, name.str));
         }
     }
-    if (ax_jval_truth(call->self)) {
+    if (ax_jval_truth(call->self))
         AX_TRY(ax_jval_items(vm, call->self, &items));
-    }
     for (size_t i = 0; i < items.n; i++) {
         struct ax_jval v;
         AX_TRY(ax_jpath_get(vm, &path, items.items[i], &v));
-        if (test != NULL) {
+        if (test != NULL)
             AX_TRY(run_inner(vm, test, call, skip + 1, v, &v));
-        }
         AX_TRY(ax_jvm_charge(vm, 1));
-        if (ax_jval_truth(v) != reject) {
+        if (ax_jval_truth(v) != reject)
             AX_TRY(ax_jitems_add(&vm->arena, &chosen, items.items[i]));
-        }
     }
     return ax_jiter_give(vm, &chosen, out);
 }
@@ -185,9 +177,8 @@ static enum ax_status dict_get(struct ax_jvm *vm, const struct ax_jcall *call,
                                struct ax_jval *out) {
     uint32_t h;
     AX_TRY(ax_jvm_charge(vm, ax_jval_weight(call->v[0])));
-    if (!ax_jval_hash(call->v[0], &h)) {
+    if (!ax_jval_hash(call->v[0], &h))
         return ax_jvm_error(vm, "get: a %s cannot be a key", ax_jval_type(call->v[0]));
-    }
     const struct ax_jval *v = ax_jdict_get(call->self.dict, call->v[0]);
     *out = v != NULL ? *v : call->v[1].kind != AX_JMISSING ? call->v[1] : ax_jnone();
     return AX_OK;
@@ -201,9 +192,8 @@ static enum ax_status dict_view(struct ax_jvm *vm, const struct ax_jcall *call,
     AX_TRY(ax_jvm_charge(vm, d->n));
     for (size_t i = 0; i < d->n; i++) {
         struct ax_jval v = call->name[0] == 'k' ? d->pairs[i].key : d->pairs[i].value;
-        if (call->name[0] == 'i') {
+        if (call->name[0] == 'i')
             AX_TRY(ax_jdict_pair(&vm->arena, &d->pairs[i], &v));
-        }
         AX_TRY(ax_jitems_add(&vm->arena, &items, v));
     }
     AX_TRY(ax_jitems_done(&vm->arena, &items, AX_JVIEW, out));
@@ -215,9 +205,8 @@ static enum ax_status dict_view(struct ax_jvm *vm, const struct ax_jcall *call,
 
 static enum ax_status loop_cycle(struct ax_jvm *vm, const struct ax_jcall *call,
                                  struct ax_jval *out) {
-    if (call->n_args == 0) {
+    if (call->n_args == 0)
         return ax_jvm_error(vm, "cycle needs something to choose from");
-    }
     *out = call->args[(size_t)call->self.loop->index0 % call->n_args];
     return AX_OK;
 }

@@ -26,9 +26,8 @@ static enum ax_status text_strip(struct ax_jvm *vm, const struct ax_jcall *call,
                                  : call->name[0] == 'r' ? AX_JRIGHT
                                                         : AX_JBOTH;
     struct ax_jstr *s, *chars = NULL;
-    if (call->v[0].kind != AX_JNONE) {
+    if (call->v[0].kind != AX_JNONE)
         AX_TRY(ax_jarg_str(vm, call, "the characters", call->v[0], &chars));
-    }
     AX_TRY(ax_jval_to_str(vm, call->self, &s));
     return ax_jtext_strip(vm, sides, s, chars, out);
 }
@@ -63,9 +62,8 @@ static enum ax_status filter_replace(struct ax_jvm *vm, const struct ax_jcall *c
                                      struct ax_jval *out) {
     struct ax_jstr *s, *old, *with;
     int64_t count = -1;
-    if (call->v[2].kind != AX_JNONE) {
+    if (call->v[2].kind != AX_JNONE)
         AX_TRY(ax_jarg_int(vm, call, "the count", call->v[2], &count));
-    }
     AX_TRY(ax_jval_to_str(vm, call->self, &s));
     AX_TRY(ax_jval_to_str(vm, call->v[0], &old));
     AX_TRY(ax_jval_to_str(vm, call->v[1], &with));
@@ -93,24 +91,21 @@ static enum ax_status filter_indent(struct ax_jvm *vm, const struct ax_jcall *ca
     struct ax_jstr *unit;
     struct ax_jitems lines = {0};
     AX_TRY(indentation(vm, call, call->v[0], &unit));
-    if (call->self.kind != AX_JSTR) {
+    if (call->self.kind != AX_JSTR)
         return ax_jvm_error(vm, "indent needs a str, not a %s", ax_jval_type(call->self));
-    }
     /* The added newline makes the last line count even when it is empty. */
     struct ax_jstr newline = {.data = "\n", .len = 1}, *s;
     AX_TRY(ax_jstr_concat(&vm->arena, &s, call->self.str, &newline));
     AX_TRY(ax_jtext_lines(vm, s, false, &lines));
     struct ax_jcapture c = ax_jvm_capture(vm);
-    if (ax_jarg_truth(call->v[1], false)) {
+    if (ax_jarg_truth(call->v[1], false))
         AX_TRY(ax_jvm_put(vm, unit->data, unit->len));
-    }
     for (size_t i = 0; i < lines.n; i++) {
         const struct ax_jstr *line = lines.items[i].str;
         if (i > 0) {
             AX_TRY(ax_jvm_puts(vm, "\n"));
-            if (line->len > 0 || ax_jarg_truth(call->v[2], false)) {
+            if (line->len > 0 || ax_jarg_truth(call->v[2], false))
                 AX_TRY(ax_jvm_put(vm, unit->data, unit->len));
-            }
         }
         AX_TRY(ax_jvm_put(vm, line->data, line->len));
     }
@@ -166,9 +161,8 @@ static enum ax_status str_split(struct ax_jvm *vm, const struct ax_jcall *call,
                                 struct ax_jval *out) {
     struct ax_jstr *sep = NULL;
     int64_t max = -1;
-    if (call->v[0].kind != AX_JNONE) {
+    if (call->v[0].kind != AX_JNONE)
         AX_TRY(ax_jarg_str(vm, call, "the separator", call->v[0], &sep));
-    }
     AX_TRY(ax_jarg_int(vm, call, "maxsplit", call->v[1], &max));
     return ax_jtext_split(vm, call->self.str, sep, max, out);
 }
@@ -223,9 +217,8 @@ static enum ax_status str_isdigit(struct ax_jvm *vm, const struct ax_jcall *call
                                   struct ax_jval *out) {
     const struct ax_jstr *s = call->self.str;
     bool holds = s->len > 0;
-    for (size_t p = 0; p < s->len && holds;) {
+    for (size_t p = 0; p < s->len && holds;)
         holds = ax_python_is_digit(ax_python_next(s->data, &p));
-    }
     *out = ax_jbool(holds);
     return ax_jvm_charge(vm, s->len / 16);
 }

@@ -19,9 +19,8 @@ static enum ax_status filter_default(struct ax_jvm *vm, const struct ax_jcall *c
 /* ---- tojson ---- */
 
 static enum ax_status json_indent(struct ax_jvm *vm, struct ax_jval v, struct ax_jjson *how) {
-    if (v.kind == AX_JMISSING || v.kind == AX_JNONE) {
+    if (v.kind == AX_JMISSING || v.kind == AX_JNONE)
         return AX_OK;
-    }
     how->pretty = true;
     if (v.kind == AX_JSTR) {
         how->indent = v.str;
@@ -39,14 +38,12 @@ static enum ax_status json_indent(struct ax_jvm *vm, struct ax_jval v, struct ax
 }
 
 static enum ax_status json_separators(struct ax_jvm *vm, struct ax_jval v, struct ax_jjson *how) {
-    if (v.kind == AX_JMISSING || v.kind == AX_JNONE) {
+    if (v.kind == AX_JMISSING || v.kind == AX_JNONE)
         return AX_OK;
-    }
     struct ax_jitems items;
     AX_TRY(ax_jval_items(vm, v, &items));
-    if (items.n != 2 || items.items[0].kind != AX_JSTR || items.items[1].kind != AX_JSTR) {
+    if (items.n != 2 || items.items[0].kind != AX_JSTR || items.items[1].kind != AX_JSTR)
         return ax_jvm_error(vm, "tojson: separators must be two strings");
-    }
     how->item_separator = items.items[0].str;
     how->key_separator = items.items[1].str;
     return AX_OK;
@@ -74,9 +71,8 @@ static enum ax_status filter_int(struct ax_jvm *vm, const struct ax_jcall *call,
                                  struct ax_jval *out) {
     const struct ax_jval v = call->self;
     out->kind = AX_JMISSING;
-    if (v.kind == AX_JUNDEFINED) {
+    if (v.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, v);
-    }
     if (ax_jval_is_int(v)) {
         *out = ax_jint(ax_jval_int(v));
     } else if (v.kind == AX_JFLOAT && !isnan(v.real)) {
@@ -84,33 +80,27 @@ static enum ax_status filter_int(struct ax_jvm *vm, const struct ax_jcall *call,
     } else if (v.kind == AX_JSTR) {
         AX_TRY(ax_jnumber_parse(vm, v.str, false, out));
         struct ax_jval real = {.kind = AX_JMISSING};
-        if (out->kind == AX_JMISSING) { /* "3.9" is 3 */
+        if (out->kind == AX_JMISSING) /* "3.9" is 3 */
             AX_TRY(ax_jnumber_parse(vm, v.str, true, &real));
-        }
-        if (real.kind == AX_JFLOAT && isfinite(real.real)) {
+        if (real.kind == AX_JFLOAT && isfinite(real.real))
             return ax_jnumber_from_double(vm, real.real, out);
-        }
     }
-    if (out->kind == AX_JMISSING) {
+    if (out->kind == AX_JMISSING)
         *out = call->v[0].kind != AX_JMISSING ? call->v[0] : ax_jint(0);
-    }
     return AX_OK;
 }
 
 static enum ax_status filter_float(struct ax_jvm *vm, const struct ax_jcall *call,
                                    struct ax_jval *out) {
     out->kind = AX_JMISSING;
-    if (call->self.kind == AX_JUNDEFINED) {
+    if (call->self.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, call->self);
-    }
-    if (call->self.kind == AX_JSTR) {
+    if (call->self.kind == AX_JSTR)
         AX_TRY(ax_jnumber_parse(vm, call->self.str, true, out));
-    } else if (ax_jval_is_number(call->self)) {
+    else if (ax_jval_is_number(call->self))
         *out = ax_jreal(ax_jnumber_to_double(call->self));
-    }
-    if (out->kind == AX_JMISSING) {
+    if (out->kind == AX_JMISSING)
         *out = call->v[0].kind != AX_JMISSING ? call->v[0] : ax_jreal(0);
-    }
     return AX_OK;
 }
 
@@ -119,12 +109,10 @@ static enum ax_status filter_round(struct ax_jvm *vm, const struct ax_jcall *cal
     const struct ax_jval v = call->self, method = call->v[1];
     int64_t digits = 0;
     AX_TRY(ax_jarg_int(vm, call, "the precision", call->v[0], &digits));
-    if (!ax_jval_is_number(v)) {
+    if (!ax_jval_is_number(v))
         return ax_jvm_error(vm, "round needs a number, not a %s", ax_jval_type(v));
-    }
-    if (digits < 0 || digits > 300) {
+    if (digits < 0 || digits > 300)
         return ax_jvm_error(vm, "round to %lld digits is not supported", (long long)digits);
-    }
     const double d = ax_jnumber_to_double(v), unit = pow(10, (double)digits);
     if (method.kind == AX_JMISSING ||
         (method.kind == AX_JSTR && ax_jstr_is(method.str, "common"))) {

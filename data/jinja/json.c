@@ -11,9 +11,8 @@ static enum ax_status from_array(struct ax_jvm *vm, const json_t *j, struct ax_j
     size_t n = json_array_size(j);
     struct ax_jval *items;
     AX_TRY(ax_jarena_alloc(&vm->arena, &items, n, sizeof *items));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         AX_TRY(ax_jval_from_json(vm, json_array_get(j, i), &items[i]));
-    }
     return ax_jlist_wrap(&vm->arena, AX_JLIST, items, n, out);
 }
 
@@ -87,9 +86,8 @@ static enum ax_status put_escape(struct ax_jvm *vm, uint32_t c) {
     default:
         break;
     }
-    if (c < 0x10000) {
+    if (c < 0x10000)
         return ax_jvm_putf(vm, "\\u%04x", (unsigned)c);
-    }
     c -= 0x10000;
     return ax_jvm_putf(vm, "\\u%04x\\u%04x", (unsigned)(0xd800 | c >> 10),
                        (unsigned)(0xdc00 | (c & 0x3ff)));
@@ -120,13 +118,11 @@ static enum ax_status put_float(struct ax_jvm *vm, double d) {
 }
 
 static enum ax_status put_newline(struct ax_jvm *vm, const struct ax_jjson *how, int level) {
-    if (!how->pretty) {
+    if (!how->pretty)
         return AX_OK;
-    }
     AX_TRY(ax_jvm_puts(vm, "\n"));
-    for (int i = 0; i < level; i++) {
+    for (int i = 0; i < level; i++)
         AX_TRY(ax_jvm_put(vm, how->indent->data, how->indent->len));
-    }
     return AX_OK;
 }
 
@@ -137,15 +133,13 @@ static enum ax_status put_list(struct ax_jvm *vm, const struct ax_jjson *how,
                                const struct ax_jlist *l, int level) {
     AX_TRY(ax_jvm_puts(vm, "["));
     for (size_t i = 0; i < l->n; i++) {
-        if (i > 0) {
+        if (i > 0)
             AX_TRY(ax_jvm_put(vm, how->item_separator->data, how->item_separator->len));
-        }
         AX_TRY(put_newline(vm, how, level + 1));
         AX_TRY(put_value(vm, how, l->items[i], level + 1));
     }
-    if (l->n > 0) {
+    if (l->n > 0)
         AX_TRY(put_newline(vm, how, level));
-    }
     return ax_jvm_puts(vm, "]");
 }
 
@@ -177,9 +171,8 @@ static enum ax_status sorted_pairs(struct ax_jvm *vm, const struct ax_jdict *d,
         keys[i] = d->pairs[i].key;
     }
     AX_TRY(ax_jsort(vm, numbers, keys, d->n, false));
-    for (size_t i = 0; i < d->n; i++) {
+    for (size_t i = 0; i < d->n; i++)
         pairs[i] = d->pairs[numbers[i].integer];
-    }
     *out = pairs;
     return AX_OK;
 }
@@ -187,22 +180,19 @@ static enum ax_status sorted_pairs(struct ax_jvm *vm, const struct ax_jdict *d,
 static enum ax_status put_dict(struct ax_jvm *vm, const struct ax_jjson *how,
                                const struct ax_jdict *d, int level) {
     const struct ax_jpair *pairs = d->pairs;
-    if (how->sort_keys) {
+    if (how->sort_keys)
         AX_TRY(sorted_pairs(vm, d, &pairs));
-    }
     AX_TRY(ax_jvm_puts(vm, "{"));
     for (size_t i = 0; i < d->n; i++) {
-        if (i > 0) {
+        if (i > 0)
             AX_TRY(ax_jvm_put(vm, how->item_separator->data, how->item_separator->len));
-        }
         AX_TRY(put_newline(vm, how, level + 1));
         AX_TRY(put_key(vm, how, pairs[i].key));
         AX_TRY(ax_jvm_put(vm, how->key_separator->data, how->key_separator->len));
         AX_TRY(put_value(vm, how, pairs[i].value, level + 1));
     }
-    if (d->n > 0) {
+    if (d->n > 0)
         AX_TRY(put_newline(vm, how, level));
-    }
     return ax_jvm_puts(vm, "}");
 }
 

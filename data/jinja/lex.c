@@ -25,9 +25,8 @@ static enum ax_status push(struct lexer *lx, struct ax_jtoken t) {
         size_t cap = lx->cap > 0 ? 2 * lx->cap : 256;
         struct ax_jtoken *tokens;
         AX_TRY(ax_jarena_alloc(lx->tree->arena, &tokens, cap, sizeof *tokens));
-        if (lx->n > 0) {
+        if (lx->n > 0)
             memcpy(tokens, lx->tokens, lx->n * sizeof *tokens);
-        }
         lx->tokens = tokens;
         lx->cap = cap;
     }
@@ -37,21 +36,18 @@ static enum ax_status push(struct lexer *lx, struct ax_jtoken t) {
 
 /* Moves on to `end`, counting lines. */
 static void advance(struct lexer *lx, size_t end) {
-    for (size_t i = lx->pos; i < end; i++) {
+    for (size_t i = lx->pos; i < end; i++)
         lx->line += lx->s[i] == '\n';
-    }
-    if (end > lx->pos) {
+    if (end > lx->pos)
         lx->line_start = lx->s[end - 1] == '\n';
-    }
     lx->pos = end;
 }
 
 static size_t skip_space(const struct lexer *lx, size_t p) {
     while (p < lx->len) {
         size_t next = p;
-        if (!ax_python_is_space(ax_python_next(lx->s, &next))) {
+        if (!ax_python_is_space(ax_python_next(lx->s, &next)))
             break;
-        }
         p = next;
     }
     return p;
@@ -70,19 +66,16 @@ static enum ax_status text_before(struct lexer *lx, size_t end, char sign, bool 
     if (sign == '-') {
         while (stop > lx->pos) {
             size_t p = stop;
-            if (!ax_python_is_space(ax_python_prev(lx->s, &p))) {
+            if (!ax_python_is_space(ax_python_prev(lx->s, &p)))
                 break;
-            }
             stop = p;
         }
     } else if (sign != '+' && !is_print) {
         size_t line = end;
-        while (line > lx->pos && lx->s[line - 1] != '\n') {
+        while (line > lx->pos && lx->s[line - 1] != '\n')
             line--;
-        }
-        if ((line > lx->pos || lx->line_start) && skip_space(lx, line) >= end) {
+        if ((line > lx->pos || lx->line_start) && skip_space(lx, line) >= end)
             stop = line;
-        }
     }
     if (stop > lx->pos) {
         struct ax_jtoken t = {.kind = AX_JT_DATA, .line = lx->line, .value.kind = AX_JSTR};
@@ -99,9 +92,8 @@ static size_t tag_end(const struct lexer *lx, size_t p, const char *close) {
         p += 2;
         return p + at(lx, p, "\n");
     }
-    if (p < lx->len && (lx->s[p] == '-' || lx->s[p] == '+') && at(lx, p + 1, close)) {
+    if (p < lx->len && (lx->s[p] == '-' || lx->s[p] == '+') && at(lx, p + 1, close))
         return lx->s[p] == '-' ? skip_space(lx, p + 3) : p + 3;
-    }
     return 0;
 }
 
@@ -113,9 +105,8 @@ static enum ax_status comment(struct lexer *lx) {
             return AX_OK;
         }
     }
-    if (lx->pos < lx->len) {
+    if (lx->pos < lx->len)
         return ax_jtree_error(lx->tree, lx->line, "a comment {# is never closed");
-    }
     return AX_OK;
 }
 
@@ -135,11 +126,9 @@ static const struct {
 };
 
 const char *ax_jop_text(enum ax_jop op) {
-    for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++) {
-        if (operators[i].op == op) {
+    for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
+        if (operators[i].op == op)
             return operators[i].text;
-        }
-    }
     return op == AX_JOP_IN ? "in" : op == AX_JOP_NOT_IN ? "not in" : "";
 }
 
@@ -170,9 +159,8 @@ static enum ax_status one_token(struct lexer *lx) {
         AX_TRY(ax_jlex_number(lx->tree, lx->line, s, lx->len, lx->pos, &t, &end));
     } else if (c == '\'' || c == '"') {
         end = ax_jlex_string_end(s, lx->len, lx->pos);
-        if (end == 0) {
+        if (end == 0)
             return ax_jtree_error(lx->tree, lx->line, "a string literal is never closed");
-        }
         t.kind = AX_JT_STRING;
         t.value.kind = AX_JSTR;
         AX_TRY(
@@ -180,9 +168,8 @@ static enum ax_status one_token(struct lexer *lx) {
     } else {
         AX_TRY(ax_jlex_name(lx->tree, s, lx->len, lx->pos, &t, &end));
     }
-    if (end == lx->pos) {
+    if (end == lx->pos)
         return operator_token(lx);
-    }
     if (t.value.kind == AX_JSTR) { /* shared by threads later: nothing is computed lazily */
         ax_jstr_chars(t.value.str);
         ax_jstr_hash(t.value.str);
@@ -198,13 +185,12 @@ static enum ax_status lex_tag(struct lexer *lx, bool is_print) {
     while (lx->pos < lx->len) {
         if (lx->open == 0) {
             size_t end = 0;
-            if (!is_print) {
+            if (!is_print)
                 end = tag_end(lx, lx->pos, "%}");
-            } else if (at(lx, lx->pos, "}}")) {
+            else if (at(lx, lx->pos, "}}"))
                 end = lx->pos + 2;
-            } else if (at(lx, lx->pos, "-}}")) {
+            else if (at(lx, lx->pos, "-}}"))
                 end = skip_space(lx, lx->pos + 3);
-            }
             if (end != 0) {
                 struct ax_jtoken t = {.kind = is_print ? AX_JT_PRINT_END : AX_JT_BLOCK_END,
                                       .line = lx->line};
@@ -214,11 +200,10 @@ static enum ax_status lex_tag(struct lexer *lx, bool is_print) {
             }
         }
         size_t behind = skip_space(lx, lx->pos);
-        if (behind > lx->pos) {
+        if (behind > lx->pos)
             advance(lx, behind);
-        } else {
+        else
             AX_TRY(one_token(lx));
-        }
     }
     return AX_OK;
 }
@@ -230,22 +215,19 @@ static enum ax_status lex_text(struct lexer *lx) {
                             (lx->s[p + 1] == '{' || lx->s[p + 1] == '%' || lx->s[p + 1] == '#'))) {
         p++;
     }
-    if (p == lx->len) {
+    if (p == lx->len)
         return text_before(lx, p, '+', false);
-    }
     char kind = lx->s[p + 1];
     size_t behind = p + 2;
     char sign = behind < lx->len ? lx->s[behind] : 0;
-    if (sign == '-' || sign == '+') {
+    if (sign == '-' || sign == '+')
         behind++;
-    }
     AX_TRY(text_before(lx, p, sign, kind == '{'));
     struct ax_jtoken t = {.kind = kind == '{' ? AX_JT_PRINT_BEGIN : AX_JT_BLOCK_BEGIN,
                           .line = lx->line};
     advance(lx, behind);
-    if (kind == '#') {
+    if (kind == '#')
         return comment(lx);
-    }
     AX_TRY(push(lx, t));
     return lex_tag(lx, kind == '{');
 }
@@ -253,9 +235,8 @@ static enum ax_status lex_text(struct lexer *lx) {
 enum ax_status ax_jlex(struct ax_jtree *t, const char *source, size_t len,
                        struct ax_jtoken **tokens, size_t *n) {
     struct lexer lx = {.tree = t, .s = source, .len = len, .line = 1, .line_start = true};
-    while (lx.pos < lx.len) {
+    while (lx.pos < lx.len)
         AX_TRY(lex_text(&lx));
-    }
     AX_TRY(push(&lx, (struct ax_jtoken){.kind = AX_JT_EOF, .line = lx.line}));
     *tokens = lx.tokens;
     *n = lx.n;

@@ -11,9 +11,8 @@ static bool is_digit(char c) {
 }
 
 static bool is_digit_of(char c, int base) {
-    if (base <= 10) {
+    if (base <= 10)
         return c >= '0' && c < '0' + base;
-    }
     return is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) < 'a' + base - 10);
 }
 
@@ -29,15 +28,13 @@ static size_t digits_end(const char *s, size_t len, size_t p, int base) {
 /* Behind a float that begins with the digits [pos, whole), or `whole` where it is an integer. */
 static size_t float_end(const char *s, size_t len, size_t whole) {
     size_t p = whole;
-    if (p + 1 < len && s[p] == '.' && is_digit(s[p + 1])) {
+    if (p + 1 < len && s[p] == '.' && is_digit(s[p + 1]))
         p = digits_end(s, len, p + 1, 10);
-    }
     if (p < len && (s[p] == 'e' || s[p] == 'E')) {
         size_t e = p + 1;
         e += e < len && (s[e] == '+' || s[e] == '-');
-        if (e < len && is_digit(s[e])) {
+        if (e < len && is_digit(s[e]))
             return digits_end(s, len, e, 10);
-        }
     }
     return p;
 }
@@ -46,11 +43,9 @@ static enum ax_status read_float(struct ax_jtree *t, const char *s, size_t n, st
     char *text;
     AX_TRY(ax_jarena_alloc(t->arena, &text, n + 1, 1));
     size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] != '_') {
+    for (size_t i = 0; i < n; i++)
+        if (s[i] != '_')
             text[k++] = s[i];
-        }
-    }
     text[k] = '\0';
     *out = ax_jreal(strtod(text, NULL));
     return AX_OK;
@@ -67,9 +62,8 @@ enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_
     }
     out->kind = AX_JT_INTEGER;
     if (s[pos] == '0') {
-        if (pos + 1 < len && strchr("xXoObB", s[pos + 1]) != NULL && s[pos + 1] != '\0') {
+        if (pos + 1 < len && strchr("xXoObB", s[pos + 1]) != NULL && s[pos + 1] != '\0')
             return ax_jtree_error(t, line, "an integer in base 2, 8 or 16 is not supported");
-        }
         *end = digits_end(s, len, pos, 1); /* 012 is 0 and then 12, a syntax error */
     }
     int64_t value = 0;
@@ -88,14 +82,12 @@ enum ax_status ax_jlex_name(struct ax_jtree *t, const char *s, size_t len, size_
     size_t p = pos;
     for (size_t next = p; p < len; p = next) {
         const uint32_t c = ax_python_next(s, &next);
-        if (c != '_' && !ax_unicode_is_word(c)) {
+        if (c != '_' && !ax_unicode_is_word(c))
             break;
-        }
     }
     *end = p;
-    if (p == pos) {
+    if (p == pos)
         return AX_OK;
-    }
     out->kind = AX_JT_NAME;
     out->value.kind = AX_JSTR;
     return ax_jstr_borrow(t->arena, &out->value.str, s + pos, p - pos);
@@ -103,9 +95,8 @@ enum ax_status ax_jlex_name(struct ax_jtree *t, const char *s, size_t len, size_
 
 size_t ax_jlex_string_end(const char *s, size_t len, size_t pos) {
     for (size_t p = pos + 1; p < len; p++) {
-        if (s[p] == s[pos]) {
+        if (s[p] == s[pos])
             return p + 1;
-        }
         p += s[p] == '\\';
     }
     return 0;
@@ -121,14 +112,12 @@ static enum ax_status hex_escape(struct ax_jtree *t, int line, const char *s, si
     *c = 0;
     for (size_t i = 0; i < n; i++) {
         ++*p;
-        if (*p >= len || !is_digit_of(s[*p], 16)) {
+        if (*p >= len || !is_digit_of(s[*p], 16))
             return ax_jtree_error(t, line, "\\%c needs %zu hexadecimal digits", letter, n);
-        }
         *c = *c << 4 | (uint32_t)(is_digit(s[*p]) ? s[*p] - '0' : (s[*p] | 0x20) - 'a' + 10);
     }
-    if (*c > 0x10ffff || (*c >= 0xd800 && *c <= 0xdfff)) {
+    if (*c > 0x10ffff || (*c >= 0xd800 && *c <= 0xdfff))
         return ax_jtree_error(t, line, "\\%c%0*X is no character", letter, (int)n, (unsigned)*c);
-    }
     return AX_OK;
 }
 
@@ -140,9 +129,8 @@ static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t
     const char *k = c != '\0' ? strchr(from, c) : NULL;
     uint32_t code = 0;
     *n = 0;
-    if (c == '\n') {
+    if (c == '\n')
         return AX_OK; /* a joined line */
-    }
     if (k != NULL) {
         buf[(*n)++] = to[k - from];
         return AX_OK;

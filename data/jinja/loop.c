@@ -28,9 +28,8 @@ enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jite
         const struct ax_jlist *l = v.list;
         out->items = (struct ax_jval *)(uintptr_t)l->items;
         out->n = out->cap = l->n;
-        if (v.kind == AX_JITER) {
+        if (v.kind == AX_JITER)
             *v.list = (struct ax_jlist){.type = l->type, .weight = 1, .nest = 1};
-        }
         return AX_OK;
     }
     switch (v.kind) {
@@ -40,15 +39,13 @@ enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jite
         return characters(vm, v.str, out);
     case AX_JDICT:
         AX_TRY(ax_jvm_charge(vm, v.dict->n));
-        for (size_t i = 0; i < v.dict->n; i++) {
+        for (size_t i = 0; i < v.dict->n; i++)
             AX_TRY(ax_jitems_add(&vm->arena, out, v.dict->pairs[i].key));
-        }
         return AX_OK;
     case AX_JRANGE:
         AX_TRY(ax_jvm_charge(vm, (size_t)v.range->n));
-        for (int64_t i = 0; i < v.range->n; i++) {
+        for (int64_t i = 0; i < v.range->n; i++)
             AX_TRY(ax_jitems_add(&vm->arena, out, ax_jint(v.range->start + i * v.range->step)));
-        }
         return AX_OK;
     default:
         return ax_jvm_error(vm, "a %s cannot be iterated over", ax_jval_type(v));
@@ -67,15 +64,13 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
         struct ax_jscope inner = {.parent = l->scope};
         *out = l->range != NULL ? ax_jint(l->range->start + (int64_t)i * l->range->step)
                                 : l->items.items[i];
-        if (l->node->loop.test == NULL) {
+        if (l->node->loop.test == NULL)
             return AX_OK;
-        }
         AX_TRY(ax_jvm_charge(vm, 1));
         AX_TRY(ax_jvm_assign(vm, &inner, l->node->loop.target, *out));
         AX_TRY(ax_jvm_eval(vm, &inner, l->node->loop.test, &passes));
-        if (ax_jval_truth(passes)) {
+        if (ax_jval_truth(passes))
             return AX_OK;
-        }
     }
     out->kind = AX_JMISSING;
     return AX_OK;
@@ -94,9 +89,8 @@ static enum ax_status count(struct ax_jvm *vm, struct ax_jloop *l) {
     if (l->length < 0) {
         struct ax_jloop rest = *l;
         rest.after.kind = l->peeked ? l->after.kind : AX_JNONE;
-        for (l->length = l->index0; rest.after.kind != AX_JMISSING; l->length++) {
+        for (l->length = l->index0; rest.after.kind != AX_JMISSING; l->length++)
             AX_TRY(next_passing(vm, &rest, &rest.after));
-        }
         l->length += l->peeked;
     }
     return AX_OK;
@@ -110,19 +104,17 @@ enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct
     AX_TRY(ax_jarena_alloc(&vm->arena, &inner, 1, sizeof *inner));
     inner->parent = s;
     *l = (struct ax_jloop){.node = n, .scope = s, .index0 = -1, .length = -1};
-    if (items.kind == AX_JRANGE) {
+    if (items.kind == AX_JRANGE)
         l->range = items.range;
-    } else {
+    else
         AX_TRY(ax_jval_items(vm, items, &l->items));
-    }
     bool whole = false;
     for (bool on = true; on;) {
         vm->line = n->line;
         AX_TRY(peek(vm, l));
         l->peeked = false;
-        if (l->after.kind == AX_JMISSING) {
+        if (l->after.kind == AX_JMISSING)
             break;
-        }
         l->before = l->current;
         l->current = l->after;
         l->index0++;

@@ -15,9 +15,8 @@ double ax_jnumber_to_double(struct ax_jval v) {
 
 /* Compares an int with a float that is not NaN, whatever the float cannot hold. */
 static int compare_int_float(int64_t i, double d) {
-    if (d >= 0x1p63 || d < -0x1p63) {
+    if (d >= 0x1p63 || d < -0x1p63)
         return d > 0 ? -1 : 1;
-    }
     const int64_t whole = (int64_t)d; /* toward zero */
     const double rest = d - (double)whole;
     return i != whole ? (i > whole) - (i < whole) : (rest < 0) - (rest > 0);
@@ -25,9 +24,8 @@ static int compare_int_float(int64_t i, double d) {
 
 bool ax_jnumber_compare(struct ax_jval a, struct ax_jval b, int *order) {
     *order = 0;
-    if ((a.kind == AX_JFLOAT && isnan(a.real)) || (b.kind == AX_JFLOAT && isnan(b.real))) {
+    if ((a.kind == AX_JFLOAT && isnan(a.real)) || (b.kind == AX_JFLOAT && isnan(b.real)))
         return false;
-    }
     if (a.kind == AX_JFLOAT && b.kind == AX_JFLOAT) {
         *order = (a.real > b.real) - (a.real < b.real);
     } else if (a.kind == AX_JFLOAT) {
@@ -90,20 +88,17 @@ enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
         ax_jnumber_to_double(b) == 0) {
         return ax_jvm_error(vm, "division by zero");
     }
-    if (a.kind != AX_JFLOAT && b.kind != AX_JFLOAT) {
+    if (a.kind != AX_JFLOAT && b.kind != AX_JFLOAT)
         return int_op(vm, op, ax_jval_int(a), ax_jval_int(b), out);
-    }
-    if (op == AX_JOP_FLOORDIV || op == AX_JOP_MOD) {
+    if (op == AX_JOP_FLOORDIV || op == AX_JOP_MOD)
         return ax_jvm_error(vm, "'%s' of floats is not supported", ax_jop_text(op));
-    }
     *out = ax_jreal(float_op(op, ax_jnumber_to_double(a), ax_jnumber_to_double(b)));
     return AX_OK;
 }
 
 enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jval *out) {
-    if (!(d < 0x1p63 && d >= -0x1p63)) {
+    if (!(d < 0x1p63 && d >= -0x1p63))
         return isfinite(d) ? too_large(vm) : ax_jvm_error(vm, "%g is no integer", d);
-    }
     *out = ax_jint((int64_t)d);
     return AX_OK;
 }
@@ -115,12 +110,10 @@ static bool plain_number(const char *s, size_t len, const char *chars, char *tex
     for (size_t i = 0; i < len; i++) {
         const bool between = i > 0 && i + 1 < len && s[i - 1] >= '0' && s[i - 1] <= '9' &&
                              s[i + 1] >= '0' && s[i + 1] <= '9';
-        if (s[i] == '\0' || (s[i] == '_' ? !between : strchr(chars, s[i]) == NULL)) {
+        if (s[i] == '\0' || (s[i] == '_' ? !between : strchr(chars, s[i]) == NULL))
             return false;
-        }
-        if (s[i] != '_') {
+        if (s[i] != '_')
             text[n++] = s[i];
-        }
     }
     text[n] = '\0';
     return n > 0;
@@ -134,14 +127,12 @@ enum ax_status ax_jnumber_parse(struct ax_jvm *vm, struct ax_jstr *s, bool real,
     AX_TRY(ax_jvm_charge(vm, s->len));
     for (size_t at = 0; at < s->len; at = p) {
         const uint32_t c = ax_python_next(s->data, &p);
-        if (c >= 0x80 && ax_python_is_digit(c)) {
+        if (c >= 0x80 && ax_python_is_digit(c))
             return ax_jvm_error(vm, "a number with digits that are not ASCII is not supported");
-        }
-        if (!ax_python_is_space(c)) {
+        if (!ax_python_is_space(c))
             stop = p;
-        } else if (at == start) {
+        else if (at == start)
             start = p;
-        }
     }
     AX_TRY(ax_jarena_alloc(&vm->arena, &text, s->len + 1, 1));
     if (start >= stop ||
@@ -157,14 +148,12 @@ enum ax_status ax_jnumber_parse(struct ax_jvm *vm, struct ax_jstr *s, bool real,
     int64_t value = 0;
     const bool negative = text[0] == '-';
     const char *digit = text + (negative || text[0] == '+');
-    if (*digit == '\0' || strspn(digit, "0123456789") != strlen(digit)) {
+    if (*digit == '\0' || strspn(digit, "0123456789") != strlen(digit))
         return AX_OK;
-    }
     for (; *digit != '\0'; digit++) {
         const int64_t d = negative ? '0' - *digit : *digit - '0';
-        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, d, &value)) {
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, d, &value))
             return too_large(vm);
-        }
     }
     *out = ax_jint(value);
     return AX_OK;

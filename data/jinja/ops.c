@@ -5,9 +5,8 @@
 
 static enum ax_status bad_operands(struct ax_jvm *vm, const char *op, struct ax_jval a,
                                    struct ax_jval b) {
-    if (a.kind == AX_JUNDEFINED || b.kind == AX_JUNDEFINED) {
+    if (a.kind == AX_JUNDEFINED || b.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, a.kind == AX_JUNDEFINED ? a : b);
-    }
     return ax_jvm_error(vm, "'%s' does not work between a %s and a %s", op, ax_jval_type(a),
                         ax_jval_type(b));
 }
@@ -33,12 +32,10 @@ static enum ax_status add_lists(struct ax_jvm *vm, struct ax_jval a, struct ax_j
     struct ax_jval *items;
     AX_TRY(ax_jvm_charge(vm, n));
     AX_TRY(ax_jarena_alloc(&vm->arena, &items, n, sizeof *items));
-    if (a.list->n > 0) {
+    if (a.list->n > 0)
         memcpy(items, a.list->items, a.list->n * sizeof *items);
-    }
-    if (b.list->n > 0) {
+    if (b.list->n > 0)
         memcpy(items + a.list->n, b.list->items, b.list->n * sizeof *items);
-    }
     return ax_jlist_wrap(&vm->arena, a.kind, items, n, out);
 }
 
@@ -48,19 +45,16 @@ static enum ax_status repeat(struct ax_jvm *vm, struct ax_jval v, int64_t times,
                              struct ax_jval *out) {
     size_t unit = v.kind == AX_JSTR ? v.str->len : v.list->n;
     size_t n = times > 0 ? (size_t)times : 0, total;
-    if (unit == 0) {
+    if (unit == 0)
         n = 0;
-    }
-    if (ax_mul_overflow(n, unit, &total)) {
+    if (ax_mul_overflow(n, unit, &total))
         total = SIZE_MAX;
-    }
     AX_TRY(ax_jvm_charge(vm, v.kind == AX_JSTR ? total / 64 : total));
     if (v.kind == AX_JSTR) {
         char *data;
         AX_TRY(ax_jarena_alloc(&vm->arena, &data, total, 1));
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             memcpy(data + i * unit, v.str->data, unit);
-        }
         out->kind = AX_JSTR;
         AX_TRY(ax_jstr_borrow(&vm->arena, &out->str, data, total));
         out->str->safe = v.str->safe;
@@ -68,9 +62,8 @@ static enum ax_status repeat(struct ax_jvm *vm, struct ax_jval v, int64_t times,
     }
     struct ax_jval *items;
     AX_TRY(ax_jarena_alloc(&vm->arena, &items, total, sizeof *items));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         memcpy(items + i * unit, v.list->items, unit * sizeof *items);
-    }
     return ax_jlist_wrap(&vm->arena, v.kind, items, total, out);
 }
 
@@ -88,38 +81,30 @@ enum ax_status ax_jop_binary(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
         out->kind = AX_JSTR;
         return ax_jstr_concat(&vm->arena, &out->str, left, right);
     }
-    if (ax_jval_is_number(a) && ax_jval_is_number(b)) {
+    if (ax_jval_is_number(a) && ax_jval_is_number(b))
         return ax_jnumber_op(vm, op, a, b, out);
-    }
     if (op == AX_JOP_ADD && a.kind == b.kind) {
-        if (a.kind == AX_JSTR) {
+        if (a.kind == AX_JSTR)
             return add_strings(vm, a.str, b.str, out);
-        }
-        if (a.kind == AX_JLIST || a.kind == AX_JTUPLE) {
+        if (a.kind == AX_JLIST || a.kind == AX_JTUPLE)
             return add_lists(vm, a, b, out);
-        }
     }
     if (op == AX_JOP_MUL) {
-        if (is_sequence(a) && ax_jval_is_int(b)) {
+        if (is_sequence(a) && ax_jval_is_int(b))
             return repeat(vm, a, ax_jval_int(b), out);
-        }
-        if (is_sequence(b) && ax_jval_is_int(a)) {
+        if (is_sequence(b) && ax_jval_is_int(a))
             return repeat(vm, b, ax_jval_int(a), out);
-        }
     }
-    if (op == AX_JOP_MOD && a.kind == AX_JSTR) {
+    if (op == AX_JOP_MOD && a.kind == AX_JSTR)
         return ax_jvm_error(vm, "%% on a str is not supported: use ~ to put text together");
-    }
     return bad_operands(vm, ax_jop_text(op), a, b);
 }
 
 enum ax_status ax_jop_unary(struct ax_jvm *vm, bool minus, struct ax_jval v, struct ax_jval *out) {
-    if (v.kind == AX_JUNDEFINED) {
+    if (v.kind == AX_JUNDEFINED)
         return ax_jvm_undefined(vm, v);
-    }
-    if (!ax_jval_is_number(v)) {
+    if (!ax_jval_is_number(v))
         return ax_jvm_error(vm, "'%s' does not work on a %s", minus ? "-" : "+", ax_jval_type(v));
-    }
     if (minus) {
         return ax_jnumber_op(vm, v.kind == AX_JFLOAT ? AX_JOP_MUL : AX_JOP_SUB,
                              v.kind == AX_JFLOAT ? ax_jreal(-1) : ax_jint(0), v, out);
@@ -146,11 +131,9 @@ static bool holds(enum ax_jop op, int order) {
 /* Lists compare by their first unequal items, else by length. */
 static enum ax_status compare_lists(struct ax_jvm *vm, enum ax_jop op, const struct ax_jlist *a,
                                     const struct ax_jlist *b, bool *out) {
-    for (size_t i = 0; i < a->n && i < b->n; i++) {
-        if (!ax_jval_equal(a->items[i], b->items[i])) {
+    for (size_t i = 0; i < a->n && i < b->n; i++)
+        if (!ax_jval_equal(a->items[i], b->items[i]))
             return ax_jop_compare(vm, op, a->items[i], b->items[i], out);
-        }
-    }
     *out = holds(op, (a->n > b->n) - (a->n < b->n));
     return AX_OK;
 }
@@ -176,9 +159,8 @@ enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval 
         *out = holds(op, ax_jstr_compare(a.str, b.str));
         return AX_OK;
     }
-    if (a.kind == b.kind && (a.kind == AX_JLIST || a.kind == AX_JTUPLE)) {
+    if (a.kind == b.kind && (a.kind == AX_JLIST || a.kind == AX_JTUPLE))
         return compare_lists(vm, op, a.list, b.list, out);
-    }
     return bad_operands(vm, ax_jop_text(op), a, b);
 }
 
@@ -204,9 +186,8 @@ static enum ax_status in_dict(struct ax_jvm *vm, struct ax_jval key, const struc
                               bool *out) {
     uint32_t h;
     AX_TRY(ax_jvm_charge(vm, ax_jval_weight(key)));
-    if (!ax_jval_hash(key, &h)) {
+    if (!ax_jval_hash(key, &h))
         return ax_jvm_error(vm, "a %s cannot be a key", ax_jval_type(key));
-    }
     *out = ax_jdict_get(d, key) != NULL;
     return AX_OK;
 }
@@ -224,9 +205,8 @@ enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval 
     case AX_JDICT:
         return in_dict(vm, item, in.dict, out);
     default:
-        if (!ax_jval_is_iterable(in)) {
+        if (!ax_jval_is_iterable(in))
             return ax_jvm_error(vm, "'in' does not work on a %s", ax_jval_type(in));
-        }
         return in_items(vm, item, in, out);
     }
 }
@@ -278,12 +258,10 @@ static enum ax_status merge(struct ax_jvm *vm, const struct ax_jval *keys, size_
         AX_TRY(is_less(vm, keys[spare[k]], keys[spare[i]], &less));
         order[at++] = less ? spare[k++] : spare[i++];
     }
-    while (i < half) {
+    while (i < half)
         order[at++] = spare[i++];
-    }
-    while (k < n) {
+    while (k < n)
         order[at++] = spare[k++];
-    }
     return AX_OK;
 }
 
@@ -294,20 +272,17 @@ enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval
     AX_TRY(ax_jarena_alloc(&vm->arena, &order, n, sizeof *order));
     AX_TRY(ax_jarena_alloc(&vm->arena, &spare, n, sizeof *spare));
     AX_TRY(ax_jarena_alloc(&vm->arena, &sorted, n, sizeof *sorted));
-    for (size_t i = 0; i < n; i++) { /* reversed twice, equal items keep their order */
+    for (size_t i = 0; i < n; i++) /* reversed twice, equal items keep their order */
         order[i] = reverse ? n - 1 - i : i;
-    }
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t i = 0; i + width < n; i += 2 * width) {
             size_t m = n - i < 2 * width ? n - i : 2 * width;
             AX_TRY(merge(vm, keys, order + i, spare, width, m));
         }
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         sorted[i] = items[order[reverse ? n - 1 - i : i]];
-    }
-    if (n > 0) {
+    if (n > 0)
         memcpy(items, sorted, n * sizeof *items);
-    }
     return AX_OK;
 }

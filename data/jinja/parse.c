@@ -15,11 +15,9 @@ struct ends {
 };
 
 static bool at_end_tag(const struct ax_jparser *p, const struct ends *ends) {
-    for (size_t i = 0; i < 3 && ends->names[i] != NULL; i++) {
-        if (ax_jparser_is_name(p, ends->names[i])) {
+    for (size_t i = 0; i < 3 && ends->names[i] != NULL; i++)
+        if (ax_jparser_is_name(p, ends->names[i]))
             return true;
-        }
-    }
     return false;
 }
 
@@ -34,17 +32,15 @@ static enum ax_status parse_print(struct ax_jparser *p, struct ax_jnode **out) {
     ax_jparser_next(p);
     AX_TRY(ax_jnode_new(p, AX_JN_PRINT, p->token->line, out));
     AX_TRY(ax_jparse_tuple(p, true, false, NULL, &(*out)->print));
-    if (p->token->kind != AX_JT_PRINT_END) {
+    if (p->token->kind != AX_JT_PRINT_END)
         return ax_jparser_unexpected(p, "the end of the print tag");
-    }
     ax_jparser_next(p);
     return AX_OK;
 }
 
 static enum ax_status expect_block_end(struct ax_jparser *p) {
-    if (p->token->kind != AX_JT_BLOCK_END) {
+    if (p->token->kind != AX_JT_BLOCK_END)
         return ax_jparser_unexpected(p, "the end of the tag");
-    }
     ax_jparser_next(p);
     return AX_OK;
 }
@@ -62,9 +58,8 @@ static enum ax_status parse_body(struct ax_jparser *p, struct ax_jnode *parent,
         } else {
             AX_ASSERT(p->token->kind == AX_JT_BLOCK_BEGIN);
             ax_jparser_next(p);
-            if (ends != NULL && at_end_tag(p, ends)) {
+            if (ends != NULL && at_end_tag(p, ends))
                 return AX_OK;
-            }
             AX_TRY(parse_statement(p, &node));
             AX_TRY(expect_block_end(p));
         }
@@ -104,23 +99,19 @@ static enum ax_status parse_for(struct ax_jparser *p, int line, struct ax_jnode 
     AX_TRY(ax_jnode_new(p, AX_JN_FOR, line, &n));
     p->loops++;
     AX_TRY(ax_jparse_target(p, false, "in", &n->loop.target));
-    if (!ax_jparser_skip_name(p, "in")) {
+    if (!ax_jparser_skip_name(p, "in"))
         return ax_jparser_unexpected(p, "'in'");
-    }
     AX_TRY(ax_jparse_tuple(p, false, false, "recursive", &n->loop.iter));
-    if (ax_jparser_skip_name(p, "if")) {
+    if (ax_jparser_skip_name(p, "if"))
         AX_TRY(ax_jparse_expression(p, &n->loop.test));
-    }
-    if (ax_jparser_is_name(p, "recursive")) {
+    if (ax_jparser_is_name(p, "recursive"))
         return ax_jtree_error(p->tree, line, "a recursive for tag is not supported");
-    }
     AX_TRY(parse_block(p, n, &n->loop.body, (struct ends){{"else", "endfor"}}));
     bool otherwise = ax_jparser_is_name(p, "else");
     ax_jparser_next(p);
     p->loops--;
-    if (otherwise) {
+    if (otherwise)
         AX_TRY(parse_simple_block(p, n, &n->loop.otherwise, "endfor"));
-    }
     *out = n;
     return AX_OK;
 }
@@ -133,9 +124,8 @@ static enum ax_status parse_if(struct ax_jparser *p, int line, struct ax_jnode *
     for (;;) {
         AX_TRY(ax_jparse_tuple(p, false, false, NULL, &n->branch.test));
         AX_TRY(parse_block(p, n, &n->branch.body, (struct ends){{"elif", "else", "endif"}}));
-        if (ax_jparser_skip_name(p, "endif")) {
+        if (ax_jparser_skip_name(p, "endif"))
             break;
-        }
         bool is_elif = ax_jparser_is_name(p, "elif");
         ax_jparser_next(p);
         AX_TRY(ax_jnode_new(p, AX_JN_IF, p->token->line, &n->branch.next));
@@ -155,9 +145,8 @@ static enum ax_status parse_set(struct ax_jparser *p, int line, struct ax_jnode 
     AX_TRY(ax_jnode_new(p, AX_JN_ASSIGN, line, &n));
     AX_TRY(ax_jparse_target(p, true, NULL, &n->assign.target));
     *out = n;
-    if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
+    if (ax_jparser_skip_op(p, AX_JOP_ASSIGN))
         return ax_jparse_tuple(p, true, false, NULL, &n->assign.value);
-    }
     n->kind = AX_JN_SET_BLOCK;
     AX_TRY(ax_jparse_filters(p, NULL, false, &n->assign.filter));
     return parse_simple_block(p, n, &n->assign.body, "endset");
@@ -167,16 +156,13 @@ static enum ax_status parse_set(struct ax_jparser *p, int line, struct ax_jnode 
 static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n) {
     AX_TRY(ax_jparser_expect_op(p, AX_JOP_LPAREN, "'('"));
     while (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {
-        if (n->macro.params.n > 0) {
+        if (n->macro.params.n > 0)
             AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "','"));
-        }
         struct ax_jnode *param, *value;
         AX_TRY(ax_jparse_target_name(p, &param));
-        for (size_t i = 0; i < n->macro.params.n; i++) {
-            if (n->macro.params.items[i]->name.number == param->name.number) {
+        for (size_t i = 0; i < n->macro.params.n; i++)
+            if (n->macro.params.items[i]->name.number == param->name.number)
                 return ax_jtree_error(p->tree, param->line, "a parameter appears twice");
-            }
-        }
         AX_TRY(ax_jnode_append(p, &n->macro.params, param));
         if (ax_jparser_skip_op(p, AX_JOP_ASSIGN)) {
             AX_TRY(ax_jparse_expression(p, &value));
@@ -248,9 +234,8 @@ static const struct {
 };
 
 static enum ax_status parse_statement(struct ax_jparser *p, struct ax_jnode **out) {
-    if (p->token->kind != AX_JT_NAME) {
+    if (p->token->kind != AX_JT_NAME)
         return ax_jparser_unexpected(p, "the name of a tag");
-    }
     const struct ax_jstr *name = p->token->value.str;
     int line = p->token->line;
     for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {

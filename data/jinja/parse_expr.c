@@ -20,9 +20,8 @@ void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...
 /* ---- tokens ---- */
 
 void ax_jparser_next(struct ax_jparser *p) {
-    if (p->token->kind != AX_JT_EOF) {
+    if (p->token->kind != AX_JT_EOF)
         p->token++;
-    }
 }
 
 bool ax_jparser_is_op(const struct ax_jparser *p, enum ax_jop op) {
@@ -35,17 +34,15 @@ bool ax_jparser_is_name(const struct ax_jparser *p, const char *name) {
 
 bool ax_jparser_skip_op(struct ax_jparser *p, enum ax_jop op) {
     bool is = ax_jparser_is_op(p, op);
-    if (is) {
+    if (is)
         ax_jparser_next(p);
-    }
     return is;
 }
 
 bool ax_jparser_skip_name(struct ax_jparser *p, const char *name) {
     bool is = ax_jparser_is_name(p, name);
-    if (is) {
+    if (is)
         ax_jparser_next(p);
-    }
     return is;
 }
 
@@ -78,9 +75,8 @@ enum ax_status ax_jparser_expect_op(struct ax_jparser *p, enum ax_jop op, const 
 }
 
 enum ax_status ax_jparser_expect_name(struct ax_jparser *p, struct ax_jstr **name) {
-    if (p->token->kind != AX_JT_NAME) {
+    if (p->token->kind != AX_JT_NAME)
         return ax_jparser_unexpected(p, "a name");
-    }
     *name = p->token->value.str;
     ax_jparser_next(p);
     return AX_OK;
@@ -115,9 +111,8 @@ enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
         size_t cap = list->cap > 0 ? 2 * list->cap : 4;
         struct ax_jnode **items;
         AX_TRY(ax_jarena_alloc(p->tree->arena, &items, cap, sizeof *items));
-        if (list->n > 0) {
+        if (list->n > 0)
             memcpy(items, list->items, list->n * sizeof *items);
-        }
         list->items = items;
         list->cap = cap;
     }
@@ -126,9 +121,8 @@ enum ax_status ax_jnode_append(struct ax_jparser *p, struct ax_jnodes *list,
 }
 
 enum ax_status ax_jparser_enter(struct ax_jparser *p) {
-    if (++p->depth > AX_JHEIGHT_MAX) {
+    if (++p->depth > AX_JHEIGHT_MAX)
         return ax_jtree_error(p->tree, p->token->line, "nested more than %d deep", AX_JHEIGHT_MAX);
-    }
     return AX_OK;
 }
 
@@ -206,9 +200,8 @@ static enum ax_jop comparison(struct ax_jparser *p) {
         ax_jparser_next(p);
         return op;
     }
-    if (ax_jparser_skip_name(p, "in")) {
+    if (ax_jparser_skip_name(p, "in"))
         return AX_JOP_IN;
-    }
     const struct ax_jtoken *next = p->token + 1;
     if (ax_jparser_is_name(p, "not") && next->kind == AX_JT_NAME &&
         ax_jstr_is(next->value.str, "in")) {
@@ -229,9 +222,8 @@ static enum ax_status parse_compare(struct ax_jparser *p, struct ax_jnode **out)
     while ((op = comparison(p)) != AX_JOP_NONE) {
         AX_TRY(parse_binary(p, SUM, &right));
         AX_TRY(ax_jnode_operation(p, AX_JN_COMPARE, op, line, left, right, out));
-        if (chain != NULL) {
+        if (chain != NULL)
             AX_TRY(ax_jnode_operation(p, AX_JN_AND, AX_JOP_NONE, line, chain, *out, out));
-        }
         chain = *out;
         left = right;
     }
@@ -240,9 +232,8 @@ static enum ax_status parse_compare(struct ax_jparser *p, struct ax_jnode **out)
 
 static enum ax_status parse_not(struct ax_jparser *p, struct ax_jnode **out) {
     int line = p->token->line;
-    if (!ax_jparser_skip_name(p, "not")) {
+    if (!ax_jparser_skip_name(p, "not"))
         return parse_compare(p, out);
-    }
     AX_TRY(ax_jparser_enter(p));
     AX_TRY(parse_not(p, out));
     ax_jparser_leave(p);
@@ -308,29 +299,24 @@ static enum ax_status parse_items(struct ax_jparser *p, enum item_kind kind, boo
     struct ax_jnode *tuple = NULL, *item = NULL;
     int line = p->token->line;
     while (!at_tuple_end(p, stop)) {
-        if (kind == EXPRESSION) {
+        if (kind == EXPRESSION)
             AX_TRY(ax_jparse_expression(p, &item));
-        } else if (kind == NO_COND) {
+        else if (kind == NO_COND)
             AX_TRY(ax_jparse_no_cond(p, &item));
-        } else {
+        else
             AX_TRY(ax_jparse_primary(p, kind == NS_TARGET, &item));
-        }
         bool comma = ax_jparser_is_op(p, AX_JOP_COMMA);
-        if (comma && tuple == NULL) {
+        if (comma && tuple == NULL)
             AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
-        }
-        if (tuple != NULL) {
+        if (tuple != NULL)
             AX_TRY(ax_jnode_append(p, &tuple->items, item));
-        }
-        if (!comma) {
+        if (!comma)
             break;
-        }
         ax_jparser_next(p);
     }
     if (tuple == NULL && item == NULL) {
-        if (!in_parens) {
+        if (!in_parens)
             return ax_jparser_unexpected(p, "an expression");
-        }
         AX_TRY(ax_jnode_new(p, AX_JN_TUPLE, line, &tuple));
     }
     *out = tuple != NULL ? tuple : item;
@@ -345,16 +331,14 @@ enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, 
 static enum ax_status make_target(struct ax_jparser *p, struct ax_jnode *n) {
     switch (n->kind) {
     case AX_JN_NAME:
-        if (p->loops > 0 && n->name.number == p->tree->loop) {
+        if (p->loops > 0 && n->name.number == p->tree->loop)
             return ax_jtree_error(p->tree, n->line, "loop cannot be set inside a for tag");
-        }
         return AX_OK;
     case AX_JN_NSREF:
         return AX_OK;
     case AX_JN_TUPLE:
-        for (size_t i = 0; i < n->items.n; i++) {
+        for (size_t i = 0; i < n->items.n; i++)
             AX_TRY(make_target(p, n->items.items[i]));
-        }
         return AX_OK;
     default:
         return ax_jtree_error(p->tree, n->line, "only names can be assigned to");
@@ -368,9 +352,8 @@ enum ax_status ax_jparse_target(struct ax_jparser *p, bool nsref, const char *st
 }
 
 enum ax_status ax_jparse_target_name(struct ax_jparser *p, struct ax_jnode **out) {
-    if (p->token->kind != AX_JT_NAME) {
+    if (p->token->kind != AX_JT_NAME)
         return ax_jparser_unexpected(p, "a name");
-    }
     AX_TRY(ax_jparse_primary(p, false, out));
     return make_target(p, *out);
 }

@@ -21,15 +21,12 @@ static enum ax_status constant(struct ax_jparser *p, struct ax_jval v, struct ax
 
 static enum ax_status parse_name(struct ax_jparser *p, bool nsref, struct ax_jnode **out) {
     const struct ax_jstr *s = p->token->value.str;
-    if (ax_jstr_is(s, "true") || ax_jstr_is(s, "True")) {
+    if (ax_jstr_is(s, "true") || ax_jstr_is(s, "True"))
         return constant(p, ax_jbool(true), out);
-    }
-    if (ax_jstr_is(s, "false") || ax_jstr_is(s, "False")) {
+    if (ax_jstr_is(s, "false") || ax_jstr_is(s, "False"))
         return constant(p, ax_jbool(false), out);
-    }
-    if (ax_jstr_is(s, "none") || ax_jstr_is(s, "None")) {
+    if (ax_jstr_is(s, "none") || ax_jstr_is(s, "None"))
         return constant(p, ax_jnone(), out);
-    }
     if (p->functions > 0 &&
         (ax_jstr_is(s, "varargs") || ax_jstr_is(s, "kwargs") || ax_jstr_is(s, "caller"))) {
         return ax_jtree_error(p->tree, p->token->line, "the variable %.*s is not supported",
@@ -73,9 +70,8 @@ static enum ax_status parse_list(struct ax_jparser *p, bool is_dict, struct ax_j
             AX_TRY(ax_jparse_expression(p, &item));
             AX_TRY(ax_jnode_append(p, &(*out)->items, item));
         }
-        if (!ax_jparser_is_op(p, end)) {
+        if (!ax_jparser_is_op(p, end))
             AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, is_dict ? "',' or '}'" : "',' or ']'"));
-        }
     }
     ax_jparser_next(p);
     return AX_OK;
@@ -97,12 +93,10 @@ enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jno
         AX_TRY(ax_jparse_tuple(p, true, true, NULL, out));
         return ax_jparser_expect_op(p, AX_JOP_RPAREN, "')'");
     }
-    if (ax_jparser_is_op(p, AX_JOP_LBRACKET)) {
+    if (ax_jparser_is_op(p, AX_JOP_LBRACKET))
         return parse_list(p, false, out);
-    }
-    if (ax_jparser_is_op(p, AX_JOP_LBRACE)) {
+    if (ax_jparser_is_op(p, AX_JOP_LBRACE))
         return parse_list(p, true, out);
-    }
     return ax_jparser_unexpected(p, "an expression");
 }
 
@@ -111,31 +105,26 @@ enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jno
 static enum ax_status parse_argument(struct ax_jparser *p, struct ax_jargs *args) {
     struct ax_jnode *value;
     if (ax_jparser_skip_op(p, AX_JOP_MUL)) {
-        if (args->star != NULL) {
+        if (args->star != NULL)
             return ax_jtree_error(p->tree, p->token->line, "a second *argument");
-        }
         return ax_jparse_expression(p, &args->star);
     }
-    if (ax_jparser_is_op(p, AX_JOP_POW)) {
+    if (ax_jparser_is_op(p, AX_JOP_POW))
         return ax_jtree_error(p->tree, p->token->line, "** in a call is not supported");
-    }
     if (p->token->kind == AX_JT_NAME && p->token[1].kind == AX_JT_OP &&
         p->token[1].op == AX_JOP_ASSIGN) {
         struct ax_jnode *key;
-        for (size_t i = 0; i < args->keyword.n; i += 2) {
-            if (ax_jstr_equal(args->keyword.items[i]->value.str, p->token->value.str)) {
+        for (size_t i = 0; i < args->keyword.n; i += 2)
+            if (ax_jstr_equal(args->keyword.items[i]->value.str, p->token->value.str))
                 return ax_jtree_error(p->tree, p->token->line, "an argument appears twice");
-            }
-        }
         AX_TRY(constant(p, p->token->value, &key));
         ax_jparser_next(p);
         AX_TRY(ax_jparse_expression(p, &value));
         AX_TRY(ax_jnode_append(p, &args->keyword, key));
         return ax_jnode_append(p, &args->keyword, value);
     }
-    if (args->star != NULL || args->keyword.n > 0) {
+    if (args->star != NULL || args->keyword.n > 0)
         return ax_jtree_error(p->tree, p->token->line, "a positional argument after keyword ones");
-    }
     AX_TRY(ax_jparse_expression(p, &value));
     return ax_jnode_append(p, &args->positional, value);
 }
@@ -145,9 +134,8 @@ static enum ax_status parse_arguments(struct ax_jparser *p, struct ax_jargs *arg
     ax_jparser_next(p);
     while (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {
         AX_TRY(parse_argument(p, args));
-        if (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {
+        if (!ax_jparser_is_op(p, AX_JOP_RPAREN))
             AX_TRY(ax_jparser_expect_op(p, AX_JOP_COMMA, "',' or ')'"));
-        }
     }
     ax_jparser_next(p);
     return AX_OK;
@@ -175,21 +163,18 @@ static enum ax_status parse_subscript(struct ax_jparser *p, struct ax_jnode *of,
     n->get.of = of;
     ax_jparser_next(p);
     *out = n;
-    if (!ax_jparser_is_op(p, AX_JOP_COLON) && !ax_jparser_is_op(p, AX_JOP_RBRACKET)) {
+    if (!ax_jparser_is_op(p, AX_JOP_COLON) && !ax_jparser_is_op(p, AX_JOP_RBRACKET))
         AX_TRY(ax_jparse_expression(p, &key));
-    }
     if (ax_jparser_skip_op(p, AX_JOP_COLON)) {
         n->kind = AX_JN_SLICE;
         n->get.start = key;
         AX_TRY(parse_bound(p, &n->get.stop));
-        if (ax_jparser_skip_op(p, AX_JOP_COLON)) {
+        if (ax_jparser_skip_op(p, AX_JOP_COLON))
             AX_TRY(parse_bound(p, &n->get.step));
-        }
         return ax_jparser_expect_op(p, AX_JOP_RBRACKET, "']'");
     }
-    if (key == NULL) {
+    if (key == NULL)
         return ax_jparser_unexpected(p, "a key");
-    }
     n->get.key = key;
     return ax_jparser_expect_op(p, AX_JOP_RBRACKET, "']'");
 }
@@ -204,31 +189,27 @@ static enum ax_status parse_dot(struct ax_jparser *p, struct ax_jnode *of, struc
         ax_jparser_next(p);
         return AX_OK;
     }
-    if (p->token->kind != AX_JT_INTEGER) {
+    if (p->token->kind != AX_JT_INTEGER)
         return ax_jparser_unexpected(p, "a name or number");
-    }
     (*out)->kind = AX_JN_GETITEM;
     return constant(p, p->token->value, &(*out)->get.key);
 }
 
 enum ax_status ax_jparse_postfix(struct ax_jparser *p, struct ax_jnode **n) {
-    for (;;) {
-        if (ax_jparser_is_op(p, AX_JOP_DOT)) {
+    for (;;)
+        if (ax_jparser_is_op(p, AX_JOP_DOT))
             AX_TRY(parse_dot(p, *n, n));
-        } else if (ax_jparser_is_op(p, AX_JOP_LBRACKET)) {
+        else if (ax_jparser_is_op(p, AX_JOP_LBRACKET))
             AX_TRY(parse_subscript(p, *n, n));
-        } else if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
+        else if (ax_jparser_is_op(p, AX_JOP_LPAREN))
             AX_TRY(parse_call(p, *n, n));
-        } else {
+        else
             return AX_OK;
-        }
-    }
 }
 
 static void note_unknown(struct ax_jparser *p, const struct ax_jnode *n) {
-    if (n->call.fn == NULL && p->ifs == 0 && p->unknown == NULL) {
+    if (n->call.fn == NULL && p->ifs == 0 && p->unknown == NULL)
         p->unknown = n;
-    }
 }
 
 enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool first_without_pipe,
@@ -241,9 +222,8 @@ enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool
         AX_TRY(ax_jparser_expect_name(p, &n->call.name));
         n->call.fn = ax_jfilter_find(n->call.name);
         note_unknown(p, n);
-        if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
+        if (ax_jparser_is_op(p, AX_JOP_LPAREN))
             AX_TRY(parse_arguments(p, &n->call.args));
-        }
         *out = n;
         first_without_pipe = false;
     }
@@ -278,9 +258,8 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
     if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
         AX_TRY(parse_arguments(p, &n->call.args));
     } else if (at_test_argument(p)) {
-        if (ax_jparser_is_name(p, "is")) {
+        if (ax_jparser_is_name(p, "is"))
             return ax_jtree_error(p->tree, p->token->line, "tests cannot be chained with 'is'");
-        }
         struct ax_jnode *arg;
         AX_TRY(ax_jparse_primary(p, false, &arg));
         AX_TRY(ax_jparse_postfix(p, &arg));
@@ -291,15 +270,13 @@ static enum ax_status parse_test(struct ax_jparser *p, struct ax_jnode *of, stru
 }
 
 enum ax_status ax_jparse_filters_and_tests(struct ax_jparser *p, struct ax_jnode **n) {
-    for (;;) {
-        if (ax_jparser_is_op(p, AX_JOP_PIPE)) {
+    for (;;)
+        if (ax_jparser_is_op(p, AX_JOP_PIPE))
             AX_TRY(ax_jparse_filters(p, *n, false, n));
-        } else if (ax_jparser_is_name(p, "is")) {
+        else if (ax_jparser_is_name(p, "is"))
             AX_TRY(parse_test(p, *n, n));
-        } else if (ax_jparser_is_op(p, AX_JOP_LPAREN)) {
+        else if (ax_jparser_is_op(p, AX_JOP_LPAREN))
             AX_TRY(parse_call(p, *n, n));
-        } else {
+        else
             return AX_OK;
-        }
-    }
 }

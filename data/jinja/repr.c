@@ -13,9 +13,8 @@
 static void increment(char *text) {
     char *p = strchr(text, 'e') - 1;
     while (*p == '9' || *p == '.') {
-        if (*p == '9') {
+        if (*p == '9')
             *p = '0';
-        }
         p--;
     }
     ++*p;
@@ -26,12 +25,10 @@ static void increment(char *text) {
 static void shortest(double d, char text[AX_JREAL_TEXT]) {
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, AX_JREAL_TEXT, "%.*e", digits - 1, d);
-        if (digits == 16 && strtod(text, NULL) < d && strspn(text, "9.") < 17) {
+        if (digits == 16 && strtod(text, NULL) < d && strspn(text, "9.") < 17)
             increment(text);
-        }
-        if (strtod(text, NULL) == d) {
+        if (strtod(text, NULL) == d)
             return;
-        }
     }
 }
 
@@ -47,11 +44,9 @@ void ax_jreal_repr(double d, char text[AX_JREAL_TEXT]) {
     char e[AX_JREAL_TEXT], digits[32];
     shortest(fabs(d), e);
     int exponent = atoi(strchr(e, 'e') + 1), n = 0;
-    for (const char *p = e; *p != 'e'; p++) {
-        if (*p != '.') {
+    for (const char *p = e; *p != 'e'; p++)
+        if (*p != '.')
             digits[n++] = *p;
-        }
-    }
     digits[n] = '\0';
     const char *sign = signbit(d) ? "-" : "";
     if (exponent < -4 || exponent >= 16) {
@@ -83,12 +78,10 @@ static enum ax_status put_repr_char(struct ax_jvm *vm, uint32_t c, char quote) {
     default:
         break;
     }
-    if (c == (unsigned char)quote) {
+    if (c == (unsigned char)quote)
         return ax_jvm_putf(vm, "\\%c", quote);
-    }
-    if (ax_python_is_printable(c)) {
+    if (ax_python_is_printable(c))
         return ax_jvm_put_char(vm, c);
-    }
     return ax_jvm_putf(vm,
                        c < 0x100     ? "\\x%02x"
                        : c < 0x10000 ? "\\u%04x"
@@ -122,9 +115,8 @@ static enum ax_status put_str_repr(struct ax_jvm *vm, const struct ax_jstr *s) {
 
 static enum ax_status put_items(struct ax_jvm *vm, const struct ax_jval *items, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        if (i > 0) {
+        if (i > 0)
             AX_TRY(ax_jvm_puts(vm, ", "));
-        }
         AX_TRY(ax_jval_put_repr(vm, items[i]));
     }
     return AX_OK;
@@ -140,9 +132,8 @@ static enum ax_status put_list(struct ax_jvm *vm, struct ax_jval v) {
 static enum ax_status put_dict(struct ax_jvm *vm, struct ax_jdict *d) {
     AX_TRY(ax_jvm_puts(vm, "{"));
     for (size_t i = 0; i < d->n; i++) {
-        if (i > 0) {
+        if (i > 0)
             AX_TRY(ax_jvm_puts(vm, ", "));
-        }
         AX_TRY(ax_jval_put_repr(vm, d->pairs[i].key));
         AX_TRY(ax_jvm_puts(vm, ": "));
         AX_TRY(ax_jval_put_repr(vm, d->pairs[i].value));
@@ -194,9 +185,8 @@ enum ax_status ax_jval_put_repr(struct ax_jvm *vm, struct ax_jval v) {
 }
 
 enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v) {
-    if (v.kind == AX_JSTR) {
+    if (v.kind == AX_JSTR)
         return ax_jvm_put(vm, v.str->data, v.str->len);
-    }
     return v.kind == AX_JUNDEFINED ? AX_OK : ax_jval_put_repr(vm, v);
 }
 

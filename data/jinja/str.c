@@ -20,9 +20,8 @@ enum ax_status ax_jstr_copy(struct ax_jarena *a, struct ax_jstr **out, const cha
                             size_t len) {
     char *copy;
     AX_TRY(ax_jarena_alloc(a, &copy, len, 1));
-    if (len > 0) {
+    if (len > 0)
         memcpy(copy, data, len);
-    }
     return ax_jstr_borrow(a, out, copy, len);
 }
 
@@ -60,9 +59,8 @@ enum ax_status ax_jstr_slice(struct ax_jarena *a, struct ax_jstr **out, const st
 }
 
 size_t ax_jstr_chars(struct ax_jstr *s) {
-    if (s->chars == AX_JUNCOUNTED) {
+    if (s->chars == AX_JUNCOUNTED)
         s->chars = ax_python_count(s->data, s->len);
-    }
     return s->chars;
 }
 
@@ -89,22 +87,18 @@ int ax_jstr_compare(const struct ax_jstr *a, const struct ax_jstr *b) {
 }
 
 size_t ax_jstr_offset(struct ax_jstr *s, size_t n) {
-    if (n == 0 || n >= ax_jstr_chars(s)) {
+    if (n == 0 || n >= ax_jstr_chars(s))
         return n == 0 ? 0 : s->len;
-    }
-    if (s->chars == s->len) {
+    if (s->chars == s->len)
         return n;
-    }
     return ax_python_offset(s->data, s->len, n);
 }
 
 size_t ax_jstr_find(const struct ax_jstr *s, const struct ax_jstr *needle, size_t from) {
-    if (needle->len > s->len || from > s->len - needle->len) {
+    if (needle->len > s->len || from > s->len - needle->len)
         return SIZE_MAX;
-    }
-    if (needle->len == 0) {
+    if (needle->len == 0)
         return from;
-    }
     const char *p = memmem(s->data + from, s->len - from, needle->data, needle->len);
     return p != NULL ? (size_t)(p - s->data) : SIZE_MAX;
 }

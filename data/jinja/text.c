@@ -25,22 +25,18 @@ enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_
         const bool first = how == AX_JLETTERS_CAPITALIZE ? p == 0 : !in_word;
         const uint32_t c = ax_python_next(s->data, &p);
         enum ax_jcase to = AX_JCASE_LOWER;
-        if (how == AX_JLETTERS_UPPER || (how == AX_JLETTERS_WORDS && first)) {
+        if (how == AX_JLETTERS_UPPER || (how == AX_JLETTERS_WORDS && first))
             to = AX_JCASE_UPPER;
-        } else if (how != AX_JLETTERS_LOWER && first) {
+        else if (how != AX_JLETTERS_LOWER && first)
             to = AX_JCASE_TITLE;
-        }
         uint32_t mapped[2];
         const size_t n = ax_python_map(to, c, mapped);
-        if (n == 0) {
+        if (n == 0)
             return ax_jvm_error(vm, "the other case of U+%04X is not supported", (unsigned)c);
-        }
-        if (c == 0x3a3 && to == AX_JCASE_LOWER && letter_before && !letter_at(s, p)) {
+        if (c == 0x3a3 && to == AX_JCASE_LOWER && letter_before && !letter_at(s, p))
             mapped[0] = 0x3c2; /* the sigma at the end of a word */
-        }
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             AX_TRY(ax_jvm_put_char(vm, mapped[i]));
-        }
         in_word = how == AX_JLETTERS_WORDS ? !ends_word(c) : ax_python_is_cased(c);
         letter_before = ax_python_is_cased(c) && !(how == AX_JLETTERS_WORDS && first);
     }
@@ -53,14 +49,11 @@ enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_
 /* ---- strip ---- */
 
 static bool is_stripped(const struct ax_jstr *chars, uint32_t c) {
-    if (chars == NULL) {
+    if (chars == NULL)
         return ax_python_is_space(c);
-    }
-    for (size_t p = 0; p < chars->len;) {
-        if (ax_python_next(chars->data, &p) == c) {
+    for (size_t p = 0; p < chars->len;)
+        if (ax_python_next(chars->data, &p) == c)
             return true;
-        }
-    }
     return false;
 }
 
@@ -69,17 +62,15 @@ enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax
     size_t start = 0, end = s->len, cost = 1 + (chars != NULL ? chars->len / 2 : 0);
     while ((sides & AX_JLEFT) != 0 && start < end) {
         size_t p = start;
-        if (!is_stripped(chars, ax_python_next(s->data, &p))) {
+        if (!is_stripped(chars, ax_python_next(s->data, &p)))
             break;
-        }
         AX_TRY(ax_jvm_charge(vm, cost));
         start = p;
     }
     while ((sides & AX_JRIGHT) != 0 && end > start) {
         size_t p = end;
-        if (!is_stripped(chars, ax_python_prev(s->data, &p))) {
+        if (!is_stripped(chars, ax_python_prev(s->data, &p)))
             break;
-        }
         AX_TRY(ax_jvm_charge(vm, cost));
         end = p;
     }
@@ -97,9 +88,8 @@ static enum ax_status replace_empty(struct ax_jvm *vm, struct ax_jstr *s,
     for (; count != 0; count--) {
         AX_TRY(ax_jvm_put(vm, with->data, with->len));
         size_t next = p;
-        if (p == s->len) {
+        if (p == s->len)
             return AX_OK;
-        }
         ax_python_next(s->data, &next);
         AX_TRY(ax_jvm_put(vm, s->data + p, next - p));
         p = next;
@@ -142,20 +132,16 @@ static enum ax_status split_spaces(struct ax_jvm *vm, struct ax_jstr *s, int64_t
     size_t p = 0;
     for (;;) {
         size_t start = p, next = p;
-        while (start < s->len && ax_python_is_space(ax_python_next(s->data, &next))) {
+        while (start < s->len && ax_python_is_space(ax_python_next(s->data, &next)))
             start = next;
-        }
-        if (start == s->len) {
+        if (start == s->len)
             return AX_OK;
-        }
-        if (max-- == 0) { /* the rest as it is */
+        if (max-- == 0) /* the rest as it is */
             return add_piece(vm, s, start, s->len, items);
-        }
         p = start;
         next = p;
-        while (p < s->len && !ax_python_is_space(ax_python_next(s->data, &next))) {
+        while (p < s->len && !ax_python_is_space(ax_python_next(s->data, &next)))
             p = next;
-        }
         AX_TRY(add_piece(vm, s, start, p, items));
     }
 }
@@ -192,9 +178,8 @@ enum ax_status ax_jtext_lines(struct ax_jvm *vm, struct ax_jstr *s, bool keep_en
     while (p < s->len) {
         size_t end = p;
         uint32_t c = ax_python_next(s->data, &p);
-        if (!is_line_end(c)) {
+        if (!is_line_end(c))
             continue;
-        }
         p += c == '\r' && p < s->len && s->data[p] == '\n';
         AX_TRY(add_piece(vm, s, start, keep_ends ? p : end, out));
         start = p;
@@ -214,9 +199,8 @@ enum ax_status ax_jtext_join(struct ax_jvm *vm, const struct ax_jstr *sep, struc
             return ax_jvm_error(vm, "join: item %zu is a %s, not a str", i,
                                 ax_jval_type(list.items[i]));
         }
-        if (i > 0) {
+        if (i > 0)
             AX_TRY(ax_jvm_put(vm, sep->data, sep->len));
-        }
         AX_TRY(ax_jval_put_str(vm, list.items[i]));
     }
     out->kind = AX_JSTR;

@@ -9,9 +9,8 @@ static utf8proc_category_t category(uint32_t c) {
 
 size_t ax_python_count(const char *s, size_t len) {
     size_t n = 0;
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++)
         n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    }
     return n;
 }
 
@@ -19,26 +18,23 @@ size_t ax_python_offset(const char *s, size_t len, size_t n) {
     size_t i = 0;
     while (n > 0 && i < len) {
         i++;
-        while (i < len && ((unsigned char)s[i] & 0xc0) == 0x80) {
+        while (i < len && ((unsigned char)s[i] & 0xc0) == 0x80)
             i++;
-        }
         n--;
     }
     return i;
 }
 
 bool ax_python_is_space(uint32_t c) {
-    if (c < 0x80) {
+    if (c < 0x80)
         return c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f);
-    }
     return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
            c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 bool ax_python_is_printable(uint32_t c) {
-    if (c < 0x7f) {
+    if (c < 0x7f)
         return c >= 0x20;
-    }
     utf8proc_category_t k = category(c);
     return k != UTF8PROC_CATEGORY_CN && k < UTF8PROC_CATEGORY_ZS;
 }
@@ -58,11 +54,9 @@ static bool is_special(uint32_t c) {
     static const uint32_t ranges[][2] = {{0x149, 0x149},   {0x1f0, 0x1f0},   {0x390, 0x390},
                                          {0x3b0, 0x3b0},   {0x587, 0x587},   {0x1e96, 0x1e9a},
                                          {0x1f50, 0x1f56}, {0x1f80, 0x1fff}, {0xfb00, 0xfb17}};
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
-        if (c >= ranges[i][0] && c <= ranges[i][1]) {
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1])
             return true;
-        }
-    }
     return false;
 }
 

@@ -61,9 +61,8 @@ static enum ax_status hold(int *nest, size_t *weight, struct ax_jval inner) {
     int n = 1 + (ax_jval_is_list(inner)   ? inner.list->nest
                  : inner.kind == AX_JDICT ? inner.dict->nest
                                           : 0);
-    if (n > AX_JNEST_MAX) {
+    if (n > AX_JNEST_MAX)
         return ax_error(AX_ERR_DATA, "lists and dicts nested more than %d deep", AX_JNEST_MAX);
-    }
     *nest = n > *nest ? n : *nest;
     size_t more = inner.kind == AX_JSTR ? 1 : ax_jval_weight(inner);
     if (more > AX_JWEIGHT_MAX || *weight > AX_JWEIGHT_MAX - more) {
@@ -79,9 +78,8 @@ enum ax_status ax_jlist_wrap(struct ax_jarena *a, enum ax_jkind kind, const stru
     struct ax_jlist *l;
     AX_TRY(ax_jarena_alloc(a, &l, 1, sizeof *l));
     *l = (struct ax_jlist){.items = items, .n = n, .weight = 1, .nest = 1};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         AX_TRY(hold(&l->nest, &l->weight, items[i]));
-    }
     *out = (struct ax_jval){.kind = kind, .list = l};
     return AX_OK;
 }
@@ -91,9 +89,8 @@ enum ax_status ax_jitems_add(struct ax_jarena *a, struct ax_jitems *l, struct ax
         size_t cap = l->cap > 0 ? 2 * l->cap : 8;
         struct ax_jval *items;
         AX_TRY(ax_jarena_alloc(a, &items, cap, sizeof *items));
-        if (l->n > 0) {
+        if (l->n > 0)
             memcpy(items, l->items, l->n * sizeof *items);
-        }
         l->items = items;
         l->cap = cap;
     }
@@ -122,52 +119,44 @@ static void index_pair(struct ax_jdict *d, size_t number) {
     uint32_t h = 0;
     ax_jval_hash(d->pairs[number].key, &h);
     size_t i = h & (d->index_size - 1);
-    while (d->index[i] != 0) {
+    while (d->index[i] != 0)
         i = (i + 1) & (d->index_size - 1);
-    }
     d->index[i] = (uint32_t)number + 1;
 }
 
 static enum ax_status grow(struct ax_jarena *a, struct ax_jdict *d) {
     size_t cap = d->cap > 0 ? 2 * d->cap : 4;
-    if (cap > UINT32_MAX / 4) {
+    if (cap > UINT32_MAX / 4)
         return ax_error(AX_ERR_DATA, "a dict of more than %zu keys", d->n);
-    }
     struct ax_jpair *pairs;
     AX_TRY(ax_jarena_alloc(a, &pairs, cap, sizeof *pairs));
-    if (d->n > 0) {
+    if (d->n > 0)
         memcpy(pairs, d->pairs, d->n * sizeof *pairs);
-    }
     d->pairs = pairs;
     d->cap = cap;
     if (cap > LINEAR_MAX) {
         d->index_size = 2 * cap;
         AX_TRY(ax_jarena_alloc(a, &d->index, d->index_size, sizeof *d->index));
-        for (size_t i = 0; i < d->n; i++) {
+        for (size_t i = 0; i < d->n; i++)
             index_pair(d, i);
-        }
     }
     return AX_OK;
 }
 
 static struct ax_jpair *find_pair(const struct ax_jdict *d, struct ax_jval key) {
     if (d->index == NULL) {
-        for (size_t i = 0; i < d->n; i++) {
-            if (ax_jval_equal(d->pairs[i].key, key)) {
+        for (size_t i = 0; i < d->n; i++)
+            if (ax_jval_equal(d->pairs[i].key, key))
                 return &d->pairs[i];
-            }
-        }
         return NULL;
     }
     uint32_t h;
-    if (!ax_jval_hash(key, &h)) {
+    if (!ax_jval_hash(key, &h))
         return NULL;
-    }
     for (size_t i = h & (d->index_size - 1); d->index[i] != 0; i = (i + 1) & (d->index_size - 1)) {
         struct ax_jpair *p = &d->pairs[d->index[i] - 1];
-        if (ax_jval_equal(p->key, key)) {
+        if (ax_jval_equal(p->key, key))
             return p;
-        }
     }
     return NULL;
 }
@@ -181,13 +170,11 @@ enum ax_status ax_jdict_set(struct ax_jarena *a, struct ax_jdict *d, struct ax_j
         known->value = value;
         return AX_OK;
     }
-    if (d->n == d->cap) {
+    if (d->n == d->cap)
         AX_TRY(grow(a, d));
-    }
     d->pairs[d->n] = (struct ax_jpair){key, value};
-    if (d->index != NULL) {
+    if (d->index != NULL)
         index_pair(d, d->n);
-    }
     d->n++;
     return AX_OK;
 }
@@ -212,26 +199,21 @@ const struct ax_jval *ax_jdict_get_str(const struct ax_jdict *d, struct ax_jstr 
 /* ---- equality and hashing ---- */
 
 static bool lists_equal(const struct ax_jlist *a, const struct ax_jlist *b) {
-    if (a->n != b->n) {
+    if (a->n != b->n)
         return false;
-    }
-    for (size_t i = 0; i < a->n; i++) {
-        if (!ax_jval_equal(a->items[i], b->items[i])) {
+    for (size_t i = 0; i < a->n; i++)
+        if (!ax_jval_equal(a->items[i], b->items[i]))
             return false;
-        }
-    }
     return true;
 }
 
 static bool dicts_equal(const struct ax_jdict *a, const struct ax_jdict *b) {
-    if (a->n != b->n) {
+    if (a->n != b->n)
         return false;
-    }
     for (size_t i = 0; i < a->n; i++) {
         const struct ax_jval *other = ax_jdict_get(b, a->pairs[i].key);
-        if (other == NULL || !ax_jval_equal(a->pairs[i].value, *other)) {
+        if (other == NULL || !ax_jval_equal(a->pairs[i].value, *other))
             return false;
-        }
     }
     return true;
 }
@@ -245,9 +227,8 @@ bool ax_jval_equal(struct ax_jval a, struct ax_jval b) {
         int order;
         return ax_jnumber_compare(a, b, &order) && order == 0;
     }
-    if (a.kind != b.kind) {
+    if (a.kind != b.kind)
         return false;
-    }
     switch (a.kind) {
     case AX_JUNDEFINED:
     case AX_JNONE:
@@ -288,9 +269,8 @@ bool ax_jval_hash(struct ax_jval v, uint32_t *hash) {
         *hash = 2;
         for (size_t i = 0; i < v.list->n; i++) {
             uint32_t h;
-            if (!ax_jval_hash(v.list->items[i], &h)) {
+            if (!ax_jval_hash(v.list->items[i], &h))
                 return false;
-            }
             *hash = mix(*hash, h);
         }
         return true;

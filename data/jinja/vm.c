@@ -19,17 +19,16 @@ void ax_jvm_set_error(struct ax_jvm *vm, const char *fmt, ...) {
 
 void ax_jvm_set_undefined(struct ax_jvm *vm, struct ax_jval v) {
     const struct ax_jundef *u = v.undef;
-    if (u == NULL) {
+    if (u == NULL)
         ax_jvm_set_error(vm, "a value is undefined");
-    } else if (u->hint != NULL) {
+    else if (u->hint != NULL)
         ax_jvm_set_error(vm, "%s", u->hint);
-    } else if (u->owner == NULL) {
+    else if (u->owner == NULL)
         ax_jvm_set_error(vm, "'%.*s' is undefined", (int)u->name->len, u->name->data);
-    } else if (u->name == NULL) {
+    else if (u->name == NULL)
         ax_jvm_set_error(vm, "a %s has no such element", u->owner);
-    } else {
+    else
         ax_jvm_set_error(vm, "a %s has no '%.*s'", u->owner, (int)u->name->len, u->name->data);
-    }
 }
 
 enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work) {
@@ -83,16 +82,14 @@ enum ax_status ax_jvm_putf(struct ax_jvm *vm, const char *fmt, ...) {
 
 struct ax_jcapture ax_jvm_capture(struct ax_jvm *vm) {
     struct ax_jcapture c = {.start = vm->out.len, .outermost = vm->root_end == SIZE_MAX};
-    if (c.outermost) {
+    if (c.outermost)
         vm->root_end = c.start;
-    }
     return c;
 }
 
 void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c) {
-    if (c.outermost) {
+    if (c.outermost)
         vm->root_end = SIZE_MAX;
-    }
 }
 
 enum ax_status ax_jvm_take(struct ax_jvm *vm, struct ax_jcapture c, struct ax_jstr **out) {
@@ -116,11 +113,9 @@ size_t ax_jvm_chars(struct ax_jvm *vm) {
 
 struct ax_jval ax_jscope_get(const struct ax_jvm *vm, const struct ax_jscope *s, uint32_t name) {
     for (; s != NULL; s = s->parent) {
-        for (size_t i = 0; i < s->n; i++) {
-            if (s->vars[i].name == name) {
+        for (size_t i = 0; i < s->n; i++)
+            if (s->vars[i].name == name)
                 return s->vars[i].value;
-            }
-        }
     }
     return vm->globals[name];
 }
@@ -141,9 +136,8 @@ enum ax_status ax_jscope_set(struct ax_jvm *vm, struct ax_jscope *s, uint32_t na
         struct ax_jvar *vars;
         size_t cap = s->cap > 0 ? 2 * s->cap : 4;
         AX_TRY(ax_jarena_alloc(&vm->arena, &vars, cap, sizeof *vars));
-        if (s->n > 0) {
+        if (s->n > 0)
             memcpy(vars, s->vars, s->n * sizeof *vars);
-        }
         s->vars = vars;
         s->cap = cap;
     }

@@ -233,12 +233,11 @@ static void keep_one_kind(struct ax_found *f) {
     for (int k = 0; k <= (int)AX_ROWS_PARQUET; k++)
         if (counts[k] > counts[best])
             best = (enum ax_rows_kind)k;
-    for (size_t i = 0; i < f->n; i++) {
+    for (size_t i = 0; i < f->n; i++)
         if (f->files[i].kind == best)
             f->files[kept++] = f->files[i];
         else
             ax_free(f->files[i].path);
-    }
     f->n = kept;
 }
 

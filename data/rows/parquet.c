@@ -13,14 +13,13 @@ struct ax_parquet {
 /* The path as a text of SQL in which nothing stands for other files. */
 static enum ax_status quote(struct ax_buf *b, const char *path) {
     enum ax_status st = AX_OK;
-    for (; *path && st == AX_OK; path++) {
+    for (; *path && st == AX_OK; path++)
         if (*path == '\'')
             st = ax_buf_puts(b, "''");
         else if (*path == '*' || *path == '?' || *path == '[')
             st = ax_buf_printf(b, "[%c]", *path);
         else
             st = ax_buf_append(b, path, 1);
-    }
     return st;
 }
 

@@ -29,25 +29,20 @@ static enum ax_status prepare(struct ax_jvm *vm, const struct ax_jdict *message,
     struct ax_jdict *d;
     const struct ax_jval *reasoning = find_reasoning(message);
     AX_TRY(ax_jdict_new(&vm->arena, &d));
-    if (reasoning != NULL) { /* goes first; the message's own `thinking` keeps its value */
+    if (reasoning != NULL) /* goes first; the message's own `thinking` keeps its value */
         AX_TRY(set_named(vm, d, reasoning_names[1], 8, *reasoning));
-    }
-    for (size_t i = 0; i < message->n; i++) {
-        if (message->pairs[i].value.kind != AX_JNONE) {
+    for (size_t i = 0; i < message->n; i++)
+        if (message->pairs[i].value.kind != AX_JNONE)
             AX_TRY(ax_jdict_set(&vm->arena, d, message->pairs[i].key, message->pairs[i].value));
-        }
-    }
-    if (reasoning != NULL) {
+    if (reasoning != NULL)
         AX_TRY(set_named(vm, d, reasoning_names[0], 17, *reasoning));
-    }
     *out = (struct ax_jval){.kind = AX_JDICT, .dict = d};
     return AX_OK;
 }
 
 enum ax_status ax_jchat_messages(struct ax_jvm *vm, struct ax_jval messages, struct ax_jval *out) {
-    if (messages.kind != AX_JLIST) {
+    if (messages.kind != AX_JLIST)
         return ax_jvm_error(vm, "messages must be a list, not a %s", ax_jval_type(messages));
-    }
     size_t n = messages.list->n;
     struct ax_jval *items;
     AX_TRY(ax_jarena_alloc(&vm->arena, &items, n, sizeof *items));

@@ -53,9 +53,8 @@ static const struct {
 
 enum ax_status ax_template_builtin(struct ax_template **out, const char *name) {
     for (size_t i = 0; i < N_NAMED; i++) {
-        if (strcmp(named[i].name, name) != 0) {
+        if (strcmp(named[i].name, name) != 0)
             continue;
-        }
         if (named[i].source == NULL) {
             return ax_error(
                 AX_ERR_UNSUPPORTED,
@@ -67,11 +66,9 @@ enum ax_status ax_template_builtin(struct ax_template **out, const char *name) {
     }
     struct ax_buf list = {0};
     enum ax_status st = AX_OK;
-    for (size_t i = 0; i < N_NAMED && st == AX_OK; i++) {
-        if (named[i].source != NULL) {
+    for (size_t i = 0; i < N_NAMED && st == AX_OK; i++)
+        if (named[i].source != NULL)
             st = ax_buf_printf(&list, "%s%s", list.len > 0 ? ", " : "", named[i].name);
-        }
-    }
     if (st == AX_OK) {
         st = ax_error(AX_ERR_CONFIG, "chat_template: there is no \"%s\"; built in are %s", name,
                       list.data);

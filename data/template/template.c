@@ -48,9 +48,8 @@ static enum ax_status check_source(const struct ax_jtree *t, const char *source,
     size_t bad = ax_utf8_check(source, len);
     if (bad < len) {
         int line = 1;
-        for (size_t i = 0; i < bad; i++) {
+        for (size_t i = 0; i < bad; i++)
             line += source[i] == '\n';
-        }
         return ax_jtree_error(t, line, "the template is not UTF-8 (byte %zu)", bad);
     }
     return AX_OK;
@@ -79,9 +78,8 @@ static enum ax_status compile(struct ax_template *t, const char *name, const cha
 static enum ax_status name_place(enum ax_status st, const char *name, int line) {
     size_t n = strlen(name);
     const char *text = ax_error_text();
-    if (st == AX_OK || (strncmp(text, name, n) == 0 && text[n] == ':')) {
+    if (st == AX_OK || (strncmp(text, name, n) == 0 && text[n] == ':'))
         return st;
-    }
     return line > 0 ? ax_error_prefix(st, "%s:%d", name, line) : ax_error_prefix(st, "%s", name);
 }
 
@@ -130,12 +128,10 @@ const char *ax_template_source(const struct ax_template *t, size_t *len) {
 static struct ax_template_options fit_bounds(const struct ax_template_options *options,
                                              size_t len) {
     struct ax_template_options o = options != NULL ? *options : default_options;
-    if (o.max_memory == 0 && len < MAX_MEMORY / 64) {
+    if (o.max_memory == 0 && len < MAX_MEMORY / 64)
         o.max_memory = ((size_t)48 << 20) + 32 * len;
-    }
-    if (o.max_output == 0 && len < MAX_OUTPUT / 16) {
+    if (o.max_output == 0 && len < MAX_OUTPUT / 16)
         o.max_output = ((size_t)16 << 20) + 8 * len;
-    }
     return o;
 }
 
@@ -183,13 +179,11 @@ static enum ax_status fill_globals(struct ax_jvm *vm, const struct variables *va
         const struct ax_jstr *name = names->pairs[i].key.str;
         struct ax_jval *v = &vm->globals[i];
         const json_t *j = json_object_getn(vars->json, name->data, name->len);
-        if (j == NULL) {
+        if (j == NULL)
             j = json_object_getn(vars->defaults, name->data, name->len);
-        }
         AX_TRY(j != NULL ? ax_jval_from_json(vm, j, v) : builtin_value(vm, name, vars->chat, v));
-        if (vars->chat && v->kind != AX_JMISSING && ax_jstr_is(name, "messages")) {
+        if (vars->chat && v->kind != AX_JMISSING && ax_jstr_is(name, "messages"))
             AX_TRY(ax_jchat_messages(vm, *v, v));
-        }
     }
     return AX_OK;
 }

@@ -33,13 +33,11 @@ static enum ax_status put_token(json_t *tokens, const char *key, const json_t *v
         json_object_set_new(tokens, key, json_null());
         return AX_OK;
     }
-    if (!json_is_string(content)) {
+    if (!json_is_string(content))
         return AX_OK;
-    }
     json_t *text = json_stringn(json_string_value(content), json_string_length(content));
-    if (json_object_set_new(tokens, key, text) != 0) {
+    if (json_object_set_new(tokens, key, text) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for special tokens");
-    }
     return AX_OK;
 }
 
@@ -48,9 +46,8 @@ static enum ax_status put_tokens(json_t *tokens, const json_t *object, bool all)
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)object, key, v) {
-        if (all || is_token_name(key)) {
+        if (all || is_token_name(key))
             AX_TRY(put_token(tokens, key, v));
-        }
     }
     return AX_OK;
 }
@@ -89,22 +86,19 @@ static enum ax_status read_tokens(json_t *tokens, const json_t *config, const js
     static const char *const named[] = {"extra_special_tokens", "model_specific_special_tokens"};
     for (size_t i = 0; i < 2; i++) {
         const json_t *more = json_object_get(config, named[i]);
-        if (json_is_object(more)) {
+        if (json_is_object(more))
             AX_TRY(put_tokens(tokens, more, true));
-        }
     }
-    if (json_object_get(config, "added_tokens_decoder") == NULL && map != NULL) {
+    if (json_object_get(config, "added_tokens_decoder") == NULL && map != NULL)
         AX_TRY(put_tokens(tokens, map, false));
-    }
     const char *class_name = json_string_value(json_object_get(config, "tokenizer_class"));
     AX_TRY(put_class_defaults(tokens, class_name != NULL ? class_name : ""));
     const char *key;
     json_t *v;
     void *next;
     json_object_foreach_safe(tokens, next, key, v) {
-        if (json_is_null(v)) {
+        if (json_is_null(v))
             json_object_del(tokens, key);
-        }
     }
     return AX_OK;
 }
@@ -113,14 +107,12 @@ enum ax_status ax_template_folder_tokens(json_t **out, const char *dir) {
     struct ax_json_doc config = {0}, map = {0};
     enum ax_status st;
     json_t *tokens = json_object();
-    if (tokens == NULL) {
+    if (tokens == NULL)
         return ax_error(AX_ERR_NOMEM, "out of memory for special tokens");
-    }
     AX_TRY_GOTO(load_json(&config, dir, "tokenizer_config.json"), st, done);
     AX_TRY_GOTO(load_json(&map, dir, "special_tokens_map.json"), st, done);
-    if (config.root != NULL || map.root != NULL) {
+    if (config.root != NULL || map.root != NULL)
         AX_TRY_GOTO(read_tokens(tokens, config.root, map.root), st, done);
-    }
     *out = tokens;
     tokens = NULL;
 done:

@@ -129,12 +129,11 @@ static enum ax_status end_run(struct ax_decode_state *state, struct ax_strings *
     struct ax_buf *run = &state->held;
     if (run->len == 0)
         return AX_OK;
-    if (ax_utf8_check(run->data, run->len) == run->len) {
+    if (ax_utf8_check(run->data, run->len) == run->len)
         AX_TRY(ax_strings_add(out, run->data, run->len));
-    } else {
+    else
         for (size_t i = 0; i < run->len; i++)
             AX_TRY(ax_strings_add(out, FFFD, 3));
-    }
     run->len = 0;
     return AX_OK;
 }

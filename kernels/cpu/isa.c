@@ -30,35 +30,27 @@ static bool has(unsigned reg, unsigned bits) {
 static enum ax_cpu_isa detect(void) {
     unsigned a, b, c, d;
     const unsigned xsave_avx_fma_f16c = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, xsave_avx_fma_f16c) ||
-        !has(saved_state(), 0x06)) {
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, xsave_avx_fma_f16c) || !has(saved_state(), 0x06))
         return AX_CPU_NONE;
-    }
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(b, bit_AVX2)) {
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(b, bit_AVX2))
         return AX_CPU_NONE;
-    }
     const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-    if (!has(b, avx512) || !has(saved_state(), 0xe6)) {
+    if (!has(b, avx512) || !has(saved_state(), 0xe6))
         return AX_CPU_AVX2;
-    }
     const unsigned avx512_bf16 = 1u << 5;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !has(a, avx512_bf16)) {
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !has(a, avx512_bf16))
         return AX_CPU_AVX512;
-    }
     return AX_CPU_AVX512BF16;
 }
 
 /* The mask can only lower; an unknown word is said and ignored. */
 static enum ax_cpu_isa masked(enum ax_cpu_isa isa) {
     const char *mask = getenv("AXTRAIN_CPU");
-    if (mask == NULL || *mask == '\0') {
+    if (mask == NULL || *mask == '\0')
         return isa;
-    }
-    for (int i = AX_CPU_AVX2; i < N_ISAS; i++) {
-        if (strcmp(mask, names[i]) == 0) {
+    for (int i = AX_CPU_AVX2; i < N_ISAS; i++)
+        if (strcmp(mask, names[i]) == 0)
             return i < (int)isa ? (enum ax_cpu_isa)i : isa;
-        }
-    }
     ax_log_warn("AXTRAIN_CPU=%s is not one of avx2, avx512, avx512bf16; ignored", mask);
     return isa;
 }

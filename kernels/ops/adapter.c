@@ -38,9 +38,8 @@ static void build_dropout(struct ax_case_builder *b, struct ax_dropout *a) {
     a->first_col = s->first;
     a->cols = s->cols + 2 * s->first;
     a->scalars = b->scalars;
-    if (s->inner > 0) {
+    if (s->inner > 0)
         a->rows = ax_case_ids(b, s->rows, 0, s->inner);
-    }
 }
 
 static const struct ax_shape shapes_dropout[] = {
@@ -75,15 +74,12 @@ static void build_colscale(struct ax_case_builder *b, struct ax_colscale *a) {
     const struct ax_shape *s = b->shape;
     const enum ax_dtype stream = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
     a->x = ax_case_in2(b, stream, s->rows, s->cols);
-    if (!ax_case_has(b, AX_SHAPE_SKIP)) {
+    if (!ax_case_has(b, AX_SHAPE_SKIP))
         a->scale = ax_case_in1(b, b->accum, s->cols);
-    }
-    if (ax_case_has(b, AX_SHAPE_BIAS)) {
+    if (ax_case_has(b, AX_SHAPE_BIAS))
         a->bias = ax_case_in1(b, b->real, s->cols);
-    }
-    if (ax_case_has(b, AX_SHAPE_ADDEND)) {
+    if (ax_case_has(b, AX_SHAPE_ADDEND))
         a->addend = ax_case_in2(b, stream, s->rows, s->cols);
-    }
     a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : ax_case_out2(b, stream, s->rows, s->cols);
 }
 

@@ -40,9 +40,8 @@ static const char *check_attention(const struct ax_attention *a) {
 static double keys_per_query(const struct ax_attention *a) {
     double nq = (double)a->max_q;
     double most = (double)a->max_k;
-    if (!a->causal || a->max_q <= 0) {
+    if (!a->causal || a->max_q <= 0)
         return most;
-    }
     double least = most - nq + 1;
     double empty = least < 1 ? 1 - least : 0; /* queries before the first key */
     least = least < 1 ? 1 : least;
@@ -64,13 +63,11 @@ static int64_t hand_out_blocks(const struct ax_shape *s, int32_t *table, int64_t
     int64_t used = 0;
     for (int64_t column = 0; column < columns; column++) {
         for (int64_t d = 0; d < s->n_documents; d++) {
-            if (column * o->block_size >= s->documents[d].nk) {
+            if (column * o->block_size >= s->documents[d].nk)
                 continue;
-            }
             used++;
-            if (table != NULL) {
+            if (table != NULL)
                 table[d * columns + column] = (int32_t)(total - used);
-            }
         }
     }
     return used;
@@ -97,9 +94,8 @@ static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
         int64_t columns = (a->max_k + o->block_size - 1) / o->block_size;
         int64_t blocks = hand_out_blocks(s, NULL, columns, 0);
         a->block_table = ax_case_dense2(b, AX_I32, s->n_documents, columns);
-        if (b->memory != NULL) {
+        if (b->memory != NULL)
             hand_out_blocks(s, a->block_table.data, columns, blocks);
-        }
         a->block_size = o->block_size;
         key_rows = blocks * o->block_size;
     }
@@ -111,9 +107,8 @@ static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
     a->lse = ax_case_dense2(b, b->accum, s->rows, s->heads);
     a->cu_q = ax_case_cumulative(b, false);
     a->cu_k = ax_case_cumulative(b, true);
-    if (o->sink) {
+    if (o->sink)
         a->sink = ax_case_in1(b, b->accum, s->heads);
-    }
     a->window = o->window;
     a->scale = 3 / sqrt((double)s->head_dim); /* sharper than usual: probabilities far from even */
     a->softcap = o->softcap;
@@ -213,9 +208,8 @@ static void build_attention_backward(struct ax_case_builder *b, struct ax_attent
     a->dq = ax_case_out3(b, a->a.q.shape[0], b->shape->heads);
     a->dk = ax_case_out3(b, a->a.k.shape[0], b->shape->kv_heads);
     a->dv = values_out(b, a->a.k.shape[0], b->shape->kv_heads);
-    if (o->sink) {
+    if (o->sink)
         a->dsink = ax_case_in1(b, b->accum, b->shape->heads);
-    }
 }
 
 static const struct ax_shape shapes_attention_backward[] = {

@@ -85,13 +85,11 @@ static void build_router_forward(struct ax_case_builder *b, struct ax_router_for
     a->experts = ax_case_dense2(b, AX_I32, s->rows, s->choices);
     if (ax_case_has(b, AX_SHAPE_PADDING)) {
         a->valid = ax_case_out1(b, AX_I32, 1);
-        if (b->memory != NULL) {
+        if (b->memory != NULL)
             i32_of(&a->valid)[0] = (int32_t)(s->first + tokens(b));
-        }
     }
-    if (o->balance) {
+    if (o->balance)
         a->load = ax_case_dense_in2(b, b->accum, 2, s->groups);
-    }
     a->first = s->first;
     a->renormalize = o->renormalize;
 }
@@ -168,9 +166,8 @@ static void build_router_backward(struct ax_case_builder *b, struct ax_router_ba
         i32_of(&a->experts)[i] = t < tokens(b) ? (int32_t)expert : -1;
     }
     a->dweights = ax_case_dense_in2(b, b->accum, s->rows, s->choices);
-    if (o->balance) {
+    if (o->balance)
         a->slope = ax_case_in1(b, b->accum, s->groups);
-    }
     a->dlogits = ax_case_out2(b, b->real, s->rows, s->groups);
     a->renormalize = o->renormalize;
 }
@@ -260,12 +257,10 @@ static void build_combine_forward(struct ax_case_builder *b, struct ax_combine_f
     const enum ax_dtype stream = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
     a->src = ax_case_in2(b, b->real, s->inner, s->cols);
     a->rows = rows_of(b);
-    if (!o->unweighted) {
+    if (!o->unweighted)
         a->weights = ax_case_dense_in2(b, b->accum, s->rows, s->choices);
-    }
-    if (ax_case_has(b, AX_SHAPE_ADDEND)) {
+    if (ax_case_has(b, AX_SHAPE_ADDEND))
         a->addend = ax_case_in2(b, stream, s->rows, s->cols);
-    }
     a->out = ax_case_out2(b, stream, s->rows, s->cols);
 }
 

@@ -37,9 +37,8 @@ struct ax_tensor ax_case_place(struct ax_case_builder *b, enum ax_dtype dtype, i
     struct ax_tensor t = ax_tensor_nd(dtype, NULL, ndim, shape);
     t.row_stride += pad;
     size_t bytes = (size_t)(t.shape[0] * t.row_stride) * ax_dtype_size(dtype);
-    if (b->memory != NULL) {
+    if (b->memory != NULL)
         t.data = b->memory + b->used;
-    }
     b->used += (bytes + AX_CASE_GAP - 1) / AX_CASE_GAP * AX_CASE_GAP + AX_CASE_GAP;
     b->key.tensor++;
     return t;
@@ -61,9 +60,8 @@ void ax_case_randomize(const struct ax_case_builder *b, const struct ax_tensor *
     int64_t cols = ax_tensor_row_len(t);
     uint32_t words[4] = {0};
     for (int64_t i = 0; i < t->shape[0] * cols && b->memory != NULL; i++) {
-        if (i % 4 == 0) {
+        if (i % 4 == 0)
             ax_rng_block(b->key, (uint64_t)i / 4, words);
-        }
         ax_store(t->dtype, t->data, i / cols * t->row_stride + i % cols,
                  word_to_uniform(words[i % 4], low, high));
     }
@@ -131,9 +129,8 @@ struct ax_tensor ax_case_cumulative(struct ax_case_builder *b, bool keys) {
     int32_t sum = 0;
     for (int i = 0; i <= s->n_documents && b->memory != NULL; i++) {
         ((int32_t *)t.data)[i] = sum;
-        if (i < s->n_documents) {
+        if (i < s->n_documents)
             sum += keys ? s->documents[i].nk : s->documents[i].nq;
-        }
     }
     return t;
 }

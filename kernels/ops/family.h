@@ -118,9 +118,8 @@ static inline bool is_3d(tensor t, enum ax_dtype dtype, int64_t a, int64_t b, in
 
 static inline bool same_shape(tensor a, tensor b) {
     bool same = given(a) && given(b) && a->ndim == b->ndim && rows_apart(a) && rows_apart(b);
-    for (int i = 0; i < a->ndim && same; i++) {
+    for (int i = 0; i < a->ndim && same; i++)
         same = a->shape[i] == b->shape[i];
-    }
     return same;
 }
 

@@ -47,12 +47,10 @@ static void build_gemm(struct ax_case_builder *b, struct ax_gemm *a) {
                       : ax_case_in2(b, b->real, s->inner, s->cols);
     a->c = a->accumulate ? ax_case_in2(b, to, s->rows, s->cols)
                          : ax_case_out2(b, to, s->rows, s->cols);
-    if (ax_case_has(b, AX_SHAPE_BIAS)) {
+    if (ax_case_has(b, AX_SHAPE_BIAS))
         a->bias = ax_case_in1(b, b->real, s->cols);
-    }
-    if (ax_case_has(b, AX_SHAPE_ADDEND)) {
+    if (ax_case_has(b, AX_SHAPE_ADDEND))
         a->addend = ax_case_in2(b, to, s->rows, s->cols);
-    }
 }
 
 static const struct ax_shape shapes_gemm[] = {

@@ -76,9 +76,8 @@ static void build_softmax_merge(struct ax_case_builder *b, struct ax_softmax_mer
     a->lse = ax_case_out1(b, b->accum, s->rows);
     a->entropy = ax_case_out1(b, b->accum, s->rows);
     a->vocab = 16;
-    if (o->smoothing) {
+    if (o->smoothing)
         a->mean_logprob = ax_case_out1(b, b->accum, s->rows);
-    }
 }
 
 static const struct ax_shape shapes_softmax_merge[] = {
@@ -127,9 +126,8 @@ static void build_softmax_backward(struct ax_case_builder *b, struct ax_softmax_
         a->g_lse = ax_case_in1(b, b->accum, s->rows);
         a->g_entropy = ax_case_in1(b, b->accum, s->rows);
     }
-    if (o->smoothing) {
+    if (o->smoothing)
         a->g_mean = ax_case_in1(b, b->accum, s->rows);
-    }
     a->vocab = s->first + s->cols;
     enum ax_dtype to = ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real;
     a->dlogits =

@@ -10,9 +10,8 @@ struct norm_options {
 static bool is_rstd(tensor rstd, tensor x) {
     bool fits = given(rstd) && rstd->dtype == accum(x) && rstd->ndim == x->ndim - 1 &&
                 ax_tensor_is_dense(rstd);
-    for (int i = 0; i < rstd->ndim && fits; i++) {
+    for (int i = 0; i < rstd->ndim && fits; i++)
         fits = rstd->shape[i] == x->shape[i];
-    }
     return fits;
 }
 
@@ -100,9 +99,8 @@ static void build_rmsnorm_backward(struct ax_case_builder *b, struct ax_rmsnorm_
     ax_case_randomize(b, &a->rstd, 0.5, 2);
     a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
     a->dx = in_place ? a->dy : a->accumulate ? norm_in(b, stream) : norm_out(b, stream);
-    if (!o->frozen) {
+    if (!o->frozen)
         a->dweight = ax_case_in1(b, b->accum, a->weight.shape[0]);
-    }
 }
 
 static const struct ax_shape shapes_rmsnorm_backward[] = {

@@ -39,9 +39,8 @@ PER_ELEMENT(copy, 0, dst)
 static void build_copy(struct ax_case_builder *b, struct ax_copy *a) {
     const struct copy_options *o = ax_case_options(b);
     enum ax_dtype to = b->real;
-    if (o->to != NULL) {
+    if (o->to != NULL)
         AX_ASSERT(ax_dtype_parse(o->to, &to) == AX_OK);
-    }
     a->src = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
     a->dst = ax_case_out2(b, to, b->shape->rows, b->shape->cols);
 }

@@ -43,15 +43,12 @@ static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
     const int64_t blocks = blocks_of(s->rows * s->cols, s->inner);
     a->x = ax_case_dense2(b, b->real, s->rows, s->cols);
     ax_case_randomize(b, &a->x, -1, 1);
-    for (int64_t i = s->inner; i < 2 * s->inner && i < s->rows * s->cols && b->memory != NULL;
-         i++) {
+    for (int64_t i = s->inner; i < 2 * s->inner && i < s->rows * s->cols && b->memory != NULL; i++)
         ax_store(b->real, a->x.data, i, 0);
-    }
     a->codes = ax_case_out1(b, code_dtype(o->kind), codes_of(s->rows * s->cols, o->kind));
     a->scale = ax_case_out1(b, AX_F32, blocks);
-    if (o->kind == AX_QUANT_MAP8) {
+    if (o->kind == AX_QUANT_MAP8)
         a->offset = ax_case_in1(b, AX_F32, blocks);
-    }
     a->block = s->inner;
     a->kind = o->kind;
 }
@@ -91,9 +88,8 @@ static void build_dequantize(struct ax_case_builder *b, struct ax_dequantize *a)
         ((unsigned char *)a->codes.data)[i] = (unsigned char)code;
     }
     a->scale = ax_case_in1(b, AX_F32, blocks);
-    if (o->kind == AX_QUANT_MAP8) {
+    if (o->kind == AX_QUANT_MAP8)
         a->offset = ax_case_in1(b, AX_F32, blocks);
-    }
     a->block = s->inner;
     a->kind = o->kind;
 }

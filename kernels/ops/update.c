@@ -208,9 +208,8 @@ static void build_sgd(struct ax_case_builder *b, struct ax_sgd *a) {
     TAKE(a);
     a->grad = u.grad;
     a->momentum = o->momentum;
-    if (a->momentum != 0) {
+    if (a->momentum != 0)
         a->momentum_buffer = place_random(b, b->accum, -1);
-    }
     a->weight_decay = 0.1;
     a->nesterov = o->nesterov;
 }

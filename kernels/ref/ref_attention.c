@@ -18,19 +18,16 @@ void ax_ref_visible(const struct ax_attention *a, const struct ax_ref_document *
     int64_t diagonal = i + d->nk - d->nq;
     *from = 0;
     *to = d->nk;
-    if (a->causal) {
+    if (a->causal)
         *to = diagonal + 1 < 0 ? 0 : diagonal + 1;
-    }
-    if (a->window > 0 && diagonal - a->window + 1 > 0) {
+    if (a->window > 0 && diagonal - a->window + 1 > 0)
         *from = diagonal - a->window + 1;
-    }
     *from = *from < *to ? *from : *to;
 }
 
 int64_t ax_ref_key_row(const struct ax_attention *a, const struct ax_ref_document *d, int64_t j) {
-    if (!ax_ref_given(&a->block_table)) {
+    if (!ax_ref_given(&a->block_table))
         return d->k_first + j;
-    }
     int64_t entry = d->index * a->block_table.row_stride + j / a->block_size;
     int64_t row = ax_ref_i32(&a->block_table, entry) * a->block_size + j % a->block_size;
     AX_ASSERT(row >= 0 && row < a->k.shape[0]);
@@ -43,9 +40,8 @@ void ax_ref_load_head(const struct ax_tensor *t, int64_t row, int64_t head, doub
 
 double ax_ref_dot(const double *x, const double *y, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         sum += x[i] * y[i];
-    }
     return sum;
 }
 
@@ -73,18 +69,16 @@ static void attend(const struct ax_attention *a, const struct ax_ref_document *d
         sum = (sum > 0 ? sum * exp(max - grown) : 0) + exp(s - grown);
         max = grown;
     }
-    for (int64_t c = 0; c < vd; c++) {
+    for (int64_t c = 0; c < vd; c++)
         out[c] = 0;
-    }
     for (int64_t j = from; j < to; j++) {
         int64_t row = ax_ref_key_row(a, d, j);
         ax_ref_load_head(&a->k, row, kv_head, key);
         ax_ref_load_head(&a->v, row, kv_head, value);
         double s = ax_ref_logit(a, ax_ref_dot(query, key, hd));
         double p = exp(s - max) / sum;
-        for (int64_t c = 0; c < vd; c++) {
+        for (int64_t c = 0; c < vd; c++)
             out[c] += p * value[c];
-        }
     }
     ax_ref_store_row(&a->out, d->q_first + i, head * vd, vd, out);
     ax_ref_set(&a->lse, d->q_first + i, head, sum > 0 ? max + log(sum) : -INFINITY);
@@ -96,20 +90,16 @@ enum ax_status ax_ref_attention_forward(struct ax_queue *q, const struct ax_atte
     const struct ax_attention *a = &f->a;
     AX_ASSERT(a->window == 0 || a->causal);
     for (int64_t t = 0; t < a->q.shape[0]; t++) { /* rows of no document keep these */
-        for (int64_t c = 0; c < ax_tensor_row_len(&a->out); c++) {
+        for (int64_t c = 0; c < ax_tensor_row_len(&a->out); c++)
             ax_ref_set(&a->out, t, c, 0);
-        }
-        for (int64_t h = 0; h < a->q.shape[1]; h++) {
+        for (int64_t h = 0; h < a->q.shape[1]; h++)
             ax_ref_set(&a->lse, t, h, -INFINITY);
-        }
     }
     for (int64_t n = 0; n + 1 < a->cu_q.shape[0]; n++) {
         struct ax_ref_document d = ax_ref_document(a, n);
-        for (int64_t i = 0; i < d.nq; i++) {
-            for (int64_t h = 0; h < a->q.shape[1]; h++) {
+        for (int64_t i = 0; i < d.nq; i++)
+            for (int64_t h = 0; h < a->q.shape[1]; h++)
                 attend(a, &d, i, h, work);
-            }
-        }
     }
     return AX_OK;
 }

@@ -15,24 +15,21 @@ static struct rows rows_in(double *work, int64_t hd, int64_t vd) {
 }
 
 static void clear(double *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         x[i] = 0;
-    }
 }
 
 static void add_scaled(double *x, double factor, const double *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         x[i] += factor * y[i];
-    }
 }
 
 /* δ = Σ out·dout of one query and head. */
 static double delta(const struct ax_attention_backward *b, int64_t row, int64_t head) {
     int64_t vd = b->a.v.shape[2];
     double sum = 0;
-    for (int64_t c = head * vd; c < (head + 1) * vd; c++) {
+    for (int64_t c = head * vd; c < (head + 1) * vd; c++)
         sum += ax_ref_get(&b->a.out, row, c) * ax_ref_get(&b->dout, row, c);
-    }
     return sum;
 }
 
@@ -85,9 +82,8 @@ static void backward_key(const struct ax_attention_backward *b, const struct ax_
         int64_t head = kv_head * group + n % group;
         int64_t from, to;
         ax_ref_visible(a, d, i, &from, &to);
-        if (j < from || j >= to) {
+        if (j < from || j >= to)
             continue;
-        }
         ax_ref_load_head(&a->q, d->q_first + i, head, r->query);
         ax_ref_load_head(&b->dout, d->q_first + i, head, r->dout);
         double p, ds;
@@ -107,19 +103,16 @@ static void backward_sink(const struct ax_attention_backward *b, int64_t head) {
     double sum = 0;
     for (int64_t n = 0; n + 1 < a->cu_q.shape[0]; n++) {
         struct ax_ref_document d = ax_ref_document(a, n);
-        for (int64_t row = d.q_first; row < d.q_first + d.nq; row++) {
+        for (int64_t row = d.q_first; row < d.q_first + d.nq; row++)
             sum -= exp(sink - ax_ref_get(&a->lse, row, head)) * delta(b, row, head);
-        }
     }
     ax_ref_set(&b->dsink, head, 0, ax_ref_get(&b->dsink, head, 0) + sum);
 }
 
 static void zero(const struct ax_tensor *t) {
-    for (int64_t r = 0; r < t->shape[0]; r++) {
-        for (int64_t c = 0; c < ax_tensor_row_len(t); c++) {
+    for (int64_t r = 0; r < t->shape[0]; r++)
+        for (int64_t c = 0; c < ax_tensor_row_len(t); c++)
             ax_ref_set(t, r, c, 0);
-        }
-    }
 }
 
 enum ax_status ax_ref_attention_backward(struct ax_queue *q, const struct ax_attention_backward *b,
@@ -133,15 +126,12 @@ enum ax_status ax_ref_attention_backward(struct ax_queue *q, const struct ax_att
     zero(&b->dv);
     for (int64_t n = 0; n + 1 < a->cu_q.shape[0]; n++) {
         struct ax_ref_document d = ax_ref_document(a, n);
-        for (int64_t i = 0; i < d.nq * a->q.shape[1]; i++) {
+        for (int64_t i = 0; i < d.nq * a->q.shape[1]; i++)
             backward_query(b, &d, i / a->q.shape[1], i % a->q.shape[1], &r);
-        }
-        for (int64_t j = 0; j < d.nk * a->k.shape[1]; j++) {
+        for (int64_t j = 0; j < d.nk * a->k.shape[1]; j++)
             backward_key(b, &d, j / a->k.shape[1], j % a->k.shape[1], &r);
-        }
     }
-    for (int64_t h = 0; h < a->q.shape[1] && ax_ref_given(&a->sink); h++) {
+    for (int64_t h = 0; h < a->q.shape[1] && ax_ref_given(&a->sink); h++)
         backward_sink(b, h);
-    }
     return AX_OK;
 }

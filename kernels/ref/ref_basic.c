@@ -7,11 +7,9 @@ enum ax_status ax_ref_fill(struct ax_queue *q, const struct ax_fill *a, void *wo
     (void)q;
     (void)work;
     int64_t n = ax_tensor_row_len(&a->dst);
-    for (int64_t r = 0; r < a->dst.shape[0]; r++) {
-        for (int64_t c = 0; c < n; c++) {
+    for (int64_t r = 0; r < a->dst.shape[0]; r++)
+        for (int64_t c = 0; c < n; c++)
             ax_ref_set(&a->dst, r, c, a->value);
-        }
-    }
     return AX_OK;
 }
 
@@ -44,9 +42,8 @@ enum ax_status ax_ref_colsum(struct ax_queue *q, const struct ax_colsum *a, void
     (void)work;
     for (int64_t n = 0; n < a->x.shape[1]; n++) {
         double sum = 0;
-        for (int64_t t = 0; t < a->x.shape[0]; t++) {
+        for (int64_t t = 0; t < a->x.shape[0]; t++)
             sum += ax_ref_get(&a->x, t, n);
-        }
         ax_ref_set(&a->out, n, 0, ax_ref_get(&a->out, n, 0) + sum);
     }
     return AX_OK;
@@ -61,9 +58,8 @@ enum ax_status ax_ref_scatter_rows(struct ax_queue *q, const struct ax_scatter_r
     for (int64_t i = 0; i < a->src.shape[0] * copies; i++) {
         int32_t to = ax_ref_i32(&a->rows, i);
         AX_ASSERT(to >= -1 && to < a->dst.shape[0]);
-        if (to >= 0) {
+        if (to >= 0)
             memcpy(ax_tensor_row(&a->dst, to), ax_tensor_row(&a->src, i / copies), bytes);
-        }
     }
     return AX_OK;
 }

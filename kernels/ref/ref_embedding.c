@@ -19,9 +19,8 @@ enum ax_status ax_ref_embedding_forward(struct ax_queue *q, const struct ax_embe
     (void)work;
     for (int64_t t = 0; t < a->out.shape[0]; t++) {
         int64_t row = shard_row(&a->tokens, t, a->first_row, &a->weight);
-        for (int64_t d = 0; d < a->out.shape[1]; d++) {
+        for (int64_t d = 0; d < a->out.shape[1]; d++)
             ax_ref_set(&a->out, t, d, row < 0 ? 0 : ax_ref_get(&a->weight, row, d));
-        }
     }
     return AX_OK;
 }

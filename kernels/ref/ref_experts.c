@@ -9,19 +9,15 @@ enum ax_status ax_ref_group_rows(struct ax_queue *q, const struct ax_group_rows 
     const int32_t *keys = a->keys.data;
     int32_t *places = a->places.data, *offsets = a->offsets.data, *counts = a->counts.data;
     int32_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         places[i] = -1;
-    }
     for (int64_t g = 0; g < groups; g++) {
         offsets[g] = at;
-        for (int64_t i = 0; i < n; i++) {
-            if (keys[i] - a->first == g) {
+        for (int64_t i = 0; i < n; i++)
+            if (keys[i] - a->first == g)
                 places[i] = at++;
-            }
-        }
-        if (counts != NULL) {
+        if (counts != NULL)
             counts[g] = at - offsets[g];
-        }
     }
     offsets[groups] = at;
     return AX_OK;
@@ -44,11 +40,9 @@ enum ax_status ax_ref_combine_forward(struct ax_queue *q, const struct ax_combin
     for (int64_t t = 0; t < a->out.shape[0]; t++) {
         for (int64_t d = 0; d < a->out.shape[1]; d++) {
             double sum = ax_ref_given(&a->addend) ? ax_ref_get(&a->addend, t, d) : 0;
-            for (int64_t i = 0; i < k; i++) {
-                if (named(&a->rows, &a->weights, t, i, &row, &weight)) {
+            for (int64_t i = 0; i < k; i++)
+                if (named(&a->rows, &a->weights, t, i, &row, &weight))
                     sum += weight * ax_ref_get(&a->src, row, d);
-                }
-            }
             ax_ref_set(&a->out, t, d, sum);
         }
     }

@@ -7,9 +7,8 @@ static void load_a(const struct ax_gemm *g, int64_t m, int64_t k_len, double *ou
         ax_ref_load_row(&g->a, m, 0, k_len, out);
         return;
     }
-    for (int64_t k = 0; k < k_len; k++) {
+    for (int64_t k = 0; k < k_len; k++)
         out[k] = ax_ref_get(&g->a, k, m);
-    }
 }
 
 /* sums[n] = Σ_k a_row[k] · op(b)[k][n], in order of k. `row` holds one row of b. */
@@ -18,22 +17,17 @@ static void multiply_row(const struct ax_gemm *g, const double *a_row, int64_t k
     for (int64_t n = 0; n < n_len && g->trans_b; n++) {
         ax_ref_load_row(&g->b, n, 0, k_len, row);
         double sum = 0;
-        for (int64_t k = 0; k < k_len; k++) {
+        for (int64_t k = 0; k < k_len; k++)
             sum += a_row[k] * row[k];
-        }
         sums[n] = sum;
     }
-    if (g->trans_b) {
+    if (g->trans_b)
         return;
-    }
-    for (int64_t n = 0; n < n_len; n++) {
+    for (int64_t n = 0; n < n_len; n++)
         sums[n] = 0;
-    }
-    for (int64_t k = 0; k < k_len; k++) {
-        for (int64_t n = 0; n < n_len; n++) {
+    for (int64_t k = 0; k < k_len; k++)
+        for (int64_t n = 0; n < n_len; n++)
             sums[n] += a_row[k] * ax_ref_get(&g->b, k, n);
-        }
-    }
 }
 
 enum ax_status ax_ref_gemm(struct ax_queue *q, const struct ax_gemm *g, void *work) {

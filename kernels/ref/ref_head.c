@@ -18,9 +18,8 @@ enum ax_status ax_ref_softmax_stats(struct ax_queue *q, const struct ax_softmax_
     int64_t cols = a->logits.shape[1];
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         double max = -INFINITY;
-        for (int64_t c = 0; c < cols; c++) {
+        for (int64_t c = 0; c < cols; c++)
             max = fmax(max, ax_ref_get(&a->logits, t, c) * a->inv_temperature);
-        }
         double sum = 0, weighted = 0, plain = 0;
         for (int64_t c = 0; c < cols; c++) {
             double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
@@ -47,9 +46,8 @@ enum ax_status ax_ref_softmax_merge(struct ax_queue *q, const struct ax_softmax_
     for (int64_t t = 0; t < a->stats.shape[1]; t++) {
         const int64_t at = t * AX_SOFTMAX_STATS;
         double max = -INFINITY;
-        for (int64_t s = 0; s < shards; s++) {
+        for (int64_t s = 0; s < shards; s++)
             max = fmax(max, ax_ref_get(&a->stats, s, at));
-        }
         double sum = 0, weighted = 0, at_label = 0, plain = 0;
         for (int64_t s = 0; s < shards; s++) {
             double shrink = exp(ax_ref_get(&a->stats, s, at) - max);
@@ -63,9 +61,8 @@ enum ax_status ax_ref_softmax_merge(struct ax_queue *q, const struct ax_softmax_
         ax_ref_set(&a->logprob, t, 0, labeled ? at_label - lse : 0);
         ax_ref_set(&a->lse, t, 0, lse);
         ax_ref_set(&a->entropy, t, 0, lse - weighted / sum);
-        if (ax_ref_given(&a->mean_logprob)) {
+        if (ax_ref_given(&a->mean_logprob))
             ax_ref_set(&a->mean_logprob, t, 0, plain / (double)a->vocab - lse);
-        }
     }
     return AX_OK;
 }
@@ -124,11 +121,9 @@ enum ax_status ax_ref_argmax(struct ax_queue *q, const struct ax_argmax *a, void
     (void)work;
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         int32_t best = 0;
-        for (int32_t c = 1; c < a->logits.shape[1]; c++) {
-            if (ax_ref_get(&a->logits, t, c) > ax_ref_get(&a->logits, t, best)) {
+        for (int32_t c = 1; c < a->logits.shape[1]; c++)
+            if (ax_ref_get(&a->logits, t, c) > ax_ref_get(&a->logits, t, best))
                 best = c;
-            }
-        }
         ((int32_t *)a->index.data)[t] = best;
     }
     return AX_OK;

@@ -30,27 +30,23 @@ static double mean_square(const struct ax_adafactor *a, int64_t first, int64_t s
 
 static double mean_of(const struct ax_tensor *t) {
     double sum = 0;
-    for (int64_t i = 0; i < t->shape[0]; i++) {
+    for (int64_t i = 0; i < t->shape[0]; i++)
         sum += ax_ref_at(t, i);
-    }
     return sum / (double)t->shape[0];
 }
 
 static void new_moments(const struct ax_adafactor *a, double b) {
     const int64_t rows = a->master.shape[0];
     if (a->master.ndim == 1) {
-        for (int64_t i = 0; i < rows; i++) {
+        for (int64_t i = 0; i < rows; i++)
             blend(&a->exp_avg_sq, i, b, mean_square(a, i, 1, 1));
-        }
         return;
     }
     const int64_t cols = a->master.shape[1];
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++)
         blend(&a->row, r, b, mean_square(a, r * cols, 1, cols));
-    }
-    for (int64_t c = 0; c < cols; c++) {
+    for (int64_t c = 0; c < cols; c++)
         blend(&a->col, c, b, mean_square(a, c, cols, rows));
-    }
 }
 
 /* Element i of the update, before its size is known; row_mean is mean(row). */
@@ -72,9 +68,8 @@ enum ax_status ax_ref_adafactor(struct ax_queue *q, const struct ax_adafactor *a
     const struct ax_step_scalars *s = a->scalars;
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
     const struct ax_fill clear = {a->grad, 0};
-    if (s->skip != 0) {
+    if (s->skip != 0)
         return ax_ref_fill(q, &clear, NULL);
-    }
     const double step = (double)s->step, b = pow(step, a->decay);
     const int64_t n = ax_tensor_numel(&a->master);
     double size = s->lr, decay = s->lr * a->weight_decay;
@@ -118,9 +113,8 @@ enum ax_status ax_ref_muon_momentum(struct ax_queue *q, const struct ax_muon_mom
         sum += u * u;
     }
     const double norm = fmax(sqrt(sum), a->eps);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         ax_store(a->out.dtype, a->out.data, i, ax_ref_at(&a->grad, i) / norm);
-    }
     return ax_ref_fill(q, &(struct ax_fill){a->grad, 0}, NULL);
 }
 

@@ -66,8 +66,7 @@ enum ax_status ax_ref_rmsnorm_backward(struct ax_queue *q, const struct ax_rmsno
         }
         ax_ref_set(&a->dweight, d, 0, ax_ref_get(&a->dweight, d, 0) + sum);
     }
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i++)
         backward_dx(a, i / groups, i % groups * n, n, ax_load(a->rstd.dtype, a->rstd.data, i));
-    }
     return AX_OK;
 }

@@ -27,9 +27,8 @@ enum ax_status ax_ref_clip(struct ax_queue *q, const struct ax_clip *a, void *wo
 }
 
 double ax_ref_weight(const struct ax_ref_weights *w, int64_t i) {
-    if (!ax_ref_given(w->remainder)) {
+    if (!ax_ref_given(w->remainder))
         return ax_ref_at(w->master, i);
-    }
     const uint16_t *high = w->master->data;
     const int16_t *low = w->remainder->data;
     return (double)ax_f32_join(high[i], low[i]);
@@ -64,11 +63,10 @@ uint32_t ax_ref_word(const struct ax_draw *draw, const struct ax_step_scalars *s
 }
 
 void ax_ref_set_moment(const struct ax_tensor *moment, int64_t i, double value, uint32_t random) {
-    if (moment->dtype == AX_BF16) {
+    if (moment->dtype == AX_BF16)
         ((uint16_t *)moment->data)[i] = ax_f32_to_bf16_random((float)value, random);
-    } else {
+    else
         ax_store(moment->dtype, moment->data, i, value);
-    }
 }
 
 /* What AdamW with any kind of moments does with one weight. */
@@ -96,9 +94,8 @@ enum ax_status ax_ref_adamw(struct ax_queue *q, const struct ax_adamw *a, void *
     const struct adamw_step step = ADAMW_STEP(a);
     for (int64_t i = 0; i < a->master.shape[0]; i++) {
         double g = ax_ref_take_grad(&a->grad, i, s);
-        if (s->skip != 0) {
+        if (s->skip != 0)
             continue;
-        }
         double m = a->beta1 * ax_ref_at(&a->exp_avg, i) + (1 - a->beta1) * g;
         double v = a->beta2 * ax_ref_at(&a->exp_avg_sq, i) + (1 - a->beta2) * g * g;
         ax_ref_set_weight(&weights, i, adamw_weight(&step, ax_ref_weight(&weights, i), m, v));
@@ -118,14 +115,12 @@ enum ax_status ax_ref_adamw(struct ax_queue *q, const struct ax_adamw *a, void *
 static void encode_block(const struct ax_dynamic_map *map, const double *x, int64_t n,
                          uint8_t *codes, const struct ax_tensor *scales, int64_t block) {
     double scale = 1e-12;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         scale = fmax(scale, fabs(x[i]));
-    }
     ax_store(scales->dtype, scales->data, block, scale);
     scale = ax_ref_at(scales, block);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         codes[i] = ax_dynamic_encode(map, (float)(x[i] / scale));
-    }
 }
 
 static void adamw_block(const struct ax_adamw_8bit *a, int64_t block, int64_t first, int64_t n) {
@@ -150,9 +145,8 @@ static void adamw_block(const struct ax_adamw_8bit *a, int64_t block, int64_t fi
 
 enum ax_status ax_ref_adamw_8bit(struct ax_queue *q, const struct ax_adamw_8bit *a, void *work) {
     (void)work;
-    if (a->scalars->skip != 0) {
+    if (a->scalars->skip != 0)
         return ax_ref_fill(q, &(struct ax_fill){a->grad, 0}, NULL);
-    }
     const int64_t n = a->master.shape[0];
     int64_t first = 0;
     for (int64_t block = 0; first < n; block++) {
@@ -171,9 +165,8 @@ enum ax_status ax_ref_sgd(struct ax_queue *q, const struct ax_sgd *a, void *work
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
     for (int64_t i = 0; i < a->master.shape[0]; i++) {
         double g = ax_ref_take_grad(&a->grad, i, s);
-        if (s->skip != 0) {
+        if (s->skip != 0)
             continue;
-        }
         double w = ax_ref_weight(&weights, i);
         g += a->weight_decay * w;
         if (ax_ref_given(&a->momentum_buffer)) {
@@ -193,9 +186,8 @@ enum ax_status ax_ref_lion(struct ax_queue *q, const struct ax_lion *a, void *wo
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
     for (int64_t i = 0; i < a->master.shape[0]; i++) {
         double g = ax_ref_take_grad(&a->grad, i, s);
-        if (s->skip != 0) {
+        if (s->skip != 0)
             continue;
-        }
         double m = ax_ref_at(&a->exp_avg, i), w = ax_ref_weight(&weights, i);
         double c = a->beta1 * m + (1 - a->beta1) * g;
         double sign = c > 0 ? 1 : c < 0 ? -1 : 0;

@@ -12,12 +12,10 @@ static bool is_token(const struct ax_router_forward *a, int64_t t) {
 static void softmax_row(const struct ax_router_forward *a, int64_t t, bool token) {
     int64_t experts = a->logits.shape[1];
     double max = -INFINITY, sum = 0;
-    for (int64_t e = 0; e < experts; e++) {
+    for (int64_t e = 0; e < experts; e++)
         max = fmax(max, ax_ref_get(&a->logits, t, e));
-    }
-    for (int64_t e = 0; e < experts; e++) {
+    for (int64_t e = 0; e < experts; e++)
         sum += exp(ax_ref_get(&a->logits, t, e) - max);
-    }
     for (int64_t e = 0; e < experts; e++) {
         double p = exp(ax_ref_get(&a->logits, t, e) - max) / sum;
         ax_ref_set(&a->probs, t, e, token ? p : 0);
@@ -25,11 +23,9 @@ static void softmax_row(const struct ax_router_forward *a, int64_t t, bool token
 }
 
 static bool chosen_before(const int32_t *chosen, int64_t n, int32_t expert) {
-    for (int64_t i = 0; i < n; i++) {
-        if (chosen[i] == expert) {
+    for (int64_t i = 0; i < n; i++)
+        if (chosen[i] == expert)
             return true;
-        }
-    }
     return false;
 }
 
@@ -84,9 +80,8 @@ enum ax_status ax_ref_router_forward(struct ax_queue *q, const struct ax_router_
             ax_ref_set(&a->weights, t, i, 0);
         }
     }
-    if (ax_ref_given(&a->load)) {
+    if (ax_ref_given(&a->load))
         add_load(a);
-    }
     return AX_OK;
 }
 
@@ -102,9 +97,8 @@ enum ax_status ax_ref_router_balance(struct ax_queue *q, const struct ax_router_
     }
     double n = assigned / (double)a->k;
     double scale = n > 0 ? a->weight * a->scalars->inv_weight * (double)experts / (n * n) : 0;
-    for (int64_t e = 0; e < experts; e++) {
+    for (int64_t e = 0; e < experts; e++)
         ax_ref_set(&a->slope, e, 0, a->coef * scale * ax_ref_get(&a->load, 0, e));
-    }
     a->scalars->aux_loss += a->counts ? scale * dot : 0;
     return AX_OK;
 }
@@ -122,9 +116,8 @@ static double through_weights(const struct ax_router_backward *a, int64_t t, int
         own = expert == e ? dw : own;
         chosen = chosen || expert == e;
     }
-    if (!chosen) {
+    if (!chosen)
         return 0;
-    }
     return a->renormalize ? (own - dot / sum) / sum : own;
 }
 
@@ -135,11 +128,10 @@ static void router_row(const struct ax_router_backward *a, int64_t t) {
         for (int32_t e = 0; e < experts; e++) {
             double p = ax_ref_get(&a->probs, t, e), dp = through_weights(a, t, e);
             dp += ax_ref_given(&a->slope) ? ax_ref_get(&a->slope, e, 0) : 0;
-            if (pass == 0) {
+            if (pass == 0)
                 mean += p * dp;
-            } else {
+            else
                 ax_ref_set(&a->dlogits, t, e, p * (dp - mean));
-            }
         }
     }
 }
@@ -153,9 +145,8 @@ enum ax_status ax_ref_router_backward(struct ax_queue *q, const struct ax_router
             router_row(a, t);
             continue;
         }
-        for (int64_t e = 0; e < a->probs.shape[1]; e++) {
+        for (int64_t e = 0; e < a->probs.shape[1]; e++)
             ax_ref_set(&a->dlogits, t, e, 0);
-        }
     }
     return AX_OK;
 }

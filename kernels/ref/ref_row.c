@@ -2,12 +2,10 @@
 #include "kernels/ref/ref.h"
 
 void ax_ref_load_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_t n, double *out) {
-    for (int64_t i = 0; i < n && t->panels; i++) {
+    for (int64_t i = 0; i < n && t->panels; i++)
         out[i] = ax_ref_get(t, row, col + i);
-    }
-    if (t->panels) {
+    if (t->panels)
         return;
-    }
     const char *from = (const char *)ax_tensor_row(t, row) + (size_t)col * ax_dtype_size(t->dtype);
     ax_convert(AX_F64, out, t->dtype, from, n);
 }

@@ -72,9 +72,8 @@ static void kill_kills(void **state) {
     (void)state;
     pid_t child = fork();
     if (child == 0) {
-        if (ax_fault_configure("fsync:2:kill") != AX_OK) {
+        if (ax_fault_configure("fsync:2:kill") != AX_OK)
             _exit(9);
-        }
         ax_fault_point(AX_FAULT_FSYNC);
         ax_fault_point(AX_FAULT_FSYNC);
         _exit(0);

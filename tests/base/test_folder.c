@@ -27,9 +27,8 @@ static int make_dir(void **state) {
     /* In memory where that is possible: there are some thousand syncs here. */
     bool memory = access("/dev/shm", W_OK) == 0;
     snprintf(dir, sizeof dir, "%s/axtrain-folder-XXXXXX", memory ? "/dev/shm" : "/tmp");
-    if (mkdtemp(dir) == NULL) {
+    if (mkdtemp(dir) == NULL)
         return -1;
-    }
     snprintf(target, sizeof target, "%s/ckpt", dir);
     return 0;
 }
@@ -60,9 +59,8 @@ static enum ax_status save(const char *version) {
     struct ax_folder d;
     enum ax_status st;
     AX_TRY_GOTO(ax_folder_begin(&d, target), st, fail);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         AX_TRY_GOTO(write_file(d.tmp, names[i], version), st, fail);
-    }
     AX_TRY_GOTO(ax_folder_commit(&d), st, fail);
     ax_folder_abort(&d); /* after a commit it does nothing */
     return AX_OK;
@@ -75,18 +73,16 @@ fail:
 static void read_version(char *version, size_t size) {
     static const char *const names[] = {"config.json", "model.safetensors", "state.json"};
     version[0] = '\0';
-    if (!ax_path_exists(target)) {
+    if (!ax_path_exists(target))
         return;
-    }
     for (int i = 0; i < 3; i++) {
         char *path;
         char *text;
         size_t len;
         assert_int_equal(ax_path_join(&path, target, names[i]), AX_OK);
         assert_int_equal(ax_read_file(path, 100, &text, &len), AX_OK);
-        if (i > 0) {
+        if (i > 0)
             assert_string_equal(text, version);
-        }
         snprintf(version, size, "%s", text);
         ax_free(text);
         ax_free(path);
@@ -97,9 +93,8 @@ static void read_version(char *version, size_t size) {
 static int count_leftovers(void) {
     int n = 0;
     DIR *d = opendir(dir);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
         n += e->d_name[0] != '.' && strcmp(e->d_name, "ckpt") != 0;
-    }
     closedir(d);
     return n;
 }
@@ -107,9 +102,8 @@ static int count_leftovers(void) {
 static void start_from(bool old) {
     assert_int_equal(ax_fault_configure(NULL), AX_OK);
     assert_int_equal(ax_remove_tree(target), AX_OK);
-    if (old) {
+    if (old)
         assert_int_equal(save("old"), AX_OK);
-    }
 }
 
 /* Runs `work` in a child that is killed at the k-th call of op; whether it was. */
@@ -119,9 +113,8 @@ static bool killed_at(enum ax_fault_op op, int k, enum ax_status (*work)(const c
     snprintf(spec, sizeof spec, "%s:%d:kill", ax_fault_op_name(op), k);
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) {
+    if (child == 0)
         _exit(ax_fault_configure(spec) == AX_OK && work(arg) == AX_OK ? 0 : 1);
-    }
     int how;
     assert_int_equal(waitpid(child, &how, 0), child);
     if (WIFSIGNALED(how)) {
@@ -207,21 +200,18 @@ static void a_failure_at_every_call_is_clean(void **state) {
                 char spec[64];
                 snprintf(spec, sizeof spec, "%s:%d:%s", ax_fault_op_name((enum ax_fault_op)op), k,
                          kinds[kind]);
-                if (ax_fault_configure(spec) != AX_OK) {
+                if (ax_fault_configure(spec) != AX_OK)
                     break; /* short, where nothing is moved */
-                }
                 enum ax_status st = save("new");
                 bool fired = ax_fault_fired();
                 assert_int_equal(ax_fault_configure(NULL), AX_OK);
                 char version[16];
                 read_version(version, sizeof version);
                 assert_string_equal(version, st == AX_OK ? "new" : "old");
-                if (st != AX_OK) {
+                if (st != AX_OK)
                     assert_true(strlen(ax_error_text()) > 0);
-                }
-                if (op != AX_FAULT_MALLOC && kind >= 3) {
+                if (op != AX_FAULT_MALLOC && kind >= 3)
                     assert_int_equal(st, AX_OK); /* retried or continued */
-                }
                 assert_int_equal(ax_folder_recover(target), AX_OK);
                 assert_int_equal(count_leftovers(), 0);
                 assert_int_equal(ax_mem_live_blocks(), live);

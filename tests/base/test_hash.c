@@ -37,9 +37,8 @@ static void xxh64_vectors(void **state) {
     };
     unsigned char data[222];
     fill_xxh(data, sizeof data);
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         assert_true(ax_hash64(data, known[i].n, known[i].seed) == known[i].digest);
-    }
     assert_true(ax_hash64("abc", 3, 0) == 0x44BC2CF5AD770999U);
     assert_int_equal(ax_hash32("abc"), 0xAD770999U);
     assert_int_equal(ax_hash32(""), 0x51D8E999U);
@@ -89,9 +88,8 @@ static void crc32c_vectors(void **state) {
     assert_int_equal(ax_crc32c(0, data, 32), 0x8A9136AAU);
     memset(data, 0xFF, sizeof data);
     assert_int_equal(ax_crc32c(0, data, 32), 0x62A8AB43U);
-    for (unsigned char i = 0; i < 32; i++) {
+    for (unsigned char i = 0; i < 32; i++)
         data[i] = i;
-    }
     assert_int_equal(ax_crc32c(0, data, 32), 0x46DD794EU);
     assert_int_equal(ax_crc32c(0, NULL, 0), 0);
 }
@@ -118,9 +116,8 @@ static void check_sha(const char *text, size_t n, size_t piece, const char *hex)
     struct ax_sha256 s;
     unsigned char digest[32];
     ax_sha256_init(&s);
-    for (size_t i = 0; i < n; i += piece) {
+    for (size_t i = 0; i < n; i += piece)
         ax_sha256_update(&s, text + i, n - i < piece ? n - i : piece);
-    }
     ax_sha256_final(&s, digest);
     char got[65];
     for (size_t i = 0; i < 32; i++) {

@@ -57,9 +57,8 @@ static void expect_text(const char *path, const char *text) {
 static size_t count_entries(void) {
     size_t n = 0;
     DIR *d = opendir(dir);
-    while (readdir(d) != NULL) {
+    while (readdir(d) != NULL)
         n++;
-    }
     closedir(d);
     return n - 2;
 }
@@ -154,9 +153,8 @@ static void whole_files_have_a_limit(void **state) {
     memset(block, 'p', sizeof block);
     for (size_t limit = 39999; limit <= 40001; limit++) {
         assert_int_equal(pipe(ends), 0);
-        for (int i = 0; i < 40; i++) {
+        for (int i = 0; i < 40; i++)
             assert_int_equal(write(ends[1], block, sizeof block), sizeof block);
-        }
         close(ends[1]);
         snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
         enum ax_status st = ax_read_file(path, limit, &data, &len);
@@ -177,11 +175,9 @@ static void pipes_may_be_long(void **state) {
     pid_t child = fork();
     if (child == 0) {
         int fd = open(in_dir("fifo"), O_WRONLY);
-        for (int i = 0; i < 50000; i++) {
-            if (write(fd, "abc\n", 4) != 4) {
+        for (int i = 0; i < 50000; i++)
+            if (write(fd, "abc\n", 4) != 4)
                 _exit(1);
-            }
-        }
         _exit(0);
     }
     char *data;
@@ -225,12 +221,10 @@ static void names_and_paths(void **state) {
     (void)state;
     static const char *const plain[] = {"a", "model-00001-of-00002.safetensors", "..a", "ä"};
     static const char *const other[] = {"", ".", "..", "a/b", "/", "a\\b", "a\nb", "\x7F"};
-    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
         assert_true(ax_is_plain_name(plain[i]));
-    }
-    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         assert_false(ax_is_plain_name(other[i]));
-    }
     static const char *const joins[][3] = {
         {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
     for (size_t i = 0; i < 4; i++) {

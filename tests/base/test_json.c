@@ -217,9 +217,8 @@ static void getters_name_the_key_path(void **state) {
     assert_int_equal(ax_json_error(root, "no %s", "layers"), AX_ERR_DATA);
     assert_string_equal(ax_error_text(), "c.json: no layers");
     struct ax_json deep = root;
-    for (int k = 0; k < 100; k++) {
+    for (int k = 0; k < 100; k++)
         deep = ax_json_get(deep, "a_long_key"); /* the path is cut, not overrun */
-    }
     assert_true(strlen(deep.path) < sizeof deep.path);
     ax_json_free(&doc);
 }
@@ -229,9 +228,8 @@ static void long_values_are_shown_cut(void **state) {
     struct ax_buf b = {0};
     /* characters of 2 bytes at odd places, so that the cut at 60 bytes falls into one */
     assert_int_equal(ax_buf_puts(&b, "[\"a"), AX_OK);
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 40; i++)
         assert_int_equal(ax_buf_puts(&b, "\xC3\xA9"), AX_OK);
-    }
     assert_int_equal(ax_buf_puts(&b, "\"]"), AX_OK);
     struct ax_json_doc doc;
     int64_t i;
@@ -295,9 +293,8 @@ static void dumps_equal_pythons(void **state) {
         {"9.5367431640625e-07", "9.5367431640625e-07"},
         {"9007199254740992.0", "9007199254740992.0"},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         expect_dump(numbers[i][0], numbers[i][1]);
-    }
 }
 
 static void files_are_loaded(void **state) {
@@ -351,9 +348,8 @@ static void every_allocation_may_fail(void **state) {
         assert_int_equal(ax_fault_configure(NULL), AX_OK);
         assert_int_equal(ax_mem_live_blocks(), live);
         assert_int_equal(st, fired ? AX_ERR_NOMEM : AX_OK);
-        if (!fired) {
+        if (!fired)
             break;
-        }
         points++;
     }
     print_message("failed at %d allocations\n", points);

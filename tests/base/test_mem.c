@@ -19,9 +19,8 @@ static void blocks_are_aligned_and_zero(void **state) {
         char *p;
         assert_int_equal(ax_alloc(&p, n, 3), AX_OK);
         assert_int_equal((uintptr_t)p % 64, 0);
-        for (size_t i = 0; i < 3 * n; i++) {
+        for (size_t i = 0; i < 3 * n; i++)
             assert_int_equal(p[i], 0);
-        }
         memset(p, 0xAA, 3 * n);
         ax_free(p);
     }
@@ -35,13 +34,11 @@ static void regrow_keeps_and_zeroes(void **state) {
     (void)state;
     int32_t *p = NULL;
     assert_int_equal(ax_regrow(&p, 0, 3, sizeof *p), AX_OK);
-    for (int32_t i = 0; i < 3; i++) {
+    for (int32_t i = 0; i < 3; i++)
         p[i] = i + 1;
-    }
     assert_int_equal(ax_regrow(&p, 3, 1000, sizeof *p), AX_OK);
-    for (int32_t i = 0; i < 1000; i++) {
+    for (int32_t i = 0; i < 1000; i++)
         assert_int_equal(p[i], i < 3 ? i + 1 : 0);
-    }
     ax_free(p);
 }
 

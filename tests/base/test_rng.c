@@ -76,9 +76,8 @@ static void normal_is_normal(void **state) {
             sum[k] += power;
             power *= z;
         }
-        if (i % 2 == 0) {
+        if (i % 2 == 0)
             pairs += z * (double)ax_rng_normal(key, i + 1);
-        }
     }
     double error = 5.0 / sqrt(N);
     assert_true(fabs(sum[1] / N) < error);

@@ -45,9 +45,8 @@ static void a_trace_names_every_place(void **state) {
     assert_int_equal(cleaned, 1);
     assert_string_equal(ax_error_text(), "row 7 is broken");
     int places = 0;
-    for (const char *p = ax_error_trace(); (p = strstr(p, "test_status.c:")) != NULL; p++) {
+    for (const char *p = ax_error_trace(); (p = strstr(p, "test_status.c:")) != NULL; p++)
         places++;
-    }
     assert_int_equal(places, 3);
     assert_non_null(strstr(ax_error_trace(), " < "));
     ax_error_clear();
@@ -79,9 +78,8 @@ static void long_texts_are_cut_between_characters(void **state) {
     assert_int_equal(strlen(ax_error_text()), 2047);
     (void)ax_error_prefix(AX_ERR_FAILED, "%s", text);
     assert_true(strlen(ax_error_text()) <= 2047);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 100; i++)
         ax_error_add_trace("some/folder/with/a/long/name/file.c", i);
-    }
     assert_true(strlen(ax_error_trace()) < 512);
 }
 

@@ -19,9 +19,8 @@ static enum ax_status parse(struct ax_yaml_doc *doc, const char *text) {
 }
 
 static void good(struct ax_yaml_doc *doc, const char *text) {
-    if (parse(doc, text) != AX_OK) {
+    if (parse(doc, text) != AX_OK)
         fail_msg("%s\n%s", text, ax_error_text());
-    }
 }
 
 static void refused(const char *text, const char *message) {
@@ -130,12 +129,10 @@ static void plain_scalars_resolve(void **state) {
         double number = v->kind == AX_YAML_BOOL  ? (double)v->boolean
                         : v->kind == AX_YAML_INT ? (double)v->integer
                                                  : v->number;
-        if (v->kind != known[i].kind || number != known[i].number) {
+        if (v->kind != known[i].kind || number != known[i].number)
             fail_msg("%s: %s, %g", known[i].text, ax_yaml_kind_name(v->kind), number);
-        }
-        if (v->kind == AX_YAML_INT) {
+        if (v->kind == AX_YAML_INT)
             assert_true(v->number == (double)v->integer);
-        }
         ax_yaml_free(&doc);
     }
     struct ax_yaml_doc doc;
@@ -270,9 +267,8 @@ static void mistakes_are_named_by_line(void **state) {
         {"a: %b\n", "c.yaml:1:4: found character that cannot start any token"},
         {"%YAML 3.0\n---\na: 1\n", "c.yaml:1:1: found incompatible YAML document"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         refused(wrong[i][0], wrong[i][1]);
-    }
     struct ax_yaml_doc doc;
     assert_int_equal(ax_yaml_parse(&doc, "c.yaml", "a: b\0c", 6), AX_ERR_CONFIG);
 }
@@ -284,9 +280,8 @@ static void hostile_documents_are_bounded(void **state) {
     assert_int_equal(ax_buf_puts(&b, "l0: &l0 lol\n"), AX_OK);
     for (int i = 1; i <= 9; i++) {
         assert_int_equal(ax_buf_printf(&b, "l%d: &l%d [", i, i), AX_OK);
-        for (int j = 0; j < 9; j++) {
+        for (int j = 0; j < 9; j++)
             assert_int_equal(ax_buf_printf(&b, "%s*l%d", j > 0 ? ", " : "", i - 1), AX_OK);
-        }
         assert_int_equal(ax_buf_puts(&b, "]\n"), AX_OK);
     }
     refused(b.data, "c.yaml:6:");
@@ -294,17 +289,15 @@ static void hostile_documents_are_bounded(void **state) {
     ax_buf_free(&b);
     /* few nodes, much text */
     assert_int_equal(ax_buf_printf(&b, "a: &a %0100000d\nb: [", 1), AX_OK);
-    for (int j = 0; j < 200; j++) {
+    for (int j = 0; j < 200; j++)
         assert_int_equal(ax_buf_puts(&b, "*a, "), AX_OK);
-    }
     assert_int_equal(ax_buf_puts(&b, "]\n"), AX_OK);
     refused(b.data, "c.yaml:2:");
     assert_non_null(strstr(ax_error_text(), "repeat more than 16777216 bytes"));
     ax_buf_free(&b);
     /* many anchors */
-    for (int j = 0; j <= 1000; j++) {
+    for (int j = 0; j <= 1000; j++)
         assert_int_equal(ax_buf_printf(&b, "- &a%d x\n", j), AX_OK);
-    }
     refused(b.data, "c.yaml:1001:3: more than 1000 anchors");
     ax_buf_free(&b);
     /* depth */
@@ -324,9 +317,8 @@ static void hostile_documents_are_bounded(void **state) {
     refused(deep, "c.yaml:1:");
     free(deep);
     /* many keys: duplicates are found by sorting */
-    for (int j = 0; j < 40000; j++) {
+    for (int j = 0; j < 40000; j++)
         assert_int_equal(ax_buf_printf(&b, "key%d: 1\n", j), AX_OK);
-    }
     struct ax_yaml_doc doc;
     good(&doc, b.data);
     assert_int_equal(doc.root->n, 40000);

@@ -108,10 +108,8 @@ static void wrong_overrides_change_nothing(void **state) {
     uint64_t live = ax_mem_live_blocks();
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         enum ax_status st = ax_yaml_set(&doc, wrong[i][0], wrong[i][1]);
-        if (st != AX_ERR_CONFIG ||
-            strncmp(ax_error_text(), wrong[i][2], strlen(wrong[i][2])) != 0) {
+        if (st != AX_ERR_CONFIG || strncmp(ax_error_text(), wrong[i][2], strlen(wrong[i][2])) != 0)
             fail_msg("expected %s\n     got %s", wrong[i][2], ax_error_text());
-        }
         assert_int_equal(ax_mem_live_blocks(), live);
     }
     assert_int_equal(doc.root->n, 4);
@@ -142,9 +140,8 @@ static void every_allocation_may_fail(void **state) {
         assert_int_equal(ax_fault_configure(NULL), AX_OK);
         assert_int_equal(ax_mem_live_blocks(), live);
         assert_int_equal(st, fired ? AX_ERR_NOMEM : AX_OK);
-        if (!fired) {
+        if (!fired)
             break;
-        }
         points++;
     }
     print_message("failed at %d allocations\n", points);

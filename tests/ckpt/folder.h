@@ -50,9 +50,8 @@ static inline void put_text(const char *name, const char *text) {
 static inline char *get_text(const char *name) {
     char *text;
     size_t len;
-    if (ax_read_file(in_dir(name), 1 << 20, &text, &len) != AX_OK) {
+    if (ax_read_file(in_dir(name), 1 << 20, &text, &len) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
     return text;
 }
 
@@ -60,9 +59,8 @@ static inline int count_entries(const char *path) {
     int n = 0;
     DIR *d = opendir(path);
     assert_non_null(d);
-    while (readdir(d) != NULL) {
+    while (readdir(d) != NULL)
         n++;
-    }
     closedir(d);
     return n - 2;
 }
@@ -80,9 +78,8 @@ static inline enum ax_status fill_bytes(const char *name, size_t size, int64_t f
                                         void *out) {
     unsigned char *p = out;
     const int64_t begin = first * (int64_t)size, end = (first + n) * (int64_t)size;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin; i < end; i++)
         *p++ = made_up(name, i);
-    }
     return AX_OK;
 }
 
@@ -101,9 +98,8 @@ static inline struct ax_st_output output(const char *name, enum ax_dtype dtype, 
     struct ax_st_output t = {.name = name, .dtype = dtype, .ndim = ndim, .ctx = (void *)name};
     const size_t size = ax_dtype_size(dtype);
     t.fill = size == 1 ? fill_1 : size == 2 ? fill_2 : size == 4 ? fill_4 : fill_8;
-    for (int d = 0; d < ndim; d++) {
+    for (int d = 0; d < ndim; d++)
         t.shape[d] = shape[d];
-    }
     return t;
 }
 
@@ -121,17 +117,14 @@ static inline void assert_tensor(const struct ax_st_entry *e, const struct ax_st
     assert_int_equal(e->numel, numel);
     assert_int_equal(e->bytes, (size_t)numel * ax_dtype_size(t->dtype));
     const unsigned char *data = e->data;
-    for (size_t i = 0; i < e->bytes; i++) {
-        if (data[i] != made_up(t->ctx, (int64_t)i)) {
+    for (size_t i = 0; i < e->bytes; i++)
+        if (data[i] != made_up(t->ctx, (int64_t)i))
             fail_msg("%s differs at byte %zu", t->name, i);
-        }
-    }
 }
 
 static inline void assert_mentions(const char *part) {
-    if (!strstr(ax_error_text(), part)) {
+    if (!strstr(ax_error_text(), part))
         fail_msg("expected \"%s\" in \"%s\"", part, ax_error_text());
-    }
 }
 
 #endif

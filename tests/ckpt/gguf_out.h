@@ -23,9 +23,8 @@ static inline void put_bytes(struct ax_buf *b, const void *p, size_t n) {
 static inline void put_int(struct ax_buf *b, uint64_t v, int n) {
     for (int i = 0; i < n; i++) {
         unsigned char byte = 0;
-        if (i < 8) {
+        if (i < 8)
             byte = (unsigned char)(v >> (8 * i));
-        }
         put_bytes(b, &byte, 1);
     }
 }

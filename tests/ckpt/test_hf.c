@@ -25,25 +25,22 @@ static void make_tensors(struct ax_st_output *t) {
 static void write_model(const char *name, int64_t max_shard, int n, const struct ax_st_output *t) {
     const struct ax_hf_save save = {
         .dir = in_dir(name), .dtype = AX_F32, .max_shard_bytes = max_shard, .n = n, .tensors = t};
-    if (ax_hf_write(&save) != AX_OK) {
+    if (ax_hf_write(&save) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
 }
 
 static void assert_model(const char *name, int files, int n, const struct ax_st_output *t) {
     struct ax_hf hf;
     const uint64_t live = ax_mem_live_blocks();
-    if (ax_hf_open(&hf, in_dir(name)) != AX_OK) {
+    if (ax_hf_open(&hf, in_dir(name)) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
     assert_int_equal(hf.n_files, files);
     assert_int_equal(ax_hf_count(&hf), n);
     for (int i = 0; i < n; i++) {
         assert_tensor(ax_hf_find(&hf, t[i].name), &t[i]);
         bool listed = false;
-        for (int k = 0; k < n; k++) {
+        for (int k = 0; k < n; k++)
             listed = listed || ax_hf_at(&hf, k) == ax_hf_find(&hf, t[i].name);
-        }
         assert_true(listed);
     }
     assert_null(ax_hf_find(&hf, "model.layers.1.mlp.up_proj.weight"));
@@ -72,9 +69,8 @@ static void shards_come_back_at_every_limit(void **state) {
                                    [240] = 2, [248] = 2, [407] = 2, [408] = 1, [1000] = 1};
     int swept = 0;
     for (int limit = 1; limit < (int)(sizeof expected / sizeof *expected); limit++) {
-        if (expected[limit] == 0) {
+        if (expected[limit] == 0)
             continue;
-        }
         char name[64];
         write_model("shards", limit, N, t);
         assert_model("shards", expected[limit], N, t);

@@ -19,9 +19,8 @@
 
 /* m/a.st holds "a1" and "a2", m/b.st holds "b". */
 static int make_shards(void **state) {
-    if (make_dir(state) != 0 || ax_mkdir(in_dir("m")) != AX_OK) {
+    if (make_dir(state) != 0 || ax_mkdir(in_dir("m")) != AX_OK)
         return -1;
-    }
     const struct ax_st_output a[] = {output("a1", AX_F32, 1, SHAPE(2)),
                                      output("a2", AX_F32, 1, SHAPE(3))};
     const struct ax_st_output b = output("b", AX_F32, 1, SHAPE(4));
@@ -114,9 +113,8 @@ static void maps_that_lie_are_refused(void **state) {
     assert_int_equal(symlink("a.st", in_dir("m/a_copy.st")), 0); /* one file under two names */
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const enum ax_status st = open_with(bad[i].index);
-        if (st != AX_ERR_DATA && st != AX_ERR_IO) {
+        if (st != AX_ERR_DATA && st != AX_ERR_IO)
             fail_msg("status %d for %s", st, bad[i].index);
-        }
         assert_mentions(bad[i].says);
     }
     print_message("%zu lying indexes\n", sizeof bad / sizeof *bad);
@@ -157,9 +155,8 @@ static void an_index_of_many_shards_is_quick(void **state) {
     struct ax_buf b = {0};
     struct ax_hf_index ix;
     assert_int_equal(ax_buf_puts(&b, "{\"weight_map\":{"), AX_OK);
-    for (int i = 0; i < MANY; i++) {
+    for (int i = 0; i < MANY; i++)
         assert_int_equal(ax_buf_printf(&b, "%s\"t%d\":\"s%d\"", i ? "," : "", i, MANY - i), AX_OK);
-    }
     assert_int_equal(ax_buf_puts(&b, "}}"), AX_OK);
     assert_int_equal(ax_hf_index_parse(&ix, "i.json", b.data, b.len), AX_OK);
     assert_int_equal(ix.n_shards, MANY);

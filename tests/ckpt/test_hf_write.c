@@ -36,9 +36,8 @@ static void assert_config(const char *base_text, const char *set, enum ax_dtype 
                           const char *expected) {
     assert_int_equal(ax_mkdir(in_dir("base")), AX_OK);
     put_text("base/config.json", base_text);
-    if (save_as("out", "base", set, dtype) != AX_OK) {
+    if (save_as("out", "base", set, dtype) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
     char *text = get_text("out/config.json");
     assert_string_equal(text, expected);
     ax_free(text);
@@ -97,9 +96,8 @@ static void the_dtype_goes_under_the_key_that_is_there(void **state) {
          "{\n  \"rope_parameters\": {},\n  \"dtype\": \"bfloat16\"\n}\n"},
         {"{\"rope_theta\": 1}", "{\n  \"rope_theta\": 1,\n  \"torch_dtype\": \"bfloat16\"\n}\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_config(cases[i].base, NULL, AX_BF16, cases[i].saved);
-    }
 }
 
 static void keys_that_are_set_take_their_old_places(void **state) {
@@ -234,9 +232,8 @@ static void a_folder_can_be_its_own_base(void **state) {
     put_text("self/config.json", "{\"k\": 7, \"dtype\": \"float32\"}");
     put_text("self/tokenizer.json", "{}");
     put_text("self/stale.bin", "x");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         assert_int_equal(save_as("self", "self", NULL, AX_BF16), AX_OK);
-    }
     char *text = get_text("self/config.json");
     assert_string_equal(text, "{\n  \"k\": 7,\n  \"dtype\": \"bfloat16\"\n}\n");
     ax_free(text);

@@ -17,9 +17,8 @@ static void write_and_compare(int n, const struct ax_st_output *t) {
     const uint64_t live = ax_mem_live_blocks();
     const char *path = in_dir("x.safetensors");
     assert_int_equal(ax_safetensors_write(path, n, t), AX_OK);
-    if (ax_safetensors_open(&st, path) != AX_OK) {
+    if (ax_safetensors_open(&st, path) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
     assert_int_equal(st.n, n);
     for (int i = 0; i < n; i++) {
         assert_tensor(ax_safetensors_find(&st, t[i].name), &t[i]);
@@ -118,13 +117,11 @@ static void the_file_looks_as_the_format_says(void **state) {
     const size_t padded = (strlen(header) + 7) / 8 * 8;
     assert_int_equal(len, 8 + padded + 8);
     assert_int_equal((unsigned char)file[0], padded);
-    for (int i = 1; i < 8; i++) {
+    for (int i = 1; i < 8; i++)
         assert_int_equal(file[i], 0);
-    }
     assert_memory_equal(file + 8, header, strlen(header));
-    for (size_t i = strlen(header); i < padded; i++) {
+    for (size_t i = strlen(header); i < padded; i++)
         assert_int_equal(file[8 + i], ' ');
-    }
     assert_int_equal((unsigned char)file[8 + padded], made_up("b", 0));
     assert_int_equal((unsigned char)file[8 + padded + 4], made_up("a", 0));
     ax_free(file);

@@ -18,9 +18,8 @@ static struct image image_of(uint64_t claimed, const char *header, size_t header
     struct image f = {.len = 8 + header_len + data};
     f.bytes = calloc(1, f.len);
     assert_non_null(f.bytes);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         f.bytes[i] = (unsigned char)(claimed >> (8 * i));
-    }
     memcpy(f.bytes + 8, header, header_len);
     return f;
 }
@@ -112,9 +111,8 @@ static void headers_that_lie_are_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const enum ax_status st = parse_header(bad[i].header, bad[i].data);
-        if (st != AX_ERR_DATA && st != AX_ERR_UNSUPPORTED) {
+        if (st != AX_ERR_DATA && st != AX_ERR_UNSUPPORTED)
             fail_msg("status %d for %s", st, bad[i].header);
-        }
         assert_mentions(bad[i].says);
     }
     print_message("%zu lying headers\n", sizeof bad / sizeof *bad);
@@ -136,11 +134,9 @@ static void unusual_but_true_headers_are_read(void **state) {
         {"{" T("a", "BOOL", "[3]", "0", "3") "}", 3},
         {"{" T("a", "F64", "[0,1152921504606846975]", "0", "0") "}", 0},
     };
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        if (parse_header(good[i].header, good[i].data) != AX_OK) {
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (parse_header(good[i].header, good[i].data) != AX_OK)
             fail_msg("%s: %s", good[i].header, ax_error_text());
-        }
-    }
 }
 
 static void header_lengths_beyond_the_file_are_refused(void **state) {
@@ -195,9 +191,8 @@ static void deep_and_wide_headers_are_refused(void **state) {
     assert_mentions("nested deeper than");
     size_t at = 1;
     text[0] = '{';
-    for (int i = 0; i < WIDE; i++) {
+    for (int i = 0; i < WIDE; i++)
         at += (size_t)sprintf(text + at, "%s\"%x\":0", i ? "," : "", (unsigned)i);
-    }
     memcpy(text + at, "}", 2);
     assert_int_equal(parse_header(text, 0), AX_ERR_DATA);
     assert_mentions("x.st: 0: expected {dtype, shape, data_offsets}");
@@ -212,9 +207,8 @@ static struct image sample(void) {
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"}," SAMPLE_W "," SAMPLE_B "," SAMPLE_N "}  ";
     struct image f = image_of(sizeof header - 1, header, sizeof header - 1, 42);
-    for (size_t i = 0; i < 42; i++) {
+    for (size_t i = 0; i < 42; i++)
         f.bytes[8 + sizeof header - 1 + i] = (unsigned char)(i * 7);
-    }
     return f;
 }
 
@@ -232,9 +226,8 @@ static int compare_with_sample(const struct ax_safetensors *st, const unsigned c
     assert_int_equal(st->n, 3);
     for (int i = 0; i < 3; i++) {
         int at = 0;
-        while (at < 3 && st->entries[at].data != data + truth[i].at) {
+        while (at < 3 && st->entries[at].data != data + truth[i].at)
             at++;
-        }
         assert_in_range(at, 0, 2);
         const struct ax_st_entry *found = &st->entries[at];
         assert_int_equal(found->dtype, truth[i].dtype);

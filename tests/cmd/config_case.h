@@ -16,23 +16,20 @@
 /* Overrides end with NULL. */
 static inline enum ax_status load_with(struct ax_config *cfg, const char *text, char **overrides) {
     int n = 0;
-    while (overrides != NULL && overrides[n] != NULL) {
+    while (overrides != NULL && overrides[n] != NULL)
         n++;
-    }
     return ax_config_parse(cfg, "c.yaml", text, strlen(text), n, overrides);
 }
 
 static inline void load_ok(struct ax_config *cfg, const char *text, char **overrides) {
     enum ax_status st = load_with(cfg, text, overrides);
-    if (st != AX_OK) {
+    if (st != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
 }
 
 static inline void expect_text(const char *whole, const char *part) {
-    if (strstr(whole, part) == NULL) {
+    if (strstr(whole, part) == NULL)
         fail_msg("expected \"%s\" in:\n%s", part, whole);
-    }
 }
 
 /* Loading fails with a text that holds each of the parts (NULL ends them), and leaves nothing. */
@@ -43,9 +40,8 @@ static inline void load_fails(const char *text, char **overrides, const char *co
         ax_config_free(&cfg);
         fail_msg("expected an error with \"%s\" for:\n%s", parts[0], text);
     }
-    for (; *parts != NULL; parts++) {
+    for (; *parts != NULL; parts++)
         expect_text(ax_error_text(), *parts);
-    }
     assert_null(cfg.doc.root);
     assert_int_equal(ax_mem_live_blocks(), live);
 }
@@ -55,11 +51,9 @@ static inline void load_fails(const char *text, char **overrides, const char *co
 
 /* The note about a path, or NULL. */
 static inline const struct ax_config_note *note_of(const struct ax_config *cfg, const char *path) {
-    for (size_t i = 0; i < cfg->n_notes; i++) {
-        if (strcmp(cfg->notes[i].path, path) == 0) {
+    for (size_t i = 0; i < cfg->n_notes; i++)
+        if (strcmp(cfg->notes[i].path, path) == 0)
             return &cfg->notes[i];
-        }
-    }
     return NULL;
 }
 

@@ -134,9 +134,8 @@ static void rules_between_keys(void **state) {
         {"dataset_shard_num: 2\ndataset_shard_idx: 2\n", "must be below dataset_shard_num"},
         {"datasets: [{path: a, shards: 2, shards_idx: 2}]\n", "must be below shards"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         FAILS(cases[i].yaml, cases[i].text);
-    }
 }
 
 static void all_problems_at_once(void **state) {
@@ -153,9 +152,8 @@ static void all_problems_at_once(void **state) {
     assert_true(strstr(text, ":3:13") < strstr(text, ":5:17"));
 
     struct ax_buf many = {0};
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i++)
         assert_int_equal(ax_buf_printf(&many, "unknown_key_number_%d: 1\n", i), AX_OK);
-    }
     FAILS(many.data, "c.yaml: 200 problems", "unknown_key_number_0\"", "\n  … and ");
     assert_true(strlen(ax_error_text()) < 2048);
     ax_buf_free(&many);

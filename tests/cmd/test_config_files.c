@@ -237,12 +237,10 @@ static const struct file files[] = {
 static void check_needs(const struct ax_config *cfg, const struct file *file) {
     for (size_t i = 0; i < cfg->n_notes; i++) {
         bool expected = cfg->notes[i].kind != AX_NOTE_NOT_YET;
-        for (size_t k = 0; file->needs[k] != NULL; k++) {
+        for (size_t k = 0; file->needs[k] != NULL; k++)
             expected = expected || strcmp(file->needs[k], cfg->notes[i].text) == 0;
-        }
-        if (!expected) {
+        if (!expected)
             fail_msg("%s: %s needs %s", file->name, cfg->notes[i].path, cfg->notes[i].text);
-        }
     }
     for (size_t k = 0; file->needs[k] != NULL; k++) {
         bool met = true; /* what has landed is no longer a capability that is missing */
@@ -254,9 +252,8 @@ static void check_needs(const struct ax_config *cfg, const struct file *file) {
             met = met || (cfg->notes[i].kind == AX_NOTE_NOT_YET &&
                           strcmp(cfg->notes[i].text, file->needs[k]) == 0);
         }
-        if (!met) {
+        if (!met)
             fail_msg("%s: nothing asks for %s", file->name, file->needs[k]);
-        }
     }
 }
 
@@ -266,9 +263,8 @@ static void published_files(void **state) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct ax_config cfg;
         struct ax_buf out = {0};
-        if (load_with(&cfg, files[i].yaml, NULL) != AX_OK) {
+        if (load_with(&cfg, files[i].yaml, NULL) != AX_OK)
             fail_msg("%s: %s", files[i].name, ax_error_text());
-        }
         check_needs(&cfg, &files[i]);
         assert_non_null(ax_config_str(&cfg, "base_model"));
         assert_true(ax_config_f64(&cfg, "learning_rate") > 0);

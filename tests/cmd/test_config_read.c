@@ -137,11 +137,10 @@ static void optimizer_notes(void **state) {
         char text[96];
         snprintf(text, sizeof text, "base_model: m\noptimizer: %s\n", cases[i].name);
         load_ok(&cfg, text, NULL);
-        if (cases[i].note != NULL) {
+        if (cases[i].note != NULL)
             expect_note(&cfg, "optimizer", AX_NOTE_APPROXIMATED, cases[i].note);
-        } else {
+        else
             assert_null(note_of(&cfg, "optimizer"));
-        }
         ax_config_free(&cfg);
     }
 }
@@ -169,9 +168,8 @@ static void notes(void **state) {
     static const char *const quiet[] = {"strict",        "gptq",      "load_in_4bit",
                                         "dp_shard_size", "vllm.port", "tensor_parallel_size",
                                         "plugins"};
-    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++) {
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
         assert_null(note_of(&cfg, quiet[i]));
-    }
     assert_string_equal(note_of(&cfg, "processor_type")->where, "c.yaml:11:17");
     ax_config_log_notes(&cfg);
     ax_config_free(&cfg);

@@ -40,9 +40,8 @@ static void squeeze(struct ax_buf *text) {
     char *to = text->data;
     for (const char *from = text->data; *from != '\0'; from++) {
         size_t blanks = strspn(from, " ");
-        if (blanks > 2 && from[blanks] == '#') {
+        if (blanks > 2 && from[blanks] == '#')
             from += blanks - 2;
-        }
         *to++ = *from;
     }
     *to = '\0';
@@ -82,9 +81,8 @@ static void values_with_origins(void **state) {
         "\n# NOTE not used in this run\n#   lora_r: only has an effect with adapter (c.yaml",
         "\n# NOTE ignored keys\n#   debug: this key is ignored",
     };
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         expect_text(out.data, lines[i]);
-    }
     assert_null(strstr(out.data, "wandb"));
     assert_null(strstr(out.data, "\ndebug"));
     assert_null(strstr(out.data, "\nflash_attention"));
@@ -165,9 +163,8 @@ static void as_json(void **state) {
 static void help_for(const char *path, const char *const *parts) {
     struct ax_buf out = {0};
     assert_int_equal(ax_config_help(path, &out), AX_OK);
-    for (; *parts != NULL; parts++) {
+    for (; *parts != NULL; parts++)
         expect_text(out.data, *parts);
-    }
     ax_buf_free(&out);
 }
 #define HELP(path, ...) help_for(path, (const char *const[]){__VA_ARGS__, NULL})
@@ -223,9 +220,8 @@ static enum ax_status run(const char *const *words, char *out_path) {
     char *argv[16];
     int argc = 0;
     argv[argc++] = (char *)"config";
-    for (; *words != NULL; words++) {
+    for (; *words != NULL; words++)
         argv[argc++] = (char *)*words;
-    }
     argv[argc++] = (char *)"-o";
     argv[argc++] = out_path;
     return ax_cmd_config(argc, argv);

@@ -9,47 +9,37 @@
 
 /* Calls f for every row. */
 static void each_key(void (*f)(const struct ax_config_key *key)) {
-    for (size_t s = 0; s < ax_config_n_sections; s++) {
-        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
+    for (size_t s = 0; s < ax_config_n_sections; s++)
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++)
             f(&ax_config_sections[s].keys[i]);
-        }
-    }
 }
 
 static void names_exist(const struct ax_config_key *key, const char *condition) {
     char name[AX_CONFIG_PATH];
-    for (size_t i = 0; ax_config_condition_key(condition, i, name, sizeof name); i++) {
-        if (ax_config_find(name) == NULL) {
+    for (size_t i = 0; ax_config_condition_key(condition, i, name, sizeof name); i++)
+        if (ax_config_find(name) == NULL)
             fail_msg("%s: \"%s\" speaks of %s, which is no key", key->path, condition, name);
-        }
-    }
 }
 
 static void check_row(const struct ax_config_key *key) {
     char parent[AX_CONFIG_PATH];
-    if (ax_config_find(key->path) != key) {
+    if (ax_config_find(key->path) != key)
         fail_msg("%s stands twice in the table", key->path);
-    }
     size_t n = key->help != NULL ? strlen(key->help) : 0;
-    if (key->help != NULL &&
-        (n < 5 || key->help[n - 1] != '.' || strchr(key->help, '\n') != NULL)) {
+    if (key->help != NULL && (n < 5 || key->help[n - 1] != '.' || strchr(key->help, '\n') != NULL))
         fail_msg("%s: the help must be one sentence: %s", key->path, key->help);
-    }
     assert_true((key->types & (AX_T_ANY * 2 - 1)) != 0 && key->needs < AX_CAP_COUNT &&
                 ax_config_range_of(key) < AX_R_COUNT);
     /* what is approximated, ignored or refused says why; what acts has help */
     assert_true((key->support != AX_SUPPORT_ACTS) == (key->note != NULL));
     assert_true(key->help != NULL || key->needs != AX_CAP_NONE || key->note != NULL);
     assert_true(ax_config_section_of(key)->brief == (key->help == NULL));
-    if ((key->types & AX_T_LIST) != 0 && ax_config_elements(key) == 0) {
+    if ((key->types & AX_T_LIST) != 0 && ax_config_elements(key) == 0)
         fail_msg("%s: a list of what?", key->path);
-    }
-    if (key->choices != NULL && ((key->types | ax_config_elements(key)) & AX_T_STR) == 0) {
+    if (key->choices != NULL && ((key->types | ax_config_elements(key)) & AX_T_STR) == 0)
         fail_msg("%s: choices, but no strings", key->path);
-    }
-    if (key->when != NULL) {
+    if (key->when != NULL)
         names_exist(key, key->when);
-    }
     /* the row of the map or list around it */
     snprintf(parent, sizeof parent, "%s", key->path);
     char *dot = strrchr(parent, '.');
@@ -67,11 +57,9 @@ static void rows(void **state) {
     (void)state;
     each_key(check_row);
     size_t n = 0;
-    for (size_t s = 0; s < ax_config_n_sections; s++) {
-        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
+    for (size_t s = 0; s < ax_config_n_sections; s++)
+        for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++)
             n++;
-        }
-    }
     assert_true(n > 550);
 }
 
@@ -86,9 +74,8 @@ static void values_and_old_names(void **state) {
         for (size_t k = 0; ax_config_choice_at(v->values, k, one, sizeof one); k++) {
             struct ax_config_value first;
             assert_true(ax_config_find_value(key, one, &first));
-            if (first.values != v->values && strchr(one, '*') == NULL) {
+            if (first.values != v->values && strchr(one, '*') == NULL)
                 fail_msg("%s: %s is hidden by %s", v->path, one, first.values);
-            }
         }
         assert_true((v->support == AX_SUPPORT_ACTS) == (v->note == NULL));
     }
@@ -104,9 +91,8 @@ static void values_and_old_names(void **state) {
             assert_true(ax_config_elements(ax_config_find(around)) == AX_T_STR);
         }
     }
-    for (size_t i = 0; i < ax_config_n_ignored; i++) {
+    for (size_t i = 0; i < ax_config_n_ignored; i++)
         assert_null(ax_config_find(ax_config_ignored[i].path));
-    }
     for (size_t i = 0; i < ax_config_n_other_trainers; i++) {
         assert_null(ax_config_find(ax_config_other_trainers[i].name));
         assert_non_null(ax_config_find(ax_config_other_trainers[i].ours));
@@ -129,9 +115,8 @@ static void capabilities(void **state) {
     for (int c = 0; c < AX_CAP_COUNT; c++) {
         const struct ax_capability_info *info = ax_capability_info((enum ax_capability)c);
         assert_true(strlen(info->name) > 2 && strlen(info->meaning) > 2);
-        for (int d = 0; d < c; d++) {
+        for (int d = 0; d < c; d++)
             assert_string_not_equal(info->name, ax_capability_info((enum ax_capability)d)->name);
-        }
         assert_int_equal(ax_config_support_of(AX_SUPPORT_ACTS, (enum ax_capability)c),
                          c == AX_CAP_NONE ? AX_SUPPORT_ACTS : AX_SUPPORT_NOT_YET);
     }
@@ -173,11 +158,9 @@ static void conditions(void **state) {
         {"(adapter || rl) && fp8", false},
         {"rl && fp8 || (fp8 || adapter)", true},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (ax_config_holds(&cfg, cases[i].condition) != cases[i].holds) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (ax_config_holds(&cfg, cases[i].condition) != cases[i].holds)
             fail_msg("\"%s\"", cases[i].condition);
-        }
-    }
     struct ax_buf text = {0};
     assert_int_equal(
         ax_config_condition_text("(!rl || adapter == lora,qlora) && max_steps > 4", &text), AX_OK);
@@ -221,9 +204,8 @@ static const json_t *in_schema(const json_t *root, const char *path) {
         snprintf(part, sizeof part, "%.*s", (int)(list ? len - 2 : len), s);
         s += len + (s[len] == '.');
         node = json_object_get(json_object_get(node, "properties"), part);
-        if (*s == '\0') {
+        if (*s == '\0')
             return node;
-        }
         size_t i;
         const json_t *or_;
         const json_t *found = NULL;
@@ -240,9 +222,8 @@ static json_t *schema;
 
 static void check_schema_row(const struct ax_config_key *key) {
     const json_t *node = in_schema(schema, key->path);
-    if (node == NULL) {
+    if (node == NULL)
         fail_msg("%s is not in the schema", key->path);
-    }
     const char *description = json_string_value(json_object_get(node, "description"));
     expect_text(description,
                 key->help != NULL
@@ -256,9 +237,8 @@ static void schema_covers_all_keys(void **state) {
     json_error_t error;
     assert_int_equal(ax_config_schema(&text), AX_OK);
     schema = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &error);
-    if (schema == NULL) {
+    if (schema == NULL)
         fail_msg("line %d: %s", error.line, error.text);
-    }
     each_key(check_schema_row);
     assert_true(json_is_false(json_object_get(schema, "additionalProperties")));
     assert_non_null(in_schema(schema, "test_datasets[].field_messages"));
@@ -287,24 +267,20 @@ static void docs_cover_all_keys(void **state) {
     assert_int_equal(ax_config_docs(&text), AX_OK);
     docs = text.data;
     each_key(check_docs_row);
-    for (int c = AX_CAP_NONE + 1; c < AX_CAP_COUNT; c++) {
+    for (int c = AX_CAP_NONE + 1; c < AX_CAP_COUNT; c++)
         expect_text(docs, ax_capability_info((enum ax_capability)c)->meaning);
-    }
     /* every row of a key table has its five cells */
     size_t in_table = 0;
     for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
-        if (strncmp(line, "## ", 3) == 0) {
+        if (strncmp(line, "## ", 3) == 0)
             in_table = 0;
-        }
         in_table += strncmp(line, "| key | type |", 14) == 0;
         if (in_table > 0 && line[0] == '|') {
             size_t bars = 0;
-            for (const char *c = line; *c != '\0'; c++) {
+            for (const char *c = line; *c != '\0'; c++)
                 bars += *c == '|' && (c == line || c[-1] != '\\');
-            }
-            if (bars != 6) {
+            if (bars != 6)
                 fail_msg("%zu bars: %s", bars, line);
-            }
         }
     }
     ax_buf_free(&text);

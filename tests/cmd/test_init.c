@@ -193,7 +193,7 @@ static int axtrain(char *said, size_t size, const char *const *args) {
 
 static const char *rows_of(enum ax_init_kind kind, bool sharegpt) {
     struct ax_buf b = {0};
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 40; i++)
         if (kind == AX_INIT_CHAT && sharegpt)
             assert_ok(ax_buf_printf(&b,
                                     "{\"conversations\": [{\"from\": \"human\", \"value\": \"say "
@@ -215,7 +215,6 @@ static const char *rows_of(enum ax_init_kind kind, bool sharegpt) {
                 ax_buf_printf(&b, "{\"question\": \"say %d\", \"answer\": \"#### %d\"}\n", i, i));
         else
             assert_ok(ax_buf_printf(&b, "{\"body\": \"line %d of a text that goes on\"}\n", i));
-    }
     const char *path = put_bytes("data set.jsonl", b.data, b.len);
     ax_buf_free(&b);
     return path;

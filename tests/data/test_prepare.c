@@ -15,12 +15,11 @@
 
 static const char *put_rows(const char *name, int n, int bad_every) {
     struct ax_buf b = {0};
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (bad_every && i % bad_every == bad_every - 1)
             assert_ok(ax_buf_printf(&b, i % 2 ? "{\"text\": %d}\n" : "{\"text\": \"%d\n", i));
         else
             assert_ok(ax_buf_printf(&b, "{\"text\": \"%d %0*d\"}\n", i, i % 50 + 1, i));
-    }
     const char *path = put_bytes(name, b.data, b.len);
     ax_buf_free(&b);
     return path;

@@ -18,9 +18,8 @@
 #define MODEL "model"
 
 static int make_base(void **state) {
-    if (make_dir(state) != 0 || ax_mkdir(in_dir("base")) != AX_OK) {
+    if (make_dir(state) != 0 || ax_mkdir(in_dir("base")) != AX_OK)
         return -1;
-    }
     put_text("base/config.json", "{\"version\": \"base\", \"torch_dtype\": \"float32\"}");
     put_text("base/tokenizer.json", "{\"model\": {}}");
     put_text("base/generation_config.json", "{}");
@@ -33,16 +32,14 @@ static enum ax_status save(const char *version) {
     struct ax_st_output t[] = {output("embed", AX_F32, 2, SHAPE(10, 3)),
                                output("norm", AX_F32, 1, SHAPE(7)),
                                output("head", AX_BF16, 2, SHAPE(10, 3))};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         t[i].ctx = (void *)version;
-    }
     char path[128], base[128];
     snprintf(path, sizeof path, "%s/" MODEL, dir);
     snprintf(base, sizeof base, "%s/base", dir);
     json_t *config = json_pack("{ss}", "version", version);
-    if (config == NULL) {
+    if (config == NULL)
         return ax_error(AX_ERR_NOMEM, "out of memory: %s", path);
-    }
     const struct ax_hf_save what = {.dir = path,
                                     .base_dir = base,
                                     .config = config,
@@ -64,9 +61,8 @@ static void assert_weights(const struct ax_hf *hf, const char *version) {
         const struct ax_st_entry *e = ax_hf_find(hf, names[i]);
         assert_non_null(e);
         assert_int_equal(e->bytes, bytes[i]);
-        for (size_t k = 0; k < e->bytes; k++) {
+        for (size_t k = 0; k < e->bytes; k++)
             assert_int_equal(((const unsigned char *)e->data)[k], made_up(version, (int64_t)k));
-        }
     }
 }
 
@@ -96,18 +92,16 @@ static void start_from(bool old) {
     assert_int_equal(ax_fault_configure(NULL), AX_OK);
     assert_int_equal(ax_remove_tree(in_dir(MODEL)), AX_OK);
     assert_int_equal(count_entries(dir), 1); /* base */
-    if (old) {
+    if (old)
         assert_int_equal(save("old"), AX_OK);
-    }
 }
 
 /* The next save, on which nothing goes wrong, clears up: base and model are all there is. */
 static void assert_next_save_is_clean(void) {
     char version[16];
     assert_int_equal(ax_fault_configure(NULL), AX_OK);
-    if (save("newer") != AX_OK) {
+    if (save("newer") != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
     read_version(version, sizeof version);
     assert_string_equal(version, "newer");
     assert_int_equal(count_entries(dir), 2);
@@ -120,9 +114,8 @@ static bool killed_at(enum ax_fault_op op, int k) {
     snprintf(spec, sizeof spec, "%s:%d:kill", ax_fault_op_name(op), k);
     const pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) {
+    if (child == 0)
         _exit(ax_fault_configure(spec) == AX_OK && save("new") == AX_OK ? 0 : 1);
-    }
     int how;
     assert_int_equal(waitpid(child, &how, 0), child);
     if (WIFSIGNALED(how)) {
@@ -164,15 +157,12 @@ static void a_kill_at_every_call_leaves_old_or_new(void **state) {
 /* An error says which file of the save it was, and what the system said. */
 static void assert_explained(enum ax_fault_op op, const char *kind) {
     assert_mentions(dir);
-    if (strcmp(kind, "eio") == 0) {
+    if (strcmp(kind, "eio") == 0)
         assert_mentions("Input/output error");
-    }
-    if (strcmp(kind, "enospc") == 0) {
+    if (strcmp(kind, "enospc") == 0)
         assert_mentions("No space left on device");
-    }
-    if (op == AX_FAULT_WRITE) {
+    if (op == AX_FAULT_WRITE)
         assert_mentions(" bytes (");
-    }
 }
 
 /* One save with one fault armed; false where the fault was not reached any more. */
@@ -197,9 +187,8 @@ static bool fail_once(enum ax_fault_op op, int k, const char *kind, bool over_ol
         assert_int_equal(st, AX_ERR_IO);
         assert_explained(op, kind);
     }
-    if (st != AX_OK && op != AX_FAULT_UNLINK && op != AX_FAULT_OPEN && op != AX_FAULT_CLOSE) {
+    if (st != AX_OK && op != AX_FAULT_UNLINK && op != AX_FAULT_OPEN && op != AX_FAULT_CLOSE)
         assert_int_equal(count_entries(dir), over_old ? 2 : 1); /* it cleaned up at once */
-    }
     if (over_old) /* before anything is read, which would put it back */
         assert_true(ax_path_exists(in_dir(MODEL)));
     read_version(version, sizeof version);
@@ -214,9 +203,8 @@ static int sweep_failures(enum ax_fault_op first, enum ax_fault_op end, const ch
         for (enum ax_fault_op op = first; op < end; op++) {
             const bool moves = op == AX_FAULT_READ || op == AX_FAULT_WRITE;
             for (int k = 1; moves || strcmp(kind, "short") != 0; k++) {
-                if (!fail_once(op, k, kind, over_old)) {
+                if (!fail_once(op, k, kind, over_old))
                     break;
-                }
                 points++;
             }
         }
@@ -276,12 +264,10 @@ static void a_failure_at_every_call_of_a_load_is_clean(void **state) {
     for (int i = 0; i < 4; i++) {
         for (enum ax_fault_op op = AX_FAULT_OPEN; op < AX_FAULT_OP_COUNT; op++) {
             const bool memory = op == AX_FAULT_MALLOC, moves = op == AX_FAULT_READ;
-            if (memory != (i == 3) || (i == 2 && !moves)) {
+            if (memory != (i == 3) || (i == 2 && !moves))
                 continue;
-            }
-            for (int k = 1; load_once(op, k, kinds[i]); k++) {
+            for (int k = 1; load_once(op, k, kinds[i]); k++)
                 points++;
-            }
         }
     }
     print_message("failed at %d calls of a load\n", points);

@@ -13,14 +13,12 @@ static void try_override(const char *arg) {
     snprintf(copy, sizeof copy, "%s", arg);
     char *args[] = {copy};
     struct ax_config cfg;
-    if (ax_config_parse(&cfg, "o.yaml", text, strlen(text), 1, args) == AX_OK) {
+    if (ax_config_parse(&cfg, "o.yaml", text, strlen(text), 1, args) == AX_OK)
         ax_config_free(&cfg);
-    }
     AX_ASSERT(cfg.doc.root == NULL);
     struct ax_buf out = {0};
-    if (ax_config_help(copy, &out) != AX_OK) {
+    if (ax_config_help(copy, &out) != AX_OK)
         AX_ASSERT(strlen(ax_error_text()) > 0);
-    }
     ax_buf_free(&out);
 }
 

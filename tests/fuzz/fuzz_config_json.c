@@ -12,9 +12,8 @@ static void check_rope(const struct ax_rope_config *r, int64_t head_dim) {
     AX_ASSERT(r->dim >= 2 && r->dim <= head_dim && r->dim % 2 == 0);
     ax_rope_frequencies(r, 2 * r->max_positions, inv_freq, &scaling);
     AX_ASSERT(isfinite(scaling) && scaling > 0);
-    for (int64_t i = 0; i < r->dim / 2; i++) {
+    for (int64_t i = 0; i < r->dim / 2; i++)
         AX_ASSERT(isfinite(inv_freq[i]) && inv_freq[i] >= 0);
-    }
 }
 
 static void check_arch(const struct ax_arch *a) {
@@ -24,9 +23,8 @@ static void check_arch(const struct ax_arch *a) {
     AX_ASSERT(a->norm_eps > 0 && isfinite(a->norm_eps) && ax_dtype_info(a->dtype)->is_float);
     AX_ASSERT(ax_arch_parameters(a) > 0);
     AX_ASSERT(isfinite(ax_arch_flops_per_token(a, a->max_positions)));
-    for (int64_t i = 0; i < a->n_layers; i++) {
+    for (int64_t i = 0; i < a->n_layers; i++)
         AX_ASSERT(a->layers[i].mixer && a->layers[i].ffn && a->layers[i].window >= 0);
-    }
     check_rope(&a->rope, a->head_dim);
 }
 
@@ -53,11 +51,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     static struct fuzz_text t;
     fuzz_text_set(&t, data, size);
-    if (seed % 2 == 0) {
+    if (seed % 2 == 0)
         fuzz_text_flip(&t);
-    } else {
+    else
         fuzz_text_change_number(&t, seed / 2);
-    }
     size = t.len < max_size ? t.len : max_size;
     memcpy(data, t.text, size);
     return size;

@@ -25,11 +25,10 @@ static void check_shards(const struct ax_hf_index *ix) {
     for (int i = 0; i < ix->n_shards; i++) {
         AX_ASSERT(ax_is_plain_name(ix->shards[i]));
         AX_ASSERT(i == 0 || strcmp(ix->shards[i - 1], ix->shards[i]) < 0);
-        if (strcmp(ix->shards[i], "a.st") == 0) {
+        if (strcmp(ix->shards[i], "a.st") == 0)
             open_shard(&files[i], shard_a);
-        } else if (strcmp(ix->shards[i], "b.st") == 0) {
+        else if (strcmp(ix->shards[i], "b.st") == 0)
             open_shard(&files[i], shard_b);
-        }
         tensors += (size_t)files[i].n;
     }
     if (ax_hf_index_check(ix, files) == AX_OK) {
@@ -38,9 +37,8 @@ static void check_shards(const struct ax_hf_index *ix) {
     } else {
         AX_ASSERT(strncmp(ax_error_text(), "i.json: weight_map", 18) == 0);
     }
-    for (int i = 0; i < ix->n_shards; i++) {
+    for (int i = 0; i < ix->n_shards; i++)
         ax_safetensors_close(&files[i]);
-    }
     ax_free(files);
 }
 

@@ -38,25 +38,22 @@ static void check_apart(const struct ax_state_part *a, const struct ax_state_par
 
 static void check(const struct ax_checkpoint *c) {
     AX_ASSERT(c->step >= 0);
-    for (size_t i = 0; i < c->files.n; i++) {
+    for (size_t i = 0; i < c->files.n; i++)
         check_file(&c->files.files[i]);
-    }
     for (size_t i = 0; i < c->n_shards; i++) {
         check_shard(c, &c->shards[i]);
-        for (size_t k = 0; k < i; k++) {
+        for (size_t k = 0; k < i; k++)
             check_apart(&c->shards[k].part, &c->shards[i].part);
-        }
     }
 }
 
 static void parse(const char *text, size_t len) {
     const uint64_t live = ax_mem_live_blocks();
     struct ax_checkpoint c = {0};
-    if (ax_manifest_parse(&c, "m.json", text, len) == AX_OK) {
+    if (ax_manifest_parse(&c, "m.json", text, len) == AX_OK)
         check(&c);
-    } else {
+    else
         AX_ASSERT(strncmp(ax_error_text(), "m.json:", 7) == 0);
-    }
     ax_checkpoint_close(&c);
     AX_ASSERT(ax_mem_live_blocks() == live);
 }
@@ -76,11 +73,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     static struct fuzz_text t;
     fuzz_text_set(&t, data, size);
-    if (seed % 2 == 0) {
+    if (seed % 2 == 0)
         fuzz_text_flip(&t);
-    } else {
+    else
         fuzz_text_change_number(&t, seed / 2);
-    }
     size = t.len < max_size ? t.len : max_size;
     memcpy(data, t.text, size);
     return size;

@@ -73,9 +73,8 @@ static void take_apart(struct parts *p, const uint8_t *bytes, size_t size) {
 
 static size_t put_together(const struct parts *p, uint8_t *bytes, size_t max_size) {
     const uint64_t len = p->header.len;
-    if (8 + len + p->data > max_size) {
+    if (8 + len + p->data > max_size)
         return 0;
-    }
     memcpy(bytes, &len, 8);
     memcpy(bytes + 8, p->header.text, len);
     memset(bytes + 8 + len, 0, p->data);
@@ -109,11 +108,10 @@ static void add_tensor(struct parts *p, unsigned random) {
 /* A few data bytes more or less. */
 static void change_data(struct parts *p, unsigned random) {
     const size_t by = random / 2 % 9;
-    if (random % 2 == 0) {
+    if (random % 2 == 0)
         p->data -= by < p->data ? by : p->data;
-    } else if (p->data + by <= MAX_DATA) {
+    else if (p->data + by <= MAX_DATA)
         p->data += by;
-    }
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {

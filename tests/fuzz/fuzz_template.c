@@ -25,17 +25,15 @@ static const struct ax_template_options bounds = {.fixed_now = true,
 
 static void check_output(const struct ax_template_output *out) {
     AX_ASSERT(out->len <= bounds.max_output && out->text[out->len] == '\0');
-    for (size_t i = 0; i < out->n_spans; i++) {
+    for (size_t i = 0; i < out->n_spans; i++)
         AX_ASSERT(out->spans[i].start <= out->spans[i].end);
-    }
 }
 
 static void render(const struct ax_template *t, const char *json, size_t len) {
     struct ax_json_doc doc;
     struct ax_template_output out;
-    if (ax_json_parse(&doc, "vars", json, len) != AX_OK) {
+    if (ax_json_parse(&doc, "vars", json, len) != AX_OK)
         return;
-    }
     if (json_is_object(doc.root)) {
         if (ax_template_render(t, doc.root, &bounds, &out) == AX_OK) {
             check_output(&out);
@@ -60,11 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t len = nul != NULL ? (size_t)(nul - source) : size;
     struct ax_template *t;
     if (ax_template_compile(&t, "f", source, len) == AX_OK) {
-        if (nul != NULL) {
+        if (nul != NULL)
             render(t, nul + 1, size - len - 1);
-        } else {
+        else
             render(t, chat, sizeof chat - 1);
-        }
         ax_template_free(t);
     } else {
         AX_ASSERT(strncmp(ax_error_text(), "f:", 2) == 0);

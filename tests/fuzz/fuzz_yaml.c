@@ -23,9 +23,8 @@ static void try_override(const char *path, const char *text) {
     static const char config[] = "a: 1\nb: [x, {c: 2}]\nd:\n";
     struct ax_yaml_doc doc;
     AX_ASSERT(ax_yaml_parse(&doc, "c.yaml", config, strlen(config)) == AX_OK);
-    if (ax_yaml_set(&doc, path, text) != AX_OK) {
+    if (ax_yaml_set(&doc, path, text) != AX_OK)
         AX_ASSERT(strlen(ax_error_text()) > 0);
-    }
     (void)check_node(doc.root);
     ax_yaml_free(&doc);
 }

@@ -42,9 +42,8 @@ static inline void fuzz_text_replace(struct fuzz_text *t, size_t at, size_t n, c
 static inline size_t fuzz_text_run(const struct fuzz_text *t, const char *set, unsigned random,
                                    size_t *n) {
     size_t runs = 0;
-    for (const char *p = t->text; *(p += strcspn(p, set)) != '\0'; p += strspn(p, set)) {
+    for (const char *p = t->text; *(p += strcspn(p, set)) != '\0'; p += strspn(p, set))
         runs++;
-    }
     const char *p = t->text + strcspn(t->text, set);
     for (size_t skip = runs > 0 ? random % runs : 0; skip > 0; skip--) {
         p += strspn(p, set);
@@ -89,9 +88,8 @@ static inline void fuzz_text_change_number(struct fuzz_text *t, unsigned random)
     const unsigned count = sizeof numbers / sizeof *numbers;
     size_t n;
     const size_t at = fuzz_text_run(t, "0123456789.", random / count, &n);
-    if (n > 0) {
+    if (n > 0)
         fuzz_text_replace(t, at, n, numbers[random % count]);
-    }
 }
 
 #endif

@@ -58,9 +58,8 @@ static inline struct ax_tensor make_tensor(enum ax_dtype dtype, int64_t rows, in
 }
 
 static inline int64_t key_row(const struct ax_attention *a, int64_t doc, int64_t j) {
-    if (a->block_table.data == NULL) {
+    if (a->block_table.data == NULL)
         return ((const int32_t *)a->cu_k.data)[doc] + j;
-    }
     const int32_t *blocks = a->block_table.data;
     return blocks[doc * a->block_table.row_stride + j / a->block_size] * a->block_size +
            j % a->block_size;
@@ -73,9 +72,8 @@ static inline void make_paged(struct attention_case *c) {
     int64_t count = per_doc * c->spec.docs + 1;
     assert_int_equal(ax_alloc(&c->blocks, (size_t)(per_doc * c->spec.docs), sizeof(int32_t)),
                      AX_OK);
-    for (int64_t i = 0; i < per_doc * c->spec.docs; i++) {
+    for (int64_t i = 0; i < per_doc * c->spec.docs; i++)
         c->blocks[i] = (int32_t)(count - 1 - i);
-    }
     struct ax_tensor *both[] = {&a->k, &a->v};
     struct ax_attention packed = *a;
     a->block_table = ax_tensor_2d(AX_I32, c->blocks, c->spec.docs, per_doc);
@@ -132,18 +130,16 @@ static inline void case_open(struct attention_case *c, const struct spec *s, enu
         .dk = make_tensor(dtype, n_k + SPARE_ROWS, hk, hd, 0, 1, 0),
         .dv = make_tensor(dtype, n_k + SPARE_ROWS, hk, vd, 0, 1, 0),
     };
-    if (s->block_size > 0) {
+    if (s->block_size > 0)
         make_paged(c);
-    }
 }
 
 static inline void case_close(struct attention_case *c) {
     struct ax_attention_backward *b = &c->args;
     struct ax_tensor *all[] = {&b->a.q,  &b->a.k, &b->a.v, &b->a.out, &b->a.lse,
                                &b->dout, &b->dq,  &b->dk,  &b->dv};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         ax_free(all[i]->data);
-    }
     ax_free(c->blocks);
 }
 
@@ -181,9 +177,8 @@ static inline double *as_doubles(const struct ax_tensor *t, int64_t rows) {
     int64_t len = ax_tensor_row_len(t);
     double *x;
     assert_int_equal(ax_alloc(&x, (size_t)(t->shape[0] * len), sizeof(*x)), AX_OK);
-    for (int64_t i = 0; i < rows * len; i++) {
+    for (int64_t i = 0; i < rows * len; i++)
         x[i] = ax_load(t->dtype, t->data, i / len * t->row_stride + i % len);
-    }
     return x;
 }
 
@@ -200,30 +195,26 @@ static inline void naive_open(struct naive *n, const struct attention_case *c) {
         as_doubles(&b->a.q, n_q),  as_doubles(&b->a.k, n_k), as_doubles(&b->a.v, n_k),
         as_doubles(&b->dout, n_q), as_doubles(&b->a.out, 0), as_doubles(&b->a.lse, 0),
         as_doubles(&b->dq, 0),     as_doubles(&b->dk, 0),    as_doubles(&b->dv, 0)};
-    for (int64_t i = n_q * c->spec.q_heads; i < b->a.q.shape[0] * c->spec.q_heads; i++) {
+    for (int64_t i = n_q * c->spec.q_heads; i < b->a.q.shape[0] * c->spec.q_heads; i++)
         n->lse[i] = -INFINITY; /* rows of no document */
-    }
 }
 
 static inline void naive_close(struct naive *n) {
     double *all[] = {n->q, n->k, n->v, n->dout, n->out, n->lse, n->dq, n->dk, n->dv};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         ax_free(all[i]);
-    }
 }
 
 static inline double inner(const double *x, const double *y, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         sum += x[i] * y[i];
-    }
     return sum;
 }
 
 static inline void add_to(double *x, double factor, const double *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         x[i] += factor * y[i];
-    }
 }
 
 /* One query and head: forward, and with `backward` what it adds to the gradients. */
@@ -245,21 +236,18 @@ static inline void naive_query(struct naive *n, const struct attention_case *c, 
         sum += p[j];
     }
     n->lse[row] = max + log(sum);
-    for (int64_t e = 0; e < vd; e++) {
+    for (int64_t e = 0; e < vd; e++)
         n->out[out + e] = 0;
-    }
     for (int64_t j = 0; j < s->n_k[doc] && sum > 0; j++) {
-        if (p[j] == 0) {
+        if (p[j] == 0)
             continue;
-        }
         p[j] /= sum;
         add_to(n->out + out, p[j], n->v + ((c->cu_k[doc] + j) * s->kv_heads + kv) * vd, vd);
     }
     double delta = inner(n->out + out, n->dout + out, vd);
     for (int64_t j = 0; j < s->n_k[doc] && backward; j++) {
-        if (p[j] == 0) {
+        if (p[j] == 0)
             continue;
-        }
         int64_t at = (c->cu_k[doc] + j) * s->kv_heads + kv, key = at * hd, value = at * vd;
         double ds = p[j] * (inner(n->dout + out, n->v + value, vd) - delta) * c->args.a.scale;
         add_to(n->dv + value, p[j], n->dout + out, vd);
@@ -271,11 +259,9 @@ static inline void naive_query(struct naive *n, const struct attention_case *c, 
 static inline void naive_run(struct naive *n, const struct attention_case *c, bool backward) {
     double *p;
     assert_int_equal(ax_alloc(&p, (size_t)c->args.a.max_k, sizeof(*p)), AX_OK);
-    for (int doc = 0; doc < c->spec.docs; doc++) {
-        for (int64_t i = 0; i < (int64_t)c->spec.n_q[doc] * c->spec.q_heads; i++) {
+    for (int doc = 0; doc < c->spec.docs; doc++)
+        for (int64_t i = 0; i < (int64_t)c->spec.n_q[doc] * c->spec.q_heads; i++)
             naive_query(n, c, doc, i / c->spec.q_heads, i % c->spec.q_heads, p, backward);
-        }
-    }
     ax_free(p);
 }
 
@@ -285,9 +271,8 @@ static inline void compare(const struct attention_case *c, const char *name,
                            double absolute) {
     int64_t len = ax_tensor_row_len(got);
     double largest = 1;
-    for (int64_t i = 0; i < got->shape[0] * len; i++) {
+    for (int64_t i = 0; i < got->shape[0] * len; i++)
         largest = fmax(largest, isfinite(want[i]) ? fabs(want[i]) : 0);
-    }
     for (int64_t r = 0; r < got->shape[0]; r++) {
         for (int64_t i = 0; i < len; i++) {
             double g = ax_load(got->dtype, got->data, r * got->row_stride + i);
@@ -305,11 +290,9 @@ static inline void compare(const struct attention_case *c, const char *name,
 static inline void assert_same_rows(const char *what, const struct ax_tensor *a, int64_t row_a,
                                     const struct ax_tensor *b, int64_t row_b, int64_t n) {
     size_t bytes = (size_t)ax_tensor_row_len(a) * ax_dtype_size(a->dtype);
-    for (int64_t i = 0; i < n; i++) {
-        if (memcmp(ax_tensor_row(a, row_a + i), ax_tensor_row(b, row_b + i), bytes) != 0) {
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(ax_tensor_row(a, row_a + i), ax_tensor_row(b, row_b + i), bytes) != 0)
             fail_msg("%s: row %lld differs", what, (long long)i);
-        }
-    }
 }
 
 /* Calls f(ops, context) for every instruction set that this machine has. */
@@ -318,9 +301,8 @@ static inline void for_each_isa(void (*f)(const struct ax_ops *ops, const void *
     extern const struct ax_ops ax_ops_cpu_avx2, ax_ops_cpu_avx512, ax_ops_cpu_avx512bf16;
     static const struct ax_ops *const tables[] = {NULL, &ax_ops_cpu_avx2, &ax_ops_cpu_avx512,
                                                   &ax_ops_cpu_avx512bf16};
-    for (int isa = AX_CPU_AVX2; isa <= (int)ax_cpu_isa(); isa++) {
+    for (int isa = AX_CPU_AVX2; isa <= (int)ax_cpu_isa(); isa++)
         f(tables[isa], context);
-    }
 }
 
 #endif

@@ -77,19 +77,15 @@ static inline double tolerance(const struct ax_case *c, enum ax_dtype stored, do
     scale = scale > 1 ? scale : 1;
     double eps = ax_dtype_accum(c->dtype) == AX_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     double allowed = 16 * eps * sqrt((double)terms(c->shape)) * scale;
-    if (stored == AX_BF16) {
+    if (stored == AX_BF16)
         allowed += 2 * 0x1p-7 * fabs(value);
-    }
-    if (stored == AX_F16) {
+    if (stored == AX_F16)
         allowed += 2 * 0x1p-10 * fabs(value);
-    }
-    if (stored == AX_U8 && c->op == AX_OP_adamw_8bit) {
+    if (stored == AX_U8 && c->op == AX_OP_adamw_8bit)
         allowed += 1; /* a moment near the middle between two codes goes either way */
-    }
     bool attention = c->op == AX_OP_attention_forward || c->op == AX_OP_attention_backward;
-    if (attention && c->dtype == AX_BF16) {
+    if (attention && c->dtype == AX_BF16)
         allowed += 2 * 0x1p-8 * scale;
-    }
     return allowed;
 }
 
@@ -138,9 +134,8 @@ static inline bool is_code(const struct ax_case *c, const struct ax_tensor *t) {
 static inline void compare(const struct ax_case *c, const char *name, const struct ax_tensor *got,
                            const struct ax_tensor *want) {
     double scale = largest(want);
-    if (is_drawn(c, name, want) || is_code(c, want)) {
+    if (is_drawn(c, name, want) || is_code(c, want))
         check_draws(c, name, got, want);
-    }
     for (int64_t i = 0; i < ax_tensor_numel(want); i++) {
         double g = element(got, i), w = element(want, i);
         bool same = isfinite(w) ? fabs(g - w) <= tolerance(c, want->dtype, w, scale) : g == w;
@@ -156,11 +151,9 @@ static inline void compare(const struct ax_case *c, const char *name, const stru
 
 static inline bool same_bits(const struct ax_tensor *a, const struct ax_tensor *b) {
     size_t row = (size_t)ax_tensor_row_len(a) * ax_dtype_size(a->dtype);
-    for (int64_t r = 0; r < a->shape[0]; r++) {
-        if (memcmp(ax_tensor_row(a, r), ax_tensor_row(b, r), row) != 0) {
+    for (int64_t r = 0; r < a->shape[0]; r++)
+        if (memcmp(ax_tensor_row(a, r), ax_tensor_row(b, r), row) != 0)
             return false;
-        }
-    }
     return true;
 }
 
@@ -170,11 +163,9 @@ static inline void for_each_case(bool big,
     for (int op = 0; op < AX_OP_COUNT; op++) {
         int n;
         const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
-        for (int i = 0; i < n; i++) {
-            for (size_t d = 0; d < sizeof(REALS) / sizeof(REALS[0]) && shapes[i].big == big; d++) {
+        for (int i = 0; i < n; i++)
+            for (size_t d = 0; d < sizeof(REALS) / sizeof(REALS[0]) && shapes[i].big == big; d++)
                 f((enum ax_op)op, &shapes[i], REALS[d]);
-            }
-        }
     }
 }
 

@@ -73,9 +73,8 @@ static const struct isa ISAS[] = {
 /* Instruction sets of this machine: the first n of ISAS. */
 static inline int isas_here(void) {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return 0;
-    }
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
         return 1;
@@ -96,15 +95,13 @@ static inline void *own(size_t bytes) {
 }
 
 static inline void release(void) {
-    while (n_owned > 0) {
+    while (n_owned > 0)
         free(owned[--n_owned]);
-    }
 }
 
 static inline void run_ok(const struct isa *isa, const char *op, enum ax_status st) {
-    if (st != AX_OK) {
+    if (st != AX_OK)
         fail_msg("%s on %s: %s", op, isa->name, ax_error_text());
-    }
 }
 
 #define RUN(isa, n_threads, op, ...)                                                               \
@@ -153,11 +150,9 @@ static inline double random_unit(void) {
 }
 
 static inline void randomize(const struct ax_tensor *t, double scale, double offset) {
-    for (int64_t r = 0; r < t->shape[0]; r++) {
-        for (int64_t c = 0; c < ax_tensor_row_len(t); c++) {
+    for (int64_t r = 0; r < t->shape[0]; r++)
+        for (int64_t c = 0; c < ax_tensor_row_len(t); c++)
             set(t, r, c, random_unit() * scale + offset);
-        }
-    }
 }
 
 /* A copy in memory of its own, padding included. */

@@ -118,11 +118,9 @@ static void addresses_follow_from_the_plan(void **state) {
 }
 
 static const struct ax_arena_name *named(const struct ax_stack *s, const char *name) {
-    for (int i = 0; i < s->n_names; i++) {
-        if (strcmp(s->names[i].name, name) == 0) {
+    for (int i = 0; i < s->n_names; i++)
+        if (strcmp(s->names[i].name, name) == 0)
             return &s->names[i];
-        }
-    }
     fail_msg("no block is called %s", name);
     return NULL;
 }
@@ -151,9 +149,8 @@ static void names_count_bytes_now_and_at_the_peak(void **state) {
     assert_int_equal(named(s, "z")->at_peak, 6400);
     assert_int_equal(named(s, "y")->live, 64);
     ax_stack_release(s, 0);
-    for (int i = 0; i < s->n_names; i++) {
+    for (int i = 0; i < s->n_names; i++)
         assert_int_equal(s->names[i].live, 0);
-    }
     ax_arena_free(&a);
 }
 
@@ -162,9 +159,8 @@ static void many_blocks(void **state) {
     static const char *const names[] = {"a", "b", "c"};
     struct ax_arena a;
     assert_int_equal(ax_arena_create_planning(&a, 0), AX_OK);
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 100000; i++)
         ax_stack_push(&a.scratch, names[i % 3], 64);
-    }
     assert_int_equal(a.scratch.top, 6400000);
     ax_stack_release(&a.scratch, 64);
     assert_int_equal(named(&a.scratch, "a")->live, 64);
@@ -216,13 +212,11 @@ static void expect_death(void (*bug)(struct ax_arena *)) {
     if (child == 0) {
         struct rlimit no_core = {0, 0};
         setrlimit(RLIMIT_CORE, &no_core);
-        if (freopen("/dev/null", "w", stderr) == NULL) {
+        if (freopen("/dev/null", "w", stderr) == NULL)
             _exit(0);
-        }
         struct ax_arena a;
-        if (ax_arena_create(&a, &plan) != AX_OK) {
+        if (ax_arena_create(&a, &plan) != AX_OK)
             _exit(0);
-        }
         bug(&a);
         _exit(0);
     }

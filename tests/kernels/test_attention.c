@@ -198,9 +198,8 @@ static void check_exact(const struct ax_ops *ops, const void *context) {
     const struct attention_case *c = context;
     const struct ax_attention *a = &c->args.a;
     run_forward(ops, c, 1);
-    for (int64_t i = 0; i < 64; i++) {
+    for (int64_t i = 0; i < 64; i++)
         assert_true(ax_load(a->out.dtype, a->out.data, i) == ax_load(a->v.dtype, a->v.data, i));
-    }
     for (int64_t t = 0; t < c->cu_q[1]; t++) {
         double lse = ax_load(AX_F32, a->lse.data, t * a->lse.row_stride);
         assert_true(isfinite(lse) && fabs(lse) > 1e20);

@@ -38,9 +38,8 @@ static const enum ax_dtype DTYPES[] = {AX_F32, AX_BF16};
 static void store_forward(const struct attention_case *c, const struct naive *n) {
     const struct ax_attention *a = &c->args.a;
     int64_t len = ax_tensor_row_len(&a->out);
-    for (int64_t i = 0; i < c->cu_q[c->spec.docs] * len; i++) {
+    for (int64_t i = 0; i < c->cu_q[c->spec.docs] * len; i++)
         ax_store(a->out.dtype, a->out.data, i / len * a->out.row_stride + i % len, n->out[i]);
-    }
     for (int64_t i = 0; i < (int64_t)c->cu_q[c->spec.docs] * c->spec.q_heads; i++) {
         int64_t at = i / c->spec.q_heads * a->lse.row_stride + i % c->spec.q_heads;
         ax_store(AX_F32, a->lse.data, at, n->lse[i]);
@@ -169,12 +168,10 @@ static void run_alone(const struct ax_ops *ops, const struct attention_case *c) 
         struct ax_attention_backward *b = &one.args;
         struct ax_tensor *of_q[] = {&b->a.q, &b->a.out, &b->a.lse, &b->dout, &b->dq};
         struct ax_tensor *of_k[] = {&b->a.k, &b->a.v, &b->dk, &b->dv};
-        for (size_t i = 0; i < sizeof(of_q) / sizeof(of_q[0]); i++) {
+        for (size_t i = 0; i < sizeof(of_q) / sizeof(of_q[0]); i++)
             *of_q[i] = ax_tensor_rows(of_q[i], c->cu_q[d], c->spec.n_q[d]);
-        }
-        for (size_t i = 0; i < sizeof(of_k) / sizeof(of_k[0]); i++) {
+        for (size_t i = 0; i < sizeof(of_k) / sizeof(of_k[0]); i++)
             *of_k[i] = ax_tensor_rows(of_k[i], c->cu_k[d], c->spec.n_k[d]);
-        }
         one.cu_q[1] = c->spec.n_q[d];
         one.cu_k[1] = c->spec.n_k[d];
         b->a.cu_q = ax_tensor_1d(AX_I32, one.cu_q, 2);

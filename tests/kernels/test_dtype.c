@@ -159,16 +159,14 @@ static void convert_is_store_of_load(void **state) {
     enum { N = sizeof(values) / sizeof(values[0]) };
     for (int from = 0; from < AX_DTYPE_COUNT; from++) {
         double source[N];
-        for (int i = 0; i < N; i++) {
+        for (int i = 0; i < N; i++)
             ax_store((enum ax_dtype)from, source, i, values[i]);
-        }
         for (int to = 0; to < AX_DTYPE_COUNT; to++) {
             double target[N + 1];
             memset(target, 0x55, sizeof(target));
             ax_convert((enum ax_dtype)to, target, (enum ax_dtype)from, source, N);
-            for (int i = 0; i < N; i++) {
+            for (int i = 0; i < N; i++)
                 assert_true(ax_load((enum ax_dtype)to, target, i) == values[i]);
-            }
             unsigned char behind;
             memcpy(&behind, (char *)target + N * ax_dtype_size((enum ax_dtype)to), 1);
             assert_int_equal(behind, 0x55);
@@ -204,9 +202,8 @@ static void split_and_join(void **state) {
         const float x = from_bits((uint32_t)u);
         const uint16_t half = ax_f32_split(x, &rest);
         assert_int_equal(bits(ax_f32_join(half, rest)), (uint32_t)u);
-        if ((u & 0xffff) != 0x8000 && (u & 0x7fffffffu) <= 0x7f800000u) {
+        if ((u & 0xffff) != 0x8000 && (u & 0x7fffffffu) <= 0x7f800000u)
             assert_int_equal(half, ax_f32_to_bf16(x));
-        }
     }
     int16_t rest;
     assert_int_equal(ax_f32_split(from_bits(0x3f808000u), &rest), 0x3f81);

@@ -150,9 +150,8 @@ static void grouped_gemm_is_gemm_by_group(void **state) {
             case_open(&c, AX_OP_grouped_gemm, &shapes[s], dtypes[d], &ref);
             case_open(&alone, AX_OP_grouped_gemm, &shapes[s], dtypes[d], &ref);
             case_run(&c, &cpu);
-            for (int64_t g = 0; g < shapes[s].n_documents; g++) {
+            for (int64_t g = 0; g < shapes[s].n_documents; g++)
                 check_group(&c, &alone, g);
-            }
             ax_case_free(&c);
             ax_case_free(&alone);
         }
@@ -162,9 +161,8 @@ static void grouped_gemm_is_gemm_by_group(void **state) {
 /* Workspace is for the most rows a group may get: any number of rows must fit (asserted inside). */
 static void any_number_of_rows_fits(void **state) {
     (void)state;
-    if (!have_cpu()) {
+    if (!have_cpu())
         skip();
-    }
     static const int64_t sizes[][2] = {{1, 1}, {40, 24}, {600, 50}, {33, 700}, {96, 900}};
     enum { ROWS = 500 };
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -194,18 +192,16 @@ static void any_number_of_rows_fits(void **state) {
 static int open_machines(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
-    if (have_cpu()) {
+    if (have_cpu())
         machine_open(&cpu, "cpu", 2);
-    }
     return 0;
 }
 
 static int close_machines(void **state) {
     (void)state;
     machine_close(&ref);
-    if (have_cpu()) {
+    if (have_cpu())
         machine_close(&cpu);
-    }
     return 0;
 }
 

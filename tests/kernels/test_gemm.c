@@ -58,13 +58,11 @@ static struct ax_gemm make(struct shape s, const struct variant *v) {
     g.c = filled(v->out, s.m, s.n, v->pad);
     if (v->extra == EXTRA_BIAS || v->extra == EXTRA_BIAS_ADDEND) {
         g.bias = line(v->real, s.n);
-        for (int64_t i = 0; i < s.n; i++) {
+        for (int64_t i = 0; i < s.n; i++)
             ax_store(v->real, g.bias.data, i, random_unit());
-        }
     }
-    if (v->extra == EXTRA_ADDEND || v->extra == EXTRA_BIAS_ADDEND) {
+    if (v->extra == EXTRA_ADDEND || v->extra == EXTRA_BIAS_ADDEND)
         g.addend = filled(v->out, s.m, s.n, 2 * v->pad);
-    }
     return g;
 }
 
@@ -77,20 +75,17 @@ static void run(const struct gemm_isa *isa, const struct ax_gemm *g, int threads
     assert_non_null(work);
     memset(work, 0xff, bytes + GUARD);
     run_ok(isa->isa, "gemm", isa->run(&q, g, work));
-    for (int i = 0; i < GUARD; i++) {
+    for (int i = 0; i < GUARD; i++)
         assert_int_equal(work[bytes + (size_t)i], 0xff);
-    }
     free(work);
 }
 
 static double *doubles(const struct ax_tensor *t, bool transposed) {
     int64_t rows = t->shape[0], cols = t->shape[1];
     double *out = own((size_t)(rows * cols) * sizeof(*out));
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < cols; c++) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
             out[transposed ? c * rows + r : r * cols + c] = get(t, r, c);
-        }
-    }
     return out;
 }
 
@@ -168,9 +163,8 @@ static void test_small_shapes(void **state) {
     unsigned turn = 0;
     for (int i = 0; i < N * N * N; i++) {
         struct shape s = {SIZES[i % N], SIZES[i / N % N], SIZES[i / N / N]};
-        if (s.m * s.n * s.k > 65 * 65 * 65) {
+        if (s.m * s.n * s.k > 65 * 65 * 65)
             continue;
-        }
         for (int trans = 0; trans < 4; trans++) {
             const enum ax_dtype *dtypes = DTYPES[turn % 3];
             struct variant v = {.real = dtypes[0],
@@ -244,9 +238,8 @@ static void assert_part(const struct ax_tensor *whole, const struct ax_tensor *p
     struct ax_tensor rows = ax_tensor_rows(whole, row, part->shape[0]);
     struct ax_tensor same = ax_tensor_cols(&rows, col, part->shape[1]);
     size_t bytes = (size_t)part->shape[1] * ax_dtype_size(part->dtype);
-    for (int64_t r = 0; r < part->shape[0]; r++) {
+    for (int64_t r = 0; r < part->shape[0]; r++)
         assert_memory_equal(ax_tensor_row(&same, r), ax_tensor_row(part, r), bytes);
-    }
 }
 
 /* A part of c, computed alone from the rows of op(a) and columns of op(b) it needs, has the bits it
@@ -297,9 +290,8 @@ static void test_layout_does_not_matter(void **state) {
         for (int64_t k = 0; k < 901; k++) {
             for (int64_t i = 0; i < 110; i++) {
                 set(&h.b, i, k, get(&g.b, k, i));
-                if (i < 45) {
+                if (i < 45)
                     set(&h.a, k, i, get(&g.a, i, k));
-                }
             }
         }
         for (int i = 0; i < isas_here(); i++) {

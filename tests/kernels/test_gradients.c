@@ -40,9 +40,8 @@ static void zero(const struct ax_tensor *t) {
 
 static double dot(const struct ax_tensor *a, const struct ax_tensor *b) {
     double sum = 0;
-    for (int64_t i = 0; i < ax_tensor_numel(a); i++) {
+    for (int64_t i = 0; i < ax_tensor_numel(a); i++)
         sum += element(a, i) * element(b, i);
-    }
     return sum;
 }
 
@@ -60,9 +59,8 @@ static double direction(int trial, int64_t i) {
 static double moved(const struct ax_tensor *x, int trial, double h, double (*loss)(void *),
                     void *context) {
     struct ax_tensor before = copy_of(x);
-    for (int64_t i = 0; i < ax_tensor_numel(x); i++) {
+    for (int64_t i = 0; i < ax_tensor_numel(x); i++)
         *address(x, i) += h * direction(trial, i);
-    }
     double value = loss(context);
     assert_int_equal(ax_run_copy(ref.q, &(struct ax_copy){*x, before}), AX_OK);
     pool_used -= ax_tensor_bytes(&before);
@@ -170,23 +168,20 @@ static void rmsnorm_gradients(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_rmsnorm_backward, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].big || (shapes[i].flags & (AX_SHAPE_IN_PLACE | AX_SHAPE_ACCUMULATE)) != 0) {
+        if (shapes[i].big || (shapes[i].flags & (AX_SHAPE_IN_PLACE | AX_SHAPE_ACCUMULATE)) != 0)
             continue;
-        }
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_rmsnorm_backward, &shapes[i], AX_F64, &ref);
         struct ax_rmsnorm_backward *b = c.args;
         struct norm n = {.f = {b->x, b->weight, like(&b->x), b->rstd, 1e-2}, .dy = b->dy};
-        if (b->dweight.data != NULL) {
+        if (b->dweight.data != NULL)
             zero(&b->dweight);
-        }
         norm_loss(&n); /* rstd */
         case_run(&c, &ref);
         check(shapes[i].name, &b->x, &b->dx, norm_loss, &n);
-        if (b->dweight.data != NULL) { /* else the weight is frozen */
+        if (b->dweight.data != NULL) /* else the weight is frozen */
             check(shapes[i].name, &b->weight, &b->dweight, norm_loss, &n);
-        }
         ax_case_free(&c);
     }
 }
@@ -196,17 +191,15 @@ static void rope_inverse_is_the_transpose(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_rope, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].big) {
+        if (shapes[i].big)
             continue;
-        }
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_rope, &shapes[i], AX_F64, &ref);
         struct ax_rope *r = c.args;
         struct ax_tensor x = copy_of(&r->x), y = copy_of(&r->x), back = like(&r->x);
-        for (int64_t k = 0; k < ax_tensor_numel(&y); k++) {
+        for (int64_t k = 0; k < ax_tensor_numel(&y); k++)
             *address(&y, k) = direction(0, k);
-        }
         case_run(&c, &ref);
         struct ax_tensor rotated = copy_of(&r->x);
         assert_int_equal(ax_run_copy(ref.q, &(struct ax_copy){back, y}), AX_OK);
@@ -218,9 +211,8 @@ static void rope_inverse_is_the_transpose(void **state) {
         /* and, rotating by an angle, it undoes the rotation */
         inverse.x = rotated;
         assert_int_equal(ax_run_rope(ref.q, &inverse), AX_OK);
-        for (int64_t k = 0; k < ax_tensor_numel(&x); k++) {
+        for (int64_t k = 0; k < ax_tensor_numel(&x); k++)
             assert_true(fabs(element(&rotated, k) - element(&x, k)) < 1e-14);
-        }
         ax_case_free(&c);
     }
 }
@@ -236,24 +228,21 @@ static void attention_gradients(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_attention_backward, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].rows > 100) { /* the same code as the small ones, only longer */
+        if (shapes[i].rows > 100) /* the same code as the small ones, only longer */
             continue;
-        }
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_attention_backward, &shapes[i], AX_F64, &ref);
         struct ax_attention_backward *b = c.args;
         bool sink = b->a.sink.data != NULL;
-        if (sink) {
+        if (sink)
             zero(&b->dsink);
-        }
         case_run(&c, &ref);
         check(shapes[i].name, &b->a.q, &b->dq, attention_loss, b);
         check(shapes[i].name, &b->a.k, &b->dk, attention_loss, b);
         check(shapes[i].name, &b->a.v, &b->dv, attention_loss, b);
-        if (sink) {
+        if (sink)
             check(shapes[i].name, &b->a.sink, &b->dsink, attention_loss, b);
-        }
         ax_case_free(&c);
     }
 }
@@ -395,13 +384,11 @@ static double router_loss(void *context) {
     struct router *r = context;
     assert_int_equal(ax_run_router_forward(ref.q, &r->f), AX_OK);
     double sum = 0;
-    for (int64_t i = 0; i < ax_tensor_numel(&r->f.weights); i++) {
+    for (int64_t i = 0; i < ax_tensor_numel(&r->f.weights); i++)
         sum += element(&r->f.weights, i) * weight_of_choice(r, i);
-    }
     int64_t experts = r->f.probs.shape[1];
-    for (int64_t i = 0; i < ax_tensor_numel(&r->f.probs); i++) {
+    for (int64_t i = 0; i < ax_tensor_numel(&r->f.probs); i++)
         sum += element(&r->f.probs, i) * element(&r->slope, i % experts);
-    }
     return sum;
 }
 
@@ -410,9 +397,8 @@ static void router_gradient(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_router_forward, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].big || strcmp(shapes[i].name, "ties") == 0) { /* a tie has no slope */
+        if (shapes[i].big || strcmp(shapes[i].name, "ties") == 0) /* a tie has no slope */
             continue;
-        }
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_router_forward, &shapes[i], AX_F64, &ref);
@@ -420,13 +406,11 @@ static void router_gradient(void **state) {
         r.f.load = (struct ax_tensor){0};
         r.dweights = like(&r.f.weights);
         r.slope = like(&(struct ax_tensor){.ndim = 1, .shape = {shapes[i].groups}});
-        for (int64_t k = 0; k < shapes[i].groups; k++) {
+        for (int64_t k = 0; k < shapes[i].groups; k++)
             *address(&r.slope, k) = direction(8, k);
-        }
         router_loss(&r);
-        for (int64_t k = 0; k < ax_tensor_numel(&r.dweights); k++) {
+        for (int64_t k = 0; k < ax_tensor_numel(&r.dweights); k++)
             *address(&r.dweights, k) = weight_of_choice(&r, k);
-        }
         struct ax_tensor dlogits = like(&r.f.logits);
         const struct ax_router_backward back = {r.f.probs, r.f.experts, r.dweights,
                                                 r.slope,   dlogits,     r.f.renormalize};
@@ -447,9 +431,8 @@ static double balance_loss(void *context) {
     int64_t experts = b->probs.shape[1];
     for (int64_t e = 0; e < experts; e++) {
         double sum = 0;
-        for (int64_t t = 0; t < b->probs.shape[0]; t++) {
+        for (int64_t t = 0; t < b->probs.shape[0]; t++)
             sum += element(&b->probs, t * experts + e);
-        }
         *address(&b->b.load, experts + e) = sum;
     }
     b->b.scalars->aux_loss = 0;
@@ -465,13 +448,11 @@ static void balance_slope(void **state) {
     struct balance b = {.b = *(struct ax_router_balance *)c.args};
     b.probs = like(&(struct ax_tensor){.ndim = 2, .shape = {9, 5}});
     struct ax_tensor grad = like(&b.probs);
-    for (int64_t i = 0; i < 45; i++) {
+    for (int64_t i = 0; i < 45; i++)
         *address(&b.probs, i) = fabs(direction(3, i));
-    }
     balance_loss(&b);
-    for (int64_t i = 0; i < 45; i++) {
+    for (int64_t i = 0; i < 45; i++)
         *address(&grad, i) = element(&b.b.slope, i % 5);
-    }
     check("probabilities", &b.probs, &grad, balance_loss, &b);
     ax_case_free(&c);
 }
@@ -493,9 +474,8 @@ static void combine_gradients(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_combine_backward, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].big) {
+        if (shapes[i].big)
             continue;
-        }
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_combine_backward, &shapes[i], AX_F64, &ref);
@@ -535,17 +515,15 @@ static void grouped_gemm_is_a_linear_layer(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_grouped_gemm, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].big || (shapes[i].flags & AX_SHAPE_TRANS_B) == 0) {
+        if (shapes[i].big || (shapes[i].flags & AX_SHAPE_TRANS_B) == 0)
             continue;
-        }
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_grouped_gemm, &shapes[i], AX_F64, &ref);
         struct grouped g = {.y = *(struct ax_grouped_gemm *)c.args};
         g.dy = like(&g.y.c);
-        for (int64_t k = 0; k < ax_tensor_numel(&g.dy); k++) {
+        for (int64_t k = 0; k < ax_tensor_numel(&g.dy); k++)
             *address(&g.dy, k) = direction(9, k);
-        }
         struct ax_tensor dx = like(&g.y.a), dw = like(&g.y.b);
         zero(&dx);
         zero(&dw);

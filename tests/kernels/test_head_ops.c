@@ -17,21 +17,18 @@ static struct ax_tensor some_logits(enum ax_dtype dtype) {
     for (int64_t c = 0; c < V; c++) {
         set(&x, EQUAL, c, 2.5);
         set(&x, HUGE_ROW, c, c % 5 == 0 ? 3e4 : -3e30);
-        if (c % 3 == 1) {
+        if (c % 3 == 1)
             set(&x, MASKED, c, -INFINITY);
-        }
-        if (c < 2000) {
+        if (c < 2000)
             set(&x, MASKED_SHARD, c, -INFINITY);
-        }
     }
     return x;
 }
 
 static struct ax_tensor some_labels(void) {
     struct ax_tensor labels = line(AX_I32, T);
-    for (int64_t t = 0; t < T; t++) {
+    for (int64_t t = 0; t < T; t++)
         set(&labels, t, 0, t % 4 == 3 ? -1 : (double)(t * 3001 % V));
-    }
     set(&labels, MASKED_SHARD, 0, 4098);
     set(&labels, MASKED, 0, 0);
     return labels;
@@ -46,9 +43,8 @@ struct row {
 static struct row naive_row(const struct ax_tensor *logits, const struct ax_tensor *labels,
                             int64_t t, double temper) {
     double max = -INFINITY, sum = 0, moment = 0;
-    for (int64_t c = 0; c < V; c++) {
+    for (int64_t c = 0; c < V; c++)
         max = fmax(max, get(logits, t, c) * temper);
-    }
     for (int64_t c = 0; c < V; c++) {
         double z = get(logits, t, c) * temper;
         sum += exp(z - max);
@@ -99,11 +95,10 @@ static void assert_head(const struct isa *isa, const struct head *h, const struc
         double masked = isinf(r.logprob) ? 0 : fabs(r.logprob);
         assert_near(isa, "lse", &h->lse, t, 0, r.lse, r.largest);
         assert_near(isa, "entropy", &h->entropy, t, 0, r.entropy, 2 * r.largest);
-        if (isinf(r.logprob)) {
+        if (isinf(r.logprob))
             assert_true(get(&h->logprob, t, 0) == r.logprob);
-        } else {
+        else
             assert_near(isa, "logprob", &h->logprob, t, 0, r.logprob, r.largest + masked);
-        }
         double g_logprob = r.label < 0 ? 0 : get(&g[0], t, 0);
         double g_lse = g[1].data != NULL ? get(&g[1], t, 0) : 0;
         double g_entropy = g[2].data != NULL ? get(&g[2], t, 0) : 0;
@@ -178,11 +173,10 @@ static void check_exponential(const struct isa *isa, enum ax_dtype real) {
         int exponent;
         frexp(want, &exponent);
         double last_place = fmax(ldexp(1, exponent - 24), 0x1p-149);
-        if (isnan(want) || isinf((float)want)) {
+        if (isnan(want) || isinf((float)want))
             assert_true(isnan(want) ? isnan(got) : got == INFINITY);
-        } else if (!(fabs(got - want) <= 1.5 * last_place)) {
+        else if (!(fabs(got - want) <= 1.5 * last_place))
             fail_msg("exp(%a) on %s: %a, expected %a", get(&x, 0, i), isa->name, got, want);
-        }
     }
 }
 
@@ -196,9 +190,8 @@ static void check_edges(const struct isa *isa, enum ax_dtype real) {
     set(&x, 1, 0, 1e30);
     set(&x, 2, 0, NAN);
     set(&x, 3, 0, INFINITY);
-    for (int64_t t = 0; t < 4; t++) {
+    for (int64_t t = 0; t < 4; t++)
         set(&g, t, 0, 1);
-    }
     RUN(isa, 1, softmax_stats, x, labels, stats, 0, 1);
     RUN(isa, 1, softmax_merge, .stats = ax_tensor_3d(AX_F32, stats.data, 1, 4, AX_SOFTMAX_STATS),
         labels, lp, lse, ent);
@@ -207,9 +200,8 @@ static void check_edges(const struct isa *isa, enum ax_dtype real) {
         assert_true(get(&lp, t, 0) == 0 && get(&ent, t, 0) == 0 && get(&dx, t, 0) == 0);
         assert_true(get(&lse, t, 0) == get(&x, t, 0));
     }
-    for (int64_t t = 2; t < 4; t++) {
+    for (int64_t t = 2; t < 4; t++)
         assert_true(isnan(get(&lp, t, 0)) && isnan(get(&lse, t, 0)) && isnan(get(&dx, t, 0)));
-    }
     /* a shard of nothing but −inf adds nothing, and a row none of whose outputs matters is 0 */
     set(&x, 0, 0, -INFINITY);
     set(&labels, 0, 0, -1);
@@ -233,9 +225,8 @@ static void check_argmax(const struct isa *isa, enum ax_dtype real) {
         RUN(isa, THREADS[k], argmax, x, index);
         for (int64_t t = 0; t < T; t++) {
             int64_t best = 0;
-            for (int64_t c = 1; c < V; c++) {
+            for (int64_t c = 1; c < V; c++)
                 best = get(&x, t, c) > get(&x, t, best) ? c : best;
-            }
             assert_int_equal((int64_t)get(&index, t, 0), best);
         }
     }
@@ -250,11 +241,9 @@ static void check_nll(const struct isa *isa, enum ax_dtype real) {
     randomize(&weight, 1, 1);
     set(&logprob, 3, 0, NAN); /* no label: not looked at */
     double want = 2;
-    for (int64_t t = 0; t < T; t++) {
-        if (get(&labels, t, 0) >= 0) {
+    for (int64_t t = 0; t < T; t++)
+        if (get(&labels, t, 0) >= 0)
             want -= get(&weight, t, 0) * get(&logprob, t, 0) / 12;
-        }
-    }
     RUN(isa, 2, nll_loss, .logprob = logprob, labels, weight, g, &s);
     assert_true(fabs(s.loss - want) < 1e-12);
     for (int64_t t = 0; t < T; t++) {

@@ -31,11 +31,10 @@ static int choice(const char *mask) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        if (mask != NULL) {
+        if (mask != NULL)
             setenv("AXTRAIN_CPU", mask, 1);
-        } else {
+        else
             unsetenv("AXTRAIN_CPU");
-        }
         enum ax_cpu_isa isa = ax_cpu_isa();
         const struct ax_ops *ops = ax_ops_cpu();
         bool fits = isa == AX_CPU_NONE ? ops == NULL : ops != NULL && is_whole(ops);
@@ -58,9 +57,8 @@ static void test_detects(void **state) {
 static void test_mask_only_lowers(void **state) {
     (void)state;
     enum ax_cpu_isa here = (enum ax_cpu_isa)isas_here();
-    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa <= AX_CPU_AVX512BF16; isa++) {
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa <= AX_CPU_AVX512BF16; isa++)
         assert_int_equal(choice(ax_cpu_isa_name(isa)), least_isa(isa, here));
-    }
 }
 
 static void test_unknown_mask_changes_nothing(void **state) {

@@ -45,9 +45,8 @@ static struct ax_tensor shaped(const struct ax_tensor *flat, const struct shape 
 
 static double naive_rstd(const struct ax_tensor *x, int64_t t, int64_t col, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         sum += get(x, t, col + i) * get(x, t, col + i);
-    }
     return 1 / sqrt(sum / (double)n + EPS);
 }
 
@@ -85,9 +84,8 @@ static void check_forward(const struct isa *isa, enum ax_dtype real) {
                 int64_t row = i / s->heads, col = i % s->heads * s->n;
                 double want = naive_rstd(&in.x, row, col, s->n);
                 assert_near(isa, "rstd", &rstd, i, 0, want, want);
-                for (int64_t d = 0; d < s->n; d++) {
+                for (int64_t d = 0; d < s->n; d++)
                     assert_normed(isa, &in, &y, row, col, d, want);
-                }
             }
             if (t == 0) {
                 first_y = y;
@@ -134,9 +132,8 @@ static void check_backward(const struct isa *isa, enum ax_dtype real) {
         struct inputs in = make(real, s);
         struct ax_tensor rstd = line(AX_F32, s->tokens * s->heads), first_dw = rstd;
         struct ax_tensor first_dx[2] = {rstd, rstd};
-        for (int64_t i = 0; i < s->tokens * s->heads; i++) {
+        for (int64_t i = 0; i < s->tokens * s->heads; i++)
             set(&rstd, i, 0, naive_rstd(&in.x, i / s->heads, i % s->heads * s->n, s->n));
-        }
         for (int run = 0; run < 6; run++) { /* dx += and, in place of dy, dx = */
             bool accumulate = run < 3;
             struct ax_tensor dx = clone(accumulate ? &in.dx : &in.dy), dw = clone(&in.dweight);

@@ -36,9 +36,8 @@ static bool compare_split(const struct ax_case *c, const struct ax_case *want) {
             t[2 + i] = ax_operand_tensor(o, want->args);
         }
     }
-    if (t[1] == NULL || t[1]->data == NULL) {
+    if (t[1] == NULL || t[1]->data == NULL)
         return false;
-    }
     for (int64_t i = 0; i < ax_tensor_numel(t[0]); i++) {
         float x[2];
         for (int side = 0; side < 2; side++) {
@@ -65,9 +64,8 @@ static void compare_with_reference(enum ax_op op, const struct ax_shape *shape,
     for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
         const struct ax_tensor *t = ax_operand_tensor(o, want.args);
         const bool half = split && (t->dtype == AX_I16 || strcmp(o->name, "master") == 0);
-        if ((o->use & AX_OPERAND_OUT) != 0 && t->data != NULL && !half) {
+        if ((o->use & AX_OPERAND_OUT) != 0 && t->data != NULL && !half)
             compare(&got, o->name, ax_operand_tensor(o, got.args), t);
-        }
     }
     compare_scalars(&got, &want);
     ax_case_free(&got);
@@ -87,13 +85,11 @@ static void cpu_agrees_with_ref(void **state) {
 static void allow_outputs(const struct ax_case *c, unsigned char *guarded) {
     for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
         const struct ax_tensor *t = ax_operand_tensor(o, c->args);
-        if ((o->use & AX_OPERAND_OUT) == 0 || t->data == NULL) {
+        if ((o->use & AX_OPERAND_OUT) == 0 || t->data == NULL)
             continue;
-        }
         size_t row = (size_t)ax_tensor_row_len(t) * ax_dtype_size(t->dtype);
-        for (int64_t r = 0; r < t->shape[0]; r++) {
+        for (int64_t r = 0; r < t->shape[0]; r++)
             memset(guarded + ((char *)ax_tensor_row(t, r) - c->memory), 0, row);
-        }
     }
     memset(guarded, 0, sizeof(*c->scalars));
 }
@@ -124,9 +120,8 @@ static void check_only_outputs_change(struct machine *m, enum ax_op op,
 
 static void check_writes(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
     check_only_outputs_change(&ref, op, shape, dtype);
-    if (have_cpu()) {
+    if (have_cpu())
         check_only_outputs_change(&cpu, op, shape, dtype);
-    }
 }
 
 static void only_outputs_are_written(void **state) {
@@ -170,9 +165,8 @@ static void check_threads(enum ax_op op, const struct ax_shape *shape, enum ax_d
                      shape->name, ax_dtype_info(dtype)->name, with[i]->q->threads);
         }
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         ax_case_free(&c[i]);
-    }
 }
 
 static void threads_do_not_change_bits(void **state) {

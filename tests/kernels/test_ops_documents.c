@@ -36,9 +36,8 @@ static void check_document(const struct ax_case *packed, struct machine *m, int 
     const int32_t *cu_q = p->cu_q.data, *cu_k = p->cu_k.data;
     a->cu_q = ax_tensor_rows(&a->cu_q, d, 2);
     a->cu_k = ax_tensor_rows(&a->cu_k, d, 2);
-    if (a->block_table.data != NULL) {
+    if (a->block_table.data != NULL)
         a->block_table = ax_tensor_rows(&a->block_table, d, 1);
-    }
     case_run(&alone, m);
     if (packed->op == AX_OP_attention_forward) {
         expect_same_rows(packed, "out", &p->out, &a->out, cu_q, d);
@@ -57,23 +56,19 @@ static void check_documents(struct machine *m, enum ax_op op, const struct ax_sh
     struct ax_case packed;
     case_open(&packed, op, shape, dtype, &ref);
     case_run(&packed, m);
-    for (int d = 0; d < shape->n_documents; d++) {
+    for (int d = 0; d < shape->n_documents; d++)
         check_document(&packed, m, d);
-    }
     ax_case_free(&packed);
 }
 
 static void check_documents_everywhere(enum ax_op op, const struct ax_shape *shape,
                                        enum ax_dtype dtype) {
-    if (op != AX_OP_attention_forward && op != AX_OP_attention_backward) {
+    if (op != AX_OP_attention_forward && op != AX_OP_attention_backward)
         return;
-    }
-    if (shape->rows < 100) {
+    if (shape->rows < 100)
         check_documents(&ref, op, shape, dtype);
-    }
-    if (have_cpu()) {
+    if (have_cpu())
         check_documents(&cpu, op, shape, dtype);
-    }
 }
 
 static void packed_documents_are_as_if_alone(void **state) {
@@ -123,9 +118,8 @@ static void paged_keys_are_plain_keys(void **state) {
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_attention_forward, &n);
     for (int i = 0; i < n; i++) {
         const struct ax_attention_options *o = shapes[i].options;
-        if (o == NULL || o->block_size == 0) {
+        if (o == NULL || o->block_size == 0)
             continue;
-        }
         paged++;
         check_paged(&ref, &shapes[i], AX_F64);
         if (have_cpu()) {
@@ -171,9 +165,8 @@ static void compare_rows(const struct ax_case *c, const char *name, const struct
 
 static void check_long(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
     bool attention = op == AX_OP_attention_forward || op == AX_OP_attention_backward;
-    if (!attention || dtype == AX_F64) {
+    if (!attention || dtype == AX_F64)
         return;
-    }
     struct ax_case whole, part;
     int32_t cu_q[2], cu_k[2];
     case_open(&whole, op, shape, dtype, &cpu);
@@ -208,18 +201,16 @@ static void long_rows_agree_with_ref_at_their_end(void **state) {
 static int open_machines(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
-    if (have_cpu()) {
+    if (have_cpu())
         machine_open(&cpu, "cpu", 2);
-    }
     return 0;
 }
 
 static int close_machines(void **state) {
     (void)state;
     machine_close(&ref);
-    if (have_cpu()) {
+    if (have_cpu())
         machine_close(&cpu);
-    }
     return 0;
 }
 

@@ -17,9 +17,8 @@ static bool is_by_row(const struct ax_operand *o) {
 /* Are the results of the op rows? */
 static bool has_rows(enum ax_op op) {
     bool any = false;
-    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++) {
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++)
         any = any || is_by_row(o);
-    }
     return any;
 }
 
@@ -29,9 +28,8 @@ static void cut_rows(struct ax_case *c, int64_t first, int64_t n) {
         struct ax_tensor *t = ax_operand_tensor(o, c->args);
         bool column = c->op == AX_OP_gemm && strcmp(o->name, "a") == 0 &&
                       ((struct ax_gemm *)c->args)->trans_a;
-        if (t->data != NULL && is_by_row(o)) {
+        if (t->data != NULL && is_by_row(o))
             *t = column ? ax_tensor_cols(t, first, n) : ax_tensor_rows(t, first, n);
-        }
     }
 }
 
@@ -52,9 +50,8 @@ static struct ax_draw *draw_of(struct ax_case *c) {
 /* Padding and drawn numbers are counted from the first row of the call. */
 static void move_first(struct ax_case *c, int64_t first) {
     struct ax_draw *draw = draw_of(c);
-    if (c->op == AX_OP_router_forward) {
+    if (c->op == AX_OP_router_forward)
         ((struct ax_router_forward *)c->args)->first += first;
-    }
     if (draw != NULL) {
         draw->first += first;
         if (draw->row > 0) {
@@ -65,11 +62,9 @@ static void move_first(struct ax_case *c, int64_t first) {
 }
 
 static int64_t rows_of(const struct ax_case *c) {
-    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
-        if ((o->use & AX_OPERAND_OUT) != 0 && is_by_row(o)) {
+    for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++)
+        if ((o->use & AX_OPERAND_OUT) != 0 && is_by_row(o))
             return ax_operand_tensor(o, c->args)->shape[0];
-        }
-    }
     return 0;
 }
 
@@ -86,9 +81,8 @@ static void check_part(const struct ax_case *whole, const struct ax_case *part, 
     case_run(&rows, m);
     for (const struct ax_operand *o = ax_op_operands(whole->op); o->name != NULL; o++) {
         const struct ax_tensor *all = ax_operand_tensor(o, whole->args);
-        if ((o->use & AX_OPERAND_OUT) == 0 || all->data == NULL || !is_by_row(o)) {
+        if ((o->use & AX_OPERAND_OUT) == 0 || all->data == NULL || !is_by_row(o))
             continue;
-        }
         const struct ax_tensor together = ax_tensor_rows(all, first, n);
         const struct ax_tensor *alone = ax_operand_tensor(o, rows.args);
         if (!bitwise) {
@@ -105,9 +99,8 @@ static void check_part(const struct ax_case *whole, const struct ax_case *part, 
 static void check_small(struct machine *m, enum ax_op op, const struct ax_shape *shape,
                         enum ax_dtype dtype) {
     bool sums_over_rows = op == AX_OP_gemm && (shape->flags & AX_SHAPE_TRANS_A) != 0;
-    if (!has_rows(op) || sums_over_rows) {
+    if (!has_rows(op) || sums_over_rows)
         return;
-    }
     struct ax_case whole, part;
     case_open(&whole, op, shape, dtype, &ref);
     case_open(&part, op, shape, dtype, &ref);
@@ -125,9 +118,8 @@ static void check_small(struct machine *m, enum ax_op op, const struct ax_shape 
 static void check_small_everywhere(enum ax_op op, const struct ax_shape *shape,
                                    enum ax_dtype dtype) {
     check_small(&ref, op, shape, dtype);
-    if (have_cpu()) {
+    if (have_cpu())
         check_small(&cpu, op, shape, dtype);
-    }
 }
 
 static void rows_are_independent(void **state) {
@@ -136,9 +128,8 @@ static void rows_are_independent(void **state) {
 }
 
 static void check_big(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
-    if (!has_rows(op) || dtype == AX_F64) { /* F64 is for the reference */
+    if (!has_rows(op) || dtype == AX_F64) /* F64 is for the reference */
         return;
-    }
     struct ax_case whole, part;
     case_open(&whole, op, shape, dtype, &ref);
     case_open(&part, op, shape, dtype, &ref);
@@ -162,18 +153,16 @@ static void big_shapes_agree_with_ref_in_some_rows(void **state) {
 static int open_machines(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
-    if (have_cpu()) {
+    if (have_cpu())
         machine_open(&cpu, "cpu", 2);
-    }
     return 0;
 }
 
 static int close_machines(void **state) {
     (void)state;
     machine_close(&ref);
-    if (have_cpu()) {
+    if (have_cpu())
         machine_close(&cpu);
-    }
     return 0;
 }
 

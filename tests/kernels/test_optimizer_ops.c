@@ -23,9 +23,8 @@ static int open_fixture(void **state) {
     snprintf(path, sizeof(path), "%s/fixtures/optim/optim.safetensors",
              shared != NULL ? shared : "../shared");
     FILE *f = fopen(path, "rb");
-    if (f == NULL) {
+    if (f == NULL)
         return 0;
-    }
     fixture = calloc(1, 1 << 20);
     fixture_size = fixture != NULL ? fread(fixture, 1, (1 << 20) - 1, f) : 0;
     fclose(f);
@@ -176,9 +175,8 @@ static void check_clip(const struct isa *isa, enum ax_dtype real) {
             int64_t n = in[k].shape[0];
             struct ax_tensor w = line(AX_F32, n), grad = clone(&in[k]), copy = line(real, n);
             RUN(isa, 1, sgd, .master = w, grad, none, copy, 0, 0, false, &s);
-            for (int64_t i = 0; i < n; i++) {
+            for (int64_t i = 0; i < n; i++)
                 assert_near(isa, cases[c].name, &w, i, 0, -get(&want[k], i, 0), 1);
-            }
         }
     }
 }
@@ -294,9 +292,8 @@ static void check_segments(const struct isa *isa, enum ax_dtype real) {
             assert_true(fabs(s.sumsq - sumsq) <= 1e-12 * sumsq);
         }
         assert_true(s.sumsq == first_sumsq);
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++)
             assert_same_bits(&out[k], &first[k]);
-        }
     }
 }
 

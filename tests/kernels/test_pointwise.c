@@ -35,9 +35,8 @@ static void check_copy(const struct isa *isa, enum ax_dtype real) {
             for (int t = 0; t < 3; t++) {
                 struct ax_tensor out = clone(&dst), want = clone(&dst);
                 RUN(isa, THREADS[t], copy, out, src);
-                for (int64_t r = 0; r < 67; r++) {
+                for (int64_t r = 0; r < 67; r++)
                     ax_convert(real, ax_tensor_row(&want, r), from[d], ax_tensor_row(&src, r), 577);
-                }
                 assert_same_bits(&out, &want);
             }
         }
@@ -98,9 +97,8 @@ static void check_colsum(const struct isa *isa, enum ax_dtype real) {
             RUN_WORK(isa, THREADS[t], colsum, x, out);
             for (int64_t c = 0; c < cols && t == 0; c++) {
                 double want = get(&start, c, 0);
-                for (int64_t r = 0; r < rows; r++) {
+                for (int64_t r = 0; r < rows; r++)
                     want += get(&x, r, c);
-                }
                 assert_near(isa, "colsum", &out, c, 0, want, sqrt((double)rows) + 1);
             }
             first = t == 0 ? out : first;
@@ -112,9 +110,8 @@ static void check_colsum(const struct isa *isa, enum ax_dtype real) {
 /* Tokens beyond the shard on both sides, one that occurs often. */
 static struct ax_tensor some_tokens(int64_t count) {
     struct ax_tensor tokens = line(AX_I32, count);
-    for (int64_t t = 0; t < count; t++) {
+    for (int64_t t = 0; t < count; t++)
         set(&tokens, t, 0, t % 3 == 0 ? 107 : (double)(t * 7 % 160));
-    }
     return tokens;
 }
 
@@ -129,9 +126,8 @@ static void check_embedding(const struct isa *isa, enum ax_dtype real) {
     for (int64_t v = 0; v < V; v++) { /* in order of t: the very bits */
         for (int64_t d = 0; d < D; d++) {
             float sum = (float)get(&start, v, d);
-            for (int64_t t = 0; t < T; t++) {
+            for (int64_t t = 0; t < T; t++)
                 sum += get(&tokens, t, 0) == v + FIRST ? (float)get(&dout, t, d) : 0;
-            }
             set(&want, v, d, (double)sum);
         }
     }
@@ -140,9 +136,8 @@ static void check_embedding(const struct isa *isa, enum ax_dtype real) {
         RUN(isa, THREADS[k], embedding_forward, weight, tokens, out, FIRST);
         for (int64_t t = 0; t < T; t++) {
             int64_t row = (int64_t)get(&tokens, t, 0) - FIRST;
-            for (int64_t d = 0; d < D; d++) {
+            for (int64_t d = 0; d < D; d++)
                 assert_true(get(&out, t, d) == (row < 0 || row >= V ? 0 : get(&weight, row, d)));
-            }
         }
         RUN(isa, THREADS[k], embedding_backward, dout, tokens, dweight, FIRST, -1);
         assert_same_bits(&dweight, &want);
@@ -159,9 +154,8 @@ static void check_scatter(const struct isa *isa, enum ax_dtype real) {
     for (int64_t t = 0; t < T; t++) { /* with repetitions: the last one stays */
         int64_t row = t * 5 % (ROWS - 3) - 1;
         set(&rows, t, 0, (double)row);
-        for (int64_t d = 0; d < D && row >= 0; d++) {
+        for (int64_t d = 0; d < D && row >= 0; d++)
             set(&want, row, d, get(&src, t, d));
-        }
     }
     for (int k = 0; k < 3; k++) {
         struct ax_tensor out = clone(&dst);
@@ -183,9 +177,8 @@ static void check_rope(const struct isa *isa, enum ax_dtype real) {
             set(&sine, p, i, sin((double)p / (double)(i + 1)));
         }
     }
-    for (int64_t t = 0; t < T; t++) {
+    for (int64_t t = 0; t < T; t++)
         set(&positions, t, 0, (double)(t * 11 % POSITIONS));
-    }
     for (int k = 0; k < 6; k++) {
         double sign = k < 3 ? 1 : -1;
         struct ax_tensor out = clone(&flat);
@@ -216,9 +209,8 @@ static void check_swiglu(const struct isa *isa, enum ax_dtype real) {
                      first[2] = {dy, dy};
     randomize(&gate_up, 4, 0);
     randomize(&dy, 1, 0);
-    for (int64_t i = 0; i < 181; i++) {
+    for (int64_t i = 0; i < 181; i++)
         set(&gate_up, 1, i, (double)(i - 90));
-    }
     for (int k = 0; k < 3; k++) {
         struct ax_tensor y = grid(real, T, F, 2), in_place = clone(&gate_up);
         RUN(isa, THREADS[k], swiglu_forward, gate_up, y);

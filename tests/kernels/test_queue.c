@@ -74,9 +74,8 @@ static size_t picky_workspace(struct ax_queue *q, enum ax_op op, const void *arg
 }
 
 static enum ax_status picky_gemm(struct ax_queue *q, const struct ax_gemm *args, void *work) {
-    if (fail_next) {
+    if (fail_next)
         return ax_error(AX_ERR_FAILED, "the multiplier broke.");
-    }
     memset(work, 0x11, 1000);
     work_seen = q->scratch->top;
     return ax_ops_ref.fill(q, &(struct ax_fill){args->c, 42}, NULL);
@@ -142,18 +141,15 @@ static void run_all(struct ax_queue *q, struct machine *helper) {
         const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
         for (int i = 0; i < n; i++) {
             struct ax_case c;
-            if (shapes[i].big) {
+            if (shapes[i].big)
                 continue;
-            }
             assert_int_equal(ax_case_create(&c, (enum ax_op)op, &shapes[i], AX_F32, 2), AX_OK);
-            if (!ax_queue_is_meta(q)) {
+            if (!ax_queue_is_meta(q))
                 assert_int_equal(ax_case_prepare(&c, helper->q), AX_OK);
-            }
             for (const struct ax_operand *o = ax_op_operands(c.op); o->name != NULL; o++) {
                 struct ax_tensor *t = ax_operand_tensor(o, c.args);
-                if (ax_queue_is_meta(q) && t->data != NULL) {
+                if (ax_queue_is_meta(q) && t->data != NULL)
                     t->data = (char *)t->data - c.memory + (char *)64;
-                }
             }
             assert_int_equal(ax_case_run(&c, q), AX_OK);
             ax_case_free(&c);

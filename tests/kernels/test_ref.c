@@ -13,9 +13,8 @@ static void expect(const struct ax_tensor *t, const double *want, int64_t n, dou
     assert_int_equal(ax_tensor_numel(t), n);
     for (int64_t i = 0; i < n; i++) {
         double got = element(t, i);
-        if (!(fabs(got - want[i]) <= within)) {
+        if (!(fabs(got - want[i]) <= within))
             fail_msg("element %lld is %.12g, not %.12g", (long long)i, got, want[i]);
-        }
     }
 }
 

@@ -114,9 +114,8 @@ static void check_codes(const struct isa *isa, enum ax_dtype real) {
 /* A parameter in one call, cut in two, and in slices of its columns: the same bits. */
 static void check_cuts(const struct isa *isa, enum ax_dtype real) {
     enum { ROWS = 37, COLS = 50, N = ROWS * COLS, CUT = 777, LEFT = 19 };
-    if (real != AX_BF16) {
+    if (real != AX_BF16)
         return;
-    }
     struct ax_step_scalars s = {.lr = 0.1, .clip = 1, .step = 3, .seed = 5};
     struct ax_tensor start[4] = {line(AX_BF16, N), line(AX_F32, N), line(AX_BF16, N),
                                  line(AX_BF16, N)};
@@ -136,18 +135,16 @@ static void check_cuts(const struct isa *isa, enum ax_dtype real) {
             ax_tensor_rows(&b[2], first, n), ax_tensor_rows(&b[3], first, n), none, 0.9, 0.999,
             1e-8, 0.1, &s, .draw = own);
     }
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++)
         assert_same_bits(&a[k], &b[k]);
-    }
     for (int part = 0; part < 2; part++) { /* columns 0 … LEFT − 1 of each row, and the others */
         enum { INSIDE = 13 * LEFT + 7 };   /* where the second of two calls begins: within a row */
         const int64_t from = part ? LEFT : 0, width = part ? COLS - LEFT : LEFT;
         struct ax_tensor slice[4];
         for (int k = 0; k < 4; k++) {
             slice[k] = line(start[k].dtype, ROWS * width);
-            for (int64_t i = 0; i < ROWS * width; i++) {
+            for (int64_t i = 0; i < ROWS * width; i++)
                 set(&slice[k], i, 0, get(&start[k], i / width * COLS + from + i % width, 0));
-            }
         }
         for (int half = 0; half < 2; half++) {
             const int64_t at = half ? INSIDE : 0, n = half ? ROWS * width - INSIDE : INSIDE;
@@ -218,9 +215,8 @@ static void start_again(struct twice *a) {
     a->grads[0] = clone(&a->grad);
     a->grads[1] = clone(&a->grad);
     a->none = a->copy = (struct ax_tensor){.dtype = AX_BF16};
-    if (a->copied) {
+    if (a->copied)
         a->copy = line(AX_BF16, a->grad.shape[0]);
-    }
 }
 
 static void assert_weights_drawn(const struct twice *a, const char *what) {
@@ -299,9 +295,8 @@ static void check_words(const struct isa *isa, enum ax_dtype real) {
  * A weight of 1 whose steps are a hundredth of its last place moves just so on average. */
 static void check_small_steps(const struct isa *isa, enum ax_dtype real) {
     enum { N = 20000, STEPS = 50 };
-    if (real != AX_BF16) {
+    if (real != AX_BF16)
         return;
-    }
     struct ax_tensor w = line(AX_BF16, N), g = line(AX_F32, N), m = line(AX_BF16, N);
     struct ax_tensor v = line(AX_BF16, N), stuck = line(AX_BF16, N), none = {.dtype = AX_BF16};
     struct ax_tensor moved = line(AX_BF16, N), one = line(AX_F32, N);
@@ -317,9 +312,8 @@ static void check_small_steps(const struct isa *isa, enum ax_dtype real) {
         RUN(isa, 2, adamw, w, g, m, stuck, none, 0.9, 0.999, 1e-8, 0, &s, .draw = {.stream = 1},
             .nearest = true);
         s.lr = 0x1p-7 / 100;
-        for (int64_t i = 0; i < N; i++) {
+        for (int64_t i = 0; i < N; i++)
             set(&one, i, 0, -1);
-        }
         RUN(isa, 2, sgd, .master = moved, one, none, none, 0, 0, false, &s, .draw = {.stream = 2});
     }
     double mean = 0, mean_moved = 0;

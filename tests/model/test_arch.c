@@ -16,18 +16,16 @@
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
-    if (ax_json_parse(&doc, "config.json", text, strlen(text)) != AX_OK) {
+    if (ax_json_parse(&doc, "config.json", text, strlen(text)) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
     const enum ax_status st = ax_arch_parse(a, ax_json_root(&doc));
     ax_json_free(&doc);
     return st;
 }
 
 static void parse_ok(struct ax_arch *a, const char *text) {
-    if (parse(a, text) != AX_OK) {
+    if (parse(a, text) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
 }
 
 /* What each published config.json says, and what the model is known to have. */
@@ -208,9 +206,8 @@ static void published_models_have_their_sizes(void **state) {
         assert_int_equal(a.qk_norm, published[i].qk_norm);
         assert_false(a.o_bias || a.mlp_bias);
         assert_int_equal(a.dtype, published[i].dtype);
-        for (int64_t k = 0; k < a.n_layers; k++) {
+        for (int64_t k = 0; k < a.n_layers; k++)
             assert_int_equal(a.layers[k].window, published[i].window);
-        }
         ax_arch_free(&a);
         ax_arch_free(&a);
     }
@@ -324,9 +321,8 @@ static void windows_are_per_layer(void **state) {
         struct ax_arch a;
         snprintf(text, sizeof text, "{\"model_type\": \"qwen2\", " SMALL ", %s}", cases[i].config);
         parse_ok(&a, text);
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++)
             assert_int_equal(a.layers[k].window, cases[i].window[k]);
-        }
         ax_arch_free(&a);
     }
 }

@@ -19,9 +19,8 @@ static int64_t count_of(struct ax_json c, const char *key) {
 }
 
 static void assert_close(double got, double want, const char *what, size_t c) {
-    if (!(fabs(got - want) <= 1e-6 * fabs(want))) {
+    if (!(fabs(got - want) <= 1e-6 * fabs(want)))
         fail_msg("case %zu: %s %.9g, expected %.9g", c, what, got, want);
-    }
 }
 
 static void check_case(struct ax_json c, size_t index, bool kinds[]) {
@@ -29,9 +28,8 @@ static void check_case(struct ax_json c, size_t index, bool kinds[]) {
     float inv_freq[64];
     double want, scaling;
     const int64_t head_dim = count_of(c, "head_dim"), max = count_of(c, "max_position_embeddings");
-    if (ax_rope_parse(&r, c, head_dim, max) != AX_OK) {
+    if (ax_rope_parse(&r, c, head_dim, max) != AX_OK)
         fail_msg("case %zu: %s", index, ax_error_text());
-    }
     assert_int_equal(r.dim, head_dim);
     kinds[r.kind] = true;
     ax_rope_frequencies(&r, count_of(c, "seq_len"), inv_freq, &scaling);
@@ -58,14 +56,12 @@ static void frequencies_are_those_of_the_reference(void **state) {
     bool kinds[AX_ROPE_YARN + 1] = {false};
     assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
     const struct ax_json cases = ax_json_get(ax_json_root(&doc), "cases");
-    for (size_t i = 0; i < ax_json_size(cases); i++) {
+    for (size_t i = 0; i < ax_json_size(cases); i++)
         check_case(ax_json_at(cases, i), i, kinds);
-    }
     print_message("%zu cases\n", ax_json_size(cases));
     ax_json_free(&doc);
-    for (int k = 0; k <= AX_ROPE_YARN; k++) {
+    for (int k = 0; k <= AX_ROPE_YARN; k++)
         assert_true(kinds[k]);
-    }
 }
 
 static enum ax_status parse(struct ax_rope_config *r, const char *text, int64_t head_dim) {
@@ -149,12 +145,10 @@ static void mistakes_are_named(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_rope_config r;
-        if (parse(&r, bad[i].text, bad[i].head_dim) == AX_OK) {
+        if (parse(&r, bad[i].text, bad[i].head_dim) == AX_OK)
             fail_msg("accepted: %s", bad[i].text);
-        }
-        if (!strstr(ax_error_text(), bad[i].says)) {
+        if (!strstr(ax_error_text(), bad[i].says))
             fail_msg("expected \"%s\" in \"%s\"", bad[i].says, ax_error_text());
-        }
     }
 }
 

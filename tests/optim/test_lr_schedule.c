@@ -74,17 +74,15 @@ static void rates_are_those_of_the_reference(void **state) {
         }
     }
     ax_json_free(&doc);
-    for (int kind = 0; kind <= AX_LR_WARMUP_STABLE_DECAY; kind++) { /* the others: below */
+    for (int kind = 0; kind <= AX_LR_WARMUP_STABLE_DECAY; kind++) /* the others: below */
         assert_true(seen[kind]);
-    }
     print_message("%d rates\n", rates);
 }
 
 static void assert_rate(const struct ax_lr_schedule *s, int64_t step, double want) {
     const double got = ax_lr_at(s, step);
-    if (fabs(got - want) > 1e-15 * (1 + fabs(want))) {
+    if (fabs(got - want) > 1e-15 * (1 + fabs(want)))
         fail_msg("step %lld: %.17g, expected %.17g", (long long)step, got, want);
-    }
 }
 
 static void rates_by_hand(void **state) {

@@ -269,12 +269,11 @@ static void moments_are_rounded_as_asked(void **state) {
                 assert_true(error <= 0x1p-7 * fabs(exact) + 1e-6);
             }
         }
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++)
             if (kind == 0)
                 assert_int_equal(off[k], 0);
             else /* rounded away from the nearest: a quarter on average */
                 assert_true(off[k] > MANY / 6 && off[k] < MANY / 3);
-        }
     }
 }
 

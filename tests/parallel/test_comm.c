@@ -116,11 +116,10 @@ static void nothing_is_moved_while_planning(void **state) {
     (void)state;
     for (int size = 1; size <= 3; size++) {
         struct ax_comm c;
-        if (size == 1) {
+        if (size == 1)
             ax_comm_self_init(&c, AX_ROLE_CP);
-        } else {
+        else
             ax_comm_meta_init(&c, AX_ROLE_CP, 1, size);
-        }
         const struct ax_collective what = {.kind = AX_REDUCE_SCATTER,
                                            .dtype = AX_F32,
                                            .send = (void *)0x1000,
@@ -137,9 +136,8 @@ static double total_sent(int size, struct ax_collective what) {
     double total = 0;
     for (int rank = 0; rank < size; rank++) {
         int64_t counts[8];
-        for (int r = 0; r < size; r++) {
+        for (int r = 0; r < size; r++)
             counts[r] = 10 * rank + r; /* what rank sends to r, its own part included */
-        }
         what.send_counts = what.recv_counts = counts;
         what.send_peer = (rank + 1) % size;
         what.recv_peer = (rank + size - 1) % size;
@@ -168,17 +166,14 @@ static void counted_bytes_are_those_of_a_ring(void **state) {
         what.kind = AX_SEND_RECV;
         assert_true(total_sent(n, what) == (n > 1 ? n * bytes : 0));
         what.kind = AX_BROADCAST;
-        for (what.root = 0; what.root < n; what.root++) {
+        for (what.root = 0; what.root < n; what.root++)
             assert_true(total_sent(n, what) == (n - 1) * bytes);
-        }
         what.root = 0;
         what.kind = AX_ALL_TO_ALL_V;
         double elements = 0;
-        for (int from = 0; from < n; from++) {
-            for (int to = 0; to < n; to++) {
+        for (int from = 0; from < n; from++)
+            for (int to = 0; to < n; to++)
                 elements += from == to ? 0 : 10 * from + to;
-            }
-        }
         assert_true(total_sent(n, what) == 2 * elements);
     }
 }
@@ -201,9 +196,8 @@ static void calls_are_counted_by_kind(void **state) {
         assert_int_equal(c.calls[what.kind], i / AX_COLLECTIVE_COUNT + 1);
     }
     assert_true(c.bytes_sent == 0);
-    for (enum ax_collective_kind k = 0; k < AX_COLLECTIVE_COUNT; k++) {
+    for (enum ax_collective_kind k = 0; k < AX_COLLECTIVE_COUNT; k++)
         assert_true(strlen(ax_collective_name(k)) > 0);
-    }
 }
 
 /* Signs, widths, and sums that wrap. */

@@ -196,9 +196,8 @@ static void refusals_name_sizes_and_a_legal_choice(void **state) {
         struct ax_mesh mesh;
         assert_int_equal(ax_mesh_create(&mesh, bad[i].sizes, bad[i].world, bad[i].rank),
                          AX_ERR_CONFIG);
-        if (!strstr(ax_error_text(), bad[i].says)) {
+        if (!strstr(ax_error_text(), bad[i].says))
             fail_msg("expected \"%s\" in \"%s\"", bad[i].says, ax_error_text());
-        }
     }
 }
 
@@ -213,15 +212,13 @@ static void the_nearest_choice_is_legal(void **state) {
                 struct ax_mesh_sizes sizes = {1, 1, -1, 1, tp, ep};
                 int use = world;
                 for (int again = 0; again < 3; again++) {
-                    if (ax_mesh_create(&mesh, sizes, use, 0) == AX_OK) {
+                    if (ax_mesh_create(&mesh, sizes, use, 0) == AX_OK)
                         break;
-                    }
                     assert_in_range(again, 0, 1); /* at most: shard, then ep */
                     const char *near = strstr(ax_error_text(), "Nearest: ");
                     assert_non_null(near);
-                    if (sscanf(near, "Nearest: dp_shard %d with %d", &sizes.dp_shard, &use) != 2) {
+                    if (sscanf(near, "Nearest: dp_shard %d with %d", &sizes.dp_shard, &use) != 2)
                         assert_int_equal(sscanf(near, "Nearest: ep %d", &sizes.ep), 1);
-                    }
                     tried++;
                 }
             }
@@ -235,9 +232,8 @@ static void roles_have_names(void **state) {
     (void)state;
     for (enum ax_role a = 0; a < AX_ROLE_COUNT; a++) {
         assert_true(strlen(ax_role_name(a)) > 0);
-        for (enum ax_role b = 0; b < a; b++) {
+        for (enum ax_role b = 0; b < a; b++)
             assert_string_not_equal(ax_role_name(a), ax_role_name(b));
-        }
     }
 }
 

@@ -38,9 +38,8 @@ static int64_t brute(const struct ax_param *p, int tp_rank, int ep_rank, int64_t
         at[d] += d == p->ep_dim ? ep_rank * p->local_shape[d] : 0;
     }
     int64_t index = 0;
-    for (int d = 0; d < p->ndim; d++) {
+    for (int d = 0; d < p->ndim; d++)
         index = index * p->shape[d] + at[d];
-    }
     return index;
 }
 
@@ -59,16 +58,14 @@ static void check_slices(int shape, int tp_dim, int ep_dim, int tp, int ep) {
                 const int64_t at = ax_param_global_index(&p, &mesh, i, &run);
                 assert_int_equal(at, brute(&p, tr, er, i));
                 assert_in_range(run, 1, local - i);
-                for (int64_t k = 0; k < run; k++) {
+                for (int64_t k = 0; k < run; k++)
                     assert_int_equal(at + k, brute(&p, tr, er, i + k));
-                }
                 seen[at]++;
             }
         }
     }
-    for (int64_t i = 0; i < total; i++) {
+    for (int64_t i = 0; i < total; i++)
         assert_int_equal(seen[i], 1);
-    }
     cases++;
 }
 
@@ -77,16 +74,14 @@ static void slices_lie_where_brute_force_says(void **state) {
     for (int shape = 0; shape < (int)(sizeof shapes / sizeof *shapes); shape++) {
         for (int tp_dim = -1; tp_dim < shapes[shape].ndim; tp_dim++) {
             for (int ep_dim = -1; ep_dim < shapes[shape].ndim; ep_dim++) {
-                if (tp_dim >= 0 && tp_dim == ep_dim) {
+                if (tp_dim >= 0 && tp_dim == ep_dim)
                     continue;
-                }
                 for (int tp = 1; tp <= 4; tp++) {
                     for (int ep = 1; ep <= 4; ep++) {
                         const bool fits = (tp_dim < 0 || shapes[shape].shape[tp_dim] % tp == 0) &&
                                           (ep_dim < 0 || shapes[shape].shape[ep_dim] % ep == 0);
-                        if (fits) {
+                        if (fits)
                             check_slices(shape, tp_dim, ep_dim, tp, ep);
-                        }
                     }
                 }
             }

@@ -137,9 +137,8 @@ static void check_rank(struct rank *r, enum ax_dtype compute, unsigned char seen
         const struct ax_param *p = &r->params[i];
         float global[512];
         int64_t first, n, at, run;
-        for (int64_t k = 0; k < ax_param_numel(p); k++) {
+        for (int64_t k = 0; k < ax_param_numel(p); k++)
             global[k] = value_of(i, k);
-        }
         ax_unit_load(&r->unit, &r->rt.mesh, p, AX_F32, global);
         ax_unit_owned(&r->unit, &r->rt.mesh, p, &first, &n, &at);
         if (n > 0) {
@@ -151,9 +150,8 @@ static void check_rank(struct rank *r, enum ax_dtype compute, unsigned char seen
         for (int64_t k = 0; k < n; k++) {
             const int64_t g = ax_param_global_index(p, &r->rt.mesh, first + k, &run);
             float rounded = value_of(i, g);
-            if (compute == AX_BF16) {
+            if (compute == AX_BF16)
                 rounded = ax_bf16_to_f32(ax_f32_to_bf16(rounded));
-            }
             assert_true(ax_load(compute, seg->shard.data, at + k) == (double)rounded);
             assert_true(ax_load(seg->accum, seg->master.data, at + k) == (double)value_of(i, g));
             seen[i][g]++;
@@ -161,9 +159,8 @@ static void check_rank(struct rank *r, enum ax_dtype compute, unsigned char seen
         loaded += n;
     }
     int64_t zeros = 0; /* padding stays zero, or it would count in a norm */
-    for (int64_t k = 0; k < seg->shard_numel; k++) {
+    for (int64_t k = 0; k < seg->shard_numel; k++)
         zeros += ax_load(seg->accum, seg->master.data, k) == 0;
-    }
     assert_int_equal(zeros, seg->shard_numel - loaded);
 }
 
@@ -294,11 +291,9 @@ static void buffers_of_equal_values_are_one(void **state) {
             assert_int_equal(s->grad.shape[0], s->shard_numel);
             const struct ax_tensor *all[] = {&s->full, &s->master, &s->grad_full, &s->grad,
                                              &s->shard};
-            for (int i = 0; i < 5; i++) {
-                for (int k = 0; k < i; k++) {
+            for (int i = 0; i < 5; i++)
+                for (int k = 0; k < i; k++)
                     assert_true(all[i]->data == all[k]->data || apart(all[i], all[k]));
-                }
-            }
             close_rank(&r);
         }
     }
@@ -331,9 +326,8 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     struct ax_comm *comm = &rt->comms[AX_ROLE_FSDP];
     if (!ax_runtime_planning(rt)) {
         float global[480];
-        for (int i = 0; i < 480; i++) {
+        for (int i = 0; i < 480; i++)
             global[i] = (float)i;
-        }
         ax_unit_load(&r.unit, &rt->mesh, down, AX_F32, global);
     }
     AX_TRY(ax_unit_gather(&r.unit, rt));
@@ -355,18 +349,16 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     assert_int_equal(r.unit.gathered, 0);
     AX_TRY(ax_unit_reduce(&r.unit, rt, true));
     assert_int_equal(comm->calls[AX_REDUCE_SCATTER], 0); /* grad is grad_full */
-    if (!ax_runtime_planning(rt)) {
+    if (!ax_runtime_planning(rt))
         assert_true(ax_load(g.dtype, g.data, 17) == 2.5);
-    }
     return AX_OK;
 }
 
 static void one_rank_gathers_and_reduces(void **state) {
     (void)state;
     const struct ax_runtime_options o = {.backend = "ref", .threads = 1};
-    if (ax_runtime_run(&o, use_unit, NULL, NULL) != AX_OK) {
+    if (ax_runtime_run(&o, use_unit, NULL, NULL) != AX_OK)
         fail_msg("%s", ax_error_text());
-    }
 }
 
 /* Replicas × shards × cp: parameters travel within the fsdp group, gradients over all of the three.

@@ -123,9 +123,8 @@ static struct peer make_peer(dnnl_engine_t engine, const struct ax_gemm *g, bool
 }
 
 static void free_peer(struct peer *p) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         dnnl_memory_destroy(p->args[i].memory);
-    }
     free(p->weights);
     free(p->scratch);
     dnnl_primitive_destroy(p->primitive);
@@ -165,18 +164,15 @@ static void bench(const struct shape *s, enum ax_dtype real, struct ax_queue *q,
                 fprintf(stderr, "%s\n", ax_error_text());
                 exit(1);
             }
-            if (who > 0) {
+            if (who > 0)
                 run_peer(who == 1 ? &plain : &packed);
-            }
             seconds[who][r] = now() - start;
         }
-        if (r > 0) {
+        if (r > 0)
             ratio[r - 1] = seconds[1][r] / seconds[0][r];
-        }
     }
-    for (int who = 0; who < 3; who++) {
+    for (int who = 0; who < 3; who++)
         qsort(seconds[who] + 1, ROUNDS, sizeof(double), compare);
-    }
     qsort(ratio, ROUNDS, sizeof(double), compare);
     double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
     printf("| %s | %lld × %lld × %lld | %.2f | %.0f | %.0f | %.0f | %.2f |\n", s->name,
@@ -212,9 +208,8 @@ int main(int argc, char **argv) {
     DNNL(dnnl_engine_create(&engine, dnnl_cpu, 0));
     printf("| product | M × N × K | ms | GFLOP/s | oneDNN | packed | oneDNN's time ÷ ours |\n"
            "|---|---|---|---|---|---|---|\n");
-    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++)
         bench(&SHAPES[i], real, q, engine);
-    }
     dnnl_engine_destroy(engine);
     ax_queue_free(q);
     ax_arena_free(&arena);

@@ -13,9 +13,8 @@ static void draw(const struct ax_dropout *a, struct ax_rng_key key, int64_t from
     uint32_t words[4];
     for (int64_t i = 0; i < n; i++) {
         uint64_t index = (uint64_t)(from + i);
-        if (i == 0 || index % 4 == 0) {
+        if (i == 0 || index % 4 == 0)
             ax_rng_block(key, index / 4, words);
-        }
         keep[i] = (double)words[index % 4] >= threshold ? scale : 0;
     }
 }
@@ -23,9 +22,8 @@ static void draw(const struct ax_dropout *a, struct ax_rng_key key, int64_t from
 AX_INLINE void drop_vector(enum ax_dtype real, const void *x, const float *keep, void *y,
                            bool accumulate, int64_t i, int64_t n) {
     v_float v = v_load(real, x, i, n) * v_load_f32(keep + i, n);
-    if (accumulate) {
+    if (accumulate)
         v += v_load(real, y, i, n);
-    }
     v_store(real, y, i, n, v);
 }
 
@@ -63,15 +61,12 @@ struct scaled {
 AX_INLINE void scale_vector(enum ax_dtype bias, enum ax_dtype stream, const void *x, void *y,
                             const struct scaled *s, int64_t i, int64_t n) {
     v_float v = v_load(stream, x, i, n);
-    if (s->scale != NULL) {
+    if (s->scale != NULL)
         v *= v_load_f32(s->scale + i, n);
-    }
-    if (s->bias != NULL) {
+    if (s->bias != NULL)
         v += v_load(bias, s->bias, i, n);
-    }
-    if (s->addend != NULL) {
+    if (s->addend != NULL)
         v += v_load(stream, s->addend, i, n);
-    }
     v_store(stream, y, i, n, v);
 }
 
@@ -88,9 +83,8 @@ enum ax_status AX_VEC(ax_cpu_colscale)(struct ax_queue *q, const struct ax_colsc
     AX_PARALLEL_FOR(team(q, rows * cols))
     for (int64_t t = 0; t < rows; t++) {
         struct scaled s = {.scale = a->scale.data, .bias = a->bias.data};
-        if (a->addend.data != NULL) {
+        if (a->addend.data != NULL)
             s.addend = ax_tensor_row(&a->addend, t);
-        }
         AX_BY_DTYPES(x->dtype, a->bias.dtype, scale_row, ax_tensor_row(x, t),
                      ax_tensor_row(&a->y, t), s, cols);
     }

@@ -161,9 +161,8 @@ AX_INLINE v_float v_exp2(v_float x) {
 /* x in lanes low … high − 1, −inf in the others; any low and high. */
 AX_INLINE v_float v_between(v_float x, int64_t low, int64_t high) {
     x = v_keep(high > 0 ? high : 0, x, -INFINITY);
-    if (low <= 0) {
+    if (low <= 0)
         return x;
-    }
 #ifdef __AVX512F__
     return _mm512_mask_blend_ps(low < AX_LANES ? v_first(low) : 0xffff, x, v_set(-INFINITY));
 #else

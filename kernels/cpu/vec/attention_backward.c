@@ -100,9 +100,8 @@ size_t AX_VEC(ax_cpu_attention_backward_workspace)(struct ax_queue *q,
                                                    const struct ax_attention_backward *args) {
     struct ax_attention_work count = {0};
     struct call c = carve_call(&count, args);
-    for (int i = 0; i < q->threads; i++) {
+    for (int i = 0; i < q->threads; i++)
         AX_VEC(ax_attention_worker)(&count, args, &c.s);
-    }
     return count.used;
 }
 

@@ -73,9 +73,8 @@ AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_bl
         }
     }
     v_float most = v_set(-INFINITY);
-    for (int64_t j = 0; j < strip->width; j += AX_LANES) {
+    for (int64_t j = 0; j < strip->width; j += AX_LANES)
         most = v_max(most, v_load_f32(scores + j, AX_LANES));
-    }
     float top = v_max_lane(most);
     if (top > w->shift[r] + SLACK) {
         v_float shrink = v_exp2(v_set(w->shift[r] - top));
@@ -83,9 +82,8 @@ AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_bl
         float *out = w->out + r * w->s->v.columns;
         w->shift[r] = top;
         v_store_f32(sum, AX_LANES, v_load_f32(sum, AX_LANES) * shrink);
-        for (int64_t j = 0; j < w->s->v.columns; j += AX_LANES) {
+        for (int64_t j = 0; j < w->s->v.columns; j += AX_LANES)
             v_store_f32(out + j, AX_LANES, v_load_f32(out + j, AX_LANES) * shrink);
-        }
     }
 }
 
@@ -136,12 +134,10 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
         .scale = (float)w->a->scale * AX_ATTENTION_LOG2E,
     };
     AX_VEC(ax_attention_gemm)(&g);
-    for (int64_t i = 0; i < strip->n; i++) {
+    for (int64_t i = 0; i < strip->n; i++)
         update_shift(w, b, strip, i);
-    }
-    for (int64_t i = 0; i < strip->n; i++) {
+    for (int64_t i = 0; i < strip->n; i++)
         probabilities(pairs, w, strip, i);
-    }
     g = (struct ax_attention_gemm){
         .pairs = pairs,
         .accumulate = true,
@@ -165,9 +161,8 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
     AX_VEC(ax_attention_pack_rows)(w->s, &w->s->k, w->rows, b->rows, w->q);
     memset(w->out, 0, (size_t)(b->rows * w->s->v.columns) * sizeof(float));
     memset(w->sum, 0, (size_t)(b->rows * AX_LANES) * sizeof(float));
-    for (int64_t r = 0; r < b->rows; r++) {
+    for (int64_t r = 0; r < b->rows; r++)
         w->shift[r] = -FLT_MAX; /* not −inf: −inf − −inf would be NaN where no key was seen yet */
-    }
 }
 
 /* Asks for the block's rows of x, k or v, while others are worked on: rows of one head lie apart,
@@ -177,11 +172,9 @@ static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
                           const struct ax_attention_block *b) {
     const int64_t bytes = x->shape[2] * (int64_t)ax_dtype_size(x->dtype);
     AX_VEC(ax_attention_key_rows)(w->a, x, b, w->keys);
-    for (int64_t i = 0; i < b->keys; i++) {
-        for (int64_t at = 0; at < bytes; at += 64) {
+    for (int64_t i = 0; i < b->keys; i++)
+        for (int64_t at = 0; at < bytes; at += 64)
             _mm_prefetch((const char *)w->keys[i] + at, _MM_HINT_T1);
-        }
-    }
 }
 
 /* Packs the block's keys and values, and asks for those of `next`. */
@@ -225,15 +218,13 @@ static void run_block(const struct worker *w, struct ax_attention_block b,
         for (int64_t r = 0; r < b.rows; r += STRIP) {
             int64_t n = least(STRIP, b.rows - r);
             int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
-            if (seen <= 0 || w->low[r] >= b.key + b.keys) {
+            if (seen <= 0 || w->low[r] >= b.key + b.keys)
                 continue;
-            }
             struct strip strip = {r, n, round_up(seen, AX_LANES)};
-            if (w->s->pairs) {
+            if (w->s->pairs)
                 add_keys(true, w, &b, &strip);
-            } else {
+            else
                 add_keys(false, w, &b, &strip);
-            }
         }
     }
     finish(w, &b);
@@ -273,9 +264,8 @@ size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,
     struct ax_attention_shape s = AX_VEC(ax_attention_shape)(&args->a);
     struct ax_attention_work count = {0};
     carve(&count, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(int64_t));
-    for (int i = 0; i < q->threads; i++) {
+    for (int i = 0; i < q->threads; i++)
         carve_worker(&count, &args->a, &s);
-    }
     return count.used;
 }
 
@@ -295,9 +285,8 @@ static void run_tasks(const struct worker *w, const int64_t *first, int64_t task
     while (task < tasks) {
         const int64_t following = ahead ? take(next) : tasks;
         struct ax_attention_block after = {0};
-        if (following < tasks) {
+        if (following < tasks)
             after = block_of(w->a, w->s, first, following);
-        }
         run_block(w, block_of(w->a, w->s, first, task), &after);
         task = ahead ? following : take(next);
     }

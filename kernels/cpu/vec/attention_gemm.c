@@ -26,24 +26,20 @@ AX_INLINE void tile(int rows, int vectors, bool pairs, const struct ax_attention
     }
     for (int64_t u = 0; u < g->units; u++) {
         v_float right[MAX_VECTORS];
-        for (int j = 0; j < vectors; j++) {
+        for (int j = 0; j < vectors; j++)
             right[j] = v_load_f32(b + j * AX_LANES, AX_LANES);
-        }
         for (int i = 0; i < rows; i++) {
             v_float left = v_set(a[i * a_row]);
-            for (int j = 0; j < vectors; j++) {
+            for (int j = 0; j < vectors; j++)
                 sum[i][j] = v_multiply_add(pairs, left, right[j], sum[i][j]);
-            }
         }
         a += g->a_unit;
         b += g->b_unit;
     }
     v_float scale = v_set(g->accumulate ? 1.0f : g->scale);
-    for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < vectors; j++) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
             v_store_f32(c + i * g->c_row + j * AX_LANES, AX_LANES, sum[i][j] * scale);
-        }
-    }
 }
 
 #define CASE(rows, vectors)                                                                        \

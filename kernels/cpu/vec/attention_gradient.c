@@ -91,15 +91,13 @@ AX_INLINE struct gradient gradient_at(const struct ax_attention_worker *w,
                                       const struct ax_attention_block *b, const struct strip *strip,
                                       int64_t i, int64_t j) {
     struct gradient g = {v_set(0.0f), v_set(0.0f)};
-    if (i >= strip->n || j >= strip->width) {
+    if (i >= strip->n || j >= strip->width)
         return g;
-    }
     int64_t low = w->low[strip->first + i] - b->key - j;
     int64_t high = w->high[strip->first + i] - b->key - j;
     v_float x = v_load_f32(w->scores + i * KEYS + j, AX_LANES);
-    if (low > 0 || high < AX_LANES) {
+    if (low > 0 || high < AX_LANES)
         x = v_between(x, low, high);
-    }
     v_float delta = v_set(w->delta[strip->first + i]);
     g.p = v_exp2(x - v_set(w->lse[strip->first + i]));
     g.ds = g.p * (v_load_f32(w->dp + i * KEYS + j, AX_LANES) - delta);
@@ -207,12 +205,10 @@ static void sum_keys(const struct ax_attention_worker *w, const struct ax_attent
     int64_t last = 0;
     for (int64_t j = 0; j < b->keys; j += TILE) {
         int64_t n = least(TILE, b->keys - j);
-        while (first < b->rows && w->high[first] <= b->key + j) {
+        while (first < b->rows && w->high[first] <= b->key + j)
             first++;
-        }
-        while (last < b->rows && w->low[last] < b->key + j + n) {
+        while (last < b->rows && w->low[last] < b->key + j + n)
             last++;
-        }
         int64_t unit = first / s->per_unit;
         struct ax_attention_gemm g = {
             .pairs = s->pairs,
@@ -262,9 +258,8 @@ void AX_VEC(ax_attention_block_backward)(const struct ax_attention_worker *w,
         for (int64_t r = 0; r < b.rows; r += STRIP) {
             int64_t n = least(STRIP, b.rows - r);
             int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
-            if (seen > 0 && w->low[r] < b.key + b.keys) {
+            if (seen > 0 && w->low[r] < b.key + b.keys)
                 run_strip(w, &b, &(struct strip){r, n, round_up(seen, AX_LANES)});
-            }
         }
         sum_keys(w, &b, sums);
         sums->reached = b.key < sums->reached ? sums->reached : b.key + b.keys;

@@ -21,9 +21,8 @@ AX_INLINE v_float row_units(enum ax_dtype dtype, bool pairs, const void *row, in
 #ifdef __AVX512BF16__
 AX_INLINE v_float interleave(const uint16_t *even, const uint16_t *odd, int64_t i, int64_t n) {
     __m512i low = _mm512_srli_epi32(_mm512_castps_si512(v_load_bf16(even + i, n)), 16);
-    if (odd != NULL) {
+    if (odd != NULL)
         low = _mm512_or_si512(low, _mm512_castps_si512(v_load_bf16(odd + i, n)));
-    }
     return _mm512_castsi512_ps(low);
 }
 
@@ -98,14 +97,12 @@ AX_INLINE void pack_columns(enum ax_dtype dtype, bool pairs, const struct ax_att
     for (int64_t r = 0; r < n; r += AX_LANES) {
         for (int64_t u = 0; u < h->units; u += AX_LANES) {
             v_float x[AX_LANES];
-            for (int i = 0; i < AX_LANES; i++) {
+            for (int i = 0; i < AX_LANES; i++)
                 x[i] = r + i < n ? row_units(dtype, pairs, rows[r + i], h->size, u) : v_set(0.0f);
-            }
             transpose(x);
             int64_t height = least(h->units - u, AX_LANES);
-            for (int64_t i = 0; i < height; i++) {
+            for (int64_t i = 0; i < height; i++)
                 v_store_f32(dst + (u + i) * AX_ATTENTION_KEYS + r, AX_LANES, x[i]);
-            }
         }
     }
 }
@@ -115,9 +112,8 @@ AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attent
     for (int64_t r = 0; r < n; r += pairs ? 2 : 1) {
         int64_t i = 0;
 #ifdef __AVX512BF16__
-        for (; pairs && r + 1 < n && i + 2 * AX_LANES <= h->size; i += 2 * AX_LANES) {
+        for (; pairs && r + 1 < n && i + 2 * AX_LANES <= h->size; i += 2 * AX_LANES)
             interleave_two(rows[r], rows[r + 1], i, dst + i);
-        }
 #endif
         for (; i < h->columns; i += AX_LANES) {
             int64_t width = least(h->size - i, AX_LANES);

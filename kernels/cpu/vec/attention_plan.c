@@ -57,9 +57,8 @@ int64_t AX_VEC(ax_attention_count)(const struct ax_attention *a, const struct ax
                                    int64_t *first) {
     int64_t docs = AX_VEC(ax_attention_docs)(a);
     first[0] = 0;
-    for (int64_t d = 0; d < docs; d++) {
+    for (int64_t d = 0; d < docs; d++)
         first[d + 1] = first[d] + tasks(s, AX_VEC(ax_attention_doc)(a, d).n_q);
-    }
     return first[docs];
 }
 
@@ -68,11 +67,10 @@ int64_t AX_VEC(ax_attention_find)(const int64_t *first, int64_t docs, int64_t ta
     int64_t high = docs; /* first[low] ≤ task < first[high] */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
-        if (first[middle] <= task) {
+        if (first[middle] <= task)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
@@ -83,11 +81,9 @@ void AX_VEC(ax_attention_query_rows)(const struct ax_attention_shape *s, const s
     char *heads =
         (char *)x->data +
         ((b->doc.first_q + b->query) * x->row_stride + b->kv_head * s->group * head_dim) * size;
-    for (int64_t r = 0; r < b->rows; r += s->group, heads += x->row_stride * size) {
-        for (int64_t head = 0; head < s->group; head++) {
+    for (int64_t r = 0; r < b->rows; r += s->group, heads += x->row_stride * size)
+        for (int64_t head = 0; head < s->group; head++)
             rows[r + head] = heads + head * head_dim * size;
-        }
-    }
 }
 
 void AX_VEC(ax_attention_key_rows)(const struct ax_attention *a, const struct ax_tensor *x,
@@ -96,9 +92,8 @@ void AX_VEC(ax_attention_key_rows)(const struct ax_attention *a, const struct ax
     const int64_t stride = x->row_stride * size;
     char *head = (char *)x->data + b->kv_head * x->shape[2] * size;
     if (a->block_table.data == NULL) {
-        for (int64_t i = 0; i < b->keys; i++) {
+        for (int64_t i = 0; i < b->keys; i++)
             rows[i] = head + (b->doc.first_k + b->key + i) * stride;
-        }
         return;
     }
     const int32_t *table =
@@ -107,9 +102,8 @@ void AX_VEC(ax_attention_key_rows)(const struct ax_attention *a, const struct ax
         int64_t within = (b->key + i) % a->block_size;
         int64_t row = table[(b->key + i) / a->block_size] * a->block_size + within;
         int64_t end = least(i + a->block_size - within, b->keys);
-        for (; i < end; i++, row++) {
+        for (; i < end; i++, row++)
             rows[i] = head + row * stride;
-        }
     }
 }
 
@@ -131,7 +125,6 @@ void AX_VEC(ax_attention_visible)(const struct ax_attention *a, const struct ax_
 }
 
 void AX_VEC(ax_attention_clear)(const struct ax_tensor *x, int64_t first) {
-    for (int64_t t = first; t < x->shape[0]; t++) {
+    for (int64_t t = first; t < x->shape[0]; t++)
         memset(ax_tensor_row(x, t), 0, (size_t)ax_tensor_row_len(x) * ax_dtype_size(x->dtype));
-    }
 }

@@ -7,9 +7,8 @@ enum ax_status AX_VEC(ax_cpu_fill)(struct ax_queue *q, const struct ax_fill *arg
     const struct ax_tensor *dst = &args->dst;
     size_t size = ax_dtype_size(dst->dtype);
     char pattern[256];
-    for (size_t i = 0; i < sizeof(pattern) / size; i++) {
+    for (size_t i = 0; i < sizeof(pattern) / size; i++)
         ax_store(dst->dtype, pattern, (int64_t)i, args->value);
-    }
     struct pieces pieces = cut(dst, ax_tensor_is_dense(dst));
     AX_PARALLEL_FOR(team(q, pieces.elements))
     for (int64_t p = 0; p < pieces.count; p++) {
@@ -17,9 +16,8 @@ enum ax_status AX_VEC(ax_cpu_fill)(struct ax_queue *q, const struct ax_fill *arg
         char *at = piece_of(dst, &piece);
         size_t bytes = (size_t)piece.n * size;
         size_t done = 0;
-        for (; done + sizeof(pattern) <= bytes; done += sizeof(pattern)) {
+        for (; done + sizeof(pattern) <= bytes; done += sizeof(pattern))
             memcpy(at + done, pattern, sizeof(pattern));
-        }
         memcpy(at + done, pattern, bytes - done);
     }
     return AX_OK;
@@ -32,13 +30,12 @@ AX_INLINE void convert_vector(enum ax_dtype to, enum ax_dtype from, void *dst, c
 
 static void copy_piece(enum ax_dtype to, char *dst, enum ax_dtype from, const char *src,
                        int64_t n) {
-    if (to == AX_BF16 && from == AX_F32) {
+    if (to == AX_BF16 && from == AX_F32)
         AX_EACH_VECTOR(n, convert_vector, AX_BF16, AX_F32, dst, src);
-    } else if (to == AX_F32 && from == AX_BF16) {
+    else if (to == AX_F32 && from == AX_BF16)
         AX_EACH_VECTOR(n, convert_vector, AX_F32, AX_BF16, dst, src);
-    } else { /* the same dtype, or one that is only met while loading */
+    else /* the same dtype, or one that is only met while loading */
         ax_convert(to, dst, from, src, n);
-    }
 }
 
 enum ax_status AX_VEC(ax_cpu_copy)(struct ax_queue *q, const struct ax_copy *args, void *work) {
@@ -100,9 +97,8 @@ enum ax_status AX_VEC(ax_cpu_colsum)(struct ax_queue *q, const struct ax_colsum 
         float *sums = (float *)work + b * cols;
         memset(sums, 0, (size_t)cols * sizeof(*sums));
         int64_t end = least(rows, (b + 1) * blocks.rows);
-        for (int64_t t = b * blocks.rows; t < end; t++) {
+        for (int64_t t = b * blocks.rows; t < end; t++)
             AX_BY_DTYPE(x->dtype, add_row, sums, ax_tensor_row(x, t), cols);
-        }
     }
     add_blocks(q, args->out.data, work, blocks.count, cols);
     return AX_OK;

@@ -15,11 +15,10 @@ static void from_panels(const struct ax_tensor *out, int64_t t, const struct ax_
     const uint16_t *from = weight->data;
     for (int64_t i = 0; i < weight->shape[1]; i++) {
         const uint16_t x = from[ax_panels_at(weight->shape[1], row, i)];
-        if (out->dtype == AX_BF16) {
+        if (out->dtype == AX_BF16)
             ((uint16_t *)ax_tensor_row(out, t))[i] = x;
-        } else {
+        else
             ((float *)ax_tensor_row(out, t))[i] = ax_bf16_to_f32(x);
-        }
     }
 }
 
@@ -34,15 +33,14 @@ enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
     AX_PARALLEL_FOR(team(q, out->shape[0] * width))
     for (int64_t t = 0; t < out->shape[0]; t++) {
         int64_t row = tokens[t] - args->first_row;
-        if (row < 0 || row >= weight->shape[0]) {
+        if (row < 0 || row >= weight->shape[0])
             memset(ax_tensor_row(out, t), 0, bytes);
-        } else if (weight->panels) {
+        else if (weight->panels)
             from_panels(out, t, weight, row);
-        } else if (out->dtype == weight->dtype) {
+        else if (out->dtype == weight->dtype)
             memcpy(ax_tensor_row(out, t), ax_tensor_row(weight, row), bytes);
-        } else {
+        else
             AX_EACH_VECTOR(width, widen_vector, ax_tensor_row(out, t), ax_tensor_row(weight, row));
-        }
     }
     return AX_OK;
 }
@@ -96,9 +94,8 @@ enum ax_status AX_VEC(ax_cpu_scatter_rows)(struct ax_queue *q, const struct ax_s
     for (int thread = 0; thread < threads; thread++) {
         for (int64_t i = 0; i < src->shape[0] * copies; i++) {
             AX_ASSERT(rows[i] >= -1 && rows[i] < dst->shape[0]);
-            if (rows[i] >= 0 && rows[i] % threads == thread) {
+            if (rows[i] >= 0 && rows[i] % threads == thread)
                 memcpy(ax_tensor_row(dst, rows[i]), ax_tensor_row(src, i / copies), bytes);
-            }
         }
     }
     return AX_OK;

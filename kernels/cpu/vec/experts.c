@@ -17,23 +17,20 @@ enum ax_status AX_VEC(ax_cpu_group_rows)(struct ax_queue *q, const struct ax_gro
     memset(offsets, 0, (size_t)(groups + 1) * sizeof(*offsets));
     for (int64_t i = 0; i < n; i++) {
         const int64_t g = keys[i] - args->first;
-        if (g >= 0 && g < groups) {
+        if (g >= 0 && g < groups)
             offsets[g + 1]++;
-        }
     }
     for (int64_t g = 0; g < groups; g++) {
-        if (counts != NULL) {
+        if (counts != NULL)
             counts[g] = offsets[g + 1];
-        }
         offsets[g + 1] += offsets[g];
     }
     for (int64_t i = 0; i < n; i++) {
         const int64_t g = keys[i] - args->first;
         places[i] = g >= 0 && g < groups ? offsets[g]++ : -1;
     }
-    for (int64_t g = groups; g > 0; g--) { /* each has become the next one */
+    for (int64_t g = groups; g > 0; g--) /* each has become the next one */
         offsets[g] = offsets[g - 1];
-    }
     offsets[0] = 0;
     return AX_OK;
 }
@@ -47,9 +44,8 @@ AX_INLINE void combine_vector(enum ax_dtype real, enum ax_dtype stream,
     const float *weights = args->weights.data;
     const struct ax_tensor *src = &args->src, *addend = &args->addend;
     v_float sum = v_set(0);
-    if (addend->data != NULL) {
+    if (addend->data != NULL)
         sum = v_load(stream, addend->data, t * addend->row_stride + i, n);
-    }
     for (int64_t j = 0; j < k; j++) {
         if (rows[j] >= 0) {
             v_float weight = v_set(weights == NULL ? 1.0f : weights[t * k + j]);
@@ -69,9 +65,8 @@ enum ax_status AX_VEC(ax_cpu_combine_forward)(struct ax_queue *q,
     (void)work;
     const struct ax_tensor *out = &args->out;
     AX_PARALLEL_FOR(team(q, ax_tensor_numel(out) * ax_tensor_row_len(&args->rows)))
-    for (int64_t t = 0; t < out->shape[0]; t++) {
+    for (int64_t t = 0; t < out->shape[0]; t++)
         AX_BY_DTYPES(out->dtype, args->src.dtype, combine_row, args, t);
-    }
     return AX_OK;
 }
 
@@ -119,9 +114,8 @@ size_t AX_VEC(ax_cpu_grouped_gemm_workspace)(struct ax_queue *q,
                                              const struct ax_grouped_gemm *args) {
     const int64_t rows = args->a.shape[0], width = args->a.shape[1];
     const enum ax_dtype dtype = args->a.dtype;
-    if (args->trans_a) {
+    if (args->trans_a)
         return AX_VEC(ax_gemm_most_room)(dtype, width, args->b.shape[1], rows, q->threads);
-    }
     return AX_VEC(ax_gemm_most_room)(dtype, rows, args->c.shape[1], width, q->threads);
 }
 

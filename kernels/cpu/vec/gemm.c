@@ -39,9 +39,8 @@ AX_INLINE void prefetch_c(const struct ax_tensor *c, int64_t row, int64_t col, i
     const int64_t size = (int64_t)ax_dtype_size(c->dtype);
     for (int64_t r = row; r < row + rows; r++) {
         const char *at = (const char *)c->data + (r * c->row_stride + col) * size;
-        for (int64_t i = 0; i < cols * size; i += 64) {
+        for (int64_t i = 0; i < cols * size; i += 64)
             __builtin_prefetch(at + i, 1);
-        }
         __builtin_prefetch(at + cols * size - 1, 1);
     }
 }
@@ -56,27 +55,23 @@ static void multiply(const struct ax_gemm *g, const struct ax_gemm_plan *p, stru
         const float *rows = a.at;
         for (int64_t i = 0; i < s.rows; i += MR, rows += a.step) {
             const int64_t height = least(s.rows - i, MR);
-            if (last) {
+            if (last)
                 prefetch_c(&g->c, s.m0 + i, s.n0 + j, height, width);
-            }
             AX_VEC(ax_gemm_kernel)(pairs, height, width, s.units, rows, b.at, acc, first);
-            if (last) {
+            if (last)
                 AX_VEC(ax_gemm_store)(g, acc, s.m0 + i, s.n0 + j, height, width);
-            }
-            if (!(first && last)) {
+            if (!(first && last))
                 acc += MR * NR;
-            }
         }
     }
 }
 
 /* The tile's part that stays, at s.u0. */
 static void pack_stay(const struct ax_gemm_plan *p, float *dst, const struct slab *s) {
-    if (p->a_stays) {
+    if (p->a_stays)
         AX_VEC(ax_gemm_pack_a)(dst, &p->a, s->m0, s->rows, s->u0, s->units);
-    } else {
+    else
         AX_VEC(ax_gemm_pack_b)(dst, &p->b, s->n0, s->cols, s->u0, s->units);
-    }
 }
 
 /* Packs the group that starts `at` rows or columns into the slab, and multiplies it with what
@@ -123,9 +118,8 @@ static void run_blocks(const struct ax_gemm *g, const struct ax_gemm_plan *p, st
     for (; s.u0 < p->units; s.u0 += s.units) {
         s.units = least(p->units - s.u0, p->block);
         pack_stay(p, w->stay, &s);
-        for (int64_t at = 0; at < length; at += p->group) {
+        for (int64_t at = 0; at < length; at += p->group)
             run_group(g, p, w, s, at, 0, s.units, w->acc + at * p->stays);
-        }
     }
 }
 
@@ -138,11 +132,10 @@ static void run_tile(const struct ax_gemm *g, const struct ax_gemm_plan *p, stru
     s.rows = least(p->m - s.m0, p->tile_m);
     s.cols = least(p->n - s.n0, p->tile_n);
     const int64_t length = p->a_stays ? s.cols : s.rows;
-    if (p->keep) {
+    if (p->keep)
         run_kept(g, p, w, s, length);
-    } else {
+    else
         run_blocks(g, p, w, s, length);
-    }
 }
 
 bool AX_VEC(ax_cpu_gemm_supports)(const struct ax_queue *q, const struct ax_gemm *g) {
@@ -162,9 +155,8 @@ size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g
 }
 
 void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room) {
-    if (ax_tensor_numel(&g->c) == 0) {
+    if (ax_tensor_numel(&g->c) == 0)
         return;
-    }
     struct ax_gemm_plan p;
     AX_VEC(ax_gemm_make_plan)(&p, g, threads);
     AX_ASSERT(AX_VEC(ax_gemm_room)(&p) <= room);
@@ -176,9 +168,8 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
 #pragma omp critical
         w = take_work(&p, &next);
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t tile = 0; tile < tiles; tile++) {
+        for (int64_t tile = 0; tile < tiles; tile++)
             run_tile(g, &p, &w, tile);
-        }
     }
 }
 

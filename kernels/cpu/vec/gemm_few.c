@@ -34,9 +34,8 @@ static struct ax_gemm_operand operand(const struct ax_tensor *t) {
 
 /* x, in panels of MR rows, of which there are two in LANES. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
-    if (!g->trans_b || g->trans_a) {
+    if (!g->trans_b || g->trans_a)
         return 0;
-    }
     const int64_t rows = ceil_div(least(g->c.shape[0], MOST), AX_LANES) * AX_LANES;
     return (size_t)(rows * units_of(g)) * sizeof(float);
 }
@@ -59,9 +58,8 @@ static void run_panel(const struct ax_gemm *g, struct ax_gemm_operand w, const f
              u == 0);
         }
     }
-    for (int64_t r = 0; r < rows; r += MR) {
+    for (int64_t r = 0; r < rows; r += MR)
         AX_VEC(ax_gemm_store)(g, acc + r * NR, r, col, least(MR, rows - r), cols);
-    }
 }
 
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
@@ -69,7 +67,6 @@ void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work) {
     const int64_t n = g->c.shape[1], panels = ceil_div(n, NR);
     AX_VEC(ax_gemm_pack_a)(work, &x, 0, g->c.shape[0], 0, units_of(g));
     AX_PARALLEL_FOR(threads)
-    for (int64_t i = 0; i < panels; i++) {
+    for (int64_t i = 0; i < panels; i++)
         run_panel(g, w, work, i * NR, least(NR, n - i * NR));
-    }
 }

@@ -13,23 +13,20 @@ AX_INLINE void tile(bool pairs, int rows, int nv, int64_t units, const float *a,
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 3
-        for (int v = 0; v < nv; v++) {
+        for (int v = 0; v < nv; v++)
             sum[r][v] = first ? v_set(0) : v_load_f32(acc + r * NR + v * AX_LANES, AX_LANES);
-        }
     }
     for (int64_t u = 0; u < units; u++) {
         v_float row[NV];
 #pragma GCC unroll 3
-        for (int v = 0; v < nv; v++) {
+        for (int v = 0; v < nv; v++)
             row[v] = v_load_f32(b + v * AX_LANES, AX_LANES);
-        }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             v_float x = v_set(a[r]);
 #pragma GCC unroll 3
-            for (int v = 0; v < nv; v++) {
+            for (int v = 0; v < nv; v++)
                 sum[r][v] = v_multiply_add(pairs, x, row[v], sum[r][v]);
-            }
         }
         a += MR;
         b += NR;
@@ -37,9 +34,8 @@ AX_INLINE void tile(bool pairs, int rows, int nv, int64_t units, const float *a,
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 3
-        for (int v = 0; v < nv; v++) {
+        for (int v = 0; v < nv; v++)
             v_store_f32(acc + r * NR + v * AX_LANES, AX_LANES, sum[r][v]);
-        }
     }
 }
 

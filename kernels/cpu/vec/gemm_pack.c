@@ -81,9 +81,8 @@ AX_INLINE void transpose(v_float x[LANES]) {
         t[4 + j] = _mm256_permute2f128_ps(x[j], x[4 + j], 0x31);
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < 8; j++)
         x[j] = t[j];
-    }
 }
 
 #endif
@@ -157,9 +156,8 @@ AX_INLINE void prefetch(const char *p) {
 AX_INLINE void load_block(enum ax_dtype dtype, const char *p, int64_t stride, int64_t n,
                           int64_t left, v_float x[LANES]) {
 #pragma GCC unroll 16
-    for (int r = 0; r < LANES; r++) {
+    for (int r = 0; r < LANES; r++)
         x[r] = r < n ? load_along_k(dtype, p + r * stride, left) : v_set(0);
-    }
     transpose(x);
 }
 
@@ -181,9 +179,8 @@ AX_INLINE void pack_along_k(enum ax_dtype dtype, float *dst, struct layout to, s
         }
         for (; u < in.units; u += LANES) {
             load_block(dtype, p, in.op->stride, in.n - r, left, x);
-            for (int i = 0; i < LANES && u + i < in.units; i++) {
+            for (int i = 0; i < LANES && u + i < in.units; i++)
                 put(dst + (u + i) * to.unit, to.half, x[i]);
-            }
             p += step * element_size(dtype);
             left -= step;
         }
@@ -206,9 +203,8 @@ AX_INLINE void pack_across_k(enum ax_dtype dtype, float *dst, struct layout to, 
                 const char *q = per == 2 && k0 + 2 * i + 1 < in.op->k ? p + stride : NULL;
                 put(at + i * to.unit, to.half, load_across_k(dtype, p, q, in.n - r));
                 prefetch(p + in.ahead);
-                if (q != NULL) {
+                if (q != NULL)
                     prefetch(q + in.ahead);
-                }
             }
         }
     }
@@ -231,21 +227,19 @@ AX_INLINE void pack_panels(float *dst, struct layout to, struct piece in) {
                 continue;
             }
             put(dst + u * to.unit, to.half, first_of_pairs(both));
-            if (u + 1 < in.units) {
+            if (u + 1 < in.units)
                 put(dst + (u + 1) * to.unit, to.half, second_of_pairs(both));
-            }
         }
     }
 }
 
 static void pack(float *dst, struct layout to, struct piece in) {
-    if (in.op->panels) {
+    if (in.op->panels)
         pack_panels(dst, to, in);
-    } else if (in.op->k_inside) {
+    else if (in.op->k_inside)
         AX_BY_DTYPE(in.op->dtype, pack_along_k, dst, to, in);
-    } else {
+    else
         AX_BY_DTYPE(in.op->dtype, pack_across_k, dst, to, in);
-    }
 }
 
 void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,

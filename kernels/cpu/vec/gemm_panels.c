@@ -55,9 +55,8 @@ AX_INLINE void tile(int rows, int width, struct weights w, struct x_rows x, floa
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 3
-        for (int v = 0; v < width; v++) {
+        for (int v = 0; v < width; v++)
             sum[r][v] = first ? v_set(0) : v_load_f32(acc + r * AX_GEMM_NR + v * ROWS, ROWS);
-        }
     }
     for (int64_t u = 0; u < w.units; u++) {
         v_float unit[WIDTH];
@@ -70,9 +69,8 @@ AX_INLINE void tile(int rows, int width, struct weights w, struct x_rows x, floa
         for (int r = 0; r < rows; r++) {
             const v_float one = pair_at(x.at + r * x.stride);
 #pragma GCC unroll 3
-            for (int v = 0; v < width; v++) {
+            for (int v = 0; v < width; v++)
                 sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)one, (__m512bh)unit[v]);
-            }
         }
         x.at += 2;
         w.at += ROWS;
@@ -81,9 +79,8 @@ AX_INLINE void tile(int rows, int width, struct weights w, struct x_rows x, floa
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 3
-        for (int v = 0; v < width; v++) {
+        for (int v = 0; v < width; v++)
             v_store_f32(acc + r * AX_GEMM_NR + v * ROWS, ROWS, sum[r][v]);
-        }
     }
 }
 
@@ -126,9 +123,8 @@ static void run_panels(const struct ax_gemm *g, int64_t panel, int64_t n) {
 void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads) {
     const int64_t panels = g->c.shape[1] / ROWS;
     AX_PARALLEL_FOR(threads)
-    for (int64_t p = 0; p < panels; p += WIDTH) {
+    for (int64_t p = 0; p < panels; p += WIDTH)
         run_panels(g, p, least(WIDTH, panels - p));
-    }
 }
 
 #else

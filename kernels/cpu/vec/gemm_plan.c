@@ -83,9 +83,8 @@ static void choose_tiles(struct ax_gemm_plan *p) {
 
 static int64_t choose_block(const struct ax_gemm_plan *p) {
     int64_t most = least(BLOCK, STAY_FLOATS / p->stays);
-    if (p->keep && p->tile_m <= FEW_ROWS) {
+    if (p->keep && p->tile_m <= FEW_ROWS)
         most = FEW_BLOCK;
-    }
     int64_t blocks = ceil_div(p->units, most);
     return blocks > 0 ? round_up(ceil_div(p->units, blocks), AX_LANES) : 0;
 }

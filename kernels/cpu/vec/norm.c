@@ -41,14 +41,11 @@ AX_INLINE void square_vector(enum ax_dtype real, const void *x, v_float *sum, in
 AX_INLINE double sum_squares(enum ax_dtype real, const void *x, int64_t n) {
     v_float sum[4] = {v_set(0), v_set(0), v_set(0), v_set(0)};
     int64_t i = 0;
-    for (; i + 4 * AX_LANES <= n; i += 4 * AX_LANES) {
-        for (int k = 0; k < 4; k++) {
+    for (; i + 4 * AX_LANES <= n; i += 4 * AX_LANES)
+        for (int k = 0; k < 4; k++)
             square_vector(real, x, &sum[k], i + k * AX_LANES, AX_LANES);
-        }
-    }
-    for (; i < n; i += AX_LANES) {
+    for (; i < n; i += AX_LANES)
         square_vector(real, x, &sum[0], i, least(n - i, AX_LANES));
-    }
     return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
@@ -77,9 +74,8 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
     AX_PARALLEL_FOR(team(q, s.count * s.n))
     for (int64_t first = 0; first < s.count; first += group) {
         int64_t end = least(s.count, first + group);
-        for (int64_t i = first; i < end; i++) {
+        for (int64_t i = first; i < end; i++)
             rstd[i] = AX_BY_DTYPE(x->dtype, rstd_of, norm_at(x, &s, i), s.n, args->eps);
-        }
         for (int64_t i = first; i < end; i++) {
             AX_BY_DTYPES(x->dtype, y->dtype, scale_row, norm_at(x, &s, i), args->weight.data,
                          norm_at(y, &s, i), rstd[i], s.n);
@@ -126,9 +122,8 @@ AX_INLINE void dx_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dt
                          const struct backward *b, v_float scale, int64_t i, int64_t n) {
     v_float g = v_load(dy_type, b->dy, i, n) * v_load(real, b->weight, i, n);
     v_float dx = v_fnma(v_load(stream, b->x, i, n), scale, g) * v_set(b->rstd);
-    if (b->accumulate) {
+    if (b->accumulate)
         dx += v_load(stream, b->dx, i, n);
-    }
     v_store(stream, b->dx, i, n, dx);
 }
 
@@ -158,9 +153,8 @@ static void backward_group(const struct ax_rmsnorm_backward *args, const struct 
                                  .accumulate = args->accumulate};
         scale[k] = BY_DTYPES(args, scale_of, b[k], s->n);
     }
-    for (int64_t k = 0; k < count; k++) {
+    for (int64_t k = 0; k < count; k++)
         BY_DTYPES(args, dx_row, b[k], scale[k], s->n);
-    }
 }
 
 enum ax_status AX_VEC(ax_cpu_rmsnorm_backward)(struct ax_queue *q,
@@ -173,12 +167,10 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_backward)(struct ax_queue *q,
         float *dweight = (float *)work + b * s.n;
         memset(dweight, 0, (size_t)s.n * sizeof(*dweight));
         int64_t end = least(s.count, (b + 1) * blocks.rows);
-        for (int64_t i = b * blocks.rows; i < end; i += group) {
+        for (int64_t i = b * blocks.rows; i < end; i += group)
             backward_group(args, &s, i, least(group, end - i), dweight);
-        }
     }
-    if (args->dweight.data != NULL) {
+    if (args->dweight.data != NULL)
         add_blocks(q, args->dweight.data, work, blocks.count, s.n);
-    }
     return AX_OK;
 }

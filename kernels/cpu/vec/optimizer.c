@@ -45,12 +45,10 @@ AX_INLINE void adamw_piece(enum weights_kind weights, enum moments_kind moments,
         a.grad += first;
         a.m = moment_at(moments, a.m, first);
         a.v = moment_at(moments, a.v, first);
-        if (moments == MOMENTS_DRAWN) {
+        if (moments == MOMENTS_DRAWN)
             a.random = draw_words(&args->draw, args->scalars, 0, first, len, room[0]);
-        }
-        if (weights_drawn(weights)) {
+        if (weights_drawn(weights))
             a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room[1]);
-        }
         AX_EACH_VECTOR(len, adamw_vector, weights, moments, &a);
     }
 }
@@ -69,9 +67,8 @@ AX_INLINE void adamw_piece(enum weights_kind weights, enum moments_kind moments,
 enum ax_status AX_VEC(ax_cpu_adamw)(struct ax_queue *q, const struct ax_adamw *args, void *work) {
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
-    if (s->skip) {
+    if (s->skip)
         return clear_gradient(q, &args->grad);
-    }
     double step = (double)s->step;
     const struct adamw a = {
         .w = {args->master.data, args->copy.data, args->remainder.data, NULL},
@@ -91,9 +88,8 @@ enum ax_status AX_VEC(ax_cpu_adamw)(struct ax_queue *q, const struct ax_adamw *a
     const enum moments_kind moments = moments_kind_of(&args->exp_avg, args->nearest);
     int64_t n = args->master.shape[0], count = ceil_div(n, PIECE);
     AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         BY_WEIGHTS(weights, ADAMW_PIECE, moments, args, &a, p * PIECE, least(PIECE, n - p * PIECE));
-    }
     return AX_OK;
 }
 
@@ -109,9 +105,8 @@ AX_INLINE void sgd_vector(enum weights_kind weights, const struct sgd *a, int64_
     v_float g = v_fma(w, v_set(a->decay), v_load_f32(a->grad + i, n) * v_set(a->clip));
     if (a->momentum_buffer != NULL) {
         v_float buffer = g;
-        if (!a->first) {
+        if (!a->first)
             buffer += v_load_f32(a->momentum_buffer + i, n) * v_set(a->momentum);
-        }
         v_store_f32(a->momentum_buffer + i, n, buffer);
         g = a->nesterov ? v_fma(buffer, v_set(a->momentum), g) : buffer;
     }
@@ -127,12 +122,10 @@ AX_INLINE void sgd_piece(enum weights_kind weights, const struct ax_sgd *args,
         struct sgd a = *whole;
         a.w = weights_at(weights, whole->w, first);
         a.grad += first;
-        if (a.momentum_buffer != NULL) {
+        if (a.momentum_buffer != NULL)
             a.momentum_buffer += first;
-        }
-        if (weights_drawn(weights)) {
+        if (weights_drawn(weights))
             a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room);
-        }
         AX_EACH_VECTOR(len, sgd_vector, weights, &a);
     }
 }
@@ -140,9 +133,8 @@ AX_INLINE void sgd_piece(enum weights_kind weights, const struct ax_sgd *args,
 enum ax_status AX_VEC(ax_cpu_sgd)(struct ax_queue *q, const struct ax_sgd *args, void *work) {
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
-    if (s->skip) {
+    if (s->skip)
         return clear_gradient(q, &args->grad);
-    }
     const struct sgd a = {.w = {args->master.data, args->copy.data, args->remainder.data, NULL},
                           .grad = args->grad.data,
                           .momentum_buffer = args->momentum_buffer.data,
@@ -155,9 +147,8 @@ enum ax_status AX_VEC(ax_cpu_sgd)(struct ax_queue *q, const struct ax_sgd *args,
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     int64_t n = args->master.shape[0], count = ceil_div(n, PIECE);
     AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         BY_WEIGHTS(weights, sgd_piece, args, &a, p * PIECE, least(PIECE, n - p * PIECE));
-    }
     return AX_OK;
 }
 
@@ -198,12 +189,10 @@ AX_INLINE void lion_piece(enum weights_kind weights, enum moments_kind moments,
         a.w = weights_at(weights, whole->w, first);
         a.grad += first;
         a.m = moment_at(moments, a.m, first);
-        if (moments == MOMENTS_DRAWN) {
+        if (moments == MOMENTS_DRAWN)
             a.random = draw_words(&args->draw, args->scalars, 0, first, len, room[0]);
-        }
-        if (weights_drawn(weights)) {
+        if (weights_drawn(weights))
             a.w.random = draw_words(&args->draw, args->scalars, 1, first, len, room[1]);
-        }
         AX_EACH_VECTOR(len, lion_vector, weights, moments, &a);
     }
 }
@@ -220,9 +209,8 @@ AX_INLINE void lion_piece(enum weights_kind weights, enum moments_kind moments,
 enum ax_status AX_VEC(ax_cpu_lion)(struct ax_queue *q, const struct ax_lion *args, void *work) {
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
-    if (s->skip) {
+    if (s->skip)
         return clear_gradient(q, &args->grad);
-    }
     const struct lion a = {.w = {args->master.data, args->copy.data, args->remainder.data, NULL},
                            .grad = args->grad.data,
                            .m = args->exp_avg.data,
@@ -236,8 +224,7 @@ enum ax_status AX_VEC(ax_cpu_lion)(struct ax_queue *q, const struct ax_lion *arg
     const enum moments_kind moments = moments_kind_of(&args->exp_avg, false);
     int64_t n = args->master.shape[0], count = ceil_div(n, PIECE);
     AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         BY_WEIGHTS(weights, LION_PIECE, moments, args, &a, p * PIECE, least(PIECE, n - p * PIECE));
-    }
     return AX_OK;
 }

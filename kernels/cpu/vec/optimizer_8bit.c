@@ -129,9 +129,8 @@ AX_INLINE void adamw_block(enum weights_kind weights, const struct ax_adamw_8bit
     a.v += first;
     a.scale1 = *scale1;
     a.scale2 = *scale2;
-    if (weights_drawn(weights)) {
+    if (weights_drawn(weights))
         a.w.random = draw_words(&args->draw, args->scalars, 1, first, n, room);
-    }
     AX_EACH_VECTOR(n, update_vector, weights, &a, m, v);
     *scale1 = scale_of(m, n);
     *scale2 = scale_of(v, n);
@@ -145,9 +144,8 @@ enum ax_status AX_VEC(ax_cpu_adamw_8bit)(struct ax_queue *q, const struct ax_ada
                                          void *work) {
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
-    if (s->skip) {
+    if (s->skip)
         return clear_gradient(q, &args->grad);
-    }
     double step = (double)s->step;
     const struct adamw_8bit a = {
         .w = {args->master.data, args->copy.data, args->remainder.data, NULL},
@@ -166,8 +164,7 @@ enum ax_status AX_VEC(ax_cpu_adamw_8bit)(struct ax_queue *q, const struct ax_ada
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     int64_t n = args->master.shape[0], count = ceil_div(n + args->phase, AX_8BIT_BLOCK);
     AX_PARALLEL_FOR(team(q, n))
-    for (int64_t b = 0; b < count; b++) {
+    for (int64_t b = 0; b < count; b++)
         BY_WEIGHTS(weights, adamw_block, args, &a, &levels, b);
-    }
     return AX_OK;
 }

@@ -63,13 +63,11 @@ static double rms_of_weights(struct ax_queue *q, const struct ax_adafactor *a, d
     const struct weights w = {a->master.data, a->copy.data, a->remainder.data, NULL};
     const int64_t n = ax_tensor_numel(&a->master), count = pieces_of(a);
     AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         BY_WEIGHTS(kind, weight_square, w, p * PIECE, least(PIECE, n - p * PIECE), &sums[p]);
-    }
     double sum = 0;
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         sum += sums[p];
-    }
     return sqrt(sum / (double)n);
 }
 
@@ -106,16 +104,14 @@ static void matrix_moments(struct ax_queue *q, const struct ax_adafactor *args, 
     }
     for (int64_t c = 0; c < a->cols; c++) {
         double sum = 0;
-        for (int64_t k = 0; k < a->blocks.count; k++) {
+        for (int64_t k = 0; k < a->blocks.count; k++)
             sum += (double)a->col_sums[k * a->cols + c];
-        }
         blend(&col[c], b, sum / (double)a->rows);
         a->col_factor[c] = (float)(1 / sqrt((double)col[c]));
     }
     double total = 0;
-    for (int64_t r = 0; r < a->rows; r++) {
+    for (int64_t r = 0; r < a->rows; r++)
         total += (double)row[r];
-    }
     const double mean = total / (double)a->rows;
     a->row_scale = 1 / (args->torch ? fmax(mean, args->eps1) : mean);
 }
@@ -192,22 +188,19 @@ static double size_of_rows(const struct ax_adafactor *args, const struct adafact
 static double rms_of_update(struct ax_queue *q, const struct ax_adafactor *args,
                             const struct adafactor *a) {
     AX_PARALLEL_FOR(team(q, a->rows * a->cols))
-    for (int64_t k = 0; k < a->blocks.count; k++) {
+    for (int64_t k = 0; k < a->blocks.count; k++)
         a->sums[k] = size_of_rows(args, a, k);
-    }
     double sum = 0;
-    for (int64_t k = 0; k < a->blocks.count; k++) {
+    for (int64_t k = 0; k < a->blocks.count; k++)
         sum += a->sums[k];
-    }
     return sqrt(sum / (double)(a->rows * a->cols));
 }
 
 enum ax_status AX_VEC(ax_cpu_adafactor)(struct ax_queue *q, const struct ax_adafactor *args,
                                         void *work) {
     const struct ax_step_scalars *s = args->scalars;
-    if (s->skip) {
+    if (s->skip)
         return clear_gradient(q, &args->grad);
-    }
     const bool flat = args->master.ndim == 1;
     struct adafactor a = {.rows = flat ? 1 : args->master.shape[0],
                           .cols = flat ? args->master.shape[0] : args->master.shape[1],
@@ -238,8 +231,7 @@ enum ax_status AX_VEC(ax_cpu_adafactor)(struct ax_queue *q, const struct ax_adaf
     move.size = (float)size;
     const enum weights_kind weights = weights_kind_of(&args->master, &args->copy, &args->remainder);
     AX_PARALLEL_FOR(team(q, a.rows * a.cols))
-    for (int64_t k = 0; k < a.blocks.count; k++) {
+    for (int64_t k = 0; k < a.blocks.count; k++)
         BY_WEIGHTS(weights, update_rows, args, &a, move, k);
-    }
     return AX_OK;
 }

@@ -76,9 +76,8 @@ enum ax_status AX_VEC(ax_cpu_muon_momentum)(struct ax_queue *q, const struct ax_
             sums[p] = v_sum_double(low + high);
         }
     }
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         total += sums[p];
-    }
     const float divisor = (float)fmax(sqrt(total), args->eps);
     AX_PARALLEL_FOR(threads)
     for (int64_t p = 0; p < count; p++) {
@@ -94,11 +93,10 @@ AX_INLINE void apply_piece(enum weights_kind weights, const struct ax_muon_apply
         const int64_t len = least(RUN, end - first);
         const char *u =
             (const char *)args->update.data + first * (int64_t)ax_dtype_size(args->update.dtype);
-        if (args->update.dtype == AX_BF16) {
+        if (args->update.dtype == AX_BF16)
             move_run(weights, AX_BF16, move, u, first, len);
-        } else {
+        else
             move_run(weights, AX_F32, move, u, first, len);
-        }
     }
 }
 
@@ -112,8 +110,7 @@ enum ax_status AX_VEC(ax_cpu_muon_apply)(struct ax_queue *q, const struct ax_muo
     move.size = (float)(s->lr * args->ratio);
     const int64_t n = s->skip ? 0 : ax_tensor_numel(&args->master), count = ceil_div(n, PIECE);
     AX_PARALLEL_FOR(team(q, n))
-    for (int64_t p = 0; p < count; p++) {
+    for (int64_t p = 0; p < count; p++)
         BY_WEIGHTS(weights, apply_piece, args, move, p * PIECE, least(PIECE, n - p * PIECE));
-    }
     return AX_OK;
 }

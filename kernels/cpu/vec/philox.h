@@ -92,18 +92,16 @@ AX_INLINE void random_blocks(struct ax_rng_key key, uint64_t block, uint32_t *wo
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         wide_store(words + 4 * BLOCKS_PER_VECTOR * i, c0[i], c1[i], c2[i], c3[i]);
-    }
 }
 
 /* Where in words[RANDOM_ROOM(n)] number `first` is; those behind it follow. */
 static __attribute__((noinline, unused)) const uint32_t *
 random_words(struct ax_rng_key key, int64_t first, int64_t n, uint32_t *words) {
     int64_t skip = first % 4;
-    for (int64_t done = 0; done < n + skip; done += WORDS_PER_CALL) {
+    for (int64_t done = 0; done < n + skip; done += WORDS_PER_CALL)
         random_blocks(key, (uint64_t)((first + done) / 4), words + done);
-    }
     return words + skip;
 }
 

@@ -32,16 +32,14 @@ static float largest(const float *x, int64_t n) {
         max = v_max(max, v_max(v, -v));
     }
     float all = v_max_lane(max);
-    for (; i < n; i++) {
+    for (; i < n; i++)
         all = fabsf(x[i]) > all ? fabsf(x[i]) : all;
-    }
     return all;
 }
 
 static float scale_of(enum ax_quant kind, float amax) {
-    if (kind == AX_QUANT_INT8) {
+    if (kind == AX_QUANT_INT8)
         return amax / 127.5F > 0x1p-126F ? amax / 127.5F : 0x1p-126F;
-    }
     return kind == AX_QUANT_FP8 ? (amax > 1e-12F ? amax : 1e-12F) / 448 : amax;
 }
 
@@ -52,21 +50,17 @@ static void write_nf4(const float *x, float scale, unsigned char *codes, int64_t
     for (int64_t i = 0; i < n; i++) {
         float v = x[i] / safe;
         uint32_t c = 0;
-        for (int k = 0; k < 15; k++) {
+        for (int k = 0; k < 15; k++)
             c += v >= ax_nf4_bounds[k];
-        }
         code[i] = c;
     }
     int64_t i = 0;
-    if (first % 2 != 0) {
+    if (first % 2 != 0)
         codes[first / 2] = (unsigned char)(codes[first / 2] | code[i++]);
-    }
-    for (; i + 1 < n; i += 2) {
+    for (; i + 1 < n; i += 2)
         codes[(first + i) / 2] = (unsigned char)(code[i] << 4 | code[i + 1]);
-    }
-    if (i < n) {
+    if (i < n)
         codes[(first + i) / 2] = (unsigned char)(code[i] << 4);
-    }
 }
 
 static void write_codes(enum ax_quant kind, const float *x, float scale, unsigned char *codes,
@@ -77,9 +71,8 @@ static void write_codes(enum ax_quant kind, const float *x, float scale, unsigne
         write_nf4(x, scale, codes, first, n);
         return;
     case AX_QUANT_INT8:
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             codes[first + i] = (unsigned char)ax_int8_code(x[i] * inverse);
-        }
         return;
     case AX_QUANT_FP8:
         for (int64_t i = 0; i < n; i++) {
@@ -89,9 +82,8 @@ static void write_codes(enum ax_quant kind, const float *x, float scale, unsigne
         }
         return;
     case AX_QUANT_MAP8:
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             codes[first + i] = (unsigned char)ax_map8_code(x[i] / safe);
-        }
         return;
     }
 }
@@ -110,9 +102,8 @@ static void quantize_block(const struct ax_quantize *a, int64_t b) {
     ((float *)a->scale.data)[b] = scale;
     for (int64_t i = 0; i < len; i += BUFFER) {
         int64_t n = least(BUFFER, len - i);
-        if (len > BUFFER) {
+        if (len > BUFFER)
             AX_BY_DTYPE(a->x.dtype, read_floats, a->x.data, first + i, n, offset, x);
-        }
         write_codes(a->kind, x, scale, a->codes.data, first + i, n);
     }
 }
@@ -123,11 +114,9 @@ enum ax_status AX_VEC(ax_cpu_quantize)(struct ax_queue *q, const struct ax_quant
     int64_t numel = ax_tensor_numel(&a->x), blocks = ceil_div(numel, a->block);
     int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
     AX_PARALLEL_FOR(team(q, numel))
-    for (int64_t t = 0; t < tasks; t++) {
-        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++) {
+    for (int64_t t = 0; t < tasks; t++)
+        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
             quantize_block(a, b);
-        }
-    }
     return AX_OK;
 }
 
@@ -159,9 +148,8 @@ AX_INLINE void read_nf4(enum ax_dtype real, const unsigned char *codes, float sc
         v_store(real, out, i, 1, v_set(ax_nf4_values[codes[i / 2] & 15] * scale));
         i++;
     }
-    for (; i + AX_LANES <= end; i += AX_LANES) {
+    for (; i + AX_LANES <= end; i += AX_LANES)
         v_store(real, out, i, AX_LANES, nf4_vector(codes + i / 2) * v_set(scale));
-    }
     for (; i < end; i++) {
         unsigned code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15U;
         v_store(real, out, i, 1, v_set(ax_nf4_values[code] * scale));
@@ -181,20 +169,17 @@ AX_INLINE void write_floats(enum ax_dtype real, const float *x, float scale, flo
 static void read_codes(enum ax_quant kind, const unsigned char *codes, int64_t n, float *x) {
     switch (kind) {
     case AX_QUANT_INT8:
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             x[i] = (float)(signed char)codes[i];
-        }
         return;
     case AX_QUANT_FP8:
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             x[i] = ax_e4m3_value(codes[i]);
-        }
         return;
     case AX_QUANT_MAP8:
     case AX_QUANT_NF4: /* not read here: see read_nf4 */
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             x[i] = ax_map8_values[codes[i]];
-        }
         return;
     }
 }
@@ -222,10 +207,8 @@ enum ax_status AX_VEC(ax_cpu_dequantize)(struct ax_queue *q, const struct ax_deq
     int64_t numel = ax_tensor_numel(&a->out), blocks = ceil_div(numel, a->block);
     int64_t each = blocks_per_task(a->block), tasks = ceil_div(blocks, each);
     AX_PARALLEL_FOR(team(q, numel))
-    for (int64_t t = 0; t < tasks; t++) {
-        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++) {
+    for (int64_t t = 0; t < tasks; t++)
+        for (int64_t b = t * each; b < least(blocks, (t + 1) * each); b++)
             dequantize_block(a, b);
-        }
-    }
     return AX_OK;
 }

@@ -30,12 +30,10 @@ static void softmax_row(const float *logits, float *probs, int64_t experts) {
 static void choose(const float *probs, int64_t experts, int64_t k, int32_t *chosen) {
     for (int32_t e = 0; e < experts; e++) {
         int64_t i = e < k ? e : k;
-        if (i == k && !(probs[e] > probs[chosen[k - 1]])) {
+        if (i == k && !(probs[e] > probs[chosen[k - 1]]))
             continue;
-        }
-        for (i = i == k ? k - 1 : i; i > 0 && probs[e] > probs[chosen[i - 1]]; i--) {
+        for (i = i == k ? k - 1 : i; i > 0 && probs[e] > probs[chosen[i - 1]]; i--)
             chosen[i] = chosen[i - 1];
-        }
         chosen[i] = e;
     }
 }
@@ -43,12 +41,10 @@ static void choose(const float *probs, int64_t experts, int64_t k, int32_t *chos
 static void weigh(const float *probs, const int32_t *chosen, int64_t k, bool renormalize,
                   float *weights) {
     double sum = renormalize ? 0 : 1;
-    for (int64_t i = 0; i < k && renormalize; i++) {
+    for (int64_t i = 0; i < k && renormalize; i++)
         sum += (double)probs[chosen[i]];
-    }
-    for (int64_t i = 0; i < k; i++) {
+    for (int64_t i = 0; i < k; i++)
         weights[i] = (float)((double)probs[chosen[i]] / sum);
-    }
 }
 
 size_t AX_VEC(ax_cpu_router_forward_workspace)(struct ax_queue *q,
@@ -66,19 +62,16 @@ static void add_load(const struct ax_queue *q, const struct ax_router_forward *a
     const int64_t rows = args->probs.shape[0], experts = args->probs.shape[1];
     float *load = args->load.data;
     const int32_t *chosen = args->experts.data;
-    for (int64_t i = 0; i < ax_tensor_numel(&args->experts); i++) {
-        if (chosen[i] >= 0) {
+    for (int64_t i = 0; i < ax_tensor_numel(&args->experts); i++)
+        if (chosen[i] >= 0)
             load[chosen[i]] += 1.0f;
-        }
-    }
     struct row_blocks blocks = block_rows(rows);
     AX_PARALLEL_FOR(team(q, rows * experts))
     for (int64_t b = 0; b < blocks.count; b++) {
         float *sums = work + b * experts;
         memset(sums, 0, (size_t)experts * sizeof(*sums));
-        for (int64_t t = b * blocks.rows; t < least(rows, (b + 1) * blocks.rows); t++) {
+        for (int64_t t = b * blocks.rows; t < least(rows, (b + 1) * blocks.rows); t++)
             AX_EACH_VECTOR(experts, add_vector, sums, ax_tensor_row(&args->probs, t));
-        }
     }
     add_blocks(q, load + experts, work, blocks.count, experts);
 }
@@ -103,9 +96,8 @@ enum ax_status AX_VEC(ax_cpu_router_forward)(struct ax_queue *q,
             memset(chosen, 0xff, (size_t)k * sizeof(*chosen)); /* −1 */
         }
     }
-    if (args->load.data != NULL) {
+    if (args->load.data != NULL)
         add_load(q, args, work);
-    }
     return AX_OK;
 }
 
@@ -124,9 +116,8 @@ enum ax_status AX_VEC(ax_cpu_router_balance)(struct ax_queue *q,
     }
     const double n = assigned / (double)args->k, share = args->weight * args->scalars->inv_weight;
     const double scale = n > 0 ? share * (double)experts / (n * n) : 0;
-    for (int64_t e = 0; e < experts; e++) {
+    for (int64_t e = 0; e < experts; e++)
         slope[e] = (float)(args->coef * scale * (double)counts[e]);
-    }
     args->scalars->aux_loss += args->counts ? scale * dot : 0;
     return AX_OK;
 }
@@ -158,13 +149,11 @@ AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward 
         shift = dot / sum;
     }
     v_float along_slope = v_set(0);
-    if (slope != NULL) {
+    if (slope != NULL)
         AX_EACH_VECTOR(experts, slope_vector, probs, slope, &along_slope);
-    }
     double mean = v_sum(along_slope);
-    for (int64_t i = 0; i < k; i++) {
+    for (int64_t i = 0; i < k; i++)
         mean += (double)probs[chosen[i]] * (((double)dweights[i] - shift) / sum);
-    }
     void *out = ax_tensor_row(&args->dlogits, t);
     AX_EACH_VECTOR(experts, dlogits_vector, real, out, probs, slope, v_set((float)mean));
     for (int64_t i = 0; i < k; i++) {
@@ -180,12 +169,10 @@ enum ax_status AX_VEC(ax_cpu_router_backward)(struct ax_queue *q,
     const struct ax_tensor *out = &args->dlogits;
     const int64_t rows = out->shape[0], experts = out->shape[1];
     AX_PARALLEL_FOR(team(q, rows * experts))
-    for (int64_t t = 0; t < rows; t++) {
-        if (((const int32_t *)ax_tensor_row(&args->experts, t))[0] >= 0) {
+    for (int64_t t = 0; t < rows; t++)
+        if (((const int32_t *)ax_tensor_row(&args->experts, t))[0] >= 0)
             AX_BY_DTYPE(out->dtype, backward_row, args, t);
-        } else {
+        else
             memset(ax_tensor_row(out, t), 0, (size_t)experts * ax_dtype_size(out->dtype));
-        }
-    }
     return AX_OK;
 }

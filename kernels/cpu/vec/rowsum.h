@@ -29,18 +29,16 @@ static inline size_t block_sums_bytes(int64_t rows, int64_t cols) {
 AX_INLINE void add_blocks_vector(float *out, const float *sums, int64_t blocks, int64_t cols,
                                  int64_t i, int64_t n) {
     v_float total = v_load_f32(sums + i, n);
-    for (int64_t b = 1; b < blocks; b++) {
+    for (int64_t b = 1; b < blocks; b++)
         total += v_load_f32(sums + b * cols + i, n);
-    }
     v_store_f32(out + i, n, v_load_f32(out + i, n) + total);
 }
 
 /* out[cols] += the sum of all blocks' sums. */
 static inline void add_blocks(const struct ax_queue *q, float *out, const float *sums,
                               int64_t blocks, int64_t cols) {
-    if (blocks == 0) {
+    if (blocks == 0)
         return;
-    }
     int64_t tile = 16 * AX_LANES, tiles = ceil_div(cols, tile);
     AX_PARALLEL_FOR(team(q, blocks * cols))
     for (int64_t t = 0; t < tiles; t++) {

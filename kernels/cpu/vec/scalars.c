@@ -61,9 +61,8 @@ enum ax_status AX_VEC(ax_cpu_sumsq)(struct ax_queue *q, const struct ax_sumsq *a
         sums[b] = v_sum_double(low + high);
     }
     double total = 0;
-    for (int64_t b = 0; b < blocks; b++) {
+    for (int64_t b = 0; b < blocks; b++)
         total += sums[b];
-    }
     args->scalars->sumsq += total;
     return AX_OK;
 }

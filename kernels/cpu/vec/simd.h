@@ -86,20 +86,18 @@ AX_INLINE v_float v_load_f32(const float *p, int64_t n) {
 }
 
 AX_INLINE void v_store_f32(float *p, int64_t n, v_float x) {
-    if (n >= AX_LANES) {
+    if (n >= AX_LANES)
         _mm512_storeu_ps(p, x);
-    } else {
+    else
         _mm512_mask_storeu_ps(p, v_first(n), x);
-    }
 }
 
 /* Lanes rounded to bf16. The instruction for it takes denormals as zero, so they go the long way.
  */
 AX_INLINE __m256i v_to_bf16(v_float x) {
 #ifdef __AVX512BF16__
-    if (__builtin_expect(_mm512_fpclass_ps_mask(x, 0x20) == 0, 1)) {
+    if (__builtin_expect(_mm512_fpclass_ps_mask(x, 0x20) == 0, 1))
         return (__m256i)_mm512_cvtneps_pbh(x);
-    }
 #endif
     __m512i bits = _mm512_castps_si512(x), half = _mm512_set1_epi32(0x7fff);
     __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
@@ -120,11 +118,10 @@ AX_INLINE v_float v_load_bf16(const uint16_t *p, int64_t n) {
 }
 
 AX_INLINE void v_store_bf16(uint16_t *p, int64_t n, v_float x) {
-    if (n >= AX_LANES) {
+    if (n >= AX_LANES)
         _mm256_storeu_si256((void *)p, v_to_bf16(x));
-    } else {
+    else
         _mm256_mask_storeu_epi16(p, v_first(n), v_to_bf16(x));
-    }
 }
 
 /* Eight doubles each: the lower and the upper lanes. */
@@ -208,11 +205,10 @@ AX_INLINE v_float v_load_f32(const float *p, int64_t n) {
 }
 
 AX_INLINE void v_store_f32(float *p, int64_t n, v_float x) {
-    if (n >= AX_LANES) {
+    if (n >= AX_LANES)
         _mm256_storeu_ps(p, x);
-    } else {
+    else
         _mm256_maskstore_ps(p, v_first(n), x);
-    }
 }
 
 AX_INLINE __m128i v_to_bf16(v_float x) {
@@ -230,9 +226,8 @@ AX_INLINE v_float v_from_bf16(__m128i half) {
 }
 
 AX_INLINE v_float v_load_bf16(const uint16_t *p, int64_t n) {
-    if (n >= AX_LANES) {
+    if (n >= AX_LANES)
         return v_from_bf16(_mm_loadu_si128((const void *)p));
-    }
     uint16_t tail[AX_LANES] = {0};
     memcpy(tail, p, (size_t)n * sizeof(*p));
     return v_from_bf16(_mm_loadu_si128((const void *)tail));
@@ -285,11 +280,10 @@ AX_INLINE v_float v_load(enum ax_dtype dtype, const void *base, int64_t i, int64
 }
 
 AX_INLINE void v_store(enum ax_dtype dtype, void *base, int64_t i, int64_t n, v_float x) {
-    if (dtype == AX_BF16) {
+    if (dtype == AX_BF16)
         v_store_bf16((uint16_t *)base + i, n, x);
-    } else {
+    else
         v_store_f32((float *)base + i, n, x);
-    }
 }
 
 /* x as it would be after a store and a load. */

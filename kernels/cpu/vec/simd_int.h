@@ -53,22 +53,20 @@ AX_INLINE v_int v_load_u16(const uint16_t *p, int64_t n) {
                                                : _mm256_maskz_loadu_epi16(v_first(n), p));
 }
 AX_INLINE void v_store_u16(uint16_t *p, int64_t n, v_int x) {
-    if (n >= AX_LANES) {
+    if (n >= AX_LANES)
         _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(x));
-    } else {
+    else
         _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtepi32_epi16(x));
-    }
 }
 AX_INLINE v_int v_load_u8(const uint8_t *p, int64_t n) {
     return _mm512_cvtepu8_epi32(n >= AX_LANES ? _mm_loadu_si128((const void *)p)
                                               : _mm_maskz_loadu_epi8(v_first(n), p));
 }
 AX_INLINE void v_store_u8(uint8_t *p, int64_t n, v_int x) {
-    if (n >= AX_LANES) {
+    if (n >= AX_LANES)
         _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(x));
-    } else {
+    else
         _mm_mask_storeu_epi8(p, v_first(n), _mm512_cvtepi32_epi8(x));
-    }
 }
 
 AX_INLINE v_float v_lookup(const float *table, v_int index) {

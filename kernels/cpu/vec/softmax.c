@@ -113,9 +113,8 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
     for (int64_t t = 0; t < tokens; t++) {
         const float *first = (const float *)stats->data + t * AX_SOFTMAX_STATS;
         float max = -INFINITY;
-        for (int64_t s = 0; s < shards; s++) {
+        for (int64_t s = 0; s < shards; s++)
             max = fmaxf(max, first[s * stats->row_stride]);
-        }
         double sum = 0, moment = 0, chosen = 0, plain = 0;
         for (int64_t s = 0; s < shards; s++) {
             const float *part = first + s * stats->row_stride;
@@ -129,9 +128,8 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
         logprob[t] = labels[t] >= 0 ? (float)(chosen - log_sum) : 0;
         lse[t] = (float)log_sum;
         entropy[t] = (float)(log_sum - moment / sum);
-        if (mean_logprob != NULL) {
+        if (mean_logprob != NULL)
             mean_logprob[t] = (float)(plain / (double)args->vocab - log_sum);
-        }
     }
     return AX_OK;
 }
@@ -182,18 +180,16 @@ AX_INLINE void gradient_vector(enum ax_dtype from, enum ax_dtype to, const void 
 AX_INLINE void gradient_row(enum ax_dtype to, enum ax_dtype from, const char *logits, char *out,
                             int64_t cols, int64_t label, struct row_gradient g) {
     v_float at_label = v_set(0);
-    if (label >= 0) {
+    if (label >= 0)
         at_label = slopes(v_set(load_one(from, logits, label)), &g) + v_set(g.at_label);
-    }
     if (g.constant == 0 && g.slope == 0 &&
         g.even == 0) { /* a row without label, as a prompt's: no exponentials */
         memset(out, 0, (size_t)(element(to, out, cols) - out));
     } else {
         AX_EACH_VECTOR(cols, gradient_vector, from, to, logits, out, &g);
     }
-    if (label >= 0) {
+    if (label >= 0)
         v_store(to, out, label, 1, at_label);
-    }
 }
 
 enum ax_status AX_VEC(ax_cpu_softmax_backward)(struct ax_queue *q,
@@ -216,9 +212,8 @@ AX_INLINE int64_t find(enum ax_dtype dtype, const char *block, int64_t n, float 
     for (int64_t i = 0; i < n; i += AX_LANES) {
         v_float x = v_load(dtype, block, i, least(AX_LANES, n - i));
         int lane = v_find(v_keep(n - i, x, -INFINITY), value);
-        if (lane >= 0) {
+        if (lane >= 0)
             return i + lane;
-        }
     }
     return 0;
 }
@@ -245,8 +240,7 @@ enum ax_status AX_VEC(ax_cpu_argmax)(struct ax_queue *q, const struct ax_argmax 
     int64_t cols = logits->shape[1];
     int32_t *index = args->index.data;
     AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
-    for (int64_t t = 0; t < logits->shape[0]; t++) {
+    for (int64_t t = 0; t < logits->shape[0]; t++)
         index[t] = AX_BY_DTYPE(logits->dtype, argmax_row, ax_tensor_row(logits, t), cols);
-    }
     return AX_OK;
 }

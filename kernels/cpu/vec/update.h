@@ -36,9 +36,8 @@ AX_INLINE bool weights_drawn(enum weights_kind kind) {
 static inline enum weights_kind weights_kind_of(const struct ax_tensor *master,
                                                 const struct ax_tensor *copy,
                                                 const struct ax_tensor *remainder) {
-    if (master->dtype == AX_BF16) {
+    if (master->dtype == AX_BF16)
         return remainder->data != NULL ? WEIGHTS_SPLIT : WEIGHTS_DRAWN;
-    }
     return copy->data == NULL       ? WEIGHTS_F32
            : copy->dtype == AX_BF16 ? WEIGHTS_COPY_BF16
                                     : WEIGHTS_COPY_F32;
@@ -89,9 +88,8 @@ AX_INLINE void v_store_split(uint16_t *high, uint16_t *low, int64_t n, v_float x
 
 AX_INLINE v_float weights_load(enum weights_kind kind, const struct weights *w, int64_t i,
                                int64_t n) {
-    if (kind == WEIGHTS_SPLIT) {
+    if (kind == WEIGHTS_SPLIT)
         return v_load_split((const uint16_t *)w->master + i, w->remainder + i, n);
-    }
     return v_load(kind == WEIGHTS_DRAWN ? AX_BF16 : AX_F32, w->master, i, n);
 }
 
@@ -101,9 +99,8 @@ AX_INLINE void weights_store(enum weights_kind kind, const struct weights *w, in
         v_store_split((uint16_t *)w->master + i, w->remainder + i, n, x);
         return;
     }
-    if (kind != WEIGHTS_DRAWN) {
+    if (kind != WEIGHTS_DRAWN)
         v_store_f32((float *)w->master + i, n, x);
-    }
     if (kind == WEIGHTS_COPY_F32) {
         v_store_f32((float *)w->copy + i, n, x);
     } else if (weights_drawn(kind)) {
@@ -117,12 +114,10 @@ AX_INLINE void weights_store(enum weights_kind kind, const struct weights *w, in
 AX_INLINE struct weights weights_at(enum weights_kind kind, struct weights w, int64_t at) {
     const bool half = kind == WEIGHTS_SPLIT || kind == WEIGHTS_DRAWN;
     w.master = (char *)w.master + at * (half ? 2 : 4);
-    if (kind == WEIGHTS_COPY_F32 || kind == WEIGHTS_COPY_BF16) {
+    if (kind == WEIGHTS_COPY_F32 || kind == WEIGHTS_COPY_BF16)
         w.copy = (char *)w.copy + at * (kind == WEIGHTS_COPY_F32 ? 4 : 2);
-    }
-    if (kind == WEIGHTS_SPLIT) {
+    if (kind == WEIGHTS_SPLIT)
         w.remainder += at;
-    }
     return w;
 }
 
@@ -133,11 +128,10 @@ AX_INLINE v_float moment_load(enum moments_kind kind, const void *moment, int64_
 /* random: 16 bits in each lane. */
 AX_INLINE void moment_store(enum moments_kind kind, void *moment, int64_t i, int64_t n, v_float x,
                             v_int random) {
-    if (kind == MOMENTS_DRAWN) {
+    if (kind == MOMENTS_DRAWN)
         v_store_u16((uint16_t *)moment + i, n, v_round_random(x, random));
-    } else {
+    else
         v_store(kind == MOMENTS_F32 ? AX_F32 : AX_BF16, moment, i, n, x);
-    }
 }
 
 AX_INLINE void *moment_at(enum moments_kind kind, void *moment, int64_t at) {
@@ -151,9 +145,8 @@ static __attribute__((noinline, unused)) const uint32_t *draw_words(const struct
                                                                     uint32_t ahead, int64_t first,
                                                                     int64_t n, uint32_t *room) {
     const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream + ahead};
-    if (draw->row == 0) {
+    if (draw->row == 0)
         return random_words(key, draw->first + first, n, room);
-    }
     uint32_t part[RANDOM_ROOM(RUN)];
     for (int64_t done = 0; done < n;) {
         const int64_t at = first + done + draw->column, row = at / draw->row;
@@ -191,9 +184,8 @@ AX_INLINE void move_run(enum weights_kind weights, enum ax_dtype dtype, struct m
                         const void *u, int64_t first, int64_t n) {
     uint32_t room[RANDOM_ROOM(RUN)];
     m.w = weights_at(weights, m.w, first);
-    if (weights_drawn(weights)) {
+    if (weights_drawn(weights))
         m.w.random = draw_words(m.draw, m.scalars, 1, first, n, room);
-    }
     AX_EACH_VECTOR(n, move_vector, weights, dtype, &m, u);
 }
 
