@@ -24,6 +24,10 @@ enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const ch
 void ax_json_free(struct ax_json_doc *doc);
 /* Pretty (2 spaces, keys in file order, like Python's json.dumps(indent=2)); free with ax_free. */
 enum ax_status ax_json_dump(const json_t *v, char **text, size_t *len);
+/* x as Python's repr writes it: the fewest digits that read back as x, with an exponent from 1e16 up
+ * and below 1e-4; nan, inf. Returns text. */
+#define AX_REAL_TEXT 40
+char *ax_real_repr(double x, char text[AX_REAL_TEXT]);
 
 struct ax_json {
     const json_t *v; /* NULL = absent */

@@ -71,17 +71,23 @@ static int shortest_digits(char *e, size_t size, double x) {
     return 17;
 }
 
-/* Python's repr: an exponent from 1e16 up and below 1e-4. */
+char *ax_real_repr(double x, char text[AX_REAL_TEXT]) {
+    if (isnan(x) || isinf(x)) {
+        snprintf(text, AX_REAL_TEXT, "%s", isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
+        return text;
+    }
+    const int digits = shortest_digits(text, AX_REAL_TEXT, x);
+    const int exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
+    /* digits after the point: at least one, as a real stays a real */
+    const int decimals = digits - 1 - exponent;
+    if (exponent >= -4 && exponent < 16)
+        snprintf(text, AX_REAL_TEXT, "%.*f", decimals > 1 ? decimals : 1, x);
+    return text;
+}
+
 static enum ax_status put_real(struct ax_buf *b, double x) {
-    char e[40];
-    int digits = shortest_digits(e, sizeof e, x);
-    const char *mark = strchr(e, 'e');
-    int exponent = (int)strtol(mark + 1, NULL, 10);
-    if (exponent < -4 || exponent >= 16)
-        return ax_buf_puts(b, e);
-    /* The digits behind the point: at least one, as a real stays a real. */
-    int decimals = digits - 1 - exponent;
-    return ax_buf_printf(b, "%.*f", decimals > 1 ? decimals : 1, x);
+    char text[AX_REAL_TEXT];
+    return ax_buf_puts(b, ax_real_repr(x, text));
 }
 
 static enum ax_status put_value(struct ax_buf *b, const json_t *v, int depth);

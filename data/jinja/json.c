@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "data/jinja/builtin.h"
 #include "data/jinja/unicode.h"
 
@@ -112,9 +113,10 @@ static enum ax_status put_string(struct ax_jvm *vm, const struct ax_jjson *how,
 }
 
 static enum ax_status put_float(struct ax_jvm *vm, double d) {
-    char text[AX_JREAL_TEXT];
-    ax_jreal_repr(d, text);
-    return ax_jvm_puts(vm, isnan(d) ? "NaN" : isinf(d) ? (d < 0 ? "-Infinity" : "Infinity") : text);
+    char text[AX_REAL_TEXT];
+    return ax_jvm_puts(vm, isnan(d)   ? "NaN"
+                           : isinf(d) ? (d < 0 ? "-Infinity" : "Infinity")
+                                      : ax_real_repr(d, text));
 }
 
 static enum ax_status put_newline(struct ax_jvm *vm, const struct ax_jjson *how, int level) {

@@ -1,67 +1,10 @@
 /* str() and repr() of values, as Python writes them. */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "data/jinja/builtin.h"
 #include "data/jinja/unicode.h"
-
-/* ---- floats ---- */
-
-/* Adds one unit in the last place to the mantissa of "d.ddde±xx" (never all nines here). */
-static void increment(char *text) {
-    char *p = strchr(text, 'e') - 1;
-    while (*p == '9' || *p == '.') {
-        if (*p == '9')
-            *p = '0';
-        p--;
-    }
-    ++*p;
-}
-
-/* The fewest digits that read back as d > 0: "d.ddde±xx" in text. Below a power of two the doubles
- * lie closer, so there the nearest 16 digits may miss where the next ones up do not. */
-static void shortest(double d, char text[AX_JREAL_TEXT]) {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, AX_JREAL_TEXT, "%.*e", digits - 1, d);
-        if (digits == 16 && strtod(text, NULL) < d && strspn(text, "9.") < 17)
-            increment(text);
-        if (strtod(text, NULL) == d)
-            return;
-    }
-}
-
-void ax_jreal_repr(double d, char text[AX_JREAL_TEXT]) {
-    if (isnan(d)) {
-        memcpy(text, "nan", 4);
-        return;
-    }
-    if (isinf(d)) {
-        snprintf(text, AX_JREAL_TEXT, "%sinf", d < 0 ? "-" : "");
-        return;
-    }
-    char e[AX_JREAL_TEXT], digits[32];
-    shortest(fabs(d), e);
-    int exponent = atoi(strchr(e, 'e') + 1), n = 0;
-    for (const char *p = e; *p != 'e'; p++)
-        if (*p != '.')
-            digits[n++] = *p;
-    digits[n] = '\0';
-    const char *sign = signbit(d) ? "-" : "";
-    if (exponent < -4 || exponent >= 16) {
-        snprintf(text, AX_JREAL_TEXT, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "",
-                 digits + 1, exponent < 0 ? '-' : '+', abs(exponent));
-    } else if (exponent < 0) {
-        snprintf(text, AX_JREAL_TEXT, "%s0.%.*s%s", sign, -exponent - 1, "000", digits);
-    } else if (n <= exponent + 1) {
-        snprintf(text, AX_JREAL_TEXT, "%s%s%.*s.0", sign, digits, exponent + 1 - n,
-                 "0000000000000000");
-    } else {
-        snprintf(text, AX_JREAL_TEXT, "%s%.*s.%s", sign, exponent + 1, digits,
-                 digits + exponent + 1);
-    }
-}
 
 /* ---- strings ---- */
 
@@ -148,7 +91,7 @@ static enum ax_status put_view(struct ax_jvm *vm, const struct ax_jlist *view) {
 }
 
 static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
-    char text[AX_JREAL_TEXT];
+    char text[AX_REAL_TEXT];
     switch (v.kind) {
     case AX_JMISSING:
     case AX_JUNDEFINED:
@@ -160,8 +103,7 @@ static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
     case AX_JINT:
         return ax_jvm_putf(vm, "%lld", (long long)v.integer);
     case AX_JFLOAT:
-        ax_jreal_repr(v.real, text);
-        return ax_jvm_puts(vm, text);
+        return ax_jvm_puts(vm, ax_real_repr(v.real, text));
     case AX_JSTR:
         return put_str_repr(vm, v.str);
     case AX_JLIST:

@@ -88,9 +88,6 @@ enum ax_status ax_jval_put_repr(struct ax_jvm *vm, struct ax_jval v);
 enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out);
 enum ax_status ax_jval_new_str(struct ax_jvm *vm, const char *data, size_t len,
                                struct ax_jval *out);
-/* repr() of a float, and room for it. */
-#define AX_JREAL_TEXT 64
-void ax_jreal_repr(double d, char text[AX_JREAL_TEXT]);
 
 /* ---- variables and calls ---- */
 
