@@ -38,7 +38,7 @@ static enum ax_status put_row(const struct ax_problem *p, struct ax_buf *out) {
     char *text = json_dumps(row, JSON_COMPACT);
     json_decref(row);
     if (!text)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a row");
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record");
     const enum ax_status st = ax_buf_printf(out, "%s\n", text);
     ax_free(text);
     return st;

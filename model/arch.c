@@ -25,12 +25,12 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64_or(hd, 1, MAX_HEAD_DIM, usual, &a->head_dim));
     if (!hd.v && !a->family->head_dim && a->hidden_size % a->n_heads != 0)
         return ax_json_error(ax_json_get(c, "num_attention_heads"),
-                             "%lld heads do not divide hidden_size %lld, and head_dim is not given",
+                             "%lld heads do not divide hidden_size %lld, and head_dim is missing",
                              (long long)a->n_heads, (long long)a->hidden_size);
     if (a->head_dim > MAX_HEAD_DIM)
         return ax_json_error(
             ax_json_get(c, "num_attention_heads"),
-            "%lld heads of hidden_size %lld have %lld elements each; %d is the most",
+            "%lld heads of hidden_size %lld have %lld elements each; at most %d are supported",
             (long long)a->n_heads, (long long)a->hidden_size, (long long)a->head_dim, MAX_HEAD_DIM);
     if (a->n_heads % a->n_kv_heads != 0)
         return ax_json_error(kv, "%lld KV heads do not divide %lld attention heads",
@@ -57,7 +57,7 @@ static enum ax_status refuse_unknown_math(struct ax_json c) {
     }
     if (ax_json_get(c, "quantization_config").v) {
         ax_json_error(ax_json_get(c, "quantization_config"),
-                      "quantized checkpoints are not read; use the original weights");
+                      "quantized checkpoints are not supported; use the original weights");
         return AX_ERR_UNSUPPORTED;
     }
     return AX_OK;
@@ -83,7 +83,7 @@ static enum ax_status pad_token(struct ax_arch *a, struct ax_json c) {
         return AX_OK;
     AX_TRY(ax_json_i64(v, -a->vocab_size, INT32_MAX, &id));
     if (id >= a->vocab_size)
-        return ax_json_error(v, "%lld is outside the vocabulary of %lld", (long long)id,
+        return ax_json_error(v, "id %lld is outside the vocabulary of %lld", (long long)id,
                              (long long)a->vocab_size);
     a->pad_token = (int32_t)(id < 0 ? id + a->vocab_size : id);
     return AX_OK;
@@ -138,7 +138,7 @@ static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
     }
     if (largest > MAX_PARAMETERS / a->n_layers)
         return ax_json_error(ax_json_get(c, "num_hidden_layers"),
-                             "these sizes make more than %lld parameters", MAX_PARAMETERS);
+                             "these sizes result in more than %lld parameters", MAX_PARAMETERS);
     return AX_OK;
 }
 
@@ -148,8 +148,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     a->family = ax_family_find(type);
     if (!a->family) {
         char list[256];
-        ax_json_error(ax_json_get(c, "model_type"), "\"%s\" is not implemented (%s are)", type,
-                      ax_family_list(list, sizeof list));
+        ax_json_error(ax_json_get(c, "model_type"), "\"%s\" is not supported; expected one of %s",
+                      type, ax_family_list(list, sizeof list));
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(sizes(a, c));
@@ -195,8 +195,8 @@ enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
         if (!ax_path_exists(file) && ax_peft_is_folder(path))
             AX_TRY_GOTO(
                 ax_error(AX_ERR_CONFIG,
-                         "%s: an adapter, not a model: it has no config.json. Name its base "
-                         "model here, and this folder as the adapter.",
+                         "%s: this folder contains an adapter, not a model: config.json is "
+                         "missing. Give its base model here and this folder as the adapter.",
                          path),
                 st, done);
     }

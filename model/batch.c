@@ -128,8 +128,8 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
     const int64_t first = b->n_tokens, row = b->T * b->parts;
     if (doc->n > b->max_len || first + doc->n > row)
         return ax_error(AX_ERR_DATA,
-                        "batch: document %d has %lld tokens; %lld are free and a document may have "
-                        "%lld",
+                        "batch: document %d has %lld tokens; %lld are free, and a document can "
+                        "have at most %lld",
                         index, (long long)doc->n, (long long)(row - first), (long long)b->max_len);
     for (int64_t i = 0; i < doc->n; i++) {
         const int64_t t = first + i - b->part * b->T;
@@ -197,7 +197,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
         return AX_OK;
     }
     if (n > b->n_cap)
-        return ax_error(AX_ERR_DATA, "batch: %d documents, but room for %lld", n,
+        return ax_error(AX_ERR_DATA, "batch: %d documents, but at most %lld fit", n,
                         (long long)b->n_cap);
     const int n_columns = ax_columns_count(b->has);
     const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;

@@ -18,8 +18,8 @@ static enum ax_status compile(const char *pattern, struct ax_regex **out) {
     enum ax_status st;
     if (has_range(pattern))
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "unfrozen_parameters: \"%s\": training some rows of a matrix is not "
-                        "implemented; leave out the range",
+                        "unfrozen_parameters: \"%s\": training only some rows of a matrix is not "
+                        "implemented; remove the range",
                         pattern);
     AX_TRY_GOTO(ax_buf_puts(&text, "\\A(?:"), st, done);
     for (const char *c = pattern; *c; c++)
@@ -76,8 +76,8 @@ static enum ax_status check_experts(const struct ax_layer *l, const struct ax_pa
     for (int64_t i = 1; first && i < n; i++)
         if (first[i].trainable != first->trainable)
             return ax_error(AX_ERR_CONFIG,
-                            "unfrozen_parameters: %s trains and %s does not: the experts of layer "
-                            "%d have to train together, gate with up",
+                            "unfrozen_parameters: %s is trained but %s is frozen; all experts of "
+                            "layer %d must be trained together, and gate with up",
                             first[first[i].trainable ? i : 0].name,
                             first[first[i].trainable ? 0 : i].name, l->index);
     return AX_OK;
@@ -91,7 +91,7 @@ enum ax_status ax_freeze_check(const struct ax_model *m, const struct ax_peft_na
         if (!any)
             return ax_error(AX_ERR_CONFIG,
                             "unfrozen_parameters: \"%s\" matches no parameter of this %s model "
-                            "(their names are like %s)",
+                            "(its names look like %s)",
                             patterns->names[i], m->arch.family->model_type, m->params[1].name);
     }
     for (int i = 0; i < (int)m->arch.n_layers; i++) {

@@ -109,7 +109,7 @@ static struct place find_place(const struct ax_generator *d, const struct ax_seq
 static enum ax_status check(const struct ax_generator *d, int64_t index,
                             const struct ax_sequence *s) {
     if (s->n_prompt < 1 || s->n_prompt > d->o.max_prompt)
-        return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; 1 to %lld fit",
+        return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; expected 1 to %lld",
                         (long long)index, (long long)s->n_prompt, (long long)d->o.max_prompt);
     for (int64_t i = 0; i < s->n_prompt; i++)
         if (s->prompt[i] < 0 || s->prompt[i] >= d->model->arch.vocab_size)

@@ -9,7 +9,7 @@
 #include "model/layer.h"
 
 static enum ax_status refuse(const char *where, const char *what) {
-    return ax_error(AX_ERR_UNSUPPORTED, "%s: config.json: %s, which a GGUF file cannot state",
+    return ax_error(AX_ERR_UNSUPPORTED, "%s: config.json: %s, which a GGUF file cannot express",
                     where, what);
 }
 
@@ -35,20 +35,20 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     float unused[1024];
     double scaling;
     if (r->dim != a->head_dim)
-        return refuse(where, "partial_rotary_factor turns only a part of each head");
+        return refuse(where, "partial_rotary_factor rotates only a part of each head");
     switch (r->kind) {
     case AX_ROPE_DYNAMIC:
-        return refuse(where, "rope type dynamic changes with the length of the text");
+        return refuse(where, "rope type dynamic depends on the length of the text");
     case AX_ROPE_LLAMA3:
         if (!d->model.kind->permuted)
-            return refuse(where, "rope type llama3 in a model that is not a Llama");
+            return refuse(where, "rope type is llama3, but the model is not a Llama");
         rope_factors(d, r);
         return AX_OK;
     case AX_ROPE_YARN:
         ax_rope_frequencies(r, 0, unused, &scaling);
         if (fabs(scaling - (1 + 0.1 * log(r->factor))) > 1e-6)
-            return refuse(where, "rope type yarn with an attention factor of its own");
-        return r->truncate ? AX_OK : refuse(where, "rope type yarn with truncate: false");
+            return refuse(where, "rope type yarn has its own attention factor");
+        return r->truncate ? AX_OK : refuse(where, "rope type yarn has truncate: false");
     default:
         return AX_OK;
     }
@@ -84,7 +84,7 @@ static enum ax_status check_experts(const struct ax_gguf_model *m, const struct 
                                     const char *where) {
     for (int64_t i = 0; i < a->n_layers; i++)
         if ((a->layers[i].ffn == &ax_ffn_moe) != m->kind->moe)
-            return refuse(where, "layers with experts and layers without are mixed");
+            return refuse(where, "only some layers have experts");
     if (m->kind->moe && !a->moe.renormalize)
         return refuse(where, "norm_topk_prob is false");
     return AX_OK;
@@ -94,7 +94,7 @@ static enum ax_status check_biases(const struct ax_gguf_model *m, const struct a
                                    const char *where) {
     const bool plain_llama = m->kind->permuted && !m->kind->moe;
     if ((a->qkv_bias && !plain_llama && !m->kind->qkv_bias) || (a->o_bias && !plain_llama))
-        return refuse(where, "attention_bias is true in a model of this kind");
+        return refuse(where, "attention_bias is true for this model_type");
     return AX_OK;
 }
 
@@ -129,7 +129,7 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                                       .o_bias = a->o_bias,
                                       .mlp_bias = a->mlp_bias};
     if (!d->model.kind)
-        return refuse(where, "model_type names a kind of model");
+        return refuse(where, "model_type is not a supported model");
     if (d->model.kind->moe) {
         d->model.experts = a->moe.n_experts;
         d->model.active = a->moe.n_active;

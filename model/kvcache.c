@@ -47,9 +47,10 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
     for (int64_t d = 0; d < n_docs; d++) {
         const int64_t s = seqs[d];
         if (c->length[s] + n_new[d] > c->cap)
-            return ax_error(AX_ERR_DATA,
-                            "generation: sequence %lld needs %lld positions, the KV cache has %lld",
-                            (long long)s, (long long)(c->length[s] + n_new[d]), (long long)c->cap);
+            return ax_error(
+                AX_ERR_DATA,
+                "generation: sequence %lld needs %lld positions, but the KV cache has %lld",
+                (long long)s, (long long)(c->length[s] + n_new[d]), (long long)c->cap);
         AX_ASSERT(t + n_new[d] <= c->T);
         for (int64_t i = 0; i < n_new[d]; i++)
             rows[t++] = (int32_t)(s * c->cap + c->length[s] + i);

@@ -55,13 +55,12 @@ static enum ax_status check_tensor(const struct ax_model *m, const struct ax_hf 
     for (int d = 0; same && d < p->ndim; d++)
         same = e->shape[d] == p->shape[d] || (d == 0 && grows(m, p, e));
     if (!same)
-        return ax_error(
-            AX_ERR_DATA,
-            "%s: tensor %s is %s [%lld, %lld] (%d dimensions), but config.json asks for "
-            "[%lld, %lld] floats (%d dimensions)",
-            hf->dir, p->name, ax_dtype_info(e->dtype)->name, (long long)e->shape[0],
-            (long long)(e->ndim > 1 ? e->shape[1] : 1), e->ndim, (long long)p->shape[0],
-            (long long)(p->ndim > 1 ? p->shape[1] : 1), p->ndim);
+        return ax_error(AX_ERR_DATA,
+                        "%s: tensor %s is %s [%lld, %lld] (%d dimensions), but config.json "
+                        "requires [%lld, %lld] floats (%d dimensions)",
+                        hf->dir, p->name, ax_dtype_info(e->dtype)->name, (long long)e->shape[0],
+                        (long long)(e->ndim > 1 ? e->shape[1] : 1), e->ndim, (long long)p->shape[0],
+                        (long long)(p->ndim > 1 ? p->shape[1] : 1), p->ndim);
     *found = e;
     return AX_OK;
 }
@@ -95,7 +94,7 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
         const bool harmless = strstr(name, "rotary_emb.inv_freq") ||
                               (m->arch.tied && !strcmp(name, "lm_head.weight"));
         if (!harmless && !known(name, names, n_params))
-            st = ax_error(AX_ERR_DATA, "%s: tensor %s has no place in a %s model", hf->dir, name,
+            st = ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model", hf->dir, name,
                           m->arch.family->model_type);
     }
     ax_free(names);

@@ -84,7 +84,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     enum ax_status st;
     AX_TRY(ax_tp_check(arch, mesh));
     if (mesh->size[AX_ROLE_PP] > arch->n_layers)
-        return ax_error(AX_ERR_CONFIG, "mesh: pp %d is more than %lld layers. Nearest: pp %lld.",
+        return ax_error(AX_ERR_CONFIG, "mesh: pp %d exceeds the %lld layers. Nearest: pp %lld.",
                         mesh->size[AX_ROLE_PP], (long long)arch->n_layers,
                         (long long)arch->n_layers);
     ax_schedule_stage_units(m->n_units, mesh->size[AX_ROLE_PP], mesh->coord[AX_ROLE_PP],

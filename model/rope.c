@@ -96,7 +96,7 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
     if (r->dim < 2 || r->dim % 2 != 0)
         return ax_json_error(partial.v ? partial : ax_json_get(config, "head_dim"),
                              "%lld of %lld elements of a head would be rotated; rope needs an even "
-                             "number, at least 2",
+                             "number of at least 2",
                              (long long)r->dim, (long long)head_dim);
     AX_TRY(parse_kind(r, rope));
     if (r->kind == AX_ROPE_DEFAULT)

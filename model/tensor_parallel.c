@@ -20,7 +20,7 @@ static enum ax_status check_divides(const char *what, int64_t n, int tp) {
 static enum ax_status check_at_least(const char *what, int64_t n, int tp) {
     if (n >= tp)
         return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "mesh: tp %d is more than %lld %s. Nearest: tp %lld.", tp,
+    return ax_error(AX_ERR_CONFIG, "mesh: tp %d exceeds the %lld %s. Nearest: tp %lld.", tp,
                     (long long)n, what, (long long)n);
 }
 
@@ -28,8 +28,8 @@ enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mes
     const int tp = mesh->size[AX_ROLE_TP];
     if (tp > 1 && arch->qk_norm == AX_QK_NORM_FULL)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "mesh: %s models norm the queries of all heads together, which supports "
-                        "only tp 1 so far",
+                        "mesh: %s models normalize the queries of all heads together, which "
+                        "supports only tp 1 so far",
                         arch->family->model_type);
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
     if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)

@@ -20,7 +20,7 @@ static enum ax_status put_problem(struct ax_buf *out, uint64_t index) {
     enum ax_status st = ax_problem_row(&p, &row);
     char *text = st == AX_OK ? json_dumps(row, JSON_COMPACT) : NULL;
     if (st == AX_OK && !text)
-        st = ax_error(AX_ERR_NOMEM, "out of memory for a row");
+        st = ax_error(AX_ERR_NOMEM, "out of memory for a record");
     if (st == AX_OK)
         st = ax_buf_printf(out, "%s\n", text);
     ax_free(text);

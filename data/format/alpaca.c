@@ -35,8 +35,7 @@ static enum ax_status choose_style(struct ax_format *f) {
         return AX_OK;
     }
     return ax_error(AX_ERR_CONFIG,
-                    "type %s: there is no style \"%s\"; there are instruct, chat, "
-                    "chatml and phi",
+                    "type %s: unknown style \"%s\"; expected instruct, chat, chatml or phi",
                     f->o.type, name);
 }
 

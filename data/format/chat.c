@@ -18,10 +18,8 @@ static enum ax_status add_eot(struct ax_format *f, const char *token) {
     const bool is_eos = eos && strcmp(eos, token) == 0;
     if (!ax_template_has(chat->template, token) &&
         !(is_eos && ax_template_has(chat->template, "eos_token")))
-        return ax_format_warn(f,
-                              "eot_tokens: \"%s\" does not stand in the chat template, so it is "
-                              "not looked for",
-                              token);
+        return ax_format_warn(
+            f, "eot_tokens: \"%s\" does not appear in the chat template, so it is ignored", token);
     struct ax_encoding e = {0};
     enum ax_status st = ax_format_encode(f, (struct ax_text){token, strlen(token)}, false, &e);
     if (st == AX_OK && e.n != 1)
@@ -44,7 +42,7 @@ static enum ax_status check_generation(struct ax_format *f) {
     if (ax_template_has_generation(f->o.chat->template))
         return AX_OK;
     return ax_error(AX_ERR_CONFIG, "the chat template has no {%% generation %%} blocks, so they "
-                                   "cannot say what is trained");
+                                   "cannot select the tokens that are trained on");
 }
 
 static enum ax_status chat_init(struct ax_format *f) {
@@ -56,10 +54,11 @@ static enum ax_status chat_init(struct ax_format *f) {
     if (chat->n_eot_tokens == 0 && eos) {
         AX_TRY(add_end(f, f->eos)); /* by default, what ends a turn is EOS */
         if (!ax_template_has(chat->template, eos) && !ax_template_has(chat->template, "eos_token"))
-            AX_TRY(ax_format_warn(f,
-                                  "the EOS token \"%s\" does not stand in the chat template, so "
-                                  "the end of a turn is not trained; name its token in eot_tokens",
-                                  eos));
+            AX_TRY(ax_format_warn(
+                f,
+                "the EOS token \"%s\" does not appear in the chat template, so the end of a turn "
+                "is not trained on; set eot_tokens to the token that ends a turn",
+                eos));
     }
     return chat->by_generation ? check_generation(f) : AX_OK;
 }

@@ -218,10 +218,10 @@ static enum ax_status train_spans(const struct turn *t, const char *key, struct 
     const size_t to = e->spans[at.end - 1].end;
     const char *found = memmem(t->whole->s + from, to - from, text.s, text.n);
     if (!found)
-        return ax_error(AX_ERR_DATA,
-                        "spans of %s are to be trained, but the chat template does not print that "
-                        "text as it is",
-                        key);
+        return ax_error(
+            AX_ERR_DATA,
+            "%s selects spans to train on, but the chat template changes the text of that message",
+            key);
     const size_t base = (size_t)(found - t->whole->s);
     return train_places(t->w, text, base, tokens_of(e, at, base, base + text.n), d, labels);
 }

@@ -151,7 +151,7 @@ enum ax_status ax_chat_parse_inner(json_t *object, const char *key) {
     struct ax_json_doc doc;
     enum ax_status st = ax_json_parse(&doc, "text", json_string_value(v), json_string_length(v));
     if (st == AX_ERR_DATA)
-        return ax_error(st, "%s: text that is not JSON (%s)", key, ax_error_text());
+        return ax_error(st, "%s: expected JSON text (%s)", key, ax_error_text());
     AX_TRY(st);
     st = set(object, key, json_incref(doc.root));
     ax_json_free(&doc);

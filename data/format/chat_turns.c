@@ -110,7 +110,8 @@ static enum ax_status map_role(const struct ax_format_chat *chat, json_t *messag
             if (strcmp(chat->properties[i].to, "role") == 0)
                 column = chat->properties[i].from;
         return ax_error(AX_ERR_DATA, "%s: expected the name of a role, got %s%s", column,
-                        ax_json_kind(v), v ? "" : " (message_property_mappings says where it is)");
+                        ax_json_kind(v),
+                        v ? "" : " (set message_property_mappings to the key that contains it)");
     }
     *role = role_of(chat, json_string_value(v));
     if (json_object_set_new(message, "role", json_string(*role)) != 0)
@@ -132,7 +133,7 @@ static enum ax_status read_details(const json_t *list, struct ax_details *d) {
             json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
             return ax_error(AX_ERR_DATA,
                             "[%zu]: expected {\"begin_offset\": 0, \"end_offset\": 8, \"train\": "
-                            "true}, the end at or behind the beginning",
+                            "true}, with the end at or after the beginning",
                             i);
         AX_TRY(ax_details_add(d, (size_t)json_integer_value(begin),
                               (size_t)json_integer_value(end) + 1, json_is_true(train)));
@@ -248,7 +249,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
         return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s%s",
                         chat->field_messages,
                         json_is_array(messages) ? "an empty one" : ax_json_kind(messages),
-                        messages ? "" : " (field_messages says which column it is)");
+                        messages ? "" : " (set field_messages to the column that contains it)");
     /* one more than there are messages: a system column may go in front */
     AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
     for (size_t i = 0; i < json_array_size(messages); i++) {

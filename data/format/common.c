@@ -31,7 +31,7 @@ static enum ax_status bad_text(const json_t *record, const char *column, const j
     if (v)
         return ax_error(AX_ERR_DATA, "%s: expected text, got %s", column, ax_json_kind(v));
     list_columns(record, columns, sizeof columns);
-    return ax_error(AX_ERR_DATA, "there is no column \"%s\"; the row has %s", column,
+    return ax_error(AX_ERR_DATA, "column \"%s\" is missing; the record has %s", column,
                     *columns ? columns : "none");
 }
 

@@ -26,7 +26,7 @@ static enum ax_status find_type(const struct ax_format_options *o,
             return AX_OK;
         }
     }
-    return ax_error(AX_ERR_UNSUPPORTED, "rows of type \"%s\" are not supported", o->type);
+    return ax_error(AX_ERR_UNSUPPORTED, "records of type \"%s\" are not supported", o->type);
 }
 
 /* Learns what the tokenizer adds around a text by looking at one. */
@@ -44,7 +44,8 @@ static enum ax_status learn_frame(struct ax_format *f) {
     f->n_before = at;
     f->n_after = framed.n - at - bare.n;
     if (f->n_before > AX_ADDED_MAX || f->n_after > AX_ADDED_MAX) {
-        st = ax_error(AX_ERR_UNSUPPORTED, "the tokenizer adds %zu tokens to every text (limit %d)",
+        st = ax_error(AX_ERR_UNSUPPORTED,
+                      "the tokenizer adds %zu tokens to every text; at most %d are supported",
                       framed.n - bare.n, AX_ADDED_MAX);
         goto done;
     }
@@ -61,8 +62,8 @@ static enum ax_status init(struct ax_format *f) {
     f->eos = f->bos = AX_NO_TOKEN;
     if (f->type->needs_eos && ax_tokenizer_special_id(f->tok, AX_EOS) == AX_NO_TOKEN)
         return ax_error(AX_ERR_CONFIG,
-                        "type %s ends texts with EOS, but the tokenizer has no "
-                        "eos_token; set special_tokens.eos_token",
+                        "type %s ends each text with EOS, but the tokenizer has no eos_token; set "
+                        "special_tokens.eos_token",
                         f->type->name);
     if (f->tok) {
         f->bos = ax_tokenizer_special_id(f->tok, AX_BOS);

@@ -51,7 +51,8 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
         AX_TRY(at(&ids, i, 0, vocab, &id));
         AX_TRY(at(&labels, i, AX_NO_LABEL, vocab, &label));
         if (label < 0 && label != AX_NO_LABEL)
-            return ax_error(AX_ERR_DATA, "labels[%zu]: expected an id or -100, got %d", i, label);
+            return ax_error(AX_ERR_DATA, "labels[%zu]: expected a token id or -100, got %d", i,
+                            label);
         if (mask.list)
             AX_TRY(at(&mask, i, 0, 2, &seen));
         if (seen)

@@ -122,8 +122,8 @@ static enum ax_status check_synthetic(struct ax_format *f) {
     const struct ax_format_synthetic *s = &f->o.synthetic;
     if (s->min_id < 0 || s->max_id <= s->min_id || s->max_id > INT32_MAX || s->length < 1)
         return ax_error(AX_ERR_CONFIG,
-                        "type _synthetic: ids from %lld below %lld: min_input_id must be below "
-                        "max_input_id",
+                        "type _synthetic: min_input_id is %lld and max_input_id is %lld; "
+                        "min_input_id must be below max_input_id",
                         (long long)s->min_id, (long long)s->max_id);
     return AX_OK;
 }

@@ -26,8 +26,8 @@ static enum ax_status fill(struct ax_buf *b, const char *key, const char *format
             v++;
         if (v == n || s[len + 1] != '}')
             return ax_error(AX_ERR_CONFIG,
-                            "type.%s: \"%s\" is not understood at \"%s\"; it may hold {%s}%s%s%s, "
-                            "and {{ or }} for a brace",
+                            "type.%s: \"%s\": syntax error at \"%s\"; write {%s}%s%s%s, and {{ or "
+                            "}} for a brace",
                             key, format, s, values[0].name, n > 1 ? " and {" : "",
                             n > 1 ? values[1].name : "", n > 1 ? "}" : "");
         if (b)

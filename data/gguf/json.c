@@ -30,8 +30,8 @@ static enum ax_status put_string(struct writer *w, const char *s, size_t len) {
     size_t from = 0;
     if (ax_utf8_check(s, len) != len || memchr(s, '\0', len))
         return ax_error(AX_ERR_DATA,
-                        "%s: tokenizer.ggml: a token is not UTF-8 or contains a NUL, so "
-                        "tokenizer.json cannot hold it",
+                        "%s: tokenizer.ggml: a token is not UTF-8 or contains a NUL, which "
+                        "tokenizer.json cannot express",
                         w->file->path);
     AX_TRY(put(w, "\""));
     for (size_t i = 0; i < len; i++) {

@@ -55,14 +55,14 @@ static enum ax_status merges_reach_all(const struct ax_tokenizer *t, bool *all) 
 }
 
 static enum ax_status unknown(const struct ax_tokenizer *t, const char *where) {
-    const char *shown = "something else than regular expressions";
+    const char *shown = "something other than regular expressions";
     for (size_t i = 0; i < t->pretok.n; i++)
         if (rule_of(&t->pretok.steps[i]))
             shown = rule_of(&t->pretok.steps[i]);
     return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: tokenizer.json: pre_tokenizer: text is split by %.160s%s (%zu steps), for "
-                    "which no tokenizer.ggml.pre is known. With another one the file would give "
-                    "wrong tokens, so it is not written.",
+                    "%s: tokenizer.json: pre_tokenizer: no known tokenizer.ggml.pre splits text by "
+                    "%.160s%s (%zu steps). With any other value the file would produce wrong "
+                    "tokens, so it is not written.",
                     where, shown, strlen(shown) > 160 ? "…" : "", t->pretok.n);
 }
 
@@ -83,11 +83,11 @@ enum ax_status ax_gguf_pre(const char **name, const struct ax_tokenizer *t, cons
     bool all;
     AX_TRY(merges_reach_all(t, &all));
     if (!all)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: tokenizer.json: text is split as \"%s\" says, but ignore_merges is "
-                        "%s, and there are tokens that merges do not make: the file would give "
-                        "wrong tokens, so it is not written.",
-                        where, other->names[0], t->bpe.ignore_merges ? "true" : "false");
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: tokenizer.json: text is split as by \"%s\", but ignore_merges is %s and merges do "
+            "not produce all tokens. The file would produce wrong tokens, so it is not written.",
+            where, other->names[0], t->bpe.ignore_merges ? "true" : "false");
     *name = other->names[0];
     return AX_OK;
 }

@@ -68,9 +68,9 @@ enum ax_status ax_gguf_scores(float **out, const struct ax_tokenizer *t, const c
     AX_TRY_GOTO(same_merges(t, scores, pairs, n, &same), st, done);
     if (!same) {
         st = ax_error(AX_ERR_UNSUPPORTED,
-                      "%s: tokenizer.json: model.merges is not what scores of tokens could say, "
-                      "which is all that a GGUF file has for such a vocabulary. It would give "
-                      "wrong tokens, so it is not written.",
+                      "%s: tokenizer.json: the order of model.merges cannot be expressed as token "
+                      "scores, and a GGUF file stores only scores for such a vocabulary. The file "
+                      "would produce wrong tokens, so it is not written.",
                       where);
         goto done;
     }

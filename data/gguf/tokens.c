@@ -64,8 +64,8 @@ static void warn_of_flags(const struct writer *w) {
         const struct ax_added_token *a = &w->t->added.tokens[i];
         if (!a->lstrip && !a->rstrip && !a->single_word)
             continue;
-        ax_log_warn("%s: tokenizer.json: token \"%.*s\" is %s, which a GGUF file cannot state; "
-                    "text around it may give other tokens",
+        ax_log_warn("%s: tokenizer.json: token \"%.*s\" is %s, which a GGUF file cannot express; "
+                    "text next to it may be tokenized differently",
                     w->dir, (int)(a->content_len < SHOWN ? a->content_len : SHOWN), a->content,
                     a->single_word ? "single_word"
                     : a->lstrip    ? "lstrip"
@@ -101,7 +101,8 @@ done:
 
 static enum ax_status refuse(const struct writer *w, const char *what) {
     return ax_error(AX_ERR_UNSUPPORTED,
-                    "%s: tokenizer.json: %s, which readers of GGUF files do not do", w->dir, what);
+                    "%s: tokenizer.json: %s, which readers of GGUF files do not support", w->dir,
+                    what);
 }
 
 static enum ax_status put_gpt2(struct writer *w) {
@@ -110,7 +111,7 @@ static enum ax_status put_gpt2(struct writer *w) {
     /* NFC is left out by all writers of such files: most text is in that form */
     if (n->n > 1 ||
         (n->n == 1 && (n->steps[0].kind != AX_NORM_UNICODE || n->steps[0].form != AX_NFC)))
-        return refuse(w, "the normalizer changes text in another way than NFC");
+        return refuse(w, "the normalizer does more than NFC");
     AX_TRY(ax_gguf_pre(&pre, w->t, w->dir));
     AX_TRY(put_text(w, "tokenizer.ggml.model", "gpt2"));
     AX_TRY(put_text(w, "tokenizer.ggml.pre", pre));
@@ -129,8 +130,8 @@ static bool spaces(const struct writer *w, bool *prefix) {
     if (n->n == 0 && p->n == 1 && p->steps[0].kind == AX_PRETOK_METASPACE) {
         *prefix = p->steps[0].prepend != AX_PREPEND_NEVER;
         if (p->steps[0].prepend == AX_PREPEND_FIRST)
-            ax_log_warn("%s: tokenizer.json: a blank is put before the first word only, but "
-                        "readers of GGUF files put one behind every special token",
+            ax_log_warn("%s: tokenizer.json: a space is inserted before the first word only, but "
+                        "readers of GGUF files also insert one after every special token",
                         w->dir);
         return strcmp(p->steps[0].replacement, underline) == 0;
     }
@@ -146,9 +147,9 @@ static enum ax_status put_llama(struct writer *w) {
     float *scores;
     bool prefix;
     if (!w->t->bpe.byte_fallback)
-        return refuse(w, "neither a byte-level model nor one with byte_fallback");
+        return refuse(w, "the model is not byte-level and has no byte_fallback");
     if (!spaces(w, &prefix))
-        return refuse(w, "normalizer and pre_tokenizer do more than make ▁ of blanks");
+        return refuse(w, "the normalizer and pre_tokenizer do more than replace spaces with ▁");
     AX_TRY(ax_gguf_scores(&scores, w->t, w->dir));
     enum ax_status st;
     AX_TRY_GOTO(put_text(w, "tokenizer.ggml.model", "llama"), st, done);
@@ -210,8 +211,8 @@ static enum ax_status put_side(struct writer *w, const char *key, const struct a
                                int64_t id, const char *what) {
     if (l->n > 1 || (l->n == 1 && l->ids[0] != id))
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: tokenizer.json: post_processor puts other tokens than %s around the "
-                        "text, which a GGUF file cannot state",
+                        "%s: tokenizer.json: post_processor puts tokens other than %s around the "
+                        "text, which a GGUF file cannot express",
                         w->dir, what);
     return ax_gguf_put_bool(w->keys, key, l->n == 1);
 }

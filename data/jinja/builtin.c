@@ -98,9 +98,8 @@ static enum ax_status bind(struct ax_jvm *vm, const char *params, struct ax_jcal
         const struct ax_jstr *key = call->kwargs[k].key;
         const size_t i = find_param(params, key);
         if (i == SIZE_MAX || call->v[i].kind != AX_JMISSING) {
-            return ax_jvm_error(vm, "%s %s the argument %.*s", call->name,
-                                i == SIZE_MAX ? "does not know" : "got twice", (int)key->len,
-                                key->data);
+            return ax_jvm_error(vm, "%s: %s argument %.*s", call->name,
+                                i == SIZE_MAX ? "unknown" : "duplicate", (int)key->len, key->data);
         }
         call->v[i] = call->kwargs[k].value;
     }
@@ -160,14 +159,15 @@ static enum ax_status global_namespace(struct ax_jvm *vm, const struct ax_jcall 
                                        struct ax_jval *out) {
     struct ax_jdict *d;
     if (call->n_args > 0)
-        return ax_jvm_error(vm, "namespace of something else than keywords is not supported");
+        return ax_jvm_error(vm, "namespace supports only keyword arguments");
     AX_TRY(ax_jdict_new(&vm->arena, &d));
     for (size_t i = 0; i < call->n_kwargs; i++) {
         struct ax_jstr *key; /* a copy of the header: names in the tree are shared */
         const struct ax_jstr *name = call->kwargs[i].key;
         AX_TRY(ax_jstr_borrow(&vm->arena, &key, name->data, name->len));
         if (name->data[0] == '_')
-            return ax_jvm_error(vm, "a namespace takes no names that begin with an underscore");
+            return ax_jvm_error(vm,
+                                "a namespace does not accept names that begin with an underscore");
         AX_TRY(ax_jdict_set(&vm->arena, d, ax_jstring(key), call->kwargs[i].value));
     }
     *out = (struct ax_jval){.kind = AX_JNAMESPACE, .dict = d};
@@ -217,7 +217,7 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     AX_TRY(ax_jarg_str(vm, call, "the format", call->v[0], &format));
     AX_ASSERT(format != NULL); /* the table of functions asks for it */
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL)
-        return ax_jvm_error(vm, "strftime_now: the format is too long, or holds a NUL");
+        return ax_jvm_error(vm, "strftime_now: the format is too long or contains a NUL");
     char spec[1004], text[8192];
     snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* x: never empty */
     for (const char *p = strchr(spec, '%'); p != NULL; p = strchr(p + 1 + (p[1] != '\0'), '%'))
@@ -226,7 +226,7 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     time_t now = (time_t)vm->now;
     struct tm tm;
     if (localtime_r(&now, &tm) == NULL)
-        return ax_jvm_error(vm, "strftime_now: the clock shows no valid time");
+        return ax_jvm_error(vm, "strftime_now: the system time is not valid");
     size_t len = strftime(text, sizeof text, spec, &tm);
     if (len == 0)
         return ax_jvm_error(vm, "strftime_now: the text is too long");

@@ -10,12 +10,12 @@ static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jscope *s,
     const struct ax_jval ns = ax_jscope_get(vm, s, target->name.number);
     if (ns.kind != AX_JNAMESPACE) {
         const struct ax_jstr *name = vm->tree->names->pairs[target->name.number].key.str;
-        return ax_jvm_error(vm, "cannot set %.*s.%.*s: only a namespace takes attributes",
+        return ax_jvm_error(vm, "cannot set %.*s.%.*s: only attributes of a namespace can be set",
                             (int)name->len, name->data, (int)target->name.attr->len,
                             target->name.attr->data);
     }
     if (target->name.attr->data[0] == '_')
-        return ax_jvm_error(vm, "a namespace takes no names that begin with an underscore");
+        return ax_jvm_error(vm, "a namespace does not accept names that begin with an underscore");
     return ax_jdict_set(&vm->arena, ns.dict, ax_jstring(target->name.attr), v);
 }
 

@@ -8,7 +8,7 @@
 static enum ax_status make_key(struct ax_jvm *vm, struct ax_jval case_sensitive,
                                struct ax_jval attribute, struct ax_jpath *out) {
     if (attribute.kind == AX_JSTR && memchr(attribute.str->data, ',', attribute.str->len) != NULL)
-        return ax_jvm_error(vm, "sorting by several attributes is not supported");
+        return ax_jvm_error(vm, "sorting by more than one attribute is not supported");
     AX_TRY(ax_jpath_make(vm, attribute, out));
     out->fold = !ax_jarg_truth(case_sensitive, false);
     return AX_OK;
@@ -28,10 +28,8 @@ static enum ax_status filter_first(struct ax_jvm *vm, const struct ax_jcall *cal
                                    struct ax_jval *out) {
     struct ax_jitems items;
     AX_TRY(ax_jval_items(vm, call->self, &items));
-    if (items.n == 0) {
-        return ax_jval_make_undefined(vm, "there is no first item in an empty sequence", NULL, NULL,
-                                      out);
-    }
+    if (items.n == 0)
+        return ax_jval_make_undefined(vm, "an empty sequence has no first item", NULL, NULL, out);
     *out = items.items[0];
     if (call->self.kind == AX_JITER) { /* the others can still be taken */
         call->self.list->items = items.items + 1;
@@ -46,10 +44,8 @@ static enum ax_status filter_last(struct ax_jvm *vm, const struct ax_jcall *call
     if (call->self.kind == AX_JITER)
         return ax_jvm_error(vm, "last: a generator cannot be reversed: apply |list first");
     AX_TRY(ax_jval_items(vm, call->self, &items));
-    if (items.n == 0) {
-        return ax_jval_make_undefined(vm, "there is no last item in an empty sequence", NULL, NULL,
-                                      out);
-    }
+    if (items.n == 0)
+        return ax_jval_make_undefined(vm, "an empty sequence has no last item", NULL, NULL, out);
     *out = items.items[items.n - 1];
     return AX_OK;
 }

@@ -206,7 +206,7 @@ static enum ax_status dict_view(struct ax_jvm *vm, const struct ax_jcall *call,
 static enum ax_status loop_cycle(struct ax_jvm *vm, const struct ax_jcall *call,
                                  struct ax_jval *out) {
     if (call->n_args == 0)
-        return ax_jvm_error(vm, "cycle needs something to choose from");
+        return ax_jvm_error(vm, "cycle needs at least one value");
     *out = call->args[(size_t)call->self.loop->index0 % call->n_args];
     return AX_OK;
 }

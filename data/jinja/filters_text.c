@@ -176,11 +176,10 @@ static enum ax_status str_splitlines(struct ax_jvm *vm, const struct ax_jcall *c
 
 /* Jinja escapes what these two put into the result of |safe. */
 static enum ax_status refuse_safe(struct ax_jvm *vm, const struct ax_jcall *call) {
-    return call->self.str->safe ? ax_jvm_error(vm,
-                                               "%s on the result of |safe is not supported: leave "
-                                               "|safe out",
-                                               call->name)
-                                : AX_OK;
+    return call->self.str->safe
+               ? ax_jvm_error(vm, "%s on the result of |safe is not supported: remove |safe",
+                              call->name)
+               : AX_OK;
 }
 
 static enum ax_status str_join(struct ax_jvm *vm, const struct ax_jcall *call,

@@ -117,7 +117,7 @@ static enum ax_status hex_escape(struct ax_jtree *t, int line, const char *s, si
         *c = *c << 4 | (uint32_t)(is_digit(s[*p]) ? s[*p] - '0' : (s[*p] | 0x20) - 'a' + 10);
     }
     if (*c > 0x10ffff || (*c >= 0xd800 && *c <= 0xdfff))
-        return ax_jtree_error(t, line, "\\%c%0*X is no character", letter, (int)n, (unsigned)*c);
+        return ax_jtree_error(t, line, "\\%c%0*X is not a character", letter, (int)n, (unsigned)*c);
     return AX_OK;
 }
 
@@ -142,8 +142,8 @@ static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t
     }
     if (c == 'N' || is_digit(c) || (unsigned char)c >= 0x80) {
         return ax_jtree_error(t, line,
-                              "a backslash before N, a digit or a letter that is not ASCII is not "
-                              "supported: use \\u and the number");
+                              "a backslash before N, a digit or a non-ASCII letter is not "
+                              "supported: use \\u and the code point");
     }
     buf[(*n)++] = '\\';
     buf[(*n)++] = c;

@@ -98,7 +98,7 @@ enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
 
 enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jval *out) {
     if (!(d < 0x1p63 && d >= -0x1p63))
-        return isfinite(d) ? too_large(vm) : ax_jvm_error(vm, "%g is no integer", d);
+        return isfinite(d) ? too_large(vm) : ax_jvm_error(vm, "%g is not an integer", d);
     *out = ax_jint((int64_t)d);
     return AX_OK;
 }
@@ -128,7 +128,7 @@ enum ax_status ax_jnumber_parse(struct ax_jvm *vm, struct ax_jstr *s, bool real,
     for (size_t at = 0; at < s->len; at = p) {
         const uint32_t c = ax_python_next(s->data, &p);
         if (c >= 0x80 && ax_python_is_digit(c))
-            return ax_jvm_error(vm, "a number with digits that are not ASCII is not supported");
+            return ax_jvm_error(vm, "a number with non-ASCII digits is not supported");
         if (!ax_python_is_space(c))
             stop = p;
         else if (at == start)

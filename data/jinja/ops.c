@@ -16,8 +16,8 @@ static enum ax_status bad_operands(struct ax_jvm *vm, const char *op, struct ax_
 static enum ax_status add_strings(struct ax_jvm *vm, struct ax_jstr *a, struct ax_jstr *b,
                                   struct ax_jval *out) {
     if (a->safe != b->safe) { /* Jinja would turn < of the other one into &lt; */
-        return ax_jvm_error(vm, "'+' between the result of |safe and a str is not supported: "
-                                "leave |safe out");
+        return ax_jvm_error(
+            vm, "'+' between the result of |safe and a str is not supported: remove |safe");
     }
     AX_TRY(ax_jvm_charge(vm, (a->len + b->len) / 64));
     out->kind = AX_JSTR;
@@ -96,7 +96,7 @@ enum ax_status ax_jop_binary(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a
             return repeat(vm, b, ax_jval_int(a), out);
     }
     if (op == AX_JOP_MOD && a.kind == AX_JSTR)
-        return ax_jvm_error(vm, "%% on a str is not supported: use ~ to put text together");
+        return ax_jvm_error(vm, "%% on a str is not supported: use ~ to concatenate text");
     return bad_operands(vm, ax_jop_text(op), a, b);
 }
 
@@ -196,7 +196,7 @@ enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval 
     switch (in.kind) {
     case AX_JSTR:
         if (item.kind != AX_JSTR) {
-            return ax_jvm_error(vm, "'in' a str needs a str on its left, not a %s",
+            return ax_jvm_error(vm, "'in' with a str needs a str on its left, not a %s",
                                 ax_jval_type(item));
         }
         AX_TRY(ax_jvm_charge(vm, in.str->len / 64));

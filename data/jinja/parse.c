@@ -169,7 +169,7 @@ static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n)
             AX_TRY(ax_jnode_append(p, &n->macro.defaults, value));
         } else if (n->macro.defaults.n > 0) {
             return ax_jtree_error(p->tree, param->line,
-                                  "a parameter without default follows one with a default");
+                                  "a parameter without a default follows one with a default");
         }
     }
     ax_jparser_next(p);

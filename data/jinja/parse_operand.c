@@ -124,7 +124,8 @@ static enum ax_status parse_argument(struct ax_jparser *p, struct ax_jargs *args
         return ax_jnode_append(p, &args->keyword, value);
     }
     if (args->star != NULL || args->keyword.n > 0)
-        return ax_jtree_error(p->tree, p->token->line, "a positional argument after keyword ones");
+        return ax_jtree_error(p->tree, p->token->line,
+                              "a positional argument follows a keyword argument");
     AX_TRY(ax_jparse_expression(p, &value));
     return ax_jnode_append(p, &args->positional, value);
 }

@@ -66,7 +66,7 @@ static enum ax_status hold(int *nest, size_t *weight, struct ax_jval inner) {
     *nest = n > *nest ? n : *nest;
     size_t more = inner.kind == AX_JSTR ? 1 : ax_jval_weight(inner);
     if (more > AX_JWEIGHT_MAX || *weight > AX_JWEIGHT_MAX - more) {
-        return ax_error(AX_ERR_DATA, "lists and dicts with more than %zu items in all",
+        return ax_error(AX_ERR_DATA, "lists and dicts with more than %zu items in total",
                         AX_JWEIGHT_MAX);
     }
     *weight += more;

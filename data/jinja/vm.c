@@ -42,7 +42,7 @@ enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work) {
 
 enum ax_status ax_jvm_enter(struct ax_jvm *vm) {
     if (vm->depth >= vm->max_depth) {
-        return ax_jvm_error(vm, "nested more than %d deep: does a macro call itself without end?",
+        return ax_jvm_error(vm, "nested more than %d deep: does a macro call itself forever?",
                             vm->max_depth);
     }
     vm->depth++;

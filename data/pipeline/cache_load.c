@@ -9,7 +9,7 @@
 #define PIECE        ((size_t)1 << 20)
 
 static enum ax_status damaged(const char *path, const char *what) {
-    return ax_error(AX_ERR_DATA, "%s: damaged: %s", path, what);
+    return ax_error(AX_ERR_DATA, "%s: corrupted: %s", path, what);
 }
 
 /* Reads instead of mapping: pages that were only checked should not stay in this process. */
@@ -26,10 +26,10 @@ static enum ax_status check_crc(const char *path, uint64_t size, uint32_t crc) {
         got = ax_crc32c(got, piece, n);
     }
     if (total != size)
-        st = ax_error(AX_ERR_DATA, "%s: damaged: %llu bytes instead of %llu", path,
-                      (unsigned long long)total, (unsigned long long)size);
+        st = ax_error(AX_ERR_DATA, "%s: corrupted: expected %llu bytes, got %llu", path,
+                      (unsigned long long)size, (unsigned long long)total);
     else if (got != crc)
-        st = damaged(path, "its checksum is wrong");
+        st = damaged(path, "the checksum does not match");
 done:
     ax_free(piece);
     (void)ax_file_close(&f);
@@ -63,7 +63,7 @@ static enum ax_status check_set(const struct ax_json_doc *doc, const json_t *des
     const bool same = compact && ax_crc32c(0, compact, strlen(compact)) == (uint32_t)crc;
     ax_free(compact);
     if (!same)
-        return damaged(doc->name, "its checksum is wrong");
+        return damaged(doc->name, "the checksum does not match");
     if (!json_equal(json_object_get(body.v, "description"), description))
         return damaged(doc->name, "it describes another data set");
     return AX_OK;
@@ -112,7 +112,7 @@ static enum ax_status check_list(const struct ax_examples *e, const char *folder
         if (x->own_labels > 1 || x->joined > (i > 0) || x->file >= e->n_files ||
             x->start > e->n_words || words > e->n_words - x->start ||
             x->start % AX_EXAMPLES_BLOCK + words > AX_EXAMPLES_BLOCK)
-            return damaged(folder, "an example lies outside the file");
+            return damaged(folder, "an example is outside the file");
     }
     return AX_OK;
 }
@@ -120,7 +120,7 @@ static enum ax_status check_list(const struct ax_examples *e, const char *folder
 static enum ax_status attach(struct ax_examples *e, const char *folder) {
     if (e->list_map.len != e->n * sizeof *e->list ||
         e->words_map.len != e->n_words * sizeof(uint32_t))
-        return damaged(folder, "the files do not fit together");
+        return damaged(folder, "the files do not match each other");
     e->list = (struct ax_stored *)(uintptr_t)e->list_map.data;
     e->n_blocks = (size_t)((e->n_words + AX_EXAMPLES_BLOCK - 1) / AX_EXAMPLES_BLOCK);
     AX_TRY(ax_alloc(&e->blocks, e->n_blocks, sizeof *e->blocks));

@@ -26,7 +26,7 @@ static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_e
     if ((int64_t)ref->n > rule->max) {
         if (rule->excess == AX_EXCESS_RAISE)
             return ax_error(AX_ERR_DATA,
-                            "%s: a document of %u tokens; sequence_len allows %lld "
+                            "%s: a document has %u tokens, but sequence_len is %lld "
                             "(excess_length_strategy: raise)",
                             ax_examples_where(set, ref->index, where, sizeof where), ref->n,
                             (long long)rule->max);
@@ -87,7 +87,8 @@ static enum ax_status drop_duplicates(struct ax_corpus *c, const struct ax_corpu
 
 static enum ax_status join(struct ax_corpus *c, size_t n_sets, const struct ax_corpus_options *o) {
     if (n_sets > UINT16_MAX)
-        return ax_error(AX_ERR_UNSUPPORTED, "%zu data sets; the limit is %d", n_sets, UINT16_MAX);
+        return ax_error(AX_ERR_UNSUPPORTED, "%zu data sets; at most %d are supported", n_sets,
+                        UINT16_MAX);
     for (size_t s = 0; s < n_sets; s++) {
         const struct ax_examples *set = &c->sets[s];
         const size_t start = c->n;
@@ -144,8 +145,8 @@ enum ax_status ax_corpus_take_tail(struct ax_corpus *c, double size, struct ax_c
     ax_free(firsts);
     if (wanted >= (double)n)
         return ax_error(AX_ERR_DATA,
-                        "val_set_size: %.0f documents for evaluation leave none of %zu for "
-                        "training",
+                        "val_set_size: holding out %.0f of %zu documents for evaluation leaves "
+                        "none for training",
                         wanted, n);
     tail->sets = c->sets;
     for (size_t i = from; i < c->n; i++)

@@ -64,7 +64,7 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
     const int n_columns = ax_columns_count(e->columns);
     const size_t n_words = (own ? 2 * n : n) + ax_columns_words(e->columns, n_columns, n);
     if (n_words > AX_EXAMPLES_BLOCK)
-        return ax_error(AX_ERR_DATA, "a document of %zu tokens; the limit is %zu", n,
+        return ax_error(AX_ERR_DATA, "a document has %zu tokens; at most %zu are supported", n,
                         AX_EXAMPLES_BLOCK / (n_words / n));
     uint32_t *words;
     AX_TRY(reserve_item(e));

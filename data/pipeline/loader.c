@@ -210,7 +210,7 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
     *out = (struct ax_loader_count){0};
     if (!l->source->countable)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "the number of rows of streamed data is not known; set max_steps");
+                        "the number of records of streamed data is unknown; set max_steps");
     for (int64_t chunk = 0;; chunk++) {
         AX_TRY(load_chunk(l, epoch, chunk, (struct ax_source_place){0}));
         if (l->examples.n == 0)
@@ -237,9 +237,8 @@ void ax_loader_save(const struct ax_loader *l, struct ax_loader_state *st) {
 
 enum ax_status ax_loader_restore(struct ax_loader *l, const struct ax_loader_state *st) {
     if (st->fingerprint != l->fingerprint)
-        return ax_error(AX_ERR_DATA,
-                        "the saved place in the data does not fit: the data sets, their options, "
-                        "the seed or the packing are not those of the checkpoint");
+        return ax_error(AX_ERR_DATA, "cannot resume the data: the data sets, their options, the "
+                                     "seed or the packing differ from those of the checkpoint");
     l->at = *st;
     l->loaded = false;
     return AX_OK;
@@ -253,7 +252,7 @@ enum ax_status ax_loader_state_to_json(const struct ax_loader_state *st, json_t 
                      (json_int_t)st->index, "group", (json_int_t)st->chunk, "in_group",
                      (json_int_t)st->in_chunk, "set", (json_int_t)st->place.set, "row",
                      (json_int_t)st->place.record, "fingerprint", fingerprint_text);
-    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the place in the data");
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the position in the data");
 }
 
 enum ax_status ax_loader_state_from_json(struct ax_loader_state *st, const json_t *v) {
@@ -263,10 +262,10 @@ enum ax_status ax_loader_state_from_json(struct ax_loader_state *st, const json_
                     "index", &n[1], "group", &n[2], "in_group", &n[3], "set", &n[4], "row", &n[5],
                     "fingerprint", &text) != 0 ||
         strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return ax_error(AX_ERR_DATA, "the saved place in the data is damaged");
+        return ax_error(AX_ERR_DATA, "the saved position in the data is corrupted");
     for (int i = 0; i < 6; i++)
         if (n[i] < 0)
-            return ax_error(AX_ERR_DATA, "the saved place in the data is damaged");
+            return ax_error(AX_ERR_DATA, "the saved position in the data is corrupted");
     *st = (struct ax_loader_state){.epoch = n[0],
                                    .index = n[1],
                                    .chunk = n[2],

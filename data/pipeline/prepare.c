@@ -138,10 +138,10 @@ static enum ax_status count_bad(struct ax_bad_records *bad, const struct batch *
             AX_TRY(ax_strdup(&bad->texts[bad->n], text));
         bad->n++;
         if (bad->n > bad->allowed && bad->allowed > 0)
-            return ax_error(AX_ERR_DATA, "%lld bad rows, and max_bad_rows is %lld; the last: %s",
+            return ax_error(AX_ERR_DATA, "%lld bad records, but max_bad_rows is %lld; the last: %s",
                             (long long)bad->n, (long long)bad->allowed, text);
         if (bad->n > bad->allowed)
-            return ax_error(AX_ERR_DATA, "%s (max_bad_rows: 1 passes over one such row)", text);
+            return ax_error(AX_ERR_DATA, "%s (set max_bad_rows: 1 to skip one such record)", text);
     }
     return AX_OK;
 }

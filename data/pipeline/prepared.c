@@ -81,7 +81,7 @@ static enum ax_status make_cached(struct ax_examples *out, const struct ax_prepa
     AX_TRY(st);
     AX_TRY(ax_cache_load(out, path, description, ax_format_columns(o->format), &found));
     out->info.from_cache = false;
-    return found ? AX_OK : ax_error(AX_ERR_IO, "%s: vanished after it was written", path);
+    return found ? AX_OK : ax_error(AX_ERR_IO, "%s: disappeared after it was written", path);
 }
 
 /* ---- the cache ---- */
@@ -109,7 +109,7 @@ static enum ax_status try_load(struct ax_examples *out, const char *path, const 
     const enum ax_status st = ax_cache_load(out, path, description, columns, found);
     if (st == AX_OK || st == AX_ERR_NOMEM)
         return st;
-    ax_log_warn("the prepared data set is made again: %s", ax_error_text());
+    ax_log_warn("preparing the data set again: %s", ax_error_text());
     ax_error_clear();
     return AX_OK;
 }

@@ -106,12 +106,12 @@ static enum ax_status start(struct ax_bytes *b) {
 }
 
 static enum ax_status cut_short(const char *kind) {
-    return ax_error(AX_ERR_DATA,
-                    "the %s data ends in the middle: the file is cut short; copy it again", kind);
+    return ax_error(AX_ERR_DATA, "the %s data ends early: the file is truncated; copy it again",
+                    kind);
 }
 
 static enum ax_status damaged(const char *kind, const char *why) {
-    return ax_error(AX_ERR_DATA, "damaged %s data (%s); copy the file again", kind, why);
+    return ax_error(AX_ERR_DATA, "corrupted %s data (%s); copy the file again", kind, why);
 }
 
 /* Several members may follow each other. */

@@ -137,10 +137,11 @@ static enum ax_status no_such_split(const struct ax_found *f, const char *label,
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s);
     }
     if (f->lone)
-        return ax_error(AX_ERR_DATA, "%s: it has no split \"%s\"; a single file is \"train\"",
+        return ax_error(AX_ERR_DATA,
+                        "%s: split \"%s\" is not available; a single file has only \"train\"",
                         label, split);
-    return ax_error(AX_ERR_DATA, "%s: it has no split \"%s\"; it has %s", label, split,
-                    n ? known : "train");
+    return ax_error(AX_ERR_DATA, "%s: split \"%s\" is not available; expected one of %s", label,
+                    split, n ? known : "train");
 }
 
 enum ax_status ax_found_in_split(const struct ax_found *f, const char *label, const char *split,
@@ -171,10 +172,12 @@ static enum ax_status no_such_config(const struct ax_card *card, const struct ax
     for (size_t i = 0; i < card->n && n + 100 < sizeof known; i++)
         n += (size_t)snprintf(known + n, 100, "%s%.90s", n ? ", " : "", card->configs[i].name);
     if (o->name)
-        return ax_error(AX_ERR_DATA, "%s: it has no configuration \"%s\"; name: one of %s", o->path,
-                        o->name, known);
-    return ax_error(AX_ERR_DATA, "%s: it has several configurations; set name: to one of %s",
-                    o->path, known);
+        return ax_error(AX_ERR_DATA,
+                        "%s: configuration \"%s\" is not available; set name: to one of %s",
+                        o->path, o->name, known);
+    return ax_error(AX_ERR_DATA,
+                    "%s: the data set has several configurations; set name: to one of %s", o->path,
+                    known);
 }
 
 /* A file of the pattern, or of the folder that the pattern names. */
@@ -255,7 +258,7 @@ enum ax_status ax_rows_choose(struct ax_found *f, const struct ax_rows_options *
         const bool named = o->name && strcmp(o->name, "default") != 0;
         AX_TRY(choose_by_name(f, named ? o->name : NULL, names, n));
         if (named && f->n == 0)
-            return ax_error(AX_ERR_DATA, "%s: name: there is no folder %s with data in it", o->path,
+            return ax_error(AX_ERR_DATA, "%s: name: no folder %s with data files", o->path,
                             o->name);
     }
     if (one_kind)
@@ -277,7 +280,7 @@ enum ax_status ax_rows_choose_named(struct ax_found *f, const struct ax_rows_opt
             AX_TRY(ax_found_add(f, names[i], kind, split));
         }
         if (f->n == before)
-            return ax_error(AX_ERR_DATA, "%s: data_files: there is no file %s", o->path,
+            return ax_error(AX_ERR_DATA, "%s: data_files: no such file: %s", o->path,
                             o->data_files[j]);
     }
     return AX_OK;

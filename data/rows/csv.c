@@ -28,9 +28,8 @@ static enum ax_status cut_record(struct ax_reader *r, char separator, struct ax_
         AX_TRY(ax_reader_more(r, &any));
         if (!any) {
             if (at == QUOTED)
-                return ax_error(AX_ERR_DATA,
-                                "%s:%llu: a quote that opens in this row is never closed", r->path,
-                                (unsigned long long)line);
+                return ax_error(AX_ERR_DATA, "%s:%llu: a quote opened in this row is never closed",
+                                r->path, (unsigned long long)line);
             break;
         }
         *got = true;
@@ -129,7 +128,7 @@ static enum ax_status put_field(json_t *row, const char *name, const struct ax_b
         return ax_error(AX_ERR_DATA, "column \"%s\": not UTF-8 text", name);
     return json_object_set_new(row, name, value) == 0
                ? AX_OK
-               : ax_error(AX_ERR_NOMEM, "out of memory for a row");
+               : ax_error(AX_ERR_NOMEM, "out of memory for a record");
 }
 
 enum ax_status ax_parse_csv(const struct ax_csv_header *h, char separator, const char *text,
@@ -140,7 +139,7 @@ enum ax_status ax_parse_csv(const struct ax_csv_header *h, char separator, const
     enum ax_status st = AX_OK;
     json_t *row = json_object();
     if (!row)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a row of %zu bytes", len);
+        return ax_error(AX_ERR_NOMEM, "out of memory for a record of %zu bytes", len);
     for (bool more = true; more; n++) {
         AX_TRY_GOTO(take_field(&at, text + len, separator, &field, &more), st, done);
         if (n < h->n)

@@ -143,7 +143,6 @@ enum ax_status ax_card_load(struct ax_card *c, const char *folder) {
     ax_free(path);
     if (st == AX_OK || st == AX_ERR_NOMEM)
         return st;
-    ax_log_warn("the data set's card is not used, its files are told by their names: %s",
-                ax_error_text());
+    ax_log_warn("ignoring the data set's card and choosing files by name: %s", ax_error_text());
     return AX_OK;
 }

@@ -94,7 +94,7 @@ static enum ax_status open_library(void) {
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(
-        st, "Parquet files are read by DuckDB's library, which cannot be opened. Take libduckdb.so "
+        st, "cannot open DuckDB's library, which reads Parquet files. Get libduckdb.so "
             "(1.1 or later) from your distribution or from the npm package "
             "@duckdb/node-bindings-linux-x64, and set AXTRAIN_DUCKDB to its path");
 }
@@ -138,7 +138,7 @@ static enum ax_status open_database(struct ax_duckdb *d) {
     lib.destroy_config(&config);
     AX_TRY(st);
     if (lib.connect(d->database, &d->connection) != 0)
-        return ax_error(AX_ERR_FAILED, "DuckDB gives no connection");
+        return ax_error(AX_ERR_FAILED, "cannot connect to DuckDB");
     return AX_OK;
 }
 

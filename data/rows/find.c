@@ -31,9 +31,10 @@ static enum ax_status kind_of(enum ax_rows_kind *kind, const struct ax_rows_opti
     }
     const size_t n = strlen(name);
     if (o->format || (n > 6 && strcasecmp(name + n - 6, ".arrow") == 0))
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: data of format \"%s\" is not read; convert it to JSONL or Parquet",
-                        name, o->format ? o->format : "arrow");
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: data of format \"%s\" is not supported; convert it to JSONL or Parquet", name,
+            o->format ? o->format : "arrow");
     *kind = AX_ROWS_JSON;
     (void)ax_rows_kind_of(name, kind);
     return AX_OK;
@@ -182,7 +183,7 @@ static enum ax_status add_data_files(struct ax_found *f, const struct ax_rows_op
         else
             st = add_glob(f, o, path);
         if (st == AX_OK && f->n == before)
-            st = ax_error(AX_ERR_DATA, "%s: data_files: there is no file %s", o->path, path);
+            st = ax_error(AX_ERR_DATA, "%s: data_files: no such file: %s", o->path, path);
         ax_free(path);
         AX_TRY(st);
     }
@@ -217,8 +218,8 @@ enum ax_status ax_rows_find(struct ax_found *f, const struct ax_rows_options *o)
     *f = (struct ax_found){0};
     if (strstr(o->path, "://"))
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: data sets from other places of the network are not supported yet; "
-                        "download the files and give their folder",
+                        "%s: data sets at this kind of URL are not supported yet; download the "
+                        "files and give their folder",
                         o->path);
     struct ax_hub_snapshot s = {0};
     const bool hub = ax_hub_dataset_is(o->path);
@@ -226,13 +227,12 @@ enum ax_status ax_rows_find(struct ax_found *f, const struct ax_rows_options *o)
     if (st == AX_OK)
         st = hub ? find_in_hub(f, o, &s) : find(f, o);
     if (st == AX_OK && f->n == 0)
-        st =
-            ax_error(AX_ERR_DATA,
-                     "%s: there %s; give a file, a folder, a glob or - (JSON, JSONL, CSV, Parquet, "
-                     "text; also .gz and .zst)",
-                     o->path,
-                     hub || ax_path_exists(o->path) ? "are no data files in it"
-                                                    : "is no such file or folder");
+        st = ax_error(AX_ERR_DATA,
+                      "%s: %s; give a file, a folder, a glob or - (JSON, JSONL, CSV, Parquet, "
+                      "text; also .gz and .zst)",
+                      o->path,
+                      hub || ax_path_exists(o->path) ? "no data files found"
+                                                     : "no such file or folder");
     ax_hub_snapshot_free(&s);
     if (st != AX_OK)
         ax_found_free(f);

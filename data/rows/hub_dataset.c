@@ -29,11 +29,11 @@ static enum ax_status refuse_empty(const struct ax_rows_options *o,
         const size_t n = strlen(path);
         if (n > 3 && strcmp(path + n - 3, ".py") == 0)
             return ax_error(AX_ERR_UNSUPPORTED,
-                            "%s: it has no data files, only Python code (%s), which is not run. "
-                            "Try `revision: refs/convert/parquet`.",
+                            "%s: the data set has no data files, only Python code (%s), which "
+                            "axtrain does not run. Try `revision: refs/convert/parquet`.",
                             o->path, path);
     }
-    return ax_error(AX_ERR_DATA, "%s: there are no data files in it (JSON, JSONL, CSV, Parquet)",
+    return ax_error(AX_ERR_DATA, "%s: there no data files found (JSON, JSONL, CSV, Parquet)",
                     o->path);
 }
 
@@ -93,8 +93,8 @@ enum ax_status ax_hub_dataset_find(struct ax_hub_snapshot *s, const struct ax_ro
     if (s->commit)
         return AX_OK;
     return ax_error(AX_ERR_DATA,
-                    "%s: neither a file or folder here nor a data set in the local cache (%s); "
-                    "`axtrain fetch` brings it there; write ./ in front of a path",
+                    "%s: not found as a file or folder, nor as a data set in the local cache (%s); "
+                    "download it with `axtrain fetch`, or write ./ before a path",
                     o->path, s->repo_folder);
 }
 

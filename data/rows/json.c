@@ -64,7 +64,7 @@ static enum ax_status cut_element(struct ax_reader *r, struct ax_row_cut *cut) {
         bool any;
         AX_TRY(ax_reader_more(r, &any));
         if (!any)
-            return ax_error(AX_ERR_DATA, "%s:%llu: the file ends inside this row", r->path,
+            return ax_error(AX_ERR_DATA, "%s:%llu: the file ends inside this record", r->path,
                             (unsigned long long)line);
         size_t n = 0;
         while (!s.done && r->at + n < r->n) {
@@ -84,7 +84,7 @@ static enum ax_status bad_list(const struct ax_reader *r, const char *expected, 
     if (c == '\0')
         return ax_error(AX_ERR_DATA, "%s:%llu: the file ends before the list's \"]\"", r->path,
                         (unsigned long long)r->line);
-    return ax_error(AX_ERR_DATA, "%s:%llu: expected %s in the list of rows, got \"%c\"", r->path,
+    return ax_error(AX_ERR_DATA, "%s:%llu: expected %s in the list of records, got \"%c\"", r->path,
                     (unsigned long long)r->line, expected, c);
 }
 
@@ -102,11 +102,11 @@ static enum ax_status next_element(struct ax_reader *r, struct ax_row_cut *cut, 
         r->state = AX_READ_DONE;
         AX_TRY(skip_space(r, &c));
         return c == '\0' ? AX_OK
-                         : ax_error(AX_ERR_DATA, "%s:%llu: text behind the list of rows", r->path,
+                         : ax_error(AX_ERR_DATA, "%s:%llu: text after the list of records", r->path,
                                     (unsigned long long)r->line);
     }
     if (c == '\0' || c == ',' || c == ']' || c == '}')
-        return bad_list(r, comma ? "a row" : "\",\" or \"]\"", c);
+        return bad_list(r, comma ? "a record" : "\",\" or \"]\"", c);
     if (r->state == AX_READ_LIST_NEXT && !comma)
         return bad_list(r, "\",\" or \"]\"", c);
     r->state = AX_READ_LIST_NEXT;

@@ -57,7 +57,7 @@ enum ax_status ax_parquet_next(struct ax_parquet *p, struct ax_row_cut *cut, boo
         return ax_error_prefix(st, "%s:%llu", p->path, (unsigned long long)p->row);
     if (*got && (!cut->text || cut->len > AX_ROWS_MAX_BYTES))
         *cut = (struct ax_row_cut){.line = p->row,
-                                   .problem = cut->text ? "a row of more than 16 MiB"
-                                                        : "a row that is null"};
+                                   .problem = cut->text ? "a record of more than 16 MiB"
+                                                        : "a record that is null"};
     return AX_OK;
 }

@@ -7,7 +7,8 @@
 
 enum ax_status ax_shuffled(uint32_t **out, size_t n, struct ax_shuffle_key key) {
     if (n > UINT32_MAX)
-        return ax_error(AX_ERR_DATA, "%zu rows are more than can be shuffled (2^32 − 1)", n);
+        return ax_error(AX_ERR_DATA, "cannot shuffle %zu records; at most 2^32 − 1 are supported",
+                        n);
     uint32_t *order;
     AX_TRY(ax_alloc(&order, n, sizeof *order));
     for (size_t i = 0; i < n; i++)

@@ -193,9 +193,8 @@ enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index) {
 
 static enum ax_status count_part(struct ax_rows *r, size_t part, int64_t *n) {
     if (reads_stdin(r))
-        return ax_error(AX_ERR_CONFIG,
-                        "standard input: percentages, bounds from the end and shards need the "
-                        "number of rows; give a file");
+        return ax_error(AX_ERR_CONFIG, "standard input: percentages, bounds from the end and "
+                                       "shards need the number of records; give a file");
     go_to_part(r, part);
     struct ax_row_cut cut;
     *n = 0;
@@ -328,7 +327,7 @@ static enum ax_status parse(const struct source_file *f, const struct ax_raw_row
 enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *row, json_t **out) {
     if (r->empty_rows > 0) {
         *out = json_object();
-        return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a row");
+        return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a record");
     }
     struct ax_row_place place = {0};
     const struct source_file *f = &r->files[row->file];

@@ -56,7 +56,7 @@ enum ax_status ax_split_parse(const char *text, struct ax_split *parts, size_t *
                             AX_SPLIT_PARTS_MAX);
         if (!parse_part(&at, &parts[*n]) || (*at != '\0' && *at != '+'))
             return ax_error(AX_ERR_CONFIG,
-                            "split \"%s\" is not understood at \"%s\"; write, for example, train, "
+                            "split \"%s\": syntax error at \"%s\"; write, for example, train, "
                             "train[:500], train[10%%:20%%] or train+test",
                             text, at);
         ++*n;

@@ -40,7 +40,7 @@ enum ax_status ax_reader_keep(struct ax_reader *r, size_t n) {
 void ax_reader_give(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut) {
     *cut = (struct ax_row_cut){.text = r->kept.data, .len = r->kept.len, .line = line};
     if (r->too_long)
-        *cut = (struct ax_row_cut){.line = line, .problem = "a row of more than 16 MiB"};
+        *cut = (struct ax_row_cut){.line = line, .problem = "a record of more than 16 MiB"};
     r->kept.len = 0;
     r->too_long = false;
 }
@@ -96,5 +96,5 @@ enum ax_status ax_parse_line(const char *text, size_t len, json_t **out) {
     if (!s)
         return ax_error(AX_ERR_DATA, "not UTF-8 text");
     *out = json_pack("{s:o}", "text", s);
-    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a row of %zu bytes", len);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a record of %zu bytes", len);
 }

@@ -162,8 +162,8 @@ enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir
     }
     if (!c.found)
         return ax_error(AX_ERR_DATA,
-                        "%s: no chat template called %s: neither chat_template.jinja nor "
-                        "chat_template in tokenizer_config.json has it; set chat_template",
+                        "%s: no chat template named %s in chat_template.jinja or "
+                        "tokenizer_config.json; set chat_template",
                         dir, c.names[c.n - 1]);
     *out = c.found;
     return AX_OK;
@@ -179,7 +179,7 @@ static enum ax_status add(void *ctx, const struct source *s) {
     json_t *value = json_stringn(s->text, s->len); /* NULL where it is not UTF-8, too */
     if (json_object_set_new(all, s->name, value) == 0)
         return AX_OK;
-    return ax_error(AX_ERR_DATA, "%s: chat template %s: it is not UTF-8", s->where, s->name);
+    return ax_error(AX_ERR_DATA, "%s: chat template %s is not UTF-8", s->where, s->name);
 }
 
 enum ax_status ax_template_folder_sources(json_t **out, const char *dir) {

@@ -70,7 +70,8 @@ enum ax_status ax_template_builtin(struct ax_template **out, const char *name) {
         if (named[i].source != NULL)
             st = ax_buf_printf(&list, "%s%s", list.len > 0 ? ", " : "", named[i].name);
     if (st == AX_OK) {
-        st = ax_error(AX_ERR_CONFIG, "chat_template: there is no \"%s\"; built in are %s", name,
+        st = ax_error(AX_ERR_CONFIG,
+                      "chat_template: unknown template \"%s\"; the built-in ones are %s", name,
                       list.data);
     }
     ax_buf_free(&list);

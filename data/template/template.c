@@ -42,7 +42,7 @@ static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t 
 
 static enum ax_status check_source(const struct ax_jtree *t, const char *source, size_t len) {
     if (len > AX_TEMPLATE_MAX_SOURCE) {
-        return ax_error(AX_ERR_DATA, "%s: a template of %zu bytes; at most %zu are accepted",
+        return ax_error(AX_ERR_DATA, "%s: a template of %zu bytes; at most %zu are supported",
                         t->name, len, AX_TEMPLATE_MAX_SOURCE);
     }
     size_t bad = ax_utf8_check(source, len);

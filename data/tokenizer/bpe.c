@@ -47,7 +47,7 @@ enum ax_status ax_bpe_add_merge_text(struct ax_bpe *bpe, const struct ax_vocab *
     int32_t b = ax_vocab_find(vocab, text + left, len - left);
     int32_t both = ax_vocab_find(vocab, text, len);
     if (left == 0 || left == len)
-        return ax_error(AX_ERR_DATA, "merge %zu: \"%.*s\" is merged with nothing", rank,
+        return ax_error(AX_ERR_DATA, "merge %zu: one side of \"%.*s\" is empty", rank,
                         (int)(len < 80 ? len : 80), text);
     if (a == AX_NO_TOKEN || b == AX_NO_TOKEN || both == AX_NO_TOKEN) {
         size_t from = a != AX_NO_TOKEN && b == AX_NO_TOKEN ? left : 0;
@@ -71,7 +71,7 @@ enum ax_status ax_bpe_set_scores(struct ax_bpe *b, const float *scores, size_t n
     AX_TRY(ax_alloc(&b->score_ranks, n, sizeof *b->score_ranks));
     for (size_t i = 0; i < n; i++) {
         if (isnan(scores[i]))
-            return ax_error(AX_ERR_DATA, "score of token %zu is not a number", i);
+            return ax_error(AX_ERR_DATA, "the score of token %zu is not a number", i);
         b->score_ranks[i] = score_rank(scores[i]);
     }
     return AX_OK;

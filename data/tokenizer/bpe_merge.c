@@ -273,7 +273,7 @@ static enum ax_status emit(const struct ax_bpe *b, const struct ax_bpe_work *w,
 static enum ax_status encode_word(const struct ax_bpe *b, struct ax_bpe_work *w, const char *s,
                                   size_t len, bool spans, struct ax_encoding *out) {
     if (len > INT32_MAX)
-        return ax_error(AX_ERR_DATA, "a word of %zu bytes: at most 2 GiB are allowed", len);
+        return ax_error(AX_ERR_DATA, "a word of %zu bytes; at most 2 GiB are supported", len);
     AX_TRY(reserve_symbols(w, len));
     w->n_symbols = 0;
     if (b->score_ranks != NULL)

@@ -101,8 +101,8 @@ enum ax_status ax_tokenizer_encode(const struct ax_tokenizer *t, const char *tex
         return ax_error(AX_ERR_DATA, "text is not UTF-8: byte 0x%02x at offset %zu",
                         (unsigned char)text[good], good);
     if (len > INT32_MAX)
-        return ax_error(AX_ERR_DATA, "text of %zu bytes: at most 2 GiB can be tokenized at once",
-                        len);
+        return ax_error(AX_ERR_DATA,
+                        "text of %zu bytes; at most 2 GiB can be tokenized in one call", len);
     struct ax_encoder *e;
     AX_TRY(take_encoder(t, &e));
     size_t before = out->n;

@@ -275,7 +275,8 @@ static enum ax_status read_template(struct ax_json v, struct ax_tokenizer *t) {
         if (token.v == NULL) {
             AX_TRY(ax_json_str(ax_json_get(ax_json_get(piece, "Sequence"), "id"), &id));
             if (!is(id, "A") || side++ > 0)
-                return ax_json_error(piece, "a template for one text must have it once");
+                return ax_json_error(
+                    piece, "the template for a single text must contain that text exactly once");
             continue;
         }
         AX_TRY(ax_json_str(ax_json_get(token, "id"), &id));
@@ -291,7 +292,8 @@ static enum ax_status read_template(struct ax_json v, struct ax_tokenizer *t) {
         }
     }
     if (side == 0)
-        return ax_json_error(single, "a template for one text must have it once");
+        return ax_json_error(single,
+                             "the template for a single text must contain that text exactly once");
     AX_TRY(ax_id_list_set(&t->before, ids[0], n[0]));
     return ax_id_list_set(&t->after, ids[1], n[1]);
 }

@@ -30,7 +30,8 @@ static enum ax_status cut_token(struct list *l, const struct ax_vocab *v, int32_
     if (!s)
         return AX_OK;
     if (len > MAX_TOKEN)
-        return ax_error(AX_ERR_DATA, "token %d has %zu bytes; %d are the most", id, len, MAX_TOKEN);
+        return ax_error(AX_ERR_DATA, "token %d has %zu bytes; at most %d are supported", id, len,
+                        MAX_TOKEN);
     for (size_t i = 0; i < len; i++)
         chars += begins_char(s[i]);
     for (size_t i = 1; i < len; i++) {

@@ -17,7 +17,7 @@ enum ax_status ax_tokenizer_new(struct ax_tokenizer **out) {
         t->special_id[i] = AX_NO_TOKEN;
     if (pthread_mutex_init(&t->lock, NULL) != 0) {
         ax_free(t);
-        return ax_error(AX_ERR_FAILED, "cannot make a lock for a tokenizer");
+        return ax_error(AX_ERR_FAILED, "cannot create a lock for the tokenizer");
     }
     *out = t;
     return AX_OK;

@@ -114,8 +114,8 @@ static enum ax_status build_gpt2(struct ax_tokenizer *t, const struct ax_gguf_vo
                                  bool *add_bos) {
     if (v->pre == NULL)
         return ax_error(AX_ERR_DATA,
-                        "%s: tokenizer.ggml.pre is missing, so how text is split is unknown; "
-                        "convert the model again with a current llama.cpp",
+                        "%s: tokenizer.ggml.pre is missing, so the rule that splits text is "
+                        "unknown; convert the model again with a current llama.cpp",
                         v->name);
     if (v->n_merges == 0)
         return ax_error(AX_ERR_DATA, "%s: tokenizer.ggml.merges: missing or empty", v->name);
@@ -180,8 +180,8 @@ static enum ax_status set_side(const struct ax_gguf_vocab *v, struct ax_id_list 
     bool add = wanted >= 0 ? wanted != 0 : def && id >= 0;
     if (add && id < 0)
         return ax_error(AX_ERR_DATA,
-                        "%s: tokenizer.ggml.add_%s_token is true but there is no %s id", v->name,
-                        what, what);
+                        "%s: tokenizer.ggml.add_%s_token is true, but the %s id is missing",
+                        v->name, what, what);
     return ax_id_list_set(l, &(int32_t){(int32_t)id}, add ? 1 : 0);
 }
 
@@ -194,7 +194,7 @@ static enum ax_status build(struct ax_tokenizer *t, const struct ax_gguf_vocab *
         AX_TRY(build_llama(t, v));
     else
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: tokenizer.ggml.model: the kind \"%s\" is not supported", v->name,
+                        "%s: tokenizer.ggml.model: model \"%s\" is not supported", v->name,
                         v->model);
     AX_TRY(ax_tokenizer_finish(t));
     AX_TRY(name_special(t, v, AX_BOS, v->bos));

@@ -72,8 +72,8 @@ static enum ax_status read_added_tokens(struct ax_json list, struct ax_tokenizer
         AX_TRY(ax_tokenizer_put_added(t, &token, &next));
         AX_TRY(ax_json_i64_or(ax_json_get(v, "id"), 0, UINT32_MAX, token.id, &id));
         if (id != token.id)
-            ax_log_warn("%s: %s: token \"%.*s\" has id %d, not %lld as the file says", v.doc,
-                        v.path, SHOWN, token.content, token.id, (long long)id);
+            ax_log_warn("%s: %s: token \"%.*s\" has id %d, but the file says %lld", v.doc, v.path,
+                        SHOWN, token.content, token.id, (long long)id);
     }
     return AX_OK;
 }
@@ -117,9 +117,9 @@ static enum ax_status check_stretches(const struct ax_json_doc *doc,
     if (strcmp(type, "BPE") != 0)
         return ax_hf_unsupported(model, "the model type", type);
     if (j->vocab.end == 0)
-        return ax_json_error(model, "expected a BPE model with an object \"vocab\"");
+        return ax_json_error(model, "expected an object \"vocab\" in the BPE model");
     if (j->merges.end == 0)
-        return ax_json_error(model, "expected a BPE model with a list \"merges\"");
+        return ax_json_error(model, "expected a list \"merges\" in the BPE model");
     return AX_OK;
 }
 
@@ -191,8 +191,8 @@ static enum ax_status load_folder(struct ax_tokenizer *t, const char *dir) {
         st = load_file(t, path);
     else
         st = ax_error(AX_ERR_DATA,
-                      "%s: no tokenizer.json in this folder. Save the tokenizer with transformers' "
-                      "save_pretrained to get one",
+                      "%s: tokenizer.json is missing in this folder. Save the tokenizer with "
+                      "transformers' save_pretrained to create it",
                       dir);
     ax_free(path);
     AX_TRY(st);

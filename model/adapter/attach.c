@@ -43,10 +43,10 @@ static enum ax_status target_at(struct ax_builder *b, const struct place *at, st
         return ax_error(AX_ERR_CONFIG, "%s is both a target module and in modules_to_save",
                         at->module);
     if (c->dora && at->layer < 0)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "DoRA of %s is not implemented: leave it out of the target modules, or use "
-                        "LoRA",
-                        at->module);
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "DoRA of %s is not implemented: remove it from the target modules, or use LoRA",
+            at->module);
     *a = (struct ax_adapter){.run = &b->model->adapter_run,
                              .unit = &b->model->units[at->unit],
                              .weight = at->weight,
@@ -116,8 +116,8 @@ static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
             return ax_adapter_named(
                 m, k,
                 ax_error(AX_ERR_UNSUPPORTED,
-                         "modules_to_save: it has its own %s, a matrix that is quantized in the "
-                         "base. Use it on a base that is not quantized.",
+                         "modules_to_save: the adapter contains a full %s, but the base is "
+                         "quantized. Use the adapter with a base that is not quantized.",
                          w->name));
     w->storage = b->options->base_store;
     w->trainable = false;
@@ -240,26 +240,26 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
         any = any || m->params[i].adapter == number;
     for (int i = 0; i < c->targets.n; i++)
         if (!names_target(m, c->targets.names[i]))
-            return ax_error(AX_ERR_CONFIG,
-                            "target_modules: \"%s\" is no module of this %s model that can have an "
-                            "adapter (those are the projections of attention and MLP, embed_tokens "
-                            "and lm_head)",
-                            c->targets.names[i], m->arch.family->model_type);
+            return ax_error(
+                AX_ERR_CONFIG,
+                "target_modules: \"%s\" matches no module of this %s model that can have an "
+                "adapter (the projections of attention and MLP, embed_tokens and lm_head)",
+                c->targets.names[i], m->arch.family->model_type);
     for (int i = 0; i < c->parameters.n; i++)
         if (!names_experts(m, c->parameters.names[i]))
-            return ax_error(AX_ERR_CONFIG,
-                            "target_parameters: \"%s\" is no stacked weight of this %s model%s",
-                            c->parameters.names[i], m->arch.family->model_type,
-                            m->arch.moe.n_experts > 0 ? " (those are mlp.experts.gate_up_proj and "
-                                                        "mlp.experts.down_proj)"
-                                                      : ": it has no experts");
+            return ax_error(
+                AX_ERR_CONFIG,
+                "target_parameters: \"%s\" matches no stacked expert weight of this %s model%s",
+                c->parameters.names[i], m->arch.family->model_type,
+                m->arch.moe.n_experts > 0 ? " (mlp.experts.gate_up_proj, mlp.experts.down_proj)"
+                                          : ", which has no experts");
     for (int i = 0; i < c->save.n; i++)
         if (!names_saved(m, c->save.names[i]))
-            return ax_error(AX_ERR_CONFIG, "modules_to_save: \"%s\" is no module of this %s model",
+            return ax_error(AX_ERR_CONFIG,
+                            "modules_to_save: \"%s\" matches no module of this %s model",
                             c->save.names[i], m->arch.family->model_type);
     if (!any)
-        return ax_error(AX_ERR_CONFIG,
-                        "target_modules: no module of this %s model is left to adapt%s%s",
+        return ax_error(AX_ERR_CONFIG, "target_modules: no module of this %s model is selected%s%s",
                         m->arch.family->model_type, c->target_regex ? " by the expression " : "",
                         c->target_regex ? c->target_regex : "");
     return AX_OK;

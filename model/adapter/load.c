@@ -148,15 +148,15 @@ static void misshapen(const struct ax_peft *peft, const struct ax_param *p, cons
     const int rank_dim = is_a ? 0 : 1;
     if ((is_a || is_b) && e->ndim == 2 && e->shape[rank_dim] != shape[rank_dim])
         (void)ax_error(AX_ERR_DATA,
-                       "%s: %s has rank %lld, but adapter_config.json says %lld (r, "
-                       "rank_pattern): they are not of one run. Take both files from one folder.",
+                       "%s: %s has rank %lld, but adapter_config.json says %lld (r, rank_pattern): "
+                       "the two files are from different runs. Take both from the same folder.",
                        peft->dir, e->name, (long long)e->shape[rank_dim],
                        (long long)shape[rank_dim]);
     else
         (void)ax_error(
             AX_ERR_DATA,
-            "%s: %s is [%lld, %lld], but the base model asks for [%lld, %lld]: this is an "
-            "adapter of another model (it names %s). Name the one it was trained on.",
+            "%s: %s is [%lld, %lld], but the base model needs [%lld, %lld]: the adapter is for "
+            "another model (its config says %s). Use the base model that it was trained on.",
             peft->dir, e->name, (long long)e->shape[0], (long long)(e->ndim > 1 ? e->shape[1] : 1),
             (long long)shape[0], (long long)(p->ndim > 1 ? shape[1] : 1),
             peft->config.base ? peft->config.base : "none");
@@ -170,8 +170,8 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     const struct ax_st_entry *e = ax_safetensors_find(&peft->weights, name);
     if (!e) {
         (void)ax_error(AX_ERR_DATA,
-                       "%s: tensor %s is missing, which adapter_config.json asks for "
-                       "with this base (it names %s)",
+                       "%s: tensor %s is missing, but adapter_config.json requires it with this "
+                       "base (its config says %s)",
                        peft->dir, name, peft->config.base ? peft->config.base : "none");
         return NULL;
     }
@@ -256,9 +256,9 @@ static enum ax_status check_left_over(const struct reading *r) {
         }
         if (!known)
             return ax_error(AX_ERR_DATA,
-                            "%s: tensor %s has no place in this model: adapter_config.json does "
-                            "not ask for it, or it is an adapter of another model (it names %s). "
-                            "Name the one it was trained on.",
+                            "%s: unexpected tensor %s: adapter_config.json does not list it, or "
+                            "the adapter is for another model (its config says %s). Use the base "
+                            "model that it was trained on.",
                             peft->dir, name, peft->config.base ? peft->config.base : "none");
     }
     return AX_OK;

@@ -26,8 +26,8 @@ static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry 
     const int64_t got = e->ndim > 1 ? e->shape[1] : 1;
     if (e->ndim > 2 || e->shape[0] != rows || got != cols || !ax_dtype_info(e->dtype)->is_float)
         return ax_error(AX_ERR_DATA,
-                        "%s: %s is [%lld, %lld], but [%lld, %lld] fits the base model: this is an "
-                        "adapter of another model (it names %s)",
+                        "%s: %s is [%lld, %lld], but the base model needs [%lld, %lld]: the "
+                        "adapter is for another model (its config says %s)",
                         peft->dir, e->name, (long long)e->shape[0], (long long)got, (long long)rows,
                         (long long)cols, peft->config.base ? peft->config.base : "none");
     AX_TRY(ax_alloc(out, (size_t)e->numel, sizeof **out));
@@ -60,7 +60,7 @@ static enum ax_status open_embedding(struct ax_merged *t, const struct ax_peft *
     struct ax_adapter_target target;
     AX_TRY(ax_adapter_match(&peft->config, module, -1, &target));
     if (!b || t->base->ndim != 2)
-        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
                         peft->dir, module);
     t->rows = t->base->shape[0];
     t->cols = t->base->shape[1];
@@ -79,7 +79,7 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     struct ax_adapter_target target;
     AX_TRY(ax_adapter_match(&peft->config, module, layer_of(module), &target));
     if (!b || t->base->ndim != 2 || (m != NULL) != peft->config.dora)
-        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
                         peft->dir, module);
     t->rows = t->base->shape[0];
     t->cols = t->base->shape[1];
@@ -137,7 +137,7 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
     const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
     double *all_a = NULL, *all_b = NULL;
     if (!a || !b || e->number >= experts)
-        return ax_error(AX_ERR_DATA, "%s: the tensors of %s are not what adapter_config.json says",
+        return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
                         peft->dir, module);
     enum ax_status st;
     AX_TRY_GOTO(take(peft, a, experts * r, cols, &all_a), st, done);
@@ -173,7 +173,7 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
     if (whole && (whole->ndim != base->ndim || whole->shape[1] != base->shape[1] ||
                   whole->shape[0] < base->shape[0]))
-        return ax_error(AX_ERR_DATA, "%s: %s has another size than the base model's", peft->dir,
+        return ax_error(AX_ERR_DATA, "%s: the size of %s differs from the base model's", peft->dir,
                         whole->name);
     if (whole)
         t->base = whole;

@@ -37,8 +37,8 @@ each(struct ax_model *m,
         return AX_OK;
     if (m->lm_head == m->embed)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "pissa: lm_head is the embedding in this %s model, which would lose what "
-                        "the head's adapter takes: leave lm_head out of the target modules",
+                        "pissa: this %s model ties lm_head to the embedding, and PiSSA of the head "
+                        "would change the embedding: remove lm_head from the target modules",
                         m->arch.family->model_type);
     return work(m, &m->head.adapter[0], ctx);
 }
@@ -112,9 +112,10 @@ static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *ada
                             .iterations = m->adapter->iterations,
                             .key = {from->seed, 0, ax_hash32(A->name)}};
     if (l.r > l.rows || l.r > l.cols)
-        return ax_error(AX_ERR_CONFIG,
-                        "pissa: rank %lld is more than %s has ([%lld, %lld]). Use a smaller rank.",
-                        (long long)l.r, w->name, (long long)l.rows, (long long)l.cols);
+        return ax_error(
+            AX_ERR_CONFIG,
+            "pissa: rank %lld exceeds the rank of %s ([%lld, %lld]). Use a smaller rank.",
+            (long long)l.r, w->name, (long long)l.rows, (long long)l.cols);
     void *a = m->starts[A - m->params].data, *b = m->starts[B - m->params].data;
     float *values;
     double *rest = NULL;

@@ -14,7 +14,7 @@ enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json c, int64_t usual_e
     AX_TRY(ax_json_i64_or(active, 1, MAX_EXPERTS, usual_active, &a->moe.n_active));
     if (a->moe.n_active > a->moe.n_experts)
         return ax_json_error(active.v ? active : experts,
-                             "a token cannot go to %lld of %lld experts",
+                             "cannot route a token to %lld of %lld experts",
                              (long long)a->moe.n_active, (long long)a->moe.n_experts);
     return AX_OK;
 }

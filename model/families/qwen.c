@@ -27,8 +27,8 @@ static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 28, &from));
     const struct ax_json types = ax_json_get(c, "layer_types");
     if (types.v && (int64_t)ax_json_size(types) != a->n_layers)
-        return ax_json_error(types, "has %zu entries for %lld layers", ax_json_size(types),
-                             (long long)a->n_layers);
+        return ax_json_error(types, "expected one entry for each of %lld layers, got %zu",
+                             (long long)a->n_layers, ax_json_size(types));
     for (int64_t i = 0; i < a->n_layers; i++) {
         bool sliding = i >= from;
         if (types.v)

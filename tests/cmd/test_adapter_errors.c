@@ -71,16 +71,17 @@ static void of_another_model(void **state) {
     (void)state;
     char model_dir[600], base[600];
     need_all();
-    const char *another = "adapter of another model (it names";
+    const char *another = "the adapter is for another model (its config says";
     FAILS("merge", 3, another, mistral, lora, in_scratch("none"));
     FAILS("generate", 3, another, "--model", mistral, "--adapter", lora, "--prompt", "a");
     snprintf(model_dir, sizeof model_dir, "lora_model_dir=%s", lora);
     snprintf(base, sizeof base, "base_model=%s", mistral);
     FAILS("sft", 3, another, config(), model_dir, base);
-    assert_non_null(strstr(said, "Name the one it was trained on."));
+    assert_non_null(strstr(said, "Use the base model that it was trained on."));
     /* not a model, and no adapter */
-    FAILS("generate", 2, "an adapter, not a model", "--model", lora, "--prompt", "a");
-    FAILS("merge", 2, "Name its base model here", lora, lora, in_scratch("none"));
+    FAILS("generate", 2, "this folder contains an adapter, not a model", "--model", lora,
+          "--prompt", "a");
+    FAILS("merge", 2, "Give its base model here", lora, lora, in_scratch("none"));
     snprintf(base, sizeof base, "base_model=%s", lora);
     FAILS("sft", 2, "base_model (command line): ", config(), base);
     FAILS("generate", 3, "adapter_config.json is missing. Give a folder", "--model", llama,
@@ -121,11 +122,12 @@ static void missing_targets(void **state) {
     need_all();
     const char *path = config();
     FAILS("sft", 2, "c.yaml:", path, "lora_target_modules=[q_proj, wq]");
-    assert_non_null(strstr(said, "\"wq\" is no module of this llama model that can have an "
+    assert_non_null(strstr(said, "\"wq\" matches no module of this llama model that can have an "
                                  "adapter (those are"));
-    FAILS("sft", 2, "is no stacked weight of this llama model: it has no experts", path,
+    FAILS("sft", 2, "is no stacked weight of this llama model, which has no experts", path,
           "lora_target_parameters=[mlp.experts.down_proj]");
-    FAILS("sft", 2, "modules_to_save: \"wte\" is no module", path, "lora_modules_to_save=[wte]");
+    FAILS("sft", 2, "modules_to_save: \"wte\" matches no module", path,
+          "lora_modules_to_save=[wte]");
     assert_false(ax_path_exists(in_scratch("out")));
 }
 

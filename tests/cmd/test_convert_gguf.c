@@ -363,10 +363,10 @@ static void what_a_file_cannot_state_is_refused(void **state) {
                "\"pattern\": {\"Regex\": \"\\\\d{7}\"}, \"behavior\": \"Isolated\", \"invert\": "
                "false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": "
                "false}]}}");
-    refused("bad", AX_ERR_UNSUPPORTED, "split by \\d{7}");
+    refused("bad", AX_ERR_UNSUPPORTED, "splits text by \\d{7}");
     put_folder(&scored, "order");
     set_member("order", "tokenizer.json", "model/merges", "{\"v\": [[\"t\", \"h\"]]}");
-    refused("order", AX_ERR_UNSUPPORTED, "model.merges is not what scores");
+    refused("order", AX_ERR_UNSUPPORTED, "the order of model.merges cannot be expressed");
 }
 
 static enum ax_status command(const char *const *words) {

@@ -49,9 +49,9 @@ static void bad_rows(void **state) {
         const char *name, *rows, *more, *part;
     } cases[] = {
         {"r.jsonl", GOOD "{\"text\": \"x\"}\n", CHAT,
-         "r.jsonl:2: messages: expected a list of messages, got nothing (field_messages says"},
+         "r.jsonl:2: messages: expected a list of messages, got nothing (set field_messages"},
         {"r.jsonl", GOOD "{\"messages\": \"x\"}\n", CHAT,
-         "r.jsonl:2: messages: text that is not JSON"},
+         "r.jsonl:2: messages: expected JSON text"},
         {"r.jsonl", GOOD "{\"messages\": 5}\n", CHAT,
          "r.jsonl:2: messages: expected a list of messages, got a number"},
         {"r.jsonl", GOOD "{\"messages\": [{\"content\": \"x\"}]}\n", CHAT,
@@ -73,7 +73,7 @@ static void bad_rows(void **state) {
         {"r.csv", "instruction,input,output\na,b,c\na,b\n", "    type: alpaca\n",
          "r.csv:3: 2 fields, but the header names 3 columns"},
         {"r.csv", "instruction,input,output\na,b,\"c\nd\n", "    type: alpaca\n",
-         "r.csv:2: a quote that opens in this row is never closed"},
+         "r.csv:2: a quote opened in this row is never closed"},
         {"r.csv", "instruction,input,output\na,\xFF,c\n", "    type: alpaca\n",
          "r.csv:2: column \"input\": not UTF-8 text"},
         {"r.csv", "\xFE\x01,\x02\nx,y\n", "    type: alpaca\n",
@@ -111,7 +111,7 @@ static void hostile_rows(void **state) {
     b.len = 0;
     for (int i = 0; i < 1000000; i++)
         assert_ok(ax_buf_puts(&b, "["));
-    check_rows("deep.json", b.data, b.len, CHAT, "deep.json:1: the file ends inside this row");
+    check_rows("deep.json", b.data, b.len, CHAT, "deep.json:1: the file ends inside this record");
     ax_buf_free(&b);
     char name[128];
     static char block[1000000];
@@ -124,7 +124,7 @@ static void hostile_rows(void **state) {
         assert_int_equal(fwrite(block, 1, sizeof block, f), sizeof block);
     fputs("\"}\n" GOOD, f);
     assert_int_equal(fclose(f), 0);
-    check_rows("long.jsonl", NULL, 0, CHAT, "long.jsonl:2: a row of more than 16 MiB");
+    check_rows("long.jsonl", NULL, 0, CHAT, "long.jsonl:2: a record of more than 16 MiB");
     check_growth(before, (uint64_t)128 << 20);
 }
 
@@ -143,14 +143,14 @@ static void cut_files(void **state) {
     const size_t n = sizeof packed - z.avail_out;
     deflateEnd(&z);
     check_rows("t.jsonl.gz", packed, n / 2, "    type: completion\n",
-               "the gzip data ends in the middle: the file is cut short; copy it again");
+               "the gzip data ends early: the file is truncated; copy it again");
     assert_non_null(strstr(ax_error_text(), "t.jsonl.gz:"));
     packed[n - 8] ^= 1;
-    check_rows("t.jsonl.gz", packed, n, "    type: completion\n", ": damaged gzip data");
+    check_rows("t.jsonl.gz", packed, n, "    type: completion\n", ": corrupted gzip data");
     const size_t m = ZSTD_compress(packed, sizeof packed, b.data, b.len, 3);
     assert_false(ZSTD_isError(m));
     check_rows("t.jsonl.zst", packed, m / 2, "    type: completion\n",
-               ": the zstd data ends in the middle: the file is cut short");
+               ": the zstd data ends early: the file is truncated");
     ax_buf_free(&b);
 }
 
@@ -158,12 +158,11 @@ static void places(void **state) {
     (void)state;
     make_folder("hollow");
     put_text("hollow/README.md", "x");
-    check_rows("absent.jsonl", NULL, 0, CHAT,
-               "absent.jsonl: there is no such file or folder; give");
-    check_rows("ab*t.jsonl", NULL, 0, CHAT, "ab*t.jsonl: there is no such file or folder; give");
-    check_rows("hollow", NULL, 0, CHAT, "hollow: there are no data files in it; give");
+    check_rows("absent.jsonl", NULL, 0, CHAT, "absent.jsonl: no such file or folder; give");
+    check_rows("ab*t.jsonl", NULL, 0, CHAT, "ab*t.jsonl: no such file or folder; give");
+    check_rows("hollow", NULL, 0, CHAT, "hollow: no data files found; give");
     put_text("hollow/test.jsonl", GOOD);
-    check_rows("hollow", NULL, 0, CHAT, "hollow: it has no split \"train\"");
+    check_rows("hollow", NULL, 0, CHAT, "hollow: split \"train\" is not available");
 }
 
 static void nothing_to_train_on(void **state) {
@@ -189,7 +188,7 @@ static void nothing_to_train_on(void **state) {
               AX_ERR_DATA, "the streamed data sets have nothing to train on: 0 rows are too long");
     check_run(ax_cmd_preview, 3,
               (const char *const[]){config, "sequence_len=20", "excess_length_strategy=raise"},
-              AX_ERR_DATA, "g.jsonl:1: a document of 23 tokens; sequence_len allows 20");
+              AX_ERR_DATA, "g.jsonl:1: a document has 23 tokens, but sequence_len is 20");
 }
 
 /* An empty set beside another one is worth a warning only. */

@@ -79,7 +79,7 @@ static void what_does_not_fit_is_refused(void **state) {
     refused(&m, AX_ERR_CONFIG, "--dtype: expected float32");
     m.dtype = NULL;
     m.base = fixture(base, sizeof base, "models/mistral");
-    refused(&m, AX_ERR_DATA, "an adapter of another model");
+    refused(&m, AX_ERR_DATA, "the adapter is for another model");
     m.base = fixture(base, sizeof base, "models/llama");
     m.dst = in_dir("");
     put_text("here", "x");

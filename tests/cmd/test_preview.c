@@ -191,7 +191,7 @@ static void warnings(void **state) {
              put_config("w.yaml", rows, "    type: chat_template\nchat_template: chatml\n"));
     json_t *v = preview_json(2, (const char *const[]){config, "--json"});
     assert_true(warns(v, "the end-of-turn token is never trained"));
-    assert_true(warns(v, "does not stand in the chat template"));
+    assert_true(warns(v, "does not appear in the chat template"));
     assert_false(warns(v, "BOS twice"));
     assert_false(warns(v, "pad token is the EOS"));
     json_decref(v);
@@ -495,7 +495,8 @@ static void mistakes(void **state) {
         {"--color=blue", AX_ERR_CONFIG, "expected auto, always or never"},
         {"--eval", AX_ERR_CONFIG, "there are no evaluation rows"},
         {"sequnce_len=5", AX_ERR_CONFIG, "sequence_len"},
-        {"datasets.0.path=/nowhere.jsonl", AX_ERR_DATA, "datasets.0: /nowhere.jsonl: there is no"},
+        {"datasets.0.path=/nowhere.jsonl", AX_ERR_DATA,
+         "datasets.0: /nowhere.jsonl: no such file or folder"},
         {"datasets.0.split=tra in", AX_ERR_CONFIG, "datasets.0: split"},
         {"datasets.0.type=chat_template", AX_ERR_DATA, "name another one, such as chatml"},
         {"chat_template=jinja", AX_ERR_CONFIG, ""},

@@ -145,7 +145,7 @@ static void test_run_and_go_on(void **state) {
             fail_msg("no %s", files[i]);
     EXPECT(0, "trained 4 of 4 steps", config); /* done already: nothing changes */
     EXPECT(2, "contains the checkpoints of another run", config, "resume_from_checkpoint=null");
-    EXPECT(3, "does not fit", config, "seed=8");
+    EXPECT(3, "cannot resume the data", config, "seed=8");
     EXPECT(0, "trained 6 of 6 steps", config, "num_epochs=3");
     clear();
 }

@@ -273,11 +273,11 @@ static void test_going_on_from_a_folder(void **state) {
 static void test_errors(void **state) {
     (void)state;
     const char *path = config(LORA);
-    EXPECT(2, "\"wq_proj\" is no module of this llama model", path, "lora_target_modules=[wq_proj]",
-           "lora_target_linear=false");
+    EXPECT(2, "\"wq_proj\" matches no module of this llama model", path,
+           "lora_target_modules=[wq_proj]", "lora_target_linear=false");
     EXPECT(2, "no module of this llama model is left to adapt by the expression", path,
            "lora_target_modules=nothing", "lora_target_linear=false");
-    EXPECT(2, "modules_to_save: \"wte\" is no module", path, "lora_modules_to_save=[wte]");
+    EXPECT(2, "modules_to_save: \"wte\" matches no module", path, "lora_modules_to_save=[wte]");
     EXPECT(2, "there is no layer 3: the model has 0 to 2", path, "peft_layers_to_transform=[0, 3]");
     EXPECT(2, "does not go with lora_target_modules as one expression", path,
            "lora_target_modules=.*q_proj", "lora_target_linear=false",
@@ -297,7 +297,7 @@ static void test_errors(void **state) {
     EXPECT(2, "pissa_niter_N with N from 1 to 1000", path, "peft_init_lora_weights=pissa_niter_x");
     EXPECT(2, "there are no weights to start from", path, "peft_init_lora_weights=pissa",
            "reinit_weights=true");
-    EXPECT(2, "is no stacked weight of this llama model: it has no experts", path,
+    EXPECT(2, "is no stacked weight of this llama model, which has no experts", path,
            "lora_target_parameters=[mlp.experts.down_proj]");
     assert_false(ax_path_exists(in_scratch("out")));
 }

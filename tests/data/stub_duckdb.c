@@ -4,7 +4,7 @@
  * It knows one query, that of data/rows/parquet.c, and reads files of this form:
  *
  *   PAR1              the first line
- *   null              a row that is null
+ *   null              a record that is null
  *   *100              a row of a hundred bytes
  *   --                a chunk ends here; twice: one without rows
  *   ! why             the query fails here

@@ -40,8 +40,8 @@ static void corpora(void **state) {
     ax_corpus_free(&tail);
     assert_ok(ax_corpus_take_tail(&c, 5, &tail));
     assert_int_equal(tail.n, 5);
-    assert_error(ax_corpus_take_tail(&c, 1000, &tail), AX_ERR_DATA, "leave none");
-    assert_error(ax_corpus_take_tail(&c, (double)c.n, &tail), AX_ERR_DATA, "leave none");
+    assert_error(ax_corpus_take_tail(&c, 1000, &tail), AX_ERR_DATA, "leaves none");
+    assert_error(ax_corpus_take_tail(&c, (double)c.n, &tail), AX_ERR_DATA, "leaves none");
     ax_corpus_free(&tail);
     ax_corpus_free(&c);
     /* cut instead of dropped; what is cut may have no trained token left */
@@ -55,7 +55,7 @@ static void corpora(void **state) {
         assert_int_equal(c.refs[i].n, 2);
     ax_corpus_free(&c);
     o.rule.excess = AX_EXCESS_RAISE;
-    assert_error(ax_corpus_build(&c, sets, 2, &o, &r), AX_ERR_DATA, "sequence_len allows 2");
+    assert_error(ax_corpus_build(&c, sets, 2, &o, &r), AX_ERR_DATA, "but sequence_len is 2");
     /* in order, without any rule; one of three shards; each set shuffled for itself */
     o = (struct ax_corpus_options){.rule = {.max = INT64_MAX}};
     assert_ok(ax_corpus_build(&c, sets, 2, &o, &r));
@@ -150,12 +150,12 @@ static void own_labels(void **state) {
     const size_t n = AX_EXAMPLES_BLOCK + 1;
     assert_ok(ax_alloc(&many, n, sizeof *many));
     assert_error(ax_examples_add(&d, &(struct ax_example){.tokens = many, .labels = many, .n = n}),
-                 AX_ERR_DATA, "a document of 4194305 tokens; the limit is 4194304");
+                 AX_ERR_DATA, "a document has 4194305 tokens; at most 4194304 are supported");
     many[0] = 1; /* labels of its own take as much room again */
     assert_error(ax_examples_add(&d, &(struct ax_example){.tokens = many,
                                                           .labels = many + 1,
                                                           .n = AX_EXAMPLES_BLOCK / 2 + 1}),
-                 AX_ERR_DATA, "a document of 2097153 tokens; the limit is 2097152");
+                 AX_ERR_DATA, "a document has 2097153 tokens; at most 2097152 are supported");
     many[0] = 0;
     /* a document that does not fit the rest of a block begins the next one */
     assert_ok(ax_examples_add(&d, &(struct ax_example){.tokens = many, .labels = many, .n = 10}));

@@ -87,7 +87,7 @@ static void texts_of_every_length(void **state) {
     r = open_rows(put_text("long.parquet", "PAR1\n*16777216\n*16777217\n{}\n"));
     assert_int_equal(next_row(r).len, AX_ROWS_MAX_BYTES);
     const struct ax_raw_row row = next_row(r);
-    assert_string_equal(row.problem, "a row of more than 16 MiB");
+    assert_string_equal(row.problem, "a record of more than 16 MiB");
     assert_null(row.text);
     assert_int_equal(next_row(r).len, 2);
     close_rows(r);
@@ -120,7 +120,7 @@ static void nulls_in_every_word_of_the_mask(void **state) {
             const struct ax_raw_row row = next_row(r);
             assert_int_equal(row.line, ++line);
             if (c != 2 && is_null(c, i)) {
-                assert_string_equal(row.problem, "a row that is null");
+                assert_string_equal(row.problem, "a record that is null");
                 continue;
             }
             assert_null(row.problem);
@@ -138,7 +138,7 @@ static void nulls_are_named(void **state) {
     struct ax_rows *r = open_rows(put_text("null.parquet", "PAR1\n{\"i\":1}\nnull\n{\"i\":3}\n"));
     (void)next_row(r);
     struct ax_raw_row row = next_row(r);
-    assert_error(ax_rows_parse(r, &row, &v), AX_ERR_DATA, "null.parquet:2: a row that is null");
+    assert_error(ax_rows_parse(r, &row, &v), AX_ERR_DATA, "null.parquet:2: a record that is null");
     row = next_row(r);
     assert_ok(ax_rows_parse(r, &row, &v));
     assert_int_equal(json_integer_value(json_object_get(v, "i")), 3);
@@ -201,7 +201,7 @@ static void failures_of_every_stage(void **state) {
     } stages[] = {
         {"config", AX_ERR_NOMEM, "one.parquet: out of memory for DuckDB"},
         {"open", AX_ERR_DATA, "one.parquet: IO Error: as asked"},
-        {"connect", AX_ERR_FAILED, "one.parquet: DuckDB gives no connection"},
+        {"connect", AX_ERR_FAILED, "one.parquet: cannot connect to DuckDB"},
         {"prepare", AX_ERR_DATA, "one.parquet: IO Error: as asked"},
         {"pending", AX_ERR_DATA, "one.parquet: IO Error: as asked"},
         {"execute", AX_ERR_DATA, "one.parquet: IO Error: as asked"},

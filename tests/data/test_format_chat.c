@@ -250,7 +250,7 @@ static void training_fields(void **state) {
         &c.o,
         ROW("{\"role\": \"user\", \"content\": \"abc\", \"spans\": [{\"begin_offset\": 0, "
             "\"end_offset\": 1, \"train\": true}]}"),
-        "does not print that text as it is");
+        "but the chat template changes the text of that message");
     chat_close(&c);
 }
 
@@ -324,12 +324,12 @@ static void tools(void **state) {
                  "<s><|im_start|>user\n\n1<|eot|>");
     check_bad_record(
         &c.o, ROW(CALL("\"{x}\"")),
-        "messages[0]: tool_calls[0].function: arguments: text that is not JSON (text:1:2: ");
+        "messages[0]: tool_calls[0].function: arguments: expected JSON text (text:1:2: ");
     check_bad_record(&c.o, "{\"messages\": [" U("1") "], \"tools\": {}}", "tools: expected a list");
     check_bad_record(&c.o,
                      "{\"messages\": [" U("1") "], \"tools\": [{\"function\": {\"parameters\": "
                                                "\"{\"}}]}",
-                     "tools[0].function: parameters: text that is not JSON (text:1:2");
+                     "tools[0].function: parameters: expected JSON text (text:1:2");
     chat_close(&c);
 }
 
@@ -384,7 +384,7 @@ static void row_shapes(void **state) {
         {"{\"text\": \"x\"}", "messages: expected a list of messages, got nothing"},
         {"{\"messages\": []}", "messages: expected a list of messages, got an empty one"},
         {"{\"messages\": {}}", "messages: expected a list of messages, got an object"},
-        {"{\"messages\": \"[\"}", "messages: text that is not JSON (text:1:2"},
+        {"{\"messages\": \"[\"}", "messages: expected JSON text (text:1:2"},
         {ROW("\"x\""), "messages[0]: expected a message"},
         {ROW(U("x") ", {\"content\": \"x\"}"),
          "messages[1]: role: expected the name of a role, got nothing"},
@@ -437,14 +437,15 @@ static void eot_tokens(void **state) {
     struct ax_format *f;
     chat_open(&c, chatml);
     assert_ok(ax_format_new(&f, &c.o));
-    assert_non_null(strstr(ax_format_warnings(f), "EOS token \"</s>\" does not stand in the chat"));
+    assert_non_null(
+        strstr(ax_format_warnings(f), "EOS token \"</s>\" does not appear in the chat"));
     ax_format_free(f);
     static const char *const absent[] = {"<|eot|>", "<|im_end|>"};
     c.chat.eot_tokens = absent;
     c.chat.n_eot_tokens = 2;
     assert_ok(ax_format_new(&f, &c.o));
     assert_non_null(
-        strstr(ax_format_warnings(f), "\"<|eot|>\" does not stand in the chat template"));
+        strstr(ax_format_warnings(f), "\"<|eot|>\" does not appear in the chat template"));
     const int32_t *ids;
     assert_int_equal(ax_format_ends(f, &ids), 2);
     assert_int_equal(ids[0], EOS);

@@ -99,7 +99,7 @@ static void relatives(void **state) {
                  "<s>" SYS "\n\n### Instruction:\nIt barks\n\n### Input:\nPETS\n\n### Response:\n"
                  "⟦what is a dog</s>⟧");
     check_bad_record(&oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
-                     "there is no column \"RESPONSE\"; the row has INSTRUCTION, response");
+                     "column \"RESPONSE\" is missing; the record has INSTRUCTION, response");
     check_bad_record(&jeopardy, "{\"question\": 5, \"category\": \"\", \"answer\": \"x\"}",
                      "question: expected text, got a number");
     check_bad_record(&gpteacher, "{\"instruction\": \"I\", \"input\": [], \"response\": \"R\"}",
@@ -155,7 +155,7 @@ static void user_formats(void **state) {
     /* a column for the system text goes before the prompt of the config, even an empty one */
     check_record(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": \"\"}", "<s>[INST] I [/INST]⟦R</s>⟧");
     check_record(&o, "{\"q\": \"I\", \"a\": \"R\", \"sys\": null}", "<s>[INST] I [/INST]⟦R</s>⟧");
-    check_bad_record(&o, "{\"instruction\": \"I\", \"a\": \"R\"}", "no column \"q\"");
+    check_bad_record(&o, "{\"instruction\": \"I\", \"a\": \"R\"}", "column \"q\" is missing");
     static const char *const bad[] = {
         "{instruction", "}", "{", "{name}", "{0}", "{instruction!r}", "{ instruction }", "{}"};
     struct ax_format *f;
@@ -176,7 +176,7 @@ static void completion(void **state) {
     check_record(&o, "{\"text\": \"abcdef\"}", "⟦<s>abc⟧ | ⟦def</s>⟧");
     o.field = "body";
     check_record(&o, "{\"body\": \"x\", \"text\": \"no\"}", "⟦<s>x</s>⟧");
-    check_bad_record(&o, "{\"text\": \"x\"}", "no column \"body\"");
+    check_bad_record(&o, "{\"text\": \"x\"}", "column \"body\" is missing");
     /* beyond 64 documents of sequence_len the text is cut, and then has no EOS */
     o.sequence_len = 1;
     o.tokenizer = bare_tokenizer;
@@ -268,7 +268,8 @@ static void ids(void **state) {
         {"{\"input_ids\": [5000000], \"labels\": [97]}", "input_ids[0]: expected a whole number"},
         {"{\"input_ids\": [-1], \"labels\": [97]}", "input_ids[0]: expected a whole number"},
         {"{\"input_ids\": [1.5], \"labels\": [97]}", "input_ids[0]: expected a whole number"},
-        {"{\"input_ids\": [97], \"labels\": [-99]}", "labels[0]: expected an id or -100, got -99"},
+        {"{\"input_ids\": [97], \"labels\": [-99]}",
+         "labels[0]: expected a token id or -100, got -99"},
         {"{\"input_ids\": [97], \"labels\": [9999999999]}", "labels[0]: expected"},
         {"{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [2]}", "attention_mask[0]"},
     };
@@ -325,7 +326,7 @@ static void types(void **state) {
         assert_error(ax_format_new(&f, &o), AX_ERR_UNSUPPORTED, "are not supported");
     }
     const struct ax_format_options style = options("alpaca:load_no_prompt", bare_tokenizer);
-    assert_error(ax_format_new(&f, &style), AX_ERR_CONFIG, "no style \"load_no_prompt\"");
+    assert_error(ax_format_new(&f, &style), AX_ERR_CONFIG, "unknown style \"load_no_prompt\"");
     struct ax_tokenizer *t;
     put_tokenizer("noeos", "{}", "null");
     assert_ok(ax_tokenizer_load(&t, in_scratch("noeos")));

@@ -151,7 +151,8 @@ static void sharded_and_split(void **state) {
     for (int id = 0; id < N_GROUPS; id++)
         assert_int_equal(all[id], 1);
     build(&c, &(struct ax_corpus_options){.shuffle = true, .rule = {.max = INT64_MAX}}, &r);
-    assert_error(ax_corpus_take_tail(&c, N_GROUPS, &tail), AX_ERR_DATA, "leave none of 150");
+    assert_error(ax_corpus_take_tail(&c, N_GROUPS, &tail), AX_ERR_DATA,
+                 "of 150 documents for evaluation leaves none");
     assert_ok(ax_corpus_take_tail(&c, 0.1, &tail));
     check_whole(&tail, all);
     check_whole(&c, seen);
@@ -489,7 +490,7 @@ static void resumed(void **state) {
             ;
     }
     open_run(&t, AX_PACK_FIT, BATCH + 1);
-    assert_error(ax_loader_restore(t.loader, &st), AX_ERR_DATA, "does not fit");
+    assert_error(ax_loader_restore(t.loader, &st), AX_ERR_DATA, "cannot resume the data");
     close_run(&t);
     /* the same examples, but not joined: another fingerprint */
     const uint64_t fingerprint = r.examples.fingerprint;

@@ -123,16 +123,16 @@ static void mistakes_are_told_before_anything_comes(void **state) {
     (void)state;
     with_card();
     reads_not(&(struct ax_rows_options){.path = "org/set"}, AX_ERR_DATA,
-              "org/set: it has several configurations; set name: to one of main, other");
+              "org/set: the data set has several configurations; set name: to one of main, other");
     reads_not(&(struct ax_rows_options){.path = "org/set", .name = "mian"}, AX_ERR_DATA,
-              "it has no configuration \"mian\"");
+              "configuration \"mian\" is not available");
     reads_not(&(struct ax_rows_options){.path = "org/set", .name = "main", .split = "valid"},
               AX_ERR_DATA, "it has no split \"valid\"; it has train, test");
     reads_not(&(struct ax_rows_options){.path = "org/sett", .name = "main"}, AX_ERR_CONFIG,
               "has no such data set, or it is private. Check the spelling");
     static const char *const files[] = {"nothing/*"};
     reads_not(&(struct ax_rows_options){.path = "org/set", .data_files = files, .n_data_files = 1},
-              AX_ERR_DATA, "data_files: there is no file nothing/*");
+              AX_ERR_DATA, "data_files: no such file: nothing/*");
     assert_false(has("main/train-00000.jsonl"));
 }
 
@@ -170,7 +170,8 @@ static void only_code(void **state) {
     add("README.md", "hello");
     add("set.py", "print()");
     reads_not(&(struct ax_rows_options){.path = "org/set"}, AX_ERR_UNSUPPORTED,
-              "only Python code (set.py), which is not run. Try `revision: refs/convert/parquet`");
+              "only Python code (set.py), which axtrain does not run. Try `revision: "
+              "refs/convert/parquet`");
 }
 
 static void what_is_an_id(void **state) {

@@ -98,7 +98,7 @@ static void each_bound_says_which(void **state) {
     refuses_with("{% macro f(n) %}\n{% filter upper %}{{ f(n + 1) ~ 'x' }}{% endfilter %}"
                  "{% endmacro %}{{ f(0) }}",
                  "{}", &none,
-                 "t:2: ", "nested more than 5000 deep: does a macro call itself without end?");
+                 "t:2: ", "nested more than 5000 deep: does a macro call itself forever?");
     refuses_with("\n{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor %}", "{}", &none,
                  "t:2: ", "the text is longer than 256 MiB");
     refuses_with("{% for i in range(100000) %}{% set x = [0] * 100000 %}{% endfor %}", "{}", &none,

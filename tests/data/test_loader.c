@@ -285,7 +285,7 @@ static void foreign_states(void **state) {
     open_run(&r, AX_PACK_FIT, true);
     open_run(&s, AX_PACK_IN_ORDER, true);
     ax_loader_save(r.loader, &st);
-    assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "does not fit");
+    assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "cannot resume the data");
     close_run(&s);
     open_run(&s, AX_PACK_FIT, true);
     s.corpus.n--;
@@ -297,7 +297,7 @@ static void foreign_states(void **state) {
             .pack = {.mode = AX_PACK_FIT, .capacity = 100, .max_docs = 200, .chunk = 50},
             .shuffle = true,
             .seed = 42}));
-    assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "does not fit");
+    assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "cannot resume the data");
     close_run(&s);
     close_run(&r);
     static const char *const bad[] = {
@@ -313,7 +313,7 @@ static void foreign_states(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         json_t *v = json_loads(bad[i], 0, NULL);
         assert_non_null(v);
-        assert_error(ax_loader_state_from_json(&st, v), AX_ERR_DATA, "damaged");
+        assert_error(ax_loader_state_from_json(&st, v), AX_ERR_DATA, "corrupted");
         json_decref(v);
     }
 }

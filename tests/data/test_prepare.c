@@ -101,12 +101,12 @@ static void bad_rows(void **state) {
     assert_true(run(path, 4, 20, &bad, AX_OK, &n) == one);
     ax_bad_records_free(&bad);
     (void)run(path, 4, 19, &bad, AX_ERR_DATA, &n);
-    assert_non_null(strstr(ax_error_text(), "20 bad rows, and max_bad_rows is 19; the last: "));
+    assert_non_null(strstr(ax_error_text(), "20 bad records, but max_bad_rows is 19; the last: "));
     assert_non_null(strstr(ax_error_text(), "bad.jsonl:2000"));
     ax_bad_records_free(&bad);
     /* a file that breaks off is not a bad record */
     (void)run(put_text("cut.json", "[{\"text\": \"a\"}, {\"text\""), 2, 9, &bad, AX_ERR_DATA, &n);
-    assert_non_null(strstr(ax_error_text(), "cut.json:1: the file ends inside this row"));
+    assert_non_null(strstr(ax_error_text(), "cut.json:1: the file ends inside this record"));
     ax_bad_records_free(&bad);
 }
 
@@ -244,7 +244,7 @@ static void streams(void **state) {
     struct ax_loader_state st;
     open_streamed(&t, paths, 100, 2, 7);
     ax_loader_save(t.loader, &st);
-    assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "does not fit");
+    assert_error(ax_loader_restore(s.loader, &st), AX_ERR_DATA, "cannot resume the data");
     close_streamed(&s);
     close_streamed(&t);
 }

@@ -111,11 +111,11 @@ static void json_lists(void **state) {
           "! s.json:1:7: unexpected token near '}'\n");
     static const char *const broken[][2] = {
         {"[{\"a\": 1}", "l.json:1: the file ends before the list's \"]\""},
-        {"[{\"a\": 1},\n]", "l.json:2: expected a row in the list of rows, got \"]\""},
+        {"[{\"a\": 1},\n]", "l.json:2: expected a record in the list of records, got \"]\""},
         {"[{\"a\": 1}\n{}]", "l.json:2: expected \",\" or \"]\""},
-        {"[\n\n{\"a\": ", "l.json:3: the file ends inside this row"},
+        {"[\n\n{\"a\": ", "l.json:3: the file ends inside this record"},
         {"[,{}]", "expected"},
-        {"[{}] {}", "l.json:1: text behind the list"},
+        {"[{}] {}", "l.json:1: text after the list"},
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         check_fails(&(struct ax_rows_options){.path = put_text("l.json", broken[i][0])},
@@ -140,7 +140,7 @@ static void csv(void **state) {
     check_fails(&(struct ax_rows_options){.path = put_text("d.csv", "q,q\n1,2\n")}, AX_ERR_DATA,
                 "d.csv:1: two columns are named \"q\"");
     check_fails(&(struct ax_rows_options){.path = put_text("o.csv", "q,a\n1,2\n3,\"4\n5,6\n")},
-                AX_ERR_DATA, "o.csv:3: a quote that opens in this row is never closed");
+                AX_ERR_DATA, "o.csv:3: a quote opened in this row is never closed");
 }
 
 static void text(void **state) {
@@ -221,17 +221,17 @@ static void packed_files(void **state) {
     count_rows(put_bytes("m.jsonl.gz", packed.data, packed.len));
     for (size_t cut = 3; cut < packed.len; cut += packed.len / 7)
         check_fails(&(struct ax_rows_options){.path = put_bytes("x.jsonl.gz", packed.data, cut)},
-                    AX_ERR_DATA, "cut short");
+                    AX_ERR_DATA, "truncated");
     packed.data[packed.len / 3] ^= 0x10;
     check_fails(&(struct ax_rows_options){.path = put_bytes("y.jsonl.gz", packed.data, packed.len)},
-                AX_ERR_DATA, "damaged gzip data");
+                AX_ERR_DATA, "corrupted gzip data");
     packed.len = 0;
     zstd(&packed, text.data, text.len / 2);
     zstd(&packed, text.data + text.len / 2, text.len - text.len / 2);
     count_rows(put_bytes("m.jsonl.zst", packed.data, packed.len));
     for (size_t cut = 5; cut < packed.len / 2; cut += packed.len / 9)
         check_fails(&(struct ax_rows_options){.path = put_bytes("x.jsonl.zst", packed.data, cut)},
-                    AX_ERR_DATA, "cut short");
+                    AX_ERR_DATA, "truncated");
     packed.data[packed.len / 3] ^= 0x10;
     check_fails(
         &(struct ax_rows_options){.path = put_bytes("y.jsonl.zst", packed.data, packed.len)},
@@ -256,7 +256,7 @@ static void huge_row(void **state) {
     assert_int_equal(gzclose(f), Z_OK);
     const uint64_t before = ax_mem_peak_rss();
     check(name, "huge.jsonl.gz:1 0 {\"a\":1}\n"
-                "! huge.jsonl.gz:2: a row of more than 16 MiB\n"
+                "! huge.jsonl.gz:2: a record of more than 16 MiB\n"
                 "huge.jsonl.gz:3 2 {\"a\":3}\n");
     assert_true(ax_mem_peak_rss() - before < (uint64_t)64 << 20);
 }
@@ -273,14 +273,14 @@ static void long_elements(void **state) {
     assert_ok(ax_buf_append(&b, x, n));
     assert_ok(ax_buf_puts(&b, "\"},\n{\"a\": 3}]"));
     check(put_bytes("long.json", b.data, b.len), "long.json:1 0 {\"a\":1}\n"
-                                                 "! long.json:2: a row of more than 16 MiB\n"
+                                                 "! long.json:2: a record of more than 16 MiB\n"
                                                  "long.json:3 2 {\"a\":3}\n");
     b.len = 0;
     assert_ok(ax_buf_puts(&b, "a\n1\n\""));
     assert_ok(ax_buf_append(&b, x, n));
     assert_ok(ax_buf_puts(&b, "\"\n3\n"));
     check(put_bytes("long.csv", b.data, b.len), "long.csv:2 0 {\"a\":\"1\"}\n"
-                                                "! long.csv:3: a row of more than 16 MiB\n"
+                                                "! long.csv:3: a record of more than 16 MiB\n"
                                                 "long.csv:4 2 {\"a\":\"3\"}\n");
     check_fails(&(struct ax_rows_options){.path = put_bytes("head.csv", x, n)}, AX_ERR_DATA,
                 "head.csv:1: a header line of more than 16 MiB");
@@ -346,7 +346,7 @@ static void folders_and_globs(void **state) {
     check_options(&(struct ax_rows_options){.path = set, .split = "train[1:]+test"},
                   "train-00001.jsonl:1 1 {\"i\":1}\ntest-00000.csv:2 2 {\"i\":\"2\"}\n");
     check_fails(&(struct ax_rows_options){.path = set, .split = "validation"}, AX_ERR_DATA,
-                "it has no split \"validation\"");
+                "split \"validation\" is not available");
     static const char *const files[] = {"notes.jsonl", "data/test*"};
     check_options(&(struct ax_rows_options){.path = set, .data_files = files, .n_data_files = 1},
                   "notes.jsonl:1 0 {\"i\":9}\n");
@@ -358,11 +358,11 @@ static void folders_and_globs(void **state) {
           "train-00000.jsonl:1 0 {\"i\":0}\ntrain-00001.jsonl:1 1 {\"i\":1}\n");
     make_folder("none");
     check_fails(&(struct ax_rows_options){.path = in_scratch("none")}, AX_ERR_DATA,
-                "no data files in it");
+                "no data files found");
     check_fails(&(struct ax_rows_options){.path = in_scratch("absent.jsonl")}, AX_ERR_DATA,
                 "no such file or folder");
     check_fails(&(struct ax_rows_options){.path = put_text("p.arrow", "ARROW1")},
-                AX_ERR_UNSUPPORTED, "\"arrow\" is not read");
+                AX_ERR_UNSUPPORTED, "\"arrow\" is not supported");
     check_fails(&(struct ax_rows_options){.path = "https://example.org/a.jsonl"},
                 AX_ERR_UNSUPPORTED, "network");
 }
@@ -379,12 +379,11 @@ static void hub_cache(void **state) {
                   "train.jsonl:1 0 {\"i\":2}\n");
     check_options(&(struct ax_rows_options){.path = "o/n", .name = "main", .revision = "abc"},
                   "train.jsonl:1 0 {\"i\":2}\n");
-    check_fails(&(struct ax_rows_options){.path = "o/n", .name = "x"}, AX_ERR_DATA,
-                "there is no folder");
+    check_fails(&(struct ax_rows_options){.path = "o/n", .name = "x"}, AX_ERR_DATA, "no folder");
     check_fails(&(struct ax_rows_options){.path = "o/n", .revision = "../abc"}, AX_ERR_CONFIG,
                 "is not a branch, tag or commit");
     check_fails(&(struct ax_rows_options){.path = "o/other"}, AX_ERR_DATA,
-                "nor a data set in the local cache");
+                "nor as a data set in the local cache");
     unsetenv("HF_HUB_CACHE");
 }
 

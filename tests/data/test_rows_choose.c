@@ -100,9 +100,9 @@ static void cards(void **state) {
             "main/train-00000-of-00001.parquet:train main/test-00000-of-00001.parquet:test");
     chooses(two, "socratic", names, "socratic/train-00000-of-00001.parquet:train");
     chooses(two, NULL, names,
-            "o/n: it has several configurations; set name: to one of main, socratic");
+            "o/n: the data set has several configurations; set name: to one of main, socratic");
     chooses(two, "mian", names,
-            "o/n: it has no configuration \"mian\"; name: one of main, socratic");
+            "o/n: configuration \"mian\" is not available; set name: to one of main, socratic");
     chooses("---\nconfigs:\n- config_name: a\n  data_files: main/test-*\n- config_name: b\n"
             "  default: true\n  data_files:\n  - main/*\n---\n",
             NULL, names,
@@ -116,7 +116,7 @@ static void cards(void **state) {
             "main/test-00000-of-00001.parquet:test main/train-00000-of-00001.parquet:train");
     chooses("---\nno end", "main", names,
             "main/test-00000-of-00001.parquet:test main/train-00000-of-00001.parquet:train");
-    chooses("", "none", names, "o/n: name: there is no folder none with data in it");
+    chooses("", "none", names, "o/n: name: no folder none with data files");
     struct ax_card card;
     static const char bad[] = "---\na: [\n---\n";
     assert_int_equal(ax_card_parse(&card, "README.md", bad, strlen(bad)), AX_ERR_CONFIG);
@@ -177,7 +177,7 @@ static void splits_that_are_not_there_are_told(void **state) {
     assert_int_equal(ax_found_add(&f, "b", AX_ROWS_JSON, "train_sft"), AX_OK);
     assert_int_equal(ax_found_add(&f, "c", AX_ROWS_JSON, "test_sft"), AX_OK);
     assert_error(ax_found_in_split(&f, "o/n", "train", true, in), AX_ERR_DATA,
-                 "o/n: it has no split \"train\"; it has train_sft, test_sft");
+                 "o/n: split \"train\" is not available; expected one of train_sft, test_sft");
     assert_int_equal(ax_found_in_split(&f, "o/n", "test_sft", true, in), AX_OK);
     assert_true(!in[0] && !in[1] && in[2]);
     ax_found_free(&f);

@@ -44,7 +44,7 @@ static void finds(const char *name, bool with_tools, const char *text) {
 static void places_in_order(void **state) {
     (void)state;
     finds(NULL, false, NULL);
-    assert_non_null(strstr(ax_error_text(), "no chat template called default"));
+    assert_non_null(strstr(ax_error_text(), "no chat template named default"));
     put("chat_template.json", "{\"chat_template\": \"processor\"}");
     finds(NULL, false, "processor");
     put("tokenizer_config.json", "{\"chat_template\": \"config\"}");

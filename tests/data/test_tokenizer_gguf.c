@@ -291,7 +291,7 @@ static void bad_vocabularies_are_refused(void **state) {
     MUST_FAIL(ax_tokenizer_from_gguf(&t, &v), AX_ERR_DATA, "bos_token: id 10");
     v.bos = -1;
     v.add_bos = 1;
-    MUST_FAIL(ax_tokenizer_from_gguf(&t, &v), AX_ERR_DATA, "there is no bos id");
+    MUST_FAIL(ax_tokenizer_from_gguf(&t, &v), AX_ERR_DATA, "the bos id is missing");
     v = gpt2_vocab("gpt-2");
     v.n_tokens = 0;
     MUST_FAIL(ax_tokenizer_from_gguf(&t, &v), AX_ERR_DATA, "missing or empty");

@@ -31,8 +31,8 @@ static void broken_files_are_refused(void **state) {
         {"", "t.json"},
         {"{", "t.json:1:"},
         {"[]", "expected an object"},
-        {"{}", "expected a BPE model"},
-        {"{\"model\":null}", "expected a BPE model"},
+        {"{}", "in the BPE model"},
+        {"{\"model\":null}", "in the BPE model"},
         {"{" AB ",}", "t.json:1:"},
         {"{" AB "} x", "t.json:1:"},
         {"{\"model\":{\"vocab\":{},\"merges\":[]}", "t.json:1:"},
@@ -55,7 +55,7 @@ static void broken_files_are_refused(void **state) {
         {"{" MODEL("{\"a\":0,\"aa\":1}", "[[\"a\",\"a\"],\"a a\"]") "}", "model.merges[1]"},
         {"{" MODEL("{\"a\":0}", "[\"a a\"]") "}", "merge 0: \"aa\" is not in the vocabulary"},
         {"{" MODEL("{\"a\":0,\"aa\":1}", "[\"a b\"]") "}", "\"b\" is not in the vocabulary"},
-        {"{" MODEL("{\"a\":0,\"\":1}", "[[\"a\",\"\"]]") "}", "\"a\" is merged with nothing"},
+        {"{" MODEL("{\"a\":0,\"\":1}", "[[\"a\",\"\"]]") "}", "one side of \"a\" is empty"},
         {"{" MODEL("{\"a\":0}", "{}") "}", "a list \"merges\""},
         {"{" MODEL("[]", "[]") "}", "an object \"vocab\""},
         {"{" AB ",\"normalizer\":{}}", "normalizer.type: missing"},
@@ -77,7 +77,7 @@ static void broken_files_are_refused(void **state) {
         {"{" AB ",\"decoder\":{\"type\":\"Strip\",\"content\":\"  \",\"start\":0,\"stop\":0}}",
          "expected one character"},
         {"{" AB ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}}",
-         "must have it once"},
+         "must contain that text exactly once"},
         {"{" AB ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
          "{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],"
          "\"special_tokens\":{\"x\":{\"ids\":[77]}}}}",

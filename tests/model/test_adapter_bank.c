@@ -279,7 +279,7 @@ static void saved_matrices(void **state) {
     compare(&s, AX_F32, AX_STORE_PLAIN);
     struct saying j = {.s = &s, .dtype = AX_F32, .store = AX_STORE_NF4, .bank = true, .n = 1};
     assert_int_equal(run(&j), AX_ERR_UNSUPPORTED);
-    assert_mentions("/adapter-0: modules_to_save: it has its own "
+    assert_mentions("/adapter-0: modules_to_save: the adapter contains a full "
                     "model.layers.0.self_attn.k_proj.weight");
     set_close(&s);
 }
@@ -298,11 +298,11 @@ static void the_one_that_does_not_fit_is_named(void **state) {
     struct saying j = {.s = &s, .dtype = AX_F32, .bank = true, .n = 1};
     assert_int_equal(run(&j), AX_ERR_DATA);
     assert_mentions("/other: base_model.model.");
-    assert_mentions("an adapter of another model");
+    assert_mentions("the adapter is for another model");
     s.pefts[1].config.targets.n = 1;
     s.pefts[1].config.targets.names[0][0] = 'w';
     assert_int_equal(run(&j), AX_ERR_CONFIG);
-    assert_mentions("/other: target_modules: \"w_proj\" is no module");
+    assert_mentions("/other: target_modules: \"w_proj\" matches no module");
     s.pefts[1].config.targets.n = 2;
     ax_arch_free(&other);
     set_close(&s);

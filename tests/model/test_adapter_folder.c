@@ -236,13 +236,14 @@ static void folders_that_do_not_fit(void **state) {
     fails(&j, AX_ERR_DATA, "lora_magnitude_vector is missing");
     c.dora = false;
     c.n_layers = 1;
-    fails(&j, AX_ERR_DATA, "model.layers.2.mlp.down_proj.lora_A.weight has no place");
+    fails(&j, AX_ERR_DATA,
+          "unexpected tensor base_model.model.model.layers.2.mlp.down_proj.lora_A.weight");
     c.n_layers = 0;
     fails(&j, AX_ERR_DATA, "model.layers.1.");
     c = everything();
     c.dora = false;
     j.arch = &other;
-    fails(&j, AX_ERR_DATA, "an adapter of another model (it names org/name)");
+    fails(&j, AX_ERR_DATA, "the adapter is for another model (its config says org/name)");
     ax_peft_close(&peft);
     ax_arch_free(&arch);
     ax_arch_free(&other);
@@ -255,13 +256,13 @@ static void targets_that_are_not_there(void **state) {
     must(tiny_arch(&arch, "llama", false, ""));
     struct ax_peft_config c = {.r = 1, .alpha = 1, .targets = {2, wrong}};
     struct job j = {.arch = &arch, .config = &c};
-    fails(&j, AX_ERR_CONFIG, "\"qproj\" is no module");
+    fails(&j, AX_ERR_CONFIG, "\"qproj\" matches no module");
     c.targets = (struct ax_peft_names){1, norm};
-    fails(&j, AX_ERR_CONFIG, "\"norm\" is no module");
+    fails(&j, AX_ERR_CONFIG, "\"norm\" matches no module");
     c = (struct ax_peft_config){.r = 1, .alpha = 1, .target_regex = "nothing"};
     fails(&j, AX_ERR_CONFIG, "by the expression nothing");
     c = (struct ax_peft_config){.r = 1, .alpha = 1, .targets = {1, wrong}, .save = {1, nothing}};
-    fails(&j, AX_ERR_CONFIG, "modules_to_save: \"nothing\" is no module");
+    fails(&j, AX_ERR_CONFIG, "modules_to_save: \"nothing\" matches no module");
     c = (struct ax_peft_config){.r = 1, .alpha = 1, .targets = {1, wrong}, .save = {1, wrong}};
     fails(&j, AX_ERR_CONFIG, "both a target module and in modules_to_save");
     ax_arch_free(&arch);

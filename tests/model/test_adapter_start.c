@@ -246,7 +246,7 @@ static void pissa_splits_the_base(void **state) {
     assert_true(packed_blocks > 100);
     c.r = 4096;
     assert_int_equal(run(&j), AX_ERR_CONFIG);
-    assert_mentions("pissa: rank 4096 is more than");
+    assert_mentions("pissa: rank 4096 exceeds the rank of");
 }
 
 /* The folder's s·B·A is what training added. */

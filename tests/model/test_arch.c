@@ -336,8 +336,9 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{}", "config.json: model_type: missing", AX_ERR_DATA},
         {"[]", "config.json: model_type: missing", AX_ERR_DATA},
         {"{\"model_type\": \"gpt2\"}",
-         "model_type: \"gpt2\" is not implemented (llama, mistral, mixtral, olmo2, qwen2, qwen3, "
-         "qwen3_moe are)",
+         "model_type: \"gpt2\" is not supported; expected one of llama, mistral, mixtral, olmo2, "
+         "qwen2, qwen3, "
+         "qwen3_moe",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",
          AX_ERR_DATA},
@@ -380,7 +381,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 16777216, "
          "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
          "\"num_attention_heads\": 65536}",
-         "num_hidden_layers: these sizes make more than", AX_ERR_DATA},
+         "num_hidden_layers: these sizes result in more than", AX_ERR_DATA},
         {"{\"model_type\": \"mixtral\", " SMALL ", \"num_local_experts\": 0}",
          "num_local_experts: expected an integer", AX_ERR_DATA},
         {"{\"model_type\": \"mixtral\", " SMALL ", \"num_experts_per_tok\": 9}",
@@ -394,7 +395,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"mixtral\", \"vocab_size\": 8, \"hidden_size\": 16777216, "
          "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
          "\"num_attention_heads\": 65536, \"num_local_experts\": 4096}",
-         "these sizes make more than", AX_ERR_DATA},
+         "these sizes result in more than", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", \"vocab_size\": -1}", "vocab_size: expected an integer of",
          AX_ERR_DATA},
     };

@@ -301,10 +301,10 @@ static void refused(void **state) {
     assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list)); /* full to the last token */
     ax_batch_allocate(&b, &m.arena.scratch, USED - 1, DOCS, 7, 1, 0);
     assert_error(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list), AX_ERR_DATA,
-                 "document 3 has 6 tokens; 5 are free and a document may have 7");
+                 "document 3 has 6 tokens; 5 are free, and a document can have at most 7");
     ax_batch_allocate(&b, &m.arena.scratch, TOKENS, DOCS - 1, 6, 1, 0);
     assert_error(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list), AX_ERR_DATA,
-                 "4 documents, but room for 3");
+                 "4 documents, but at most 3 fit");
     assert_error(ax_batch_fill(&b, m.q, VOCAB, 1, d.list), AX_ERR_DATA, "document 0 has 7 tokens");
     ax_batch_allocate(&b, &m.arena.scratch, TOKENS, DOCS, 7, 1, 0);
     assert_ok(ax_batch_fill(&b, m.q, VOCAB - 1, DOCS, d.list)); /* label 48 is that of token 1 */

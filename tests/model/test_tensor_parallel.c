@@ -24,8 +24,8 @@ static void what_does_not_fit_is_named(void **state) {
         {4, 6, 2, 16, 32, "mesh: tp 4 does not divide the 6 attention heads. Nearest: tp 3."},
         {6, 12, 4, 16, 32, "mesh: tp 6 does not divide the 4 key and value heads. Nearest: tp 4."},
         {4, 12, 6, 16, 32, "mesh: tp 4 does not divide the 6 key and value heads. Nearest: tp 3."},
-        {4, 8, 4, 3, 32, "mesh: tp 4 is more than 3 feed-forward columns. Nearest: tp 3."},
-        {4, 8, 4, 16, 3, "mesh: tp 4 is more than 3 vocabulary rows. Nearest: tp 3."},
+        {4, 8, 4, 3, 32, "mesh: tp 4 exceeds the 3 feed-forward columns. Nearest: tp 3."},
+        {4, 8, 4, 16, 3, "mesh: tp 4 exceeds the 3 vocabulary rows. Nearest: tp 3."},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ax_arch arch = {.n_heads = cases[i].heads,
@@ -51,7 +51,7 @@ static void norms_over_all_heads_are_refused(void **state) {
     assert_int_equal(ax_tp_check(&arch, &(struct ax_mesh){.size = {[AX_ROLE_TP] = 1}}), AX_OK);
     assert_int_equal(ax_tp_check(&arch, &(struct ax_mesh){.size = {[AX_ROLE_TP] = 2}}),
                      AX_ERR_UNSUPPORTED);
-    assert_string_equal(ax_error_text(), "mesh: olmo2 models norm the queries of all heads "
+    assert_string_equal(ax_error_text(), "mesh: olmo2 models normalize the queries of all heads "
                                          "together, which supports only tp 1 so far");
 }
 
