@@ -126,7 +126,7 @@ static enum ax_status reply(struct chat *c, struct ax_generator *g) {
     AX_TRY(st);
     AX_TRY(show(c));
     if (s.finish == AX_FINISH_LENGTH)
-        fputs(c->is_terminal ? "\n[cut off: as many tokens as allowed]" : "", stdout);
+        fputs(c->is_terminal ? "\n[cut off at the token limit]" : "", stdout);
     puts(interrupted ? "\n[stopped]" : "");
     interrupted = 0;
     return add_message(c, "assistant", c->reply.data ? c->reply.data : "", c->reply.len);
@@ -168,7 +168,7 @@ static enum ax_status save(struct chat *c, const char *path) {
 
 static enum ax_status on_save(struct chat *c, const char *arg) {
     if (!*arg)
-        puts("/save needs the name of a file");
+        puts("/save needs a file name");
     else if (save(c, arg) != AX_OK)
         tell_error();
     return AX_OK;
@@ -206,7 +206,7 @@ static enum ax_status on_reset(struct chat *c, const char *arg) {
 static enum ax_status on_system(struct chat *c, const char *arg) {
     static char kept[4096];
     if (strlen(arg) >= sizeof kept) {
-        printf("/system takes at most %zu bytes\n", sizeof kept - 1);
+        printf("/system accepts at most %zu bytes\n", sizeof kept - 1);
         return AX_OK;
     }
     snprintf(kept, sizeof kept, "%s", arg);
@@ -220,12 +220,12 @@ static const struct {
     const char *name, *what;
     enum ax_status (*run)(struct chat *c, const char *arg);
 } commands[] = {
-    {"/reset", "forget the conversation", on_reset},
-    {"/system TEXT", "another system message (none without TEXT), and a new conversation",
+    {"/reset", "start a new conversation", on_reset},
+    {"/system TEXT", "set the system message (no TEXT: remove it) and start a new conversation",
      on_system},
-    {"/adapter NAME", "switch to another adapter, or base; without NAME, list them", on_adapter},
-    {"/save FILE", "write the conversation as one JSON line, as training data has it", on_save},
-    {"/help", "this list", on_help},
+    {"/adapter NAME", "switch to an adapter or to base; without NAME, list them", on_adapter},
+    {"/save FILE", "save the conversation as one line of JSON training data", on_save},
+    {"/help", "show this list", on_help},
 };
 
 static enum ax_status on_help(struct chat *c, const char *arg) {
@@ -233,7 +233,7 @@ static enum ax_status on_help(struct chat *c, const char *arg) {
     (void)arg;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         printf("  %-14s %s\n", commands[i].name, commands[i].what);
-    puts("  Ctrl-C         stops a reply\n  Ctrl-D         leaves");
+    puts("  Ctrl-C         stop the reply\n  Ctrl-D         quit");
     return AX_OK;
 }
 
@@ -242,7 +242,7 @@ static enum ax_status run_command(struct chat *c, const char *line) {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcspn(commands[i].name, " ") == n && strncmp(commands[i].name, line, n) == 0)
             return commands[i].run(c, line + n + strspn(line + n, " "));
-    printf("%.*s is not a command\n", (int)n, line);
+    printf("unknown command %.*s\n", (int)n, line);
     return on_help(c, "");
 }
 
@@ -267,7 +267,7 @@ static enum ax_status read_line(struct chat *c, bool *more) {
             }
             c->line.len = 0;
             if (c->is_terminal)
-                fputs("\n(Ctrl-D leaves)\n> ", stdout);
+                fputs("\n(Ctrl-D quits)\n> ", stdout);
             fflush(stdout);
             continue;
         }
@@ -289,7 +289,7 @@ static enum ax_status converse(struct ax_generator *g, void *ctx) {
     c->generator = g;
     AX_TRY(ax_text_model_use(&c->model, g, c->adapter));
     if (c->is_terminal)
-        puts("/help lists the commands; Ctrl-C stops a reply; Ctrl-D leaves.");
+        puts("/help lists the commands; Ctrl-C stops a reply; Ctrl-D quits.");
     catch_interrupts(&old);
     enum ax_status st = reset(c);
     while (st == AX_OK && (st = read_line(c, &more)) == AX_OK && more) {

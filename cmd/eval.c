@@ -71,11 +71,10 @@ static enum ax_status load_config(struct ax_eval *e) {
     }
     AX_TRY_GOTO(ax_config_require(&e->cfg, AX_CONFIG_FOR_TEXT), st, done);
     if (e->data && ax_config_count(&e->cfg, "datasets") > 1)
-        st = ax_error(
-            AX_ERR_CONFIG,
-            "%s has %zu data sets; with --data, eval needs a configuration with one, whose "
-            "type and fields say how to read %s",
-            e->config, ax_config_count(&e->cfg, "datasets"), e->data);
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s has %zu data sets; with --data, eval needs a configuration with exactly "
+                      "one, whose type and fields describe %s",
+                      e->config, ax_config_count(&e->cfg, "datasets"), e->data);
 done:
     for (int i = 0; i < o.n; i++)
         ax_free(o.list[i]);
@@ -90,9 +89,10 @@ static enum ax_status open_model(struct ax_eval *e) {
     AX_TRY(ax_base_model_find(&found, e->model, NULL));
     e->model_dir = found.path;
     if (found.kind == AX_BASE_MODEL_GGUF)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: eval needs a folder; make one with `axtrain convert %s DST --to hf`",
-                        e->model, e->model);
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: eval needs a model folder; create one with `axtrain convert %s DST --to hf`",
+            e->model, e->model);
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
     AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));
@@ -111,25 +111,25 @@ static enum ax_status open_rows(struct ax_eval *e) {
         char why[1024];
         snprintf(why, sizeof why, "%s", ax_error_text());
         return ax_error(st,
-                        "%s. Rows of another kind than messages: --config FILE reads them as "
-                        "training did, --type T says what they are.",
+                        "%s. If the records are not messages, add --type T, or --config FILE to "
+                        "read them as training does.",
                         why);
     }
     AX_TRY(st);
     if (d->stream)
         return ax_config_error(&e->cfg, "streaming",
-                               "streamed rows cannot be evaluated; give a file with --data");
+                               "streamed data sets cannot be evaluated; give a file with --data");
     e->corpus = e->data ? &d->train : &d->eval;
     e->left_out = e->data ? &d->train_report : &d->eval_report;
     if (e->corpus->n == 0)
-        return e->data ? ax_error(AX_ERR_DATA,
-                                  "%s: no row is left to evaluate (%lld too long, %lld too short)",
-                                  e->data, (long long)e->left_out->too_long,
-                                  (long long)e->left_out->too_short)
-                       : ax_error(AX_ERR_CONFIG,
-                                  "%s sets no rows aside for evaluation (val_set_size or "
-                                  "test_datasets); give a file with --data",
-                                  e->config);
+        return e->data
+                   ? ax_error(AX_ERR_DATA,
+                              "%s: no records to evaluate (%lld too long, %lld too short)", e->data,
+                              (long long)e->left_out->too_long, (long long)e->left_out->too_short)
+                   : ax_error(AX_ERR_CONFIG,
+                              "%s holds out no records for evaluation; set val_set_size or "
+                              "test_datasets, or give a file with --data",
+                              e->config);
     e->n_rows = e->corpus->n;
     if (e->max_rows > 0 && (size_t)e->max_rows < e->n_rows)
         e->n_rows = (size_t)e->max_rows;
@@ -174,10 +174,11 @@ static enum ax_status check(struct ax_eval *e) {
     if (!e->model)
         return ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
     if (!e->data && !e->config)
-        return ax_error(AX_ERR_CONFIG, "eval: give --data FILE, or --config FILE whose evaluation "
-                                       "rows are taken, or both");
+        return ax_error(
+            AX_ERR_CONFIG,
+            "eval: give --data FILE, --config FILE (to use its evaluation records), or both");
     if (e->type && !e->data)
-        return ax_error(AX_ERR_CONFIG, "eval: --type goes with --data");
+        return ax_error(AX_ERR_CONFIG, "eval: --type needs --data");
     if (e->task && strcmp(e->task, "final-answer") != 0)
         return ax_error(AX_ERR_CONFIG, "--task: expected final-answer, got \"%s\"", e->task);
     e->solve = e->task != NULL;

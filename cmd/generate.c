@@ -161,7 +161,7 @@ static enum ax_status choose_length(struct generate *g) {
     const int64_t room = g->model.arch.max_positions - g->prompts.longest;
     if (room < 1)
         return ax_error(AX_ERR_DATA,
-                        "the longest prompt has %lld tokens, and the model has %lld positions",
+                        "the longest prompt has %lld tokens, but the model has only %lld positions",
                         (long long)g->prompts.longest, (long long)g->model.arch.max_positions);
     g->max_new = g->model.max_new > 0 ? g->model.max_new : MAX_NEW_DEFAULT;
     g->max_new = g->max_new < room ? g->max_new : room;

@@ -161,9 +161,8 @@ static enum ax_status plan_config(int argc, char **argv) {
             r.first = r.last = r.step.recompute;
         st = make_plans(&r);
         if (st == AX_OK && s.o.recompute_auto && !r.json)
-            printf(
-                "\ngradient_checkpointing: auto takes the first of these that fits when training "
-                "starts\n");
+            printf("\ngradient_checkpointing: auto chooses the first of these that fits when "
+                   "training starts\n");
         ax_train_setup_close(&s);
     }
     ax_config_free(&cfg);

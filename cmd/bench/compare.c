@@ -99,7 +99,7 @@ enum ax_status ax_bench_compare(struct ax_buf *out, const char *old_name,
         if (before)
             AX_TRY(put_pair(out, before, &now->list[i], tolerance, worse));
     }
-    AX_TRY(put_alone(out, "not measured now", old, now));
+    AX_TRY(put_alone(out, "not measured this time", old, now));
     AX_TRY(put_alone(out, "new", now, old));
     return ax_buf_printf(out, "%d worse by more than %g%%\n", *worse, 100 * tolerance);
 }

@@ -26,10 +26,10 @@ static enum ax_status read_list(struct ax_eval_pass_options *o) {
             return ax_error(AX_ERR_CONFIG, "--pass-at: expected numbers like 1,4,8, got \"%s\"",
                             o->at_text);
         if (k < 1 || k > o->samples)
-            return ax_error(AX_ERR_CONFIG,
-                            "--pass-at: %ld is not between 1 and the %lld answers of a row "
-                            "(--samples)",
-                            k, (long long)o->samples);
+            return ax_error(
+                AX_ERR_CONFIG,
+                "--pass-at: %ld is not between 1 and the %lld answers per record (--samples)", k,
+                (long long)o->samples);
         if (o->n_at == AX_EVAL_MAX_PASS)
             return ax_error(AX_ERR_CONFIG, "--pass-at: more than %d numbers", AX_EVAL_MAX_PASS);
         o->at[o->n_at++] = k;
@@ -42,16 +42,17 @@ enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
     const bool other =
         o->at_text || o->sampling.temperature >= 0 || o->sampling.top_p > 0 || o->seed >= 0;
     if (o->samples == 0)
-        return other ? ax_error(AX_ERR_CONFIG, "eval: --pass-at, --temperature, --top-p and --seed "
-                                               "are for drawn answers; add --samples N")
-                     : AX_OK;
+        return other
+                   ? ax_error(AX_ERR_CONFIG,
+                              "eval: --pass-at, --temperature, --top-p and --seed need --samples N")
+                   : AX_OK;
     if (!solve)
-        return ax_error(AX_ERR_CONFIG, "eval: --samples goes with --task final-answer");
+        return ax_error(AX_ERR_CONFIG, "eval: --samples needs --task final-answer");
     if (o->sampling.temperature < 0)
         o->sampling.temperature = 1;
     if (!(o->sampling.temperature > 0))
-        return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all samples of a row are its greedy "
-                                       "answer; leave --samples out");
+        return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all samples of a record equal its "
+                                       "greedy answer; remove --samples");
     o->sampling.seed = o->seed >= 0 ? (uint64_t)o->seed : 0;
     AX_TRY(ax_sampling_check(&o->sampling));
     if (o->at_text)
@@ -202,7 +203,7 @@ enum ax_status ax_eval_pass_put(const struct ax_eval *e, const struct ax_eval_pa
     const struct ax_eval_pass_options *o = &e->pass_options;
     for (int i = 0; i < o->n_at; i++)
         AX_TRY(ax_buf_printf(out, "pass@%-6lld %.1f %%\n", (long long)o->at[i], 100 * p->at[i]));
-    return ax_buf_printf(out, "of %lld rows, %lld answers each at temperature %g, seed %lld\n",
+    return ax_buf_printf(out, "%lld records, %lld answers each, temperature %g, seed %lld\n",
                          (long long)e->n_answers, (long long)o->samples, o->sampling.temperature,
                          (long long)o->sampling.seed);
 }

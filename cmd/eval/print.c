@@ -10,13 +10,13 @@ static enum ax_status put_data(const struct ax_eval *e, struct ax_buf *out) {
     const struct ax_eval_result *r = &e->turns[0].result;
     char tokens[32], trained[32], rate[32];
     AX_TRY(ax_buf_printf(
-        out, "%lld rows, %s tokens, %s of them trained; %s, %s tokens/s\n", (long long)r->rows,
-        ax_format_count(tokens, sizeof tokens, (double)r->tokens),
+        out, "%lld records, %s tokens, %s of them trained on; %s, %s tokens/s\n",
+        (long long)r->rows, ax_format_count(tokens, sizeof tokens, (double)r->tokens),
         ax_format_count(trained, sizeof trained, (double)r->trained), ax_dtype_info(e->dtype)->name,
         ax_format_count(rate, sizeof rate, ax_eval_per((double)r->tokens, r->seconds))));
     if (e->left_out->too_long == 0)
         return AX_OK;
-    return ax_buf_printf(out, "left out: %lld rows longer than %lld tokens\n",
+    return ax_buf_printf(out, "skipped: %lld records longer than %lld tokens\n",
                          (long long)e->left_out->too_long,
                          (long long)ax_config_i64(&e->cfg, "sequence_len"));
 }
@@ -64,7 +64,7 @@ static enum ax_status put_cut(const struct ax_eval *e, struct ax_buf *out) {
         cut += e->turns[i].n_cut + e->turns[i].pass.cut;
     if (cut == 0)
         return AX_OK;
-    return ax_buf_printf(out, "%lld answers had not ended after %lld tokens (--max-new-tokens)\n",
+    return ax_buf_printf(out, "%lld answers were cut off after %lld tokens (--max-new-tokens)\n",
                          (long long)cut, (long long)e->max_new_tokens);
 }
 

@@ -58,11 +58,10 @@ enum ax_status ax_eval_questions(struct ax_eval *e) {
     AX_TRY(st);
     if (e->n_answers > 0)
         return AX_OK;
-    return ax_error(
-        AX_ERR_DATA,
-        "%s: no row ends in a trained answer with \"#### \" before its final answer, as "
-        "--task final-answer needs it (are prompts trained too?)",
-        ax_eval_where(e, &e->rows[0], where, sizeof where));
+    return ax_error(AX_ERR_DATA,
+                    "%s: no record ends in a trained answer with \"#### \" before its final "
+                    "answer, which --task final-answer needs (is train_on_inputs on?)",
+                    ax_eval_where(e, &e->rows[0], where, sizeof where));
 }
 
 int64_t ax_eval_positions(const struct ax_eval *e) {

@@ -30,7 +30,7 @@ static enum ax_status check_name(const struct ax_adapters *a, const char *text, 
     for (int i = 0; i < a->n; i++)
         if (strcmp(name, a->names[i]) == 0)
             return ax_error(AX_ERR_CONFIG,
-                            "--adapter %s: %s is also called \"%s\"; rename one of them: "
+                            "--adapter %s: %s is also named \"%s\"; rename one of them: "
                             "--adapter NAME=%s",
                             text, a->pefts[i].dir, name, path);
     return AX_OK;
@@ -60,8 +60,8 @@ static enum ax_status take_vocabulary(struct ax_adapters *a, struct ax_arch *arc
         a->grown = arch->vocab_size != before;
         if (a->grown && a->n > 1)
             return ax_error(AX_ERR_UNSUPPORTED,
-                            "%s: was trained with %lld tokens and its base has %lld, so it cannot "
-                            "share the base with other adapters: give it alone",
+                            "%s: the adapter was trained with a vocabulary of %lld tokens, but its "
+                            "base has %lld; give it without other adapters",
                             a->pefts[i].dir, (long long)arch->vocab_size, (long long)before);
     }
     return AX_OK;
@@ -102,8 +102,8 @@ static enum ax_status unknown(const struct ax_adapters *a, const char *name) {
     struct ax_buf known = {0};
     AX_TRY(ax_adapters_list(a, &known));
     const enum ax_status st =
-        ax_error(AX_ERR_CONFIG, "no adapter is called \"%s\"; available: %s%s", name, known.data,
-                 a->n > 0 ? "" : " on its own (use --adapter NAME=DIR)");
+        ax_error(AX_ERR_CONFIG, "no adapter is named \"%s\"; available: %s%s", name, known.data,
+                 a->n > 0 ? "" : " only (add adapters with --adapter NAME=DIR)");
     ax_buf_free(&known);
     return st;
 }
@@ -116,8 +116,8 @@ enum ax_status ax_adapters_find(const struct ax_adapters *a, const char *name, i
         return i != AX_ADAPTER_NONE || !a->grown
                    ? AX_OK
                    : ax_error(AX_ERR_UNSUPPORTED,
-                              "%s was trained with more tokens than its base has, so the base "
-                              "cannot be used with it: omit --adapter",
+                              "%s was trained with a larger vocabulary than its base, so base is "
+                              "not available; omit --adapter",
                               a->names[0]);
     }
     return unknown(a, name);

@@ -91,8 +91,7 @@ static enum ax_status find_adapter(const struct ax_text_model *t, const struct a
     if (!name.v)
         return AX_OK;
     if (s->each)
-        return ax_json_error(name, "--each-adapter runs every row through all of them, so that "
-                                   "none may name its own");
+        return ax_json_error(name, "a record cannot name an adapter together with --each-adapter");
     AX_TRY(ax_json_str(name, &text));
     return ax_adapters_find(&t->adapters, text, out);
 }
@@ -147,7 +146,7 @@ static enum ax_status add_file(struct ax_prompts *p, const struct ax_text_model 
     }
     ax_free(data);
     AX_TRY(st);
-    return p->n > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: has no rows", s->file);
+    return p->n > 0 ? AX_OK : ax_error(AX_ERR_DATA, "%s: the file has no records", s->file);
 }
 
 enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model *t,

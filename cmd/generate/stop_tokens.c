@@ -12,7 +12,7 @@ static enum ax_status add(struct ax_stop_tokens *s, struct ax_json v) {
         if (s->ids[i] == (int32_t)id)
             return AX_OK;
     if (s->n == AX_MAX_STOP_TOKENS)
-        return ax_json_error(v, "more than %d tokens end an answer", AX_MAX_STOP_TOKENS);
+        return ax_json_error(v, "more than %d stop tokens", AX_MAX_STOP_TOKENS);
     s->ids[s->n++] = (int32_t)id;
     return AX_OK;
 }

@@ -83,7 +83,7 @@ static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_a
     t->stop_strings = a->stop;
     for (int i = 0; i < a->stop.n; i++)
         if (a->stop.text[i][0] == '\0')
-            return ax_error(AX_ERR_CONFIG, "--stop: expected some text");
+            return ax_error(AX_ERR_CONFIG, "--stop: expected text, got an empty string");
     return ax_sampling_check(s);
 }
 
@@ -138,7 +138,8 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
 enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a) {
     *t = (struct ax_text_model){0};
     if (!a->model)
-        return ax_error(AX_ERR_CONFIG, "give --model: a model folder, a GGUF file or a hub id");
+        return ax_error(AX_ERR_CONFIG,
+                        "--model is missing: give a model folder, a GGUF file or a hub id");
     const enum ax_status st = open_all(t, a);
     if (st != AX_OK)
         ax_text_model_close(t);

@@ -10,9 +10,9 @@ static const struct {
     const char *name, *text;
 } variables[] = {
     {"AXTRAIN_CPU", "Lowers the instruction set: avx2, avx512 or avx512bf16."},
-    {"OMP_NUM_THREADS", "CPU threads, where no option says how many."},
-    {"HF_HOME, HF_HUB_CACHE", "Where models and data sets named by hub ids are looked for."},
-    {"NO_COLOR", "Set to anything: no colors."},
+    {"OMP_NUM_THREADS", "Number of CPU threads if no option sets it."},
+    {"HF_HOME, HF_HUB_CACHE", "Cache of models and data sets from the hub."},
+    {"NO_COLOR", "If set to any value, output has no colors."},
 };
 
 /* Text that is no request, with what roff would read as something else escaped. */

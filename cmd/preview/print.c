@@ -131,16 +131,16 @@ static enum ax_status put_totals(struct ax_buf *out, const char *name,
     AX_TRY(put_count(out, r->too_short, "too short"));
     AX_TRY(put_count(out, r->untrained, "without a trained token"));
     AX_TRY(put_count(out, r->duplicates, "duplicates"));
-    AX_TRY(put_count(out, r->other_shards, "of other shards"));
-    AX_TRY(put_count(out, t->for_evaluation, "kept for evaluation"));
-    AX_TRY(put_count(out, r->cut, "cut to length (not dropped)"));
+    AX_TRY(put_count(out, r->other_shards, "in other shards"));
+    AX_TRY(put_count(out, t->for_evaluation, "held out for evaluation"));
+    AX_TRY(put_count(out, r->cut, "truncated (not dropped)"));
     if (out->len == start)
         return AX_OK;
     struct ax_buf list = {0};
     enum ax_status st = ax_buf_append(&list, out->data + start + 2, out->len - start - 2);
     out->len = start;
     if (st == AX_OK)
-        st = ax_buf_printf(out, "  left out: %s\n", list.data);
+        st = ax_buf_printf(out, "  skipped: %s\n", list.data);
     ax_buf_free(&list);
     return st;
 }
@@ -149,7 +149,7 @@ static enum ax_status put_bad(struct ax_buf *out, const struct ax_bad_records *b
                               const char *name) {
     if (bad->n == 0)
         return AX_OK;
-    AX_TRY(ax_buf_printf(out, "%s: %lld bad rows were passed over:\n", name, (long long)bad->n));
+    AX_TRY(ax_buf_printf(out, "%s: skipped %lld bad records:\n", name, (long long)bad->n));
     for (int64_t i = 0; i < bad->n && i < AX_BAD_RECORDS_LISTED; i++)
         AX_TRY(ax_buf_printf(out, "  %s\n", bad->texts[i]));
     return AX_OK;
@@ -160,7 +160,7 @@ static enum ax_status put_bad_rows(struct ax_buf *out, const struct ax_setup_dat
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; all[k]->sets && i < all[k]->n; i++)
             AX_TRY(put_bad(out, &all[k]->sets[i].info.bad, all[k]->entries[i].path));
-    return d->stream ? put_bad(out, ax_stream_bad_records(d->stream), "streamed rows") : AX_OK;
+    return d->stream ? put_bad(out, ax_stream_bad_records(d->stream), "streamed data") : AX_OK;
 }
 
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
@@ -171,7 +171,7 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(put_totals(out, "training", &p->train));
     AX_TRY(put_totals(out, "evaluation", &p->eval));
     if (p->data->stream)
-        AX_TRY(ax_buf_puts(out, "training: streamed; totals are not known\n"));
+        AX_TRY(ax_buf_puts(out, "training: streamed, so totals are unknown\n"));
     AX_TRY(put_bad_rows(out, p->data));
     for (size_t i = 0; i < p->n_warnings; i++)
         AX_TRY(ax_buf_printf(out, "%swarning:%s %s\n", look->warn, look->off, p->warnings[i]));

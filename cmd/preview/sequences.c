@@ -4,8 +4,8 @@
 enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) {
     *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
     if (!*loader)
-        return ax_error(AX_ERR_CONFIG, "--eval: there are no evaluation rows; set val_set_size or "
-                                       "test_datasets");
+        return ax_error(AX_ERR_CONFIG,
+                        "--eval: no evaluation records; set val_set_size or test_datasets");
     const int64_t per = p->data->sequences_per_step;
     const struct ax_preview_totals *t = p->o.eval ? &p->eval : &p->train;
     int64_t skip = p->o.step - 1;
@@ -20,7 +20,7 @@ enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) 
         skip = INT64_MAX;
     AX_TRY(ax_loader_skip(*loader, skip, &passed));
     if (passed < skip)
-        return ax_error(AX_ERR_CONFIG, "--step: the data end before step %lld",
+        return ax_error(AX_ERR_CONFIG, "--step: the data ends before step %lld",
                         (long long)p->o.step);
     return AX_OK;
 }
@@ -32,8 +32,8 @@ enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loa
         return AX_OK;
     const struct ax_corpus_report *r = ax_stream_report(p->data->stream);
     return ax_error(AX_ERR_DATA,
-                    "the streamed data sets have nothing to train on: %lld rows are too long, %lld "
-                    "too short, %lld without a trained token",
+                    "the streamed data sets contain nothing to train on: %lld records are too "
+                    "long, %lld too short, %lld without a trained token",
                     (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
 }
 

@@ -133,7 +133,7 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
     struct ax_stream_entry *entries;
     if (ax_config_bool(d->cfg, "dataset_exact_deduplication"))
         return ax_config_error(d->cfg, "dataset_exact_deduplication",
-                               "streamed rows are not kept, so they cannot be compared");
+                               "streamed records are not stored, so they cannot be compared");
     AX_TRY(ax_alloc(&entries, s->n, sizeof *entries));
     uint64_t hash = ax_hash64(d->tok.key, strlen(d->tok.key), 0);
     enum ax_status st = AX_OK;
@@ -175,7 +175,7 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
     const char *list =
         ax_config_count(d->cfg, "pretraining_dataset") > 0 ? "pretraining_dataset" : "datasets";
     if (ax_config_count(d->cfg, "%s", list) == 0)
-        return ax_config_error(d->cfg, "datasets", "there is no data set; give a list of them");
+        return ax_config_error(d->cfg, "datasets", "no data sets; give a list of at least one");
     AX_TRY(ax_setup_tokenizer_open(&d->tok, d->cfg));
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
     if (streamed)

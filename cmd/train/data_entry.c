@@ -26,7 +26,7 @@ static enum ax_status read_texts(struct ax_setup_entry *e, const struct ax_confi
     for (size_t i = 0; i < *n; i++) {
         list[i] = ax_config_str(cfg, "%s.%zu", path, i);
         if (!list[i])
-            return ax_config_error(cfg, path, "expected text at place %zu", i);
+            return ax_config_error(cfg, path, "expected text at index %zu", i);
     }
     *out = list;
     return AX_OK;
@@ -86,7 +86,7 @@ static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_confi
     }
     for (size_t i = 0; i < n; i++)
         if (!list[i].from)
-            return ax_config_error(cfg, e->path, "roles: expected names of roles");
+            return ax_config_error(cfg, e->path, "roles: expected role names");
     e->chat.roles = list;
     e->chat.n_roles = n;
     return AX_OK;

@@ -117,11 +117,11 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
     if (set->n_trained > 0 && i->ends_trained == 0)
         n += (size_t)snprintf(
             text + n, sizeof text - n,
-            "the end-of-turn token is never trained (%s%s stands in %lld places): "
-            "the model will not learn to stop; see eot_tokens and train_on_eos\n",
+            "the end-of-turn token is never trained on (%s%s appears %lld times), so the model "
+            "will not learn to stop; see eot_tokens and train_on_eos\n",
             eos ? eos : "no EOS", i->ends ? "" : " or an eot_token", (long long)i->ends);
     if (set->n == 0)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: it has no rows\n",
+        n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: no records\n",
                               set->n_files ? set->files[0] : "");
     if (i->double_bos > 0)
         n += (size_t)snprintf(text + n, sizeof text - n,
@@ -130,9 +130,9 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
                               (long long)i->double_bos);
     if (d->tok.pad == d->tok.eos && i->pads_trained > 0)
         (void)snprintf(text + n, sizeof text - n,
-                       "the pad token is the EOS token, which is trained. Nothing is wrong here, "
-                       "where padding is masked by its place; other tools may mask it by its id, "
-                       "and then not train EOS (special_tokens.pad_token chooses another)\n");
+                       "the pad token is the EOS token, which is trained on. axtrain masks padding "
+                       "by position, so this is safe here; tools that mask it by token id would "
+                       "not train EOS (set special_tokens.pad_token to another token)\n");
     return warn_lines(e->path, text, warn, ctx);
 }
 
@@ -178,18 +178,18 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
         return AX_OK;
     if (c->n > 0)
         return ax_error(AX_ERR_DATA,
-                        "%s: no token of this document is trained, nor of any other; see "
+                        "%s: no token of this or any other document is trained on; see "
                         "roles_to_train, roles and train_on_inputs",
                         ax_examples_where(&c->sets[top->set], top->index, where, sizeof where));
     for (size_t i = 0; i < d->train_sets.n; i++)
         if (d->train_sets.sets[i].n > 0)
-            return ax_error(
-                AX_ERR_DATA,
-                "datasets: no document is left to train on: %lld too long (sequence_len "
-                "and excess_length_strategy), %lld too short (min_sample_len), %lld "
-                "without a trained token (roles_to_train)",
-                (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+            return ax_error(AX_ERR_DATA,
+                            "datasets: no documents to train on: %lld too long (sequence_len "
+                            "and excess_length_strategy), %lld too short (min_sample_len), %lld "
+                            "without a trained token (roles_to_train)",
+                            (long long)r->too_long, (long long)r->too_short,
+                            (long long)r->untrained);
     const struct ax_examples *first = &d->train_sets.sets[0];
-    return ax_error(AX_ERR_DATA, "%s: %s: there are no rows to train on; see path and split",
+    return ax_error(AX_ERR_DATA, "%s: %s: no records to train on; see path and split",
                     d->train_sets.entries[0].path, first->n_files ? first->files[0] : "");
 }

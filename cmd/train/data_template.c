@@ -13,7 +13,7 @@ static enum ax_status from_gguf(struct ax_template **out, const char *path) {
     AX_TRY(ax_gguf_open(&g, path));
     enum ax_status st = ax_gguf_string_or_null(&g, "tokenizer.chat_template", &text);
     if (st == AX_OK && !text.s)
-        st = ax_error(AX_ERR_DATA, "%s: it has no tokenizer.chat_template", path);
+        st = ax_error(AX_ERR_DATA, "%s: tokenizer.chat_template is missing", path);
     if (st == AX_OK)
         st = ax_template_compile(out, path, text.s, text.len);
     ax_gguf_close(&g);
@@ -44,8 +44,8 @@ static enum ax_status by_name(struct ax_template **out, const struct ax_setup_to
     if (strcmp(name, "tokenizer_default") == 0) {
         st = models_own(out, t);
         if (st == AX_ERR_DATA)
-            st = ax_error_prefix(st, "chat_template: tokenizer_default (name another one, such as "
-                                     "chatml)");
+            st = ax_error_prefix(
+                st, "chat_template: tokenizer_default (set another one, such as chatml)");
         return st;
     }
     if (strncmp(name, FALLBACK, strlen(FALLBACK)) != 0)

@@ -50,7 +50,7 @@ static enum ax_status mix_folder(struct key *k, const char *folder) {
 static enum ax_status mix_file(struct key *k, const char *path) {
     struct stat info;
     if (stat(path, &info) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot look it up: %m", path);
+        return ax_error(AX_ERR_IO, "%s: cannot read its status: %m", path);
     const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
                              (int64_t)info.st_mtim.tv_nsec};
     mix_text(k, path);
@@ -81,7 +81,7 @@ static enum ax_status add_tokens(struct ax_setup_tokenizer *t, const struct ax_c
         const char *text = ax_config_str(cfg, "%s.%zu", list, i);
         int32_t id;
         if (!text || !*text)
-            return ax_config_error(cfg, list, "expected the text of a token at place %zu", i);
+            return ax_config_error(cfg, list, "expected the text of a token at index %zu", i);
         AX_TRY(ax_tokenizer_add(t->tokenizer, text, special, &id));
         mix_text(k, list);
         mix_text(k, text);

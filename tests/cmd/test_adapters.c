@@ -74,11 +74,12 @@ static void names(void **state) {
                  "no adapter is called \"Math\"; available: base, math, other, a=b");
     ax_adapters_close(&a);
     assert_int_equal(ax_adapters_find(&a, "base", &which), AX_OK);
-    assert_error(ax_adapters_find(&a, "x", &which), AX_ERR_CONFIG, "use --adapter NAME=DIR");
+    assert_error(ax_adapters_find(&a, "x", &which), AX_ERR_CONFIG,
+                 "add adapters with --adapter NAME=DIR");
 
     const uint64_t live = ax_mem_live_blocks();
     assert_error(OPEN(&a, &arch, "@/x/math", "@/y/math"), AX_ERR_CONFIG,
-                 "/x/math is also called \"math\"; rename one of them");
+                 "/x/math is also named \"math\"; rename one of them");
     assert_error(OPEN(&a, &arch, "base=@/x/math"), AX_ERR_CONFIG,
                  "\"base\" means the model itself");
     assert_error(OPEN(&a, &arch, "=@/x/math"), AX_ERR_CONFIG, "expected DIR or NAME=DIR");
@@ -102,10 +103,11 @@ static void another_vocabulary_is_alone(void **state) {
     assert_int_equal(arch.vocab_size, 107);
     assert_int_equal(ax_adapters_find(&a, "grown", &which), AX_OK);
     assert_error(ax_adapters_find(&a, "base", &which), AX_ERR_UNSUPPORTED,
-                 "grown was trained with more tokens than its base has");
+                 "grown was trained with a larger vocabulary than its base");
     ax_adapters_close(&a);
-    assert_error(OPEN(&a, &arch, "@/plain", "@/grown"), AX_ERR_UNSUPPORTED,
-                 "/grown: was trained with 107 tokens and its base has 100");
+    assert_error(
+        OPEN(&a, &arch, "@/plain", "@/grown"), AX_ERR_UNSUPPORTED,
+        "/grown: the adapter was trained with a vocabulary of 107 tokens, but its base has 100");
 }
 
 /* ---- axtrain generate ---- */

@@ -177,7 +177,7 @@ static void test_comparison(void **state) {
     expect_line(&table, "step/more", "3.000  better");
     expect_line(&table, "step/same", "0.990  ");
     expect_line(&table, "step/unit", "cannot be compared: tokens/s became ms");
-    expect_line(&table, "not measured now", "not measured now: gone");
+    expect_line(&table, "not measured this time", "not measured this time: gone");
     expect_line(&table, "new: ", "new: fresh");
     expect_line(&table, "2 worse", "2 worse by more than 5%");
     ax_buf_free(&table);
@@ -208,7 +208,7 @@ static void test_other_machine(void **state) {
     expect_line(&table, "warning: old.json used", "2 threads, this run uses 1");
     expect_line(&table, "only/11", "only/11");
     assert_null(strstr(table.data, "only/12"));
-    expect_line(&table, "not measured now: 8", "8 more");
+    expect_line(&table, "not measured this time: 8", "8 more");
     ax_buf_free(&table);
     ax_bench_list_free(&old);
     ax_bench_list_free(&now);

@@ -212,7 +212,7 @@ static void test_comparison(void **state) {
     ax_bench_list_free(&l);
     snprintf(old, sizeof old, "%s", older(1));
     EXPECT(0, "0 worse by more than 5%", STEP, "--compare", old);
-    EXPECT(0, "not measured now: step/llama-tiny", "ops", "--op", "clip", "--compare", old);
+    EXPECT(0, "not measured this time: step/llama-tiny", "ops", "--op", "clip", "--compare", old);
     EXPECT(0, "new: ops/clip", "ops", "--op", "clip", "--compare", old);
     older(0.5);
     EXPECT(1, "bench: 1 of 3 figures are worse than in ", STEP, "--compare", old);

@@ -167,25 +167,25 @@ static void places(void **state) {
 
 static void nothing_to_train_on(void **state) {
     (void)state;
-    check_rows("e.jsonl", "", 0, CHAT,
-               "e.jsonl: there are no rows to train on; see path and split");
-    check_rows("e.jsonl", "\n \n", 3, CHAT, "there are no rows to train on");
+    check_rows("e.jsonl", "", 0, CHAT, "e.jsonl: no records to train on; see path and split");
+    check_rows("e.jsonl", "\n \n", 3, CHAT, "no records to train on");
     static const char user[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
     check_rows("u.jsonl", user, sizeof user - 1, CHAT,
-               "u.jsonl:1: no token of this document is trained, nor of any other; see roles_to");
+               "u.jsonl:1: no token of this or any other document is trained on; see roles_to");
     check_rows("u.jsonl", user, sizeof user - 1, CHAT "sample_packing: true\n",
-               "datasets: no document is left to train on: 0 too long (sequence_len and "
+               "datasets: no documents to train on: 0 too long (sequence_len and "
                "excess_length_strategy), 0 too short (min_sample_len), 1 without a trained token");
     check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\n",
                "0 too long (sequence_len and excess_length_strategy), 1 too short");
     /* the rows are shown nevertheless */
     char *out;
     assert_error(run(ax_cmd_preview, &out, 1, (const char *const[]){config}), AX_ERR_DATA,
-                 "no document is left");
-    assert_non_null(strstr(out, "left out: 1 too short"));
+                 "no documents to train on");
+    assert_non_null(strstr(out, "skipped: 1 too short"));
     ax_free(out);
     check_run(ax_cmd_preview, 3, (const char *const[]){config, "streaming=true", "max_steps=1"},
-              AX_ERR_DATA, "the streamed data sets have nothing to train on: 0 rows are too long");
+              AX_ERR_DATA,
+              "the streamed data sets contain nothing to train on: 0 records are too long");
     check_run(ax_cmd_preview, 3,
               (const char *const[]){config, "sequence_len=20", "excess_length_strategy=raise"},
               AX_ERR_DATA, "g.jsonl:1: a document has 23 tokens, but sequence_len is 20");

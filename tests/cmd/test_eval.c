@@ -178,7 +178,7 @@ static void evaluation_rows_of_a_config(void **state) {
     json_decref(v);
     write_config("");
     assert_int_equal(run(out, sizeof out, "eval --model %s --config %s/c.yaml", model(), dir), 2);
-    assert_non_null(strstr(out, "sets no rows aside for evaluation"));
+    assert_non_null(strstr(out, "holds out no records for evaluation"));
 }
 
 /* Of several adapters each gets what it gets alone, and the base what it gets without any. */
@@ -275,10 +275,10 @@ static void mistakes(void **state) {
         {3, "eval --model M --data plain.jsonl --adapter nowhere",
          "adapter_config.json is missing"},
         {3, "eval --model M --data none.jsonl", "none.jsonl"},
-        {3, "eval --model M --data empty.jsonl", "no row is left"},
+        {3, "eval --model M --data empty.jsonl", "no records to evaluate"},
         {3, "eval --model M --data wrong.jsonl", "wrong.jsonl:1"},
-        {3, "eval --model M --data wrong.jsonl", "--config FILE reads them as training did"},
-        {3, "eval --model M --data plain.jsonl --task final-answer", "no row ends in"},
+        {3, "eval --model M --data wrong.jsonl", "--config FILE to read them as training does"},
+        {3, "eval --model M --data plain.jsonl --task final-answer", "no record ends in"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char args[1024] = "";

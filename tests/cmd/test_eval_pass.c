@@ -155,11 +155,11 @@ static void mistakes(void **state) {
     (void)state;
     need_binary();
     sft_command = "eval";
-    EXPECT(2, "add --samples N", "--model", "m", "--data", "d", "--task", "final-answer",
+    EXPECT(2, "need --samples N", "--model", "m", "--data", "d", "--task", "final-answer",
            "--temperature", "0.7");
-    EXPECT(2, "goes with --task", "--model", "m", "--data", "d", "--samples", "4");
+    EXPECT(2, "needs --task", "--model", "m", "--data", "d", "--samples", "4");
 #define TASK "--model", "m", "--data", "d", "--task", "final-answer", "--samples", "4"
-    EXPECT(2, "leave --samples out", TASK, "--temperature", "0");
+    EXPECT(2, "remove --samples", TASK, "--temperature", "0");
     EXPECT(2, "top_p", TASK, "--top-p", "1.5");
     EXPECT(2, "5 is not between 1 and the 4", TASK, "--pass-at", "1,5");
     EXPECT(2, "0 is not between", TASK, "--pass-at", "0");

@@ -184,7 +184,7 @@ static void errors(void **state) {
     (void)state;
     need_model();
     char *none[] = {"generate", "--prompt", "x"};
-    assert_error(run("", 3, none), AX_ERR_CONFIG, "give --model");
+    assert_error(run("", 3, none), AX_ERR_CONFIG, "--model is missing");
     assert_error(RUN("", "--prompt", "x", "--input", "y"), AX_ERR_CONFIG, "either --prompt");
     assert_error(RUN("", "--prompt", "x", "--system", "y"), AX_ERR_CONFIG, "--system needs --chat");
     assert_error(RUN("", "--prompt", "x", "--top-p", "2"), AX_ERR_CONFIG, "top_p: expected");
@@ -202,7 +202,7 @@ static void errors(void **state) {
     assert_error(run("", 39, many), AX_ERR_CONFIG, "can be given at most 16 times");
     static char lots[8192];
     memset(lots, 'q', sizeof lots - 1);
-    assert_error(RUN(lots, "--json"), AX_ERR_DATA, "and the model has 256 positions");
+    assert_error(RUN(lots, "--json"), AX_ERR_DATA, "but the model has only 256 positions");
 }
 
 int main(void) {

@@ -340,7 +340,7 @@ static void plans_and_prepares(void **state) {
     setenv("WORLD_SIZE", "2", 1); /* what a launcher sets keeps nobody from planning */
     const char *const plan[] = {"plan", file, "micro_batch_size=3", NULL};
     if (axtrain(said, sizeof said, plan) != 0 || !strstr(said, " micro-batches of 3 × ") ||
-        !strstr(said, "recompute selective") || !strstr(said, "auto takes the first"))
+        !strstr(said, "recompute selective") || !strstr(said, "auto chooses the first"))
         fail_msg("%s", said);
     const char *const one[] = {"plan", "--json", file, "gradient_checkpointing=true", NULL};
     if (axtrain(said, sizeof said, one) != 0 || strstr(said, "\"selective\"") ||

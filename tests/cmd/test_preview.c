@@ -136,9 +136,9 @@ static void left_out(void **state) {
                  AX_ERR_DATA, "datasets.0: ");
     ax_free(out);
     char *text = preview(4, (const char *const[]){config, "--rows", "1", "--eval"});
-    assert_non_null(strstr(text, "left out: 1 too long, 1 too short, 1 without a trained token, 1 "
-                                 "duplicates, 2 kept for evaluation\n"));
-    assert_non_null(strstr(text, "datasets.0: 1 bad rows were passed over:\n"));
+    assert_non_null(strstr(text, "skipped: 1 too long, 1 too short, 1 without a trained token, 1 "
+                                 "duplicates, 2 held out for evaluation\n"));
+    assert_non_null(strstr(text, "datasets.0: skipped 1 bad records:\n"));
     ax_free(text);
 }
 
@@ -209,7 +209,7 @@ static void warnings(void **state) {
     json_decref(v);
     v = preview_json(4, (const char *const[]){config, "--json", "sample_packing=true",
                                               "gradient_accumulation_steps=2"});
-    assert_true(warns(v, "fewer rows than one step takes"));
+    assert_true(warns(v, "one step needs more rows than there are"));
     json_decref(v);
     /* a template that writes BOS twice */
     v = preview_json(3,
@@ -310,7 +310,7 @@ static void pretraining(void **state) {
     }
     char *out;
     assert_error(run(ax_cmd_preview, &out, 3, (const char *const[]){config, "--step", "900"}),
-                 AX_ERR_CONFIG, "the data end before step 900");
+                 AX_ERR_CONFIG, "the data ends before step 900");
     ax_free(out);
     assert_error(run(ax_cmd_preprocess, &out, 1, (const char *const[]){config}), AX_ERR_CONFIG,
                  "streamed rows are not prepared");
@@ -498,7 +498,7 @@ static void mistakes(void **state) {
         {"datasets.0.path=/nowhere.jsonl", AX_ERR_DATA,
          "datasets.0: /nowhere.jsonl: no such file or folder"},
         {"datasets.0.split=tra in", AX_ERR_CONFIG, "datasets.0: split"},
-        {"datasets.0.type=chat_template", AX_ERR_DATA, "name another one, such as chatml"},
+        {"datasets.0.type=chat_template", AX_ERR_DATA, "set another one, such as chatml"},
         {"chat_template=jinja", AX_ERR_CONFIG, ""},
         {"base_model=/nowhere", AX_ERR_CONFIG, "/nowhere"},
         {"dataset_shard_num=2", AX_ERR_CONFIG, "dataset_shard_idx"},

@@ -59,10 +59,9 @@ static void test_everyday_errors(void **state) {
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("field.jsonl"), ""));
     EXPECT(3, "field.jsonl:1", config);
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), ""));
-    EXPECT(3, "rows.jsonl:1: no token of this document is trained", config,
+    EXPECT(3, "rows.jsonl:1: no token of this or any other document is trained on", config,
            "datasets.0.roles_to_train=[nobody]", "datasets.0.train_on_eos=none");
-    EXPECT(3, "no document is left to train on: 4 too long (sequence_len", config,
-           "sequence_len=4");
+    EXPECT(3, "no documents to train on: 4 too long (sequence_len", config, "sequence_len=4");
     EXPECT(3, "rows.jsonl:", config, "sequence_len=4", "excess_length_strategy=raise");
     EXPECT(2, "base_model", config, "base_model=no/such/model");
     setenv("WORLD_SIZE", "2", 1);
