@@ -1,14 +1,14 @@
-/* THE op table: every op, forward and backward side by side, for every backend.
+/* The op table: every op, forward and backward side by side, for every backend.
  *
  * Notation: T tokens, D hidden, H heads, hd head size, F feed-forward size, V vocabulary (a shard
  * of it where first_* says so). "real" is the model's compute dtype (F64, F32 or BF16); "accum" is
  * ax_dtype_accum(real): F64 for F64, else F32. "stream" is the dtype of the residual stream: real
- * or accum, the same for all operands of a call that are marked so. i32 means dtype AX_I32. Sums
- * are always taken in accum or better. "+=" means the op adds to what is there. An input may not
- * alias an output unless said.
+ * or accum, the same for all stream operands of a call. i32 means dtype AX_I32. Sums
+ * are always taken in accum or better. "+=" means the op adds to the existing value. An input may not
+ * alias an output unless the op says so.
  *
  * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
- * not depend on how many other rows the call holds (except gemm with trans_a, and the row sums).
+ * not depend on how many other rows the call contains (except gemm with trans_a, and the row sums).
  *
  * A new op is one row in AX_OP_LIST and one argument struct here; its operands, conditions, cost
  * and cases in its family's file (see kernels/ops/family.h); and one entry per backend. Forgetting
@@ -94,9 +94,10 @@ struct ax_add {
 /* c = alpha · op(a)·op(b) [+ bias] [+ addend] [+ c if accumulate].
  * op(a) is [M][K]: a is [M][K], or [K][M] with trans_a; op(b) is [K][N]: b is [K][N], or [N][K]
  * with trans_b. a, b: real. c: real or accum. bias: real [N], data NULL = none. addend: [M][N],
- * dtype of c, may be c itself's shape elsewhere, data NULL = none; not together with accumulate.
- * Rounded once. y = x·Wᵀ:  a = x [T][in], b = W [out][in], trans_b dx = dy·W: a = dy, b = W dW +=
- * dyᵀ·x: a = dy, trans_a, b = x, c = grad (accum), accumulate */
+ * dtype of c, data NULL = none; not together with accumulate. Rounded once.
+ *   y = x·Wᵀ      a = x [T][in], b = W [out][in], trans_b
+ *   dx = dy·W     a = dy, b = W
+ *   dW += dyᵀ·x   a = dy, trans_a, b = x, c = grad (accum), accumulate */
 struct ax_gemm {
     struct ax_tensor a, b, c, bias, addend;
     bool trans_a, trans_b, accumulate;
@@ -108,14 +109,14 @@ struct ax_colsum {
     struct ax_tensor x, out;
 };
 
-/* out[t] = weight[tokens[t] − first_row], or 0 where that row is not here (vocabulary shard).
+/* out[t] = weight[tokens[t] − first_row], or 0 where that row is in another vocabulary shard.
  * weight real [V][D], tokens i32 [T], out stream [T][D]. */
 struct ax_embedding_forward {
     struct ax_tensor weight, tokens, out;
     int64_t first_row;
 };
 /* dweight[tokens[t] − first_row] += dout[t], summed in order of t; tokens equal to skip_token (−1 =
- * none) give nothing, as padding_idx of torch.nn.Embedding. dout stream, dweight accum. */
+ * none) contribute nothing, like padding_idx of torch.nn.Embedding. dout stream, dweight accum. */
 struct ax_embedding_backward {
     struct ax_tensor dout, tokens, dweight;
     int64_t first_row, skip_token;
@@ -135,7 +136,7 @@ struct ax_neftune {
 
 /* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
  * 2019). x stream, y real [T][D] or [T][H][hd] (row strides free; y may be x); weight real [D] or
- * [hd]; rstd accum [T] or [T][H], dense. As transformers does it: x·rstd is rounded to the dtype of
+ * [hd]; rstd accum [T] or [T][H], dense. As in transformers, x·rstd is rounded to the dtype of
  * x before the weight is applied. */
 struct ax_rmsnorm_forward {
     struct ax_tensor x, weight, y, rstd;
@@ -160,15 +161,14 @@ struct ax_rope {
 };
 
 /* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).
- * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (lengths; where the keys are
- * says block_table). Bottom-right causal: query i of nq sees key j of nk iff j ≤ i + nk − nq; with
+ * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (lengths; block_table
+ * locates the keys). Bottom-right causal: query i of nq sees key j of nk iff j ≤ i + nk − nq; with
  * window > 0 also only j > i + nk − nq − window. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
  * sink accum [Hq] (data NULL = none): an extra logit per head that takes probability, no value.
  *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); out = 0, lse = −inf for no key
  * q real [Tq][Hq][hd], k [Tk][Hk][hd]; v real [Tk][Hk][vd], out [Tq][Hq][vd]; lse accum [Tq][Hq];
- * cu_q, cu_k i32 [n+1] with
- * n = cu_q.shape[0] − 1; documents beyond the last real one have length 0; rows of out that belong
- * to no document are set to 0. block_table i32 [n][max_blocks] (data NULL = none): k and v are then
+ * cu_q, cu_k i32 [n+1] with n = cu_q.shape[0] − 1; documents beyond the last real one have length 0;
+ * rows of out that belong to no document are set to 0. block_table i32 [n][max_blocks] (data NULL = none): k and v are then
  * [blocks·block_size][Hk][…] and key j of document d is row block_table[d][j / block_size] ·
  * block_size + j % block_size. max_q and max_k bound document lengths (for planning). */
 struct ax_attention {
@@ -207,7 +207,7 @@ struct ax_swiglu_backward {
 /* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
  * of p[t], largest first, the lowest index first among equals; weights[t] = their p, divided by
  * their sum if `renormalize`. Row t holds token first + t; from token valid[0] on it is padding:
- * its experts are −1, its p and weights 0. load (data NULL = not wanted) for router_balance:
+ * its experts are −1, its p and weights 0. load (data NULL = not requested) for router_balance:
  * load[0][e] += rows that chose e, load[1][e] += Σ_t p[t][e], in order of t.
  * logits, probs, load accum [T][E], [T][E], [2][E]; weights accum and experts i32 [T][k], all but
  * logits dense; valid i32 [1], data NULL = every row is a token. */
@@ -216,7 +216,7 @@ struct ax_router_forward {
     int64_t first;
     bool renormalize;
 };
-/* The load balancing loss as transformers has it (Fedus et al. 2021), over n = Σ load[0] / k rows
+/* The load balancing loss of transformers (Fedus et al. 2021), over n = Σ load[0] / k rows
  * (every layer's tokens together): f_e = load[0][e]/n, P_e = load[1][e]/n,
  *   aux = share·E·Σ_e f_e·P_e,  share = weight·inv_weight;  slope[e] = d(coef·aux)/dp[t][e] =
  *   coef·share·E·f_e/n, the same for every row that is not padding (f has no gradient).
@@ -241,7 +241,7 @@ struct ax_router_backward {
 };
 /* A stable sort into G groups: places[i] = how many keys j have keys[j] < keys[i], or the same and
  * j < i; counting only keys in [first, first + G); −1 for the others. offsets[g] = first place of
- * group g, offsets[G] = how many were placed; counts[g] (data NULL = not wanted) = its size.
+ * group g, offsets[G] = how many were placed; counts[g] (data NULL = not requested) = its size.
  * keys, places i32, dense, of one shape; offsets i32 [G+1], counts i32 [G]. */
 struct ax_group_rows {
     struct ax_tensor keys, places, offsets, counts;
@@ -254,7 +254,7 @@ struct ax_combine_forward {
     struct ax_tensor src, rows, weights, addend, out;
 };
 /* dsrc[rows[t][i]] = weights[t][i]·dout[t];  dweights[t][i] = Σ_d dout[t][d]·src[rows[t][i]][d]
- * (0 where rows is −1). No row may be named twice; rows of dsrc that none names stay as they are.
+ * (0 where rows is −1). No row may appear twice; rows of dsrc that do not appear are left unchanged.
  * src, dsrc real [R][D]; dweights accum [T][k] dense. */
 struct ax_combine_backward {
     struct ax_tensor dout, src, rows, weights, dsrc, dweights;
@@ -264,8 +264,8 @@ struct ax_combine_backward {
  *   y = x·W_gᵀ      a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
  *   dx = dy·W_g     a = dy [R][out], b = W, c = dx [R][in]
  *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accum [G][out][in], trans_a
- * a, b, c real but for dW; the matrices of b or c may be apart (row stride). expected_rows: how
- * many rows to count in the cost, since only data says. */
+ * a, b, c real except dW; the matrices of b or c need not be contiguous (row stride). expected_rows: how
+ * many rows to count in the cost, because only the data determines them. */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
     bool trans_a, trans_b;

@@ -1,14 +1,15 @@
 /* Decoding: sequences continued token by token, together, over a KV cache.
  *
- * A generator has `n_seqs` *lanes*, each with room for one sequence in the cache. A pass of the
- * model takes the new tokens of all lanes at once: one for each sequence that is under way, and
- * pieces of prompts that have just come, up to `pass_tokens` in all. A sequence that ends frees its
- * lane at once for the next one, so nothing is computed for the dead. A prompt that begins as some
- * lane's tokens do takes their keys and values from there: the next turn of a conversation, or more
- * samples of one prompt, cost their new tokens only.
+ * A generator has `n_seqs` *lanes*, each of which stores one sequence in the cache. A pass of the
+ * model processes the new tokens of all lanes together: one for each active sequence, and pieces of
+ * prompts that have just arrived, at most `pass_tokens` in total. A sequence that ends frees its
+ * lane immediately, so nothing is computed for finished sequences. If a prompt starts with the
+ * tokens of some lane, it copies their keys and values from there: the next turn of a conversation,
+ * or another sample of the same prompt, costs only its new tokens.
  *
- * What a sequence gets depends on its prompt, its options and its stream, and not on the others,
- * their order, the number of lanes or of threads, to the bit: every op computes rows alone.
+ * The tokens of a sequence depend only on its prompt, its options and its stream, bit for bit: not
+ * on other sequences, their order, or the number of lanes or threads. Every op computes each row
+ * independently.
  *
  * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c. */
 #ifndef AX_MODEL_GENERATE_H
@@ -24,7 +25,7 @@ enum ax_finish {
 };
 const char *ax_finish_name(enum ax_finish f); /* "length", "stop", "caller" */
 
-/* One prompt and what comes of it. */
+/* One prompt and its result. */
 struct ax_sequence {
     int64_t n_prompt;
     const int32_t *prompt;

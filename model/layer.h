@@ -6,7 +6,7 @@
 
 struct ax_builder;
 
-/* What a mixer (tokens see each other) or an ffn (each by itself) has to say of itself. */
+/* The functions of a mixer (tokens see each other) or an ffn (each token by itself). */
 struct ax_part_type {
     const char *name;
     int n_saved; /* how many intermediate tensors it has: s[0 … n_saved − 1], see stash.h */
@@ -21,7 +21,7 @@ struct ax_part_type {
     enum ax_status (*forward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h, const struct ax_tensor *x,
                               const struct ax_tensor *out);
-    /* dh = gradient for h (NULL: not wanted), given dy for the part's output. */
+    /* dh = gradient for h (NULL: not requested), given dy for the part's output. */
     enum ax_status (*backward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                const struct ax_tensor *h, const struct ax_tensor *dy,
                                const struct ax_tensor *dh);
@@ -31,7 +31,7 @@ extern const struct ax_part_type ax_mixer_attention; /* attention.c */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
 
-/* AX_ERR_CONFIG: what the adapter asks for does not fit. */
+/* AX_ERR_CONFIG: the adapter's settings do not fit the model. */
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l);
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f);
 /* out = layer(x); out NULL: recompute for backward. */

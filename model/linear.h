@@ -1,8 +1,8 @@
 /* y = x·Wᵀ (+ b): the one place where a weight matrix meets activations, and with it packed storage
- * (made whole in scratch for the GEMM) and adapters.
+ * (unpacked into scratch for the GEMM) and adapters.
  *
- * A linear may join several HF matrices that read the same input (q, k, v; gate, up): those that
- * lie behind each other in the unit run as one GEMM. Under tensor parallelism
+ * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
+ * are contiguous in the unit run as one GEMM. Under tensor parallelism
  * (model/tensor_parallel.h) a linear is split over its outputs (rows [T/tp] in, own columns of all
  * T rows out) or over its inputs (own columns of all T rows in, rows [T/tp] out). */
 #ifndef AX_MODEL_LINEAR_H

@@ -1,20 +1,20 @@
 /* A model: units (embedding, one per layer, norm + head), and one pass of a micro-batch through
  * them.
  *
- * A stair: a file calls those of its own line and of the lines above it, never in a circle.
+ * Layer order: a file calls those on its own line and on the lines above it, without cycles.
  *
- *   view.c, adapter/match.c              what is read of a model; what its adapters ask for
- *   builder.c, freeze.c                  collects parameters while a model is made
- *   tensor_parallel.c, stash.c, norm.c … steps that every part takes
+ *   view.c, adapter/match.c              reading a model; which modules its adapters target
+ *   builder.c, freeze.c                  collect parameters while a model is created
+ *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
  *   linear.c → attention.c, mlp.c, moe.c the parts of a layer
  *   adapter/attach.c                     parameters of adapters
  *   layer.c, head.c → pass.c             a unit forward and backward
- *   load.c → adapter/{pissa,load,bank}.c numbers, from files and into them
- *   model.c                              makes one
+ *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
+ *   model.c                              creates a model
  *
- * To read what happens: model.c, pass.c, layer.c, attention.c, linear.c, kernels/ops.h; head.c for
- * the loss side. arch.c is beside it all: config.json says which parts each layer has. */
+ * To follow a pass, read model.c, pass.c, layer.c, attention.c, linear.c, kernels/ops.h; head.c for
+ * the loss side. arch.c stands alone: it reads from config.json which parts each layer has. */
 #ifndef AX_MODEL_MODEL_H
 #define AX_MODEL_MODEL_H
 
@@ -98,18 +98,18 @@ struct ax_model {
     int64_t rope_seq_len;                /* what the tables hold */
 };
 
-/* ---- made and freed: model.c ---- */
+/* ---- create and free: model.c ---- */
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                struct ax_runtime *rt, const struct ax_model_options *o);
 void ax_model_free(struct ax_model *m);
 
-/* ---- numbers: load.c, panels.c ---- */
+/* ---- parameter values: load.c, panels.c ---- */
 
-/* Reads every parameter of this rank from the folder: names the missing, the misshapen and the left
- * over. Nothing while planning. */
+/* Reads every parameter of this rank from the folder: an error names a tensor that is missing, unexpected
+ * or of the wrong shape. Does nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
-/* The same of one parameter of the base. */
+/* The same for one parameter of the base. */
 enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
                                    const struct ax_param *p);
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
@@ -120,9 +120,9 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
  * pass gives the bits it gave before. To be called in the plan as in the run. */
 enum ax_status ax_model_make_panels(struct ax_model *m);
 
-/* ---- what is read of it: view.c ---- */
+/* ---- reading a model: view.c ---- */
 
-/* Index of the unit that also has to be whole while unit u runs (tied head), or −1. */
+/* Index of the unit that must also be gathered while unit u runs (tied head), or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 int64_t ax_model_parameters(const struct ax_model *m);
 int64_t ax_model_trainable(const struct ax_model *m); /* those that train */

@@ -1,14 +1,15 @@
-/* Choosing tokens from logits: greedy, or drawn after the filters of transformers' generate.
+/* Choosing tokens from logits: greedy, or sampled after the filters of transformers' generate.
  *
- * Of a row of logits z, in this order (as transformers' logits processors and warpers):
+ * For a row of logits z, in this order (like transformers' logits processors and warpers):
  *   repetition penalty r   z of each token of the context: z < 0 ? z·r : z/r   (Keskar et al. 2019)
- *   temperature T          p = softmax(z / T);  T = 0: the largest z, and nothing below counts
- *   top-k                  the k most probable, and what is equal to the last of them
- *   top-p                  the most probable until their share of what is left reaches top_p
+ *   temperature T          p = softmax(z / T);  T = 0: the largest z; the filters below do not apply
+ *   top-k                  the k most probable, and any that tie with the last of them
+ *   top-p                  the most probable until their share of the remaining mass reaches top_p
  *                          (Holtzman et al. 2020)
- *   min-p                  those with at least min_p of the largest probability (Nguyen et al.
- * 2024) What is left is drawn from in proportion to p, with one number of the counter RNG that
- * depends on seed, stream and position only. Rows do not see each other, so a row's token depends
+ *   min-p                  those with at least min_p of the largest probability
+ *                          (Nguyen et al. 2024)
+ * The token is drawn from the remaining ones in proportion to p, with one number of the counter RNG
+ * that depends only on seed, stream and position. Rows are independent, so a row's token depends
  * neither on the other rows nor on the number of threads. */
 #ifndef AX_MODEL_SAMPLE_H
 #define AX_MODEL_SAMPLE_H

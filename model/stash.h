@@ -1,10 +1,10 @@
-/* The stash: what forward keeps for backward, and what recompute makes again.
+/* The stash: what forward keeps for backward, and what recompute computes again.
  *
  * A part of a layer (norms, attention, MLP …) declares its intermediate tensors once, each with the
  * reason it may or may not be dropped. A frame holds them for one layer of one micro-batch. Forward
- * takes the kept ones from the slot's stack and the others from scratch; backward takes the others
- * again and calls the same forward code, which makes exactly what is missing. So recompute cannot
- * differ from forward: it is forward. */
+ * allocates the kept ones on the slot's stack and the others in scratch; backward allocates the
+ * others again and calls the same forward code, which computes exactly what is missing. So recompute
+ * cannot differ from forward: it is forward. */
 #ifndef AX_MODEL_STASH_H
 #define AX_MODEL_STASH_H
 
@@ -14,7 +14,7 @@ enum ax_recompute {
     AX_RECOMPUTE_OFF,       /* keep everything */
     AX_RECOMPUTE_SELECTIVE, /* make norms, rope and swiglu again; keep GEMM and attention results */
     AX_RECOMPUTE_ON,        /* keep the block's input only */
-    AX_RECOMPUTE_INFERENCE, /* no backward will come: keep nothing */
+    AX_RECOMPUTE_INFERENCE, /* no backward: keep nothing */
 };
 const char *ax_recompute_name(enum ax_recompute mode);
 enum ax_status ax_recompute_parse(const char *name,
@@ -31,8 +31,8 @@ enum ax_keep {
 struct ax_saved {
     const char *name; /* block name in the memory plan */
     enum ax_keep keep;
-    bool kept;  /* lies in the slot, else in scratch */
-    bool ready; /* holds this micro-batch's value */
+    bool kept;  /* stored in the slot, else in scratch */
+    bool ready; /* contains this micro-batch's value */
     struct ax_tensor t;
 };
 
@@ -42,7 +42,7 @@ struct ax_frame {
     size_t mark; /* of the slot's stack below this frame */
 };
 
-/* n tensors, none of them declared: those that never are take nothing. */
+/* n tensors, none declared yet; tensors that are never declared take no memory. */
 void ax_frame_begin(struct ax_frame *f, int n);
 /* Declares one (dtype and shape in t; data is set by push). */
 void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, struct ax_tensor t);

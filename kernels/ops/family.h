@@ -1,12 +1,12 @@
-/* What the files of this folder have in common. One file is one family of ops and holds all that is
- * true of them on every backend; of each op, in this order:
+/* What the files of this folder share. Each file is one family of ops and contains everything that
+ * holds for them on every backend. For each op, in this order:
  *
- *   check_OP     the contract of kernels/ops.h as conditions: what a backend may rely on
+ *   check_OP     the contract of kernels/ops.h as conditions that a backend may rely on
  *   cost_OP      FLOPs (2 per multiply-add, 1 for any other arithmetic or transcendental) and bytes
- *                (each operand read or written once); mostly PER_ELEMENT(OP, FLOPs, of which)
- *   build_OP     its operands for a shape: see kernels/cases.h for what a case promises
- *   shapes_OP    the shapes that tests and `axtrain bench ops` run it on
- *   AX_OP_INFO(OP, operands …);   the row that kernels/ops.c finds all of this by
+ *                (each operand read or written once); usually PER_ELEMENT(OP, FLOPs, operand)
+ *   build_OP     its operands for a shape; kernels/cases.h says what a case guarantees
+ *   shapes_OP    the shapes on which tests and `axtrain bench ops` run it
+ *   AX_OP_INFO(OP, operands …);   the row through which kernels/ops.c finds all of this
  *
  * Conditions and costs depend on shapes and arguments alone, never on data, so that a plan counts
  * what a run counts. */

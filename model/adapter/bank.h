@@ -1,10 +1,8 @@
-/* Several adapters over one base: the tensors of all are loaded, and one of them, or none, is in
- * use.
+/* Several adapters over one base: the tensors of all are loaded, and at most one adapter is in use.
  *
  * Every place that can have an adapter (a matrix of a linear, embedding, head, experts' weights)
- * has one of each, and switching puts the chosen one into the place. So what runs are the ops of a
- * model that has that adapter alone, on the same numbers. What an adapter puts in the place of the
- * base's own (modules_to_save, the matrices that PEFT repeats beside adapters of embedding and
+ * has one of each, and switching selects one for that place. So the ops that run are those of a
+ * model with that adapter alone, on the same values. What an adapter replaces in the base (modules_to_save, the matrices that PEFT repeats beside adapters of embedding and
  * head) is read again from its file or the base's. For inference, on one rank. */
 #ifndef AX_MODEL_ADAPTER_BANK_H
 #define AX_MODEL_ADAPTER_BANK_H
@@ -20,7 +18,7 @@ struct ax_expert_place {
     struct ax_expert_adapter *at, *of;
 };
 
-/* The caller sets n and pefts, and has all three outlive the model. */
+/* The caller sets n and pefts; all three must outlive the model. */
 struct ax_adapter_bank {
     int n;                       /* ≥ 1 */
     const struct ax_peft *pefts; /* [n], open */

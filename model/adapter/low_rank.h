@@ -8,7 +8,7 @@
 struct ax_low_rank {
     const float *w; /* [rows][cols] */
     int64_t rows, cols, r;
-    int iterations; /* products with w and wᵀ after the first; 0: until the vectors stand */
+    int iterations; /* products with w and wᵀ after the first; 0: until the vectors converge */
     struct ax_rng_key key;
     /* out, to be ax_freed: w ≈ Σ_j s_j·u_j·v_jᵀ, the largest first */
     double *u, *s, *v; /* [r][rows], [r], [r][cols] */

@@ -1,4 +1,4 @@
-/* What the adapters of a model ask for: modules, as PEFT decides from their names. */
+/* Which modules the adapters of a model target, matched by name as PEFT does. */
 #ifndef AX_MODEL_ADAPTER_MATCH_H
 #define AX_MODEL_ADAPTER_MATCH_H
 
@@ -12,7 +12,7 @@ struct ax_adapter_target {
 };
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
-/* Is it the name, or what the name ends in behind a dot? */
+/* Is it the name, or what follows a dot at the name's end? */
 bool ax_adapter_ends_in(const char *name, const char *end);
 /* "a.b.c.weight" → "a.b.c". */
 void ax_adapter_module_of(const char *param, char *out, size_t size);
@@ -32,7 +32,7 @@ enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int laye
                                         char *module, size_t size);
 
 struct ax_model;
-/* Config k of a model's adapters; NULL behind the last. Without a bank, of its one or none. */
+/* Config k of a model's adapters; NULL after the last. Without a bank, of its one or none. */
 const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
 /* Puts adapter k's folder before an error, where there may be several. */
 enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);

@@ -123,9 +123,9 @@ static void missing_targets(void **state) {
     const char *path = config();
     FAILS("sft", 2, "c.yaml:", path, "lora_target_modules=[q_proj, wq]");
     assert_non_null(strstr(said, "\"wq\" matches no module of this llama model that can have an "
-                                 "adapter (those are"));
-    FAILS("sft", 2, "is no stacked weight of this llama model, which has no experts", path,
-          "lora_target_parameters=[mlp.experts.down_proj]");
+                                 "adapter (the projections"));
+    FAILS("sft", 2, "matches no stacked expert weight of this llama model, which has no experts",
+          path, "lora_target_parameters=[mlp.experts.down_proj]");
     FAILS("sft", 2, "modules_to_save: \"wte\" matches no module", path,
           "lora_modules_to_save=[wte]");
     assert_false(ax_path_exists(in_scratch("out")));

@@ -71,7 +71,7 @@ static void names(void **state) {
     assert_int_equal(ax_adapters_find(&a, "base", &which), AX_OK);
     assert_int_equal(which, AX_ADAPTER_NONE);
     assert_error(ax_adapters_find(&a, "Math", &which), AX_ERR_CONFIG,
-                 "no adapter is called \"Math\"; available: base, math, other, a=b");
+                 "no adapter is named \"Math\"; available: base, math, other, a=b");
     ax_adapters_close(&a);
     assert_int_equal(ax_adapters_find(&a, "base", &which), AX_OK);
     assert_error(ax_adapters_find(&a, "x", &which), AX_ERR_CONFIG,
@@ -228,7 +228,7 @@ static void mistakes(void **state) {
     const char *rows = put_text("wrong.jsonl", "{\"prompt\": \"a\"}\n"
                                                "{\"prompt\": \"a\", \"adapter\": \"doro\"}\n");
     assert_error(GENERATE("--adapter", dora, "--input", (char *)(uintptr_t)rows), AX_ERR_CONFIG,
-                 "wrong.jsonl:2: no adapter is called \"doro\"; available: base, llama_r4_rslora, "
+                 "wrong.jsonl:2: no adapter is named \"doro\"; available: base, llama_r4_rslora, "
                  "dora");
     assert_error(GENERATE("--adapter", dora, "--input", (char *)(uintptr_t)rows, "--each-adapter"),
                  AX_ERR_DATA, "wrong.jsonl:2");

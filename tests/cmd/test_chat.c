@@ -172,7 +172,7 @@ static void an_interrupt_stops_a_reply(void **state) {
     assert_true(hear(&c, "[stopped]"));
     assert_int_equal(kill(c.pid, SIGINT), 0); /* at the prompt: nothing to stop */
     say(&c, "/help\n");
-    assert_true(hear(&c, "leaves"));
+    assert_true(hear(&c, "Ctrl-D         quit"));
     assert_int_equal(leave(&c), 0);
 }
 
@@ -188,7 +188,7 @@ static void adapters_take_turns(void **state) {
     START(&c, model, "--max-new-tokens", "8", "--adapter", lora, "--adapter", dora);
     say(&c, "hello\n/adapter nobody\n/adapter other\n/reset\nhello\n/adapter base\n");
     assert_int_equal(leave(&c), 0);
-    assert_non_null(strstr(c.text, "no adapter is called \"nobody\"; available: base, llama_r4, "));
+    assert_non_null(strstr(c.text, "no adapter is named \"nobody\"; available: base, llama_r4, "));
     assert_non_null(strstr(c.text, "base, llama_r4, other; in use: base"));
     assert_non_null(reply = strstr(c.text, "a new conversation\n"));
     reply += strlen("a new conversation\n");

@@ -65,9 +65,9 @@ static void bad_rows(void **state) {
         {"r.jsonl", GOOD "{\"a\": \"\\ud800\"}\n", CHAT, "r.jsonl:2:7: invalid Unicode"},
         {"r.jsonl", GOOD "7\n", CHAT, "r.jsonl:2: expected an object"},
         {"r.jsonl", GOOD "{\"text\": 1}\n", "    type: alpaca\n",
-         "r.jsonl:1: there is no column \"instruction\"; the row has messages"},
+         "r.jsonl:1: column \"instruction\" is missing; the record has messages"},
         {"r.jsonl", "{\"text\": 1}\n", "    type: completion\n",
-         "r.jsonl:1: text: expected text, got a number (max_bad_rows: 1 passes over"},
+         "r.jsonl:1: text: expected text, got a number (set max_bad_rows: 1 to skip"},
         {"r.json", "[" GOOD ", 5]", CHAT, "r.json:2: expected an object"},
         {"r.json", "[" GOOD, CHAT, "r.json:2: the file ends before the list's \"]\""},
         {"r.csv", "instruction,input,output\na,b,c\na,b\n", "    type: alpaca\n",
@@ -202,7 +202,7 @@ static void one_set_is_empty(void **state) {
     char path[160];
     snprintf(path, sizeof path, "datasets.1.path=%s", rows);
     char *out = preview(2, (const char *const[]){config, path});
-    assert_non_null(strstr(out, "e.jsonl: it has no rows"));
+    assert_non_null(strstr(out, "e.jsonl: no records"));
     ax_free(out);
 }
 

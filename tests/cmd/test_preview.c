@@ -493,7 +493,7 @@ static void mistakes(void **state) {
     } cases[] = {
         {"--step=0", AX_ERR_CONFIG, "--step"},
         {"--color=blue", AX_ERR_CONFIG, "expected auto, always or never"},
-        {"--eval", AX_ERR_CONFIG, "there are no evaluation rows"},
+        {"--eval", AX_ERR_CONFIG, "no evaluation records"},
         {"sequnce_len=5", AX_ERR_CONFIG, "sequence_len"},
         {"datasets.0.path=/nowhere.jsonl", AX_ERR_DATA,
          "datasets.0: /nowhere.jsonl: no such file or folder"},

@@ -67,7 +67,7 @@ static void test_everyday_errors(void **state) {
     setenv("WORLD_SIZE", "2", 1);
     EXPECT(2, "WORLD_SIZE is 2", config);
     unsetenv("WORLD_SIZE");
-    EXPECT(2, "metric_for_best_model: there are no evaluation rows", config,
+    EXPECT(2, "metric_for_best_model: no evaluation records", config,
            "metric_for_best_model=eval_loss");
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
            "adapter=lora", "lora_r=2", "lora_alpha=4", "lora_target_linear=true",

@@ -297,7 +297,7 @@ static void test_errors(void **state) {
     EXPECT(2, "pissa_niter_N with N from 1 to 1000", path, "peft_init_lora_weights=pissa_niter_x");
     EXPECT(2, "there are no weights to start from", path, "peft_init_lora_weights=pissa",
            "reinit_weights=true");
-    EXPECT(2, "is no stacked weight of this llama model, which has no experts", path,
+    EXPECT(2, "matches no stacked expert weight of this llama model, which has no experts", path,
            "lora_target_parameters=[mlp.experts.down_proj]");
     assert_false(ax_path_exists(in_scratch("out")));
 }

@@ -127,7 +127,7 @@ static void mistakes_are_told_before_anything_comes(void **state) {
     reads_not(&(struct ax_rows_options){.path = "org/set", .name = "mian"}, AX_ERR_DATA,
               "configuration \"mian\" is not available");
     reads_not(&(struct ax_rows_options){.path = "org/set", .name = "main", .split = "valid"},
-              AX_ERR_DATA, "it has no split \"valid\"; it has train, test");
+              AX_ERR_DATA, "split \"valid\" is not available; expected one of train, test");
     reads_not(&(struct ax_rows_options){.path = "org/sett", .name = "main"}, AX_ERR_CONFIG,
               "has no such data set, or it is private. Check the spelling");
     static const char *const files[] = {"nothing/*"};

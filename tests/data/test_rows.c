@@ -364,7 +364,7 @@ static void folders_and_globs(void **state) {
     check_fails(&(struct ax_rows_options){.path = put_text("p.arrow", "ARROW1")},
                 AX_ERR_UNSUPPORTED, "\"arrow\" is not supported");
     check_fails(&(struct ax_rows_options){.path = "https://example.org/a.jsonl"},
-                AX_ERR_UNSUPPORTED, "network");
+                AX_ERR_UNSUPPORTED, "kind of URL");
 }
 
 static void hub_cache(void **state) {

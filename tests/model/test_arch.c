@@ -361,7 +361,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"llama\", " SMALL ", \"attention_dropout\": 0.1}",
          "attention_dropout: attention dropout 0.1 is not implemented", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\", " SMALL ", \"quantization_config\": {}}",
-         "quantization_config: quantized checkpoints are not read", AX_ERR_UNSUPPORTED},
+         "quantization_config: quantized checkpoints are not supported", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\", " SMALL ", \"tie_word_embeddings\": 1}",
          "tie_word_embeddings: expected true or false, got 1", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", " SMALL ", \"rope_scaling\": {\"type\": \"linear\"}}",
@@ -369,7 +369,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"mistral\", " SMALL ", \"sliding_window\": 0}",
          "sliding_window: expected an integer of at least 1", AX_ERR_DATA},
         {"{\"model_type\": \"qwen3\", " SMALL ", \"layer_types\": [\"full_attention\"]}",
-         "layer_types: has 1 entries for 4 layers", AX_ERR_DATA},
+         "layer_types: expected one entry for each of 4 layers, got 1", AX_ERR_DATA},
         {"{\"model_type\": \"qwen3\", " SMALL ", \"layer_types\": [\"a\", \"b\", \"c\", \"d\"]}",
          "layer_types[0]: layer type \"a\" is not one of", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 10, "
