@@ -385,7 +385,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"mixtral\", " SMALL ", \"num_local_experts\": 0}",
          "num_local_experts: expected an integer", AX_ERR_DATA},
         {"{\"model_type\": \"mixtral\", " SMALL ", \"num_experts_per_tok\": 9}",
-         "num_experts_per_tok: a token cannot go to 9 of 8 experts", AX_ERR_DATA},
+         "num_experts_per_tok: cannot route a token to 9 of 8 experts", AX_ERR_DATA},
         {"{\"model_type\": \"mixtral\", " SMALL ", \"router_jitter_noise\": 0.1}",
          "router_jitter_noise: router jitter 0.1 is not implemented", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"mlp_only_layers\": [4]}",
