@@ -51,7 +51,7 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "seed: expected an integer", config);
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("none.jsonl"), ""));
     EXPECT(3, "datasets.0: ", config);
-    EXPECT(3, "none.jsonl: there is no such file", config);
+    EXPECT(3, "none.jsonl: no such file", config);
     put_text("empty.jsonl", "");
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("empty.jsonl"), ""));
     EXPECT(3, "empty.jsonl", config);
