@@ -136,7 +136,7 @@ static enum ax_status read_eval(struct ax_train_setup *s) {
                                           : NULL;
     if (needs && !s->data.eval_loader)
         return ax_config_error(cfg, needs,
-                               "there are no evaluation rows; set val_set_size or test_datasets");
+                               "no evaluation records; set val_set_size or test_datasets");
     if (needs && e->when.when == AX_NEVER)
         return ax_config_error(cfg, needs, "nothing is evaluated; set eval_steps");
     return AX_OK;

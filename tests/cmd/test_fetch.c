@@ -124,8 +124,8 @@ static void mistakes_are_told_with_their_key(void **state) {
     serve();
     sft_command = "fetch";
     EXPECT(2, "datasets.0: org/rowz: http://127.0.0.1:", config, "datasets.0.path=org/rowz");
-    EXPECT(3, "datasets.0: org/rows: it has no split \"valid\"; it has test, train", config,
-           "datasets.0.split=valid");
+    EXPECT(3, "datasets.0: org/rows: split \"valid\" is not available; expected one of test, train",
+           config, "datasets.0.split=valid");
     EXPECT(2, "base_model (command line): org/tinny: http://127.0.0.1:", config,
            "base_model=org/tinny");
     EXPECT(2, "no branch, tag or commit \"v7\"", config, "model_revision=v7");
