@@ -48,6 +48,7 @@ static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_e
 enum ax_status ax_corpus_filter(struct ax_corpus *c, size_t start,
                                 const struct ax_length_rule *rule, struct ax_corpus_report *r) {
     size_t kept = start;
+    AX_ASSERT(c->refs || c->n == 0);
     for (size_t i = start; i < c->n;) {
         const size_t end = ax_corpus_group_end(c, i), first = kept;
         bool keep = true;
@@ -114,7 +115,9 @@ static enum ax_status keep_shard(struct ax_corpus *c, const struct ax_corpus_opt
     const size_t last = (size_t)ax_shard_start((int64_t)n, o->n_shards, o->shard + 1);
     const size_t from = first < n ? firsts[first] : c->n, to = last < n ? firsts[last] : c->n;
     ax_free(firsts);
-    memmove(c->refs, c->refs + from, (to - from) * sizeof *c->refs);
+    AX_ASSERT(c->refs || to == from);
+    if (to > from)
+        memmove(c->refs, c->refs + from, (to - from) * sizeof *c->refs);
     c->n = to - from;
     r->other_shards += (int64_t)(n - (last - first));
     return AX_OK;

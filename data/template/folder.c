@@ -126,15 +126,14 @@ static enum ax_status need_text(const struct source *s) {
 /* ---- one of them, compiled ---- */
 
 struct choice {
-    const char *names[2]; /* the first is preferred where a place has both */
-    int n;
-    int place, number; /* of the one found */
+    const char *names[2]; /* the first is preferred where a place has both; or NULL */
+    int place, number;    /* of the one found */
     struct ax_template *found;
 };
 
 static enum ax_status choose(void *ctx, const struct source *s) {
     struct choice *c = ctx;
-    for (int i = 0; i < c->n; i++) {
+    for (int i = 0; i < 2 && c->names[i]; i++) {
         if (strcmp(s->name, c->names[i]) != 0 ||
             (c->found && (s->place > c->place || i >= c->number)))
             continue;
@@ -150,11 +149,11 @@ static enum ax_status choose(void *ctx, const struct source *s) {
 
 enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir, const char *name,
                                        bool with_tools) {
+    const bool either = !name && with_tools;
     struct choice c = {.names = {name         ? name
                                  : with_tools ? "tool_use"
                                               : "default",
-                                 "default"},
-                       .n = !name && with_tools ? 2 : 1};
+                                 either ? "default" : NULL}};
     const enum ax_status st = walk(dir, choose, &c);
     if (st != AX_OK) {
         ax_template_free(c.found);
@@ -164,7 +163,7 @@ enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir
         return ax_error(AX_ERR_DATA,
                         "%s: no chat template named %s in chat_template.jinja or "
                         "tokenizer_config.json; set chat_template",
-                        dir, c.names[c.n - 1]);
+                        dir, either ? "default" : c.names[0]);
     *out = c.found;
     return AX_OK;
 }

@@ -182,7 +182,7 @@ static void unknown_split_rules_are_refused(void **state) {
     assert_mentions("the split rule \"default\" is not supported");
     put_model("bert", NULL, NULL);
     assert_int_equal(convert("no"), AX_ERR_UNSUPPORTED);
-    assert_mentions("the kind \"bert\" is not supported");
+    assert_mentions("model \"bert\" is not supported");
     assert_false(ax_path_exists(in_dir("no")));
 }
 

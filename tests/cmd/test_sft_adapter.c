@@ -275,7 +275,7 @@ static void test_errors(void **state) {
     const char *path = config(LORA);
     EXPECT(2, "\"wq_proj\" matches no module of this llama model", path,
            "lora_target_modules=[wq_proj]", "lora_target_linear=false");
-    EXPECT(2, "no module of this llama model is left to adapt by the expression", path,
+    EXPECT(2, "no module of this llama model is selected by the expression", path,
            "lora_target_modules=nothing", "lora_target_linear=false");
     EXPECT(2, "modules_to_save: \"wte\" matches no module", path, "lora_modules_to_save=[wte]");
     EXPECT(2, "there is no layer 3: the model has 0 to 2", path, "peft_layers_to_transform=[0, 3]");

@@ -153,7 +153,8 @@ static void check_refused(const char *library, const char *why) {
         setenv("AXTRAIN_DUCKDB", library, 1);
         const bool ok =
             list_rows(&(struct ax_rows_options){.path = path}, &got) == AX_ERR_UNSUPPORTED &&
-            strstr(ax_error_text(), "p.parquet: Parquet files are read by DuckDB's library") &&
+            strstr(ax_error_text(),
+                   "p.parquet: cannot open DuckDB's library, which reads Parquet files") &&
             strstr(ax_error_text(), "@duckdb/node-bindings-linux-x64, and set AXTRAIN_DUCKDB") &&
             strstr(ax_error_text(), why) && !strchr(ax_error_text(), '\n');
         _exit(ok ? 0 : 1);
