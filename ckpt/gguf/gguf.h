@@ -6,7 +6,9 @@
  * names file, key or tensor, and byte. Tensors of a type that is known but not read are listed
  * without data, so that the vocabulary of such a file can still be used.
  *
- * Strings and data point into the mapping. Read gguf.c first, then keys.c. */
+ * Strings and data point into the mapping. Reading order: cursor.c, gguf.c, keys.c
+ * (the file); types.c, blocks.c, quantize.c, quantize_k.c (its types); model.c, names.c, rope.c,
+ * weights.c (a model out of it); outputs.c, write.c (into it). */
 #ifndef AX_CKPT_GGUF_GGUF_H
 #define AX_CKPT_GGUF_GGUF_H
 

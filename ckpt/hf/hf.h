@@ -1,7 +1,10 @@
 /* Hugging Face model folders: config.json beside model.safetensors, or shards with an index.
  *
  * Shard names in the index must be plain file names. Every tensor of the index must be in the shard
- * it names, and no tensor may be in two. */
+ * it names, and no tensor may be in two.
+ *
+ * Reading order: safetensors.c, index.c, hf.c (reading a folder), safetensors_write.c, write.c
+ * (writing one), checksums.c, concat.c; peft.c, peft_config.c, peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 

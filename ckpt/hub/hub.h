@@ -2,9 +2,10 @@
  *
  *     CACHE/models--ORG--NAME/            datasets--ORG--NAME for data sets
  *         refs/REVISION                   the commit of a branch or tag
- *         blobs/ID                        a file's bytes under the git or SHA-256 name of its
- * content snapshots/COMMIT/PATH           links to blobs trees/COMMIT.axtrain.json       all files
- * that the repository has at that commit CACHE/.locks/models--ORG--NAME/ID.lock
+ *         blobs/ID                        a file's bytes, under its git or SHA-256 name
+ *         snapshots/COMMIT/PATH           links to blobs
+ *         trees/COMMIT.axtrain.json       all files that the repository has at that commit
+ *     CACHE/.locks/models--ORG--NAME/ID.lock
  *
  * What the cache has is used as it is: the network is asked only for what is missing, or when the
  * caller wants news (`axtrain fetch`).

@@ -2,7 +2,10 @@
  * optimizer state, in parts that this rank owns and that other meshes can put together again.
  *
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
- * the global tensor: a tensor-parallel or expert slice, and of it the run in this rank's shard. */
+ * the global tensor: a tensor-parallel or expert slice, and of it the run in this rank's shard.
+ *
+ * Reading order: state.c (parts), manifest.c, checkpoint.c (writing), checkpoint_load.c,
+ * checkpoint_list.c (which to keep), saver.c (the thread that writes while training continues). */
 #ifndef AX_CKPT_STATE_STATE_H
 #define AX_CKPT_STATE_STATE_H
 

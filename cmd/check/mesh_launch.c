@@ -1,4 +1,4 @@
-/* fork, meet, wait. */
+/* fork, rendezvous, wait. */
 #include "cmd/check/mesh_launch.h"
 
 #include <errno.h>

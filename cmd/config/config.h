@@ -9,7 +9,11 @@
  *
  * Readers take a key path as a printf format: ax_config_str(cfg, "datasets.%zu.path", i). A path
  * that is not in the table, or of another type, is a bug and asserts. Unset keys read as their
- * default. */
+ * default.
+ *
+ * Reading order: table.h (a key's row), keys*.c (the rows), config.c (loading), renamed.c,
+ * check.c, derive.c, rules.c (its steps), get.c (readers), notes.c; help.c, show.c, schema.c,
+ * docs.c (output). */
 #ifndef AX_CMD_CONFIG_CONFIG_H
 #define AX_CMD_CONFIG_CONFIG_H
 

@@ -1,4 +1,7 @@
-/* Models from one format to another. */
+/* A GGUF file as a Hugging Face folder.
+ *
+ * This folder converts models: from_gguf.c, to_gguf.c (the other way), merge.c (an adapter into
+ * its base) with merge_probe.c (does the result answer as the adapter does?) and merge_note.c. */
 #ifndef AX_CMD_CONVERT_FROM_GGUF_H
 #define AX_CMD_CONVERT_FROM_GGUF_H
 

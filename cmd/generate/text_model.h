@@ -1,5 +1,9 @@
 /* A model that reads and writes text: weights, adapters, tokenizer, chat template, and what its
- * folder says about generation. What `generate` and `chat` open first. */
+ * folder says about generation. What `generate` and `chat` open first.
+ *
+ * Reading order: text_model.c, adapters.c (several over one base), text_side.c (tokenizer and
+ * template of each), stop_tokens.c, text_stream.c (text as it is generated), prompts.c (input of
+ * `generate`). */
 #ifndef AX_CMD_GENERATE_TEXT_MODEL_H
 #define AX_CMD_GENERATE_TEXT_MODEL_H
 

@@ -3,7 +3,11 @@
  * restored exactly, on another mesh too.
  *
  * Examples come in chunks from a source: a corpus that is all there (ax_corpus_source), or a stream
- * (data/pipeline/stream.h). A chunk is packed at a time, so an epoch is chunks of sequences. */
+ * (data/pipeline/stream.h). A chunk is packed at a time, so an epoch is chunks of sequences.
+ *
+ * Reading order of this folder: prepare.c (records to examples, in order, on several threads),
+ * prepared.c with cache_load.c and cache_write.c, examples.c; corpus.c, corpus_order.c, dedup.c;
+ * loader_corpus.c or stream.c, pack.c, pack_fit.c, loader.c. */
 #ifndef AX_DATA_PIPELINE_LOADER_H
 #define AX_DATA_PIPELINE_LOADER_H
 

@@ -1,4 +1,4 @@
-/* Compiling and rendering; the interpreter is in the jinja_*.c files (start at jinja_vm.h). */
+/* Compiling and rendering; the interpreter is in data/jinja/ (start at vm.h). */
 #include "data/template/template.h"
 
 #include <string.h>

@@ -2,7 +2,11 @@
  * Environment, trim_blocks, lstrip_blocks, loop controls, generation blocks), byte for byte.
  *
  * A template is compiled once and rendered often; the compiled one never changes and may be used
- * by several threads at once. Both are bounded: a hostile template ends with an error. */
+ * by several threads at once. Both are bounded: a hostile template ends with an error.
+ *
+ * Reading order: template.c (compiling and rendering, over data/jinja/), chat.c (messages),
+ * folder.c and tokens.c (a model folder's templates and special tokens), named.c (the built-in
+ * templates). */
 #ifndef AX_DATA_TEMPLATE_TEMPLATE_H
 #define AX_DATA_TEMPLATE_TEMPLATE_H
 

@@ -4,7 +4,11 @@
  * vocabularies. A loaded tokenizer is constant: any number of threads may encode and decode with
  * it. Only the functions under "changes" modify it, before it is shared.
  *
- * Text is UTF-8 with a length and may hold NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none. */
+ * Text is UTF-8 with a length and may hold NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none.
+ *
+ * Reading order: tokenizer.c (the object), encode.c, decode_ids.c; loading: vocab_hf.c,
+ * vocab_gguf.c; the steps of encoding: normalize.c, pretokenize.c with scan.c and split_rules.c,
+ * bpe.c, bpe_merge.c; those of decoding: decode.c. */
 #ifndef AX_DATA_TOKENIZER_TOKENIZER_H
 #define AX_DATA_TOKENIZER_TOKENIZER_H
 

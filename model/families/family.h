@@ -1,4 +1,5 @@
-/* The registry rows, one per family file. */
+/* The model families, one file each; family.c is the registry. A family reads what its config.json
+ * has beyond Llama's: CONTRIBUTING.md says how to add one. */
 #ifndef AX_MODEL_FAMILIES_FAMILY_H
 #define AX_MODEL_FAMILIES_FAMILY_H
 
