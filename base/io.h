@@ -32,6 +32,9 @@ enum ax_status ax_file_size(struct ax_file *f, uint64_t *size);
 enum ax_status ax_file_sync(struct ax_file *f);
 /* Closes and frees; safe on a zeroed or already closed file. Errors of close are returned. */
 enum ax_status ax_file_close(struct ax_file *f);
+/* Closes f at the end of a function that has come to `st`, and returns that, or, where it is AX_OK,
+ * what closing says. After an earlier error its text stays the one that is reported. */
+enum ax_status ax_file_end(struct ax_file *f, enum ax_status st);
 
 /* Whole file into memory (NUL added behind). AX_ERR_DATA when larger than max_bytes. Free with
  * ax_free. */

@@ -129,6 +129,13 @@ enum ax_status ax_file_close(struct ax_file *f) {
     return st;
 }
 
+enum ax_status ax_file_end(struct ax_file *f, enum ax_status st) {
+    struct ax_error_record first;
+    ax_error_save(&first, st);
+    const enum ax_status closed = ax_file_close(f);
+    return st != AX_OK ? ax_error_restore(&first) : closed;
+}
+
 static enum ax_status too_large(const struct ax_file *f, size_t max_bytes) {
     return ax_error(AX_ERR_DATA, "%s: exceeds the limit of %zu bytes", f->path, max_bytes);
 }
@@ -187,13 +194,7 @@ enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, siz
     return AX_OK;
 fail:
     ax_free(text);
-    if (f.path != NULL) {
-        struct ax_error_record first;
-        ax_error_save(&first, st);
-        (void)ax_file_close(&f);
-        (void)ax_error_restore(&first);
-    }
-    return st;
+    return f.path != NULL ? ax_file_end(&f, st) : st;
 }
 
 enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len) {

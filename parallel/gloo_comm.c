@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/gloo_op.h"
+#include "parallel/gloo.h"
 #include "parallel/reduce.h"
 
 /* Who has not started it? All who are missing are named together. */

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "parallel/gloo_world.h"
+#include "parallel/gloo.h"
 
 static enum ax_status path_of(const struct ax_gloo_world *w, int rank, const char *what,
                               char **path) {

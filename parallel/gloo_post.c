@@ -6,7 +6,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "parallel/gloo_op.h"
+#include "parallel/gloo.h"
 
 struct ax_comm_place ax_gloo_place(const struct ax_gloo_op *op, int peer, bool sends) {
     const struct ax_gloo_member *me = op->comm->state;

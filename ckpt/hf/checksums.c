@@ -2,7 +2,6 @@
 
 #include "base/hash.h"
 #include "base/direct_io.h"
-#include "ckpt/hf/close.h"
 
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n) {
     const unsigned char *p = data;
@@ -74,7 +73,7 @@ enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f,
     enum ax_status st = ax_file_open_direct(&file, path);
     if (st == AX_OK) {
         st = check(&file, &f->sums, buffer);
-        st = ax_ckpt_close(&file, st);
+        st = ax_file_end(&file, st);
     }
     ax_free(path);
     return st;

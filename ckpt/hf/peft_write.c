@@ -1,7 +1,6 @@
 /* struct ax_peft_config to adapter_config.json, and the folder. */
 #include <math.h>
 
-#include "ckpt/hf/close.h"
 #include "ckpt/hf/peft.h"
 
 /* The keys in the order of PEFT's own files, which sort them; values are set afterwards. */
@@ -114,7 +113,7 @@ static enum ax_status write_config(const char *dir, const struct ax_peft_config 
     AX_TRY_GOTO(ax_file_write(&f, line.data, line.len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
 done:
-    st = ax_ckpt_close(&f, st);
+    st = ax_file_end(&f, st);
     ax_buf_free(&line);
     ax_free(path);
     ax_free(text);

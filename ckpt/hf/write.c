@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/hf/close.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 
@@ -47,7 +46,7 @@ static enum ax_status write_text(const struct target *to, const char *name, cons
     AX_TRY_GOTO(ax_file_write(&f, text, len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
 done:
-    st = ax_ckpt_close(&f, st);
+    st = ax_file_end(&f, st);
     ax_free(path);
     return st;
 }

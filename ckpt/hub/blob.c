@@ -12,7 +12,6 @@
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "ckpt/hf/close.h"
 #include "ckpt/hub/impl.h"
 
 #define PIECE ((size_t)1 << 20)
@@ -232,7 +231,7 @@ static enum ax_status download(struct blob *b) {
     AX_TRY_GOTO(receive_checked(b, url), st, close);
     AX_TRY_GOTO(ax_file_sync(&b->file), st, close);
 close:
-    st = ax_ckpt_close(&b->file, st);
+    st = ax_file_end(&b->file, st);
     if (st == AX_OK)
         st = ax_rename(b->part, b->path);
 done:

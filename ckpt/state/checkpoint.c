@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/hf/close.h"
-
 enum ax_status ax_checkpoint_key(char **key, const struct ax_state_part *part) {
     return ax_sprintf(key, "%s:%s", part->name, part->slot);
 }
@@ -33,7 +31,7 @@ static enum ax_status write_manifest(const char *tmp, const struct ax_manifest *
     AX_TRY_GOTO(ax_file_write(&f, text.data, text.len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
 done:
-    st = ax_ckpt_close(&f, st);
+    st = ax_file_end(&f, st);
     ax_buf_free(&text);
     ax_free(path);
     return st;

@@ -1,9 +1,37 @@
-/* Private to the gloo fabric: a collective under way (gloo_post.c starts it, gloo_comm.c ends it).
- */
-#ifndef AX_PARALLEL_GLOO_OP_H
-#define AX_PARALLEL_GLOO_OP_H
+/* Private to the gloo fabric. Reading order: gloo_fabric.c (processes, failures), gloo_comm.c
+ * (communicators; ends a collective), gloo_post.c (starts one); gloo_link.h and comm_gloo.cpp
+ * (Gloo's transport). */
+#ifndef AX_PARALLEL_GLOO_H
+#define AX_PARALLEL_GLOO_H
 
-#include "parallel/gloo_world.h"
+#include "parallel/comm_check.h"
+#include "parallel/comm_gloo.h"
+#include "parallel/gloo_link.h"
+
+/* ---- the processes of a run ---- */
+
+struct ax_gloo_op;
+struct ax_gloo_world {
+    char *folder;
+    int world, rank;
+    double timeout;
+    struct ax_gloo_link *link;
+    bool failed;                     /* this rank has said that it gives up */
+    bool stopped;                    /* after an error: nothing is under way any more */
+    uint64_t opened[AX_ROLE_COUNT];  /* communicators so far: their names between processes */
+    struct ax_gloo_op *first, *last; /* under way, in the order of their starts */
+};
+
+enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
+                                 const int *ranks, int n);
+
+/* AX_ERR_PEER about world ranks with which a transfer ended as `how`: their own words if they left
+ * any, else what is known. */
+enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
+                            const struct ax_comm_part *part, const int *ranks, int n,
+                            enum ax_gloo_result how, const char *text);
+
+/* ---- a collective in flight ---- */
 
 struct ax_gloo_header {
     struct ax_comm_part part;
