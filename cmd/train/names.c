@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/config/config.h"
+#include "data/template/template.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 
@@ -51,5 +52,10 @@ static const char *schedule(size_t i, const char **note) {
     return ax_lr_kind_name(i);
 }
 
+static const char *template(size_t i, const char **note) {
+    *note = NULL;
+    return ax_template_name(i);
+}
+
 const struct ax_config_names ax_config_names[] = {
-    {"optimizers", optimizer}, {"schedules", schedule}, {NULL, NULL}};
+    {"optimizers", optimizer}, {"schedules", schedule}, {"templates", template}, {NULL, NULL}};

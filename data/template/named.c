@@ -8,8 +8,7 @@
 #include "data/template/template.h"
 
 static const struct {
-    const char *name;
-    const char *source; /* NULL: known, but not built in */
+    const char *name, *source;
 } named[] = {
     {"alpaca", ax_template_alpaca},
     {"chatml", ax_template_chatml},
@@ -25,50 +24,24 @@ static const struct {
     {"phi_35", ax_template_phi_35},
     {"qwen3", ax_template_qwen3},
     {"qwen_25", ax_template_qwen_25},
-    {"aya", NULL},
-    {"cohere", NULL},
-    {"command_a", NULL},
-    {"command_a_rag", NULL},
-    {"command_a_tool_use", NULL},
-    {"exaone", NULL},
-    {"exaone4", NULL},
-    {"falcon_h1", NULL},
-    {"gemma3", NULL},
-    {"gemma3n", NULL},
-    {"gemma4", NULL},
-    {"gemma4_unified", NULL},
-    {"jamba", NULL},
-    {"llama3_2_vision", NULL},
-    {"llama4", NULL},
-    {"llava", NULL},
-    {"metharme", NULL},
-    {"nemotron_h", NULL},
-    {"phi_4", NULL},
-    {"pixtral", NULL},
-    {"qwen2_vl", NULL},
-    {"qwen3_5", NULL},
 };
 
 #define N_NAMED (sizeof named / sizeof named[0])
+
+const char *ax_template_name(size_t i) {
+    return i < N_NAMED ? named[i].name : NULL;
+}
 
 enum ax_status ax_template_builtin(struct ax_template **out, const char *name) {
     for (size_t i = 0; i < N_NAMED; i++) {
         if (strcmp(named[i].name, name) != 0)
             continue;
-        if (named[i].source == NULL) {
-            return ax_error(
-                AX_ERR_UNSUPPORTED,
-                "chat_template: %s is not built in: use tokenizer_default, or jinja with "
-                "chat_template_jinja",
-                name);
-        }
         return ax_template_compile(out, name, named[i].source, strlen(named[i].source));
     }
     struct ax_buf list = {0};
     enum ax_status st = AX_OK;
     for (size_t i = 0; i < N_NAMED && st == AX_OK; i++)
-        if (named[i].source != NULL)
-            st = ax_buf_printf(&list, "%s%s", list.len > 0 ? ", " : "", named[i].name);
+        st = ax_buf_printf(&list, "%s%s", i > 0 ? ", " : "", named[i].name);
     if (st == AX_OK) {
         st = ax_error(AX_ERR_CONFIG,
                       "chat_template: unknown template \"%s\"; the built-in ones are %s", name,

@@ -87,8 +87,9 @@ enum ax_status ax_template_folder_tokens(json_t **out, const char *dir);
 
 /* ---- built-in templates (chat_template: NAME in a config) ---- */
 
-/* AX_ERR_CONFIG for an unknown name (lists them), AX_ERR_UNSUPPORTED for one that needs more than
- * text or is not built in. */
+/* AX_ERR_CONFIG for an unknown name; lists them. */
 enum ax_status ax_template_builtin(struct ax_template **out, const char *name);
+/* Their names; NULL past the last. */
+const char *ax_template_name(size_t i);
 
 #endif
