@@ -109,6 +109,28 @@ static void check_merge(void) {
     assert_int_equal(ax_remove_tree(m.dst), AX_OK);
 }
 
+/* Each expert's matrices get their part of the stacked tensors, and the merged model answers as the
+ * adapter does. */
+static void test_experts_are_merged(void **state) {
+    (void)state;
+    const char *path = config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
+                              "lora_modules_to_save: [embed_tokens, lm_head]\n"
+                              "lora_target_modules: [q_proj]\nlora_target_parameters: "
+                              "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\n");
+    char mixtral[600], base[640], tokenizer[640];
+    snprintf(mixtral, sizeof mixtral, "%s/../mixtral", golden_llama());
+    snprintf(base, sizeof base, "base_model=%s", mixtral);
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
+    EXPECT(0, "trained 3 of 3", path, base, tokenizer);
+    struct ax_merge m = {
+        .base = mixtral, .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+    assert_ok(ax_merge_run(&m));
+    assert_int_equal(m.matrices, 2 + 2 * (1 + 3 * 8));
+    assert_true(m.error < 1e-5 * m.largest && m.effect > 100 * m.error);
+    assert_int_equal(ax_remove_tree(m.dst), AX_OK);
+    clear();
+}
+
 static void train_and_look(const char *more, const char *plan, int tensors, bool dora) {
     const char *path = config(more);
     EXPECT(0, plan, path, "save_steps=2", "val_set_size=0");
@@ -307,6 +329,7 @@ int main(void) {
         cmocka_unit_test(test_lora),
         cmocka_unit_test(test_qlora),
         cmocka_unit_test(test_dora),
+        cmocka_unit_test(test_experts_are_merged),
         cmocka_unit_test(test_evaluation_and_best),
         cmocka_unit_test(test_resume_is_bitwise),
         cmocka_unit_test(test_resume_of_other_targets),
