@@ -20,6 +20,8 @@ static enum ax_status reorder(struct ax_corpus *c, size_t start, const uint32_t 
                               const uint32_t *order, size_t n) {
     const size_t count = c->n - start;
     struct ax_example_ref *old;
+    if (n == 0)
+        return AX_OK;
     AX_TRY(ax_alloc(&old, count, sizeof *old));
     memcpy(old, c->refs + start, count * sizeof *old);
     size_t at = start;
