@@ -124,6 +124,7 @@ static void found_again(void **state) {
 static void sets_of_several_blocks(void **state) {
     (void)state;
     enum { DOCS = 6, LENGTH = 1000003 };
+    static const struct ax_columns no_columns;
     struct ax_examples memory = {0}, back = {0}, kept = {0};
     struct ax_cache_writer w;
     int32_t *ids;
@@ -157,7 +158,7 @@ static void sets_of_several_blocks(void **state) {
     assert_ok(ax_map_file(&map, file));
     assert_true(map.len == words * sizeof(uint32_t));
     ax_unmap_file(&map);
-    assert_ok(ax_cache_load(&back, path, description, &(struct ax_columns){0}, &found));
+    assert_ok(ax_cache_load(&back, path, description, &no_columns, &found));
     assert_true(found);
     assert_int_equal(back.n, DOCS);
     for (size_t d = 0; d < DOCS; d++)
