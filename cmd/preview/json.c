@@ -51,8 +51,8 @@ static enum ax_status document(const struct ax_preview *p, const struct ax_packe
     return st;
 }
 
-static enum ax_status add_row(const struct ax_preview *p, const struct ax_packed_sequence *row,
-                              json_t *rows) {
+static enum ax_status add_row(void *rows, const struct ax_preview *p,
+                              const struct ax_packed_sequence *row) {
     json_t *documents = json_array();
     enum ax_status st = AX_OK;
     for (int i = 0; i < row->n_pieces && st == AX_OK; i++) {
@@ -69,20 +69,6 @@ static enum ax_status add_row(const struct ax_preview *p, const struct ax_packed
                           (json_int_t)row->index, "tokens", (json_int_t)row->n_tokens, "trained",
                           (json_int_t)row->n_trained, "documents", documents);
     return json_array_append_new(rows, v) == 0 ? AX_OK : no_memory();
-}
-
-static enum ax_status add_rows(struct ax_preview *p, json_t *rows) {
-    struct ax_loader *loader;
-    AX_TRY(ax_preview_seek(p, &loader));
-    for (int64_t i = 0; i < p->o.rows; i++) {
-        struct ax_packed_sequence row;
-        bool got;
-        AX_TRY(ax_preview_next(p, loader, i, &row, &got));
-        if (!got)
-            break;
-        AX_TRY(add_row(p, &row, rows));
-    }
-    return AX_OK;
 }
 
 static void add_bad(json_t *list, int64_t *n, const struct ax_bad_records *bad) {
@@ -108,7 +94,7 @@ enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out) {
     json_t *warnings = json_array();
     for (size_t i = 0; i < p->n_warnings; i++)
         json_array_append_new(warnings, json_string(p->warnings[i]));
-    enum ax_status st = p->o.rows > 0 ? add_rows(p, rows) : AX_OK;
+    enum ax_status st = p->o.rows > 0 ? ax_preview_each(p, add_row, rows) : AX_OK;
     json_t *v = json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "train", totals(&p->train), "eval",
                           totals(&p->eval), "row_tokens", (json_int_t)p->data->sequence_tokens,
                           "rows_per_step", (json_int_t)p->data->sequences_per_step, "bad_rows",

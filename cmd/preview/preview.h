@@ -32,11 +32,11 @@ struct ax_preview {
     size_t n_warnings;
 };
 
-/* Goes to the first row of the step. AX_ERR_CONFIG when there is none. */
-enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader);
-/* The next row to show, after `shown` others. AX_ERR_DATA when a stream has none at all. */
-enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
-                               struct ax_packed_sequence *row, bool *got);
+/* Calls look(ctx, p, s) for each sequence of the step that is to be shown. AX_ERR_CONFIG if there is
+ * no such step, AX_ERR_DATA if a stream contains nothing. */
+typedef enum ax_status ax_preview_look(void *ctx, const struct ax_preview *p,
+                                       const struct ax_packed_sequence *s);
+enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look, void *ctx);
 
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);

@@ -68,8 +68,16 @@ static enum ax_status put_ids(struct ax_buf *out, const struct ax_preview_piece 
     return ax_buf_puts(out, "\n");
 }
 
-static enum ax_status put_row(struct ax_buf *out, const struct ax_preview *p,
-                              const struct ax_packed_sequence *row, const struct look *look) {
+struct target {
+    struct ax_buf *out;
+    const struct look *look;
+};
+
+static enum ax_status put_row(void *ctx, const struct ax_preview *p,
+                              const struct ax_packed_sequence *row) {
+    const struct target *t = ctx;
+    struct ax_buf *out = t->out;
+    const struct look *look = t->look;
     AX_TRY(ax_buf_printf(out,
                          "%s── row %lld of epoch %lld: %lld tokens, %lld trained, %d "
                          "document%s%s\n",
@@ -89,20 +97,6 @@ static enum ax_status put_row(struct ax_buf *out, const struct ax_preview *p,
     next:
         ax_preview_piece_close(&piece);
         AX_TRY(st);
-    }
-    return AX_OK;
-}
-
-static enum ax_status put_rows(struct ax_buf *out, struct ax_preview *p, const struct look *look) {
-    struct ax_loader *loader;
-    AX_TRY(ax_preview_seek(p, &loader));
-    for (int64_t i = 0; i < p->o.rows; i++) {
-        struct ax_packed_sequence row;
-        bool got;
-        AX_TRY(ax_preview_next(p, loader, i, &row, &got));
-        if (!got)
-            break;
-        AX_TRY(put_row(out, p, &row, look));
     }
     return AX_OK;
 }
@@ -167,7 +161,7 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     const struct look *look = ax_term_use_color(STDOUT_FILENO, p->o.color) ? &colored : &bare;
     AX_TRY(ax_buf_puts(out, ""));
     if (p->o.rows > 0)
-        AX_TRY(put_rows(out, p, look));
+        AX_TRY(ax_preview_each(p, put_row, &(struct target){out, look}));
     AX_TRY(put_totals(out, "training", &p->train));
     AX_TRY(put_totals(out, "evaluation", &p->eval));
     if (p->data->stream)

@@ -1,7 +1,8 @@
 /* The sequences of a step, one piece at a time. */
 #include "cmd/preview/preview.h"
 
-enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) {
+/* To the first sequence of the step. */
+static enum ax_status seek(const struct ax_preview *p, struct ax_loader **loader) {
     *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
     if (!*loader)
         return ax_error(AX_ERR_CONFIG,
@@ -25,16 +26,26 @@ enum ax_status ax_preview_seek(struct ax_preview *p, struct ax_loader **loader) 
     return AX_OK;
 }
 
-enum ax_status ax_preview_next(const struct ax_preview *p, struct ax_loader *loader, int64_t shown,
-                               struct ax_packed_sequence *row, bool *got) {
-    AX_TRY(ax_loader_next(loader, row, got));
-    if (*got || shown > 0 || p->o.eval || !p->data->stream)
-        return AX_OK;
+static enum ax_status nothing_streamed(const struct ax_preview *p) {
     const struct ax_corpus_report *r = ax_stream_report(p->data->stream);
     return ax_error(AX_ERR_DATA,
                     "the streamed data sets contain nothing to train on: %lld records are too "
                     "long, %lld too short, %lld without a trained token",
                     (long long)r->too_long, (long long)r->too_short, (long long)r->untrained);
+}
+
+enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look, void *ctx) {
+    struct ax_loader *loader;
+    AX_TRY(seek(p, &loader));
+    for (int64_t i = 0; i < p->o.rows; i++) {
+        struct ax_packed_sequence s;
+        bool got;
+        AX_TRY(ax_loader_next(loader, &s, &got));
+        if (!got)
+            return i == 0 && !p->o.eval && p->data->stream ? nothing_streamed(p) : AX_OK;
+        AX_TRY(look(ctx, p, &s));
+    }
+    return AX_OK;
 }
 
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,

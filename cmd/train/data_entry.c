@@ -73,14 +73,12 @@ static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_confi
     size_t n = 0;
     struct ax_name_map *list;
     for (size_t i = 0; i < map->n; i++)
-        n += map->entries[i].value->text ? 1 : map->entries[i].value->n;
+        n += map->entries[i].value->n;
     AX_TRY(own(e, &list, n, sizeof *list));
     n = 0;
     for (size_t i = 0; i < map->n; i++) {
         const struct ax_yaml_node *sources = map->entries[i].value;
         const char *to = map->entries[i].key;
-        if (sources->text)
-            list[n++] = (struct ax_name_map){sources->text, to};
         for (size_t k = 0; k < sources->n; k++)
             list[n++] = (struct ax_name_map){sources->entries[k].value->text, to};
     }

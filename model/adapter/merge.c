@@ -35,6 +35,18 @@ static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry 
     return AX_OK;
 }
 
+static enum ax_status mismatch(const struct ax_peft *peft, const char *module) {
+    return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
+                    peft->dir, module);
+}
+
+static void set_size(struct ax_merged *t, const struct ax_adapter_target *target) {
+    t->rows = t->base->shape[0];
+    t->cols = t->base->shape[1];
+    t->r = target->r;
+    t->scale = target->scale;
+}
+
 /* The number behind "layers.", or −1. */
 static int layer_of(const char *module) {
     const char *at = strstr(module, "layers.");
@@ -60,12 +72,8 @@ static enum ax_status open_embedding(struct ax_merged *t, const struct ax_peft *
     struct ax_adapter_target target;
     AX_TRY(ax_adapter_match(&peft->config, module, -1, &target));
     if (!b || t->base->ndim != 2)
-        return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
-                        peft->dir, module);
-    t->rows = t->base->shape[0];
-    t->cols = t->base->shape[1];
-    t->r = target.r;
-    t->scale = target.scale;
+        return mismatch(peft, module);
+    set_size(t, &target);
     AX_TRY(take(peft, a, t->r, t->rows, &t->b));
     AX_TRY(take(peft, b, t->cols, t->r, &t->a));
     AX_TRY(turn(&t->b, t->r, t->rows));
@@ -79,12 +87,8 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     struct ax_adapter_target target;
     AX_TRY(ax_adapter_match(&peft->config, module, layer_of(module), &target));
     if (!b || t->base->ndim != 2 || (m != NULL) != peft->config.dora)
-        return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
-                        peft->dir, module);
-    t->rows = t->base->shape[0];
-    t->cols = t->base->shape[1];
-    t->r = target.r;
-    t->scale = target.scale;
+        return mismatch(peft, module);
+    set_size(t, &target);
     AX_TRY(take(peft, a, t->r, t->cols, &t->a));
     AX_TRY(take(peft, b, t->rows, t->r, &t->b));
     return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
@@ -137,8 +141,7 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
     const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
     double *all_a = NULL, *all_b = NULL;
     if (!a || !b || e->number >= experts)
-        return ax_error(AX_ERR_DATA, "%s: the tensors of %s do not match adapter_config.json",
-                        peft->dir, module);
+        return mismatch(peft, module);
     enum ax_status st;
     AX_TRY_GOTO(take(peft, a, experts * r, cols, &all_a), st, done);
     AX_TRY_GOTO(take(peft, b, stacked, experts * r, &all_b), st, done);
@@ -149,10 +152,7 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
         for (int64_t j = 0; j < r; j++)
             t->b[i * r + j] =
                 all_b[(i + (e->up ? rows : 0)) * experts * r + j * experts + e->number];
-    t->rows = rows;
-    t->cols = cols;
-    t->r = r;
-    t->scale = target.scale;
+    set_size(t, &target);
 done:
     ax_free(all_a);
     ax_free(all_b);

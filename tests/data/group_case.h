@@ -132,4 +132,19 @@ static inline void check_whole(const struct ax_corpus *c, int *seen) {
     }
 }
 
+/* A set of all groups with their columns, made and freed by the fixtures of a group of tests. */
+static __attribute__((unused)) struct ax_examples column_set;
+
+static inline int make_column_set(void **state) {
+    if (scratch_make(state) != 0)
+        return -1;
+    open_examples(&column_set, &column_format, put_groups("groups.jsonl", 0, N_GROUPS), NULL);
+    return 0;
+}
+
+static inline int free_column_set(void **state) {
+    ax_examples_free(&column_set);
+    return scratch_remove(state);
+}
+
 #endif

@@ -11,20 +11,6 @@
 #include "data/pipeline/stream.h"
 #include "tests/data/group_case.h"
 
-static struct ax_examples set;
-
-static int make_set(void **state) {
-    if (scratch_make(state) != 0)
-        return -1;
-    open_examples(&set, &column_format, put_groups("groups.jsonl", 0, N_GROUPS), NULL);
-    return 0;
-}
-
-static int free_set(void **state) {
-    ax_examples_free(&set);
-    return scratch_remove(state);
-}
-
 /* Example i has the columns that its first token says. */
 static void check_stored(const struct ax_examples *e, size_t i) {
     const int32_t token = ax_word_token(ax_examples_words(e, i), 0);
@@ -72,14 +58,14 @@ static void listed(void **state) {
 static void stored(void **state) {
     (void)state;
     struct ax_examples plain;
-    assert_true(set.n > N_GROUPS);
-    for (size_t i = 0; i < set.n; i++)
-        check_stored(&set, i);
+    assert_true(column_set.n > N_GROUPS);
+    for (size_t i = 0; i < column_set.n; i++)
+        check_stored(&column_set, i);
     open_groups(&plain, in_scratch("groups.jsonl"), NULL);
     assert_int_equal(plain.n_words, plain.n_tokens); /* nothing is kept where there are none */
-    assert_int_equal(set.n_words, 3 * set.n_tokens + set.n);
-    for (size_t i = 0; i < set.n; i++)
-        assert_true(plain.list[i].hash != set.list[i].hash);
+    assert_int_equal(column_set.n_words, 3 * column_set.n_tokens + column_set.n);
+    for (size_t i = 0; i < column_set.n; i++)
+        assert_true(plain.list[i].hash != column_set.list[i].hash);
     ax_examples_free(&plain);
     /* with labels of its own, the columns follow those */
     static const int32_t tokens[] = {7, 7, 7}, labels[] = {AX_NO_LABEL, 3, 7};
@@ -127,7 +113,7 @@ static void compared(void **state) {
         }
 }
 
-/* Written, mapped and the same; other columns are another set. */
+/* Written, mapped and the same; other columns are another column_set. */
 static void cached(void **state) {
     (void)state;
     struct ax_examples got;
@@ -141,11 +127,12 @@ static void cached(void **state) {
         for (int i = 0; i < 2; i++) {
             open_examples(&got, formats[f], in_scratch("groups.jsonl"), in_scratch("cache"));
             assert_int_equal(got.info.from_cache, i == 1);
-            assert_int_equal(got.n, set.n);
+            assert_int_equal(got.n, column_set.n);
             for (size_t k = 0; k < got.n && f == 0; k++)
                 check_stored(&got, k);
             if (f == 0)
-                assert_memory_equal(got.list, set.list, set.n * sizeof *set.list);
+                assert_memory_equal(got.list, column_set.list,
+                                    column_set.n * sizeof *column_set.list);
             ax_examples_free(&got);
         }
 }
@@ -178,7 +165,7 @@ static void packed(void **state) {
         int64_t tokens = 0;
         /* the longest are cut; WRAP cuts more, and knows groups of one only */
         assert_ok(ax_corpus_build(
-            &c, &set, 1,
+            &c, &column_set, 1,
             &(struct ax_corpus_options){.rule = {.max = 25, .excess = AX_EXCESS_TRUNCATE}}, &r));
         for (size_t i = 0; i < c.n && mode == AX_PACK_WRAP; i++)
             c.refs[i].joined = 0;
@@ -244,5 +231,5 @@ int main(void) {
         cmocka_unit_test(listed), cmocka_unit_test(stored), cmocka_unit_test(compared),
         cmocka_unit_test(cached), cmocka_unit_test(packed), cmocka_unit_test(streamed),
     };
-    return cmocka_run_group_tests(tests, make_set, free_set);
+    return cmocka_run_group_tests(tests, make_column_set, free_column_set);
 }

@@ -17,7 +17,6 @@
 #define MICROBATCHES 4 /* of a step, over all ranks */
 #define STEPS        7
 
-static struct ax_examples set;
 static const struct ax_objective objective = {.name = "pairs", .columns = &group_columns};
 
 /* One rank's side of a run. */
@@ -39,7 +38,7 @@ static void open_rank(struct rank *r, int rank, int ranks) {
     struct ax_corpus_report report = {0};
     *r = (struct rank){.source = {.chunk = 1000, .shuffle = true, .seed = 3}};
     machine_open(&r->m, "ref", 1);
-    assert_ok(ax_corpus_build(&r->corpus, &set, 1,
+    assert_ok(ax_corpus_build(&r->corpus, &column_set, 1,
                               &(struct ax_corpus_options){.rule = {.max = INT64_MAX}}, &report));
     ax_corpus_source_init(&r->source, &r->corpus, &r->examples);
     assert_ok(ax_loader_new(&r->loader, &r->examples,
@@ -120,7 +119,7 @@ static void dealt_whole(void **state) {
         for (int64_t id = 0; id < N_GROUPS; id++)
             for (size_t k = 0; k < group_size(id); k++, n++)
                 assert_int_equal(where[GROUP_MAX * id + (int64_t)k], where[GROUP_MAX * id]);
-        assert_int_equal(n, set.n);
+        assert_int_equal(n, column_set.n);
         /* whatever the number of ranks, a step is the same examples */
         for (int i = 0; i < N_GROUPS * GROUP_MAX; i++) {
             const int64_t step = where[i] < 0 ? -1 : where[i] / (MICROBATCHES * MICROBATCHES);
@@ -130,19 +129,7 @@ static void dealt_whole(void **state) {
     }
 }
 
-static int make_set(void **state) {
-    if (scratch_make(state) != 0)
-        return -1;
-    open_examples(&set, &column_format, put_groups("groups.jsonl", 0, N_GROUPS), NULL);
-    return 0;
-}
-
-static int free_set(void **state) {
-    ax_examples_free(&set);
-    return scratch_remove(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(dealt_whole)};
-    return cmocka_run_group_tests(tests, make_set, free_set);
+    return cmocka_run_group_tests(tests, make_column_set, free_column_set);
 }
