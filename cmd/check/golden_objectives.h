@@ -1,4 +1,4 @@
-/* Shared by the checks of objectives/: cmd/golden_objectives.c (entropy) and
+/* Shared by the checks of objectives/: golden_objectives.c (entropy) and
  * golden_cross_entropy.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_OBJECTIVES_H
 #define AX_CMD_CHECK_GOLDEN_OBJECTIVES_H

@@ -1,4 +1,4 @@
-/* Parts of the optimizer check: cmd/golden_optim.c runs the cases of optim.json,
+/* Parts of the optimizer check: golden_optim.c runs the cases of optim.json,
  * golden_optim_parts.c clipping, Newton–Schulz and the 8-bit moments. */
 #ifndef AX_CMD_CHECK_GOLDEN_OPTIM_H
 #define AX_CMD_CHECK_GOLDEN_OPTIM_H
