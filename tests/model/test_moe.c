@@ -1,6 +1,6 @@
 /* A mixture of experts in a whole model: gradients against finite differences, the same bits in
  * every recompute mode and for any number of threads, experts with all tokens and with none. (Over
- * several ranks: tests/parallel/test_expert.c.) */
+ * several ranks: tests/model/test_moe_ranks.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
