@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/io_sys.h"
 
 #define BUFFER ((size_t)4 << 20)
@@ -18,10 +19,10 @@ enum ax_status ax_alloc_direct(void **heap, void **out, size_t n) {
 
 /* File systems that cannot do without the page cache refuse the flag. */
 static int open_direct(const char *path, int flags, bool *direct) {
-    int fd = ax_sys_openat(AT_FDCWD, path, flags | O_DIRECT, 0640);
+    int fd = ax_sys_openat(AT_FDCWD, path, flags | O_DIRECT, AX_FILE_MODE);
     *direct = fd >= 0;
     if (fd < 0 && errno == EINVAL)
-        fd = ax_sys_openat(AT_FDCWD, path, flags, 0640);
+        fd = ax_sys_openat(AT_FDCWD, path, flags, AX_FILE_MODE);
     return fd;
 }
 

@@ -12,14 +12,18 @@
 #include "base/mem.h"
 #include "base/status.h"
 
+/* New files and folders follow the umask, but are never writable by everybody. */
+#define AX_FILE_MODE   0664
+#define AX_FOLDER_MODE 0775
+
 struct ax_file {
     int fd;
     char *path; /* owned, for messages */
 };
 
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
-enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates; mode 0640 */
-/* For reading and writing; what is there stays, what is not there is created (mode 0640). */
+enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates */
+/* For reading and writing; what is there stays, what is not there is created. */
 enum ax_status ax_file_open_update(struct ax_file *f, const char *path);
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size);
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
@@ -59,8 +63,12 @@ bool ax_path_is_dir(const char *path);
 enum ax_status ax_path_join(char **out, const char *dir, const char *name);
 /* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
 bool ax_is_plain_name(const char *name);
-enum ax_status ax_mkdir(const char *path);         /* existing folder is fine */
+/* Private folders (0750) are closed to other users; they hold what only this program reads: training
+ * states, caches. An existing folder is fine, and stays as it is. */
+enum ax_status ax_mkdir(const char *path);
+enum ax_status ax_mkdir_private(const char *path);
 enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs where it makes one */
+enum ax_status ax_mkdir_parents_private(const char *path);
 enum ax_status ax_unlink(const char *path);
 enum ax_status ax_rename(const char *from, const char *to); /* within a file system */
 /* Makes `path` a symbolic link to `target` (as it stands, so relative to the link's folder); a file

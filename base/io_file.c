@@ -18,7 +18,7 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     *f = (struct ax_file){.fd = -1};
     char *copy;
     AX_TRY(ax_strdup(&copy, path));
-    int fd = ax_sys_openat(AT_FDCWD, path, flags, 0640);
+    int fd = ax_sys_openat(AT_FDCWD, path, flags, AX_FILE_MODE);
     if (fd < 0) {
         enum ax_status st = ax_error(AX_ERR_IO, "%s: cannot %s: %m", path, what);
         ax_free(copy);

@@ -193,7 +193,7 @@ enum ax_status ax_folder_begin(struct ax_folder *d, const char *path) {
         goto fail;
     }
     AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", target, (long)getpid()), st, fail);
-    if (ax_sys_mkdir(tmp, 0750) != 0) {
+    if (ax_sys_mkdir(tmp, AX_FOLDER_MODE) != 0) {
         st = ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", tmp);
         goto fail;
     }

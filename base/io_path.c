@@ -74,8 +74,10 @@ bool ax_is_plain_name(const char *name) {
     return true;
 }
 
-enum ax_status ax_mkdir(const char *path) {
-    if (ax_sys_mkdir(path, 0750) == 0)
+#define PRIVATE_MODE 0750
+
+static enum ax_status make(const char *path, mode_t mode) {
+    if (ax_sys_mkdir(path, mode) == 0)
         return AX_OK;
     if (errno == EEXIST) {
         if (ax_path_is_dir(path))
@@ -86,33 +88,49 @@ enum ax_status ax_mkdir(const char *path) {
     return ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", path);
 }
 
+enum ax_status ax_mkdir(const char *path) {
+    return make(path, AX_FOLDER_MODE);
+}
+
+enum ax_status ax_mkdir_private(const char *path) {
+    return make(path, PRIVATE_MODE);
+}
+
 /* What is synced inside of a new folder is lost in a power cut with the folder's own entry. */
-static enum ax_status make_lasting(const char *path) {
+static enum ax_status make_lasting(const char *path, mode_t mode) {
     char *parent;
     if (ax_path_is_dir(path))
         return AX_OK;
-    AX_TRY(ax_mkdir(path));
+    AX_TRY(make(path, mode));
     AX_TRY(ax_path_parent(&parent, path));
     enum ax_status st = ax_sync_dir(parent);
     ax_free(parent);
     return st;
 }
 
-enum ax_status ax_mkdir_parents(const char *path) {
+static enum ax_status make_parents(const char *path, mode_t mode) {
     char *part;
     AX_TRY(ax_strdup(&part, path));
     enum ax_status st = AX_OK;
     for (char *p = part + (part[0] == '/'); *p != '\0'; p++) {
         if (*p == '/') {
             *p = '\0';
-            AX_TRY_GOTO(make_lasting(part), st, done);
+            AX_TRY_GOTO(make_lasting(part, mode), st, done);
             *p = '/';
         }
     }
-    AX_TRY_GOTO(make_lasting(part), st, done);
+    AX_TRY_GOTO(make_lasting(part, mode), st, done);
 done:
     ax_free(part);
     return st;
+}
+
+enum ax_status ax_mkdir_parents(const char *path) {
+    return make_parents(path, AX_FOLDER_MODE);
+}
+
+enum ax_status ax_mkdir_parents_private(const char *path) {
+    return make_parents(path, PRIVATE_MODE);
 }
 
 enum ax_status ax_unlink(const char *path) {

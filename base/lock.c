@@ -9,12 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/io_sys.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 static int open_lock(const char *path) {
-    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0640);
+    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, AX_FILE_MODE);
     return fd >= 0 ? fd : ax_sys_openat(AT_FDCWD, path, O_RDONLY, 0);
 }
 
@@ -72,7 +73,7 @@ static enum ax_status sign(const char *path, int fd) {
 enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
     *l = (struct ax_claim){.fd = -1};
     enum ax_status st;
-    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0640);
+    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, AX_FILE_MODE);
     if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot create the lock: %m", path);
     if (ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0)

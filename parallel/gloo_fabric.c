@@ -165,7 +165,7 @@ static enum ax_status connect_all(struct ax_gloo_world *w) {
     char *store, text[AX_GLOO_TEXT];
     enum ax_status st;
     AX_TRY(ax_path_join(&store, w->folder, "store"));
-    AX_TRY_GOTO(ax_mkdir(store), st, done);
+    AX_TRY_GOTO(ax_mkdir_private(store), st, done);
     if (ax_gloo_link_open(&w->link, store, w->rank, w->world, w->timeout, text) != AX_GLOO_DONE)
         st = ax_error(AX_ERR_PEER, "rank %d of %d cannot connect to the others: %s", w->rank,
                       w->world, text);

@@ -131,7 +131,7 @@ static enum ax_status list_text(struct ax_buf *b, const struct ax_hub_list *l) {
 static enum ax_status write_below(const char *path, const void *data, size_t len) {
     char *parent;
     AX_TRY(ax_strndup(&parent, path, (size_t)(strrchr(path, '/') - path)));
-    enum ax_status st = ax_mkdir_parents(parent);
+    enum ax_status st = ax_mkdir_parents_private(parent);
     if (st == AX_OK)
         st = ax_write_file_atomic(path, data, len);
     ax_free(parent);
@@ -153,7 +153,7 @@ static enum ax_status keep_list(const struct ax_hub_snapshot *s) {
 enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r) {
     const char *revision = ax_hub_revision(r);
     char *path;
-    AX_TRY(ax_mkdir_parents(s->folder));
+    AX_TRY(ax_mkdir_parents_private(s->folder));
     AX_TRY(keep_list(s));
     if (strcmp(revision, s->commit) == 0)
         return AX_OK;
@@ -166,7 +166,7 @@ enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struc
 /* FOLDER/NAMEsuffix, FOLDER made. */
 static enum ax_status path_in(char **out, const char *folder, const char *name,
                               const char *suffix) {
-    AX_TRY(ax_mkdir_parents(folder));
+    AX_TRY(ax_mkdir_parents_private(folder));
     return ax_sprintf(out, "%s/%s%s", folder, name, suffix);
 }
 
@@ -195,12 +195,12 @@ static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *
     enum ax_status st = AX_OK;
     struct stat info;
     *depth = 0;
-    AX_TRY(ax_mkdir_parents(s->folder));
+    AX_TRY(ax_mkdir_parents_private(s->folder));
     AX_TRY(ax_sprintf(&full, "%s/%s", s->folder, path));
     for (char *p = full + strlen(s->folder) + 1; st == AX_OK && (p = strchr(p, '/')); p++) {
         *p = '\0';
         if (lstat(full, &info) != 0)
-            st = ax_mkdir(full);
+            st = ax_mkdir_private(full);
         else if (!S_ISDIR(info.st_mode))
             st = ax_error(AX_ERR_DATA, "%s: refusing to write \"%s\" through it: not a folder",
                           full, path);

@@ -103,7 +103,7 @@ static enum ax_status check_room(const struct pull *p, const struct ax_hub_snaps
     uint64_t free;
     char need[32], have[32];
     const uint64_t missing = p->bytes - p->begun;
-    AX_TRY(ax_mkdir_parents(s->repo_folder));
+    AX_TRY(ax_mkdir_parents_private(s->repo_folder));
     AX_TRY(ax_disk_free(s->repo_folder, &free));
     if (missing + missing / 64 <= free)
         return AX_OK;

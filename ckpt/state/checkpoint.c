@@ -46,7 +46,7 @@ static enum ax_status write_all(const char *tmp, const struct ax_checkpoint_save
     snprintf(name, sizeof name, "state/rank-%05d.safetensors", save->mesh->rank);
     AX_TRY(ax_path_join(&state_dir, tmp, "state"));
     enum ax_status st;
-    AX_TRY_GOTO(ax_mkdir(state_dir), st, done);
+    AX_TRY_GOTO(ax_mkdir_private(state_dir), st, done);
     AX_TRY_GOTO(ax_hf_write_into(tmp, &hf), st, done);
     if (save->n_parts > 0)
         AX_TRY_GOTO(write_state(tmp, name, save, files), st, done);

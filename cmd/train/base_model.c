@@ -77,7 +77,7 @@ static enum ax_status convert_once(char **folder, const char *gguf, const char *
     enum ax_status st = ax_folder_recover(path);
     if (st == AX_OK && !ax_path_is_dir(path)) {
         struct ax_convert c = {.src = gguf, .dst = path};
-        st = ax_mkdir_parents(cache_dir);
+        st = ax_mkdir_parents_private(cache_dir);
         if (st == AX_OK)
             st = ax_convert_gguf_to_hf(&c);
         if (st == AX_OK)

@@ -129,7 +129,7 @@ static enum ax_status load_or_make(struct ax_examples *out, const struct ax_prep
             return st;
         ax_error_clear(); /* damage is looked at again below, when nobody else writes */
     }
-    AX_TRY(ax_mkdir_parents(o->cache));
+    AX_TRY(ax_mkdir_parents_private(o->cache));
     ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
     if (!o->refresh)
         st = try_load(out, path, description, ax_format_columns(o->format), &found);

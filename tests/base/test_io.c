@@ -63,6 +63,46 @@ static size_t count_entries(void) {
     return n - 2;
 }
 
+static unsigned mode_of(const char *name) {
+    struct stat info;
+    assert_int_equal(stat(in_dir(name), &info), 0);
+    return info.st_mode & 07777;
+}
+
+/* A server that runs as another user must be able to read a model, and nobody a training state. */
+static void modes_follow_the_umask(void **state) {
+    (void)state;
+    static const struct {
+        mode_t mask;
+        unsigned file, folder, private;
+    } cases[] = {{022, 0644, 0755, 0750}, {077, 0600, 0700, 0700}, {0, 0664, 0775, 0750}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_file f;
+        struct ax_folder d;
+        const mode_t before = umask(cases[i].mask);
+        assert_int_equal(ax_file_create(&f, in_dir("m.file")), AX_OK);
+        assert_int_equal(ax_file_close(&f), AX_OK);
+        assert_int_equal(ax_write_file_atomic(in_dir("m.atomic"), "x", 1), AX_OK);
+        assert_int_equal(ax_mkdir_parents(in_dir("m.folder/in")), AX_OK);
+        assert_int_equal(ax_mkdir_private(in_dir("m.folder/in/private")), AX_OK);
+        assert_int_equal(ax_mkdir_parents_private(in_dir("m.private/in")), AX_OK);
+        assert_int_equal(ax_folder_begin(&d, in_dir("m.whole")), AX_OK);
+        assert_int_equal(ax_folder_commit(&d), AX_OK);
+        umask(before);
+        assert_int_equal(mode_of("m.file"), cases[i].file);
+        assert_int_equal(mode_of("m.atomic"), cases[i].file);
+        assert_int_equal(mode_of("m.folder"), cases[i].folder);
+        assert_int_equal(mode_of("m.folder/in"), cases[i].folder);
+        assert_int_equal(mode_of("m.folder/in/private"), cases[i].private);
+        assert_int_equal(mode_of("m.private/in"), cases[i].private);
+        assert_int_equal(mode_of("m.whole"), cases[i].folder);
+        static const char *const made[] = {"m.file", "m.atomic", "m.folder", "m.private",
+                                           "m.whole"};
+        for (size_t j = 0; j < sizeof made / sizeof *made; j++)
+            assert_int_equal(ax_remove_tree(in_dir(made[j])), AX_OK);
+    }
+}
+
 static void writes_and_reads_are_exact(void **state) {
     (void)state;
     struct ax_file f;
@@ -73,9 +113,6 @@ static void writes_and_reads_are_exact(void **state) {
     assert_int_equal(ax_file_sync(&f), AX_OK);
     assert_int_equal(ax_file_close(&f), AX_OK);
     assert_int_equal(ax_file_close(&f), AX_OK);
-    struct stat info;
-    assert_int_equal(stat(in_dir("a"), &info), 0);
-    assert_int_equal(info.st_mode & 0777 & ~0640U, 0);
 
     char buf[16] = {0};
     uint64_t size;
@@ -338,6 +375,7 @@ static void the_last_part_of_a_path(void **state) {
 int main(void) {
 #define test_in_dir(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
+        test_in_dir(modes_follow_the_umask),
         test_in_dir(writes_and_reads_are_exact),
         test_in_dir(short_and_interrupted_calls_go_on),
         test_in_dir(errors_name_path_and_bytes),
