@@ -9,7 +9,8 @@ struct target {
     const char *path;           /* the whole path, for messages */
     const char *at;             /* where the current part begins in it */
     size_t len;                 /* of the current part */
-    struct ax_yaml_node *value; /* NULL = unset */
+    struct ax_yaml_node *value; /* NULL = remove */
+    bool is_null;               /* there is no value, or it is null */
 };
 
 /* The current part as a list index; false where it is a word. */
@@ -87,13 +88,15 @@ static enum ax_status set_parts(struct target *t, struct ax_yaml_node *node) {
         t->len = strcspn(t->at, ".");
         bool last = t->at[t->len] == '\0';
         if (node->kind == AX_YAML_NULL) {
-            if (t->value == NULL)
+            if (t->is_null)
                 return AX_OK;
             become_collection(t, node);
         }
         size_t i = 0;
         AX_TRY(find_entry(t, node, &i));
-        if (t->value == NULL && (last || i == node->n)) {
+        if (t->is_null && !last && i == node->n)
+            return AX_OK;
+        if (last && (t->value == NULL || (t->is_null && node->kind == AX_YAML_LIST))) {
             if (i < node->n)
                 remove_entry(node, i);
             return AX_OK;
@@ -117,18 +120,26 @@ static bool is_key_path(const char *path) {
     return n > 0 && path[0] != '.' && path[n - 1] != '.' && strstr(path, "..") == NULL;
 }
 
+static enum ax_status check_path(const char *path) {
+    if (is_key_path(path))
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "\"%s\": expected a key path such as datasets.0.path", path);
+}
+
 enum ax_status ax_yaml_set(struct ax_yaml_doc *doc, const char *path, const char *text) {
-    if (!is_key_path(path))
-        return ax_error(AX_ERR_CONFIG, "\"%s\": expected a key path such as datasets.0.path", path);
     struct target t = {.path = path, .at = path};
+    AX_TRY(check_path(path));
     enum ax_status st = ax_yaml_parse_value(&t.value, text);
     if (st != AX_OK)
         return ax_error_prefix(st, "%s=%s", path, text);
-    if (t.value->kind == AX_YAML_NULL) {
-        ax_yaml_node_free(t.value);
-        t.value = NULL;
-    }
+    t.is_null = t.value->kind == AX_YAML_NULL;
     st = set_parts(&t, doc->root);
     ax_yaml_node_free(t.value);
     return st;
+}
+
+enum ax_status ax_yaml_unset(struct ax_yaml_doc *doc, const char *path) {
+    struct target t = {.path = path, .at = path, .is_null = true};
+    AX_TRY(check_path(path));
+    return set_parts(&t, doc->root);
 }

@@ -87,6 +87,9 @@ void ax_config_log_notes(const struct ax_config *cfg);
 /* Is it set in the file, on the command line, or by what it follows from? (Not by default.) */
 bool ax_config_is_set(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));
+/* Is it set to null there? */
+bool ax_config_is_null(const struct ax_config *cfg, const char *path, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Has it a value, set or default? The typed readers assert that it has. */
 bool ax_config_has(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));

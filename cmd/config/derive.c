@@ -61,7 +61,7 @@ static enum ax_status put_warmup(struct ax_config *cfg) {
     AX_TRY(ax_config_add_note(cfg, AX_NOTE_RENAMED, false, "warmup_steps",
                               "below 1 it is read as warmup_ratio", steps->line, steps->column));
     AX_TRY(put_copy(cfg, "warmup_ratio", "warmup_steps", steps));
-    return ax_yaml_set(&cfg->doc, "warmup_steps", "null");
+    return ax_yaml_unset(&cfg->doc, "warmup_steps");
 }
 
 enum ax_status ax_config_derive(struct ax_config_build *b) {

@@ -113,6 +113,12 @@ bool ax_config_is_set(const struct ax_config *cfg, const char *path, ...) {
     return node != NULL && node->kind != AX_YAML_NULL;
 }
 
+bool ax_config_is_null(const struct ax_config *cfg, const char *path, ...) {
+    FORMAT_PATH(at, path);
+    const struct ax_yaml_node *node = walk(cfg->doc.root, at, true);
+    return node != NULL && node->kind == AX_YAML_NULL;
+}
+
 bool ax_config_has(const struct ax_config *cfg, const char *path, ...) {
     FORMAT_PATH(at, path);
     return ax_config_value_of(cfg, at) != NULL;

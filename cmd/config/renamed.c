@@ -102,7 +102,7 @@ static enum ax_status apply(struct ax_config *cfg, const struct found *f) {
         return set_at_place(cfg, f, f->old->text, false);
     if (f->last && same_map(f->path, f->now)) {
         char *key;
-        AX_TRY(ax_yaml_set(&cfg->doc, f->now, "null"));
+        AX_TRY(ax_yaml_unset(&cfg->doc, f->now));
         entry = find_entry(cfg, f->path);
         AX_TRY(ax_strdup(&key, ax_config_last_part(f->now)));
         ax_free(entry->key);
@@ -140,7 +140,7 @@ static enum ax_status rename_one(struct ax_config_build *b, const struct found *
         }
     }
     return f->last && !current && find_entry(cfg, f->path) != NULL
-               ? ax_yaml_set(&cfg->doc, f->path, "null")
+               ? ax_yaml_unset(&cfg->doc, f->path)
                : AX_OK;
 }
 

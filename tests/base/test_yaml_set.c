@@ -53,9 +53,14 @@ static void overrides_are_set(void **state) {
     assert_string_equal(ax_yaml_get(at(&doc, "test_datasets", 0), "path")->text, "t");
     /* unset: null, nothing, an entry of a list, what is not there */
     assert_int_equal(ax_yaml_set(&doc, "special_tokens.eos_token", "null"), AX_OK);
-    assert_int_equal(ax_yaml_get(doc.root, "special_tokens")->n, 0);
+    assert_int_equal(ax_yaml_get(doc.root, "special_tokens")->n, 1);
+    assert_int_equal(ax_yaml_get(doc.root, "special_tokens")->entries[0].value->kind, AX_YAML_NULL);
     assert_int_equal(ax_yaml_set(&doc, "learning_rate", ""), AX_OK);
+    assert_int_equal(ax_yaml_get(doc.root, "learning_rate")->kind, AX_YAML_NULL);
+    assert_int_equal(ax_yaml_unset(&doc, "learning_rate"), AX_OK);
     assert_null(ax_yaml_get(doc.root, "learning_rate"));
+    assert_int_equal(ax_yaml_unset(&doc, "no.such.key"), AX_OK);
+    assert_int_equal(ax_yaml_unset(&doc, "a..b"), AX_ERR_CONFIG);
     assert_int_equal(ax_yaml_set(&doc, "datasets.0", "~"), AX_OK);
     assert_int_equal(ax_yaml_get(doc.root, "datasets")->n, 2);
     assert_string_equal(ax_yaml_get(at(&doc, "datasets", 0), "path")->text, "b");
