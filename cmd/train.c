@@ -1,4 +1,5 @@
 /* `axtrain train` and `axtrain sft`: a config in, a trained model folder out. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,21 @@ struct train_args {
     const char *color;
 };
 
+static void print_nothing(const struct ax_train_result *r) {
+    printf("nothing to do (%lld of %lld steps%s); raise %s\n", (long long)r->steps,
+           (long long)r->total_steps, r->stopped_early ? ", stopped early" : "",
+           r->stopped_early ? "early_stopping_patience" : "max_steps or num_epochs");
+}
+
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
-    char time[32], memory[32];
+    char time[32], memory[32], steps[64];
     const char *dir = s->o.save.output_dir, *what = s->adapter ? "adapter" : "model";
-    printf("trained %lld of %lld steps%s in %s, last loss %.4f\n", (long long)r->steps,
-           (long long)r->total_steps, r->stopped_early ? " (stopped early)" : "",
+    if (r->steps > r->total_steps) /* of a checkpoint that a longer run left */
+        snprintf(steps, sizeof steps, "%lld steps", (long long)r->steps);
+    else
+        snprintf(steps, sizeof steps, "%lld of %lld steps%s", (long long)r->steps,
+                 (long long)r->total_steps, r->stopped_early ? " (stopped early)" : "");
+    printf("trained %s in %s, last loss %.4f\n", steps,
            ax_format_seconds(time, sizeof time, r->train_seconds), r->loss);
     if (r->evaluated && r->resumed_from == 0)
         printf("evaluation loss %.4f -> %.4f\n", r->first_eval.loss, r->last_eval.loss);
@@ -34,12 +45,14 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
 static enum ax_status print_json(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char *text;
     size_t len;
-    json_t *v = json_pack(
-        "{ss sI sI sI sf sb sf sf sI sI}", "model", s->o.save.output_dir, "steps",
-        (json_int_t)r->steps, "total_steps", (json_int_t)r->total_steps, "resumed_from",
-        (json_int_t)r->resumed_from, "loss", r->loss, "stopped_early", r->stopped_early, "seconds",
-        r->train_seconds, "save_seconds", r->save_waited, "peak_memory_bytes",
-        (json_int_t)ax_mem_peak_rss(), "planned_bytes", (json_int_t)ax_arena_plan_total(&r->plan));
+    json_t *v = json_pack("{ss sI sI sI sb sf sf sI sI}", "model", s->o.save.output_dir, "steps",
+                          (json_int_t)r->steps, "total_steps", (json_int_t)r->total_steps,
+                          "resumed_from", (json_int_t)r->resumed_from, "stopped_early",
+                          r->stopped_early, "seconds", r->train_seconds, "save_seconds",
+                          r->save_waited, "peak_memory_bytes", (json_int_t)ax_mem_peak_rss(),
+                          "planned_bytes", (json_int_t)ax_arena_plan_total(&r->plan));
+    if (v && isfinite(r->loss))
+        json_object_set_new(v, "loss", json_real(r->loss));
     if (v && r->evaluated)
         json_object_set_new(v, "eval_loss", json_real(r->last_eval.loss));
     if (!v)
@@ -77,11 +90,13 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     s.o.metrics.color = color;
     enum ax_status st = ax_train(&s.o, &r);
     if (st == AX_OK)
-        st = ax_train_merge(&s);
+        st = ax_train_merge(&s, r.nothing_to_do);
     if (st == AX_OK)
         st = ax_hub_push(cfg);
     if (st == AX_OK && a->json)
         st = print_json(&s, &r);
+    else if (st == AX_OK && !a->quiet && r.nothing_to_do)
+        print_nothing(&r);
     else if (st == AX_OK && !a->quiet)
         print_result(&s, &r);
     ax_train_setup_close(&s);

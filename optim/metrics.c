@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "optim/metrics_file.h"
@@ -86,6 +88,43 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
     }
     *out = m;
     return AX_OK;
+}
+
+/* The last line of a file, NUL-terminated, in `buf`; NULL when there is none that fits. */
+static const char *last_line(const char *path, char *buf, size_t size) {
+    struct ax_file f;
+    uint64_t n;
+    size_t got = 0;
+    if (ax_file_open_read(&f, path) != AX_OK)
+        return NULL;
+    enum ax_status st = ax_file_size(&f, &n);
+    if (st == AX_OK) {
+        got = n < size ? (size_t)n : size;
+        st = ax_file_pread(&f, buf, got, n - got);
+    }
+    st = ax_file_end(&f, st);
+    if (st != AX_OK || got == 0 || buf[got - 1] != '\n')
+        return NULL;
+    buf[got - 1] = '\0';
+    const char *before = strrchr(buf, '\n');
+    return before ? before + 1 : n == got ? buf : NULL;
+}
+
+bool ax_metrics_is_finished(const char *folder, int64_t step) {
+    char *path, buf[8192]; /* an event: a path and less than 100 bytes */
+    if (ax_path_join(&path, folder, "metrics.jsonl") != AX_OK) {
+        ax_error_clear();
+        return false;
+    }
+    const char *line = last_line(path, buf, sizeof buf);
+    json_t *record = line ? json_loads(line, 0, NULL) : NULL;
+    const char *event = json_string_value(json_object_get(record, "event"));
+    const bool finished = event && strcmp(event, event_names[AX_EVENT_FINISHED]) == 0 &&
+                          json_integer_value(json_object_get(record, "step")) == step;
+    json_decref(record);
+    ax_free(path);
+    ax_error_clear();
+    return finished;
 }
 
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops) {

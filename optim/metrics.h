@@ -97,6 +97,10 @@ enum ax_metrics_event {
 void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t step,
                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
+/* Is the last record of `folder` that the run finished at `step`? It is written after the trained
+ * model. */
+bool ax_metrics_is_finished(const char *folder, int64_t step);
+
 /* What goes on between steps ("evaluating", "saving"), shown in the bar; total 0 = unknown. */
 void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total);
 

@@ -331,14 +331,24 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ro.may_stay_below = true;
     ax_stop_watch();
     AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
+    AX_TRY_GOTO(ax_train_folder_judge(&o->save), st, done);
+    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* a refused run writes nothing */
     AX_TRY_GOTO(ax_train_folder_open(&t, &resume_from), st, done);
-    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done);
+    if (resume_from)
+        AX_TRY_GOTO(ax_train_read_run(&t, resume_from), st, done);
+    out->nothing_to_do = resume_from && ax_train_is_finished(&t);
+    if (out->nothing_to_do)
+        goto done;
     ax_train_write_about(&t, &run.so);
     run.resume_from = resume_from;
     AX_TRY_GOTO(ax_runtime_run(&ro, body, &run, &out->plan), st, done);
 done:
     out->steps = t.done;
     out->total_steps = t.schedule.total;
+    if (out->nothing_to_do) {
+        out->resumed_from = t.done;
+        out->stopped_early = t.stop_early;
+    }
     ax_free(resume_from);
     ax_claim_release(&t.lock);
     ax_train_schedule_free(&t.schedule);

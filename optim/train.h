@@ -53,6 +53,7 @@ struct ax_train_save {
     int64_t trigger_interval;
     enum ax_resume resume;
     const char *resume_dir;
+    bool resume_with_changes; /* other data than the checkpoint's: its epoch begins again */
 };
 
 enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY };
@@ -84,7 +85,7 @@ struct ax_train_options {
     struct ax_metrics_options metrics; /* logging_steps 0: one in 200, 1 to 10 apart; the fields
                                           that follow from the run are filled in */
     bool measure_peak; /* the fastest matrix product, after the first step: MFU is measured by it */
-    double watchdog;   /* loss above it … */
+    double watchdog;   /* a loss above it, or with NaN far above the recent ones, … */
     int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
     const json_t *about;       /* what run.json says, to which memory by name is added; NULL: no
                                   run.json */
@@ -100,6 +101,7 @@ struct ax_train_result {
     struct ax_eval_result first_eval, last_eval; /* of this process */
     int64_t best_step;
     bool stopped_early;
+    bool nothing_to_do; /* the run was finished before: nothing was written */
     struct ax_arena_plan plan;
     double save_waited, train_seconds;
 };

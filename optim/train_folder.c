@@ -22,9 +22,9 @@ static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.
 static const size_t n_model_files = sizeof model_files / sizeof *model_files;
 
 /* A model or an adapter that training put there, or somebody else. */
-static bool holds_model(const char *dir) {
+static bool holds(const char *dir, size_t n_files) {
     bool found = false;
-    for (size_t i = 0; !found && i < n_model_files; i++) {
+    for (size_t i = 0; !found && i < n_files; i++) {
         char *path;
         if (ax_path_join(&path, dir, model_files[i]) != AX_OK)
             continue;
@@ -32,6 +32,10 @@ static bool holds_model(const char *dir) {
         ax_free(path);
     }
     return found;
+}
+
+static bool holds_model(const char *dir) {
+    return holds(dir, n_model_files);
 }
 
 static enum ax_status remove_files(const char *dir, size_t first, size_t end, bool *removed) {
@@ -65,9 +69,8 @@ static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_li
                         "another folder",
                         dir, (long long)l->steps[l->n - 1]);
     if (holds_model(dir))
-        return ax_error(
-            AX_ERR_CONFIG,
-            "output_dir: %s already contains a model; choose another folder, or remove it", dir);
+        return ax_error(AX_ERR_CONFIG,
+                        "output_dir: %s already contains a model; choose another folder", dir);
     return AX_OK;
 }
 
@@ -107,33 +110,46 @@ static enum ax_status newest_good(const char *output_dir, const struct ax_checkp
     return AX_OK;
 }
 
+/* May this run write to output_dir? Asked before anything is written there. */
+static enum ax_status judge(const struct ax_train_save *save, const struct ax_checkpoint_list *l) {
+    if (save->resume == AX_RESUME_NO)
+        return refuse_used(save->output_dir, l);
+    if (save->resume != AX_RESUME_FOLDER)
+        return l->n == 0 ? refuse_used(save->output_dir, l) : AX_OK;
+    if (!ax_path_is_dir(save->resume_dir))
+        return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: folder %s does not exist",
+                        save->resume_dir);
+    return lies_inside(save->resume_dir, save->output_dir) ? AX_OK
+                                                           : refuse_used(save->output_dir, l);
+}
+
 static enum ax_status choose(const struct ax_train_save *save, const struct ax_checkpoint_list *l,
                              char **path) {
     *path = NULL;
-    switch (save->resume) {
-    case AX_RESUME_NO:
-        return refuse_used(save->output_dir, l);
-    case AX_RESUME_FOLDER:
-        if (!ax_path_is_dir(save->resume_dir))
-            return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: folder %s does not exist",
-                            save->resume_dir);
-        if (!lies_inside(save->resume_dir, save->output_dir))
-            AX_TRY(refuse_used(save->output_dir, l));
+    AX_TRY(judge(save, l));
+    if (save->resume == AX_RESUME_NO)
+        return AX_OK;
+    if (save->resume == AX_RESUME_FOLDER)
         return ax_strdup(path, save->resume_dir);
-    case AX_RESUME_NEWEST_GOOD:
+    if (save->resume == AX_RESUME_NEWEST_GOOD)
         AX_TRY(newest_good(save->output_dir, l, path));
-        break;
-    case AX_RESUME_NEWEST:
-        if (l->n > 0)
-            AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
-        break;
-    }
+    else if (l->n > 0)
+        AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
     if (*path)
         return AX_OK;
     if (holds_model(save->output_dir))
         return refuse_used(save->output_dir, l);
     ax_log_info("no checkpoint in %s yet: training starts from the beginning", save->output_dir);
     return AX_OK;
+}
+
+enum ax_status ax_train_folder_judge(const struct ax_train_save *save) {
+    struct ax_checkpoint_list l = {0};
+    if (ax_path_is_dir(save->output_dir))
+        AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    const enum ax_status st = judge(save, &l);
+    ax_checkpoint_list_free(&l);
+    return st;
 }
 
 enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
@@ -151,9 +167,14 @@ enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
-    st = choose(save, &l, resume_from);
+    st = choose(save, &l, resume_from); /* another run may have begun since it was judged */
     ax_checkpoint_list_free(&l);
     return st;
+}
+
+bool ax_train_is_published(const struct ax_train *t) {
+    const char *dir = t->o->save.output_dir;
+    return holds(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
 }
 
 /* ---- room ---- */

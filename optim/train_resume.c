@@ -69,7 +69,7 @@ static enum ax_status compare_key(const struct ax_train_options *o, const char *
             "%s was %s in the run that wrote %s and is %s now: a different run. Change it back, or "
             "start over with another output_dir and without resume_from_checkpoint.",
             key, before ? before : "unset", dir, now ? now : "unset");
-    else if (strncmp(key, "resume_from", 11) != 0)
+    else if (strncmp(key, "resume_", 7) != 0)
         ax_log_info("changed since the checkpoint: %s from %s to %s", key,
                     before ? before : "unset", now ? now : "unset");
     ax_free(before);
@@ -112,13 +112,33 @@ static enum ax_status read_logging(struct ax_train *t, struct ax_json run) {
     return ax_json_f64_or(ax_json_get(run, "loss"), NAN, &t->out->loss);
 }
 
-static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c,
-                               int64_t *updates) {
-    struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
+/* With other data the epoch begins again: positions in it mean nothing. */
+static enum ax_status read_position(const struct ax_train *t, const char *dir, const json_t *v) {
+    struct ax_loader *loader = t->o->data.train;
     struct ax_loader_state at;
+    enum ax_status st = ax_loader_state_from_json(&at, v);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s", dir);
+    st = ax_loader_restore(loader, &at);
+    if (st == AX_OK)
+        return AX_OK;
+    if (!t->o->save.resume_with_changes)
+        return ax_error(st,
+                        "%s: %s. Change them back, or set resume_with_changes: true to begin "
+                        "epoch %lld again with the new data",
+                        dir, ax_error_text(), (long long)at.epoch);
+    ax_error_clear();
+    ax_log_warn("resume_with_changes: the data differ from those of %s, so epoch %lld begins again",
+                dir, (long long)at.epoch);
+    ax_loader_start_epoch(loader, at.epoch);
+    return AX_OK;
+}
+
+static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
+    struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
     AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));
-    AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, updates));
+    AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, &t->updates));
     AX_TRY(ax_json_f64(ax_json_get(run, "epoch"), &t->epoch));
     AX_TRY(ax_json_i64(ax_json_get(run, "tokens"), 0, INT64_MAX, &t->tokens));
     AX_TRY(ax_json_i64(ax_json_get(run, "trained_tokens"), 0, INT64_MAX, &t->trained));
@@ -134,10 +154,21 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(read_watch(&t->watch, ax_json_get(run, "watch")));
     AX_TRY(read_logging(t, run));
     t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
-    enum ax_status st = ax_loader_state_from_json(&at, ax_json_get(run, "data").v);
-    if (st == AX_OK)
-        st = ax_loader_restore(t->o->data.train, &at);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", c->dir);
+    return read_position(t, c->dir, ax_json_get(run, "data").v);
+}
+
+enum ax_status ax_train_read_run(struct ax_train *t, const char *dir) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_folder_recover(dir));
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    const enum ax_status st = read_run(t, &c);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+bool ax_train_is_finished(const struct ax_train *t) {
+    const bool trained = t->done >= t->schedule.total || t->stop_early;
+    return trained && !t->pending_eval && ax_train_is_published(t);
 }
 
 /* A run that ended while it removed old checkpoints left some; the one that is resumed is verified.
@@ -149,24 +180,26 @@ static void prune(const struct ax_train *t) {
         ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
 }
 
+static enum ax_status falls_back(enum ax_status st) {
+    if (st != AX_ERR_DATA)
+        return st;
+    return ax_error_prefix(st,
+                           "resume_from_checkpoint (latest-good falls back to the previous one)");
+}
+
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c;
-    int64_t updates = 0;
-    AX_TRY(ax_folder_recover(dir));
-    AX_TRY(ax_checkpoint_open(&c, dir));
-    enum ax_status st;
+    enum ax_status st = ax_checkpoint_open(&c, dir);
+    if (st != AX_OK)
+        return falls_back(st);
     AX_TRY_GOTO(ax_checkpoint_verify(&c), st, done);
-    AX_TRY_GOTO(read_run(t, &c, &updates), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->parts), st, done);
-    AX_TRY_GOTO(ax_step_restore(&t->step, updates), st, done);
+    AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
     t->saved = t->done;
     prune(t);
 done:
     ax_checkpoint_close(&c);
-    if (st == AX_ERR_DATA)
-        return ax_error_prefix(
-            st, "resume_from_checkpoint (latest-good falls back to the previous one)");
-    return st;
+    return falls_back(st);
 }
 
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o) {

@@ -93,9 +93,10 @@ struct ax_train {
     int64_t done; /* steps, skipped ones too */
     double epoch; /* epochs done */
     int64_t tokens, trained;
-    struct ax_metrics_window window;        /* of the checkpoint that is resumed */
-    double best;                            /* metric of the best evaluation */
-    int64_t best_step;                      /* 0 = none yet */
+    int64_t updates;                 /* of the optimizer, at the checkpoint that is resumed */
+    struct ax_metrics_window window; /* of the checkpoint that is resumed */
+    double best;                     /* metric of the best evaluation */
+    int64_t best_step;               /* 0 = none yet */
     struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
     int64_t worse;                          /* evaluations since then */
     bool stop_early;
@@ -121,8 +122,12 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
 enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
                                       enum ax_status st);
 
-/* Everything that has to hold of output_dir before training; takes the lock. */
+/* Refuses an output_dir that belongs to another run or holds a model; writes nothing. */
+enum ax_status ax_train_folder_judge(const struct ax_train_save *save);
+/* Creates output_dir, takes its lock, judges it again and chooses the checkpoint to resume from. */
 enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from);
+/* The model of the step that t has reached is in output_dir. */
+bool ax_train_is_published(const struct ax_train *t);
 /* Takes away the model that an earlier end of the run left, first what makes it one; nothing of it
  * may be taken for a part of the next. */
 enum ax_status ax_train_folder_clear(const char *dir);
@@ -147,7 +152,12 @@ enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
  */
 enum ax_status ax_train_publish(struct ax_train *t);
 
-/* Weights, optimizer state, place in the data and all else from a checkpoint. */
+/* Where the run was, from a checkpoint's manifest: counters, position in the data, best evaluation.
+ * Refuses a configuration or data that would make it a different run. */
+enum ax_status ax_train_read_run(struct ax_train *t, const char *dir);
+/* Its model is published and no step is left to train. */
+bool ax_train_is_finished(const struct ax_train *t);
+/* Weights and optimizer state from the same checkpoint. */
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir);
 /* A new adapter, or the one to begin with; on a loaded base, or while planning. */
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o);

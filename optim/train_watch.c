@@ -3,6 +3,7 @@
  * far above the ones before is only said. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/finite.h"
@@ -11,6 +12,8 @@
 #define BAD_STEPS      3   /* not finite, in a row: the run ends */
 #define SPIKE_AFTER    16  /* losses seen before spikes are looked for */
 #define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
+#define FAR            3.0 /* scales above the median of the window */
+#define FEW            8   /* losses of which a scale is only guessed */
 #define SUSPECTS       4   /* rows named */
 
 /* ---- weights and gradients ---- */
@@ -155,8 +158,12 @@ static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result
     return st;
 }
 
+static int64_t window_size(const struct ax_train_watch *w) {
+    return w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+}
+
 static bool is_spike(const struct ax_train_watch *w, double loss) {
-    const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+    const int64_t n = window_size(w);
     double sum = 0, squares = 0;
     if (n < SPIKE_AFTER)
         return false;
@@ -165,7 +172,29 @@ static bool is_spike(const struct ax_train_watch *w, double loss) {
     const double mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++)
         squares += (w->window[i] - mean) * (w->window[i] - mean);
-    return loss > mean + SPIKE_DEVIATES * sqrt(squares / (double)n) && loss > 1.1 * mean;
+    return loss > mean + SPIKE_DEVIATES * sqrt(squares / (double)n) &&
+           loss > mean + 0.1 * fabs(mean);
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Above this a loss is far outside the recent ones, whatever the objective: so many scales above
+ * their median, the scale being the largest of the median's size, the spread of the middle 80 %,
+ * and what is small for any loss. Infinite before the first loss. */
+static double far_above(const struct ax_train_watch *w) {
+    double sorted[AX_WATCH_WINDOW];
+    const int64_t n = window_size(w);
+    if (n == 0)
+        return INFINITY;
+    memcpy(sorted, w->window, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    const double median = sorted[(n - 1) / 2];
+    const double spread = sorted[(n - 1) * 9 / 10] - sorted[(n - 1) / 10];
+    const double floor = n < FEW ? 4 : 1;
+    return median + FAR * fmax(floor, fmax(fabs(median), spread));
 }
 
 static enum ax_status say_spike(struct ax_train *t, double loss) {
@@ -179,23 +208,36 @@ static enum ax_status say_spike(struct ax_train *t, double loss) {
     return st;
 }
 
-/* Counted on the steps that are logged, as the key says. */
-static enum ax_status watchdog(struct ax_train *t, double loss) {
+/* Only the steps that are logged count, as the key says. */
+static bool watches(const struct ax_train *t) {
+    return t->o->watchdog_patience > 0 && (t->done + 1) % t->schedule.logging_steps == 0;
+}
+
+static enum ax_status watchdog(struct ax_train *t, double loss, double limit) {
     const struct ax_train_options *o = t->o;
-    if (o->watchdog_patience == 0 || (t->done + 1) % t->schedule.logging_steps != 0)
+    struct ax_train_watch *w = &t->watch;
+    if (!watches(t))
         return AX_OK;
-    t->watch.above_in_a_row = loss > o->watchdog ? t->watch.above_in_a_row + 1 : 0;
-    if (t->watch.above_in_a_row < o->watchdog_patience)
+    w->above_in_a_row = loss > limit ? w->above_in_a_row + 1 : 0;
+    const int64_t left = o->watchdog_patience - w->above_in_a_row;
+    if (w->above_in_a_row == 0 || (left > 0 && w->above_in_a_row > 1))
         return AX_OK;
     struct ax_buf rows = {0};
     enum ax_status st = name_rows(t, &rows);
-    if (st == AX_OK)
-        st = ax_error(AX_ERR_DIVERGED,
-                      "loss_watchdog_threshold: the loss was above %g in %lld logged steps in a "
-                      "row, %.4g in step %lld; rows: %s. Lower learning_rate, or resume from an "
-                      "earlier checkpoint",
-                      o->watchdog, (long long)o->watchdog_patience, loss, (long long)(t->done + 1),
-                      rows.data);
+    if (st == AX_OK && left <= 0)
+        st =
+            ax_error(AX_ERR_DIVERGED,
+                     "loss_watchdog_threshold: the loss was above %.4g%s in %lld logged steps in a "
+                     "row, %.4g in step %lld; rows: %s. Lower learning_rate, or resume from an "
+                     "earlier checkpoint",
+                     limit, isnan(o->watchdog) ? ", far outside its recent range," : "",
+                     (long long)o->watchdog_patience, loss, (long long)(t->done + 1), rows.data);
+    else if (st == AX_OK)
+        ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
+                         "loss %.4g is above %.4g%s: training stops if the next %lld logged losses "
+                         "are too; rows: %s",
+                         loss, limit, isnan(o->watchdog) ? ", far outside its recent range" : "",
+                         (long long)left, rows.data);
     ax_buf_free(&rows);
     return st;
 }
@@ -210,8 +252,11 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
         return not_finite(t, r);
     w->bad_in_a_row = 0;
-    if (is_spike(w, r->loss))
+    const double recent = far_above(w);
+    const bool is_far = r->loss > recent;
+    if (is_spike(w, r->loss) && !(is_far && isnan(t->o->watchdog) && watches(t)))
         AX_TRY(say_spike(t, r->loss));
-    w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
-    return watchdog(t, r->loss);
+    if (!is_far) /* a run that diverges must not become what is recent */
+        w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
+    return watchdog(t, r->loss, isnan(t->o->watchdog) ? recent : t->o->watchdog);
 }

@@ -321,12 +321,16 @@ static enum ax_status clear_merged(const char *dst) {
     return st;
 }
 
-enum ax_status ax_train_merge(const struct ax_train_setup *s) {
+enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep) {
     const char *out = s->o.save.output_dir;
     char *dst;
     if (!s->adapter || !ax_config_bool(s->cfg, "merge_lora"))
         return AX_OK;
     AX_TRY(ax_path_join(&dst, out, "merged"));
+    if (keep && ax_path_is_dir(dst)) {
+        ax_free(dst);
+        return AX_OK;
+    }
     struct ax_merge m = {.base = s->base, .adapter = out, .dst = dst};
     enum ax_status st = clear_merged(dst);
     if (st == AX_OK)

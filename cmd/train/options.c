@@ -1,5 +1,6 @@
 /* Keys of the run: batches, steps, evaluation, saving, resuming, precision, memory. The one place
  * where a key's value becomes an option. */
+#include <math.h>
 #include <string.h>
 
 #include "cmd/train/setup.h"
@@ -182,6 +183,7 @@ static enum ax_status read_save(struct ax_train_setup *s) {
     save->limit = ax_config_i64(cfg, "save_total_limit");
     save->only_model = ax_config_bool(cfg, "save_only_model");
     save->hf.dtype = s->o.step.dtype;
+    save->resume_with_changes = ax_config_bool(cfg, "resume_with_changes");
     AX_TRY(read_resume(save, cfg));
     if (save->when.when == AX_WHEN_BEST && s->o.eval.when.when == AX_NEVER)
         return ax_config_error(cfg, "save_strategy", "best needs evaluations; set eval_steps");
@@ -249,8 +251,10 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     o->metrics.tensorboard = ax_config_bool(cfg, "use_tensorboard");
     if (ax_config_has(cfg, "logging_steps"))
         o->metrics.logging_steps = ax_config_i64(cfg, "logging_steps");
-    if (ax_config_has(cfg, "loss_watchdog_threshold")) {
-        o->watchdog = ax_config_f64(cfg, "loss_watchdog_threshold");
+    if (!ax_config_is_null(cfg, "loss_watchdog_threshold")) {
+        o->watchdog = ax_config_has(cfg, "loss_watchdog_threshold")
+                          ? ax_config_f64(cfg, "loss_watchdog_threshold")
+                          : NAN;
         o->watchdog_patience = ax_config_i64(cfg, "loss_watchdog_patience");
     }
     return AX_OK;

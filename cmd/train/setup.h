@@ -46,8 +46,9 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
 /* Rows for new tokens; the data is open. */
 enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
-/* merge_lora: the trained adapter and its base as a model, in output_dir/merged. */
-enum ax_status ax_train_merge(const struct ax_train_setup *s);
+/* merge_lora: the trained adapter and its base as a model, in output_dir/merged; `keep`: one that
+ * is there stays. */
+enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
 /* Side files that differ from the base's: special tokens and chat template of the config. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
 /* The config's tokens in a tokenizer.json or tokenizer_config.json. */

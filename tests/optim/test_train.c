@@ -172,6 +172,13 @@ static void test_folders_of_others(void **state) {
     train_case_close(&c);
 }
 
+/* As if the run had been killed before its end: a finished one is left alone. */
+static void unpublish(const struct train_case *c) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/config.json", c->out);
+    assert_int_equal(ax_unlink(path), AX_OK);
+}
+
 static void test_torn_and_damaged_checkpoints(void **state) {
     (void)state;
     struct train_case c;
@@ -183,6 +190,7 @@ static void test_torn_and_damaged_checkpoints(void **state) {
     run_ok(&c, &r);
     const struct outcome straight = outcome(&c, 4);
     c.o.save.resume = AX_RESUME_NEWEST;
+    unpublish(&c);
     /* torn: passed over */
     snprintf(path, sizeof path, "%s/checkpoint-9", c.out);
     assert_int_equal(ax_mkdir(path), AX_OK);
@@ -215,6 +223,7 @@ static void test_weights_only_cannot_resume(void **state) {
     assert_true(train_case_hash(&c, "checkpoint-2/model.safetensors") ==
                 train_case_hash(&c, "model.safetensors"));
     c.o.save.resume = AX_RESUME_NEWEST;
+    unpublish(&c);
     assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
     expect_error("only weights (save_only_model)");
     train_case_close(&c);

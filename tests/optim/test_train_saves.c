@@ -340,6 +340,7 @@ static void test_published_in_another_form(void **state) {
     for (int i = 0; i < 3; i++) {
         const bool shards = i != 1;
         c.o.save.hf.dtype = shards ? AX_F32 : AX_BF16;
+        c.o.max_steps++;
         run_ok(&c, &r);
         expect_published(&c, shards);
     }
