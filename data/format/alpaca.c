@@ -1,5 +1,4 @@
-/* Instruction records: alpaca and the types that differ from it only in the names of their columns.
- */
+/* Instruction records: alpaca and the types that differ only in their column names. */
 #include <string.h>
 
 #include "data/format/impl.h"

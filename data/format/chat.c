@@ -1,5 +1,5 @@
-/* Conversations: read the record, render it, tokenize the text, mask what is not trained. Order of
- * reading: chat_turns.c, this file, chat_mask.c, chat_find.c. */
+/* Conversations: read the record, render it, tokenize the text, mask untrained tokens. Reading
+ * order: chat_turns.c, this file, chat_mask.c, chat_find.c. */
 #include <string.h>
 
 #include "data/format/chat_mask.h"

@@ -1,6 +1,6 @@
-/* The tokens of a turn, found by comparison. What is between two special tokens is tokenized by
- * itself whatever stands around it; so only the stretch between the special tokens that enclose the
- * turn is looked at, and the real one's tokens are in the whole conversation's already. */
+/* Finds the tokens of a turn by comparison. Text between two special tokens is tokenized
+ * independently of its surroundings, so only the stretch between the special tokens around the turn
+ * is compared; the real one's tokens are already in the full conversation. */
 #include "data/format/chat_find.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Labels of a conversation.
  *
- * A turn's tokens are those that change when its message is replaced by another text: content,
- * reasoning and tool calls, but no header and no terminator. The terminator (EOS or end-of-turn) is
- * looked for within three tokens behind, and trained by its own rule. */
+ * A turn's tokens are those that change when another text replaces its message: content, reasoning
+ * and tool calls, but not the header or terminator. The terminator (EOS or end-of-turn) is searched
+ * within the next three tokens and trained by its own rule. */
 #include "data/format/chat_mask.h"
 
 #include <string.h>

@@ -4,22 +4,22 @@
 
 #include "data/format/chat_turns.h"
 
-/* Renders the first n messages. With `replaced`, the last of them is only its role and that text.
- * `part` tells the template of how many turns the whole conversation is. */
+/* Renders the first n messages. With `replaced`, the last one keeps only its role and has that
+ * text. `part` tells the template how many turns the full conversation has. */
 struct ax_chat_render {
     size_t n;
     const char *replaced;
-    const char *kept; /* key of that message which stays beside the text; NULL = none */
+    const char *kept; /* key of that message to keep; NULL = none */
     bool part;
 };
 enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_conversation *c,
                               const struct ax_chat_render *r, struct ax_template_output *out);
 
-/* labels[n of w->full] from the turns: w->full holds the tokens of `text`, with spans. */
+/* Sets labels[n of w->full] from the turns. w->full holds the tokens of `text`, with spans. */
 enum ax_status ax_chat_mask_turns(const struct ax_format *f, struct ax_format_work *w,
                                   const struct ax_conversation *c, const struct ax_text *text,
                                   int32_t *labels);
-/* The same from the template's generation spans. */
+/* The same, from the template's generation spans. */
 void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
                              int32_t *labels);
 

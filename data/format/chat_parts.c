@@ -1,4 +1,4 @@
-/* The finer structure of a message: parts, reasoning, JSON in strings. */
+/* Inside a message: parts, reasoning, JSON in strings. */
 #include <string.h>
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
-/* Columns: what an objective wants with an example besides tokens and labels. Each objective
- * declares its own in a table; they are kept, packed and handed to its batches as they are. A value
- * is a word of 32 bits: an int32_t or a float. */
+/* Columns: what an objective needs for an example besides tokens and labels. Each objective
+ * declares its columns in a table; they are stored, packed and passed to its batches unchanged. A
+ * value is a 32-bit word: an int32_t or a float. */
 #ifndef AX_DATA_FORMAT_COLUMNS_H
 #define AX_DATA_FORMAT_COLUMNS_H
 
@@ -11,8 +11,8 @@
 
 enum ax_column_of {
     AX_OF_EXAMPLE, /* one value */
-    AX_OF_TOKEN,   /* one for each token */
-    AX_OF_LABEL    /* one for each token, as something to predict: it goes where the label goes */
+    AX_OF_TOKEN,   /* one per token */
+    AX_OF_LABEL    /* one per token, shifted with the labels */
 };
 
 struct ax_column {
@@ -26,12 +26,12 @@ struct ax_columns {
     int n;
 };
 
-/* Words of column c of an example of n tokens. */
+/* Words of column c for an example of n tokens. */
 static inline size_t ax_column_words(const struct ax_columns *columns, int c, size_t n) {
     return columns->list[c].of == AX_OF_EXAMPLE ? 1 : n;
 }
 
-/* Words of the first `end` columns; columns may be NULL, with end 0. */
+/* Words of the first `end` columns; columns may be NULL if end is 0. */
 static inline size_t ax_columns_words(const struct ax_columns *columns, int end, size_t n) {
     size_t words = 0;
     for (int c = 0; c < end; c++)
@@ -39,7 +39,7 @@ static inline size_t ax_columns_words(const struct ax_columns *columns, int end,
     return words;
 }
 
-/* 0 where there are none. */
+/* 0 if columns is NULL. */
 static inline int ax_columns_count(const struct ax_columns *columns) {
     return columns ? columns->n : 0;
 }

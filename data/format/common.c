@@ -1,4 +1,4 @@
-/* Columns as text, texts as tokens, and examples of a prompt and a response. */
+/* Columns as text, text as tokens, and examples from a prompt and a response. */
 #include <string.h>
 
 #include "data/format/impl.h"

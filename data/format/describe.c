@@ -1,6 +1,5 @@
-/* The options of a format as JSON: equal texts mean equal examples for equal records and
- * tokenizers.
- */
+/* A format's options as JSON: if it is equal, so are the examples of equal records and
+ * tokenizers. */
 #include <string.h>
 
 #include "data/format/impl.h"

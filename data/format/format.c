@@ -1,4 +1,4 @@
-/* The table of formats; making one, and running it over a record. */
+/* The table of formats; creating one and applying it to a record. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

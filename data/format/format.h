@@ -1,20 +1,20 @@
-/* What the records of a data set mean: a format turns a record into examples, tokens with labels
- * that say which tokens are trained. One format per data set, made once and then constant, so that
- * any number of threads may use it, each with its own struct ax_format_work.
+/* Formats: a format turns a record into examples, tokens with labels that say which of them are
+ * trained on. Each data set has one. It is constant once created, so any number of threads may use
+ * it, each with its own struct ax_format_work.
  *
- *   chat_template        messages → text by a chat template; the turns of some roles are trained
+ *   chat_template        messages → text by a chat template; trains on the turns of some roles
  *   alpaca[:STYLE]       instruction, input, output   (STYLE: instruct, chat, chatml, phi)
  *   gpteacher[:STYLE]    instruction, input, response
  *   oasst[:STYLE]        INSTRUCTION, RESPONSE
  *   jeopardy[:STYLE]     question, category, answer
- *   (user)               columns and texts of one's own: struct ax_format_user
- *   completion           one text, all trained, cut into examples of sequence_len
- *   pretrain             one text, all trained, several ways to cut or join it
- *   input_output         segments, each trained or not, put together as they are
- *   (NULL)               input_ids, attention_mask, labels: tokens already
+ *   (user)               the user's columns and texts: struct ax_format_user
+ *   completion           one text, all trained, split into examples of sequence_len
+ *   pretrain             one text, all trained, split or concatenated in several ways
+ *   input_output         segments, each trained or not, concatenated
+ *   (NULL)               tokenized already: input_ids, attention_mask, labels
  *   _synthetic           random ids
  *
- * Rows with input_ids, attention_mask and labels are taken as tokens whatever the format. */
+ * Records with input_ids, attention_mask and labels are taken as tokens in every format. */
 #ifndef AX_DATA_FORMAT_FORMAT_H
 #define AX_DATA_FORMAT_FORMAT_H
 
@@ -24,7 +24,7 @@
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Texts are borrowed for as long as the format lives, everywhere in the options. */
+/* All strings in the options are borrowed for the lifetime of the format. */
 struct ax_name_map {
     const char *from, *to;
 };
@@ -33,12 +33,11 @@ enum ax_train_on { AX_TRAIN_TURN, AX_TRAIN_ALL, AX_TRAIN_LAST, AX_TRAIN_NONE };
 
 struct ax_format_chat {
     const struct ax_template *template;
-    const json_t *tokens;       /* special tokens: object; variables a template may read */
-    const json_t *variables;    /* chat_template_kwargs: object or NULL */
-    const char *field_messages; /* column */
-    const char *field_tools;    /* column */
-    const struct ax_name_map
-        *properties; /* message key → property of the template; role, content */
+    const json_t *tokens;                 /* special tokens: object; variables for the template */
+    const json_t *variables;              /* chat_template_kwargs: object or NULL */
+    const char *field_messages;           /* column */
+    const char *field_tools;              /* column */
+    const struct ax_name_map *properties; /* message key → template property: role, content */
     size_t n_properties;
     const struct ax_name_map *roles; /* record's role → template's role; others pass unchanged */
     size_t n_roles;
@@ -47,15 +46,14 @@ struct ax_format_chat {
     enum ax_train_on train_on_eos, train_on_eot;
     const char *const *eot_tokens; /* none: the EOS token */
     size_t n_eot_tokens;
-    const char *field_training; /* message key: bool; NULL = none */
-    const char
-        *field_training_detail;    /* message key: [{begin_offset, end_offset, train}]; or NULL */
-    bool split_thinking;           /* moves <think>…</think> to thinking_key */
-    const char *thinking_key;      /* the template's name for a message's reasoning */
-    const char *field_thinking;    /* message key with the reasoning; NULL = thinking_key */
-    bool drop_system;              /* drops a leading system turn */
-    bool leading_system_untrained; /* the template prints no conversation of a system turn only */
-    bool by_generation; /* trains what {% generation %} marks, instead of looking for turns */
+    const char *field_training;        /* message key: bool; NULL = none */
+    const char *field_training_detail; /* key: [{begin_offset, end_offset, train}]; NULL = none */
+    bool split_thinking;               /* moves <think>…</think> to thinking_key */
+    const char *thinking_key;          /* the template's name for a message's reasoning */
+    const char *field_thinking;        /* message key with the reasoning; NULL = thinking_key */
+    bool drop_system;                  /* drops a leading system turn */
+    bool leading_system_untrained;     /* the template cannot render a system turn alone */
+    bool by_generation; /* trains on {% generation %} spans instead of searching for turns */
     int64_t now;        /* for strftime_now: the same in every record */
 };
 
@@ -66,10 +64,10 @@ struct ax_format_user {
 };
 
 enum ax_pretrain_mode {
-    AX_PRETRAIN_WINDOWS, /* windows of sequence_len − 1 that overlap, each with EOS */
+    AX_PRETRAIN_WINDOWS, /* overlapping windows of sequence_len − 1, each with EOS */
     AX_PRETRAIN_CUT,     /* the first sequence_len − 2 tokens, no EOS */
-    AX_PRETRAIN_JOIN, /* the same with EOS and an untrained pad behind: to be joined in sequences */
-    AX_PRETRAIN_WHOLE /* everything with EOS: to be joined and cut */
+    AX_PRETRAIN_JOIN,    /* the same with EOS and an untrained pad, to be concatenated */
+    AX_PRETRAIN_WHOLE    /* everything with EOS, to be concatenated and split */
 };
 
 struct ax_format_synthetic {
@@ -78,7 +76,7 @@ struct ax_format_synthetic {
 };
 
 struct ax_format_options {
-    const char *type; /* a name from above; NULL = tokens already */
+    const char *type; /* a name from above; NULL = tokenized already */
     const struct ax_tokenizer *tokenizer;
     int64_t sequence_len;
     bool train_on_inputs;
@@ -86,25 +84,24 @@ struct ax_format_options {
     const char *field; /* text column of completion and pretrain */
     enum ax_pretrain_mode pretrain;
     const struct ax_format_chat *chat; /* for chat_template */
-    const struct ax_format_user *user; /* not NULL: the user's own format, type is not looked at */
+    const struct ax_format_user *user; /* not NULL: the user's own format; `type` is ignored */
     struct ax_format_synthetic synthetic;
-    const struct ax_columns *columns; /* that the examples are to have; NULL: none */
+    const struct ax_columns *columns; /* columns of the examples; NULL: none */
 };
 
 struct ax_format;
 
-/* Copies the options, borrows what they point to. AX_ERR_CONFIG for an unknown type, a text that
- * cannot be used, or a token that is missing. */
+/* Copies the options and borrows what they point to. AX_ERR_CONFIG for an unknown type, an unusable
+ * text, or a missing token. */
 enum ax_status ax_format_new(struct ax_format **out, const struct ax_format_options *o);
 void ax_format_free(struct ax_format *f);
-/* What a person should know about this combination of options, template and tokenizer; "" or lines
- * with an end each. */
+/* Warnings about this combination of options, template and tokenizer: "" or lines, each with \n. */
 const char *ax_format_warnings(const struct ax_format *f);
-/* The ids that end a turn or a text: EOS, and the end-of-turn tokens of a chat. */
+/* The ids that end a turn or a text: EOS and a chat's end-of-turn tokens. */
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
-/* The columns that its examples have; NULL: none. */
+/* The columns of the examples; NULL: none. */
 const struct ax_columns *ax_format_columns(const struct ax_format *f);
-/* Scratch of one thread; zero-initialize. */
+/* Per-thread scratch; zero-initialize. */
 struct ax_format_work {
     struct ax_buf text;
     struct ax_encoding full, part, other;
@@ -113,13 +110,13 @@ struct ax_format_work {
 };
 void ax_format_work_free(struct ax_format_work *w);
 
-/* Appends the examples of a record, maybe none. `record` is an object and may be changed.
- * AX_ERR_DATA says why the record is bad, without a place; nothing has been appended then. */
+/* Appends the examples of a record, possibly none. `record` is an object and may be changed.
+ * AX_ERR_DATA says why the record is bad, without its location; nothing is appended then. */
 enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
                                 struct ax_origin origin, struct ax_example_list *out);
 
-/* Everything in the options that the examples follow from, but for the tokenizer: for the key of a
- * cache. Free with json_decref. */
+/* All options that determine the examples, except the tokenizer: for a cache key. Free with
+ * json_decref. */
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Rows that are tokens already: input_ids, labels and attention_mask are taken as they are. */
+/* Records that are tokenized already: uses input_ids, labels and attention_mask unchanged. */
 #include "data/format/impl.h"
 
 struct column {

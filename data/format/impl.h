@@ -1,11 +1,11 @@
-/* What the formats share. Private to format*.c and chat_*.c. */
+/* Shared by the formats. Private to data/format/. */
 #ifndef AX_DATA_FORMAT_IMPL_H
 #define AX_DATA_FORMAT_IMPL_H
 
 #include "data/format/format.h"
 
 struct ax_format_type {
-    const char *name; /* NULL = the user's own, or tokens already */
+    const char *name; /* NULL = the user's own, or tokenized already */
     bool styles;      /* NAME:STYLE is allowed */
     bool needs_eos;
     enum ax_status (*init)(struct ax_format *f); /* may be NULL */
@@ -19,15 +19,15 @@ struct ax_format {
     const struct ax_format_type *type;
     struct ax_format_options o;
     const struct ax_tokenizer *tok;
-    int32_t bos, eos; /* AX_NO_TOKEN where there is none */
-    /* What the tokenizer puts before and behind a text by its own policy. */
+    int32_t bos, eos; /* AX_NO_TOKEN: none */
+    /* The tokens that the tokenizer itself adds before and after a text. */
     int32_t before[AX_ADDED_MAX], after[AX_ADDED_MAX];
     size_t n_before, n_after;
     int32_t *ends; /* eos, then the end-of-turn ids */
     size_t n_ends;
     bool eos_is_end; /* ends[0] is eos */
     struct ax_buf warnings;
-    void *own; /* of the type; freed with ax_free */
+    void *own; /* private data of the type; freed with ax_free */
 };
 
 extern const struct ax_format_type ax_format_type_chat, ax_format_type_alpaca,
@@ -35,13 +35,13 @@ extern const struct ax_format_type ax_format_type_chat, ax_format_type_alpaca,
     ax_format_type_completion, ax_format_type_pretrain, ax_format_type_input_output,
     ax_format_type_ids, ax_format_type_synthetic;
 
-/* A text column. AX_ERR_DATA "COLUMN: expected text, got a list" where it is absent or no text. */
+/* A text column. AX_ERR_DATA "COLUMN: expected text, got a list" if it is missing or not text. */
 struct ax_text {
     const char *s;
     size_t n;
 };
 enum ax_status ax_record_text(const json_t *record, const char *column, struct ax_text *out);
-/* The same, but "" where the column is absent or null. */
+/* The same, but "" if the column is missing or null. */
 enum ax_status ax_record_text_or_empty(const json_t *record, const char *column,
                                        struct ax_text *out);
 /* "a list", for messages; NULL is "nothing". */
@@ -49,23 +49,23 @@ const char *ax_json_kind(const json_t *v);
 /* Appends text. */
 enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t);
 
-/* Does the source of a template hold this text? */
+/* Does a template's source contain this text? */
 bool ax_template_has(const struct ax_template *t, const char *text);
 
-/* ids = tokens of text in e: with what the tokenizer adds by its own policy, or without; an empty
- * text is no tokens in any case. */
+/* Tokenizes text into e, with or without the tokens that the tokenizer itself adds. Empty text
+ * always gives no tokens. */
 enum ax_status ax_format_encode(const struct ax_format *f, struct ax_text text, bool add_special,
                                 struct ax_encoding *e);
-/* Cuts tokens that were made with add_special to max; what stands behind the text stays. */
+/* Truncates tokens encoded with add_special to max; those added after the text stay. */
 void ax_format_cut(const struct ax_format *f, struct ax_encoding *e, int64_t max);
 
-/* Prompt and response as one example: tokenized apart, the response closed by EOS; the prompt
- * trained only with train_on_inputs. */
+/* Prompt and response as one example, tokenized separately, with EOS after the response; the prompt
+ * is trained on only with train_on_inputs. */
 enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *w,
                               struct ax_text prompt, struct ax_text response,
                               struct ax_origin origin, struct ax_example_list *out);
 
-/* A line of ax_format_warnings. */
+/* Adds a line to ax_format_warnings. */
 enum ax_status ax_format_warn(struct ax_format *f, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

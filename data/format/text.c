@@ -1,5 +1,5 @@
-/* Formats that train everything: completion, pretrain, and random ids; and input_output, where each
- * segment says whether it is trained. */
+/* Formats that train on everything (completion, pretrain, random ids), and input_output, in which
+ * each segment says whether it is trained on. */
 #include <string.h>
 
 #include "base/rng.h"

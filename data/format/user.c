@@ -1,4 +1,4 @@
-/* The user's own columns and texts, put together as Python's str.format does. */
+/* The user's own columns and texts, formatted as by Python's str.format. */
 #include <string.h>
 
 #include "data/format/impl.h"

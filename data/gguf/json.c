@@ -1,6 +1,5 @@
-/* tokenizer.json, part by part in the order in which the library writes them. The text goes
- * straight to the buffer: vocabularies and merge lists are too long to be built as JSON values
- * first. */
+/* Writes tokenizer.json part by part, in the library's order. Text goes directly to the buffer:
+ * vocabularies and merge lists are too long for JSON values. */
 #include "data/gguf/json.h"
 
 #include <string.h>

@@ -8,10 +8,10 @@
 #include "ckpt/gguf/gguf.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Appends the text of a tokenizer.json that the HF tokenizers library (0.20 and newer) and
- * ax_tokenizer_parse read as `t`, which is the tokenizer of `file` (ax_tokenizer_load_gguf). Split
- * rules are spelled out, so that nothing depends on the name of a tokenizer class. AX_ERR_DATA for
- * a token that is not UTF-8: JSON cannot hold it. */
+/* Appends a tokenizer.json that HF tokenizers (0.20 and newer) and ax_tokenizer_parse read as `t`,
+ * the tokenizer of `file` (ax_tokenizer_load_gguf). Split rules are spelled out, so nothing depends
+ * on the name of a tokenizer class. AX_ERR_DATA for a token that is not UTF-8: JSON cannot contain
+ * it. */
 enum ax_status ax_gguf_tokenizer_json(const struct ax_gguf *file, const struct ax_tokenizer *t,
                                       struct ax_buf *out);
 

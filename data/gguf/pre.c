@@ -6,7 +6,7 @@
 #include "data/tokenizer/tokenizer_impl.h"
 #include "base/unicode.h"
 
-/* The regular expression that a splitting step stands for; NULL: none. */
+/* The regular expression of a splitting step, or NULL. */
 static const char *rule_of(const struct ax_pretok_step *s) {
     size_t len;
     bool literal;

@@ -1,9 +1,8 @@
-/* Merges in order, and the scores that say the same.
+/* Ordered merges, and equivalent scores.
  *
- * SentencePiece has no list of merges: any two neighbors that make a token may be merged, those
- * that make the token with the highest score first. tokenizer.json lists the pairs in that order
- * instead. So the n-th token that the list makes gets the score −n, and the list that follows from
- * these scores must be the one that was there. */
+ * SentencePiece has no merge list: any two neighbors that form a token may be merged, highest score
+ * first. tokenizer.json lists the pairs in that order instead. So the n-th token that the list
+ * forms gets the score −n, and the list derived from these scores must equal the original. */
 #include <stdlib.h>
 
 #include "data/gguf/tokens.h"

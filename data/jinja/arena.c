@@ -1,4 +1,4 @@
-/* The arena of arena.h: chunks that double up to CHUNK_MAX, big blocks apart. */
+/* The arena of arena.h: chunks double up to CHUNK_MAX; big blocks are separate. */
 #include "data/jinja/arena.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* A bump arena: one per compiled template and one per render. Everything goes at once.
+/* A bump arena: one per compiled template and one per render. Everything is freed together.
  *
- * The limit bounds what a hostile template or row can make us hold. */
+ * The limit bounds the memory a hostile template or record can use. */
 #ifndef AX_DATA_JINJA_ARENA_H
 #define AX_DATA_JINJA_ARENA_H
 

@@ -1,6 +1,6 @@
-/* The syntax tree of a template, and what the two passes that make it hand to each other:
- * lex.c (source → tokens), parse.c and parse_expr.c (tokens → tree). After that
- * the tree is read-only and shared by threads. */
+/* The syntax tree of a template, and the data passed between its two passes: lex.c (source →
+ * tokens), parse.c and parse_expr.c (tokens → tree). The finished tree is read-only and shared by
+ * threads. */
 #ifndef AX_DATA_JINJA_AST_H
 #define AX_DATA_JINJA_AST_H
 
@@ -21,7 +21,7 @@ enum ax_jtoken_kind {
     AX_JT_STRING,
     AX_JT_NUMBER,
     AX_JT_INTEGER,
-    AX_JT_OP /* op holds the operator */
+    AX_JT_OP /* op is the operator */
 };
 
 enum ax_jop {
@@ -121,7 +121,7 @@ struct ax_jnode {
         struct ax_jstr *text;   /* DATA */
         struct ax_jnodes items; /* TUPLE, LIST, DICT */
         struct {
-            uint32_t number;      /* in ax_jtree.names */
+            uint32_t number;      /* index into ax_jtree.names */
             struct ax_jstr *attr; /* NSREF */
         } name;
         struct {
@@ -138,7 +138,7 @@ struct ax_jnode {
             struct ax_jnode *start, *stop, *step; /* SLICE; may be NULL */
         } get;
         struct {
-            struct ax_jnode *of; /* callee or piped value; NULL for a block's own text */
+            struct ax_jnode *of; /* callee or piped value; NULL for a block's text */
             struct ax_jargs args;
             struct ax_jstr *name;         /* FILTER, TEST */
             const struct ax_jbuiltin *fn; /* FILTER, TEST; NULL: unknown, fails when reached */
@@ -156,7 +156,7 @@ struct ax_jnode {
         struct {
             struct ax_jnode *target;
             struct ax_jnode *value;  /* ASSIGN */
-            struct ax_jnode *filter; /* SET_BLOCK, FILTER_BLOCK: chain whose end is empty */
+            struct ax_jnode *filter; /* SET_BLOCK, FILTER_BLOCK: chain, innermost `of` NULL */
             struct ax_jnodes body;
         } assign;
         struct {
@@ -173,18 +173,18 @@ struct ax_jtree {
     struct ax_jarena *arena;
     const char *name; /* for messages */
     struct ax_jnodes body;
-    struct ax_jdict *names; /* every variable's name → its number, in order of appearance */
-    uint32_t loop;          /* number of this one */
+    struct ax_jdict *names; /* name of each variable → its number, in order of appearance */
+    uint32_t loop;          /* number of the variable `loop` */
     struct ax_jdict *words; /* attribute names and string literals, each once */
     bool has_generation;
 };
 
-/* Deepest nesting of tags, brackets and operands that is accepted. */
+/* Maximum nesting of tags, brackets and operands. */
 #define AX_JHEIGHT_MAX 600
 
 const char *ax_jop_text(enum ax_jop op); /* "==" */
 
-/* "NAME:LINE: text" as AX_ERR_DATA, which is the value of the macro, as of ax_error(). */
+/* Sets "NAME:LINE: text"; the macro evaluates to AX_ERR_DATA, as ax_error() does. */
 void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 #define ax_jtree_error(t, line, ...) (ax_jtree_set_error((t), (line), __VA_ARGS__), AX_ERR_DATA)

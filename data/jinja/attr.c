@@ -1,8 +1,8 @@
 /* x.name, x[key] and x[a:b:c] under the rules of Jinja's immutable sandbox.
  *
- * x.name looks for a method or attribute of the type first and for a key second; x[key] the other
- * way round. What would change a list or dict, and what begins with two underscores, is undefined
- * with a message of its own. */
+ * x.name looks for a method or attribute of the type first, then for a key; x[key] the other way
+ * round. Names that mutate a list or dict or begin with two underscores are undefined, with a
+ * specific message. */
 #include <string.h>
 
 #include "data/jinja/builtin.h"

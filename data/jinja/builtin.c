@@ -1,4 +1,4 @@
-/* How built-ins are found and called; the names that are refused; the global functions. */
+/* Finds and calls built-ins; names that are rejected; global functions. */
 #include "data/jinja/builtin.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Filters, tests, global functions and methods: how they are called and found.
  *
- * Each is a row of a table: its name, its function, its parameters. What Jinja or Python has and
- * these tables lack is refused by name (builtin.c). */
+ * Each is an entry of a table: name, function, parameters. What Jinja or Python has but these
+ * tables lack is rejected by name (builtin.c). */
 #ifndef AX_DATA_JINJA_BUILTIN_H
 #define AX_DATA_JINJA_BUILTIN_H
 
@@ -22,17 +22,17 @@ struct ax_jcall {
     size_t n_args;
     const struct ax_jkwarg *kwargs;
     size_t n_kwargs;
-    struct ax_jval v[AX_JPARAMS_MAX]; /* in the order of the parameters; MISSING: not given */
+    struct ax_jval v[AX_JPARAMS_MAX]; /* in parameter order; MISSING: not given */
 };
 
-/* A test gives an AX_JBOOL. */
+/* A test returns an AX_JBOOL. */
 typedef enum ax_status ax_jfn(struct ax_jvm *vm, const struct ax_jcall *call, struct ax_jval *out);
 
 struct ax_jbuiltin {
     const char *name;
     ax_jfn *run;
-    /* "old new count=": names with blanks between, = after those that may be left out, a leading /
-     * where none may be given by name. NULL: `run` looks at args and kwargs itself. */
+    /* "old new count=": names separated by blanks; = marks optional ones; a leading / means
+     * positional only. NULL: `run` reads args and kwargs itself. */
     const char *params;
 };
 
@@ -42,30 +42,30 @@ struct ax_jfunction {
     struct ax_jval self; /* AX_JMISSING for a global */
 };
 
-/* NULL where there is none of the name. */
+/* NULL if there is none with this name. */
 const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jtest_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jglobal_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jmethod_find(enum ax_jkind of, const struct ax_jstr *name);
-/* The tables of filters, and of the methods of str; a NULL name ends them. */
+/* The tables of filters and of str methods, terminated by a NULL name. */
 extern const struct ax_jbuiltin ax_jfilters_text[], ax_jfilters_list[], ax_jfilters_map[],
     ax_jfilters_value[], ax_jstr_methods[];
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name);
 
-/* Does Jinja or Python have it, and we do not? of: "filter", "test", "tag", or a type's name. */
+/* Do Jinja or Python have it, but not we? of: "filter", "test", "tag", or a type's name. */
 bool ax_junsupported(const char *of, const struct ax_jstr *name);
 /* "no filter named 'x'", or "the filter 'x' is not supported". kind: FILTER or TEST. */
 const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,
                         const struct ax_jstr *name);
 
-/* Binds the arguments and runs. Fails on too many, unknown, doubled or missing ones. */
+/* Binds the arguments and runs. Fails on too many, unknown, duplicate or missing ones. */
 enum ax_status ax_jbuiltin_run(struct ax_jvm *vm, const struct ax_jbuiltin *b,
                                struct ax_jcall *call, struct ax_jval *out);
 enum ax_status ax_jmacro_call(struct ax_jvm *vm, const struct ax_jmacro *m,
                               const struct ax_jcall *call, struct ax_jval *out);
 
-/* Arguments that must be of a type; MISSING keeps *out as it was. `what` names the argument. */
+/* Arguments of a required type; MISSING keeps *out unchanged. `what` names the argument. */
 enum ax_status ax_jarg_int(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
                            struct ax_jval v, int64_t *out);
 enum ax_status ax_jarg_str(struct ax_jvm *vm, const struct ax_jcall *call, const char *what,
@@ -75,8 +75,8 @@ bool ax_jarg_truth(struct ax_jval v, bool otherwise);
 /* item.a.b by an attribute path: "a.b", a number, or a single key. */
 struct ax_jpath {
     struct ax_jval parts;     /* a list */
-    struct ax_jval otherwise; /* replaces undefined parts; MISSING: nothing does */
-    bool fold;                /* strings to lower case at the end */
+    struct ax_jval otherwise; /* replaces undefined parts; MISSING: no replacement */
+    bool fold;                /* converts strings to lower case at the end */
 };
 enum ax_status ax_jpath_make(struct ax_jvm *vm, struct ax_jval attribute, struct ax_jpath *out);
 enum ax_status ax_jpath_get(struct ax_jvm *vm, const struct ax_jpath *path, struct ax_jval item,

@@ -1,4 +1,4 @@
-/* Expressions and calls. Each kind of node has a small function; ax_jvm_eval picks it. */
+/* Expressions and calls. Each kind of node has a small function; ax_jvm_eval selects it. */
 #include "data/jinja/builtin.h"
 
 /* ---- calls ---- */

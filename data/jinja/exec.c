@@ -1,4 +1,4 @@
-/* Statements. A body stops early when vm->flow says that break or continue was met. */
+/* Statements. A body stops early if vm->flow says that break or continue was reached. */
 #include "data/jinja/builtin.h"
 
 /* ---- assignment ---- */

@@ -4,7 +4,7 @@
 #include "data/jinja/builtin.h"
 #include "data/jinja/text.h"
 
-/* A path that sort and dictsort compare by: caseless unless the first argument says no. */
+/* The path that sort and dictsort compare by: caseless unless the first argument is true. */
 static enum ax_status make_key(struct ax_jvm *vm, struct ax_jval case_sensitive,
                                struct ax_jval attribute, struct ax_jpath *out) {
     if (attribute.kind == AX_JSTR && memchr(attribute.str->data, ',', attribute.str->len) != NULL)

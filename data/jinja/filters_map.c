@@ -1,5 +1,5 @@
-/* Attribute paths; the filters that give iterators: items, map, select and their relatives; the
- * methods of dict and loop. */
+/* Attribute paths; filters that return iterators: items, map, select and their variants; methods of
+ * dict and loop. */
 #include <string.h>
 
 #include "data/jinja/builtin.h"

@@ -1,4 +1,4 @@
-/* Filters that make text, which turn any value into a string first, and the methods of str. */
+/* Filters that return text, which convert any value to a string first, and the methods of str. */
 #include <string.h>
 
 #include "data/jinja/builtin.h"

@@ -1,7 +1,7 @@
 /* Source → tokens, with Jinja's white-space rules (trim_blocks and lstrip_blocks on).
  *
- * Read lex_text first: it walks the literal text from tag to tag. lex_tag cuts what stands inside
- * {{ }} and {% %} into tokens; comments never become any. */
+ * Read lex_text first: it walks the literal text from tag to tag. lex_tag splits the inside of {{
+ * }} and {% %} into tokens; comments are dropped. */
 #include <stdio.h>
 #include <string.h>
 

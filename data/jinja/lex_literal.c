@@ -1,4 +1,4 @@
-/* Literals of lex_literal.h, with Python's spelling rules. */
+/* The literals of lex_literal.h, in Python's syntax. */
 #include "data/jinja/lex_literal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Python's numbers: bool, int (of 64 bits here), float. Arithmetic, order, parsing. */
+/* Python's numbers: bool, int (64 bits here), float. Arithmetic, ordering, parsing. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

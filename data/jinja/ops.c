@@ -1,4 +1,4 @@
-/* Operators: arithmetic on anything Python allows, order, membership, length. */
+/* Operators: arithmetic on all types Python allows, ordering, membership, length. */
 #include <string.h>
 
 #include "data/jinja/builtin.h"

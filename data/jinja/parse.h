@@ -1,5 +1,5 @@
-/* What the parts of the parser share: parse.c (tags), parse_expr.c (tokens, nodes,
- * operators), parse_operand.c (what stands between operators). */
+/* Shared by the parts of the parser: parse.c (tags), parse_expr.c (tokens, nodes, operators),
+ * parse_operand.c (operands). */
 #ifndef AX_DATA_JINJA_PARSE_H
 #define AX_DATA_JINJA_PARSE_H
 
@@ -7,12 +7,12 @@
 
 struct ax_jparser {
     struct ax_jtree *tree;
-    const struct ax_jtoken *token; /* the current one; never moves past AX_JT_EOF */
+    const struct ax_jtoken *token; /* the current token; never moves past AX_JT_EOF */
     int depth;
-    int loops;     /* for tags around the current place, within its macro */
-    int functions; /* macros and generation blocks around it */
-    int ifs;       /* if tags around it: there, an unknown filter fails only when it is reached */
-    const struct ax_jnode *unknown; /* the first filter or test that nobody knows, elsewhere */
+    int loops;     /* enclosing for tags, within the current macro */
+    int functions; /* enclosing macros and generation blocks */
+    int ifs;       /* enclosing if tags: inside, an unknown filter fails only when reached */
+    const struct ax_jnode *unknown; /* the first unknown filter or test outside if tags */
 };
 
 /* ---- tokens ---- */
@@ -48,19 +48,19 @@ void ax_jparser_leave(struct ax_jparser *p);
 enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out);
 /* The number of a variable's name. */
 enum ax_status ax_jparser_name(struct ax_jparser *p, struct ax_jstr *name, uint32_t *number);
-/* Without inline if, for `if` and `for … in`. */
+/* Without inline if: for `if` and `for … in`. */
 enum ax_status ax_jparse_no_cond(struct ax_jparser *p, struct ax_jnode **out);
 enum ax_status ax_jparse_primary(struct ax_jparser *p, bool nsref, struct ax_jnode **out);
-/* Appends .name, [key] and (arguments) to *n; filters, tests and calls behind those. */
+/* Appends .name, [key] and (arguments) to *n; the next one, filters, tests and further calls. */
 enum ax_status ax_jparse_postfix(struct ax_jparser *p, struct ax_jnode **n);
 enum ax_status ax_jparse_filters_and_tests(struct ax_jparser *p, struct ax_jnode **n);
-/* One expression, or several with commas as a tuple. `stop` is a name that ends it, or NULL. */
+/* One expression, or a comma-separated tuple. `stop` is a name that ends it, or NULL. */
 enum ax_status ax_jparse_tuple(struct ax_jparser *p, bool cond, bool in_parens, const char *stop,
                                struct ax_jnode **out);
-/* name(.name)* with arguments, as often as "|" follows. `of` NULL: for a block's own text. */
+/* name(.name)* with arguments, repeated after each "|". `of` NULL: for a block's text. */
 enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool first_without_pipe,
                                  struct ax_jnode **out);
-/* Target of set (nsref: name.attr too), for or with; `stop` as above. */
+/* Target of set (nsref: also name.attr), for or with; `stop` as above. */
 enum ax_status ax_jparse_target(struct ax_jparser *p, bool nsref, const char *stop,
                                 struct ax_jnode **out);
 /* A single name as a target. */

@@ -1,5 +1,5 @@
-/* What the parser stands on (errors, tokens, nodes), then tokens → expressions, tightest operator
- * first, then tuples and targets.
+/* The parser's base (errors, tokens, nodes), then tokens → expressions, tightest operator first,
+ * then tuples and targets.
  *
  * The grammar is Jinja's, quirks included: ~ binds tighter than + and looser than *. */
 #include "data/jinja/parse.h"

@@ -1,11 +1,11 @@
-/* Tokens → operands: names, literals, and what follows them: .name, [key], (arguments), filters and
- * tests. Filters and tests bind to the operand on their left only. */
+/* Tokens → operands: names and literals, with what follows: .name, [key], (arguments), filters and
+ * tests. Filters and tests bind only to the operand on their left. */
 #include <string.h>
 
 #include "data/jinja/builtin.h"
 #include "data/jinja/parse.h"
 
-/* Attribute names and string literals tell what a template reads. */
+/* Attribute names and string literals show what a template reads. */
 static enum ax_status note_word(struct ax_jparser *p, struct ax_jstr *word) {
     return ax_jdict_set(p->tree->arena, p->tree->words, ax_jstring(word), ax_jbool(true));
 }

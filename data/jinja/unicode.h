@@ -1,7 +1,7 @@
 /* Unicode as Python's str sees it: UTF-8 stepping, character classes, case mapping.
  *
- * Categories and case mappings are utf8proc's, one character to one; of the mappings to several
- * characters only that of the German sharp s is here. */
+ * Categories and one-to-one case mappings come from utf8proc; of the one-to-many mappings, only the
+ * German sharp s is supported. */
 #ifndef AX_DATA_JINJA_UNICODE_H
 #define AX_DATA_JINJA_UNICODE_H
 
@@ -18,7 +18,7 @@ static inline uint32_t ax_python_next(const char *s, size_t *pos) {
     *pos += len;
     return c;
 }
-/* The same backwards: *pos > 0 is the end of the code point, and becomes its start. */
+/* The same backwards: *pos > 0 is the end of the code point and becomes its start. */
 static inline uint32_t ax_python_prev(const char *s, size_t *pos) {
     size_t len;
     const uint32_t c = ax_utf8_decode_before((const unsigned char *)s + *pos, &len);
@@ -26,7 +26,7 @@ static inline uint32_t ax_python_prev(const char *s, size_t *pos) {
     return c;
 }
 size_t ax_python_count(const char *s, size_t len);
-/* Byte offset of code point number n (n ≤ count gives len at most). */
+/* Byte offset of code point n (n ≤ count; len at the end). */
 size_t ax_python_offset(const char *s, size_t len, size_t n);
 
 bool ax_python_is_space(uint32_t c); /* str.isspace and \s of re */

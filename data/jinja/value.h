@@ -1,9 +1,9 @@
 /* Values of the Jinja interpreter: Python's types as templates see them.
  *
- * A value is a small tagged union passed by copy; what it points to lives in the arena of the
- * render (or of the template, for constants) or is borrowed from the caller's JSON. Lists, tuples,
- * dicts and strings never change once made (the sandbox refuses mutation), so they are shared
- * freely. Only namespaces, loops and iterators have state. */
+ * A value is a small tagged union passed by copy. What it points to is in the arena of the render
+ * (or of the template, for constants) or borrowed from the caller's JSON. Lists, tuples, dicts and
+ * strings are immutable (the sandbox forbids mutation), so they are shared freely. Only namespaces,
+ * loops and iterators have state. */
 #ifndef AX_DATA_JINJA_VALUE_H
 #define AX_DATA_JINJA_VALUE_H
 
@@ -19,17 +19,17 @@ struct ax_jnode;
 struct ax_jscope;
 
 enum ax_jkind {
-    AX_JMISSING, /* a variable without value, an argument not given; filters never see it */
+    AX_JMISSING, /* variable without a value, argument not given; filters never see it */
     AX_JUNDEFINED,
     AX_JNONE,
     AX_JBOOL,
-    AX_JINT, /* 64 bits: what does not fit is an error */
+    AX_JINT, /* 64 bits; overflow is an error */
     AX_JFLOAT,
     AX_JSTR,
     AX_JLIST,
     AX_JTUPLE,
     AX_JVIEW, /* dict.keys(), values(), items() */
-    AX_JITER, /* what a lazy filter gives: its items can be taken once, and have no length */
+    AX_JITER, /* result of a lazy filter: no length, items can be read once */
     AX_JDICT,
     AX_JRANGE,
     AX_JNAMESPACE,
@@ -57,32 +57,32 @@ struct ax_jval {
 
 #define AX_JUNCOUNTED SIZE_MAX
 
-/* UTF-8 text, not NUL-terminated. Made through ax_jstr_* below. */
+/* UTF-8 text, not NUL-terminated. Created by ax_jstr_* below. */
 struct ax_jstr {
     const char *data;
     size_t len;
-    size_t chars;          /* code points, or AX_JUNCOUNTED; ask ax_jstr_chars */
-    struct ax_jtail *tail; /* spare room after the text, or NULL */
+    size_t chars;          /* code points, or AX_JUNCOUNTED; use ax_jstr_chars */
+    struct ax_jtail *tail; /* free space after the text, or NULL */
     uint32_t hash;         /* 0 = not yet computed */
-    bool safe;             /* result of the filter `safe`: Jinja escapes what is added to it */
+    bool safe;             /* result of the filter `safe`: Jinja escapes what is appended to it */
 };
 
-/* Room after a concatenation: whoever ends at `used` may append in place, which makes
- * `ns.text = ns.text + piece` linear. Earlier strings just see their own prefix. */
+/* Free space after a concatenation: the string that ends at `used` may append in place, which makes
+ * `ns.text = ns.text + piece` linear. Earlier strings still see their own prefix. */
 struct ax_jtail {
     size_t used, cap;
 };
 
-/* Lists and dicts nest at most this deep and hold at most this many items in all, counting shared
- * parts as often as they appear, so that what walks them may recurse and ends. */
+/* Limits on the nesting of lists and dicts and on their total items, counting shared parts as often
+ * as they appear, so that recursive walks terminate. */
 #define AX_JNEST_MAX   1000
 #define AX_JWEIGHT_MAX ((size_t)16 << 20)
 
 struct ax_jlist {
     const struct ax_jval *items;
     size_t n;
-    size_t weight;    /* items in all */
-    int nest;         /* 1 + the deepest item */
+    size_t weight;    /* total items */
+    int nest;         /* 1 + nesting of the deepest item */
     const char *type; /* Python's name of a view or iterator */
 };
 
@@ -91,9 +91,9 @@ struct ax_jpair {
 };
 
 struct ax_jdict {
-    struct ax_jpair *pairs; /* in order of insertion */
+    struct ax_jpair *pairs; /* in insertion order */
     size_t n, cap;
-    uint32_t *index; /* open addressing, pair number + 1; NULL while n is small */
+    uint32_t *index; /* open addressing, pair index + 1; NULL while n is small */
     size_t index_size;
     size_t weight; /* as in ax_jlist */
     int nest;
@@ -105,9 +105,9 @@ struct ax_jrange {
 
 /* Why a value is undefined, for the message when it is used. */
 struct ax_jundef {
-    const char *hint;           /* the whole message, or NULL: build it from the rest */
+    const char *hint;           /* the full message; NULL: built from the rest */
     const struct ax_jstr *name; /* variable or attribute; NULL for other keys */
-    const char *owner;          /* type that lacks the attribute; NULL for a variable */
+    const char *owner;          /* type without the attribute; NULL for a variable */
 };
 
 struct ax_jmacro {
@@ -138,7 +138,7 @@ static inline struct ax_jval ax_jstring(struct ax_jstr *s) {
 /* Python's name of the type ("NoneType"), for messages. */
 const char *ax_jval_type(struct ax_jval v);
 bool ax_jval_truth(struct ax_jval v);
-/* What walking the value costs: items in all and text bytes / 64. */
+/* Cost of walking the value: total items plus text bytes / 64. */
 size_t ax_jval_weight(struct ax_jval v);
 static inline bool ax_jval_is_number(struct ax_jval v) {
     return v.kind >= AX_JBOOL && v.kind <= AX_JFLOAT;
@@ -153,15 +153,15 @@ static inline int64_t ax_jval_int(struct ax_jval v) {
 
 /* ---- strings ---- */
 
-/* A string over `data`, which must outlive the arena's user. */
+/* A string over `data`, which must outlive the arena. */
 enum ax_status ax_jstr_borrow(struct ax_jarena *a, struct ax_jstr **out, const char *data,
                               size_t len);
 enum ax_status ax_jstr_copy(struct ax_jarena *a, struct ax_jstr **out, const char *data,
                             size_t len);
-/* left + right, in place where left ends at its tail. */
+/* left + right, in place if left ends at its tail. */
 enum ax_status ax_jstr_concat(struct ax_jarena *a, struct ax_jstr **out, const struct ax_jstr *left,
                               const struct ax_jstr *right);
-/* Bytes [start, end) of s, sharing them and keeping the flag `safe`. */
+/* Bytes [start, end) of s, shared, with the flag `safe`. */
 enum ax_status ax_jstr_slice(struct ax_jarena *a, struct ax_jstr **out, const struct ax_jstr *s,
                              size_t start, size_t end);
 size_t ax_jstr_chars(struct ax_jstr *s);
@@ -179,11 +179,11 @@ size_t ax_jstr_find(const struct ax_jstr *s, const struct ax_jstr *needle, size_
 static inline bool ax_jval_is_list(struct ax_jval v) {
     return v.kind >= AX_JLIST && v.kind <= AX_JITER;
 }
-/* A list (tuple, view, iterator) over items, which it keeps. AX_ERR_DATA when nested too deep or
- * too big. */
+/* A list (tuple, view, iterator) over `items`, which it keeps. AX_ERR_DATA if nested too deeply or
+ * too large. */
 enum ax_status ax_jlist_wrap(struct ax_jarena *a, enum ax_jkind kind, const struct ax_jval *items,
                              size_t n, struct ax_jval *out);
-/* A list that grows while it is built. */
+/* A growing list under construction. */
 struct ax_jitems {
     struct ax_jval *items;
     size_t n, cap;
@@ -195,7 +195,7 @@ enum ax_status ax_jitems_done(struct ax_jarena *a, const struct ax_jitems *l, en
 /* ---- dicts ---- */
 
 enum ax_status ax_jdict_new(struct ax_jarena *a, struct ax_jdict **out);
-/* Keys must be hashable (ax_jval_hash says so). A known key keeps its place and first spelling. */
+/* Keys must be hashable (see ax_jval_hash). An existing key keeps its position and spelling. */
 enum ax_status ax_jdict_set(struct ax_jarena *a, struct ax_jdict *d, struct ax_jval key,
                             struct ax_jval value);
 /* (key, value) */
@@ -206,7 +206,7 @@ const struct ax_jval *ax_jdict_get_str(const struct ax_jdict *d, struct ax_jstr 
 /* ---- equality and hashing, as Python's == and hash ---- */
 
 bool ax_jval_equal(struct ax_jval a, struct ax_jval b);
-/* false: unhashable (list, dict). */
+/* false: not hashable (list, dict). */
 bool ax_jval_hash(struct ax_jval v, uint32_t *hash);
 
 #endif

@@ -1,11 +1,10 @@
-/* The running template: output, limits, and the operations of Python that expressions are made of.
+/* The running template: output, limits, and the Python operations used by expressions.
  *
- * vm.c        output and captures, steps, errors, variables
- * eval.c      expressions and calls              exec.c  statements
- * ops.c       operators                          number.c  arithmetic
- * attr.c      attributes, items, slices          repr.c  str() and repr()
- * json.c      JSON in and out                    loop.c  iteration and `loop`
- */
+ *   vm.c    output and captures, steps, errors, variables
+ *   eval.c  expressions and calls       exec.c    statements
+ *   ops.c   operators                   number.c  arithmetic
+ *   attr.c  attributes, items, slices   repr.c    str() and repr()
+ *   json.c  JSON in and out             loop.c    iteration and `loop` */
 #ifndef AX_DATA_JINJA_VM_H
 #define AX_DATA_JINJA_VM_H
 
@@ -17,12 +16,12 @@
 
 struct ax_jcall;
 
-/* The variables that a for body, macro, with, or captured block has of its own; reading goes
- * outwards, a `set` stays in the innermost. The template's own are ax_jvm.globals. */
+/* Local variables of a for body, macro, with, or captured block. Reads search outwards; `set`
+ * writes to the innermost. The template's own variables are ax_jvm.globals. */
 struct ax_jscope {
-    struct ax_jscope *parent; /* where the block stands in the source; NULL: globals */
+    struct ax_jscope *parent; /* enclosing block in the source; NULL: globals */
     struct ax_jvar {
-        uint32_t name; /* number in ax_jtree.names */
+        uint32_t name; /* index into ax_jtree.names */
         struct ax_jval value;
     } *vars;
     size_t n, cap;
@@ -30,33 +29,33 @@ struct ax_jscope {
 
 struct ax_jvm {
     const struct ax_jtree *tree;
-    int line; /* of the node at work, for messages */
+    int line; /* of the current node, for messages */
     struct ax_jarena arena;
-    struct ax_jval *globals; /* by number in tree->names */
+    struct ax_jval *globals; /* indexed by number in tree->names */
     int64_t now;
 
     uint64_t steps, max_steps;
     int depth, max_depth;
     enum { AX_JFLOW_ON, AX_JFLOW_BREAK, AX_JFLOW_CONTINUE } flow;
 
-    /* Finished text, and above it what is being captured: captures nest like brackets. */
+    /* Finished text, followed by what is being captured: captures nest like brackets. */
     struct ax_buf out;
     size_t max_output;
     size_t root_end;                     /* end of the finished text; SIZE_MAX: no capture open */
-    size_t counted_bytes, counted_chars; /* how far the finished text has been counted */
+    size_t counted_bytes, counted_chars; /* counted part of the finished text */
 
     struct ax_span *spans;
     size_t n_spans, cap_spans;
 };
 
-/* "NAME:LINE: text" as AX_ERR_DATA, which is the value of the macros, as of ax_error(). */
+/* Sets "NAME:LINE: text"; the macros evaluate to AX_ERR_DATA, as ax_error() does. */
 void ax_jvm_set_error(struct ax_jvm *vm, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 #define ax_jvm_error(vm, ...) (ax_jvm_set_error((vm), __VA_ARGS__), AX_ERR_DATA)
-/* Using an undefined value: says what is undefined. */
+/* Error for the use of an undefined value: says what is undefined. */
 void ax_jvm_set_undefined(struct ax_jvm *vm, struct ax_jval v);
 #define ax_jvm_undefined(vm, v) (ax_jvm_set_undefined((vm), (v)), AX_ERR_DATA)
-/* Counts work; AX_ERR_DATA when the template has done too much. */
+/* Counts work; AX_ERR_DATA when the limit is exceeded. */
 enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work);
 /* One level deeper; pair with vm->depth--. */
 enum ax_status ax_jvm_enter(struct ax_jvm *vm);
@@ -69,17 +68,17 @@ enum ax_status ax_jvm_put_char(struct ax_jvm *vm, uint32_t c);
 enum ax_status ax_jvm_putf(struct ax_jvm *vm, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Collects what is put until take. What stays (break, error) is dropped with the template or by
- * the enclosing take. */
+/* Collects what is put until take. If take is not reached (break, error), the text is dropped with
+ * the template or by the enclosing take. */
 struct ax_jcapture {
     size_t start;
     bool outermost;
 };
 struct ax_jcapture ax_jvm_capture(struct ax_jvm *vm);
 enum ax_status ax_jvm_take(struct ax_jvm *vm, struct ax_jcapture c, struct ax_jstr **out);
-/* Ends the capture and leaves its text where it is. */
+/* Ends the capture and leaves its text in place. */
 void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c);
-/* Code points of the finished text. */
+/* Code points in the finished text. */
 size_t ax_jvm_chars(struct ax_jvm *vm);
 
 enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v); /* as print does */
@@ -100,7 +99,7 @@ enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
                                const struct ax_jnodes *list);
 enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
                              struct ax_jval v);
-/* `piped` is what the innermost filter of a block gets; MISSING in expressions. */
+/* `piped` is the input of a block's innermost filter; MISSING in expressions. */
 enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                              struct ax_jval piped, struct ax_jval *out);
 enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
@@ -114,13 +113,13 @@ enum ax_status ax_jop_unary(struct ax_jvm *vm, bool minus, struct ax_jval v, str
 enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
                               bool *out);
 enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval in, bool *out);
-/* len(); fails where Python has none. */
+/* len(); fails where Python's does. */
 enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n);
 
 double ax_jnumber_to_double(struct ax_jval v);
-/* Exact between int and float. false: a NaN is among them. */
+/* Exact between int and float. false: one is a NaN. */
 bool ax_jnumber_compare(struct ax_jval a, struct ax_jval b, int *order);
-/* + - * / // % of two numbers. Ints that need more than 64 bits are an error. */
+/* + - * / // % of two numbers. Ints over 64 bits are an error. */
 enum ax_status ax_jnumber_op(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
                              struct ax_jval *out);
 /* int(d) */
@@ -129,12 +128,12 @@ enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jva
 enum ax_status ax_jnumber_parse(struct ax_jvm *vm, struct ax_jstr *text, bool real,
                                 struct ax_jval *out);
 
-/* x.name and x[key] as the sandbox gives them; missing ones are undefined. */
+/* x.name and x[key] under the sandbox's rules; missing ones are undefined. */
 enum ax_status ax_jval_getattr(struct ax_jvm *vm, struct ax_jval of, struct ax_jstr *name,
                                struct ax_jval *out);
 enum ax_status ax_jval_getitem(struct ax_jvm *vm, struct ax_jval of, struct ax_jval key,
                                struct ax_jval *out);
-/* of[start:stop:step]; MISSING or none bounds are open. */
+/* of[start:stop:step]; MISSING or none means an open bound. */
 enum ax_status ax_jval_slice(struct ax_jvm *vm, struct ax_jval of, const struct ax_jval bounds[3],
                              struct ax_jval *out);
 enum ax_status ax_jval_make_undefined(struct ax_jvm *vm, const char *hint,
@@ -144,7 +143,7 @@ enum ax_status ax_jval_make_undefined(struct ax_jvm *vm, const char *hint,
 /* ---- iteration ---- */
 
 bool ax_jval_is_iterable(struct ax_jval v);
-/* list(v): the items lie in the arena or belong to v. An iterator is empty afterwards. */
+/* list(v): the items are in the arena or belong to v. Exhausts an iterator. */
 enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out);
 
 /* `loop` inside a for tag. */
@@ -152,21 +151,21 @@ struct ax_jloop {
     struct ax_jitems items;
     const struct ax_jrange *range; /* instead of items */
     const struct ax_jnode *node;
-    struct ax_jscope *scope; /* around the tag: where its test runs */
-    size_t pos;              /* of the next item that nobody has tested */
+    struct ax_jscope *scope; /* enclosing scope, in which the tag's test runs */
+    size_t pos;              /* of the next untested item */
     int64_t index0;
-    int64_t length; /* -1: not asked yet */
+    int64_t length; /* -1: not computed yet */
     bool peeked;
     struct ax_jval before, current, after; /* after, if peeked: MISSING at the end */
 };
-/* loop.name; *known = false where a loop has nothing of the name. */
+/* loop.name; *known = false if a loop has no such attribute. */
 enum ax_status ax_jloop_get(struct ax_jvm *vm, struct ax_jloop *l, const struct ax_jstr *name,
                             struct ax_jval *out, bool *known);
 
 /* ---- JSON ---- */
 
 enum ax_status ax_jval_from_json(struct ax_jvm *vm, const json_t *j, struct ax_jval *out);
-/* Messages of a chat as transformers prepares them (see ax_template_options.chat). */
+/* Chat messages as transformers prepares them (see ax_template_options.chat). */
 enum ax_status ax_jchat_messages(struct ax_jvm *vm, struct ax_jval messages, struct ax_jval *out);
 struct ax_jjson {
     bool ascii, sort_keys, pretty;
@@ -175,7 +174,7 @@ struct ax_jjson {
 };
 enum ax_status ax_jval_put_json(struct ax_jvm *vm, const struct ax_jjson *how, struct ax_jval v);
 
-/* Sorts n values stably, in place, by one key for each. */
+/* Sorts n values stably, in place, by one key each. */
 enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval *keys, size_t n,
                         bool reverse);
 

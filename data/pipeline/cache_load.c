@@ -1,4 +1,4 @@
-/* Read ax_cache_load first: set.json, then the bytes of both files, then their sense. */
+/* Read ax_cache_load first: set.json, then the bytes of both files, then their consistency. */
 #include <string.h>
 
 #include "base/hash.h"

@@ -1,9 +1,8 @@
-/* The examples of a run in their order: several data sets joined, shuffled, filtered, without
- * duplicates, and split into training and evaluation. Holds references only; the tokens stay in the
- * sets.
+/* The examples of a run in order: several data sets concatenated, shuffled, filtered, deduplicated,
+ * and split into training and evaluation. Contains only references; the tokens stay in the sets.
  *
- * What is filtered, shuffled, compared, counted and dealt is a group: a pair of answers, say. Its
- * examples follow each other, here as in their set. Most examples are groups of one.
+ * The unit of all these is the group, such as a pair of answers. Its examples are contiguous, here
+ * as in their set. Most groups have one example.
  *
  * Read on: corpus.c (which groups), corpus_order.c (in which order). */
 #ifndef AX_DATA_PIPELINE_CORPUS_H
@@ -14,9 +13,9 @@
 
 struct ax_example_ref {
     uint16_t set;    /* sets[set].list[index] */
-    uint16_t joined; /* 1: of the group of the reference before it */
+    uint16_t joined; /* 1: same group as the previous reference */
     uint32_t index;
-    uint32_t n; /* tokens in use: less than the example has where it was cut */
+    uint32_t n; /* tokens used: fewer than the example has if truncated */
 };
 
 struct ax_corpus {
@@ -25,7 +24,7 @@ struct ax_corpus {
     size_t n, cap;
 };
 
-/* Where the group that begins at refs[first] ends. */
+/* End of the group that begins at refs[first]. */
 static inline size_t ax_corpus_group_end(const struct ax_corpus *c, size_t first) {
     size_t end = first + 1;
     while (end < c->n && c->refs[end].joined)
@@ -35,47 +34,47 @@ static inline size_t ax_corpus_group_end(const struct ax_corpus *c, size_t first
 
 enum ax_excess { AX_EXCESS_DROP, AX_EXCESS_TRUNCATE, AX_EXCESS_RAISE };
 
-/* A group of which one example must go goes with it. */
+/* A group is dropped if any of its examples is. */
 struct ax_length_rule {
-    int64_t min, max; /* tokens; max INT64_MAX = any length */
+    int64_t min, max; /* tokens; max INT64_MAX = no limit */
     enum ax_excess excess;
-    bool drop_untrained; /* examples without any trained token */
+    bool drop_untrained; /* examples without a trained token */
 };
 
-/* Groups; cut: examples. */
+/* Counts groups, except `cut`: examples. */
 struct ax_corpus_report {
     int64_t too_short, too_long, cut, untrained, duplicates;
-    int64_t other_shards; /* groups that belong to other shards */
+    int64_t other_shards; /* groups assigned to other shards */
 };
 
 enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref);
-/* Applies the rule to refs[start …], which are whole groups. AX_ERR_DATA for an example that is too
- * long where the rule says so. */
+/* Applies the rule to refs[start …], which are complete groups. AX_ERR_DATA for an example that is
+ * too long if the rule says so. */
 enum ax_status ax_corpus_filter(struct ax_corpus *c, size_t start,
                                 const struct ax_length_rule *rule, struct ax_corpus_report *r);
 
-/* The first references of the groups of refs[start …]; free *firsts with ax_free. */
+/* First reference of each group in refs[start …]; free *firsts with ax_free. */
 enum ax_status ax_corpus_groups(const struct ax_corpus *c, size_t start, uint32_t **firsts,
                                 size_t *n);
-/* Puts the groups from `start` on into a random order. */
+/* Shuffles the groups from `start` on. */
 enum ax_status ax_corpus_shuffle(struct ax_corpus *c, size_t start, struct ax_shuffle_key key);
-/* Sorts runs of so many groups by their longest examples, the longest first. */
+/* Sorts each run of `run` groups by longest example, longest first. */
 enum ax_status ax_corpus_sort_runs(struct ax_corpus *c, size_t run);
 
 struct ax_corpus_options {
-    bool shuffle_each, shuffle; /* each set before they are joined; all of them after */
+    bool shuffle_each, shuffle; /* each set before concatenation; all of them after */
     uint64_t seed;
-    int64_t n_shards, shard; /* n_shards > 1: keeps one run of the joined groups */
+    int64_t n_shards, shard; /* n_shards > 1: keeps one run of the concatenated groups */
     struct ax_length_rule rule;
     bool deduplicate;
-    const struct ax_corpus *also; /* groups of this corpus count as duplicates too; or NULL */
+    const struct ax_corpus *also; /* also drops duplicates of these groups; or NULL */
 };
 
-/* Order of work: join, shuffle, shard, lengths, untrained, duplicates. */
+/* In this order: concatenate, shuffle, shard, lengths, untrained, duplicates. */
 enum ax_status ax_corpus_build(struct ax_corpus *out, const struct ax_examples *sets, size_t n_sets,
                                const struct ax_corpus_options *o, struct ax_corpus_report *r);
-/* Moves the last groups of c to the end of `tail`: ⌈size · n⌉ of them, or `size` from 1 on.
- * AX_ERR_DATA when nothing would be left. */
+/* Moves the last groups of c to the end of `tail`: ⌈size · n⌉ of them if size < 1, else `size`.
+ * AX_ERR_DATA if none would be left. */
 enum ax_status ax_corpus_take_tail(struct ax_corpus *c, double size, struct ax_corpus *tail);
 void ax_corpus_free(struct ax_corpus *c);
 

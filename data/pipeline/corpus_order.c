@@ -1,4 +1,4 @@
-/* Groups in another order: a list of their first references, permuted, says which. */
+/* Reorders groups by permuting a list of their first references. */
 #include <stdlib.h>
 #include <string.h>
 

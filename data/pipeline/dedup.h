@@ -13,10 +13,10 @@ struct ax_dedup {
     size_t mask;
 };
 
-/* Room for n groups. */
+/* Capacity for n groups. */
 enum ax_status ax_dedup_init(struct ax_dedup *d, size_t n);
 void ax_dedup_free(struct ax_dedup *d);
-/* Notes the group c->refs[first, first + n), which stays where it is when it is new; false when an
+/* Adds the group c->refs[first, first + n), which must not move if it is new. Returns false if an
  * equal one was there. */
 bool ax_dedup_is_new(struct ax_dedup *d, const struct ax_corpus *c, size_t first, size_t n);
 

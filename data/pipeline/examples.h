@@ -1,10 +1,9 @@
-/* Examples as they are kept, a whole data set of them: tokens, which of them are trained, and the
- * record that each comes from. In memory, or mapped from the files of a cache.
+/* The stored examples of one data set: tokens, which of them are trained on, and the record each
+ * example comes from. In memory, or mapped from cache files.
  *
- * A token is one 32-bit word, its top bit set where it is trained on itself. An example whose
- * labels are other tokens (records that were tokens already may have such) has its labels after its
- * tokens, and one with columns their values after that. Words lie in blocks; an example lies in one
- * block. */
+ * A token is one 32-bit word whose top bit is set if it is trained on as its own label. Examples
+ * with other labels (possible in tokenized records) store them after the tokens. Column values come
+ * last. Words are stored in blocks; an example never crosses a block. */
 #ifndef AX_DATA_PIPELINE_EXAMPLES_H
 #define AX_DATA_PIPELINE_EXAMPLES_H
 
@@ -15,29 +14,29 @@
 #define AX_WORD_TRAINED   0x80000000U
 
 struct ax_stored {
-    uint64_t start; /* word, counted over all blocks */
+    uint64_t start; /* word index over all blocks */
     uint64_t hash;  /* of tokens, labels and columns */
     uint64_t line;
     uint32_t file, n, n_trained;
     uint16_t own_labels; /* 1: the labels are n words after the tokens */
-    uint16_t joined;     /* 1: of the group of the example before it */
+    uint16_t joined;     /* 1: same group as the previous example */
 };
 
-/* Records that could not be used. */
+/* Unusable records. */
 #define AX_BAD_RECORDS_LISTED 20
 struct ax_bad_records {
-    int64_t allowed; /* more than these are an error */
+    int64_t allowed; /* more than this many is an error */
     int64_t n;
-    char *texts[AX_BAD_RECORDS_LISTED]; /* of the first ones: "FILE:LINE: why" */
+    char *texts[AX_BAD_RECORDS_LISTED]; /* the first ones: "FILE:LINE: why" */
 };
 void ax_bad_records_free(struct ax_bad_records *b);
 
-/* What was seen while the examples were made (data/pipeline/prepared.h). */
+/* Statistics gathered while the examples were made (data/pipeline/prepared.h). */
 struct ax_examples_info {
     struct ax_bad_records bad;
-    int64_t ends, ends_trained; /* tokens that end a turn or text, and how many are trained */
+    int64_t ends, ends_trained; /* tokens that end a turn or text; how many are trained on */
     int64_t double_bos;         /* examples that begin with BOS twice */
-    int64_t pads_trained;       /* trained tokens with the id of the pad token */
+    int64_t pads_trained;       /* trained tokens with the pad token's id */
     bool from_cache;
 };
 
@@ -46,22 +45,22 @@ struct ax_examples {
     size_t n, cap;
     const uint32_t **blocks;
     size_t n_blocks;
-    uint64_t n_words; /* in use, the unused ends of blocks included */
+    uint64_t n_words; /* in use, including the unused ends of blocks */
     uint64_t n_tokens, n_trained;
     uint32_t longest;
-    char **files; /* [n_files], names for ax_stored.file */
+    char **files; /* [n_files], indexed by ax_stored.file */
     size_t n_files;
-    struct ax_mapping list_map, words_map; /* of a cache; else zero */
+    struct ax_mapping list_map, words_map; /* of a cache; zero otherwise */
     const struct ax_columns *columns;      /* of every example; borrowed; NULL: none */
     struct ax_examples_info info;
 };
 
-/* Zero-initialize. AX_ERR_DATA for an example that has more words than a block. */
+/* Zero-initialize. AX_ERR_DATA for an example larger than a block. */
 enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x);
-/* Takes the examples from index n on away again. */
+/* Removes the examples from index n on. */
 void ax_examples_cut(struct ax_examples *e, size_t n);
 enum ax_status ax_examples_add_file(struct ax_examples *e, const char *name);
-void ax_examples_clear(struct ax_examples *e); /* forgets all, longest too; keeps the memory */
+void ax_examples_clear(struct ax_examples *e); /* removes all, resets longest; keeps the memory */
 void ax_examples_free(struct ax_examples *e);
 
 /* The words of example i: [n], or [2n] with own labels; then its columns. */
@@ -70,7 +69,7 @@ static inline const uint32_t *ax_examples_words(const struct ax_examples *e, siz
     return e->blocks[start / AX_EXAMPLES_BLOCK] + start % AX_EXAMPLES_BLOCK;
 }
 
-/* Token t of an example with these words, and its label: AX_NO_LABEL where it is not trained. */
+/* Token t of an example with these words; its label, AX_NO_LABEL if it is not trained on. */
 static inline int32_t ax_word_token(const uint32_t *words, size_t t) {
     return (int32_t)(words[t] & ~AX_WORD_TRAINED);
 }
@@ -87,13 +86,13 @@ static inline const uint32_t *ax_examples_column(const struct ax_examples *e, si
            ax_columns_words(e->columns, c, x->n);
 }
 
-/* "FILE:LINE" of example i's record, written to buf, returned. */
+/* "FILE:LINE" of example i's record, written to buf and returned. */
 const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size);
 /* Hash of the first n tokens, their labels and their columns. */
 uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n);
-/* Trained tokens among the first n of example i. */
+/* Number of trained tokens among the first n of example i. */
 uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n);
-/* Whether the first n tokens of two examples, their labels and their columns are the same. */
+/* Are the first n tokens of two examples equal, with their labels and columns? */
 bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,
                        uint32_t n);
 

@@ -1,4 +1,4 @@
-/* The source of a corpus. */
+/* A corpus as a source. */
 #include "base/hash.h"
 #include "data/pipeline/loader.h"
 

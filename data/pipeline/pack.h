@@ -1,31 +1,30 @@
-/* Packing: which examples share a sequence, and which sequences a micro-batch, where groups are to
- * stay in one. Works on lengths and groups alone, a chunk of examples at a time; so the result
- * depends on nothing but the order of the examples and these options. */
+/* Packing: assigns examples to sequences, and sequences to micro-batches where groups must stay in
+ * one. It sees only lengths and groups, one chunk at a time, so the result depends only on these
+ * options and the order of the examples. */
 #ifndef AX_DATA_PIPELINE_PACK_H
 #define AX_DATA_PIPELINE_PACK_H
 
 #include "data/pipeline/corpus.h"
 
 enum ax_pack_mode {
-    AX_PACK_PLAIN,    /* an example is a sequence */
-    AX_PACK_FIT,      /* first-fit decreasing: the longest first, each into the first with room */
-    AX_PACK_IN_ORDER, /* next-fit: a sequence is closed when the next example does not fit */
-    AX_PACK_WRAP      /* all examples joined and cut every `capacity` tokens: groups of one only */
+    AX_PACK_PLAIN,    /* one example per sequence */
+    AX_PACK_FIT,      /* first-fit decreasing: longest first, each into the first that fits */
+    AX_PACK_IN_ORDER, /* next-fit: closes a sequence when the next example does not fit */
+    AX_PACK_WRAP      /* concatenates all, splits every `capacity` tokens; groups of one only */
 };
 
 struct ax_pack_options {
     enum ax_pack_mode mode;
-    int64_t capacity; /* tokens of a sequence */
-    int64_t max_docs; /* examples of a sequence */
+    int64_t capacity; /* tokens per sequence */
+    int64_t max_docs; /* examples per sequence */
     int64_t chunk;    /* groups packed at a time */
-    int64_t batch; /* sequences of a micro-batch, in any of which a group's examples may be; 0 and
-                      1: they are in one */
+    int64_t batch;    /* sequences per micro-batch, over which a group may spread; ≤ 1: one */
 };
 static inline int64_t ax_pack_batch(const struct ax_pack_options *o) {
     return o->batch > 1 ? o->batch : 1;
 }
 
-/* Tokens [from, from + n) of example `example` of the chunk. */
+/* Tokens [from, from + n) of the chunk's example `example`. */
 struct ax_pack_piece {
     uint32_t example, from, n;
 };
@@ -34,18 +33,17 @@ struct ax_pack {
     struct ax_pack_piece *pieces; /* [n_pieces], sequence by sequence */
     size_t n_pieces, cap_pieces;
     size_t *firsts; /* [n + 1] first piece of each sequence */
-    size_t n, cap;  /* sequences: a multiple of `batch`, of which some may be empty */
+    size_t n, cap;  /* sequences: a multiple of `batch`; some may be empty */
 };
 
-/* Packs examples, each at most `capacity` tokens (WRAP: any). Sequences (with `batch`:
- * micro-batches) are in the order of their first examples, examples of a sequence in theirs.
- * Overwrites `out` (zero-initialize it). AX_ERR_DATA names the record of a group that no
- * micro-batch can hold. */
+/* Packs examples of at most `capacity` tokens (WRAP: any). Sequences (with `batch`: micro-batches)
+ * are ordered by their first example; examples keep their order within one. Overwrites `out`
+ * (zero-initialize it). AX_ERR_DATA names the record of a group too large for a micro-batch. */
 enum ax_status ax_pack_chunk(struct ax_pack *out, const struct ax_pack_options *o,
                              const struct ax_corpus *c);
 void ax_pack_free(struct ax_pack *p);
 
-/* A sequence of `used` tokens padded to a multiple; 0 and 1 = no padding. */
+/* `used` tokens padded to a multiple; 0 and 1 = no padding. */
 int64_t ax_pack_padded(int64_t used, int64_t multiple);
 
 #endif

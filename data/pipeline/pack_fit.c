@@ -1,9 +1,9 @@
-/* First-fit decreasing in O(n log n): a tree over the micro-batches holds the largest room below
- * each node, so the first one with enough room is found by going down. (D. S. Johnson,
- * "Near-optimal bin packing algorithms", 1973: at most 11/9 of the best number of bins.)
+/* First-fit decreasing in O(n log n): a tree over the micro-batches stores the largest free space
+ * below each node, so one descent finds the first that fits. (D. S. Johnson, "Near-optimal bin
+ * packing algorithms", 1973: at most 11/9 of the optimal number of bins.)
  *
- * What is placed is a group, in a micro-batch that has room for all of its examples: where one has
- * enough in sum, but not for each of them, the next one is tried. */
+ * The unit is a group, placed in a micro-batch with space for all its examples: if the total
+ * suffices but not for each of them, the next one is tried. */
 #include <string.h>
 
 #include "data/pipeline/pack_impl.h"

@@ -4,7 +4,7 @@
 
 #include "data/pipeline/pack.h"
 
-/* sequence[i] = that of example i; they are numbered as they are opened, *n_sequences of them. */
+/* sequence[i] = the sequence of example i, numbered in opening order; *n_sequences in all. */
 enum ax_status ax_pack_fit(const struct ax_pack_options *o, const struct ax_corpus *c,
                            uint32_t *sequence, size_t *n_sequences);
 /* The error for the group refs[first, end). */

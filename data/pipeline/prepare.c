@@ -1,6 +1,6 @@
-/* A ring of batches. The caller's thread cuts records out of the files and fills batches; workers
- * parse, format and tokenize them; the caller takes examples from the oldest batch. Read
- * ax_prepare_next first. */
+/* A ring of batches. The caller's thread reads records from the files into batches; workers parse,
+ * format and tokenize them; the caller takes examples from the oldest batch. Read ax_prepare_next
+ * first. */
 #include "data/pipeline/prepare.h"
 
 #include <pthread.h>
@@ -8,8 +8,8 @@
 
 #include "base/threads.h"
 
-/* A batch is large enough that handing it over costs nothing, and small enough that the first
- * examples come soon. */
+/* A batch is large enough to make the handover cheap, and small enough that the first examples come
+ * early. */
 #define BATCH_ROWS       256
 #define BATCH_BYTES      ((size_t)256 * 1024)
 #define SLOTS_PER_THREAD 3

@@ -1,5 +1,5 @@
-/* Records → examples, by several threads, in the order of the records: what comes out does not
- * depend on the number of threads. Memory is bounded by a few batches of records. */
+/* Records → examples on several threads, in record order: the result does not depend on the number
+ * of threads. Memory is bounded by a few batches of records. */
 #ifndef AX_DATA_PIPELINE_PREPARE_H
 #define AX_DATA_PIPELINE_PREPARE_H
 
@@ -8,9 +8,9 @@
 #include "data/rows/rows.h"
 
 struct ax_prepare_options {
-    struct ax_rows *rows; /* borrowed; nobody else reads them meanwhile */
+    struct ax_rows *rows; /* borrowed; no other reader meanwhile */
     const struct ax_format *format;
-    struct ax_bad_records *bad; /* counted here */
+    struct ax_bad_records *bad; /* updated here */
     int threads;
 };
 
@@ -19,8 +19,8 @@ struct ax_prepare;
 enum ax_status ax_prepare_open(struct ax_prepare **out, const struct ax_prepare_options *o);
 void ax_prepare_close(struct ax_prepare *p);
 
-/* The next example, valid until the next call; *got = false when the records have ended.
- * AX_ERR_DATA names the last of too many bad ones. After an error only closing is left. */
+/* The next example, valid until the next call; *got = false at the end. AX_ERR_DATA names the
+ * record that exceeded the limit of bad ones. After an error, only close is allowed. */
 enum ax_status ax_prepare_next(struct ax_prepare *p, struct ax_example *out, bool *got);
 
 #endif

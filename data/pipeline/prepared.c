@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "data/pipeline/cache.h"
 
-/* ---- what is worth knowing about an example ---- */
+/* ---- statistics of an example ---- */
 
 static bool is_end(const struct ax_format *f, int32_t id) {
     const int32_t *ends;

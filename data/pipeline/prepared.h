@@ -1,4 +1,4 @@
-/* A data set made ready: records → format → examples, from the cache where it has them already. */
+/* A prepared data set: records → format → examples, or from the cache. */
 #ifndef AX_DATA_PIPELINE_PREPARED_H
 #define AX_DATA_PIPELINE_PREPARED_H
 
@@ -11,8 +11,8 @@ struct ax_prepared_options {
     int threads;
     int32_t bos, pad;      /* AX_NO_TOKEN = none */
     const char *cache;     /* folder for prepared sets; NULL: none */
-    const char *tokenizer; /* tells tokenizers apart, for the cache's key */
-    bool refresh;          /* makes the set anew even where the cache has it */
+    const char *tokenizer; /* identifies the tokenizer in the cache key */
+    bool refresh;          /* rebuilds the set even if it is cached */
 };
 
 /* Free with ax_examples_free. */

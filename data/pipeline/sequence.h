@@ -1,36 +1,35 @@
-/* A sequence: examples, or pieces of them, packed together, as the loader hands them out; and what
- * a batch is filled with (model/batch.h): documents, runs of tokens that attend to each other and
- * to no others. All of it on the host. */
+/* A packed sequence of examples, or pieces of them, as the loader returns it; and the input of a
+ * batch (model/batch.h): documents, runs of tokens that attend only to each other. All on the
+ * host. */
 #ifndef AX_DATA_PIPELINE_SEQUENCE_H
 #define AX_DATA_PIPELINE_SEQUENCE_H
 
 #include "data/pipeline/corpus.h"
 #include "data/pipeline/pack.h"
 
-/* Labels and weight may be NULL: then the next token with weight 1, and no label at the last. */
+/* Labels and weight may be NULL: then the next token with weight 1; the last token has no label. */
 struct ax_document {
     int64_t n;
     const int32_t *tokens;
-    const int32_t *labels; /* shifted: what each token shall predict, −1 = nothing */
+    const int32_t *labels; /* shifted: the token to predict at each position, −1 = none */
     const float *weight;
-    int64_t
-        first_position; /* of its first token; above 0 where a KV cache holds what came before */
-    /* Values of each column: [1]; [n]; AX_OF_LABEL: [n], shifted, to be read where there is a
+    int64_t first_position; /* of the first token; > 0 if a KV cache holds the earlier ones */
+    /* Values of each column: [1] or [n]; AX_OF_LABEL: [n], shifted, read only where there is a
      * label. */
     const uint32_t *columns[AX_COLUMNS_MAX];
 };
 
 struct ax_packed_sequence {
     int n;                          /* documents */
-    const struct ax_document *docs; /* [n] with labels; piece by piece, or one of all where mixed */
-    const struct ax_pack_piece *pieces; /* [n_pieces] of the examples of `chunk` */
+    const struct ax_document *docs; /* [n] with labels; one per piece, or a single one if mixed */
+    const struct ax_pack_piece *pieces; /* [n_pieces] of the examples in `chunk` */
     int n_pieces;
     const struct ax_corpus *chunk; /* chunk->refs[pieces[i].example] */
     int64_t n_tokens, n_trained;
-    int64_t epoch, index; /* of the sequence in its epoch */
+    int64_t epoch, index; /* epoch, and index in it */
 };
 
-/* The example that a piece is of, and the set that keeps it. */
+/* The example of a piece, and the set that stores it. */
 static inline const struct ax_example_ref *ax_sequence_ref(const struct ax_packed_sequence *s,
                                                            int piece) {
     return &s->chunk->refs[s->pieces[piece].example];

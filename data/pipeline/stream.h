@@ -1,5 +1,5 @@
-/* Examples read while training: a buffer of them at a time, shuffled within it. Memory depends on
- * the buffer, not on the data. */
+/* Reads examples during training, one buffer at a time, shuffled within the buffer. Memory depends
+ * on the buffer size, not on the data. */
 #ifndef AX_DATA_PIPELINE_STREAM_H
 #define AX_DATA_PIPELINE_STREAM_H
 
@@ -12,15 +12,15 @@ struct ax_stream_entry {
 };
 
 struct ax_stream_options {
-    const struct ax_stream_entry *entries; /* [n], one after the other; borrowed */
+    const struct ax_stream_entry *entries; /* [n], read in order; borrowed */
     size_t n;
-    int64_t buffer; /* examples; what is left of a record that passes it comes along */
+    int64_t buffer; /* examples; may be exceeded to complete a record */
     bool shuffle;
     uint64_t seed;
     struct ax_length_rule rule;
-    int64_t max_bad_rows; /* of an epoch */
+    int64_t max_bad_rows; /* per epoch */
     int threads;
-    uint64_t options_hash; /* of what the entries' examples follow from, for the fingerprint */
+    uint64_t options_hash; /* of what determines the entries' examples, for the fingerprint */
 };
 
 struct ax_stream;
@@ -28,7 +28,7 @@ struct ax_stream;
 enum ax_status ax_stream_open(struct ax_stream **out, const struct ax_stream_options *o);
 void ax_stream_close(struct ax_stream *s);
 void ax_stream_source(struct ax_stream *s, struct ax_example_source *out);
-/* Since the epoch began. */
+/* Since the start of the epoch. */
 const struct ax_bad_records *ax_stream_bad_records(const struct ax_stream *s);
 const struct ax_corpus_report *ax_stream_report(const struct ax_stream *s);
 

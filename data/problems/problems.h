@@ -1,10 +1,9 @@
-/* Grade-school word problems with worked steps and answers that can be checked: data for trying
- * things out, as much as is wanted, the same for the same seed.
+/* Grade-school word problems with worked steps and checkable answers: unlimited data for
+ * experiments, reproducible from a seed.
  *
  * A problem comes from a template (problems_tables.c): a story with names, things and numbers drawn
- * at random, so that every step comes out in whole positive numbers. Whether a problem is for
- * training or for testing depends on nothing but its question, so the two never share one, whatever
- * their seeds. */
+ * at random such that every step yields a positive integer. Whether a problem belongs to training
+ * or test depends only on its question, so the two never share one, whatever the seeds. */
 #ifndef AX_DATA_PROBLEMS_PROBLEMS_H
 #define AX_DATA_PROBLEMS_PROBLEMS_H
 
@@ -18,15 +17,15 @@ enum { AX_PROBLEM_LEVELS = 4, AX_PROBLEM_MAX_STEPS = 6 };
 
 struct ax_problem {
     int level;    /* 1 … AX_PROBLEM_LEVELS: steps of reasoning */
-    int template; /* which story */
+    int template; /* index of the story */
     int n_steps;
     char *question;
     char *steps[AX_PROBLEM_MAX_STEPS]; /* "The boxes hold 3 * 4 = 12 apples." */
-    int64_t answer;                    /* what the last step comes to */
+    int64_t answer;                    /* result of the last step */
 };
-void ax_problem_free(struct ax_problem *p); /* zeroed is fine */
+void ax_problem_free(struct ax_problem *p); /* safe on a zeroed one */
 
-/* Problem number `index` of a seed, with a level in [min_level, max_level]. */
+/* Problem `index` of a seed, with a level in [min_level, max_level]. */
 enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
                                int max_level);
 /* One question in eight belongs to the test split. */
@@ -35,8 +34,7 @@ bool ax_problem_is_test(const struct ax_problem *p);
  * json_decref. */
 enum ax_status ax_problem_row(const struct ax_problem *p, json_t **out);
 
-/* How the question asks for the form of the answer, so that a model that was never trained on these
- * problems can solve them too. */
+/* Tells the model the form of the answer, so that untrained models can solve the problems too. */
 extern const char ax_problem_instruction[];
 
 #endif

@@ -1,16 +1,15 @@
-/* What problems are made of. Private to data/problems/problems.c. */
+/* Building blocks of problems. Private to data/problems/problems.c. */
 #ifndef AX_DATA_PROBLEMS_PROBLEMS_TABLES_H
 #define AX_DATA_PROBLEMS_PROBLEMS_TABLES_H
 
 #include <stddef.h>
 
-/* `numbers`: one-letter variables in turn, "a:2-9" drawn from a range (ends may be variables),
- * "d=a*b" computed (+ - * /; operands are variables or numbers). A draw is repeated until every
- * number is positive and every division is even. The answer is what the last step's "=" gives.
+/* `numbers`: one-letter variables in order, "a:2-9" drawn from a range (ends may be variables),
+ * "d=a*b" computed (+ - * /; operands are variables or numbers). Draws repeat until every number is
+ * positive and every division exact. The answer is the result of the last step's "=".
  *
  * In texts {a} is a variable, {P} and {Q} two people, {he} {his} {him} {He} of {P}, {things} and
- * {thing} what it is about, {box} and {boxes} what holds it, {day} a weekday. `steps`: a line each.
- */
+ * {thing} the subject, {box} and {boxes} its container, {day} a weekday. `steps`: one per line. */
 struct ax_problem_template {
     int level;
     const char *numbers, *question, *steps;

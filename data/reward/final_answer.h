@@ -7,10 +7,10 @@
 
 #define AX_FINAL_ANSWER_MAX 64
 
-/* What stands behind the first "####" of text[n], up to the end of its line, in one spelling: of a
- * number without "$", "%", thousands commas, a "+", zeros that say nothing and a final dot
- * ("$1,250.50." → "1250.5"); of other text without the blanks around it. False when there is no
- * mark, nothing behind it, or more than fits `out`: no answer equals another then. */
+/* The normalized text between the first "####" in text[n] and the end of its line. A number loses
+ * "$", "%", thousands commas, "+", redundant zeros and a final dot ("$1,250.50." → "1250.5"); other
+ * text loses surrounding blanks. False if there is no mark, no text after it, or more than fits
+ * `out`: then no answer matches. */
 bool ax_final_answer(const char *text, size_t n, char out[AX_FINAL_ANSWER_MAX]);
 
 #endif

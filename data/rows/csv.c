@@ -1,4 +1,4 @@
-/* CSV as RFC 4180 has it: fields in quotes may hold separators, line ends and doubled quotes. */
+/* CSV as in RFC 4180: quoted fields may contain separators, line ends and doubled quotes. */
 #include <string.h>
 
 #include "data/rows/reader.h"

@@ -1,9 +1,9 @@
-/* DuckDB through its C API, opened when a Parquet file is read: a query whose first column is text,
+/* DuckDB through its C API, loaded when a Parquet file is read: a query whose first column is text,
  * row by row, in chunks of bounded size.
  *
- * The library is AXTRAIN_DUCKDB (a path), or libduckdb.so where the loader finds it. It gets one
- * thread, at most 1 GiB of memory, nothing to write to, and may neither install nor load
- * extensions, so that it never asks the network. */
+ * The library is AXTRAIN_DUCKDB (a path), or libduckdb.so on the loader's path. It gets one thread,
+ * at most 1 GiB of memory and no writable place, and may not install or load extensions, so it
+ * never uses the network. */
 #ifndef AX_DATA_ROWS_DUCKDB_H
 #define AX_DATA_ROWS_DUCKDB_H
 
@@ -14,8 +14,8 @@
 
 struct ax_duckdb;
 
-/* AX_ERR_UNSUPPORTED with the remedy where the library is not there; AX_ERR_DATA says what it has
- * against the query. */
+/* AX_ERR_UNSUPPORTED with the remedy if the library is missing; AX_ERR_DATA with DuckDB's message
+ * if the query fails. */
 enum ax_status ax_duckdb_open(struct ax_duckdb **out, const char *sql);
 void ax_duckdb_close(struct ax_duckdb *d);
 /* *text is valid until the next call; NULL for a null. *got = false at the end. */

@@ -1,5 +1,4 @@
-/* Read ax_rows_find first: a file, a folder, a glob, or a data set of the hub in its local cache.
- */
+/* Read ax_rows_find first: a file, a folder, a glob, or a hub data set in the local cache. */
 #include "data/rows/find.h"
 
 #include <dirent.h>

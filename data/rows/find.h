@@ -1,11 +1,11 @@
-/* Which files a data set's path stands for. Private to data/. */
+/* Resolves a data set's path to files. Private to data/. */
 #ifndef AX_DATA_ROWS_FIND_H
 #define AX_DATA_ROWS_FIND_H
 
 #include "data/rows/hub_dataset.h"
 #include "data/rows/choose.h"
 
-/* AX_ERR_DATA where there is nothing to read, AX_ERR_UNSUPPORTED for Arrow and remote places. */
+/* AX_ERR_DATA if there is nothing to read, AX_ERR_UNSUPPORTED for Arrow and remote locations. */
 enum ax_status ax_rows_find(struct ax_found *f, const struct ax_rows_options *o);
 
 #endif

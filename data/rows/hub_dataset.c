@@ -1,5 +1,5 @@
-/* Read ax_hub_dataset_get first. The card (README.md) comes before the rest, because it tells which
- * files are wanted. */
+/* Read ax_hub_dataset_get first. The card (README.md) comes first, because it says which files are
+ * needed. */
 #include "data/rows/hub_dataset.h"
 
 #include <string.h>

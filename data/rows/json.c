@@ -1,4 +1,4 @@
-/* Rows of JSON files: a line each, or the elements of one list. */
+/* Records of JSON files: one per line, or the elements of one list. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

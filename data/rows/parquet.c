@@ -1,5 +1,4 @@
-/* Rows of Parquet files: DuckDB turns each into JSON, lists and structures included, which then
- * goes the way of every other row. */
+/* Records of Parquet files: DuckDB turns each into JSON, including lists and structures. */
 #include "data/rows/duckdb.h"
 #include "data/rows/rows.h"
 #include "data/rows/reader.h"

@@ -1,10 +1,9 @@
-/* Patterns over paths. Only the last * and the last ** are ever gone back to, so the time is at
- * most pattern × path. */
+/* Patterns over paths. Backtracks only to the last * and the last **, so time ≤ pattern × path. */
 #include <string.h>
 
 #include "data/rows/choose.h"
 
-/* [a-c] or [!a-c] at `p`: *end = behind it. False for a set that does not end: then [ is itself. */
+/* [a-c] or [!a-c] at `p`: sets *end after it. False for an unterminated set: then [ is literal. */
 static bool match_set(const char *p, char c, const char **end, bool *in) {
     const bool negate = p[1] == '!' || p[1] == '^';
     const char *s = p + 1 + negate;

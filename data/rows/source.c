@@ -1,5 +1,5 @@
-/* Rows of all files of a data set: opens one file after the other, keeps the rows that slices and
- * shards select. Read ax_rows_open, then ax_rows_next. */
+/* Records of all files of a data set: opens one file after the other, keeps the records that slices
+ * and shards select. Read ax_rows_open, then ax_rows_next. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 
 struct ax_split_bound {
     bool set, percent;
-    int64_t value; /* below 0: counted from the end */
+    int64_t value; /* negative: from the end */
 };
 
 struct ax_split {
@@ -20,12 +20,12 @@ struct ax_split {
     struct ax_split_bound from, to;
 };
 
-/* Up to AX_SPLIT_PARTS_MAX parts. AX_ERR_CONFIG with what is wrong with the text. */
+/* Up to AX_SPLIT_PARTS_MAX parts. AX_ERR_CONFIG says what is wrong with the text. */
 enum ax_status ax_split_parse(const char *text, struct ax_split *parts, size_t *n);
-/* Whether the bounds depend on the number of rows. */
+/* Do the bounds depend on the number of records? */
 bool ax_split_needs_count(const struct ax_split *s);
-/* The rows [*from, *to); n_rows matters only if needed. Percentages go to the nearest row, halves
- * to the even one. */
+/* The records [*from, *to); n_rows is used only if needed. Percentages round to the nearest record,
+ * halves to even. */
 void ax_split_resolve(const struct ax_split *s, int64_t n_rows, int64_t *from, int64_t *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* The reader's common parts, and rows that are lines. */
+/* Common parts of the readers, and records that are lines. */
 #include <string.h>
 
 #include "data/rows/rows.h"

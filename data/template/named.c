@@ -1,5 +1,5 @@
-/* The built-in chat templates, by the names that configs use (chat_template: llama3). What the
- * names stand for is fixed by published checkpoints; the sources are in named_tables.c. */
+/* The built-in chat templates, by the names used in configs (chat_template: llama3). Published
+ * checkpoints define what the names mean; the sources are in named_tables.c. */
 #include "data/template/named.h"
 
 #include <string.h>

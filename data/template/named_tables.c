@@ -1,4 +1,4 @@
-/* The sources of the built-in chat templates, written here as Jinja, one literal each.
+/* Sources of the built-in chat templates, written as Jinja, one literal each.
  *
  * TEXT(x) is the text of content that may be a string or a list of parts. */
 #include "data/template/named.h"

@@ -1,5 +1,5 @@
-/* The tables of a BPE model: pairs, scores and what derives from the vocabulary. See bpe.h; merging
- * itself is in bpe_merge.c. */
+/* Tables of a BPE model: pairs, scores and what is derived from the vocabulary. See bpe.h; merging
+ * is in bpe_merge.c. */
 #include "data/tokenizer/bpe.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "data/tokenizer/bpe_cuts.h"
 #include "data/tokenizer/bpe_pairs.h"
 
-/* Room for the expected merges at most half full. */
+/* Capacity so that the expected merges fill at most half. */
 static enum ax_status grow_pairs(struct ax_bpe *b, size_t n) {
     if (2 * n <= b->n_slots)
         return AX_OK;

@@ -1,4 +1,4 @@
-/* Finding and using the places where pieces may be cut. See bpe_cuts.h. */
+/* Finds and uses the places where pieces may be split. See bpe_cuts.h. */
 #include "data/tokenizer/bpe_cuts.h"
 
 #include "base/unicode.h"

@@ -1,9 +1,8 @@
-/* Where a long piece may be cut before merging, without changing the outcome.
+/* Where a long piece can be split before merging without changing the result.
  *
- * SentencePiece-like models see whole paragraphs as one piece. But if no merge ever joins a token
- * that ends in x with one that begins with y, then nothing crosses the places between x and y: what
- * stands on the two sides is merged independently, and the short parts can be remembered as words.
- */
+ * SentencePiece-like models see entire paragraphs as one piece. But if no merge ever joins a token
+ * that ends in x with one that begins with y, no token crosses a boundary between x and y: both
+ * sides are merged independently, and the short parts can be cached as words. */
 #ifndef AX_DATA_TOKENIZER_BPE_CUTS_H
 #define AX_DATA_TOKENIZER_BPE_CUTS_H
 
@@ -14,9 +13,9 @@
 
 #include "data/tokenizer/bpe.h"
 
-/* Characters by class: an ASCII character is one, so is ▁, and all others with one lead byte. */
+/* Character classes: one per ASCII character, one for ▁, one per lead byte of the others. */
 struct ax_bpe_cuts {
-    uint64_t allowed[256][4]; /* bit set: may be cut between class x and class y */
+    uint64_t allowed[256][4]; /* bit set: may split between class x and class y */
 };
 
 static inline unsigned ax_cut_class(const unsigned char *s) {
@@ -27,10 +26,10 @@ static inline bool ax_cut_allowed(const struct ax_bpe_cuts *c, unsigned x, unsig
     return (c->allowed[x][y >> 6] >> (y & 63) & 1) != 0;
 }
 
-/* Length of the part of s (valid UTF-8, len > 0) up to the first cut. */
+/* Length of s (valid UTF-8, len > 0) up to the first split. */
 size_t ax_cut_length(const struct ax_bpe_cuts *c, const char *s, size_t len);
 
-/* Fills in b->cuts from the vocabulary and the merges or scores. */
+/* Fills b->cuts from the vocabulary and the merges or scores. */
 enum ax_status ax_bpe_find_cuts(struct ax_bpe *b);
 
 #endif

@@ -1,9 +1,9 @@
-/* The byte alphabet: printable Latin-1 stands for itself, the 68 others follow from U+0100 on. */
+/* The byte alphabet: printable Latin-1 maps to itself, the 68 other bytes to U+0100 and up. */
 #include "data/tokenizer/byte_level.h"
 
 #include "base/unicode.h"
 
-/* Bytes that stand for themselves. */
+/* Bytes that map to themselves. */
 static bool printable(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) ||
            (byte >= 0xae && byte <= 0xff);

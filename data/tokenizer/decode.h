@@ -1,7 +1,7 @@
-/* Decoders: the strings of tokens back to text, through a chain of steps.
+/* Decoders: token strings back to text, through a chain of steps.
  *
- * Each step turns a list of strings into another. The same code runs in one go over all tokens and
- * token by token: a step keeps in its state what it may not yet give out. */
+ * Each step turns one list of strings into another. The same code decodes all tokens in one call or
+ * one by one: a step keeps in its state what it cannot emit yet. */
 #ifndef AX_DATA_TOKENIZER_DECODE_H
 #define AX_DATA_TOKENIZER_DECODE_H
 
@@ -19,8 +19,8 @@ enum ax_decode_kind {
     AX_DECODE_REPLACE,       /* matches of regex → text */
     AX_DECODE_BYTE_FALLBACK, /* runs of "<0xHH>" → their bytes; U+FFFD for each if not UTF-8 */
     AX_DECODE_FUSE,          /* all → one text */
-    AX_DECODE_STRIP,         /* up to `start` and `stop` characters `cp` off the two ends */
-    AX_DECODE_JOIN           /* all → one text with blanks between: what stands for no decoder */
+    AX_DECODE_STRIP,         /* removes up to `start` and `stop` characters `cp` at the two ends */
+    AX_DECODE_JOIN /* all → one text, separated by blanks: used if there is no decoder */
 };
 
 struct ax_decode_step {
@@ -43,28 +43,28 @@ struct ax_decoder {
 enum ax_status ax_decoder_add(struct ax_decoder *d, enum ax_decode_kind kind,
                               struct ax_decode_step **step);
 void ax_decoder_free(struct ax_decoder *d);
-/* May text be given out token by token? Else all tokens must be fed at once. */
+/* Can text be emitted token by token? If not, feed all tokens in one call. */
 bool ax_decoder_streams(const struct ax_decoder *d);
 
-/* Strings back to back. */
+/* Concatenated strings. */
 struct ax_strings {
     struct ax_buf text;
     size_t *ends;
     size_t n, cap;
 };
 enum ax_status ax_strings_add(struct ax_strings *l, const char *s, size_t len);
-/* Makes what has been appended to text since the last string a string. */
+/* Ends a string: all text appended since the last one. */
 enum ax_status ax_strings_end(struct ax_strings *l);
 
 struct ax_decode_state {
     size_t seen;        /* METASPACE, JOIN: strings so far */
-    struct ax_buf held; /* BYTES: beginning of a character; BYTE_FALLBACK: the run so far */
-    size_t stripped;    /* STRIP of one text: characters taken off its start */
-    bool begun;         /* STRIP of one text: something else has come */
+    struct ax_buf held; /* BYTES: start of a character; BYTE_FALLBACK: the current run */
+    size_t stripped;    /* STRIP of one text: characters removed from its start */
+    bool begun;         /* STRIP of one text: another character has been seen */
 };
 
-/* One decoding; zero-initialize. Put the tokens into lists[0], then feed; as often as you like if
- * the decoder streams; `last` with the last ones (or none). Appends to out. */
+/* One decoding; zero-initialize. Put tokens into lists[0], then feed, repeatedly if the decoder
+ * streams; set `last` with the last ones (or none). Appends to out. */
 struct ax_decode_run {
     struct ax_strings lists[2];
     struct ax_decode_state states[AX_DECODE_MAX];

@@ -1,7 +1,7 @@
-/* Ids → text, at once or one by one. See tokenizer.h; the steps are in decode.c. */
+/* Ids → text, all together or one by one. See tokenizer.h; the steps are in decode.c. */
 #include "data/tokenizer/tokenizer_impl.h"
 
-/* The string that a token has in decoding; NULL for ids without one, and specials to be skipped. */
+/* A token's string for decoding; NULL for ids without one and for skipped specials. */
 static const char *decoded_string(const struct ax_tokenizer *t, int32_t id, bool skip_special,
                                   size_t *len) {
     const struct ax_added_token *a = ax_added_by_id(&t->added, id);

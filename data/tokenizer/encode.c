@@ -1,4 +1,4 @@
-/* Text → ids: added tokens, normalizer, pre-tokenizer, model, specials around it. Read
+/* Text → ids: added tokens, normalizer, pre-tokenizer, model, surrounding specials. Read
  * ax_tokenizer_encode first. */
 #include "data/tokenizer/encoding.h"
 #include "data/tokenizer/tokenizer_impl.h"

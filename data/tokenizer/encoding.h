@@ -1,10 +1,10 @@
-/* Growing a struct ax_encoding by one token at a time. */
+/* Grows a struct ax_encoding by one token at a time. */
 #ifndef AX_DATA_TOKENIZER_ENCODING_H
 #define AX_DATA_TOKENIZER_ENCODING_H
 
 #include "data/tokenizer/tokenizer.h"
 
-/* Room for `more` tokens, and for their spans. */
+/* Reserves room for `more` tokens and their spans. */
 enum ax_status ax_encoding_reserve(struct ax_encoding *e, size_t more, bool spans);
 
 static inline enum ax_status ax_encoding_push(struct ax_encoding *e, int32_t id, bool spans,

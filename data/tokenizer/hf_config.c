@@ -1,10 +1,10 @@
-/* tokenizer_config.json and special_tokens_map.json, as transformers 5 reads them beside a
+/* tokenizer_config.json and special_tokens_map.json, as transformers 5 reads them with a
  * tokenizer.json.
  *
- * Named special tokens (bos_token, …) are strings or objects; a token that is not known yet is
- * added as a special one. Objects in added_tokens_decoder override the flags of tokenizer.json.
- * Where tokenizer_config.json has no added_tokens_decoder, special_tokens_map.json goes before it.
- * add_bos_token and add_eos_token have no effect: the post-processor of tokenizer.json decides. */
+ * Named special tokens (bos_token, …) are strings or objects; an unknown one is added as special.
+ * Objects in added_tokens_decoder override the flags of tokenizer.json. If tokenizer_config.json
+ * has no added_tokens_decoder, special_tokens_map.json takes precedence. add_bos_token and
+ * add_eos_token have no effect: tokenizer.json's post-processor decides. */
 #include <stdlib.h>
 #include <string.h>
 

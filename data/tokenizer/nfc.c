@@ -1,6 +1,6 @@
-/* Unicode normalization with origins kept (Unicode Standard Annex 15). Character data and the
- * composition of two characters come from libutf8proc; the loops are here because its own neither
- * keep track of origins nor sort long runs of marks in less than quadratic time. */
+/* Unicode normalization that tracks origins (Unicode Standard Annex 15). libutf8proc supplies
+ * character data and pairwise composition; its own loops neither track origins nor sort long runs
+ * of marks in less than quadratic time. */
 #include "data/tokenizer/nfc.h"
 
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
-/* Unicode normal forms C, D, KC, KD of aligned text, as HF's normalizers have them: characters
- * newer than their Unicode version (ax_unicode_is_inert) stay as they are. */
+/* Unicode normal forms C, D, KC, KD of aligned text, as in HF's normalizers: characters newer than
+ * their Unicode version (ax_unicode_is_inert) are unchanged. */
 #ifndef AX_DATA_TOKENIZER_NFC_H
 #define AX_DATA_TOKENIZER_NFC_H
 
@@ -20,9 +20,9 @@ struct ax_nfc_work {
 };
 void ax_nfc_work_free(struct ax_nfc_work *w);
 
-/* True where a look at the characters shows that the text is in this form. */
+/* True if a quick look at the characters shows that the text is in this form. */
 bool ax_nfc_is_plain(enum ax_unicode_form form, const char *s, size_t len);
-/* Appends the text in the given form to out. A composed character covers all that it is made of. */
+/* Appends the text in the given form to out. A composed character covers all its sources. */
 enum ax_status ax_nfc_write(struct ax_nfc_work *w, enum ax_unicode_form form,
                             const struct ax_piece *in, struct ax_aligned *out);
 

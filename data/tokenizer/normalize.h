@@ -1,4 +1,4 @@
-/* Normalizers: a chain of rewritings applied to text before it is split. */
+/* Normalizers: a chain of rewrites applied to text before it is split. */
 #ifndef AX_DATA_TOKENIZER_NORMALIZE_H
 #define AX_DATA_TOKENIZER_NORMALIZE_H
 
@@ -13,9 +13,9 @@
 enum ax_norm_kind {
     AX_NORM_UNICODE, /* one of the four normal forms */
     AX_NORM_LOWERCASE,
-    AX_NORM_STRIP,   /* white space at the left and the right end */
+    AX_NORM_STRIP,   /* white space at the left and right end */
     AX_NORM_ACCENTS, /* drops combining marks */
-    AX_NORM_PREPEND, /* text before a text that is not empty */
+    AX_NORM_PREPEND, /* prepends text to text that is not empty */
     AX_NORM_REPLACE, /* every match of regex becomes text */
     AX_NORM_BYTES    /* each byte becomes its character of the byte alphabet */
 };
@@ -36,12 +36,12 @@ struct ax_normalizer {
     size_t n;
 };
 
-/* Adds a step for its caller to fill in; AX_ERR_UNSUPPORTED beyond AX_NORM_MAX. */
+/* Adds a step for the caller to fill in; AX_ERR_UNSUPPORTED beyond AX_NORM_MAX. */
 enum ax_status ax_normalizer_add(struct ax_normalizer *n, enum ax_norm_kind kind,
                                  struct ax_norm_step **step);
 void ax_normalizer_free(struct ax_normalizer *n);
 
-/* Scratch of one thread; zero-initialize. */
+/* Per-thread scratch; zero-initialize. */
 struct ax_norm_work {
     struct ax_aligned texts[2];
     struct ax_nfc_work nfc;
@@ -49,7 +49,7 @@ struct ax_norm_work {
 };
 void ax_norm_work_free(struct ax_norm_work *w);
 
-/* *out is `in` itself where nothing changes, else text in w, valid until the next call. */
+/* *out is `in` itself if nothing changes, else text in w, valid until the next call. */
 enum ax_status ax_normalize(const struct ax_normalizer *n, struct ax_norm_work *w,
                             const struct ax_piece *in, bool track, struct ax_piece *out);
 

@@ -1,8 +1,8 @@
-/* Pre-tokenizers: cutting normalized text into the pieces that the model sees one by one.
+/* Pre-tokenizers: split normalized text into the pieces that the model sees one by one.
  *
- * A chain of simple steps, each of which splits every piece so far or rewrites it; HF's compound
- * ones are spelled as several steps (ByteLevel = PREFIX, REGEX, BYTES). Pieces run depth first
- * through the chain, so no list of pieces is ever kept. */
+ * A chain of simple steps, each of which splits every piece or rewrites it. HF's compound ones
+ * become several steps (ByteLevel = PREFIX, REGEX, BYTES). Pieces pass depth first through the
+ * chain, so no list of pieces is stored. */
 #ifndef AX_DATA_TOKENIZER_PRETOKENIZE_H
 #define AX_DATA_TOKENIZER_PRETOKENIZE_H
 
@@ -15,19 +15,19 @@
 #include "base/regex.h"
 #include "data/tokenizer/scan.h"
 
-/* What becomes of the matches of a splitting step, and of the text between them. */
+/* What a splitting step does with matches and the text between them. */
 enum ax_split_behavior {
     AX_SPLIT_ISOLATED,        /* each match and each gap is a piece */
     AX_SPLIT_REMOVED,         /* gaps only */
-    AX_SPLIT_MERGED_PREVIOUS, /* a match joins the gap before it */
-    AX_SPLIT_MERGED_NEXT,     /* a match joins the gap behind it */
+    AX_SPLIT_MERGED_PREVIOUS, /* a match joins the preceding gap */
+    AX_SPLIT_MERGED_NEXT,     /* a match joins the following gap */
     AX_SPLIT_CONTIGUOUS       /* neighboring matches join */
 };
 
 enum ax_pretok_kind {
-    AX_PRETOK_REGEX,     /* split at matches of regex, or of scan, which knows the same rule */
+    AX_PRETOK_REGEX,     /* split at matches of regex, or of scan, which implements the same rule */
     AX_PRETOK_CHARS,     /* split at characters for which pred holds, or that are `cp` */
-    AX_PRETOK_PREFIX,    /* a blank before a piece that begins with none */
+    AX_PRETOK_PREFIX,    /* prepends a blank to a piece that does not begin with one */
     AX_PRETOK_METASPACE, /* ' ' → replacement, and one before the piece as `prepend` says */
     AX_PRETOK_BYTES      /* each byte becomes its character of the byte alphabet */
 };
@@ -62,10 +62,10 @@ enum ax_status ax_pretok_add_metaspace(struct ax_pretok *p, const char *replacem
                                        enum ax_prepend prepend, bool split);
 enum ax_status ax_pretok_add_bytes(struct ax_pretok *p, bool prefix, bool split);
 void ax_pretok_free(struct ax_pretok *p);
-/* Does a piece's place in the text matter? Then pieces need alignments. */
+/* Does a piece's position in the text matter? Then pieces need alignments. */
 bool ax_pretok_needs_origin(const struct ax_pretok *p);
 
-/* Scratch of one thread; zero-initialize. */
+/* Per-thread scratch; zero-initialize. */
 struct ax_pretok_work {
     struct ax_aligned texts[AX_PRETOK_MAX];
     struct ax_regex_work regex;

@@ -1,8 +1,8 @@
-/* The split rules of GPT-2, Llama 3, Qwen2, GPT-4o and Tekken written by hand: several times as
- * fast as their regular expressions.
+/* Hand-written split rules of GPT-2, Llama 3, Qwen2, GPT-4o and Tekken, several times as fast as
+ * their regular expressions.
  *
- * tests/data/test_scan.c compares each with its regular expression. Every position of a text begins
- * a match in these rules, so a scanner just says where the match that begins here ends. */
+ * tests/data/test_scan.c compares each with its regular expression. In these rules, a match begins
+ * at every position, so a scanner only returns where the match that begins here ends. */
 #ifndef AX_DATA_TOKENIZER_SCAN_H
 #define AX_DATA_TOKENIZER_SCAN_H
 
@@ -18,7 +18,7 @@ struct ax_scan_rule {
 extern const struct ax_scan_rule ax_scan_rules[];
 extern const size_t ax_scan_rule_count;
 
-/* The scanner for this regular expression, NULL when there is none. */
+/* The scanner for this regular expression, or NULL. */
 ax_scan_fn ax_scan_find(const char *pattern, size_t len);
 
 #endif

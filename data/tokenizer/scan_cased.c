@@ -1,5 +1,5 @@
-/* The split rules of GPT-4o (also Llama 4) and Tekken, which tell upper from lower case: a word is
- * capitals and then small letters, so "HTMLElement" is HTMLElement but "parseHTML" is parse, HTML.
+/* Split rules of GPT-4o (also Llama 4) and Tekken, which are case-sensitive: a word is capitals
+ * followed by small letters, so "HTMLElement" is HTMLElement but "parseHTML" is parse, HTML.
  * Letters without case and marks count as both. See scan.h. */
 #include "data/tokenizer/scan_parts.h"
 

@@ -1,4 +1,4 @@
-/* What the hand-written split rules share. Private to scan.c and scan_cased.c; see scan.h. */
+/* Shared by the hand-written split rules. Private to scan.c and scan_cased.c; see scan.h. */
 #ifndef AX_DATA_TOKENIZER_SCAN_PARTS_H
 #define AX_DATA_TOKENIZER_SCAN_PARTS_H
 
@@ -24,7 +24,7 @@ static inline size_t run(const unsigned char *s, size_t at, size_t len, enum ax_
     return at;
 }
 
-/* 's 't 're 've 'm 'll 'd at s[at] = '\'': its end, or `at`. With any_case ſ is an s. */
+/* 's 't 're 've 'm 'll 'd at s[at] = '\'': its end, or `at`. With any_case, ſ is an s. */
 static inline size_t contraction(const unsigned char *s, size_t at, size_t len, bool any_case) {
     size_t left = len - at;
     unsigned char a = left > 1 ? s[at + 1] : 0, b = left > 2 ? s[at + 2] : 0;
@@ -41,8 +41,8 @@ static inline size_t contraction(const unsigned char *s, size_t at, size_t len, 
     return at;
 }
 
-/* \s+(?!\S)|\s+ over the white space from `at` to `end`: before another character the last blank
- * stays behind, unless it is the only one. */
+/* \s+(?!\S)|\s+ over the white space from `at` to `end`: before another character, leaves the last
+ * blank, unless it is the only one. */
 static inline size_t blanks(const unsigned char *s, size_t at, size_t end, size_t len) {
     size_t n;
     if (end == len)

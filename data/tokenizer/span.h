@@ -1,4 +1,4 @@
-/* A stretch of text, [start, end): of bytes or of code points, as its user says. */
+/* A range of text, [start, end), in bytes or code points, depending on use. */
 #ifndef AX_DATA_TOKENIZER_SPAN_H
 #define AX_DATA_TOKENIZER_SPAN_H
 

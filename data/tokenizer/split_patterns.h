@@ -1,5 +1,5 @@
-/* The regular expressions that several tokenizers share, in Oniguruma's spelling. scan.c has each
- * written by hand. */
+/* Regular expressions shared by several tokenizers, in Oniguruma's syntax. scan.c has hand-written
+ * versions. */
 #ifndef AX_DATA_TOKENIZER_SPLIT_PATTERNS_H
 #define AX_DATA_TOKENIZER_SPLIT_PATTERNS_H
 

@@ -1,4 +1,4 @@
-/* The split rules behind tokenizer.ggml.pre. See split_rules.h. */
+/* The split rules named by tokenizer.ggml.pre. See split_rules.h. */
 #include "data/tokenizer/split_rules.h"
 
 #include <string.h>

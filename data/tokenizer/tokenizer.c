@@ -1,4 +1,4 @@
-/* The tokenizer object: putting it together, questions about its vocabulary, and changes. */
+/* The tokenizer object: assembly, vocabulary queries, and changes. */
 #include "data/tokenizer/tokenizer.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/tokenizer_impl.h"
 
-/* --- putting it together --- */
+/* --- assembly --- */
 
 enum ax_status ax_tokenizer_new(struct ax_tokenizer **out) {
     struct ax_tokenizer *t;

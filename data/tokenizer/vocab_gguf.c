@@ -1,8 +1,8 @@
-/* GGUF vocabularies → tokenizers, with the meaning that llama.cpp gives them.
+/* GGUF vocabularies → tokenizers, with the semantics of llama.cpp.
  *
  *   gpt2   byte-level BPE: merges by rank, text split by the rules that tokenizer.ggml.pre names
  *   llama  SentencePiece BPE: merges by score; blanks are ▁, with one before each stretch of text;
- *          characters that are no token become the tokens of their bytes */
+ *          characters that are not tokens become the tokens of their bytes */
 #include <string.h>
 
 #include "ckpt/gguf/gguf.h"

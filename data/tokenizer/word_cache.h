@@ -1,7 +1,7 @@
-/* A small memory of words and their tokens: direct mapped, of fixed size, one cache line per entry.
+/* A small cache of words and their tokens: direct-mapped, fixed size, one cache line per entry.
  *
- * A newcomer takes the place of whatever was there, so the memory is bounded and no text can make
- * it slow. Words of up to 23 bytes and 7 tokens fit. */
+ * A new entry replaces the old one, so memory is bounded and no text can make it slow. Words of up
+ * to 23 bytes and 7 tokens fit. */
 #ifndef AX_DATA_TOKENIZER_WORD_CACHE_H
 #define AX_DATA_TOKENIZER_WORD_CACHE_H
 
@@ -17,7 +17,7 @@ struct ax_word {
 struct ax_word_entry {
     struct ax_word key;
     int32_t ids[AX_WORD_TOKENS];
-    uint8_t lens[AX_WORD_TOKENS]; /* bytes of each token; together the word's */
+    uint8_t lens[AX_WORD_TOKENS]; /* bytes of each token; their sum is the word's */
     uint8_t n;
 };
 
