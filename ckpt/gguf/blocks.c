@@ -1,5 +1,5 @@
-/* Block layouts and their values. Fields are given in file order: d and m are fp16 scale and
- * minimum, qs the low bits, qh high bits, sc scales within a block of 256. */
+/* Block layouts and their values. Fields are in file order: d and m are fp16 scale and minimum, qs
+ * the low bits, qh high bits, sc scales within a block of 256. */
 #include "ckpt/gguf/blocks.h"
 
 #include <float.h>

@@ -1,7 +1,7 @@
-/* The element types of GGUF tensors: blocks of elements that share a scale, and their values.
+/* Element types of GGUF tensors: blocks of elements that share a scale, and their values.
  *
  * All scales are fp16 widened to fp32; products and sums are fp32, each rounded (no fused
- * multiply-add), so that values are bit-equal to the reference implementation's. */
+ * multiply-add), so that values are bit-identical to the reference implementation. */
 #ifndef AX_CKPT_GGUF_BLOCKS_H
 #define AX_CKPT_GGUF_BLOCKS_H
 
@@ -10,13 +10,13 @@
 struct ax_block_type {
     const char *name; /* "Q4_K" */
     uint32_t id;      /* in the file */
-    int elements;     /* per block; 0 where the type is known by name only */
+    int elements;     /* per block; 0 if only the type's name is known */
     int bytes;        /* per block */
-    /* The values of n whole blocks; NULL for types that are not read. */
+    /* Dequantizes n complete blocks; NULL for types that cannot be read. */
     void (*dequantize)(const unsigned char *blocks, int64_t n, float *out);
-    /* n whole blocks from their values, which are finite; NULL for types that are not written. */
+    /* Quantizes finite values to n complete blocks; NULL for types that cannot be written. */
     void (*quantize)(const float *values, int64_t n, unsigned char *blocks);
-    float largest; /* magnitude that `quantize` takes */
+    float largest; /* largest magnitude accepted by `quantize` */
 };
 
 const struct ax_block_type *ax_block_type_find(uint32_t id); /* NULL: no such type */

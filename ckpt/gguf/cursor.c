@@ -1,4 +1,4 @@
-/* The header's pieces, one after the other, each against the bytes that are left. */
+/* Reads the header's parts in order, each checked against the remaining bytes. */
 #include "ckpt/gguf/cursor.h"
 
 #include <string.h>

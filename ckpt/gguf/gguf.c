@@ -1,4 +1,4 @@
-/* The file as a whole: header, then keys, then tensor infos, then where the tensors lie. */
+/* The full file: header, then keys, then tensor infos, then tensor data. */
 #include "ckpt/gguf/gguf.h"
 
 #include <stdlib.h>

@@ -1,14 +1,14 @@
 /* GGUF files: [header][keys][tensor infos][padding][data], little-endian, versions 2 and 3.
  *
- * Reading maps the file and checks every bound before anything is believed: counts and lengths
- * against the bytes left, types, unique names, the alignment (a power of two), shape × type without
- * overflow, rows of whole blocks, tensors inside the data and apart from each other. Each error
- * names file, key or tensor, and byte. Tensors of a type that is known but not read are listed
- * without data, so that the vocabulary of such a file can still be used.
+ * Reading maps the file and checks every bound before use: counts and lengths against the remaining
+ * bytes, types, unique names, the alignment (a power of two), shape × type without overflow, rows
+ * of complete blocks, tensors inside the data without overlap. Each error names file, key or
+ * tensor, and byte. Tensors of a known but unsupported type are listed without data, so that the
+ * vocabulary of such a file is still usable.
  *
- * Strings and data point into the mapping. Reading order: cursor.c, gguf.c, keys.c
- * (the file); types.c, blocks.c, quantize.c, quantize_k.c (its types); model.c, names.c, rope.c,
- * weights.c (a model out of it); outputs.c, write.c (into it). */
+ * Strings and data point into the mapping. Reading order: cursor.c, gguf.c, keys.c (the file);
+ * types.c, blocks.c, quantize.c, quantize_k.c (its types); model.c, names.c, rope.c, weights.c
+ * (reading a model); outputs.c, write.c (writing one). */
 #ifndef AX_CKPT_GGUF_GGUF_H
 #define AX_CKPT_GGUF_GGUF_H
 
@@ -18,7 +18,7 @@
 #define AX_GGUF_MAX_DIMS 4
 
 struct ax_gguf_text {
-    const char *s; /* any bytes; no NUL at the end */
+    const char *s; /* any bytes; not NUL-terminated */
     size_t len;
 };
 
@@ -41,10 +41,10 @@ enum ax_gguf_type {
 
 struct ax_gguf_key {
     struct ax_gguf_text name; /* no NUL inside */
-    enum ax_gguf_type type;   /* of the value; of an array's elements where is_array */
+    enum ax_gguf_type type;   /* of the value, or of an array's elements if is_array */
     bool is_array;
-    uint64_t count;             /* elements; 1 where not an array */
-    const unsigned char *value; /* the (first) element as the file has it */
+    uint64_t count;             /* elements; 1 if not an array */
+    const unsigned char *value; /* the (first) element as stored in the file */
 };
 
 struct ax_gguf_tensor {
@@ -53,7 +53,7 @@ struct ax_gguf_tensor {
     int ndim;
     int64_t shape[AX_GGUF_MAX_DIMS]; /* usual order, slowest first: [out][in] */
     int64_t numel;
-    const unsigned char *data; /* unaligned; NULL where type->dequantize is NULL */
+    const unsigned char *data; /* unaligned; NULL if type->dequantize is NULL */
     size_t bytes;
 };
 
@@ -69,28 +69,28 @@ enum ax_status ax_gguf_open(struct ax_gguf *g, const char *path);
 /* The same checks on bytes in memory (borrowed); `name` for messages. */
 enum ax_status ax_gguf_parse(struct ax_gguf *g, const char *name, const void *bytes, size_t len);
 void ax_gguf_close(struct ax_gguf *g);
-/* Does the file begin like GGUF? False also for what cannot be read. */
+/* Does the file begin like GGUF? Also false for an unreadable file. */
 bool ax_gguf_is(const char *path);
 
 const struct ax_gguf_key *ax_gguf_key(const struct ax_gguf *g, const char *name); /* or NULL */
 const struct ax_gguf_tensor *ax_gguf_tensor(const struct ax_gguf *g, const char *name);
 
-/* Values by key; any integer type will do for an integer. AX_ERR_DATA names the key where it is
- * missing (without a default), of another type, or out of range. */
+/* Values by key; integers of any type. AX_ERR_DATA names a key that is missing (without a default),
+ * of another type, or out of range. */
 enum ax_status ax_gguf_i64(const struct ax_gguf *g, const char *key, int64_t min, int64_t max,
                            int64_t *out);
 enum ax_status ax_gguf_i64_or(const struct ax_gguf *g, const char *key, int64_t min, int64_t max,
                               int64_t def, int64_t *out);
-/* A float that was stored in 32 bits is given as the shortest decimal number that reads back to it:
- * 1e-5, not 9.999999747e-06. Finite. */
+/* A float stored in 32 bits is returned as the shortest decimal that reads back to it: 1e-5, not
+ * 9.999999747e-06. Finite. */
 enum ax_status ax_gguf_f64(const struct ax_gguf *g, const char *key, double *out);
 enum ax_status ax_gguf_f64_or(const struct ax_gguf *g, const char *key, double def, double *out);
 enum ax_status ax_gguf_bool_or(const struct ax_gguf *g, const char *key, bool def, bool *out);
-/* out is {NULL, 0} where absent. */
+/* out is {NULL, 0} if missing. */
 enum ax_status ax_gguf_string_or_null(const struct ax_gguf *g, const char *key,
                                       struct ax_gguf_text *out);
 
-/* Arrays, copied to *out [*n] (ax_free); an absent one gives NULL and 0. At most 16 Mi elements. */
+/* Arrays, copied to *out [*n] (ax_free); a missing one is NULL and 0. At most 16 Mi elements. */
 enum ax_status ax_gguf_strings(const struct ax_gguf *g, const char *key, struct ax_gguf_text **out,
                                size_t *n);
 enum ax_status ax_gguf_i32s(const struct ax_gguf *g, const char *key, int32_t **out, size_t *n);

@@ -1,9 +1,9 @@
-/* The model in a GGUF file, in the words of a Hugging Face folder: config.json,
- * generation_config.json and tensors by their HF names and row order.
+/* The model in a GGUF file, as in a Hugging Face folder: config.json, generation_config.json, and
+ * tensors with HF names and row order.
  *
- * Kinds: llama (with experts: Mixtral), qwen2, qwen3, qwen3moe. What would change the result and
- * has no place in such a config (windows, unknown scalings, tensors left over) is refused by name.
- */
+ * Kinds: llama (with experts: Mixtral), qwen2, qwen3, qwen3moe. Features that affect the result but
+ * cannot be stated in such a config (windows, unknown scalings, extra tensors) are rejected by
+ * name. */
 #ifndef AX_CKPT_GGUF_MODEL_H
 #define AX_CKPT_GGUF_MODEL_H
 
@@ -16,18 +16,18 @@ struct ax_gguf_kind {
     const char *arch;         /* general.architecture */
     const char *model_type;   /* HF's */
     const char *architecture; /* architectures[0] */
-    bool permuted;            /* rows of q and k are stored in rotary pairs */
-    bool qkv_bias;            /* always there; else it depends on the file */
+    bool permuted;            /* rows of q and k are stored as rotary pairs */
+    bool qkv_bias;            /* always present; else it depends on the file */
     bool qk_norm;
-    bool mlp_bias; /* may be there */
+    bool mlp_bias; /* may be present */
     bool moe;      /* has experts */
 };
 
-/* The kind that HF's model_type is written as; NULL: none. */
+/* The kind for HF's model_type; NULL: none. */
 const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
 
 struct ax_gguf_model {
-    const struct ax_gguf *file; /* borrowed; NULL for a model that is to be written */
+    const struct ax_gguf *file; /* borrowed; NULL for a model to write */
     const struct ax_gguf_kind *kind;
     int64_t layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab;
     int64_t experts, active, expert_ffn; /* 0: none */
@@ -37,22 +37,22 @@ struct ax_gguf_model {
 };
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 
-/* The spelling of transformers 4 (rope_theta, rope_scaling), which 5 reads as well; without dtype,
+/* Uses the keys of transformers 4 (rope_theta, rope_scaling), which 5 also reads; without dtype,
  * which ax_hf_write adds. Free with json_decref. */
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out);
 enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, json_t **out);
 
-/* The smallest dtype that holds every matrix exactly: bfloat16 or float16 where all are stored so,
- * else float32. */
+/* The smallest dtype that represents every matrix exactly: bfloat16 or float16 if all are stored
+ * so, else float32. */
 enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m);
 
-/* All tensors of the folder, ready for ax_hf_write; `m` is borrowed. Their fill gives AX_ERR_DATA
- * for a weight that is not finite, or not once it is in `dtype`. */
+/* All tensors of the folder, ready for ax_hf_write; `m` is borrowed. Their fill returns AX_ERR_DATA
+ * for a weight that is not finite, before or after conversion to `dtype`. */
 struct ax_gguf_weights {
     int n;
     struct ax_st_output *outputs; /* [n] */
     struct ax_gguf_source *sources;
-    int64_t numel; /* of all together */
+    int64_t numel; /* total */
 };
 enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
                                       enum ax_dtype dtype);

@@ -1,4 +1,4 @@
-/* One table for all kinds: what a model has decides which rows of it apply. */
+/* One table for all kinds: a model's features decide which rows apply. */
 #include "ckpt/gguf/names.h"
 
 #include <stdio.h>

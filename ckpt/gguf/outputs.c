@@ -1,5 +1,5 @@
-/* Each tensor of the model is looked up by its HF name, gets a type, and is read row by row when
- * the file is written. Read ax_gguf_outputs_create, then fill. */
+/* Looks up each tensor by its HF name, chooses a type, and reads it row by row when the file is
+ * written. Read ax_gguf_outputs_create, then fill. */
 #include "ckpt/gguf/outputs.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A model's tensors as a GGUF file has them, from the same tensors by their HF names. */
+/* Makes the tensors of a GGUF file from the same tensors under HF names. */
 #ifndef AX_CKPT_GGUF_OUTPUTS_H
 #define AX_CKPT_GGUF_OUTPUTS_H
 
@@ -9,21 +9,21 @@
 struct ax_gguf_outputs {
     int n;
     struct ax_gguf_output *tensors; /* [n], ready for ax_gguf_write */
-    struct ax_gguf_piece *pieces;   /* [n] where each comes from */
+    struct ax_gguf_piece *pieces;   /* [n] source of each */
     void *buffer;                   /* for elements that are not float32 */
-    int64_t numel;                  /* of all together */
+    int64_t numel;                  /* total */
 };
 
 struct ax_gguf_outputs_from {
-    const char *where; /* folder, for messages */
+    const char *where; /* folder name for messages */
     int n;
-    const struct ax_st_output *tensors; /* names with or without "model.", as ax_hf_find */
-    const float *rope_factors;          /* [head_dim / 2], or NULL: none are written */
+    const struct ax_st_output *tensors; /* names with or without "model.", as in ax_hf_find */
+    const float *rope_factors;          /* [head_dim / 2], or NULL: not written */
 };
 
-/* `m` describes the model and is borrowed for the call, `from` for as long as the outputs are used.
- * Rows of q and k are put in the order of the kind, experts contiguous; a tied head is left
- * out. AX_ERR_DATA for a tensor that is missing, of another shape, or left over. */
+/* `m` describes the model and is borrowed for the call, `from` as long as the outputs are used.
+ * Rows of q and k are reordered for the kind, experts contiguous; a tied head is omitted.
+ * AX_ERR_DATA for a tensor that is missing, unexpected, or has another shape. */
 enum ax_status ax_gguf_outputs_create(struct ax_gguf_outputs *o, const struct ax_gguf_model *m,
                                       const struct ax_gguf_quant *quant,
                                       const struct ax_gguf_outputs_from *from);

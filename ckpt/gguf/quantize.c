@@ -1,5 +1,5 @@
-/* The plain types, and blocks of 32 elements that share one scale: the element of the largest
- * magnitude (or the range) decides it, everything is rounded once in single precision. */
+/* Plain types, and blocks of 32 elements that share one scale, determined by the element of the
+ * largest magnitude (or the range); everything is rounded once in single precision. */
 #include "ckpt/gguf/quantize.h"
 
 #include <math.h>

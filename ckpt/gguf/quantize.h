@@ -1,8 +1,8 @@
-/* Values → blocks, one function for each type that is written. Private to ckpt/.
+/* Values → blocks, one function per written type. Private to ckpt/.
  *
- * The types of 32 elements are rounded exactly as llama.cpp's reference does it, so that a file is
- * the same byte for byte. Those of 256 look for the scales with the least weighted error, as
- * llama.cpp does without an importance matrix. `values` are finite, n counts blocks. */
+ * Types of 32 elements are rounded exactly as in llama.cpp's reference, so files are
+ * byte-identical. Types of 256 search for the scales with the least weighted error, as llama.cpp
+ * does without an importance matrix. `values` are finite, n counts blocks. */
 #ifndef AX_CKPT_GGUF_QUANTIZE_H
 #define AX_CKPT_GGUF_QUANTIZE_H
 

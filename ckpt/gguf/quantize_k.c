@@ -1,11 +1,11 @@
-/* Blocks of 256 elements: groups with scales of their own, which are whole multiples of one half-
- * precision number of the block.
+/* Blocks of 256 elements: groups whose scales are integer multiples of one half-precision number of
+ * the block.
  *
- * For each group several spacings of the levels around the obvious one are tried. A spacing gives
- * every element a code; for given codes the scale (and minimum) with the least weighted squared
- * error has a closed form, and so has that error. The block then holds the best of each group
- * rounded, and the codes are chosen once more for what it holds; Q4_K, whose scales have six bits
- * only, tries the neighboring ones too. */
+ * Each group tries several level spacings around the obvious one. A spacing determines the codes;
+ * for given codes, the scale (and minimum) with the least weighted squared error has a closed form,
+ * and so has that error. The block stores the best of each group, rounded, and the codes are chosen
+ * again for the stored values; Q4_K, whose scales have only six bits, also tries the neighboring
+ * ones. */
 #include <math.h>
 
 #include "ckpt/gguf/quantize.h"

@@ -1,6 +1,6 @@
-/* GGUF states linear and YaRN scaling in keys, and Llama 3 scaling as its outcome: one divisor per
- * rotary frequency. The settings are found again by trying those that models are published with;
- * settings that give the same divisors are the same scaling. */
+/* GGUF stores linear and YaRN scaling in keys, and Llama 3 scaling only as its result: one divisor
+ * per rotary frequency. The settings are recovered by trying those of published models; settings
+ * with the same divisors are the same scaling. */
 #include "ckpt/gguf/rope.h"
 
 #include <math.h>

@@ -6,8 +6,8 @@
 
 #define AX_GGUF_ROPE_FACTORS "rope_freqs.weight"
 
-/* The HF object, or JSON null where there is no scaling. AX_ERR_UNSUPPORTED for a scaling that HF
- * has no name for. Free with json_decref. */
+/* The HF object, or JSON null without scaling. AX_ERR_UNSUPPORTED for a scaling without an HF name.
+ * Free with json_decref. */
 enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out);
 
 #endif

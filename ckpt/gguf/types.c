@@ -1,4 +1,4 @@
-/* The names of --quant, and the choice of a type for each tensor. */
+/* The names of --quant, and each tensor's type. */
 #include "ckpt/gguf/types.h"
 
 #include <stddef.h>

@@ -1,9 +1,9 @@
-/* Which type each tensor of a file gets: the mixtures that llama.cpp writes under the same names.
+/* The type of each tensor in a file: the mixtures that llama.cpp writes under the same names.
  *
- * Vectors and routers are F32 in all. In the quantized ones the head (or the embedding that is one,
- * too) has more bits than the rest, and in Q4_K_M so do v and the way down of every third layer and
- * of the first and last eighth. Rows that are not whole blocks of 256 take a type of blocks of 32:
- * Q4_K → Q5_0, Q6_K → Q8_0; rows that are not whole blocks of 32 either are F16. */
+ * Vectors and routers are always F32. In quantized files the head (or the embedding, if tied) has
+ * more bits than the rest; in Q4_K_M also v and the down projection of every third layer and of the
+ * first and last eighth. Rows that are not a multiple of 256 use a type with blocks of 32: Q4_K →
+ * Q5_0, Q6_K → Q8_0; rows that are not a multiple of 32 are F16. */
 #ifndef AX_CKPT_GGUF_TYPES_H
 #define AX_CKPT_GGUF_TYPES_H
 
@@ -17,10 +17,10 @@ struct ax_gguf_quant {
     uint32_t type;      /* id of most matrices' type */
 };
 #define AX_GGUF_QUANTS "f32|f16|bf16|q8_0|q4_0|q4_1|q4_k_m|q6_k"
-/* By its name in small or capital letters; NULL: none of AX_GGUF_QUANTS. */
+/* By its name in lower or upper case; NULL: not in AX_GGUF_QUANTS. */
 const struct ax_gguf_quant *ax_gguf_quant_find(const char *name);
 
-/* What a tensor is in its model. */
+/* The role of a tensor in its model. */
 enum ax_gguf_part {
     AX_GGUF_VECTOR,
     AX_GGUF_ROUTER,
@@ -33,7 +33,7 @@ enum ax_gguf_part {
 };
 struct ax_gguf_place {
     enum ax_gguf_part part;
-    bool tied; /* the embedding is the head, too */
+    bool tied; /* the embedding is also the head */
     int64_t layer, layers, experts;
     int64_t cols; /* elements of a row */
 };

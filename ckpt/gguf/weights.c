@@ -1,5 +1,4 @@
-/* Tensors of the file under their HF names, row by row in HF order, dequantized as they are
- * written. */
+/* Tensors of the file under HF names, row by row in HF order, dequantized during writing. */
 #include <math.h>
 #include <string.h>
 

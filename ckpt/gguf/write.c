@@ -1,5 +1,5 @@
-/* The file is put together front to back: start, keys, tensor infos, padding, and each tensor in
- * pieces of whole rows, which threads turn into blocks. Read ax_gguf_write first. */
+/* Writes the file sequentially: start, keys, tensor infos, padding, and each tensor in pieces of
+ * complete rows, which threads quantize. Read ax_gguf_write first. */
 #include "ckpt/gguf/write.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Checksums of files that are being written: CRC-32C of each piece of AX_SUM_PIECE bytes, so that
- * damage can be told to its place. The sum is of what was meant to be written, before any disk. */
+/* Checksums of files being written: CRC-32C of each piece of AX_SUM_PIECE bytes, so that corruption
+ * can be located. They cover the data to be written, before it reaches a disk. */
 #ifndef AX_CKPT_HF_CHECKSUMS_H
 #define AX_CKPT_HF_CHECKSUMS_H
 
@@ -12,14 +12,14 @@
 
 struct ax_checksums {
     uint64_t bytes;
-    uint32_t *crc; /* of each piece, the last one may be short */
+    uint32_t *crc; /* of each piece; the last one may be short */
     size_t n, cap;
 };
 /* Zero-initialize. NULL is fine: nothing is summed. */
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
 void ax_checksums_free(struct ax_checksums *s);
 
-/* The files of a folder, by name relative to it. */
+/* The files of a folder, by relative name. */
 struct ax_sum_list {
     size_t n;
     struct ax_file_sums {
@@ -31,9 +31,8 @@ struct ax_sum_list {
 enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_checksums **out);
 void ax_sum_list_free(struct ax_sum_list *l);
 
-/* Reads DIR/NAME and compares: AX_ERR_DATA names the file and the first byte of the damaged piece,
- * or both sizes. `buffer` is of ax_alloc_direct and holds
- * AX_SUM_PIECE bytes. */
+/* Reads DIR/NAME and compares: AX_ERR_DATA names the file and the first byte of the corrupted
+ * piece, or both sizes. `buffer` is from ax_alloc_direct with AX_SUM_PIECE bytes. */
 enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, void *buffer);
 
 #endif

@@ -1,4 +1,4 @@
-/* A tensor in a file that is two in memory, side by side: each of its rows is `run` elements of the
+/* A tensor in a file that is two in memory, concatenated by row: each row is `run` elements of the
  * first and `other_run` of the second. Stacked ones have one row. */
 #ifndef AX_CKPT_HF_CONCAT_H
 #define AX_CKPT_HF_CONCAT_H
@@ -8,14 +8,14 @@
 #include "kernels/dtype.h"
 
 struct ax_concat {
-    const void *other; /* of the first one's dtype; NULL = the first one is all there is */
+    const void *other; /* dtype as the first; NULL = only the first */
     int64_t run, other_run;
 };
 
-/* How many of the elements before `i` are the first one's. */
+/* How many of the elements before `i` belong to the first one. */
 int64_t ax_concat_first(const struct ax_concat *j, int64_t i);
-/* Elements [first, first + n) as `wanted`; `data` are the first one's (of dtype `is`) from its
- * element `base` on. */
+/* Elements [first, first + n) as `wanted`; `data` are the first one's (dtype `is`), starting at its
+ * element `base`. */
 void ax_concat_convert(const struct ax_concat *j, enum ax_dtype is, const void *data, int64_t base,
                        enum ax_dtype wanted, int64_t first, int64_t n, void *out);
 

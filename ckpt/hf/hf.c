@@ -1,4 +1,4 @@
-/* Reading a model folder: which shards there are, and which tensor is in which. */
+/* Reads a model folder: its shards, and which tensor is in which. */
 #include "ckpt/hf/hf.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Order: parse (names, then each once), check (index against shards, shards against index). */
+/* Order: parse (names, then uniqueness), check (index against shards, shards against index). */
 #include "ckpt/hf/index.h"
 
 #include <stdlib.h>

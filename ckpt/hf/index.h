@@ -1,7 +1,7 @@
-/* model.safetensors.index.json: which shard holds which tensor. Private to ckpt/.
+/* model.safetensors.index.json: which shard contains which tensor. Private to ckpt/.
  *
- * A sharded folder is opened in this order: parse the whole index (so no name in it is used before
- * all are known to be plain), open the shards it names, check that they hold what it says. */
+ * A sharded folder is opened in this order: parse the entire index (so no name in it is used before
+ * all are known to be plain), open the shards it names, compare them with the index. */
 #ifndef AX_CKPT_HF_INDEX_H
 #define AX_CKPT_HF_INDEX_H
 
@@ -14,13 +14,13 @@ struct ax_hf_index {
     const char **shards; /* file names, each once, ascending; borrowed from doc */
 };
 
-/* AX_ERR_DATA names the entry of weight_map that is wrong. */
+/* AX_ERR_DATA names the invalid entry of weight_map. */
 enum ax_status ax_hf_index_parse(struct ax_hf_index *ix, const char *name, const char *text,
                                  size_t len);
 void ax_hf_index_free(struct ax_hf_index *ix); /* safe on a zeroed one */
 
-/* files[i] is the shard ix->shards[i]. Every tensor must be in the shard that weight_map names for
- * it, and the shards must hold no other, so that none is in two. */
+/* files[i] is the shard ix->shards[i]. Every tensor must be in the shard that weight_map names, and
+ * the shards may contain no others, so that none is in two. */
 enum ax_status ax_hf_index_check(const struct ax_hf_index *ix, const struct ax_safetensors *files);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "ckpt/hf/peft.h"
 
-/* The keys in the order of PEFT's own files, which sort them; values are set afterwards. */
+/* Keys in the order of PEFT's own files, which are sorted; values are set later. */
 static json_t *blank(void) {
     return json_pack("{s{} sn sn ss sb sb sb sn sn s{} sn sf sb sf sn ss sn ss sn s{} sn s[] sn ss "
                      "sn sb sb}",

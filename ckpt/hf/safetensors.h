@@ -1,9 +1,9 @@
 /* safetensors files: [u64 little-endian header length][JSON header][data].
  *
- * Reading maps the file and checks every bound before anything is believed: header length ≤ 100 MB
- * and within the file, JSON well formed without duplicate names, known dtypes, ≤ 8 dimensions,
- * shape × size = range without overflow, ranges inside the data, without overlap or hole, covering
- * it exactly. Each error names file, tensor and byte. */
+ * Reading maps the file and checks every bound before use: header length ≤ 100 MB and within the
+ * file, valid JSON without duplicate names, known dtypes, ≤ 8 dimensions, shape × size = range
+ * without overflow, ranges that cover the data exactly, without overlap or gap. Each error names
+ * file, tensor and byte. */
 #ifndef AX_CKPT_HF_SAFETENSORS_H
 #define AX_CKPT_HF_SAFETENSORS_H
 
@@ -38,8 +38,7 @@ enum ax_status ax_safetensors_parse(struct ax_safetensors *st, const char *name,
 void ax_safetensors_close(struct ax_safetensors *st);
 const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, const char *name);
 
-/* What to write: elements come from `fill`, called with ascending ranges of at most 1 Mi elements.
- */
+/* A tensor to write: elements come from `fill`, in ascending ranges of at most 1 Mi elements. */
 struct ax_st_output {
     const char *name;
     enum ax_dtype dtype;
@@ -49,17 +48,17 @@ struct ax_st_output {
     enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
     void *ctx;
 };
-/* A dense tensor in memory as what is written: ctx of ax_st_fill. */
+/* A dense tensor in memory to write: ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;
-    struct ax_concat concat; /* zeroed: value is all */
+    struct ax_concat concat; /* zeroed: only `value` */
     enum ax_dtype dtype;     /* as written */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,
  * fsynced. */
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors);
-/* The same, and its checksums to `sums` (may be NULL). */
+/* The same; adds its checksums to `sums` (may be NULL). */
 enum ax_status ax_safetensors_write_summed(const char *path, int n,
                                            const struct ax_st_output *tensors,
                                            struct ax_checksums *sums);

@@ -6,7 +6,7 @@
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"
 
-/* Elements handed to fill at once: summed and copied while they are in the cache. */
+/* Elements per call of fill: summed and copied while in the cache. */
 #define PIECE (1 << 16)
 
 bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {

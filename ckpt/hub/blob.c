@@ -1,8 +1,8 @@
-/* One file: BLOBS/ID.incomplete grows until it is whole, is checked, and gets its name.
+/* One file: BLOBS/ID.incomplete grows until it is complete, is checked, and renamed.
  *
- * What an earlier try has left is read once for the checksum and then continued by a range request.
- * The lock of the blob keeps other processes waiting; where a file system has no locks, each works
- * on a file of its own. */
+ * Data from an earlier attempt is read once for the checksum and continued by a range request. The
+ * blob's lock keeps other processes waiting; on file systems without locks, each process writes its
+ * own file. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,18 +1,18 @@
-/* Repositories of a Hugging Face hub, kept in the cache that its own tools use:
+/* Repositories of a Hugging Face hub, stored in the cache that HF's own tools use:
  *
- *     CACHE/models--ORG--NAME/            datasets--ORG--NAME for data sets
- *         refs/REVISION                   the commit of a branch or tag
- *         blobs/ID                        a file's bytes, under its git or SHA-256 name
- *         snapshots/COMMIT/PATH           links to blobs
- *         trees/COMMIT.axtrain.json       all files that the repository has at that commit
+ *     CACHE/models--ORG--NAME/           datasets--ORG--NAME for data sets
+ *         refs/REVISION                  the commit of a branch or tag
+ *         blobs/ID                       a file's bytes, under its git or SHA-256 name
+ *         snapshots/COMMIT/PATH          links to blobs
+ *         trees/COMMIT.axtrain.json      all files of the repository at that commit
  *     CACHE/.locks/models--ORG--NAME/ID.lock
  *
- * What the cache has is used as it is: the network is asked only for what is missing, or when the
- * caller wants news (`axtrain fetch`).
+ * Cached files are used directly: the network is used only for what is missing, or when the caller
+ * asks to refresh (`axtrain fetch`).
  *
- * Read on: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout),
- * list.c (lists of files), remote.c (questions to the hub), blob.c (one file),
- * pull.c (many at once), model.c (which files of a model). */
+ * Read on: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout), list.c (lists
+ * of files), remote.c (requests to the hub), blob.c (one file), pull.c (many files), model.c (which
+ * files of a model). */
 #ifndef AX_CKPT_HUB_HUB_H
 #define AX_CKPT_HUB_HUB_H
 
@@ -23,18 +23,18 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-#define AX_HUB_ENDPOINT "https://huggingface.co" /* unless HF_ENDPOINT says otherwise */
+#define AX_HUB_ENDPOINT "https://huggingface.co" /* unless HF_ENDPOINT is set */
 #define AX_HUB_PATH_MAX 1024                     /* bytes of a file's path in a repository */
 
 struct ax_hub {
-    char *endpoint; /* without a slash at its end */
+    char *endpoint; /* without a trailing slash */
     char *cache;
     char *token;          /* NULL: none */
-    bool offline;         /* never ask the network */
-    bool refresh;         /* ask which commit a revision is now, even if the cache knows one */
+    bool offline;         /* never uses the network */
+    bool refresh;         /* asks for a revision's current commit even if the cache has one */
     bool quiet;           /* no progress */
-    int workers;          /* files at once */
-    double retry_seconds; /* before the second try; twice that before the third, and so on */
+    int workers;          /* concurrent files */
+    double retry_seconds; /* before the second attempt; doubles after each attempt */
 };
 
 /* From HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, HF_TOKEN, HF_TOKEN_PATH,
@@ -50,14 +50,14 @@ enum ax_hub_kind { AX_HUB_MODEL, AX_HUB_DATASET };
 
 struct ax_hub_repo {
     enum ax_hub_kind kind;
-    const char *id;       /* "org/name", or the "name" of the hub's first models */
+    const char *id;       /* "org/name", or "name" of the hub's first models */
     const char *revision; /* branch, tag or commit; NULL = main */
 };
 
 bool ax_hub_is_id(const char *id);
 bool ax_hub_is_revision(const char *revision);
 const char *ax_hub_revision(const struct ax_hub_repo *r); /* never NULL */
-/* Is this path of a repository's file one that stays below the snapshot's folder? */
+/* Does this path of a repository file stay inside the snapshot's folder? */
 bool ax_hub_is_path(const char *path);
 
 /* ---- lists of files ---- */
@@ -72,8 +72,8 @@ struct ax_hub_list {
     struct ax_hub_file *files;
     size_t n;
 };
-/* Adds the files of one page of the hub's answer. AX_ERR_DATA for paths that lead elsewhere, for
- * names that are no checksums, for a path that comes twice. */
+/* Adds the files of one page of the hub's response. AX_ERR_DATA for paths that lead elsewhere,
+ * invalid checksum names, or duplicate paths. */
 enum ax_status ax_hub_list_parse(struct ax_hub_list *l, const char *name, const char *text,
                                  size_t len);
 void ax_hub_list_free(struct ax_hub_list *l);
@@ -83,43 +83,43 @@ const struct ax_hub_file *ax_hub_list_find(const struct ax_hub_list *l, const ch
 
 /* A commit of a repository in the cache. */
 struct ax_hub_snapshot {
-    char *repo_folder, *commit, *folder; /* commit NULL: the cache knows none */
+    char *repo_folder, *commit, *folder; /* commit NULL: not in the cache */
     struct ax_hub_list list;
-    bool listed; /* the list is known, and holds all files that the repository has */
+    bool listed; /* the list is known and contains all files of the repository */
 };
-/* What the cache knows; never asks the network. */
+/* What the cache has; never uses the network. */
 enum ax_status ax_hub_snapshot_find(struct ax_hub_snapshot *s, const char *cache,
                                     const struct ax_hub_repo *r);
 void ax_hub_snapshot_free(struct ax_hub_snapshot *s);
 bool ax_hub_snapshot_has(const struct ax_hub_snapshot *s, const char *path);
-/* refs/REVISION and the list, for the next time. */
+/* Stores refs/REVISION and the list for the next time. */
 enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r);
 
 /* ---- the network ---- */
 
 struct ax_hub_report {
-    size_t files, present;      /* files wanted; of these here before */
-    uint64_t bytes, downloaded; /* of all wanted files; of what came over the network */
-    bool asked;                 /* the network was asked at all */
+    size_t files, present;      /* requested files; how many were already present */
+    uint64_t bytes, downloaded; /* of all requested files; from the network */
+    bool asked;                 /* the network was used */
     char commit[72];
 };
 
-/* Asks which commit the revision is, and for the list of its files. */
+/* Requests the revision's commit and the list of its files. */
 enum ax_status ax_hub_ask(struct ax_hub_snapshot *s, const struct ax_hub *h,
                           const struct ax_hub_repo *r);
-/* Brings the named files of s->list that are not there into the snapshot. The report is added to.
- * Every file is whole and has the right checksum, or is not there. */
+/* Downloads the named files of s->list that are missing in the snapshot. Adds to the report. Every
+ * file is complete with the right checksum, or absent. */
 enum ax_status ax_hub_pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, const char *const *paths, size_t n,
                            struct ax_hub_report *report);
-/* AX_ERR_CONFIG: why the network may not be asked for what is missing. */
+/* AX_ERR_CONFIG: why the network may not be used for what is missing. */
 enum ax_status ax_hub_refuse_offline(const struct ax_hub_repo *r, const char *what);
 
 /* ---- models ---- */
 
 enum ax_hub_part { AX_HUB_WHOLE, AX_HUB_TOKENIZER };
 
-/* *folder = a snapshot that has what axtrain reads of a model: config, tokenizer, templates,
+/* *folder = a snapshot with what axtrain reads of a model: config, tokenizer, templates,
  * safetensors weights; or (AX_HUB_TOKENIZER) all but the weights. Free with ax_free. */
 enum ax_status ax_hub_model(char **folder, const struct ax_hub *h, const char *id,
                             const char *revision, enum ax_hub_part part,

@@ -1,5 +1,5 @@
-/* Lists of files: the hub's answer, [{"type": "file", "path", "size", "oid", "lfs": {"oid"}}, …].
- */
+/* Lists of files: the hub's response, [{"type": "file", "path", "size", "oid", "lfs": {"oid"}},
+ * …]. */
 #include <stdlib.h>
 #include <string.h>
 

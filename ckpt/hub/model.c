@@ -1,5 +1,5 @@
-/* Which files of a model repository are needed: what axtrain reads or copies, never pickled
- * weights. Small files first, so that a snapshot with weights has the rest. */
+/* The required files of a model repository: what axtrain reads or copies, never pickled weights.
+ * Small files first, so that a snapshot with weights has the rest. */
 #include <string.h>
 
 #include "base/io.h"

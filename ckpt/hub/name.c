@@ -1,11 +1,11 @@
-/* What may be an id, a revision, a path. All of them end up in paths and addresses. */
+/* Validates ids, revisions and paths. All of them become parts of paths and URLs. */
 #include <ctype.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "ckpt/hub/hub.h"
 
-/* One part of an id: letters, digits and - _ . but no .. or -- and neither - nor . at its ends. */
+/* One part of an id: letters, digits and - _ . but no .. or -- and neither - nor . at the ends. */
 static bool is_id_part(const char *s, size_t n) {
     if (n == 0 || n > 96 || strchr("-.", s[0]) || strchr("-.", s[n - 1]))
         return false;

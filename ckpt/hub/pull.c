@@ -1,5 +1,5 @@
-/* Many files: room on the disk first, then workers that take one file after the other, while this
- * thread shows how far they are. */
+/* Many files: checks disk space, then workers download one file after the other while this thread
+ * shows the progress. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Questions to the hub, and what its refusals mean for a person. */
+/* Requests to the hub, and errors that explain its refusals. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
-/* Training checkpoints: a Hugging Face model folder plus `state/`, which resuming needs.
+/* Training checkpoints: a Hugging Face model folder plus `state/` for resuming.
  *
  *   checkpoint-20/config.json, model.safetensors, tokenizer.json, …
  *   checkpoint-20/state/rank-00000.safetensors   masters and optimizer state of that rank
  *   checkpoint-20/state/manifest.json            written last: files with checksums, global tensors
- *                                                → shards, where the run stood
+ *                                                → shards, position of the run
  *
- * The format is described in docs/checkpoint.md. A folder of that name is whole: it is written
- * beside, synced, and renamed. Read on: checkpoint.c (writing), manifest.c (the manifest),
- * checkpoint_load.c (opening, verifying, loading), checkpoint_list.c (which there are). */
+ * docs/checkpoint.md describes the format. A folder with that name is complete: it is written under
+ * another name, synced, and renamed. Read on: checkpoint.c (writing), manifest.c (the manifest),
+ * checkpoint_load.c (opening, verifying, loading), checkpoint_list.c (existing ones). */
 #ifndef AX_CKPT_STATE_CHECKPOINT_H
 #define AX_CKPT_STATE_CHECKPOINT_H
 
@@ -20,14 +20,14 @@
 /* ---- writing ---- */
 
 struct ax_checkpoint_save {
-    const char *dir; /* the checkpoint's folder; an old one of that name is replaced */
+    const char *dir; /* the checkpoint's folder; replaces an old one with that name */
     int64_t step;
-    struct ax_hf_save hf; /* dir and sums are not used */
+    struct ax_hf_save hf; /* dir and sums are ignored */
     const struct ax_mesh *mesh;
-    int n_parts; /* 0: weights only, nothing to resume from */
+    int n_parts; /* 0: weights only, cannot be resumed */
     const struct ax_state_part *parts;
     const struct ax_st_output *state; /* [n_parts]: 1-D, named by ax_checkpoint_key */
-    const json_t *run;                /* what the trainer wants to find again */
+    const json_t *run;                /* the trainer's own state */
 };
 enum ax_status ax_checkpoint_write(const struct ax_checkpoint_save *save);
 /* "NAME:SLOT", the name of a part in its rank's file; free with ax_free. */
@@ -44,7 +44,7 @@ struct ax_checkpoint {
     char *dir;
     int64_t step;
     struct ax_json_doc manifest;
-    const json_t *run; /* in it */
+    const json_t *run; /* in the manifest */
     struct ax_sum_list files;
     size_t n_shards;
     struct ax_checkpoint_shard *shards; /* sorted by name, then slot */
@@ -52,28 +52,28 @@ struct ax_checkpoint {
 /* Reads and checks the manifest, no other file. AX_ERR_DATA where it is damaged. */
 enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir);
 void ax_checkpoint_close(struct ax_checkpoint *c);
-/* Every byte of every file. */
+/* Checks every byte of every file. */
 enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c);
-/* Fills the parts of this rank, whatever mesh wrote the checkpoint. AX_ERR_DATA when a tensor is
- * missing, has another shape or type, or is not there in full. */
+/* Fills this rank's parts, from a checkpoint of any mesh. AX_ERR_DATA if a tensor is missing,
+ * incomplete, or has another shape or type. */
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to);
 
-/* ---- which there are ---- */
+/* ---- existing checkpoints ---- */
 
 struct ax_checkpoint_list {
     size_t n;
     int64_t *steps; /* ascending */
 };
-/* The whole checkpoints of a folder. Others of that name (no manifest: not ours, or not finished by
- * whatever wrote them) are left out with a warning; a folder that is not there holds none. */
+/* The complete checkpoints of a folder. Others with such names (no manifest: foreign or incomplete)
+ * are skipped with a warning; a missing folder contains none. */
 enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *output_dir);
 void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
-/* Removes what killed saves and removals left behind. */
+/* Removes leftovers of killed saves and removals. */
 enum ax_status ax_checkpoint_sweep(const char *output_dir);
-/* Removes the oldest until `limit` (0: all stay) are left, but never those of `keep`: the one that
- * was just verified has to be among them, as nothing is known of the others. What cannot be removed
- * is warned of: the new one is safe, and the next call tries again. */
+/* Removes the oldest until `limit` (0: no limit) are left, but never those in `keep`, which must
+ * include the one just verified, as nothing is known of the others. If a removal fails, warns only:
+ * the new one is safe, and the next call tries again. */
 void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, const int64_t *keep);
 
 /* ---- parts ---- */
@@ -84,7 +84,7 @@ struct ax_manifest {
     const struct ax_sum_list *files;
     int n_parts;
     const struct ax_state_part *parts;
-    const char *state_file; /* which holds the parts */
+    const char *state_file; /* contains the parts */
     const json_t *run;
 };
 enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out);

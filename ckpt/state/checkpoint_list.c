@@ -1,4 +1,4 @@
-/* Which checkpoints a folder holds, and removing the ones that are no longer wanted. */
+/* Lists a folder's checkpoints and removes old ones. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

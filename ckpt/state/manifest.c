@@ -1,5 +1,5 @@
-/* The manifest: JSON whose first line holds the CRC-32C of all that follows it, so that damage to
- * the manifest itself is found before anything in it is believed. */
+/* The manifest: JSON whose first line contains the CRC-32C of the rest, so that corruption of the
+ * manifest itself is found before anything in it is used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/free_space.h"
 
-/* Left free beside what is copied. */
+/* Memory kept free when units are copied. */
 #define SPARE ((uint64_t)512 << 20)
 
 /* A tensor to be written: `fill` reads it piece by piece and counts it off when it is through. */

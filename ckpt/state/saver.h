@@ -1,9 +1,9 @@
-/* Saving behind the training: a thread writes the checkpoint straight from live weights and
- * optimizer state while the next step computes its gradients; before the optimizer changes a unit
- * it waits until the writer has read it. Where the disk is slower than a step, what is left of the
- * unit is copied aside instead, as long as there is memory for that.
+/* Saves during training: a thread writes the checkpoint directly from live weights and optimizer
+ * state while the next step computes its gradients. The optimizer waits with each unit until the
+ * writer has read it. If the disk is slower than a step, the rest of the unit is copied instead, as
+ * long as there is memory.
  *
- * One save at a time; start waits for the one before. Only the training thread calls these. */
+ * One save at a time; start waits for the previous one. Only the training thread calls these. */
 #ifndef AX_CKPT_STATE_SAVER_H
 #define AX_CKPT_STATE_SAVER_H
 
@@ -16,50 +16,50 @@ struct ax_save_weight {
     int ndim;
     int64_t shape[AX_MAX_DIMS];
     struct ax_tensor value;  /* live; dense */
-    struct ax_concat concat; /* `shape` is then of both; the other one never changes */
+    struct ax_concat concat; /* `shape` then covers both; the other one is constant */
     int unit;
-    enum ax_dtype dtype; /* what it is converted to as it is written */
+    enum ax_dtype dtype; /* target dtype of the file */
 };
 
-/* Everything here is borrowed until the save is finished, but `run`, which the saver takes over,
- * and the paths, which it copies. */
+/* Borrowed until the save is finished, except `run`, which the saver owns, and the paths, which it
+ * copies. */
 struct ax_save_job {
     const char *output_dir;
     int64_t step;
-    struct ax_hf_save hf; /* dir, n, tensors, sums are not used */
+    struct ax_hf_save hf; /* dir, n, tensors, sums are ignored */
     int n_weights;
     const struct ax_save_weight *weights;
     const struct ax_state_parts *parts; /* NULL: weights only */
     const struct ax_mesh *mesh;
     json_t *run;
-    int64_t limit; /* checkpoints to keep once this one is verified; 0 = all */
-    int n_keep;    /* of which never to remove: */
+    int64_t limit; /* checkpoints to keep after this one is verified; 0 = all */
+    int n_keep;    /* never removed: */
     int64_t keep[2];
 };
 
 struct ax_saver {
     pthread_mutex_t mutex;
-    pthread_cond_t read; /* a unit has been read, or the save ended */
+    pthread_cond_t read; /* a unit has been read, or the save has ended */
     int n_units;
-    int *pending; /* [n_units] tensors of the unit that the writer has still to read */
+    int *pending; /* [n_units] tensors of the unit that the writer has not read yet */
     bool busy;
     struct ax_worker worker;
     struct ax_saver_work *work;
-    double waited; /* seconds the training thread spent in these functions, in all */
+    double waited; /* total seconds the training thread spent in these functions */
 };
 
 enum ax_status ax_saver_create(struct ax_saver *s, int n_units);
-/* Waits for a save in flight; its error is lost, so finish first. Safe on a zeroed one. */
+/* Waits for an active save but drops its error, so finish first. Safe on a zeroed one. */
 void ax_saver_free(struct ax_saver *s);
 
-/* The run goes on before anything is written. `job->run` is gone in any case. */
+/* Returns before anything is written. Takes `job->run`, even on error. */
 enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job);
-/* Returns when the unit may be changed. */
+/* Returns when the unit may be modified. */
 void ax_saver_before_update(struct ax_saver *s, int unit);
-/* Waits until the save in flight is on the disk and verified, and old ones are gone (one that
- * cannot be removed is only warned of); AX_OK without one. */
+/* Waits until the active save is written and verified and old ones are removed (a failed removal
+ * only warns); AX_OK without one. */
 enum ax_status ax_saver_finish(struct ax_saver *s);
-/* The save in flight has ended and finish would not wait. */
+/* Has the active save ended, so that finish would not wait? */
 bool ax_saver_is_due(struct ax_saver *s);
 
 #endif

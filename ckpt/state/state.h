@@ -1,11 +1,11 @@
-/* What a checkpoint holds of each parameter besides the weights of the model folder: masters and
- * optimizer state, in parts that this rank owns and that other meshes can put together again.
+/* A checkpoint's data for each parameter besides the model folder's weights: masters and optimizer
+ * state, in parts that this rank owns and other meshes can reassemble.
  *
  * A part is elements [first, first + n), in row-major order, of the block `start … start + size` of
- * the global tensor: a tensor-parallel or expert slice, and of it the run in this rank's shard.
+ * the global tensor: of a tensor-parallel or expert slice, the run in this rank's shard.
  *
  * Reading order: state.c (parts), manifest.c, checkpoint.c (writing), checkpoint_load.c,
- * checkpoint_list.c (which to keep), saver.c (the thread that writes while training continues). */
+ * checkpoint_list.c (which to keep), saver.c (the thread that writes during training). */
 #ifndef AX_CKPT_STATE_STATE_H
 #define AX_CKPT_STATE_STATE_H
 
@@ -19,48 +19,48 @@ struct ax_state_part {
                          borrowed */
     enum ax_dtype dtype;
     int ndim;
-    int64_t shape[AX_MAX_DIMS];                    /* of the whole tensor */
+    int64_t shape[AX_MAX_DIMS];                    /* of the full tensor */
     int64_t start[AX_MAX_DIMS], size[AX_MAX_DIMS]; /* the block */
-    int64_t first, n;                              /* elements of the block that are here */
+    int64_t first, n;                              /* elements of the block that this rank has */
     void *data;                                    /* [n], live memory */
     int unit;
 };
 
 struct ax_state_parts {
     int n;
-    struct ax_state_part *list; /* in the order of units */
+    struct ax_state_part *list; /* in unit order */
 };
 
-/* How the numbers of a slot of optimizer state belong to a parameter's elements. */
+/* How the numbers of an optimizer slot map to a parameter's elements. */
 enum ax_state_layout {
-    AX_STATE_ELEMENTS, /* one each */
-    AX_STATE_BLOCKS,   /* one for each AX_8BIT_BLOCK elements of the segment */
-    AX_STATE_WHOLE     /* of the whole parameter, which no other rank has a piece of */
+    AX_STATE_ELEMENTS, /* one per element */
+    AX_STATE_BLOCKS,   /* one per AX_8BIT_BLOCK elements of the segment */
+    AX_STATE_WHOLE     /* one set for the full parameter, which no other rank shares */
 };
 
-/* A slot of one parameter, of the piece of it that is here: 1-D. */
+/* A slot of one parameter, for this rank's piece: 1-D. */
 struct ax_state_slot {
     const char *name; /* borrowed */
     enum ax_state_layout layout;
     struct ax_tensor value;
 };
 
-/* Room for this many parameters with at most `max_slots` each. */
+/* Capacity for this many parameters with at most `max_slots` each. */
 enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, int max_slots);
-/* Adds this rank's parts of a parameter, none where nothing of it trains here: the master (or the
- * weight itself, where it is its own master), what is missing of it in 16 bits, and the slots.
+/* Adds this rank's parts of a parameter, none if nothing of it trains here: the master (or the
+ * weight, if it is its own master), the 16-bit remainder, and the slots.
  *
- * Slots of blocks are of shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel
- * slice, and by where in a block the slice begins. Both have to be the same for the numbers to mean
- * the same; a mesh where they are not finds nothing there. */
+ * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel slice,
+ * and by the slice's offset in a block. The numbers have the same meaning only if both match; a
+ * mesh where they differ finds nothing there. */
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
                         const struct ax_unit *unit, const struct ax_param *p, int n_slots,
                         const struct ax_state_slot *slots);
 void ax_state_parts_free(struct ax_state_parts *p);
 uint64_t ax_state_parts_bytes(const struct ax_state_parts *p);
 
-/* Copies what two parts of one tensor have in common from `from` (whose data is `bytes`, possibly
- * unaligned) to `to`; returns how many elements. Both have the same shape and dtype. */
+/* Copies the common elements of two parts of one tensor from `from` (whose data is `bytes`,
+ * possibly unaligned) to `to`; returns their number. Both have the same shape and dtype. */
 int64_t ax_state_part_copy(const struct ax_state_part *to, const struct ax_state_part *from,
                            const void *bytes);
 
