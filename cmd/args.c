@@ -1,4 +1,4 @@
-/* One pass over argv against a table of options. */
+/* Parses argv in one pass against a table of options. */
 #include "cmd/args.h"
 
 #include <errno.h>

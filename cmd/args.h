@@ -1,4 +1,4 @@
-/* Command-line options of a subcommand, from a table. */
+/* A subcommand's command-line options, from a table. */
 #ifndef AX_CMD_ARGS_H
 #define AX_CMD_ARGS_H
 
@@ -11,7 +11,7 @@
 enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_LIST, AX_ARG_INT, AX_ARG_FLOAT };
 
 #define AX_ARG_LIST_MAX 16
-/* The values of an option that may be given several times. */
+/* The values of a repeatable option. */
 struct ax_arg_list {
     int n;
     const char *text[AX_ARG_LIST_MAX];
@@ -20,13 +20,13 @@ struct ax_arg_list {
 struct ax_arg {
     const char *name; /* "--batch", "-o" */
     enum ax_arg_kind kind;
-    void *out;        /* bool *, const char **, struct ax_arg_list *, int64_t *, double *; keeps its
-                         default if not given */
+    void *out;        /* bool *, const char **, struct ax_arg_list *, int64_t *, double *; unchanged
+                         if not given */
     int64_t min, max; /* AX_ARG_INT */
 };
 
-/* Parses argv[1…] in any order; `--name value` and `--name=value`; `--` ends options. What is not
- * an option goes to positional (room for max_positional), at least min_positional of them. Errors
+/* Parses argv[1…] in any order; `--name value` and `--name=value`; `--` ends options. Other
+ * arguments go to positional: at least min_positional, at most max_positional. Errors
  * (AX_ERR_CONFIG) name the option, the value, the nearest known option, and point to --help. */
 enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *args,
                              int min_positional, int max_positional, const char **positional,

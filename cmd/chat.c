@@ -1,5 +1,5 @@
-/* `axtrain chat`: a conversation, line by line. What was said before stays in the KV cache, so a
- * turn costs its own tokens only. Works on a terminal and through pipes. */
+/* `axtrain chat`: a conversation, line by line. The KV cache keeps the earlier turns, so a turn
+ * costs only its own tokens. Works on a terminal and through pipes. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* `axtrain check golden DIR`: dispatches to the checks that know the files found there. */
+/* `axtrain check golden DIR`: dispatches to the checks for the files found there. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The command table: name, what it is for, an example, and the function. Help, completions and the
- * man page come from it. */
+/* The command table: name, purpose, an example, and the function. Help, completions and the man
+ * page are generated from it. */
 #ifndef AX_CMD_COMMANDS_H
 #define AX_CMD_COMMANDS_H
 
@@ -9,7 +9,7 @@ struct ax_command {
     const char *name;
     const char *summary; /* one line */
     const char *usage;   /* arguments, one form per line, without "axtrain NAME" */
-    const char *details; /* options and their meaning, and what comes out; ends with a newline */
+    const char *details; /* options, their meaning, and the output; ends with a newline */
     const char *example;
     /* argv[0] is the command's name. */
     enum ax_status (*run)(int argc, char **argv);
@@ -19,9 +19,9 @@ struct ax_command {
 extern const struct ax_command ax_commands[];
 
 const struct ax_command *ax_command_find(const char *name); /* NULL: none */
-/* The known name nearest to a mistyped or shortened one; NULL when none is near. */
+/* The known name nearest to a mistyped or abbreviated one; NULL if none is close. */
 const char *ax_command_nearest(const char *name);
-/* AX_ERR_CONFIG with what may have been meant. */
+/* AX_ERR_CONFIG with a suggestion. */
 enum ax_status ax_command_unknown(const char *name);
 void ax_command_print_help(const struct ax_command *c);
 void ax_command_print_overview(void);

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-/* The option of the table that a word names, with or without "=value". */
+/* The option of the table that an argument names, with or without "=value". */
 static const struct ax_arg *option(const char *word, int n, const struct ax_arg *args) {
     const size_t len = strcspn(word, "=");
     for (int i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* `axtrain env`: what a bug report needs to say. */
+/* `axtrain env`: the facts needed in a bug report. */
 #include <stdio.h>
 
 #include "base/json.h"

@@ -1,5 +1,5 @@
-/* `axtrain eval`: how well a model knows the trained tokens of some rows, and, if asked, how many
- * of them it solves. */
+/* `axtrain eval`: how well a model predicts the trained tokens of some examples and, on request,
+ * how many of them it solves. */
 #include "cmd/eval/eval.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* `axtrain fetch`: everything a configuration names on the hub comes into the cache, so that
- * training needs no network: for login nodes. */
+/* `axtrain fetch`: downloads everything that a configuration names on the hub into the cache, so
+ * that training needs no network. For login nodes. */
 #include <stdio.h>
 #include <string.h>
 

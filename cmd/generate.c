@@ -1,4 +1,4 @@
-/* `axtrain generate`: prompts in, what the model goes on to say out. */
+/* `axtrain generate`: prompts in, the model's continuations out. */
 #include <stdio.h>
 #include <string.h>
 

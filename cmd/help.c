@@ -1,4 +1,4 @@
-/* `axtrain help`: the overview, one command, or where else to look. */
+/* `axtrain help`: the overview, one command, or other sources of help. */
 #include "cmd/help/help.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "cmd/args.h"
 #include "cmd/config/table.h"
 
-/* In the order in which a newcomer needs them. Commands in no group come last. */
+/* In the order a newcomer needs them. Commands without a group come last. */
 static const struct {
     const char *title;
     const char *names[8];

@@ -1,4 +1,4 @@
-/* The command: look, choose, write, and say what is next. */
+/* The command: inspect, choose, write, and say what to do next. */
 #include "cmd/init/init.h"
 
 #include <ctype.h>

@@ -7,7 +7,7 @@
 #include "cmd/convert/merge.h"
 #include "cmd/train/base_model.h"
 
-/* --to, and what goes with it. */
+/* --to and its options. */
 static enum ax_status pick_format(struct ax_merge *m, const char *to, const char *quant,
                                   bool overwrite) {
     m->to_gguf = to && strcmp(to, "gguf") == 0;

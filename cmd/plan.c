@@ -12,7 +12,7 @@
 #include "cmd/train/setup.h"
 #include "optim/plan.h"
 
-/* What is planned, by which names, and in which modes of recompute. */
+/* What to plan, under which names, and in which recompute modes. */
 struct request {
     const char *name, *masters, *optimizer;
     const struct ax_arch *arch;

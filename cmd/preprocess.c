@@ -1,4 +1,4 @@
-/* `axtrain preprocess`: fills the cache of prepared data sets, so that training starts at once. */
+/* `axtrain preprocess`: fills the cache of prepared data sets so training starts immediately. */
 #include <stdio.h>
 
 #include "base/clock.h"

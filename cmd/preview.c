@@ -1,4 +1,4 @@
-/* `axtrain preview`: what training will see, row by row, and what it will not. */
+/* `axtrain preview`: the sequences that training will see, and what is left out. */
 #include "cmd/preview/preview.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* `axtrain problems`: rows of generated word problems. */
+/* `axtrain problems`: records of generated word problems. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* `axtrain template`: a conversation → the text that a model is given, byte for byte. */
+/* `axtrain template`: a conversation → the text that the model receives, byte for byte. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,9 +1,8 @@
 /* `axtrain bench`: what it times, and what the kinds share.
  *
- * Each kind is a file (ops.c, step.c, generate.c, pipeline.c with
- * save.c, startup.c) that parses its options with ax_bench_parse and reports figures
- * with ax_bench_add; bench.c runs one of them, or a short set of all, and closes the report:
- * report.c. What the figures become is result.h. */
+ * Each kind is a file (ops.c, step.c, generate.c, pipeline.c with save.c, startup.c) that parses
+ * its options with ax_bench_parse and reports figures with ax_bench_add. bench.c runs one kind, or
+ * a short set of all, and finishes the report (report.c). result.h processes the figures. */
 #ifndef AX_CMD_BENCH_BENCH_H
 #define AX_CMD_BENCH_BENCH_H
 
@@ -15,40 +14,40 @@
 
 struct ax_bench {
     bool json;
-    const char *out, *compare, *tolerance; /* as given; NULL = not */
-    int64_t threads;                       /* 0 = all this process may use */
+    const char *out, *compare, *tolerance; /* as given; NULL = none */
+    int64_t threads;                       /* 0 = all available to this process */
     bool several;                          /* more than one kind: figures only */
-    double allowed;                        /* tolerance as a share */
+    double allowed;                        /* tolerance as a fraction */
     struct ax_bench_list old, results;
-    json_t *details; /* by kind: what its JSON has besides figures */
-    /* measured when first asked for */
+    json_t *details; /* by kind: its JSON beyond the figures */
+    /* measured on first use */
     double bandwidth, peaks[AX_DTYPE_COUNT];
 };
 
-/* The kind's own options and those of every report; reads the older results, so that a bad file is
- * told before anything is timed. */
+/* Parses the kind's options and the common ones; loads the older results, so a bad file is reported
+ * before anything is timed. */
 enum ax_status ax_bench_parse(struct ax_bench *b, int argc, char **argv, int n,
                               const struct ax_arg *own);
-/* Prints the figure unless JSON is asked for. */
+/* Prints the figure, unless JSON is requested. */
 enum ax_status ax_bench_add(struct ax_bench *b, const struct ax_bench_figure *f, const char *name,
                             ...) __attribute__((format(printf, 3, 4)));
-/* For --json: `value` (taken over, NULL = out of memory) under the kind's name. */
+/* For --json: `value` (owned by the report, NULL = out of memory) under the kind's name. */
 enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *value);
-/* A kind may print what has no place in the figures. */
+/* May a kind print what does not fit into the figures? */
 bool ax_bench_tells(const struct ax_bench *b);
-/* AX_INTERRUPTED when a signal asked for the end; for kinds that have something to remove first and
- * so watch (base/stop.h), unless the set of several already does. */
+/* AX_INTERRUPTED after a stop signal; for kinds that must clean up first and therefore watch for it
+ * (base/stop.h), unless the set of several already does. */
 enum ax_status ax_bench_may_go_on(void);
-/* Output, and the comparison: AX_ERR_FAILED where something is worse. */
+/* Output and comparison: AX_ERR_FAILED if anything is worse. */
 enum ax_status ax_bench_finish(struct ax_bench *b);
 void ax_bench_free(struct ax_bench *b);
 
-/* Bytes read and written per second by a copy, FLOP per second of a matrix product: of this
- * process on b->threads. */
+/* Bytes read and written per second by a copy; FLOP per second of a matrix product, in this process
+ * on b->threads. */
 enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes);
 enum ax_status ax_bench_peak(struct ax_bench *b, enum ax_dtype dtype, double *flops);
 
-/* In place; the middle one, or the mean of the middle two. */
+/* In place; the middle value, or the mean of the middle two. */
 double ax_bench_median(double *values, size_t n);
 
 /* ---- the model: model.c ---- */
@@ -56,7 +55,7 @@ double ax_bench_median(double *values, size_t n);
 /* --model DIR (or a config.json: random weights), or --arch NAME: random weights. */
 struct ax_bench_model {
     const char *dir, *arch_name; /* as given */
-    char name[64];               /* of either, for figures' names */
+    char name[64];               /* of either, for the names of figures */
     struct ax_json_doc config;   /* of --arch */
     struct ax_arch arch;
     struct ax_hf hf; /* dir NULL: random weights */
@@ -65,14 +64,14 @@ struct ax_bench_model {
     {"--model", AX_ARG_STRING, &(m)->dir, 0, 0}, {                                                 \
         "--arch", AX_ARG_STRING, &(m)->arch_name, 0, 0                                             \
     }
-/* `weights`: those of a folder are needed too. */
+/* `weights`: also loads those of a folder. */
 enum ax_status ax_bench_model_open(struct ax_bench_model *m, const char *kind, bool weights);
 void ax_bench_model_close(struct ax_bench_model *m); /* safe on a zeroed one */
 /* The folder's weights, or random ones. */
 enum ax_status ax_bench_model_fill(const struct ax_bench_model *m, struct ax_model *model);
-/* The model with random weights as a folder. */
+/* Writes the model with random weights to a folder. */
 enum ax_status ax_bench_model_write(const struct ax_bench_model *m, const char *dir);
-/* T, or without one what this CPU computes fastest in. */
+/* The given dtype, or the fastest compute dtype of this CPU. */
 enum ax_status ax_bench_dtype(const char *given, enum ax_dtype *out);
 
 /* Random ids in every batch of a step, the same for every run. */

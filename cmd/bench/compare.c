@@ -1,4 +1,4 @@
-/* Older results beside newer ones. */
+/* Compares older results with newer ones. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

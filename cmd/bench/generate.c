@@ -1,5 +1,5 @@
-/* `axtrain bench generate`: reading prompts and decoding at several batch sizes, beside what the
- * machine's memory and matrix products allow. */
+/* `axtrain bench generate`: prompt processing and decoding at several batch sizes, compared with
+ * the limits of memory bandwidth and matrix products. */
 #include "cmd/bench/bench.h"
 
 #include <stdio.h>

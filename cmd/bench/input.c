@@ -1,4 +1,4 @@
-/* Making the input, and taking it away. */
+/* Creates and removes the input. */
 #include "cmd/bench/input.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* `axtrain bench ops`: every op of the op table at the shapes of SmolLM2-135M, beside what bounds
- * it: the fastest matrix product, or the fastest copy. */
+/* `axtrain bench ops`: every op of the op table at the shapes of SmolLM2-135M, with its bound: the
+ * fastest matrix product or the fastest copy. */
 #include <stdio.h>
 #include <string.h>
 

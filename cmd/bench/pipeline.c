@@ -1,5 +1,5 @@
-/* `axtrain bench pipeline`: what surrounds the arithmetic. Rows to tokens, packing, and here by
- * loading a model; saving is save.c. */
+/* `axtrain bench pipeline`: everything around the arithmetic. Records to tokens, packing, and
+ * loading a model; saving is in save.c. */
 #include <stdio.h>
 #include <string.h>
 

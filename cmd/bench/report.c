@@ -1,4 +1,4 @@
-/* Options, figures and output that all benchmarks share. */
+/* Options, figures and output shared by all benchmarks. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

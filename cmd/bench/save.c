@@ -1,4 +1,4 @@
-/* A checkpoint behind a training step. */
+/* Saves a checkpoint after a training step. */
 #include "cmd/bench/save.h"
 
 #include <stdio.h>

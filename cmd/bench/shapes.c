@@ -1,4 +1,4 @@
-/* Built-in architectures as the config.json that a folder would have. */
+/* Built-in architectures as the config.json of a folder. */
 #include "cmd/bench/shapes.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Architectures that need no folder: for benchmarks with random weights. */
+/* Built-in architectures, for benchmarks with random weights and no folder. */
 #ifndef AX_CMD_BENCH_SHAPES_H
 #define AX_CMD_BENCH_SHAPES_H
 

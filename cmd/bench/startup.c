@@ -1,9 +1,9 @@
-/* `axtrain bench startup`: from the command to the first forward, on data that are prepared.
+/* `axtrain bench startup`: from the command to the first forward pass, with prepared data.
  *
- * `axtrain sft` itself is started and watched from outside: its output folder appears when
- * configuration, tokenizer and data are open, run.json when memory is planned, and metrics.jsonl
- * when the model is loaded and the first step is next; then it is ended. What the first of these
- * consists of is timed in this process. */
+ * Starts `axtrain sft` and watches it from outside: its output folder appears when configuration,
+ * tokenizer and data are open, run.json when memory is planned, and metrics.jsonl when the model is
+ * loaded and the first step is next; then it is stopped. The parts of the first phase are timed in
+ * this process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* A made-up vocabulary. */
+/* Generates a vocabulary. */
 #include <stdio.h>
 #include <string.h>
 

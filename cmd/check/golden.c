@@ -1,4 +1,4 @@
-/* The report, and reading golden tensors. */
+/* The report, and loading golden tensors. */
 #include "cmd/check/golden.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* `axtrain check golden`: what we compute against files from the reference implementations.
+/* `axtrain check golden`: compares our results with files from the reference implementations.
  *
  * A report collects, per group ("logits", "gradients" …), the worst figure and its tolerance.
  *
@@ -15,30 +15,30 @@
 
 struct ax_golden_group {
     char name[80];
-    double worst, tolerance; /* holds when worst ≤ tolerance */
-    char where[96];          /* of the worst figure */
+    double worst, tolerance; /* passes if worst ≤ tolerance */
+    char where[96];          /* location of the worst figure */
 };
 
 struct ax_golden_report {
-    char title[4352]; /* what the lines that follow are about */
+    char title[4352]; /* title of the following lines */
     int n;
     struct ax_golden_group groups[AX_GOLDEN_MAX_GROUPS];
-    int checked, failed, absent; /* totals over all that was printed */
+    int checked, failed, absent; /* totals over everything printed */
 };
 
-/* Notes a figure; NaN counts as infinite. */
+/* Records a figure; NaN counts as infinite. */
 void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double tolerance,
                     const char *where);
-/* A file of the format that is not there: said, not failed. */
+/* Records a missing optional file: reported, not failed. */
 void ax_golden_absent(struct ax_golden_report *r, const char *file);
-/* A check that could not run (its error text is printed): failed. */
+/* A check that could not run (prints its error text): failed. */
 void ax_golden_error(struct ax_golden_report *r, const char *what);
-/* Prints the groups collected under `title` to stdout and starts afresh. */
+/* Prints the groups collected under `title` to stdout and clears them. */
 void ax_golden_flush(struct ax_golden_report *r);
 
 struct ax_golden_options {
     const char *backend; /* "cpu" or "ref" */
-    const char *dtype;   /* NULL: float32 and, where bf16.json is, bfloat16; on ref float64 */
+    const char *dtype;   /* NULL: float32, plus bfloat16 if bf16.json exists; on ref float64 */
     int threads;
 };
 

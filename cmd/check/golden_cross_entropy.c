@@ -1,6 +1,5 @@
 /* objectives/cross_entropy: loss and gradients of logits, hidden states and head with weights,
- * label smoothing, z-loss and temperature, on the backend's own ops, the vocabulary cut into
- * shards. */
+ * label smoothing, z-loss and temperature, on the backend's ops with a sharded vocabulary. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A model folder: both config spellings, every golden file that is there. */
+/* A model folder: both config spellings, every golden file present. */
 #include "cmd/check/golden_model.h"
 
 #include <math.h>

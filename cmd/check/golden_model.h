@@ -1,4 +1,4 @@
-/* A model folder's goldens, loaded once and used by the forward, training and decoding checks. */
+/* A model folder's goldens, loaded once for the forward, training and decoding checks. */
 #ifndef AX_CMD_CHECK_GOLDEN_MODEL_H
 #define AX_CMD_CHECK_GOLDEN_MODEL_H
 
@@ -10,7 +10,7 @@
 
 #define AX_GOLDEN_MAX_DOCS 64
 
-/* The documents of a golden batch: rows without their padding, or the packed ones. */
+/* The documents of a golden batch: sequences without padding, or the packed ones. */
 struct ax_golden_docs {
     int n;
     struct ax_document docs[AX_GOLDEN_MAX_DOCS];
@@ -24,36 +24,36 @@ enum ax_status ax_golden_docs_read(struct ax_golden_docs *d, const struct ax_saf
 void ax_golden_docs_free(struct ax_golden_docs *d);
 
 struct ax_golden_case {
-    const char *dir; /* the folder with golden/: a model's, or an adapter's */
+    const char *dir; /* folder that contains golden/: a model's or an adapter's */
     const struct ax_golden_options *o;
     struct ax_golden_report *report;
     struct ax_arch arch;
     struct ax_hf hf;
     enum ax_dtype dtype;
-    const struct ax_peft *peft; /* the adapter on it; NULL = none */
-    struct ax_json_doc golden;  /* golden.json; root NULL when absent */
+    const struct ax_peft *peft; /* the adapter; NULL = none */
+    struct ax_json_doc golden;  /* golden.json; root NULL if missing */
 };
-/* Path of golden/NAME of the folder if it exists, else *path = NULL and it is noted as absent. */
+/* Path of golden/NAME in the folder; if it is missing, *path = NULL and it is noted as absent. */
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
-/* The tolerance: on ref 1.65 × golden.json's fp64_gap[key] where given, else `usual`. */
+/* The tolerance: on ref 1.65 × golden.json's fp64_gap[key] if given, else `usual`. */
 double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual);
-/* The same for a share of n elements, of which no part can be off: rounded up to a whole one. */
+/* The same for a fraction of n elements: rounded up to an integer number of them. */
 double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
                                  double usual);
-/* Half the last place of a golden float32 number: no tolerance on it can be smaller. */
+/* Half a unit in the last place of a golden float32 number: the smallest possible tolerance. */
 double ax_golden_half_place(double golden);
 
 enum ax_status ax_golden_forward(const struct ax_golden_case *c);
-/* With an adapter, loss and gradients of what trains; the loss alone where grads_file is absent. */
+/* With an adapter: loss and gradients of its parameters; only the loss if grads_file is missing. */
 enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
                                    const char *grads_file, const char *key);
-/* The routers' balancing loss and its gradient for them. */
+/* The routers' balancing loss and its gradient. */
 enum ax_status ax_golden_balance(const struct ax_golden_case *c);
 enum ax_status ax_golden_steps(const struct ax_golden_case *c);
 enum ax_status ax_golden_bf16(const struct ax_golden_case *c);
 enum ax_status ax_golden_generate(const struct ax_golden_case *c);
 
-/* A new model of the case, with its adapter, loaded. */
+/* Creates and loads the case's model, with its adapter. */
 struct ax_model;
 enum ax_status ax_golden_load(const struct ax_golden_case *c, struct ax_model *m);
 

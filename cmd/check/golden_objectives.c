@@ -1,5 +1,5 @@
-/* objectives/: what the head yields per row, and the gradients of their sums, on the backend's ops.
- */
+/* objectives/: the head's results per row, and the gradients of their sums, on the backend's
+ * ops. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

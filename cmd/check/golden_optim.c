@@ -1,4 +1,4 @@
-/* optim/: optimizers and clipping, step by step, on the backend's own ops. */
+/* optim/: optimizers and clipping, step by step, on the backend's ops. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* objectives/sampling: what is left of a row of logits after the filters, and with what shares. */
+/* objectives/sampling: what the filters keep of a row of logits, and its probabilities. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

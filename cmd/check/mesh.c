@@ -1,4 +1,4 @@
-/* Runs a few steps on one rank and on a mesh, and compares what comes out. */
+/* Runs a few steps on one rank and on a mesh, and compares the results. */
 #include "cmd/check/mesh.h"
 
 #include <math.h>

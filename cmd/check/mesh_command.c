@@ -1,4 +1,4 @@
-/* `axtrain check mesh MODEL_DIR dp_shard=2 tp=2 …`: does this mesh train as one rank does? */
+/* `axtrain check mesh MODEL_DIR dp_shard=2 tp=2 …`: does this mesh train like one rank? */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What loading collects: problems, in the order of the file, and notes. */
+/* Results of loading: problems, in file order, and notes. */
 #include "cmd/config/build.h"
 
 #include <stdarg.h>

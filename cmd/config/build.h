@@ -1,4 +1,4 @@
-/* What the steps of loading hand to each other. Private to config_*.c. */
+/* Data passed between the loading steps. Private to cmd/config/. */
 #ifndef AX_CMD_CONFIG_BUILD_H
 #define AX_CMD_CONFIG_BUILD_H
 
@@ -12,69 +12,69 @@ struct ax_config_problem {
 struct ax_config_build {
     struct ax_config *cfg;
     struct ax_config_problem *problems;
-    size_t n_problems; /* kept ones; more are only counted */
+    size_t n_problems; /* stored ones; the rest is only counted */
     size_t n_more;
 };
 
-/* Notes a mistake; the message is "TEXT (WHERE)" or "TEXT (WHERE)TAIL". node or entry may be NULL.
- */
+/* Records a mistake; the message is "TEXT (WHERE)" or "TEXT (WHERE)TAIL". node, entry may be
+ * NULL. */
 enum ax_status ax_config_problem(struct ax_config_build *b, int line, int column, const char *tail,
                                  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* All problems as one error, in the order of the file; AX_OK when there are none. */
+/* All problems as one error, in file order; AX_OK if there are none. */
 enum ax_status ax_config_problems_error(struct ax_config_build *b);
 void ax_config_problems_free(struct ax_config_build *b);
 
-/* The steps, in this order. Each adds problems and returns an error only when it cannot go on. */
+/* The steps, in order. Each adds problems and returns an error only if it cannot continue. */
 enum ax_status ax_config_override(struct ax_config *cfg, int n, char **overrides);
 enum ax_status ax_config_rename(struct ax_config_build *b); /* old spellings */
 enum ax_status ax_config_check(struct ax_config_build *b);  /* keys and values */
 enum ax_status ax_config_derive(struct ax_config_build *b); /* values from other keys */
-enum ax_status ax_config_find_notes(struct ax_config *cfg); /* support */
+enum ax_status ax_config_find_notes(struct ax_config *cfg); /* support of each value */
 
-/* Adds a note; copies its texts. */
+/* Adds a note; copies its strings. */
 enum ax_status ax_config_add_note(struct ax_config *cfg, enum ax_config_note_kind kind,
                                   bool text_side, const char *path, const char *text, int line,
                                   int column);
 
-/* The node of a concrete path in the document, or NULL; the default's node of a row, or NULL. */
+/* The node of a concrete path in the document, or NULL; a row's default node, or NULL. */
 struct ax_yaml_node *ax_config_lookup(const struct ax_config *cfg, const char *path);
 struct ax_yaml_node *ax_config_default(const struct ax_config *cfg,
                                        const struct ax_config_key *key);
-/* Set, else default, else NULL; null counts as unset. */
+/* Set value, else default, else NULL; null counts as unset. */
 const struct ax_yaml_node *ax_config_value_of(const struct ax_config *cfg, const char *path);
-/* Neither null, false, 0, "" nor empty. */
+/* Not null, false, 0, "" or empty. */
 bool ax_config_truthy(const struct ax_yaml_node *node);
-/* The text of a scalar, "true" and "false" for a flag; NULL for null, lists and maps. */
+/* A scalar's text; "true" or "false" for a flag; NULL for null, lists and maps. */
 const char *ax_config_scalar_text(const struct ax_yaml_node *node);
-/* Where the value of a concrete path comes from, as ax_config_where says it. `node` is what is set
- * there, NULL where the default holds. */
+/* Origin of the value of a concrete path, as in ax_config_where. `node` is the value set there,
+ * NULL if the default applies. */
 const char *ax_config_origin(const struct ax_config *cfg, const char *path,
                              const struct ax_yaml_node *node, char *buf, size_t size);
 /* "FILE:LINE:COLUMN", or "command line" for line 0. */
 const char *ax_config_place(const struct ax_config *cfg, int line, int column, char *buf,
                             size_t size);
 
-/* Brings a scalar to one of the key's kinds; false where it does not fit. null never fits. */
+/* Converts a scalar to one of the key's kinds; false if that is impossible. null never fits. */
 bool ax_config_coerce(const struct ax_config_key *key, unsigned types, struct ax_yaml_node *node);
-/* "PATH: expected …, got …", with a hint where there is one. */
+/* "PATH: expected …, got …", with a hint if there is one. */
 enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax_config_key *key,
                                       unsigned types, const char *path,
                                       const struct ax_yaml_node *node);
 
 /* " did you mean …?" for an unknown key in the map `parent` (pattern, "" = top), or "". */
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);
-/* The same for a value that is none of the choices. */
+/* The same for a value that is not one of the choices. */
 const char *ax_config_suggest_choice(const char *choices, const char *text, char *buf, size_t size);
 
-/* One key of a map as it is shown: what is set in the file's order, then the defaults of its other
- * keys, where they act. path "" is the whole configuration. Entries of lists show no defaults. */
+/* Iterates over the displayed keys of a map: the set ones in file order, then the defaults of the
+ * others, if active. path "" is the entire configuration. List entries show no defaults. */
 struct ax_config_members {
     const struct ax_config *cfg;
     const struct ax_yaml_node *map;
     size_t entry;
     bool no_defaults;
     struct ax_config_children rows;
-    /* what next found: */
+    /* result of next: */
     const char *name;
     const struct ax_yaml_node *node;
     bool dflt;
@@ -82,21 +82,20 @@ struct ax_config_members {
 void ax_config_members_begin(struct ax_config_members *it, const struct ax_config *cfg,
                              const char *path, const struct ax_yaml_node *map);
 bool ax_config_members_next(struct ax_config_members *it);
-/* The default of a key where it acts in this run, else NULL. */
+/* A key's default if it is active in this run, else NULL. */
 const struct ax_yaml_node *ax_config_acting_default(const struct ax_config *cfg,
                                                     const struct ax_config_key *key);
-/* The path of a member: "a.b", or "b" at the top; cut where it is too long. */
+/* The path of a member: "a.b", or "b" at the top level; truncated if too long. */
 void ax_config_join(char *buf, size_t size, const char *parent, const char *name);
 
 /* Writing: write.c, show.c, help.c, docs.c, schema.c. */
-/* One line for each missing capability with the keys that ask for it: PREFIX CAP: key (WHERE), …
- * SUFFIX */
+/* One line per missing capability, with the keys that need it: PREFIX CAP: key (WHERE), … SUFFIX */
 enum ax_status ax_config_put_not_yet(const struct ax_config *cfg, bool text_only,
                                      const char *prefix, const char *suffix, struct ax_buf *out);
 enum ax_status ax_config_put_json(struct ax_buf *out, const char *text); /* "quoted" */
-/* A whole node on one line, as YAML or JSON. */
+/* An entire node on one line, as YAML or JSON. */
 enum ax_status ax_config_put_flow(struct ax_buf *out, const struct ax_yaml_node *node, bool json);
-/* A name or string in YAML, quoted where it must be. */
+/* A name or string in YAML, quoted if necessary. */
 enum ax_status ax_config_put_word(struct ax_buf *out, const char *text);
 /* "not supported yet: needs lora", "no effect: …". */
 enum ax_status ax_config_support_text(enum ax_config_support support, enum ax_capability needs,

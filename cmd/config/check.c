@@ -1,5 +1,5 @@
-/* Every key known, every value of its kind. Values are brought to the kind their key wants ("1e-5"
- * in quotes to a number, yes to true), so that readers need not look twice. */
+/* Checks that every key is known and every value has its kind. Converts values to the kind of their
+ * key ("1e-5" in quotes to a number, yes to true), so that readers need no further checks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Values brought to the kind their key wants ("1e-5" in quotes to a number, yes to true), so that
- * readers need not look twice. */
+/* Converts values to the kind of their key ("1e-5" in quotes to a number, yes to true), so that
+ * readers need no further checks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

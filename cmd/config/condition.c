@@ -1,4 +1,4 @@
-/* Conditions over a configuration: read, evaluated, and put into words. */
+/* Conditions over a configuration: parsed, evaluated, and put into words. */
 #include "cmd/config/rules.h"
 
 #include <fnmatch.h>

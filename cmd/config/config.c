@@ -1,4 +1,4 @@
-/* Loading a configuration: the steps in their order, the defaults, and what a command requires. */
+/* Loads a configuration: the steps in order, the defaults, and a command's requirements. */
 #include "cmd/config/config.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* Values that follow from others: they are put into the document, marked, so that every reader and
- * `config show` see the same numbers. */
+/* Derived values: inserted into the document and marked, so that every reader and `config show` see
+ * the same numbers. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cmd/config/build.h"
 #include "cmd/config/rules.h"
 
-/* Sets path to YAML text; `from` is the condition it follows from. */
+/* Sets path to YAML text; `from` is the condition it is derived from. */
 static enum ax_status put(struct ax_config *cfg, const char *path, const char *from,
                           const char *text) {
     AX_TRY(ax_yaml_set(&cfg->doc, path, text));

@@ -1,4 +1,4 @@
-/* How a row of the table is found from a key path, and a row's neighbors. */
+/* Finds a row of the table by key path, and a row's neighbors. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Reading a loaded configuration by key path. */
+/* Reads a loaded configuration by key path. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "cmd/config/build.h"
 #include "cmd/config/rules.h"
 
-/* Follows the parts of a path from root; list_of_one lets ".0" of a scalar be the scalar. */
+/* Follows the parts of a path from root; with list_of_one, ".0" of a scalar is the scalar. */
 static struct ax_yaml_node *walk(struct ax_yaml_node *node, const char *path, bool list_of_one) {
     while (node != NULL && *path != '\0') {
         char part[AX_CONFIG_PATH];

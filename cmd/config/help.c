@@ -1,4 +1,4 @@
-/* `axtrain config help [KEY]`: one key in full, or all of them in a line each. */
+/* `axtrain config help [KEY]`: one key in full, or all of them, one per line. */
 #include <stdio.h>
 #include <string.h>
 

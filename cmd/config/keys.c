@@ -1,5 +1,5 @@
-/* THE table of keys: its sections in the order people read them, and what the program cannot do
- * yet. The rows themselves are in config_keys_*.c. */
+/* THE table of keys: its sections in reading order, and what the program cannot do yet. The rows
+ * are in cmd/config/keys_*.c. */
 #include <string.h>
 
 #include "cmd/config/table.h"

@@ -1,5 +1,4 @@
-/* Keys that have other names now, keys that nothing reads, and what other trainers call ours. Rows
- * only. */
+/* Renamed keys, keys that nothing reads, and other trainers' names for ours. Rows only. */
 #include "cmd/config/table.h"
 
 /* clang-format off */

@@ -1,6 +1,5 @@
-/* Keys that have no effect and for which no support is planned: path, type, reason. Type, range,
- * choices and rules with other keys are still checked. WHY applies to the rows below it. Data only.
- */
+/* Keys without effect and without planned support: path, type, reason. Type, range, choices and
+ * rules with other keys are still checked. WHY applies to the rows below it. Data only. */
 #include "cmd/config/table.h"
 
 /* clang-format off */

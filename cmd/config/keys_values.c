@@ -1,4 +1,4 @@
-/* Values whose support is not their key's, and values that follow from other keys. Rows only. */
+/* Values with other support than their key, and values derived from other keys. Rows only. */
 #include "cmd/config/table.h"
 
 #define AT_END "the model is uploaded once, at the end; checkpoints stay in output_dir"

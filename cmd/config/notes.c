@@ -1,12 +1,12 @@
-/* What becomes of each value that is set: the notes behind `config show`, the log and the check
- * before training. */
+/* The support of each value that is set: the notes for `config show`, the log and the check before
+ * training. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cmd/config/build.h"
 #include "cmd/config/rules.h"
 
-/* One value seen with its key. */
+/* One value with its key. */
 struct seen {
     const struct ax_config_key *key;
     const char *path;

@@ -1,5 +1,5 @@
-/* Old spellings become today's: the document is rewritten, each value keeps its place in the file,
- * and a note says so. */
+/* Replaces renamed keys: rewrites the document, keeps each value's location in the file, and adds a
+ * note. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/yaml_tree.h"
 #include "cmd/config/build.h"
 
-/* One old key found in the document: concrete paths of it and of the key of today. */
+/* A renamed key found in the document: concrete paths of it and of the current key. */
 struct found {
     const struct ax_config_renamed *old;
     bool last; /* no further row speaks of this path */

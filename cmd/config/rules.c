@@ -1,5 +1,5 @@
-/* Rules between keys: those that are conditions, as a table, then those that count or compare. They
- * look at what is set before anything follows from it. */
+/* Rules between keys: conditions in a table, then rules that count or compare. They see the values
+ * that are set, before any are derived. */
 #include "cmd/config/rules.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* `axtrain config schema`: a JSON Schema (2020-12) of the table, for editors that complete and
- * check YAML while it is typed. */
+ * check YAML during editing. */
 #include <stdio.h>
 #include <string.h>
 

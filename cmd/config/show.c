@@ -1,4 +1,4 @@
-/* `axtrain config show`: the resolved configuration, each value with where it comes from. */
+/* `axtrain config show`: the resolved configuration with each value's origin. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What a mistyped key or value was probably meant to be. */
+/* Suggestions for mistyped keys and values. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* The shape of the key table, private to cmd/config.
+/* The key table, private to cmd/config.
  *
- * One row per key. Rows live in keys_<theme>.c, grouped into the sections that help, docs
- * and schema follow; keys.c holds the list of sections, the capabilities, and the lookups.
+ * One row per key. Rows are in keys_<theme>.c, grouped into sections as in help, docs and schema;
+ * keys.c contains the list of sections, the capabilities, and the lookups.
  *
- * A row's path is a pattern: "datasets[].path" means the path of every entry of the list datasets,
- * "fsdp_config.offload_params" for a key inside a map. */
+ * A row's path is a pattern: "datasets[].path" is the path of every entry of the list datasets,
+ * "fsdp_config.offload_params" a key inside a map. */
 #ifndef AX_CMD_CONFIG_TABLE_H
 #define AX_CMD_CONFIG_TABLE_H
 
@@ -16,8 +16,8 @@
 
 #define AX_CONFIG_PATH 256 /* longest supported key path */
 
-/* What a value may be: kinds or-ed together, with the range of its numbers and the kinds of what a
- * list or an open map holds. null always means "unset". */
+/* The type of a value: kinds or-ed together, with the range of numbers and the kinds of the
+ * elements of a list or open map. null always means "unset". */
 enum {
     AX_T_BOOL = 1,
     AX_T_INT = 2,
@@ -25,7 +25,7 @@ enum {
     AX_T_STR = 8,
     AX_T_LIST = 16,
     AX_T_MAP = 32,
-    AX_T_ANY = 64, /* passed on as written */
+    AX_T_ANY = 64, /* passed through as written */
     AX_T_SCALAR = AX_T_BOOL | AX_T_INT | AX_T_NUM | AX_T_STR
 };
 
@@ -36,7 +36,7 @@ enum ax_config_range {
     AX_R_FROM_TWO,
     AX_R_FROM_MINUS_ONE, /* -1 = unset or no limit */
     AX_R_FRACTION,       /* 0 to 1 */
-    AX_R_BELOW_ONE,      /* 0 to 1, not 1 itself */
+    AX_R_BELOW_ONE,      /* 0 to 1, excluding 1 */
     AX_R_COUNT
 };
 
@@ -52,20 +52,20 @@ enum {
     AX_T_BELOW_ONE = AX_T_NUM | AX_RANGE(BELOW_ONE),
     AX_T_STRINGS = AX_T_LIST | AX_OF(AX_T_STR),
     AX_T_MAPS = AX_T_LIST | AX_OF(AX_T_MAP),
-    AX_T_OPTIONS = AX_T_MAP | AX_OF(AX_T_ANY) /* a map of the user's own names */
+    AX_T_OPTIONS = AX_T_MAP | AX_OF(AX_T_ANY) /* a map with user-defined names */
 };
 
 enum ax_config_support {
-    AX_SUPPORT_ACTS,         /* does what it says, once its capability is there */
-    AX_SUPPORT_APPROXIMATED, /* the same, but not quite: note says how */
+    AX_SUPPORT_ACTS,         /* does what it says, once its capability exists */
+    AX_SUPPORT_APPROXIMATED, /* approximately: note says how */
     AX_SUPPORT_NO_EFFECT,    /* safe to ignore here: note says why */
-    AX_SUPPORT_NOT_YET,      /* computed: the row's capability is missing */
+    AX_SUPPORT_NOT_YET,      /* derived: the row's capability is missing */
     AX_SUPPORT_REFUSED,      /* an error; note says what to write instead */
     AX_SUPPORT_COUNT
 };
 
-/* What the program cannot do yet, by the name that messages give. When one lands, its line goes,
- * and so does AX_NEEDS in the rows that waited for it. */
+/* What the program cannot do yet, by the name used in messages. When one is implemented, remove its
+ * line and the AX_NEEDS of its rows. */
 /* clang-format off */
 #define AX_CAPABILITIES(X)                                                                         \
     X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")   \
@@ -129,16 +129,16 @@ struct ax_capability_info {
 struct ax_config_key {
     const char *path;
     unsigned types;      /* AX_T_… */
-    const char *help;    /* one sentence; NULL where support says it all */
+    const char *help;    /* one sentence; NULL if support says it all */
     const char *dflt;    /* as YAML text; NULL = unset */
     const char *choices; /* strings accepted, "a|b|pre*|@names"; NULL = any */
     enum ax_config_support support;
     enum ax_capability needs;
-    const char *when; /* condition (rules.h) under which the key acts; NULL = always */
-    const char *note; /* says how, why or what instead, see support */
+    const char *when; /* condition (rules.h) under which the key is active; NULL = always */
+    const char *note; /* how, why or what instead, see support */
 };
 
-/* A row, with its further fields; and those fields. */
+/* A row with optional fields; and those fields. */
 #define AX_KEY(path_, types_, help_, ...)                                                          \
     { .path = path_, .types = types_, .help = help_, __VA_ARGS__ }
 #define AX_NEEDS(cap)       .needs = AX_CAP_##cap
@@ -150,12 +150,12 @@ static inline enum ax_config_range ax_config_range_of(const struct ax_config_key
     return (enum ax_config_range)(key->types >> 8 & 0xff);
 }
 
-/* The kinds of a list's elements, of an open map's values; 0: neither. */
+/* The kinds of a list's elements or an open map's values; 0: neither. */
 static inline unsigned ax_config_elements(const struct ax_config_key *key) {
     return key->types >> 16;
 }
 
-/* The rows, of which the last has no path. */
+/* The rows; the last one has no path. */
 extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokenizer[],
     ax_config_keys_datasets[], ax_config_keys_packing[], ax_config_keys_steps[],
     ax_config_keys_optim[], ax_config_keys_schedule[], ax_config_keys_eval[], ax_config_keys_save[],
@@ -167,13 +167,13 @@ extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokeniz
 struct ax_config_section {
     const char *title;
     const struct ax_config_key *keys;
-    bool text;  /* read by commands that only prepare text, not just by training */
-    bool brief; /* keys that do not act, listed without help */
+    bool text;  /* read also by commands that only prepare text */
+    bool brief; /* inactive keys, listed without help */
 };
 extern const struct ax_config_section ax_config_sections[];
 extern const size_t ax_config_n_sections;
 
-/* Values whose support is not their key's: `values` as choices are written, * anywhere. */
+/* Values with other support than their key: `values` is written like choices, with * anywhere. */
 struct ax_config_value {
     const char *path, *values;
     enum ax_config_support support;
@@ -183,9 +183,9 @@ struct ax_config_value {
 extern const struct ax_config_value ax_config_values[];
 extern const size_t ax_config_n_values;
 
-/* An old spelling. Without `text` the value moves to the key `now`; with it, `now` becomes `text`
- * when the value matches `from` (flash_attention: true → attn_implementation: flash_attention_2);
- * `from` "{}" is any map. Rows of one path stand together, and the first that sets a key wins. */
+/* A renamed key. Without `text`, the value moves to the key `now`; with it, `now` becomes `text` if
+ * the value matches `from` (flash_attention: true → attn_implementation: flash_attention_2); `from`
+ * "{}" is any map. Rows with one path are contiguous; the first that sets a key wins. */
 struct ax_config_renamed {
     const char *path, *now;
     const char *from, *text;
@@ -193,22 +193,22 @@ struct ax_config_renamed {
 extern const struct ax_config_renamed ax_config_renamed[];
 extern const size_t ax_config_n_renamed;
 
-/* A key that real files carry although nothing ever read it. */
+/* A key that appears in real files although nothing has ever read it. */
 struct ax_config_ignored {
     const char *path, *instead; /* instead may be NULL */
 };
 extern const struct ax_config_ignored ax_config_ignored[];
 extern const size_t ax_config_n_ignored;
 
-/* What other trainers call a key of ours; only for suggestions. */
+/* Other trainers' names for our keys; only for suggestions. */
 struct ax_config_other_trainers {
     const char *name, *ours;
 };
 extern const struct ax_config_other_trainers ax_config_other_trainers[];
 extern const size_t ax_config_n_other_trainers;
 
-/* A value that follows from other keys when it is not set itself: `value` is YAML text, or the path
- * of another key after '='. */
+/* A value derived from other keys if it is not set: `value` is YAML text, or '=' and the path of
+ * another key. */
 struct ax_config_derived {
     const char *path, *when, *value;
 };
@@ -218,23 +218,23 @@ extern const size_t ax_config_n_derived;
 const struct ax_capability_info *ax_capability_info(enum ax_capability cap);
 const char *ax_config_support_name(enum ax_config_support support);
 
-/* The row of a concrete ("datasets.0.path") or pattern path; NULL where there is none. The lists
- * test_datasets and pretraining_dataset share the rows of datasets. */
+/* The row of a concrete ("datasets.0.path") or pattern path, or NULL. The lists test_datasets and
+ * pretraining_dataset share the rows of datasets. */
 const struct ax_config_key *ax_config_find(const char *path);
 /* The section of a row. */
 const struct ax_config_section *ax_config_section_of(const struct ax_config_key *key);
-/* Turns indices into []: "datasets.0.path" → "datasets[].path"; false when it does not fit. */
+/* Replaces indices by []: "datasets.0.path" → "datasets[].path"; false if it does not fit. */
 bool ax_config_pattern(const char *path, char *out, size_t size);
 /* Is `path` a direct child of the map `parent` ("" = top level, "datasets[]" = an entry of
  * datasets)? Then *name is its last part. */
 bool ax_config_child(const char *path, const char *parent, const char **name);
-/* What follows the last dot. */
+/* The part after the last dot. */
 const char *ax_config_last_part(const char *path);
-/* The other path under which rows for the same place stand: "test_datasets[]" → "datasets[]"; a
- * copy of the pattern where there is none. */
+/* The other path with rows for the same place: "test_datasets[]" → "datasets[]"; otherwise a copy
+ * of the pattern. */
 void ax_config_shared(const char *pattern, char *buf, size_t size);
-/* Walks the keys of the map `parent` in the table's order, those of lists that share theirs
- * included: begin, then next until it returns NULL. */
+/* Iterates over the keys of the map `parent` in table order, including those of lists that share
+ * theirs: begin, then next until it returns NULL. */
 struct ax_config_children {
     char parent[AX_CONFIG_PATH], shared[AX_CONFIG_PATH];
     bool in_shared;
@@ -245,24 +245,24 @@ void ax_config_children_begin(struct ax_config_children *it, const char *parent)
 const struct ax_config_key *ax_config_children_next(struct ax_config_children *it);
 bool ax_config_has_children(const char *parent);
 
-/* The support of a row, or of one of its values, with missing capabilities seen. */
+/* The support of a row or value, given the missing capabilities. */
 enum ax_config_support ax_config_support_of(enum ax_config_support support,
                                             enum ax_capability needs);
-/* Do both fall short for the same reason, under the same condition? */
+/* Are both limited for the same reason, under the same condition? */
 bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config_key *b);
-/* What is said of this text as a value of the key, by the value table or by names handed in; false:
+/* What the value table or linked names say about this text as a value of the key; false:
  * nothing. */
 bool ax_config_find_value(const struct ax_config_key *key, const char *text,
                           struct ax_config_value *out);
 /* Does text match one of the choices ("a|b|pre*")? */
 bool ax_config_choice(const char *choices, const char *text);
-/* The i-th choice into buf; false past the end. */
+/* Copies the i-th choice into buf; false past the end. */
 bool ax_config_choice_at(const char *choices, size_t i, char *buf, size_t size);
-/* "a positive integer", "one of drop, truncate, raise" … for the given kinds (the key's own, or
- * those of its elements), for errors and help. */
+/* "a positive integer", "one of drop, truncate, raise" … for the given kinds (of the key or its
+ * elements), for errors and help. */
 enum ax_status ax_config_expected(const struct ax_config_key *key, unsigned types,
                                   struct ax_buf *out);
-/* Does a number fit the range? */
+/* Is the number within the range? */
 bool ax_config_in_range(enum ax_config_range range, double v);
 
 #endif

@@ -1,4 +1,4 @@
-/* Choices, ranges, and what a value is expected to be, in words. */
+/* Choices, ranges and expected values in words. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>

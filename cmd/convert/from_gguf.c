@@ -1,4 +1,4 @@
-/* A GGUF file becomes a Hugging Face folder; the other way is to_gguf.c. */
+/* Converts a GGUF file to a Hugging Face folder; the reverse is to_gguf.c. */
 #include "cmd/convert/from_gguf.h"
 
 #include <dirent.h>

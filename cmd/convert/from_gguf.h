@@ -1,7 +1,7 @@
-/* A GGUF file as a Hugging Face folder.
+/* Converts a GGUF file to a Hugging Face folder.
  *
- * This folder converts models: from_gguf.c, to_gguf.c (the other way), merge.c (an adapter into
- * its base) with merge_probe.c (does the result answer as the adapter does?) and merge_note.c. */
+ * This folder converts models: from_gguf.c, to_gguf.c (the reverse), merge.c (an adapter into its
+ * base) with merge_probe.c (does the result answer like the adapter?) and merge_note.c. */
 #ifndef AX_CMD_CONVERT_FROM_GGUF_H
 #define AX_CMD_CONVERT_FROM_GGUF_H
 
@@ -11,8 +11,8 @@
 
 struct ax_convert {
     const char *src;   /* a GGUF file */
-    const char *dst;   /* the folder to be; it must not hold anything yet */
-    const char *dtype; /* of the weights; NULL: the smallest that holds them exactly */
+    const char *dst;   /* the new folder; must be empty or missing */
+    const char *dtype; /* of the weights; NULL: the smallest that represents them exactly */
     /* out */
     const char *model_type;
     enum ax_dtype written;
@@ -20,9 +20,9 @@ struct ax_convert {
     int64_t weights;
 };
 /* A Hugging Face folder with weights, config, tokenizer, chat template and generation config, which
- * appears whole or not at all. */
+ * appears complete or not at all. */
 enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
-/* AX_ERR_CONFIG where there is a folder that holds something: a new one would take its place. */
+/* AX_ERR_CONFIG if the folder exists and is not empty: a new one would replace it. */
 enum ax_status ax_convert_check_destination(const char *dst);
 
 #endif

@@ -1,4 +1,4 @@
-/* Base folder + adapter folder → model folder or GGUF file, checked before it is put in place. */
+/* Base folder + adapter folder → model folder or GGUF file, checked before the rename. */
 #include "cmd/convert/merge.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* An adapter merged into its base model. */
+/* Merges an adapter into its base model. */
 #ifndef AX_CMD_CONVERT_MERGE_H
 #define AX_CMD_CONVERT_MERGE_H
 
@@ -9,20 +9,19 @@
 
 struct ax_merge {
     const char *base, *adapter; /* folders */
-    const char *dst;            /* the folder to be; it must not hold anything yet */
+    const char *dst;            /* the new folder; must be empty or missing */
     const char *dtype;          /* of the weights; NULL: the base's */
     int threads;
-    bool to_gguf;           /* dst is one GGUF file instead, made of that folder, */
-    struct ax_to_gguf gguf; /* of this quant (NULL: as the weights); what was written */
+    bool to_gguf;           /* dst is one GGUF file instead, made from that folder, */
+    struct ax_to_gguf gguf; /* with this quant (NULL: as the weights); what was written */
     /* out */
     enum ax_dtype written;
-    int tensors, matrices;         /* written; of these, with an adapter or saved whole */
+    int tensors, matrices;         /* written; those among them with an adapter or saved in full */
     int64_t changed;               /* elements that differ from the base model's */
-    double effect, error, largest; /* on the probe's logits: max |adapter − base|,
-                                      max |merged − adapter|, max |adapter| */
+    double effect, error, largest; /* of the probe's logits, see struct ax_merge_probe */
 };
-/* AX_ERR_CONFIG: it would change nothing, or has been merged already. AX_ERR_FAILED: the merged
- * model does not answer as the adapter does. */
+/* AX_ERR_CONFIG: it would change nothing, or is already merged. AX_ERR_FAILED: the merged model
+ * does not answer like the adapter. */
 enum ax_status ax_merge_run(struct ax_merge *m);
 
 #endif

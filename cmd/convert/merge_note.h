@@ -1,4 +1,4 @@
-/* What a merged model's folder says of the adapter that is in it. */
+/* The note in a merged model's folder about its adapter. */
 #ifndef AX_CMD_CONVERT_MERGE_NOTE_H
 #define AX_CMD_CONVERT_MERGE_NOTE_H
 
@@ -6,10 +6,10 @@
 
 #define AX_MERGE_NOTE "axtrain_merge.json"
 
-/* Into the folder `dir`; base and adapter as they were named. */
+/* Writes it to the folder `dir`; base and adapter as given by the user. */
 enum ax_status ax_merge_note_write(const char *dir, const char *base, const char *adapter,
                                    const struct ax_peft *peft);
-/* A base that this adapter is in would get it twice: AX_ERR_CONFIG. */
+/* AX_ERR_CONFIG if this adapter is already merged into the base. */
 enum ax_status ax_merge_note_check(const char *base, const struct ax_peft *peft);
 
 #endif

@@ -1,4 +1,4 @@
-/* A Hugging Face folder as one GGUF file. */
+/* Converts a Hugging Face folder to one GGUF file. */
 #ifndef AX_CMD_CONVERT_TO_GGUF_H
 #define AX_CMD_CONVERT_TO_GGUF_H
 
@@ -9,21 +9,21 @@
 
 struct ax_to_gguf {
     const char *src;                   /* a folder with weights, config and tokenizer */
-    const char *dst;                   /* the file to be */
+    const char *dst;                   /* the new file */
     const struct ax_gguf_quant *quant; /* NULL: as the weights are stored */
-    int threads;                       /* 0: all this process may use */
+    int threads;                       /* 0: all available to this process */
     /* out */
     const char *model_type;
     int tensors;
     int64_t weights;
     uint64_t bytes;
 };
-/* The file appears whole or not at all, and takes the place of one that is there. */
+/* The file appears complete or not at all, and replaces an existing one. */
 enum ax_status ax_convert_to_gguf(struct ax_to_gguf *c);
 
 /* The value of --quant; NULL gives NULL. AX_ERR_CONFIG lists the names and suggests one. */
 enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *name);
-/* AX_ERR_CONFIG where dst is a folder, or a file that may not be replaced. */
+/* AX_ERR_CONFIG if dst is a folder, or a file that may not be replaced. */
 enum ax_status ax_to_gguf_check_destination(const char *dst, bool overwrite);
 /* "FILE: llama, 272 tensors, 134515008 weights, q8_0, 138 MiB" to standard output. */
 void ax_to_gguf_print(const struct ax_to_gguf *c);

@@ -1,8 +1,8 @@
-/* `axtrain eval`: its parts. Private to eval*.c.
+/* `axtrain eval`: its parts. Private to cmd/eval/ and cmd/eval.c.
  *
- * Read on: eval.c (command line, configuration, data), run.c (the model's passes),
- * questions.c (prompts and expected answers), solve.c (answers by generation), pass.c (several to a
- * row), print.c and json.c (what comes out). */
+ * Read on: eval.c (command line, configuration, data), run.c (the model's passes), questions.c
+ * (prompts and expected answers), solve.c (answers by generation), pass.c (several per example),
+ * print.c and json.c (output). */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
@@ -13,41 +13,41 @@
 #include "data/reward/final_answer.h"
 #include "optim/evaluate.h"
 
-/* The answer to a row, by generation. */
+/* The generated answer to an example. */
 struct ax_eval_answer {
-    uint32_t prompt, end;           /* tokens [0, prompt) ask, [prompt, end) are the row's answer */
-    char want[AX_FINAL_ANSWER_MAX]; /* "" = the row has no final answer, so it is not asked */
+    uint32_t prompt, end; /* tokens [0, prompt) are the prompt, [prompt, end) the expected answer */
+    char want[AX_FINAL_ANSWER_MAX]; /* "" = the example has no final answer and is not asked */
     char got[AX_FINAL_ANSWER_MAX];  /* "" = the model gave none */
-    bool solved, cut;               /* cut: it had not ended after max_new_tokens */
+    bool solved, cut;               /* cut: not finished after max_new_tokens */
     int64_t tokens;
     char *text;
-    int64_t correct; /* of the drawn answers, where several were */
+    int64_t correct; /* of the sampled answers, if several */
 };
 
 struct ax_eval_row {
-    struct ax_example_ref ref;     /* of the corpus */
+    struct ax_example_ref ref;     /* into the corpus */
     struct ax_eval_document score; /* its loss */
     struct ax_eval_answer answer;
 };
 
-/* What one adapter, or the base, got. */
+/* The results of one adapter, or of the base. */
 struct ax_eval_turn {
     int adapter;
     struct ax_eval_result result;
     int64_t n_solved, n_cut, generated;
     double generate_seconds;
-    struct ax_eval_pass pass; /* of drawn answers */
+    struct ax_eval_pass pass; /* of sampled answers */
 };
 
 struct ax_eval {
-    /* what was asked for */
+    /* requested */
     struct ax_arg_list adapter_args;
     const char *base_name;
     const char *model, *data, *config, *type, *task, *dtype_name, *out;
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;
     bool per_row, json;
-    /* what is evaluated */
+    /* evaluated */
     char *model_dir;
     struct ax_config cfg;
     struct ax_setup_data setup;
@@ -55,7 +55,7 @@ struct ax_eval {
     struct ax_example_source examples;
     struct ax_loader *loader;
     const struct ax_corpus *corpus;          /* training or evaluation examples */
-    int64_t longest;                         /* tokens of a row */
+    int64_t longest;                         /* tokens of an example */
     const struct ax_corpus_report *left_out; /* of the data set */
     struct ax_arch arch;
     struct ax_hf hf;
@@ -65,35 +65,35 @@ struct ax_eval {
     struct ax_stop_tokens stop;
     bool solve;
     size_t n_rows;
-    /* results; the rows have those of the turn that is on */
-    struct ax_eval_row *rows; /* [n_rows], in the order of the loader */
+    /* results; the rows contain those of the current turn */
+    struct ax_eval_row *rows; /* [n_rows], in loader order */
     size_t n_scored;
-    int64_t n_answers; /* rows that are asked */
-    int n_turns;       /* of several adapters the base goes first */
+    int64_t n_answers; /* examples that are asked */
+    int n_turns;       /* with several adapters the base comes first */
     struct ax_eval_turn turns[AX_ARG_LIST_MAX + 1];
     struct ax_buf row_lines; /* with per_row */
     uint64_t arena_bytes;
 };
 
-/* Loads the model and fills in the results, of one turn after the other. */
+/* Loads the model and fills in the results, one turn after the other. */
 enum ax_status ax_eval_run(struct ax_eval *e);
-/* Finds prompt and final answer of every row. AX_ERR_DATA when no row has one. */
+/* Finds prompt and final answer of every example. AX_ERR_DATA if none has one. */
 enum ax_status ax_eval_questions(struct ax_eval *e);
-/* Greedy answers, on a loaded model; called once to plan and once for real. */
+/* Greedy answers from a loaded model; called once to plan and once for real. */
 enum ax_status ax_eval_solve(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m);
 /* Tokens [from, to) of a row's example. */
 void ax_eval_copy_tokens(const struct ax_eval *e, const struct ax_eval_row *row, uint32_t from,
                          uint32_t to, int32_t *out);
-/* "FILE:LINE" of a row, written to buf, returned. */
+/* "FILE:LINE" of an example, written to buf and returned. */
 const char *ax_eval_where(const struct ax_eval *e, const struct ax_eval_row *row, char *buf,
                           size_t size);
-/* Tokens of the longest prompt and its answer: the positions that the model must have. */
+/* Tokens of the longest prompt plus its answer: the positions that the model must support. */
 int64_t ax_eval_positions(const struct ax_eval *e);
 
 enum ax_status ax_eval_print(const struct ax_eval *e, struct ax_buf *out);
-/* A line of JSON for each row, of the turn that was on. */
+/* A line of JSON per example, for the turn that just ended. */
 enum ax_status ax_eval_print_rows(struct ax_eval *e, const struct ax_eval_turn *t);
-/* All as one object. */
+/* Everything as one object. */
 enum ax_status ax_eval_print_json(const struct ax_eval *e, size_t flags, struct ax_buf *out);
 /* sum/n, or 0. */
 static inline double ax_eval_per(double sum, double n) {

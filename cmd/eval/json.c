@@ -1,4 +1,4 @@
-/* What eval says as JSON: one object, and a line for each row. */
+/* The output of eval as JSON: one object, or one line per example. */
 #include "cmd/eval/eval.h"
 
 static enum ax_status put(struct ax_buf *out, json_t *v, size_t flags) {

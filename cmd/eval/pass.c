@@ -1,4 +1,4 @@
-/* Rows go through one generator in chunks; a row's samples stand side by side, so that they share
+/* Examples go through one generator in chunks; the samples of one are adjacent, so that they share
  * the keys and values of its prompt. */
 #include "cmd/eval/pass.h"
 
@@ -12,7 +12,7 @@
 #include "data/reward/pass_at_k.h"
 #include "model/generate.h"
 
-/* Sequences that are handed to the generator at once: far more than its lanes. */
+/* Sequences passed to the generator per call: far more than its lanes. */
 #define CHUNK 1024
 
 /* ---- options ---- */

@@ -1,5 +1,5 @@
-/* `axtrain eval --samples N`: several drawn answers to each row, and pass@k of them. Private to
- * eval*.c. */
+/* `axtrain eval --samples N`: several sampled answers per example, and their pass@k. Private to
+ * cmd/eval/ and cmd/eval.c. */
 #ifndef AX_CMD_EVAL_PASS_H
 #define AX_CMD_EVAL_PASS_H
 
@@ -14,7 +14,7 @@
 struct ax_eval;
 
 struct ax_eval_pass_options {
-    int64_t samples;     /* of each row; 0: one greedy answer instead */
+    int64_t samples;     /* per example; 0: one greedy answer */
     const char *at_text; /* "1,4,8" */
     int64_t seed;
     struct ax_sampling sampling; /* temperature < 0: not given */
@@ -23,20 +23,20 @@ struct ax_eval_pass_options {
 };
 
 struct ax_eval_pass {
-    double at[AX_EVAL_MAX_PASS]; /* means over the rows that were asked */
+    double at[AX_EVAL_MAX_PASS]; /* means over the examples that were asked */
     int64_t correct, cut, generated;
     double seconds;
 };
 
 /* Checks the options and reads their lists. */
 enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve);
-/* Answers, on a loaded model; called once to plan and once for real. Counts a row's right ones in
- * its answer. What a row gets depends on seed, place and prompt, not on batch or threads. */
+/* Samples answers from a loaded model; called once to plan and once for real. Counts the correct
+ * ones in the example's answer. Samples depend on seed, index and prompt, not batch or threads. */
 enum ax_status ax_eval_pass_run(struct ax_eval *e, struct ax_eval_pass *p, struct ax_model *m);
 json_t *ax_eval_pass_json(const struct ax_eval *e, const struct ax_eval_pass *p);
 enum ax_status ax_eval_pass_put(const struct ax_eval *e, const struct ax_eval_pass *p,
                                 struct ax_buf *out);
-/* The same within a line. */
+/* The same, as part of a line. */
 enum ax_status ax_eval_pass_put_short(const struct ax_eval *e, const struct ax_eval_pass *p,
                                       struct ax_buf *out);
 

@@ -1,11 +1,11 @@
-/* What eval says: a few lines or a table, one JSON object, or a line of JSON for each row. */
+/* The output of eval: a few lines or a table, one JSON object, or a line of JSON per example. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "cmd/eval/eval.h"
 
-/* Rows and tokens are those of every turn. */
+/* Examples and tokens are the same in every turn. */
 static enum ax_status put_data(const struct ax_eval *e, struct ax_buf *out) {
     const struct ax_eval_result *r = &e->turns[0].result;
     char tokens[32], trained[32], rate[32];

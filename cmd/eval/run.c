@@ -1,8 +1,8 @@
-/* Loss and accuracy: optim/evaluate on a model made for inference. */
+/* Loss and accuracy: optim/evaluate on a model created for inference. */
 #include "base/term.h"
 #include "cmd/eval/eval.h"
 
-/* Of a pass where the rows are short: enough to keep the matrix products busy. */
+/* Per pass if the examples are short: enough to keep the matrix products busy. */
 #define PASS_TOKENS 1024
 #define PASS_DOCS   64
 

@@ -7,7 +7,7 @@
 #include "cmd/eval/eval.h"
 #include "model/generate.h"
 
-/* Rows of like length go together: a batch costs as much as its longest prompt. */
+/* Groups examples of similar length: a batch costs as much as its longest prompt. */
 static int by_prompt(const void *x, const void *y) {
     const struct ax_eval_row *a = *(struct ax_eval_row *const *)x,
                              *b = *(struct ax_eval_row *const *)y;

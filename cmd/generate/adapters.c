@@ -5,7 +5,7 @@
 #include "base/io_path.h"
 #include "cmd/convert/merge_note.h"
 
-/* "NAME=DIR" or "DIR", whose name is its last part. */
+/* "NAME=DIR", or "DIR" named by its last part. */
 static enum ax_status split(const char *text, char **name, const char **path) {
     const char *equals = strchr(text, '=');
     if (equals && !memchr(text, '/', (size_t)(equals - text)) && !ax_peft_is_folder(text)) {

@@ -1,4 +1,4 @@
-/* The prompts of `axtrain generate`: one, or the rows of a JSONL file. */
+/* The prompts of `axtrain generate`: one, or the records of a JSONL file. */
 #ifndef AX_CMD_GENERATE_PROMPTS_H
 #define AX_CMD_GENERATE_PROMPTS_H
 
@@ -6,7 +6,7 @@
 
 struct ax_prompt {
     int64_t first, n; /* ids [first, first + n) */
-    int64_t row;      /* of the input */
+    int64_t row;      /* index of the input record */
     int adapter;      /* AX_ADAPTER_NONE: without */
 };
 struct ax_prompts {
@@ -16,14 +16,13 @@ struct ax_prompts {
 };
 
 struct ax_prompts_source {
-    const char *text;   /* NULL: not given */
-    const char *file;   /* JSONL: {"prompt": "…"} or {"messages": […]} a line, with
-                           "adapter" its own; NULL: none */
-    const char *system; /* a system message before each conversation that has none; NULL: none */
-    bool chat;          /* a text is what the user says */
-    bool each;          /* a row becomes a prompt for the base and for each adapter */
+    const char *text; /* NULL: not given */
+    const char *file; /* JSONL: {"prompt": "…"} or {"messages": […]}, also "adapter"; or NULL */
+    const char *system; /* system message for each conversation without one; NULL: none */
+    bool chat;          /* treat a text as a user message */
+    bool each;          /* each record becomes a prompt for the base and for each adapter */
 };
-/* A row that names no adapter is for the first one. Neither text nor file: standard input is one
+/* A record without an adapter uses the first one. With neither text nor file, standard input is one
  * text, without its last newline. */
 enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model *t,
                                const struct ax_prompts_source *s);

@@ -1,8 +1,8 @@
-/* A model that reads and writes text: weights, adapters, tokenizer, chat template, and what its
- * folder says about generation. What `generate` and `chat` open first.
+/* A model that reads and writes text: weights, adapters, tokenizer, chat template, and its folder's
+ * generation settings. What `generate` and `chat` open first.
  *
  * Reading order: text_model.c, adapters.c (several over one base), text_side.c (tokenizer and
- * template of each), stop_tokens.c, text_stream.c (text as it is generated), prompts.c (input of
+ * template of each), stop_tokens.c, text_stream.c (text during generation), prompts.c (input of
  * `generate`). */
 #ifndef AX_CMD_GENERATE_TEXT_MODEL_H
 #define AX_CMD_GENERATE_TEXT_MODEL_H
@@ -12,8 +12,8 @@
 #include "cmd/generate/text_stream.h"
 #include "model/generate.h"
 
-/* Options that such commands share. Numbers that were not given are negative: then the model's
- * generation_config.json decides, or else the default. */
+/* Options shared by these commands. Numbers that were not given are negative: then the model's
+ * generation_config.json applies, else the default. */
 struct ax_text_args {
     const char *model, *dtype, *base;
     int64_t max_new_tokens, top_k, seed, threads;
@@ -31,26 +31,25 @@ struct ax_text_model {
     enum ax_dtype dtype;
     enum ax_store store; /* of the matrices */
     struct ax_adapters adapters;
-    struct ax_text_side sides[AX_ARG_LIST_MAX + 1]; /* of the model; of adapter k at k + 1 */
+    struct ax_text_side sides[AX_ARG_LIST_MAX + 1]; /* [0] for the model, [k + 1] for adapter k */
     struct ax_arg_list stop_strings;
     struct ax_sampling sampling;
-    int64_t max_new; /* 0: nobody said */
+    int64_t max_new; /* 0: not specified */
     int threads;
 };
-/* A folder, a GGUF file (converted once, into a cache folder), or a hub id that the cache has. */
+/* A folder, a GGUF file (converted once, into a cache folder), or a hub id in the cache. */
 enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a);
 void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */
 
-/* How it reads and writes with an adapter, or without (AX_ADAPTER_NONE). */
+/* The text side of an adapter, or of the model (AX_ADAPTER_NONE). */
 const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int adapter);
 
 typedef enum ax_status ax_text_body(struct ax_generator *g, void *ctx);
 /* Runs `body` once, on a generator with the model's weights, stop tokens and sampling, and no
- * adapter in use; `o` has the rest of the options. `logprobs`: whether sequences will ask for them.
- */
+ * active adapter; `o` has the other options. `logprobs`: whether sequences will request them. */
 enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_generate_options *o,
                                  bool logprobs, ax_text_body *body, void *ctx);
-/* In the body: continues with an adapter, or without. Nothing may be under way. */
+/* In the body: switches to an adapter, or none. No sequence may be active. */
 enum ax_status ax_text_model_use(const struct ax_text_model *t, struct ax_generator *g,
                                  int adapter);
 

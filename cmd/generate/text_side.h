@@ -1,4 +1,4 @@
-/* The text side of a folder: how a model, or an adapter of it, reads and writes. */
+/* The text side of a folder: how a model or adapter reads and writes text. */
 #ifndef AX_CMD_GENERATE_TEXT_SIDE_H
 #define AX_CMD_GENERATE_TEXT_SIDE_H
 
@@ -9,18 +9,18 @@
 struct ax_text_side {
     char *folder;
     struct ax_tokenizer *tokenizer;
-    struct ax_template *template; /* NULL: it has none */
+    struct ax_template *template; /* NULL: none */
     json_t *tokens;               /* special tokens for the template */
     struct ax_stop_tokens stop;
 };
-/* `model`: the folder of the model, which may be this one; says what else ends an answer. */
+/* `model`: the model's folder, possibly this one; its settings also define ends of answers. */
 enum ax_status ax_text_side_open(struct ax_text_side *s, const char *folder, const char *model);
 void ax_text_side_close(struct ax_text_side *s); /* safe on a zeroed one */
-/* Did training put a tokenizer beside the weights? */
+/* Did training save a tokenizer with the weights? */
 bool ax_text_side_is_in(const char *folder);
 
-/* Appends the ids of `text` as the model expects a text (BOS where it has one), or of a
- * conversation, rendered with the template up to where the answer begins. */
+/* Appends the ids of `text` as the model expects a text (with BOS if it has one), or of a
+ * conversation, rendered with the template up to the start of the answer. */
 enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,
                                    struct ax_encoding *out);
 enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,

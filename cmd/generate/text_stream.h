@@ -1,4 +1,4 @@
-/* Tokens to text as they come, up to a stop string. */
+/* Tokens to text during generation, up to a stop string. */
 #ifndef AX_CMD_GENERATE_TEXT_STREAM_H
 #define AX_CMD_GENERATE_TEXT_STREAM_H
 
@@ -8,16 +8,16 @@
 struct ax_text_stream {
     struct ax_decode_stream *decode;
     const struct ax_arg_list *stop;
-    struct ax_buf held; /* decoded, but maybe the start of a stop string */
-    bool stopped;       /* a stop string has come */
+    struct ax_buf held; /* decoded, but possibly the start of a stop string */
+    bool stopped;       /* a stop string has been found */
 };
-/* Special tokens are left out. `stop` is borrowed. */
+/* Skips special tokens. `stop` is borrowed. */
 enum ax_status ax_text_stream_open(struct ax_text_stream *s, const struct ax_tokenizer *t,
                                    const struct ax_arg_list *stop);
-/* Appends to `out` what the token makes certain: whole characters, and nothing that may turn out to
- * be a stop string or comes after one. */
+/* Appends to `out` the text that this token makes final: complete characters, not part of or after
+ * a possible stop string. */
 enum ax_status ax_text_stream_step(struct ax_text_stream *s, int32_t id, struct ax_buf *out);
-/* No more tokens: appends what was held back. */
+/* No more tokens: appends the text held back. */
 enum ax_status ax_text_stream_finish(struct ax_text_stream *s, struct ax_buf *out);
 void ax_text_stream_close(struct ax_text_stream *s); /* safe on a zeroed one */
 

@@ -1,4 +1,4 @@
-/* Bash: one function over tables of words; needs nothing of the bash-completion package. */
+/* Bash: one function over word tables; does not need the bash-completion package. */
 #include <string.h>
 
 #include "cmd/help/help.h"

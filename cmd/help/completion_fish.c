@@ -1,4 +1,4 @@
-/* Fish: one `complete` line for each thing that can be completed. */
+/* Fish: one `complete` line per completion. */
 #include <string.h>
 
 #include "cmd/help/help.h"

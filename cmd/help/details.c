@@ -1,4 +1,4 @@
-/* Taking the command table's texts apart. */
+/* Parses the command table's texts. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Quotes of shells. */
+/* Quoting for shells. */
 #include <string.h>
 
 #include "cmd/help/help.h"

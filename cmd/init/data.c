@@ -1,4 +1,4 @@
-/* Which data set type the rows are of, by the names and kinds of their columns. */
+/* Detects the data set type from the names and kinds of the columns. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* The search for what fits: dry runs of steps (optim/plan.h), the best wish first. */
+/* Searches for what fits: dry runs of steps (optim/plan.h), best option first. */
 #include "base/clock.h"
 #include "cmd/init/init.h"
 #include "kernels/cpu/isa.h"
 #include "optim/plan.h"
 
-/* Beside the plan of a step: code, libraries, data, evaluation, and some air. */
+/* In addition to the plan of a step: code, libraries, data, evaluation, and a reserve. */
 #define BESIDE ((uint64_t)256 << 20)
 #define AIR    1.05
 #define DOCS   200 /* of a packed row at most: sample_packing_bin_size */

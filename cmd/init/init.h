@@ -1,7 +1,7 @@
 /* `axtrain init`: a configuration that fits a model, a data set and this machine.
  *
- * Read on: init.c (the command), data.c (what the rows are), shape.c (how long they are),
- * fit.c (what fits into memory), write.c (the YAML). */
+ * Read on: init.c (the command), data.c (type of the records), shape.c (their lengths), fit.c (what
+ * fits into memory), write.c (the YAML). */
 #ifndef AX_CMD_INIT_INIT_H
 #define AX_CMD_INIT_INIT_H
 
@@ -9,16 +9,16 @@
 #include "model/arch.h"
 #include "model/stash.h"
 
-/* ---- what the rows are ---- */
+/* ---- type of the records ---- */
 
 enum ax_init_kind {
     AX_INIT_CHAT,   /* a column with a list of messages */
     AX_INIT_ALPACA, /* instruction, input, output */
-    AX_INIT_PAIR,   /* a column with the prompt, one with the answer */
-    AX_INIT_TEXT    /* a column of text, all of it trained */
+    AX_INIT_PAIR,   /* a prompt column and an answer column */
+    AX_INIT_TEXT    /* a text column, all of it trained */
 };
 
-#define AX_INIT_NAME 64 /* longest name of a column that is understood */
+#define AX_INIT_NAME 64 /* longest recognized column name */
 
 struct ax_init_data {
     const char *path;
@@ -26,31 +26,31 @@ struct ax_init_data {
     char messages[AX_INIT_NAME], role[AX_INIT_NAME], content[AX_INIT_NAME]; /* chat */
     char prompt[AX_INIT_NAME], answer[AX_INIT_NAME];                        /* alpaca, pair */
     char text[AX_INIT_NAME];                                                /* text */
-    int64_t rows;                                                           /* all of them */
-    char *prompt_format;  /* pair: {instruction} as the model's chat template writes it; owned */
+    int64_t rows;                                                           /* number of records */
+    char *prompt_format;  /* pair: {instruction} formatted by the model's chat template; owned */
     const char *template; /* chat: NULL = the model's own */
 };
-/* Reads the first rows and counts them all. AX_ERR_DATA, with the columns, where nothing that can
- * be trained on is recognized. */
+/* Reads the first records and counts them all. AX_ERR_DATA, with the columns, if there is nothing
+ * to train on. */
 enum ax_status ax_init_data_read(struct ax_init_data *d, const char *path);
 void ax_init_data_free(struct ax_init_data *d);
 
-/* ---- how long they are ---- */
+/* ---- lengths ---- */
 
 struct ax_init_shape {
-    int64_t rows;                 /* documents looked at */
+    int64_t rows;                 /* sampled documents */
     int64_t median, p99, longest; /* tokens */
     double mean;
     int64_t sequence_len;
-    int64_t too_long; /* of `rows`: documents beyond sequence_len */
-    bool cut;         /* too many are: they are cut instead of left out */
+    int64_t too_long; /* of `rows`: documents longer than sequence_len */
+    bool cut;         /* too many are: truncates them instead of dropping them */
     bool packing;
 };
-/* Tokenizes the first AX_INIT_SAMPLE rows as training would; sets prompt_format and template. */
+/* Tokenizes the first AX_INIT_SAMPLE records as training would; sets prompt_format and template. */
 #define AX_INIT_SAMPLE 20000
 enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_data *d,
                                      const char *model, int64_t max_positions);
-/* From lengths in ascending order: sequence_len, packing and the figures. */
+/* Sets sequence_len, packing and the figures from lengths in ascending order. */
 void ax_init_shape_choose(struct ax_init_shape *s, const uint32_t *lengths, size_t n,
                           int64_t max_positions, bool cut);
 
@@ -66,11 +66,11 @@ struct ax_init_fit {
     enum ax_recompute recompute;
     int64_t micro, accumulate;
     uint64_t available;
-    uint64_t need[AX_INIT_METHODS]; /* bytes at the least, of those that were tried */
-    uint64_t chosen;                /* bytes of what was chosen */
+    uint64_t need[AX_INIT_METHODS]; /* minimum bytes of those that were tried */
+    uint64_t chosen;                /* bytes of the chosen plan */
 };
 /* The first method, least recompute and largest micro-batch, in this order, whose plan is within
- * `available` bytes (0: not known, anything fits). AX_ERR_NOMEM says what the smallest needs. */
+ * `available` bytes (0: unknown, anything fits). AX_ERR_NOMEM states the smallest requirement. */
 enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_arch *arch,
                                   const struct ax_init_shape *s, int64_t rows_per_step,
                                   uint64_t available);
@@ -84,9 +84,9 @@ struct ax_init {
     struct ax_init_data data;
     struct ax_init_shape shape;
     struct ax_init_fit fit;
-    int64_t rows_per_epoch; /* about: packed rows, or documents */
+    int64_t rows_per_epoch; /* approximate: packed sequences, or documents */
     int64_t rows_per_step;
-    int64_t eval_rows; /* 0: too few rows to spare any */
+    int64_t eval_rows; /* 0: too few records to hold any out */
     int64_t epochs;
     double learning_rate;
 };

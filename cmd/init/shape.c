@@ -1,4 +1,4 @@
-/* Lengths of the documents, tokenized as training will; and what follows from them. */
+/* Lengths of the documents, tokenized as in training, and settings derived from them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The YAML, with a comment where a choice was made. */
+/* The YAML, with a comment for each choice. */
 #include <stdio.h>
 #include <string.h>
 

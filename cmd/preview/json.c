@@ -1,5 +1,4 @@
-/* preview for machines: {"train": totals, "eval": totals or null, "bad_rows", "warnings", "rows"}.
- */
+/* preview as JSON: {"train": totals, "eval": totals or null, "bad_rows", "warnings", "rows"}. */
 #include <string.h>
 
 #include "cmd/preview/preview.h"

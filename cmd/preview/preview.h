@@ -8,7 +8,7 @@
 #include "cmd/train/data.h"
 
 struct ax_preview_options {
-    int64_t step, rows; /* from 1; how many rows of it to show */
+    int64_t step, rows; /* from 1; number of its sequences to show */
     bool json, ids, eval;
     enum ax_color_mode color;
 };
@@ -16,11 +16,11 @@ struct ax_preview_options {
 struct ax_preview_totals {
     bool known; /* false for streams */
     int64_t documents, tokens, trained, longest;
-    int64_t rows, padded; /* tokens of the rows with their padding */
-    int64_t steps;        /* of one epoch on one data rank */
+    int64_t rows, padded; /* tokens of the sequences with padding */
+    int64_t steps;        /* per epoch on one data rank */
     double efficiency;    /* tokens / padded */
     struct ax_corpus_report dropped;
-    int64_t for_evaluation; /* documents that went to the other corpus */
+    int64_t for_evaluation; /* documents moved to the other corpus */
 };
 
 struct ax_preview {
@@ -32,8 +32,8 @@ struct ax_preview {
     size_t n_warnings;
 };
 
-/* Calls look(ctx, p, s) for each sequence of the step that is to be shown. AX_ERR_CONFIG if there is
- * no such step, AX_ERR_DATA if a stream contains nothing. */
+/* Calls look(ctx, p, s) for each sequence of the step to show. AX_ERR_CONFIG if there is no such
+ * step, AX_ERR_DATA if a stream contains nothing. */
 typedef enum ax_status ax_preview_look(void *ctx, const struct ax_preview *p,
                                        const struct ax_packed_sequence *s);
 enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look, void *ctx);
@@ -41,13 +41,13 @@ enum ax_status ax_preview_each(const struct ax_preview *p, ax_preview_look *look
 enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out);
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out);
 
-/* ids[n] and labels[n] (not shifted) of a piece of a row; free both with ax_free. */
+/* ids[n] and labels[n] (not shifted) of a piece of a sequence; free both with ax_free. */
 struct ax_preview_piece {
     int32_t *ids, *labels;
     size_t n;
     int64_t n_trained;
     char where[512]; /* "FILE:LINE" */
-    uint32_t from;   /* first token's place in its document */
+    uint32_t from;   /* the first token's position in its document */
 };
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out,
                                      const struct ax_packed_sequence *row, int piece);

@@ -1,4 +1,4 @@
-/* preview as text: rows with what is trained in green, then totals and warnings. */
+/* preview as text: sequences with trained tokens in green, then totals and warnings. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

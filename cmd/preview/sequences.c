@@ -1,7 +1,7 @@
 /* The sequences of a step, one piece at a time. */
 #include "cmd/preview/preview.h"
 
-/* To the first sequence of the step. */
+/* Seeks to the first sequence of the step. */
 static enum ax_status seek(const struct ax_preview *p, struct ax_loader **loader) {
     *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
     if (!*loader)

@@ -7,7 +7,7 @@
 
 #include "cmd/report/html.h"
 
-/* The drawing's own units; on a phone one of them is nearly a pixel. */
+/* Drawing units; on a phone one unit is nearly a pixel. */
 #define WIDTH   400
 #define HEIGHT  236
 #define LEFT    46

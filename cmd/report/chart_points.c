@@ -4,7 +4,7 @@
 
 #include "cmd/report/chart.h"
 
-/* What a bucket keeps, as indices into the points. */
+/* The points kept per bucket, as indices. */
 struct bucket {
     size_t first, last, low, high;
     bool any;

@@ -1,10 +1,10 @@
-/* Figures over steps, all runs in one frame. */
+/* Figures over steps, all runs in one chart. */
 #include <math.h>
 
 #include "cmd/report/chart.h"
 #include "cmd/report/report.h"
 
-/* Where a chart's values come from. */
+/* Source of a chart's values. */
 typedef enum ax_status points_fn(const struct ax_report_run *run, int figure,
                                  struct ax_chart_point **out, size_t *n);
 

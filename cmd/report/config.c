@@ -1,4 +1,4 @@
-/* The configurations of the runs side by side, each value with where it comes from. */
+/* The configurations of the runs in columns, with the origin of each value. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "cmd/report/html.h"
 #include "cmd/report/report.h"
 
-/* What a key is to the reader, in this order. */
+/* Categories of keys for the reader, in this order. */
 enum kind { DIFFERS, SET, DEFAULT, KIND_COUNT };
 
 static const struct {

@@ -1,4 +1,4 @@
-/* What a run's time, memory and rows are made of. */
+/* Breakdown of a run's time, memory and records. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

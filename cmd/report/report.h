@@ -1,8 +1,8 @@
-/* `axtrain report`: what run folders tell (docs/run.md), as one HTML page that needs nothing else.
+/* `axtrain report`: the content of run folders (docs/run.md) as one self-contained HTML page.
  *
- * Read on: read.c (a run folder), report.c (the command and the page), charts.c
- * (figures over steps), parts.c (phases, memory, packing), tables.c (key figures,
- * configuration, environment, events), style.c (CSS and the script for pointers). */
+ * Read on: read.c (a run folder), report.c (the command and the page), charts.c (figures over
+ * steps), parts.c (phases, memory, packing), tables.c (key figures, configuration, environment,
+ * events), style.c (CSS and the pointer script). */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
 
@@ -12,7 +12,7 @@
 
 #define AX_REPORT_MAX_RUNS     12
 #define AX_REPORT_MAX_PHASES   12
-#define AX_REPORT_MAX_PROBLEMS 8 /* named; more are counted */
+#define AX_REPORT_MAX_PROBLEMS 8 /* reported by name; the rest is counted */
 
 enum ax_report_figure {
     AX_FIGURE_EPOCH,
@@ -33,8 +33,8 @@ enum ax_report_eval_figure { AX_EVAL_FIGURE_LOSS, AX_EVAL_FIGURE_ACCURACY, AX_EV
 
 struct ax_report_step {
     int64_t step;
-    double figures[AX_FIGURE_COUNT];    /* NaN: not there, or not finite */
-    float phases[AX_REPORT_MAX_PHASES]; /* seconds, by the run's phase_names */
+    double figures[AX_FIGURE_COUNT];    /* NaN: missing, or not finite */
+    float phases[AX_REPORT_MAX_PHASES]; /* seconds, in the order of the run's phase_names */
 };
 
 struct ax_report_eval {
@@ -56,15 +56,15 @@ struct ax_report_run {
     size_t room_steps, room_evals, room_events;
     char *phase_names[AX_REPORT_MAX_PHASES];
     int n_phases;
-    struct ax_json_doc about; /* run.json; root NULL where there is none */
+    struct ax_json_doc about; /* run.json; root NULL if there is none */
     char *problems[AX_REPORT_MAX_PROBLEMS];
     size_t n_problems; /* all of them */
 };
 
-/* Reads metrics.jsonl and, if it is there, run.json. Lines that cannot be read are problems of the
- * run, and skipped. If a step appears again (a run resumed from an earlier one), what
- * was said of it and of later ones before counts no more. AX_ERR_CONFIG when the folder or its
- * metrics.jsonl is not there. Free with ax_report_close, after an error too. */
+/* Reads metrics.jsonl and, if present, run.json. Unreadable lines become problems of the run and
+ * are skipped. If a step appears again (the run resumed from an earlier one), it replaces the
+ * earlier data of this and later steps. AX_ERR_CONFIG if the folder or its metrics.jsonl does not
+ * exist. Free with ax_report_close, even after an error. */
 enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);
 void ax_report_close(struct ax_report_run *run);
 
@@ -73,12 +73,12 @@ struct ax_report {
     int n;
 };
 
-/* What stands at a key path of run.json ("data.rows"), or NULL. */
+/* The value at a key path of run.json ("data.rows"), or NULL. */
 const json_t *ax_report_about(const struct ax_report_run *run, const char *path);
-/* A number of it, or `otherwise`. */
+/* A number from it, or `otherwise`. */
 double ax_report_number(const struct ax_report_run *run, const char *path, double otherwise);
 
-/* ---- the page; each part appends nothing where there is nothing to show ---- */
+/* ---- the page; each part appends nothing if there is nothing to show ---- */
 
 extern const char ax_report_css[], ax_report_script[];
 

@@ -1,5 +1,5 @@
-/* The page's look, and the script that reads values off the charts. Without the script nothing is
- * missing. Colors are told apart in all common forms of color blindness by lightness too. */
+/* The page's style, and the script that shows chart values. The page is complete without the
+ * script. Colors also differ in lightness, for all common forms of color blindness. */
 #include "cmd/report/report.h"
 
 const char ax_report_css[] =

@@ -1,4 +1,4 @@
-/* What run.json says of a run: configuration with origins, environment, data. See docs/run.md. */
+/* Contents of run.json: configuration with origins, environment, data. See docs/run.md. */
 #include <string.h>
 #include <time.h>
 

@@ -1,5 +1,5 @@
-/* Keys of adapters: as axolotl hands them to PEFT, so that adapter_config.json says the same. What
- * they name is looked for in the base model before any data is read. */
+/* Adapter keys: passed to PEFT as axolotl does, so that adapter_config.json is the same. The
+ * modules they name are looked up in the base model before any data is read. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

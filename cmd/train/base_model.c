@@ -13,7 +13,7 @@
 #include "ckpt/hub/hub.h"
 #include "cmd/convert/from_gguf.h"
 
-/* A model of the hub: from its cache, or brought there. */
+/* A hub model: from its cache, or downloaded into it. */
 static enum ax_status find_in_hub(char **out, const char *id, const char *revision,
                                   enum ax_hub_part part) {
     struct ax_hub hub;

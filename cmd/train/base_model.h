@@ -1,4 +1,4 @@
-/* Which files `base_model:` (or --model) means. */
+/* Resolves `base_model:` (or --model) to files. */
 #ifndef AX_CMD_TRAIN_BASE_MODEL_H
 #define AX_CMD_TRAIN_BASE_MODEL_H
 
@@ -15,18 +15,18 @@ struct ax_base_model {
 };
 
 /* `name` is, in this order: a folder, a GGUF file, or a hub id ("org/name") at `revision` (branch,
- * tag or commit; NULL = main). What the local Hugging Face cache has of it is used; what is missing
- * is downloaded into it (ckpt/hub/hub.h). AX_ERR_CONFIG says that there is no such path, what the
- * hub refused, or that the network may not be asked. */
+ * tag or commit; NULL = main). Uses what is in the local Hugging Face cache and downloads the rest
+ * into it (ckpt/hub/hub.h). AX_ERR_CONFIG if there is no such path, the hub refused, or the network
+ * may not be used. */
 enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision);
-/* The same where weights are not needed: a download leaves them out. */
+/* The same without weights: a download skips them. */
 enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,
                                             const char *revision);
 void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
 
-/* The same, as a folder: a GGUF file is converted (ax_convert_gguf_to_hf, exact dtype) into a
- * folder in `cache_dir`, named after the file's name, path, size and date, and taken from there the
- * next time. Free *folder with ax_free. */
+/* The same, as a folder: converts a GGUF file (ax_convert_gguf_to_hf, exact dtype) into a folder in
+ * `cache_dir`, keyed by the file's name, path, size and date, and reuses it next time. Free *folder
+ * with ax_free. */
 enum ax_status ax_base_model_folder(char **folder, const char *name, const char *revision,
                                     const char *cache_dir);
 

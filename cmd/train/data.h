@@ -1,8 +1,8 @@
 /* From a config to sequences: tokenizer, chat template, data sets, training and evaluation corpus,
- * and the loader that packs them. What every command that touches data opens first.
+ * and the loader that packs them. Every command that uses data opens this first.
  *
- * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of
- * them), data_loader.c (packing and order). */
+ * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of them),
+ * data_loader.c (packing and order). */
 #ifndef AX_CMD_TRAIN_DATA_H
 #define AX_CMD_TRAIN_DATA_H
 
@@ -15,13 +15,13 @@
 /* ---- tokenizer ---- */
 
 struct ax_setup_tokenizer {
-    struct ax_tokenizer *tokenizer; /* with the config's special and added tokens */
+    struct ax_tokenizer *tokenizer; /* including the config's special and added tokens */
     char *path;                     /* folder or GGUF file */
     bool is_gguf;
     json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
-    int32_t bos, eos, pad; /* ids; pad is EOS where the tokenizer has none */
-    bool named_mistral;    /* its name says so, and some templates are treated by that */
-    char key[40];          /* tells tokenizers apart */
+    int32_t bos, eos, pad; /* ids; pad is EOS if the tokenizer has none */
+    bool named_mistral;    /* its name contains Mistral; affects some templates */
+    char key[40];          /* identifies the tokenizer in cache keys */
 };
 enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struct ax_config *cfg);
 void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t);
@@ -32,7 +32,7 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
 
 /* ---- one data set ---- */
 
-/* Holds what formats borrow: allocations of the options, until the entry is closed. */
+/* Owns what formats borrow, including copies of the options, until the entry is closed. */
 struct ax_setup_entry {
     char path[64]; /* "datasets.0" */
     struct ax_rows *rows;
@@ -45,50 +45,50 @@ struct ax_setup_entry {
     size_t n_owned;
 };
 struct ax_setup_data;
-/* Entry `index` of `list`, for the objective of `d`, whose tokenizer is open. */
+/* Opens entry `index` of `list` for the objective of `d`, whose tokenizer is open. */
 enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                    const char *list, size_t index);
 void ax_setup_entry_close(struct ax_setup_entry *e);
-/* Where its rows come from. `e` has its path set, and owns what the options borrow. */
+/* Source of its records. `e` has its path set, and owns what the options borrow. */
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                    bool pretraining, struct ax_rows_options *out);
 
-/* ---- all of them ---- */
+/* ---- all data sets ---- */
 
 struct ax_setup_sets {
     struct ax_setup_entry *entries;         /* [n] */
-    struct ax_examples *sets;               /* [n]; none when streamed */
-    struct ax_stream_entry *stream_entries; /* [n] when streamed */
+    struct ax_examples *sets;               /* [n]; none if streamed */
+    struct ax_stream_entry *stream_entries; /* [n] if streamed */
     size_t n;
 };
 
 struct ax_setup_data {
     const struct ax_config *cfg;
-    const struct ax_objective *objective; /* says what examples have, and which belong together */
+    const struct ax_objective *objective; /* defines columns and groups of the examples */
     struct ax_setup_tokenizer tok;
     struct ax_setup_sets train_sets, eval_sets;
-    struct ax_stream *stream; /* NULL: the examples are all there */
+    struct ax_stream *stream; /* NULL: the examples are stored */
     struct ax_corpus train, eval;
     struct ax_corpus_report train_report, eval_report;
     /* sequences */
     struct ax_corpus_source train_source, eval_source;
     struct ax_example_source train_examples, eval_examples;
-    struct ax_loader *train_loader, *eval_loader; /* NULL: there is nothing to evaluate on */
-    int64_t sequences_per_batch;                  /* of a micro-batch */
-    int64_t sequences_per_step;                   /* of a step of one data rank */
-    int64_t sequence_tokens;                      /* capacity; eval_sequence_tokens likewise */
+    struct ax_loader *train_loader, *eval_loader; /* NULL: nothing to evaluate on */
+    int64_t sequences_per_batch;                  /* per micro-batch */
+    int64_t sequences_per_step;                   /* per step of one data rank */
+    int64_t sequence_tokens;                      /* capacity; also eval_sequence_tokens */
     int64_t eval_sequence_tokens;
-    int64_t pad_multiple; /* sequences are padded to a multiple; 1 = not at all */
-    bool drop_last;       /* a last step with fewer sequences is left out */
+    int64_t pad_multiple; /* sequences are padded to a multiple; 1 = no padding */
+    bool drop_last;       /* skips a last step with fewer sequences */
 };
 
-/* `cfg` is borrowed. `refresh` makes prepared sets anew. */
+/* `cfg` is borrowed. `refresh` rebuilds prepared sets. */
 enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
                                   bool refresh);
 void ax_setup_data_close(struct ax_setup_data *d);
-/* AX_ERR_DATA when there is nothing to train on, with the reason. Streams: not known beforehand. */
+/* AX_ERR_DATA if there is nothing to train on, with the reason. Streams: unknown in advance. */
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d);
-/* What a person should know before training on this; one log line each. */
+/* Warnings about the data before training; one log line each. */
 typedef enum ax_status ax_setup_warn(void *ctx, const char *text);
 ax_setup_warn ax_setup_warn_log; /* writes it to the log; ctx is not used */
 enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_warn *warn,

@@ -1,4 +1,4 @@
-/* One entry of datasets, test_datasets or pretraining_dataset: its rows and its format. */
+/* One entry of datasets, test_datasets or pretraining_dataset: its records and its format. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* Packing and order of a run, and what is suspicious about its data. */
+/* Packing and order of a run, and warnings about its data. */
 #include <stdio.h>
 #include <string.h>
 

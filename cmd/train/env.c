@@ -1,4 +1,4 @@
-/* What a bug report needs to say. */
+/* The facts needed in a bug report. */
 #include "cmd/train/env.h"
 
 #include <sys/utsname.h>

@@ -1,4 +1,4 @@
-/* What this machine and this build have, as `axtrain env` and run.json say it. */
+/* Facts about this machine and build, for `axtrain env` and run.json. */
 #ifndef AX_CMD_TRAIN_ENV_H
 #define AX_CMD_TRAIN_ENV_H
 
@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* A flat object of texts and whole numbers; json_decref. */
+/* A flat object of strings and integers; json_decref. */
 enum ax_status ax_env_facts(json_t **out);
 
 #endif

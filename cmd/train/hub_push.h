@@ -1,13 +1,13 @@
-/* hub_model_id: the trained model goes to the hub when training has ended, by the `hf` command. */
+/* hub_model_id: uploads the trained model to the hub after training, with the `hf` command. */
 #ifndef AX_CMD_TRAIN_HUB_PUSH_H
 #define AX_CMD_TRAIN_HUB_PUSH_H
 
 #include "cmd/config/config.h"
 
-/* Before training: could it be uploaded? AX_ERR_CONFIG says what is missing. AX_OK without
+/* Before training: is an upload possible? AX_ERR_CONFIG says what is missing. AX_OK without
  * hub_model_id. */
 enum ax_status ax_hub_push_check(const struct ax_config *cfg);
-/* Uploads output_dir without its checkpoints. AX_ERR_FAILED names the command to run again. */
+/* Uploads output_dir without its checkpoints. AX_ERR_FAILED names the command to rerun. */
 enum ax_status ax_hub_push(const struct ax_config *cfg);
 
 #endif

@@ -1,5 +1,4 @@
-/* Names in configurations that tables of other rooms own, handed to the config language, which
- * knows none of those rooms. */
+/* Names in configurations that other modules' tables define, passed to cmd/config/. */
 #include <fnmatch.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Keys of the run: batches, steps, evaluation, saving, resuming, precision, memory. The one place
- * where a key's value becomes an option. */
+/* Keys of the run: batches, steps, evaluation, saving, resuming, precision, memory. Only here does
+ * a key's value become an option. */
 #include <math.h>
 #include <string.h>
 

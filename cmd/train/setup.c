@@ -1,4 +1,4 @@
-/* Opens the base model and the data of a run, and looks at them before anything is spent. */
+/* Opens the base model and the data of a run and checks them before expensive work. */
 #include "cmd/train/setup.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* From a config to everything a training run needs: the model's files, data, and options.
+/* From a config to everything that a training run needs: the model's files, data, and options.
  *
- * Read on: setup.c (opening), options.c (keys of the run), optim.c (keys of
- * optimizer and learning rate), adapter.c (keys of adapters), vocab.c (new tokens),
- * side_files.c and tokens.c (files beside the weights), about.c (run.json). */
+ * Read on: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
+ * rate), adapter.c (keys of adapters), vocab.c (new tokens), side_files.c and tokens.c (files next
+ * to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -22,12 +22,12 @@ struct ax_train_setup {
     enum ax_store base_store; /* of the frozen base */
     struct ax_setup_data data;
     json_t *config;       /* effective configuration, flat */
-    json_t *about;        /* what run.json says */
+    json_t *about;        /* content of run.json */
     json_t *config_edits; /* keys of the saved config.json; NULL = the base's */
     struct ax_peft_names unfrozen;
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];
-    char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, behind texts */
+    char *text_data[AX_TRAIN_MAX_TEXTS]; /* owned, memory of texts */
     struct ax_sft_options sft;
     struct ax_objective objective; /* borrows sft */
     struct ax_train_options o;
@@ -38,22 +38,22 @@ void ax_train_setup_close(struct ax_train_setup *s);
 
 /* ---- parts ---- */
 
-/* Everything in s->o that comes from keys; model and data are open. */
+/* Reads all of s->o that comes from keys; model and data are open. */
 enum ax_status ax_train_options_read(struct ax_train_setup *s);
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
-/* adapter, base_store and what they need; the base model is open. */
+/* adapter, base_store and their dependencies; the base model is open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
-/* Rows for new tokens; the data is open. */
+/* Embedding rows for new tokens; the data is open. */
 enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
-/* merge_lora: the trained adapter and its base as a model, in output_dir/merged; `keep`: one that
- * is there stays. */
+/* merge_lora: writes the trained adapter merged into its base to output_dir/merged; `keep`: an
+ * existing one stays. */
 enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
-/* Side files that differ from the base's: special tokens and chat template of the config. */
+/* Side files that differ from the base's: the config's special tokens and chat template. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
-/* The config's tokens in a tokenizer.json or tokenizer_config.json. */
+/* Adds the config's tokens to a tokenizer.json or tokenizer_config.json. */
 enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
-/* s->config and s->about (docs/run.md); the data are open. */
+/* s->config and s->about (docs/run.md); the data is open. */
 enum ax_status ax_train_about_read(struct ax_train_setup *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* The files beside the weights: the base's own, except where the config says something else about
- * special tokens or the chat template. */
+/* Files next to the weights: the base's, unless the config changes special tokens or the chat
+ * template. */
 #include <string.h>
 
 #include "cmd/train/setup.h"

@@ -1,4 +1,4 @@
-/* Option table and its translation into step options. */
+/* The option table and its conversion to step options. */
 #include "cmd/train/step_args.h"
 
 #include <string.h>

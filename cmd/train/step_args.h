@@ -1,4 +1,4 @@
-/* The options that describe one training step, shared by the commands that run or plan one. */
+/* The options that describe a training step, shared by the commands that run or plan one. */
 #ifndef AX_CMD_TRAIN_STEP_ARGS_H
 #define AX_CMD_TRAIN_STEP_ARGS_H
 
@@ -10,14 +10,14 @@ struct ax_step_args {
     int64_t batch, seq, accumulate, threads;
     int64_t lora; /* rank of adapters on all linears; 0 = everything trains */
     bool dora;
-    const char *base;              /* how the frozen matrices are kept; NULL = plain */
-    struct ax_peft_config adapter; /* what the two make; the step options point to it */
+    const char *base;              /* storage of the frozen matrices; NULL = plain */
+    struct ax_peft_config adapter; /* result of these two; the step options point to it */
 };
 #define AX_STEP_ARGS_COUNT 11
 
 /* Fills args[0 … AX_STEP_ARGS_COUNT − 1]. */
 void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args);
-/* Everything but recompute; dtype NULL = bfloat16 where the CPU computes in it, else float32. */
+/* Everything except recompute; dtype NULL = bfloat16 if the CPU computes in it, else float32. */
 enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_options *o);
 
 #endif

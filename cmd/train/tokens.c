@@ -1,5 +1,5 @@
-/* The config's tokens in the files of the tokenizer, so that whoever loads the trained model has
- * the ids it was trained with. */
+/* Adds the config's tokens to the tokenizer files, so that users of the trained model get the ids
+ * it was trained with. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A vocabulary that the config's tokens make longer: rows for embedding and head, and the key
- * vocab_size of the saved config.json. */
+/* A vocabulary extended by the config's tokens: rows for embedding and head, and vocab_size in the
+ * saved config.json. */
 #include "cmd/train/setup.h"
 
 static enum ax_status check_adapter(const struct ax_train_setup *s, int64_t ids) {
