@@ -1,4 +1,4 @@
-/* config.json → struct ax_arch: what every family shares. */
+/* config.json → struct ax_arch: the part common to all families. */
 #include "model/arch.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "model/layer.h"
 
-#define MAX_DIM        (1LL << 24) /* larger sizes are a damaged file */
+#define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
 #define MAX_HEAD_DIM   2048
 #define MAX_PARAMETERS 1000000000000000LL
 #define MAX_CONFIG     (16u << 20) /* bytes of a config.json */
@@ -40,7 +40,7 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
                           &a->max_positions);
 }
 
-/* Settings that change the result and that no layer here implements. */
+/* Rejects settings that change the result but that no layer here implements. */
 static enum ax_status refuse_unknown_math(struct ax_json c) {
     const char *act;
     double dropout;
@@ -100,7 +100,7 @@ static enum ax_status layers(struct ax_arch *a) {
     return AX_OK;
 }
 
-/* Elements of a layer's matrices, with `experts` of those it has, and of its vectors. */
+/* Elements of a layer's matrices, with `experts` of its experts, and of its vectors. */
 static int64_t layer_matrices(const struct ax_arch *a, int64_t layer, int64_t experts) {
     const int64_t heads = (a->n_heads + a->n_kv_heads) * (a->head_dim + a->v_head_dim);
     const bool moe = a->layers[layer].ffn == &ax_ffn_moe;
@@ -121,7 +121,7 @@ static int64_t layer_vectors(const struct ax_arch *a, int64_t layer) {
            (a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0) + qk_norm[a->qk_norm];
 }
 
-/* Of all layers' matrices. */
+/* Elements of all layers' matrices. */
 static int64_t all_matrices(const struct ax_arch *a, int64_t experts) {
     int64_t n = 0;
     for (int64_t i = 0; i < a->n_layers; i++)
@@ -129,7 +129,7 @@ static int64_t all_matrices(const struct ax_arch *a, int64_t experts) {
     return n;
 }
 
-/* Sizes that are fine one by one may overflow together. */
+/* Sizes that are valid individually may overflow together. */
 static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
     int64_t largest = 0;
     for (int64_t i = 0; i < a->n_layers; i++) {

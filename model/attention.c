@@ -1,10 +1,10 @@
 /* Grouped-query attention with rotary positions:
  *
- *   q, k, v = h·Wqkvᵀ (+ b);  where the family has it q, k = norm(q), norm(k)
+ *   q, k, v = h·Wqkvᵀ (+ b);  in families with q/k norms: q, k = norm(q), norm(k)
  *   q, k = rope(q), rope(k);  o = softmax attention over the document;  y = o·Woᵀ
  *
- * Heads of v may have another size than those of q and k. With a KV cache, k and v are written to
- * it first and attention reads the cache. */
+ * Heads of v may have another size than those of q and k. With a KV cache, k and v are first
+ * written to it, and attention reads the cache. */
 #include "model/builder.h"
 #include "model/context_parallel.h"
 #include "model/layer.h"
@@ -79,12 +79,12 @@ static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return l->attention.qkv.weight[1]->local_shape[0] / a->head_dim;
 }
 
-/* The shape of what the norm of T·heads heads keeps: of each head, or of each token. */
+/* Shape of the norm's rstd for T·heads heads: per head, or per token. */
 static struct ax_tensor norm_rstd(const struct ax_model *m, int64_t T, int64_t heads) {
     return m->arch.qk_norm == AX_QK_NORM_FULL ? ax_tensor_1d(m->accum, NULL, T)
                                               : ax_tensor_2d(m->accum, NULL, T, heads);
 }
-/* [T][H][hd] as its norm takes it: the same, or [T][H·hd]. */
+/* [T][H][hd] as its norm reads it: unchanged, or as [T][H·hd]. */
 static struct ax_tensor norm_rows(const struct ax_model *m, const struct ax_tensor *heads) {
     if (m->arch.qk_norm != AX_QK_NORM_FULL)
         return *heads;
@@ -113,7 +113,7 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
 }
 
-/* q, k, v as [T][H][…] views of [q | k | v] (or of [q | k], then v is not set). */
+/* q, k, v as [T][H][…] views of [q | k | v] (of [q | k], v is not set). */
 struct heads {
     struct ax_tensor q, k, v;
 };
@@ -132,7 +132,7 @@ static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *
     return h;
 }
 
-/* Turns the heads of q and k, which lie behind each other in `joined`. */
+/* Applies rope to the heads of q and k, which are contiguous in `joined`. */
 static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_tensor *joined, bool inverse) {
     const struct ax_model *m = p->model;
@@ -145,7 +145,7 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                                                    .inverse = inverse});
 }
 
-/* Of the KV heads this rank computes, those its queries attend to. */
+/* The KV heads that this rank's queries attend to, of those it computes. */
 static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
     const struct ax_mesh *mesh = &p->model->rt->mesh;
     const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
@@ -158,7 +158,7 @@ static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_te
     return own;
 }
 
-/* What attention reads: q and k ready for the dot product, and v. */
+/* Attention's inputs: q and k ready for the dot product, and v. */
 static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
                              const struct ax_saved *s) {
     struct heads h = split_heads(l, &p->model->arch, &s[QKV].t);
@@ -172,7 +172,7 @@ static struct heads operands(const struct ax_layer *l, const struct ax_pass *p,
     return h;
 }
 
-/* Attention of the operands h; gathers the row's keys and values into scratch. */
+/* Attention on the operands h; gathers the sequence's keys and values into scratch. */
 static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p,
                                const struct ax_saved *s, const struct heads *h,
                                struct ax_attention *out) {
@@ -195,7 +195,7 @@ static enum ax_status describe(const struct ax_layer *l, const struct ax_pass *p
     return AX_OK;
 }
 
-/* Norms of q and k, from their heads in raw to those in normed. */
+/* Normalizes the heads of q and k from raw into normed. */
 static enum ax_status norm_heads(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                  const struct heads *raw, const struct heads *normed) {
     const struct ax_model *m = p->model;

@@ -1,4 +1,4 @@
-/* Counts of a micro-batch's routing, summed up layer by layer, and what backward makes of them. */
+/* Sums a micro-batch's routing counts layer by layer, and computes their gradient for backward. */
 #include "model/balance.h"
 
 #include "model/context_parallel.h"
@@ -32,7 +32,7 @@ enum ax_status ax_balance_slope(struct ax_pass *p, struct ax_tensor *slope) {
     if (!slope->data || s->balanced)
         return AX_OK;
     s->balanced = true;
-    AX_TRY(ax_tp_sum(rt, &s->load)); /* ranks that have other rows of the same micro-batch */
+    AX_TRY(ax_tp_sum(rt, &s->load)); /* ranks with other rows of this micro-batch */
     AX_TRY(ax_cp_sum(rt, &s->load));
     const struct ax_router_balance balance = {.load = s->load,
                                               .slope = s->slope,

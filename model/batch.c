@@ -49,7 +49,7 @@ void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
     }
 }
 
-/* Everything that looks at the batch sees T tokens, and the head n_rows of them. */
+/* All readers of the batch see T tokens, the head n_rows of them. */
 static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
     for (int c = 0; c < ax_columns_count(b->has); c++)
         b->columns[c].shape[0] = column_length(b, c, T, n_rows);
@@ -57,17 +57,17 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
 }
 
-/* Host images of the columns, filled and then sent to the device. row: ends of documents in the
- * row; cu and keys: in this part. label and weight are of all tokens, the head_ ones of its rows.
- */
+/* Host images of the columns, filled and then copied to the device. row: ends of documents in the
+ * sequence; cu and keys: in this part. label and weight are per token, the head_ ones per head
+ * row. */
 struct columns {
     int32_t *tokens, *positions, *label, *rows, *head_label, *cu, *keys, *row;
     float *weight, *head_weight;
-    uint32_t *extra; /* of the objective: `stride` words for each, and once more */
+    uint32_t *extra; /* of the objective: `stride` words for each, plus one more stride */
     int64_t stride;
 };
 
-/* Appends the tokens that have a label, or those that have none; returns how many there are now. */
+/* Appends the tokens with a label, or those without; returns the new count. */
 static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool labeled,
                          int64_t n) {
     for (int64_t t = 0; t < b->T; t++) {
@@ -92,7 +92,7 @@ static void fit(struct ax_batch *b, const struct columns *c) {
     set_length(b, T < b->cap ? T : b->cap, labeled);
 }
 
-/* The columns of document `index`, which begins at token `first` of the row. */
+/* The columns of document `index`, which begins at token `first` of the sequence. */
 static void put_columns(const struct ax_batch *b, const struct columns *h, int index, int64_t first,
                         const struct ax_document *doc) {
     for (int c = 0; c < ax_columns_count(b->has); c++) {
@@ -159,7 +159,7 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
     return AX_OK;
 }
 
-/* From the row to this part: where its pieces of documents end, and their keys. */
+/* Sets cu and keys from the sequence: where this part's pieces of documents end, and their keys. */
 static void cut(const struct ax_batch *b, const struct columns *c) {
     const int64_t begin = b->part * b->T, end = begin + b->T;
     for (int64_t d = 0; d <= b->n_cap; d++) {

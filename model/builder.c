@@ -77,7 +77,7 @@ bool ax_builder_next_adapter(struct ax_builder *b, int k) {
     return b->adapter != NULL;
 }
 
-/* Units that this stage holds: its own, and the embedding where the head needs it. */
+/* True for units of this stage: its own, and the embedding if the head needs it. */
 static bool holds(const struct ax_model *m, int unit) {
     return (unit >= m->first_unit && unit < m->end_unit) ||
            (unit == 0 && m->arch.tied && m->end_unit == m->n_units);

@@ -1,7 +1,7 @@
-/* Collects a model's parameters, unit by unit, while it is made (model.c).
+/* Collects a model's parameters, unit by unit, while it is created (model.c).
  *
- * A part of a layer adds its parameters in the order in which they are to lie; at the end of a unit
- * they are laid out in segments. */
+ * Each part of a layer adds its parameters in storage order; the end of a unit lays them out in
+ * segments. */
 #ifndef AX_MODEL_BUILDER_H
 #define AX_MODEL_BUILDER_H
 
@@ -15,11 +15,11 @@ struct ax_builder {
     struct ax_unit_options units;
     int first;                            /* index of the unit's first parameter */
     bool *glue;                           /* for each of the unit's parameters */
-    struct ax_param **list;               /* room for them */
-    const struct ax_peft_config *adapter; /* whose parameters are being added, and */
-    int number;                           /* which it is of the model's, from 1 */
+    struct ax_param **list;               /* pointers to them, for the layout */
+    const struct ax_peft_config *adapter; /* whose parameters are being added */
+    int number;                           /* its number in the model, from 1 */
 };
-/* Room for all parameters of the model, which owns them; arch and units of `m` are set. */
+/* Allocates all parameters of the model, which owns them; m's arch and units must be set. */
 enum ax_status ax_builder_begin(struct ax_builder *b, struct ax_model *m,
                                 const struct ax_model_options *o);
 void ax_builder_end(struct ax_builder *b);
@@ -28,8 +28,8 @@ struct ax_param_decl {
     const char *name;   /* printf format with one %d for the layer, or none */
     int64_t rows, cols; /* cols 0: a vector */
     int8_t tp_dim;      /* −1: replicated */
-    bool glue;          /* directly behind its predecessor */
-    bool expert;        /* a matrix of an expert, which lives on ep coordinate `ep_owner` */
+    bool glue;          /* follows its predecessor directly */
+    bool expert;        /* a matrix of an expert, stored on ep coordinate `ep_owner` */
     int ep_owner;
     uint32_t grad_partial_over;
 };
@@ -40,10 +40,10 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
 const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, const char *name,
                                            int64_t n);
 
-/* Turns to adapter k of the model; false: it has no more. */
+/* Selects adapter k of the model; false if there is none. */
 bool ax_builder_next_adapter(struct ax_builder *b, int k);
 
-/* Lays what was added since the last unit out as this one. AX_ERR_CONFIG: see freeze.h. */
+/* Lays out what was added since the last unit as this unit. AX_ERR_CONFIG: see freeze.h. */
 enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit);
 
 #endif

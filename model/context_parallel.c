@@ -1,4 +1,4 @@
-/* Keys and values over cp. */
+/* Gathers and reduces keys and values over cp. */
 #include "model/context_parallel.h"
 
 static int cp_size(const struct ax_runtime *rt) {

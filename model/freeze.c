@@ -6,7 +6,7 @@
 #include "base/regex.h"
 #include "model/layer.h"
 
-/* "name[3:7]" is rows of a matrix for axolotl. */
+/* "name[3:7]" selects rows of a matrix in axolotl. */
 static bool has_range(const char *pattern) {
     const char *open = strrchr(pattern, '[');
     const size_t n = open ? strspn(open + 1, "0123456789:") : 0;
@@ -33,7 +33,7 @@ done:
     return st;
 }
 
-/* Does it match the beginning of one of the names? They are marked. */
+/* Marks the names whose beginning matches the pattern; sets *any if there are any. */
 static enum ax_status mark(const char *pattern, int n, const struct ax_param *params, bool *marks,
                            bool *any) {
     struct ax_regex *re = NULL;
@@ -70,7 +70,7 @@ enum ax_status ax_freeze_except(const struct ax_peft_names *patterns, int n,
     return st;
 }
 
-/* Their matrices and gradients are used as one. */
+/* The experts' matrices and gradients are used as one. */
 static enum ax_status check_experts(const struct ax_layer *l, const struct ax_param *first,
                                     int64_t n) {
     for (int64_t i = 1; first && i < n; i++)

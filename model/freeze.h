@@ -1,12 +1,12 @@
-/* Which parameters train, by name (unfrozen_parameters). Frozen ones have no gradient, master or
- * optimizer state. */
+/* Which parameters are trainable, by name (unfrozen_parameters). Frozen ones have no gradient,
+ * master or optimizer state. */
 #ifndef AX_MODEL_FREEZE_H
 #define AX_MODEL_FREEZE_H
 
 #include "ckpt/hf/peft.h"
 #include "parallel/param.h"
 
-/* Of n parameters, those train whose name matches one of the expressions from its start; "." is
+/* Of n parameters, trains those whose name matches one of the expressions from its start; "." is
  * literal, as in axolotl. */
 enum ax_status ax_freeze_except(const struct ax_peft_names *patterns, int n,
                                 struct ax_param *params);

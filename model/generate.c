@@ -1,4 +1,4 @@
-/* A generator's life, and the loop: admit, pass, choose, hand out. */
+/* Creates and frees a generator, and runs the loop: admit, pass, choose, hand out. */
 #include "model/generate.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ const char *ax_finish_name(enum ax_finish f) {
     return names[f];
 }
 
-/* The plan holds passes of every size; the passes of a run are as large as what there is to do, and
- * so may stay below it. Reaching the plan's marks here keeps them comparable. */
+/* The plan covers passes of every size; a run's passes are only as large as its work, and may need
+ * less. Raising the high-water marks to the plan's here keeps them comparable. */
 static void reach_plan(struct ax_arena *a) {
     if (a->planning)
         return;
@@ -101,7 +101,7 @@ static int64_t most_new(const struct ax_generator *d, const struct ax_sequence *
     return s->max_new > 0 && s->max_new < d->o.max_new ? s->max_new : d->o.max_new;
 }
 
-/* Gives the lane's sequence its token; frees the lane when it was the last. */
+/* Appends the token to the lane's sequence; frees the lane after the last one. */
 static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id, double logprob) {
     struct ax_lane *l = &d->lanes[lane];
     struct ax_sequence *s = l->seq;
@@ -155,7 +155,7 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n, 
     return ax_sampler_choose(&d->sampler, &logits, r->rows, r->ids, logprobs ? r->logprobs : NULL);
 }
 
-/* Of the n rows, those of prompts that have just been read. */
+/* How many of the n rows belong to prompts that have just been read. */
 static int64_t first_tokens(const struct ax_generator *d, const struct rows *r, int64_t n) {
     int64_t k = 0;
     for (int64_t i = 0; i < n; i++)
@@ -178,7 +178,7 @@ static void count(struct ax_generator *d, const struct rows *r, int64_t n, doubl
     c->decode_seconds += seconds;
 }
 
-/* Passes of all sizes: workspaces of ops do not always grow with the rows. */
+/* Runs passes of all sizes, because op workspaces do not always grow with the rows. */
 static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs) {
     for (int64_t T = d->o.pass_tokens; T > 0; T--) {
         int64_t n;

@@ -19,9 +19,9 @@
 #include "model/sample.h"
 
 enum ax_finish {
-    AX_FINISH_LENGTH, /* as many tokens as asked for, or the lane is full */
+    AX_FINISH_LENGTH, /* the requested number of tokens, or the lane is full */
     AX_FINISH_STOP,   /* a stop token, which is the last of the tokens */
-    AX_FINISH_CALLER, /* the callback said so */
+    AX_FINISH_CALLER, /* stopped by the callback */
 };
 const char *ax_finish_name(enum ax_finish f); /* "length", "stop", "caller" */
 
@@ -30,11 +30,11 @@ struct ax_sequence {
     int64_t n_prompt;
     const int32_t *prompt;
     int64_t max_new; /* ≥ 1; 0 = the options' */
-    uint64_t stream; /* of random numbers: samples of one prompt need different ones */
+    uint64_t stream; /* of random numbers; must differ between samples of one prompt */
 
     int64_t n_new;         /* out: tokens generated (a stop token included) */
     int32_t *tokens;       /* out [max_new] */
-    double *logprobs;      /* out [max_new], see ax_sampler_choose; NULL = not wanted */
+    double *logprobs;      /* out [max_new], see ax_sampler_choose; NULL = not requested */
     enum ax_finish finish; /* out */
 };
 
@@ -45,10 +45,10 @@ struct ax_generate_options {
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
-    /* Each token as it is chosen, in the order of lanes; *stop = true ends the sequence with it.
-     * NULL: not wanted. */
+    /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with it.
+     * May be NULL. */
     enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
-    /* A sequence has ended. NULL: not wanted. */
+    /* Called when a sequence has ended. May be NULL. */
     enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
     void *ctx;
 };
@@ -56,10 +56,10 @@ struct ax_generate_options {
 
 struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */
-    int64_t prompt_tokens;  /* that went through the model */
-    int64_t shared_tokens;  /* whose keys and values another prompt had left */
+    int64_t prompt_tokens;  /* processed by the model */
+    int64_t shared_tokens;  /* keys and values reused from another prompt */
     int64_t decode_passes;  /* passes without tokens of prompts, */
-    int64_t decode_tokens;  /* what they chose, */
+    int64_t decode_tokens;  /* tokens those chose, */
     double decode_seconds;  /* and their time */
     double prompt_seconds;  /* of the other passes */
 };
@@ -74,25 +74,24 @@ struct ax_generator {
     struct ax_kvcache cache;
     struct ax_sampler sampler;
     struct ax_slot slot;
-    struct ax_batch batch;           /* with room for pass_tokens */
-    struct ax_tensor logits, hidden; /* accum [n_seqs][V]; real [n_seqs][D] */
-    int64_t cap;                     /* tokens of a lane */
+    struct ax_batch batch;           /* capacity pass_tokens */
+    struct ax_tensor logits, hidden; /* accumulation [n_seqs][V]; compute [n_seqs][D] */
+    int64_t cap;                     /* tokens per lane */
     struct ax_lane *lanes;           /* [n_seqs] */
     struct ax_generate_work *work;
     struct ax_generate_counters counters;
 };
 
-/* On a model created without `train`; takes memory of the rollout phase and enters it. The model's
- * max_positions must hold max_prompt + max_new. */
+/* Requires a model created without `train`; allocates from the rollout phase and enters it. The
+ * model's max_positions must hold max_prompt + max_new. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);
-/* Continues any number of prompts. While planning, runs a pass of every size. The options
- * token, done, ctx, n_stop and stop may be changed in d->o between calls. After an error nothing is
- * under way and the cache is empty. */
+/* Continues any number of prompts. While planning, runs a pass of every size. The options token,
+ * done, ctx, n_stop and stop may be changed in d->o between calls. After an error no sequence is
+ * active and the cache is empty. */
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
-/* Empties the cache: its keys and values are not those of the model as it is now. Nothing may be
- * under way. */
+/* Empties the cache, e.g. after the model's weights changed. No sequence may be active. */
 void ax_generator_forget(struct ax_generator *d);
 
 #endif

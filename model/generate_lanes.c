@@ -1,4 +1,4 @@
-/* Which sequence is on which lane, and what it can take from others. */
+/* Assigns sequences to lanes, and reuses keys and values of other lanes. */
 #include "model/generate_lanes.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ void ax_lanes_free(struct ax_generator *d) {
     ax_free(d->lanes);
 }
 
-/* Notes a token of the context, once. */
+/* Adds a token to the context, once. */
 static void note(struct ax_lane *l, int32_t id) {
     if (!l->seen || l->seen[id / 64] >> (id % 64) & 1)
         return;
@@ -50,15 +50,15 @@ int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known) {
     return r->kind == AX_ROPE_DYNAMIC && known > r->max_positions ? known : r->max_positions;
 }
 
-/* Has the lane grown, or does the prompt begin, where keys depend on the row's length? */
+/* True if the lane or the prompt is so long that its keys depend on the sequence's length. */
 static bool keys_differ(const struct ax_generator *d, const struct ax_lane *l,
                         const struct ax_sequence *s) {
     const int64_t least = ax_lane_row_length(d, 0);
     return ax_lane_row_length(d, l->known) != least || ax_lane_row_length(d, s->n_prompt) != least;
 }
 
-/* Leading tokens of the prompt that are among the first n of the lane; all but the last, which has
- * to go through the model for its logits. */
+/* Number of leading tokens that the prompt shares with the first n of the lane, without the
+ * prompt's last, which must go through the model for its logits. */
 static int64_t common(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
                       const struct ax_sequence *s) {
     if (keys_differ(d, l, s))
@@ -70,9 +70,9 @@ static int64_t common(const struct ax_generator *d, const struct ax_lane *l, int
     return i;
 }
 
-/* Where a sequence goes, and from where it takes how many tokens. */
+/* Where a sequence goes, and how many tokens it copies from which lane. */
 struct place {
-    int lane; /* −1: nowhere yet */
+    int lane; /* −1: none yet */
     int from;
     int64_t shared;
 };
@@ -90,7 +90,7 @@ static struct place find_place(const struct ax_generator *d, const struct ax_seq
         }
         const int64_t soon = l->seq ? common(d, l, l->known, s) : 0;
         coming = soon > coming ? soon : coming;
-        /* of idle lanes the one with most in common, then the one with least to lose */
+        /* among idle lanes, the one that shares most, then the one that loses least */
         if (!l->seq && (n > in_lane || (n == in_lane && length < least))) {
             p.lane = p.from = i;
             p.shared = in_lane = n;
@@ -101,7 +101,7 @@ static struct place find_place(const struct ax_generator *d, const struct ax_seq
         p.from = from;
         p.shared = elsewhere;
     }
-    if (coming >= p.shared + FEW) /* more of it is on its way through the model: worth waiting */
+    if (coming >= p.shared + FEW) /* more is being computed in another lane: wait for it */
         p.lane = -1;
     return p;
 }

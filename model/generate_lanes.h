@@ -17,24 +17,25 @@ struct ax_lane {
 
 enum ax_status ax_lanes_create(struct ax_generator *d);
 void ax_lanes_free(struct ax_generator *d);
-/* Puts waiting sequences of seqs[0 … n) on idle lanes; *waiting: how many are left. `admitted` has
- * a mark for each. */
+/* Puts waiting sequences of seqs[0 … n) on idle lanes; *waiting = how many are left. `admitted` has
+ * a flag for each. */
 enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
                               bool *admitted, int64_t *waiting);
-/* How long rope takes a row of this many tokens to be. Dynamic rope turns every position of a row
- * by the row's length once that is beyond max_position_embeddings: rows of other lengths then have
- * no pass, and no keys, in common. For everything else all lengths are the same. */
+/* The sequence length that rope assumes for a lane with this many tokens. Dynamic rope rotates
+ * every position by the sequence's length once that exceeds max_position_embeddings: then sequences
+ * of different lengths share neither passes nor keys. For other rope kinds it is always the
+ * same. */
 int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
-/* Appends a token to what the lane knows. */
+/* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 
-/* One pass over what is pending (while planning: of `planned` tokens); how many lanes then have
- * logits: lanes[i] of row i. */
+/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many
+ * lanes then have logits; lanes[i] is the lane of row i. */
 enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
                                 int32_t *lanes);
 enum ax_status ax_generate_work_create(struct ax_generator *d);
 void ax_generate_work_free(struct ax_generator *d);
-/* Memory of a pass, from the scratch stack of the rollout phase. */
+/* Allocates a pass's buffers from the scratch stack of the rollout phase. */
 void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack);
 
 #endif

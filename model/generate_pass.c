@@ -1,4 +1,4 @@
-/* One pass of the model over what the lanes have pending, up to the logits that are wanted. */
+/* One pass of the model over the lanes' pending tokens, up to the requested logits. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ struct ax_generate_work {
     int64_t *n;                  /* [n_seqs] tokens of each document */
     int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
     int64_t n_docs, n_tokens;
-    int64_t row_length; /* that rope turns by */
+    int64_t row_length; /* sequence length for rope */
 };
 
 enum ax_status ax_generate_work_create(struct ax_generator *d) {
@@ -69,8 +69,8 @@ static int64_t pending(const struct ax_generator *d, int lane) {
     return l->seq ? l->known - d->cache.length[lane] : 0;
 }
 
-/* The shortest of the rows with tokens pending: it catches up with the others, if it goes on long
- * enough, and they share passes from there. */
+/* The shortest of the sequences with pending tokens: it may catch up with the others and then share
+ * passes with them. */
 static int64_t shortest_row(const struct ax_generator *d) {
     int64_t least = INT64_MAX;
     for (int i = 0; i < d->o.n_seqs; i++)
@@ -79,8 +79,8 @@ static int64_t shortest_row(const struct ax_generator *d) {
     return least;
 }
 
-/* Sequences under way first, one token each, for which there is always room; then prompts. All of
- * one length where rope looks at it. */
+/* Active sequences first, one token each, which always fit; then prompts. All of one length if rope
+ * depends on it. */
 static void collect(struct ax_generator *d) {
     struct ax_generate_work *w = d->work;
     w->n_docs = w->n_tokens = 0;
@@ -124,7 +124,7 @@ static enum ax_status send(struct ax_generator *d) {
 
 /* ---- what comes out ---- */
 
-/* Logits are wanted of the last row of every document that ends where its lane's tokens do. */
+/* Requests logits for the last row of every document that ends where its lane's tokens end. */
 static int64_t wanted(struct ax_generator *d, int32_t *lanes) {
     struct ax_generate_work *w = d->work;
     int64_t n = 0;

@@ -1,4 +1,4 @@
-/* struct ax_arch → what a GGUF file states. Anything that it cannot state is refused by name. */
+/* struct ax_arch → the keys of a GGUF file. Rejects by name what GGUF cannot express. */
 #include "model/gguf_describe.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@ static enum ax_status refuse(const char *where, const char *what) {
 
 /* --- rope --- */
 
-/* Readers divide frequency i by factor i; the factors follow from both frequencies, so that they
- * are those of this program. */
+/* Readers divide frequency i by factor i, so factors are computed from both frequencies and give
+ * exactly this program's values. */
 static void rope_factors(struct ax_gguf_described *d, const struct ax_rope_config *rope) {
     float plain[1024], scaled[1024];
     double scaling;
@@ -70,7 +70,7 @@ static enum ax_status put_rope(const struct ax_rope_config *r, struct ax_gguf_ke
         return AX_OK;
     AX_TRY(ax_gguf_put_u32(k, KEY("scaling.original_context_length"),
                            (uint32_t)r->original_max_positions));
-    if (r->beta_fast != 32) /* readers' defaults are those of config.json */
+    if (r->beta_fast != 32) /* readers assume config.json's defaults */
         AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_fast"), (float)r->beta_fast));
     if (r->beta_slow != 1)
         AX_TRY(ax_gguf_put_f32(k, KEY("scaling.yarn_beta_slow"), (float)r->beta_slow));

@@ -11,8 +11,8 @@ struct ax_gguf_described {
     bool has_rope_factors;      /* Llama 3 scaling: */
     float rope_factors[1024];   /* what each rotary frequency is divided by */
 };
-/* `where` is for messages. AX_ERR_UNSUPPORTED for what the readers of such files would compute
- * otherwise; a warning for a sliding window, which they do not have. */
+/* `where` is for messages. AX_ERR_UNSUPPORTED if readers of the format would compute something
+ * else; a warning for a sliding window, which they do not support. */
 enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *arch,
                                 const char *where);
 /* NAME.context_length and so on. */

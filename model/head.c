@@ -1,11 +1,13 @@
-/* Head forward and backward over chunks of C rows, the tokens that the batch lists
- * (model/batch.h): h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy
- * from z;  dz from their gradients;  dh = dz·W to where h came from;  dW += dzᵀ·h Tokens that are
- * not listed have no part in any of it, and the gradient 0.
+/* Head forward and backward over chunks of C rows, the tokens that the batch lists (model/batch.h):
  *
- * Linear objective (SFT): one walk does all of it, chunk by chunk, while z is warm. Otherwise
- * forward walks for the three numbers per token, the objective sees all tokens, and backward walks
- * again. */
+ *   h = their normed states [C][D];  z = h·Wᵀ [C][V];  logprob, lse, entropy from z
+ *   dz from their gradients;  dh = dz·W, to where h came from;  dW += dzᵀ·h
+ *
+ * Tokens that are not listed take no part; their gradient is 0.
+ *
+ * With a linear objective (SFT) one loop does all of it, chunk by chunk, while z is in cache.
+ * Otherwise a first loop computes the three values per token, the objective sees all tokens, and a
+ * second loop does backward. */
 #include "model/head.h"
 
 #include "model/layer.h"
@@ -50,7 +52,8 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
         ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
 }
 
-/* Buffers of one chunk, from scratch. In accum-dtype models dlogits is logits, overwritten. */
+/* Buffers of one chunk, from scratch. If compute is the accumulation dtype, dlogits overwrites
+ * logits. */
 struct chunk {
     int64_t cap;
     struct ax_tensor hidden, dhidden, logits, dlogits, stats;
@@ -103,7 +106,7 @@ static struct ax_tensor head_weight(const struct ax_model *m) {
     return ax_unit_weight(&m->units[m->lm_head->unit], m->lm_head);
 }
 
-/* rows: which tokens of the batch they are; data NULL where nobody asks. */
+/* rows: which tokens of the batch they are; data NULL if not needed. */
 static enum ax_status logits_from(struct ax_pass *p, const struct ax_tensor *rows,
                                   const struct ax_tensor *hidden, const struct ax_tensor *logits) {
     const struct ax_tensor w = head_weight(p->model);
@@ -113,7 +116,7 @@ static enum ax_status logits_from(struct ax_pass *p, const struct ax_tensor *row
     return ax_adapter_head_forward(p, rows, hidden, &w, logits);
 }
 
-/* Logits of rows [first, first + n), and the states they are made of. */
+/* Logits of rows [first, first + n), and the states they are computed from. */
 static enum ax_status chunk_logits(struct ax_pass *p, const struct chunk *c,
                                    const struct ax_tensor *all_normed, int64_t first, int64_t n) {
     const struct ax_tensor rows = ax_tensor_rows(&p->batch->rows, first, n);
@@ -150,7 +153,8 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
     return AX_OK;
 }
 
-/* dlogits, then dh, which goes to its rows of d_normed (partial over the vocabulary), and dW. */
+/* Computes dlogits, then dh, added to its rows of d_normed (partial over the vocabulary), and
+ * dW. */
 static enum ax_status chunk_backward(struct ax_pass *p, const struct chunk *c,
                                      const struct ax_head_chunk *h,
                                      const struct ax_tensor *d_normed) {
@@ -201,7 +205,7 @@ static struct ax_head_chunk part_of(const struct ax_head_chunk *all, int64_t fir
     return c;
 }
 
-/* Of an objective that is not linear: room for the values of all rows. */
+/* For an objective that is not linear: storage for the values of all rows. */
 static struct ax_head_chunk kept_values(const struct ax_frame *f) {
     return (struct ax_head_chunk){.logprob = f->saved[LOGPROB].t,
                                   .lse = f->saved[LSE].t,
@@ -209,7 +213,7 @@ static struct ax_head_chunk kept_values(const struct ax_frame *f) {
                                   .mean_logprob = f->saved[MEAN].t};
 }
 
-/* The gradient of the normed states of all tokens, from 0. */
+/* The gradient of all tokens' normed states, zeroed. */
 static enum ax_status begin_gradient(struct ax_pass *p, struct ax_tensor *d_normed) {
     *d_normed = ax_tp_partial(p->model->rt, &p->slot->grad);
     return ax_run_fill(p->model->rt->q, &(struct ax_fill){*d_normed, 0});
@@ -262,7 +266,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     return AX_OK;
 }
 
-/* Second walk of an objective that had to see all tokens first. */
+/* Second loop, for an objective that had to see all tokens first. */
 static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
@@ -296,7 +300,7 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
                             &f->saved[RSTD].t, &p->slot->grad, false);
 }
 
-/* The normed state that inference leaves. */
+/* The normed state that inference keeps. */
 static const struct ax_tensor *final_hidden(const struct ax_pass *p) {
     return &p->slot->frames[p->model->n_units - 1].saved[NORMED].t;
 }

@@ -1,16 +1,18 @@
-/* The head: final norm, logits by chunks, and what is asked of them. [T][V] never exists. */
+/* The head: final norm, chunked logits, and the results computed from them. [T][V] is never
+ * materialized. */
 #ifndef AX_MODEL_HEAD_H
 #define AX_MODEL_HEAD_H
 
 #include "model/pass.h"
 
-/* Rows per chunk: as many as keep accum logits within 64 MiB, a multiple of 32, at most T. */
+/* Rows per chunk: the most that keep the logits (accumulation dtype) within 64 MiB, a multiple of
+ * 32, at most T. */
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T);
 
 void ax_head_declare(const struct ax_pass *p, struct ax_frame *f);
-/* x: the last residual. Training with a linear objective: leaves the gradient of the normed hidden
- * state in slot->grad; with another one: keeps logprob, lse and entropy of all rows in the slot.
- */
+/* x: the last residual. In training with a linear objective, leaves the gradient of the normed
+ * hidden state in slot->grad; with any other objective, keeps logprob, lse and entropy of all rows
+ * in the slot. */
 enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x);
 /* Leaves the gradient of x in slot->grad. */
 enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x);

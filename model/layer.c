@@ -2,18 +2,19 @@
  *
  *   y = x + norm_out(part(norm_in(x)))
  *
- * with the norms that the family has: on what a part reads (Llama), on what it makes (OLMo 2), or
- * on both. Backward walks it in reverse; the gradient of the residual stream is one buffer that
- * each branch adds to:  d += norm_inᵀ(partᵀ(norm_outᵀ(d))).
+ * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both. Backward
+ * runs in reverse; the residual stream's gradient is one buffer that each branch adds to: d +=
+ * norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
- * The residual stream x, m, y and its gradient d are kept in accum: sums over all layers, which
- * rounding after every layer would wear down. The branches compute in the model's dtype. */
+ * The residual stream x, m, y and its gradient d are kept in accumulation dtype: they are sums over
+ * all layers, and rounding after every layer would erode them. The branches run in compute
+ * dtype. */
 #include "model/layer.h"
 
 #include "model/adapter/attach.h"
 #include "model/norm.h"
 
-/* A layer's tensors in its frame: m; then of each branch its own and, behind them, its part's. */
+/* A layer's tensors in its frame: m; then for each branch its own, followed by its part's. */
 enum { MIDDLE, N_LAYER };
 enum { H, H_RSTD, MADE, MADE_RSTD, N_BRANCH };
 
@@ -72,7 +73,7 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
     branch_declare(l, &l->ffn, p, of_ffn(l, f));
 }
 
-/* What the part reads: the normed or narrowed x, or x itself. */
+/* The part's input: the normed or narrowed x, or x itself. */
 static const struct ax_tensor *part_input(const struct ax_saved *s, const struct ax_tensor *x) {
     return s[H].name ? &s[H].t : x;
 }
@@ -122,7 +123,7 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
     return branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out);
 }
 
-/* d: in the gradient of y, out that of x where it is `wanted`. */
+/* d: in, the gradient of y; out, that of x if `wanted`. */
 static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_branch *b,
                                       struct ax_pass *p, struct ax_saved *s,
                                       const struct ax_tensor *x, const struct ax_tensor *d,
@@ -154,7 +155,7 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
     const struct ax_param *first = l->mixer.norm_in;
     AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
-    /* below the lowest unit that trains nobody reads a gradient */
+    /* below the lowest trainable unit no gradient is needed */
     const bool wanted = l->index + 1 > p->model->lowest_unit || (first && first->trainable);
     return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted);
 }

@@ -1,4 +1,4 @@
-/* A layer from two parts, a mixer and an ffn, each a branch of the residual stream. */
+/* A layer of two parts, a mixer and an ffn, each a branch of the residual stream. */
 #ifndef AX_MODEL_LAYER_H
 #define AX_MODEL_LAYER_H
 
@@ -6,22 +6,22 @@
 
 struct ax_builder;
 
-/* The functions of a mixer (tokens see each other) or an ffn (each token by itself). */
+/* The functions of a mixer (mixes tokens) or an ffn (each token separately). */
 struct ax_part_type {
     const char *name;
-    int n_saved; /* how many intermediate tensors it has: s[0 … n_saved − 1], see stash.h */
+    int n_saved; /* number of intermediate tensors s[0 … n_saved − 1], see stash.h */
     /* Adds its parameters. */
     void (*init)(struct ax_builder *b, struct ax_layer *l);
-    /* Its linears in reading order, which adapters and packed storage are for; how many. */
+    /* Lists its linears in model order, for adapters and packed storage; returns how many. */
     int (*linears)(struct ax_layer *l, struct ax_linear **out);
-    /* Those of s that it needs in this pass; the others take nothing. */
+    /* Declares the tensors of s that it needs in this pass; the others take no memory. */
     void (*declare)(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s);
-    /* out [T][D] = part(h), plus x where that is not NULL; out NULL: only what backward needs
-     * again. Makes what is missing. */
+    /* out [T][D] = part(h), plus x if not NULL; out NULL: recomputes only what backward needs.
+     * Computes whatever is missing in s. */
     enum ax_status (*forward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h, const struct ax_tensor *x,
                               const struct ax_tensor *out);
-    /* dh = gradient for h (NULL: not requested), given dy for the part's output. */
+    /* dh = gradient of h (NULL: not requested), given dy, the gradient of the part's output. */
     enum ax_status (*backward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                const struct ax_tensor *h, const struct ax_tensor *dy,
                                const struct ax_tensor *dh);
@@ -37,7 +37,7 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
 /* out = layer(x); out NULL: recompute for backward. */
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out);
-/* dx: in the gradient of the layer's output, out that of its input. */
+/* dx: in, the gradient of the layer's output; out, that of its input. */
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx);
 

@@ -1,5 +1,5 @@
-/* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. What adapters add to
- * it is in adapter.c. */
+/* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. Adapters add theirs
+ * in adapter.c. */
 #include "model/linear.h"
 
 int64_t ax_linear_in(const struct ax_linear *l) {
@@ -13,7 +13,7 @@ int64_t ax_linear_out(const struct ax_linear *l) {
     return out;
 }
 
-/* Parts [first, end) that run as one GEMM, which makes columns [at, at + out). */
+/* Parts [first, end) that run as one GEMM, which computes columns [at, at + out). */
 struct run {
     int first, end;
     int64_t at, out;
@@ -23,7 +23,7 @@ static bool behind(const struct ax_param *a, const struct ax_param *b) {
     return a->segment == b->segment && b->offset == a->offset + ax_param_local_numel(a);
 }
 
-/* Packed parts are unpacked behind each other; others must lie so. */
+/* Packed parts are unpacked contiguously; others must be stored contiguously. */
 static bool joins(const struct ax_linear *l, int part) {
     const struct ax_param *w = l->weight[part], *before = l->weight[part - 1];
     const bool packed = ax_unit_is_packed(l->unit, w);
@@ -33,7 +33,7 @@ static bool joins(const struct ax_linear *l, int part) {
     return !l->bias[0] || behind(l->bias[part - 1], l->bias[part]);
 }
 
-/* The run after `r`, or the first one where r->end = 0; false: there is none. */
+/* Advances to the run after `r`, or to the first if r->end = 0; false if there is none. */
 static bool next_run(const struct ax_linear *l, struct run *r) {
     if (r->end == l->n_parts)
         return false;
@@ -57,7 +57,7 @@ static struct ax_tensor joined(const struct ax_linear *l, const struct run *r,
     return all;
 }
 
-/* The run's weights; packed ones in scratch. */
+/* The run's weights; packed ones are unpacked into scratch. */
 static enum ax_status weight_of(struct ax_runtime *rt, const struct ax_linear *l,
                                 const struct run *r, struct ax_tensor *out) {
     const struct ax_param *first = l->weight[r->first];
@@ -84,7 +84,7 @@ static struct ax_tensor bias_of(const struct ax_linear *l, const struct run *r) 
     return joined(l, r, ax_unit_weight(l->unit, l->bias[r->first]), 1);
 }
 
-/* Does a part of the run scale what it makes, so that bias and addend come after it? */
+/* True if a part of the run scales its output, so that bias and addend come after it. */
 static bool scales(const struct ax_linear *l, const struct run *r) {
     bool any = false;
     for (int i = r->first; i < r->end; i++)
@@ -92,14 +92,14 @@ static bool scales(const struct ax_linear *l, const struct run *r) {
     return any;
 }
 
-/* Columns [at, at + n), or rows of a vector; absent stays absent. */
+/* Columns [at, at + n), or rows of a vector; an absent tensor stays absent. */
 static struct ax_tensor part_of(const struct ax_tensor *t, int64_t at, int64_t n) {
     if (!t->data)
         return *t;
     return t->ndim == 1 ? ax_tensor_rows(t, at, n) : ax_tensor_cols(t, at, n);
 }
 
-/* The run's parts after its GEMM: adapters, and what was left for after them. */
+/* Finishes the run's parts after its GEMM: adapters, and deferred bias and addend. */
 static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, const struct run *r,
                             const struct ax_tensor *x, const struct ax_tensor *w,
                             const struct ax_tensor *bias, const struct ax_tensor *addend,
@@ -125,7 +125,7 @@ static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, co
     return AX_OK;
 }
 
-/* One run of a forward: `out` are its columns; bias and addend are absent where they come later or
+/* Forward of one run into its columns `out`; bias and addend are absent if they are added later or
  * on another rank. */
 static enum ax_status run_forward(struct ax_runtime *rt, const struct ax_linear *l,
                                   const struct run *r, const struct ax_tensor *x,
@@ -168,8 +168,8 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
     return AX_OK;
 }
 
-/* Gradients of a run's matrices and biases, as far as they train; `own` is dy before any gather:
- * each row once over tp. */
+/* Gradients of a run's trainable matrices and biases; `own` is dy before any gather, each row once
+ * over tp. */
 static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct run *r, const struct ax_tensor *x,
                                     const struct ax_tensor *dy, const struct ax_tensor *own) {
@@ -185,7 +185,7 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
     return db.data ? ax_run_colsum(rt->q, &(struct ax_colsum){.x = *own, .out = db}) : AX_OK;
 }
 
-/* The gradient before parts that scale their output: dy itself where none does. */
+/* The gradient at the input of the parts' scaling: dy itself if none scales. */
 static enum ax_status before_scales(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct run *r, const struct ax_tensor *w,
                                     const struct ax_tensor *dy, struct ax_tensor *out) {

@@ -1,10 +1,10 @@
-/* y = x·Wᵀ (+ b): the one place where a weight matrix meets activations, and with it packed storage
- * (unpacked into scratch for the GEMM) and adapters.
+/* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations, and so where
+ * packed storage (unpacked into scratch for the GEMM) and adapters come in.
  *
  * A linear may combine several HF matrices that read the same input (q, k, v; gate, up): those that
- * are contiguous in the unit run as one GEMM. Under tensor parallelism
- * (model/tensor_parallel.h) a linear is split over its outputs (rows [T/tp] in, own columns of all
- * T rows out) or over its inputs (own columns of all T rows in, rows [T/tp] out). */
+ * are contiguous in the unit run as one GEMM. With tensor parallelism (model/tensor_parallel.h) a
+ * linear is split over its outputs (rows [T/tp] in, own columns of all T rows out) or over its
+ * inputs (own columns of all T rows in, rows [T/tp] out). */
 #ifndef AX_MODEL_LINEAR_H
 #define AX_MODEL_LINEAR_H
 
@@ -31,12 +31,12 @@ int64_t ax_linear_out(const struct ax_linear *l); /* of this rank, all parts */
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct ax_tensor *x, const struct ax_tensor *addend,
                                  const struct ax_tensor *y);
-/* Gradients of what trains, and dx = dy·W where dx is not NULL. */
+/* Gradients of the trainable parameters, and dx = dy·W if dx is not NULL. */
 enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear *l,
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
 
-/* out [out_i] = Σ w² by rows of part i, of this rank's inputs; out accum. */
+/* out [out_i] = Σ w² per row of part i, over this rank's inputs; out in accumulation dtype. */
 enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
                                      const struct ax_tensor *out);
 

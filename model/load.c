@@ -1,4 +1,4 @@
-/* The numbers of a model: from a folder, or random. */
+/* A model's parameter values: from a folder, or random. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,14 @@
 #include "base/rng.h"
 #include "model/model.h"
 
-/* Has the file fewer rows of the embedding or the head than the model has now? */
+/* True if the file has fewer rows of the embedding or the head than the model. */
 static bool grows(const struct ax_model *m, const struct ax_param *p, const struct ax_st_entry *e) {
     return m->arch.vocab_stored > 0 && (p == m->embed || p == m->lm_head) &&
            e->shape[0] == m->arch.vocab_stored;
 }
 
-/* Rows behind the file's: their mean, or normal(0, init_range), whatever the run's seed. */
+/* Fills the rows after the file's with their mean, or with normal(0, init_range), independent of
+ * the run's seed. */
 static void fill_rows(const struct ax_model *m, const struct ax_param *p, enum ax_dtype dtype,
                       void *all) {
     const int64_t old = m->arch.vocab_stored, cols = p->shape[1];
@@ -42,7 +43,7 @@ static enum ax_status load_grown(struct ax_model *m, const struct ax_param *p,
     return AX_OK;
 }
 
-/* Where an adapter unties a tied base, its head is a matrix of its own that begins as the
+/* Where an adapter unties a tied base, its head is a separate matrix that starts as a copy of the
  * embedding. */
 static enum ax_status check_tensor(const struct ax_model *m, const struct ax_hf *hf,
                                    const struct ax_param *p, const struct ax_st_entry **found) {
@@ -69,7 +70,7 @@ static int by_name(const void *x, const void *y) {
     return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
-/* Is it a parameter's name, with or without "model." (see ax_hf_find)? */
+/* True for a parameter's name, with or without "model." (see ax_hf_find). */
 static bool known(const char *name, const char **names, size_t n) {
     char with[AX_NAME_MAX + 8];
     const char *full = with;
@@ -78,8 +79,8 @@ static bool known(const char *name, const char **names, size_t n) {
            bsearch(&full, names, n, sizeof *names, by_name);
 }
 
-/* Tensors nobody asked for would be training that silently starts from something else. Known
- * left-overs: rope buffers of old files, and the copy of a tied head. */
+/* An unused tensor would mean training that silently starts from something else. Known leftovers:
+ * rope buffers of old files, and the copy of a tied head. */
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
     const int n = ax_hf_count(hf);
     const size_t n_params = (size_t)m->n_params;
@@ -128,7 +129,7 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     return AX_OK;
 }
 
-/* A packed matrix is drawn whole, then quantized as if it were read. */
+/* A packed matrix is drawn in full, then quantized as if read from a file. */
 static enum ax_status init_packed(struct ax_model *m, const struct ax_param *p,
                                   struct ax_rng_key key) {
     const int64_t n = ax_param_numel(p);

@@ -65,7 +65,7 @@ static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, s
     return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
-/* d_act = dy·Wd;  (d_gate, d_up) from it, written over gate_up, which nobody needs after. */
+/* d_act = dy·Wd;  (d_gate, d_up) from it, written over gate_up, which is not needed afterwards. */
 static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {

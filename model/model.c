@@ -1,4 +1,4 @@
-/* Makes a model: parameters per unit in reading order, their layout, rope tables. */
+/* Creates a model: parameters per unit in model order, their layout, rope tables. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     return ax_adapter_check(m);
 }
 
-/* Memory for all units, once the largest block is known. */
+/* Allocates all units, once the largest layer is known. */
 static void allocate(struct ax_model *m, const struct ax_unit_options *o) {
     ax_unit_pool_create(&m->pool, m->rt, o, m->units + 1, m->n_units - 2);
     for (int u = 0; u < m->n_units; u++) {

@@ -1,15 +1,15 @@
 /* A model: units (embedding, one per layer, norm + head), and one pass of a micro-batch through
  * them.
  *
- * Layer order: a file calls those on its own line and on the lines above it, without cycles.
+ * Layer order: a file calls only files on its own line and above, without cycles.
  *
- *   view.c, adapter/match.c              reading a model; which modules its adapters target
+ *   view.c, adapter/match.c              queries on a model; which modules its adapters target
  *   builder.c, freeze.c                  collect parameters while a model is created
  *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
  *   linear.c → attention.c, mlp.c, moe.c the parts of a layer
  *   adapter/attach.c                     parameters of adapters
- *   layer.c, head.c → pass.c             a unit forward and backward
+ *   layer.c, head.c → pass.c             forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
  *   model.c                              creates a model
  *
@@ -36,7 +36,7 @@ struct ax_mlp_part {
     struct ax_linear gate_up, down;
 };
 
-/* Mixture of experts: see moe.c. Parameters of all experts, expert by expert. */
+/* Mixture of experts: see moe.c. Parameters of all experts, in expert order. */
 struct ax_moe_part {
     const struct ax_param *router;
     const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
@@ -64,16 +64,15 @@ struct ax_model_options {
     enum ax_dtype dtype; /* compute */
     bool train;          /* gradients, masters */
     enum ax_masters masters;
-    int64_t max_positions;                /* longest row: the size of the rope tables */
-    const struct ax_peft_config *adapter; /* NULL: none. With one, only it trains. Borrowed */
-    struct ax_adapter_bank *bank; /* several to choose from, in place of `adapter`; NULL: none */
-    enum ax_store base_store;     /* of the linears' frozen matrices */
+    int64_t max_positions;                /* longest sequence: the size of the rope tables */
+    const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
+    struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
+    enum ax_store base_store;     /* of frozen matrices of linears */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
 };
 
 struct ax_model {
-    struct ax_arch
-        arch; /* owned by the caller of create; borrowed. (An adapter may have untied it) */
+    struct ax_arch arch; /* borrowed from create's caller; an adapter may have untied it */
     struct ax_runtime *rt;
     enum ax_dtype dtype, accum;
     bool train;
@@ -81,8 +80,8 @@ struct ax_model {
     struct ax_param *params;
     int n_units; /* n_layers + 2: embedding first, norm + head last */
     struct ax_unit *units;
-    int first_unit, end_unit; /* of this pipeline stage; the others are not present */
-    struct ax_unit_pool pool; /* of the blocks */
+    int first_unit, end_unit; /* of this pipeline stage; others are absent */
+    struct ax_unit_pool pool; /* of the layers' units */
     struct ax_layer *layers;
     struct ax_expert_group experts;                      /* of a model with a mixture of experts */
     const struct ax_param *embed, *final_norm, *lm_head; /* lm_head == embed when tied */
@@ -92,10 +91,11 @@ struct ax_model {
     struct ax_adapter_bank *bank;
     struct ax_adapter_run adapter_run;
     struct ax_tensor
-        *starts;     /* [n_params] accum: what PiSSA took from the base; B's negated; else NULL */
-    int lowest_unit; /* the first unit in which something trains; 0 where nothing does */
-    struct ax_tensor rope_cos, rope_sin; /* accum [max_positions][dim/2] */
-    int64_t rope_seq_len;                /* what the tables hold */
+        *starts;     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated;
+                        else NULL */
+    int lowest_unit; /* the first unit with trainable parameters; 0 if none has */
+    struct ax_tensor rope_cos, rope_sin; /* accumulation [max_positions][dim/2] */
+    int64_t rope_seq_len;                /* of the tables' current contents */
 };
 
 /* ---- create and free: model.c ---- */
@@ -106,35 +106,34 @@ void ax_model_free(struct ax_model *m);
 
 /* ---- parameter values: load.c, panels.c ---- */
 
-/* Reads every parameter of this rank from the folder: an error names a tensor that is missing, unexpected
- * or of the wrong shape. Does nothing while planning. */
+/* Reads every parameter of this rank from the folder; errors name a tensor that is missing,
+ * unexpected or of the wrong shape. Does nothing while planning. */
 enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf);
 /* The same for one parameter of the base. */
 enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
                                    const struct ax_param *p);
-/* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Nothing while planning.
- */
+/* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Does nothing while
+ * planning. */
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
-/* Puts the matrices that products read into panels (kernels/panels.h), where that can be: the model
- * is for forward passes from then on, and its numbers cannot be taken out or loaded again. Every
- * pass gives the bits it gave before. To be called in the plan as in the run. */
+/* Converts the matrices that GEMMs read to panels (kernels/panels.h) where possible. After that the
+ * model supports only forward passes, and its values can be neither read out nor loaded again.
+ * Results stay bit-identical. Call it in the planning run too. */
 enum ax_status ax_model_make_panels(struct ax_model *m);
 
-/* ---- reading a model: view.c ---- */
+/* ---- queries on a model: view.c ---- */
 
 /* Index of the unit that must also be gathered while unit u runs (tied head), or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 int64_t ax_model_parameters(const struct ax_model *m);
-int64_t ax_model_trainable(const struct ax_model *m); /* those that train */
+int64_t ax_model_trainable(const struct ax_model *m); /* trainable ones */
 
-/* What can be taken out of a model, one parameter at a time (one rank): the master where there is
- * one, else the compute copy; or the gradient (data NULL: packed, or frozen). Element order is the
- * HF tensor's. */
+/* One parameter's values (one rank): the master if there is one, else the compute copy; or its
+ * gradient (data NULL: packed or frozen). Elements are in the HF tensor's order. */
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
 
 #define AX_LAYER_MAX_LINEARS 8
-/* A layer's linears, in reading order; returns how many. */
+/* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
 
 #endif

@@ -1,9 +1,9 @@
-/* Mixture of experts, nothing dropped:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the SwiGLU MLPs e_t1 … e_tk
- * that the router chose for token t.
+/* Mixture of experts, dropless:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the SwiGLU MLPs e_t1 … e_tk that
+ * the router chose for token t.
  *
  * Forward: router → rows sorted by expert and sent to the experts' ranks (parallel/expert.h) → gate
- * and up, SwiGLU, down as grouped products → back → weighted sum. What the router decided is kept
- * in every recompute mode: backward must follow the same routes. */
+ * and up, SwiGLU, down as grouped products → back → weighted sum. The router's decision is kept in
+ * every recompute mode: backward must follow the same routes. */
 #include <stdio.h>
 
 #include "model/balance.h"
@@ -11,17 +11,17 @@
 #include "model/layer.h"
 
 enum {
-    PROBS, /* what the router decided … */
+    PROBS, /* the router's decision … */
     WEIGHTS,
     EXPERTS,
-    PLACES, /* … and the route of the rows */
+    PLACES, /* … and the rows' route */
     OFFSETS,
     COUNTS,
     REGROUP,
     ROWS, /* at the experts, sorted by expert */
     GATE_UP,
     ACT,
-    RESULTS, /* back home, sorted by expert */
+    RESULTS, /* back on their rank, sorted by expert */
     N_SAVED
 };
 
@@ -39,7 +39,7 @@ static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *
     return ax_builder_add(b, l->index, &decl);
 }
 
-/* gate | up of every expert, then every expert's down: each a run of equal strides. */
+/* gate | up of every expert, then every expert's down: each with a constant stride. */
 static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_moe_config *c = &b->arch->moe;
     const int64_t D = b->arch->hidden_size, F = c->width;
@@ -63,7 +63,7 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     }
 }
 
-/* Its matrices are the experts', which are no linears: see adapter/experts.h. */
+/* None: its matrices are the experts', see adapter/experts.h. */
 static int moe_linears(struct ax_layer *l, struct ax_linear **out) {
     (void)l;
     (void)out;
@@ -88,7 +88,7 @@ matrices(const struct ax_layer *l, const struct ax_expert_group *g, const struct
     return all;
 }
 
-/* Tokens of this rank. */
+/* Tokens on this rank. */
 static int64_t tokens(const struct ax_pass *p) {
     return ax_tp_rows(p->model->rt, p->batch->T);
 }
@@ -134,7 +134,7 @@ static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
         p->tap(p->tap_ctx, what, l->index, t);
 }
 
-/* Logits as sums: one product of rounded inputs, not rounded again. */
+/* Logits in accumulation dtype: one GEMM of rounded inputs, not rounded again. */
 static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                              const struct ax_tensor *h) {
     struct ax_model *m = p->model;
@@ -168,7 +168,7 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
     return AX_OK;
 }
 
-/* Every token's row to its experts. */
+/* Sends every token's row to its experts. */
 static enum ax_status dispatch(struct ax_pass *p, const struct ax_saved *s,
                                const struct ax_tensor *h) {
     struct ax_model *m = p->model;
@@ -195,13 +195,13 @@ static enum ax_status product(struct ax_pass *p, const struct ax_saved *s,
     return ax_run_grouped_gemm(p->model->rt->q, &g);
 }
 
-/* The same rows as an adapter of the experts takes them. */
+/* The same rows in the form that an adapter of the experts takes. */
 static struct ax_expert_rows rows_of(const struct ax_saved *s, const struct ax_tensor *x,
                                      const struct ax_tensor *y) {
     return (struct ax_expert_rows){*x, *y, s[OFFSETS].t, ax_tensor_numel(&s[PLACES].t)};
 }
 
-/* dW_e += dy_eᵀ·x_e; nothing where the experts are frozen. */
+/* dW_e += dy_eᵀ·x_e; nothing if the experts are frozen. */
 static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_saved *s,
                                       const struct ax_tensor *dy, const struct ax_tensor *x,
                                       const struct ax_tensor *dw) {
@@ -216,7 +216,7 @@ static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_saved *
     return ax_run_grouped_gemm(p->model->rt->q, &g);
 }
 
-/* The rows that came; those behind them are not worth a pass over memory. */
+/* The rows received; those after them are skipped to save memory traffic. */
 static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s) {
     struct ax_model *m = p->model;
     const struct ax_expert_route route = route_of(s);
@@ -273,8 +273,8 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
     return ax_run_combine_forward(m->rt->q, &combine);
 }
 
-/* d: gradient of the experts' outputs in, of their inputs out. The gradient of gate and up is
- * written over gate_up, which nobody needs after. */
+/* d: in, the gradient of the experts' outputs; out, of their inputs. The gradient of gate and up
+ * overwrites gate_up, which is not needed afterwards. */
 static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass *p,
                                        const struct ax_saved *s, const struct ax_tensor *d) {
     struct ax_model *m = p->model;
@@ -306,7 +306,7 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     return AX_OK;
 }
 
-/* dh += what comes through the choice's weights and the balancing loss; dW of the router. */
+/* dh += the gradient through the routing weights and the balancing loss; dW of the router. */
 static enum ax_status router_backward(const struct ax_layer *l, struct ax_pass *p,
                                       const struct ax_saved *s, const struct ax_tensor *dweights,
                                       const struct ax_tensor *h, const struct ax_tensor *dh) {

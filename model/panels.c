@@ -1,8 +1,8 @@
-/* A model for reading only: its weights in the order in which few rows are multiplied with them. */
+/* Converts a model for inference: weights in the order in which GEMMs of few rows read them. */
 #include "kernels/panels.h"
 #include "model/model.h"
 
-/* What looks at a weight in other ways than a product along k does: adapters, experts, routers. */
+/* True for weights also read other than by a GEMM along k: by adapters, experts, routers. */
 static bool looked_into(const struct ax_model *m, const struct ax_param *p) {
     if (p == m->embed || p == m->lm_head)
         return false;

@@ -36,7 +36,8 @@ static bool inference(const struct ax_pass *p) {
     return p->recompute == AX_RECOMPUTE_INFERENCE;
 }
 
-/* "dynamic" rope depends on the longest row seen; the other kinds never change their tables. */
+/* "dynamic" rope depends on the longest sequence seen; the other kinds never change their
+ * tables. */
 static enum ax_status refresh_rope(struct ax_model *m, const struct ax_batch *b) {
     if (m->arch.rope.kind != AX_ROPE_DYNAMIC || ax_runtime_planning(m->rt))
         return AX_OK;
@@ -53,7 +54,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
     struct ax_slot *s = p->slot;
     s->mark = ax_stack_mark(s->stack);
     if (inference(p)) {
-        /* nothing is kept: two residual buffers take turns */
+        /* nothing is kept: two alternating residual buffers */
         const struct ax_tensor turns[2] = {take_rows(p, "residual"), take_rows(p, "residual")};
         for (int u = 0; u < p->model->n_units; u++)
             s->residual[u] = turns[u & 1];
@@ -70,14 +71,14 @@ void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
-/* Noise on the embeddings of this rank's rows, numbered by the row of the whole step. Its result is
- * kept for the whole pass, so it is never drawn again. */
+/* Noise on the embeddings of this rank's rows, numbered by the row of the whole step. The result is
+ * kept for the whole pass, so the noise is drawn only once. */
 static enum ax_status add_noise(struct ax_pass *p) {
     if (p->neftune_alpha == 0 || inference(p))
         return AX_OK;
     const struct ax_runtime *rt = p->model->rt;
     const struct ax_batch *b = p->batch;
-    const int64_t before = b->part * b->T; /* tokens of the row in the parts before this one */
+    const int64_t before = b->part * b->T; /* tokens of the sequence in earlier parts */
     return ax_run_neftune(rt->q, &(struct ax_neftune){.x = p->slot->residual[0],
                                                       .cu = b->cu_row,
                                                       .alpha = p->neftune_alpha,
@@ -87,7 +88,7 @@ static enum ax_status add_noise(struct ax_pass *p) {
                                                       .scalars = p->scalars});
 }
 
-/* Rows of this rank's part of the vocabulary, summed over the ranks. */
+/* Looks up rows in this rank's part of the vocabulary and sums them over the ranks. */
 static enum ax_status embed_forward(struct ax_pass *p) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
@@ -125,7 +126,7 @@ static enum ax_status embed_backward(struct ax_pass *p) {
     return AX_OK;
 }
 
-/* What the adapters' dropout needs to know of this pass. */
+/* Sets what the adapters' dropout needs from this pass. */
 static void tell_adapters(const struct ax_pass *p) {
     struct ax_adapter_run *run = &p->model->adapter_run;
     run->scalars = p->scalars;
@@ -150,7 +151,7 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     if (p->tap)
         p->tap(p->tap_ctx, "hidden", unit - 1, x);
     if (last) {
-        /* the normed state outlives forward in inference: logits are asked for afterwards */
+        /* the normed state outlives forward in inference, because logits are computed later */
         ax_head_declare(p, f);
         ax_frame_push(f, s->stack, inference(p) ? s->stack : scratch, p->recompute);
         AX_TRY(ax_head_forward(p, f, x));
@@ -172,7 +173,7 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit) {
     if (unit == 0)
         return embed_backward(p);
     struct ax_frame *f = &s->frames[unit];
-    if (unit < m->lowest_unit) { /* nothing trains from here on down */
+    if (unit < m->lowest_unit) { /* nothing is trainable from here down */
         ax_frame_pop(f, s->stack);
         return AX_OK;
     }

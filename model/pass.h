@@ -1,4 +1,4 @@
-/* One micro-batch on its way through the model. */
+/* One micro-batch's pass through the model. */
 #ifndef AX_MODEL_PASS_H
 #define AX_MODEL_PASS_H
 
@@ -6,38 +6,38 @@
 #include "model/model.h"
 
 /* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
- * units, and the gradient of the residual stream on its way back. */
+ * units, and the residual stream's gradient during backward. */
 struct ax_slot {
     struct ax_stack *stack;
     size_t mark;
     struct ax_frame *frames;      /* [n_units] */
-    struct ax_tensor *residual;   /* [n_units]: x after unit u, accum [T][D] */
-    struct ax_tensor grad;        /* accum [T][D]; only with backward */
+    struct ax_tensor *residual;   /* [n_units]: x after unit u, accumulation [T][D] */
+    struct ax_tensor grad;        /* accumulation [T][D]; only with backward */
     struct ax_tensor load, slope; /* of the routers: see balance.h */
-    bool balanced;                /* slope is made */
+    bool balanced;                /* slope has been computed */
 };
 enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struct ax_stack *stack);
 void ax_slot_free(struct ax_slot *s);
 
-/* Results of the head for rows [first, first + n) of those that the batch lists, and the gradients
- * asked for. */
+/* Results of the head for rows [first, first + n) of those that the batch lists, and the requested
+ * gradients. */
 struct ax_head_chunk {
     int64_t first, n;
-    struct ax_tensor logprob, lse, entropy;    /* accum [n], in */
+    struct ax_tensor logprob, lse, entropy;    /* accumulation [n], in */
     struct ax_tensor mean_logprob;             /* over the vocabulary; with needs_mean */
-    struct ax_tensor g_logprob;                /* accum [n], out */
-    struct ax_tensor g_lse, g_entropy, g_mean; /* likewise, those wanted; else data NULL */
+    struct ax_tensor g_logprob;                /* accumulation [n], out */
+    struct ax_tensor g_lse, g_entropy, g_mean; /* likewise, if requested; else data NULL */
 };
 
 struct ax_pass;
-/* What the objective says of a chunk: adds to the loss and sets g_*. A linear objective needs
- * nothing but the chunk itself, so loss and gradient are one walk over the vocabulary; any other is
- * called once, between forward and backward, with all tokens. */
+/* The objective's work on a chunk: adds to the loss and sets g_*. A linear objective needs nothing
+ * but the chunk itself, so loss and gradient take one pass over the vocabulary; any other is called
+ * once, between forward and backward, with all tokens. */
 struct ax_head_objective {
     bool linear;
-    bool needs_entropy; /* g_lse and g_entropy are wanted */
-    bool needs_lse;     /* g_lse is */
-    bool needs_mean;    /* mean_logprob and g_mean are */
+    bool needs_entropy; /* g_lse and g_entropy are requested */
+    bool needs_lse;     /* g_lse is requested */
+    bool needs_mean;    /* mean_logprob and g_mean are requested */
     enum ax_status (*token_grad)(void *ctx, struct ax_pass *pass, const struct ax_head_chunk *c);
     void *ctx;
 };
@@ -48,30 +48,30 @@ struct ax_pass {
     struct ax_slot *slot;
     struct ax_step_scalars *scalars; /* device */
     enum ax_recompute recompute;
-    const struct ax_head_objective *objective; /* NULL: no head result is wanted */
+    const struct ax_head_objective *objective; /* NULL: no head results are requested */
     double inv_temperature;                    /* on the logits; 1 = none */
     double balance_coef;      /* of the routers' balancing loss (balance.h); 0 = none */
-    double neftune_alpha;     /* noise on the embeddings in training; 0 = none */
+    double neftune_alpha;     /* NEFTune noise on the embeddings; 0 = none */
     struct ax_kvcache *cache; /* decoding; NULL otherwise */
-    /* Looks at intermediate tensors ("hidden" before layer i, "middle" after its attention,
-     * "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts" and
-     * "router_weights" of its router, "norm" after the final norm); for checks. */
+    /* For checks: called with intermediate tensors ("hidden" before layer i, "middle" after its
+     * attention, "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts"
+     * and "router_weights" of its router, "norm" after the final norm). */
     void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
     void *tap_ctx;
 };
 
-/* The micro-batch takes its slot; gives it back. */
+/* Takes the micro-batch's slot, and gives it back. */
 enum ax_status ax_pass_begin(struct ax_pass *p);
 void ax_pass_end(struct ax_pass *p);
 /* The unit must be gathered. Order: forward 0 … n−1, then backward n−1 … 0. */
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit);
 enum ax_status ax_pass_backward(struct ax_pass *p, int unit);
-/* All units forward, gathered one at a time: evaluation and decoding. */
+/* Forward through all units, gathered one at a time: evaluation and decoding. */
 enum ax_status ax_pass_forward_all(struct ax_pass *p);
-/* Logits (accum [n][V]) of the given rows of the final hidden state; head unit gathered by itself.
- */
+/* Logits (accumulation [n][V]) of the given rows of the final hidden state. Gathers the head
+ * unit. */
 enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out);
-/* The same of rows[i] for each row i of `out`, as one product. `work`: real, at least [n][D]. */
+/* The same for rows[i] in each row i of `out`, as one GEMM. `work`: compute, at least [n][D]. */
 enum ax_status ax_pass_logits_of(struct ax_pass *p, const int32_t *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out);
 

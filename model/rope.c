@@ -1,5 +1,5 @@
-/* Rope variants. Single precision follows transformers step by step, so that rotations at long
- * positions are those the model was trained with. */
+/* Rope variants. Single precision follows transformers step by step, so that rotations at large
+ * positions match the model's training. */
 #include "model/rope.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static enum ax_status require_positive(struct ax_json rope, const char *key, dou
     return AX_OK;
 }
 
-/* A factor below 1 would squeeze positions, and stretching a millionfold is a damaged file. */
+/* A factor below 1 would compress positions; one above a million means a corrupted file. */
 static enum ax_status parse_factor(struct ax_rope_config *r, struct ax_json factor) {
     AX_TRY(ax_json_f64(factor, &r->factor));
     if (r->factor < 1 || r->factor > 1e6)
@@ -75,7 +75,7 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
     struct ax_json rope = ax_json_get(config, "rope_parameters");
     if (!rope.v)
         rope = ax_json_get(config, "rope_scaling");
-    /* inside the rope object first, else beside it */
+    /* in the rope object first, else next to it */
     struct ax_json theta = ax_json_get(rope, "rope_theta"), partial, original;
     if (!theta.v)
         theta = ax_json_get(config, "rope_theta");
@@ -138,7 +138,7 @@ static void llama3(const struct ax_rope_config *r, float *inv_freq) {
     }
 }
 
-/* The dimension whose wave turns `rotations` times over the original context. */
+/* The dimension that completes `rotations` rotations over the original context. */
 static double correction_dim(const struct ax_rope_config *r, double rotations) {
     const double context = (double)r->original_max_positions;
     return (double)r->dim * log(context / (rotations * 2 * PI)) / (2 * log(r->theta));

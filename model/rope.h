@@ -1,4 +1,4 @@
-/* Rotary position embedding: inverse frequencies of every variant, and the cos/sin tables.
+/* Rotary position embedding: the inverse frequencies of every variant, and the cos/sin tables.
  *
  * Formulas as in transformers' modeling_rope_utils: default (Su et al. 2021), linear, dynamic
  * (NTK), llama3 (Llama 3.1), yarn (Peng et al. 2023). */
@@ -26,14 +26,14 @@ struct ax_rope_config {
     double beta_fast, beta_slow;              /* yarn */
     double mscale, mscale_all_dim;            /* yarn; 0 = absent */
     double attention_factor;                  /* yarn; 0 = derive */
-    bool truncate;                            /* yarn: round the correction range */
+    bool truncate;                            /* yarn: round the correction range to integers */
 };
 
-/* From rope_parameters, or rope_theta + rope_scaling, of a config.json. */
+/* Reads rope_parameters, or rope_theta + rope_scaling, of a config.json. */
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
                              int64_t max_positions);
-/* inv_freq [dim/2] for sequences of seq_len tokens (only dynamic depends on it), and the factor on
- * cos and sin. Single precision throughout, as the models were trained. */
+/* inv_freq [dim/2] for sequences of seq_len tokens (only dynamic depends on it), and the factor
+ * applied to cos and sin. Single precision throughout, like the models' training. */
 void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float *inv_freq,
                          double *attention_scaling);
 /* Fills cos, sin [positions][dim/2] (F32 or F64, host memory) from frequencies for seq_len. */

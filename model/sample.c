@@ -1,4 +1,4 @@
-/* Ops make the probabilities of all rows; the host filters them and draws. */
+/* Ops compute the probabilities of all rows; the host filters them and draws. */
 #include "model/sample.h"
 
 #include <float.h>
@@ -11,8 +11,8 @@
 
 enum { LOGPROB, LSE, ENTROPY, NOTHING, TEMPERATURE, COLUMNS };
 
-/* A filter first looks at tokens down to this share of the most probable one, and at ever less
- * probable ones while those are not enough. */
+/* A filter first considers tokens down to this fraction of the largest probability, and then ever
+ * less probable ones until there are enough. */
 #define STEP 0x1p-7f
 
 enum ax_status ax_sampling_check(const struct ax_sampling *s) {
@@ -103,7 +103,7 @@ void ax_sampler_free(struct ax_sampler *s) {
 
 /* ---- the repetition penalty ---- */
 
-/* One number of a device tensor. */
+/* Reads one number of a device tensor. */
 static enum ax_status get(struct ax_sampler *s, const struct ax_tensor *t, int64_t row, int64_t col,
                           double *value) {
     unsigned char raw[8];
@@ -153,7 +153,7 @@ static struct ax_tensor column(const struct ax_sampler *s, int c, int64_t n) {
     return ax_tensor_rows(&s->columns[c], 0, n);
 }
 
-/* Log-prob of the labels, lse and entropy of logits / T into their columns. */
+/* Writes log-prob of the labels, lse and entropy of logits / T to their columns. */
 static enum ax_status statistics(struct ax_sampler *s, const struct ax_tensor *logits,
                                  const struct ax_tensor *labels) {
     const int64_t n = logits->shape[0];
@@ -205,7 +205,7 @@ static bool filters(const struct ax_sampler *s) {
     return (o->top_k > 0 && o->top_k < s->V) || (o->top_p > 0 && o->top_p < 1) || o->min_p > 0;
 }
 
-/* Most probable first; of equals the later id, as a stable ascending sort read from its end. */
+/* Most probable first; ties by later id, like a stable ascending sort read backwards. */
 static int by_probability(const void *x, const void *y) {
     const struct ax_candidate *a = x, *b = y;
     if (a->p != b->p)
@@ -213,7 +213,7 @@ static int by_probability(const void *x, const void *y) {
     return a->id > b->id ? -1 : 1;
 }
 
-/* Tokens with p ≥ least, as candidates; their mass. */
+/* Collects tokens with p ≥ least as candidates, and their mass. */
 static int64_t collect(struct ax_sampler *s, float least, double *mass) {
     int64_t n = 0;
     *mass = 0;
@@ -226,7 +226,8 @@ static int64_t collect(struct ax_sampler *s, float least, double *mass) {
     return n;
 }
 
-/* The tokens that top-k and top-p may keep, or more; `most` is the largest probability. */
+/* Collects all tokens that top-k and top-p may keep, possibly more; `most` is the largest
+ * probability. */
 static int64_t gather(struct ax_sampler *s, float most) {
     const struct ax_sampling *o = &s->o;
     const bool by_k = o->top_k > 0 && o->top_k<s->V, by_p = o->top_p> 0 && o->top_p < 1;
@@ -240,7 +241,7 @@ static int64_t gather(struct ax_sampler *s, float most) {
     }
 }
 
-/* Applies top-k, top-p and min-p to the sorted candidates; how many are left. */
+/* Applies top-k, top-p and min-p to the sorted candidates; returns how many are left. */
 static int64_t keep(const struct ax_sampler *s, int64_t n) {
     const struct ax_candidate *c = s->candidates;
     const struct ax_sampling *o = &s->o;
@@ -300,11 +301,11 @@ static int32_t draw_candidate(const struct ax_sampler *s, int64_t n, double at) 
     return s->candidates[n - 1].id;
 }
 
-/* From the whole row, 64 tokens at a time. */
+/* Draws from the full row, 64 tokens at a time. */
 static int32_t draw_any(const struct ax_sampler *s, int32_t top, double u) {
     enum { PIECE = 64 };
     double sums[4], total = 0;
-    for (int turn = 0; turn < 2; turn++) { /* all of it, then up to u of that */
+    for (int turn = 0; turn < 2; turn++) { /* the total, then up to u of it */
         double sum = 0;
         for (int64_t i = 0; i < s->V; i += PIECE) {
             const int64_t n = s->V - i < PIECE ? s->V - i : PIECE;
@@ -323,14 +324,14 @@ static int32_t draw_any(const struct ax_sampler *s, int32_t top, double u) {
         }
         total = sum;
     }
-    return top; /* rounding ate the last token's share */
+    return top; /* rounding lost the last token's share */
 }
 
 static enum ax_status draw(struct ax_sampler *s, const struct ax_sample_row *row, int64_t i,
                            int32_t top, int32_t *id) {
     AX_TRY(read_row(s, i));
     const double u = uniform(s, row);
-    if (!(s->row[top] > 0)) /* logits that are not numbers: greedy, as there is no distribution */
+    if (!(s->row[top] > 0)) /* NaN logits: greedy, since there is no distribution */
         *id = top;
     else if (!filters(s))
         *id = draw_any(s, top, u);

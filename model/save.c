@@ -1,4 +1,4 @@
-/* Each parameter becomes one output tensor, converted piece by piece as the file is written. */
+/* Writes each parameter as one output tensor, converted piecewise while the file is written. */
 #include "model/save.h"
 
 #include <string.h>

@@ -6,12 +6,13 @@
 
 struct ax_model_save {
     const char *dir,
-        *base_dir;        /* base_dir: whose config.json and tokenizer to take; or NULL and … */
-    const json_t *config; /* … the config itself */
-    enum ax_dtype dtype;  /* of the tensors in the file */
+        *base_dir;           /* base_dir: the folder whose config.json and tokenizer are copied; or
+                                NULL and … */
+    const json_t *config;    /* … the config to write */
+    enum ax_dtype dtype;     /* of the tensors in the file */
     int64_t max_shard_bytes; /* 0 = 5 GB */
 };
-/* Atomic: the folder appears whole or not at all. From masters where there are any (one rank). */
+/* Atomic: writes the complete folder or nothing. Saves masters where they exist (one rank). */
 enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_save *save);
 
 #endif

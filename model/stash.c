@@ -1,4 +1,4 @@
-/* Frames: which intermediate lies where, and which still has to be made. */
+/* Frames: where each intermediate tensor is stored, and which must still be computed. */
 #include "model/stash.h"
 
 #include <string.h>

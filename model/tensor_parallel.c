@@ -1,4 +1,4 @@
-/* Rows and vocabulary over tp: gathers, sums, and what may be split. */
+/* Rows and vocabulary over tp: gathers, sums, and which sizes can be split. */
 #include "model/tensor_parallel.h"
 
 #include "model/arch.h"

@@ -1,10 +1,10 @@
-/* Tensor and sequence parallelism: the one place in model/ that knows the role tp.
+/* Tensor and sequence parallelism: the only file in model/ that knows the role tp.
  *
- * Between blocks a rank holds a run of the batch's rows, [T/tp][D] (Korthikanti et al. 2022). A
- * linear split over its outputs reads all rows and makes its columns; one split over its inputs
- * makes partial sums of all rows, which are summed and cut into runs again. Backward mirrors it.
- * The embedding and the head are split over the vocabulary. In a group of one every tensor below is
- * the tensor it was made from: nothing is copied. */
+ * Between layers a rank holds a contiguous range of the batch's rows, [T/tp][D] (Korthikanti et al.
+ * 2022). A linear split over its outputs gathers all rows and computes its columns; one split over
+ * its inputs computes partial sums of all rows, which are reduce-scattered. Backward mirrors this.
+ * The embedding and the head are split over the vocabulary. In a group of one nothing is copied:
+ * every tensor below is the tensor it was made from. */
 #ifndef AX_MODEL_TENSOR_PARALLEL_H
 #define AX_MODEL_TENSOR_PARALLEL_H
 
@@ -12,27 +12,27 @@
 
 struct ax_arch;
 
-/* grad_partial_over of what is whole on every rank: each has seen its own rows or columns only. */
+/* grad_partial_over of replicated parameters: each rank has seen only its own rows or columns. */
 #define AX_TP_PARTIAL (1u << AX_ROLE_TP)
 
-/* Names what does not divide and the nearest size that does. */
+/* Errors name the size that does not divide and the nearest one that does. */
 enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh);
 
 /* Rows of the residual stream on this rank, of T; T is a multiple of tp. */
 int64_t ax_tp_rows(const struct ax_runtime *rt, int64_t T);
-/* Which of the T rows is the first of them. */
+/* Index of the first of them among the T rows. */
 int64_t ax_tp_first(const struct ax_runtime *rt, int64_t T);
 
-/* all [T][n] (scratch) = the rows of every rank, from own [T/tp][n] (dense). */
+/* all [T][n] (scratch) from every rank's own [T/tp][n] (dense). */
 enum ax_status ax_tp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
                             struct ax_tensor *all);
 /* Scratch for partial sums [T][n] that will be summed into own [T/tp][n]. */
 struct ax_tensor ax_tp_partial(struct ax_runtime *rt, const struct ax_tensor *own);
-/* own = this rank's rows of Σ partial [+ addend]. In a group of one `partial` is `own`, and the
- * addend has to be in it already. */
+/* own = this rank's rows of Σ partial [+ addend]. In a group of one `partial` is `own` and must
+ * already contain the addend. */
 enum ax_status ax_tp_reduce(struct ax_runtime *rt, const struct ax_tensor *partial,
                             const struct ax_tensor *addend, const struct ax_tensor *own);
-/* Is this the rank that adds what is added once (a bias before the sum)? */
+/* True on the one rank that adds what must be added once (a bias before the sum). */
 bool ax_tp_adds(const struct ax_runtime *rt);
 
 /* t = Σ over the ranks, in place (t dense). */
@@ -44,8 +44,8 @@ int64_t ax_tp_first_row(const struct ax_runtime *rt, const struct ax_param *p);
 enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_tensor *stats,
                                   struct ax_tensor *all);
 
-/* How n KV heads lie: split over tp, or, where there are fewer heads than ranks, whole on every
- * rank, which then uses one of them. */
+/* True if n KV heads are replicated rather than split over tp: there are fewer heads than ranks,
+ * and each rank uses one of them. */
 bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads);
 /* First KV head that this rank's attention reads, of those it computes. */
 int64_t ax_tp_first_kv_head(const struct ax_mesh *mesh, int64_t n_kv_heads);

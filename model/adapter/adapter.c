@@ -27,7 +27,7 @@ bool ax_adapter_scales(const struct ax_adapter *a) {
     return a->a && a->magnitude && !drops(a);
 }
 
-/* g and 1/‖V‖. ‖V‖² by rows is a sum over the inputs, so ranks that share them add their parts. */
+/* g and 1/‖V‖. ‖V‖² per row is a sum over the inputs, so ranks that share them add their parts. */
 struct norms {
     struct ax_tensor scale, inverse;
 };
@@ -59,7 +59,7 @@ static enum ax_status measure(const struct ax_adapter *a, const struct ax_tensor
     return AX_OK;
 }
 
-/* dst (+)= drop(src), numbered as the whole activation is. */
+/* dst (+)= drop(src), with the full activation's element numbers. */
 static enum ax_status drop(const struct ax_adapter *a, const struct ax_tensor *src,
                            const struct ax_tensor *dst, bool accumulate) {
     int64_t run;

@@ -1,30 +1,31 @@
-/* LoRA and its kin on the linears of a model (Hu et al. 2022):
+/* LoRA and its variants on the linears of a model (Hu et al. 2022):
  *
  *   y = x·Wᵀ + s·drop(x)·Aᵀ·Bᵀ      s = alpha/r, or alpha/√r with rsLoRA (Kalajdzievski 2023)
  *
- * W is frozen, maybe packed; A [r][in] and B [out][r] train. W + s·B·A is never built. With DoRA
- * (Liu et al. 2024) the rows of V = W + s·B·A are brought to the lengths m [out], which train too:
+ * W is frozen, possibly packed; A [r][in] and B [out][r] are trained. W + s·B·A is never built.
+ * With DoRA (Liu et al. 2024) the rows of V = W + s·B·A are scaled to norms m [out], also trained:
  *
- *   y = g∘(x·Vᵀ), g = m/‖V‖ by rows, no gradient through the norm;
- *   with dropout, as PEFT does it, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
+ *   y = g∘(x·Vᵀ), g = m/‖V‖ per row, no gradient through the norm;
+ *   with dropout, as in PEFT, y = x·Wᵀ + g∘(drop(x)·Vᵀ) − drop(x)·Wᵀ
  *
  * Reading order: match.c (which modules), adapter.c (forward and backward of one matrix), embed.c
  * (embedding and head), experts.c (experts), attach.c (their parameters, while a model is built),
- * load.c (initial values, PEFT folders), pissa.c (another start), bank.c (several to choose from).
- * The first four know a model's units and ops; linear.c, head.c, pass.c and moe.c call them. The
- * others know the model, and model.c and what is above it call them. */
+ * load.c (initial values, PEFT folders), pissa.c (another initialization), bank.c (several to
+ * choose from). The first four know a model's units and ops; linear.c, head.c, pass.c and moe.c
+ * call them. The others know the model; model.c and the layers above it call them. */
 #ifndef AX_MODEL_ADAPTER_ADAPTER_H
 #define AX_MODEL_ADAPTER_ADAPTER_H
 
 #include "model/adapter/match.h"
 #include "parallel/unit.h"
 
-/* What changes from pass to pass, shared by all adapters of a model. */
+/* Per-pass state, shared by all adapters of a model. */
 struct ax_adapter_run {
     struct ax_runtime *rt;
     const struct ax_step_scalars *scalars; /* device; seed and step of the dropout streams */
-    int64_t first_row;                     /* number of the batch's first row in its step */
-    struct ax_tensor rows; /* i32: which rows of the batch are here; data NULL: from the first on */
+    int64_t first_row;                     /* index of the batch's first row in its step */
+    struct ax_tensor rows; /* i32: which rows of the batch these are; data NULL: from the first
+                              on */
     bool training;         /* dropout applies */
 };
 
@@ -38,11 +39,11 @@ struct ax_adapter {
     uint32_t stream; /* of its dropout */
 };
 
-/* Does y = g∘(…) hold for it in this pass? Then bias and addend are added after it, by
- * ax_adapter_forward; else they are in y already. */
+/* True if y = g∘(…) applies in this pass. Then ax_adapter_forward adds bias and addend after it;
+ * else y already contains them. */
 bool ax_adapter_scales(const struct ax_adapter *a);
 
-/* One matrix at work. w [out][in] is whole; x [T][in] are all its inputs on this rank. */
+/* Forward of one matrix. w [out][in] is unsharded; x [T][in] are all its inputs on this rank. */
 struct ax_adapter_forward {
     struct ax_tensor x, w;
     struct ax_tensor y;            /* [T][out], in: x·wᵀ [+ bias + addend], out: the result */
@@ -52,10 +53,10 @@ enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_ad
 
 struct ax_adapter_backward {
     struct ax_tensor x, w, dy;
-    struct ax_tensor dv; /* [T][out]: g∘dy where ax_adapter_scales, else dy */
-    struct ax_tensor dx; /* [T][in], in: dv·w, out: the gradient; data NULL = not wanted */
+    struct ax_tensor dv; /* [T][out]: g∘dy if ax_adapter_scales, else dy */
+    struct ax_tensor dx; /* [T][in], in: dv·w, out: the gradient; data NULL = not requested */
 };
-/* Gradients of A, B and m, and what the adapter adds to dx. */
+/* Gradients of A, B and m, and the adapter's contribution to dx. */
 enum ax_status ax_adapter_backward(const struct ax_adapter *a, const struct ax_adapter_backward *b);
 /* dv = g∘dy, for ax_adapter_backward and dv·w. */
 enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_tensor *w,
@@ -66,11 +67,11 @@ struct ax_hf;
 struct ax_model;
 struct ax_pass;
 
-/* Of the embedding and the head (embed.c); nothing where they have none. out [T][D], before
- * ranks are summed: += what the adapter adds. */
+/* For the embedding and the head (embed.c); no-ops without adapters there. out [T][D], before ranks
+ * are summed: += the adapter's contribution. */
 enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
 enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream);
-/* Of `rows` of the batch (i32; data NULL: without dropout): logits += …, and dhidden += …; w is the
+/* For `rows` of the batch (i32; data NULL: without dropout): logits += … and dhidden += …; w is the
  * head's matrix. */
 enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_tensor *rows,
                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
@@ -80,31 +81,32 @@ enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax
                                         const struct ax_tensor *dlogits,
                                         const struct ax_tensor *dhidden);
 
-/* New adapters as config->start says, by counter RNG, and m = ‖W‖; but for AX_LORA_RANDOM the model
- * is its base. PiSSA's start follows with ax_adapter_pissa_start. After ax_model_load; runs device
- * work while planning too. */
+/* Initializes new adapters as config->start says, by counter RNG, and m = ‖W‖; except with
+ * AX_LORA_RANDOM the model then equals its base. For PiSSA, call ax_adapter_pissa_start next. Call
+ * after ax_model_load; also runs device work while planning. */
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed);
-/* Memory for the start of PiSSA's adapters; nothing for others. Part of ax_model_create. */
+/* Allocates the initial values of PiSSA adapters; a no-op for others. Part of ax_model_create. */
 enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
-/* Their start, and the base without it; hf is the base. Nothing for others and while planning. */
+/* Initializes PiSSA adapters and subtracts them from the base; hf is the base. A no-op for others
+ * and while planning. */
 enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
-/* What a folder holds of a trained parameter beside its value, and the shape of both. */
+/* What a folder stores beside a trained parameter's value, and the shape of both. */
 struct ax_concat ax_adapter_concat(const struct ax_model *m, const struct ax_param *p,
                                    int64_t *shape);
-/* From a folder: names what is missing, misshapen (of another rank, of another model) or left over.
- * Nothing while planning. */
+/* Loads from a folder; errors name what is missing, of the wrong shape (another rank, another
+ * model) or unexpected. Does nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
-/* Its two halves, for adapter `number` of a bank: the adapter's own tensors; and those that it has
- * in the place of the base's, which are marked in `replaced` [n_params] (`one`: embedding and head
- * are one matrix for it). Not while planning. */
+/* The two halves of ax_adapter_load, for adapter `number` of a bank: the adapter's own tensors; and
+ * those it has in place of the base's, which are marked in `replaced` [n_params] (`one`: embedding
+ * and head are one matrix for it). Not while planning. */
 enum ax_status ax_adapter_load_own(struct ax_model *m, const struct ax_peft *peft, int number);
 enum ax_status ax_adapter_load_replaced(struct ax_model *m, const struct ax_peft *peft, int number,
                                         bool one, bool *replaced);
-/* The vocabulary of the model where the adapter was trained with more tokens than the base has. */
+/* Sets arch's vocabulary if the adapter was trained with more tokens than the base has. */
 void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft);
 /* Tensor name of a trained parameter in PEFT's file, in buf. */
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size);
-/* Writes what trains as a PEFT folder (one rank), in F32; `dtype` for anything else. */
+/* Writes the trainable parameters as a PEFT folder (one rank), in F32; anything else in `dtype`. */
 enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum ax_dtype dtype);
 
 #endif

@@ -1,4 +1,5 @@
-/* The parameters of adapters, and that every name of their configs is one of the model's. */
+/* Adds the parameters of adapters; checks that every name in their configs is one of the
+ * model's. */
 #include "model/adapter/attach.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ struct place {
     const struct ax_param *weight;
 };
 
-/* Is it meant? Then everything but its parameters. */
+/* If the config targets the place, sets everything except its parameters. */
 static enum ax_status target_at(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
                                 struct ax_adapter_target *target) {
     const struct ax_peft_config *c = b->adapter;
@@ -83,7 +84,7 @@ static enum ax_status attach_embedding(struct ax_builder *b, const struct place 
     return AX_OK;
 }
 
-/* A place for each of the model's adapters. */
+/* Attaches a place for each of the model's adapters. */
 static enum ax_status attach_all(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
                                  enum ax_status (*one)(struct ax_builder *b, const struct place *at,
                                                        struct ax_adapter *a)) {
@@ -104,8 +105,8 @@ enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     return attach_all(b, &at, &m->head.adapter[0], attach);
 }
 
-/* As the builder says; what an adapter saves whole is plain, and so cannot change places with what
- * is packed. */
+/* Storage as the builder says; a parameter that an adapter saves in full is plain, because it could
+ * not be exchanged with a packed one. */
 static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
     const struct ax_model *m = b->model;
     const struct ax_peft_config *c;
@@ -195,7 +196,7 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l) {
     return l->moe.router ? attach_experts(b, l) : AX_OK;
 }
 
-/* Is it the name of a module that is saved whole? */
+/* True for the name of a module that is saved in full. */
 static bool names_saved(const struct ax_model *m, const char *name) {
     bool found = false;
     for (int i = 0; i < m->n_params && !found; i++) {
@@ -206,7 +207,7 @@ static bool names_saved(const struct ax_model *m, const char *name) {
     return found;
 }
 
-/* Is it the name of a module that can have an adapter? */
+/* True for the name of a module that can have an adapter. */
 static bool names_target(const struct ax_model *m, const char *name) {
     bool found =
         ax_adapter_ends_in("model.embed_tokens", name) || ax_adapter_ends_in("lm_head", name);

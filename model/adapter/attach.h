@@ -1,15 +1,15 @@
-/* The parameters of adapters, while a model is built (model/builder.h). */
+/* Adds the parameters of adapters while a model is built (model/builder.h). */
 #ifndef AX_MODEL_ADAPTER_ATTACH_H
 #define AX_MODEL_ADAPTER_ATTACH_H
 
 #include "model/builder.h"
 
-/* While a layer is built: stores its linears' matrices as the builder says, and gives those that
- * the config means, and its experts, an adapter. */
+/* Sets the storage of a layer's linears as the builder says, and attaches adapters to those that
+ * the config targets, and to its experts. */
 enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l);
-/* The same of the embedding and, where unit is the last, of the head. */
+/* The same for the embedding and, if unit is the last, for the head. */
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit);
-/* Afterwards: every name of the config has met a module. AX_ERR_CONFIG names what has not. */
+/* Afterwards: AX_ERR_CONFIG names any entry of the config that matched no module. */
 enum ax_status ax_adapter_check(const struct ax_model *m);
 
 #endif

@@ -4,7 +4,7 @@
 #include "model/adapter/match.h"
 #include "model/model.h"
 
-/* ---- while a model is made ---- */
+/* ---- while a model is created ---- */
 
 enum ax_status ax_adapter_bank_begin(struct ax_model *m) {
     struct ax_adapter_bank *b = m->bank;
@@ -58,7 +58,7 @@ struct ax_expert_adapter *ax_adapter_bank_experts(struct ax_model *m, int k,
     return &b->experts[b->n_experts - 1].of[k];
 }
 
-/* ---- numbers ---- */
+/* ---- parameter values ---- */
 
 enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf) {
     struct ax_adapter_bank *b = m->bank;
@@ -79,8 +79,8 @@ static enum ax_status restore_base(struct ax_model *m) {
     return AX_OK;
 }
 
-/* An adapter of a tied base that leaves it tied sees one matrix, even where another adapter made
- * them two. */
+/* An adapter that leaves a tied base tied sees one matrix, even if another adapter separated
+ * them. */
 static bool sees_one(const struct ax_model *m, int which) {
     return m->bank->tied && !ax_adapter_unties(ax_adapter_config(m, which));
 }

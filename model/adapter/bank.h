@@ -1,15 +1,16 @@
-/* Several adapters over one base: the tensors of all are loaded, and at most one adapter is in use.
+/* Several adapters over one base: the tensors of all are loaded, and at most one adapter is active.
  *
  * Every place that can have an adapter (a matrix of a linear, embedding, head, experts' weights)
- * has one of each, and switching selects one for that place. So the ops that run are those of a
- * model with that adapter alone, on the same values. What an adapter replaces in the base (modules_to_save, the matrices that PEFT repeats beside adapters of embedding and
- * head) is read again from its file or the base's. For inference, on one rank. */
+ * has one of each, and switching selects one for that place. So the ops are those of a model with
+ * that adapter alone, on the same values. What an adapter replaces in the base (modules_to_save,
+ * the matrices that PEFT repeats beside adapters of embedding and head) is read again from its file
+ * or the base's. For inference, on one rank. */
 #ifndef AX_MODEL_ADAPTER_BANK_H
 #define AX_MODEL_ADAPTER_BANK_H
 
 #include "model/adapter/experts.h"
 
-#define AX_ADAPTER_NONE (-1) /* the base by itself */
+#define AX_ADAPTER_NONE (-1) /* the base alone */
 
 struct ax_adapter_place {
     struct ax_adapter *at, *of;
@@ -23,30 +24,30 @@ struct ax_adapter_bank {
     int n;                       /* ≥ 1 */
     const struct ax_peft *pefts; /* [n], open */
 
-    /* of the model that was made with it */
+    /* of the model created with it */
     const struct ax_hf *hf;
     int active; /* index, or AX_ADAPTER_NONE */
-    bool tied;  /* the base's embedding is its head; an adapter may have made them two */
+    bool tied;  /* the base's embedding is its head; an adapter may have separated them */
     int n_places, n_experts;
     struct ax_adapter_place *places;
     struct ax_expert_place *experts;
-    bool *replaced; /* [n_params]: not the base's own at the moment */
+    bool *replaced; /* [n_params]: currently not the base's own */
 };
 
 /* Parts of ax_model_create and ax_model_free. */
 enum ax_status ax_adapter_bank_begin(struct ax_model *m);
 void ax_adapter_bank_end(struct ax_model *m);
-/* While a place is built, for k = 0 … n − 1 in turn: where adapter k goes. The place itself without
- * a bank. */
+/* While a place is built, for k = 0 … n − 1 in turn: where adapter k is stored. Without a bank, the
+ * place itself. */
 struct ax_adapter *ax_adapter_bank_place(struct ax_model *m, int k, struct ax_adapter *at);
 struct ax_expert_adapter *ax_adapter_bank_experts(struct ax_model *m, int k,
                                                   struct ax_expert_adapter *at);
 
-/* Reads all adapters and checks that they fit; none is in use then. After ax_model_load; `hf` is
+/* Reads all adapters and checks that they fit; none is active then. After ax_model_load; `hf` is
  * the base and stays open. */
 enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf);
-/* Puts one in use, or none. What was computed before, such as keys and values, belongs to the one
- * that was. While planning only the places change. */
+/* Activates one, or none. Earlier results, such as cached keys and values, belong to the previous
+ * one. While planning, only the places change. */
 enum ax_status ax_adapter_bank_use(struct ax_model *m, int which);
 
 #endif

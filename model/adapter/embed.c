@@ -1,10 +1,10 @@
-/* Adapters of the matrices at both ends.
+/* Adapters of the embedding and the head.
  *
- * Embedding, as PEFT has it: e_t = E[id_t] + s·A[:, id_t]ᵀ·Bᵀ with lora_embedding_A [r][V] and
- * lora_embedding_B [D][r], without dropout. Columns are looked up in Aᵀ, which is made in scratch.
- * Under tp A is split as the vocabulary is, so everything is partial over it.
+ * Embedding, as in PEFT: e_t = E[id_t] + s·A[:, id_t]ᵀ·Bᵀ with lora_embedding_A [r][V] and
+ * lora_embedding_B [D][r], without dropout. Columns are looked up in Aᵀ, built in scratch. With tp,
+ * A is split like the vocabulary, so every result is partial over tp.
  *
- * Head: the adapter of a linear, by chunks of tokens. */
+ * Head: the adapter of a linear, in chunks of tokens. */
 #include "model/adapter/adapter.h"
 
 #include "model/norm.h"
@@ -22,7 +22,7 @@ static struct ax_tensor row_of(const struct ax_tensor *a, int64_t j) {
     return ax_tensor_2d(a->dtype, ax_tensor_row(a, j), a->shape[1], 1);
 }
 
-/* A[:, id_t] of each token, [T][r]; zero where another rank has it. */
+/* A[:, id_t] of each token, [T][r]; zero if another rank has it. */
 static enum ax_status look_up(const struct ax_pass *p, struct ax_tensor *low) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
@@ -61,7 +61,7 @@ enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax
     return AX_OK;
 }
 
-/* dA += Σ_t (s·B ᵀ·dout_t) at column id_t. */
+/* dA += Σ_t (s·Bᵀ·dout_t) at column id_t. */
 static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_tensor *up) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
@@ -106,7 +106,7 @@ enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct a
     return AX_OK;
 }
 
-/* Dropout is numbered by the tokens of the whole step: these are `rows` of the batch. */
+/* Dropout is numbered by the tokens of the step; these are `rows` of the batch. */
 struct chunk_adapter {
     struct ax_adapter_run run;
     struct ax_adapter adapter;

@@ -2,12 +2,12 @@
  *
  *   y_e = x_e·W_eᵀ + s·(x_e·A_eᵀ)·B_eᵀ    W = mlp.experts.gate_up_proj or .down_proj [E][out][in]
  *
- * One A [E·r][in], expert by expert, and one B [out][r·E], whose column j·E + e is column j of B_e.
- * PEFT nests: where both weights of a layer have an adapter, the first one's tensors are below
+ * One A [E·r][in], in expert order, and one B [out][r·E], whose column j·E + e is column j of B_e.
+ * PEFT nests: if both weights of a layer have an adapter, the first one's tensors are below
  * experts.base_layer.
  *
- * Every rank of an ep group has all of A and B, and uses what belongs to its experts; the others'
- * part of its gradient is zero, and the sum over ranks is whole. */
+ * Every rank of an ep group has all of A and B and uses the part of its own experts; the rest of
+ * its gradient is zero, so the sum over ranks is the full gradient. */
 #ifndef AX_MODEL_ADAPTER_EXPERTS_H
 #define AX_MODEL_ADAPTER_EXPERTS_H
 
@@ -28,10 +28,10 @@ struct ax_expert_rows {
     struct ax_tensor x, y, offsets;
     int64_t expected; /* rows to count in the cost */
 };
-/* y += what the adapters add. */
+/* y += the adapters' contribution. */
 enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *a,
                                           const struct ax_expert_rows *rows);
-/* y is the gradient; gradients of A and B, and dx [R][in] += …. */
+/* y is its gradient; computes the gradients of A and B, and dx [R][in] += …. */
 enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *a,
                                            const struct ax_expert_rows *rows,
                                            const struct ax_tensor *dx);

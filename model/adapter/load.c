@@ -1,4 +1,4 @@
-/* The numbers of adapters: at the start, from PEFT folders and into them. */
+/* Adapter values: initial ones, and from and to PEFT folders. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t s
     return buf;
 }
 
-/* Trained, and so part of the adapter. */
+/* True if it is trained, and so belongs to the adapter. */
 static bool is_part(const struct ax_param *p) {
     return p->adapter || p->trainable;
 }
@@ -28,7 +28,7 @@ static void put(const struct ax_model *m, const struct ax_param *p, const double
         ax_unit_store(seg, at + i, local[first + i]);
 }
 
-/* Normal with this deviation, or uniform within ±size. */
+/* Normal with this standard deviation, or uniform within ±size. */
 static enum ax_status draw(const struct ax_model *m, const struct ax_param *p, uint64_t seed,
                            bool normal, double size) {
     const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
@@ -57,7 +57,7 @@ static enum ax_status start_matrices(const struct ax_model *m, const struct ax_a
     return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(r) : 0);
 }
 
-/* m = ‖W‖ = √(Σ w²) by rows, which is what ‖V‖ is while B = 0: g = 1/inverse with m = 1. */
+/* m = ‖W‖ = √(Σ w²) per row, which equals ‖V‖ while B = 0: g = 1/inverse with m = 1. */
 static enum ax_status start_magnitude(struct ax_model *m, const struct ax_linear *l, int part) {
     struct ax_runtime *rt = m->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
@@ -140,7 +140,7 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
     return AX_OK;
 }
 
-/* What another shape means. */
+/* Explains a tensor of another shape. */
 static void misshapen(const struct ax_peft *peft, const struct ax_param *p, const int64_t *shape,
                       const struct ax_st_entry *e) {
     const bool is_a = strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_embedding_A");
@@ -162,7 +162,7 @@ static void misshapen(const struct ax_peft *peft, const struct ax_param *p, cons
             peft->config.base ? peft->config.base : "none");
 }
 
-/* The tensor of a parameter; NULL: it does not fit, and ax_error says why (AX_ERR_DATA). */
+/* The tensor of a parameter; NULL: it does not fit, and ax_error is set (AX_ERR_DATA). */
 static const struct ax_st_entry *find(const struct ax_peft *peft, const struct ax_param *p,
                                       const int64_t *shape) {
     char name[AX_NAME_MAX + 32];
@@ -183,8 +183,8 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     return same ? e : NULL;
 }
 
-/* PEFT puts the matrices of embedding and head beside their adapters: as it, we take them for the
- * base's. A tied head is the embedding. */
+/* PEFT puts the matrices of embedding and head beside their adapters: like PEFT, we take them as
+ * the base's. A tied head is the embedding. */
 static bool is_base_layer(const struct ax_model *m, const char *name, const struct ax_param **out) {
     static const char *const modules[] = {"model.embed_tokens", "lm_head"};
     *out = NULL;
@@ -199,12 +199,12 @@ static bool is_base_layer(const struct ax_model *m, const char *name, const stru
     return false;
 }
 
-/* A folder on its way into a model. */
+/* The state of loading a folder into a model. */
 struct reading {
     struct ax_model *m;
     const struct ax_peft *peft;
     int number;     /* of the adapter */
-    bool *replaced; /* marks what is no longer the base's; NULL: nobody asks */
+    bool *replaced; /* set where no longer the base's; NULL: not requested */
 };
 
 static void load_tensor(const struct reading *r, const struct ax_param *p,
@@ -215,7 +215,7 @@ static void load_tensor(const struct reading *r, const struct ax_param *p,
         r->replaced[p - r->m->params] = true;
 }
 
-/* `one`: for the adapter embedding and head are one matrix. */
+/* `one`: for this adapter, embedding and head are one matrix. */
 static enum ax_status load_base_layers(const struct reading *r, bool one) {
     struct ax_model *m = r->m;
     for (int i = 0; i < r->peft->weights.n; i++) {
@@ -235,7 +235,7 @@ static enum ax_status load_base_layers(const struct reading *r, bool one) {
     return AX_OK;
 }
 
-/* Is the parameter one of the adapter's tensors? */
+/* True if the parameter is one of the adapter's tensors. */
 static bool is_of(const struct reading *r, const struct ax_param *p) {
     if (p->adapter || !p->trainable)
         return p->adapter == r->number;
@@ -264,7 +264,7 @@ static enum ax_status check_left_over(const struct reading *r) {
     return AX_OK;
 }
 
-/* What is trained of a tensor that has its start beside it. */
+/* Loads the trained part of a tensor that also stores its initial value. */
 static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
                                  const struct ax_concat *j, const struct ax_st_entry *e) {
     const int64_t n = ax_param_numel(p);
@@ -289,7 +289,7 @@ void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
     arch->vocab_size = e->shape[0];
 }
 
-/* The adapter's tensors, or those that it has in the place of the base's. */
+/* Loads the adapter's tensors, or those it has in place of the base's. */
 static enum ax_status load_tensors(const struct reading *r, bool own, bool replaced) {
     struct ax_model *m = r->m;
     for (int i = 0; i < m->n_params; i++) {

@@ -1,7 +1,7 @@
-/* Halko, Martinsson & Tropp 2011: a random subspace of a few more dimensions than asked for, drawn
- * towards the largest singular vectors by products with W and Wᵀ. In each round the small matrix
- * Uᵀ·W is made orthogonal by rows with Jacobi rotations, which are applied to U too, so that U, the
- * rows' lengths and the rows are the singular triplets within the subspace. */
+/* Halko, Martinsson & Tropp 2011: a random subspace of slightly more dimensions than requested,
+ * drawn toward the largest singular vectors by products with W and Wᵀ. In each round, Jacobi
+ * rotations make the rows of the small matrix Uᵀ·W orthogonal and are applied to U too. Then U, the
+ * rows' norms and the rows are the singular triplets within the subspace. */
 #include "model/adapter/low_rank.h"
 
 #include <math.h>
@@ -9,13 +9,13 @@
 
 #include "base/mem.h"
 
-#define EXTRA      16   /* dimensions beside those asked for, at least */
-#define STANDS     1e-7 /* ‖W·v − s·u‖ of the largest s: as exact as float32 weights */
-#define MOST       400  /* iterations where vectors never stand: equal singular values */
+#define EXTRA      16 /* minimum number of extra dimensions */
+#define STANDS     1e-7 /* ‖W·v − s·u‖ relative to the largest s: as exact as float32 weights */
+#define MOST       400 /* maximum iterations: with equal singular values vectors never converge */
 #define SWEEPS     30
 #define ORTHOGONAL 1e-14
-#define BLOCK      256       /* columns at once */
-#define WORTH      (1 << 16) /* elements from which on threads are */
+#define BLOCK      256       /* columns per block */
+#define WORTH      (1 << 16) /* minimum elements to use threads */
 
 struct space {
     const struct ax_low_rank *l;
@@ -68,8 +68,8 @@ static void times_u(const struct space *s) {
     }
 }
 
-/* Gram–Schmidt on q rows of n, twice, so that rounding does not spoil it; a row that is nothing
- * but the others becomes zero. */
+/* Gram–Schmidt on q rows of n, twice, against rounding; a row that depends on the others becomes
+ * zero. */
 static void orthonormalize(double *x, int64_t q, int64_t n) {
     for (int64_t j = 0; j < q; j++) {
         double *row = x + j * n;
@@ -130,7 +130,7 @@ static void diagonalize(const struct space *s) {
     }
 }
 
-/* Do the first r triplets hold? z is s_j·v_j and wv is W·v_j·s_j. */
+/* True if the first r triplets have converged: z is s_j·v_j and wv is W·v_j·s_j. */
 static bool stands(const struct space *s) {
     const struct ax_low_rank *l = s->l;
     const double largest = sqrt(dot(s->z, s->z, l->cols));

@@ -7,7 +7,7 @@
 #include "base/regex.h"
 #include "model/model.h"
 
-/* Does the expression match the whole name, or, with `suffix`, all of it behind some dot? */
+/* True if the expression matches the full name or, with `suffix`, everything after some dot. */
 static enum ax_status matches(const char *pattern, bool suffix, const char *name, bool *yes) {
     struct ax_regex *re = NULL;
     struct ax_regex_work work = {0};
@@ -55,12 +55,12 @@ static enum ax_status is_target(const struct ax_peft_config *c, const char *modu
         return AX_OK;
     if (c->target_regex)
         return matches(c->target_regex, false, module, yes);
-    /* "all-linear" leaves out the head */
+    /* "all-linear" excludes the head */
     *yes = ((c->all_linear && layer >= 0) || in_list(&c->targets, module)) && in_layers(c, layer);
     return AX_OK;
 }
 
-/* The value of the first pattern that fits the end of the name. */
+/* The value of the first pattern that matches the end of the name. */
 static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, const char *module,
                                  double usual, double *out) {
     *out = usual;

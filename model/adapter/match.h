@@ -4,7 +4,7 @@
 
 #include "ckpt/hf/peft.h"
 
-/* What the config says of a module ("model.layers.0.mlp.up_proj"). */
+/* The config's settings for a module ("model.layers.0.mlp.up_proj"). */
 struct ax_adapter_target {
     bool on;
     int64_t r;
@@ -12,32 +12,33 @@ struct ax_adapter_target {
 };
 enum ax_status ax_adapter_match(const struct ax_peft_config *c, const char *module, int layer,
                                 struct ax_adapter_target *out);
-/* Is it the name, or what follows a dot at the name's end? */
+/* True if `end` is `name`, or follows a dot at its end. */
 bool ax_adapter_ends_in(const char *name, const char *end);
 /* "a.b.c.weight" → "a.b.c". */
 void ax_adapter_module_of(const char *param, char *out, size_t size);
 bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* modules_to_save */
-/* PEFT compares the ends of names here without looking for a dot: "norm" is every norm. */
+/* PEFT compares the ends of module names without requiring a dot: "norm" matches every norm. */
 bool ax_adapter_saves_module(const char *module, const char *end);
-/* Saving embedding or head whole makes them two matrices where the base has one, as with PEFT: both
- * begin as the base's embedding, and what is not listed stays so. */
+/* Saving the embedding or head in full makes them two matrices in a tied model, as with PEFT: both
+ * start as the base's embedding, and one that is not listed stays so. */
 bool ax_adapter_unties(const struct ax_peft_config *c);
 
 enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };
 /* "model.layers.3.mlp.experts.gate_up_proj" in buf. */
 const char *ax_expert_weight_name(int layer, enum ax_expert_weight which, char *buf, size_t size);
-/* What the config says of a layer's weight, and the module below which its tensors are. */
+/* The config's settings for a layer's expert weight, and the module below which its tensors are. */
 enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int layer,
                                         enum ax_expert_weight which, struct ax_adapter_target *out,
                                         char *module, size_t size);
 
 struct ax_model;
-/* Config k of a model's adapters; NULL after the last. Without a bank, of its one or none. */
+/* Config k of a model's adapters; NULL after the last. Without a bank, k = 0 is its only one, if
+ * any. */
 const struct ax_peft_config *ax_adapter_config(const struct ax_model *m, int k);
-/* Puts adapter k's folder before an error, where there may be several. */
+/* Prefixes an error with adapter k's folder if there may be several. */
 enum ax_status ax_adapter_named(const struct ax_model *m, int k, enum ax_status st);
-/* Does one of its adapters have its own of this parameter of the base? … make two matrices of a
- * tied base's embedding and head? */
+/* True if an adapter has its own copy of this base parameter; … if one makes two matrices of a tied
+ * base's embedding and head. */
 bool ax_adapter_any_saves(const struct ax_model *m, const char *param);
 bool ax_adapter_any_unties(const struct ax_model *m);
 

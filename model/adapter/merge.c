@@ -1,4 +1,4 @@
-/* See merge.h. Only rows that are asked for are computed, several at once. */
+/* See merge.h. Computes only the requested rows, several at a time. */
 #include "model/adapter/merge.h"
 
 #include <math.h>
@@ -47,13 +47,13 @@ static void set_size(struct ax_merged *t, const struct ax_adapter_target *target
     t->scale = target->scale;
 }
 
-/* The number behind "layers.", or −1. */
+/* The number after "layers.", or −1. */
 static int layer_of(const char *module) {
     const char *at = strstr(module, "layers.");
     return at ? (int)strtol(at + strlen("layers."), NULL, 10) : -1;
 }
 
-/* [rows][cols] to [cols][rows]. */
+/* Transposes [rows][cols] to [cols][rows]. */
 static enum ax_status turn(double **x, int64_t rows, int64_t cols) {
     double *t;
     AX_TRY(ax_alloc(&t, (size_t)(rows * cols), sizeof *t));
@@ -65,7 +65,7 @@ static enum ax_status turn(double **x, int64_t rows, int64_t cols) {
     return AX_OK;
 }
 
-/* Of an embedding, whose A and B are those of the transposed matrix. */
+/* For an embedding, whose A and B belong to the transposed matrix. */
 static enum ax_status open_embedding(struct ax_merged *t, const struct ax_peft *peft,
                                      const char *module, const struct ax_st_entry *a) {
     const struct ax_st_entry *b = find(peft, module, "lora_embedding_B");
@@ -248,7 +248,7 @@ enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
     if (st == AX_OK) {
         ax_convert(t->dtype, out, AX_F64, merged, n);
         ax_convert(AX_F64, merged, t->dtype, out, n);
-        const int64_t left = t->model->numel - first; /* rows of new tokens lie behind */
+        const int64_t left = t->model->numel - first; /* rows of new tokens follow */
         const int64_t old = left < 0 ? 0 : left < n ? left : n;
         load(t->model, first, old, before);
         for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)

@@ -1,7 +1,7 @@
 /* A model's tensors with an adapter merged into them, row by row, straight from the two files.
  *
- * W' = W + s·B·A, with DoRA m·V/‖V‖ by rows for V = W + s·B·A: in double from the files' numbers,
- * rounded once to the type that is written. Tensors of modules_to_save come from the adapter. */
+ * W' = W + s·B·A, with DoRA m·V/‖V‖ per row for V = W + s·B·A: in double from the files' values,
+ * rounded once to the output dtype. Tensors of modules_to_save come from the adapter. */
 #ifndef AX_MODEL_ADAPTER_MERGE_H
 #define AX_MODEL_ADAPTER_MERGE_H
 
@@ -10,18 +10,18 @@
 
 struct ax_merged {
     const struct ax_st_entry *model; /* the base model's */
-    const struct ax_st_entry *base;  /* where W comes from: the same, or a module saved whole */
+    const struct ax_st_entry *base;  /* source of W: the same, or a module saved in full */
     int64_t rows, cols, r;           /* r = 0: nothing is added */
     double scale;
     double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
-    enum ax_dtype dtype;       /* written */
-    int64_t changed;           /* elements written so far that differ from the base model's */
+    enum ax_dtype dtype;       /* of the output */
+    int64_t changed;           /* elements written so far that differ from the base's */
 };
 
-/* What `name` of the base becomes. AX_ERR_DATA where the adapter's tensors do not fit it. */
+/* Opens the merged form of a base tensor. AX_ERR_DATA if the adapter's tensors do not fit it. */
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
                               const struct ax_peft *peft, enum ax_dtype dtype);
-/* Does merging give a tied base a head of its own? */
+/* True if merging gives a tied base a separate head. */
 bool ax_merged_unties(const struct ax_peft *peft);
 void ax_merged_close(struct ax_merged *t); /* safe on a zeroed one */
 /* Elements [first, first + n) as doubles. */

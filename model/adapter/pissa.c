@@ -2,8 +2,8 @@
  *
  *   W = U·S·Vᵀ,  B = U_r·√(S_r/s),  A = √(S_r/s)·V_rᵀ,  the base becomes W − s·B·A
  *
- * and so the model begins as it is, but trains its principal directions. A base that is packed
- * packs the rest. Folders are for the base as it was, as PEFT converts them: with the start A0, B0
+ * so the model starts unchanged but trains its principal directions. A packed base packs the
+ * remainder. Saved folders fit the original base, as PEFT converts them: with the initial A0, B0
  * kept, s·(B·A − B0·A0) is a plain LoRA of twice the rank, [A; A0] and [B, −B0]. */
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool starts_so(const struct ax_model *m, const struct ax_adapter *a) {
     return a->a && ax_unit_present(a->unit) && m->adapter->start == AX_LORA_PISSA;
 }
 
-/* Calls `work` for every linear's adapter that starts so; those of embeddings never do. */
+/* Calls `work` for every linear's PiSSA adapter; embeddings never have one. */
 static enum ax_status
 each(struct ax_model *m,
      enum ax_status (*work)(struct ax_model *m, const struct ax_adapter *a, void *ctx), void *ctx) {
@@ -66,7 +66,7 @@ struct source {
     uint64_t seed;
 };
 
-/* A and B as the accum dtype has them, into `a` and `b`. */
+/* Writes A and B in accumulation dtype to `a` and `b`. */
 static void split(const struct ax_low_rank *l, double scale, enum ax_dtype dtype, void *a,
                   void *b) {
     for (int64_t j = 0; j < l->r; j++) {
@@ -130,7 +130,7 @@ static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *ada
     ax_unit_load(&m->units[A->unit], &m->rt->mesh, A, m->accum, a);
     ax_unit_load(&m->units[B->unit], &m->rt->mesh, B, m->accum, b);
     AX_TRY_GOTO(load_rest(m, w, rest), st, done);
-    for (int64_t i = 0; i < ax_param_numel(B); i++) /* it is taken away in folders */
+    for (int64_t i = 0; i < ax_param_numel(B); i++) /* subtracted in saved folders */
         ax_store(m->accum, b, i, -ax_load(m->accum, b, i));
 done:
     ax_low_rank_free(&l);

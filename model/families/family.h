@@ -13,8 +13,8 @@ extern const struct ax_family ax_family_qwen2;   /* qwen.c */
 extern const struct ax_family ax_family_qwen3;
 extern const struct ax_family ax_family_qwen3_moe;
 
-/* Reads how many experts there are and how many a token goes to, in either spelling
- * (num_local_experts, num_experts), into a->moe; the usual numbers where the config is silent. */
+/* Reads the number of experts and of active experts, in either spelling (num_local_experts,
+ * num_experts), into a->moe; the usual numbers if the config does not say. */
 enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json config, int64_t usual_experts,
                             int64_t usual_active); /* mixtral.c */
 

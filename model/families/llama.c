@@ -1,4 +1,4 @@
-/* Llama 1, 2, 3.x and everything published in their format (SmolLM2, TinyLlama, …). */
+/* Llama 1, 2, 3.x and other models in their format (SmolLM2, TinyLlama, …). */
 #include "model/families/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {

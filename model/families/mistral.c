@@ -1,8 +1,8 @@
-/* Mistral: Llama with a sliding window in every layer where the config gives one. */
+/* Mistral: Llama with a sliding window in every layer if the config gives one. */
 #include "model/families/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    /* absent means 4096, null means none: so transformers reads it, and 0.1 files rely on it */
+    /* absent means 4096, null means none: transformers reads it so, and 0.1 files rely on it */
     const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
     int64_t window;
     AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));

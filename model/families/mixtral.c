@@ -19,7 +19,7 @@ enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json c, int64_t usual_e
     return AX_OK;
 }
 
-/* Noise on the router's input while training, which nobody publishes a model with. */
+/* Noise on the router's input in training; no published model uses it. */
 static enum ax_status refuse_jitter(struct ax_json c) {
     double jitter;
     const struct ax_json v = ax_json_get(c, "router_jitter_noise");

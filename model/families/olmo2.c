@@ -1,5 +1,5 @@
-/* OLMo 2 (Walsh et al. 2024): Llama with norms on what a layer's parts make instead of on what they
- * read, and on all of q and of k. */
+/* OLMo 2 (Walsh et al. 2024): Llama with norms on the outputs of a layer's parts instead of their
+ * inputs, and on all of q and of k. */
 #include "model/families/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {

@@ -1,6 +1,6 @@
 /* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and Qwen3-MoE (the same with a
- * mixture of experts in most layers). The first two may have a sliding window in some layers:
- * layer_types says which, else those from max_window_layers on, if use_sliding_window. */
+ * mixture of experts in most layers). The first two may have a sliding window in some layers: those
+ * in layer_types, else from max_window_layers on if use_sliding_window. */
 #include <string.h>
 
 #include "model/families/family.h"
@@ -64,7 +64,7 @@ static const struct ax_moe_names moe_names = {
     .down = "down_proj",
 };
 
-/* Experts in every decoder_sparse_step-th layer, but for mlp_only_layers. */
+/* Experts in every decoder_sparse_step-th layer except mlp_only_layers. */
 static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c) {
     int64_t step, layer;
     const struct ax_json dense = ax_json_get(c, "mlp_only_layers");
