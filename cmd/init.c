@@ -11,12 +11,14 @@
 #include "cmd/args.h"
 #include "cmd/train/base_model.h"
 #include "cmd/commands.h"
+#include "cmd/help/help.h"
 
 #define STEP_TOKENS 8192 /* of a step, where the data allow … */
 #define LEAST_STEPS 30   /* … steps per epoch */
 #define PACKED      0.95 /* of a packed row is filled, about */
 #define LEAST_ROWS  20   /* from which some are kept aside, … */
 #define EVAL_SHARE  20   /* … one in N, … */
+#define EVAL_LEAST  2    /* … (1 would mean all of them) … */
 #define EVAL_MOST   200  /* … but no more */
 
 /* ---- choices ---- */
@@ -29,8 +31,10 @@ static void choose_rows(struct ax_init *i) {
     const struct ax_init_shape *s = &i->shape;
     const double length = (double)s->sequence_len;
     const double rows = (double)i->data.rows;
-    i->eval_rows = i->data.rows < LEAST_ROWS ? 0 : i->data.rows / EVAL_SHARE;
+    i->eval_rows = i->data.rows / EVAL_SHARE;
+    i->eval_rows = i->eval_rows < EVAL_LEAST ? EVAL_LEAST : i->eval_rows;
     i->eval_rows = i->eval_rows > EVAL_MOST ? EVAL_MOST : i->eval_rows;
+    i->eval_rows = i->data.rows < LEAST_ROWS ? 0 : i->eval_rows;
     const double fit = s->cut ? 1 : 1 - (double)s->too_long / (double)s->rows;
     const double kept = (rows - (double)i->eval_rows) * fit;
     i->rows_per_epoch = at_least_one(s->packing ? kept * s->mean / (PACKED * length) : kept);
@@ -94,8 +98,10 @@ done:
     return st;
 }
 
-static void say(const struct ax_init *i, const char *file) {
+static enum ax_status say(const struct ax_init *i, const char *file) {
     const int64_t per_step = i->fit.micro * i->fit.accumulate;
+    struct ax_buf word = {0};
+    AX_TRY(ax_quote_word(&word, file));
     printf("wrote %s: %s, rows of %lld tokens%s, micro-batches of %lld, %lld per step, learning "
            "rate %g\n"
            "next:\n"
@@ -104,7 +110,9 @@ static void say(const struct ax_init *i, const char *file) {
            file,
            i->fit.method == AX_INIT_FULL ? "full fine-tuning" : ax_init_method_names[i->fit.method],
            (long long)i->shape.sequence_len, i->shape.packing ? " (packed)" : "",
-           (long long)i->fit.micro, (long long)per_step, i->learning_rate, file, file);
+           (long long)i->fit.micro, (long long)per_step, i->learning_rate, word.data, word.data);
+    ax_buf_free(&word);
+    return AX_OK;
 }
 
 static enum ax_status make(struct ax_init *i, const char *data, const char *file) {
@@ -119,7 +127,7 @@ static enum ax_status make(struct ax_init *i, const char *data, const char *file
     AX_TRY_GOTO(ax_init_data_read(&i->data, data), st, done);
     AX_TRY_GOTO(choose(i, &arch), st, done);
     AX_TRY_GOTO(write_file(i, file), st, done);
-    say(i, file);
+    st = say(i, file);
 done:
     ax_arch_free(&arch);
     return st;

@@ -56,5 +56,7 @@ enum ax_status ax_completion_fish(struct ax_buf *out, const struct ax_command *c
  * `also` lists characters that get a backslash. */
 enum ax_status ax_completion_quote(struct ax_buf *out, const char *text, const char *quote,
                                    const char *also);
+/* A word of a command line to be copied to a shell: in quotes only if it needs them. */
+enum ax_status ax_quote_word(struct ax_buf *out, const char *text);
 
 #endif

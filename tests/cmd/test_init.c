@@ -248,6 +248,36 @@ static void what_is_written_trains(void **state) {
     must_train("llama", AX_INIT_PAIR, false); /* its tokenizer adds BOS: not twice */
 }
 
+/* However few or many rows, and whatever the file is called: what is written is accepted, and the
+ * commands that are shown can be copied to a shell. */
+static void any_number_of_rows(void **state) {
+    (void)state;
+    need_binary();
+    static const int counts[] = {1, 2, 19, 20, 21, 39, 40, 41, 59, 60};
+    char base[512], said[8192], file[256];
+    snprintf(base, sizeof base, "%s", model("qwen3"));
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        struct ax_buf rows = {0};
+        struct ax_config cfg;
+        for (int i = 0; i < counts[c]; i++)
+            assert_ok(ax_buf_printf(&rows, "{\"text\": \"row %d\"}\n", i));
+        snprintf(file, sizeof file, "%s/it's %d rows.yaml", scratch, counts[c]);
+        const char *const init[] = {
+            "init", "--model", base, "--data", put_bytes("n.jsonl", rows.data, rows.len),
+            "-o",   file,      NULL};
+        ax_buf_free(&rows);
+        if (axtrain(said, sizeof said, init) != 0)
+            fail_msg("%d rows: %s", counts[c], said);
+        assert_non_null(strstr(said, "axtrain sft '"));
+        assert_non_null(strstr(said, "/it'\\''s "));
+        assert_ok(ax_config_load(&cfg, file, 0, NULL));
+        const double held = ax_config_f64(&cfg, "val_set_size");
+        const double expected = counts[c] < 20 ? 0 : counts[c] < 60 ? 2 : 3;
+        assert_true(held >= expected && held <= expected);
+        ax_config_free(&cfg);
+    }
+}
+
 static void the_adapter_files_train(void **state) {
     (void)state;
     need_binary();
@@ -380,6 +410,7 @@ int main(void) {
         cmocka_unit_test(lengths_choose_rows),
         cmocka_unit_test(memory_chooses_the_method),
         cmocka_unit_test(what_is_written_trains),
+        cmocka_unit_test(any_number_of_rows),
         cmocka_unit_test(the_adapter_files_train),
         cmocka_unit_test(prompts_are_kept),
         cmocka_unit_test(plans_and_prepares),
