@@ -260,7 +260,7 @@ const struct ax_command ax_commands[] = {
     {"preview", "show what training will see: records, ids, and which tokens are trained on",
      "CONFIG [key=value …] [options]",
      "  --step N        show the batch of this step (default: the first)\n"
-     "  --rows K        show at most K documents\n"
+     "  --rows K        show at most K sequences\n"
      "  --ids           show token ids next to the text\n"
      "  --eval          show the evaluation data instead of the training data\n"
      "  --color WHEN    auto, always or never\n"

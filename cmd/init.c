@@ -102,8 +102,8 @@ static enum ax_status say(const struct ax_init *i, const char *file) {
     const int64_t per_step = i->fit.micro * i->fit.accumulate;
     struct ax_buf word = {0};
     AX_TRY(ax_quote_word(&word, file));
-    printf("wrote %s: %s, rows of %lld tokens%s, micro-batches of %lld, %lld per step, learning "
-           "rate %g\n"
+    printf("wrote %s: %s, sequences of %lld tokens%s, micro-batches of %lld, %lld per step, "
+           "learning rate %g\n"
            "next:\n"
            "  axtrain preview %s      what training will see\n"
            "  axtrain sft %s          train\n",

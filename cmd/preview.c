@@ -54,7 +54,7 @@ static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(count(p->data, true, &p->eval));
     AX_TRY(ax_setup_data_warnings(p->data, add_warning, p));
     if (p->train.known && p->train.rows > 0 && p->train.steps == 0)
-        AX_TRY(add_warning(p, "one step needs more rows than there are, so nothing would be "
+        AX_TRY(add_warning(p, "one step needs more sequences than there are, so nothing would be "
                               "trained; lower gradient_accumulation_steps or micro_batch_size"));
     return p->o.json ? ax_preview_json(p, out) : ax_preview_print(p, out);
 }

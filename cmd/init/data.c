@@ -146,13 +146,13 @@ done:
 
 static enum ax_status find_kind(struct ax_init_data *d, const struct sample *s) {
     if (s->n == 0)
-        return ax_error(AX_ERR_DATA, "--data %s: it has no rows", d->path);
+        return ax_error(AX_ERR_DATA, "--data %s: it has no records", d->path);
     if (find_chat(d, s))
         return AX_OK;
     if (all_have(s, "chosen", is_anything, NULL) && all_have(s, "rejected", is_anything, NULL))
         return ax_error(AX_ERR_DATA,
-                        "--data %s: these rows are preferences (chosen, rejected); fine-tuning "
-                        "needs one answer a row",
+                        "--data %s: the records are preferences (chosen, rejected); fine-tuning "
+                        "needs one answer per record",
                         d->path);
     return find_alpaca(d, s) || find_pair(d, s) || find_text(d, s) ? AX_OK : no_kind(d, s);
 }

@@ -89,8 +89,8 @@ static enum ax_status search_all(struct search *s, int64_t rows_per_step) {
         }
     return ax_error(
         AX_ERR_NOMEM,
-        "this model does not fit in memory: %s with rows of %lld tokens needs %s, but only %s are "
-        "free; use a smaller model, shorter rows, or a larger machine",
+        "this model does not fit in memory: %s with sequences of %lld tokens needs %s, but only "
+        "%s are free; use a smaller model, shorter records, or a larger machine",
         methods > 1 ? "even QLoRA"
                     : "full fine-tuning (adapters on experts are not "
                       "supported yet)",

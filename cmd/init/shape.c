@@ -154,7 +154,8 @@ static enum ax_status choose(struct ax_init_shape *s, const struct ax_init_data 
     uint32_t *lengths;
     if (set->n == 0 || set->n_trained == 0)
         return ax_error(AX_ERR_DATA,
-                        "--data %s: none of the tokens in the first %lld rows would be trained on",
+                        "--data %s: none of the tokens in the first %lld records would be "
+                        "trained on",
                         d->path, (long long)set->n);
     AX_TRY(ax_alloc(&lengths, set->n, sizeof *lengths));
     for (size_t i = 0; i < set->n; i++)

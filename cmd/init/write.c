@@ -55,8 +55,8 @@ static enum ax_status put_pair(struct ax_buf *out, const struct ax_init_data *d)
     AX_TRY(ax_buf_puts(out, "    type:\n"));
     AX_TRY(put_key(out, "      field_instruction: ", d->prompt));
     AX_TRY(put_key(out, "      field_output: ", d->answer));
-    AX_TRY(ax_buf_puts(out, "      # the prompt as the model's chat template writes it, for rows "
-                            "without an input:\n"));
+    AX_TRY(ax_buf_puts(out, "      # the prompt as the model's chat template writes it, for "
+                            "records without an input:\n"));
     if (is_block(d->prompt_format))
         return put_block(out, "      no_input_format: |\n", "        ", d->prompt_format);
     return put_key(out, "      no_input_format: ", d->prompt_format);
@@ -91,7 +91,7 @@ static enum ax_status put_head(struct ax_buf *out, const struct ax_init *i) {
     AX_TRY(ax_buf_printf(out,
                          "# Fine-tuning, written by `axtrain init`. A key explained: `axtrain "
                          "config help KEY`.\n"
-                         "# The model has %s parameters; the data %lld rows: %s.\n\n",
+                         "# The model has %s parameters; the data %lld records: %s.\n\n",
                          ax_format_count(parameters, sizeof parameters, (double)i->parameters),
                          (long long)i->data.rows, kinds[i->data.kind]));
     AX_TRY(put_key(out, "base_model: ", i->model));
@@ -99,26 +99,25 @@ static enum ax_status put_head(struct ax_buf *out, const struct ax_init *i) {
         AX_TRY(ax_buf_printf(out, "chat_template: %s # the model has none\n", i->data.template));
     AX_TRY(ax_init_put_entry(out, &i->data));
     if (i->eval_rows > 0)
-        return ax_buf_printf(out, "val_set_size: %lld # rows held out for evaluation\n",
+        return ax_buf_printf(out, "val_set_size: %lld # records held out for evaluation\n",
                              (long long)i->eval_rows);
-    return ax_buf_puts(out, "val_set_size: 0 # too few rows to keep some aside\n");
+    return ax_buf_puts(out, "val_set_size: 0 # too few records to hold any out\n");
 }
 
 static enum ax_status put_rows(struct ax_buf *out, const struct ax_init *i) {
     const struct ax_init_shape *s = &i->shape;
-    AX_TRY(ax_buf_printf(out,
-                         "\n# Lengths in tokens: half of the rows to %lld, 99 %% to %lld, the "
-                         "longest %lld.\n",
-                         (long long)s->median, (long long)s->p99, (long long)s->longest));
+    AX_TRY(ax_buf_printf(
+        out, "\n# Lengths in tokens: median %lld, 99th percentile %lld, longest %lld.\n",
+        (long long)s->median, (long long)s->p99, (long long)s->longest));
     if (s->too_long > 0)
         AX_TRY(ax_buf_printf(out, "# %lld of %lld are longer than sequence_len and %s.\n",
                              (long long)s->too_long, (long long)s->rows,
-                             s->cut ? "cut" : "left out"));
+                             s->cut ? "truncated" : "skipped"));
     AX_TRY(ax_buf_printf(out, "sequence_len: %lld\n%s", (long long)s->sequence_len,
                          s->cut ? "excess_length_strategy: truncate\n" : ""));
     return ax_buf_printf(out, "sample_packing: %s\n",
-                         s->packing ? "true # several rows share a sequence"
-                                    : "false # rows fill a sequence by themselves");
+                         s->packing ? "true # several examples share a sequence"
+                                    : "false # each example is its own sequence");
 }
 
 static enum ax_status put_why(struct ax_buf *out, const struct ax_init_fit *f) {

@@ -79,7 +79,7 @@ static enum ax_status put_row(void *ctx, const struct ax_preview *p,
     struct ax_buf *out = t->out;
     const struct look *look = t->look;
     AX_TRY(ax_buf_printf(out,
-                         "%s── row %lld of epoch %lld: %lld tokens, %lld trained, %d "
+                         "%s── sequence %lld of epoch %lld: %lld tokens, %lld trained, %d "
                          "document%s%s\n",
                          look->faint, (long long)row->index, (long long)row->epoch,
                          (long long)row->n_tokens, (long long)row->n_trained, row->n_pieces,
@@ -115,7 +115,7 @@ static enum ax_status put_totals(struct ax_buf *out, const char *name,
     AX_TRY(ax_buf_printf(
         out,
         "%s: %lld documents, %lld tokens, %lld trained (%.1f %%), longest %lld\n"
-        "  rows: %lld, %.1f %% of their tokens are used; %lld steps an epoch on one "
+        "  sequences: %lld, %.1f %% of their tokens are used; %lld steps per epoch on one "
         "device\n",
         name, (long long)t->documents, (long long)t->tokens, (long long)t->trained,
         t->tokens > 0 ? 100.0 * (double)t->trained / (double)t->tokens : 0.0, (long long)t->longest,

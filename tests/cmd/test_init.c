@@ -70,9 +70,9 @@ static void rows_that_do_not_do(void **state) {
     static const struct {
         const char *rows, *said;
     } all[] = {
-        {"", "it has no rows"},
+        {"", "it has no records"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
-         "these rows are preferences"},
+         "the records are preferences"},
         {"{\"a\": 1, \"b\": 2}", "the columns (a, b) do not match a known record type"},
         {"{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"a\", \"reply\": \"b\"}",
          "the columns (question, answer) do not match a known record type"},
@@ -156,7 +156,7 @@ static void memory_chooses_the_method(void **state) {
     assert_true(f.chosen <= 14 * gib && f.chosen > 4 * gib);
     assert_true(f.need[AX_INIT_LORA] > 14 * gib);
     assert_error(ax_init_fit_choose(&f, &arch, &s, 4, 2 * gib), AX_ERR_NOMEM,
-                 "even QLoRA with rows of 2048 tokens needs");
+                 "even QLoRA with sequences of 2048 tokens needs");
     assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 0)); /* not known */
     assert_int_equal(f.method, AX_INIT_FULL);
     ax_arch_free(&arch);

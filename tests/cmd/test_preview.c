@@ -36,25 +36,25 @@ static void text_form(void **state) {
                         "      no_input_format: '{instruction} '\n"
                         "shuffle_merged_datasets: false\ncurriculum_sampling: true\n"));
     snprintf(want, sizeof want,
-             "── row 0 of epoch 0: 7 tokens, 2 trained, 1 document\n"
+             "── sequence 0 of epoch 0: 7 tokens, 2 trained, 1 document\n"
              "─ %s:1: 7 tokens, 2 trained\n"
              "1+1? ⟦2</s>⟧\n"
              "ids: 49 43 49 63 32 ⟦50⟧ ⟦264⟧\n"
-             "── row 1 of epoch 0: 11 tokens, 5 trained, 1 document\n"
+             "── sequence 1 of epoch 0: 11 tokens, 5 trained, 1 document\n"
              "─ %s:2: 11 tokens, 5 trained\n"
              "␛[31m ⟦é\t3</s>⟧\n"
              "ids: 27 91 51 49 109 32 ⟦195⟧ ⟦169⟧ ⟦9⟧ ⟦51⟧ ⟦264⟧\n"
              "training: 2 documents, 18 tokens, 7 trained (38.9 %%), longest 11\n"
-             "  rows: 2, 14.1 %% of their tokens are used; 2 steps an epoch on one device\n",
+             "  sequences: 2, 14.1 %% of their tokens are used; 2 steps per epoch on one device\n",
              rows, rows);
     check_text(4, (const char *const[]){config, "--ids", "--color", "never"}, want);
     /* in color, the second step only */
     snprintf(want, sizeof want,
-             "\x1b[2m── row 1 of epoch 0: 11 tokens, 5 trained, 1 document\x1b[0m\n"
+             "\x1b[2m── sequence 1 of epoch 0: 11 tokens, 5 trained, 1 document\x1b[0m\n"
              "\x1b[2m─ %s:2: 11 tokens, 5 trained\x1b[0m\n"
              "␛[31m \x1b[32mé\t3</s>\x1b[0m\n"
              "training: 2 documents, 18 tokens, 7 trained (38.9 %%), longest 11\n"
-             "  rows: 2, 14.1 %% of their tokens are used; 2 steps an epoch on one device\n",
+             "  sequences: 2, 14.1 %% of their tokens are used; 2 steps per epoch on one device\n",
              rows);
     check_text(5, (const char *const[]){config, "--step=2", "--rows=1", "--color", "always"}, want);
 }
@@ -209,7 +209,7 @@ static void warnings(void **state) {
     json_decref(v);
     v = preview_json(4, (const char *const[]){config, "--json", "sample_packing=true",
                                               "gradient_accumulation_steps=2"});
-    assert_true(warns(v, "one step needs more rows than there are"));
+    assert_true(warns(v, "one step needs more sequences than there are"));
     json_decref(v);
     /* a template that writes BOS twice */
     v = preview_json(3,
