@@ -33,7 +33,7 @@ enum ax_lora_start {
 };
 
 struct ax_peft_config {
-    char *base; /* base_model_name_or_path as written; NULL = not said */
+    char *base; /* base_model_name_or_path as written; NULL = missing */
     int64_t r;
     double alpha, dropout;
     bool rslora, dora;
