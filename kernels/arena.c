@@ -1,8 +1,8 @@
-/* Arenas: where the stacks of a phase lie, pushing and popping, and the marks they leave.
+/* Arenas: the layout of a phase's stacks, pushing and popping, and high-water marks.
  *
- * For a phase the working area behind the persistent stack is [scratch | slot 0 | slot 1 | …], each
- * with exactly the bytes its plan says, so every address follows from the plan alone. Offsets
- * within a stack come from the pushes only and are the same in planning and in real mode. */
+ * For a phase, the working area after the persistent stack is [scratch | slot 0 | slot 1 | …], each
+ * with exactly the bytes in the plan, so every address follows from the plan alone. Offsets within
+ * a stack come only from pushes and are the same in planning and in real mode. */
 #include "kernels/arena.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@
 #endif
 #ifdef AX_HAVE_ASAN
 #include <sanitizer/asan_interface.h>
-/* Released stack memory and the padding behind each block are off limits: using them is found. */
+/* Released stack memory and the padding after each block are poisoned, so that any use is found. */
 #define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
 #else
@@ -29,8 +29,8 @@
 #endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
-/* While planning, stack i starts at (i + 1)·16 TiB: never read, never NULL, aligned as real ones.
- */
+/* While planning, stack i starts at (i + 1)·16 TiB: never read, never NULL, aligned like real
+ * ones. */
 #define PLANNING_SPACE ((uintptr_t)1 << 44)
 
 static size_t round_up(size_t bytes, size_t to) {
@@ -54,14 +54,14 @@ size_t ax_arena_plan_total(const struct ax_arena_plan *plan) {
     return plan->persistent + largest;
 }
 
-/* Pages without memory behind them until they are touched; NULL when there is no room. */
+/* Maps pages that get memory only when touched; NULL if there is no address space. */
 static void *map_pages(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* map_pages, aligned for huge pages where it is large enough for one. */
+/* map_pages, aligned for huge pages if large enough for one. */
 static void *map_memory(size_t bytes) {
     if (bytes < HUGE_PAGE)
         return map_pages(bytes);
@@ -77,7 +77,7 @@ static void *map_memory(size_t bytes) {
     return wide + head;
 }
 
-/* What both modes need: the stacks themselves and the runs behind their names. */
+/* What both modes need: the stacks themselves and the runs for their names. */
 static enum ax_status create_stacks(struct ax_arena *a, int n_slots) {
     AX_ASSERT(n_slots >= 0 && n_slots <= AX_ARENA_MAX_SLOTS);
     memset(a, 0, sizeof(*a));
@@ -150,7 +150,7 @@ void ax_arena_free(struct ax_arena *a) {
     if (a == NULL)
         return;
     if (a->map != NULL) {
-        UNPOISON(a->map, a->map_bytes); /* the addresses will be someone else's */
+        UNPOISON(a->map, a->map_bytes); /* the addresses may be reused */
         munmap(a->map, a->map_bytes);
     }
     if (a->runs_map != NULL)

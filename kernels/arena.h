@@ -1,15 +1,15 @@
 /* Memory by plan: one address range, stacks of named blocks in it, and high-water marks.
  *
- *   [ persistent | scratch | slot 0 | slot 1 | … ]     the last three anew for each phase
+ *   [ persistent | scratch | slot 0 | slot 1 | … ]     scratch and slots are laid out per phase
  *
  * An arena holds a *persistent* stack (weights, gradients, optimizer state, tables) and, above it,
  * the working stacks of the current *phase*: `scratch` (temporaries and op workspaces) and one
  * stash per slot (activations kept from forward to backward). Disjoint phases share addresses.
  *
- * The same calls run twice. First in planning mode (no memory; addresses count up from a made-up
- * base and are never read): the high-water marks become a struct ax_arena_plan. Then for real:
- * ax_arena_create maps exactly plan bytes, and any push beyond its stack's share is a bug
- * (AX_ASSERT). So plan and reality agree by construction, and tests compare them to the byte. */
+ * The same calls run twice. The planning run has no memory: addresses count up from a made-up base
+ * and are never accessed, and the high-water marks become a struct ax_arena_plan. For the real run,
+ * ax_arena_create maps exactly the plan's bytes, and any push beyond its stack's share is a bug
+ * (AX_ASSERT). So plan and run agree by construction, and tests compare them to the byte. */
 #ifndef AX_KERNELS_ARENA_H
 #define AX_KERNELS_ARENA_H
 
@@ -22,19 +22,19 @@
 #define AX_ARENA_ALIGN     64
 #define AX_ARENA_MAX_SLOTS 64
 #define AX_ARENA_MAX_NAMES 64
-#define AX_ARENA_MAX_RUNS  (1 << 18) /* address space, backed by memory only as far as used */
+#define AX_ARENA_MAX_RUNS  (1 << 18) /* address space; memory is used only as touched */
 
 enum ax_phase { AX_PHASE_TRAIN, AX_PHASE_EVAL, AX_PHASE_ROLLOUT, AX_PHASE_SAVE, AX_PHASE_COUNT };
 
-/* Bytes under one block name: now, and at the moment its stack stood highest (persistent: the sum).
- * Names are compared by content and must outlive the arena (string literals). */
+/* Bytes under one block name: now, and at the stack's high-water mark (persistent: the sum). Names
+ * are compared by content and must outlive the arena (string literals). */
 struct ax_arena_name {
     const char *name;
     size_t live;
     size_t at_peak;
 };
 
-/* Bytes on a stack that bear one name: neighbors of the same name are one run. */
+/* Adjacent blocks of the same name on a stack form one run. */
 struct ax_arena_run {
     size_t bytes;
     int name; /* index into names */
@@ -47,7 +47,7 @@ struct ax_stack {
     size_t high[AX_PHASE_COUNT];
     struct ax_arena *arena;
     size_t n_runs;
-    struct ax_arena_run *runs; /* from the bottom up; room for AX_ARENA_MAX_RUNS */
+    struct ax_arena_run *runs; /* from the bottom up; capacity AX_ARENA_MAX_RUNS */
     int n_names;
     struct ax_arena_name names[AX_ARENA_MAX_NAMES];
     size_t names_high; /* `top` at which at_peak was taken */
@@ -77,16 +77,18 @@ struct ax_arena {
 };
 
 enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots);
-/* Maps plan total bytes (zeroed, huge pages asked for). AX_ERR_NOMEM says how much was wanted. */
+/* Maps the plan's total bytes (zeroed, huge pages requested). AX_ERR_NOMEM says how many were
+ * requested. */
 enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan);
 void ax_arena_free(struct ax_arena *a);
-/* The marks reached so far, in either mode; in real mode they equal the plan after a full step. */
+/* The high-water marks so far, in either mode; in real mode they equal the plan after a full
+ * step. */
 void ax_arena_measure(const struct ax_arena *a, struct ax_arena_plan *out);
 /* Switches phase; scratch and all slots must be empty. */
 void ax_arena_enter(struct ax_arena *a, enum ax_phase phase);
 
-/* `bytes` (rounded up to AX_ARENA_ALIGN) on top. Never fails for input reasons: exceeding the plan
- * is our own bug. Memory holds what was there before; only fresh persistent memory is zero. */
+/* Allocates `bytes` (rounded up to AX_ARENA_ALIGN) on top. Input can never make it fail: exceeding
+ * the plan is our own bug. Memory keeps its old contents; only fresh persistent memory is zero. */
 void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes);
 size_t ax_stack_mark(const struct ax_stack *s);
 /* Pops everything above the mark. */

@@ -1,4 +1,4 @@
-/* Making and running cases. An op's build runs twice: first without memory, to count bytes, then to
+/* Creates and runs cases. An op's build runs twice: first without memory, to count bytes, then to
  * lay the operands out and fill them, with the helpers of kernels/ops/family.c. */
 #include "kernels/cases.h"
 
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "kernels/ops/family.h"
 
-/* A step in the middle of training. Large lr: an update worth checking to the last bits. */
+/* A step in the middle of training. Large lr: makes the update's last bits worth checking. */
 static struct ax_step_scalars scalars_of(const struct ax_case_builder *b) {
     bool skip = ax_case_has(b, AX_SHAPE_SKIP);
     return (struct ax_step_scalars){.lr = 0.1,

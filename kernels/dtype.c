@@ -12,7 +12,7 @@ static const struct ax_dtype_info INFO[AX_DTYPE_COUNT] = {
     [AX_U8] = {"uint8", "U8", 1, false},
 };
 
-/* The short forms people write in configs, beside the names of the table. */
+/* Short forms used in configs, in addition to the table's names. */
 static const struct {
     const char *name;
     enum ax_dtype dtype;
@@ -73,11 +73,13 @@ float ax_bf16_to_f32(uint16_t bits) {
 uint16_t ax_f32_to_bf16(float x) {
     uint32_t u = bits_of(x);
     if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((u >> 16) | 0x40u); /* quiet, so that dropping low bits cannot make inf */
+        return (uint16_t)((u >> 16) | 0x40u); /* quiet NaN, so that dropping low bits cannot make it
+                                                 inf */
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-/* The low half read as a signed number is what rounding took away, so adding it undoes that. */
+/* The low half as a signed number is exactly what rounding removed, so adding it undoes the
+ * rounding. */
 uint16_t ax_f32_split(float x, int16_t *remainder) {
     uint32_t u = bits_of(x);
     uint16_t low = (uint16_t)u;
@@ -122,8 +124,8 @@ uint16_t ax_f32_to_f16(float x) {
     return (uint16_t)(sign | ((rounded - ((127u - 15u) << 23)) >> 13));
 }
 
-/* The float toward zero from x, its last bit set if anything was cut off. Rounding the result to a
- * shorter format then gives what rounding x itself would: two roundings act as one. */
+/* x truncated to float, with the last bit set if anything was cut off. Rounding that to a shorter
+ * format equals rounding x directly: no double rounding. */
 static float round_to_odd(double x) {
     float nearest = (float)x;
     uint32_t u = bits_of(nearest);
@@ -134,7 +136,7 @@ static float round_to_odd(double x) {
     return float_of(u | 1u);
 }
 
-/* Element i where nothing is known of the alignment: tensors in files begin at any byte. */
+/* Element i without any alignment: tensors in files begin at any byte. */
 #define DEFINE_AT(type)                                                                            \
     static type type##_at(const void *data, int64_t i) {                                           \
         type x;                                                                                    \

@@ -31,7 +31,7 @@ const struct ax_dtype_info *ax_dtype_info(enum ax_dtype dtype);
 size_t ax_dtype_size(enum ax_dtype dtype);
 /* Accepts PyTorch names and the short forms f64 fp32 bf16 …; AX_ERR_CONFIG lists the choices. */
 enum ax_status ax_dtype_parse(const char *name, enum ax_dtype *out);
-/* What sums, statistics, gradients and masters are kept in: F64 for F64, else F32. */
+/* The accumulation dtype, for sums, statistics, gradients and masters: F64 for F64, else F32. */
 enum ax_dtype ax_dtype_accum(enum ax_dtype dtype);
 
 float ax_bf16_to_f32(uint16_t bits);
@@ -39,15 +39,15 @@ uint16_t ax_f32_to_bf16(float x); /* NaN stays NaN */
 float ax_f16_to_f32(uint16_t bits);
 uint16_t ax_f32_to_f16(float x); /* overflow → inf */
 
-/* A float32 as a bfloat16 (nearest; away from zero where two are as near) and the 16 bits that are
- * missing: join gives back every bit. */
+/* Splits a float32 into the nearest bfloat16 (ties away from zero) and 16 remainder bits; join
+ * restores every bit. */
 uint16_t ax_f32_split(float x, int16_t *remainder);
 float ax_f32_join(uint16_t bf16, int16_t remainder);
-/* x rounded up or down to bf16 with the chances that make it x on average; `random` are 16 bits. */
+/* x rounded stochastically to bf16, so that the mean is x; `random` holds 16 bits. */
 uint16_t ax_f32_to_bf16_random(float x, uint32_t random);
 
 /* One element of any float or integer dtype as double, and back (rounded once from the double).
- * What is read, here and in ax_convert, may begin at any byte. */
+ * Reads, here and in ax_convert, need no alignment. */
 double ax_load(enum ax_dtype dtype, const void *data, int64_t index);
 void ax_store(enum ax_dtype dtype, void *data, int64_t index, double value);
 /* n contiguous elements from one dtype to another. */

@@ -1,4 +1,4 @@
-/* Encoding by search; the fast kernels guess the code and look at one limit only. */
+/* Encoding by search; the fast kernels guess the code and check only one limit. */
 #include "kernels/dynamic_map.h"
 
 uint8_t ax_dynamic_encode(const struct ax_dynamic_map *map, float x) {

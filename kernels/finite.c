@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#define PART ((int64_t)1 << 16) /* elements looked at together */
+#define PART ((int64_t)1 << 16) /* elements per block */
 
 static bool bad_f32(const uint32_t *u, int64_t n) {
     uint32_t bad = 0;

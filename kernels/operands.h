@@ -1,5 +1,5 @@
-/* Which tensors an op's arguments hold, by name: what cost counting, error texts and tests need to
- * handle all ops alike. A tensor whose data is NULL (an optional one left out) is not an operand of
+/* The tensors in an op's arguments, by name: what cost counting, error messages and tests need to
+ * handle all ops alike. A tensor whose data is NULL (an omitted optional one) is not an operand of
  * that call. */
 #ifndef AX_KERNELS_OPERANDS_H
 #define AX_KERNELS_OPERANDS_H
@@ -11,16 +11,16 @@
 enum ax_operand_use { AX_OPERAND_IN = 1, AX_OPERAND_OUT = 2, AX_OPERAND_INOUT = 3 };
 
 enum ax_operand_flag {
-    AX_OPERAND_ROWS = 1,  /* row t of the results needs no other row of it: rows may run alone */
-    AX_OPERAND_SOME = 2,  /* an output of which only some rows are written */
+    AX_OPERAND_ROWS = 1,  /* row t of the results needs no other row of it: rows can be computed
+                             separately */
+    AX_OPERAND_SOME = 2,  /* an output with only some rows written */
     AX_OPERAND_PANELS = 4 /* may be a weight in panels (kernels/panels.h) */
 };
 
 struct ax_operand {
     const char *name; /* NULL ends the list */
     size_t offset;    /* of the struct ax_tensor within the argument struct */
-    /* OUT: overwritten. INOUT: read and written. An output that an `accumulate` flag makes both is
-     * listed as OUT. */
+    /* OUT: overwritten. INOUT: read and written. With an `accumulate` flag, OUT is also read. */
     enum ax_operand_use use;
     unsigned flags;
 };
@@ -30,14 +30,14 @@ const struct ax_operand *ax_op_operands(enum ax_op op);
 struct ax_tensor *ax_operand_tensor(const struct ax_operand *operand, void *args);
 size_t ax_op_args_size(enum ax_op op);
 
-/* The first condition of the contract in kernels/ops.h that these arguments break (its text), or
- * NULL. Looks at shapes, dtypes and options, never at data. */
+/* The text of the first condition of the contract in kernels/ops.h that these arguments break, or
+ * NULL. Reads shapes, dtypes and options, never data. */
 const char *ax_op_broken_rule(enum ax_op op, const void *args);
 
-/* The product of group g of a grouped_gemm, which has rows: what a backend may run in its place. */
+/* The GEMM of group g of a grouped_gemm, which must have rows: what a backend may run instead. */
 struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group);
 
-/* "a bfloat16 [4][576], b …" written to buf, cut to size, returned. */
+/* "a bfloat16 [4][576], b …" in buf, truncated to size; returns buf. */
 const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
-/* First what is known of any op, by number, from the rows of the families (kernels/ops/). Then the
- * dispatcher: one ax_run_<op> per row of AX_OP_LIST. It picks who runs the op, takes workspace from
- * the queue's scratch stack for the time of the call, and counts. */
+/* First the information about any op, by number, from the families' tables (kernels/ops/). Then the
+ * dispatcher: one ax_run_<op> per row of AX_OP_LIST. It chooses the backend, takes workspace from
+ * the queue's scratch stack for the duration of the call, and counts. */
 #include "kernels/ops.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "kernels/panels.h"
 #include "kernels/queue.h"
 
-/* An op without a row of its family's does not link. */
+/* An op without an AX_OP_INFO does not link. */
 static const struct ax_op_info *const OPS[AX_OP_COUNT] = {
 #define ROW(op) [AX_OP_##op] = &ax_op_info_##op,
     AX_OP_LIST(ROW)
@@ -63,7 +63,7 @@ const char *ax_op_broken_rule(enum ax_op op, const void *args) {
     return ax_op_info(op)->check(args);
 }
 
-/* snprintf that goes on behind what is there and stays within size. */
+/* snprintf that appends and stays within size. */
 #define APPEND(...)                                                                                \
     do {                                                                                           \
         if (used < size) {                                                                         \
@@ -88,7 +88,7 @@ const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t si
 }
 
 struct ax_call {
-    const struct ax_ops *run; /* whose entry to call */
+    const struct ax_ops *run; /* the backend to call */
     void *work;               /* workspace or NULL */
     size_t mark;              /* of the scratch stack before the workspace */
     double start;             /* seconds, while timing */
@@ -105,7 +105,7 @@ static void check(enum ax_op op, const void *args) {
 }
 
 /* On a meta queue the planned backend (q->model) decides about fallback and workspace as it would
- * for real, and then nothing is computed: q->ops runs. */
+ * in a run; then q->ops runs and computes nothing. */
 static enum ax_status begin(struct ax_queue *q, enum ax_op op, const void *args,
                             struct ax_call *call) {
     check(op, args);
@@ -155,7 +155,7 @@ static enum ax_status end(struct ax_queue *q, enum ax_op op, const void *args,
     }
 AX_OP_LIST(DEFINE_RUN)
 
-/* The same of all ops: arguments untyped. */
+/* The same for all ops, with untyped arguments. */
 #define DEFINE_ANY(name)                                                                           \
     static enum ax_status any_##name(struct ax_queue *q, const void *args) {                       \
         return ax_run_##name(q, args);                                                             \

@@ -1,18 +1,20 @@
 /* The op table: every op, forward and backward side by side, for every backend.
  *
  * Notation: T tokens, D hidden, H heads, hd head size, F feed-forward size, V vocabulary (a shard
- * of it where first_* says so). "real" is the model's compute dtype (F64, F32 or BF16); "accum" is
- * ax_dtype_accum(real): F64 for F64, else F32. "stream" is the dtype of the residual stream: real
- * or accum, the same for all stream operands of a call. i32 means dtype AX_I32. Sums
- * are always taken in accum or better. "+=" means the op adds to the existing value. An input may not
- * alias an output unless the op says so.
+ * of it if there is a first_*). i32 means AX_I32. Dtype words, here and in comments elsewhere:
+ *   compute        the model's dtype: F64, F32 or BF16
+ *   accumulation   ax_dtype_accum(compute): F64 for F64, else F32
+ *   residual       dtype of the residual stream: compute or accumulation, the same for all residual
+ *                  operands of a call
+ * Sums are always taken in accumulation dtype or better. "+=" means the op adds to the existing
+ * value. Inputs may not alias outputs unless the op says so.
  *
  * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
  * not depend on how many other rows the call contains (except gemm with trans_a, and the row sums).
  *
- * A new op is one row in AX_OP_LIST and one argument struct here; its operands, conditions, cost
- * and cases in its family's file (see kernels/ops/family.h); and one entry per backend. Forgetting
- * any of these does not link. */
+ * To add an op, add a row to AX_OP_LIST and an argument struct here; its operands, conditions, cost
+ * and cases in its family's file (kernels/ops/family.h); and one entry per backend. If any of these
+ * is missing, the program does not link. */
 #ifndef AX_KERNELS_OPS_H
 #define AX_KERNELS_OPS_H
 
@@ -80,52 +82,54 @@ struct ax_fill {
     double value;
 };
 
-/* dst = src, converted. Same shape; any float dtypes, or equal integer dtypes; row strides free. */
+/* dst = src, converted. Same shape; any float dtypes, or equal integer dtypes; any row strides. */
 struct ax_copy {
     struct ax_tensor dst, src;
 };
 
-/* dst += alpha · src. Same shape; src real or accum, dst real or accum. */
+/* dst += alpha · src. Same shape; each compute or accumulation. */
 struct ax_add {
     struct ax_tensor dst, src;
     double alpha;
 };
 
-/* c = alpha · op(a)·op(b) [+ bias] [+ addend] [+ c if accumulate].
- * op(a) is [M][K]: a is [M][K], or [K][M] with trans_a; op(b) is [K][N]: b is [K][N], or [N][K]
- * with trans_b. a, b: real. c: real or accum. bias: real [N], data NULL = none. addend: [M][N],
- * dtype of c, data NULL = none; not together with accumulate. Rounded once.
+/* c = alpha · op(a)·op(b) [+ bias] [+ addend] [+ c if accumulate]. op(a) is [M][K]: a is [M][K], or
+ * [K][M] with trans_a; op(b) is [K][N]: b is [K][N], or [N][K] with trans_b. a, b compute; c
+ * compute or accumulation; bias compute [N], data NULL = none; addend [M][N], dtype of c, data NULL
+ * = none, not together with accumulate. Rounded once.
  *   y = x·Wᵀ      a = x [T][in], b = W [out][in], trans_b
  *   dx = dy·W     a = dy, b = W
- *   dW += dyᵀ·x   a = dy, trans_a, b = x, c = grad (accum), accumulate */
+ *   dW += dyᵀ·x   a = dy, trans_a, b = x, c = grad (accumulation), accumulate */
 struct ax_gemm {
     struct ax_tensor a, b, c, bias, addend;
     bool trans_a, trans_b, accumulate;
     double alpha;
 };
 
-/* out[n] += Σ_t x[t][n]: bias gradients. x real [T][N], out accum [N]. */
+/* out[n] += Σ_t x[t][n]: bias gradients. x compute [T][N], out accumulation [N]. */
 struct ax_colsum {
     struct ax_tensor x, out;
 };
 
-/* out[t] = weight[tokens[t] − first_row], or 0 where that row is in another vocabulary shard.
- * weight real [V][D], tokens i32 [T], out stream [T][D]. */
+/* out[t] = weight[tokens[t] − first_row], or 0 if that row is in another vocabulary shard. weight
+ * compute [V][D], tokens i32 [T], out residual [T][D]. */
 struct ax_embedding_forward {
     struct ax_tensor weight, tokens, out;
     int64_t first_row;
 };
 /* dweight[tokens[t] − first_row] += dout[t], summed in order of t; tokens equal to skip_token (−1 =
- * none) contribute nothing, like padding_idx of torch.nn.Embedding. dout stream, dweight accum. */
+ * none) contribute nothing, like padding_idx of torch.nn.Embedding. dout residual, dweight
+ * accumulation. */
 struct ax_embedding_backward {
     struct ax_tensor dout, tokens, dweight;
     int64_t first_row, skip_token;
 };
 
-/* x += noise of documents (NEFTune, Jain et al. 2023): element d of token t, in a document of L
- * tokens, gets a number uniform in ±alpha/√(L·D), number (first_token + t)·D + d of the stream
- * (scalars->seed, scalars->step, `stream`). x real [T][D] is tokens first … first + T − 1 of a row,
- * cu i32 [n+1] of the row: document k is tokens cu[k] … cu[k+1]−1; other tokens get none. */
+/* x += noise per document (NEFTune, Jain et al. 2023): element d of token t, in a document of L
+ * tokens, gets a number uniform in ±alpha/√(L·D), number (first_token + t)·D + d of the random
+ * stream (scalars->seed, scalars->step, `stream`). x compute [T][D] holds tokens first … first + T
+ * − 1 of a packed sequence with cu i32 [n+1]: document k is tokens cu[k] … cu[k+1]−1; other tokens
+ * get none. */
 struct ax_neftune {
     struct ax_tensor x, cu;
     double alpha;
@@ -135,17 +139,17 @@ struct ax_neftune {
 };
 
 /* y = x · rstd · weight, rstd = 1/√(mean(x²) + eps) over the last dimension (Zhang & Sennrich
- * 2019). x stream, y real [T][D] or [T][H][hd] (row strides free; y may be x); weight real [D] or
- * [hd]; rstd accum [T] or [T][H], dense. As in transformers, x·rstd is rounded to the dtype of
- * x before the weight is applied. */
+ * 2019). x residual, y compute [T][D] or [T][H][hd] (any row strides; y may be x); weight compute
+ * [D] or [hd]; rstd accumulation [T] or [T][H], dense. As in transformers, x·rstd is rounded to x's
+ * dtype before the weight is applied. */
 struct ax_rmsnorm_forward {
     struct ax_tensor x, weight, y, rstd;
     double eps;
 };
 /* g = dy·weight, x̂ = x·rstd, over the n elements of the last dimension:
  *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
- * accumulate: dx +=, else dx =; dx may be dy. dy real or stream; x, dx stream; weight real; dweight
- * accum. */
+ * accumulate: dx +=, else dx =; dx may be dy. dy compute or residual; x, dx residual; weight
+ * compute; dweight accumulation. */
 struct ax_rmsnorm_backward {
     struct ax_tensor dy, x, weight, rstd, dx, dweight;
     bool accumulate;
@@ -154,23 +158,25 @@ struct ax_rmsnorm_backward {
 /* Rotary embedding in place on the first `2·half` elements of each head, halves paired as in
  * transformers (i with i + half):
  *   x₁' = x₁·cos − x₂·sin;  x₂' = x₂·cos + x₁·sin   (inverse: sin → −sin, the transpose)
- * x real [T][H][hd]; cos, sin accum [positions][half]; positions i32 [T]. */
+ * x compute [T][H][hd]; cos, sin accumulation [positions][half]; positions i32 [T]. */
 struct ax_rope {
     struct ax_tensor x, cos, sin, positions;
     bool inverse;
 };
 
 /* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).
- * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (lengths; block_table
- * locates the keys). Bottom-right causal: query i of nq sees key j of nk iff j ≤ i + nk − nq; with
+ * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (with a block_table, cu_k gives
+ * only lengths). Bottom-right causal: query i of nq sees key j of nk iff j ≤ i + nk − nq; with
  * window > 0 also only j > i + nk − nq − window. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
- * sink accum [Hq] (data NULL = none): an extra logit per head that takes probability, no value.
- *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); out = 0, lse = −inf for no key
- * q real [Tq][Hq][hd], k [Tk][Hk][hd]; v real [Tk][Hk][vd], out [Tq][Hq][vd]; lse accum [Tq][Hq];
- * cu_q, cu_k i32 [n+1] with n = cu_q.shape[0] − 1; documents beyond the last real one have length 0;
- * rows of out that belong to no document are set to 0. block_table i32 [n][max_blocks] (data NULL = none): k and v are then
- * [blocks·block_size][Hk][…] and key j of document d is row block_table[d][j / block_size] ·
- * block_size + j % block_size. max_q and max_k bound document lengths (for planning). */
+ * sink accumulation [Hq] (data NULL = none): an extra logit per head that takes probability but has
+ * no value.
+ *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); no key: out = 0, lse = −inf
+ * q compute [Tq][Hq][hd], k [Tk][Hk][hd]; v compute [Tk][Hk][vd], out [Tq][Hq][vd]; lse
+ * accumulation [Tq][Hq]; cu_q, cu_k i32 [n+1] with n = cu_q.shape[0] − 1; documents beyond the last
+ * one have length 0; rows of out that belong to no document are set to 0. block_table i32
+ * [n][max_blocks] (data NULL = none): k and v are then [blocks·block_size][Hk][…] and key j of
+ * document d is row block_table[d][j / block_size]·block_size + j % block_size. max_q and max_k
+ * bound document lengths (for planning). */
 struct ax_attention {
     struct ax_tensor q, k, v, out, lse;
     struct ax_tensor cu_q, cu_k, sink, block_table;
@@ -182,20 +188,22 @@ struct ax_attention_forward {
     struct ax_attention a;
 };
 /* With δ = Σ out·dout:  dv = pᵀ·dout, ds = p·(dout·vᵀ − δ), dq = scale·ds·k, dk = scale·dsᵀ·q
- * (Dao et al. 2022). dq, dk, dv real, shaped as q, k, v, overwritten (rows of no document: 0); no
- * [T][T] memory; each is summed in a fixed order. dsink accum [Hq] +=. No block_table here. */
+ * (Dao et al. 2022). dq, dk, dv compute, shaped as q, k, v, overwritten (rows of no document: 0);
+ * no [T][T] memory; every sum has a fixed order. dsink accumulation [Hq] +=. block_table is not
+ * supported. */
 struct ax_attention_backward {
     struct ax_attention a;
     struct ax_tensor dout, dq, dk, dv, dsink;
 };
 
-/* dst[rows[t][i]] = src[t]; rows i32 [T] or [T][k] (dense), −1 = skip. dst, src same dtype, row
- * length equal. */
+/* dst[rows[t][i]] = src[t]; rows i32 [T] or [T][k] (dense), −1 = skip. dst and src have the same
+ * dtype and row length. */
 struct ax_scatter_rows {
     struct ax_tensor dst, src, rows;
 };
 
-/* y = silu(gate)·up, gate_up = [gate | up] (Shazeer 2020). gate_up real [T][2F], y real [T][F]. */
+/* y = silu(gate)·up, gate_up = [gate | up] (Shazeer 2020). gate_up compute [T][2F], y compute
+ * [T][F]. */
 struct ax_swiglu_forward {
     struct ax_tensor gate_up, y;
 };
@@ -205,24 +213,25 @@ struct ax_swiglu_backward {
 };
 
 /* Routing to k of E experts (Shazeer et al. 2017). p = softmax(logits); experts[t] = the k largest
- * of p[t], largest first, the lowest index first among equals; weights[t] = their p, divided by
- * their sum if `renormalize`. Row t holds token first + t; from token valid[0] on it is padding:
- * its experts are −1, its p and weights 0. load (data NULL = not requested) for router_balance:
- * load[0][e] += rows that chose e, load[1][e] += Σ_t p[t][e], in order of t.
- * logits, probs, load accum [T][E], [T][E], [2][E]; weights accum and experts i32 [T][k], all but
- * logits dense; valid i32 [1], data NULL = every row is a token. */
+ * of p[t], largest first, ties by lowest index; weights[t] = their p, divided by their sum if
+ * `renormalize`. Row t holds token first + t; from token valid[0] on it is padding: its experts are
+ * −1, its p and weights 0. load (data NULL = not requested) for router_balance: load[0][e] += rows
+ * that chose e, load[1][e] += Σ_t p[t][e], in order of t. logits, probs, load accumulation [T][E],
+ * [T][E], [2][E]; weights accumulation and experts i32 [T][k], all but logits dense; valid i32 [1],
+ * data NULL = every row is a token. */
 struct ax_router_forward {
     struct ax_tensor logits, probs, weights, experts, valid, load;
     int64_t first;
     bool renormalize;
 };
-/* The load balancing loss of transformers (Fedus et al. 2021), over n = Σ load[0] / k rows
- * (every layer's tokens together): f_e = load[0][e]/n, P_e = load[1][e]/n,
- *   aux = share·E·Σ_e f_e·P_e,  share = weight·inv_weight;  slope[e] = d(coef·aux)/dp[t][e] =
- *   coef·share·E·f_e/n, the same for every row that is not padding (f has no gradient).
- * `weight`: Σ weight of the micro-batch, so that a step's loss is the mean of its micro-batches'
- * with the weight each has in the main loss. `counts`: aux is added to scalars->aux_loss (one rank
- * of those that share `load` does). Without rows: slope = 0. load, slope accum [2][E], [E]. */
+/* The load balancing loss of transformers (Fedus et al. 2021), over n = Σ load[0] / k rows (every
+ * layer's tokens together): f_e = load[0][e]/n, P_e = load[1][e]/n,
+ *   aux = share·E·Σ_e f_e·P_e,  share = weight·inv_weight
+ *   slope[e] = d(coef·aux)/dp[t][e] = coef·share·E·f_e/n
+ * the same for every row that is not padding (f has no gradient). `weight`: Σ weight of the
+ * micro-batch, so that micro-batches have the same weight in a step's loss as in the main loss.
+ * `counts`: aux is added to scalars->aux_loss (on one of the ranks that share `load`). Without
+ * rows: slope = 0. load, slope accumulation [2][E], [E]. */
 struct ax_router_balance {
     struct ax_tensor load, slope;
     int64_t k;
@@ -233,29 +242,29 @@ struct ax_router_balance {
 /* From dweights [T][k]: with s = Σ_j p_j over the chosen, dp_i = (dw_i − Σ_j dw_j·p_j/s)/s if
  * `renormalize`, else dw_i; dp_e += slope[e] (data NULL = 0) for all experts; then
  *   dlogits[e] = p_e·(dp_e − Σ_j dp_j·p_j),  0 for padding.
- * probs, experts as router_forward left them; dweights accum [T][k] dense; slope accum [E]; dlogits
- * real [T][E]. */
+ * probs, experts as router_forward left them; dweights accumulation [T][k] dense; slope
+ * accumulation [E]; dlogits compute [T][E]. */
 struct ax_router_backward {
     struct ax_tensor probs, experts, dweights, slope, dlogits;
     bool renormalize;
 };
-/* A stable sort into G groups: places[i] = how many keys j have keys[j] < keys[i], or the same and
- * j < i; counting only keys in [first, first + G); −1 for the others. offsets[g] = first place of
- * group g, offsets[G] = how many were placed; counts[g] (data NULL = not requested) = its size.
- * keys, places i32, dense, of one shape; offsets i32 [G+1], counts i32 [G]. */
+/* A stable sort into G groups: places[i] = number of j with keys[j] < keys[i], or equal keys and j
+ * < i, counting only keys in [first, first + G); −1 for other keys. offsets[g] = first place of
+ * group g, offsets[G] = number placed; counts[g] (data NULL = not requested) = its size. keys,
+ * places i32, dense, same shape; offsets i32 [G+1], counts i32 [G]. */
 struct ax_group_rows {
     struct ax_tensor keys, places, offsets, counts;
     int64_t first;
 };
-/* out[t] = Σ_i weights[t][i]·src[rows[t][i]] [+ addend[t]], rounded once; rows of −1 count 0.
- * src real [R][D], out, addend (data NULL = none) stream [T][D]; rows i32 [T][k] or [T]; weights
- * accum [T][k] dense, data NULL = 1: the opposite of scatter_rows, and its gradient. */
+/* out[t] = Σ_i weights[t][i]·src[rows[t][i]] [+ addend[t]], rounded once; rows of −1 count as 0.
+ * The inverse of scatter_rows, and its gradient. src compute [R][D]; out, addend (data NULL = none)
+ * residual [T][D]; rows i32 [T][k] or [T]; weights accumulation [T][k] dense, data NULL = 1. */
 struct ax_combine_forward {
     struct ax_tensor src, rows, weights, addend, out;
 };
 /* dsrc[rows[t][i]] = weights[t][i]·dout[t];  dweights[t][i] = Σ_d dout[t][d]·src[rows[t][i]][d]
- * (0 where rows is −1). No row may appear twice; rows of dsrc that do not appear are left unchanged.
- * src, dsrc real [R][D]; dweights accum [T][k] dense. */
+ * (0 if rows is −1). No row may appear twice; rows of dsrc that do not appear are left unchanged.
+ * src, dsrc compute [R][D]; dweights accumulation [T][k] dense. */
 struct ax_combine_backward {
     struct ax_tensor dout, src, rows, weights, dsrc, dweights;
 };
@@ -263,39 +272,41 @@ struct ax_combine_backward {
  * groups may be empty; rows beyond offsets[G] are neither read nor written):
  *   y = x·W_gᵀ      a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
  *   dx = dy·W_g     a = dy [R][out], b = W, c = dx [R][in]
- *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accum [G][out][in], trans_a
- * a, b, c real except dW; the matrices of b or c need not be contiguous (row stride). expected_rows: how
- * many rows to count in the cost, because only the data determines them. */
+ *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accumulation [G][out][in], trans_a
+ * a, b, c compute except dW; the matrices of b or c need not be contiguous (row stride).
+ * expected_rows: rows to assume in the cost, since only the data determines them. */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
     bool trans_a, trans_b;
     int64_t expected_rows;
 };
 
-/* Of z = logits·inv_temperature, per row over this shard's columns:
+/* For z = logits·inv_temperature, per row over this shard's columns:
  *   stats = { max z, Σ exp(z − max), Σ exp(z − max)·z, z[label], Σ z }
- * logits real or accum [T][V]; labels i32 [T], global ids, −1 = none; column c is id first_col + c;
- * z[label] = 0 where the label is none or elsewhere. stats accum [T][AX_SOFTMAX_STATS]. */
+ * logits compute or accumulation [T][V]; labels i32 [T], global ids, −1 = none; column c is id
+ * first_col + c; z[label] = 0 if there is no label or it is in another shard. stats accumulation
+ * [T][AX_SOFTMAX_STATS]. */
 #define AX_SOFTMAX_STATS 5
 struct ax_softmax_stats {
     struct ax_tensor logits, labels, stats;
     int64_t first_col;
     double inv_temperature;
 };
-/* Merges the stats of S shards: stats accum [S][T][AX_SOFTMAX_STATS] →
+/* Merges the stats of S shards: stats accumulation [S][T][AX_SOFTMAX_STATS] →
  *   lse = M + log Σ_s e^{m_s−M}·sum_s;  logprob = z[label] − lse;  entropy = lse − E[z];
- *   mean_logprob = Σz/vocab − lse (of all `vocab` ids; data NULL = not wanted)
- * each accum [T]; rows without label get logprob 0. */
+ *   mean_logprob = Σz/vocab − lse (over all `vocab` ids; data NULL = not requested)
+ * each accumulation [T]; rows without a label get logprob 0. */
 struct ax_softmax_merge {
     struct ax_tensor stats, labels, logprob, lse, entropy, mean_logprob;
     int64_t vocab;
 };
-/* Gradient of Σ_t (g_logprob·logprob + g_lse·lse + g_entropy·entropy + g_mean·mean_logprob) for the
- * logits, p = exp(z−lse):
+/* Gradient of Σ_t (g_logprob·logprob + g_lse·lse + g_entropy·entropy + g_mean·mean_logprob) with
+ * respect to the logits, p = exp(z−lse):
  *   dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(z − lse + entropy) + g_mean·(1/vocab − p)
  *   dlogits = inv_temperature·dz
- * g_* accum [T]; all but g_logprob may have data NULL (= 0). dlogits real or accum, may be logits
- * if the dtype is the same. Rows without label: g_logprob counts as 0. */
+ * g_* accumulation [T]; all but g_logprob may have data NULL (= 0). dlogits compute or
+ * accumulation, may be logits if the dtype is the same. Rows without a label: g_logprob counts as
+ * 0. */
 struct ax_softmax_backward {
     struct ax_tensor logits, labels, lse, entropy, g_logprob, g_lse, g_entropy, dlogits;
     int64_t first_col;
@@ -305,10 +316,10 @@ struct ax_softmax_backward {
 };
 
 /* With e = label_smoothing (Szegedy et al. 2016) and z = z_loss (Chowdhery et al. 2022):
- *   Σ weight·inv_weight·((1−e)·−logprob + e·−mean_logprob + z·lse²) → scalars->loss +=
- * and its slopes in g_logprob, g_mean, g_lse. Rows without label: 0. mean_logprob and g_mean are
- * needed where e > 0, lse and g_lse where z > 0, else they have data NULL. logprob, mean_logprob,
- * lse, g_* accum [T], weight F32 [T], labels i32 [T]; summed in order of t. */
+ *   scalars->loss += Σ weight·inv_weight·((1−e)·−logprob + e·−mean_logprob + z·lse²)
+ * and its gradients in g_logprob, g_mean, g_lse. Rows without a label: 0. mean_logprob and g_mean
+ * are needed if e > 0, lse and g_lse if z > 0; else their data is NULL. logprob, mean_logprob, lse,
+ * g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t. */
 struct ax_nll_loss {
     struct ax_tensor logprob, labels, weight, g_logprob;
     struct ax_step_scalars *scalars;
@@ -316,46 +327,47 @@ struct ax_nll_loss {
     double label_smoothing, z_loss;
 };
 
-/* index[t] = argmax_c logits[t][c] (the first of equals). logits real or accum, index i32 [T]. */
+/* index[t] = argmax_c logits[t][c] (the first if tied). logits compute or accumulation, index i32
+ * [T]. */
 struct ax_argmax {
     struct ax_tensor logits, index;
 };
 
-/* scalars->sumsq += Σ x². x accum, 1-D; summed in double in fixed blocks. */
+/* scalars->sumsq += Σ x². x accumulation, 1-D; summed in double in fixed blocks. */
 struct ax_sumsq {
     struct ax_tensor x;
     struct ax_step_scalars *scalars;
 };
-/* grad_norm = √sumsq; clip = min(1, max_norm/(grad_norm + 1e-6)) (1 when max_norm ≤ 0);
+/* grad_norm = √sumsq; clip = min(1, max_norm/(grad_norm + 1e-6)) (1 if max_norm ≤ 0);
  * skip = 1 if inv_weight = 0 or the norm is not finite. */
 struct ax_clip {
     struct ax_step_scalars *scalars;
 };
 
 /* What every update does: g = grad·clip, then its own rule, then grad = 0; with scalars->skip only
- * grad = 0. grad accum. Weights are kept in one of three ways:
- *   master accum                     and copy = master rounded (real; data NULL = none)
+ * grad = 0. grad accumulation. Weights are kept in one of three ways:
+ *   master accumulation              and copy = master rounded (compute; data NULL = none)
  *   master BF16 and remainder I16    together one float32 (ax_f32_join); no copy
  *   master BF16 alone                no copy
- * A BF16 copy, a BF16 master without remainder and BF16 moments are rounded stochastically: on
- * average the model computes with the weights it has, however small a step is beside the last place
+ * A BF16 copy, a BF16 master without remainder and BF16 moments are rounded stochastically, so that
+ * on average the model computes with the exact weights even if a step is far below the last place
  * of a weight. Element i of the operands is element
  *   first + i + (row > 0 ? (i + column) / row · gap : 0)
- * of the whole parameter, and that is its number in the stream (scalars->seed, scalars->step,
- * `stream`): word w = ax_rng_u32 of it adds w >> 16 below the first moment, w & 0xffff below the
- * second; the copy's or master's own stream is `stream` + 1. So results depend on neither mesh nor
- * threads.
- */
+ * of the full parameter, and that is its number in the random stream (scalars->seed, scalars->step,
+ * `stream`): of word w = ax_rng_u32, w >> 16 rounds the first moment and w & 0xffff the second; the
+ * copy or master has its own stream, `stream` + 1. So results depend on neither mesh nor
+ * threads. */
 struct ax_draw {
     uint32_t stream;
     int64_t first;
-    int64_t column, row, gap; /* of a slice that has `row` of every row + gap elements; else 0 */
+    int64_t column, row, gap; /* of a slice with `row` of every row + gap elements; else 0 */
 };
 
 /* m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²;
  * w = w·(1 − lr·decay) − lr·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + eps)   (Loshchilov & Hutter 2019)
- * All 1-D of one length. exp_avg, exp_avg_sq: both accum or both BF16; `nearest`: BF16 moments are
- * rounded to nearest instead, which leaves v as it is where (1−β₂) is below half its last place. */
+ * All 1-D with the same length. exp_avg, exp_avg_sq: both accumulation or both BF16; `nearest`:
+ * BF16 moments are rounded to nearest instead, which freezes v if (1−β₂) is below half its last
+ * place. */
 struct ax_adamw {
     struct ax_tensor master, grad, exp_avg, exp_avg_sq, copy;
     double beta1, beta2, eps, weight_decay;
@@ -364,21 +376,21 @@ struct ax_adamw {
     struct ax_draw draw;
     bool nearest;
 };
-/* The same with moments of 8 bits (Dettmers et al. 2022): code c of block b means
- * ax_dynamic_map(c)·scale[b], signed for exp_avg; scale = max(largest |x| of the block, 1e-12).
- * The update uses the moments before they are rounded. exp_avg, exp_avg_sq U8; *_scale accum, one
- * for each block: elements are cut after 256 − phase and then every 256 of them. */
+/* The same with 8-bit moments (Dettmers et al. 2022): code c of block b means
+ * ax_dynamic_map(c)·scale[b], signed for exp_avg; scale = max(largest |x| of the block, 1e-12). The
+ * update uses the moments before they are rounded. exp_avg, exp_avg_sq U8; *_scale accumulation,
+ * one per block: the first block ends after 256 − phase elements, the others have 256. */
 struct ax_adamw_8bit {
     struct ax_tensor master, grad, exp_avg, exp_avg_sq, exp_avg_scale, exp_avg_sq_scale, copy;
     double beta1, beta2, eps, weight_decay;
     const struct ax_step_scalars *scalars;
     struct ax_tensor remainder;
     struct ax_draw draw;
-    int64_t phase; /* 0 … 255: elements of the first block that lie before these */
+    int64_t phase; /* 0 … 255: elements of the first block before these */
 };
 #define AX_8BIT_BLOCK 256
 /* g += decay·w; buf = momentum·buf + g (buf = g at step 1); g = nesterov ? g + momentum·buf : buf;
- * w −= lr·g (torch.optim.SGD). momentum 0: buf unused (data NULL), else accum. */
+ * w −= lr·g (torch.optim.SGD). momentum 0: buf unused (data NULL), else accumulation. */
 struct ax_sgd {
     struct ax_tensor master, grad, momentum_buffer, copy;
     double momentum, weight_decay;
@@ -388,7 +400,7 @@ struct ax_sgd {
     struct ax_draw draw;
 };
 /* w −= lr·(sign(β₁m + (1−β₁)g) + decay·w); m = β₂m + (1−β₂)g   (Chen et al. 2023)
- * exp_avg accum or BF16. */
+ * exp_avg accumulation or BF16. */
 struct ax_lion {
     struct ax_tensor master, grad, exp_avg, copy;
     double beta1, beta2, weight_decay;
@@ -404,9 +416,9 @@ struct ax_lion {
  *                 max(mean(row), eps1), eps1²); size = min(lr, 1/√step)·max(eps2, rms(w));
  *                 w −= lr·decay·w
  *   both:         w −= size·u / max(1, rms(u) / threshold)
- * A vector keeps g² (+ eps1) for each element in exp_avg_sq in place of row·col / mean(row).
- * master, grad (and copy, remainder) [R][C] with row [R] and col [C], or all [N] with exp_avg_sq;
- * row, col, exp_avg_sq accum, those not used with data NULL. */
+ * A vector keeps g² (+ eps1) per element in exp_avg_sq instead of row·col / mean(row). master, grad
+ * (and copy, remainder) [R][C] with row [R] and col [C], or all [N] with exp_avg_sq; row, col,
+ * exp_avg_sq accumulation, unused ones have data NULL. */
 struct ax_adafactor {
     struct ax_tensor master, grad, row, col, exp_avg_sq, copy;
     double decay, eps1, eps2, threshold, weight_decay; /* decay: −0.8 */
@@ -415,17 +427,17 @@ struct ax_adafactor {
     struct ax_tensor remainder;
     struct ax_draw draw;
 };
-/* Muon (Jordan 2024), before and after its matrix iteration. First: buf += (1−momentum)·(g − buf);
- * u = nesterov ? g + momentum·(buf − g) : buf; out = u / max(‖u‖, eps). grad, momentum_buffer accum
- * [R][C], out real [R][C]. With skip nothing but grad changes and out is 0. */
+/* Muon (Jordan 2024), before its matrix iteration: buf += (1−momentum)·(g − buf); u = nesterov ? g
+ * + momentum·(buf − g) : buf; out = u / max(‖u‖, eps). grad, momentum_buffer accumulation [R][C],
+ * out compute [R][C]. With skip, only grad is cleared and out is 0. */
 struct ax_muon_momentum {
     struct ax_tensor grad, momentum_buffer, out;
     double momentum, eps;
     bool nesterov;
     const struct ax_step_scalars *scalars;
 };
-/* Then: w = w·(1 − lr·decay) − lr·ratio·update. update real, [R][C] as the weights; no grad here.
- */
+/* Muon after its iteration: w = w·(1 − lr·decay) − lr·ratio·update. update compute, [R][C] like the
+ * weights; does not touch grad. */
 struct ax_muon_apply {
     struct ax_tensor master, update, copy;
     double ratio, weight_decay;
@@ -434,34 +446,34 @@ struct ax_muon_apply {
     struct ax_draw draw;
 };
 
-/* How numbers are packed. x is read as F32 and, flattened, cut into blocks of `block` elements (the
- * last may be shorter), each with one scale s; amax is the largest |x| of a block.
+/* Packed number formats. x is read as F32, flattened and divided into blocks of `block` elements
+ * (the last may be shorter), each with one scale s; amax is the largest |x| of a block.
  *   NF4   s = amax; code = the nearest of 16 fixed values to x/s (Dettmers et al. 2023), two codes
- *         to a byte, the even element in the high half; value = t[code]·s
+ *         per byte, the even element in the high half; value = t[code]·s
  *   INT8  s = max(amax/127.5, 2⁻¹²⁶); code = clamp(rint(x·(1/s)), −128, 127); value = code·s
  *   FP8   s = max(amax, 1e-12)/448; code = the e4m3 nearest to x/s; value = e4m3·s
  *   MAP8  s = the largest |x − offset|; code = the nearest of 256 fixed values, dense near 0, to
  *         (x − offset)/s; value = t[code]·s + offset (for the scales of NF4 themselves) */
 enum ax_quant { AX_QUANT_NF4, AX_QUANT_INT8, AX_QUANT_FP8, AX_QUANT_MAP8 };
 
-/* x real, dense; codes U8 (I8 for INT8) [numel], NF4 [(numel + 1)/2]; scale F32 [blocks]; offset
- * F32 [blocks], MAP8 only. All 1-D but x. */
+/* x compute, dense; codes U8 (I8 for INT8) [numel], NF4 [(numel + 1)/2]; scale F32 [blocks]; offset
+ * F32 [blocks], MAP8 only. All 1-D except x. */
 struct ax_quantize {
     struct ax_tensor x, codes, scale, offset;
     int64_t block;
     enum ax_quant kind;
 };
-/* out = the values, from F32 rounded once to real. */
+/* out = the values, rounded once from F32 to compute. */
 struct ax_dequantize {
     struct ax_tensor out, codes, scale, offset;
     int64_t block;
     enum ax_quant kind;
 };
 
-/* y (+)= x/(1 − p) where kept, else 0. Element [t][k] is number (first_row + r)·cols + first_col +
- * k of stream `tensor` at (scalars->seed, scalars->step), r = rows[t], and kept when its 32 bits
- * are ≥ p·2³²: the same elements wherever they are computed. Backward is the same op on the
- * gradient. x, y real [T][K], y may be x; rows i32 [T], ≥ 0, data NULL = 0, 1, …; 0 ≤ p < 1. */
+/* y (+)= x/(1 − p) if kept, else 0. Element [t][k] is number (first_row + r)·cols + first_col + k
+ * of random stream `tensor` at (scalars->seed, scalars->step), r = rows[t], and is kept if its 32
+ * bits are ≥ p·2³²: the same elements wherever they are computed. Backward is the same op on the
+ * gradient. x, y compute [T][K], y may be x; rows i32 [T], ≥ 0, data NULL = 0, 1, …; 0 ≤ p < 1. */
 struct ax_dropout {
     struct ax_tensor x, y;
     double p;
@@ -472,23 +484,24 @@ struct ax_dropout {
     struct ax_tensor rows;
 };
 
-/* y[t][n] = x[t][n]·scale[n] [+ bias[n]] [+ addend[t][n]]. x, y, addend stream [T][N]; y may be x
- * or addend; bias real, scale accum [N]; each of these three may have data NULL (scale: 1). */
+/* y[t][n] = x[t][n]·scale[n] [+ bias[n]] [+ addend[t][n]]. x, y, addend residual [T][N]; y may be x
+ * or addend; bias compute, scale accumulation [N]; scale (= 1), bias and addend may have data
+ * NULL. */
 struct ax_colscale {
     struct ax_tensor x, scale, bias, addend, y;
 };
-/* out[n] += Σ_t a[t][n]·b[t][n]. a, b real [T][N], out accum [N]. */
+/* out[n] += Σ_t a[t][n]·b[t][n]. a, b compute [T][N], out accumulation [N]. */
 struct ax_coldot {
     struct ax_tensor a, b, out;
 };
 /* out[n] = Σ_k weight[n][k]² + Σ_j b[n][j]·p[n][j]. With p = 2s·W·Aᵀ + s²·B·A·Aᵀ this is the
- * squared norm of row n of W + s·B·A, which is never built. weight real [N][K], b real [N][r], p
- * accum [N][r], out accum [N]. */
+ * squared norm of row n of W + s·B·A, which is never built. weight compute [N][K], b compute
+ * [N][r], p accumulation [N][r], out accumulation [N]. */
 struct ax_dora_norm {
     struct ax_tensor weight, b, p, out;
 };
-/* inverse = 1/√sumsq (0 where sumsq ≤ 0), scale = magnitude·inverse (Liu et al. 2024). magnitude
- * real [N], the others accum [N]. */
+/* inverse = 1/√sumsq (0 if sumsq ≤ 0), scale = magnitude·inverse (Liu et al. 2024). magnitude
+ * compute [N], the others accumulation [N]. */
 struct ax_dora_scale {
     struct ax_tensor magnitude, sumsq, scale, inverse;
 };
@@ -497,10 +510,11 @@ struct ax_ops {
     const char *name;
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
-    /* Can this backend run the op with these dtypes and shapes? NULL = all. */
+    /* True if this backend can run the op with these dtypes and shapes. NULL = all. */
     bool (*supports)(const struct ax_queue *q, enum ax_op op, const void *args);
-    /* Bytes of workspace for it; 0 = none. The dispatcher takes them from q->scratch and hands the
-     * address as `work`. Must depend on shapes, dtypes and q->threads only. NULL = never any. */
+    /* Bytes of workspace for the op; 0 = none. The dispatcher takes them from q->scratch and passes
+     * the address as `work`. Must depend only on shapes, dtypes and q->threads. NULL = never
+     * any. */
     size_t (*workspace)(struct ax_queue *q, enum ax_op op, const void *args);
 #define AX_OP_ENTRY(name)                                                                          \
     enum ax_status (*name)(struct ax_queue * q, const struct ax_##name *args, void *work);
@@ -522,8 +536,8 @@ struct ax_op_cost {
 };
 struct ax_op_cost ax_op_cost(enum ax_op op, const void *args);
 
-/* Enqueue: ax_run_gemm(q, &(struct ax_gemm){…}) and so on. Picks the backend or its fallback, gives
- * workspace, counts. Errors name the op and its shapes. */
+/* Enqueue: ax_run_gemm(q, &(struct ax_gemm){…}) and so on. Chooses the backend or its fallback,
+ * provides workspace, counts. Errors name the op and its shapes. */
 #define AX_OP_RUN(name)                                                                            \
     enum ax_status ax_run_##name(struct ax_queue *q, const struct ax_##name *args);
 AX_OP_LIST(AX_OP_RUN)

@@ -1,10 +1,10 @@
-/* Weights in panels: the order in which products of few rows read a weight from beginning to end.
+/* Weights in panels: the order in which GEMMs of few rows read a weight sequentially.
  *
- * A bf16 matrix [N][K] with N a multiple of 16 and K even, as [N/16][K/2][16][2]: for 16 rows at a
- * time, all their pairs of neighbors along k. It takes the same room as rows do, and whole panels
- * of it are a matrix of their own. gemm takes it as b with trans_b, embedding_forward as weight;
- * ax_op_broken_rule keeps it from all other ops. The numbers are the same and so are all results,
- * to the bit. */
+ * A bf16 matrix [N][K] with N a multiple of 16 and K even, stored as [N/16][K/2][16][2]: for 16
+ * rows at a time, all pairs of neighbors along k. Panels take the same memory as rows, and a range
+ * of panels is itself a matrix in panels. gemm takes it as b with trans_b, embedding_forward as
+ * weight; ax_op_broken_rule rejects it for all other ops. Values, and all results, stay the same to
+ * the bit. */
 #ifndef AX_KERNELS_PANELS_H
 #define AX_KERNELS_PANELS_H
 
@@ -12,10 +12,10 @@
 
 #define AX_PANEL_ROWS 16
 
-/* Can the matrix be in panels? */
+/* True if the matrix can be stored in panels. */
 bool ax_panels_fit(const struct ax_tensor *t);
 
-/* Puts rows, in host memory, into panels, in place. */
+/* Converts rows in host memory to panels, in place. */
 enum ax_status ax_panels_make(struct ax_tensor *t);
 
 /* Element [row][col] of a matrix of `cols` columns. */

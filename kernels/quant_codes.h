@@ -1,6 +1,6 @@
-/* The codes of packed numbers, one element at a time, all arithmetic in float and in the order of
- * the formulas in kernels/ops.h: every backend takes them from here, so that codes are equal
- * everywhere. Rounding is half to even. */
+/* The codes of packed numbers, one element at a time, with all arithmetic in float and in the order
+ * of the formulas in kernels/ops.h. Every backend uses these, so codes are equal everywhere. Rounds
+ * half to even. */
 #ifndef AX_KERNELS_QUANT_CODES_H
 #define AX_KERNELS_QUANT_CODES_H
 
@@ -12,7 +12,7 @@ extern const float ax_nf4_values[16]; /* quant_tables.c */
 extern const float ax_nf4_bounds[15];
 extern const float ax_map8_values[256]; /* ascending */
 
-/* The nearest of ax_nf4_values, the lower one of two equally near. */
+/* The nearest of ax_nf4_values; ties go to the lower one. */
 static inline uint32_t ax_nf4_code(float v) {
     uint32_t code = 0;
     for (int k = 0; k < 15; k++)
@@ -39,14 +39,14 @@ static inline uint32_t ax_e4m3_code(float v) {
 
 static inline float ax_e4m3_value(uint32_t code) {
     const uint32_t bits = (code & 0x7f)
-                          << 20; /* the same bits as a float are 2⁻¹²⁰ times the value */
+                          << 20; /* read as a float, the bits are 2⁻¹²⁰ times the value */
     float v;
     memcpy(&v, &bits, sizeof v);
     v *= 0x1p120F;
     return code & 0x80 ? -v : v;
 }
 
-/* The last map value that is not above v, or the next where v is at or beyond half way. */
+/* The last map value not above v, or the next if v is at or beyond half way. */
 static inline uint32_t ax_map8_code(float v) {
     uint32_t code = 0;
     for (uint32_t step = 128; step > 0; step /= 2)

@@ -1,4 +1,4 @@
-/* The values that codes stand for. */
+/* The values of the codes. */
 #include "kernels/quant_codes.h"
 
 /* The quantiles of a normal distribution, scaled to [-1, 1] (Dettmers et al. 2023, appendix E). */
@@ -7,16 +7,16 @@ const float ax_nf4_values[16] = {-0x1p+0F,        -0x1.647362p-1F, -0x1.0cd66p-1
                                  0x1.45f5fep-4F,  0x1.4995c6p-3F,  0x1.f809bap-3F,  0x1.5a0674p-2F,
                                  0x1.c3497p-2F,   0x1.200f56p-1F,  0x1.722766p-1F,  0x1p+0F};
 
-/* ax_nf4_bounds[k] is the smallest float that is nearer to value k + 1 than to value k, both
- * distances computed in float. */
+/* ax_nf4_bounds[k] is the smallest float nearer to value k + 1 than to value k, both distances
+ * computed in float. */
 const float ax_nf4_bounds[15] = {-0x1.b239b0p-1F, -0x1.38a4e0p-1F, -0x1.d708fep-2F, -0x1.5bd4ecp-2F,
                                  -0x1.e079d8p-3F, -0x1.1a7176p-3F, -0x1.74f0e0p-5F, 0x1.45f600p-5F,
                                  0x1.ec90c6p-4F,  0x1.a0cfc2p-3F,  0x1.2b05aap-2F,  0x1.8ea7f4p-2F,
                                  0x1.00da08p-1F,  0x1.491b60p-1F,  0x1.b913b4p-1F};
 
 /* The signed dynamic map of 8-bit optimizers (Dettmers et al. 2022): in each decade from 1e-6 to 1,
- * twice as many values as in the one below, each the middle of two neighbors of an even division;
- * and 0 and 1. */
+ * twice as many values as in the one below, each the midpoint of two neighbors of an even division;
+ * plus 0 and 1. */
 const float ax_map8_values[256] = {
     -0x1.fc6666p-1F,  -0x1.f53334p-1F,  -0x1.eep-1F,      -0x1.e6ccccp-1F,  -0x1.df999ap-1F,
     -0x1.d86666p-1F,  -0x1.d13334p-1F,  -0x1.cap-1F,      -0x1.c2ccccp-1F,  -0x1.bb999ap-1F,

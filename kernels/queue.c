@@ -38,7 +38,7 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
     q->fallback = model == &ax_ops_ref ? NULL : &ax_ops_ref;
     q->threads = threads;
     q->scratch = scratch;
-    if (model->open != NULL) { /* on a meta queue too: workspace() and supports() may need state */
+    if (model->open != NULL) { /* also on a meta queue: workspace() and supports() may need state */
         enum ax_status st = model->open(q);
         if (st != AX_OK) {
             ax_error_add_trace(__FILE__, __LINE__);
@@ -66,7 +66,7 @@ struct ax_ticket ax_queue_signal(struct ax_queue *q) {
     return (struct ax_ticket){++q->ticket};
 }
 
-/* The ticket may be another queue's; whoever gave it out had already done the work. */
+/* The ticket may be another queue's; its work was already done when it was issued. */
 void ax_queue_wait(struct ax_queue *q, struct ax_ticket ticket) {
     (void)q;
     (void)ticket;

@@ -1,9 +1,8 @@
-/* A queue: the order in which ops run on one device, and what they need from their surroundings.
+/* A queue: the order in which ops run on one device, and the resources they need.
  *
  * Host code only enqueues. Queues wait for each other through tickets; the host waits only in
- * ax_queue_read. On the CPU backends an op is finished when the call returns, so tickets are
- * always due; the calls are there because the code that needs them is the same for every backend.
- */
+ * ax_queue_read. On the CPU backends an op is finished when the call returns, so every ticket is
+ * already done; the calls exist because callers are the same for every backend. */
 #ifndef AX_KERNELS_QUEUE_H
 #define AX_KERNELS_QUEUE_H
 
@@ -20,14 +19,14 @@ struct ax_queue_counters {
 };
 
 struct ax_queue {
-    const struct ax_ops *ops;   /* the backend that runs what is enqueued */
-    const struct ax_ops *model; /* whose supports() and workspace() decide: = ops, but the planned
-                                   backend on a meta queue */
-    const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = refuse */
+    const struct ax_ops *ops;      /* the backend that runs what is enqueued */
+    const struct ax_ops *model;    /* its supports() and workspace() decide: = ops, but the planned
+                                      backend on a meta queue */
+    const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = error */
     int threads;                   /* OpenMP threads an op may use */
     bool timing;
     struct ax_stack *scratch; /* workspaces come from here */
-    void *state;              /* the backend's own (primitive caches …) */
+    void *state;              /* the backend's own */
     uint64_t ticket;
     struct ax_queue_counters counters;
 };
@@ -43,14 +42,15 @@ struct ax_ticket {
     uint64_t id;
 };
 struct ax_ticket ax_queue_signal(struct ax_queue *q);            /* after all enqueued so far */
-void ax_queue_wait(struct ax_queue *q, struct ax_ticket ticket); /* q goes on after it */
-enum ax_status ax_queue_finish(struct ax_queue *q);              /* host waits for everything */
+void ax_queue_wait(struct ax_queue *q, struct ax_ticket ticket); /* q continues after it */
+enum ax_status ax_queue_finish(struct ax_queue *q);              /* the host waits for all ops */
 
-/* The one way back to the host: copies `bytes` from device memory after all that is enqueued. On a
- * meta queue the value is unknown: `out` is filled from `cap` (the size's cap; NULL = zeros). */
+/* The only way back to the host: copies `bytes` from device memory after all enqueued ops. On a
+ * meta queue the value is unknown: `out` is filled from `cap` (an upper bound of the value; NULL =
+ * zeros). */
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap);
-/* Host memory to device memory; nothing on meta. */
+/* Copies host memory to device memory; a no-op on meta. */
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
 
 #endif

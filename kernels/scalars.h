@@ -1,6 +1,5 @@
-/* What changes from step to step and kernels need: kept in device memory, so that no launch
- * argument changes and a step can be captured and replayed. Written by ops and by ax_queue_write.
- */
+/* Per-step values that kernels need, kept in device memory so that no launch argument changes and a
+ * step can be captured and replayed. Written by ops and by ax_queue_write. */
 #ifndef AX_KERNELS_SCALARS_H
 #define AX_KERNELS_SCALARS_H
 
@@ -8,15 +7,17 @@
 
 struct ax_step_scalars {
     double lr;         /* this step's learning rate */
-    double inv_weight; /* 1 / Σ weight over all micro-batches and data ranks; 0 = nothing trained */
+    double inv_weight; /* 1 / Σ weight over all micro-batches and data ranks; 0 = no tokens to train
+                          on */
     double max_norm;   /* gradient clipping; ≤ 0 = off */
-    double sumsq;      /* Σ g² over every element once; set by op sumsq, summed over ranks */
+    double sumsq;      /* Σ g², each element once; set by op sumsq, summed over ranks */
     double grad_norm;  /* √sumsq, before clipping; set by op clip */
     double clip;       /* min(1, max_norm / (grad_norm + 1e-6)); set by op clip */
     double loss;       /* Σ weight·loss·inv_weight so far this step */
     double aux_loss;   /* the routers' balancing loss, before its coefficient; not part of loss */
     int64_t step;      /* number of this update, from 1 (bias correction) */
-    int64_t skip;      /* 1: nothing trained, or loss or norm not finite: weights must not move */
+    int64_t skip;      /* 1: no tokens to train on, or loss or norm not finite: weights must not
+                          change */
     uint64_t seed;
 };
 

@@ -1,5 +1,5 @@
-/* Views of memory: making, measuring and slicing them. Nothing here reads what they point at, so
- * all of it works on the made-up addresses of a planning arena too. */
+/* Views of memory: creating, measuring and slicing them. Nothing here reads what they point to, so
+ * it also works on the made-up addresses of a planning arena. */
 #include "kernels/tensor.h"
 
 #include "kernels/panels.h"
@@ -46,7 +46,7 @@ bool ax_tensor_is_dense(const struct ax_tensor *t) {
     return t->shape[0] <= 1 || t->row_stride == ax_tensor_row_len(t);
 }
 
-/* A missing tensor (data NULL) stays missing, whatever is cut from it. */
+/* Any slice of a missing tensor (data NULL) is missing. */
 static void *advance(const struct ax_tensor *t, int64_t elements) {
     if (t->data == NULL)
         return NULL;

@@ -1,7 +1,8 @@
 /* A view of memory: dtype, up to 4 dimensions, one row stride. It never owns its data.
  *
- * Dimension 0 counts rows, `row_stride` elements apart; dimensions 1… are contiguous. So q, k and v
- * can be slices of one [T][(Hq+2Hk)·hd] buffer, and a weight may be a slice of a flat segment. */
+ * Dimension 0 counts rows, `row_stride` elements from one to the next; dimensions 1… are
+ * contiguous. So q, k and v can be slices of one [T][(Hq+2Hk)·hd] buffer, and a weight may be a
+ * slice of a flat segment. */
 #ifndef AX_KERNELS_TENSOR_H
 #define AX_KERNELS_TENSOR_H
 
@@ -13,8 +14,8 @@ struct ax_tensor {
     enum ax_dtype dtype;
     int ndim;
     int64_t shape[AX_MAX_DIMS];
-    int64_t row_stride; /* elements between data of [i][…] and [i+1][…]; = row length if dense */
-    bool panels;        /* a weight in the order of kernels/panels.h, which few ops read */
+    int64_t row_stride; /* elements from [i][…] to [i+1][…]; = row length if dense */
+    bool panels;        /* a weight in the order of kernels/panels.h; few ops accept it */
     void *data;
 };
 
@@ -26,14 +27,14 @@ struct ax_tensor ax_tensor_nd(enum ax_dtype dtype, void *data, int ndim, const i
 
 int64_t ax_tensor_numel(const struct ax_tensor *t);
 int64_t ax_tensor_row_len(const struct ax_tensor *t); /* product of shape[1…]; 1 for 1-D */
-size_t ax_tensor_bytes(const struct ax_tensor *t);    /* of the elements, strides not counted */
+size_t ax_tensor_bytes(const struct ax_tensor *t);    /* of the elements, without gaps */
 bool ax_tensor_is_dense(const struct ax_tensor *t);
 
-/* Rows [first, first+n) of dimension 0; of panels, whole ones. */
+/* Rows [first, first+n) of dimension 0; in panels, whole panels only. */
 struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_t n);
 /* Columns [first, first+n) of a 2-D tensor, keeping its row stride. Not of panels. */
 struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_t n);
-/* A 2-D tensor [T][H·hd] seen as [T][H][hd]. */
+/* A 2-D tensor [T][H·hd] viewed as [T][H][hd]. */
 struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64_t head_dim);
 /* Address of row i. */
 void *ax_tensor_row(const struct ax_tensor *t, int64_t i);

@@ -1,4 +1,4 @@
-/* cpuid, and the choice of the op table. */
+/* Reads cpuid and selects the op table. */
 #include "kernels/cpu/isa.h"
 
 #include <cpuid.h>
@@ -43,7 +43,7 @@ static enum ax_cpu_isa detect(void) {
     return AX_CPU_AVX512BF16;
 }
 
-/* The mask can only lower; an unknown word is said and ignored. */
+/* The mask can only lower it; an unknown word gives a warning and is ignored. */
 static enum ax_cpu_isa masked(enum ax_cpu_isa isa) {
     const char *mask = getenv("AXTRAIN_CPU");
     if (mask == NULL || *mask == '\0')

@@ -1,6 +1,6 @@
-/* OpenMP for ThreadSanitizer, in such builds only: it does not see through libgomp, and would take
- * what a parallel region hands to its threads and back for races. These stand in front of libgomp's
- * functions and tell it what happens before what. */
+/* OpenMP for ThreadSanitizer, in such builds only: it cannot see through libgomp, and would report
+ * what a parallel region passes to its threads and back as races. These functions wrap libgomp's
+ * and tell it what happens before what. */
 #ifdef __SANITIZE_THREAD__
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-/* The backend of dry runs: every op is accepted and nothing is computed or even read, because the
- * addresses are made up. The dispatcher counts FLOPs and bytes, takes the workspace the planned
- * backend (q->model) would want, and so leaves the same marks in the arena as a real run. */
+/* The backend of dry runs: every op is accepted and nothing is computed or read, because the
+ * addresses are made up. The dispatcher counts FLOPs and bytes and takes the workspace that the
+ * planned backend (q->model) needs, so the arena's marks equal those of a real run. */
 #include "kernels/queue.h"
 
 #define DEFINE_META(op)                                                                            \

@@ -1,4 +1,4 @@
-/* What adapters need beside products: dropout, scales and sums of columns, DoRA. */
+/* What adapters need besides GEMMs: dropout, scales and sums of columns, DoRA. */
 #include "kernels/ops/family.h"
 
 struct adapter_options {
@@ -23,7 +23,7 @@ static struct ax_op_cost cost_dropout(const struct ax_dropout *a) {
     return cost;
 }
 
-/* Rows and columns in the middle of a wider tensor where the shape is a shard. */
+/* If the shape is a shard, rows and columns in the middle of a wider tensor. */
 static void build_dropout(struct ax_case_builder *b, struct ax_dropout *a) {
     const struct adapter_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;

@@ -35,8 +35,8 @@ static const char *check_attention(const struct ax_attention *a) {
 }
 
 /* Mean number of keys a query sees in a document of max_q queries and max_k keys: query i sees
- * i + 1 + max_k − max_q of them if causal (at most `window`), else all. For rows of full documents
- * this is exact: (n + 1)/2 of n. */
+ * i + 1 + max_k − max_q of them if causal (at most `window`), else all. For full documents this is
+ * exact: (n + 1)/2 of n. */
 static double keys_per_query(const struct ax_attention *a) {
     double nq = (double)a->max_q;
     double most = (double)a->max_k;
@@ -55,8 +55,8 @@ static double attention_pairs(const struct ax_attention *a) {
     return (double)a->q.shape[0] * (double)a->q.shape[1] * keys_per_query(a);
 }
 
-/* Blocks are handed to documents in turn, back to front, so that none lies in order. Returns how
- * many there are; table may be NULL. */
+/* Assigns blocks to documents in turn, back to front, so that none is in order. Returns their
+ * number; table may be NULL. */
 static int64_t hand_out_blocks(const struct ax_shape *s, int32_t *table, int64_t columns,
                                int64_t total) {
     const struct ax_attention_options *o = s->options;
@@ -110,7 +110,8 @@ static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
     if (o->sink)
         a->sink = ax_case_in1(b, b->accum, s->heads);
     a->window = o->window;
-    a->scale = 3 / sqrt((double)s->head_dim); /* sharper than usual: probabilities far from even */
+    a->scale = 3 / sqrt((double)s->head_dim); /* sharper than usual: probabilities far from
+                                                 uniform */
     a->softcap = o->softcap;
     a->causal = !o->not_causal;
 }
@@ -127,7 +128,7 @@ static struct ax_op_cost cost_attention_forward(const struct ax_attention_forwar
     const struct ax_attention *a = &f->a;
     double dims = (double)(a->q.shape[2] + a->v.shape[2]); /* q·kᵀ, p·v */
     double bytes = ax_op_operand_bytes(ax_operands_attention_forward(), f);
-    if (a->block_table.data != NULL) { /* of the cache, the blocks these documents hold */
+    if (a->block_table.data != NULL) { /* of the cache, the blocks of these documents */
         double rows = (double)a->block_table.shape[0] * (double)a->max_k;
         double most = (double)a->k.shape[0];
         double unread = rows < most ? 1 - rows / most : 0;
@@ -199,7 +200,7 @@ static struct ax_op_cost cost_attention_backward(const struct ax_attention_backw
                                ax_op_operand_bytes(ax_operands_attention_backward(), b)};
 }
 
-/* out and lse are left to ax_case_prepare. */
+/* ax_case_prepare computes out and lse. */
 static void build_attention_backward(struct ax_case_builder *b, struct ax_attention_backward *a) {
     const struct ax_attention_options *o = ax_case_options(b);
     build_attention(b, &a->a);

@@ -1,4 +1,4 @@
-/* What shapes of attention ask for beyond kernels/shapes.h. */
+/* Options of attention shapes beyond kernels/shapes.h. */
 #ifndef AX_KERNELS_OPS_ATTENTION_H
 #define AX_KERNELS_OPS_ATTENTION_H
 
@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct ax_attention_options {
-    int64_t window, block_size; /* block_size > 0 asks for a block table */
-    int64_t value_dim;          /* 0: as head_dim */
+    int64_t window, block_size; /* block_size > 0: with a block table */
+    int64_t value_dim;          /* 0 = head_dim */
     double softcap;
     bool not_causal, sink;
 };

@@ -1,4 +1,4 @@
-/* The norm of the gradient, and what is done about it. */
+/* The norm of the gradient, and clipping it. */
 #include "kernels/ops/family.h"
 
 static const char *check_sumsq(const struct ax_sumsq *a) {

@@ -1,8 +1,8 @@
-/* Looking up rows of a table, its gradient, and the noise of NEFTune on what was looked up. */
+/* Embedding lookup, its gradient, and NEFTune noise on the result. */
 #include "kernels/ops/family.h"
 
 struct neftune_options {
-    int64_t first; /* of the row's tokens */
+    int64_t first; /* of the sequence's tokens */
 };
 #define NEFTUNE(...) OPTIONS(neftune_options, __VA_ARGS__)
 
@@ -10,7 +10,7 @@ static const struct ax_shape_document one_key[] = {{1, 1}};
 static const struct ax_shape_document row_of_2048[] = {{2048, 2048}};
 static const struct ax_shape_document noised[] = {{5, 0}, {0, 0}, {1, 0}, {17, 0}, {0, 0}};
 
-/* Tokens reach one beyond the shard on either side. */
+/* Tokens extend one beyond the shard on either side. */
 static struct ax_tensor tokens(struct ax_case_builder *b) {
     const struct ax_shape *s = b->shape;
     int64_t around = s->first > 0 ? 1 : 0;
@@ -25,7 +25,7 @@ static const char *check_embedding_forward(const struct ax_embedding_forward *a)
     return NULL;
 }
 
-/* Of the table only the rows of these tokens move. */
+/* Of the table, counts only the rows of these tokens. */
 static struct ax_op_cost cost_embedding_forward(const struct ax_embedding_forward *a) {
     return (struct ax_op_cost){0, 2 * bytes_of(&a->out) + bytes_of(&a->tokens)};
 }

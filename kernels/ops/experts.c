@@ -1,10 +1,10 @@
-/* A mixture of experts: rows to their places, routing, sorting by expert, adding up. */
+/* Mixture of experts: scattering rows, routing, sorting by expert, combining. */
 #include <math.h>
 
 #include "kernels/ops/family.h"
 
 struct experts_options {
-    bool renormalize, ties /* whole-numbered logits */, balance /* load or slope is given */;
+    bool renormalize, ties /* integer logits */, balance /* load or slope is given */;
     bool unweighted;
 };
 #define EXPERTS(...) OPTIONS(experts_options, __VA_ARGS__)
@@ -50,7 +50,7 @@ static const struct ax_shape shapes_scatter_rows[] = {
 
 AX_OP_INFO(scatter_rows, OUT_SOME(dst), IN(src), IN(rows));
 
-/* Rows that are padding: a fourth, the last ones. */
+/* Padding rows: the last quarter. */
 static int64_t tokens(const struct ax_case_builder *b) {
     int64_t rows = b->shape->rows;
     return ax_case_has(b, AX_SHAPE_PADDING) ? rows - rows / 4 : rows;
@@ -154,7 +154,7 @@ static const char *check_router_backward(const struct ax_router_backward *a) {
 
 PER_ELEMENT(router_backward, 5, probs) /* + slope, ·, Σ, −, · */
 
-/* Chosen experts are neighbors; probabilities are positive but do not add up to one. */
+/* Chosen experts are neighbors; probabilities are positive but do not sum to one. */
 static void build_router_backward(struct ax_case_builder *b, struct ax_router_backward *a) {
     const struct experts_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -196,7 +196,7 @@ static const char *check_group_rows(const struct ax_group_rows *a) {
 
 PER_ELEMENT(group_rows, 0, keys)
 
-/* Keys reach two beyond the groups where some are in none. */
+/* Keys extend two beyond the groups if some belong to none. */
 static void build_group_rows(struct ax_case_builder *b, struct ax_group_rows *a) {
     const struct ax_shape *s = b->shape;
     int64_t around = ax_case_has(b, AX_SHAPE_PADDING) ? 2 : 0;
@@ -219,7 +219,7 @@ static const struct ax_shape shapes_group_rows[] = {
 
 AX_OP_INFO(group_rows, IN(keys), OUT(places), OUT(offsets), OUT(counts));
 
-/* Distinct rows, the last first; every fifth is missing where some are. */
+/* Distinct rows, the last first; every fifth is missing if the shape asks for it. */
 static struct ax_tensor rows_of(struct ax_case_builder *b) {
     const struct ax_shape *s = b->shape;
     struct ax_tensor rows = ax_case_dense2(b, AX_I32, s->rows, s->choices);
@@ -243,7 +243,7 @@ static const char *check_combine_forward(const struct ax_combine_forward *a) {
     return NULL;
 }
 
-/* Of src (and dsrc) only the rows that are named move. */
+/* Of src (and dsrc), counts only the rows that are named. */
 static struct ax_op_cost cost_combine_forward(const struct ax_combine_forward *a) {
     double k = (double)ax_tensor_row_len(&a->rows);
     return (struct ax_op_cost){2 * k * elements(&a->out),

@@ -1,4 +1,4 @@
-/* Counting an op's operands, and laying them out for a case. */
+/* Counts an op's operands, and lays them out for a case. */
 #include "kernels/ops/family.h"
 
 static const struct ax_tensor *tensor_of(const struct ax_operand *operand, const void *args) {
@@ -44,7 +44,7 @@ struct ax_tensor ax_case_place(struct ax_case_builder *b, enum ax_dtype dtype, i
     return t;
 }
 
-/* Four numbers come from each counter block. */
+/* Each counter block gives four numbers. */
 static double word_to_uniform(uint32_t word, double low, double high) {
     return low + (high - low) * (double)(word >> 8) * 0x1p-24;
 }

@@ -6,10 +6,10 @@
  *                (each operand read or written once); usually PER_ELEMENT(OP, FLOPs, operand)
  *   build_OP     its operands for a shape; kernels/cases.h says what a case guarantees
  *   shapes_OP    the shapes on which tests and `axtrain bench ops` run it
- *   AX_OP_INFO(OP, operands …);   the row through which kernels/ops.c finds all of this
+ *   AX_OP_INFO(OP, operands …);   the table row through which kernels/ops.c finds all of this
  *
- * Conditions and costs depend on shapes and arguments alone, never on data, so that a plan counts
- * what a run counts. */
+ * Conditions and costs depend on shapes and arguments alone, never on data, so a plan counts the
+ * same as a run. */
 #ifndef AX_KERNELS_OPS_FAMILY_H
 #define AX_KERNELS_OPS_FAMILY_H
 
@@ -23,7 +23,7 @@ struct ax_op_info {
     const char *name;
     size_t args_size;
     const struct ax_operand *(*operands)(void); /* ends with a row whose name is NULL */
-    const char *(*check)(const void *args);     /* the first condition broken (its text), or NULL */
+    const char *(*check)(const void *args);     /* text of the first broken condition, or NULL */
     struct ax_op_cost (*cost)(const void *args);
     void (*build)(struct ax_case_builder *b, void *args);
     const struct ax_shape *shapes;
@@ -79,7 +79,7 @@ const struct ax_op_info *ax_op_info(enum ax_op op);
 #define NO_OPERANDS                                                                                \
     { NULL, 0, AX_OPERAND_IN, 0 }
 
-/* Conditions, in the words of the contract (kernels/ops.h). */
+/* Conditions, in the terms of the contract (kernels/ops.h). */
 #define NEED(condition)                                                                            \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -127,13 +127,13 @@ static inline enum ax_dtype accum(tensor t) {
     return ax_dtype_accum(t->dtype);
 }
 
-/* Same values kept as the op's dtype or in what it accumulates. */
+/* True if the dtypes are equal, or one is the other's accumulation dtype. */
 static inline bool real_or_accum(tensor t, tensor other) {
     return real(t) && real(other) &&
            (t->dtype == other->dtype || t->dtype == accum(other) || other->dtype == accum(t));
 }
 
-/* "stream" of ops.h, for operands of dtype `of`. */
+/* "residual" of ops.h, for operands of dtype `of`. */
 static inline bool is_stream(tensor t, enum ax_dtype of) {
     return t->dtype == of || t->dtype == ax_dtype_accum(of);
 }
@@ -161,9 +161,9 @@ static inline double bytes_of(tensor t) {
     return given(t) ? (double)ax_tensor_bytes(t) : 0;
 }
 
-/* Every operand once, INOUT twice. */
+/* Bytes of every operand once, INOUT twice. */
 double ax_op_operand_bytes(const struct ax_operand *list, const void *args);
-/* flops_per FLOPs for each element of t, all operands. */
+/* flops_per FLOPs for each element of t; bytes of all operands. */
 struct ax_op_cost ax_op_per_element(const struct ax_operand *list, const void *args,
                                     double flops_per, tensor t);
 
@@ -172,8 +172,8 @@ struct ax_op_cost ax_op_per_element(const struct ax_operand *list, const void *a
         return ax_op_per_element(ax_operands_##op(), a, flops_per, &a->field);                     \
     }
 
-/* Cases: laying out the operands for a shape, of which an op uses the fields it has a use for. */
-#define AX_CASE_GAP 64 /* bytes behind each operand that nobody may touch; also their alignment */
+/* Cases: laying out the operands for a shape, of which an op uses only some fields. */
+#define AX_CASE_GAP 64 /* guard bytes after each operand; also their alignment */
 
 struct ax_case_builder {
     const struct ax_shape *shape;
@@ -185,12 +185,12 @@ struct ax_case_builder {
 };
 
 bool ax_case_has(const struct ax_case_builder *b, unsigned flag);
-/* The family's options of the shape; all zero where it has none. */
+/* The shape's family options; all zero if it has none. */
 const void *ax_case_options(const struct ax_case_builder *b);
-/* "stream" of ops.h: accum where the shape has the flag, AX_SHAPE_ACCUM_IN or _OUT. */
+/* "residual" of ops.h: accumulation if the shape has the flag, AX_SHAPE_ACCUM_IN or _OUT. */
 enum ax_dtype ax_case_stream(const struct ax_case_builder *b, unsigned flag);
 
-/* Room for an operand, not filled: its rows are `pad` elements longer than their data. */
+/* Space for an operand, not filled; its rows are `pad` elements longer than their data. */
 struct ax_tensor ax_case_place(struct ax_case_builder *b, enum ax_dtype dtype, int64_t pad,
                                int ndim, const int64_t *shape);
 struct ax_tensor ax_case_out1(struct ax_case_builder *b, enum ax_dtype dtype, int64_t n);
@@ -213,7 +213,7 @@ struct ax_tensor ax_case_ids(struct ax_case_builder *b, int64_t n, int64_t low, 
 /* i32 [n_documents + 1]: running sums of the documents' nq, or nk. */
 struct ax_tensor ax_case_cumulative(struct ax_case_builder *b, bool keys);
 
-/* Fills the operand placed last; number i of it, uniform in [low, high). */
+/* Fills the operand placed last; _uniform gives number i of it, uniform in [low, high). */
 void ax_case_randomize(const struct ax_case_builder *b, const struct ax_tensor *t, double low,
                        double high);
 double ax_case_uniform(const struct ax_case_builder *b, int64_t i, double low, double high);
@@ -225,7 +225,7 @@ double ax_case_uniform(const struct ax_case_builder *b, int64_t i, double low, d
 #define OUT32 AX_SHAPE_ACCUM_OUT
 #define IN32  AX_SHAPE_ACCUM_IN
 
-/* Each family has a struct of its own for what its shapes ask for beyond kernels/shapes.h. */
+/* Each family has its own options struct, beyond kernels/shapes.h. */
 #define OPTIONS(type, ...)                                                                         \
     .options = &(const struct type) {                                                              \
         __VA_ARGS__                                                                                \

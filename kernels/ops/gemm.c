@@ -1,4 +1,4 @@
-/* Matrix products, for all rows and by group of rows, and the gradient of their bias. */
+/* GEMM, grouped GEMM, and the gradient of the bias. */
 #include "kernels/ops/family.h"
 
 static const struct ax_shape_document one_row[] = {{1, 0}};
@@ -133,7 +133,7 @@ static const char *check_grouped_gemm(const struct ax_grouped_gemm *a) {
     return NULL;
 }
 
-/* Rows as expected, the matrices of all groups once. */
+/* The expected rows, and the matrices of all groups once. */
 static struct ax_op_cost cost_grouped_gemm(const struct ax_grouped_gemm *a) {
     const struct ax_tensor *weights = a->trans_a ? &a->c : &a->b;
     const struct ax_tensor *other = a->trans_a ? &a->b : &a->c;
@@ -184,7 +184,7 @@ static const struct ax_shape shapes_grouped_gemm[] = {
      .flags = TA},
 };
 
-/* c is written in full but for dW, which adds. */
+/* c is overwritten in full, except dW, which accumulates. */
 AX_OP_INFO(grouped_gemm, IN(a), IN(b), OUT(c), IN(offsets));
 
 static struct ax_tensor matrix(const struct ax_tensor *t, int64_t group) {

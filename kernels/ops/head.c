@@ -1,4 +1,4 @@
-/* From logits to the loss and back, by rows. */
+/* From logits to the loss and back, per row. */
 #include "kernels/ops/head.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static const char *check_softmax_merge(const struct ax_softmax_merge *a) {
 
 PER_ELEMENT(softmax_merge, 2, stats)
 
-/* Stats as softmax_stats could give them: Σ exp(z − max)·z lies between ±Σ·8, sums are ≥ 1. */
+/* Stats as softmax_stats could return: Σ exp(z − max)·z within ±Σ·8, sums ≥ 1. */
 static void build_softmax_merge(struct ax_case_builder *b, struct ax_softmax_merge *a) {
     const struct ax_head_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -111,7 +111,7 @@ static struct ax_op_cost cost_softmax_backward(const struct ax_softmax_backward 
     return ax_op_per_element(ax_operands_softmax_backward(), a, flops, &a->logits);
 }
 
-/* lse is above every logit, as a real one is. */
+/* lse is above every logit, as in practice. */
 static void build_softmax_backward(struct ax_case_builder *b, struct ax_softmax_backward *a) {
     const struct ax_head_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -211,7 +211,7 @@ static const char *check_argmax(const struct ax_argmax *a) {
 
 PER_ELEMENT(argmax, 1, logits)
 
-/* Whole numbers from −8 to 7, so that long rows have ties. */
+/* Integers from −8 to 7, so that long rows have ties. */
 static void build_argmax(struct ax_case_builder *b, struct ax_argmax *a) {
     const struct ax_shape *s = b->shape;
     a->logits = logits(b);

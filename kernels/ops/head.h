@@ -1,4 +1,4 @@
-/* What shapes of the head's ops ask for beyond kernels/shapes.h. */
+/* Options of the head ops' shapes beyond kernels/shapes.h. */
 #ifndef AX_KERNELS_OPS_HEAD_H
 #define AX_KERNELS_OPS_HEAD_H
 

@@ -2,7 +2,7 @@
 #include "kernels/ops/family.h"
 
 struct norm_options {
-    bool frozen; /* no gradient for the weight is wanted */
+    bool frozen; /* no gradient for the weight */
 };
 #define NORM(...) OPTIONS(norm_options, __VA_ARGS__)
 
@@ -15,7 +15,7 @@ static bool is_rstd(tensor rstd, tensor x) {
     return fits;
 }
 
-/* [T][D], or [T][H][hd] where heads are asked for (then real). */
+/* [T][D], or [T][H][hd] with heads (then compute). */
 static struct ax_tensor norm_out(struct ax_case_builder *b, enum ax_dtype dtype) {
     const struct ax_shape *s = b->shape;
     return s->heads > 0 ? ax_case_out3(b, s->rows, s->heads)

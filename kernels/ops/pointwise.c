@@ -1,8 +1,8 @@
-/* Element by element: fill, copy, add, swiglu. */
+/* Elementwise ops: fill, copy, add, swiglu. */
 #include "kernels/ops/family.h"
 
 struct copy_options {
-    const char *to; /* the other dtype, when it is not the case's own */
+    const char *to; /* the other dtype, if not the case's */
 };
 #define COPY(...) OPTIONS(copy_options, __VA_ARGS__)
 

@@ -1,4 +1,4 @@
-/* Packing numbers and unpacking them. */
+/* Packs and unpacks numbers. */
 #include "kernels/ops/family.h"
 
 struct quant_options {

@@ -17,7 +17,7 @@ static const char *check_rope(const struct ax_rope *a) {
     return NULL;
 }
 
-/* Only the rotated part of each head moves, and of the tables one row per token. */
+/* Counts only the rotated part of each head, and one row of the tables per token. */
 static struct ax_op_cost cost_rope(const struct ax_rope *a) {
     double tokens = (double)a->x.shape[0];
     double half = (double)a->cos.shape[1];

@@ -1,11 +1,11 @@
-/* The updates of the optimizers. */
+/* The optimizers' updates. */
 #include "kernels/ops/family.h"
 
 struct update_options {
     bool copy;       /* a compute copy is written */
     bool bf16_state; /* moments are BF16 */
     bool nearest;    /* and rounded to nearest */
-    bool remainder;  /* masters are BF16 and 16 bits more; not with float64 */
+    bool remainder;  /* masters are BF16 plus 16 bits; not with float64 */
     bool stochastic; /* masters are BF16; not with float64 */
     bool nesterov;
     bool vector;     /* adafactor: not a matrix */
@@ -21,8 +21,8 @@ static bool is_like(tensor t, enum ax_dtype dtype, tensor as) {
            ax_tensor_is_dense(as);
 }
 
-/* Masters are accum, or BF16 with or without a remainder; a copy goes with the first only and has a
- * compute dtype whose masters these are. */
+/* Masters are accumulation dtype, or BF16 with or without a remainder; a copy goes only with the
+ * first, in a compute dtype that has this accumulation dtype. */
 static bool weights_fit(tensor master, tensor copy, tensor remainder) {
     if (master->dtype == AX_BF16) {
         return given(master) && !given(copy) &&
@@ -37,7 +37,7 @@ static bool is_moment(tensor t, tensor grad) {
     return is_like(t, grad->dtype, grad) || is_like(t, AX_BF16, grad);
 }
 
-/* [rows][cols], or 1-D where rows is 0; what the flags make of masters goes with it. */
+/* [rows][cols], or 1-D if rows is 0; the flags select how masters are kept. */
 struct update_operands {
     struct ax_tensor master, grad, copy, remainder;
     struct ax_draw draw;
@@ -151,9 +151,9 @@ static const char *check_adamw_8bit(const struct ax_adamw_8bit *a) {
     return NULL;
 }
 
-PER_ELEMENT(adamw_8bit, 22, master) /* and twice ·scale, ÷scale, |x|max */
+PER_ELEMENT(adamw_8bit, 22, master) /* plus twice ·scale, ÷scale, |x|max */
 
-/* The second moment's codes are those of sizeable numbers, so that no update is large. */
+/* The second moment's codes stand for large numbers, so that no update is large. */
 static void build_adamw_8bit(struct ax_case_builder *b, struct ax_adamw_8bit *a) {
     TAKE(a);
     a->grad = u.grad;
@@ -173,7 +173,7 @@ static void build_adamw_8bit(struct ax_case_builder *b, struct ax_adamw_8bit *a)
     a->weight_decay = 0.1;
 }
 
-/* first: what the first block is short of. */
+/* first: elements missing from the first block. */
 static const struct ax_shape shapes_adamw_8bit[] = {
     {"one", .cols = 1},
     {"odd", .cols = 1003, UPDATE(.copy = true)},
@@ -272,8 +272,8 @@ static const char *check_adafactor(const struct ax_adafactor *a) {
     return NULL;
 }
 
-/* g²; rows, columns (4); the update (4); its square (2); weights (3). The gradient is read once for
- * each of: moments, size of the update, update. */
+/* g²; rows, columns (4); the update (4); its square (2); weights (3). The gradient is read three
+ * times: for the moments, the size of the update, and the update. */
 static struct ax_op_cost cost_adafactor(const struct ax_adafactor *a) {
     struct ax_op_cost cost = ax_op_per_element(ax_operands_adafactor(), a, 14, &a->master);
     cost.bytes += 2 * bytes_of(&a->grad);
@@ -328,7 +328,7 @@ static const char *check_muon_momentum(const struct ax_muon_momentum *a) {
     return NULL;
 }
 
-/* The sum of squares and the result are two walks over gradient and buffer. */
+/* The sum of squares and the result are two passes over gradient and buffer. */
 static struct ax_op_cost cost_muon_momentum(const struct ax_muon_momentum *a) {
     struct ax_op_cost cost = ax_op_per_element(ax_operands_muon_momentum(), a, 12, &a->grad);
     cost.bytes += bytes_of(&a->grad) + bytes_of(&a->momentum_buffer);

@@ -1,7 +1,7 @@
-/* The reference backend: every op as its formula reads, one element at a time, sums in double.
+/* The reference backend: every op exactly as its formula, one element at a time, sums in double.
  *
- * Slow on purpose: nothing is blocked, vectorized or threaded, so that a wrong index or a wrong
- * mesh shows at 1e-11 in F64 instead of hiding in the rounding of a fast kernel. */
+ * Slow on purpose: nothing is blocked, vectorized or threaded, so a wrong index or mesh shows at
+ * 1e-11 in F64 instead of hiding in a fast kernel's rounding. */
 #ifndef AX_KERNELS_REF_REF_H
 #define AX_KERNELS_REF_REF_H
 
@@ -18,10 +18,10 @@ void ax_ref_load_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_
 void ax_ref_store_row(const struct ax_tensor *t, int64_t row, int64_t col, int64_t n,
                       const double *values);
 
-/* What `value` becomes when it is stored as dtype. */
+/* `value` after being stored as dtype. */
 double ax_ref_round(enum ax_dtype dtype, double value);
 
-/* Element [row][col] of a tensor whose rows are flat. */
+/* Element [row][col] of a tensor with flattened rows. */
 static inline double ax_ref_get(const struct ax_tensor *t, int64_t row, int64_t col) {
     return ax_load(t->dtype, t->data,
                    t->panels ? ax_panels_at(t->shape[1], row, col) : row * t->row_stride + col);

@@ -89,7 +89,7 @@ enum ax_status ax_ref_attention_forward(struct ax_queue *q, const struct ax_atte
     (void)q;
     const struct ax_attention *a = &f->a;
     AX_ASSERT(a->window == 0 || a->causal);
-    for (int64_t t = 0; t < a->q.shape[0]; t++) { /* rows of no document keep these */
+    for (int64_t t = 0; t < a->q.shape[0]; t++) { /* rows of no document keep these values */
         for (int64_t c = 0; c < ax_tensor_row_len(&a->out); c++)
             ax_ref_set(&a->out, t, c, 0);
         for (int64_t h = 0; h < a->q.shape[1]; h++)

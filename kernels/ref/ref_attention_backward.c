@@ -1,4 +1,4 @@
-/* attention_backward: dq by query, then dk and dv by key, so that each output is one sum. */
+/* attention_backward: dq per query, then dk and dv per key, so that each output is one sum. */
 #include <math.h>
 
 #include "kernels/ref/ref_attention.h"

@@ -1,4 +1,4 @@
-/* Rows on their way to experts and back: group_rows, combine, grouped_gemm. */
+/* Rows to experts and back: group_rows, combine, grouped_gemm. */
 #include "kernels/operands.h"
 #include "kernels/ref/ref.h"
 

@@ -49,7 +49,7 @@ static void new_moments(const struct ax_adafactor *a, double b) {
         blend(&a->col, c, b, mean_square(a, c, cols, rows));
 }
 
-/* Element i of the update, before its size is known; row_mean is mean(row). */
+/* Element i of the update, before scaling; row_mean is mean(row). */
 static double direction(const struct ax_adafactor *a, int64_t i, double row_mean) {
     const double g = ax_ref_at(&a->grad, i) * a->scalars->clip;
     double square;

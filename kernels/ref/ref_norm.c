@@ -32,7 +32,7 @@ enum ax_status ax_ref_rmsnorm_forward(struct ax_queue *q, const struct ax_rmsnor
     return AX_OK;
 }
 
-/* dx may be dy, so a group's dy is read for the last time when its dx is written. */
+/* dx may be dy, so a group's dy is not read after its dx is written. */
 static void backward_dx(const struct ax_rmsnorm_backward *a, int64_t t, int64_t col, int64_t n,
                         double rstd) {
     double dot = 0;

@@ -44,7 +44,7 @@ void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value) 
     const struct ax_tensor *drawn = w->master->dtype == AX_BF16 ? w->master : w->copy;
     if (drawn == w->copy) {
         ax_store(w->master->dtype, w->master->data, i, value);
-        value = ax_ref_at(w->master, i); /* the copy rounds the master as it was stored */
+        value = ax_ref_at(w->master, i); /* the copy rounds the stored master */
     }
     if (ax_ref_given(drawn) && drawn->dtype == AX_BF16) {
         struct ax_draw own = *w->draw;
@@ -69,7 +69,7 @@ void ax_ref_set_moment(const struct ax_tensor *moment, int64_t i, double value, 
         ax_store(moment->dtype, moment->data, i, value);
 }
 
-/* What AdamW with any kind of moments does with one weight. */
+/* AdamW's update of one weight, with any kind of moments. */
 struct adamw_step {
     double lr, decay, beta1, beta2, eps, correct1, correct2;
 };
@@ -111,7 +111,7 @@ enum ax_status ax_ref_adamw(struct ax_queue *q, const struct ax_adamw *a, void *
     return AX_OK;
 }
 
-/* A block's moments as codes, and their scale. */
+/* Encodes a block's moments, and sets their scale. */
 static void encode_block(const struct ax_dynamic_map *map, const double *x, int64_t n,
                          uint8_t *codes, const struct ax_tensor *scales, int64_t block) {
     double scale = 1e-12;

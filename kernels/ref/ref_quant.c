@@ -1,5 +1,5 @@
-/* quantize, dequantize: blocks one after the other, as the formulas of kernels/ops.h read. The
- * arithmetic is in float: codes and scales are what the formulas give there, in every backend. */
+/* quantize, dequantize: block after block, exactly as the formulas of kernels/ops.h. Arithmetic is
+ * in float, so that codes and scales are the same in every backend. */
 #include "kernels/quant_codes.h"
 #include "kernels/ref/ref.h"
 

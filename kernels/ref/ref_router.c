@@ -3,12 +3,12 @@
 
 #include "kernels/ref/ref.h"
 
-/* Is row t a token? */
+/* True if row t is a token. */
 static bool is_token(const struct ax_router_forward *a, int64_t t) {
     return !ax_ref_given(&a->valid) || a->first + t < ax_ref_i32(&a->valid, 0);
 }
 
-/* p of row t, each rounded as it is stored, so that equals stay equal. */
+/* p of row t, each rounded as it is stored, so that ties stay ties. */
 static void softmax_row(const struct ax_router_forward *a, int64_t t, bool token) {
     int64_t experts = a->logits.shape[1];
     double max = -INFINITY, sum = 0;
@@ -29,7 +29,7 @@ static bool chosen_before(const int32_t *chosen, int64_t n, int32_t expert) {
     return false;
 }
 
-/* k times the first largest of those that are left; of NaNs, the first. */
+/* k times the first largest of the remaining ones; among NaNs, the first. */
 static void choose(const struct ax_router_forward *a, int64_t t) {
     int64_t k = a->weights.shape[1];
     int32_t *chosen = ax_tensor_row(&a->experts, t);
@@ -103,7 +103,7 @@ enum ax_status ax_ref_router_balance(struct ax_queue *q, const struct ax_router_
     return AX_OK;
 }
 
-/* What reaches the probability of expert e of row t, besides the slope. */
+/* The gradient of row t's probability of expert e, without the slope. */
 static double through_weights(const struct ax_router_backward *a, int64_t t, int32_t e) {
     int64_t k = a->dweights.shape[1];
     double sum = 0, dot = 0, own = 0;

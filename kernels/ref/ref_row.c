@@ -17,7 +17,7 @@ void ax_ref_store_row(const struct ax_tensor *t, int64_t row, int64_t col, int64
 }
 
 double ax_ref_round(enum ax_dtype dtype, double value) {
-    double room; /* as large as any element */
+    double room; /* large enough for any element */
     ax_store(dtype, &room, 0, value);
     return ax_load(dtype, &room, 0);
 }

@@ -1,5 +1,5 @@
-/* What the reference updates share: weights in their three ways, moments, drawn numbers. The
- * formulas and who draws what: kernels/ops.h. */
+/* What the reference updates share: the three ways to keep weights, moments, random words. Formulas
+ * and streams: kernels/ops.h. */
 #ifndef AX_KERNELS_REF_REF_UPDATE_H
 #define AX_KERNELS_REF_REF_UPDATE_H
 
@@ -14,11 +14,11 @@ struct ax_ref_weights {
 #define AX_REF_WEIGHTS(a)                                                                          \
     { &(a)->master, &(a)->copy, &(a)->remainder, &(a)->draw, (a)->scalars }
 
-/* Element i of the operands, counted through all rows. */
+/* Element i of the operands, in row-major order. */
 double ax_ref_weight(const struct ax_ref_weights *w, int64_t i);
 void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value);
 
-/* The word of element i for its moments. */
+/* The random word of element i for its moments. */
 uint32_t ax_ref_word(const struct ax_draw *draw, const struct ax_step_scalars *s, int64_t i);
 /* Stores a moment; one kept in BF16 is rounded with these 16 bits. */
 void ax_ref_set_moment(const struct ax_tensor *moment, int64_t i, double value, uint32_t random);
@@ -27,7 +27,7 @@ static inline double ax_ref_at(const struct ax_tensor *t, int64_t i) {
     return ax_load(t->dtype, t->data, i);
 }
 
-/* Element i of the gradient, clipped; the gradient is 0 then. */
+/* Returns element i of the gradient, clipped, and zeroes it. */
 static inline double ax_ref_take_grad(const struct ax_tensor *grad, int64_t i,
                                       const struct ax_step_scalars *s) {
     const double g = ax_ref_at(grad, i) * s->clip;

@@ -5,7 +5,7 @@
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rowsum.h"
 
-/* Elements [from, from + n) of the stream as keep = 1/(1 − p) or 0. */
+/* Draws elements [from, from + n) of the random stream as keep = 1/(1 − p) or 0. */
 static void draw(const struct ax_dropout *a, struct ax_rng_key key, int64_t from, int64_t n,
                  float *keep) {
     double threshold = a->p * 0x1p32;
@@ -32,7 +32,7 @@ AX_INLINE void drop_piece(enum ax_dtype real, const void *x, const float *keep, 
     AX_EACH_VECTOR(n, drop_vector, real, x, keep, y, accumulate);
 }
 
-#define DRAWN 1024 /* numbers drawn at once */
+#define DRAWN 1024 /* numbers drawn per call */
 
 enum ax_status AX_VEC(ax_cpu_dropout)(struct ax_queue *q, const struct ax_dropout *a, void *work) {
     (void)work;

@@ -1,20 +1,20 @@
-/* What the attention kernels share, private to this folder. Order to read: this file,
+/* What the attention kernels share, private to this folder. Reading order: this file,
  * attention_gemm.c (register tiles), attention_pack.c (operands), attention_plan.c (shapes,
  * documents, tasks), attention_forward.c, attention_backward.c, attention_gradient.c.
  *
- * The operands of the small matrix products are made of 32-bit *units*, kept as floats: with BF16
- * instructions a unit is a pair of neighbors in the summed dimension (as vdpbf16ps wants them),
- * else it is one number. So every product is the same loop: broadcast a unit of a, multiply it by
- * vectors of units of b, add to float sums.
+ * The operands of the small matrix products consist of 32-bit *units*, stored as floats: with BF16
+ * instructions a unit is a pair of neighbors in the summed dimension (as vdpbf16ps reads them),
+ * else one number. So every product is the same loop: broadcast a unit of a, multiply it by vectors
+ * of units of b, add to float sums.
  *
- * The rows of a block are (query, head) pairs of the heads that share a KV head: row r is query
- * r / group, head r % group. They share keys and values, and the keys they see only move up from
- * row to row.
+ * The rows of a block are (query, head) pairs of the heads that share a KV head: row r is query r /
+ * group, head r % group. They share keys and values, and the range of keys they see only moves up
+ * from row to row.
  *
  * Key blocks start at key 0 of their document and query blocks at its query 0, and each sum runs in
- * that order, whatever tile it is computed in. So a row's bits depend neither on the number of
- * threads nor on other documents, and in forward not on the other queries of its document: a query
- * decoded alone over nk keys gets what it got in a prefill. */
+ * that order in any tile. So a row's bits depend neither on the number of threads nor on other
+ * documents, and in forward not on the document's other queries: a query decoded alone over nk keys
+ * gets the same bits as in a prefill. */
 #ifndef AX_KERNELS_CPU_VEC_ATTENTION_H
 #define AX_KERNELS_CPU_VEC_ATTENTION_H
 
@@ -24,20 +24,18 @@
 #include "kernels/cpu/vec/split.h"
 #include "kernels/cpu/vec/vec.h"
 
-#define AX_ATTENTION_KEYS  64 /* keys per block */
-#define AX_ATTENTION_STRIP 12 /* rows whose scores are computed together: they fit the L1 cache */
-#define AX_ATTENTION_TILE  6  /* rows of a register tile */
-#define AX_ATTENTION_HEAD_DIM                                                                      \
-    256 /* the largest head size: the blocks of one still fit the L2 cache */
-#define AX_ATTENTION_LOG2E                                                                         \
-    0x1.715476p+0f /* scores are kept in units of log 2: e^s = 2^(s·log2 e) */
-#define AX_ATTENTION_LN2 0x1.62e42fefa39efp-1
+#define AX_ATTENTION_KEYS     64  /* keys per block */
+#define AX_ATTENTION_STRIP    12  /* rows whose scores are computed together: fits the L1 cache */
+#define AX_ATTENTION_TILE     6   /* rows of a register tile */
+#define AX_ATTENTION_HEAD_DIM 256 /* the largest head size whose blocks fit the L2 cache */
+#define AX_ATTENTION_LOG2E    0x1.715476p+0f /* scores are in units of log 2: e^s = 2^(s·log2 e) */
+#define AX_ATTENTION_LN2      0x1.62e42fefa39efp-1
 
 /* One head's elements in a row of a tensor. */
 struct ax_attention_head {
     int64_t size;    /* elements */
-    int64_t units;   /* in them */
-    int64_t columns; /* rounded up to whole vectors */
+    int64_t units;   /* in those elements */
+    int64_t columns; /* rounded up to full vectors */
 };
 
 /* Sizes that follow from shapes and dtypes. */
@@ -49,17 +47,17 @@ struct ax_attention_shape {
     int64_t group;     /* Hq / Hk */
     int64_t key_units; /* in AX_ATTENTION_KEYS elements */
     int64_t block;     /* queries per block */
-    int64_t max_rows;  /* rows of a block of this call at most, rounded up to whole units */
+    int64_t max_rows;  /* maximum rows of a block in this call, rounded up to full units */
     struct ax_attention_head k, v; /* of q and k, and of v and out */
 };
 
 struct ax_attention_doc {
     int64_t index;
     int64_t first_q, n_q; /* rows of q, out, lse, dout, dq */
-    int64_t first_k, n_k; /* rows of k, v, dk, dv, where there is no block table */
+    int64_t first_k, n_k; /* rows of k, v, dk, dv if there is no block table */
 };
 
-/* Some queries of a document with the heads that read one KV head, and some keys. */
+/* Some queries of a document, for the heads that read one KV head, and some keys. */
 struct ax_attention_block {
     struct ax_attention_doc doc;
     int64_t kv_head;
@@ -67,7 +65,7 @@ struct ax_attention_block {
     int64_t key, keys;   /* the first key, and how many */
 };
 
-/* c[m][n] = scale · Σ_u a(m,u)·b[u][n], or c += Σ_u … if accumulate (the sum then begins with c).
+/* c[m][n] = scale · Σ_u a(m,u)·b[u][n], or c += Σ_u … if accumulate (the sum then starts from c).
  * a(m,u) is a[m·a_row + u·a_unit]; n is a multiple of AX_LANES; u ascends from 0. */
 struct ax_attention_gemm {
     bool pairs, accumulate;
@@ -80,11 +78,11 @@ struct ax_attention_gemm {
 };
 void AX_VEC(ax_attention_gemm)(const struct ax_attention_gemm *g);
 
-/* n rows of one head h, which lie at rows[…], as operands:
+/* n rows of one head h, at addresses rows[…], as operands:
  *   rows:    a(row, element)  → [n][units]
  *   columns: b(element, row)  → [units][AX_ATTENTION_KEYS], n rounded up to vectors
  *   sums:    b(row, element)  → [n / per_unit][columns], n rounded up to `padded`
- * Rounding up adds zeros. */
+ * Rounding up pads with zeros. */
 void AX_VEC(ax_attention_pack_rows)(const struct ax_attention_shape *s,
                                     const struct ax_attention_head *h, void *const *rows, int64_t n,
                                     float *dst);
@@ -95,19 +93,19 @@ void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s,
                                     const struct ax_attention_head *h, void *const *rows, int64_t n,
                                     int64_t padded, float *dst);
 
-/* Whether forward and backward can do it. */
+/* True if forward and backward support it. */
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a);
 struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a);
 int64_t AX_VEC(ax_attention_docs)(const struct ax_attention *a);
 struct ax_attention_doc AX_VEC(ax_attention_doc)(const struct ax_attention *a, int64_t index);
 
-/* first[d] = tasks of the documents before d, where one of n_q queries makes tasks(s, n_q).
+/* first[d] = tasks of the documents before d, where a document of n_q queries has tasks(s, n_q).
  * first has docs + 1 elements; the last is also returned. */
 int64_t AX_VEC(ax_attention_count)(const struct ax_attention *a, const struct ax_attention_shape *s,
                                    int64_t (*tasks)(const struct ax_attention_shape *s,
                                                     int64_t n_q),
                                    int64_t *first);
-/* The document that a task is of. */
+/* The document that a task belongs to. */
 int64_t AX_VEC(ax_attention_find)(const int64_t *first, int64_t docs, int64_t task);
 
 /* Addresses of the block's rows in x (q, out, dout or dq), and of its keys in x (k or v). */
@@ -121,14 +119,14 @@ float *AX_VEC(ax_attention_lse)(const struct ax_attention *a, const struct ax_at
 /* Row r of the block sees keys low[r] ≤ j < high[r] of its document. */
 void AX_VEC(ax_attention_visible)(const struct ax_attention *a, const struct ax_attention_shape *s,
                                   const struct ax_attention_block *b, int64_t *low, int64_t *high);
-/* Rows of x from `first` on, which belong to no document, = 0. */
+/* Zeroes the rows of x from `first` on, which belong to no document. */
 void AX_VEC(ax_attention_clear)(const struct ax_tensor *x, int64_t first);
 
 static inline int64_t round_up(int64_t n, int64_t to) {
     return ceil_div(n, to) * to;
 }
 
-/* Cuts a workspace into pieces; with base NULL it only counts the bytes. */
+/* Divides a workspace into pieces; with base NULL it only counts the bytes. */
 struct ax_attention_work {
     char *base;
     size_t used;
@@ -139,12 +137,12 @@ static inline void *carve(struct ax_attention_work *w, int64_t n, size_t size) {
     return piece;
 }
 
-/* 2^x within 1.1 ulp for x < 128, 0 for x ≤ −151: x = k + r with whole k and 0 ≤ r < 1, and 2^r by
- * a polynomial of degree 6 fitted for least relative error (2e-9) that gives 1 at 0. */
+/* 2^x within 1.1 ulp for x < 128, 0 for x ≤ −151: x = k + r with integer k and 0 ≤ r < 1, and 2^r
+ * by a polynomial of degree 6, fitted for least relative error (2e-9), that is 1 at 0. */
 AX_INLINE v_float v_exp2(v_float x) {
 #ifdef __AVX512F__
     v_float r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); /* 0 for −inf */
-    v_float k = x;                                          /* v_scale takes the whole part of it */
+    v_float k = x;                                          /* v_scale uses its integer part */
 #else
     v_float k = _mm256_floor_ps(v_max(v_set(-151.0f), x));
     v_float r = v_max(v_set(-151.0f), x) - k;

@@ -1,15 +1,15 @@
 /* Attention backward in one pass over (query block, key block) pairs, five products each: scores
- * again from q and k, probabilities from lse, dp = dout·vᵀ, ds = p·(dp − δ), then dv += pᵀ·dout,
- * dk += dsᵀ·q and dq += ds·k (Dao et al. 2022).
+ * recomputed from q and k, probabilities from lse, dp = dout·vᵀ, ds = p·(dp − δ), then dv +=
+ * pᵀ·dout, dk += dsᵀ·q and dq += ds·k (Dao et al. 2022).
  *
- * A task is one KV head of one document: its query blocks in order, so that every sum has one fixed
- * order. dq of a block stays in the thread's memory; dk and dv are summed in floats in the
- * workspace. A long document is cut into parts (every n-th query block) with sums of their own,
- * added up in order at the end: how many depends on its length only, never on the threads. */
+ * A task is one KV head of one document: its query blocks in order, so that every sum has a fixed
+ * order. A block's dq stays in the thread's memory; dk and dv are summed in floats in the
+ * workspace. A long document is divided into parts (every n-th query block) with separate sums,
+ * added in order at the end; their number depends only on its length, never on the threads. */
 #include "kernels/cpu/vec/attention_gradient.h"
 #include "kernels/cpu/vec/entries.h"
 
-#define PART_QUERIES 1024 /* at least, for another part */
+#define PART_QUERIES 1024 /* minimum queries per further part */
 #define MAX_PARTS    4
 
 static int64_t parts_of(int64_t n_q) {
@@ -39,7 +39,7 @@ static struct call carve_call(struct ax_attention_work *work,
     return c;
 }
 
-/* Rows before the sums of a document's part and KV head in dk and dv. */
+/* Row at which the sums of a document's part and KV head start in dk and dv. */
 static int64_t sums_row(const struct call *c, const struct ax_attention_doc *doc, int64_t part,
                         int64_t kv_head) {
     int64_t head = part * c->s.kv_heads + kv_head;
@@ -65,7 +65,7 @@ static void run_task(const struct call *c, const struct ax_attention_worker *w,
     AX_VEC(ax_attention_reach)(w, &sums, doc->n_k);
 }
 
-/* dk or dv, and what its parts' sums are multiplied with. */
+/* dk or dv, and the factor of its parts' sums. */
 struct result {
     const struct ax_attention_head *h;
     const float *sums;
@@ -73,7 +73,7 @@ struct result {
     const struct ax_tensor *to;
 };
 
-/* Its row of one key and KV head: the parts' sums in order. */
+/* Writes its row of one key and KV head: the parts' sums in order. */
 static void add_parts(const struct call *c, const struct result *result,
                       const struct ax_attention_doc *doc, int64_t kv_head, int64_t key) {
     const struct ax_attention_head *h = result->h;

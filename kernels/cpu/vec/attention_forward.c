@@ -2,8 +2,8 @@
  * Gimelshein 2018, Dao et al. 2022).
  *
  * A task is one block of one KV head. For each key block it packs the keys and values once and then
- * takes its rows a strip at a time: scores, probabilities, out += p·v. Only key blocks that some
- * row sees are visited, and of them a strip computes only as many vectors of keys as it sees. */
+ * processes its rows a strip at a time: scores, probabilities, out += p·v. It visits only key
+ * blocks that some row sees, and a strip computes only the vectors of keys that it sees. */
 #include "kernels/cpu/vec/attention.h"
 #include "kernels/cpu/vec/entries.h"
 
@@ -11,8 +11,8 @@
 
 #define KEYS  AX_ATTENTION_KEYS
 #define STRIP AX_ATTENTION_STRIP
-/* Probabilities before the final division are at most 2^SLACK: harmless in a float, and it spares
- * nearly all the rescaling that following the running maximum closely would take. */
+/* Before the final division probabilities are at most 2^SLACK: harmless in a float, and it avoids
+ * nearly all the rescaling that following the running maximum exactly would need. */
 #define SLACK 8.0f
 
 /* One thread and its memory. */
@@ -25,7 +25,7 @@ struct worker {
     float *scores;       /*    [STRIP][KEYS] */
     float *p;            /* a  [STRIP][key_units] */
     float *out;          /*    [rows][v.columns], not yet divided by sum */
-    float *shift;        /*    [rows] about the largest score so far */
+    float *shift;        /*    [rows] approximately the largest score so far */
     float *sum;          /*    [rows][LANES] Σ 2^(score − shift), by lane */
     int64_t *low, *high; /*    [rows] visible keys */
     void **rows, **keys; /*    addresses */
@@ -58,8 +58,8 @@ struct strip {
     int64_t first, n, width;
 };
 
-/* Masks the scores of row i of the strip. If they exceed the row's shift by more than SLACK it
- * becomes their maximum, and what was summed so far is rescaled. */
+/* Masks the scores of row i of the strip. If they exceed the row's shift by more than SLACK, it
+ * becomes their maximum and the sums so far are rescaled. */
 AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_block *b,
                             const struct strip *strip, int64_t i) {
     const int64_t r = strip->first + i;
@@ -165,9 +165,8 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
         w->shift[r] = -FLT_MAX; /* not −inf: −inf − −inf would be NaN where no key was seen yet */
 }
 
-/* Asks for the block's rows of x, k or v, while others are worked on: rows of one head lie apart,
- * which stops the hardware from seeing far ahead, and decoding does little else but wait for them.
- */
+/* Prefetches the block's rows of x, k or v during other work: rows of one head are not adjacent,
+ * which limits the hardware prefetcher, and decoding does little but wait for them. */
 static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
                           const struct ax_attention_block *b) {
     const int64_t bytes = x->shape[2] * (int64_t)ax_dtype_size(x->dtype);
@@ -177,7 +176,7 @@ static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
             _mm_prefetch((const char *)w->keys[i] + at, _MM_HINT_T1);
 }
 
-/* Packs the block's keys and values, and asks for those of `next`. */
+/* Packs the block's keys and values, and prefetches those of `next`. */
 static void load_keys(const struct worker *w, const struct ax_attention_block *b,
                       const struct ax_attention_block *next) {
     AX_VEC(ax_attention_key_rows)(w->a, &w->a->k, b, w->keys);
@@ -189,7 +188,7 @@ static void load_keys(const struct worker *w, const struct ax_attention_block *b
     prefetch_rows(w, &w->a->v, next);
 }
 
-/* out /= Σ p, and lse. Rows that saw nothing: out = 0 and lse = −inf. */
+/* out /= Σ p, and lse. Rows that saw no keys: out = 0 and lse = −inf. */
 static void finish(const struct worker *w, const struct ax_attention_block *b) {
     const struct ax_attention_shape *s = w->s;
     AX_VEC(ax_attention_query_rows)(s, &w->a->out, b, w->rows);
@@ -205,7 +204,7 @@ static void finish(const struct worker *w, const struct ax_attention_block *b) {
     }
 }
 
-/* `after` is what this thread does next. */
+/* `after` is this thread's next block. */
 static void run_block(const struct worker *w, struct ax_attention_block b,
                       const struct ax_attention_block *after) {
     load_block(w, &b);
@@ -234,8 +233,8 @@ static int64_t doc_tasks(const struct ax_attention_shape *s, int64_t n_q) {
     return ceil_div(n_q, s->block) * s->kv_heads;
 }
 
-/* Task i of a document, with its first keys: KV head by KV head, so that its keys stay in the
- * cache; the last block first, because under a causal mask it takes longest. */
+/* Task i of a document, with its first keys: in order of KV heads, so that a head's keys stay in
+ * the cache; the last block first, because under a causal mask it takes longest. */
 static struct ax_attention_block block_of(const struct ax_attention *a,
                                           const struct ax_attention_shape *s, const int64_t *first,
                                           int64_t task) {
@@ -276,9 +275,9 @@ static int64_t take(int64_t *next) {
     return task;
 }
 
-/* Tasks until there are none. Where each is one query, as in decoding, a thread takes its next one
- * before it begins one, so that it can ask for its keys; longer ones would leave another thread
- * with nothing to do in the end. */
+/* Takes tasks until there are none. If each is one query, as in decoding, a thread takes the next
+ * one before it starts one, so that it can prefetch its keys; with longer tasks another thread
+ * could be idle at the end. */
 static void run_tasks(const struct worker *w, const int64_t *first, int64_t tasks, int64_t *next) {
     const bool ahead = tasks == w->a->q.shape[0] * w->s->kv_heads;
     int64_t task = take(next);

@@ -1,6 +1,6 @@
 /* The matrix products of attention: tiles of AX_ATTENTION_TILE rows by up to MAX_VECTORS vectors,
  * kept in registers while the sum runs. There is one for every height and width, so that edges and
- * single rows cost what they should. */
+ * single rows cost no more than their size. */
 #include "kernels/cpu/vec/attention.h"
 
 #ifdef __AVX512F__
@@ -9,7 +9,7 @@
 #define MAX_VECTORS 2 /* 6 × 2 sums, 2 of b and 1 of a: 15 of 16 registers */
 #endif
 
-/* rows, vectors and pairs are constants where this is inlined: the loops unroll and sum is
+/* rows, vectors and pairs are constants after inlining: the loops unroll and sum stays in
  * registers. */
 AX_INLINE void tile(int rows, int vectors, bool pairs, const struct ax_attention_gemm *g, int64_t m,
                     int64_t n) {

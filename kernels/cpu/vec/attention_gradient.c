@@ -1,5 +1,5 @@
-/* Attention backward of one block of queries: key block by key block, and within one a strip of
- * rows at a time for p, ds and dq, then dk and dv over all rows. */
+/* Attention backward of one block of queries: per key block, first a strip of rows at a time for p,
+ * ds and dq, then dk and dv over all rows. */
 #include "kernels/cpu/vec/attention_gradient.h"
 
 #define KEYS  AX_ATTENTION_KEYS
@@ -35,7 +35,7 @@ struct ax_attention_worker AX_VEC(ax_attention_worker)(struct ax_attention_work 
         .out = carve(work, rows, sizeof(void *)),
         .keys = carve(work, KEYS, sizeof(void *)),
     };
-    /* Where a unit is one number, a(row, key) and a(key, row) are the same matrix. */
+    /* If a unit is one number, a(row, key) and a(key, row) are the same matrix. */
     w.ds_rows = s->pairs ? carve(work, rows * s->key_units, size) : w.ds_columns;
     return w;
 }
@@ -65,7 +65,7 @@ static void load_block(const struct ax_attention_worker *w, const struct ax_atte
             sum = v_fma(v_load(s->dtype, w->rows[r], i, n), v_load(s->dtype, w->out[r], i, n), sum);
         }
         w->delta[r] = (float)v_sum(sum);
-        /* −inf belongs to rows that see nothing: made finite, so that 2^(−inf − lse) is 0. */
+        /* −inf is for rows that see no keys: made finite, so that 2^(−inf − lse) is 0. */
         float lse = *AX_VEC(ax_attention_lse)(a, s, b, r) * AX_ATTENTION_LOG2E;
         w->lse[r] = lse == -INFINITY ? 0.0f : lse;
     }

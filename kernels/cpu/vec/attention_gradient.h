@@ -22,13 +22,13 @@ struct ax_attention_worker {
     void **rows, **out, **keys;   /*    addresses */
 };
 
-/* Where one task sums: [n_k][k.columns], [n_k][v.columns]. Keys 0 … reached − 1 hold something. */
+/* One task's sums: [n_k][k.columns], [n_k][v.columns]. Keys 0 … reached − 1 are initialized. */
 struct ax_attention_sums {
     float *dk, *dv;
     int64_t reached;
 };
 
-/* Takes a thread's memory from a workspace; with no base it only counts. */
+/* Takes a thread's memory from a workspace; without a base it only counts bytes. */
 struct ax_attention_worker AX_VEC(ax_attention_worker)(struct ax_attention_work *work,
                                                        const struct ax_attention_backward *args,
                                                        const struct ax_attention_shape *s);
@@ -38,7 +38,7 @@ struct ax_attention_worker AX_VEC(ax_attention_worker)(struct ax_attention_work 
 void AX_VEC(ax_attention_block_backward)(const struct ax_attention_worker *w,
                                          struct ax_attention_block b,
                                          struct ax_attention_sums *sums);
-/* Sums of keys up to `key` that hold nothing yet = 0. */
+/* Zeroes the sums of uninitialized keys up to `key`. */
 void AX_VEC(ax_attention_reach)(const struct ax_attention_worker *w, struct ax_attention_sums *sums,
                                 int64_t key);
 

@@ -1,5 +1,4 @@
-/* From the arguments of attention to blocks and tasks: sizes, documents, addresses, who sees what.
- */
+/* Divides attention into blocks and tasks: sizes, documents, addresses, visible keys. */
 #include "kernels/cpu/vec/attention.h"
 
 #ifdef __AVX512BF16__
@@ -8,8 +7,8 @@
 #define BF16_PAIRS false
 #endif
 
-/* Rows that a block has if its queries are many: enough that packing a key block for it costs
- * little, few enough that it stays in the L2 cache with its gradients. */
+/* Rows of a block if there are many queries: enough to amortize packing a key block, few enough to
+ * stay in the L2 cache with its gradients. */
 #define BLOCK_ROWS(head_dim) ((head_dim) > 128 ? 96 : 192)
 
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a) {

@@ -34,7 +34,7 @@ static void copy_piece(enum ax_dtype to, char *dst, enum ax_dtype from, const ch
         AX_EACH_VECTOR(n, convert_vector, AX_BF16, AX_F32, dst, src);
     else if (to == AX_F32 && from == AX_BF16)
         AX_EACH_VECTOR(n, convert_vector, AX_F32, AX_BF16, dst, src);
-    else /* the same dtype, or one that is only met while loading */
+    else /* the same dtype, or one that only appears in loading */
         ax_convert(to, dst, from, src, n);
 }
 

@@ -1,4 +1,4 @@
-/* Rows that move by index: embedding forward and backward, scatter_rows; noise on embeddings. */
+/* Rows moved by index: embedding forward and backward, scatter_rows; noise on embeddings. */
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
@@ -53,8 +53,8 @@ AX_INLINE void add_row(enum ax_dtype real, float *sum, const char *row, int64_t 
     AX_EACH_VECTOR(n, add_vector, real, sum, row);
 }
 
-/* Each thread owns some columns and adds all tokens to them in order, so a token that occurs often
- * neither races nor makes one thread late. */
+/* Each thread owns some columns and adds all tokens to them in order, so that a frequent token
+ * neither causes races nor unbalances the threads. */
 enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
                                                  const struct ax_embedding_backward *args,
                                                  void *work) {
@@ -80,8 +80,8 @@ enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
     return AX_OK;
 }
 
-/* A thread owns the rows of dst that leave its number modulo the threads: should a row occur twice,
- * the later one wins, as in a plain loop. */
+/* Thread i owns the rows of dst that are i modulo the threads: if a row occurs twice, the later one
+ * wins, as in a plain loop. */
 enum ax_status AX_VEC(ax_cpu_scatter_rows)(struct ax_queue *q, const struct ax_scatter_rows *args,
                                            void *work) {
     (void)work;

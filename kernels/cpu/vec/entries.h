@@ -1,5 +1,6 @@
-/* What one instruction set's copy of this folder exports: an entry per op, and for the ops that are
- * choosy or need room, a hook each. table.c makes the op table of them. Read vec.h first. */
+/* What one instruction set's copy of this folder exports: an entry per op, plus a hook each for ops
+ * that support only some arguments or need workspace. table.c builds the op table from them. Read
+ * vec.h first. */
 #ifndef AX_KERNELS_CPU_VEC_ENTRIES_H
 #define AX_KERNELS_CPU_VEC_ENTRIES_H
 
@@ -14,8 +15,9 @@
 AX_OP_LIST(AX_CPU_ENTRY)
 #undef AX_CPU_ENTRY
 
-/* Ops that take only some dtypes and shapes have bool ax_cpu_NAME_supports_ISA(q, args); the others
- * take all that ops.h allows with F32 or BF16 as the dtype of their first operand (table.c). */
+/* Ops that support only some dtypes and shapes have bool ax_cpu_NAME_supports_ISA(q, args); the
+ * others support everything ops.h allows with F32 or BF16 as the dtype of their first operand
+ * (table.c). */
 #define AX_CPU_SUPPORTS_LIST(X) X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm)
 
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,

@@ -1,12 +1,11 @@
-/* Rows on their way to experts and back: group_rows, combine, grouped_gemm. (scatter_rows takes
- * them there: embedding.c.) */
+/* Rows to experts and back: group_rows, combine, grouped_gemm. (scatter_rows is in embedding.c.) */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/cpu/vec/split.h"
 #include "kernels/operands.h"
 
-/* A counting sort; the offsets are the counters on the way. One thread: it reads every key twice,
- * and the rows they stand for move much longer. */
+/* A counting sort that uses the offsets as counters. Single-threaded: it reads every key twice, and
+ * moving the rows takes much longer. */
 enum ax_status AX_VEC(ax_cpu_group_rows)(struct ax_queue *q, const struct ax_group_rows *args,
                                          void *work) {
     (void)q;
@@ -29,7 +28,7 @@ enum ax_status AX_VEC(ax_cpu_group_rows)(struct ax_queue *q, const struct ax_gro
         const int64_t g = keys[i] - args->first;
         places[i] = g >= 0 && g < groups ? offsets[g]++ : -1;
     }
-    for (int64_t g = groups; g > 0; g--) /* each has become the next one */
+    for (int64_t g = groups; g > 0; g--) /* each counter has become the next offset */
         offsets[g] = offsets[g - 1];
     offsets[0] = 0;
     return AX_OK;
@@ -109,7 +108,7 @@ bool AX_VEC(ax_cpu_grouped_gemm_supports)(const struct ax_queue *q,
     return args->a.dtype == AX_F32 || args->a.dtype == AX_BF16;
 }
 
-/* Room for any number of rows a group may get. */
+/* Enough for any number of rows in a group. */
 size_t AX_VEC(ax_cpu_grouped_gemm_workspace)(struct ax_queue *q,
                                              const struct ax_grouped_gemm *args) {
     const int64_t rows = args->a.shape[0], width = args->a.shape[1];
@@ -119,7 +118,7 @@ size_t AX_VEC(ax_cpu_grouped_gemm_workspace)(struct ax_queue *q,
     return AX_VEC(ax_gemm_most_room)(dtype, rows, args->c.shape[1], width, q->threads);
 }
 
-/* One product after the other, each on all threads: its bits depend on its own rows only. */
+/* One GEMM after the other, each on all threads: its bits depend on its own rows only. */
 enum ax_status AX_VEC(ax_cpu_grouped_gemm)(struct ax_queue *q, const struct ax_grouped_gemm *args,
                                            void *work) {
     const int32_t *offsets = args->offsets.data;

@@ -1,4 +1,4 @@
-/* Matrix products: the loops around the micro-kernel, over what gemm_plan.c decided. */
+/* GEMM: the loops around the micro-kernel, as planned in gemm_plan.c. */
 #include "kernels/cpu/vec/gemm.h"
 
 #include "kernels/cpu/vec/entries.h"
@@ -10,10 +10,10 @@
 /* A thread's workspace. */
 struct work {
     float *stay, *stream, *acc;
-    int64_t kept; /* first row or column of what is kept in `stay`; −1: nothing */
+    int64_t kept; /* first row or column kept in `stay`; −1: none */
 };
 
-/* Cuts one off at *next. */
+/* Takes one from *next. */
 static struct work take_work(const struct ax_gemm_plan *p, float **next) {
     struct work w = {.stay = *next, .kept = -1};
     w.stream = w.stay + p->stay_floats;
@@ -33,7 +33,7 @@ struct panels {
     int64_t step;
 };
 
-/* Asks for a tile of c, which will be read or at least written when the micro-kernel is done. */
+/* Prefetches a tile of c, which is read or at least written after the micro-kernel. */
 AX_INLINE void prefetch_c(const struct ax_tensor *c, int64_t row, int64_t col, int64_t rows,
                           int64_t cols) {
     const int64_t size = (int64_t)ax_dtype_size(c->dtype);
@@ -66,7 +66,7 @@ static void multiply(const struct ax_gemm *g, const struct ax_gemm_plan *p, stru
     }
 }
 
-/* The tile's part that stays, at s.u0. */
+/* Packs the tile's part that stays, at s.u0. */
 static void pack_stay(const struct ax_gemm_plan *p, float *dst, const struct slab *s) {
     if (p->a_stays)
         AX_VEC(ax_gemm_pack_a)(dst, &p->a, s->m0, s->rows, s->u0, s->units);
@@ -75,7 +75,7 @@ static void pack_stay(const struct ax_gemm_plan *p, float *dst, const struct sla
 }
 
 /* Packs the group that starts `at` rows or columns into the slab, and multiplies it with what
- * stays, of which `units` units are packed, those at s.u0 being number `u`. */
+ * stays, of which `units` units are packed; s.u0 is number `u`. */
 static void run_group(const struct ax_gemm *g, const struct ax_gemm_plan *p, const struct work *w,
                       struct slab s, int64_t at, int64_t u, int64_t units, float *acc) {
     if (p->a_stays) {
@@ -144,8 +144,8 @@ bool AX_VEC(ax_cpu_gemm_supports)(const struct ax_queue *q, const struct ax_gemm
            (g->c.dtype == AX_F32 || g->c.dtype == g->a.dtype);
 }
 
-/* The most that this product or any with fewer rows, columns or k may need, however they are done:
- * micro-batches differ in length, and what the longest needs has to be enough for all. */
+/* The most that this product or any with fewer rows, columns or k needs, by any method:
+ * micro-batches differ in length, and the longest one's workspace must be enough for all. */
 size_t AX_VEC(ax_cpu_gemm_workspace)(struct ax_queue *q, const struct ax_gemm *g) {
     const int64_t k = g->a.shape[g->trans_a ? 0 : 1];
     const size_t few = AX_VEC(ax_gemm_few_workspace)(g);

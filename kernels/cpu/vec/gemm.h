@@ -1,16 +1,15 @@
-/* The pieces of the matrix product, private to this folder. Order to read: this file, gemm.c (the
- * loops), gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as decoding
- * has them).
+/* The parts of the GEMM, private to this folder. Reading order: this file, gemm.c (the loops),
+ * gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as in decoding).
  *
- * Both operands are packed into panels of 32-bit *units*, kept as floats: with BF16 instructions a
- * unit is a pair of neighboring k (as vdpbf16ps wants them), else it is one number. A panel of
- * op(a) is AX_GEMM_MR rows wide, one of op(b) AX_GEMM_NR columns: panel[u][r]. The micro-kernel
- * keeps an MR×NR tile of c in registers and walks one panel of each.
+ * Both operands are packed into panels of 32-bit *units*, stored as floats: with BF16 instructions
+ * a unit is a pair of neighboring k (as vdpbf16ps reads them), else one number. A panel of op(a) is
+ * AX_GEMM_MR rows wide, one of op(b) AX_GEMM_NR columns: panel[u][r]. The micro-kernel keeps an
+ * MR×NR tile of c in registers and loops over one panel of each.
  *
- * Every element of c is one accumulator that takes the units in ascending order; between blocks of
- * k it is kept as the same float. So its bits depend on its row of op(a), its column of op(b) and
- * K, and on nothing else: not on how c is cut into tiles, on the number of threads, on M or N, or
- * on which operand is transposed. */
+ * Every element of c is one accumulator that adds the units in ascending order; between blocks of k
+ * it is stored as the same float. So its bits depend only on its row of op(a), its column of op(b)
+ * and K: not on how c is tiled, on the number of threads, on M or N, or on which operand is
+ * transposed. */
 #ifndef AX_KERNELS_CPU_VEC_GEMM_H
 #define AX_KERNELS_CPU_VEC_GEMM_H
 
@@ -29,11 +28,11 @@ struct ax_gemm_operand {
     int64_t k;
     enum ax_dtype dtype; /* F32 or BF16 */
     bool k_inside;       /* element (outer, k) is in row `outer` of the tensor; else in row k */
-    bool panels;         /* of kernels/panels.h; `first` below is a multiple of LANES then */
-    int64_t ahead;       /* bytes from what pack_b packs to what it should ask for; 0: NR further */
+    bool panels;         /* in kernels/panels.h order; `first` below is then a multiple of LANES */
+    int64_t ahead;       /* prefetch distance of pack_b in bytes; 0: NR further */
 };
 
-/* Are units pairs? */
+/* True if units are pairs. */
 static inline bool ax_gemm_pairs(enum ax_dtype dtype) {
 #ifdef __AVX512BF16__
     return dtype == AX_BF16;
@@ -43,36 +42,36 @@ static inline bool ax_gemm_pairs(enum ax_dtype dtype) {
 #endif
 }
 
-/* c is cut into tiles, which threads take one by one. Of a tile, one operand's part *stays* packed
- * in the second-level cache (rows of op(a), or columns of op(b)), and the other's *streams*
- * through: it is packed a group of panels at a time, multiplied with all that stays, and forgotten.
- * Both are packed in blocks along k, unless what stays is short enough to be kept whole. */
+/* c is divided into tiles, which threads take one by one. In a tile, one operand's part *stays*
+ * packed in the L2 cache (rows of op(a), or columns of op(b)), and the other's *streams* through:
+ * it is packed a group of panels at a time, multiplied with everything that stays, and dropped.
+ * Both are packed in blocks along k, unless what stays is small enough to keep in full. */
 struct ax_gemm_plan {
     struct ax_gemm_operand a, b;
     int64_t m, n, units; /* of c, and of k */
     int threads;
-    bool a_stays;             /* else b */
+    bool a_stays;             /* else b stays */
     int64_t tile_m, tile_n;   /* multiples of 2·MR and of NR */
     int64_t tiles_m, tiles_n; /* tiles in c */
-    int64_t stays, streams;   /* of tile_m and tile_n, the one that stays and the other */
-    int64_t group;            /* rows or columns that stream at once */
-    bool keep;                /* what stays is packed along all of k, and kept for the next tile */
+    int64_t stays, streams;   /* of tile_m and tile_n: the staying and the streaming one */
+    int64_t group;            /* rows or columns that stream together */
+    bool keep;                /* what stays is packed along all of k and kept for the next tile */
     int64_t block;            /* units of k packed at once, otherwise */
     int64_t stay_floats, stream_floats, acc_floats; /* a thread's workspace */
 };
-/* Of `threads`, those worth waking. */
+/* How many of `threads` are worth waking. */
 int AX_VEC(ax_gemm_threads)(const struct ax_gemm *g, int threads);
 /* From shapes, dtypes and the number of threads only. c is not empty. */
 void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, int threads);
-/* Bytes a thread team needs to make this plan real; and the most it could need for any product of
- * up to m rows, n columns and k. */
+/* Bytes that a thread team needs for this plan; and the most it could need for any product of up to
+ * m rows, n columns and k. */
 size_t AX_VEC(ax_gemm_room)(const struct ax_gemm_plan *p);
 size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int64_t k, int threads);
-/* The whole product; `room` bytes of workspace. */
+/* The full product; `room` bytes of workspace. */
 void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_t room);
 
-/* Packs units [u0, u0 + units) of outer [first, first + n), zeros for what is beyond n or k.
- * pack_a: panels [⌈n / LANES⌉·2][units][MR]. pack_b: panels [⌈n / NR⌉][units][NR]. */
+/* Packs units [u0, u0 + units) of outer [first, first + n), zeros beyond n or k. pack_a: panels [⌈n
+ * / LANES⌉·2][units][MR]. pack_b: panels [⌈n / NR⌉][units][NR]. */
 void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
@@ -83,14 +82,13 @@ void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_
 void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
                             const float *b, float *acc, bool first);
 
-/* Few rows of op(a), and rows of b that run along k: another way to the same bits. c is not empty.
- */
+/* Few rows of op(a), and rows of b along k: another method with the same bits. c is not empty. */
 bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g);
-/* The most for this product or one with fewer rows or less k; 0 where none of them is few. */
+/* Maximum for this product or any with fewer rows or less k; 0 if none qualifies. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g);
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work);
 
-/* The same for a weight in panels, where they need no packing: another way again. */
+/* The same for a weight in panels, which needs no packing: a third method. */
 bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g);
 void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads);
 

@@ -1,12 +1,12 @@
-/* Products of a few rows with a matrix whose rows run along k: decoding, where y = x·Wᵀ has to read
- * all of W for one or some rows of x, and reading is what takes the time.
+/* Products of a few rows with a matrix whose rows run along k, as in decoding: y = x·Wᵀ must read
+ * all of W for one or a few rows of x, and reading dominates.
  *
- * Each thread has one stretch of W's rows and goes through it from one end to the other, so that
- * what packing asks for ahead of itself is what this thread needs next: tiles that threads take by
- * turns would bring half of it into the wrong cache. A panel of W is packed a TURN at a time, meets
- * all rows of x while it is in the first cache, and is forgotten.
+ * Each thread has one contiguous range of W's rows and goes through it in order, so that packing
+ * prefetches what the same thread needs next; tiles that threads take alternately would bring half
+ * of it into the wrong cache. A panel of W is packed a TURN at a time, multiplied with all rows of
+ * x while it is in the L1 cache, and dropped.
  *
- * An element's sum takes the units in ascending order from 0, as everywhere: same bits. */
+ * An element's sum adds the units in ascending order from 0, as everywhere: same bits. */
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/cpu/vec/split.h"
 

@@ -1,12 +1,12 @@
 /* The micro-kernel: one outer product per unit of k, summed in registers. There is one for every
- * height and width of tile, so that edges and single rows cost what they should. */
+ * height and width of tile, so that edges and single rows cost no more than their size. */
 #include "kernels/cpu/vec/gemm.h"
 
 #define MR AX_GEMM_MR
 #define NV AX_GEMM_NV
 #define NR AX_GEMM_NR
 
-/* pairs, rows and nv are constants where this is inlined: the loops unroll and sum is registers. */
+/* pairs, rows and nv are constants after inlining: the loops unroll and sum stays in registers. */
 AX_INLINE void tile(bool pairs, int rows, int nv, int64_t units, const float *a, const float *b,
                     float *acc, bool first) {
     v_float sum[MR][NV];

@@ -1,5 +1,5 @@
 /* Packing: panels of an operand, in the order in which the micro-kernel reads them. Operands whose
- * rows run along k are transposed on the way, LANES rows by LANES units at a time, in registers. */
+ * rows run along k are transposed, LANES rows by LANES units at a time, in registers. */
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/panels.h"
 
@@ -7,8 +7,8 @@
 #define MR    AX_GEMM_MR
 #define NR    AX_GEMM_NR
 
-/* Where things are in packed memory, in floats: from a strip of LANES rows to the next, from the
- * lower half of a strip to the upper, and from unit to unit. */
+/* Strides in packed memory, in floats: between strips of LANES rows, between the halves of a strip,
+ * and between units. */
 struct layout {
     int64_t strip, half, unit;
 };
@@ -139,15 +139,15 @@ AX_INLINE int64_t element_size(enum ax_dtype dtype) {
     return dtype == AX_F32 ? 4 : 2;
 }
 
-/* What to pack: units [u0, u0 + units) of outer [first, first + n). What will be packed next is
- * `ahead` bytes from there. */
+/* What to pack: units [u0, u0 + units) of outer [first, first + n). The next piece is `ahead` bytes
+ * from there. */
 struct piece {
     const struct ax_gemm_operand *op;
     int64_t first, n, u0, units, ahead;
 };
 
-/* Asks for memory; not for the first-level cache, which has no room for it yet. Requests go between
- * the stores because many at once make loads wait. */
+/* Prefetches, but not into the L1 cache, which has no room for it yet. Prefetches go between the
+ * stores because many together stall loads. */
 AX_INLINE void prefetch(const char *p) {
     __builtin_prefetch(p, 0, 2);
 }
@@ -187,9 +187,8 @@ AX_INLINE void pack_along_k(enum ax_dtype dtype, float *dst, struct layout to, s
     }
 }
 
-/* TURN units of one strip, and so through all strips: the lines of a row of the tensor are read
- * together, from few enough rows that none is lost from the cache where the stride is a multiple of
- * its size. */
+/* TURN units of one strip, and so on through all strips: a row's cache lines are read together,
+ * from few enough rows that none is evicted if the stride is a multiple of the cache's size. */
 #define TURN 4
 AX_INLINE void pack_across_k(enum ax_dtype dtype, float *dst, struct layout to, struct piece in) {
     const int64_t per = k_per_unit(dtype), size = element_size(dtype), stride = in.op->stride;
@@ -210,8 +209,8 @@ AX_INLINE void pack_across_k(enum ax_dtype dtype, float *dst, struct layout to, 
     }
 }
 
-/* Panels are units already, or pairs of them; a strip is a panel, or half of one. What they are
- * read ahead of is as far away as in rows. */
+/* Panels already consist of units, or pairs of them; a strip is a panel, or half of one. The
+ * prefetch distance is the same as in rows. */
 AX_INLINE void pack_panels(float *dst, struct layout to, struct piece in) {
     const bool pairs = ax_gemm_pairs(AX_BF16);
     const int64_t u0 = in.u0 / (pairs ? 1 : 2);

@@ -1,11 +1,11 @@
-/* Few rows times a weight in panels (kernels/panels.h), with BF16 instructions: the panels already
- * are what the sum wants, so the weight goes from memory straight into it, each byte once.
+/* Few rows times a weight in panels (kernels/panels.h), with BF16 instructions: panels are already
+ * in the order of the sum, so each byte of the weight is read from memory once.
  *
- * A tile is up to HEIGHT rows of x by up to WIDTH panels: as many sums as registers hold. Where
- * there are more rows, all their tiles go over a BLOCK of units while it is in the cache, and each
- * of them asks for a part of the next one, so that the memory never rests.
+ * A tile is up to HEIGHT rows of x by up to WIDTH panels: as many sums as the registers hold. If
+ * there are more rows, all their tiles process a BLOCK of units while it is in the cache, and each
+ * prefetches a part of the next one, so that memory is never idle.
  *
- * An element's sum takes the units in ascending order from 0, as everywhere: same bits. */
+ * An element's sum adds the units in ascending order from 0, as everywhere: same bits. */
 #include "kernels/cpu/vec/gemm.h"
 #include "kernels/cpu/vec/split.h"
 
@@ -21,13 +21,13 @@ bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g) {
     return g->b.panels && g->c.shape[0] <= MOST && g->a.shape[1] > 0;
 }
 
-/* Units of `width` panels that lie `stride` floats apart; while they are read, `n` lines of each
- * panel are asked for, as many for each unit, from `next` on. */
+/* Units of `width` panels with stride `stride` floats; while they are read, `n` lines of each panel
+ * are prefetched from `next` on, evenly over the units. */
 struct weights {
     const float *at;
     int64_t units, stride;
     const char *next;
-    int64_t step; /* bytes; a fraction of a line where other tiles ask for the rest */
+    int64_t step; /* bytes; a fraction of a line if other tiles prefetch the rest */
 };
 
 /* A pair of neighbors along k, in every lane. */
@@ -47,8 +47,7 @@ struct x_rows {
     int64_t stride;
 };
 
-/* acc [rows][NR], which starts from 0 if `first`. rows and width are constants where this is
- * inlined. */
+/* acc [rows][NR], which starts from 0 if `first`. rows and width are constants after inlining. */
 AX_INLINE void tile(int rows, int width, struct weights w, struct x_rows x, float *acc,
                     bool first) {
     v_float sum[HEIGHT][WIDTH];
@@ -129,7 +128,7 @@ void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads) {
 
 #else
 
-/* Without them panels are packed as rows are. */
+/* Without BF16 instructions, panels are packed like rows. */
 bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g) {
     (void)g;
     return false;

@@ -1,5 +1,5 @@
-/* How a matrix product is cut up. No bit of the result depends on it (gemm.h says why), so it may
- * depend on the number of threads, and the only question is time. */
+/* How a GEMM is divided. The plan never affects the result's bits (gemm.h says why), so it may
+ * depend on the number of threads, and only time matters. */
 #include "kernels/cpu/vec/gemm.h"
 
 #include "kernels/cpu/vec/split.h"
@@ -7,15 +7,15 @@
 #define MR AX_GEMM_MR
 #define NR AX_GEMM_NR
 
-/* What stays packed: at most this many floats, for a second-level cache of 1 MiB to hold it and
- * what streams by; and at most this many rows of op(a) or columns of op(b). */
+/* The staying part: at most this many floats, so that a 1 MiB L2 cache holds it and what streams
+ * past it; and at most this many rows of op(a) or columns of op(b). */
 #define STAY_FLOATS (576 * 288)
 #define STAY_ROWS   384
 #define STAY_COLS   576
 #define STREAM      3072
 #define BLOCK       384
-/* Few rows are done with a panel long before the next one has come from memory: with small panels
- * the memory never rests. */
+/* Few rows finish a panel long before the next one arrives from memory; with small panels memory is
+ * never idle. */
 #define FEW_ROWS  16
 #define FEW_BLOCK 64
 /* Below this many multiply-adds one thread is faster than waking the others. */
@@ -44,10 +44,10 @@ static void set_tiles(struct ax_gemm_plan *p, int64_t parts_m, int64_t parts_n) 
     p->keep = p->stays * p->units <= STAY_FLOATS;
 }
 
-/* Time until the last thread is done, in multiply-adds per unit of k. Packing an element takes as
- * long as PACK of them, and twice that where a group of rows of op(a) is gathered across k, half a
- * cache line from each row of the tensor. Threads differ by SPREAD of a tile because machines do
- * other things too. */
+/* Time until the last thread finishes, in multiply-adds per unit of k. Packing an element takes as
+ * long as PACK of them, and twice that if a group of rows of op(a) is gathered across k, half a
+ * cache line from each row of the tensor. Threads differ by SPREAD of a tile because machines also
+ * do other work. */
 static double cost(const struct ax_gemm_plan *p) {
     const double PACK = 12, SPREAD = p->threads > 1 ? 0.05 : 0;
     const double pack_stream = !p->a_stays && !p->a.k_inside ? 2 * PACK : PACK;
@@ -119,8 +119,8 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* What stays is at most a rounded STAY_ROWS or STAY_COLS, what streams a rounded STREAM, and
- * neither more than the rounded whole; a block is rounded up by less than LANES. */
+/* What stays is at most STAY_ROWS or STAY_COLS rounded up, what streams STREAM rounded up, and
+ * neither more than the full size rounded up; a block is rounded up by less than LANES. */
 size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int64_t k,
                                  int threads) {
     const int64_t units = round_up(ax_gemm_pairs(dtype) ? ceil_div(k, 2) : k, AX_LANES);
@@ -132,7 +132,8 @@ size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int6
     const int64_t stay = least(stays * units, STAY_FLOATS + stays * AX_LANES);
     const int64_t tile = most(stay_m * least(all_n, round_up(STREAM, NR)),
                               stay_n * least(all_m, round_up(STREAM, 2 * MR)));
-    const bool keeps = stays * units <= STAY_FLOATS; /* whatever stays: so no tile of sums waits */
+    const bool keeps = stays * units <= STAY_FLOATS; /* for either operand: so no tile of sums is
+                                                        stored */
     const int64_t acc = most(MR * NR, keeps ? stays * group : most(stays * group, tile));
     return (size_t)(threads * (stay + group * block + acc)) * sizeof(float);
 }

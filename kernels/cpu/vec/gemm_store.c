@@ -1,8 +1,8 @@
 /* The end of a matrix product: alpha, bias, addend and accumulation in float, and one rounding. */
 #include "kernels/cpu/vec/gemm.h"
 
-/* With BF16 instructions the sums have no denormals any more, so the instruction that drops them
- * can do the rounding. */
+/* With BF16 instructions the sums have no denormals, so the instruction that flushes them can do
+ * the rounding. */
 AX_INLINE void put(enum ax_dtype dtype, void *base, int64_t i, int64_t n, v_float x) {
 #ifdef __AVX512BF16__
     if (dtype == AX_BF16) {

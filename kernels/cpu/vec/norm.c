@@ -1,12 +1,12 @@
-/* RMSNorm (Zhang & Sennrich 2019), forward and backward. A row is read from memory once: the second
- * pass over it finds it in the cache. */
+/* RMSNorm (Zhang & Sennrich 2019), forward and backward. A row is read from memory once: its second
+ * pass hits the cache. */
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rowsum.h"
 
-/* x [T][D], or [T][H][hd] with one norm per head: `heads` norms of n elements in each of the rows,
- * `count` in all. */
+/* x [T][D], or [T][H][hd] with one norm per head: `heads` norms of n elements in each row, `count`
+ * in total. */
 struct norms {
     int64_t count, heads, n;
 };
@@ -22,8 +22,8 @@ static char *norm_at(const struct ax_tensor *x, const struct norms *s, int64_t i
     return (char *)x->data + element * (int64_t)ax_dtype_size(x->dtype);
 }
 
-/* The sum over a norm, a square root and two divisions depend on each other; where norms are short,
- * a group of them at once gives the processor something to do meanwhile. */
+/* The sum over a norm, a square root and two divisions depend on each other; if norms are short,
+ * interleaving a group of them hides the latency. */
 #define GROUP 8
 
 static int64_t group_of(const struct norms *s, enum ax_dtype real) {
@@ -37,7 +37,7 @@ AX_INLINE void square_vector(enum ax_dtype real, const void *x, v_float *sum, in
     *sum = v_fma(v, v, *sum);
 }
 
-/* Four sums at a time: one would wait for itself at every step. */
+/* Four sums at a time: a single one would be latency-bound. */
 AX_INLINE double sum_squares(enum ax_dtype real, const void *x, int64_t n) {
     v_float sum[4] = {v_set(0), v_set(0), v_set(0), v_set(0)};
     int64_t i = 0;
@@ -88,12 +88,13 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
 struct backward {
     const void *dy, *x, *weight;
     void *dx;
-    float *dweight; /* this block's sums (thrown away where the weight is frozen) */
+    float *dweight; /* this block's sums (discarded if the weight is frozen) */
     float rstd;
     bool accumulate;
 };
 
-/* function(dtype of dy, of x and dx, of weight, …): they differ only where the stream is F32. */
+/* function(dtype of dy, of x and dx, of weight, …): they differ only if the residual dtype is
+ * F32. */
 #define BY_DTYPES(args, function, ...)                                                             \
     ((args)->weight.dtype == AX_F32 ? function(AX_F32, AX_F32, AX_F32, __VA_ARGS__)                \
      : (args)->x.dtype == AX_BF16                                                                  \
@@ -109,7 +110,7 @@ AX_INLINE void dot_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_d
     v_store_f32(b->dweight + i, n, v_fma(dy, x * v_set(b->rstd), dweight));
 }
 
-/* What turns x into x̂·mean(g·x̂). */
+/* The factor that turns x into x̂·mean(g·x̂). */
 AX_INLINE float scale_of(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
                          struct backward b, int64_t n) {
     v_float dot = v_set(0);

@@ -1,7 +1,6 @@
 /* Parameter updates, element by element: AdamW (Loshchilov & Hutter 2019), SGD with momentum and
- * Lion, in the order of operations of torch.optim, whose results they match to rounding. One pass
- * reads and writes everything once: clipping, the update, the rounded copy for compute, grad = 0.
- */
+ * Lion, with torch.optim's order of operations, matching its results to rounding. One pass reads
+ * and writes everything once: clipping, the update, the rounded copy for compute, grad = 0. */
 #include <math.h>
 
 #include "kernels/cpu/vec/update.h"
@@ -11,7 +10,7 @@ struct adamw {
     struct weights w;
     float *grad;
     void *m, *v;
-    const uint32_t *random;      /* MOMENTS_DRAWN: a word for each element */
+    const uint32_t *random;      /* MOMENTS_DRAWN: a word per element */
     float clip, keep;            /* keep: 1 − lr·decay */
     float blend1, beta2, blend2; /* blend: 1 − β */
     float step_size, root, eps;  /* lr/(1−β₁ᵗ), √(1−β₂ᵗ) */
@@ -160,7 +159,7 @@ struct lion {
     float clip, beta1, blend1, blend2, lr, decay;
 };
 
-/* 1, 0 or −1; NaN stays one. */
+/* 1, 0 or −1; NaN stays NaN. */
 AX_INLINE v_float v_sign(v_float x) {
     v_float big = v_set(0x1p100f);
     return v_min(v_set(1), v_max(v_set(-1), x * big * big));

@@ -1,7 +1,6 @@
-/* AdamW with 8-bit moments (Dettmers et al. 2022), a block at a time: codes are read through the
- * map, the weights updated with the moments as they are then, and the moments written back as codes
- * relative to the block's largest, which arithmetic finds without a search (kernels/dynamic_map.h).
- */
+/* AdamW with 8-bit moments (Dettmers et al. 2022), a block at a time: codes are decoded through the
+ * map, the weights are updated with the unrounded moments, and the moments are encoded relative to
+ * the block's largest, by arithmetic rather than search (kernels/dynamic_map.h). */
 #include <math.h>
 
 #include "kernels/cpu/vec/update.h"
@@ -37,17 +36,17 @@ AX_INLINE void largest_vector(const float *x, v_float *largest, int64_t i, int64
     *largest = v_max(v_abs(v_load_f32(x + i, n)), *largest);
 }
 
-/* What divides a block: its largest magnitude. */
+/* A block's divisor: its largest magnitude. */
 AX_INLINE float scale_of(const float *x, int64_t n) {
     v_float largest = v_set(1e-12f);
     AX_EACH_VECTOR(n, largest_vector, x, &largest);
     return v_max_lane(largest);
 }
 
-/* Where levels lie: in decade d (10^(d−7) to 10^(d−6), 2^d parts if signed, else 2^(d+1)) the level
- * of x is slope[d]·x + start[d], cut off. Level 0 is x = 0. Decade 0 goes down to 0 like its part
- * above. At `foot`[d], halfway between the last level of a decade and the first of the next, the
- * latter begins. */
+/* Positions of the levels: in decade d (10^(d−7) to 10^(d−6), 2^d parts if signed, else 2^(d+1))
+ * the level of x is slope[d]·x + start[d], truncated. Level 0 is x = 0. Decade 0 goes down to 0
+ * like its part above. At `foot`[d], halfway between the last level of a decade and the first of
+ * the next, the latter begins. */
 struct levels {
     float slope[8], start[8], foot[8];
 };
@@ -66,9 +65,10 @@ static struct levels levels_of(int parts) {
     return l;
 }
 
-/* The codes of x, |x| ≤ 1, each from its place in its decade. That is sure but in the last ten
- * thousandth before and behind a limit, where limits of `map` decide: they were found in float32
- * arithmetic. So rarely are lanes that close that looking up the limits costs nothing. */
+/* The codes of x, |x| ≤ 1, each from its position in its decade. That is exact except within the
+ * last ten-thousandth on either side of a limit, where the limits of `map` decide: they were
+ * computed in float32 arithmetic. Lanes are so rarely that close that looking up the limits costs
+ * nothing. */
 AX_INLINE v_int encode(const struct ax_dynamic_map *map, bool is_signed, const struct levels *l,
                        v_float x) {
     v_float size = v_abs(x);

@@ -1,6 +1,6 @@
-/* Adafactor (Shazeer & Stern 2018). Three walks over the gradient: its squares by rows and columns,
- * the size of the update, the update. Sums over rows are taken in blocks that depend on the shape
- * only (rowsum.h), so the number of threads never shows. */
+/* Adafactor (Shazeer & Stern 2018). Three passes over the gradient: its squares per row and column,
+ * the size of the update, the update. Sums over rows are taken in blocks that depend only on the
+ * shape (rowsum.h), so the result does not depend on the number of threads. */
 #include <math.h>
 
 #include "kernels/cpu/vec/rowsum.h"
@@ -27,7 +27,7 @@ AX_INLINE void weight_square(enum weights_kind weights, struct weights w, int64_
     *sum = v_sum_double(low + high);
 }
 
-/* The workspace of adafactor, cut up. A vector is a matrix of one row with its own moment. */
+/* Adafactor's workspace, divided. A vector is a matrix of one row with its own moment. */
 struct adafactor {
     int64_t rows, cols;
     struct row_blocks blocks; /* of rows */
@@ -116,8 +116,8 @@ static void matrix_moments(struct ax_queue *q, const struct ax_adafactor *args, 
     a->row_scale = 1 / (args->torch ? fmax(mean, args->eps1) : mean);
 }
 
-/* The update before its size is known, of elements [first, first + n) of row r, to u. Where eps1
- * bounds the second moment from below (torch), the product of the factors is bounded from above. */
+/* Writes the unscaled update of elements [first, first + n) of row r to u. If eps1 bounds the
+ * second moment from below (torch), the product of the factors is bounded from above. */
 AX_INLINE void direction_vector(const float *grad, const float *factor, float clip,
                                 float row_factor, float most, float *u, int64_t i, int64_t n) {
     v_float g = v_load_f32(grad + i, n) * v_set(clip);
@@ -152,7 +152,7 @@ static void direction(const struct ax_adafactor *args, const struct adafactor *a
     AX_EACH_VECTOR(n, direction_vector, grad, a->col_factor + first, a->clip, factor, most, u);
 }
 
-/* Calls of `each` for runs of a block of rows. */
+/* Calls `each` for the runs of a block of rows. */
 AX_INLINE void update_rows(enum weights_kind weights, const struct ax_adafactor *args,
                            const struct adafactor *a, struct move move, int64_t block) {
     float u[RUN];

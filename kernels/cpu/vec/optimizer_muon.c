@@ -1,10 +1,10 @@
-/* The element-wise ends of Muon (Jordan 2024): momentum and norm before its matrix iteration, the
+/* The elementwise parts of Muon (Jordan 2024): momentum and norm before its matrix iteration, the
  * weights after it. */
 #include <math.h>
 
 #include "kernels/cpu/vec/update.h"
 
-/* What Muon orthogonalises, before it is divided by its norm. */
+/* The matrix that Muon orthogonalizes, before it is divided by its norm. */
 struct muon {
     float *grad, *buf;
     float clip, blend, momentum;

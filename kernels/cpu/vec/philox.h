@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "kernels/cpu/vec/simd_int.h"
 
-/* A block takes a lane of 64 bits, whose upper half is of no account. */
+/* A block uses a 64-bit lane, whose upper half is ignored. */
 #ifdef __AVX512F__
 #define BLOCKS_PER_VECTOR 8
 typedef __m512i v_wide;
@@ -63,11 +63,11 @@ AX_INLINE void wide_store(uint32_t *words, v_wide c0, v_wide c1, v_wide c2, v_wi
 }
 #endif
 
-/* Vectors of blocks in flight: the ten rounds of one wait for each other. */
+/* Vectors of blocks in flight: the ten rounds of one depend on each other. */
 #define STREAMS        4
 #define WORDS_PER_CALL (4 * BLOCKS_PER_VECTOR * STREAMS)
 
-/* Room for the words of n numbers, wherever they start. */
+/* Buffer size for the words of n numbers, wherever they start. */
 #define RANDOM_ROOM(n) ((n) + 4 + WORDS_PER_CALL)
 
 /* The words of WORDS_PER_CALL / 4 blocks from `block` on, in the order of the numbers. */
@@ -96,7 +96,7 @@ AX_INLINE void random_blocks(struct ax_rng_key key, uint64_t block, uint32_t *wo
         wide_store(words + 4 * BLOCKS_PER_VECTOR * i, c0[i], c1[i], c2[i], c3[i]);
 }
 
-/* Where in words[RANDOM_ROOM(n)] number `first` is; those behind it follow. */
+/* Where in words[RANDOM_ROOM(n)] number `first` is; the next numbers follow. */
 static __attribute__((noinline, unused)) const uint32_t *
 random_words(struct ax_rng_key key, int64_t first, int64_t n, uint32_t *words) {
     int64_t skip = first % 4;

@@ -1,6 +1,5 @@
-/* quantize and dequantize. A piece of a block at a time goes through a buffer of floats in the L1
- * cache; the arithmetic is that of kernels/quant_codes.h, so codes are the same on every
- * instruction set. */
+/* quantize and dequantize. Pieces of a block go through a buffer of floats in the L1 cache; the
+ * arithmetic is in kernels/quant_codes.h, so codes are the same on every instruction set. */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
@@ -8,7 +7,7 @@
 
 #define BUFFER 2048 /* elements of a piece, even */
 
-/* Blocks that one task takes: an even number, so that tasks share no byte of NF4 codes. */
+/* Blocks per task: an even number, so that tasks share no byte of NF4 codes. */
 static int64_t blocks_per_task(int64_t block) {
     int64_t n = PIECE / block / 2 * 2;
     return n < 2 ? 2 : n;

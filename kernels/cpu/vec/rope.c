@@ -3,7 +3,7 @@
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
 
-/* x₁' = x₁·cos − x₂·sin, x₂' = x₂·cos + x₁·sin; sign −1 turns back. */
+/* x₁' = x₁·cos − x₂·sin, x₂' = x₂·cos + x₁·sin; sign −1 rotates back. */
 AX_INLINE void rotate_vector(enum ax_dtype real, void *low, void *high, const float *cosine,
                              const float *sine, v_float sign, int64_t i, int64_t n) {
     v_float c = v_load_f32(cosine + i, n), s = v_load_f32(sine + i, n) * sign;

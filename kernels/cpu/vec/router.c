@@ -1,4 +1,4 @@
-/* Which experts a token goes to, and back: router_forward, router_balance, router_backward. */
+/* Routes tokens to experts: router_forward, router_balance, router_backward. */
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
@@ -26,7 +26,7 @@ static void softmax_row(const float *logits, float *probs, int64_t experts) {
     AX_EACH_VECTOR(experts, divide_vector, probs, v_set((float)v_sum(sum)));
 }
 
-/* Keeps the k largest so far, largest first; an equal one stays behind those before it. */
+/* Keeps the k largest so far, largest first; ties stay in order. */
 static void choose(const float *probs, int64_t experts, int64_t k, int32_t *chosen) {
     for (int32_t e = 0; e < experts; e++) {
         int64_t i = e < k ? e : k;
@@ -133,7 +133,7 @@ AX_INLINE void dlogits_vector(enum ax_dtype real, void *out, const float *probs,
     v_store(real, out, i, n, v_load_f32(probs + i, n) * (dp - mean));
 }
 
-/* Every expert's gradient as if none was chosen, then the chosen ones' again. */
+/* Computes every expert's gradient as if none was chosen, then the chosen ones' again. */
 AX_INLINE void backward_row(enum ax_dtype real, const struct ax_router_backward *args, int64_t t) {
     const int64_t experts = args->probs.shape[1], k = args->dweights.shape[1];
     const float *probs = ax_tensor_row(&args->probs, t), *slope = args->slope.data;

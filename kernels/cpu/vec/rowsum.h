@@ -1,6 +1,6 @@
-/* Sums over rows (bias and norm weight gradients): rows are summed in blocks whose size depends on
- * the number of rows only; the blocks' partial sums are then added in order. So the result is the
- * same for any number of threads. */
+/* Sums over rows (bias and norm weight gradients): rows are summed in blocks whose size depends
+ * only on the number of rows; then the blocks' partial sums are added in order. So the result is
+ * the same for any number of threads. */
 #ifndef AX_KERNELS_CPU_VEC_ROWSUM_H
 #define AX_KERNELS_CPU_VEC_ROWSUM_H
 
@@ -21,7 +21,7 @@ static inline struct row_blocks block_rows(int64_t rows) {
     return (struct row_blocks){per_block, ceil_div(rows, per_block)};
 }
 
-/* For these or fewer rows. */
+/* Enough for this many rows or fewer. */
 static inline size_t block_sums_bytes(int64_t rows, int64_t cols) {
     return (size_t)least(MAX_BLOCKS, ceil_div(rows, MIN_BLOCK_ROWS)) * (size_t)cols * sizeof(float);
 }

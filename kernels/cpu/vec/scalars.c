@@ -1,11 +1,11 @@
-/* Ops that sum up into the step's scalars: nll_loss, sumsq, clip. Sums are taken in double. */
+/* Ops that sum into the step's scalars: nll_loss, sumsq, clip. Sums are taken in double. */
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
 
-/* One value per token: not worth a thread. */
+/* One value per token: not worth threads. */
 enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_loss *args,
                                        void *work) {
     (void)q;

@@ -1,12 +1,13 @@
-/* A small vector layer: as many floats as the instruction set holds in one register.
+/* A small vector layer: as many floats as one register of the instruction set holds.
  *
  * Elements are read and written through v_load and v_store, which take the dtype (F32 or BF16) and
- * how many lanes count, so that a kernel is written once: as a function of (i, n) that is called
- * with n = AX_LANES for whole vectors and with the rest for the tail. The functions are inlined and
- * dtype and n are constants in the hot loop, so neither costs a branch there. A lane's result does
- * not depend on its place or on n: a tail gives the same bits as the middle of a vector.
+ * the number of active lanes, so a kernel is written once: as a function of (i, n) that is called
+ * with n = AX_LANES for full vectors and with the remainder for the tail. The functions are inlined
+ * and dtype and n are constants in the hot loop, so neither costs a branch there. A lane's result
+ * does not depend on its position or on n: a tail gives the same bits as the middle of a vector.
  *
- * Every instruction set rounds to bf16 alike (to nearest even, denormals kept, NaN stays NaN). */
+ * Every instruction set rounds to bf16 the same way (to nearest even, denormals kept, NaN stays
+ * NaN). */
 #ifndef AX_KERNELS_CPU_VEC_SIMD_H
 #define AX_KERNELS_CPU_VEC_SIMD_H
 
@@ -59,7 +60,7 @@ AX_INLINE v_float v_fnma(v_float a, v_float b, v_float c) {
     return _mm512_fnmadd_ps(a, b, c);
 }
 
-/* b where either is NaN. */
+/* b if either is NaN. */
 AX_INLINE v_float v_max(v_float a, v_float b) {
     return _mm512_max_ps(a, b);
 }
@@ -76,7 +77,7 @@ AX_INLINE v_float v_keep(int64_t n, v_float x, float fill) {
     return n >= AX_LANES ? x : _mm512_mask_blend_ps(v_first(n), _mm512_set1_ps(fill), x);
 }
 
-/* p·2^k for whole k, also where the result is denormal or overflows. */
+/* p·2^k for integer k, also if the result is denormal or overflows. */
 AX_INLINE v_float v_scale(v_float p, v_float k) {
     return _mm512_scalef_ps(p, k);
 }
@@ -92,8 +93,7 @@ AX_INLINE void v_store_f32(float *p, int64_t n, v_float x) {
         _mm512_mask_storeu_ps(p, v_first(n), x);
 }
 
-/* Lanes rounded to bf16. The instruction for it takes denormals as zero, so they go the long way.
- */
+/* Lanes rounded to bf16. The instruction flushes denormals to zero, so those take a slower path. */
 AX_INLINE __m256i v_to_bf16(v_float x) {
 #ifdef __AVX512BF16__
     if (__builtin_expect(_mm512_fpclass_ps_mask(x, 0x20) == 0, 1))
@@ -189,7 +189,7 @@ AX_INLINE v_float v_keep(int64_t n, v_float x, float fill) {
                : _mm256_blendv_ps(_mm256_set1_ps(fill), x, _mm256_castsi256_ps(v_first(n)));
 }
 
-/* Two steps, because 2^k alone may be denormal or overflow where p·2^k is not or should. */
+/* Two steps, because 2^k alone may be denormal or overflow when p·2^k is or does not. */
 AX_INLINE v_float v_scale(v_float p, v_float k) {
     __m256i whole = _mm256_cvtps_epi32(k);
     __m256i half = _mm256_srai_epi32(whole, 1);
@@ -273,7 +273,7 @@ AX_INLINE int v_find(v_float x, float value) {
 
 #endif
 
-/* Elements base[i] … base[i + n − 1], n ≤ AX_LANES; the other lanes are 0 and are not touched. */
+/* Elements base[i] … base[i + n − 1], n ≤ AX_LANES; the other lanes are 0 and not accessed. */
 AX_INLINE v_float v_load(enum ax_dtype dtype, const void *base, int64_t i, int64_t n) {
     return dtype == AX_BF16 ? v_load_bf16((const uint16_t *)base + i, n)
                             : v_load_f32((const float *)base + i, n);
@@ -286,7 +286,7 @@ AX_INLINE void v_store(enum ax_dtype dtype, void *base, int64_t i, int64_t n, v_
         v_store_f32((float *)base + i, n, x);
 }
 
-/* x as it would be after a store and a load. */
+/* x after a store and a load. */
 AX_INLINE v_float v_round(enum ax_dtype dtype, v_float x) {
     return dtype == AX_BF16 ? v_from_bf16(v_to_bf16(x)) : x;
 }
@@ -300,9 +300,8 @@ AX_INLINE float v_lane0(v_float x) {
     return x[0];
 }
 
-/* sum + a·b, of floats or, with `pairs`, of two neighbors in bf16 for each float (where there are
- * instructions for it): the step of every matrix product. `pairs` is a constant where it is used.
- */
+/* sum + a·b, of floats or, with `pairs`, of two bf16 neighbors per float (if the instructions
+ * exist): the step of every matrix product. `pairs` is a constant at every call. */
 AX_INLINE v_float v_multiply_add(bool pairs, v_float a, v_float b, v_float sum) {
 #ifdef __AVX512BF16__
     if (pairs) {
@@ -317,11 +316,11 @@ AX_INLINE v_float v_multiply_add(bool pairs, v_float a, v_float b, v_float sum) 
 }
 
 /* e^x to about 1 ulp for every float: x = k·ln 2 + r with |r| ≤ ln 2 / 2, and e^r by a polynomial
- * of degree 6 fitted for least relative error (3e-9) on that interval. The bounds are past the last
- * arguments that do not give 0 or inf. */
+ * of degree 6 fitted for least relative error (3e-9) on that interval. Arguments beyond the bounds
+ * give 0 or inf. */
 AX_INLINE v_float v_exp(v_float x) {
     x = v_min(v_set(89.0f), v_max(v_set(-105.0f), x));
-    v_float magic = v_set(0x1.8p23f); /* adding it rounds to whole numbers */
+    v_float magic = v_set(0x1.8p23f); /* adding it rounds to integers */
     v_float k = v_fma(x, v_set(0x1.715476p0f), magic) - magic;
     v_float r = v_fnma(k, v_set(0x1.62e430p-1f), x); /* ln 2 in two parts */
     r = v_fnma(k, v_set(-0x1.05c610p-29f), r);
@@ -333,7 +332,7 @@ AX_INLINE v_float v_exp(v_float x) {
     return v_scale(v_fma(q, r * r, r) + v_set(1.0f), k);
 }
 
-/* e^x of one float, the bits v_exp gives it. */
+/* e^x of one float, with v_exp's bits. */
 AX_INLINE float exp_one(float x) {
     return v_lane0(v_exp(v_set(x)));
 }

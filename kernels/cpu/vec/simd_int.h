@@ -1,5 +1,5 @@
-/* Integers beside simd.h's floats: as many 32-bit lanes as a register of floats has; halves and
- * bytes widened to them, and look-ups in small tables. */
+/* Integers to match simd.h's floats: as many 32-bit lanes as a register of floats has; halves and
+ * bytes widened to them, and lookups in small tables. */
 #ifndef AX_KERNELS_CPU_VEC_SIMD_INT_H
 #define AX_KERNELS_CPU_VEC_SIMD_INT_H
 
@@ -36,7 +36,7 @@ AX_INLINE v_int v_bits(v_float x) {
 AX_INLINE v_float v_from_bits(v_int x) {
     return _mm512_castsi512_ps(x);
 }
-/* Whole numbers, truncated; and back. */
+/* Float to integer, truncated; and back. */
 AX_INLINE v_int v_truncate(v_float x) {
     return _mm512_cvttps_epi32(x);
 }
@@ -47,7 +47,7 @@ AX_INLINE v_float v_to_float(v_int x) {
 AX_INLINE v_int v_load_int(const uint32_t *p) {
     return _mm512_loadu_si512(p);
 }
-/* n ≤ AX_LANES halves or bytes; lanes beyond n are 0 and are not touched. */
+/* n ≤ AX_LANES halves or bytes; lanes beyond n are 0 and not accessed. */
 AX_INLINE v_int v_load_u16(const uint16_t *p, int64_t n) {
     return _mm512_cvtepu16_epi32(n >= AX_LANES ? _mm256_loadu_si256((const void *)p)
                                                : _mm256_maskz_loadu_epi16(v_first(n), p));
@@ -72,7 +72,7 @@ AX_INLINE void v_store_u8(uint8_t *p, int64_t n, v_int x) {
 AX_INLINE v_float v_lookup(const float *table, v_int index) {
     return _mm512_i32gather_ps(index, table, 4);
 }
-/* Of a table of 8 floats, kept in a register. */
+/* Lookup in a table of 8 floats, kept in a register. */
 typedef __m512 v_eight;
 AX_INLINE v_eight v_eight_of(const float *table) {
     return _mm512_castps256_ps512(_mm256_loadu_ps(table));
@@ -81,7 +81,7 @@ AX_INLINE v_float v_pick(v_eight table, v_int index) {
     return _mm512_permutexvar_ps(index, table);
 }
 
-/* n, and 1 more in lanes where a ≥ b. */
+/* n + 1 in lanes where a ≥ b, else n. */
 AX_INLINE v_int v_count(v_int n, v_float a, v_float b) {
     return _mm512_mask_add_epi32(n, _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), n, _mm512_set1_epi32(1));
 }

@@ -1,8 +1,8 @@
-/* The softmax head in three steps, so that the vocabulary may be split: statistics of a shard's
- * logits, their merger into log-probability, log-sum-exp and entropy, and the gradient of all
+/* The softmax head in three steps, so that the vocabulary can be sharded: statistics of a shard's
+ * logits, merging them into log-probability, log-sum-exp and entropy, and the gradient of all
  * three; and argmax. The logits are read once per direction.
  *
- * A row is taken in blocks that fit the first cache: the block's largest element first, then the
+ * A row is processed in blocks that fit the L1 cache: the block's largest element first, then the
  * sums relative to the largest so far (the "online" softmax of Milakov & Gimelshein 2018). */
 #include <float.h>
 #include <math.h>
@@ -40,8 +40,8 @@ AX_INLINE float peak_of(enum ax_dtype dtype, const void *row, int64_t n) {
     return v_max_lane(peak);
 }
 
-/* exp += Σ e^{z−max}; moment += Σ e^{z−max}·z, where a z of −inf, whose exponential is 0, counts
- * as 0; plain += Σ z. */
+/* exp += Σ e^{z−max}; moment += Σ e^{z−max}·z, with z = −inf, whose exponential is 0, counting as
+ * 0; plain += Σ z. */
 struct exp_sums {
     v_float exp, moment, plain;
 };
@@ -52,7 +52,7 @@ AX_INLINE void exp_vector(enum ax_dtype dtype, const void *logits, v_float tempe
     v_float e = v_exp(v_keep(n, z - max, -INFINITY));
     sums->exp += e;
     sums->moment = v_fma(e, v_max(v_set(-FLT_MAX), z), sums->moment);
-    sums->plain += z; /* lanes behind the last are 0 */
+    sums->plain += z; /* lanes past the end are 0 */
 }
 
 AX_INLINE void stats_row(enum ax_dtype dtype, const char *logits, int64_t cols, float temper,
@@ -69,7 +69,7 @@ AX_INLINE void stats_row(enum ax_dtype dtype, const char *logits, int64_t cols, 
             moment *= shrink;
             max = peak;
         }
-        /* while there was only −inf, exponentials are 0 relative to anything finite */
+        /* as long as all are −inf, exponentials are 0 relative to anything finite */
         v_float base = v_set(max == -INFINITY ? 0 : max);
         struct exp_sums part = {v_set(0), v_set(0), v_set(0)};
         AX_EACH_VECTOR(n, exp_vector, dtype, block, v_set(temper), base, &part);
@@ -121,7 +121,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
             double share = part[0] == max ? 1 : exp((double)part[0] - (double)max);
             sum += share * (double)part[1];
             moment += share * (double)part[2];
-            chosen += (double)part[3]; /* 0 in all shards but one */
+            chosen += (double)part[3]; /* 0 in all shards except one */
             plain += (double)part[4];
         }
         double log_sum = (double)max + log(sum);
@@ -134,7 +134,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_merge)(struct ax_queue *q, const struct ax_
     return AX_OK;
 }
 
-/* A row's gradient is e^d·(constant + slope·d) + even with d = z − lse, and at_label more at the
+/* A row's gradient is e^d·(constant + slope·d) + even with d = z − lse, plus at_label at the
  * label. */
 struct row_gradient {
     float temper, lse, constant, slope, even, at_label;
@@ -183,7 +183,7 @@ AX_INLINE void gradient_row(enum ax_dtype to, enum ax_dtype from, const char *lo
     if (label >= 0)
         at_label = slopes(v_set(load_one(from, logits, label)), &g) + v_set(g.at_label);
     if (g.constant == 0 && g.slope == 0 &&
-        g.even == 0) { /* a row without label, as a prompt's: no exponentials */
+        g.even == 0) { /* a row without a label, e.g. in a prompt: no exponentials */
         memset(out, 0, (size_t)(element(to, out, cols) - out));
     } else {
         AX_EACH_VECTOR(cols, gradient_vector, from, to, logits, out, &g);
@@ -207,7 +207,7 @@ enum ax_status AX_VEC(ax_cpu_softmax_backward)(struct ax_queue *q,
     return AX_OK;
 }
 
-/* The first of n elements that equals value, which one of them does. */
+/* Index of the first of n elements that equals value; one does. */
 AX_INLINE int64_t find(enum ax_dtype dtype, const char *block, int64_t n, float value) {
     for (int64_t i = 0; i < n; i += AX_LANES) {
         v_float x = v_load(dtype, block, i, least(AX_LANES, n - i));
@@ -218,7 +218,7 @@ AX_INLINE int64_t find(enum ax_dtype dtype, const char *block, int64_t n, float 
     return 0;
 }
 
-/* Only a block whose largest element beats all before it is searched for the place. */
+/* Only a block with a new largest element is searched for its position. */
 AX_INLINE int32_t argmax_row(enum ax_dtype dtype, const char *row, int64_t cols) {
     float best = -INFINITY;
     int64_t index = 0;

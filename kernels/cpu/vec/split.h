@@ -1,18 +1,18 @@
-/* How the ops of this folder are split over threads, so that the number of threads never shows in
- * the result: outputs are cut into pieces that do not depend on each other. (Sums over rows: see
+/* How the ops of this folder are split over threads without the number of threads affecting the
+ * result: outputs are divided into pieces that do not depend on each other. (Sums over rows: see
  * rowsum.h.) */
 #ifndef AX_KERNELS_CPU_VEC_SPLIT_H
 #define AX_KERNELS_CPU_VEC_SPLIT_H
 
 #include "kernels/queue.h"
 
-/* Threads to use for that many elements: one where waking the others would take longer. Only ever
- * one or all, because OpenMP rebuilds its pool when the number changes. */
+/* Threads to use for that many elements: one if waking the others would take longer. Always one or
+ * all, because OpenMP rebuilds its pool when the number changes. */
 static inline int team(const struct ax_queue *q, int64_t elements) {
     return elements < 32768 ? 1 : q->threads;
 }
 
-/* Before a `for`: its iterations in equal shares, on `threads` threads. */
+/* Before a `for`: splits its iterations evenly over `threads` threads. */
 #define AX_PARALLEL_FOR(threads)                                                                   \
     const int parallel_threads = (threads);                                                        \
     _Pragma("omp parallel for num_threads(parallel_threads) schedule(static)")
@@ -25,8 +25,8 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Elementwise work on tensors of one shape: pieces of at most PIECE elements within a row. Where
- * all of them are dense, the whole tensor is one row. */
+/* Elementwise work on tensors of one shape: pieces of at most PIECE elements within a row. If all
+ * are dense, the full tensor is one row. */
 #define PIECE 16384
 struct pieces {
     int64_t len;     /* of a row */

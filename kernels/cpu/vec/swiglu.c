@@ -31,7 +31,7 @@ enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
     return AX_OK;
 }
 
-/* dgate = dy·up·σ·(1 + gate·(1 − σ)), dup = dy·gate·σ. Both inputs of a place are loaded before
+/* dgate = dy·up·σ·(1 + gate·(1 − σ)), dup = dy·gate·σ. Both inputs of an element are loaded before
  * either gradient is stored: dgate_up may be gate_up. */
 AX_INLINE void backward_vector(enum ax_dtype real, const void *dy, const void *gate_up,
                                void *dgate_up, int64_t features, int64_t i, int64_t n) {

@@ -1,8 +1,8 @@
 /* This instruction set's op table. */
 #include "kernels/cpu/vec/entries.h"
 
-/* The dtype an op computes in: that of its first tensor, which every argument struct begins with —
- * but for clip, which has none, and group_rows, which has only integers. */
+/* The dtype an op computes in: that of its first tensor, which every argument struct begins with,
+ * except clip, which has none, and group_rows, which has only integers. */
 static bool computes(enum ax_op op, const void *args) {
     if (op == AX_OP_clip || op == AX_OP_group_rows)
         return true;

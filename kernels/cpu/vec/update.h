@@ -1,9 +1,8 @@
-/* What the optimizers' updates share: weights kept in one of three ways (kernels/ops.h says how),
- * moments that may be bf16, the numbers that both draw, and the walk over pieces.
+/* What the optimizers' updates share: weights kept in one of three ways (kernels/ops.h), moments
+ * that may be bf16, the random numbers that both draw, and the loop over pieces.
  *
  * A kernel is a function of (weights, moments, a, i, n): `weights` and `moments` are constants
- * where it is inlined, `a` points to its arguments at the start of a run of at most RUN elements.
- */
+ * after inlining, and `a` points to its arguments at the start of a run of at most RUN elements. */
 #ifndef AX_KERNELS_CPU_VEC_UPDATE_H
 #define AX_KERNELS_CPU_VEC_UPDATE_H
 
@@ -11,7 +10,7 @@
 #include "kernels/cpu/vec/philox.h"
 #include "kernels/cpu/vec/split.h"
 
-#define RUN 512 /* elements whose random words lie in the first cache */
+#define RUN 512 /* elements whose random words fit the L1 cache */
 
 enum weights_kind {
     WEIGHTS_F32,
@@ -25,10 +24,10 @@ enum moments_kind { MOMENTS_F32, MOMENTS_NEAREST, MOMENTS_DRAWN };
 struct weights {
     void *master, *copy;
     uint16_t *remainder;
-    const uint32_t *random; /* where weights_drawn: a word for each element */
+    const uint32_t *random; /* if weights_drawn: a word per element */
 };
 
-/* Is what is stored as BF16 rounded by drawn words? */
+/* True if BF16 weights are rounded with random words. */
 AX_INLINE bool weights_drawn(enum weights_kind kind) {
     return kind == WEIGHTS_DRAWN || kind == WEIGHTS_COPY_BF16;
 }
@@ -69,7 +68,7 @@ static inline enum moments_kind moments_kind_of(const struct ax_tensor *moment, 
         }                                                                                          \
     } while (0)
 
-/* bits + 16 random bits, cut off; a NaN stays one. */
+/* bits + 16 random bits, truncated; NaN stays NaN. */
 AX_INLINE v_int v_round_random(v_float x, v_int random) {
     v_int bits = v_bits(x);
     v_int quiet = v_or(bits, v_set_int(0x400000u));
@@ -138,8 +137,8 @@ AX_INLINE void *moment_at(enum moments_kind kind, void *moment, int64_t at) {
     return (char *)moment + at * (kind == MOMENTS_F32 ? 4 : 2);
 }
 
-/* The words of elements [first, first + n), n ≤ RUN, of the stream `ahead` behind the draw's; in
- * `room` or from there on. */
+/* The random words of elements [first, first + n), n ≤ RUN, of the draw's stream + `ahead`;
+ * somewhere in `room`; returns their address. */
 static __attribute__((noinline, unused)) const uint32_t *draw_words(const struct ax_draw *draw,
                                                                     const struct ax_step_scalars *s,
                                                                     uint32_t ahead, int64_t first,
@@ -158,7 +157,7 @@ static __attribute__((noinline, unused)) const uint32_t *draw_words(const struct
     return room;
 }
 
-/* For updates whose step is known: w = w·keep − size·u. */
+/* For updates with a known step size: w = w·keep − size·u. */
 struct move {
     struct weights w;
     const struct ax_draw *draw;
@@ -179,7 +178,7 @@ AX_INLINE void move_vector(enum weights_kind weights, enum ax_dtype dtype, const
     weights_store(weights, &m->w, i, n, v_fnma(v_set(m->size), v_load(dtype, u, i, n), w));
 }
 
-/* Elements [first, first + n) by the update u[0 … n − 1]; n ≤ RUN. */
+/* Applies to elements [first, first + n) the update u[0 … n − 1]; n ≤ RUN. */
 AX_INLINE void move_run(enum weights_kind weights, enum ax_dtype dtype, struct move m,
                         const void *u, int64_t first, int64_t n) {
     uint32_t room[RANDOM_ROOM(RUN)];
@@ -189,7 +188,7 @@ AX_INLINE void move_run(enum weights_kind weights, enum ax_dtype dtype, struct m
     AX_EACH_VECTOR(n, move_vector, weights, dtype, &m, u);
 }
 
-/* A skipped step moves nothing but still clears the gradient. */
+/* A skipped step changes no weights but still clears the gradient. */
 static inline enum ax_status clear_gradient(struct ax_queue *q, const struct ax_tensor *grad) {
     return AX_VEC(ax_cpu_fill)(q, &(struct ax_fill){*grad, 0}, NULL);
 }

@@ -1,6 +1,6 @@
 /* The files of this folder are compiled once per instruction set (AX_ISA = avx2, avx512 or
  * avx512bf16, with that set's -m flags). AX_VEC(name) gives each copy its own symbol, and table.c
- * collects them into that set's op table. Nothing here runs before cpuid chose the table. */
+ * collects them into that set's op table. Nothing here runs before cpuid has selected the table. */
 #ifndef AX_KERNELS_CPU_VEC_VEC_H
 #define AX_KERNELS_CPU_VEC_VEC_H
 
