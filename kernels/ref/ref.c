@@ -6,7 +6,7 @@ static int64_t head_rows(const struct ax_attention *a) {
 }
 
 /* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
- * (see ref_attention.c); two, and one of sums, in gemm and grouped_gemm. */
+ * (see attention.c); two, and one of sums, in gemm and grouped_gemm. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     int64_t doubles = 0;

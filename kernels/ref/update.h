@@ -1,7 +1,7 @@
 /* What the reference updates share: the three ways to keep weights, moments, random words. Formulas
  * and streams: kernels/ops.h. */
-#ifndef AX_KERNELS_REF_REF_UPDATE_H
-#define AX_KERNELS_REF_REF_UPDATE_H
+#ifndef AX_KERNELS_REF_UPDATE_H
+#define AX_KERNELS_REF_UPDATE_H
 
 #include "base/rng.h"
 #include "kernels/ref/ref.h"

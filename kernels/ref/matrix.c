@@ -1,7 +1,7 @@
 /* Updates that see a whole matrix: adafactor, muon_momentum, muon_apply. */
 #include <math.h>
 
-#include "kernels/ref/ref_update.h"
+#include "kernels/ref/update.h"
 
 static double rms_of_weights(const struct ax_ref_weights *w, int64_t n) {
     double sum = 0;

@@ -1,6 +1,6 @@
 /* What attention forward and backward share: which keys a query sees, and its scores. */
-#ifndef AX_KERNELS_REF_REF_ATTENTION_H
-#define AX_KERNELS_REF_REF_ATTENTION_H
+#ifndef AX_KERNELS_REF_ATTENTION_H
+#define AX_KERNELS_REF_ATTENTION_H
 
 #include "kernels/ref/ref.h"
 

@@ -1,5 +1,5 @@
 /* attention_forward: softmax over the visible keys, one query and head at a time. */
-#include "kernels/ref/ref_attention.h"
+#include "kernels/ref/attention.h"
 
 #include <math.h>
 

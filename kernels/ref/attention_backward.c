@@ -1,7 +1,7 @@
 /* attention_backward: dq per query, then dk and dv per key, so that each output is one sum. */
 #include <math.h>
 
-#include "kernels/ref/ref_attention.h"
+#include "kernels/ref/attention.h"
 
 /* Six rows of one head. */
 struct rows {

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "kernels/dynamic_map.h"
-#include "kernels/ref/ref_update.h"
+#include "kernels/ref/update.h"
 
 enum ax_status ax_ref_sumsq(struct ax_queue *q, const struct ax_sumsq *a, void *work) {
     (void)q;
