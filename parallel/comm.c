@@ -14,8 +14,8 @@ const char *ax_collective_name(enum ax_collective_kind kind) {
 }
 
 /* Bytes this rank sends under a ring algorithm (Patarasuk & Yuan 2009): all-gather and
- * reduce-scatter (n−1)·count, all-reduce 2·(n−1)/n·count; a broadcast is passed on by every rank
- * but the one before the root. */
+ * reduce-scatter (n−1)·count, all-reduce 2·(n−1)/n·count; a broadcast is forwarded by every rank
+ * except the one before the root. */
 double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size) {
     double n = size, elements = 0;
     switch (what->kind) {

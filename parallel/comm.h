@@ -1,11 +1,11 @@
 /* Communicators: start a collective → ticket → wait. One communicator per mesh role.
  *
- * Loss and gradients are only ever summed; MAX is for scales and flags; counts travel as I64 or
- * F64. Every rank of a group must start the same collectives in the same order; only SEND_RECV is
- * between two, matched in order for each sender and receiver. Several may be under way; each ticket
- * is waited for once, and until then buffers (not count arrays) stay as they are. Implementations:
- * `self` (a group of one: copies), `meta` (any group size, moves nothing, counts), and those that a
- * fabric opens (parallel/fabric.h). */
+ * Loss and gradients are only ever summed; MAX is for scales and flags; counts are I64 or F64.
+ * Every rank of a group must start the same collectives in the same order, except SEND_RECV, which
+ * pairs two ranks and is matched in order per sender and receiver. Several may be in flight; each
+ * ticket is waited for once, and until then buffers (but not count arrays) must not change.
+ * Implementations: `self` (a group of one: copies), `meta` (any group size, moves nothing, counts),
+ * and those that a fabric opens (parallel/fabric.h). */
 #ifndef AX_PARALLEL_COMM_H
 #define AX_PARALLEL_COMM_H
 
@@ -18,7 +18,7 @@ enum ax_collective_kind {
     AX_ALL_REDUCE,     /* recv[count] = Σ or max over ranks of send[count]; recv may be send */
     AX_ALL_GATHER,     /* recv[size][count] from send[count]; send may be recv + rank·count */
     AX_REDUCE_SCATTER, /* recv[count] = Σ over ranks of send[size][count][own rank] */
-    AX_ALL_TO_ALL_V,   /* send_counts[r] elements to rank r, recv_counts[r] from it, back to back */
+    AX_ALL_TO_ALL_V,   /* send_counts[r] elements to rank r, recv_counts[r] from it, contiguous */
     AX_SEND_RECV,      /* send[count] to send_peer and recv[count] from recv_peer; −1 = none */
     AX_BROADCAST,      /* recv[count] of root to all; in place */
     AX_COLLECTIVE_COUNT
@@ -32,7 +32,7 @@ struct ax_collective {
     enum ax_dtype dtype;
     const void *send;
     void *recv;
-    int64_t count; /* elements, as the kind says */
+    int64_t count; /* elements, depending on the kind */
     const int64_t *send_counts, *recv_counts;
     int root, send_peer, recv_peer;
 };
@@ -54,12 +54,12 @@ struct ax_comm {
     uint64_t sequence; /* collectives started */
     uint64_t calls[AX_COLLECTIVE_COUNT];
     double bytes_sent;              /* ax_comm_ideal_bytes */
-    struct ax_contracts *contracts; /* what must be started next (parallel/contract.h); or NULL */
+    struct ax_contracts *contracts; /* the expected collectives (parallel/contract.h); or NULL */
     void *state;
 };
 
-/* A collective on `q` after all that is enqueued there; wait makes q go on after it. Start checks
- * the description and the contract, counts calls and bytes, and hands it to the implementation. */
+/* Starts a collective on `q` after everything enqueued there; wait makes q continue after it. Start
+ * checks the arguments and the contract, counts calls and bytes, and calls the implementation. */
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
@@ -69,7 +69,7 @@ enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q, const struct a
 enum ax_status ax_comm_sum(struct ax_comm *c, struct ax_queue *q, enum ax_dtype dtype, void *data,
                            int64_t count);
 void ax_comm_free(struct ax_comm *c);
-/* What an ideal ring algorithm sends from one rank of the group. */
+/* Bytes that one rank of the group sends in an ideal ring algorithm. */
 double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size);
 const char *ax_collective_name(enum ax_collective_kind kind);
 

@@ -1,4 +1,4 @@
-/* Texts about collectives, and the comparison of what several ranks say they started. */
+/* Messages about collectives, and comparing what several ranks started. */
 #include "parallel/comm_check.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@ struct ax_comm_part ax_comm_part_of(const struct ax_collective *what) {
     };
 }
 
-/* Appends, cutting what does not fit. */
+/* Appends, truncating what does not fit. */
 static void put(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void put(char *buf, size_t size, const char *fmt, ...) {
     const size_t n = strlen(buf);
@@ -75,7 +75,7 @@ const char *ax_comm_place_text(char *buf, size_t size, const struct ax_comm_plac
     return buf;
 }
 
-/* The part that most ranks gave; the first of them where two are equally common. */
+/* The part that most ranks gave; the first in case of a tie. */
 static int most_common(const struct ax_comm_part *parts, int n) {
     int best = 0, best_count = 0;
     for (int i = 0; i < n; i++) {

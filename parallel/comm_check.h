@@ -1,13 +1,13 @@
-/* What the ranks of a group must agree on, and how a disagreement is told. */
+/* What the ranks of a group must agree on, and error messages for disagreements. */
 #ifndef AX_PARALLEL_COMM_CHECK_H
 #define AX_PARALLEL_COMM_CHECK_H
 
 #include "parallel/comm.h"
 
-/* One rank's description of a collective, without what may differ between ranks. It travels between
- * processes as it is. */
+/* One rank's description of a collective, without what may differ between ranks. Sent between
+ * processes as is. */
 struct ax_comm_part {
-    int32_t kind, reduction, dtype, root; /* 0 where the kind has none */
+    int32_t kind, reduction, dtype, root; /* 0 if the kind has none */
     int64_t count;                        /* 0 for all-to-all-v */
 };
 struct ax_comm_part ax_comm_part_of(const struct ax_collective *what);
@@ -16,7 +16,7 @@ bool ax_comm_part_same(const struct ax_comm_part *a, const struct ax_comm_part *
 /* "all_reduce sum of 3 float64"; buf is returned. */
 const char *ax_comm_part_text(char *buf, size_t size, const struct ax_comm_part *part);
 
-/* Where in a communicator's life: the number-th collective of the group (from 1), or, where
+/* A position in a communicator's sequence: the number-th collective of the group (from 1) or, if
  * from ≥ 0, the number-th message between two world ranks. */
 struct ax_comm_place {
     enum ax_role role;
@@ -28,15 +28,15 @@ struct ax_comm_place {
 const char *ax_comm_place_text(char *buf, size_t size, const struct ax_comm_place *place,
                                const struct ax_comm_part *part);
 
-/* AX_ERR_PEER naming the rank that stands out and both descriptions, unless all n are equal.
- * ranks[i], a world rank, gave parts[i]. */
+/* AX_ERR_PEER naming the differing rank and both descriptions, unless all n are equal. ranks[i], a
+ * world rank, sent parts[i]. */
 enum ax_status ax_comm_check_parts(const struct ax_comm_place *place,
                                    const struct ax_comm_part *parts, const int *ranks, int n);
-/* All-to-all-v: what `from` sends must be what `to` expects. */
+/* All-to-all-v: checks that `from` sends what `to` expects. */
 enum ax_status ax_comm_check_counts(const struct ax_comm_place *place,
                                     const struct ax_comm_part *part, int from, int64_t sent, int to,
                                     int64_t expected);
-/* AX_ERR_PEER: the world ranks that did not come, and why: "did not come within 60 s". */
+/* AX_ERR_PEER naming the world ranks that did not arrive, and why: "did not come within 60 s". */
 enum ax_status ax_comm_missing(const struct ax_comm_place *place, const struct ax_comm_part *part,
                                const int *ranks, int n, const char *why);
 

@@ -1,5 +1,5 @@
-/* The only C++ of this program: Gloo behind gloo_link.h. Every function catches what Gloo throws.
- */
+/* The only C++ in this program: Gloo behind gloo_link.h. Every function catches Gloo's
+ * exceptions. */
 #include "parallel/gloo_link.h"
 
 #include <chrono>
@@ -27,8 +27,8 @@ struct ax_gloo_transfer {
 
 namespace {
 
-/* Runs `body`; what it throws becomes text. Late: Gloo has one exception for all that goes wrong
- * with a connection, so that time decides. */
+/* Runs `body`; exceptions become text. Gloo has one exception for all connection failures, so
+ * elapsed time decides whether it is late. */
 template <typename Body>
 ax_gloo_result guarded(std::chrono::milliseconds timeout, char *text, Body body) noexcept {
     const auto begin = std::chrono::steady_clock::now();

@@ -1,15 +1,15 @@
-/* Ranks as processes of one machine, over Gloo's TCP transport. The sums are made here, in rank
- * order, so that their bits are those of the local fabric. */
+/* Ranks as processes on one machine, over Gloo's TCP transport. Sums are computed here, in rank
+ * order, so their bits equal those of the local fabric. */
 #ifndef AX_PARALLEL_COMM_GLOO_H
 #define AX_PARALLEL_COMM_GLOO_H
 
 #include "parallel/fabric.h"
 
-/* Connects this process as `rank` of `world`. The processes find each other in `folder`: it exists,
- * and is new for every run. No wait is longer than `timeout` seconds. Free with f->ops->free.
+/* Connects this process as `rank` of `world`. Processes rendezvous in `folder`, which must exist
+ * and be new for every run. No wait exceeds `timeout` seconds. Free with f->ops->free.
  *
- * AX_ERR_PEER names the ranks that do not come. SIGPIPE is ignored from then on. Waits are taken in
- * the order of starts where all-reduces are under way together. */
+ * AX_ERR_PEER names the ranks that do not arrive. From then on SIGPIPE is ignored. All-reduces in
+ * flight together are completed in the order they were started. */
 enum ax_status ax_gloo_open(struct ax_fabric *f, const char *folder, int rank, int world,
                             double timeout);
 

@@ -33,7 +33,7 @@ static enum ax_status join(struct member *me, struct ticket *t, int slot, struct
 
 static enum ax_status local_start(struct ax_comm *c, struct ax_queue *q,
                                   const struct ax_collective *what, struct ax_ticket *ticket) {
-    (void)q; /* what a queue of the host was given is done */
+    (void)q; /* ops of a host queue are already done */
     struct member *me = c->state;
     struct ticket *t = me->spare;
     if (t)
@@ -190,7 +190,7 @@ enum ax_status ax_local_run(int world, const struct ax_local_options *o, ax_loca
         }
     }
     for (int r = 0; r < world; r++)
-        (void)ax_worker_join(&ranks[r].worker); /* its failure is noted */
+        (void)ax_worker_join(&ranks[r].worker); /* its failure is recorded */
     pthread_mutex_destroy(&run.lock);
     st = run.first.st == AX_OK ? AX_OK : ax_error_restore(&run.first);
     ax_free(ranks);

@@ -1,5 +1,5 @@
-/* Ranks as threads of one process: the fabric for tests, for `check`, and for finding out on one
- * machine what a mesh does. Errors of any rank reach all others; no wait is endless. */
+/* Ranks as threads of one process: the fabric for tests, for `check`, and for trying a mesh on one
+ * machine. Errors of any rank reach all others; every wait has a timeout. */
 #ifndef AX_PARALLEL_COMM_LOCAL_H
 #define AX_PARALLEL_COMM_LOCAL_H
 
@@ -8,14 +8,15 @@
 /* Zero-initialized: no delay, 60 s. */
 struct ax_local_options {
     double latency;          /* seconds from the last rank's start to the first possible wait */
-    double bytes_per_second; /* of a link; 0 = unlimited. Transfers on a communicator queue up. */
+    double bytes_per_second; /* per link; 0 = unlimited. Transfers on a communicator are
+                                serialized. */
     double timeout;          /* seconds a rank waits for others before it names them; 0 = 60 */
 };
 
 typedef enum ax_status (*ax_local_body)(struct ax_fabric *fabric, void *ctx);
 /* Runs body once per rank, each in a thread, with the same ctx, and joins them. Of several failures
- * it returns the first that is not AX_ERR_PEER, else the first; its text names the rank. A rank
- * that returns without error while others wait for it is named in theirs. o may be NULL. */
+ * it returns the first that is not AX_ERR_PEER, else the first; its text names the rank. Ranks
+ * waiting for one that has returned without error name it in their error. o may be NULL. */
 enum ax_status ax_local_run(int world, const struct ax_local_options *o, ax_local_body body,
                             void *ctx);
 

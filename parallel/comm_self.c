@@ -1,4 +1,4 @@
-/* The communicator of a group of one: every collective is a copy, or nothing where send is recv. */
+/* The communicator of a group of one: every collective is a copy, or a no-op if send is recv. */
 #include <string.h>
 
 #include "parallel/comm.h"
@@ -7,7 +7,7 @@ static enum ax_status self_start(struct ax_comm *c, struct ax_queue *q,
                                  const struct ax_collective *what, struct ax_ticket *ticket) {
     (void)c;
     int64_t n = what->kind == AX_ALL_TO_ALL_V ? what->send_counts[0] : what->count;
-    const bool exchange = what->kind == AX_SEND_RECV; /* with itself, or with nobody */
+    const bool exchange = what->kind == AX_SEND_RECV; /* with itself, or with no one */
     AX_ASSERT(!exchange || (what->send_peer <= 0 && what->send_peer == what->recv_peer));
     if ((!exchange || what->send_peer == 0) && what->send && what->send != what->recv &&
         !ax_queue_is_meta(q))

@@ -1,4 +1,4 @@
-/* Recording and checking of the collectives between enter and leave. */
+/* Records and checks the collectives between enter and leave. */
 #include "parallel/contract.h"
 
 #include <stdio.h>

@@ -41,14 +41,14 @@ int64_t ax_expert_capacity(const struct ax_expert_group *g, int64_t T, int64_t k
     return g->ranks * T * (k < g->n_local ? k : g->n_local);
 }
 
-/* n rows, as even as they can be over the experts. */
+/* n rows, distributed over the experts as evenly as possible. */
 static void fill_even(struct ax_expert_group *g, int64_t n) {
     const int64_t E = g->n_experts;
     for (int64_t e = 0; e < E; e++)
         g->even[e] = g->even[E + e] = (int32_t)(n * (e + 1) / E - n * e / E);
 }
 
-/* Reads the counts and makes of them what each rank sends and gets, `width` elements a row. */
+/* Reads the counts and computes what each rank sends and receives, at `width` elements per row. */
 static enum ax_status read_counts(struct ax_expert_group *g, struct ax_runtime *rt,
                                   const struct ax_expert_route *r, int64_t width, int64_t *n) {
     const int64_t rows = ax_tensor_numel(&r->places);
@@ -94,7 +94,7 @@ static enum ax_status exchange_counts(struct ax_expert_group *g, struct ax_runti
                       ax_tensor_row(&r->counts, 1), g->received);
 }
 
-/* The expert of every row that comes, as it comes; −1 behind the last. */
+/* The expert of every received row, in order of arrival; −1 after the last. */
 static enum ax_status exchange_experts(struct ax_expert_group *g, struct ax_runtime *rt,
                                        const struct ax_tensor *experts,
                                        const struct ax_expert_route *r, struct ax_tensor *came) {

@@ -8,15 +8,14 @@
 struct ax_fabric;
 struct ax_fabric_ops {
     const char *name;
-    /* The communicator of a group of n ≥ 2 world ranks, ascending by coord; this rank is one of
-     * them. Every rank opens the communicators of a role equally often. */
+    /* Opens the communicator of a group of n ≥ 2 world ranks, ascending by coord, that includes
+     * this rank. Every rank opens a role's communicators the same number of times. */
     enum ax_status (*open)(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                            const int *ranks, int n);
-    /* This rank gives up with `st` and this thread's error text: whoever waits for it, now or
-     * later, gets AX_ERR_PEER with both. Nothing more is started afterwards; a second call does
-     * nothing. */
+    /* This rank gives up with `st` and this thread's error text: any rank that waits for it, now or
+     * later, gets AX_ERR_PEER with both. It starts nothing afterwards; a second call is a no-op. */
     void (*fail)(struct ax_fabric *f, enum ax_status st);
-    /* After its communicators. */
+    /* Call after freeing its communicators. */
     void (*free)(struct ax_fabric *f);
 };
 

@@ -1,5 +1,5 @@
 /* Private to the gloo fabric. Reading order: gloo_fabric.c (processes, failures), gloo_comm.c
- * (communicators; ends a collective), gloo_post.c (starts one); gloo_link.h and comm_gloo.cpp
+ * (communicators; completes collectives), gloo_post.c (starts them); gloo_link.h and comm_gloo.cpp
  * (Gloo's transport). */
 #ifndef AX_PARALLEL_GLOO_H
 #define AX_PARALLEL_GLOO_H
@@ -16,17 +16,17 @@ struct ax_gloo_world {
     int world, rank;
     double timeout;
     struct ax_gloo_link *link;
-    bool failed;                     /* this rank has said that it gives up */
-    bool stopped;                    /* after an error: nothing is under way any more */
-    uint64_t opened[AX_ROLE_COUNT];  /* communicators so far: their names between processes */
-    struct ax_gloo_op *first, *last; /* under way, in the order of their starts */
+    bool failed;                     /* this rank has announced that it gives up */
+    bool stopped;                    /* after an error: nothing is in flight */
+    uint64_t opened[AX_ROLE_COUNT];  /* communicators so far: identify them across processes */
+    struct ax_gloo_op *first, *last; /* in flight, in start order */
 };
 
 enum ax_status ax_gloo_comm_open(struct ax_fabric *f, struct ax_comm *c, enum ax_role role,
                                  const int *ranks, int n);
 
-/* AX_ERR_PEER about world ranks with which a transfer ended as `how`: their own words if they left
- * any, else what is known. */
+/* AX_ERR_PEER about world ranks with which a transfer ended as `how`: their own failure messages if
+ * they left any, else what is known. */
 enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
                             const struct ax_comm_part *part, const int *ranks, int n,
                             enum ax_gloo_result how, const char *text);
@@ -35,24 +35,24 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
 
 struct ax_gloo_header {
     struct ax_comm_part part;
-    int64_t for_you; /* all-to-all-v: elements that come to this rank */
+    int64_t for_you; /* all-to-all-v: elements for the receiving rank */
 };
 
 enum ax_gloo_phase { AX_GLOO_HEADER, AX_GLOO_DATA, AX_GLOO_SUMS, AX_GLOO_PHASES };
 
-/* What goes to and comes from one peer. */
+/* What is sent to and received from one peer. */
 struct ax_gloo_lane {
     struct ax_gloo_header out, in;
     struct ax_gloo_transfer *send[AX_GLOO_PHASES], *recv[AX_GLOO_PHASES];
 };
 
 struct ax_gloo_op {
-    struct ax_gloo_op *next; /* in the world, or in the spares of its communicator */
+    struct ax_gloo_op *next; /* in the world, or in its communicator's spares */
     struct ax_comm *comm;
-    uint64_t id, sent, received; /* ticket; numbers in the group, or of the two messages */
+    uint64_t id, sent, received; /* ticket; numbers in the group, or of its two messages */
     struct ax_collective what;
     struct ax_comm_part part;
-    bool summed;                /* headers and data are there; sums of an all-reduce travel */
+    bool summed;                /* headers and data have arrived; sums of an all-reduce in flight */
     struct ax_gloo_lane *lanes; /* [n] */
     int64_t *counts;            /* [2][n] */
     const void **inputs;        /* [n] */
@@ -72,15 +72,15 @@ struct ax_gloo_member {
 static inline bool ax_gloo_is_message(const struct ax_gloo_op *op) {
     return op->what.kind == AX_SEND_RECV;
 }
-/* A message is placed by its direction; for a collective any peer and direction will do. */
+/* A message's place depends on its direction; for a collective any peer and direction will do. */
 struct ax_comm_place ax_gloo_place(const struct ax_gloo_op *op, int peer, bool sends);
-/* Headers, and all data that can travel at once. */
+/* Posts headers and all data that can be sent immediately. */
 enum ax_status ax_gloo_post(struct ax_gloo_op *op);
-/* The sums of this rank's slice of an all-reduce are in recv: to everybody. */
+/* Sends the sums of this rank's slice of an all-reduce, in recv, to all. */
 enum ax_status ax_gloo_post_sums(struct ax_gloo_op *op);
-/* This rank's slice of an all-reduce: the first element, and how many. */
+/* A rank's slice of an all-reduce: first element and count. */
 int64_t ax_gloo_slice(const struct ax_gloo_op *op, int rank, int64_t *n);
-/* Waits for one transfer (NULL: none), or for everything of a phase, both ways. */
+/* Waits for one transfer (NULL: none), or for everything of a phase, in both directions. */
 enum ax_gloo_result ax_gloo_finish(struct ax_gloo_transfer **t, char *text);
 enum ax_status ax_gloo_finish_phase(struct ax_gloo_op *op, enum ax_gloo_phase phase);
 

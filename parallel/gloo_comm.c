@@ -1,12 +1,12 @@
-/* A wait compares the headers, waits for the data and sums in rank order; then the communicator's
- * tickets and its life. */
+/* Waiting: compares the headers, waits for the data and sums in rank order. Then the communicator's
+ * tickets, open and free. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "parallel/gloo.h"
 #include "parallel/reduce.h"
 
-/* Who has not started it? All who are missing are named together. */
+/* Finds who has not started it, and names all missing ranks together. */
 static enum ax_status receive_headers(struct ax_gloo_op *op) {
     const struct ax_gloo_member *me = op->comm->state;
     char text[AX_GLOO_TEXT], first_text[AX_GLOO_TEXT] = "";
@@ -22,7 +22,7 @@ static enum ax_status receive_headers(struct ax_gloo_op *op) {
             first = how;
             memcpy(first_text, text, sizeof text);
         }
-        if (n == 0 || first == AX_GLOO_LATE) /* one late ends them all; one broken does not */
+        if (n == 0 || first == AX_GLOO_LATE) /* a late one ends them all; a broken one does not */
             missing[n++] = me->ranks[r];
     }
     enum ax_status st = AX_OK;
@@ -64,7 +64,7 @@ static enum ax_status compare(const struct ax_gloo_op *op) {
     return st;
 }
 
-/* Up to the sums of this rank's part; those of an all-reduce then go to everybody. */
+/* Advances to the sums of this rank's part, and posts those of an all-reduce to all. */
 static enum ax_status advance(struct ax_gloo_op *op) {
     const struct ax_collective *what = &op->what;
     const int n = op->comm->size;
@@ -151,7 +151,7 @@ static void unlink_op(struct ax_gloo_world *w, struct ax_gloo_op *op) {
         w->last = before;
 }
 
-/* After an error nothing may be written to buffers any more: the caller is about to leave them. */
+/* After an error nothing may be written to buffers: the caller is about to release them. */
 static enum ax_status stop(struct ax_gloo_world *w, enum ax_status st) {
     for (struct ax_gloo_op *op = w->first; st != AX_OK && op; op = op->next)
         drop_transfers(op);
@@ -191,7 +191,7 @@ static enum ax_status gloo_start(struct ax_comm *c, struct ax_queue *q,
     return stop(me->world, ax_gloo_post(op));
 }
 
-/* All-reduces that were started before come first: their sums may be what others wait for. */
+/* Completes earlier all-reduces first: others may be waiting for their sums. */
 static enum ax_status complete(struct ax_gloo_world *w, struct ax_gloo_op *op) {
     for (struct ax_gloo_op *o = w->first; o != op; o = o->next)
         if (o->what.kind == AX_ALL_REDUCE)

@@ -1,8 +1,8 @@
-/* Processes find each other, and tell each other why they go.
+/* How processes rendezvous, and tell each other why they end.
  *
- * In the folder: rank-N.here, written by each rank when it comes; rank-N.done when it goes in
- * peace; rank-N.failed (status number, error text) before it breaks its connections. Gloo keeps its
- * addresses in the folder `store` beside them. */
+ * In the folder: rank-N.here, written by each rank when it arrives; rank-N.done on clean exit;
+ * rank-N.failed (status number, error text) before it breaks its connections. Gloo keeps its
+ * addresses in the folder `store` next to them. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static enum ax_status write_mark(const struct ax_gloo_world *w, const char *what
     return st;
 }
 
-/* False too when memory is short. */
+/* Also false if out of memory. */
 static bool has_mark(const struct ax_gloo_world *w, int rank, const char *what) {
     char *path;
     if (path_of(w, rank, what, &path) != AX_OK)
@@ -37,7 +37,7 @@ static bool has_mark(const struct ax_gloo_world *w, int rank, const char *what) 
     return there;
 }
 
-/* What a rank left behind, as text for everybody; its status, AX_OK if it left nothing. */
+/* A rank's failure message, for everybody, and its status; AX_OK if it left none. */
 static enum ax_status last_words(const struct ax_gloo_world *w, int rank, char *text, size_t size) {
     char *path, *data = NULL;
     size_t len;
@@ -59,7 +59,7 @@ static enum ax_status last_words(const struct ax_gloo_world *w, int rank, char *
     return st;
 }
 
-/* The words of the cause go before those of ranks that only noticed it. */
+/* The message of the cause goes before those of ranks that only noticed it. */
 static enum ax_status words_of_any(const struct ax_gloo_world *w, char *words, size_t size) {
     enum ax_status st = AX_OK;
     char more[2048];
@@ -79,7 +79,7 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
     const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
     char words[2048] = "", why[AX_GLOO_TEXT + 128];
     bool peaceful = false;
-    /* A connection may be seen to break before the words are there. */
+    /* A connection may break before the message has been written. */
     for (int tries = 0; tries < 25; tries++) {
         if (words_of_any(w, words, sizeof words) != AX_OK)
             return ax_error(AX_ERR_PEER, "%s", words);
@@ -103,7 +103,7 @@ static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
     if (w->failed)
         return;
     w->failed = w->stopped = true;
-    struct ax_error_record own; /* stays what it is, whatever happens to the file */
+    struct ax_error_record own; /* kept unchanged, whatever happens to the file */
     ax_error_save(&own, st);
     snprintf(text, sizeof text, "%d\n%s", (int)st, own.text);
     (void)write_mark(w, "failed", text); /* without it others only see connections break */
@@ -133,7 +133,7 @@ static void gloo_free(struct ax_fabric *f) {
 static const struct ax_fabric_ops gloo_fabric_ops = {
     .name = "gloo", .open = ax_gloo_comm_open, .fail = gloo_fail, .free = gloo_free};
 
-/* Until all have come. */
+/* Waits until all have arrived. */
 static enum ax_status assemble(const struct ax_gloo_world *w) {
     const double deadline = ax_clock_now() + w->timeout;
     const struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};

@@ -1,6 +1,6 @@
-/* A start posts everything that can travel at once: to each peer a header (the description), and
- * the data, whose slot has the description in it, so that data of ranks which disagree never meet.
- * All-reduce = reduce-scatter of even slices + all-gather of the sums. */
+/* Starting posts everything that can be sent immediately: to each peer a header (the description)
+ * and the data, whose slot contains the description, so that data of ranks that disagree never
+ * match. All-reduce = reduce-scatter of even slices + all-gather of the sums. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -19,8 +19,8 @@ struct ax_comm_place ax_gloo_place(const struct ax_gloo_op *op, int peer, bool s
     return place;
 }
 
-/* The same on both sides when they mean the same transfer, and practically never otherwise. Data
- * has the description in it, headers have not: they must meet to be compared. */
+/* Equal on both sides for the same transfer, and practically never otherwise. Slots of data include
+ * the description; those of headers do not, because headers must match to be compared. */
 static uint64_t slot_of(const struct ax_gloo_op *op, bool sends, enum ax_gloo_phase phase,
                         size_t bytes) {
     const struct ax_gloo_member *me = op->comm->state;
@@ -126,7 +126,8 @@ static enum ax_status stage(struct ax_gloo_op *op, size_t bytes) {
     return AX_OK;
 }
 
-/* My part of everybody's data comes to staging; the sums of an all-reduce to where they belong. */
+/* This rank's part of every peer's data goes to staging; the sums of an all-reduce to their final
+ * place. */
 static enum ax_status post_reduce(struct ax_gloo_op *op, size_t size) {
     const struct ax_collective *what = &op->what;
     const int n = op->comm->size, me = op->comm->rank;

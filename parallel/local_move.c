@@ -1,4 +1,4 @@
-/* What the last rank to arrive does for all: copies and ordered sums between their buffers. */
+/* What the last rank to arrive does for all: copies and ordered sums between buffers. */
 #include <string.h>
 
 #include "parallel/local_rendezvous.h"
@@ -9,7 +9,8 @@ static void copy(void *to, const void *from, size_t bytes) {
         memcpy(to, from, bytes);
 }
 
-/* Rank 0's result is everybody's. Its buffer may be its input: each element is read before. */
+/* Rank 0's result is everyone's. Its buffer may be its input: each element is read before it is
+ * written. */
 static void all_reduce(const struct ax_local_rendezvous *m, size_t bytes) {
     const struct ax_collective *first = &m->parts[0].what;
     for (int r = 0; r < m->n; r++)

@@ -1,4 +1,4 @@
-/* Rendezvous of threads. Read ax_local_arrive and ax_local_wait. */
+/* Rendezvous of threads. Start with ax_local_arrive and ax_local_wait. */
 #include "parallel/local_rendezvous.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "parallel/comm_check.h"
 
-/* With the lock held; so are all functions here that take a world first and lock nothing. */
+/* Requires the lock, like all functions here that take a world first and do not lock. */
 static void wake_all(struct ax_local_world *w) {
     for (int r = 0; r < w->n; r++)
         pthread_cond_broadcast(&w->woken[r]);
@@ -50,7 +50,7 @@ static struct ax_comm_place place_of(const struct ax_local_group *g,
                                   .to = message ? g->ranks[m->key.to] : -1};
 }
 
-/* Do all parts describe the same? Called once, by the last to come. */
+/* Checks that all parts agree. Called once, by the last to arrive. */
 static enum ax_status check(const struct ax_local_group *g, const struct ax_local_rendezvous *m) {
     const struct ax_comm_place place = place_of(g, m);
     struct ax_comm_part *parts;
@@ -77,7 +77,7 @@ free_parts:
     return st;
 }
 
-/* When the transfer that begins now is through: transfers of one link follow each other. */
+/* When a transfer that starts now completes: transfers on one link are serialized. */
 static double due_time(const struct ax_local_world *w, struct ax_local_group *g,
                        const struct ax_local_rendezvous *m) {
     const struct ax_local_key *key = &m->key;
@@ -300,7 +300,7 @@ done:
     return st;
 }
 
-/* The last to take its part back clears the table. */
+/* The last rank to take its part back clears the table. */
 static void take_back(struct ax_local_group *g, struct ax_local_rendezvous *m, int i) {
     m->parts[i].here = false;
     if (--m->left > 0)
@@ -313,7 +313,7 @@ static void take_back(struct ax_local_group *g, struct ax_local_rendezvous *m, i
     g->spare = m;
 }
 
-/* World ranks that have not come, into `ranks`; only those that never will where `gone`. */
+/* Writes the world ranks that have not arrived to `ranks`; only those that never will if `gone`. */
 static int absent(const struct ax_local_world *w, const struct ax_local_group *g,
                   const struct ax_local_rendezvous *m, bool gone, int *ranks) {
     int n = 0;
@@ -325,7 +325,7 @@ static int absent(const struct ax_local_world *w, const struct ax_local_group *g
     return n;
 }
 
-/* Will this rendezvous never complete? Then says why, and tells every rank. */
+/* If this rendezvous can never complete, says why and tells every rank. */
 static enum ax_status hopeless(struct ax_local_world *w, struct ax_local_group *g,
                                struct ax_local_rendezvous *m, int i, bool late) {
     if (w->failed)
@@ -387,7 +387,7 @@ void ax_local_cancel(struct ax_local_world *w, struct ax_local_group *g,
     while (m->moving && !m->done)
         pthread_cond_wait(&w->woken[g->ranks[coord_of(m, i)]], &w->lock);
     if (!m->done)
-        m->arrived = -m->n; /* nobody is the last any more */
+        m->arrived = -m->n; /* no rank can be the last one now */
     take_back(g, m, i);
     pthread_mutex_unlock(&w->lock);
 }

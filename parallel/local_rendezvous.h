@@ -18,7 +18,7 @@ struct ax_local_part {
 };
 
 struct ax_local_key {
-    uint64_t number; /* of the group's collectives, or of the messages between two; from 1 */
+    uint64_t number; /* of the group's collectives, or of messages between two ranks; from 1 */
     int from, to;    /* coords in the group; −1 for a collective */
 };
 
@@ -27,7 +27,7 @@ struct ax_local_rendezvous {
     struct ax_local_key key;
     int n, arrived, left; /* parts; those that arrived; those that have not taken the result */
     bool moving, done;
-    double due;                  /* the delay mode lets it end then */
+    double due;                  /* with simulated delay, the time it completes */
     struct ax_local_part *parts; /* [n of the group]; a message has [0] its sender, [1] receiver */
     const void **inputs;         /* [n of the group] for the sums */
 };
@@ -38,25 +38,25 @@ struct ax_local_group {
     int n;
     int *ranks;            /* [n] world ranks by coord */
     bool *opened, *closed; /* [n] */
-    double *free_at;       /* [n·n] when the link of a message is free; [0] for collectives */
+    double *free_at;       /* [n·n] time at which a message's link is free; [0] for collectives */
     struct ax_local_rendezvous *open, *spare;
 };
 
 struct ax_local_world {
     struct ax_local_options options;
     int n;
-    pthread_mutex_t lock;  /* of everything below */
+    pthread_mutex_t lock;  /* guards everything below */
     pthread_cond_t *woken; /* [n] each rank sleeps on its own */
     bool *ended;           /* [n] */
     bool failed;
-    char failure[2048]; /* what every wait reports from then on */
+    char failure[2048]; /* what every later wait reports */
     struct ax_local_group *groups;
 };
 
 enum ax_status ax_local_world_create(struct ax_local_world **w, int n,
                                      const struct ax_local_options *o);
 void ax_local_world_free(struct ax_local_world *w);
-/* The first failure stays; everybody wakes. */
+/* Records the failure unless there is one already; wakes all ranks. */
 void ax_local_world_fail(struct ax_local_world *w, const char *text);
 /* The body of a rank has returned. */
 void ax_local_world_end(struct ax_local_world *w, int rank);

@@ -6,7 +6,7 @@
 enum { PP, REP, SHARD, CP, TP, DIMS };
 enum { EPP, EREP, EFSDP, EEP, EDIMS };
 
-/* Which dimensions vary inside a group of the role; in the expert view for `expert` rows. */
+/* Which dimensions vary inside a group of the role; in the expert view for rows with `expert`. */
 static const struct {
     const char *name;
     int expert;
@@ -60,7 +60,7 @@ static int coords_to_rank(int n, const int *dims, const int *coords) {
     return rank;
 }
 
-/* Of the n sizes; the largest number where it would be larger. */
+/* The product of n sizes, saturating. */
 static int64_t product(int n, const int *sizes) {
     int64_t p = 1;
     for (int i = 0; i < n; i++)
@@ -76,7 +76,7 @@ static enum ax_status check_sizes(struct ax_mesh_sizes *s, int world) {
         if (given[i] < 1)
             return ax_error(AX_ERR_CONFIG, "mesh: %s = %d, but sizes must be at least 1", names[i],
                             given[i]);
-    const int64_t fixed = product(4, given); /* all but dp_shard; ep is another view */
+    const int64_t fixed = product(4, given); /* all except dp_shard; ep is another view */
     if (s->dp_shard == -1 && fixed <= world && world % fixed == 0)
         s->dp_shard = (int)(world / fixed);
     if (s->dp_shard < 1 || world % fixed != 0 || world / fixed != s->dp_shard) {

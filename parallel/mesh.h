@@ -9,11 +9,11 @@
 #include "base/status.h"
 
 enum ax_role {
-    AX_ROLE_TP,           /* splits matrices, and the sequence between them */
-    AX_ROLE_CP,           /* splits rows of tokens */
+    AX_ROLE_TP,           /* splits matrices, and the sequence between layers */
+    AX_ROLE_CP,           /* splits sequences */
     AX_ROLE_DP_SHARD,     /* different data, parameters sharded */
     AX_ROLE_DP_REPLICATE, /* different data, parameters replicated */
-    AX_ROLE_PP,           /* stages of layers */
+    AX_ROLE_PP,           /* pipeline stages */
     AX_ROLE_EP,           /* splits experts */
     AX_ROLE_EFSDP,        /* shards experts' parameters */
     AX_ROLE_FSDP,         /* dp_shard × cp: shards dense parameters */
@@ -24,16 +24,16 @@ enum ax_role {
 };
 
 struct ax_mesh_sizes {
-    int pp, dp_replicate, dp_shard, cp, tp, ep; /* each ≥ 1; dp_shard −1 = what is left */
+    int pp, dp_replicate, dp_shard, cp, tp, ep; /* each ≥ 1; dp_shard −1 = the remaining ranks */
 };
 
 struct ax_mesh {
     int world, rank;
     int size[AX_ROLE_COUNT];  /* ranks in this rank's group of a role */
-    int coord[AX_ROLE_COUNT]; /* this rank's place in it */
+    int coord[AX_ROLE_COUNT]; /* this rank's index in it */
 };
 
-/* Refuses in one line, with the sizes and the nearest legal choice (AX_ERR_CONFIG). */
+/* AX_ERR_CONFIG is one line with the sizes and the nearest valid choice. */
 enum ax_status ax_mesh_create(struct ax_mesh *mesh, struct ax_mesh_sizes sizes, int world,
                               int rank);
 /* The ranks of this rank's group of a role, ascending by coord; `ranks` holds mesh->size[role]. */

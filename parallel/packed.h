@@ -1,15 +1,15 @@
-/* Packed storage of frozen matrices: codes and scales instead of numbers, laid along the flat run
- * of a segment (see unit.h), quantized as they are read from the file.
+/* Packed storage of frozen matrices: codes and scales instead of numbers, in the flat layout of a
+ * segment (see unit.h), quantized while reading the file.
  *
- *   codes   NF4: U8 [numel/2], two to a byte;  INT8: I8 [numel];  FP8: U8 [numel]
- *   scale   F32 [numel/block];  with `nested` U8 codes of them
+ *   codes            NF4: U8 [numel/2], two per byte;  INT8: I8 [numel];  FP8: U8 [numel]
+ *   scale            F32 [numel/block];  with `nested`, U8 codes of them
  *   nested, offset   F32 [numel/16384]: scale and offset of 256 scales
  *
- * What is quantized together is a block of the whole matrix (64 elements of it, flattened, for NF4;
- * a row for INT8 and FP8), on any mesh: where a rank's part cuts through blocks, `block` is shorter
- * and pieces of one block repeat its scale. Double quantization keeps the scales as 8-bit codes;
- * where a rank's part does not begin with a group of 256, it keeps them as the numbers they mean.
- * So the weights are the same numbers whatever the mesh is. */
+ * On any mesh, what is quantized together is a block of the unsharded matrix (64 elements of it,
+ * flattened, for NF4; a row for INT8 and FP8): if a rank's part cuts through blocks, `block` is
+ * shorter and the pieces of one block repeat its scale. Double quantization stores the scales as
+ * 8-bit codes; if a rank's part does not start at a group of 256, it stores the decoded scales as
+ * numbers. So the weights are the same on every mesh. */
 #ifndef AX_PARALLEL_PACKED_H
 #define AX_PARALLEL_PACKED_H
 
@@ -18,7 +18,7 @@
 
 #define AX_PACKED_BUFFERS 4
 
-/* What a packed view is read with. */
+/* A view of packed elements. */
 struct ax_packed {
     enum ax_quant kind;
     int64_t block;
@@ -35,8 +35,8 @@ struct ax_packing {
 const char *ax_store_name(enum ax_store store);
 enum ax_status ax_store_parse(const char *name, enum ax_store *out);
 
-/* The packing of parameters that lie in one segment, and what their offsets and shards have to be
- * multiples of. Local shapes must be set. */
+/* The packing of parameters in one segment, and the alignment of their offsets and shards. Local
+ * shapes must be set. */
 void ax_packing_start(struct ax_packing *k, enum ax_store store);
 void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p);
 int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
@@ -50,7 +50,7 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
                                  const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t first,
                                  int64_t n);
 
-/* out (real, dense) = the numbers. Uses scratch where nested. */
+/* out (compute dtype, dense) = the decoded numbers. Uses scratch if nested. */
 enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
                               const struct ax_tensor *out);
 

@@ -1,13 +1,13 @@
-/* From the file's tensor to codes: whole blocks are quantized in a staging buffer of bounded size,
- * and what this rank owns of them is copied into its shard. */
+/* From the file's tensor to codes: full blocks are quantized in a staging buffer of bounded size,
+ * and the part that this rank owns is copied into its shard. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "parallel/packed.h"
 #include "parallel/packed_block.h"
 
-#define STAGE (1 << 20) /* elements quantized at once, where blocks are not longer */
-#define SHORT 4096      /* runs shorter than this are quantized with what lies between them */
+#define STAGE (1 << 20) /* elements quantized together, unless a block is longer */
+#define SHORT 4096 /* runs shorter than this are quantized together with the gaps between them */
 
 /* Elements [first, first + n) of the global tensor, quantized. */
 struct stage {
@@ -17,9 +17,9 @@ struct stage {
     int64_t numel;       /* of the global tensor */
     int64_t block, unit; /* elements that share a scale; that are quantized together */
     bool nested;
-    float mean; /* of all scales, where nested */
+    float mean; /* of all scales, if nested */
     int64_t cap, first, n;
-    float *x, *scale, *meant, *top, *offset; /* meant: what the scales' codes mean */
+    float *x, *scale, *meant, *top, *offset; /* meant: decoded scales */
     unsigned char *codes, *scale_codes;
 };
 
@@ -49,7 +49,7 @@ static int64_t blocks_of(const struct stage *s) {
     return (s->n + s->block - 1) / s->block;
 }
 
-/* The scales as 8-bit codes, and what these mean. */
+/* The scales as 8-bit codes, and the decoded scales. */
 static enum ax_status nest(struct stage *s) {
     const int64_t scales = blocks_of(s), groups = (s->n + AX_NF4_GROUP - 1) / AX_NF4_GROUP;
     for (int64_t i = 0; i < groups; i++)
@@ -70,7 +70,7 @@ static enum ax_status nest(struct stage *s) {
                                                      .kind = a.kind});
 }
 
-/* Makes the stage hold element `index` and what follows, `wanted` elements if they fit. */
+/* Makes the stage hold `wanted` elements from `index` on, or as many as fit. */
 static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
     const struct ax_packed_source *from = s->source;
     s->first = index / s->unit * s->unit;
@@ -90,7 +90,7 @@ static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
                                     .kind = s->kind});
 }
 
-/* The mean of the scales of the whole tensor. */
+/* The mean of the full tensor's scales. */
 static enum ax_status measure(struct stage *s) {
     double sum = 0;
     int64_t count = 0;
@@ -104,7 +104,7 @@ static enum ax_status measure(struct stage *s) {
     return AX_OK;
 }
 
-/* NF4 codes [from, from + n) to [to, to + n); bytes where both begin with one. */
+/* NF4 codes [from, from + n) to [to, to + n); whole bytes if both start at one. */
 static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *src, int64_t from,
                          int64_t n) {
     if (to % 2 == 0 && from % 2 == 0) {

@@ -1,4 +1,4 @@
-/* Where the elements of a parameter's local slice are in the global tensor. */
+/* Positions of a parameter's local elements in the global tensor. */
 #include "parallel/param.h"
 
 void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len) {
@@ -29,7 +29,7 @@ int64_t ax_param_global_index(const struct ax_param *p, const struct ax_mesh *me
         int64_t at = left % p->local_shape[d];
         left /= p->local_shape[d];
         if (p->local_shape[d] != p->shape[d]) {
-            /* the run ends where this dimension's local slice does */
+            /* the run ends with this dimension's local slice */
             const enum ax_role role = d == p->tp_dim ? AX_ROLE_TP : AX_ROLE_EP;
             int64_t start, len;
             ax_split_range(p->shape[d], mesh->size[role], mesh->coord[role], &start, &len);

@@ -1,4 +1,4 @@
-/* One parameter: its HF name, global shape, and how it lies on the mesh. */
+/* One parameter: its HF name, global shape, and layout on the mesh. */
 #ifndef AX_PARALLEL_PARAM_H
 #define AX_PARALLEL_PARAM_H
 
@@ -9,11 +9,11 @@
 
 #define AX_NAME_MAX 160
 
-/* How a parameter's numbers are kept. Packed ones are frozen: see packed.h. */
+/* How a parameter is stored. Packed ones are frozen: see packed.h. */
 enum ax_store {
     AX_STORE_PLAIN, /* in the compute dtype */
     AX_STORE_NF4,
-    AX_STORE_NF4_DOUBLE, /* the scales quantized again */
+    AX_STORE_NF4_DOUBLE, /* scales quantized too */
     AX_STORE_INT8,
     AX_STORE_FP8
 };
@@ -23,26 +23,27 @@ struct ax_param {
     int ndim;
     int64_t shape[AX_MAX_DIMS]; /* global; weights are [out][in] */
     int8_t tp_dim, ep_dim; /* dimension split over tp / ep (ax_split_range); −1 = replicated */
-    bool expert; /* a matrix of one expert: not split along ep_dim, but whole on the rank with ep
-                    coordinate ep_owner; the others have no rows of it */
+    bool expert; /* a matrix of one expert: not split along ep_dim, but stored in full on ep
+                    coordinate ep_owner only */
     int ep_owner;
-    uint32_t grad_partial_over; /* bits 1 << role: each rank has a part of the gradient, to be
-                                   summed over the role besides the segment's own reduce roles */
+    uint32_t grad_partial_over; /* bits 1 << role: each rank has a partial gradient, to be summed
+                                   over the role in addition to the segment's reduce roles */
     int alias_of;          /* tied: index in the model of the owner, which is counted, stored and
-                              saved; −1 = owns itself */
+                              saved; −1 = not an alias */
     bool trainable, decay; /* decay: weight decay applies (matrices) */
-    int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): of which of
-                              the model's adapters, from 1; 0 = of the base */
+    int adapter;           /* not in the base checkpoint (lora_A, lora_B, magnitudes): number of its
+                              adapter in the model, from 1; 0 = base */
     enum ax_store storage;
-    bool panels; /* its whole is in the order of kernels/panels.h */
+    bool panels; /* stored in the order of kernels/panels.h */
 
-    /* where it lies, set by ax_unit_layout */
+    /* location, set by ax_unit_layout */
     int unit, segment;
     int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
     int64_t offset;                   /* elements from the start of the segment */
 };
 
-/* Part `part` of n things cut into `parts` runs as even as they can be, the longer ones first. */
+/* Part `part` of n items split into `parts` contiguous ranges as evenly as possible, longer ones
+ * first. */
 void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len);
 
 int64_t ax_param_numel(const struct ax_param *p);       /* global */

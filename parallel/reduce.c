@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 1024 }; /* elements; three buffers of this stay in the first-level cache */
+enum { BLOCK = 1024 }; /* elements; three such buffers fit the L1 cache */
 
 #define COMBINE(type)                                                                              \
     static void combine_##type(enum ax_reduction reduction, type *restrict acc,                    \
@@ -42,7 +42,7 @@ static void reduce_float(enum ax_reduction reduction, enum ax_dtype dtype, char 
     ax_convert(dtype, out + offset, AX_F32, acc, m);
 }
 
-/* Widened to 64 bits, where sums wrap; the low bytes are the narrow sum, wrapped. */
+/* Widened to 64 bits with wrapping sums; the low bytes are the wrapped narrow sum. */
 static int64_t load_integer(enum ax_dtype dtype, const void *data, int64_t i) {
     int64_t wide;
     int32_t narrow;

@@ -1,4 +1,5 @@
-/* Opens mesh, communicators, arena and queue together, and runs a body twice: plan, then do. */
+/* Opens mesh, communicators, arena and queue together, and runs a body twice: planning, then for
+ * real. */
 #include "parallel/runtime.h"
 
 #include <string.h>
@@ -113,7 +114,7 @@ static enum ax_status plan(const struct ax_runtime_options *o, ax_runtime_body b
     return st;
 }
 
-/* The first failure counts; telling it again changes nothing. */
+/* The first failure counts; reporting again is a no-op. */
 static void tell(const struct ax_runtime_options *o, enum ax_status st) {
     if (st != AX_OK && o->fabric)
         o->fabric->ops->fail(o->fabric, st);
@@ -134,7 +135,7 @@ static enum ax_status run(const struct ax_runtime_options *o, ax_runtime_body bo
                       "train scratch %zu of %zu bytes); this is a bug in axtrain",
                       reached.persistent, planned->persistent, reached.scratch[AX_PHASE_TRAIN],
                       planned->scratch[AX_PHASE_TRAIN]);
-    tell(o, st); /* before its communicators vanish, which others would report instead */
+    tell(o, st); /* before its communicators are gone, which others would report instead */
     ax_runtime_close(&rt);
     return st;
 }
@@ -150,6 +151,6 @@ enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_bod
         st = run(o, body, ctx, &planned, &contracts);
     }
     tell(o, st);
-    ax_contracts_free(&contracts); /* empty where the run took them */
+    ax_contracts_free(&contracts); /* empty if the run took them */
     return st;
 }

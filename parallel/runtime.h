@@ -1,9 +1,9 @@
 /* What a program part runs on: mesh, communicators, queue, arena; and "the plan is the program".
  *
- * ax_runtime_run calls `body` twice. First on a planning arena, a meta queue and meta
- * communicators: nothing is computed, and the memory marks become the plan. Then on an arena of
- * exactly that size, checking each collective between ax_contract_enter and leave. The body asks
- * ax_runtime_planning() only where host data would be read or written. */
+ * ax_runtime_run calls `body` twice. The first call has a planning arena, a meta queue and meta
+ * communicators: nothing is computed, and the high-water marks become the plan. The second has an
+ * arena of exactly that size, and checks each collective between ax_contract_enter and leave. The
+ * body asks ax_runtime_planning() only where it would read or write host data. */
 #ifndef AX_PARALLEL_RUNTIME_H
 #define AX_PARALLEL_RUNTIME_H
 
@@ -13,10 +13,10 @@
 struct ax_runtime_options {
     const char *backend; /* "ref" or "cpu" */
     int threads;         /* 0 = ax_cpu_count(), shared by the ranks of a fabric */
-    int n_slots;         /* activation stashes; 1 without pipeline */
-    bool may_stay_below; /* the plan is of the largest work there can be: the run may need less */
+    int n_slots;         /* activation stashes; 1 without pipeline stages */
+    bool may_stay_below; /* the plan covers the largest possible work: the run may need less */
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
-    int world, rank;            /* of a plan without a fabric; 0 ranks = 1 */
+    int world, rank;            /* for a plan without a fabric; 0 ranks = 1 */
     struct ax_fabric *fabric;   /* NULL = one rank, or only a plan */
 };
 
@@ -35,9 +35,9 @@ void ax_runtime_close(struct ax_runtime *rt);
 bool ax_runtime_planning(const struct ax_runtime *rt);
 
 typedef enum ax_status (*ax_runtime_body)(struct ax_runtime *rt, void *ctx);
-/* A failed body is told to the fabric's other ranks. plan_out (may be NULL) receives the plan. The
- * real run must end with the plan's marks exactly (unless it may stay below): anything else is our
- * bug and is reported as AX_ERR_FAILED. */
+/* A failed body is reported to the fabric's other ranks. plan_out (may be NULL) receives the plan.
+ * The real run must end with exactly the plan's marks (unless it may stay below); anything else is
+ * our bug, reported as AX_ERR_FAILED. */
 enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
                               struct ax_arena_plan *plan_out);
 

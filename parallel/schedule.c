@@ -64,7 +64,7 @@ static enum ax_status put(struct builder *b, enum ax_action_kind kind, int unit,
                                                 .last = m == b->o->n_microbatches - 1});
 }
 
-/* Nothing where there is no such stage or nothing to move. */
+/* A no-op if there is no such stage or nothing to exchange. */
 static enum ax_status put_exchange(struct builder *b, enum ax_action_kind kind, int send,
                                    int receive) {
     const bool no_stage = kind == AX_ACT_NEXT ? b->last_stage : b->first_stage;
@@ -78,12 +78,12 @@ static enum ax_status put_exchange(struct builder *b, enum ax_action_kind kind, 
                                                 .receive_slot = slot_of(b, receive)});
 }
 
-/* The last unit of a stage whose backward follows at once stays whole in between. */
+/* True if the stage's last unit stays unsharded because its backward follows immediately. */
 static bool keeps_last(const struct builder *b) {
     return b->last_stage && !b->o->forward_only;
 }
 
-/* Gathers run one unit ahead of what needs them, so that they can be hidden behind it. */
+/* Gathers run one unit ahead, so that compute can hide them. */
 static enum ax_status put_forward(struct builder *b, int m) {
     const int first = b->o->first_unit, end = b->o->end_unit;
     AX_TRY(put(b, AX_ACT_GATHER, first, m));
@@ -97,7 +97,7 @@ static enum ax_status put_forward(struct builder *b, int m) {
     return AX_OK;
 }
 
-/* Is unit 0 here only as the head's matrix? */
+/* True if unit 0 is here only as the head's matrix. */
 static bool has_copy(const struct builder *b) {
     return b->o->tied && b->last_stage && !b->first_stage;
 }
@@ -118,7 +118,7 @@ static enum ax_status put_backward(struct builder *b, int m) {
     return put(b, AX_ACT_END, -1, m);
 }
 
-/* A micro-batch takes its slot before its input arrives in it. */
+/* A micro-batch takes its slot before its input arrives. */
 static enum ax_status put_begin(struct builder *b, int m) {
     return m < b->o->n_microbatches ? put(b, AX_ACT_BEGIN, -1, m) : AX_OK;
 }

@@ -1,4 +1,4 @@
-/* Layout, storage and movement of units: see unit.h for the buffers and which of them coincide. */
+/* Layout, storage and movement of units: see unit.h for the buffers and which ones are shared. */
 #include "parallel/unit.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #define SEGMENT_ALIGN                                                                              \
     256 /* elements: the block of 8-bit optimizer states, and a multiple of 64 B */
 
-#define LOAD_PART ((int64_t)1 << 17) /* elements that one thread reads at a time */
+#define LOAD_PART ((int64_t)1 << 17) /* elements that a thread reads per iteration */
 
 enum ax_status ax_masters_parse(const char *name, enum ax_masters *out) {
     static const char *const names[] = {"float32", "bf16_remainder", "bf16_sr"};
@@ -39,7 +39,7 @@ static void set_local_shape(struct ax_param *p, const struct ax_mesh *mesh) {
                        &p->local_shape[p->ep_dim]);
 }
 
-/* Roles with more than one rank: a sum over one rank is no reason for a segment of its own. */
+/* Roles with more than one rank: a sum over one rank needs no separate segment. */
 static uint32_t present_roles(const struct ax_mesh *mesh, uint32_t roles) {
     uint32_t present = 0;
     for (int role = 0; role < AX_ROLE_COUNT; role++)
@@ -48,7 +48,7 @@ static uint32_t present_roles(const struct ax_mesh *mesh, uint32_t roles) {
     return present;
 }
 
-/* The segment of the unit that takes p, a new one if there is none yet. */
+/* The unit's segment for p, created if missing. */
 static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                        const struct ax_unit_options *o, const struct ax_param *p) {
     const enum ax_role gather = p->ep_dim >= 0 ? AX_ROLE_EFSDP : AX_ROLE_FSDP;
@@ -123,7 +123,7 @@ static bool alone(const struct ax_segment *seg, const struct ax_runtime *rt) {
     return rt->mesh.size[seg->gather] == 1;
 }
 
-/* Addresses in a pool buffer stay aligned as the arena's are. */
+/* Addresses in a pool buffer stay aligned like the arena's. */
 static size_t aligned(size_t bytes) {
     return (bytes + AX_ARENA_ALIGN - 1) / AX_ARENA_ALIGN * AX_ARENA_ALIGN;
 }
@@ -169,9 +169,8 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
     }
 }
 
-/* Where unsharded buffers come from: a pool buffer, from `*at` on, or the persistent stack (at
- * NULL).
- */
+/* Allocates an unsharded buffer: from a pool buffer at `*at`, or from the persistent stack (at
+ * NULL). */
 static struct ax_tensor take_full(struct ax_runtime *rt, char **at, const char *name,
                                   enum ax_dtype dtype, int64_t n) {
     if (!*at)
@@ -268,7 +267,7 @@ void ax_unit_release(struct ax_unit *unit) {
 /* grad += Σ over the gather role of this rank's part of grad_full. */
 static enum ax_status reduce_scatter(const struct ax_segment *seg, struct ax_runtime *rt) {
     if (seg->grad.data == seg->grad_full.data)
-        return AX_OK; /* one buffer: it has accumulated already */
+        return AX_OK; /* one buffer: already accumulated */
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor sum = seg->grad;
@@ -342,7 +341,7 @@ void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const
 
 void ax_unit_store(const struct ax_segment *seg, int64_t at, double value) {
     if (seg->accum == AX_F32)
-        value = (float)value; /* the shard rounds the master as it is stored */
+        value = (float)value; /* the shard rounds the stored master */
     ax_store(seg->compute, seg->shard.data, at, value);
     if (seg->master.data && seg->master.data != seg->shard.data)
         ax_store(seg->accum, seg->master.data, at, value);
@@ -351,7 +350,7 @@ void ax_unit_store(const struct ax_segment *seg, int64_t at, double value) {
             ax_f32_split((float)value, (int16_t *)seg->remainder.data + at);
 }
 
-/* n elements in a row from src to the shard's place at. */
+/* n contiguous elements from src to shard position `at`. */
 static void load_run(struct ax_segment *seg, int64_t at, enum ax_dtype dtype, const char *src,
                      int64_t n) {
     char *shard = (char *)seg->shard.data + (size_t)at * ax_dtype_size(seg->compute);
@@ -370,8 +369,8 @@ void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct
     struct ax_segment *seg = &unit->segments[p->segment];
     int64_t first, n, at;
     ax_unit_owned(unit, mesh, p, &first, &n, &at);
-    /* A model's start is mostly this: pages of the file and of the arena touched for the first
-     * time, which the kernel hands to several threads faster than to one. */
+    /* A model's start-up is mostly this: first-touch page faults of the file and the arena, which
+     * the kernel serves faster to several threads than to one. */
 #pragma omp parallel for schedule(static) if (n >= 4 * LOAD_PART)
     for (int64_t part = 0; part < n; part += LOAD_PART) {
         const int64_t end = part + LOAD_PART < n ? part + LOAD_PART : n;

@@ -1,22 +1,23 @@
-/* Units: what is gathered, used and released together (one block; the embedding; norm
- * and head). A unit is a list of segments; a segment is a flat run of parameters that are sharded
- * and summed over the same roles.
+/* Units: what is gathered, used and released together (one layer; the embedding; norm and head). A
+ * unit is a list of segments; a segment is a flat run of parameters that are sharded and summed
+ * over the same roles.
  *
- *   full      compute dtype [numel]        what blocks read; gathered over `gather` before use
- *   shard      compute dtype [shard_numel]  this rank's part of it
- *   master     accum dtype   [shard_numel]  what the optimizer updates
- *   grad_full accum dtype   [numel]        gradients of one micro-batch accumulate here
- *   grad       accum dtype   [shard_numel]  their sum over the reduce roles and micro-batches
- *   remainder  I16           [shard_numel]  with master = shard in BF16: the masters' low bits
+ *   full        compute dtype       [numel]        what layers read; gathered over `gather`
+ *   shard       compute dtype       [shard_numel]  this rank's part of it
+ *   master      accumulation dtype  [shard_numel]  what the optimizer updates
+ *   grad_full   accumulation dtype  [numel]        gradients of one micro-batch accumulate here
+ *   grad        accumulation dtype  [shard_numel]  their sum over reduce roles and micro-batches
+ *   remainder   I16                 [shard_numel]  with master = shard in BF16: its low bits
  *
- * Buffers with equal contents share memory: in a gather group of one, full =
- * shard and grad_full = grad; where compute dtype = accum dtype, shard = master. A frozen segment
- * has only shard and full. A packed segment (packed.h) has, in their place, `packed` and
- * `packed_shard`, the buffers of codes and scales, and is gathered as they are. The flat run is cut
- * evenly: shard r is elements [r·shard_numel, (r+1)·shard_numel).
+ * Buffers with equal contents share memory: in a gather group of one, full = shard and grad_full =
+ * grad; if compute dtype = accumulation dtype, shard = master. A frozen segment has only shard and
+ * full. A packed segment (packed.h) instead has `packed` and `packed_shard`, the buffers of codes
+ * and scales, which are gathered as they are. The flat run is split evenly: shard r is elements
+ * [r·shard_numel, (r+1)·shard_numel).
  *
- * Blocks stream (FSDP2): their full and grad_full alternate between two pool buffers, so that one
- * can be gathered while its neighbor computes. The embedding and the head have their own. */
+ * Layers' units stream (FSDP2): their full and grad_full alternate between two pool buffers, so
+ * that one can be gathered while its neighbor computes. The embedding and the head have their
+ * own. */
 #ifndef AX_PARALLEL_UNIT_H
 #define AX_PARALLEL_UNIT_H
 
@@ -24,9 +25,9 @@
 
 #define AX_MAX_SEGMENTS 8
 
-/* How the weights that the optimizer updates are kept where compute is BF16 (else always as
- * AX_MASTERS_ACCUM): beside the shard in accum dtype; as the shard plus 16 remainder bits, exactly
- * (ax_f32_join); or as the shard alone, rounded stochastically. */
+/* How the weights that the optimizer updates are kept if compute is BF16 (else always
+ * AX_MASTERS_ACCUM): separate from the shard, in accumulation dtype; as the shard plus 16 remainder
+ * bits, exactly (ax_f32_join); or as the shard alone, rounded stochastically. */
 enum ax_masters { AX_MASTERS_ACCUM, AX_MASTERS_REMAINDER, AX_MASTERS_STOCHASTIC };
 /* float32, bf16_remainder, bf16_sr; AX_ERR_CONFIG lists them. */
 enum ax_status ax_masters_parse(const char *name, enum ax_masters *out);
@@ -46,7 +47,7 @@ struct ax_segment {
 
 struct ax_unit {
     char name[AX_NAME_MAX];
-    int gathered; /* users that need it unsharded now */
+    int gathered; /* users that currently need it unsharded */
     struct ax_unit_pool *pool;
     int buffer;
     int n_segments;
@@ -60,12 +61,12 @@ struct ax_unit_options {
     enum ax_masters masters;
 };
 
-/* Gives each of the n parameters that belong to unit `index` its segment and offset, in the order
- * given. Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are
- * summed over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
- * ones, and each way of storing, are segments of their own; packed ones are never glued. Parameters
- * marked `glue` follow their predecessor without padding if both lie in one segment, so that
- * several can be read as one matrix. */
+/* Assigns each of the n parameters of unit `index` its segment and offset, in the given order.
+ * Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are summed
+ * over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
+ * parameters, and each storage format, have separate segments; packed ones are never glued. A
+ * parameter marked `glue` follows its predecessor without padding if both are in one segment, so
+ * that several can be read as one matrix. */
 void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue);
@@ -73,21 +74,21 @@ void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
 /* Two alternating buffers for the unsharded parameters and gradients of streamed units. */
 struct ax_unit_pool {
     void *full[2], *grad[2];
-    const struct ax_unit *user[2]; /* whose parameters are there now */
+    const struct ax_unit *user[2]; /* whose parameters it holds now */
 };
-/* Sized for the largest of the n units; nothing where their gather groups have one rank. */
+/* Sized for the largest of the n units; nothing if their gather groups have one rank. */
 void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, const struct ax_unit *units, int n);
-/* Takes the buffers from the persistent stack; full and grad_full from buffer `buffer` (0, 1) of
- * the pool unless it is NULL. */
+/* Allocates the buffers from the persistent stack; full and grad_full from the pool's buffer
+ * `buffer` (0, 1) unless pool is NULL. */
 void ax_unit_allocate(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_unit_options *o,
                       struct ax_unit_pool *pool, int buffer);
 
-/* Between gather and release `full` is valid; pairs nest, reading it outside is a bug. */
+/* `full` is valid between gather and release; pairs nest, and reading it outside is a bug. */
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
-/* After a backward: grad += this rank's part of Σ grad_full over the gather role, and grad_full
- * is zero again. After the last of a step also the sum over the other reduce roles. */
+/* After a backward: grad += this rank's part of Σ grad_full over the gather role, and grad_full is
+ * zeroed. After a step's last backward, also sums over the other reduce roles. */
 enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool last);
 
 /* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates
@@ -95,19 +96,19 @@ enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
 
-/* The same of a packed parameter: what ax_packed_read takes. */
+/* The same for a packed parameter: what ax_packed_read takes. */
 bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);
 
-/* Does this rank hold parameters of it (its pipeline stage does)? */
+/* True if this rank (its pipeline stage) has the unit's parameters. */
 bool ax_unit_present(const struct ax_unit *unit);
 
-/* The part of [0, local numel) of a parameter that lies in this rank's shard: local elements
- * [*first, *first + *n) at shard offset *at. n = 0: none. */
+/* The part of [0, local numel) of a parameter in this rank's shard: local elements [*first, *first
+ * + *n) at shard offset *at. n = 0: none. */
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                    int64_t *first, int64_t *n, int64_t *at);
 
-/* One element of the shard, with its master and remainder. */
+/* Sets one element of the shard, with its master and remainder. */
 void ax_unit_store(const struct ax_segment *seg, int64_t at, double value);
 /* Reads the owned part from the global tensor (any float dtype) into shard, master and remainder.
  */
