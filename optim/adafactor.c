@@ -1,10 +1,10 @@
-/* Adafactor (Shazeer & Stern 2018): of a matrix it keeps one second moment per row and column; the
+/* Adafactor (Shazeer & Stern 2018): for a matrix it keeps one second moment per row and column; the
  * formulas, torch's and transformers', are in kernels/ops.h. */
 #include "optim/optimizer.h"
 
 #include "optim/matrix.h"
 
-/* As transformers' Trainer sets it up: the learning rate is the schedule's. */
+/* Like transformers' Trainer: the learning rate is the schedule's. */
 static void defaults(struct ax_optimizer_options *o) {
     o->eps = 1e-30;
     o->eps2 = 1e-3;

@@ -14,7 +14,7 @@ static struct ax_tensor take(struct ax_runtime *rt) {
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     double *bytes = ctx, best = 0;
     const struct ax_copy copy = {.dst = take(rt), .src = take(rt)};
-    /* numbers, not zeros: memory that was never written is one page seen many times */
+    /* nonzero: pages never written to all map to one zero page */
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){copy.src, 1}));
     for (int i = 0; i <= RUNS; i++) {
         const double start = ax_clock_now();

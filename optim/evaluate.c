@@ -1,5 +1,5 @@
-/* Reads sequences into a pass until it is full; runs it forward; asks for the logits of the tokens
- * that are trained, a window at a time; adds up on the host, in the order of the tokens. */
+/* Reads sequences into a pass until it is full; runs it forward; computes the logits of the tokens
+ * that are trained on, a window at a time; sums on the host, in token order. */
 #include "optim/evaluate.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Rows of logits at a time. Always this many, so that the memory of a run is that of its plan. */
+/* Rows of logits at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
 
 struct evaluation {
@@ -18,14 +18,14 @@ struct evaluation {
     struct ax_slot slot;
     int64_t window;
     struct ax_tensor hidden, logits, index, stats, columns; /* device, of a window */
-    /* the pass in the making, on the host */
+    /* the pass being built, on the host */
     int n_docs;
     int64_t n_tokens;
     struct ax_document *docs;        /* [max_docs] */
     struct ax_eval_document *scores; /* [max_docs] */
     int32_t *tokens, *labels;        /* [tokens] */
     float *weight;                   /* [tokens] */
-    int32_t *scored;                 /* [tokens]: the trained ones, then the others */
+    int32_t *scored;                 /* [tokens]: those trained on, then the others */
     int32_t *best;                   /* [window] */
     unsigned char *logprob;          /* [window] of 8 bytes */
     int64_t rows;                    /* read so far */
@@ -82,7 +82,7 @@ static void destroy(struct evaluation *e) {
 
 /* ---- scoring ---- */
 
-/* Log-probs of the labels and the likeliest ids of scored tokens [first, first + window). */
+/* Log-probs of the labels and the most likely ids of scored tokens [first, first + window). */
 static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int64_t first) {
     struct ax_queue *q = e->m->rt->q;
     const int64_t n = e->window;
@@ -130,7 +130,7 @@ static int64_t list_scored(struct evaluation *e) {
     return trained;
 }
 
-/* Windows over the trained tokens; one that would pass the end begins earlier. */
+/* Windows over the tokens that are trained on; one that would pass the end starts earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     const int64_t trained = list_scored(e), last = e->o->tokens - e->window;
     int doc = 0;

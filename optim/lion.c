@@ -1,4 +1,4 @@
-/* Lion (Chen et al. 2023): steps of one size, by the sign of one moment; the formula is in
+/* Lion (Chen et al. 2023): steps of constant size, by the sign of one moment; the formula is in
  * kernels/ops.h. */
 #include "optim/optimizer.h"
 

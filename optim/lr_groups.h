@@ -1,8 +1,8 @@
-/* Groups of parameters with a learning rate of their own: multiples of the step's.
+/* Parameter groups with their own learning rate, a multiple of the step's.
  *
- * LoRA+ (Hayou et al. 2024) trains B faster than A. As PEFT groups them: B and everything with one
- * dimension get loraplus_lr_ratio times the rate, adapters of embeddings loraplus_lr_embedding. All
- * groups follow one schedule. */
+ * LoRA+ (Hayou et al. 2024) trains B faster than A. Grouped as in PEFT: B and everything 1-D get
+ * loraplus_lr_ratio times the rate, adapters of embeddings loraplus_lr_embedding. All groups follow
+ * one schedule. */
 #ifndef AX_OPTIM_LR_GROUPS_H
 #define AX_OPTIM_LR_GROUPS_H
 
@@ -13,7 +13,7 @@ enum ax_lr_group { AX_LR_USUAL, AX_LR_B, AX_LR_EMBEDDING, AX_LR_GROUPS };
 /* Zeroed: one rate for all. */
 struct ax_lr_groups {
     bool on;
-    double factor[AX_LR_GROUPS]; /* of the step's learning rate */
+    double factor[AX_LR_GROUPS]; /* times the step's learning rate */
 };
 
 /* B at `ratio` times base_lr, adapters of embeddings at `embedding_lr`. */

@@ -82,8 +82,8 @@ static double warmup_stable_decay(const struct ax_lr_schedule *s, int64_t step) 
     return fmax(0, left * (1 - s->min_lr_ratio) + s->min_lr_ratio);
 }
 
-/* Both phases are half waves between the rates of their ends; the rise ends one step before the
- * warmup does. */
+/* Both phases are half cosines between their end rates; the rise ends one step before the
+ * warmup. */
 static double one_cycle(const struct ax_lr_schedule *s, int64_t step) {
     const double start = 1.0 / 25, last = start / 1e4;
     const int64_t peak = s->warmup - 1, end = s->total - 1 > peak ? s->total - 1 : peak;

@@ -1,6 +1,5 @@
-/* Learning-rate schedules, as transformers.optimization defines them, and axolotl's: one_cycle
- * (torch's OneCycleLR), rex, and cosine with a constant end or a warmup that rises with the square.
- */
+/* Learning-rate schedules, as in transformers.optimization, and axolotl's: one_cycle (torch's
+ * OneCycleLR), rex, and cosine with a constant end or a quadratic warmup. */
 #ifndef AX_OPTIM_LR_SCHEDULE_H
 #define AX_OPTIM_LR_SCHEDULE_H
 
@@ -19,8 +18,9 @@ enum ax_lr_kind {
     AX_LR_POLYNOMIAL,
     AX_LR_INVERSE_SQRT,
     AX_LR_WARMUP_STABLE_DECAY,
-    AX_LR_ONE_CYCLE, /* from base_lr/25 up during warmup, then by half a wave to 1/10,000 of that */
-    AX_LR_REX,       /* z/(0.1 + 0.9·z), z the share of the steps after warmup that is left */
+    AX_LR_ONE_CYCLE, /* up from base_lr/25 during warmup, then by a half cosine to 1/10,000 of
+                        that */
+    AX_LR_REX,       /* z/(0.1 + 0.9·z), z = fraction left of the steps after warmup */
     AX_LR_KIND_COUNT
 };
 
@@ -30,12 +30,12 @@ enum ax_lr_decay { AX_LR_DECAY_LINEAR, AX_LR_DECAY_COSINE, AX_LR_DECAY_1_SQRT };
 struct ax_lr_schedule {
     enum ax_lr_kind kind;
     double base_lr;
-    int64_t total, warmup; /* planned steps; rising from 0 over the first `warmup` */
-    double num_cycles;     /* cosine: 0.5 = half a wave; with_restarts: hard restarts */
+    int64_t total, warmup; /* planned steps; the first `warmup` rise from 0 */
+    double num_cycles;     /* cosine: 0.5 = half a period; with_restarts: hard restarts */
     double min_lr_ratio;   /* cosine_with_min_lr, warmup_stable_decay, rex: floor / base_lr */
-    double constant_ratio; /* cosine_with_min_lr: the decay ends after this share of all steps and
-                              the rate stays; 0 = 1 */
-    int quadratic_warmup;  /* cosine: the rise is squared */
+    double constant_ratio; /* cosine_with_min_lr: the decay ends after this fraction of all steps
+                              and the rate stays constant; 0 = 1 */
+    int quadratic_warmup;  /* cosine: warmup is squared */
     double lr_end, power;  /* polynomial */
     int64_t timescale;     /* inverse_sqrt; 0 = warmup, or 10,000 without warmup */
     int64_t stable, decay; /* warmup_stable_decay: steps */

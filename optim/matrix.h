@@ -1,10 +1,10 @@
-/* A flat operand of an update as the matrix it is. */
+/* Views a flat operand of an update as a matrix. */
 #ifndef AX_OPTIM_MATRIX_H
 #define AX_OPTIM_MATRIX_H
 
 #include "optim/optimizer.h"
 
-/* [rows][cols] where the piece is a matrix; else, and where it is absent, as it was. */
+/* [rows][cols] if the piece is a matrix; otherwise, or if absent, unchanged. */
 static inline struct ax_tensor ax_as_matrix(const struct ax_tensor *flat,
                                             const struct ax_piece *p) {
     if (!flat->data || p->cols == 0)

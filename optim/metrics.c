@@ -1,4 +1,4 @@
-/* A step comes in; out go a JSON object, a CSV line, TensorBoard scalars and what a person sees. */
+/* Turns a step into a JSON object, a CSV line, TensorBoard scalars and progress for people. */
 #include "optim/metrics.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "optim/progress.h"
 #include "optim/tfevents.h"
 
-#define REDRAW_SECONDS 0.1 /* a bar is drawn at most so often */
+#define REDRAW_SECONDS 0.1 /* minimum seconds between redraws of the bar */
 #define MEMORY_STEPS   20  /* displayed figures are means over about this many steps */
 
 struct ax_metrics {
@@ -25,9 +25,9 @@ struct ax_metrics {
     struct ax_metrics_file jsonl, csv;
     struct ax_tfevents events;
     bool bar;   /* a terminal that can draw over a line */
-    bool drawn; /* a bar stands on the last line */
+    bool drawn; /* the last line is a bar */
     double drawn_at;
-    /* means for people: exponential, of the last steps */
+    /* displayed means: exponential, over the last steps */
     int64_t seen;
     double seconds, tokens; /* per step */
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
@@ -139,7 +139,7 @@ struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m) {
 /* ---- what a person sees ---- */
 
 static void to_terminal(const struct ax_buf *text) {
-    /* nothing depends on it: a closed reader (EPIPE) or a full disk is ignored */
+    /* a closed reader (EPIPE) or a full disk is ignored: nothing depends on it */
     for (size_t done = 0; done < text->len;) {
         const ssize_t w = write(STDERR_FILENO, text->data + done, text->len - done);
         if (w <= 0)
@@ -164,7 +164,7 @@ static void draw(struct ax_metrics *m, bool now) {
     m->drawn_at = time;
 }
 
-/* A line that stays; the bar, if there is one, moves below it. */
+/* Prints a permanent line; the bar, if any, moves below it. */
 static void say(struct ax_metrics *m, const char *text) {
     struct ax_buf line = {0};
     if (!m->o.progress)
@@ -204,7 +204,7 @@ static void blend(double *mean, double value, double share) {
     *mean += share * (value - *mean);
 }
 
-/* The first step is slower than the others (cold caches), so the second takes its place. */
+/* The first step is slower than the others (cold caches), so the second replaces it. */
 static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     struct ax_progress_view *v = &m->view;
     m->seen++;
@@ -230,8 +230,8 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->doing = NULL;
 }
 
-/* Every logging_steps: the loss is the mean since the last entry, as Hugging Face's trainer does
- * it; the other figures are of this step. */
+/* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
+ * other figures are this step's. */
 static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     const double rate = f->seconds > 0 ? (double)f->tokens / f->seconds : 0;
     const double loss = m->window.steps > 0 ? m->window.loss / (double)m->window.steps : f->loss;

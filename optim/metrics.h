@@ -1,20 +1,21 @@
-/* What a run tells of itself: progress for a person, files for their tools.
+/* What a run reports: progress for people, files for tools.
  *
- *   FOLDER/metrics.jsonl   one object a step, evaluation or event
+ *   FOLDER/metrics.jsonl   one object per step, evaluation or event
  *   FOLDER/metrics.csv     the steps again, one line each
  *   FOLDER/runs/           TensorBoard event files with Hugging Face's names (train/loss, …)
  *   stderr                 a progress bar on a terminal, else a key=value line every logging_steps
  *
- * Nothing here stops training: what cannot be written (full disk) is warned of once, tried again
- * with the next record, and counted. Only ax_metrics_open fails. Rank 0 opens one; all functions
- * accept NULL, so that other ranks can call them too.
+ * Nothing here stops training: a failed write (full disk) gives one warning, is retried with the
+ * next record, and is counted. Only ax_metrics_open fails. Rank 0 opens one; all functions accept
+ * NULL, so other ranks can call them too.
  *
  * MFU ("model FLOPs utilization") = flops_per_token · tokens/s / peak_flops, where flops_per_token
- * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest matrix product that this
- * process measured (optim/peak.h).
+ * is ax_arch_flops_per_token's "6N+6LHS causal" and peak_flops the fastest GEMM that this process
+ * measured (optim/peak.h).
  *
- * Read on: metrics.c (what becomes of a step), metrics_text.h (records), metrics_file.h (files that
- * are cut back and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and lines). */
+ * See metrics.c (what happens to a step), metrics_text.h (records), metrics_file.h (files that are
+ * truncated on resume and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and
+ * lines). */
 #ifndef AX_OPTIM_METRICS_H
 #define AX_OPTIM_METRICS_H
 
@@ -29,8 +30,8 @@
 
 struct ax_metrics;
 
-/* Steps since the last entry of logging_steps, whose mean loss the next one gives. Steps whose loss
- * is not finite are not in it. */
+/* Steps since the last logging_steps entry; the next entry reports their mean loss. Excludes steps
+ * whose loss is not finite. */
 struct ax_metrics_window {
     int64_t steps;
     double loss; /* Σ */
@@ -39,25 +40,25 @@ struct ax_metrics_window {
 struct ax_metrics_options {
     int64_t total_steps;   /* of the whole run; 0 = unknown */
     int64_t logging_steps; /* ≥ 1: a line and a TensorBoard entry every N steps */
-    int64_t resume_step;   /* continue after this step: later records are cut off; 0 = anew */
-    struct ax_metrics_window window; /* as it was after resume_step */
+    int64_t resume_step;   /* continue after this step: later records are removed; 0 = start over */
+    struct ax_metrics_window window; /* its state after resume_step */
     double flops_per_token;          /* 0 = no MFU */
-    double peak_flops; /* per second, all devices; 0 = not known (yet): ax_metrics_set_peak */
+    double peak_flops; /* per second, all devices; 0 = unknown (so far): ax_metrics_set_peak */
     int devices;       /* ≥ 1: for tokens/s per device */
     bool tensorboard;  /* event files too */
     bool progress;     /* false: files only (--quiet) */
     enum ax_color_mode color;
 };
 
-/* `folder` exists. Files of an earlier run there are cut back to resume_step, or begun anew. */
+/* `folder` must exist. Files of an earlier run are truncated to resume_step, or started over. */
 enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
                                const struct ax_metrics_options *o);
-/* Writes what is pending, takes the bar away; NULL is fine. */
+/* Writes pending records and removes the bar; NULL is fine. */
 void ax_metrics_close(struct ax_metrics *m);
-/* Measured after the first step, so that it does not delay it. */
+/* Set after the first step, so that measuring does not delay it. */
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
 
-/* As it is now, for the checkpoint. */
+/* Its current state, for the checkpoint. */
 struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m);
 
 struct ax_phase_seconds {
@@ -69,10 +70,10 @@ struct ax_step_figures {
     int64_t step; /* updates done, this one included: from 1 */
     double epoch; /* epochs done, a fraction */
     double loss, grad_norm, learning_rate;
-    int64_t tokens, trained_tokens; /* of this step, all data ranks; padding does not count */
+    int64_t tokens, trained_tokens; /* in this step, all data ranks; without padding */
     double seconds;                 /* wall time since the last step ended */
-    bool skipped;                   /* the weights did not move */
-    uint64_t memory;                /* bytes resident now */
+    bool skipped;                   /* the weights did not change */
+    uint64_t memory;                /* current resident bytes */
     uint64_t peak_memory;
     int n_phases;
     struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
@@ -101,7 +102,7 @@ void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t
  * model. */
 bool ax_metrics_is_finished(const char *folder, int64_t step);
 
-/* What goes on between steps ("evaluating", "saving"), shown in the bar; total 0 = unknown. */
+/* Shows an activity between steps ("evaluating", "saving") in the bar; total 0 = unknown. */
 void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total);
 
 #endif

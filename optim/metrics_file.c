@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 
-/* What is to be kept of a file that is there. */
+/* The bytes to keep of an existing file. */
 static enum ax_status kept_bytes(const char *path,
                                  uint64_t (*whole)(const unsigned char *, size_t, int64_t),
                                  int64_t resume_step, uint64_t *kept) {
@@ -46,7 +46,7 @@ void ax_metrics_file_close(struct ax_metrics_file *m) {
         return;
     if (m->lost > 0)
         ax_log_warn("%s: %lld records could not be written", m->f.path, (long long)m->lost);
-    /* half a record may lie behind the end */
+    /* a partial record may follow the end */
     if ((m->lost > 0 && ax_file_truncate(&m->f, m->end) != AX_OK) || ax_file_close(&m->f) != AX_OK)
         ax_log_warn("%s", ax_error_text());
     ax_error_clear();

@@ -1,4 +1,4 @@
-/* A file of records that grows: cut back on resume, and never a reason to stop. Private to
+/* A growing file of records: truncated on resume, and never a reason to stop. Private to
  * optim/metrics and optim/tfevents. */
 #ifndef AX_OPTIM_METRICS_FILE_H
 #define AX_OPTIM_METRICS_FILE_H
@@ -7,18 +7,18 @@
 
 struct ax_metrics_file {
     struct ax_file f;
-    uint64_t end; /* of the last whole record; what lies behind it is written over */
+    uint64_t end; /* of the last complete record; anything after it is overwritten */
     int64_t lost; /* records that could not be written */
 };
 
-/* Opens or creates. `whole` is asked how many of the file's bytes to keep (NULL = none); the rest
- * is cut off. */
+/* Opens or creates. `whole` returns how many of the file's bytes to keep (NULL = none); the rest is
+ * removed. */
 enum ax_status ax_metrics_file_open(struct ax_metrics_file *m, const char *path,
                                     uint64_t (*whole)(const unsigned char *data, size_t n,
                                                       int64_t resume_step),
                                     int64_t resume_step);
-/* Adds a record. The first failure is warned of; each next record tries again in its place. */
+/* Adds a record. Warns on the first failure; each later record retries in the same place. */
 void ax_metrics_file_append(struct ax_metrics_file *m, const void *data, size_t n);
-void ax_metrics_file_close(struct ax_metrics_file *m); /* says how many were lost; zeroed is fine */
+void ax_metrics_file_close(struct ax_metrics_file *m); /* reports lost records; zeroed is fine */
 
 #endif

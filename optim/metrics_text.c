@@ -87,7 +87,7 @@ enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoc
 
 enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char *event,
                                     const char *text) {
-    json_t *s = json_string(text); /* NULL for what is no UTF-8, a cut-off name for instance */
+    json_t *s = json_string(text); /* NULL if not UTF-8, e.g. a truncated name */
     char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
     json_decref(s);
     const enum ax_status st =
@@ -99,7 +99,7 @@ enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char
 
 /* ---- back in ---- */
 
-/* Reads a number of digits; false where there is none, or it is longer than any step. */
+/* Reads a number; false if there is none, or it has more digits than any step. */
 static bool read_step(const unsigned char *p, size_t n, int64_t *step) {
     *step = 0;
     size_t i = 0;
@@ -108,7 +108,7 @@ static bool read_step(const unsigned char *p, size_t n, int64_t *step) {
     return i > 0 && i < n && (p[i] < '0' || p[i] > '9');
 }
 
-/* Whole lines from `from` on, each `prefix` and then its step. */
+/* Complete lines from `from` on, each `prefix` followed by its step. */
 static uint64_t whole_lines(const unsigned char *data, size_t n, size_t from, const char *prefix,
                             int64_t resume_step) {
     const size_t lead = strlen(prefix);

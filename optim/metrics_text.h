@@ -1,4 +1,4 @@
-/* The records of metrics.jsonl and metrics.csv as text, and how much of such a file is whole.
+/* The records of metrics.jsonl and metrics.csv as text, and how much of such a file is complete.
  * Private to optim/metrics. */
 #ifndef AX_OPTIM_METRICS_TEXT_H
 #define AX_OPTIM_METRICS_TEXT_H
@@ -18,7 +18,7 @@ enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoc
 enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char *event,
                                     const char *text);
 
-/* Bytes of the whole lines up to the first of a step after resume_step; 0 where the CSV has
+/* Bytes of the complete lines before the first of a step after resume_step; 0 if the CSV has
  * another header. */
 uint64_t ax_metrics_whole_jsonl(const unsigned char *data, size_t n, int64_t resume_step);
 uint64_t ax_metrics_whole_csv(const unsigned char *data, size_t n, int64_t resume_step);

@@ -1,10 +1,10 @@
 /* Muon (K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024): the momentum
- * of a hidden matrix is replaced by the nearest matrix whose singular values are all about 1, found
- * by products of matrices alone. Everything else (embedding, head, vectors) goes to AdamW.
+ * of a hidden matrix is replaced by the nearest matrix whose singular values are all about 1, using
+ * only matrix products. Everything else (embedding, head, vectors) goes to AdamW.
  *
  * One Newton–Schulz step, with a, b, c = 3.4445, −4.7750, 2.0315 and A = X·Xᵀ:
  *   X ← a·X + (b·A + c·A·A)·X
- * For a matrix taller than wide the same with A = Xᵀ·X from the right, which is smaller. */
+ * For a matrix taller than wide, multiplies from the right with the smaller A = Xᵀ·X. */
 #include <math.h>
 
 #include "optim/matrix.h"
@@ -98,7 +98,7 @@ static enum ax_status update_hidden(struct ax_queue *q, const struct ax_optimize
                                    .draw = u->draw});
 }
 
-/* The iteration runs in the dtype the model computes in: that of the copy, or of the master. */
+/* The iteration runs in compute dtype: that of the copy, or of the master. */
 static enum ax_status update(struct ax_queue *q, const struct ax_optimizer_options *o,
                              const struct ax_update *u) {
     if (!u->piece.hidden)

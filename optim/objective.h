@@ -1,4 +1,4 @@
-/* Objectives: what a training method says of itself. */
+/* Objectives: what a training method provides. */
 #ifndef AX_OPTIM_OBJECTIVE_H
 #define AX_OPTIM_OBJECTIVE_H
 
@@ -6,7 +6,7 @@
 
 struct ax_objective {
     const char *name;
-    const struct ax_columns *columns; /* that its examples and batches have; NULL: none */
+    const struct ax_columns *columns; /* its examples' and batches' columns; NULL: none */
     bool grouped; /* compares examples: a group may take any sequences of one micro-batch */
     struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
@@ -19,7 +19,7 @@ extern const struct ax_objective ax_objective_sft; /* sft.c */
 struct ax_sft_options {
     double label_smoothing, z_loss;
 };
-/* Still one walk. *o must outlive the objective. */
+/* Still a single pass. *o must outlive the objective. */
 struct ax_objective ax_objective_sft_with(struct ax_sft_options *o);
 
 #endif

@@ -1,10 +1,10 @@
-/* The registry of optimizers, the names they go by, and what may be combined. */
+/* The registry of optimizers, their names, and valid combinations. */
 #include "optim/optimizer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Own names first. AdamW in 4 bits or float8 is kept in 8 bits: as small a state as we have. */
+/* Own names first. 4-bit and float8 AdamW use 8-bit state, the smallest we have. */
 static const struct {
     const char *name;
     const struct ax_optimizer *optimizer;

@@ -1,5 +1,5 @@
-/* Optimizers: what they keep of a parameter, and one update of one parameter. optimizer.c has the
- * names they go by, state.c the parameters' state. */
+/* Optimizers: their state for a parameter, and one update of one parameter. optimizer.c has the
+ * names, state.c the parameters' state. */
 #ifndef AX_OPTIM_OPTIMIZER_H
 #define AX_OPTIM_OPTIMIZER_H
 
@@ -8,17 +8,17 @@
 
 #define AX_MAX_STATE 4
 
-/* How moments are kept: as the gradients' sums; bfloat16, rounded stochastically or to nearest; or
- * 8-bit codes with a scale per block. */
+/* Storage of moments: accumulation dtype; bfloat16, rounded stochastically or to nearest; or 8-bit
+ * codes with a scale per block. */
 enum ax_moments { AX_MOMENTS_FULL, AX_MOMENTS_BF16, AX_MOMENTS_BF16_NEAREST, AX_MOMENTS_8BIT };
 /* float32, bfloat16, bfloat16_nearest, int8; AX_ERR_CONFIG lists them. */
 enum ax_status ax_moments_parse(const char *name, enum ax_moments *out);
 
 struct ax_optimizer_options {
-    double beta1, beta2, eps; /* adamw, lion; muon: of the parameters AdamW updates */
+    double beta1, beta2, eps; /* adamw, lion; muon: for the parameters AdamW updates */
     double momentum;          /* sgd, muon */
     bool nesterov;
-    double weight_decay;     /* of parameters that decay */
+    double weight_decay;     /* for parameters that decay */
     enum ax_moments moments; /* adamw: all; lion: not 8 bits */
 
     /* adafactor; eps is the smaller of its two */
@@ -35,9 +35,9 @@ struct ax_optimizer_options {
 /* This rank's part of a parameter. */
 struct ax_piece {
     int64_t n;          /* elements */
-    int64_t rows, cols; /* of a matrix that is here as a whole; else 0 */
-    int64_t phase;      /* elements of its first 8-bit block that lie before it */
-    bool hidden;        /* a matrix inside a block: neither embedding nor head */
+    int64_t rows, cols; /* of a matrix stored unsharded here; else 0 */
+    int64_t phase;      /* elements of its first 8-bit block before it */
+    bool hidden;        /* a matrix inside a layer: neither embedding nor head */
     enum ax_dtype accum;
 };
 
@@ -48,8 +48,8 @@ struct ax_slot_size {
     enum ax_state_layout layout;
 };
 
-/* One parameter's part in this rank's shard. master, grad, copy and remainder are 1-D and of one
- * length; copy and remainder may be absent (kernels/ops.h: ways to keep weights). */
+/* One parameter's part in this rank's shard. master, grad, copy and remainder are 1-D with the same
+ * length; copy and remainder may be absent (kernels/ops.h: the ways to keep weights). */
 struct ax_update {
     struct ax_tensor master, grad, copy, remainder;
     struct ax_tensor state[AX_MAX_STATE];
@@ -59,14 +59,14 @@ struct ax_update {
     const struct ax_step_scalars *scalars;
 };
 
-/* How much of a parameter one update must see at once. */
+/* How much of a parameter one update needs. */
 enum ax_optimizer_scope { AX_SCOPE_ELEMENT, AX_SCOPE_BLOCK, AX_SCOPE_MATRIX };
 
 struct ax_optimizer {
     const char *name;
     enum ax_optimizer_scope scope; /* block: with 8-bit moments; matrix: muon's hidden ones only */
     void (*defaults)(struct ax_optimizer_options *o);
-    /* The state it wants for this piece; returns how many slots, at most AX_MAX_STATE. */
+    /* The state it needs for this piece; returns the number of slots, at most AX_MAX_STATE. */
     int (*slots)(const struct ax_optimizer_options *o, const struct ax_piece *p,
                  struct ax_slot_size *slots);
     /* Updates the weights and zeroes grad. */
@@ -74,15 +74,14 @@ struct ax_optimizer {
                              const struct ax_update *u);
 };
 
-/* The i-th name that an optimizer goes by; NULL past the last. */
+/* The i-th name of an optimizer; NULL past the last. */
 const char *ax_optimizer_name(size_t i);
-/* By its own name or one that axolotl and transformers know it by (adamw_torch, adamw_bnb_8bit …);
- * *o gets the defaults that name stands for. AX_ERR_CONFIG lists the names, or says what is not
- * implemented. */
+/* Finds it by its own name or one from axolotl or transformers (adamw_torch, adamw_bnb_8bit …); *o
+ * gets that name's defaults. AX_ERR_CONFIG lists the names, or says what is not implemented. */
 enum ax_status ax_optimizer_find(const char *name, const struct ax_optimizer **out,
                                  struct ax_optimizer_options *o);
-/* Refuses what would not train: bf16 second moments rounded to nearest with β₂ > 0.995 (they
- * freeze) and moments the optimizer does not have. AX_ERR_CONFIG. */
+/* AX_ERR_CONFIG for what would not train: bf16 second moments rounded to nearest with β₂ > 0.995
+ * (they freeze), and moments that the optimizer does not have. */
 enum ax_status ax_optimizer_check(const struct ax_optimizer *optimizer,
                                   const struct ax_optimizer_options *o);
 
@@ -92,8 +91,8 @@ extern const struct ax_optimizer ax_optimizer_lion;      /* lion.c */
 extern const struct ax_optimizer ax_optimizer_adafactor; /* adafactor.c */
 extern const struct ax_optimizer ax_optimizer_muon;      /* muon.c */
 
-/* out = Newton–Schulz of x [R][C], whose norm is at most 1: five steps bring its singular values
- * near 1. x is overwritten. Scratch comes from the queue's. */
+/* In place, Newton–Schulz of x [R][C], whose norm is at most 1: five steps bring its singular
+ * values near 1. x is overwritten. Scratch comes from the queue's. */
 enum ax_status ax_muon_orthogonalize(struct ax_queue *q, int steps, struct ax_tensor *x);
 
 #endif

@@ -23,7 +23,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                               .c = take(rt, ax_dtype_accum(p->dtype)),
                               .trans_b = true,
                               .alpha = 1};
-    /* numbers, not zeros: memory that was never written is one page seen many times */
+    /* nonzero: pages never written to all map to one zero page */
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){g.a, 0.5}));
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){g.b, 0.25}));
     double best = 0;
@@ -41,7 +41,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
 
 enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
                                     double *flops) {
-    /* one rank's own product, whatever mesh it belongs to */
+    /* one rank's own GEMM, whatever mesh it belongs to */
     const struct ax_runtime_options alone = {.backend = o->backend, .threads = o->threads};
     struct peak p = {.dtype = dtype};
     AX_TRY(ax_runtime_run(&alone, body, &p, NULL));

@@ -1,4 +1,4 @@
-/* The dry run of a step: the step's own code on the meta backend, and what it counted. */
+/* The dry run of a step: the step's own code on the meta backend, and its counts. */
 #ifndef AX_OPTIM_PLAN_H
 #define AX_OPTIM_PLAN_H
 
@@ -9,7 +9,7 @@
 struct ax_plan_block {
     const char *name;
     const char *where; /* "persistent", "activations" (slots) or "scratch" */
-    size_t bytes;      /* at the moment its stack stood highest */
+    size_t bytes;      /* at its stack's high-water mark */
 };
 
 struct ax_plan {
@@ -19,7 +19,7 @@ struct ax_plan {
     int64_t parameters;
     int64_t tokens;                            /* per step and rank */
     double flops, gemm_flops, attention_flops; /* executed per step, recompute included */
-    double model_flops;                        /* per step by ax_arch_flops_per_token */
+    double model_flops;                        /* per step, by ax_arch_flops_per_token */
     double bytes_sent[AX_ROLE_COUNT];
     int n_actions;
 };

@@ -11,7 +11,7 @@
 
 /* ---- the bar ---- */
 
-/* Parts in the order in which they stand, and how soon each is left out when room is short. */
+/* Parts in display order, and how early each is dropped when space is short. */
 enum part { PERCENT, STEPS, DOING, LOSS, LR, NORM, SPEED, MFU, MEMORY, ETA, PART_COUNT };
 static const enum part by_weight[PART_COUNT] = {STEPS,   LOSS, ETA, SPEED,  DOING,
                                                 PERCENT, LR,   MFU, MEMORY, NORM};

@@ -1,12 +1,12 @@
-/* What a person sees while a run goes on: a bar on a terminal, else key=value lines. All of it goes
- * to stderr; what cannot be written (EPIPE) is nobody's loss. Private to optim/metrics. */
+/* Progress for people: a bar on a terminal, else key=value lines. All of it goes to stderr; failed
+ * writes (EPIPE) are ignored. Private to optim/metrics. */
 #ifndef AX_OPTIM_PROGRESS_H
 #define AX_OPTIM_PROGRESS_H
 
 #include "base/mem.h"
 #include "optim/metrics.h"
 
-/* Figures as they are shown: means over the last steps. */
+/* Displayed figures: means over the last steps. */
 struct ax_progress_view {
     int64_t step, total_steps; /* total 0 = unknown */
     double epoch, loss, grad_norm, learning_rate;
@@ -15,12 +15,12 @@ struct ax_progress_view {
     double memory;     /* bytes */
     double eta;        /* seconds; < 0 = unknown */
     const char *doing; /* "evaluating", or NULL */
-    int64_t done, of;  /* of what it is doing */
+    int64_t done, of;  /* progress of `doing` */
     int n_phases;      /* seconds per step */
     const struct ax_phase_seconds *phases;
 };
 
-/* One line of at most `width` columns: what matters most is kept, the bar takes what is left. */
+/* One line of at most `width` columns: the most important parts stay, the bar takes the rest. */
 enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view *v, int width,
                                bool color);
 /* "step=10 of=100 loss=1.23 …" with a newline. */

@@ -1,5 +1,5 @@
 /* The SFT objective is linear in log-prob (and, with label smoothing and z-loss, a function of each
- * token alone): the head makes loss and gradient in one walk. */
+ * token alone): the head computes loss and gradient in one pass. */
 #include "optim/objective.h"
 
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {

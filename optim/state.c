@@ -1,15 +1,16 @@
-/* Which part of each parameter is here, what is kept of it, and where its numbers come from. */
+/* Which part of each parameter is stored here, its state, and where its random numbers come
+ * from. */
 #include "optim/state.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
 
-/* A matrix inside a block; the units at the ends are the embedding and the head. */
+/* True for a matrix inside a layer; the first and last units are the embedding and the head. */
 static bool is_hidden(const struct ax_model *m, const struct ax_param *p) {
     return p->ndim == 2 && p->unit > 0 && p->unit < m->n_units - 1;
 }
 
-/* Does its pipeline stage live on this rank? */
+/* True if its pipeline stage is on this rank. */
 static bool is_here(const struct ax_model *m, const struct ax_param *p) {
     return ax_unit_present(&m->units[p->unit]);
 }
@@ -25,7 +26,7 @@ static enum ax_status refuse_cut(const struct ax_model *m, const struct ax_param
     const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
     const int parts = m->rt->mesh.size[seg->gather];
     const int64_t local = ax_param_local_numel(p), all = ax_param_numel(p);
-    if (local == 0 || (parts == 1 && local == all)) /* 0: an expert that lives elsewhere */
+    if (local == 0 || (parts == 1 && local == all)) /* 0: an expert stored elsewhere */
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,
                     "optimizer: %s updates full matrices, but %s is sharded over %lld ranks. Use "
@@ -90,8 +91,8 @@ enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_p
     return AX_OK;
 }
 
-/* The numbers of the piece's elements within the whole parameter. Where the slice has a part of
- * every row (cut along dimension d > 0), rows do not follow each other there. */
+/* The random numbers' indices of the piece's elements within the full parameter. If the slice has a
+ * part of every row (split along dimension d > 0), its rows are not contiguous there. */
 static struct ax_draw draw_of(const struct ax_param *p, const struct ax_mesh *mesh, int64_t first) {
     int64_t run, inner = 1;
     struct ax_draw draw = {.stream = ax_hash32(p->name),
@@ -108,7 +109,7 @@ static struct ax_draw draw_of(const struct ax_param *p, const struct ax_mesh *me
     return draw;
 }
 
-/* Elements of a flat buffer; absent stays absent. */
+/* Elements of a flat buffer; an absent one stays absent. */
 static struct ax_tensor part(const struct ax_tensor *flat, const struct ax_param_state *s) {
     return flat->data ? ax_tensor_rows(flat, s->at, s->piece.n) : *flat;
 }
@@ -136,7 +137,7 @@ enum ax_status ax_param_round(const struct ax_model *m, int index,
         return AX_OK;
     if (!scalars)
         return ax_run_copy(m->rt->q, &(struct ax_copy){u.copy, u.master});
-    /* an update by nothing: the gradient is zero */
+    /* an update that changes nothing: the gradient is zero */
     return ax_run_sgd(m->rt->q, &(struct ax_sgd){.master = u.master,
                                                  .grad = u.grad,
                                                  .copy = u.copy,

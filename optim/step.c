@@ -41,7 +41,7 @@ static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) 
     return ax_pass_forward(&s->passes[a->microbatch], a->unit);
 }
 
-/* The gradient for the stage before outlives the micro-batch's slot in the outbox. */
+/* The gradient for the previous stage outlives the micro-batch's slot in the outbox. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_pass_backward(&s->passes[a->microbatch], a->unit));
     if (a->unit == 0 || a->unit != s->model.first_unit)
@@ -49,7 +49,7 @@ static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a)
     return ax_run_copy(s->rt->q, &(struct ax_copy){s->outbox, s->slots[a->slot].grad});
 }
 
-/* Sends and receives one residual (or its gradient) each, whole rows of this rank. */
+/* Sends and receives one residual (or its gradient), this rank's full rows. */
 static enum ax_status exchange(struct ax_step *s, int peer, const struct ax_tensor *send,
                                const struct ax_tensor *receive) {
     const struct ax_tensor *any = send ? send : receive;
@@ -108,7 +108,7 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *v
     return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, 1);
 }
 
-/* Of replicas only the first rank's elements enter the norm. */
+/* Only the first replica's elements enter the norm. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
     const int *coord = s->rt->mesh.coord;
@@ -167,7 +167,7 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
     return AX_OK;
 }
 
-/* Σ weight over all micro-batches and data ranks, before anything is computed. */
+/* Σ weight over all micro-batches and data ranks, before any compute. */
 static enum ax_status weigh(struct ax_step *s, double *total) {
     double sum = 0;
     for (int m = 0; m < s->o.n_microbatches; m++)
@@ -236,7 +236,7 @@ enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     return ax_queue_finish(s->rt->q);
 }
 
-/* Rows are cut over cp, and each part over tp. */
+/* Sequences are split over cp, and each part over tp. */
 static enum ax_status check_tokens(const struct ax_step *s) {
     const int parts = s->rt->mesh.size[AX_ROLE_CP] * s->rt->mesh.size[AX_ROLE_TP];
     if (s->o.tokens % parts == 0)
@@ -248,7 +248,7 @@ static enum ax_status check_tokens(const struct ax_step *s) {
                     s->rt->mesh.size[AX_ROLE_TP], up);
 }
 
-/* The counts of a micro-batch's routing are of all layers. */
+/* A micro-batch's routing counts must include all layers. */
 static enum ax_status check_balance(const struct ax_step *s, const struct ax_arch *arch) {
     if (s->o.balance_coef == 0 || arch->moe.n_experts == 0 || s->rt->mesh.size[AX_ROLE_PP] == 1)
         return AX_OK;

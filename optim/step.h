@@ -1,8 +1,8 @@
-/* A step: the action table executed over model, batches and optimizer.
+/* A step: executes the action table over model, batches and optimizer.
  *
- * Filling the batches is the caller's; a step then is gradients (forward and backward of every
+ * The caller fills the batches; a step is then gradients (forward and backward of every
  * micro-batch, sums over ranks, global norm) and update. The same code plans: on a planning runtime
- * nothing is computed and the arena's marks are the plan. */
+ * nothing is computed and the arena's high-water marks are the plan. */
 #ifndef AX_OPTIM_STEP_H
 #define AX_OPTIM_STEP_H
 
@@ -20,16 +20,18 @@ struct ax_step_options {
     enum ax_masters masters;
     const struct ax_objective *objective;
     double max_norm;      /* ≤ 0: no clipping */
-    double balance_coef;  /* of the routers' balancing loss (model/balance.h); 0 = none */
+    double balance_coef;  /* coefficient of the routers' balancing loss (model/balance.h); 0 =
+                             none */
     double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
-    int64_t tokens;  /* T of a micro-batch's row, over all cp ranks; a multiple of cp·tp */
+    int64_t tokens;  /* T of a micro-batch's packed sequence, over all cp ranks; a multiple of
+                        cp·tp */
     int64_t n_docs;  /* cap per micro-batch */
     int64_t max_len; /* longest document */
-    const struct ax_peft_config *adapter; /* NULL: everything trains. Borrowed */
-    enum ax_store base_store;             /* of the linears' frozen matrices */
-    const struct ax_peft_names *unfrozen; /* NULL: all that may train. Borrowed */
+    const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
+    enum ax_store base_store;             /* for frozen matrices of linears */
+    const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
 };
 
@@ -40,7 +42,7 @@ struct ax_step_result {
     double loss, grad_norm, lr;
     double aux_loss;     /* the routers' balancing loss, before its coefficient; not part of loss */
     double weight_total; /* Σ weight, all micro-batches and data ranks */
-    bool skipped;        /* nothing trained, or loss or norm not finite: weights did not move */
+    bool skipped;        /* no tokens to train on, or loss or norm not finite: weights unchanged */
     double seconds[AX_TIME_COUNT];
 };
 
@@ -51,11 +53,11 @@ struct ax_step {
     struct ax_batch *batches; /* [n_microbatches] */
     struct ax_slot *slots;    /* [schedule.n_slots] */
     struct ax_schedule schedule;
-    struct ax_step_scalars *scalars; /* device; [AX_LR_GROUPS], the first is everybody's, all
-                                        are complete while the optimizer runs */
+    struct ax_step_scalars *scalars; /* device; [AX_LR_GROUPS]: the first is for everything, all are
+                                        set while the optimizer runs */
     struct ax_pass *passes;          /* [n_microbatches] */
     struct ax_param_state *states;   /* [model.n_params] */
-    struct ax_tensor outbox;         /* gradient on its way to the stage before; real [T/tp][D] */
+    struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */
     /* Called before a unit's weights, masters and optimizer state change; may be NULL. */
@@ -67,14 +69,15 @@ enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const st
                               const struct ax_step_options *o);
 void ax_step_free(struct ax_step *s);
 
-/* From filled batches to complete gradients and their norm. `out` gets loss, grad_norm, skipped. */
+/* Computes complete gradients and their norm from filled batches. Sets loss, grad_norm and skipped
+ * in `out`. */
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
-/* The optimizer on every unit; gradients are zero afterwards. */
+/* Runs the optimizer on every unit; gradients are zero afterwards. */
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
 /* Both. */
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
-/* Goes on after `count` updates: masters and state have been read from a checkpoint, and what the
- * model computes with is made from them. */
+/* Continues after `count` updates: masters and state have been read from a checkpoint; computes the
+ * compute copy from them. */
 enum ax_status ax_step_restore(struct ax_step *s, int64_t count);
 
 #endif

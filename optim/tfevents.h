@@ -1,10 +1,11 @@
 /* TensorBoard event files: scalars by step.
  *
  * A file is records of { u64 length, u32 masked CRC-32C of the length, bytes, u32 masked CRC-32C of
- * the bytes }, little-endian (TFRecord), each an Event message in protobuf's encoding:
+ * the bytes }, little-endian (TFRecord), each an Event message in protobuf encoding:
  *   Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
- *           SessionLog session_log = 7; }   Summary { repeated Value { string tag = 1; float
- *   simple_value = 2; } value = 1; }        SessionLog { Status status = 1; } */
+ *           SessionLog session_log = 7; }
+ *   Summary { repeated Value { string tag = 1; float simple_value = 2; } value = 1; }
+ *   SessionLog { Status status = 1; } */
 #ifndef AX_OPTIM_TFEVENTS_H
 #define AX_OPTIM_TFEVENTS_H
 
@@ -14,20 +15,20 @@ struct ax_tfevents {
     struct ax_metrics_file file;
 };
 
-/* Begins a file of its own in `dir` (made if need be). Older event files there are cut behind
- * resume_step, or removed with resume_step 0; after a resume a START record tells programs that
- * are reading them to forget later steps too. */
+/* Starts a new file in `dir` (created if needed). Older event files there are truncated after
+ * resume_step, or removed if it is 0; after a resume, a START record tells programs that are
+ * reading them to drop later steps too. */
 enum ax_status ax_tfevents_open(struct ax_tfevents *t, const char *dir, int64_t resume_step);
 void ax_tfevents_close(struct ax_tfevents *t); /* zeroed is fine */
 
-/* Bytes of the whole records of a file up to the first of a step after resume_step. */
+/* Bytes of a file's complete records before the first of a step after resume_step. */
 uint64_t ax_tfevents_whole(const unsigned char *data, size_t n, int64_t resume_step);
 
 struct ax_tf_scalar {
     const char *tag; /* "train/loss" */
     double value;
 };
-/* One event; values that are not finite are written as they are. Nothing on a zeroed one. */
+/* One event; non-finite values are written as is. A no-op on a zeroed one. */
 void ax_tfevents_write(struct ax_tfevents *t, int64_t step, int n, const struct ax_tf_scalar *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* The loop: rows, a step, what it says, evaluation, saves. */
+/* The training loop: sequences, a step, its report, evaluation, saves. */
 #include "optim/train.h"
 
 #include <math.h>
@@ -46,8 +46,7 @@ static bool asked_to_stop(void *ctx) {
     return ax_stop_requested() != AX_STOP_NONE;
 }
 
-/* Of an evaluation, which can take minutes, a person sees how far it is; streams cannot be
- * counted. */
+/* Shows the progress of an evaluation, which can take minutes; streams cannot be counted. */
 static void count_eval_rows(struct ax_train *t) {
     struct ax_loader_count n;
     if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
@@ -86,7 +85,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     return AX_OK;
 }
 
-/* An evaluation after a step: is it the best, and is it time to stop? */
+/* After an evaluation: decides whether it is the best, and whether to stop. */
 static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
     AX_TRY(evaluate(t, value));
     *best = false;
@@ -106,7 +105,7 @@ static bool is_due(const struct ax_cadence *c, int64_t every, int64_t step, bool
     return c->when == AX_EACH_EPOCH ? epoch_end : every > 0 && step % every == 0;
 }
 
-/* A file whose appearance asks for a save; it is taken away. */
+/* True if the trigger file that requests a save exists; removes it. */
 static bool is_triggered(const struct ax_train *t) {
     const struct ax_train_save *s = &t->o->save;
     if (!s->trigger_file || t->done % s->trigger_interval != 0 || !ax_path_exists(s->trigger_file))
@@ -128,8 +127,8 @@ static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
     return end && (s->when.when == AX_EACH_STEPS || s->when.when == AX_EACH_EPOCH);
 }
 
-/* The model to keep is the best of those that were saved. An evaluation skipped because the run
- * must stop is pending: the resumed run comes here again, with the step saved. */
+/* The model to keep is the best of those saved. An evaluation skipped because the run must stop is
+ * pending: the resumed run comes here again, with the step saved. */
 static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     const struct ax_train_options *o = t->o;
     t->epoch_ended = epoch_end;
@@ -178,7 +177,7 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     return AX_OK;
 }
 
-/* Saves, waits, and says so; a run that has done nothing new has nothing to save. */
+/* Saves, waits, and reports it; a run without new steps has nothing to save. */
 static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     if (t->saved < t->done) {
@@ -213,7 +212,7 @@ static enum ax_status loop(struct ax_train *t) {
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
     AX_TRY(ax_train_publish(t));
-    if (t->stop_early) /* after it: a run that is killed in it comes here again */
+    if (t->stop_early) /* after the save: a run killed during it comes here again */
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
                          "early: no better evaluation in %lld", (long long)t->worse);
     ax_metrics_event(t->metrics, AX_EVENT_FINISHED, t->done, "%s", t->o->save.output_dir);
@@ -260,9 +259,10 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     AX_TRY(ax_train_check_disk(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
-    if (!resume_from || o->step.adapter || o->step.unfrozen) /* checkpoints hold what trains */
+    if (!resume_from || o->step.adapter || o->step.unfrozen) /* checkpoints contain only what
+                                                                trains */
         AX_TRY(load_base(t));
-    if (o->step.adapter) /* on resuming too: it may have changed the base */
+    if (o->step.adapter) /* also on resume: it may have changed the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     if (resume_from)
         AX_TRY(ax_train_resume(t, resume_from));
@@ -278,7 +278,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
         count_eval_rows(t);
     ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
                      "first forward %.2f s after the command", ax_clock_since_start());
-    double value; /* of the base model, which is no candidate for the best */
+    double value; /* of the base model, which is not a candidate for the best */
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
     if (t->pending_eval)
@@ -303,8 +303,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     t->out->train_seconds = ax_clock_now() - start;
     t->out->save_waited = t->saver.waited;
     struct ax_error_record first;
-    ax_error_save(&first, st);                        /* what comes now must not cover it */
-    if (ax_train_save_poll(t, AX_SAVE_WAIT) != AX_OK) /* in flight when the error came */
+    ax_error_save(&first, st);                        /* later errors must not hide it */
+    if (ax_train_save_poll(t, AX_SAVE_WAIT) != AX_OK) /* in flight when the error occurred */
         ax_log_warn("%s", ax_error_text());
     ax_train_save_free(t);
     ax_metrics_close(t->metrics);

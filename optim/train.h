@@ -1,12 +1,11 @@
-/* Training from start to end: steps over the data, evaluation, checkpoints, resuming, and what to
- * do when something goes wrong on the way.
+/* Training from start to end: steps over the data, evaluation, checkpoints, resuming, and handling
+ * of failures.
  *
- * Options come in; a trained model folder comes out, or, where an adapter is trained
- * (step.adapter), a PEFT folder. Read on: train.c (the loop), train_sequences.c
- * (sequences → micro-batches), train_schedule.c (how many steps; when to evaluate and save),
- * train_watch.c (NaN, spikes, the rows behind them), train_save.c and train_resume.c,
- * train_folder.c (output_dir), train_memory.c (does it fit, and what would help), train_about.c
- * (run.json). */
+ * Input is options; output is a trained model folder or, if an adapter is trained (step.adapter), a
+ * PEFT folder. See train.c (the loop), train_sequences.c (sequences → micro-batches),
+ * train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN, spikes, the
+ * records behind them), train_save.c and train_resume.c, train_folder.c (output_dir),
+ * train_memory.c (whether it fits, and what would help), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
 #define AX_OPTIM_TRAIN_H
 
@@ -16,7 +15,7 @@
 #include "optim/metrics.h"
 #include "optim/step.h"
 
-/* When something is done again and again. */
+/* When something is repeated. */
 enum ax_when { AX_NEVER, AX_EACH_EPOCH, AX_EACH_STEPS, AX_WHEN_BEST };
 struct ax_cadence {
     enum ax_when when;
@@ -25,20 +24,20 @@ struct ax_cadence {
 
 enum ax_resume {
     AX_RESUME_NO,
-    AX_RESUME_NEWEST,      /* of output_dir; from the start where there is none */
-    AX_RESUME_NEWEST_GOOD, /* the same, passing over damaged ones */
+    AX_RESUME_NEWEST,      /* in output_dir; from the start if there is none */
+    AX_RESUME_NEWEST_GOOD, /* the same, skipping corrupted ones */
     AX_RESUME_FOLDER       /* resume_dir */
 };
 
 struct ax_train_data {
-    struct ax_loader *train, *eval; /* eval NULL: nothing to evaluate on */
-    int64_t sequences_per_batch;    /* of a micro-batch */
+    struct ax_loader *train, *eval; /* eval NULL: no evaluation */
+    int64_t sequences_per_batch;    /* per micro-batch */
     int64_t sequence_tokens;        /* capacity of a sequence */
-    int64_t sequence_docs;          /* documents of a sequence at most */
+    int64_t sequence_docs;          /* maximum documents per sequence */
     int64_t doc_tokens;             /* longest document */
-    bool drop_last; /* the last sequences of an epoch that do not fill a step are left out */
-    bool countable; /* an epoch's length is known; else max_steps */
-    int64_t eval_tokens, eval_docs; /* of a pass of evaluation */
+    bool drop_last;                 /* drop an epoch's last sequences if they do not fill a step */
+    bool countable;                 /* whether an epoch's length is known; else use max_steps */
+    int64_t eval_tokens, eval_docs; /* per evaluation pass */
     int64_t pad;                    /* micro-batches are padded to a multiple of this */
 };
 
@@ -49,7 +48,7 @@ struct ax_train_save {
     int64_t limit;   /* checkpoints kept; 0 = all */
     bool only_model;
     struct ax_hf_save hf;     /* base_dir, tokenizer_dir, config, texts and dtype */
-    const char *trigger_file; /* its appearance asks for a save; NULL: not looked for */
+    const char *trigger_file; /* creating it requests a save; NULL: disabled */
     int64_t trigger_interval;
     enum ax_resume resume;
     const char *resume_dir;
@@ -60,37 +59,37 @@ enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY };
 
 struct ax_train_eval {
     struct ax_cadence when;
-    enum ax_metric metric; /* which evaluation is best */
+    enum ax_metric metric; /* selects the best evaluation */
     bool greater_is_better;
-    bool keep_best;   /* the checkpoint of the best evaluation is never removed */
-    bool load_best;   /* … and is what the run ends with */
+    bool keep_best;   /* never remove the checkpoint of the best evaluation */
+    bool load_best;   /* … and end the run with it */
     int64_t patience; /* evaluations without improvement before training stops; 0 = off */
 };
 
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights; /* NULL: random, from the seed */
-    const struct ax_peft *start; /* where step.adapter begins; NULL: a new one, from the seed */
+    const struct ax_peft *start; /* initial value of step.adapter; NULL: a new one, from the seed */
     struct ax_step_options step; /* n_microbatches; tokens, n_docs, max_len follow from data */
-    bool recompute_auto;         /* the least recompute that fits; else as step.recompute says */
+    bool recompute_auto;         /* use the least recompute that fits; else step.recompute */
     struct ax_runtime_options runtime;
     struct ax_train_data data;
-    struct ax_lr_schedule lr; /* total and warmup follow; stable too where it is −1 */
+    struct ax_lr_schedule lr; /* total and warmup are derived; stable too if it is −1 */
     int64_t warmup;           /* steps; −1: warmup_ratio */
     double warmup_ratio;      /* of all steps; −1: 3 %, at most 100 steps */
     double epochs;
-    int64_t max_steps; /* 0: epochs decide */
+    int64_t max_steps; /* 0: from epochs */
     struct ax_train_eval eval;
     struct ax_train_save save;
-    struct ax_metrics_options metrics; /* logging_steps 0: one in 200, 1 to 10 apart; the fields
-                                          that follow from the run are filled in */
-    bool measure_peak; /* the fastest matrix product, after the first step: MFU is measured by it */
+    struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
+                                          fields that follow from the run are filled in */
+    bool measure_peak; /* measure the fastest GEMM after the first step, as the reference for MFU */
     double watchdog;   /* a loss above it, or with NaN far above the recent ones, … */
     int64_t watchdog_patience; /* … for this many logged steps in a row stops the run; 0 = off */
-    const json_t *about;       /* what run.json says, to which memory by name is added; NULL: no
+    const json_t *about;       /* contents of run.json, to which memory by name is added; NULL: no
                                   run.json */
-    const json_t *config;      /* the effective configuration, kept in checkpoints; flat */
-    const char *const *fixed_keys; /* of it; NULL-terminated: may not change on resuming */
+    const json_t *config;      /* the effective configuration, stored in checkpoints; flat */
+    const char *const *fixed_keys; /* keys of it that may not change on resume; NULL-terminated */
 };
 
 struct ax_train_result {
@@ -106,7 +105,7 @@ struct ax_train_result {
     double save_waited, train_seconds;
 };
 
-/* The step that a run makes, as ax_plan_make takes it. */
+/* A run's step options, for ax_plan_make. */
 struct ax_step_options ax_train_step_options(const struct ax_train_options *o);
 /* AX_OK: the model is in output_dir. AX_SAVED_REQUEUE and AX_INTERRUPTED: asked to stop, saved. */
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out);

@@ -1,9 +1,9 @@
-/* run.json: what does not change while a run goes on, for those who look at it later. */
+/* run.json: what stays constant during a run, for later inspection. */
 #include "base/log.h"
 #include "optim/plan.h"
 #include "optim/train_state.h"
 
-/* {"bytes", "recompute", "blocks": [{"name", "where", "bytes"}]}: what the plan gives each name. */
+/* {"bytes", "recompute", "blocks": [{"name", "where", "bytes"}]}: the plan's bytes per name. */
 static enum ax_status add_memory(json_t *about, const struct ax_plan *p,
                                  const struct ax_step_options *so) {
     json_t *blocks = json_array();

@@ -1,5 +1,5 @@
-/* output_dir before training: ours alone, writable, not another run's, with room for what will be
- * kept; and which checkpoint to go on from. */
+/* Checks output_dir before training: not used by another run, writable, enough space for what will
+ * be kept; and selects the checkpoint to resume. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -14,14 +14,14 @@
 
 /* ---- whose it is ---- */
 
-/* What makes a folder a model, or an adapter: the configs, without which nothing takes the rest for
- * one, and what says where the weights are. */
+/* The files that mark a folder as a model or adapter: the configs, without which nothing loads the
+ * rest, and the index of the weights. */
 #define N_CONFIGS 2
 static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.safetensors",
                                           "model.safetensors.index.json", AX_PEFT_WEIGHTS};
 static const size_t n_model_files = sizeof model_files / sizeof *model_files;
 
-/* A model or an adapter that training put there, or somebody else. */
+/* True if it holds a model or an adapter, whoever wrote it. */
 static bool holds(const char *dir, size_t n_files) {
     bool found = false;
     for (size_t i = 0; !found && i < n_files; i++) {
@@ -74,7 +74,7 @@ static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_li
     return AX_OK;
 }
 
-/* Is `dir` a folder right inside output_dir? */
+/* True if `dir` is directly inside output_dir. */
 static bool lies_inside(const char *dir, const char *output_dir) {
     char a[PATH_MAX], b[PATH_MAX];
     if (!realpath(dir, a) || !realpath(output_dir, b))
@@ -95,7 +95,7 @@ static enum ax_status is_good(const char *dir) {
     return st;
 }
 
-/* The newest that is whole; *path NULL when none is. */
+/* The newest intact one; *path NULL if there is none. */
 static enum ax_status newest_good(const char *output_dir, const struct ax_checkpoint_list *l,
                                   char **path) {
     for (size_t i = l->n; i-- > 0;) {
@@ -177,7 +177,7 @@ bool ax_train_is_published(const struct ax_train *t) {
     return holds(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
 }
 
-/* ---- room ---- */
+/* ---- disk space ---- */
 
 static double weight_bytes(const struct ax_train *t) {
     double bytes = 0;
@@ -188,7 +188,7 @@ static double weight_bytes(const struct ax_train *t) {
     return bytes;
 }
 
-/* Saves still to come, the one at the end included. */
+/* Remaining saves, including the final one. */
 static int64_t planned_saves(const struct ax_train *t) {
     const struct ax_train_schedule *s = &t->schedule;
     if (t->o->save.when.when == AX_NEVER)
@@ -210,7 +210,7 @@ enum ax_status ax_train_check_disk(const struct ax_train *t) {
     const double each = weight_bytes(t) + (double)ax_state_parts_bytes(&t->parts);
     int64_t kept = planned_saves(t);
     if (save->limit > 0 && kept > save->limit)
-        kept = save->limit + 1; /* the one before goes when the new one is safe */
+        kept = save->limit + 1; /* the previous one is removed when the new one is safe */
     kept = kept > there ? kept - there : 0;
     const double need = (double)kept * each + weight_bytes(t);
     if (need <= (double)is_free)

@@ -1,5 +1,5 @@
-/* Does it fit? The plan says how much a run needs before anything is taken; where that is too much,
- * the plans of a few changes say what each would save. */
+/* Checks whether a run fits: the plan says how much it needs before anything is allocated. If that
+ * is too much, the plans of a few changes say what each would save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "optim/plan.h"
 #include "optim/train_state.h"
 
-/* Code, libraries, thread stacks, data sets and parsers, beside what is planned. */
+/* Code, libraries, thread stacks, data sets and parsers, in addition to the plan. */
 #define BESIDE ((uint64_t)128 << 20)
-#define NAMED  5 /* blocks of the plan that are said */
+#define NAMED  5 /* number of plan blocks to list */
 
 struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o) {
     return (struct ax_eval_options){.tokens = o->data.eval_tokens,
@@ -63,7 +63,7 @@ struct change {
     uint64_t saves;
 };
 
-/* The options with one key changed; false where that key has nothing left to give. */
+/* The options with one key changed; false if that key cannot save more. */
 typedef bool change_fn(const struct ax_train_options *o, struct ax_train_options *changed,
                        struct ax_step_options *so, char *text, size_t size);
 
@@ -176,7 +176,7 @@ done:
     return st;
 }
 
-/* The largest blocks, and those of weights whatever their size. */
+/* Lists the largest blocks, and always those of weights. */
 static enum ax_status say_plan(const struct ax_train_options *o, const struct ax_step_options *so,
                                uint64_t need) {
     struct ax_plan *plan;

@@ -1,12 +1,12 @@
-/* What a checkpoint remembers of a run, and going on from it: the same numbers to the bit as if the
- * run had never stopped. Random numbers need nothing: they are functions of seed and step. */
+/* What a checkpoint stores about a run, and resuming from it: bit-identical to a run that never
+ * stopped. Random numbers need no state: they are functions of seed and step. */
 #include <math.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "optim/train_state.h"
 
-/* ---- remembering ---- */
+/* ---- describing the run ---- */
 
 static json_t *watch_json(const struct ax_train_watch *w) {
     json_t *losses = json_array();
@@ -90,7 +90,7 @@ static enum ax_status compare_config(const struct ax_train_options *o, const cha
     return AX_OK;
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
 static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
     AX_TRY(ax_json_i64(ax_json_get(v, "seen"), 0, INT64_MAX, &w->n));
@@ -171,8 +171,8 @@ bool ax_train_is_finished(const struct ax_train *t) {
     return trained && !t->pending_eval && ax_train_is_published(t);
 }
 
-/* A run that ended while it removed old checkpoints left some; the one that is resumed is verified.
- */
+/* A run that ended while removing old checkpoints may have left some; the one that is resumed is
+ * verified. */
 static void prune(const struct ax_train *t) {
     const struct ax_train_save *save = &t->o->save;
     const int64_t keep[] = {t->done, t->kept.step};

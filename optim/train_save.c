@@ -1,12 +1,12 @@
-/* Saving while training goes on, and the trained model at its end. */
+/* Saves during training, and the trained model at its end. */
 #include <string.h>
 
 #include "optim/train_state.h"
 
 /* ---- what is saved ---- */
 
-/* What the model computes with is what its folder should hold; masters only where they are asked
- * for by a wider type, as always of an adapter, which is saved in float32. */
+/* The folder should hold what the model computes with; masters only if a wider dtype is requested,
+ * as always for an adapter, which is saved in float32. */
 static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_param *p) {
     const struct ax_segment *seg = &t->step.model.units[p->unit].segments[p->segment];
     if (p->adapter || seg->compute != t->o->save.hf.dtype)
@@ -51,8 +51,8 @@ void ax_train_save_free(struct ax_train *t) {
 
 /* ---- checkpoints ---- */
 
-/* A full disk may have room again, and the checkpoint before is whole: one failure is no reason to
- * throw the run away, two are. */
+/* A full disk may get space again, and the previous checkpoint is intact: one failure is no reason
+ * to abort the run, two are. */
 static enum ax_status take_note(struct ax_train *t, enum ax_status st, bool last) {
     const int64_t step = t->saving;
     t->saving = 0;
@@ -142,7 +142,7 @@ static enum ax_status move_file(const char *from_dir, const char *to_dir, const 
     return st;
 }
 
-/* `config` last: without it nothing takes the folder for a model, or an adapter. */
+/* `config` last: without it nothing recognizes the folder as a model or adapter. */
 static enum ax_status move_files(const char *from, const char *to, const struct ax_sum_list *files,
                                  const char *config) {
     AX_TRY(ax_train_folder_clear(to));
@@ -154,8 +154,8 @@ static enum ax_status move_files(const char *from, const char *to, const struct 
     return ax_sync_dir(to);
 }
 
-/* output_dir holds more than the model, so it cannot be renamed to as a whole: the files are
- * written and synced in a folder inside, and then moved up. */
+/* output_dir holds more than the model, so it cannot be replaced by one rename: the files are
+ * written and synced in a subfolder, and then moved up. */
 enum ax_status ax_train_publish(struct ax_train *t) {
     const char *output_dir = t->o->save.output_dir;
     const char *config = t->o->step.adapter ? AX_PEFT_CONFIG : "config.json";

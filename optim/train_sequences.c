@@ -1,4 +1,4 @@
-/* The loader's sequences into the micro-batches of a step. Every data rank reads all sequences of
+/* Puts the loader's sequences into a step's micro-batches. Every data rank reads all sequences of
  * the step and keeps its own, so that the order of the data does not depend on the mesh. */
 #include <string.h>
 
@@ -35,7 +35,7 @@ static struct ax_train_origin origin(const struct ax_packed_sequence *s, int pie
     return (struct ax_train_origin){x->file < set->n_files ? set->files[x->file] : "?", x->line};
 }
 
-/* Copies the columns of a document of micro-batch m whose tokens begin at `at`. */
+/* Copies the columns of a document of micro-batch m whose tokens start at `at`. */
 static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
                          const struct ax_document *from, struct ax_document *to) {
     const int n = ax_columns_count(r->columns);
@@ -48,7 +48,7 @@ static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
     }
 }
 
-/* After what micro-batch m holds already. */
+/* Appends to micro-batch m. */
 static void append(struct ax_train_sequences *r, int m, const struct ax_packed_sequence *s) {
     int64_t at = 0;
     struct ax_document *docs = r->docs + m * r->cap_docs;
@@ -70,7 +70,7 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
     }
 }
 
-/* Micro-batch m of data rank d takes sequences (m·ranks + d)·sequences_per_batch and on. */
+/* Micro-batch m of data rank d takes sequences from (m·ranks + d)·sequences_per_batch on. */
 static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_train_data *d,
                                 const struct ax_mesh *mesh, int64_t want) {
     const int64_t ranks = mesh->size[AX_ROLE_BATCH], own = mesh->coord[AX_ROLE_BATCH];

@@ -13,16 +13,16 @@ struct ax_train_origin {
     uint64_t line;
 };
 
-/* Host copies of the micro-batches of a step, kept until the next one is filled: to say which
- * records they came from, and to look at a single document. */
+/* Host copies of a step's micro-batches, kept until the next one is filled: to name their source
+ * records, and to evaluate single documents. */
 struct ax_train_sequences {
-    int64_t cap_tokens, cap_docs; /* of a micro-batch */
+    int64_t cap_tokens, cap_docs; /* per micro-batch */
     int n_batches;
     int32_t *tokens, *labels;         /* [n_batches][cap_tokens] */
     const struct ax_columns *columns; /* of the objective; or NULL */
     uint32_t *values;                 /* [n_batches][columns][cap_tokens] */
     struct ax_document *docs;         /* [n_batches][cap_docs] */
-    struct ax_train_origin *origins;  /* of each document */
+    struct ax_train_origin *origins;  /* per document */
     int *n_docs;                      /* [n_batches] */
     int64_t n_tokens, n_trained;      /* of the step */
     int64_t epoch, index;             /* of the step's first sequence */
@@ -30,8 +30,8 @@ struct ax_train_sequences {
 };
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s);
 void ax_train_sequences_free(struct ax_train_sequences *r);
-/* Reads the sequences of the next step and fills the step's batches; begins the next epoch when
- * this one has no further step. */
+/* Reads the sequences of the next step and fills the step's batches; starts the next epoch when
+ * this one has no more steps. */
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
                                        const struct ax_train_data *d, const struct ax_mesh *mesh);
 
@@ -40,11 +40,11 @@ enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_s
 struct ax_train_schedule {
     int64_t total;
     struct ax_lr_schedule lr;
-    int64_t eval_every, save_every; /* steps; 0: not by steps */
+    int64_t eval_every, save_every; /* in steps; 0: not by steps */
     int64_t logging_steps;
-    int64_t n_epochs;   /* whose length is counted */
-    int64_t *sequences; /* [n_epochs] of each */
-    double doc_tokens;  /* of a document on average; 0 = unknown */
+    int64_t n_epochs;   /* number of epochs counted */
+    int64_t *sequences; /* [n_epochs] per epoch */
+    double doc_tokens;  /* per document on average; 0 = unknown */
 };
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
                                       int data_ranks);
@@ -53,19 +53,19 @@ void ax_train_schedule_free(struct ax_train_schedule *s);
 double ax_train_epoch_after(const struct ax_train_schedule *s, const struct ax_train_sequences *r,
                             const struct ax_train_data *d, int64_t sequences_per_step, bool *last);
 
-/* ---- train_watch.c: losses that cannot be right ---- */
+/* ---- train_watch.c: implausible losses ---- */
 
 #define AX_WATCH_WINDOW 64
 
 struct ax_train_watch {
     double window[AX_WATCH_WINDOW]; /* the latest finite losses */
-    int64_t n;                      /* seen in all */
+    int64_t n;                      /* total seen */
     int64_t bad_in_a_row, above_in_a_row;
 };
 
 /* ---- the run ---- */
 
-/* A saved step and what its evaluation said. */
+/* A saved step and its evaluation result. */
 struct ax_train_kept {
     int64_t step; /* 0 = none yet */
     double value;
@@ -89,36 +89,36 @@ struct ax_train {
     int n_weights;
     int64_t saving, saved; /* step of the save in flight (0 = none); of the last good one */
     int64_t failed_saves;  /* in a row */
-    /* where the run stands */
-    int64_t done; /* steps, skipped ones too */
+    /* progress of the run */
+    int64_t done; /* steps, including skipped ones */
     double epoch; /* epochs done */
     int64_t tokens, trained;
-    int64_t updates;                 /* of the optimizer, at the checkpoint that is resumed */
-    struct ax_metrics_window window; /* of the checkpoint that is resumed */
+    int64_t updates;                 /* of the optimizer, at the resumed checkpoint */
+    struct ax_metrics_window window; /* of the resumed checkpoint */
     double best;                     /* metric of the best evaluation */
     int64_t best_step;               /* 0 = none yet */
     struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
     int64_t worse;                          /* evaluations since then */
     bool stop_early;
     bool pending_eval, epoch_ended; /* the last step's evaluation is pending; it ended an epoch */
-    int64_t eval_sequences;         /* of an evaluation; 0 = not known */
+    int64_t eval_sequences;         /* per evaluation; 0 = unknown */
 };
 
-/* Of a step, over this many data ranks. */
+/* Per step, over this many data ranks. */
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);
 
-/* Looks at a step's result before the update: AX_ERR_DIVERGED when it is time to stop. Says which
- * rows are behind a loss that is not a number, or far off. */
+/* Checks a step's result before the update: AX_ERR_DIVERGED if the run must stop. Names the records
+ * behind a loss that is NaN or far off. */
 enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r);
-/* Loss of each document of the step by itself, in the eval phase: the `n` highest into worst, not
- * numbers first; returns how many documents there are. While planning, one pass. */
+/* Computes each document's loss separately, in the eval phase: the `n` highest go to worst, NaN
+ * first; *found = number of documents. While planning, one pass. */
 struct ax_train_suspect {
     struct ax_train_origin from;
     double loss;
 };
 enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst, int n,
                               int *found);
-/* AX_ERR_DATA or AX_ERR_DIVERGED (`st`) naming the first weight that is not a number. */
+/* AX_ERR_DATA or AX_ERR_DIVERGED (`st`) naming the first weight that is infinite or NaN. */
 enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
                                       enum ax_status st);
 
@@ -128,24 +128,24 @@ enum ax_status ax_train_folder_judge(const struct ax_train_save *save);
 enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from);
 /* The model of the step that t has reached is in output_dir. */
 bool ax_train_is_published(const struct ax_train *t);
-/* Takes away the model that an earlier end of the run left, first what makes it one; nothing of it
- * may be taken for a part of the next. */
+/* Removes the model that an earlier end of the run left, first the files that mark it as a model,
+ * so that nothing of it is taken for part of the next. */
 enum ax_status ax_train_folder_clear(const char *dir);
-/* output_dir/run.json; what goes wrong is warned of, since training can do without. */
+/* Writes output_dir/run.json; failures are only warnings, since training does not need it. */
 void ax_train_write_about(const struct ax_train *t, const struct ax_step_options *so);
-/* Room on the disk for the checkpoints that will be kept. */
+/* Checks disk space for the checkpoints that will be kept. */
 enum ax_status ax_train_check_disk(const struct ax_train *t);
 
 enum ax_status ax_train_save_create(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);
-/* Nothing is in flight. `last`: no save comes after this one, as in ax_train_save_poll. */
+/* No save may be in flight. `last`: no save comes after this one, as in ax_train_save_poll. */
 enum ax_status ax_train_save_start(struct ax_train *t, bool last);
-/* Takes note of a save that has ended. A first failure is a warning, the second in a row an error;
- * for the last save of a run the first is one. */
+/* Handles a save that has ended. The first failure is a warning, the second in a row an error; for
+ * a run's last save the first is an error. */
 enum ax_save_wait {
-    AX_SAVE_LOOK, /* is it there? */
-    AX_SAVE_WAIT, /* until it is */
-    AX_SAVE_LAST  /* the same, and nothing comes after it */
+    AX_SAVE_LOOK, /* check whether it has ended */
+    AX_SAVE_WAIT, /* wait until it has */
+    AX_SAVE_LAST  /* the same, and no save follows */
 };
 enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
 /* The model folder: the weights as they are now, or those of the best checkpoint, into output_dir.
@@ -159,17 +159,17 @@ enum ax_status ax_train_read_run(struct ax_train *t, const char *dir);
 bool ax_train_is_finished(const struct ax_train *t);
 /* Weights and optimizer state from the same checkpoint. */
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir);
-/* A new adapter, or the one to begin with; on a loaded base, or while planning. */
+/* Initializes a new adapter, or loads the given one; on a loaded base, or while planning. */
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o);
-/* What a checkpoint remembers of the run; the caller owns *out. */
+/* What a checkpoint stores about the run; the caller owns *out. */
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
-/* The weights alone. */
+/* Loads only the weights. */
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 
-/* Chooses recompute if asked to, and refuses what does not fit, with what would help. */
+/* Chooses recompute if requested; the error for a run that does not fit says what would help. */
 enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
                                       struct ax_step_options *step);
-/* One pass of everything a run does, on a planning runtime. */
+/* Runs everything a run does once, on a planning runtime. */
 enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_options *o,
                                   const struct ax_step_options *so);
 struct ax_eval_options ax_train_eval_options(const struct ax_train_options *o);

@@ -1,6 +1,6 @@
-/* Losses that cannot be right. A step whose gradient is not finite moves nothing (the clip op sees
- * to that); here it is said, with the rows behind it, and after a few in a row the run ends. A loss
- * far above the ones before is only said. */
+/* Implausible losses. A step whose gradient is not finite changes no weights (by the clip op); this
+ * file reports it with the records behind it, and stops the run after a few in a row. A loss far
+ * above earlier ones is only reported. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,12 @@
 #include "kernels/finite.h"
 #include "optim/train_state.h"
 
-#define BAD_STEPS      3   /* not finite, in a row: the run ends */
-#define SPIKE_AFTER    16  /* losses seen before spikes are looked for */
+#define BAD_STEPS      3   /* non-finite in a row before the run stops */
+#define SPIKE_AFTER    16  /* losses seen before spikes are detected */
 #define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
 #define FAR            3.0 /* scales above the median of the window */
 #define FEW            8   /* losses of which a scale is only guessed */
-#define SUSPECTS       4   /* rows named */
+#define SUSPECTS       4   /* records named */
 
 /* ---- weights and gradients ---- */
 
@@ -62,7 +62,7 @@ static enum ax_status loss_of(struct ax_train *t, struct ax_pass *p, const struc
     return AX_OK;
 }
 
-/* Not numbers first, then the highest. */
+/* NaN first, then the highest. */
 static bool worse(double a, double b) {
     return isnan(a) ? !isnan(b) : a > b;
 }
@@ -136,7 +136,7 @@ static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
     return n > SUSPECTS ? ax_buf_printf(text, " and %d more", n - SUSPECTS) : AX_OK;
 }
 
-/* ---- what to make of a step ---- */
+/* ---- judging a step ---- */
 
 static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_buf rows = {0};
