@@ -18,7 +18,7 @@ double ax_clock_since_start(void) {
     char text[1024];
     struct timespec now;
     unsigned long long ticks;
-    /* behind the name, which may hold anything: field 3 and on; the start is field 22 */
+    /* after the name, which may contain anything: fields 3 and on; the start is field 22 */
     const char *at = ax_proc_read("/proc/self/stat", text, sizeof text) ? strrchr(text, ')') : NULL;
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');

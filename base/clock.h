@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 double ax_clock_now(void); /* monotonic, seconds */
-/* Seconds since this process was started, to the kernel's hundredth; NaN where /proc does not say.
- */
+/* Seconds since this process was started, at the kernel's resolution of 1/100 s; NaN if /proc does
+ * not say. */
 double ax_clock_since_start(void);
 
 /* "1.50 GiB", "3m 20s", "12.3 G"; written to buf, returned. */

@@ -1,5 +1,5 @@
-/* How many CPUs this process may use. A container or a Slurm job is often given fewer than the
- * machine has; more threads than that only wait for each other. */
+/* How many CPUs this process may use. A container or a Slurm job often has fewer than the machine;
+ * more threads than that only wait for each other. */
 #include "base/cpu_count.h"
 
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include "base/threads.h"
 
 static int affinity_cpus(void) {
-    /* The kernel refuses a mask that is smaller than its own, so sizes double until one fits. */
+    /* The kernel rejects a mask smaller than its own, so sizes double until one fits. */
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)cpus);
         size_t size = CPU_ALLOC_SIZE((size_t)cpus);
@@ -77,7 +77,7 @@ static int quota_v1(const char *dir) {
     return quota_cpus(quota, strtod(text, NULL));
 }
 
-/* Asks the group's folder and every one above it, down to `root` itself. */
+/* Reads the group's folder and every one above it, up to `root`. */
 static int quota_upwards(const char *root, const char *group, size_t len,
                          int (*quota)(const char *)) {
     char dir[1100];

@@ -1,7 +1,7 @@
-/* CRC-32C (Castagnoli, reflected polynomial 0x82F63B78): the crc32 instruction of SSE 4.2 where the
- * processor has it, else a table. The instruction has a result ready after three cycles and can
- * start every cycle, so three lanes of a long input go side by side: the register is linear, and
- * what a lane adds is moved over the lanes behind it by a table of what LANE zero bytes do. */
+/* CRC-32C (Castagnoli, reflected polynomial 0x82F63B78): the crc32 instruction of SSE 4.2 if the
+ * CPU has it, else a table. The instruction has a latency of three cycles and a throughput of one,
+ * so three lanes of a long input run in parallel: CRC is linear, and a table of the effect of LANE
+ * zero bytes shifts a lane's result over the following lanes. */
 #include "base/crc32c.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #define LANE 2048 /* bytes */
 
 static uint32_t table[256];
-static uint32_t over_lane[4][256]; /* by byte of the register: where LANE zero bytes take it */
+static uint32_t over_lane[4][256]; /* by byte of the register: its value after LANE zero bytes */
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
 static void fill_table(void) {

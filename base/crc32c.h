@@ -1,4 +1,4 @@
-/* The two ways to a CRC-32C, for the test that holds them together. */
+/* The portable CRC-32C, for the test that compares both implementations. */
 #ifndef AX_BASE_CRC32C_H
 #define AX_BASE_CRC32C_H
 

@@ -17,7 +17,7 @@ enum ax_status ax_alloc_direct(void **heap, void **out, size_t n) {
     return AX_OK;
 }
 
-/* File systems that cannot do without the page cache refuse the flag. */
+/* File systems that need the page cache reject the flag. */
 static int open_direct(const char *path, int flags, bool *direct) {
     int fd = ax_sys_openat(AT_FDCWD, path, flags | O_DIRECT, AX_FILE_MODE);
     *direct = fd >= 0;
@@ -48,7 +48,7 @@ static void leave_direct(struct ax_direct_io *s) {
     s->direct = false;
 }
 
-/* Whole blocks go directly; a tail, and what follows a short write, through the cache. */
+/* Writes full blocks directly; a tail, and the rest after a short write, through the cache. */
 static enum ax_status flush(struct ax_direct_io *s) {
     size_t done = 0;
     while (done < s->filled) {
@@ -132,8 +132,8 @@ enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint6
                             (unsigned long long)offset);
         *got += (size_t)r;
         if (r == 0 || *got % AX_DIRECT_IO_ALIGN != 0)
-            return AX_OK; /* the end: a file read past the cache only comes in whole blocks before
-                           */
+            return AX_OK; /* the end: a file read past the cache only comes in whole blocks
+                             before */
     }
     return AX_OK;
 }

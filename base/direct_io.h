@@ -1,6 +1,6 @@
-/* Writing a large file once, from front to back, past the page cache where the file system can:
- * several times less work for the processor, and nothing else is pushed out of memory. What is
- * written is buffered: only finish says that it is on the disk. */
+/* Writes a large file once, sequentially, bypassing the page cache if the file system can: several
+ * times less CPU work, and nothing else is evicted from memory. Writes are buffered: data is on
+ * disk only after finish. */
 #ifndef AX_BASE_DIRECT_IO_H
 #define AX_BASE_DIRECT_IO_H
 
@@ -20,16 +20,14 @@ enum ax_status ax_direct_io_write(struct ax_direct_io *s, const void *data, size
 enum ax_status ax_direct_io_finish(struct ax_direct_io *s);
 /* Closes and frees, finished or not; safe on a zeroed one. */
 enum ax_status ax_direct_io_close(struct ax_direct_io *s);
-/* The same at the end of a function that has come to `st`: after an error its text stays the one
- * that is reported. */
+/* The same at the end of a function with status `st`: an earlier error keeps its text. */
 enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st);
 
-/* Opens for reading past the page cache where that is possible. Reads must then be of whole
- * AX_DIRECT_IO_ALIGN blocks at multiples of it into memory aligned to it; the last may come short.
- */
+/* Opens for reading past the page cache if possible. Reads must then be of full AX_DIRECT_IO_ALIGN
+ * blocks, at aligned offsets into aligned memory; the last may be short. */
 #define AX_DIRECT_IO_ALIGN ((size_t)4096)
 enum ax_status ax_file_open_direct(struct ax_file *f, const char *path);
-/* Up to n bytes at offset, in one piece or several; *got < n only at the end of the file. */
+/* Up to n bytes at offset, in one or several reads; *got < n only at the end of the file. */
 enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint64_t offset,
                                   size_t *got);
 /* *(void **)out = n bytes aligned to AX_DIRECT_IO_ALIGN, inside *heap, which is what to free. */

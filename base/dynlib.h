@@ -1,5 +1,5 @@
-/* Libraries that are opened when they are first needed: what is rarely used costs no start-up time,
- * and a machine without it runs everything else. */
+/* Libraries opened on first use: rarely used ones cost no start-up time, and everything else runs
+ * on machines without them. */
 #ifndef AX_BASE_DYNLIB_H
 #define AX_BASE_DYNLIB_H
 
@@ -7,15 +7,15 @@
 
 #include "base/status.h"
 
-/* A function of the library, and the function pointer that gets it. */
+/* A function of the library, and the function pointer to set. */
 struct ax_symbol {
     const char *name;
     void *slot; /* T (**)(…) */
 };
 
-/* Opens the first of the NULL-terminated names (file names for the loader, or paths) that is there,
- * and fills in all slots. It stays open until the process ends. AX_ERR_UNSUPPORTED says what the
- * loader said; nothing is known then about the slots. */
+/* Opens the first of the NULL-terminated names (file names for the loader, or paths) that exists,
+ * and sets all slots. It stays open until the process ends. AX_ERR_UNSUPPORTED has the loader's
+ * message; the slots are then undefined. */
 enum ax_status ax_library_open(const char *const *names, const struct ax_symbol *symbols, size_t n);
 
 #endif

@@ -1,5 +1,4 @@
-/* Rules live in atomics, so that points on any thread need no lock and configure may run beside
- * them. */
+/* Rules are atomics, so that fault points need no lock and configure may run concurrently. */
 #include "base/fault.h"
 
 #include <signal.h>

@@ -1,8 +1,10 @@
 /* Fault injection: AX_FAULT=<op>:<k>:<kind>[,…] makes the k-th (from 1) call of an operation fail.
  *
- * ops:   open read write fsync rename close mkdir unlink send recv malloc
- * kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr, delay (200
- * ms) Only base/io and base/mem (and later the sockets) call this. Thread safe. */
+ *   ops:   open read write fsync rename close mkdir unlink send recv malloc
+ *   kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr,
+ *          delay (200 ms)
+ *
+ * Only base/io and base/mem (and later the sockets) call this. Thread safe. */
 #ifndef AX_BASE_FAULT_H
 #define AX_BASE_FAULT_H
 
@@ -39,10 +41,10 @@ enum ax_fault_kind {
 
 /* Parses a spec and arms it (NULL or "" disarms all and resets the counters). */
 enum ax_status ax_fault_configure(const char *spec);
-/* Counts this call and says what to do; performs kill and delay itself. */
+/* Counts this call and returns what to do; performs kill and delay itself. */
 enum ax_fault_kind ax_fault_point(enum ax_fault_op op);
 uint64_t ax_fault_count(enum ax_fault_op op); /* calls so far */
-bool ax_fault_fired(void);                    /* has an armed fault been reached? */
+bool ax_fault_fired(void);                    /* true once an armed fault was reached */
 const char *ax_fault_op_name(enum ax_fault_op op);
 
 #endif

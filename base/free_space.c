@@ -20,7 +20,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* The number in DIR/NAME; UINT64_MAX where there is none ("max", or no such file). */
+/* The number in DIR/NAME; UINT64_MAX if there is none ("max", or no such file). */
 static uint64_t read_number(const char *dir, const char *name) {
     char path[1200], text[64];
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -29,7 +29,7 @@ static uint64_t read_number(const char *dir, const char *name) {
     return strtoull(text, NULL, 10);
 }
 
-/* "NAME 123" of DIR/memory.stat; 0 where there is none. */
+/* "NAME 123" of DIR/memory.stat; 0 if there is none. */
 static uint64_t read_stat(const char *dir, const char *name) {
     char path[1200], text[8192];
     snprintf(path, sizeof path, "%s/memory.stat", dir);
@@ -45,7 +45,7 @@ static uint64_t read_stat(const char *dir, const char *name) {
     return 0;
 }
 
-/* Files that were read count as used, but are let go when memory is short. */
+/* Cached files count as used, but are evicted when memory is short. */
 static uint64_t left_in_group(const char *dir, bool v2) {
     const uint64_t limit = read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes");
     const uint64_t used = read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes");
@@ -56,7 +56,7 @@ static uint64_t left_in_group(const char *dir, bool v2) {
     return limit > held ? limit - held : 0;
 }
 
-/* A group's limit holds for all below it: asks its folder and every one above, down to `root`. */
+/* A group's limit holds for all below it: reads its folder and every one above, up to `root`. */
 static uint64_t left_upwards(const char *root, const char *group, size_t len, bool v2) {
     char dir[1100];
     const size_t top = strlen(root);

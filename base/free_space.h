@@ -1,4 +1,4 @@
-/* How much room there is: on the disk behind a path, and in memory for this process. */
+/* Free space: on the disk that holds a path, and in memory for this process. */
 #ifndef AX_BASE_FREE_SPACE_H
 #define AX_BASE_FREE_SPACE_H
 
@@ -6,11 +6,11 @@
 
 #include "base/status.h"
 
-/* Bytes an ordinary user can still write on the file system that holds `path`. */
+/* Bytes an unprivileged user can still write on the file system that holds `path`. */
 enum ax_status ax_disk_free(const char *path, uint64_t *bytes);
 
-/* Bytes this process could still take without anything being swapped out or killed: what the
- * kernel calls available, and no more than the control groups leave (caches count as free). 0 =
+/* Bytes this process can still allocate without anything being swapped out or killed: what the
+ * kernel reports as available, limited by the control groups (caches count as free). 0 =
  * unknown. */
 uint64_t ax_mem_available(void);
 /* The same for the groups of a /proc/self/cgroup text under `root`; UINT64_MAX = no limit. */

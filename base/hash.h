@@ -1,5 +1,5 @@
-/* Hashing: XXH64-class fast hash for keys and caches, CRC-32C and SHA-256 for files, SHA-1 for what
- * git names by it. */
+/* Hashing: XXH64-class fast hash for keys and caches, CRC-32C and SHA-256 for files, SHA-1 for git
+ * object names. */
 #ifndef AX_BASE_HASH_H
 #define AX_BASE_HASH_H
 

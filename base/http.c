@@ -14,7 +14,7 @@
 
 #define MAX_HOPS        8
 #define CONNECT_SECONDS 20L
-#define SILENT_SECONDS  60L /* without a byte: the connection is dead */
+#define SILENT_SECONDS  60L /* without a byte, then the connection counts as dead */
 
 /* ---- the library ---- */
 
@@ -35,7 +35,7 @@ static struct {
 } lib;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct ax_error_record opening; /* how it went, for every thread that asks */
+static struct ax_error_record opening; /* the result, for every thread */
 
 static enum ax_status open_library(void) {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so", NULL};
@@ -70,8 +70,7 @@ static void open_once(void) {
 
 /* ---- addresses ---- */
 
-/* What `location` means on the page `base`; only http and https, and never from the safe one to the
- * other. */
+/* Resolves `location` relative to `base`; only http and https, and never from https to http. */
 static enum ax_status resolve(char **out, const char *base, const char *location) {
     CURLU *u = lib.url();
     char *text = NULL;
@@ -135,7 +134,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
     struct exchange *x = ctx;
     const struct ax_http_request *r = x->request;
     if (x->head.status != 200 && x->head.status != 206)
-        return n; /* a page for people */
+        return n; /* an HTML page */
     x->received += n;
     if (x->received > r->max_bytes)
         x->body_status = ax_error(AX_ERR_DATA, "%s: sent more than the expected %llu bytes", r->url,
@@ -151,7 +150,7 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
     return x->request->stop && *x->request->stop;
 }
 
-/* Trouble that has to do with this moment, not with this machine's settings. */
+/* True for transient errors, not errors of this machine's settings. */
 static bool is_passing(CURLcode code) {
     switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST:

@@ -5,7 +5,7 @@
 
 #include "base/http.h"
 
-/* Copies text without control bytes, or makes the field empty where it does not fit. */
+/* Copies text without control bytes, or empties the field if it does not fit. */
 static void put(char *field, size_t size, const char *text, size_t n) {
     field[0] = '\0';
     if (n >= size)
@@ -29,7 +29,7 @@ static void put_etag(char *field, size_t size, const char *text, size_t n) {
     put(field, size, text, n);
 }
 
-/* A whole number, or -1. *used = its digits. */
+/* An integer, or -1. *used = its digits. */
 static int64_t number(const char *text, size_t n, size_t *used) {
     int64_t v = 0;
     size_t i = 0;
@@ -100,7 +100,7 @@ static void put_value(struct ax_http_head *h, const char *name, size_t n, const 
     else if (is_name(name, n, "content-range"))
         put_range(h, v, m);
     else if (is_name(name, n, "retry-after"))
-        h->retry_after = (double)whole(v, m); /* a date counts as not told */
+        h->retry_after = (double)whole(v, m); /* a date counts as not given */
 }
 
 /* HTTP/1.1 206 Partial Content */

@@ -1,6 +1,6 @@
 /* Counted file operations (each passes a fault point) and atomic commit of files and folders.
  *
- * Errors name the path, the operation, errno's text and, for writes, the bytes wanted. EINTR is
+ * Errors name the path, the operation, errno's text and, for writes, the number of bytes. EINTR is
  * retried, short reads and writes are continued. Paths are NUL-terminated UTF-8. */
 #ifndef AX_BASE_IO_H
 #define AX_BASE_IO_H
@@ -23,7 +23,7 @@ struct ax_file {
 
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
 enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates */
-/* For reading and writing; what is there stays, what is not there is created. */
+/* For reading and writing; keeps an existing file, creates a missing one. */
 enum ax_status ax_file_open_update(struct ax_file *f, const char *path);
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size);
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
@@ -36,18 +36,18 @@ enum ax_status ax_file_size(struct ax_file *f, uint64_t *size);
 enum ax_status ax_file_sync(struct ax_file *f);
 /* Closes and frees; safe on a zeroed or already closed file. Errors of close are returned. */
 enum ax_status ax_file_close(struct ax_file *f);
-/* Closes f at the end of a function that has come to `st`, and returns that, or, where it is AX_OK,
- * what closing says. After an earlier error its text stays the one that is reported. */
+/* Closes f at the end of a function with status `st`. Returns st, or close's status if st is AX_OK.
+ * An earlier error keeps its text. */
 enum ax_status ax_file_end(struct ax_file *f, enum ax_status st);
 
-/* Whole file into memory (NUL added behind). AX_ERR_DATA when larger than max_bytes. Free with
+/* Reads a file into memory and appends a NUL. AX_ERR_DATA if larger than max_bytes. Free with
  * ax_free. */
 enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, size_t *len);
 /* Writes a temporary file beside it, fsyncs, renames it over, fsyncs the folder. Threads and
- * processes may write the same file at once: one of them wins. */
+ * processes may write the same file concurrently: one of them wins. */
 enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len);
 
-/* Read-only mapping of a whole regular file. */
+/* Read-only mapping of a regular file. */
 struct ax_mapping {
     const unsigned char *data;
     size_t len;
@@ -55,7 +55,7 @@ struct ax_mapping {
 enum ax_status ax_map_file(struct ax_mapping *m, const char *path);
 void ax_unmap_file(struct ax_mapping *m);
 /* Gives the memory behind bytes of a mapping back to the system (they are read again if needed), so
- * that a file which was copied piece by piece does not count as resident. */
+ * that a file copied piecewise does not count as resident. */
 void ax_map_drop(const void *data, size_t len);
 
 bool ax_path_exists(const char *path);
@@ -71,23 +71,23 @@ enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs where it m
 enum ax_status ax_mkdir_parents_private(const char *path);
 enum ax_status ax_unlink(const char *path);
 enum ax_status ax_rename(const char *from, const char *to); /* within a file system */
-/* Makes `path` a symbolic link to `target` (as it stands, so relative to the link's folder); a file
- * or link that is there gives way at once. */
+/* Makes `path` a symbolic link to `target` (stored as is, so relative to the link's folder);
+ * atomically replaces an existing file or link. */
 enum ax_status ax_symlink(const char *target, const char *path);
 enum ax_status ax_remove_tree(const char *path); /* absent is fine; never follows links */
 enum ax_status ax_sync_dir(const char *path);
 
-/* Folder that appears whole or not at all: begin gives "PATH.tmp-<pid>" to write files into; commit
- * fsyncs it, renames it to PATH (an old PATH is moved aside first and removed after) and fsyncs the
- * parent; abort removes it. */
+/* A folder that appears complete or not at all: begin returns "PATH.tmp-<pid>" to write files into;
+ * commit fsyncs it, renames it to PATH (an old PATH is moved aside first and removed after) and
+ * fsyncs the parent; abort removes it. */
 struct ax_folder {
     char *path, *tmp;
 };
 enum ax_status ax_folder_begin(struct ax_folder *d, const char *path);
 enum ax_status ax_folder_commit(struct ax_folder *d);
 void ax_folder_abort(struct ax_folder *d); /* safe on zeroed or committed */
-/* Mends what a crash left behind: removes stale "PATH.tmp-*", and puts an old PATH that a crash
- * caught between the two renames back. Called by ax_folder_begin and before loading PATH. */
+/* Repairs after a crash: removes stale "PATH.tmp-*", and restores an old PATH if the crash was
+ * between the two renames. Called by ax_folder_begin and before loading PATH. */
 enum ax_status ax_folder_recover(const char *path);
 
 #endif

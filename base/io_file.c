@@ -11,7 +11,7 @@
 #include "base/io_path.h"
 #include "base/io_sys.h"
 
-/* First piece of a file whose size is not known beforehand (a pipe). */
+/* First read size for a file of unknown size (a pipe). */
 #define FIRST_READ ((size_t)64 * 1024)
 
 static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what) {
@@ -140,7 +140,7 @@ static enum ax_status too_large(const struct ax_file *f, size_t max_bytes) {
     return ax_error(AX_ERR_DATA, "%s: exceeds the limit of %zu bytes", f->path, max_bytes);
 }
 
-/* Reads to the end. One byte beyond max_bytes is asked for, to tell "just fits" from "too long". */
+/* Reads to the end. Requests one byte beyond max_bytes, to tell "just fits" from "too long". */
 static enum ax_status read_to_end(struct ax_file *f, size_t max_bytes, char **data, size_t *len) {
     struct stat info;
     size_t cap = FIRST_READ;
@@ -219,7 +219,7 @@ done:
         ax_error_save(&first, st);
         (void)ax_file_close(&f);
         if (tmp != NULL)
-            (void)ax_sys_unlinkat(AT_FDCWD, tmp, 0); /* absent where the rename was done */
+            (void)ax_sys_unlinkat(AT_FDCWD, tmp, 0); /* absent if the rename succeeded */
         (void)ax_error_restore(&first);
     }
     ax_free(tmp);
@@ -229,7 +229,7 @@ done:
 
 enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
     *m = (struct ax_mapping){0};
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer before it is refused. */
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer before it is rejected. */
     int fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot open: %m", path);

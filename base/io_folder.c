@@ -1,4 +1,4 @@
-/* Folders that appear whole or not at all.
+/* Folders that appear complete or not at all.
  *
  * For a target PATH the states on disk are, in the order of a commit:
  *
@@ -8,10 +8,10 @@
  *     PATH   PATH.tmp-P                    old one renamed for removal, then removed
  *     PATH                                 done
  *
- * Everything in PATH.tmp-P was synced before the first rename, so PATH and PATH.old-P are whole in
- * every row and only PATH.tmp-P may be partial. ax_folder_recover maps every row to the first or
- * last one. P is the process id: a leftover of a process that still runs is not removed, unless it
- * is our own id (ids start again in every container). */
+ * Everything in PATH.tmp-P is synced before the first rename, so PATH and PATH.old-P are complete
+ * in every row and only PATH.tmp-P may be partial. ax_folder_recover maps every row to the first or
+ * last one. P is the process id: a leftover of a running process is not removed, unless it has our
+ * own id (ids restart in every container). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +32,8 @@ static const char *base_name(const char *path) {
     return slash != NULL ? slash + 1 : path;
 }
 
-/* The path to work on: without slashes at the end, and resolved where its last part is a link (so
- * that the data stay on the disk that the link chose) or "." or "..". */
+/* The path to work on: without trailing slashes, and resolved if its last part is a link (so that
+ * data stays on the link's disk), "." or "..". */
 static enum ax_status target_path(char **out, const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
@@ -58,7 +58,7 @@ static enum ax_status target_path(char **out, const char *path) {
     return AX_OK;
 }
 
-/* "BASE.tmp-123" → 123 for base and kind ".tmp-"; 0 where the name is none of ours. */
+/* "BASE.tmp-123" → 123 for base and kind ".tmp-"; 0 if the name is not ours. */
 static pid_t owner_of(const char *name, const char *base, const char *kind) {
     size_t n = strlen(base);
     size_t k = strlen(kind);
@@ -86,7 +86,7 @@ static enum ax_status for_leftovers(const char *path, const char *kind,
     AX_TRY(ax_path_parent(&parent, path));
     int fd = ax_sys_openat(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) {
-        st = AX_OK; /* no parent that can be listed; PATH itself may still be readable */
+        st = AX_OK; /* the parent cannot be listed; PATH itself may still be readable */
         goto done;
     }
     if (fd < 0 || (dir = fdopendir(fd)) == NULL) {
@@ -124,8 +124,8 @@ static enum ax_status sync_parent(const char *path) {
     return st;
 }
 
-/* Removing what is no longer needed must not fail a save that is already safe, nor a load from a
- * read-only disk: it is said and left for the next time. */
+/* Failing to remove leftovers must not fail a save that is already safe, or a load from a read-only
+ * disk: it is logged and left for the next time. */
 static void remove_leftover(const char *leftover) {
     if (ax_remove_tree(leftover) != AX_OK) {
         ax_log_warn("could not remove a leftover: %s", ax_error_text());
@@ -141,7 +141,7 @@ static enum ax_status put_back(const char *path, const char *leftover, pid_t own
     if (ax_sys_rename(leftover, path) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot restore it from %s: %m", path, leftover);
     ax_log_info("restored path=%s from=%s", path, leftover);
-    return AX_OK; /* not synced: were it lost, it would be done again */
+    return AX_OK; /* not synced: if lost, it is done again */
 }
 
 static enum ax_status remove_stale_tmp(const char *path, const char *leftover, pid_t owner) {
@@ -151,8 +151,8 @@ static enum ax_status remove_stale_tmp(const char *path, const char *leftover, p
     return AX_OK;
 }
 
-/* Only where PATH stands, which put_back has seen to. It takes the name of a tmp first: half
- * removed, it must never be put back. */
+/* Call only if PATH exists, which put_back ensures. First renamed to a tmp: half removed, it must
+ * never be put back. */
 static enum ax_status remove_old(const char *path, const char *old, pid_t owner) {
     if (!is_stale(owner))
         return AX_OK;
@@ -205,8 +205,8 @@ fail:
     return st;
 }
 
-/* The two renames and the sync that makes them last. On failure the old folder is put back, as far
- * as the disk still obeys; what is left then, ax_folder_recover finishes. */
+/* The two renames and the sync that makes them durable. On failure the old folder is put back if
+ * possible; ax_folder_recover handles the rest. */
 static enum ax_status swap_in(const struct ax_folder *d, const char *old) {
     struct stat info;
     bool had_old = lstat(d->path, &info) == 0;
@@ -232,7 +232,7 @@ enum ax_status ax_folder_commit(struct ax_folder *d) {
     AX_TRY(ax_sprintf(&old, "%s.old-%ld", d->path, (long)getpid()));
     AX_TRY_GOTO(ax_sync_dir(d->tmp), st, done);
     AX_TRY_GOTO(swap_in(d, old), st, done);
-    /* From here on the new folder is safe: what is in the way of tidying up is only a warning. */
+    /* From here on the new folder is safe: a failed cleanup is only a warning. */
     if (remove_old(d->path, old, getpid()) != AX_OK) {
         ax_log_warn("could not remove a leftover: %s: %s", old, ax_error_text());
         ax_error_clear();

@@ -43,7 +43,7 @@ const char *ax_path_last(const char *path, size_t *len) {
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     if (begin == end && end > 0)
-        begin--; /* the top */
+        begin--; /* the root */
     *len = end - begin;
     return path + begin;
 }
@@ -96,7 +96,7 @@ enum ax_status ax_mkdir_private(const char *path) {
     return make(path, PRIVATE_MODE);
 }
 
-/* What is synced inside of a new folder is lost in a power cut with the folder's own entry. */
+/* In a power failure, data synced inside a new folder is lost with the folder's own entry. */
 static enum ax_status make_lasting(const char *path, mode_t mode) {
     char *parent;
     if (ax_path_is_dir(path))
@@ -149,7 +149,7 @@ enum ax_status ax_symlink(const char *target, const char *path) {
     char *tmp;
     AX_TRY(ax_sprintf(&tmp, "%s.link-%d", path, (int)getpid()));
     enum ax_status st = AX_OK;
-    (void)unlink(tmp); /* of a process of that id which was killed here */
+    (void)unlink(tmp); /* left by a killed process with this id */
     if (symlink(target, tmp) != 0)
         st = ax_error(AX_ERR_IO, "%s: cannot create a symbolic link: %m", path);
     else if ((st = ax_rename(tmp, path)) != AX_OK)
@@ -161,7 +161,7 @@ enum ax_status ax_symlink(const char *target, const char *path) {
 static int remove_entry(int at, const char *name);
 
 /* Empties the open folder; takes fd. Removing while reading may hide entries from readdir on some
- * file systems, so passes go on until one finds nothing. */
+ * file systems, so it repeats until a pass finds nothing. */
 static int empty_folder(int fd) {
     DIR *dir = fdopendir(fd);
     if (dir == NULL) {
@@ -215,7 +215,7 @@ enum ax_status ax_sync_dir(const char *path) {
     if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot open the folder: %m", path);
     enum ax_status st = AX_OK;
-    /* EINVAL: a file system that cannot sync folders; nothing more can be done there. */
+    /* EINVAL: the file system cannot sync folders; nothing more can be done. */
     if (ax_sys_fsync(fd) != 0 && errno != EINVAL)
         st = ax_error(AX_ERR_IO, "%s: cannot sync the folder to disk: %m", path);
     if (ax_sys_close(fd) != 0 && st == AX_OK)

@@ -1,4 +1,4 @@
-/* Path helpers of those who put files in place. */
+/* Path helpers for code that creates files and folders. */
 #ifndef AX_BASE_IO_PATH_H
 #define AX_BASE_IO_PATH_H
 
@@ -9,12 +9,12 @@
 /* The folder that holds `path`: "." for a bare name, "/" at the top. Free with ax_free. */
 enum ax_status ax_path_parent(char **out, const char *path);
 
-/* Where the last part of `path` begins, and its length without slashes at the end: "b" of "a/b//",
- * "/" of "/", nothing of "". */
+/* Start of the last part of `path`, and its length without trailing slashes: "b" of "a/b//", "/" of
+ * "/", empty for "". */
 const char *ax_path_last(const char *path, size_t *len);
 
-/* Makes a new folder "BASE/axtrain-WHAT-…" that nobody else has; base NULL = TMPDIR, or /tmp. Free
- * with ax_free. */
+/* Creates a new, unique folder "BASE/axtrain-WHAT-…"; base NULL = TMPDIR, or /tmp. Free with
+ * ax_free. */
 enum ax_status ax_temp_folder(char **out, const char *base, const char *what);
 
 #endif

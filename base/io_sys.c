@@ -10,8 +10,8 @@
 
 #include "base/fault.h"
 
-/* Passes the fault point: true where the call must fail, with errno set. `n`, where the call moves
- * bytes, is halved for a short one. */
+/* Passes the fault point: true if the call must fail, with errno set. For calls that move bytes, a
+ * short one halves `n`. */
 static bool faulted(enum ax_fault_op op, size_t *n) {
     switch (ax_fault_point(op)) {
     case AX_FAULT_EIO:
@@ -85,8 +85,8 @@ int ax_sys_fsync(int fd) {
 
 int ax_sys_close(int fd) {
     /* An injected error stands for one that a network file system reports here: the descriptor is
-     * closed all the same. Linux closes on EINTR too, and a second close could hit a descriptor
-     * that another thread has just been given. */
+     * closed anyway. Linux also closes on EINTR, and a second close could hit a descriptor that
+     * another thread has just received. */
     bool fail = faulted(AX_FAULT_CLOSE, NULL);
     int err = errno;
     int r = close(fd);

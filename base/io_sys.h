@@ -1,5 +1,5 @@
 /* The system calls behind base/io, each with its fault point. They retry EINTR and otherwise behave
- * like the call they are named after: -1 and errno. Private to base/. */
+ * like the calls they are named after: -1 and errno. Private to base/. */
 #ifndef AX_BASE_IO_SYS_H
 #define AX_BASE_IO_SYS_H
 
@@ -14,10 +14,10 @@ ssize_t ax_sys_pread(int fd, void *data, size_t n, uint64_t offset);
 ssize_t ax_sys_write(int fd, const void *data, size_t n);
 ssize_t ax_sys_pwrite(int fd, const void *data, size_t n, uint64_t offset);
 int ax_sys_fsync(int fd);
-int ax_sys_close(int fd); /* the descriptor is gone whatever is returned */
+int ax_sys_close(int fd); /* the descriptor is closed whatever is returned */
 int ax_sys_rename(const char *from, const char *to);
 int ax_sys_mkdir(const char *path, mode_t mode);
-int ax_sys_flock(int fd, int operation); /* no fault point: a lock is not what is written */
+int ax_sys_flock(int fd, int operation); /* no fault point: a lock writes no data */
 int ax_sys_unlinkat(int at, const char *name, int flags);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reading JSON. Order: parse (scan, jansson, error place), then the getters. */
+/* Reads JSON. In order: parsing (scan, jansson, error position), then the getters. */
 #include "base/json.h"
 
 #include <stdarg.h>
@@ -8,8 +8,8 @@
 #include "base/io.h"
 #include "base/json_scan.h"
 
-/* jansson's lexer drops bytes without a word when its buffer cannot grow, so a parse is only
- * trusted when no allocation failed in it. */
+/* jansson's lexer silently drops bytes when its buffer cannot grow, so a parse is only trusted when
+ * no allocation failed in it. */
 static _Thread_local bool alloc_failed;
 
 static void *json_alloc(size_t n) {
@@ -19,13 +19,13 @@ static void *json_alloc(size_t n) {
     return p;
 }
 
-/* Before main, because jansson must have its allocator before the first value is made, and values
- * are also made outside this file. */
+/* Before main, because jansson must have its allocator before the first value is created, also
+ * outside this file. */
 __attribute__((constructor)) static void route_jansson(void) {
     json_set_alloc_funcs(json_alloc, ax_free_hook);
 }
 
-/* jansson stands behind the token that it names in "… near 'TOKEN'": go back to its start. */
+/* jansson's position is after the token that it names in "… near 'TOKEN'": go back to its start. */
 static enum ax_status syntax_error(const char *name, const char *text, size_t len,
                                    const json_error_t *e) {
     size_t offset = e->position > 0 ? (size_t)e->position : 0;
@@ -123,7 +123,7 @@ enum ax_status ax_json_error(struct ax_json v, const char *fmt, ...) {
     return ax_error(AX_ERR_DATA, "%s: %s%s%s", v.doc, v.path, v.path[0] != '\0' ? ": " : "", text);
 }
 
-/* At most `max` bytes of s, not cutting a character in two. */
+/* At most `max` bytes of s, without splitting a character. */
 static int shown_length(const char *s, int max) {
     int n = (int)strnlen(s, (size_t)max);
     while (n == max && ((unsigned char)s[n] & 0xC0U) == 0x80U)

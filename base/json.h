@@ -1,7 +1,7 @@
 /* JSON through jansson: typed getters that name file and key path; syntax errors with line:column.
  *
  * A struct ax_json points at one node and knows its path ("config.json: rope_parameters.factor"),
- * so an error can say where. Children borrow from the document. Duplicate keys are refused. */
+ * so an error can say where. Children borrow from the document. Duplicate keys are errors. */
 #ifndef AX_BASE_JSON_H
 #define AX_BASE_JSON_H
 
@@ -17,15 +17,15 @@ struct ax_json_doc {
     char *name; /* file name for messages */
 };
 
-/* max_bytes bounds the file; nesting deeper than 512 is refused. AX_ERR_DATA on bad syntax. */
+/* max_bytes bounds the file; nesting deeper than 512 is an error. AX_ERR_DATA on bad syntax. */
 enum ax_status ax_json_load(struct ax_json_doc *doc, const char *path, size_t max_bytes);
 enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
                              size_t len);
 void ax_json_free(struct ax_json_doc *doc);
 /* Pretty (2 spaces, keys in file order, like Python's json.dumps(indent=2)); free with ax_free. */
 enum ax_status ax_json_dump(const json_t *v, char **text, size_t *len);
-/* x as Python's repr writes it: the fewest digits that read back as x, with an exponent from 1e16 up
- * and below 1e-4; nan, inf. Returns text. */
+/* x as in Python's repr: the fewest digits that read back as x, with an exponent from 1e16 up and
+ * below 1e-4; nan, inf. Returns text. */
 #define AX_REAL_TEXT 40
 char *ax_real_repr(double x, char text[AX_REAL_TEXT]);
 

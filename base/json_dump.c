@@ -1,5 +1,5 @@
-/* Writing JSON byte for byte as Python's json.dumps(indent=2) does, so that a file that was read,
- * edited and written back differs only where it was edited. */
+/* Writes JSON byte for byte like Python's json.dumps(indent=2), so that a file that is read, edited
+ * and written back differs only where it was edited. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static enum ax_status put_string(struct ax_buf *b, const char *s, size_t n) {
 }
 
 /* The fewest digits that read back as x, as "-d.ddde-XX" in e; returns how many. Below a power of
- * two doubles lie closer than above it, so there a number of few digits may be found only by
+ * two doubles are denser than above it, so there a number of few digits may be found only by
  * rounding up. (A last digit 9 would carry into fewer digits, which were tried before.) */
 static int shortest_digits(char *e, size_t size, double x) {
     int exponent;
@@ -106,7 +106,7 @@ static enum ax_status put_array(struct ax_buf *b, const json_t *v, int depth) {
 }
 
 static enum ax_status put_object(struct ax_buf *b, const json_t *v, int depth) {
-    json_t *object = (json_t *)v; /* the iterators want it so; nothing is changed */
+    json_t *object = (json_t *)v; /* required by the iterators; not modified */
     AX_TRY(ax_buf_puts(b, "{"));
     const char *separator = "";
     for (void *it = json_object_iter(object); it != NULL; it = json_object_iter_next(object, it)) {

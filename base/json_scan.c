@@ -41,7 +41,7 @@ static size_t span_number(const char *s, size_t n) {
     return i;
 }
 
-/* Whether the number token is an integer that int64 cannot hold and a double can. */
+/* True if the number token is an integer that fits a double but not int64. */
 static bool is_big_integer(const char *s, size_t n) {
     size_t sign = s[0] == '-';
     size_t digits = n - sign;
@@ -58,8 +58,8 @@ static bool is_big_integer(const char *s, size_t n) {
     return errno == ERANGE && strtod(copy, NULL) - strtod(copy, NULL) == 0.0;
 }
 
-/* Writes the integer as 17 digits and an exponent: exact for a double, and never longer than the 19
- * digits or more that were there. Blanks fill up, so later columns stay true. */
+/* Writes the integer as 17 digits and an exponent: exact for a double, and never longer than the
+ * original 19 or more digits. Padded with blanks, so later columns stay correct. */
 static void rewrite_integer(char *s, size_t n) {
     char copy[MAX_DIGITS + 2];
     char text[32];
@@ -79,7 +79,7 @@ static bool is_word(const char *s, size_t n, const char *word) {
     return n >= len && memcmp(s, word, len) == 0;
 }
 
-/* Checks one bracket or word; *depth follows the nesting. NULL or what is wrong. */
+/* Checks one bracket or word; *depth tracks the nesting. Returns NULL or the error. */
 static const char *complaint(const char *s, size_t n, int *depth) {
     if (*s == '[' || *s == '{') {
         ++*depth;

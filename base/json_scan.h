@@ -1,4 +1,4 @@
-/* What is looked at in JSON text before jansson sees it. Private to base/. */
+/* Checks JSON text before jansson parses it. Private to base/. */
 #ifndef AX_BASE_JSON_SCAN_H
 #define AX_BASE_JSON_SCAN_H
 
@@ -6,10 +6,10 @@
 
 #include "base/status.h"
 
-/* Refuses nesting deeper than AX_JSON_DEPTH_MAX and the NaN and Infinity that Python writes.
- * Integers beyond 64 bits (HF writes model_max_length as 10^30) would be an error in jansson; where
- * there are any, *rewritten is a copy of the text in which they are reals of the same length, else
- * NULL. Free with ax_free. */
+/* Rejects nesting deeper than AX_JSON_DEPTH_MAX and the NaN and Infinity that Python writes.
+ * Integers beyond 64 bits (HF writes model_max_length as 10^30) would be an error in jansson; if
+ * there are any, *rewritten is a copy of the text with reals of the same length instead, else NULL.
+ * Free with ax_free. */
 #define AX_JSON_DEPTH_MAX 512
 enum ax_status ax_json_scan(const char *name, const char *text, size_t len, char **rewritten);
 

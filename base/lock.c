@@ -1,4 +1,4 @@
-/* flock: waited for, or claimed with the holder's name in the file for those who come second. */
+/* flock: waits for it, or claims it with the holder's name in the file for others. */
 #include "base/lock.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
 
 void ax_lock_drop(struct ax_lock *l) {
     if (l->held) {
-        (void)ax_sys_flock(l->fd, LOCK_UN); /* a forked child may have the descriptor open still */
+        (void)ax_sys_flock(l->fd, LOCK_UN); /* a forked child may still have the descriptor open */
         (void)ax_sys_close(l->fd);
     }
     *l = (struct ax_lock){0};
@@ -55,7 +55,7 @@ static enum ax_status held(const char *path, int fd) {
                     who[0] ? who : "another process");
 }
 
-/* Only for people; a lock without it is a lock all the same. */
+/* Only for people; the lock works without it. */
 static enum ax_status sign(const char *path, int fd) {
     char host[128] = "?", when[32] = "?", text[256];
     const time_t now = time(NULL);

@@ -1,5 +1,5 @@
-/* Locks between processes. The kernel takes a lock back when its holder ends, however it ends, so
- * it is never stale and there is nothing to clean up. */
+/* Locks between processes. The kernel releases a lock when its holder exits for any reason, so it
+ * is never stale and needs no cleanup. */
 #ifndef AX_BASE_LOCK_H
 #define AX_BASE_LOCK_H
 
@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* ---- locks: whoever holds one keeps the others waiting ---- */
+/* ---- locks: others wait for the holder ---- */
 
 enum ax_lock_mode { AX_LOCK_SHARED, AX_LOCK_EXCLUSIVE };
 
@@ -17,9 +17,9 @@ struct ax_lock {
 };
 
 /* Waits for the lock of the file at `path`, which is created if it does not exist; a log line says
- * so when somebody else has it. held = false where the place can hold no lock: no such folder, no
- * permission to write, a file system without locks. Never fails for that, because a lock saves work
- * but is not what makes files complete (struct ax_folder is). Zero-initialize. */
+ * so if another process has it. held = false if it cannot be locked: no such folder, no write
+ * permission, a file system without locks. That is not an error, because a lock only saves work;
+ * struct ax_folder is what keeps files complete. Zero-initialize. */
 void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode);
 void ax_lock_drop(struct ax_lock *l); /* safe on zeroed or dropped */
 
@@ -30,9 +30,9 @@ struct ax_claim {
     char *path; /* owned */
 };
 
-/* Takes the lock or says who holds it: "PATH: in use by process 12 on HOST since TIME". The file
- * stays behind when the lock is given back. */
+/* Takes the lock or says who holds it: "PATH: in use by process 12 on HOST since TIME". Releasing
+ * it keeps the file. */
 enum ax_status ax_claim_take(struct ax_claim *l, const char *path);
-void ax_claim_release(struct ax_claim *l); /* safe on one that is not held, and on a zeroed one */
+void ax_claim_release(struct ax_claim *l); /* safe on one that is not held or zeroed */
 
 #endif

@@ -25,7 +25,7 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
         return;
     int saved_errno = errno;
     char line[4096];
-    /* a progress bar may stand on the terminal's last line: the message takes its place */
+    /* a progress bar may be on the terminal's last line: the message replaces it */
     const char *clear = ax_term_has_cursor(STDERR_FILENO) ? "\r\x1b[K" : "";
     size_t n = (size_t)snprintf(line, sizeof line, "%s%s ", clear, level_names[level]);
     va_list ap;
@@ -34,7 +34,7 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
     va_end(ap);
     if (m > 0)
         n += (size_t)m < sizeof line - n ? (size_t)m : sizeof line - n - 1;
-    line[n++] = '\n'; /* takes the place of the NUL, so a cut line still ends */
+    line[n++] = '\n'; /* replaces the NUL, so a truncated line still ends */
     ssize_t w;
     do {
         w = write(STDERR_FILENO, line, n);

@@ -1,4 +1,4 @@
-/* The one door to the heap. Read ax_alloc first; the rest stands on raw_alloc. */
+/* The only access to the heap. Read ax_alloc first; the rest uses raw_alloc. */
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 /* A cache line, and the width of the widest vector load. */
 #define ALIGNMENT ((size_t)64)
-/* The address space of a process: no request beyond it can be met, so none is made. */
+/* The address space of a process: requests beyond it cannot succeed, so none is made. */
 #define MAX_BYTES ((size_t)1 << 47)
 
 static _Atomic uint64_t calls, live_blocks;

@@ -1,8 +1,7 @@
 /* Counted heap allocation with a fault point ("malloc") and checked sizes.
  *
- * Everything the program allocates on the heap goes through here (jansson is pointed here too), so
- * that tests can fail each call and debug builds can assert that a running step allocates nothing.
- */
+ * All heap allocation of the program goes through here (jansson's too), so that tests can fail each
+ * call and debug builds can assert that a running step allocates nothing. */
 #ifndef AX_BASE_MEM_H
 #define AX_BASE_MEM_H
 
@@ -13,22 +12,22 @@
 #include "base/status.h"
 
 /* *(T **)out = n zeroed elements of `size` bytes (64-byte aligned). n*size is checked for overflow;
- * n = 0 gives a valid pointer. AX_ERR_NOMEM names the bytes wanted. `out` is untouched on failure.
- */
+ * n = 0 gives a valid pointer. AX_ERR_NOMEM names the bytes requested. `out` is untouched on
+ * failure. */
 enum ax_status ax_alloc(void *out, size_t n, size_t size);
 /* Grows *(T **)inout from old_n to n elements, keeping contents and zeroing the new part. */
 enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size);
 void ax_free(void *p); /* NULL is fine */
 
-/* *(T **)out = `bytes` bytes that hold anything, in huge pages where the system has them: for large
- * copies, where taking small pages one by one costs more than the copy. */
+/* *(T **)out = `bytes` uninitialized bytes, in huge pages if available: for large copies, where
+ * faulting in small pages costs more than the copy. */
 enum ax_status ax_alloc_huge(void *out, size_t bytes);
 enum ax_status ax_strdup(char **out, const char *s);
 enum ax_status ax_strndup(char **out, const char *s, size_t n);
 enum ax_status ax_sprintf(char **out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 bool ax_mul_overflow(size_t a, size_t b, size_t *out);
-/* product of n non-negative sizes; AX_ERR_DATA when it exceeds INT64_MAX, also through a zero. */
+/* product of n non-negative sizes; AX_ERR_DATA if it exceeds INT64_MAX, even if a size is 0. */
 enum ax_status ax_product(const int64_t *v, int n, int64_t *out);
 
 /* Process totals since start: calls of ax_alloc/ax_regrow and friends, and blocks alive now. */
@@ -39,7 +38,7 @@ uint64_t ax_mem_live_blocks(void);
 void *ax_malloc_hook(size_t n);
 void ax_free_hook(void *p);
 
-/* A growing byte string. Zero-initialize; ax_buf_free when done. data is NUL-terminated. */
+/* A growable byte string. Zero-initialize; ax_buf_free when done. data is NUL-terminated. */
 struct ax_buf {
     char *data;
     size_t len, cap;

@@ -1,11 +1,11 @@
-/* The growing byte string of mem.h. */
+/* The growable byte string of mem.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 
-/* Makes room for n more bytes and the NUL. Doubling keeps the sum of all copies linear. */
+/* Reserves n more bytes and the NUL. Doubling keeps the sum of all copies linear. */
 static enum ax_status reserve(struct ax_buf *b, size_t n) {
     if (n > (size_t)PTRDIFF_MAX - b->len - 1) {
         return ax_error(AX_ERR_NOMEM, "out of memory: could not allocate %zu bytes after %zu", n,

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/proc.h"
 
-/* A "VmHWM:   1234 kB" line of /proc/self/status, in bytes; 0 where there is none. */
+/* A "VmHWM:   1234 kB" line of /proc/self/status, in bytes; 0 if there is none. */
 static uint64_t status_bytes(const char *field) {
     char text[4096];
     if (!ax_proc_read("/proc/self/status", text, sizeof text))

@@ -21,7 +21,7 @@ enum {
 struct ax_regex {
     pcre2_code *code; /* NULL: find `pattern` itself */
     bool jit;
-    char *pattern; /* as it was given */
+    char *pattern; /* as given */
     size_t len;
 };
 
@@ -40,7 +40,7 @@ static enum ax_status no_memory(void) {
 }
 
 static enum ax_status compile_pcre2(struct ax_regex *re, const char *pattern, size_t len) {
-    /* In Ruby's syntax ^ and $ are about lines. */
+    /* In Ruby's syntax ^ and $ match at line boundaries. */
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
     pcre2_general_context *general = pcre2_general_context_create(hook_malloc, hook_free, NULL);
     pcre2_compile_context *context = general != NULL ? pcre2_compile_context_create(general) : NULL;
@@ -185,7 +185,7 @@ enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *star
         if (rc < 0)
             return match_error(rc);
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(it->work->match_data);
-        *start = at[0] < at[1] ? at[0] : at[1]; /* \K in a look-ahead can turn them round */
+        *start = at[0] < at[1] ? at[0] : at[1]; /* \K in a look-ahead can swap them */
         *end = at[1];
         if (*start == *end && *end == it->last_end) {
             size_t n = 1;

@@ -1,5 +1,5 @@
-/* Regular expressions of tokenizer files, run by PCRE2 (JIT) with the meaning that they have in the
- * HF tokenizers library: Oniguruma's Ruby syntax and Unicode 16 classes.
+/* Regular expressions of tokenizer files, run by PCRE2 (JIT) with their meaning in the HF
+ * tokenizers library: Oniguruma's Ruby syntax and Unicode 16 classes.
  *
  * An expression is constant and may be shared; each thread matches with its own ax_regex_work. */
 #ifndef AX_BASE_REGEX_H
@@ -13,16 +13,16 @@
 
 struct ax_regex;
 
-/* `literal`: the pattern is a string to find, not empty. AX_ERR_DATA with the offset for bad
+/* `literal`: the pattern is a nonempty string to find. AX_ERR_DATA with the offset on bad
  * syntax. */
 enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size_t len,
                                 bool literal);
 void ax_regex_free(struct ax_regex *re);
-/* The pattern as it was given, and whether it is a string to find. */
+/* The original pattern, and whether it is a string to find. */
 const char *ax_regex_source(const struct ax_regex *re, size_t *len, bool *literal);
 
 struct ax_regex_work {
-    void *match_data, *match_context, *jit_stack; /* PCRE2's; NULL until first used */
+    void *match_data, *match_context, *jit_stack; /* PCRE2's; NULL until first use */
 };
 void ax_regex_work_free(struct ax_regex_work *w);
 
@@ -32,13 +32,13 @@ struct ax_regex_iter {
     struct ax_regex_work *work;
     const char *s;
     size_t len;
-    size_t at;       /* the next search begins here */
+    size_t at;       /* the next search starts here */
     size_t last_end; /* of the last match; SIZE_MAX before the first */
 };
 struct ax_regex_iter ax_regex_search(const struct ax_regex *re, struct ax_regex_work *work,
                                      const char *s, size_t len);
-/* *found = false at the end. A match may be empty, but not right behind the one before. AX_ERR_DATA
- * when the expression needs too many steps for this text. */
+/* *found = false at the end. A match may be empty, but not directly after the previous one.
+ * AX_ERR_DATA if the expression needs too many steps for this text. */
 enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *start, size_t *end);
 
 /* Appends PCRE2's spelling of an Oniguruma pattern to out. */

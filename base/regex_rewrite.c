@@ -1,4 +1,4 @@
-/* Oniguruma's (Ruby) spelling of a regular expression → PCRE2's. See regex.h.
+/* Oniguruma's (Ruby) regular expression syntax → PCRE2's. See regex.h.
  *
  * What differs and matters in tokenizers:
  *   \s \d \w \h \p{…}  sets with another meaning or Unicode version: spelled out
@@ -8,7 +8,7 @@
  *   \b \B              by Oniguruma's word characters: look-arounds
  *   (?m:…)             makes the dot match line ends: (?s:…)
  *   \uHHHH             \x{HHHH}
- * POSIX classes ([:alpha:]), whose sets differ too, are refused. */
+ * POSIX classes ([:alpha:]), whose sets also differ, are rejected. */
 #include <stdint.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static bool looking_at(const struct reader *r, const char *text) {
     return r->len - r->at >= n && memcmp(r->s + r->at, text, n) == 0;
 }
 
-/* --- sets, as they stand inside brackets --- */
+/* --- sets, as written inside brackets --- */
 
 /* Code points of a general category ("L", "Lu") that PCRE2 10.42 does not know. */
 static enum ax_status add_newer(struct ax_buf *out, const char *category, size_t len) {
@@ -69,7 +69,7 @@ static enum ax_status add_property(struct ax_buf *out, const char *name, size_t 
     return AX_OK;
 }
 
-/* What \s, \d, \w or \h stand for. */
+/* The sets of \s, \d, \w and \h. */
 static enum ax_status add_shorthand(struct ax_buf *out, char letter) {
     switch (letter) {
     case 's':
@@ -99,7 +99,7 @@ struct set {
     bool negated;
 };
 
-/* Reads \p{…}, \P{…}, \p{^…}, \s, \S, … at r; false when something else is there. */
+/* Reads \p{…}, \P{…}, \p{^…}, \s, \S, … at r; false if something else is there. */
 static bool read_set(struct reader *r, struct set *set) {
     if (r->len - r->at < 2 || r->s[r->at] != '\\')
         return false;
@@ -134,7 +134,7 @@ static enum ax_status add_word(struct ax_buf *out, const char *open) {
     return ax_buf_puts(out, "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]");
 }
 
-/* A set as a class of its own; `outside` of brackets. */
+/* A set as a separate class; `outside` of brackets. */
 static enum ax_status add_set(struct ax_buf *out, const struct set *set, bool outside) {
     if (outside && set->letter == 'w')
         return add_word(out, set->negated ? "[^" : "[");
@@ -186,8 +186,8 @@ static enum ax_status add_escape(struct ax_buf *out, struct reader *r) {
 
 static enum ax_status add_class(struct ax_buf *out, struct reader *r);
 
-/* A complement is an alternative of its own, since PCRE2 knows other sets by these names; but its
- * \S lacks one character only. */
+/* A complement is a separate alternative, since PCRE2's sets of these names differ; its \S lacks
+ * only one character. */
 static enum ax_status add_set_to_class(struct ax_buf *items, struct ax_buf *others,
                                        const struct set *set) {
     if (!set->negated)
@@ -199,8 +199,7 @@ static enum ax_status add_set_to_class(struct ax_buf *items, struct ax_buf *othe
     return add_set(others, set, false);
 }
 
-/* What stands at r up to && or the closing bracket: single items, and nested classes joined by |.
- */
+/* Reads up to && or the closing bracket: single items, and nested classes joined by |. */
 static enum ax_status read_operand(struct reader *r, struct ax_buf *items, struct ax_buf *others) {
     bool first = true;
     struct set set;

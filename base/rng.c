@@ -54,9 +54,9 @@ float ax_rng_normal(struct ax_rng_key key, uint64_t index) {
     return (float)(radius * (index % 2 == 0 ? cos(angle) : sin(angle)));
 }
 
-/* D. Lemire, "Fast random integer generation in an interval", 2019: the high word of x·n, where
- * low words below 2^64 mod n are refused. Every refusal moves to another key, as the blocks beside
- * this one belong to other numbers. */
+/* D. Lemire, "Fast random integer generation in an interval", 2019: the high word of x·n, rejecting
+ * low words below 2^64 mod n. Every rejection moves to another key, because neighboring blocks
+ * belong to other numbers. */
 uint64_t ax_rng_below(struct ax_rng_key key, uint64_t index, uint64_t n) {
     AX_ASSERT(n >= 1);
     uint64_t refused = (0 - n) % n;

@@ -1,5 +1,5 @@
-/* Counter RNG: value = f(seed, step, tensor, global index), so any rank, thread or recompute that
- * needs number i of tensor t at step s gets the same bits. Philox4x32-10 (Salmon et al. 2011). */
+/* Counter RNG: value = f(seed, step, tensor, global index), so any rank, thread or recompute gets
+ * the same bits for number i of tensor t at step s. Philox4x32-10 (Salmon et al. 2011). */
 #ifndef AX_BASE_RNG_H
 #define AX_BASE_RNG_H
 

@@ -1,4 +1,4 @@
-/* SHA-1 (FIPS 180-4): what git names its objects by. Not for anything that must resist forgery. */
+/* SHA-1 (FIPS 180-4), for git object names. Not for anything that must resist forgery. */
 #include <string.h>
 
 #include "base/hash.h"

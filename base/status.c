@@ -1,5 +1,5 @@
-/* The per-thread error record: one text, one trace, both in fixed storage so that an error about
- * memory needs none. Texts quote input, so control bytes are masked before a terminal sees them. */
+/* The per-thread error record: one text, one trace, both in fixed storage so that an out-of-memory
+ * error needs none. Texts quote input, so control bytes are masked for terminals. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static void set_text(const char *text) {
 }
 
 enum ax_status ax_error_at(enum ax_status st, const char *file, int line, const char *fmt, ...) {
-    /* Formatted aside first: an argument may be ax_error_text() itself. */
+    /* Formatted into a temporary first: an argument may be ax_error_text() itself. */
     char text[sizeof record.text];
     va_list ap;
     va_start(ap, fmt);
@@ -112,7 +112,7 @@ void ax_error_add_trace(const char *file, int line) {
     size_t n = strlen(record.trace);
     char place[160];
     int m = snprintf(place, sizeof place, "%s%s:%d", n > 0 ? " < " : "", file, line);
-    /* A place that does not fit whole is left out: the first ones matter most. */
+    /* A location that does not fit is dropped: the first ones matter most. */
     if (m > 0 && (size_t)m < sizeof place && n + (size_t)m < sizeof record.trace)
         memcpy(record.trace + n, place, (size_t)m + 1);
 }

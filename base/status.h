@@ -1,7 +1,7 @@
-/* Status codes, the error text a person reads, and the trace of file:line it took on the way up.
+/* Status codes, the user's error text, and the file:line trace of its callers.
  *
  * Every fallible function returns enum ax_status. The message (what, where, remedy) is built once,
- * by ax_error(), where the cause is known; callers pass it on with AX_TRY. The record is per
+ * by ax_error(), where the cause is known; callers propagate it with AX_TRY. The record is per
  * thread. */
 #ifndef AX_BASE_STATUS_H
 #define AX_BASE_STATUS_H
@@ -11,8 +11,8 @@
 enum ax_status {
     AX_OK = 0,
     AX_ERR_FAILED,      /* anything without a code of its own; exit 1 */
-    AX_ERR_CONFIG,      /* usage, command line, YAML, config.json a person wrote; exit 2 */
-    AX_ERR_DATA,        /* rows, weights, tokenizer, checkpoint contents; exit 3 */
+    AX_ERR_CONFIG,      /* usage, command line, YAML, a config.json written by hand; exit 2 */
+    AX_ERR_DATA,        /* records, weights, tokenizer, checkpoint contents; exit 3 */
     AX_ERR_IO,          /* the operating system refused a file or socket; exit 1 */
     AX_ERR_PEER,        /* another rank was lost or disagrees; exit 4 */
     AX_ERR_NOMEM,       /* memory; exit 5 */
@@ -37,7 +37,7 @@ enum ax_status ax_error_at(enum ax_status st, const char *file, int line, const 
 /* The value is `st` itself, so that compilers and clang-tidy see that it is not AX_OK. */
 #define ax_error(st, ...) ((void)ax_error_at((st), __FILE__, __LINE__, __VA_ARGS__), (st))
 
-/* Puts "prefix: " in front of the current text, so that a caller can add the place it knows. */
+/* Prepends "prefix: " to the current text, so that a caller can add the location it knows. */
 enum ax_status ax_error_prefix(enum ax_status st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -46,7 +46,7 @@ enum ax_status ax_error_prefix(enum ax_status st, const char *fmt, ...)
 const char *ax_error_text(void);
 const char *ax_error_trace(void);
 void ax_error_clear(void);
-/* Copies the record of one thread to another (workers hand theirs to the thread that joins). */
+/* Copies the record of one thread to another (workers pass theirs to the joining thread). */
 struct ax_error_record {
     enum ax_status st;
     char text[2048];

@@ -29,8 +29,7 @@ static void acknowledge(void) {
         return; /* nothing depends on it */
 }
 
-/* Nothing but atomics, clock_gettime, raise, isatty's ioctl and write: all may be called from a
- * handler. */
+/* Only atomics, clock_gettime, raise, isatty's ioctl and write: all async-signal-safe. */
 static void note(int sig) {
     const int saved = errno;
     bool again = sig == SIGINT && atomic_exchange(&interrupt, true);

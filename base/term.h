@@ -11,9 +11,9 @@ enum ax_color_mode { AX_COLOR_AUTO, AX_COLOR_ALWAYS, AX_COLOR_NEVER };
 
 bool ax_term_is_tty(int fd);
 int ax_term_width(int fd);       /* columns; 80 where unknown */
-bool ax_term_has_cursor(int fd); /* a terminal that can write over its last line */
-/* "answers 3/17" over the last line of stderr, and its removal when all are done; on a terminal
- * only. */
+bool ax_term_has_cursor(int fd); /* a terminal that can overwrite its last line */
+/* Shows "answers 3/17" in the last line of stderr, and removes it when all are done; only on a
+ * terminal. */
 void ax_term_progress(const char *what, int64_t done, int64_t of);
 /* "auto", "always" or "never"; AX_ERR_CONFIG names `option` and the word. */
 enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax_color_mode *mode);

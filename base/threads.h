@@ -1,7 +1,7 @@
 /* Threads: a joinable worker, and how many CPUs this process may use.
  *
  * pthreads carry long-lived work (ranks in one process, loaders, writers); OpenMP is for loops
- * inside kernels and is not started from here. */
+ * inside kernels, not here. */
 #ifndef AX_BASE_THREADS_H
 #define AX_BASE_THREADS_H
 

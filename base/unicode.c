@@ -86,7 +86,7 @@ size_t ax_utf8_check(const char *s, size_t n) {
 
 enum ax_status ax_utf8_repair(struct ax_buf *out, const char *s, size_t n) {
     size_t i = 0;
-    AX_TRY(ax_buf_append(out, "", 0)); /* a string, also when there is nothing to repair */
+    AX_TRY(ax_buf_append(out, "", 0)); /* a string even if there is nothing to repair */
     while (i < n) {
         size_t good = ax_utf8_check(s + i, n - i);
         AX_TRY(ax_buf_append(out, s + i, good));
@@ -204,7 +204,7 @@ bool ax_unicode_is_accent(uint32_t cp) {
 
 int ax_unicode_lower(uint32_t cp, uint32_t out[2]) {
     out[0] = cp;
-    if (cp == 0x130) { /* dotted capital I: the only one that becomes two */
+    if (cp == 0x130) { /* dotted capital I: the only one that maps to two */
         out[0] = 'i';
         out[1] = 0x307;
         return 2;

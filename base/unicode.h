@@ -1,5 +1,5 @@
-/* UTF-8 and the character classes that tokenizers ask about, as the HF tokenizers library has them
- * (its regexes follow Unicode 16): libutf8proc's data plus the differences in unicode_tables.c. */
+/* UTF-8 and the character classes of tokenizers, as in the HF tokenizers library (its regexes
+ * follow Unicode 16): libutf8proc's data plus the differences in unicode_tables.c. */
 #ifndef AX_BASE_UNICODE_H
 #define AX_BASE_UNICODE_H
 
@@ -14,12 +14,12 @@
 
 enum ax_utf8_kind {
     AX_UTF8_VALID,   /* one code point */
-    AX_UTF8_INVALID, /* bytes that begin no code point */
-    AX_UTF8_CUT      /* a beginning that the end of the text cuts short */
+    AX_UTF8_INVALID, /* bytes that do not start a code point */
+    AX_UTF8_CUT      /* a code point truncated by the end of the text */
 };
 
-/* What stands at s (n ≥ 1 bytes left) and how long it is: the code point, or the longest beginning
- * of one, which counts as one error (Unicode's "maximal subpart"). */
+/* Kind and length of what is at s (n ≥ 1 bytes left): a code point, or the longest prefix of one,
+ * which counts as one error (Unicode's "maximal subpart"). */
 enum ax_utf8_kind ax_utf8_next(const unsigned char *s, size_t n, size_t *len);
 /* Offset of the first byte that is not UTF-8, or n. */
 size_t ax_utf8_check(const char *s, size_t n);
@@ -61,10 +61,10 @@ enum ax_char_class { AX_CHAR_OTHER, AX_CHAR_LETTER, AX_CHAR_NUMBER, AX_CHAR_SPAC
 
 extern const unsigned char ax_ascii_class[128]; /* enum ax_char_class */
 
-/* \p{L}, \p{N}, white space, or none of them. */
+/* \p{L}, \p{N}, white space, or none of these. */
 enum ax_char_class ax_unicode_class(uint32_t cp);
 /* 1 for upper and title case letters, 2 for lower case ones, 3 for letters without case and marks,
- * 0 for all else. */
+ * 0 otherwise. */
 unsigned ax_unicode_case(uint32_t cp);
 bool ax_unicode_is_space(uint32_t cp);
 bool ax_unicode_is_word(uint32_t cp);    /* \w: alphabetic, mark, decimal, connector, joiner */

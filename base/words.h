@@ -1,12 +1,12 @@
-/* Which known word somebody may have meant. */
+/* Suggests a known word for a misspelled one. */
 #ifndef AX_BASE_WORDS_H
 #define AX_BASE_WORDS_H
 
 /* Damerau–Levenshtein distance (adjacent swaps count 1), capped at 8. */
 int ax_edit_distance(const char *a, const char *b);
 
-/* What somebody may have meant by `given`: the first of the tried names that is nearest, at fewer
- * than `within` letters. */
+/* The best suggestion for `given`: the first of the nearest names tried, at an edit distance below
+ * `within`. */
 struct ax_nearest {
     const char *given;
     int within;

@@ -11,12 +11,12 @@
 #include "base/mem.h"
 #include "base/yaml_tree.h"
 
-/* Anchors are looked up one by one; no file that a person wrote has more. */
+/* Anchors are searched linearly; no hand-written file has more. */
 #define MAX_ANCHORS 1000
 
 struct anchor {
     char *name;
-    struct ax_yaml_node *node; /* own copy, as a merge may take the original apart; NULL = open */
+    struct ax_yaml_node *node; /* own copy, as a merge may consume the original; NULL = open */
 };
 
 struct composer {
@@ -44,7 +44,7 @@ error_at(const struct composer *c, size_t line, size_t column, const char *fmt, 
 
 #define error_mark(c, mark, ...) error_at((c), (mark).line + 1, (mark).column + 1, __VA_ARGS__)
 
-/* Puts the place before an error of the tree functions, which do not know it. */
+/* Prefixes errors of the tree functions with the location, which they do not know. */
 static enum ax_status with_place(const struct composer *c, yaml_mark_t mark, enum ax_status st) {
     if (st == AX_ERR_CONFIG && c->name != NULL)
         return ax_error_prefix(st, "%s:%zu:%zu", c->name, mark.line + 1, mark.column + 1);
@@ -92,7 +92,7 @@ static enum ax_status compose_alias(struct composer *c, const yaml_event_t *even
                                     struct ax_yaml_node **out) {
     const char *name = (const char *)event->data.alias.anchor;
     size_t i = c->n_anchors;
-    while (i > 0 && strcmp(c->anchors[i - 1].name, name) != 0) /* the latest of a name counts */
+    while (i > 0 && strcmp(c->anchors[i - 1].name, name) != 0) /* the latest of each name counts */
         i--;
     if (i == 0) {
         return error_mark(c, event->start_mark, "alias *%s: there is no anchor &%s before it", name,
@@ -104,7 +104,7 @@ static enum ax_status compose_alias(struct composer *c, const yaml_event_t *even
                       ax_yaml_node_copy(out, c->anchors[i - 1].node, &c->budget));
 }
 
-/* The kind that a tag such as !!str asks for, or -1 for none and -2 for one that is not known. */
+/* The kind of a tag such as !!str; -1 for none, -2 if unknown. */
 static int tag_kind(const char *tag) {
     static const struct {
         const char *tag;
@@ -155,7 +155,7 @@ static enum ax_status compose_scalar(struct composer *c, const yaml_event_t *eve
     return check_tag(c, event, tag, node->kind);
 }
 
-/* Lines and columns count from 1; what came from the command line has none. */
+/* Lines and columns count from 1; nodes from the command line have none. */
 static int place(const struct composer *c, size_t from_zero) {
     return c->name != NULL ? (int)from_zero + 1 : 0;
 }
@@ -267,7 +267,7 @@ static const char *anchor_of(const yaml_event_t *event) {
     }
 }
 
-/* The node that `event` begins; takes the event. */
+/* The node that starts with `event`; takes the event. */
 static enum ax_status compose_node(struct composer *c, yaml_event_t *event,
                                    struct ax_yaml_node **out) {
     struct ax_yaml_node *node = NULL;

@@ -1,9 +1,9 @@
-/* YAML (1.1 core as people write it) through libyaml, kept as a tree whose every node knows its
- * line and column. Plain scalars resolve as PyYAML's safe loader does, with three differences that
- * people mean: "2e-5" is a number, "1:30" and dates stay text. Aliases are expanded (copied) and
- * merge keys (<<) applied, within AX_YAML_NODES_MAX nodes in all and AX_YAML_COPY_MAX bytes of
- * copied text. Duplicate keys, tabs, unknown tags, nesting deeper than AX_YAML_DEPTH_MAX and
- * several documents are refused by line (AX_ERR_CONFIG). */
+/* YAML (1.1 core as commonly written) through libyaml, as a tree whose nodes know their line and
+ * column. Plain scalars resolve as in PyYAML's safe loader, except where that is never intended:
+ * "2e-5" is a number, "1:30" and dates stay text. Aliases are expanded (copied) and merge keys (<<)
+ * applied, within AX_YAML_NODES_MAX nodes in total and AX_YAML_COPY_MAX bytes of copied text.
+ * Duplicate keys, tabs, unknown tags, nesting deeper than AX_YAML_DEPTH_MAX and several documents
+ * are errors that name the line (AX_ERR_CONFIG). */
 #ifndef AX_BASE_YAML_H
 #define AX_BASE_YAML_H
 
@@ -61,7 +61,7 @@ const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_no
                           size_t size);
 const char *ax_yaml_kind_name(enum ax_yaml_kind kind); /* "a list" */
 
-/* Sets key path ("datasets.0.path") to a scalar or flow value given as YAML text; makes missing
+/* Sets key path ("datasets.0.path") to a scalar or flow value given as YAML text; creates missing
  * maps; "null" removes an entry of a list, and stays as the value of a key. For command-line
  * overrides; nodes get line 0. */
 enum ax_status ax_yaml_set(struct ax_yaml_doc *doc, const char *path, const char *text);

@@ -1,4 +1,4 @@
-/* What is left to do when all entries of a map are read: merge keys and duplicates. */
+/* Finishes a map after its entries are read: merge keys and duplicates. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static enum ax_status given_twice(const char *name, const struct ax_yaml_entry *
                     name, second->line, second->column, second->key, first->line);
 }
 
-/* Moves the entries of one merged map behind those of `map`. */
+/* Appends the entries of one merged map to `map`. */
 static enum ax_status move_entries(struct ax_yaml_node *map, struct ax_yaml_node *from) {
     for (size_t i = 0; i < from->n; i++) {
         AX_TRY(ax_yaml_append(map, from->entries[i]));
@@ -57,8 +57,8 @@ static int compare_keys(const void *a, const void *b) {
     return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-/* Drops merged entries whose key stands before them; entries from n_own on are merged ones. Sorted,
- * because comparing each key with each would let a long map take hours. */
+/* Drops merged entries whose key appears earlier; entries from n_own on are merged ones. Sorts,
+ * because comparing all pairs of keys could take hours for a long map. */
 static enum ax_status drop_duplicates(struct ax_yaml_node *map, size_t n_own, const char *name) {
     struct sorted_key *keys;
     AX_TRY(ax_alloc(&keys, map->n, sizeof *keys));
@@ -75,7 +75,7 @@ static enum ax_status drop_duplicates(struct ax_yaml_node *map, size_t n_own, co
             st = given_twice(name, kept, e);
         } else {
             ax_yaml_node_free(e->value);
-            e->value = NULL; /* marks it; the key is still compared with */
+            e->value = NULL; /* marks it; the key is still compared */
         }
     }
     ax_free(keys);

@@ -1,12 +1,13 @@
-/* What a plain scalar means: the resolver of YAML 1.1 as PyYAML has it, plus the floats of YAML 1.2
- * (2e-5 has no point and is a string in 1.1, which nobody means). Sexagesimals stay strings. */
+/* The meaning of a plain scalar: YAML 1.1's resolver as in PyYAML, plus the floats of YAML 1.2
+ * (2e-5 has no point and would be a string in 1.1, which nobody intends). Sexagesimals stay
+ * strings. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/yaml_tree.h"
 
-/* Longest number that is looked at; more digits than that are text. */
+/* Longest number; anything longer is text. */
 #define MAX_NUMBER 400
 
 static bool is_digit(char c, int base) {
@@ -60,7 +61,7 @@ static bool resolve_word(struct ax_yaml_node *node, const char *s) {
 
 /* Digits of `base` with underscores between them, to the end, that fit int64. */
 static bool resolve_digits(struct ax_yaml_node *node, const char *s, int base, bool negative) {
-    int64_t value = 0; /* kept below zero, where -2^63 fits too */
+    int64_t value = 0; /* kept negative, so that -2^63 fits */
     bool any = false;
     for (; *s != '\0'; s++) {
         if (*s == '_')
@@ -99,7 +100,7 @@ static bool resolve_int(struct ax_yaml_node *node, const char *s) {
     }
 }
 
-/* Copies a run of digits, without underscores where these are allowed; returns how many digits. */
+/* Copies a run of digits, dropping underscores if allowed; returns how many digits. */
 static size_t take_digits(const char **s, char **to, bool underscores) {
     size_t n = 0;
     for (; is_digit(**s, 10) || (underscores && **s == '_'); (*s)++) {
@@ -121,7 +122,7 @@ static bool resolve_float(struct ax_yaml_node *node, const char *s) {
         *to++ = *s++;
     if (!is_digit(s[0], 10) && !(s[0] == '.' && is_digit(s[1], 10)))
         return false;
-    bool is_float = *s != '0'; /* decimal, and resolve_int has refused it */
+    bool is_float = *s != '0'; /* decimal, and resolve_int has rejected it */
     (void)take_digits(&s, &to, true);
     if (*s == '.') {
         is_float = true;

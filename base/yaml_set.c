@@ -1,4 +1,4 @@
-/* Overrides: a key path and a value in YAML put into a tree. */
+/* Overrides: sets a key path in a tree to a YAML value. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,14 +6,14 @@
 #include "base/yaml_tree.h"
 
 struct target {
-    const char *path;           /* the whole path, for messages */
-    const char *at;             /* where the current part begins in it */
+    const char *path;           /* the full path, for messages */
+    const char *at;             /* start of the current part */
     size_t len;                 /* of the current part */
     struct ax_yaml_node *value; /* NULL = remove */
     bool is_null;               /* there is no value, or it is null */
 };
 
-/* The current part as a list index; false where it is a word. */
+/* The current part as a list index; false if it is a word. */
 static bool part_index(const struct target *t, size_t *index) {
     if (t->len == 0 || t->len > 9 || strspn(t->at, "0123456789") < t->len)
         return false;
@@ -21,7 +21,7 @@ static bool part_index(const struct target *t, size_t *index) {
     return true;
 }
 
-/* The part before the current one, with all before it, for "datasets.0 is a string". */
+/* Length of the path up to the part before the current one, for "datasets.0 is a string". */
 static int parent_len(const struct target *t) {
     return t->at == t->path ? 0 : (int)(t->at - t->path - 1);
 }
@@ -42,7 +42,7 @@ fail:
     return st;
 }
 
-/* Finds the entry of the current part; *found = n where it is absent and may be appended. */
+/* Finds the entry of the current part; *found = n if it is absent and may be appended. */
 static enum ax_status find_entry(const struct target *t, const struct ax_yaml_node *node,
                                  size_t *found) {
     size_t i = 0;
@@ -73,7 +73,7 @@ static void remove_entry(struct ax_yaml_node *node, size_t i) {
     memmove(&node->entries[i], &node->entries[i + 1], (node->n - i) * sizeof node->entries[0]);
 }
 
-/* A key without a value holds what the path needs: a list for number 0, else a map. */
+/* A key without a value becomes what the path needs: a list for index 0, else a map. */
 static void become_collection(const struct target *t, struct ax_yaml_node *node) {
     size_t index;
     bool list = t->at != t->path && part_index(t, &index) && index == 0;

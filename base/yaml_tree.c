@@ -1,4 +1,4 @@
-/* Nodes of a YAML tree: make, copy, free, look up, name. */
+/* Nodes of a YAML tree: create, copy, free, look up, name. */
 #include "base/yaml_tree.h"
 
 #include <stdio.h>

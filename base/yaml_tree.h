@@ -1,10 +1,10 @@
-/* What the YAML files share: nodes as they are made, copied and freed. Private to base/. */
+/* What the YAML files share: creating, copying and freeing nodes. Private to base/. */
 #ifndef AX_BASE_YAML_TREE_H
 #define AX_BASE_YAML_TREE_H
 
 #include "base/yaml.h"
 
-/* What one document may still take. */
+/* The remaining budget of one document. */
 struct ax_yaml_budget {
     size_t nodes, copied_bytes;
 };
@@ -18,11 +18,11 @@ void ax_yaml_node_clear(struct ax_yaml_node *node); /* frees what it holds, not 
 void ax_yaml_node_free(struct ax_yaml_node *node);
 enum ax_status ax_yaml_node_copy(struct ax_yaml_node **out, const struct ax_yaml_node *src,
                                  struct ax_yaml_budget *budget);
-/* Appends to a LIST or MAP; takes key and value on success. The space doubles. */
+/* Appends to a LIST or MAP; takes key and value on success. Capacity doubles. */
 enum ax_status ax_yaml_append(struct ax_yaml_node *node, struct ax_yaml_entry entry);
 
 /* Joins the entries of merge keys ("<<": maps or lists of maps) into `map`, where its own keys and
- * earlier merges win, and refuses a key given twice. `name` is the file for messages, or NULL. */
+ * earlier merges win; duplicate keys are errors. `name` is the file for messages, or NULL. */
 enum ax_status ax_yaml_finish_map(struct ax_yaml_node *map, struct ax_yaml_node *merges,
                                   const char *name);
 
