@@ -1,8 +1,7 @@
-"""Where a C file could be wrong: the mutants of one file, found on clang's AST (see tools/mutate).
+"""Finds the mutants of a C file in clang's AST (see tools/mutate).
 
-The AST says what a piece of text is and which types it has; every edit is of the file's own text.
-What a macro's body expands to has no text of its own here and is left alone; a macro's arguments
-have it.
+The AST says what a piece of text is and which types it has; edits are made in the file's own text.
+Expansions of macro bodies have no text in the file and are left alone; macro arguments do.
 """
 import ctypes
 import re
@@ -32,7 +31,7 @@ class Mutant(NamedTuple):
     line: int
     column: int
     kind: str
-    number: int  # among the changes of this kind at this place
+    number: int  # among the changes of this kind at this location
     function: str
     offset: int
     old: str
@@ -45,16 +44,16 @@ class Mutant(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}:{self.kind}:{self.number}"
 
     def apply(self, text):
-        lines = self.old.count("\n")  # __LINE__ of what follows stays as it is
+        lines = self.old.count("\n")  # keeps __LINE__ of the following lines
         return text[: self.offset] + self.new + "\n" * lines + text[self.offset + len(self.old) :]
 
 
 class Source:
-    """One file: its tokens, and the sites that a walk over its AST collects."""
+    """One file: its tokens, and the sites collected from its AST."""
 
     def __init__(self, folder, path):
         self.path = path
-        self.text = (folder / path).read_text(encoding="latin-1")  # one character a byte
+        self.text = (folder / path).read_text(encoding="latin-1")  # one character per byte
         self.tokens = [m for m in TOKEN.finditer("\n" + self.text) if not m["skip"]]
         self.spans = [(m.start() - 1, m.end() - 1, m[0]) for m in self.tokens]
         self.index = {start: i for i, (start, _, _) in enumerate(self.spans)}
@@ -75,7 +74,7 @@ class Source:
         return i
 
     def _talk(self, i):
-        """The span of an assertion or of the making of a message: nothing in it is mutated."""
+        """The span of an assertion or a message: nothing in it is mutated."""
         if TALK.match(self.token(i)) and self.token(i + 1) == "(":
             return self.spans[i][0], self.spans[self.closing(i + 1)][1]
         return None
@@ -85,7 +84,7 @@ class Source:
             self.sites.setdefault((kind, offset), {})[(offset, old, new)] = leak
 
     def drop(self, kind, i, leak=False):
-        """Takes out the statement that begins at token i, its semicolon excepted."""
+        """Removes the statement that starts at token i, except its semicolon."""
         depth = 0
         for j in range(i, len(self.spans)):
             if depth == 0 and self.token(j) == ";":
@@ -95,7 +94,7 @@ class Source:
             depth += (self.token(j) in "([{") - (self.token(j) in ")]}")
 
     def mutants(self):
-        """{kind: [[mutants of one site]]}, in the order of the text."""
+        """{kind: [[mutants of one site]]}, in text order."""
         found = {}
         for (kind, _), changes in sorted(self.sites.items()):
             ways = [self._mutant(kind, i, *c, leak) for i, (c, leak) in enumerate(sorted(changes.items()))]
@@ -116,7 +115,7 @@ class Source:
 
 
 def file_offset(location, path):
-    """Offset in the file of what is spelled there (macro arguments too), or -1."""
+    """Offset of the text in the file (also in macro arguments), or -1."""
     lib = cindex.conf.lib
     file, offset = cindex.c_object_p(), ctypes.c_uint()
     lib.clang_getFileLocation(location, ctypes.byref(file), None, None, ctypes.byref(offset))
@@ -125,7 +124,7 @@ def file_offset(location, path):
 
 
 def statements(cursor, kids):
-    """The children that stand where a statement stands."""
+    """The children in statement position."""
     kind = cursor.kind
     if kind == K.COMPOUND_STMT:
         return kids
@@ -139,7 +138,7 @@ def statements(cursor, kids):
 
 
 def visit(source, cursor, counted):
-    """Collects the sites at `cursor` and below. counted: a literal here is a number of things."""
+    """Collects the sites at `cursor` and below. counted: a literal here is a count."""
     kids = list(cursor.get_children())
     kind = cursor.kind
     here = source.index.get(file_offset(cursor.extent.start, source.path), -1)
@@ -216,7 +215,7 @@ def statement(source, cursor):
 
 
 def tries(source):
-    """AX_TRY(call); is a loop for the compiler: it is found by its name."""
+    """AX_TRY(call); is a loop in the AST: found by its name."""
     for i, (_, _, word) in enumerate(source.spans):
         if word in ("AX_TRY", "AX_TRY_GOTO") and source.token(i - 1) in (";", "{", "}", ")", "else", ":"):
             source.drop("call", i)

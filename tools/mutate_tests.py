@@ -1,7 +1,7 @@
 """Builds mutants and runs tests on them, in copies of the tree under build-mutate/ (see tools/mutate).
 
-The library is a shared one here: a mutant is one object compiled and one link, and every test and
-axtrain itself, linked once, find it beside them.
+The library is shared here: a mutant costs one compile and one link, and every test and axtrain,
+linked once, load it from their own folder.
 """
 import concurrent.futures
 import hashlib
@@ -20,8 +20,8 @@ from pathlib import Path
 
 LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm".split()
 SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
-# A test runs as the children of process 1 of its own, with its own /tmp and /dev/shm: when it is
-# ended nothing of it stays.
+# A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
+# it remains.
 BOX = """mount --bind "$1" /tmp && mount -t tmpfs -o size=2g none /dev/shm || exit 125
 ulimit -c 0; ulimit -f 4194304; [ "$2" = 0 ] || ulimit -v "$2"
 "$3"; exit $?"""
@@ -76,7 +76,7 @@ class Bench:
         self.baseline_locks = {test: threading.Lock() for test in self.tests}
 
     def copy_tree(self):
-        """Brings build-mutate/tree to what the working tree is, new files included, ignored ones not."""
+        """Syncs build-mutate/tree with the working tree, including new files but not ignored ones."""
         names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=self.repo,
                                check=True, capture_output=True, text=True).stdout.split("\0")
         names = {n for n in names if n and (self.repo / n).is_file()}
@@ -90,7 +90,7 @@ class Bench:
                 shutil.copy(old, new)
 
     def build_all(self, build):
-        """Library, axtrain and all tests, in build.folder/bin; only what changed is made anew."""
+        """Builds library, axtrain and all tests in build.folder/bin; rebuilds only what changed."""
         print(f"building {build.folder.name} ({' '.join(build.make)})", flush=True)
         helpers = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.o')}"
                    for p in sorted(self.tree.glob("tests/*.c"))]
@@ -117,7 +117,7 @@ class Bench:
             self.call([build.cc, *build.link_flags, "-o", out, *words, *LIBS], self.tree)
 
     def compile_commands(self, build):
-        """{source: [command of each of its objects]}, from what make would do."""
+        """{source: [command of each of its objects]}, from make's dry run."""
         dry = subprocess.run(["make", "-Bn", *build.make, f"../{build.folder.name}/libaxtrain.a"], cwd=self.tree,
                              check=True, capture_output=True, text=True).stdout
         commands = {}
@@ -139,7 +139,7 @@ class Bench:
         (folder / "tmp").mkdir()
 
     def build(self, worker, mutant):
-        """Puts the mutant's library beside the worker's tests. "differs", or why it does not count."""
+        """Builds the mutant's library for the worker's tests. "differs", or why it does not count."""
         folder = self.folder / f"worker{worker}"
         source = folder / "tree" / mutant.file
         text = source.read_text(encoding="latin-1")
@@ -182,7 +182,7 @@ class Bench:
             box = [*words, "-mpf", "--kill-child", "--mount-proc", "sh", "-c", BOX, "box", "/var/tmp", "0", "true"]
             if not self.folder.is_relative_to("/tmp") and subprocess.run(box, capture_output=True).returncode == 0:
                 return box[:-3]
-        print("mutate: no namespaces of its own for a test here: what a mutant leaves in /tmp stays there")
+        print("mutate: namespaces are not available: files that a mutant leaves in /tmp stay there")
         return None
 
     def execute(self, binary, worker, limit, environment):
@@ -236,13 +236,13 @@ class Bench:
         return self.execute(binary, worker, limit, self.environment(test))
 
     def baseline(self, worker, test):
-        """Does the test pass on the tree as it is? Asked once per tree, before its first mutant."""
+        """True if the test passes on the unmodified tree. Checked once per tree, before its first mutant."""
         with self.baseline_locks[test]:
             key = self.key(test)
             if self.baselines.get(test, {}).get("key") != key:
                 outcome, seconds, output = self.run(worker, test, mutated=False)
                 if outcome != "passed":
-                    print(f"EXCLUDED: {test} {outcome} on the tree as it is:\n{output.decode(errors='replace')[-1500:]}")
+                    print(f"EXCLUDED: {test} {outcome} on the unmodified tree:\n{output.decode(errors='replace')[-1500:]}")
                 self.baselines[test] = {"key": key, "passes": outcome == "passed", "seconds": seconds}
                 with self.lock:
                     self.baseline_path.write_text(json.dumps(self.baselines))
@@ -276,13 +276,13 @@ class Bench:
         return self.product_key + digest(own + sorted(self.tree.glob("tests/*.[ch]")))
 
     def collect(self):
-        """self.lines: {test: {file: [lines it runs]}}, children of the test included, killed ones too."""
+        """self.lines: {test: {file: [lines it runs]}}, including the test's children, even killed ones."""
         path = self.folder / "coverage.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         todo = [t for t in self.tests if known.get(t, {}).get("key") != self.key(t)]
         self.lines = {t: known[t] for t in self.tests if t not in todo}
         if todo:
-            print(f"coverage: {len(todo)} tests have changed or are new, {self.workers} at a time", flush=True)
+            print(f"coverage: {len(todo)} new or changed tests, {self.workers} at a time", flush=True)
         start, queue = time.monotonic(), iter(todo)
 
         def work(worker):
@@ -307,12 +307,12 @@ class Bench:
         profile = folder / "profile"
         shutil.rmtree(profile, ignore_errors=True)
         profile.mkdir()
-        # %c: counters are the file itself, mapped, so that a killed child has written them;
+        # %c: counters are mapped into the file, so that even a killed child has written them;
         # %m: the test and every axtrain that it starts share the file.
         outcome, seconds, _ = self.execute(self.cover.folder / "bin" / test, worker, 1200,
                                            {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"})
         if outcome != "passed":
-            print(f"coverage: {test} {outcome} when built with clang and counters")
+            print(f"coverage: {test} {outcome} in the coverage build (clang)")
         files = {}
         raw = list(profile.glob("*.profraw"))
         if raw:
@@ -328,7 +328,7 @@ class Bench:
         return {"key": self.key(test), "seconds": seconds, "files": files}
 
     def reaching(self, mutant):
-        """Tests that run the mutant's line: quick, near and narrow ones first."""
+        """Tests that run the mutant's line: fast, nearby and specific ones first."""
         room, stem = mutant.file.split("/")[0], Path(mutant.file).stem
 
         def price(test):

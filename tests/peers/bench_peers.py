@@ -195,7 +195,7 @@ ours_generates = f"axtrain bench generate --model MODEL --dtype bfloat16 {shape}
 # part: what it is, how it is prepared, {program: (function, command)}, ours first
 PARTS = {
     "step": (
-        "A full fine-tuning step: 2 × 1,024 random tokens, bf16, AdamW",
+        "Full fine-tuning step: 2 × 1,024 random tokens, bf16, AdamW",
         None,
         {
             "axtrain bench step": (our_step, "axtrain bench step --model MODEL --batch 2 --seq 1024 --steps 4"),
@@ -219,7 +219,7 @@ PARTS = {
         },
     ),
     "llama": (
-        f"Prompts of {PROMPT} tokens, then {NEW} new ones, weights in bf16",
+        f"Prompts of {PROMPT} tokens, then {NEW} new tokens, weights in bf16",
         prepare_llama,
         {
             "axtrain bench generate": (our_phases, ours_generates),
@@ -263,11 +263,11 @@ def page():
     env = json.loads(run(a.axtrain, "env", "--json"))
     python = ".".join(map(str, sys.version_info[:3]))
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in wanted)
-    text = f"""# Beside PyTorch, TRL, transformers and llama.cpp on this machine's CPU
+    text = f"""# Comparison with PyTorch, TRL, transformers and llama.cpp on CPU
 
 Written by `make bench-peers MODEL=…` ({a.pairs} {'pair' if a.pairs == 1 else 'pairs'}, {datetime.date.today()}): the programs
-of a section take turns on one machine, {'at real-time priority' if priority else 'at ordinary priority'}. Medians, lowest to highest in
-brackets; a ratio is the median of those within a pair. Scripts: `tests/peers/` and `measure/` of AXTRAIN_SHARED.
+of a section alternate on one machine, {'at real-time priority' if priority else 'at ordinary priority'}. Medians, minimum to maximum in
+parentheses; a ratio is the median of the ratios within a pair. Scripts: `tests/peers/` and `measure/` of AXTRAIN_SHARED.
 
 - Machine: {env['cpus']} CPUs, {env['cpu']}, {env['instruction_set']}, {env['memory']}
 - axtrain {env['axtrain']} (compiler {env['compiler']}); Python {python}: {versions}
