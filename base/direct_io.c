@@ -33,7 +33,7 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     AX_TRY(ax_strdup(&copy, path));
     const int fd = open_direct(path, flags, direct);
     if (fd < 0) {
-        const enum ax_status st = ax_error(AX_ERR_IO, "%s: cannot %s: %m", path, what);
+        const enum ax_status st = ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
         ax_free(copy);
         return st;
     }
@@ -62,8 +62,8 @@ static enum ax_status flush(struct ax_direct_io *s) {
             continue;
         }
         if (w < 0)
-            return ax_error(AX_ERR_IO, "%s: cannot write %zu bytes (%zu written): %m", s->f.path,
-                            s->filled, done);
+            return ax_error(ax_sys_status(), "%s: cannot write %zu bytes (%zu written): %m",
+                            s->f.path, s->filled, done);
         done += (size_t)w;
     }
     s->filled = 0;
@@ -132,8 +132,7 @@ enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint6
                             (unsigned long long)offset);
         *got += (size_t)r;
         if (r == 0 || *got % AX_DIRECT_IO_ALIGN != 0)
-            return AX_OK; /* the end: a file read past the cache only comes in whole blocks
-                             before */
+            return AX_OK; /* the end: reads past the cache come in full blocks before it */
     }
     return AX_OK;
 }

@@ -43,8 +43,8 @@ enum ax_status ax_file_end(struct ax_file *f, enum ax_status st);
 /* Reads a file into memory and appends a NUL. AX_ERR_DATA if larger than max_bytes. Free with
  * ax_free. */
 enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, size_t *len);
-/* Writes a temporary file beside it, fsyncs, renames it over, fsyncs the folder. Threads and
- * processes may write the same file concurrently: one of them wins. */
+/* Writes a temporary file in the same folder, fsyncs it, renames it over the target, fsyncs the
+ * folder. Threads and processes may write the same file concurrently: one of them wins. */
 enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len);
 
 /* Read-only mapping of a regular file. */
@@ -54,8 +54,8 @@ struct ax_mapping {
 };
 enum ax_status ax_map_file(struct ax_mapping *m, const char *path);
 void ax_unmap_file(struct ax_mapping *m);
-/* Gives the memory behind bytes of a mapping back to the system (they are read again if needed), so
- * that a file copied piecewise does not count as resident. */
+/* Releases the memory of a mapping's bytes to the system (they are read again if needed), so that a
+ * file copied piecewise does not count as resident. */
 void ax_map_drop(const void *data, size_t len);
 
 bool ax_path_exists(const char *path);
@@ -63,11 +63,11 @@ bool ax_path_is_dir(const char *path);
 enum ax_status ax_path_join(char **out, const char *dir, const char *name);
 /* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
 bool ax_is_plain_name(const char *name);
-/* Private folders (0750) are closed to other users; they hold what only this program reads: training
- * states, caches. An existing folder is fine, and stays as it is. */
+/* Private folders (0750) are closed to other users: they hold what only this program reads
+ * (training states, caches). An existing folder is fine and is left unchanged. */
 enum ax_status ax_mkdir(const char *path);
 enum ax_status ax_mkdir_private(const char *path);
-enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs where it makes one */
+enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs folders that it creates */
 enum ax_status ax_mkdir_parents_private(const char *path);
 enum ax_status ax_unlink(const char *path);
 enum ax_status ax_rename(const char *from, const char *to); /* within a file system */

@@ -1,4 +1,4 @@
-/* Files of io.h: open, exact reads and writes, whole files, mappings. */
+/* Files of io.h: open, exact reads and writes, full files, mappings. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     AX_TRY(ax_strdup(&copy, path));
     int fd = ax_sys_openat(AT_FDCWD, path, flags, AX_FILE_MODE);
     if (fd < 0) {
-        enum ax_status st = ax_error(AX_ERR_IO, "%s: cannot %s: %m", path, what);
+        enum ax_status st = ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
         ax_free(copy);
         return st;
     }
@@ -42,7 +42,7 @@ enum ax_status ax_file_open_update(struct ax_file *f, const char *path) {
 
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size) {
     if (size > (uint64_t)INT64_MAX || ftruncate(f->fd, (off_t)size) != 0) {
-        return ax_error(AX_ERR_IO, "%s: cannot truncate to %llu bytes: %m", f->path,
+        return ax_error(ax_sys_status(), "%s: cannot truncate to %llu bytes: %m", f->path,
                         (unsigned long long)size);
     }
     return AX_OK;
@@ -53,8 +53,8 @@ enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n) {
     for (size_t done = 0; done < n;) {
         ssize_t w = ax_sys_write(f->fd, p + done, n - done);
         if (w < 0) {
-            return ax_error(AX_ERR_IO, "%s: cannot write %zu bytes (%zu written): %m", f->path, n,
-                            done);
+            return ax_error(ax_sys_status(), "%s: cannot write %zu bytes (%zu written): %m",
+                            f->path, n, done);
         }
         done += (size_t)w;
     }
@@ -68,8 +68,9 @@ enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uin
     for (size_t done = 0; done < n;) {
         ssize_t w = ax_sys_pwrite(f->fd, p + done, n - done, offset + done);
         if (w < 0) {
-            return ax_error(AX_ERR_IO, "%s: cannot write %zu bytes at byte %llu (%zu written): %m",
-                            f->path, n, (unsigned long long)offset, done);
+            return ax_error(ax_sys_status(),
+                            "%s: cannot write %zu bytes at byte %llu (%zu written): %m", f->path, n,
+                            (unsigned long long)offset, done);
         }
         done += (size_t)w;
     }
@@ -116,14 +117,14 @@ enum ax_status ax_file_size(struct ax_file *f, uint64_t *size) {
 
 enum ax_status ax_file_sync(struct ax_file *f) {
     if (ax_sys_fsync(f->fd) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot sync to disk: %m", f->path);
+        return ax_error(ax_sys_status(), "%s: cannot sync to disk: %m", f->path);
     return AX_OK;
 }
 
 enum ax_status ax_file_close(struct ax_file *f) {
     enum ax_status st = AX_OK;
     if (f->path != NULL && ax_sys_close(f->fd) != 0)
-        st = ax_error(AX_ERR_IO, "%s: cannot close: %m", f->path);
+        st = ax_error(ax_sys_status(), "%s: cannot close: %m", f->path);
     ax_free(f->path);
     *f = (struct ax_file){.fd = -1};
     return st;
@@ -209,7 +210,7 @@ enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t l
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
     AX_TRY_GOTO(ax_file_close(&f), st, done);
     if (ax_sys_rename(tmp, path) != 0) {
-        st = ax_error(AX_ERR_IO, "%s: cannot rename %s to it: %m", path, tmp);
+        st = ax_error(ax_sys_status(), "%s: cannot rename %s to it: %m", path, tmp);
         goto done;
     }
     AX_TRY_GOTO(ax_sync_dir(dir), st, done);
@@ -250,7 +251,7 @@ enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
         }
     }
     if (ax_sys_close(fd) != 0 && st == AX_OK) {
-        st = ax_error(AX_ERR_IO, "%s: cannot close: %m", path);
+        st = ax_error(ax_sys_status(), "%s: cannot close: %m", path);
         ax_unmap_file(m);
     }
     return st;

@@ -75,7 +75,7 @@ static bool is_stale(pid_t owner) {
     return owner == getpid() || (kill(owner, 0) != 0 && errno == ESRCH);
 }
 
-/* Calls `visit` for every "PATH<kind>PID" beside PATH. */
+/* Calls `visit` for every "PATH<kind>PID" next to PATH. */
 static enum ax_status for_leftovers(const char *path, const char *kind,
                                     enum ax_status (*visit)(const char *path, const char *leftover,
                                                             pid_t owner)) {
@@ -139,7 +139,7 @@ static enum ax_status put_back(const char *path, const char *leftover, pid_t own
     if (lstat(path, &info) == 0)
         return AX_OK;
     if (ax_sys_rename(leftover, path) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot restore it from %s: %m", path, leftover);
+        return ax_error(ax_sys_status(), "%s: cannot restore it from %s: %m", path, leftover);
     ax_log_info("restored path=%s from=%s", path, leftover);
     return AX_OK; /* not synced: if lost, it is done again */
 }
@@ -194,7 +194,7 @@ enum ax_status ax_folder_begin(struct ax_folder *d, const char *path) {
     }
     AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", target, (long)getpid()), st, fail);
     if (ax_sys_mkdir(tmp, AX_FOLDER_MODE) != 0) {
-        st = ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", tmp);
+        st = ax_error(ax_sys_status(), "%s: cannot create the folder: %m", tmp);
         goto fail;
     }
     *d = (struct ax_folder){.path = target, .tmp = tmp};
@@ -212,9 +212,9 @@ static enum ax_status swap_in(const struct ax_folder *d, const char *old) {
     bool had_old = lstat(d->path, &info) == 0;
     enum ax_status st;
     if (had_old && ax_sys_rename(d->path, old) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot move it aside: %m", d->path);
+        return ax_error(ax_sys_status(), "%s: cannot move it aside: %m", d->path);
     if (ax_sys_rename(d->tmp, d->path) != 0) {
-        st = ax_error(AX_ERR_IO, "%s: cannot rename %s to it: %m", d->path, d->tmp);
+        st = ax_error(ax_sys_status(), "%s: cannot rename %s to it: %m", d->path, d->tmp);
     } else {
         st = sync_parent(d->path);
         if (st == AX_OK)

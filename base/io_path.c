@@ -57,7 +57,7 @@ enum ax_status ax_temp_folder(char **out, const char *base, const char *what) {
         return AX_OK;
     }
     const enum ax_status st =
-        ax_error(AX_ERR_IO, "%s: cannot create a folder: %m. %s", path,
+        ax_error(ax_sys_status(), "%s: cannot create a folder: %m. %s", path,
                  base != NULL ? "Choose another location." : "Set TMPDIR to a writable folder.");
     ax_free(path);
     return st;
@@ -85,7 +85,7 @@ static enum ax_status make(const char *path, mode_t mode) {
         return ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists",
                         path);
     }
-    return ax_error(AX_ERR_IO, "%s: cannot create the folder: %m", path);
+    return ax_error(ax_sys_status(), "%s: cannot create the folder: %m", path);
 }
 
 enum ax_status ax_mkdir(const char *path) {
@@ -141,7 +141,7 @@ enum ax_status ax_unlink(const char *path) {
 
 enum ax_status ax_rename(const char *from, const char *to) {
     if (ax_sys_rename(from, to) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot rename to %s: %m", from, to);
+        return ax_error(ax_sys_status(), "%s: cannot rename to %s: %m", from, to);
     return AX_OK;
 }
 
@@ -151,7 +151,7 @@ enum ax_status ax_symlink(const char *target, const char *path) {
     enum ax_status st = AX_OK;
     (void)unlink(tmp); /* left by a killed process with this id */
     if (symlink(target, tmp) != 0)
-        st = ax_error(AX_ERR_IO, "%s: cannot create a symbolic link: %m", path);
+        st = ax_error(ax_sys_status(), "%s: cannot create a symbolic link: %m", path);
     else if ((st = ax_rename(tmp, path)) != AX_OK)
         (void)unlink(tmp);
     ax_free(tmp);
@@ -217,8 +217,8 @@ enum ax_status ax_sync_dir(const char *path) {
     enum ax_status st = AX_OK;
     /* EINVAL: the file system cannot sync folders; nothing more can be done. */
     if (ax_sys_fsync(fd) != 0 && errno != EINVAL)
-        st = ax_error(AX_ERR_IO, "%s: cannot sync the folder to disk: %m", path);
+        st = ax_error(ax_sys_status(), "%s: cannot sync the folder to disk: %m", path);
     if (ax_sys_close(fd) != 0 && st == AX_OK)
-        st = ax_error(AX_ERR_IO, "%s: cannot close the folder: %m", path);
+        st = ax_error(ax_sys_status(), "%s: cannot close the folder: %m", path);
     return st;
 }

@@ -128,3 +128,7 @@ int ax_sys_flock(int fd, int operation) {
     } while (rc != 0 && errno == EINTR);
     return rc;
 }
+
+enum ax_status ax_sys_status(void) {
+    return errno == ENOSPC || errno == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO;
+}

@@ -1,4 +1,4 @@
-/* The system calls behind base/io, each with its fault point. They retry EINTR and otherwise behave
+/* The system calls of base/io, each with its fault point. They retry EINTR and otherwise behave
  * like the calls they are named after: -1 and errno. Private to base/. */
 #ifndef AX_BASE_IO_SYS_H
 #define AX_BASE_IO_SYS_H
@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/status.h"
 
 /* Paths are relative to folder `at`, or to the working folder with AT_FDCWD. */
 int ax_sys_openat(int at, const char *path, int flags, mode_t mode); /* adds O_CLOEXEC */
@@ -19,5 +21,8 @@ int ax_sys_rename(const char *from, const char *to);
 int ax_sys_mkdir(const char *path, mode_t mode);
 int ax_sys_flock(int fd, int operation); /* no fault point: a lock writes no data */
 int ax_sys_unlinkat(int at, const char *name, int flags);
+
+/* What a failed call means by its errno: AX_ERR_STORAGE for a full disk or quota, else AX_ERR_IO. */
+enum ax_status ax_sys_status(void);
 
 #endif

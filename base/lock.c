@@ -66,7 +66,7 @@ static enum ax_status sign(const char *path, int fd) {
     const int n =
         snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, when);
     if (ftruncate(fd, 0) != 0 || ax_sys_pwrite(fd, text, (size_t)n, 0) != n)
-        return ax_error(AX_ERR_IO, "%s: cannot write %d bytes: %m", path, n);
+        return ax_error(ax_sys_status(), "%s: cannot write %d bytes: %m", path, n);
     return AX_OK;
 }
 
@@ -75,7 +75,7 @@ enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
     enum ax_status st;
     const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, AX_FILE_MODE);
     if (fd < 0)
-        return ax_error(AX_ERR_IO, "%s: cannot create the lock: %m", path);
+        return ax_error(ax_sys_status(), "%s: cannot create the lock: %m", path);
     if (ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0)
         st = sign(path, fd);
     else if (errno == EWOULDBLOCK)

@@ -46,7 +46,7 @@ static const struct {
 } long_names[] = {{"Letter", "L"}, {"Mark", "M"},   {"Number", "N"},   {"Punctuation", "P"},
                   {"Punct", "P"},  {"Symbol", "S"}, {"Separator", "Z"}};
 
-/* \p{name}, where name does not begin with ^. */
+/* \p{name}, where name does not start with ^. */
 static enum ax_status add_property(struct ax_buf *out, const char *name, size_t len) {
     for (size_t i = 0; i < sizeof long_names / sizeof long_names[0]; i++) {
         if (len == strlen(long_names[i].name) && memcmp(name, long_names[i].name, len) == 0) {

@@ -2,6 +2,7 @@
  * error needs none. Texts quote input, so control bytes are masked for terminals. */
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ static const struct ax_status_info status_table[] = {
     [AX_ERR_NOMEM] = {"memory", 5, "not enough memory"},
     [AX_ERR_DIVERGED] = {"diverged", 6, "NaN, inf or a loss spike"},
     [AX_ERR_UNSUPPORTED] = {"unsupported", 2, "valid, but not supported"},
+    [AX_ERR_STORAGE] = {"storage", 7, "the disk or a quota is full"},
     [AX_SAVED_REQUEUE] = {"requeue", 75, "saved after SIGTERM or SIGUSR1; run again to resume"},
     [AX_INTERRUPTED] = {"interrupted", 130, "saved after the first Ctrl-C"},
 };
@@ -61,10 +63,12 @@ static void set_text(const char *text) {
 enum ax_status ax_error_at(enum ax_status st, const char *file, int line, const char *fmt, ...) {
     /* Formatted into a temporary first: an argument may be ax_error_text() itself. */
     char text[sizeof record.text];
+    const int saved_errno = errno; /* the macro evaluates `st` again */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    errno = saved_errno;
     set_text(text);
     record.st = st;
     record.trace[0] = '\0';

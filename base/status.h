@@ -10,14 +10,15 @@
 
 enum ax_status {
     AX_OK = 0,
-    AX_ERR_FAILED,      /* anything without a code of its own; exit 1 */
+    AX_ERR_FAILED,      /* anything without its own code; exit 1 */
     AX_ERR_CONFIG,      /* usage, command line, YAML, a config.json written by hand; exit 2 */
     AX_ERR_DATA,        /* records, weights, tokenizer, checkpoint contents; exit 3 */
-    AX_ERR_IO,          /* the operating system refused a file or socket; exit 1 */
+    AX_ERR_IO,          /* an operating system error on a file or socket; exit 1 */
     AX_ERR_PEER,        /* another rank was lost or disagrees; exit 4 */
     AX_ERR_NOMEM,       /* memory; exit 5 */
     AX_ERR_DIVERGED,    /* NaN, inf or a loss spike; exit 6 */
     AX_ERR_UNSUPPORTED, /* valid, but this program does not do it; exit 2 */
+    AX_ERR_STORAGE,     /* the disk or a quota is full; exit 7 */
     AX_SAVED_REQUEUE,   /* saved after SIGTERM or SIGUSR1; exit 75 */
     AX_INTERRUPTED,     /* saved after the first Ctrl-C; exit 130 */
     AX_STATUS_COUNT

@@ -62,10 +62,10 @@ const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_no
 const char *ax_yaml_kind_name(enum ax_yaml_kind kind); /* "a list" */
 
 /* Sets key path ("datasets.0.path") to a scalar or flow value given as YAML text; creates missing
- * maps; "null" removes an entry of a list, and stays as the value of a key. For command-line
+ * maps; "null" removes an entry of a list, but is stored as the value of a key. For command-line
  * overrides; nodes get line 0. */
 enum ax_status ax_yaml_set(struct ax_yaml_doc *doc, const char *path, const char *text);
-/* Removes what is at the path, if anything is. */
+/* Removes the node at the path, if any. */
 enum ax_status ax_yaml_unset(struct ax_yaml_doc *doc, const char *path);
 
 #endif

@@ -10,7 +10,7 @@ struct target {
     const char *at;             /* start of the current part */
     size_t len;                 /* of the current part */
     struct ax_yaml_node *value; /* NULL = remove */
-    bool is_null;               /* there is no value, or it is null */
+    bool is_null;               /* no value, or null */
 };
 
 /* The current part as a list index; false if it is a word. */
