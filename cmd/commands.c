@@ -233,9 +233,13 @@ const struct ax_command ax_commands[] = {
      "  --threads N   CPU threads\n",
      "axtrain merge my-model/ my-adapter/ merged/", ax_cmd_merge},
     {"plan", "show what training would need, without running it",
-     "CONFIG [key=value …] [--json]\nMODEL [options]",
-     "Memory by name and FLOPs of a step: for a configuration with its data, or for a model\n"
-     "folder or config.json with the sizes below. Reads no weights.\n"
+     "CONFIG [key=value …] [--blocks] [--speed N] [--json]\nMODEL [options]",
+     "Does it fit? Memory, steps, tokens, time and disk space: for a configuration with its\n"
+     "data, or a step of a model (a folder, config.json, GGUF file or hub id) with the sizes\n"
+     "below. Reads no weights and writes nothing; says what it could not count.\n"
+     "  --blocks           every block of memory by name\n"
+     "  --speed N          tokens per second, instead of a measurement\n"
+     "  --model MODEL      the same as MODEL\n"
      "  --dtype T          compute dtype (default bfloat16)\n"
      "  --batch N          documents per micro-batch (default 1)\n"
      "  --seq N            tokens per document (default 2048)\n"

@@ -75,6 +75,7 @@ static enum ax_status choose(struct ax_init *i, const struct ax_arch *arch) {
     i->parameters = ax_arch_parameters(arch);
     AX_TRY(ax_init_shape_measure(&i->shape, &i->data, i->model, arch->max_positions));
     choose_rows(i);
+    i->shape.evaluates = i->eval_rows > 0;
     AX_TRY(ax_init_fit_choose(&i->fit, arch, &i->shape, i->rows_per_step, ax_mem_available()));
     i->learning_rate = choose_rate(i);
     return choose_folder(i);

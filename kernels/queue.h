@@ -19,7 +19,7 @@ struct ax_queue_counters {
 };
 
 struct ax_queue {
-    const struct ax_ops *ops;      /* the backend that runs what is enqueued */
+    const struct ax_ops *ops;      /* the backend that runs enqueued ops */
     const struct ax_ops *model;    /* its supports() and workspace() decide: = ops, but the planned
                                       backend on a meta queue */
     const struct ax_ops *fallback; /* ref, for what `model` does not support; NULL = error */

@@ -92,7 +92,7 @@ static void fit(struct ax_batch *b, const struct columns *c) {
     set_length(b, T < b->cap ? T : b->cap, labeled);
 }
 
-/* The columns of document `index`, which begins at token `first` of the sequence. */
+/* The columns of document `index`, which starts at token `first` of the sequence. */
 static void put_columns(const struct ax_batch *b, const struct columns *h, int index, int64_t first,
                         const struct ax_document *doc) {
     for (int c = 0; c < ax_columns_count(b->has); c++) {

@@ -71,7 +71,7 @@ void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
-/* Noise on the embeddings of this rank's rows, numbered by the row of the whole step. The result is
+/* Noise on the embeddings of this rank's rows, numbered by the row within the step. The result is
  * kept for the whole pass, so the noise is drawn only once. */
 static enum ax_status add_noise(struct ax_pass *p) {
     if (p->neftune_alpha == 0 || inference(p))

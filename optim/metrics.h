@@ -38,7 +38,7 @@ struct ax_metrics_window {
 };
 
 struct ax_metrics_options {
-    int64_t total_steps;   /* of the whole run; 0 = unknown */
+    int64_t total_steps;   /* in the full run; 0 = unknown */
     int64_t logging_steps; /* ≥ 1: a line and a TensorBoard entry every N steps */
     int64_t resume_step;   /* continue after this step: later records are removed; 0 = start over */
     struct ax_metrics_window window; /* its state after resume_step */

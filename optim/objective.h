@@ -11,7 +11,7 @@ struct ax_objective {
     struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 
-/* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the whole step. */
+/* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the step. */
 extern const struct ax_objective ax_objective_sft; /* sft.c */
 
 /* With e = label_smoothing and z = z_loss of each token: (1−e)·(−logprob) + e·(the mean of −log p

@@ -332,7 +332,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_stop_watch();
     AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
     AX_TRY_GOTO(ax_train_folder_judge(&o->save), st, done);
-    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* a refused run writes nothing */
+    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* a rejected run writes nothing */
     AX_TRY_GOTO(ax_train_folder_open(&t, &resume_from), st, done);
     if (resume_from)
         AX_TRY_GOTO(ax_train_read_run(&t, resume_from), st, done);

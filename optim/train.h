@@ -52,7 +52,7 @@ struct ax_train_save {
     int64_t trigger_interval;
     enum ax_resume resume;
     const char *resume_dir;
-    bool resume_with_changes; /* other data than the checkpoint's: its epoch begins again */
+    bool resume_with_changes; /* the data differs from the checkpoint's: restart its epoch */
 };
 
 enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY };
@@ -107,6 +107,35 @@ struct ax_train_result {
 
 /* A run's step options, for ax_plan_make. */
 struct ax_step_options ax_train_step_options(const struct ax_train_options *o);
+/* ---- before a run ---- */
+
+/* Memory of a run. */
+struct ax_train_fit {
+    uint64_t arena;     /* bytes; of steps and evaluations */
+    uint64_t beside;    /* code, libraries, data sets and parsers, about */
+    uint64_t available; /* now; 0 = unknown */
+    bool fits;
+};
+/* Chooses step->recompute if recompute_auto asks for it. */
+enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
+                            struct ax_train_fit *fit);
+
+/* What a run will take, from its options alone: no weights are read and nothing is written. */
+struct ax_train_forecast {
+    struct ax_train_fit fit;
+    int64_t steps;  /* 0 = unknown: the data are not counted, or streamed without max_steps */
+    double epochs;  /* that these steps make; 0 = unknown */
+    int64_t tokens; /* of all steps, padding not counted; 0 = unknown */
+    struct ax_loader_count epoch; /* the first one; zero = unknown */
+    int64_t checkpoints;          /* kept */
+    double checkpoint_bytes, disk_bytes;
+    uint64_t disk_available;
+};
+enum ax_status ax_train_forecast(const struct ax_train_options *o, struct ax_step_options *step,
+                                 struct ax_train_forecast *out);
+
+/* ---- the run ---- */
+
 /* AX_OK: the model is in output_dir. AX_SAVED_REQUEUE and AX_INTERRUPTED: asked to stop, saved. */
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out);
 

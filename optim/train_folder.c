@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/free_space.h"
 #include "optim/train_state.h"
 
 #define LOCK_NAME ".axtrain.lock"
@@ -175,52 +173,4 @@ enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
 bool ax_train_is_published(const struct ax_train *t) {
     const char *dir = t->o->save.output_dir;
     return holds(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
-}
-
-/* ---- disk space ---- */
-
-static double weight_bytes(const struct ax_train *t) {
-    double bytes = 0;
-    for (int i = 0; i < t->n_weights; i++) {
-        const struct ax_save_weight *w = &t->weights[i];
-        bytes += (double)ax_tensor_numel(&w->value) * (double)ax_dtype_size(w->dtype);
-    }
-    return bytes;
-}
-
-/* Remaining saves, including the final one. */
-static int64_t planned_saves(const struct ax_train *t) {
-    const struct ax_train_schedule *s = &t->schedule;
-    if (t->o->save.when.when == AX_NEVER)
-        return 0;
-    if (s->save_every > 0)
-        return (s->total + s->save_every - 1) / s->save_every;
-    const double epochs = t->o->epochs;
-    return s->n_epochs > 0 ? (int64_t)epochs + (epochs > (double)(int64_t)epochs) : 1;
-}
-
-enum ax_status ax_train_check_disk(const struct ax_train *t) {
-    const struct ax_train_save *save = &t->o->save;
-    struct ax_checkpoint_list l;
-    uint64_t is_free;
-    AX_TRY(ax_checkpoint_list(&l, save->output_dir));
-    const int64_t there = (int64_t)l.n;
-    ax_checkpoint_list_free(&l);
-    AX_TRY(ax_disk_free(save->output_dir, &is_free));
-    const double each = weight_bytes(t) + (double)ax_state_parts_bytes(&t->parts);
-    int64_t kept = planned_saves(t);
-    if (save->limit > 0 && kept > save->limit)
-        kept = save->limit + 1; /* the previous one is removed when the new one is safe */
-    kept = kept > there ? kept - there : 0;
-    const double need = (double)kept * each + weight_bytes(t);
-    if (need <= (double)is_free)
-        return AX_OK;
-    char a[32], b[32], c[32];
-    return ax_error(AX_ERR_IO,
-                    "output_dir: %s has %s free, but %lld more checkpoints of %s and the trained "
-                    "model need %s; lower save_total_limit, set save_only_model: true, or choose "
-                    "another folder",
-                    save->output_dir, ax_format_bytes(a, sizeof a, (double)is_free),
-                    (long long)kept, ax_format_bytes(b, sizeof b, each),
-                    ax_format_bytes(c, sizeof c, need));
 }

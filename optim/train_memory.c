@@ -35,7 +35,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
                     done);
     AX_TRY_GOTO(ax_step_run(&t.step, 0, &r), st, done);
     AX_TRY_GOTO(ax_train_probe(&t, NULL, 0, &found), st, done);
-    if (o->data.eval) {
+    if (o->data.eval_tokens > 0) {
         const struct ax_eval_options eo = ax_train_eval_options(o);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
     }
@@ -200,22 +200,27 @@ done:
     return st;
 }
 
-enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
-                                      struct ax_step_options *step) {
+enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
+                            struct ax_train_fit *fit) {
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
                                               AX_RECOMPUTE_ON};
-    const uint64_t available = ax_mem_available();
-    uint64_t need = 0;
-    for (int i = o->recompute_auto ? 0 : 2; i < 3; i++) {
+    *fit = (struct ax_train_fit){.beside = BESIDE, .available = ax_mem_available()};
+    for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];
-        AX_TRY(needed(o, step, &need));
-        if (available == 0 || need + BESIDE <= available) {
-            if (o->recompute_auto)
-                ax_log_info("gradient_checkpointing: auto chose %s",
-                            ax_recompute_name(step->recompute));
-            return say_plan(o, step, need);
-        }
+        AX_TRY(needed(o, step, &fit->arena));
+        fit->fits = fit->available == 0 || fit->arena + BESIDE <= fit->available;
     }
-    return refuse(o, step, need, available);
+    return AX_OK;
+}
+
+enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
+                                      struct ax_step_options *step) {
+    struct ax_train_fit fit;
+    AX_TRY(ax_train_fit(o, step, &fit));
+    if (!fit.fits)
+        return refuse(o, step, fit.arena, fit.available);
+    if (o->recompute_auto)
+        ax_log_info("gradient_checkpointing: auto chose %s", ax_recompute_name(step->recompute));
+    return say_plan(o, step, fit.arena);
 }

@@ -112,7 +112,7 @@ static enum ax_status read_logging(struct ax_train *t, struct ax_json run) {
     return ax_json_f64_or(ax_json_get(run, "loss"), NAN, &t->out->loss);
 }
 
-/* With other data the epoch begins again: positions in it mean nothing. */
+/* With different data the epoch restarts: positions in it are meaningless. */
 static enum ax_status read_position(const struct ax_train *t, const char *dir, const json_t *v) {
     struct ax_loader *loader = t->o->data.train;
     struct ax_loader_state at;

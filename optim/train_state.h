@@ -93,10 +93,10 @@ struct ax_train {
     int64_t done; /* steps, including skipped ones */
     double epoch; /* epochs done */
     int64_t tokens, trained;
-    int64_t updates;                 /* of the optimizer, at the resumed checkpoint */
-    struct ax_metrics_window window; /* of the resumed checkpoint */
-    double best;                     /* metric of the best evaluation */
-    int64_t best_step;               /* 0 = none yet */
+    int64_t updates;                        /* of the optimizer, at the resumed checkpoint */
+    struct ax_metrics_window window;        /* of the resumed checkpoint */
+    double best;                            /* metric of the best evaluation */
+    int64_t best_step;                      /* 0 = none yet */
     struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
     int64_t worse;                          /* evaluations since then */
     bool stop_early;
@@ -133,7 +133,15 @@ bool ax_train_is_published(const struct ax_train *t);
 enum ax_status ax_train_folder_clear(const char *dir);
 /* Writes output_dir/run.json; failures are only warnings, since training does not need it. */
 void ax_train_write_about(const struct ax_train *t, const struct ax_step_options *so);
-/* Checks disk space for the checkpoints that will be kept. */
+/* Disk space that the remaining checkpoints and the model take; output_dir need not exist. */
+struct ax_train_disk {
+    int64_t checkpoints; /* to be kept beside those that exist */
+    double checkpoint;   /* bytes of one */
+    double need;         /* bytes in total */
+    uint64_t available;
+};
+enum ax_status ax_train_disk(const struct ax_train *t, struct ax_train_disk *d);
+/* AX_ERR_STORAGE if they do not fit. */
 enum ax_status ax_train_check_disk(const struct ax_train *t);
 
 enum ax_status ax_train_save_create(struct ax_train *t);

@@ -13,7 +13,7 @@
 #define SPIKE_AFTER    16  /* losses seen before spikes are detected */
 #define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
 #define FAR            3.0 /* scales above the median of the window */
-#define FEW            8   /* losses of which a scale is only guessed */
+#define FEW            8   /* below this many losses, the scale is only a guess */
 #define SUSPECTS       4   /* records named */
 
 /* ---- weights and gradients ---- */
@@ -181,9 +181,9 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Above this a loss is far outside the recent ones, whatever the objective: so many scales above
- * their median, the scale being the largest of the median's size, the spread of the middle 80 %,
- * and what is small for any loss. Infinite before the first loss. */
+/* Above this, a loss is far outside the recent ones, whatever the objective: FAR scales above their
+ * median. The scale is the largest of the median's magnitude, the spread of the middle 80 %, and a
+ * value that is small for any loss. Infinite before the first loss. */
 static double far_above(const struct ax_train_watch *w) {
     double sorted[AX_WATCH_WINDOW];
     const int64_t n = window_size(w);
@@ -208,7 +208,7 @@ static enum ax_status say_spike(struct ax_train *t, double loss) {
     return st;
 }
 
-/* Only the steps that are logged count, as the key says. */
+/* Counts only logged steps, as documented for the key. */
 static bool watches(const struct ax_train *t) {
     return t->o->watchdog_patience > 0 && (t->done + 1) % t->schedule.logging_steps == 0;
 }
@@ -256,7 +256,7 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
     const bool is_far = r->loss > recent;
     if (is_spike(w, r->loss) && !(is_far && isnan(t->o->watchdog) && watches(t)))
         AX_TRY(say_spike(t, r->loss));
-    if (!is_far) /* a run that diverges must not become what is recent */
+    if (!is_far) /* losses of a diverging run must not enter the window */
         w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
     return watchdog(t, r->loss, isnan(t->o->watchdog) ? recent : t->o->watchdog);
 }

@@ -1,4 +1,4 @@
-/* How processes rendezvous, and tell each other why they end.
+/* How processes rendezvous, and tell each other why they exit.
  *
  * In the folder: rank-N.here, written by each rank when it arrives; rank-N.done on clean exit;
  * rank-N.failed (status number, error text) before it breaks its connections. Gloo keeps its

@@ -2,12 +2,10 @@
 #include "base/clock.h"
 #include "cmd/init/init.h"
 #include "kernels/cpu/isa.h"
-#include "optim/plan.h"
+#include "optim/train.h"
 
-/* In addition to the plan of a step: code, libraries, data, evaluation, and a reserve. */
-#define BESIDE ((uint64_t)256 << 20)
-#define AIR    1.05
-#define DOCS   200 /* of a packed row at most: sample_packing_bin_size */
+#define RESERVE 1.05 /* of what is needed must be free */
+#define DOCS    200  /* of a packed row at most: sample_packing_bin_size */
 /* Micro-batches are made so large, where memory allows: more tokens are no faster. */
 #define BATCH_TOKENS 4096
 /* … and recompute is preferred to smaller ones than this, which are slow. */
@@ -20,15 +18,17 @@ struct search {
     struct ax_init_fit *f;
     const struct ax_arch *arch;
     const struct ax_init_shape *shape;
-    struct ax_plan *plan;
 };
 
+/* As training will count it (optim/train.h), for the file that is written. */
 static enum ax_status needed(struct search *s, enum ax_init_method method, enum ax_recompute mode,
                              int64_t micro, uint64_t *bytes) {
     const struct ax_peft_config lora = {
         .r = AX_INIT_LORA_R, .alpha = 2.0 * AX_INIT_LORA_R, .all_linear = true};
-    const struct ax_runtime_options ro = {.backend = "cpu"};
-    const int64_t length = s->shape->sequence_len;
+    const struct ax_init_shape *shape = s->shape;
+    const bool short_rows = !shape->packing && shape->longest < shape->sequence_len;
+    const int64_t length = short_rows && shape->longest > 0 ? shape->longest : shape->sequence_len;
+    const int64_t docs = shape->packing ? DOCS : 1;
     struct ax_step_options so = {
         .dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32,
         .recompute = mode,
@@ -36,14 +36,20 @@ static enum ax_status needed(struct search *s, enum ax_init_method method, enum 
         .max_norm = 1,
         .n_microbatches = (int)s->f->accumulate,
         .tokens = micro * length,
-        .n_docs = micro * (s->shape->packing ? DOCS : 1),
+        .n_docs = micro * docs,
         .max_len = length,
         .adapter = method == AX_INIT_FULL ? NULL : &lora,
         .base_store = method == AX_INIT_QLORA ? AX_STORE_NF4 : AX_STORE_PLAIN,
     };
     AX_TRY(ax_optimizer_find("adamw", &so.optimizer, &so.opt));
-    AX_TRY(ax_plan_make(s->plan, &ro, s->arch, &so));
-    *bytes = (uint64_t)((double)ax_arena_plan_total(&s->plan->arena) * AIR) + BESIDE;
+    struct ax_train_options o = {.arch = s->arch, .runtime = {.backend = "cpu"}, .step = so};
+    if (shape->evaluates) {
+        o.data.eval_tokens = micro * length;
+        o.data.eval_docs = o.data.eval_tokens / 8 > DOCS ? o.data.eval_tokens / 8 : DOCS;
+    }
+    struct ax_train_fit fit;
+    AX_TRY(ax_train_fit(&o, &so, &fit));
+    *bytes = fit.arena + fit.beside;
     return AX_OK;
 }
 
@@ -60,7 +66,7 @@ static enum ax_status try_mode(struct search *s, enum ax_init_method method, enu
         AX_TRY(needed(s, method, mode, micro, &bytes));
         if (f->need[method] == 0 || bytes < f->need[method])
             f->need[method] = bytes;
-        *found = f->available == 0 || bytes <= f->available;
+        *found = f->available == 0 || (double)bytes * RESERVE <= (double)f->available;
         if (*found) {
             f->method = method;
             f->recompute = mode;
@@ -104,8 +110,5 @@ enum ax_status ax_init_fit_choose(struct ax_init_fit *f, const struct ax_arch *a
                                   uint64_t available) {
     struct search search = {.f = f, .arch = arch, .shape = s};
     *f = (struct ax_init_fit){.available = available};
-    AX_TRY(ax_alloc(&search.plan, 1, sizeof *search.plan));
-    const enum ax_status st = search_all(&search, rows_per_step);
-    ax_free(search.plan);
-    return st;
+    return search_all(&search, rows_per_step);
 }

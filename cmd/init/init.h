@@ -45,6 +45,7 @@ struct ax_init_shape {
     int64_t too_long; /* of `rows`: documents longer than sequence_len */
     bool cut;         /* too many are: truncates them instead of dropping them */
     bool packing;
+    bool evaluates; /* some records are held out */
 };
 /* Tokenizes the first AX_INIT_SAMPLE records as training would; sets prompt_format and template. */
 #define AX_INIT_SAMPLE 20000

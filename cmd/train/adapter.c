@@ -260,7 +260,7 @@ static enum ax_status open_start(struct ax_train_setup *s, const char *name) {
     enum ax_status st = ax_base_model_find(&found, name, NULL);
     if (st == AX_OK)
         st = ax_peft_open(&s->start, found.path);
-    if (st == AX_OK)
+    if (st == AX_OK && s->base)
         st = ax_merge_note_check(s->base, &s->start);
     ax_base_model_free(&found);
     if (st != AX_OK)
@@ -297,7 +297,7 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
     char where[256];
     if (!ax_config_is_set(s->cfg, "adapter"))
         return AX_OK;
-    if (ax_config_bool(s->cfg, "merge_lora") && !s->hf.dir)
+    if (ax_config_bool(s->cfg, "merge_lora") && ax_config_bool(s->cfg, "reinit_weights"))
         return ax_config_error(s->cfg, "merge_lora",
                                "there is no base to merge into with "
                                "reinit_weights");

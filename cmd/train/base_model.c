@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "ckpt/gguf/gguf.h"
+#include "ckpt/gguf/model.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/convert/from_gguf.h"
 
@@ -56,6 +56,34 @@ enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char 
 void ax_base_model_free(struct ax_base_model *m) {
     ax_free(m->path);
     *m = (struct ax_base_model){0};
+}
+
+static enum ax_status gguf_arch(struct ax_arch *arch, const char *path) {
+    struct ax_gguf file;
+    struct ax_gguf_model m;
+    json_t *config = NULL;
+    AX_TRY(ax_gguf_open(&file, path));
+    enum ax_status st = ax_gguf_model_read(&m, &file);
+    if (st == AX_OK)
+        st = ax_gguf_model_config(&m, &config);
+    if (st == AX_OK) {
+        const struct ax_json_doc doc = {.root = config, .name = (char *)(uintptr_t)path};
+        st = ax_arch_parse(arch, ax_json_root(&doc));
+    }
+    json_decref(config);
+    ax_gguf_close(&file);
+    return st;
+}
+
+enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision) {
+    struct ax_base_model m;
+    if (ax_arch_path_is_config(name))
+        return ax_arch_load(arch, name);
+    AX_TRY(ax_base_model_find_tokenizer(&m, name, revision));
+    const enum ax_status st =
+        m.kind == AX_BASE_MODEL_GGUF ? gguf_arch(arch, m.path) : ax_arch_load(arch, m.path);
+    ax_base_model_free(&m);
+    return st;
 }
 
 /* CACHE/NAME-KEY, where a changed or another file gives another key. */

@@ -3,6 +3,7 @@
 #define AX_CMD_TRAIN_BASE_MODEL_H
 
 #include "base/status.h"
+#include "model/arch.h"
 
 enum ax_base_model_kind {
     AX_BASE_MODEL_FOLDER, /* a Hugging Face folder */
@@ -23,6 +24,10 @@ enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, con
 enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char *name,
                                             const char *revision);
 void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
+
+/* Its architecture, from config.json or the GGUF file's metadata; needs no weights, converts and
+ * downloads none. */
+enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision);
 
 /* The same, as a folder: converts a GGUF file (ax_convert_gguf_to_hf, exact dtype) into a folder in
  * `cache_dir`, keyed by the file's name, path, size and date, and reuses it next time. Free *folder

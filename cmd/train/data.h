@@ -85,6 +85,8 @@ struct ax_setup_data {
 /* `cfg` is borrowed. `refresh` rebuilds prepared sets. */
 enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
                                   bool refresh);
+/* The sizes of sequences and steps alone, without tokenizer or data. */
+void ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg);
 void ax_setup_data_close(struct ax_setup_data *d);
 /* AX_ERR_DATA if there is nothing to train on, with the reason. Streams: unknown in advance. */
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d);

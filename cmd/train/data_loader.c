@@ -62,19 +62,31 @@ static int64_t pad_multiple(const struct ax_config *cfg) {
     return ax_pack_padded(ax_config_i64(cfg, "sequence_len"), multiple);
 }
 
-enum ax_status ax_setup_loaders_open(struct ax_setup_data *d) {
+static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *train,
+                      const struct ax_loader_options *eval) {
     const struct ax_config *cfg = d->cfg;
-    const struct ax_loader_options train = loader_options(d, false);
-    const struct ax_loader_options eval = loader_options(d, true);
-    d->sequence_tokens = train.pack.capacity;
-    d->eval_sequence_tokens = eval.pack.capacity;
+    d->sequence_tokens = train->pack.capacity;
+    d->eval_sequence_tokens = eval->pack.capacity;
     d->sequences_per_batch =
-        ax_config_i64(cfg, "micro_batch_size") / samples_per_sequence(cfg, train.pack.mode);
+        ax_config_i64(cfg, "micro_batch_size") / samples_per_sequence(cfg, train->pack.mode);
     d->sequences_per_step = d->sequences_per_batch;
     if (ax_config_has(cfg, "gradient_accumulation_steps"))
         d->sequences_per_step *= ax_config_i64(cfg, "gradient_accumulation_steps");
     d->pad_multiple = pad_multiple(cfg);
-    d->drop_last = train.pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
+    d->drop_last = train->pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
+}
+
+void ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg) {
+    *d = (struct ax_setup_data){.cfg = cfg, .objective = &ax_objective_sft};
+    const struct ax_loader_options train = loader_options(d, false);
+    const struct ax_loader_options eval = loader_options(d, true);
+    set_sizes(d, &train, &eval);
+}
+
+enum ax_status ax_setup_loaders_open(struct ax_setup_data *d) {
+    const struct ax_loader_options train = loader_options(d, false);
+    const struct ax_loader_options eval = loader_options(d, true);
+    set_sizes(d, &train, &eval);
     if (d->stream) {
         ax_stream_source(d->stream, &d->train_examples);
     } else {

@@ -54,9 +54,9 @@ static void read_data(struct ax_train_setup *s) {
                                 .sequence_docs = plain ? 1 : bin,
                                 .doc_tokens = d->sequence_tokens,
                                 .drop_last = d->drop_last,
-                                .countable = !d->stream,
+                                .countable = !d->stream && !s->uncounted,
                                 .pad = PAD};
-    if (plain && !d->stream)
+    if (plain && !d->stream && !s->uncounted)
         t->sequence_tokens = t->doc_tokens = longest(&d->train);
     if (!d->eval_loader)
         return;
@@ -135,7 +135,7 @@ static enum ax_status read_eval(struct ax_train_setup *s) {
                         : e->patience > 0 ? "early_stopping_patience"
                         : e->keep_best    ? "metric_for_best_model"
                                           : NULL;
-    if (needs && !s->data.eval_loader)
+    if (needs && !s->data.eval_loader && !s->uncounted)
         return ax_config_error(cfg, needs,
                                "no evaluation records; set val_set_size or test_datasets");
     if (needs && e->when.when == AX_NEVER)

@@ -21,13 +21,22 @@ static enum ax_status base_folder(char **out, const struct ax_config *cfg, const
                            ax_config_where(cfg, where, sizeof where, "%s", key));
 }
 
-static enum ax_status open_arch(struct ax_train_setup *s) {
-    const char *key =
-        ax_config_is_set(s->cfg, "base_model_config") ? "base_model_config" : "base_model";
-    char *folder, where[256];
+static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
+    const char *revision = ax_config_str(s->cfg, "model_revision");
+    char *folder;
+    if (s->planning)
+        return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), revision);
     AX_TRY(base_folder(&folder, s->cfg, key));
     const enum ax_status st = ax_arch_load(&s->arch, folder);
     ax_free(folder);
+    return st;
+}
+
+static enum ax_status open_arch(struct ax_train_setup *s) {
+    const char *key =
+        ax_config_is_set(s->cfg, "base_model_config") ? "base_model_config" : "base_model";
+    char where[256];
+    const enum ax_status st = load_arch(s, key);
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(st, "%s (%s)", key,
@@ -45,10 +54,12 @@ static enum ax_status check_model_type(const struct ax_train_setup *s) {
 }
 
 static enum ax_status open_model(struct ax_train_setup *s) {
-    AX_TRY(base_folder(&s->base, s->cfg, "base_model"));
+    if (!s->planning)
+        AX_TRY(base_folder(&s->base, s->cfg, "base_model"));
     AX_TRY(open_arch(s));
     AX_TRY(check_model_type(s));
-    return ax_config_bool(s->cfg, "reinit_weights") ? AX_OK : ax_hf_open(&s->hf, s->base);
+    return s->planning || ax_config_bool(s->cfg, "reinit_weights") ? AX_OK
+                                                                   : ax_hf_open(&s->hf, s->base);
 }
 
 /* ---- the data ---- */
@@ -91,25 +102,52 @@ static enum ax_status read_unfrozen(struct ax_train_setup *s) {
     return AX_OK;
 }
 
+static enum ax_status open_data(struct ax_train_setup *s) {
+    AX_TRY(ax_setup_data_open(&s->data, s->cfg, false));
+    AX_TRY(ax_setup_data_warnings(&s->data, ax_setup_warn_log, NULL));
+    AX_TRY(check_data(s));
+    return ax_train_vocabulary(s);
+}
+
+/* Data that are not there, or not readable, are not counted; the sizes come from the keys. */
+static enum ax_status plan_data(struct ax_train_setup *s) {
+    const enum ax_status st = open_data(s);
+    if (st != AX_ERR_DATA && st != AX_ERR_IO)
+        return st;
+    ax_setup_data_close(&s->data);
+    AX_TRY(ax_strdup(&s->uncounted, ax_error_text()));
+    ax_error_clear();
+    ax_setup_data_sizes(&s->data, s->cfg);
+    return AX_OK;
+}
+
 static enum ax_status open_all(struct ax_train_setup *s) {
     AX_TRY(open_model(s));
     AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));
-    AX_TRY(ax_setup_data_open(&s->data, s->cfg, false));
-    AX_TRY(ax_setup_data_warnings(&s->data, ax_setup_warn_log, NULL));
-    AX_TRY(check_data(s));
-    AX_TRY(ax_train_vocabulary(s));
-    AX_TRY(ax_train_about_read(s));
-    AX_TRY(ax_train_side_files(s));
+    AX_TRY(s->planning ? plan_data(s) : open_data(s));
+    if (!s->planning) {
+        AX_TRY(ax_train_about_read(s));
+        AX_TRY(ax_train_side_files(s));
+    }
     return ax_train_options_read(s);
 }
 
-enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg) {
-    *s = (struct ax_train_setup){.cfg = cfg};
+static enum ax_status open_setup(struct ax_train_setup *s) {
     const enum ax_status st = open_all(s);
     if (st != AX_OK)
         ax_train_setup_close(s);
     return st;
+}
+
+enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg) {
+    *s = (struct ax_train_setup){.cfg = cfg};
+    return open_setup(s);
+}
+
+enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg) {
+    *s = (struct ax_train_setup){.cfg = cfg, .planning = true};
+    return open_setup(s);
 }
 
 void ax_train_setup_close(struct ax_train_setup *s) {
@@ -128,5 +166,6 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_hf_close(&s->hf);
     ax_arch_free(&s->arch);
     ax_free(s->base);
+    ax_free(s->uncounted);
     *s = (struct ax_train_setup){0};
 }

@@ -13,6 +13,8 @@
 
 struct ax_train_setup {
     const struct ax_config *cfg; /* borrowed */
+    bool planning;               /* no weights are needed, and nothing is converted or written */
+    char *uncounted;             /* planning: why the data are not counted; NULL = they are */
     char *base;                  /* folder of the base model */
     struct ax_arch arch;
     struct ax_hf hf;
@@ -34,6 +36,8 @@ struct ax_train_setup {
 };
 
 enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg);
+/* For a plan: needs config.json of the base; tokenizer and data only to count them. */
+enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg);
 void ax_train_setup_close(struct ax_train_setup *s);
 
 /* ---- parts ---- */

@@ -219,7 +219,7 @@ static const struct ax_shape shapes_group_rows[] = {
 
 AX_OP_INFO(group_rows, IN(keys), OUT(places), OUT(offsets), OUT(counts));
 
-/* Distinct rows, the last first; every fifth is missing if the shape asks for it. */
+/* Distinct rows, the last first; every fifth is missing if the shape has missing rows. */
 static struct ax_tensor rows_of(struct ax_case_builder *b) {
     const struct ax_shape *s = b->shape;
     struct ax_tensor rows = ax_case_dense2(b, AX_I32, s->rows, s->choices);

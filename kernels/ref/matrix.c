@@ -1,4 +1,4 @@
-/* Updates that see a whole matrix: adafactor, muon_momentum, muon_apply. */
+/* Updates that need a full matrix: adafactor, muon_momentum, muon_apply. */
 #include <math.h>
 
 #include "kernels/ref/update.h"
@@ -17,7 +17,7 @@ static void blend(const struct ax_tensor *moment, int64_t i, double b, double me
     ax_store(moment->dtype, moment->data, i, (1 - b) * ax_ref_at(moment, i) + b * mean);
 }
 
-/* The mean of g² (+ eps1) over `count` elements, `stride` apart. */
+/* The mean of g² (+ eps1) over `count` elements with stride `stride`. */
 static double mean_square(const struct ax_adafactor *a, int64_t first, int64_t stride,
                           int64_t count) {
     double sum = 0;

@@ -90,7 +90,7 @@ enum ax_status ax_adapter_pissa_allocate(struct ax_model *m);
 /* Initializes PiSSA adapters and subtracts them from the base; hf is the base. A no-op for others
  * and while planning. */
 enum ax_status ax_adapter_pissa_start(struct ax_model *m, const struct ax_hf *hf, uint64_t seed);
-/* What a folder stores beside a trained parameter's value, and the shape of both. */
+/* What a folder stores in addition to a trained parameter's value, and the shape of both. */
 struct ax_concat ax_adapter_concat(const struct ax_model *m, const struct ax_param *p,
                                    int64_t *shape);
 /* Loads from a folder; errors name what is missing, of the wrong shape (another rank, another

@@ -3,7 +3,7 @@
  * Every place that can have an adapter (a matrix of a linear, embedding, head, experts' weights)
  * has one of each, and switching selects one for that place. So the ops are those of a model with
  * that adapter alone, on the same values. What an adapter replaces in the base (modules_to_save,
- * the matrices that PEFT repeats beside adapters of embedding and head) is read again from its file
+ * the matrices that PEFT stores next to adapters of embedding and head) is read again from its file
  * or the base's. For inference, on one rank. */
 #ifndef AX_MODEL_ADAPTER_BANK_H
 #define AX_MODEL_ADAPTER_BANK_H

@@ -183,7 +183,7 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
     return same ? e : NULL;
 }
 
-/* PEFT puts the matrices of embedding and head beside their adapters: like PEFT, we take them as
+/* PEFT stores the matrices of embedding and head next to their adapters; like PEFT, we use them as
  * the base's. A tied head is the embedding. */
 static bool is_base_layer(const struct ax_model *m, const char *name, const struct ax_param **out) {
     static const char *const modules[] = {"model.embed_tokens", "lm_head"};

@@ -150,7 +150,7 @@ static bool stands(const struct space *s) {
 
 static void iterate(const struct space *s) {
     const struct ax_low_rank *l = s->l;
-    const bool all = s->q == l->rows || s->q == l->cols; /* the subspace is the whole one */
+    const bool all = s->q == l->rows || s->q == l->cols; /* the subspace is the full space */
     const int most = l->iterations > 0 ? l->iterations : MOST;
     for (int64_t i = 0; i < s->q * l->cols; i++)
         s->z[i] = (double)ax_rng_normal(l->key, (uint64_t)i);

@@ -195,7 +195,7 @@ static void test_room_on_the_disk(void **state) {
         char expected[64];
         open_room(&c, &rooms[i]);
         disk_free = 4096;
-        assert_int_equal(train_case_run(&c, &r), AX_ERR_IO);
+        assert_int_equal(train_case_run(&c, &r), AX_ERR_STORAGE);
         snprintf(expected, sizeof expected, "has 4.00 KiB free, but %d more checkpoints of ",
                  rooms[i].asked);
         expect_error(expected);
@@ -224,7 +224,7 @@ static void test_room_is_enough(void **state) {
     ax_unmap_file(&rank);
     snprintf(c.out, sizeof c.out, "%s/out2", c.dir);
     disk_free = files - headers;
-    assert_int_equal(train_case_run(&c, &r), AX_ERR_IO);
+    assert_int_equal(train_case_run(&c, &r), AX_ERR_STORAGE);
     disk_free = files;
     run_ok(&c, &r);
     train_case_close(&c);

@@ -26,7 +26,7 @@ AX_INLINE v_float interleave(const uint16_t *even, const uint16_t *odd, int64_t 
     return _mm512_castsi512_ps(low);
 }
 
-/* The same of two whole vectors at i. */
+/* The same for two full vectors at i. */
 AX_INLINE void interleave_two(const uint16_t *even, const uint16_t *odd, int64_t i, float *dst) {
     /* word w of the result is word w / 2 of the first (even w) or of the second (odd w) */
     const __m512i first = _mm512_add_epi32(

@@ -64,7 +64,7 @@ enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
     int64_t count = dout->shape[0], width = dout->shape[1];
     int64_t size = (int64_t)ax_dtype_size(dout->dtype);
     int threads = team(q, count * width);
-    int64_t share = ceil_div(ceil_div(width, threads), 16) * 16; /* whole cache lines of dweight */
+    int64_t share = ceil_div(ceil_div(width, threads), 16) * 16; /* full cache lines of dweight */
     AX_PARALLEL_FOR(threads)
     for (int64_t first = 0; first < width; first += share) {
         for (int64_t t = 0; t < count; t++) {

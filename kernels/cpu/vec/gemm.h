@@ -56,7 +56,7 @@ struct ax_gemm_plan {
     int64_t stays, streams;   /* of tile_m and tile_n: the staying and the streaming one */
     int64_t group;            /* rows or columns that stream together */
     bool keep;                /* what stays is packed along all of k and kept for the next tile */
-    int64_t block;            /* units of k packed at once, otherwise */
+    int64_t block;            /* units of k packed together, otherwise */
     int64_t stay_floats, stream_floats, acc_floats; /* a thread's workspace */
 };
 /* How many of `threads` are worth waking. */

@@ -53,7 +53,7 @@ static double cost(const struct ax_gemm_plan *p) {
     const double pack_stream = !p->a_stays && !p->a.k_inside ? 2 * PACK : PACK;
     const double stays = (double)p->stays, streams = (double)p->streams;
     const int64_t turns = ceil_div(p->tiles_m * p->tiles_n, p->threads);
-    const int64_t row = p->a_stays ? p->tiles_n : p->tiles_m; /* tiles that share what is kept */
+    const int64_t row = p->a_stays ? p->tiles_n : p->tiles_m; /* tiles that share the kept part */
     const int64_t packs = p->keep ? least(turns, ceil_div(turns, row) + 1) : turns;
     return ((double)turns + SPREAD) * (stays + pack_stream) * streams +
            (double)packs * PACK * stays;

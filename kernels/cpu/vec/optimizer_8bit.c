@@ -46,7 +46,7 @@ AX_INLINE float scale_of(const float *x, int64_t n) {
 /* Positions of the levels: in decade d (10^(d−7) to 10^(d−6), 2^d parts if signed, else 2^(d+1))
  * the level of x is slope[d]·x + start[d], truncated. Level 0 is x = 0. Decade 0 goes down to 0
  * like its part above. At `foot`[d], halfway between the last level of a decade and the first of
- * the next, the latter begins. */
+ * the next, the latter starts. */
 struct levels {
     float slope[8], start[8], foot[8];
 };

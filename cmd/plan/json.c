@@ -1,0 +1,59 @@
+/* {"model", "parameters", "tokens_per_step", "recompute", "memory", "run", "plans": […]}. */
+#include <stdio.h>
+
+#include "base/json.h"
+#include "cmd/plan/plan.h"
+
+static json_t *plan_json(const struct ax_plan *p, enum ax_recompute mode) {
+    json_t *blocks = json_array();
+    for (int i = 0; i < p->n_blocks; i++)
+        json_array_append_new(blocks, json_pack("{ss ss sI}", "name", p->blocks[i].name, "where",
+                                                p->blocks[i].where, "bytes",
+                                                (json_int_t)p->blocks[i].bytes));
+    return json_pack("{ss sI sI sf sf so}", "recompute", ax_recompute_name(mode), "bytes",
+                     (json_int_t)ax_arena_plan_total(&p->arena), "persistent_bytes",
+                     (json_int_t)p->arena.persistent, "flops", p->flops, "model_flops",
+                     p->model_flops, "blocks", blocks);
+}
+
+/* Unknown numbers are null. */
+static json_t *known(int64_t n) {
+    return n > 0 ? json_integer(n) : json_null();
+}
+
+static json_t *run_json(const struct ax_plan_request *r, const struct ax_train_forecast *t) {
+    if (!r->train)
+        return json_null();
+    return json_pack("{so so so so so sI sf sf sI}", "documents", known(t->epoch.examples),
+                     "tokens_per_epoch", known(t->epoch.tokens), "sequences_per_epoch",
+                     known(t->epoch.sequences), "steps", known(t->steps), "tokens",
+                     known(t->tokens), "checkpoints", (json_int_t)t->checkpoints,
+                     "checkpoint_bytes", t->checkpoint_bytes, "disk_bytes", t->disk_bytes,
+                     "disk_available_bytes", (json_int_t)t->disk_available);
+}
+
+enum ax_status ax_plan_print_json(const struct ax_plan_request *r,
+                                  const struct ax_plan_figures *f) {
+    const struct ax_plan *p = &f->plans[f->chosen];
+    const struct ax_train_fit *fit = &f->forecast.fit;
+    json_t *plans = json_array();
+    char *text = NULL;
+    size_t len;
+    for (int mode = (int)r->first; mode <= (int)r->last; mode++)
+        json_array_append_new(plans, plan_json(&f->plans[mode], (enum ax_recompute)mode));
+    json_t *root =
+        json_pack("{ss sI sI ss s{sI sI sI sb} so sf so}", "model", r->name, "parameters",
+                  (json_int_t)p->parameters, "tokens_per_step", (json_int_t)p->tokens, "recompute",
+                  ax_recompute_name(f->chosen), "memory", "arena_bytes", (json_int_t)fit->arena,
+                  "other_bytes", (json_int_t)fit->beside, "available_bytes",
+                  (json_int_t)fit->available, "fits", fit->fits, "run", run_json(r, &f->forecast),
+                  "tokens_per_second", f->speed, "plans", plans);
+    if (!root)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the plan's JSON");
+    const enum ax_status st = ax_json_dump(root, &text, &len);
+    if (st == AX_OK)
+        printf("%s\n", text);
+    ax_free(text);
+    json_decref(root);
+    return st;
+}

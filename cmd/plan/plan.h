@@ -1,0 +1,40 @@
+/* What `axtrain plan` says of a model or a configuration.
+ *
+ * Reading order: figures.c (dry runs and counts), print.c (ten lines for a person), json.c (the
+ * same for programs). The command is cmd/plan.c. */
+#ifndef AX_CMD_PLAN_PLAN_H
+#define AX_CMD_PLAN_PLAN_H
+
+#include "optim/plan.h"
+#include "optim/train.h"
+
+/* What is planned. */
+struct ax_plan_request {
+    const char *name, *masters, *optimizer;
+    const char *output_dir; /* of a config */
+    const char *uncounted;  /* why the data are not counted; NULL = they are */
+    bool streamed;          /* … because nobody knows their length */
+    const struct ax_arch *arch;
+    const struct ax_train_options *train; /* of a config; NULL: a model by itself */
+    struct ax_runtime_options runtime;
+    struct ax_step_options step;
+    int64_t sequences, sequence_tokens; /* of a micro-batch */
+    enum ax_recompute first, last;      /* modes to plan */
+    double speed;                       /* tokens per second, as given; 0: measured */
+    bool json, blocks;
+};
+
+#define AX_PLAN_MODES (AX_RECOMPUTE_ON + 1)
+struct ax_plan_figures {
+    struct ax_plan plans[AX_PLAN_MODES]; /* of the modes first … last */
+    enum ax_recompute chosen;            /* what a run would take */
+    struct ax_train_forecast forecast;   /* of a config; for a model its memory alone */
+    double peak_flops;                   /* per second, measured; 0: a speed was given */
+    double speed;                        /* tokens per second */
+};
+enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_plan_request *r);
+
+void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f);
+enum ax_status ax_plan_print_json(const struct ax_plan_request *r, const struct ax_plan_figures *f);
+
+#endif

@@ -1,0 +1,115 @@
+/* Ten lines: does it fit, what will it read, how long will it take, what will it write. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cmd/plan/plan.h"
+
+#define NAMED 5 /* blocks in the memory line */
+
+static void print_model(const struct ax_plan_request *r, const struct ax_plan *p) {
+    const struct ax_step_options *o = &r->step;
+    const struct ax_arch *arch = r->arch;
+    const bool own = o->masters == AX_MASTERS_ACCUM;
+    const int n = o->n_microbatches;
+    char count[32];
+    printf("%s: %s, %s parameters, %lld layers, hidden %lld, vocabulary %lld%s\n", r->name,
+           arch->family->model_type, ax_format_count(count, sizeof count, (double)p->parameters),
+           (long long)arch->n_layers, (long long)arch->hidden_size, (long long)arch->vocab_size,
+           arch->tied ? ", tied" : "");
+    printf("step     %lld tokens (%d micro-batch%s of %lld × %lld), %s compute, %s masters, %s%s\n",
+           (long long)p->tokens, n, n == 1 ? "" : "es", (long long)r->sequences,
+           (long long)r->sequence_tokens, ax_dtype_info(o->dtype)->name,
+           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
+           o->adapter ? ", adapter" : "");
+}
+
+static void print_memory(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
+    const struct ax_train_fit *fit = &f->forecast.fit;
+    const struct ax_plan *p = &f->plans[f->chosen];
+    char need[32], is[32], block[32];
+    printf("memory   %s with recompute %s",
+           ax_format_bytes(need, sizeof need, (double)(fit->arena + fit->beside)),
+           ax_recompute_name(f->chosen));
+    if (fit->available > 0)
+        printf("; %s free: %s", ax_format_bytes(is, sizeof is, (double)fit->available),
+               fit->fits ? "it fits" : "it does not fit");
+    printf("\n         ");
+    for (int i = 0; i < p->n_blocks && i < NAMED; i++)
+        printf("%s %s, ", p->blocks[i].name,
+               ax_format_bytes(block, sizeof block, (double)p->blocks[i].bytes));
+    printf("code and data about %s\n", ax_format_bytes(block, sizeof block, (double)fit->beside));
+    for (int mode = (int)r->first; mode <= (int)r->last && r->first != r->last; mode++)
+        printf(
+            "%s%s %s", mode == (int)r->first ? "         plan of a step: " : ", ",
+            ax_recompute_name((enum ax_recompute)mode),
+            ax_format_bytes(need, sizeof need, (double)ax_arena_plan_total(&f->plans[mode].arena)));
+    if (r->first != r->last)
+        printf("%s\n", r->train ? "; auto chooses the first that fits when training starts" : "");
+}
+
+static void print_run(const struct ax_plan_request *r, const struct ax_train_forecast *t) {
+    char a[32], b[32], c[32];
+    if (r->uncounted)
+        printf("data     not counted: %s\n", r->uncounted);
+    else if (r->streamed)
+        printf("data     streamed, so their number is unknown\n");
+    else
+        printf("data     %lld documents, %s tokens in %lld sequences per epoch\n",
+               (long long)t->epoch.examples, ax_format_count(a, sizeof a, (double)t->epoch.tokens),
+               (long long)t->epoch.sequences);
+    if (t->steps > 0 && t->tokens > 0)
+        printf("steps    %lld, %.4g epoch%s, %s tokens\n", (long long)t->steps, t->epochs,
+               t->epochs > 1 ? "s" : "", ax_format_count(a, sizeof a, (double)t->tokens));
+    else if (t->steps > 0)
+        printf("steps    %lld\n", (long long)t->steps);
+    if (t->steps > 0)
+        printf("disk     %s in %s: %lld checkpoint%s of %s and the model; %s free\n",
+               ax_format_bytes(a, sizeof a, t->disk_bytes), r->output_dir,
+               (long long)t->checkpoints, t->checkpoints == 1 ? "" : "s",
+               ax_format_bytes(b, sizeof b, t->checkpoint_bytes),
+               ax_format_bytes(c, sizeof c, (double)t->disk_available));
+}
+
+static void print_time(const struct ax_plan_figures *f) {
+    const struct ax_plan *p = &f->plans[f->chosen];
+    const struct ax_train_forecast *t = &f->forecast;
+    char a[32], b[32];
+    printf("compute  %s FLOPs executed per step, %.0f %% of the model's (6N+6LHS causal)\n",
+           ax_format_count(a, sizeof a, p->flops), 100 * p->flops / p->model_flops);
+    if (f->speed <= 0)
+        return;
+    const double tokens = t->tokens > 0  ? (double)t->tokens
+                          : t->steps > 0 ? (double)t->steps * (double)p->tokens
+                                         : (double)p->tokens;
+    printf("time     about %s%s at %s tokens/s", ax_format_seconds(a, sizeof a, tokens / f->speed),
+           t->steps > 0 ? "" : " per step", ax_format_count(b, sizeof b, f->speed));
+    if (f->peak_flops > 0)
+        printf(" (75 %% of the matrix speed measured now, %sFLOP/s in all; --speed N for another)",
+               ax_format_count(b, sizeof b, f->peak_flops));
+    printf("\n");
+}
+
+static void print_blocks(const struct ax_plan *p, enum ax_recompute mode) {
+    char b[32];
+    printf("\nrecompute %-10s %s in total, without evaluation, code and data\n",
+           ax_recompute_name(mode),
+           ax_format_bytes(b, sizeof b, (double)ax_arena_plan_total(&p->arena)));
+    for (int i = 0; i < p->n_blocks; i++)
+        printf("  %-30s %-12s %12s\n", p->blocks[i].name, p->blocks[i].where,
+               ax_format_bytes(b, sizeof b, (double)p->blocks[i].bytes));
+}
+
+void ax_plan_print(const struct ax_plan_request *r, const struct ax_plan_figures *f) {
+    print_model(r, &f->plans[f->chosen]);
+    print_memory(r, f);
+    if (r->train)
+        print_run(r, &f->forecast);
+    print_time(f);
+    if (!r->blocks) {
+        printf("every block of memory: --blocks\n");
+        return;
+    }
+    for (int mode = (int)r->first; mode <= (int)r->last; mode++)
+        print_blocks(&f->plans[mode], (enum ax_recompute)mode);
+}

@@ -1,0 +1,78 @@
+/* Disk space: what the checkpoints and the model of a run will take, and whether there is room. */
+#include "base/clock.h"
+#include "base/free_space.h"
+#include "base/io_path.h"
+#include "optim/train_state.h"
+
+static double weight_bytes(const struct ax_train *t) {
+    double bytes = 0;
+    for (int i = 0; i < t->n_weights; i++) {
+        const struct ax_save_weight *w = &t->weights[i];
+        bytes += (double)ax_tensor_numel(&w->value) * (double)ax_dtype_size(w->dtype);
+    }
+    return bytes;
+}
+
+/* Remaining saves, including the final one. */
+static int64_t planned_saves(const struct ax_train *t) {
+    const struct ax_train_schedule *s = &t->schedule;
+    if (t->o->save.when.when == AX_NEVER)
+        return 0;
+    if (s->save_every > 0)
+        return (s->total + s->save_every - 1) / s->save_every;
+    const double epochs = t->o->epochs;
+    return s->n_epochs > 0 ? (int64_t)epochs + (epochs > (double)(int64_t)epochs) : 1;
+}
+
+/* Free space where `dir` is, or will be. */
+static enum ax_status free_at(const char *dir, uint64_t *bytes) {
+    char *at;
+    AX_TRY(ax_strdup(&at, dir));
+    enum ax_status st = AX_OK;
+    while (st == AX_OK && !ax_path_is_dir(at)) {
+        char *parent;
+        st = ax_path_parent(&parent, at);
+        if (st != AX_OK)
+            break;
+        ax_free(at);
+        at = parent;
+    }
+    if (st == AX_OK)
+        st = ax_disk_free(at, bytes);
+    ax_free(at);
+    return st;
+}
+
+enum ax_status ax_train_disk(const struct ax_train *t, struct ax_train_disk *d) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_checkpoint_list l = {0};
+    if (ax_path_is_dir(save->output_dir))
+        AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    const int64_t there = (int64_t)l.n;
+    ax_checkpoint_list_free(&l);
+    const double model = weight_bytes(t);
+    const double each = model + (save->only_model ? 0 : (double)ax_state_parts_bytes(&t->parts));
+    int64_t kept = planned_saves(t);
+    if (save->limit > 0 && kept > save->limit)
+        kept = save->limit + 1; /* the previous one is removed when the new one is safe */
+    kept = kept > there ? kept - there : 0;
+    *d = (struct ax_train_disk){
+        .checkpoints = kept, .checkpoint = each, .need = (double)kept * each + model};
+    return free_at(save->output_dir, &d->available);
+}
+
+enum ax_status ax_train_check_disk(const struct ax_train *t) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_train_disk d;
+    AX_TRY(ax_train_disk(t, &d));
+    if (d.need <= (double)d.available)
+        return AX_OK;
+    char a[32], b[32], c[32];
+    return ax_error(AX_ERR_STORAGE,
+                    "output_dir: %s has %s free, but %lld more checkpoints of %s and the trained "
+                    "model need %s; lower save_total_limit, set save_only_model: true, or choose "
+                    "another folder",
+                    save->output_dir, ax_format_bytes(a, sizeof a, (double)d.available),
+                    (long long)d.checkpoints, ax_format_bytes(b, sizeof b, d.checkpoint),
+                    ax_format_bytes(c, sizeof c, d.need));
+}

@@ -1,0 +1,151 @@
+/* `axtrain plan`: needs no weights, counts what a run then does, and says what it could not count. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/json.h"
+#include "cmd/commands.h"
+#include "tests/cmd/sft_case.h"
+
+static char config[128], bare[128];
+
+static void copy(const char *name) {
+    char *from, *text, to[64];
+    size_t len;
+    assert_int_equal(ax_path_join(&from, golden_llama(), name), AX_OK);
+    assert_int_equal(ax_read_file(from, 1 << 24, &text, &len), AX_OK);
+    snprintf(to, sizeof to, "bare/%s", name);
+    put_bytes(to, text, len);
+    ax_free(from);
+    ax_free(text);
+}
+
+/* A base of config.json and tokenizer alone, 25 records, and a configuration. */
+static void open_case(void) {
+    struct ax_buf rows = {0}, text = {0};
+    need_binary();
+    golden_llama();
+    make_folder("bare");
+    copy("config.json");
+    copy("tokenizer.json");
+    copy("tokenizer_config.json");
+    for (int i = 0; i < 25; i++)
+        assert_int_equal(ax_buf_printf(&rows, "{\"text\": \"%.*s\"}\n", 5 + i,
+                                       "one two three four five six seven eight"),
+                         AX_OK);
+    put_bytes("rows.jsonl", rows.data, rows.len);
+    snprintf(bare, sizeof bare, "%s", in_scratch("bare"));
+    assert_int_equal(
+        ax_buf_printf(&text,
+                      "base_model: %s\noutput_dir: %s/out\ndatasets:\n  - path: %s/rows.jsonl\n"
+                      "    type: completion\nsequence_len: 64\nlearning_rate: 1e-3\n"
+                      "micro_batch_size: 2\ngradient_accumulation_steps: 2\nnum_epochs: 2\n"
+                      "saves_per_epoch: 1\nfloat32: true\n",
+                      bare, scratch, scratch),
+        AX_OK);
+    snprintf(config, sizeof config, "%s", put_bytes("c.yaml", text.data, text.len));
+    ax_buf_free(&rows);
+    ax_buf_free(&text);
+    sft_command = "plan";
+}
+
+static void test_needs_no_weights(void **state) {
+    (void)state;
+    open_case();
+    EXPECT(0, "steps    14, 2 epochs, ", config);
+    EXPECT(0, "it fits", config);
+    EXPECT(0, "recompute selective ", config, "--blocks");
+    EXPECT(0, "at 5.00 k tokens/s\n", config, "--speed", "5000");
+    EXPECT(0, "micro-batch of 1 × 2048)", bare);
+    EXPECT(0, "micro-batch of 1 × 2048)", "--model", bare);
+    EXPECT(0, "of 3 × ", config, "micro_batch_size=3");
+    assert_false(ax_path_exists(in_scratch("out")));
+    EXPECT(0, "adapter\n", config, "adapter=lora", "lora_r=4", "lora_alpha=8",
+           "lora_target_linear=true", "merge_lora=true");
+    /* and training, which does need them, says so */
+    sft_command = "sft";
+    EXPECT(3, "no weights", config);
+}
+
+static void test_what_is_missing_is_said(void **state) {
+    (void)state;
+    open_case();
+    EXPECT(0, "data     not counted: datasets.0: nope.jsonl: no such file", config,
+           "datasets.0.path=nope.jsonl");
+    EXPECT(0, "steps    7\n", config, "datasets.0.path=nope.jsonl", "max_steps=7");
+    EXPECT(0, "4 × 64)", config, "datasets.0.path=nope.jsonl", "micro_batch_size=4");
+    EXPECT(0, "data     streamed, so ", config, "streaming=true", "max_steps=7");
+    put_text("rows.jsonl", "{\"text\": \"whole\"}\n{\"text\": 7}\n");
+    EXPECT(0, "not counted: datasets.0: ", config);
+    assert_int_equal(ax_unlink(in_scratch("bare/tokenizer.json")), AX_OK);
+    EXPECT(0, "tokenizer.json is missing", config);
+    assert_int_equal(ax_unlink(in_scratch("bare/config.json")), AX_OK);
+    EXPECT(1, "config.json", config);
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    EXPECT(2, "no snapshot of it", "nobody/nothing"); /* the hub's cache is asked */
+    unsetenv("HF_HUB_OFFLINE");
+    EXPECT(2, "plan: expected a configuration or a model", "--json");
+    EXPECT(2, "learning_rte", config, "learning_rte=1"); /* a typo is not forgiven */
+}
+
+static void test_a_gguf_is_not_converted(void **state) {
+    (void)state;
+    char path[128];
+    open_case();
+    snprintf(path, sizeof path, "%s", in_scratch("m.gguf"));
+    sft_command = "convert";
+    EXPECT(0, "m.gguf", golden_llama(), path, "--to", "gguf");
+    sft_command = "plan";
+    EXPECT(0, "llama, ", path);
+    assert_false(ax_path_exists("last_run_prepared"));
+}
+
+/* The forecast is what the run then does: steps, bytes of a checkpoint, recompute. */
+static void test_a_run_is_what_was_planned(void **state) {
+    (void)state;
+    char said[8192], more[600];
+    struct ax_json_doc plan, run;
+    struct stat model, training;
+    open_case();
+    snprintf(more, sizeof more, "base_model=%s", golden_llama());
+    const char *const args[] = {config, "--json", more};
+    assert_int_equal(sft(said, sizeof said, 3, args), 0);
+    assert_int_equal(ax_json_parse(&plan, "plan", strchr(said, '{'), strlen(strchr(said, '{'))),
+                     AX_OK);
+    sft_command = "sft";
+    EXPECT(0, "trained 14 of 14 steps", config, more);
+    assert_int_equal(ax_json_load(&run, in_scratch("out/run.json"), 1 << 20), AX_OK);
+    const struct ax_json p = ax_json_get(ax_json_root(&plan), "run");
+    const struct ax_json data = ax_json_get(ax_json_root(&run), "data");
+    int64_t tokens, counted, steps;
+    double checkpoint;
+    assert_int_equal(ax_json_i64(ax_json_get(p, "tokens_per_epoch"), 0, 1 << 20, &tokens), AX_OK);
+    assert_int_equal(ax_json_i64(ax_json_get(data, "tokens"), 0, 1 << 20, &counted), AX_OK);
+    assert_int_equal(tokens, counted);
+    assert_int_equal(ax_json_i64(ax_json_get(p, "steps"), 0, 1 << 20, &steps), AX_OK);
+    assert_int_equal(steps, 14);
+    assert_int_equal(ax_json_f64(ax_json_get(p, "checkpoint_bytes"), &checkpoint), AX_OK);
+    assert_int_equal(stat(in_scratch("out/checkpoint-14/model.safetensors"), &model), 0);
+    assert_int_equal(stat(in_scratch("out/checkpoint-14/state/rank-00000.safetensors"), &training),
+                     0);
+    const double real = (double)model.st_size + (double)training.st_size; /* headers as well */
+    assert_true(checkpoint < real && checkpoint > 0.97 * real);
+    ax_json_free(&plan);
+    ax_json_free(&run);
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_needs_no_weights),
+        cmocka_unit_test(test_what_is_missing_is_said),
+        cmocka_unit_test(test_a_gguf_is_not_converted),
+        cmocka_unit_test(test_a_run_is_what_was_planned),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
