@@ -119,12 +119,33 @@ static enum ax_status warn_lines(const char *entry, const char *lines, ax_setup_
     return AX_OK;
 }
 
+/* One line for each kind: how many, and the first. */
+static size_t odd_lines(const struct ax_examples *set, char *text, size_t size) {
+    static const char *const what[AX_ODDITIES] = {
+        [AX_ODD_ROLE] = "a role other than system, user, assistant or tool (map it with roles)",
+        [AX_ODD_START] = "an assistant turn before any user turn",
+        [AX_ODD_TWICE] = "two user turns in a row",
+        [AX_ODD_EMPTY] = "an empty assistant turn",
+    };
+    size_t n = 0;
+    *text = '\0';
+    for (int i = 0; i < AX_ODDITIES; i++) {
+        const struct ax_oddities *o = &set->info.oddities[i];
+        if (o->n > 0)
+            n += (size_t)snprintf(
+                text + n, size - n, "%lld conversation%s %s; the first is %.200s:%lld\n",
+                (long long)o->n, o->n == 1 ? " has" : "s have", what[i],
+                (size_t)o->file < set->n_files ? set->files[o->file] : "", (long long)o->line);
+    }
+    return n;
+}
+
 static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct ax_setup_entry *e,
                                      const struct ax_examples *set, ax_setup_warn *warn,
                                      void *ctx) {
     const struct ax_examples_info *i = &set->info;
-    char text[512] = "";
-    size_t n = 0;
+    char text[2048];
+    size_t n = odd_lines(set, text, sizeof text);
     const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
     if (set->n_trained > 0 && i->ends_trained == 0)
         n += (size_t)snprintf(
@@ -140,11 +161,6 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
                               "%lld documents begin with BOS twice: the template and the tokenizer "
                               "both add it\n",
                               (long long)i->double_bos);
-    if (d->tok.pad == d->tok.eos && i->pads_trained > 0)
-        (void)snprintf(text + n, sizeof text - n,
-                       "the pad token is the EOS token, which is trained on. axtrain masks padding "
-                       "by position, so this is safe here; tools that mask it by token id would "
-                       "not train EOS (set special_tokens.pad_token to another token)\n");
     return warn_lines(e->path, text, warn, ctx);
 }
 

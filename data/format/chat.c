@@ -103,9 +103,14 @@ static enum ax_status chat_record(const struct ax_format *f, struct ax_format_wo
     enum ax_status st = ax_conversation_read(&c, f, record);
     if (st == AX_OK)
         st = render_and_mask(f, w, &c, out);
+    const unsigned oddities = c.oddities;
+    const size_t before = out->n;
     ax_conversation_free(&c);
     AX_TRY(st);
-    return ax_example_list_end(out, origin);
+    AX_TRY(ax_example_list_end(out, origin));
+    if (out->n > before)
+        out->items[before].oddities = oddities;
+    return AX_OK;
 }
 
 const struct ax_format_type ax_format_type_chat = {"chat_template", false, false, chat_init,

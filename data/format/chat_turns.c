@@ -236,6 +236,55 @@ static void drop_system_turn(struct ax_conversation *c) {
     memmove(c->turns, c->turns + 1, c->n * sizeof *c->turns);
 }
 
+/* ---- probable mistakes ---- */
+
+static bool is_known_role(const struct ax_format *f, const char *role) {
+    static const char *const known[] = {"system",    "developer",   "user",
+                                        "assistant", "tool",        "function",
+                                        "ipython",   "environment", "observation"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], role) == 0)
+            return true;
+    for (size_t i = 0; i < f->o.chat->n_roles; i++)
+        if (strcmp(f->o.chat->roles[i].to, role) == 0)
+            return true;
+    return is_trained_role(f, role);
+}
+
+static bool is_empty(const struct ax_format *f, const json_t *message) {
+    static const char *const others[] = {"tool_calls", "function_call"};
+    const json_t *text = json_object_get(message, "content");
+    const json_t *thinking = json_object_get(message, f->o.chat->thinking_key);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (json_object_get(message, others[i]))
+            return false;
+    return !json_string_length(thinking) &&
+           (!text || (json_is_string(text) &&
+                      strspn(json_string_value(text), " \t\r\n") == json_string_length(text)));
+}
+
+static unsigned find_oddities(const struct ax_format *f, const struct ax_conversation *c) {
+    const char *before = "";
+    unsigned found = 0;
+    bool asked = false;
+    for (size_t i = 0; i < c->n; i++) {
+        const json_t *message = json_array_get(c->messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const bool user = strcmp(role, "user") == 0, answer = strcmp(role, "assistant") == 0;
+        if (!is_known_role(f, role))
+            found |= 1U << AX_ODD_ROLE;
+        if (answer && !asked)
+            found |= 1U << AX_ODD_START;
+        if (user && strcmp(before, "user") == 0)
+            found |= 1U << AX_ODD_TWICE;
+        if (answer && is_empty(f, message))
+            found |= 1U << AX_ODD_EMPTY;
+        asked = asked || user;
+        before = role;
+    }
+    return found;
+}
+
 enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
                                     json_t *record) {
     const struct ax_format_chat *chat = f->o.chat;
@@ -260,6 +309,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     AX_TRY(add_system_column(c, f, record));
     if (chat->drop_system)
         drop_system_turn(c);
+    c->oddities = find_oddities(f, c);
     return read_tools(c, chat, record);
 }
 

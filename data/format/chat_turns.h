@@ -26,6 +26,7 @@ struct ax_conversation {
     json_t *tools;         /* NULL = none */
     struct ax_turn *turns; /* [n], as messages */
     size_t n;
+    unsigned oddities; /* bits 1 << enum ax_oddity */
 };
 
 /* May change `record`. AX_ERR_DATA names the path of the problem; free also after an error. */

@@ -24,10 +24,20 @@ struct ax_origin {
     int64_t record; /* index among all records */
 };
 
+/* What is probably a mistake in a conversation, though it can be trained on. */
+enum ax_oddity {
+    AX_ODD_ROLE,  /* a role that templates do not know */
+    AX_ODD_START, /* an assistant turn before any user turn */
+    AX_ODD_TWICE, /* two user turns in a row */
+    AX_ODD_EMPTY, /* an assistant turn without text or tool calls */
+    AX_ODDITIES
+};
+
 struct ax_example {
     const int32_t *tokens, *labels; /* [n] */
     size_t n;
-    bool joined; /* same group and record as the previous example */
+    bool joined;       /* same group and record as the previous example */
+    unsigned oddities; /* bits 1 << enum ax_oddity */
     struct ax_origin origin;
     const uint32_t *columns[AX_COLUMNS_MAX]; /* [1] or [n], for each column there is */
 };

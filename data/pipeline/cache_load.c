@@ -69,12 +69,23 @@ static enum ax_status check_set(const struct ax_json_doc *doc, const json_t *des
     return AX_OK;
 }
 
+static enum ax_status read_oddities(struct ax_json list, struct ax_examples_info *info) {
+    for (size_t i = 0; i < AX_ODDITIES; i++) {
+        const struct ax_json v = ax_json_at(list, i);
+        struct ax_oddities *o = &info->oddities[i];
+        AX_TRY(ax_json_i64(ax_json_at(v, 0), 0, INT64_MAX, &o->n));
+        AX_TRY(ax_json_i64(ax_json_at(v, 1), 0, UINT32_MAX, &o->file));
+        AX_TRY(ax_json_i64(ax_json_at(v, 2), 0, INT64_MAX, &o->line));
+    }
+    return AX_OK;
+}
+
 static enum ax_status read_info(struct ax_json v, struct ax_examples_info *info) {
     AX_TRY(ax_json_i64(ax_json_get(v, "bad_rows"), 0, INT64_MAX, &info->bad.n));
     AX_TRY(ax_json_i64(ax_json_get(v, "ends"), 0, INT64_MAX, &info->ends));
     AX_TRY(ax_json_i64(ax_json_get(v, "ends_trained"), 0, INT64_MAX, &info->ends_trained));
     AX_TRY(ax_json_i64(ax_json_get(v, "double_bos"), 0, INT64_MAX, &info->double_bos));
-    AX_TRY(ax_json_i64(ax_json_get(v, "pads_trained"), 0, INT64_MAX, &info->pads_trained));
+    AX_TRY(read_oddities(ax_json_get(v, "oddities"), info));
     struct ax_json listed = ax_json_get(v, "bad_rows_listed");
     for (size_t i = 0; i < ax_json_size(listed) && i < AX_BAD_RECORDS_LISTED; i++) {
         const char *text;

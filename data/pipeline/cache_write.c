@@ -65,14 +65,24 @@ static json_t *file_entry(uint64_t size, uint32_t crc) {
     return json_pack("{s:I, s:I}", "size", (json_int_t)size, "crc32c", (json_int_t)crc);
 }
 
+static json_t *list_oddities(const struct ax_examples_info *info) {
+    json_t *list = json_array();
+    for (int i = 0; i < AX_ODDITIES; i++) {
+        const struct ax_oddities *o = &info->oddities[i];
+        json_array_append_new(list, json_pack("[I, I, I]", (json_int_t)o->n, (json_int_t)o->file,
+                                              (json_int_t)o->line));
+    }
+    return list;
+}
+
 static json_t *make_body(const struct ax_cache_writer *w, const struct ax_examples *set,
                          const json_t *description) {
     const struct ax_examples_info *i = &set->info;
     const size_t list_bytes = set->n * sizeof *set->list;
-    json_t *info = json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I}", "bad_rows", (json_int_t)i->bad.n, "bad_rows_listed",
-        list_bad(&i->bad), "ends", (json_int_t)i->ends, "ends_trained", (json_int_t)i->ends_trained,
-        "double_bos", (json_int_t)i->double_bos, "pads_trained", (json_int_t)i->pads_trained);
+    json_t *info = json_pack("{s:I, s:o, s:o, s:I, s:I, s:I}", "bad_rows", (json_int_t)i->bad.n,
+                             "bad_rows_listed", list_bad(&i->bad), "oddities", list_oddities(i),
+                             "ends", (json_int_t)i->ends, "ends_trained",
+                             (json_int_t)i->ends_trained, "double_bos", (json_int_t)i->double_bos);
     return json_pack("{s:O, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "description",
                      description, "examples", (json_int_t)set->n, "words", (json_int_t)set->n_words,
                      "tokens", (json_int_t)set->n_tokens, "trained", (json_int_t)set->n_trained,

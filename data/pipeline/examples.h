@@ -31,12 +31,18 @@ struct ax_bad_records {
 };
 void ax_bad_records_free(struct ax_bad_records *b);
 
+/* Examples with a probable mistake, and the first of them. */
+struct ax_oddities {
+    int64_t n;
+    int64_t file, line;
+};
+
 /* Statistics gathered while the examples were made (data/pipeline/prepared.h). */
 struct ax_examples_info {
     struct ax_bad_records bad;
     int64_t ends, ends_trained; /* tokens that end a turn or text; how many are trained on */
     int64_t double_bos;         /* examples that begin with BOS twice */
-    int64_t pads_trained;       /* trained tokens with the pad token's id */
+    struct ax_oddities oddities[AX_ODDITIES];
     bool from_cache;
 };
 

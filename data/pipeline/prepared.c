@@ -25,7 +25,13 @@ static void look_at(struct ax_examples_info *info, const struct ax_prepared_opti
             info->ends++;
             info->ends_trained += trained;
         }
-        info->pads_trained += trained && x->tokens[i] == o->pad;
+    }
+    for (int i = 0; i < AX_ODDITIES; i++) {
+        struct ax_oddities *odd = &info->oddities[i];
+        if ((x->oddities >> i & 1U) && odd->n++ == 0) {
+            odd->file = x->origin.file;
+            odd->line = (int64_t)x->origin.line;
+        }
     }
     info->double_bos +=
         o->bos != AX_NO_TOKEN && x->n > 1 && x->tokens[0] == o->bos && x->tokens[1] == o->bos;
@@ -98,9 +104,9 @@ static enum ax_status describe(const struct ax_prepared_options *o, json_t **out
         json_decref(rows);
         return st;
     }
-    *out = json_pack("{s:o, s:o, s:s, s:s, s:I, s:i, s:i}", "rows", rows, "format", format,
-                     "tokenizer", o->tokenizer, "version", AX_VERSION, "max_bad_rows",
-                     (json_int_t)o->max_bad_rows, "bos", (int)o->bos, "pad", (int)o->pad);
+    *out = json_pack("{s:o, s:o, s:s, s:s, s:I, s:i}", "rows", rows, "format", format, "tokenizer",
+                     o->tokenizer, "version", AX_VERSION, "max_bad_rows",
+                     (json_int_t)o->max_bad_rows, "bos", (int)o->bos);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the key of a cache");
 }
 

@@ -9,7 +9,7 @@ struct ax_prepared_options {
     const struct ax_format *format;
     int64_t max_bad_rows;
     int threads;
-    int32_t bos, pad;      /* AX_NO_TOKEN = none */
+    int32_t bos;           /* AX_NO_TOKEN = none */
     const char *cache;     /* folder for prepared sets; NULL: none */
     const char *tokenizer; /* identifies the tokenizer in the cache key */
     bool refresh;          /* rebuilds the set even if it is cached */

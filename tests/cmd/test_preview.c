@@ -193,19 +193,10 @@ static void warnings(void **state) {
     assert_true(warns(v, "the end-of-turn token is never trained"));
     assert_true(warns(v, "does not appear in the chat template"));
     assert_false(warns(v, "BOS twice"));
-    assert_false(warns(v, "pad token is the EOS"));
     json_decref(v);
     v = preview_json(3, (const char *const[]){config, "--json", "eot_tokens=['<|im_end|>']"});
     assert_false(warns(v, "never trained"));
     assert_int_equal(json_array_size(json_object_get(v, "warnings")), 0);
-    json_decref(v);
-    v = preview_json(4,
-                     (const char *const[]){config, "--json", "--special_tokens.pad_token", "</s>"});
-    assert_false(warns(v, "pad token is the EOS")); /* EOS is not trained here */
-    json_decref(v);
-    v = preview_json(5, (const char *const[]){config, "--json", "special_tokens.pad_token=</s>",
-                                              "--chat_template", "alpaca"});
-    assert_true(warns(v, "the pad token is the EOS token, which is trained"));
     json_decref(v);
     v = preview_json(4, (const char *const[]){config, "--json", "sample_packing=true",
                                               "gradient_accumulation_steps=2"});
@@ -520,6 +511,65 @@ static void mistakes(void **state) {
     ax_free(out);
 }
 
+/* Each probable mistake is counted once for each conversation, with the first place, from a cache
+ * too; plain conversations have none. */
+static void odd_conversations(void **state) {
+    (void)state;
+    static const struct {
+        const char *messages, *warning;
+    } cases[] = {
+        {"user:a assistant:b", NULL},
+        {"system:s user:a assistant:b user:c assistant:d", NULL},
+        {"user:a tool:r assistant:b", NULL},
+        {"user:a asistant:b",
+         "1 conversation has a role other than system, user, assistant or tool"},
+        {"assistant:b user:a assistant:b", "1 conversation has an assistant turn before any user"},
+        {"system:s assistant:b", "1 conversation has an assistant turn before any user turn"},
+        {"user:a user:c assistant:b", "1 conversation has two user turns in a row"},
+        {"user:a assistant:", "1 conversation has an empty assistant turn"},
+        {"user:a assistant:\\n", "1 conversation has an empty assistant turn"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_buf b = {0};
+        char rows[128], config[128], text[200], place[160];
+        assert_ok(ax_buf_puts(&b, "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
+                                  "{\"role\": \"assistant\", \"content\": \"w\"}]}\n"));
+        for (int twice = 0; twice < 2; twice++) {
+            snprintf(text, sizeof text, "%s", cases[i].messages);
+            assert_ok(ax_buf_puts(&b, "{\"messages\": ["));
+            for (char *turn = strtok(text, " "); turn; turn = strtok(NULL, " ")) {
+                char *words = strchr(turn, ':');
+                *words++ = '\0';
+                assert_ok(ax_buf_printf(&b, "%s{\"role\": \"%s\", \"content\": \"%s\"}",
+                                        turn > text ? ", " : "", turn, words));
+            }
+            assert_ok(ax_buf_puts(&b, "]}\n"));
+        }
+        snprintf(rows, sizeof rows, "%s", put_bytes("odd.jsonl", b.data, b.len));
+        ax_buf_free(&b);
+        snprintf(place, sizeof place, "the first is %s:2", rows);
+        snprintf(config, sizeof config, "%s",
+                 put_config("odd.yaml", rows,
+                            "    type: chat_template\nchat_template: chatml\n"
+                            "dataset_prepared_path: odd-cache\n"));
+        char cache[160];
+        snprintf(cache, sizeof cache, "dataset_prepared_path=%s/odd-cache", scratch);
+        for (int again = 0; again < 2; again++) {
+            json_t *v = preview_json(
+                4, (const char *const[]){config, "--json", cache, "eot_tokens=['<|im_end|>']"});
+            const json_t *all = json_object_get(v, "warnings");
+            if (json_array_size(all) != (cases[i].warning ? 1 : 0))
+                fail_msg("%s: %zu warnings", cases[i].messages, json_array_size(all));
+            if (cases[i].warning) {
+                snprintf(text, sizeof text, "2 conversations have%s",
+                         strchr(strchr(cases[i].warning, ' ') + 1, ' ') + 4);
+                assert_true(warns(v, text) && warns(v, place));
+            }
+            json_decref(v);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_form),
@@ -533,6 +583,7 @@ int main(void) {
         cmocka_unit_test(packed_by_groups),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(cache_keys),
+        cmocka_unit_test(odd_conversations),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -36,7 +36,6 @@ static void open_case(struct set_case *c, const char *path, const char *split, i
                                         .max_bad_rows = 1,
                                         .threads = 2,
                                         .bos = BOS,
-                                        .pad = PAD,
                                         .cache = in_scratch("cache"),
                                         .tokenizer = tokenizer};
 }
@@ -65,7 +64,8 @@ static void check_same(const struct ax_examples *a, const struct ax_examples *b)
     assert_int_equal(a->info.ends, b->info.ends);
     assert_int_equal(a->info.ends_trained, b->info.ends_trained);
     assert_int_equal(a->info.double_bos, b->info.double_bos);
-    assert_int_equal(a->info.pads_trained, b->info.pads_trained);
+    for (int i = 0; i < AX_ODDITIES; i++)
+        assert_memory_equal(&a->info.oddities[i], &b->info.oddities[i], sizeof *a->info.oddities);
     for (int64_t i = 0; i < a->info.bad.n; i++)
         assert_string_equal(a->info.bad.texts[i], b->info.bad.texts[i]);
     for (size_t i = 0; i < a->n; i++) {
@@ -201,9 +201,9 @@ static void only_folder(char *out, size_t size, const struct set_case *c) {
     json_t *format;
     assert_ok(ax_rows_describe(c->rows, &rows));
     assert_ok(ax_format_describe(c->format, &format));
-    json_t *v = json_pack("{s:o, s:o, s:s, s:s, s:I, s:i, s:i}", "rows", rows, "format", format,
+    json_t *v = json_pack("{s:o, s:o, s:s, s:s, s:I, s:i}", "rows", rows, "format", format,
                           "tokenizer", c->o.tokenizer, "version", AX_VERSION, "max_bad_rows",
-                          (json_int_t)c->o.max_bad_rows, "bos", BOS, "pad", PAD);
+                          (json_int_t)c->o.max_bad_rows, "bos", BOS);
     char *path;
     assert_ok(ax_cache_path(&path, c->o.cache, v));
     snprintf(out, size, "%s", path);
@@ -395,7 +395,6 @@ static void counts(void **state) {
         assert_int_equal(s.info.ends, 3);
         assert_int_equal(s.info.ends_trained, 1);
         assert_int_equal(s.info.double_bos, 1);
-        assert_int_equal(s.info.pads_trained, 2);
         ax_examples_free(&s);
     }
     close_case(&c);
@@ -529,7 +528,6 @@ static void warm_hit(void **state) {
                                           .format = f,
                                           .threads = 2,
                                           .bos = BOS,
-                                          .pad = PAD,
                                           .cache = in_scratch("cache"),
                                           .tokenizer = "t"};
     double best = 1e9;
