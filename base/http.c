@@ -153,7 +153,6 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
 /* True for transient errors, not errors of this machine's settings. */
 static bool is_passing(CURLcode code) {
     switch (code) {
-    case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
     case CURLE_PARTIAL_FILE:
     case CURLE_OPERATION_TIMEDOUT:
@@ -221,12 +220,13 @@ static enum ax_status headers(struct curl_slist **list, const struct ax_http_req
 }
 
 static enum ax_status explain(const struct exchange *x, CURLcode code, const char *url,
-                              const char *detail, bool *again) {
+                              const char *detail, struct ax_http_response *out) {
     if (x->body_status != AX_OK)
         return x->body_status;
     if (code == CURLE_ABORTED_BY_CALLBACK)
         return ax_error(AX_ERR_IO, "%s: canceled", url);
-    *again = is_passing(code);
+    out->again = is_passing(code);
+    out->unreachable = out->again || code == CURLE_COULDNT_RESOLVE_HOST;
     if (is_certificate(code))
         return ax_error(AX_ERR_IO,
                         "%s: its certificate is not trusted: %s. Behind a proxy that inspects "
@@ -235,7 +235,8 @@ static enum ax_status explain(const struct exchange *x, CURLcode code, const cha
     return ax_error(AX_ERR_IO, "%s: %s", url, detail);
 }
 
-static enum ax_status perform(struct exchange *x, const char *url, bool with_token, bool *again) {
+static enum ax_status perform(struct exchange *x, const char *url, bool with_token,
+                              struct ax_http_response *out) {
     char error[CURL_ERROR_SIZE] = "";
     struct curl_slist *list = NULL;
     CURL *c = lib.init();
@@ -247,7 +248,7 @@ static enum ax_status perform(struct exchange *x, const char *url, bool with_tok
     lib.setopt(c, CURLOPT_HTTPHEADER, list);
     const CURLcode code = lib.perform(c);
     if (code != CURLE_OK)
-        st = explain(x, code, url, *error ? error : lib.strerror(code), again);
+        st = explain(x, code, url, *error ? error : lib.strerror(code), out);
 done:
     lib.cleanup(c);
     lib.slist_free(list);
@@ -286,7 +287,7 @@ enum ax_status ax_http_get(const struct ax_http_request *r, struct ax_http_respo
         AX_TRY_GOTO(origin(&here, url), st, done);
         const bool at_home = strcmp(home, here) == 0;
         x.head = (struct ax_http_head){0};
-        AX_TRY_GOTO(perform(&x, url, at_home && r->token, &out->again), st, done);
+        AX_TRY_GOTO(perform(&x, url, at_home && r->token, out), st, done);
         if (at_home)
             join(&out->first, &x.head);
         if (!is_redirect(&x.head))

@@ -166,7 +166,7 @@ enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
     const bool may = st == AX_OK ? is_passing(a->status) : answer->again;
     if (!may || p->attempt + 1 >= MAX_ATTEMPTS || (st == AX_OK && a->retry_after > MAX_PAUSE) ||
         (p->stop && *p->stop))
-        return st == AX_OK ? explain(h, r, what, a) : unreachable(r, st, answer->again);
+        return st == AX_OK ? explain(h, r, what, a) : unreachable(r, st, answer->unreachable);
     double seconds = h->retry_seconds * (double)(1 << p->attempt);
     if (st == AX_OK && a->retry_after >= 0)
         seconds = a->retry_after;
