@@ -1,5 +1,6 @@
 #include "cmd/config_args.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,6 +12,31 @@ static const struct ax_arg *option(const char *word, int n, const struct ax_arg 
         if (strlen(args[i].name) == len && strncmp(args[i].name, word, len) == 0)
             return &args[i];
     return NULL;
+}
+
+/* A word with dashes that is neither an option of the command nor a key: the nearest of both. */
+static enum ax_status check_dashes(const char *command, const char *word, int n,
+                                   const struct ax_arg *args) {
+    char name[256], path[256], hint[200] = "";
+    struct ax_nearest nearest = {.given = name, .within = 3};
+    const int len = (int)strcspn(word, "=");
+    if (strncmp(word, "--", 2) != 0 || len >= (int)sizeof name)
+        return AX_OK;
+    snprintf(name, sizeof name, "%.*s", len, word);
+    snprintf(path, sizeof path, "%s", name + 2);
+    for (char *c = path; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    if (strchr(path, '.') || ax_config_knows(path))
+        return AX_OK;
+    for (int i = 0; i < n; i++)
+        ax_nearest_try(&nearest, args[i].name);
+    if (nearest.name)
+        return ax_error(AX_ERR_CONFIG, "%s: unknown option %s; did you mean %s?", command, name,
+                        nearest.name);
+    ax_config_suggest_key("", path, hint, sizeof hint);
+    return ax_error(AX_ERR_CONFIG, "%s: %s is neither an option nor a key%s%s%s", command, name,
+                    *hint ? hint : "; see `axtrain ", *hint ? "" : command,
+                    *hint ? "" : " --help`");
 }
 
 /* Sorts the words: `own` gets the command's options, `rest` the file and the overrides. */
@@ -41,6 +67,10 @@ enum ax_status ax_setup_args(int argc, char **argv, int n, const struct ax_arg *
     AX_TRY(ax_alloc(&words, 2 * (size_t)argc, sizeof *words));
     char **rest = words + argc;
     sort_words(argc, argv, n, args, words, &n_own, rest, &n_rest);
+    for (int i = 0; i < n_rest; i++) {
+        AX_TRY_GOTO(check_dashes(argv[0], rest[i], n, args), st, done);
+        i += strncmp(rest[i], "--", 2) == 0 && !strchr(rest[i], '='); /* its value */
+    }
     AX_TRY_GOTO(ax_args_parse(n_own, words, n, args, 0, 0, NULL, &n_positional), st, done);
     if (n_rest == 0 || strncmp(rest[0], "--", 2) == 0)
         st = ax_error(AX_ERR_CONFIG,

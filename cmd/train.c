@@ -38,8 +38,11 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
         printf("evaluation loss %.4f\n", r->last_eval.loss);
     printf("peak memory %s\n%s: %s\n",
            ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), what, dir);
+}
+
+static void print_merged(const struct ax_train_setup *s) {
     if (s->adapter && ax_config_bool(s->cfg, "merge_lora"))
-        printf("merged model: %s/merged\n", dir);
+        printf("merged model: %s/merged\n", s->o.save.output_dir);
 }
 
 static enum ax_status print_json(const struct ax_train_setup *s, const struct ax_train_result *r) {
@@ -95,10 +98,13 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
         st = ax_hub_push(cfg);
     if (st == AX_OK && a->json)
         st = print_json(&s, &r);
-    else if (st == AX_OK && !a->quiet && r.nothing_to_do)
-        print_nothing(&r);
-    else if (st == AX_OK && !a->quiet)
-        print_result(&s, &r);
+    else if (st == AX_OK && !a->quiet) {
+        if (r.nothing_to_do)
+            print_nothing(&r);
+        else
+            print_result(&s, &r);
+        print_merged(&s);
+    }
     ax_train_setup_close(&s);
     return st;
 }

@@ -61,9 +61,7 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
                                       unsigned types, const char *path,
                                       const struct ax_yaml_node *node);
 
-/* " did you mean …?" for an unknown key in the map `parent` (pattern, "" = top), or "". */
-const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);
-/* The same for a value that is not one of the choices. */
+/* "; did you mean …?" for a value that is not one of the choices, or "". */
 const char *ax_config_suggest_choice(const char *choices, const char *text, char *buf, size_t size);
 
 /* Iterates over the displayed keys of a map: the set ones in file order, then the defaults of the

@@ -108,6 +108,13 @@ static bool join(char *buf, size_t size, const char *parent, const char *name) {
     return n >= 0 && (size_t)n < size;
 }
 
+bool ax_config_knows(const char *path) {
+    for (size_t i = 0; i < ax_config_n_renamed; i++)
+        if (strcmp(ax_config_renamed[i].path, path) == 0)
+            return true;
+    return ax_config_find(path) != NULL || find_ignored(path) != NULL;
+}
+
 /* A map whose keys have rows of their own. */
 static enum ax_status check_map(struct ax_config_build *b, const char *parent,
                                 const struct ax_yaml_node *map) {

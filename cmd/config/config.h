@@ -82,6 +82,11 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
 /* One log line per note, except NOT_YET. */
 void ax_config_log_notes(const struct ax_config *cfg);
 
+/* Is there such a key, under this or an old name, acting or not? */
+bool ax_config_knows(const char *path);
+/* "; did you mean …?" for an unknown key of the map `parent` ("" = top level), or "". Uses buf. */
+const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);
+
 /* Is it set in the file, on the command line, or derived? (Defaults do not count.) */
 bool ax_config_is_set(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));

@@ -89,6 +89,15 @@ static void test_what_is_missing_is_said(void **state) {
     setenv("HF_HUB_OFFLINE", "1", 1);
     EXPECT(2, "no snapshot of it", "nobody/nothing"); /* the hub's cache is asked */
     unsetenv("HF_HUB_OFFLINE");
+    /* a name that does not resolve stays so: one attempt */
+    char said[4096];
+    setenv("HF_ENDPOINT", "https://no.such.host.invalid", 1);
+    setenv("HF_HOME", scratch, 1);
+    assert_int_equal(sft(said, sizeof said, 1, (const char *const[]){"nobody/nothing"}), 1);
+    if (!strstr(said, "cannot reach the hub") || strstr(said, "try 2"))
+        fail_msg("%s", said);
+    unsetenv("HF_ENDPOINT");
+    unsetenv("HF_HOME");
     EXPECT(2, "plan: expected a configuration or a model", "--json");
     EXPECT(2, "learning_rte", config, "learning_rte=1"); /* a typo is not forgiven */
 }

@@ -106,7 +106,7 @@ static void test_disk_full(void **state) {
     open_case(&c, AX_F32, true);
     c.o.max_steps = 6;
     c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 2};
-    assert_int_equal(WEXITSTATUS(run_in_child(&c, "fsync:2:enospc,fsync:3:enospc")), 1);
+    assert_int_equal(WEXITSTATUS(run_in_child(&c, "fsync:2:enospc,fsync:3:enospc")), 7);
     assert_false(has(&c, "config.json"));
     train_case_close(&c);
 }
