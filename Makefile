@@ -26,8 +26,9 @@ endif
 OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 CPPFLAGS := -I. -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
-CFLAGS := -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
-CXXFLAGS := $(filter-out -std=c11,$(CFLAGS)) -std=c++17
+# Expanded in the recipe, so that OPT may contain $@ (tools/mutate_tests.py).
+CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
+CXXFLAGS = $(filter-out -std=c11,$(CFLAGS)) -std=c++17
 LDFLAGS := $(OMP) $(SAN) -pthread
 LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm
 

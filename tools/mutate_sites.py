@@ -85,6 +85,8 @@ class Source:
 
     def drop(self, kind, i, leak=False):
         """Removes the statement that starts at token i, except its semicolon."""
+        if any(self.spans[i][0] == start for start, _, _ in self.functions):
+            return  # all of the function is a macro's expansion, of which this is the use
         depth = 0
         for j in range(i, len(self.spans)):
             if depth == 0 and self.token(j) == ";":

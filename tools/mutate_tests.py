@@ -44,8 +44,11 @@ class Bench:
     def __init__(self, repo, folder, workers, sanitize):
         self.repo, self.folder, self.workers = repo, folder, workers
         self.tree = folder / "tree"
+        # Counters of static functions are named after their main file's base name: two put_string of two
+        # json.c, or one of two instruction sets, would share them. The object's path is unique.
         self.cover = Build(folder / "cover", "clang-16", "-O1 -g0 -fPIC -fprofile-instr-generate -fcoverage-mapping "
-                           "-mllvm -runtime-counter-relocation", ["-fprofile-instr-generate"])
+                           "-mllvm -runtime-counter-relocation -Xclang -main-file-name -Xclang $@",
+                           ["-fprofile-instr-generate"])
         self.plain = Build(folder / "plain", "gcc", "-O2 -g0 -fPIC -fno-semantic-interposition")
         self.sanitize, self.under_test = sanitize, self.plain
         if sanitize:
@@ -62,7 +65,7 @@ class Bench:
         self.tests = [s[len("tests/"):-len(".c")] for s in sources]
         product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
                    and not p.is_relative_to(self.tree / "tests")]
-        self.product_key = digest(product)
+        self.product_key = digest(product) + hashlib.sha1(" ".join(self.cover.make).encode()).hexdigest()[:4]
         self.sandbox = self.find_sandbox()
         for build in (self.cover, self.under_test):
             self.build_all(build)
@@ -96,10 +99,18 @@ class Bench:
                    for p in sorted(self.tree.glob("tests/*.c"))]
         mains = {"axtrain": f"../{build.folder.name}/main.o"}
         mains |= {test: f"../{build.folder.name}/tests/{test}.o" for test in self.tests}
+        stubs = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.so')}"
+                 for p in sorted(self.tree.glob("tests/*/stub_*.c"))]
         library = f"../{build.folder.name}/libaxtrain.a"
-        self.call(["make", "-s", f"-j{os.cpu_count()}", *build.make, library, *helpers, *mains.values()], self.tree)
+        self.call(["make", "-s", f"-j{os.cpu_count()}", *build.make, library, *helpers, *stubs, *mains.values()],
+                  self.tree)
         out = build.folder / "bin"
         out.mkdir(exist_ok=True)
+        for stub in (self.tree / s for s in stubs):  # beside the test that loads it
+            beside = out / stub.parent.name / stub.name
+            beside.parent.mkdir(exist_ok=True)
+            beside.unlink(missing_ok=True)
+            shutil.copy(stub, beside)
         self.link(build, out / "libaxtrain.so", ["-shared", "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
 
         def link(name):
