@@ -73,6 +73,7 @@ static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(same_shape(&a->x, &a->dx) && a->dx.dtype == a->x.dtype);
     NEED(!a->accumulate || a->dx.data != a->dy.data);
     NEED(a->dx.data != a->dy.data || a->dy.dtype == a->dx.dtype);
+    NEED(real(&a->weight));
     NEED(is_stream(&a->x, a->weight.dtype));
     NEED(is_1d(&a->weight, a->weight.dtype, a->x.shape[a->x.ndim - 1]));
     NEED(!given(&a->dweight) || is_1d(&a->dweight, accum(&a->x), a->x.shape[a->x.ndim - 1]));

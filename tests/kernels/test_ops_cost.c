@@ -100,10 +100,37 @@ static void updates(void **state) {
     COSTS(clip, 0, sizeof scalars, .scalars = &scalars);
 }
 
+/* Of a cache of blocks, those that the documents hold: 2 documents of up to 6 rows, of 40. */
+static void attention_reads_its_blocks(void **state) {
+    (void)state;
+    enum { ROWS = 40, BLOCK = 4, HEADS = 2, DIM = 8 };
+    const int64_t q[] = {T, HEADS, DIM}, cache[] = {ROWS, HEADS, DIM};
+    struct ax_attention_forward f = {.a = {.q = ax_tensor_nd(AX_BF16, memory, 3, q),
+                                           .k = ax_tensor_nd(AX_BF16, memory, 3, cache),
+                                           .v = ax_tensor_nd(AX_BF16, memory, 3, cache),
+                                           .out = ax_tensor_nd(AX_BF16, memory, 3, q),
+                                           .lse = matrix(AX_F32, T, HEADS),
+                                           .cu_q = vector(AX_I32, 3),
+                                           .cu_k = vector(AX_I32, 3),
+                                           .block_table = matrix(AX_I32, 2, 2),
+                                           .block_size = BLOCK,
+                                           .max_q = T,
+                                           .causal = true}};
+    const int64_t whole = 2 * 2 * ROWS * HEADS * DIM; /* k and v */
+    f.a.max_k = ROWS;
+    const double all = ax_op_cost(AX_OP_attention_forward, &f).bytes;
+    f.a.max_k = 6;
+    const double some = ax_op_cost(AX_OP_attention_forward, &f).bytes;
+    assert_int_equal(all - some, whole - whole * 12 / ROWS);
+    f.a.max_k = ROWS / 2; /* all of it, and not more */
+    assert_int_equal(ax_op_cost(AX_OP_attention_forward, &f).bytes, all);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products), cmocka_unit_test(rows),    cmocka_unit_test(rotations),
-        cmocka_unit_test(norms),    cmocka_unit_test(updates),
+        cmocka_unit_test(products),  cmocka_unit_test(rows),
+        cmocka_unit_test(rotations), cmocka_unit_test(norms),
+        cmocka_unit_test(updates),   cmocka_unit_test(attention_reads_its_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

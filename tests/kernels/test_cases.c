@@ -1,0 +1,193 @@
+/* What the cases of ops promise (kernels/ops): the tests of all ops are as strong as their inputs, so
+ * indices reach where they should, padding is some rows and not all, and no code is a NaN. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/harness.h"
+
+typedef void see_case(const struct ax_case *c);
+
+/* Every small shape of an op. */
+static void each(enum ax_op op, see_case *see) {
+    int n;
+    const struct ax_shape *shapes = ax_op_shapes(op, &n);
+    for (int i = 0; i < n; i++) {
+        struct ax_case c;
+        if (shapes[i].big)
+            continue;
+        assert_int_equal(ax_case_create(&c, op, &shapes[i], AX_F32, 11), AX_OK);
+        see(&c);
+        ax_case_free(&c);
+    }
+}
+
+static bool is_padded(const struct ax_case *c) {
+    return (c->shape->flags & AX_SHAPE_PADDING) != 0;
+}
+
+static int32_t i32_at(const struct ax_tensor *t, int64_t i) {
+    return ((const int32_t *)t->data)[i];
+}
+
+/* Of `around` ids on either side of [first, first + n) all occur, where around is not 0. */
+static void check_ids(const struct ax_tensor *ids, int64_t first, int64_t n, int64_t around) {
+    bool low = false, high = false;
+    for (int64_t i = 0; i < ax_tensor_numel(ids); i++) {
+        const int64_t id = i32_at(ids, i) - first;
+        assert_true(id >= -around && id < n + around);
+        low = low || id < 0;
+        high = high || id >= n;
+    }
+    assert_true(around == 0 || (low && high));
+}
+
+static void see_embedding_forward(const struct ax_case *c) {
+    const struct ax_embedding_forward *a = c->args;
+    check_ids(&a->tokens, a->first_row, a->weight.shape[0], a->first_row > 0);
+}
+
+static void see_embedding_backward(const struct ax_case *c) {
+    const struct ax_embedding_backward *a = c->args;
+    check_ids(&a->tokens, a->first_row, a->dweight.shape[0], a->first_row > 0);
+}
+
+static void see_group_rows(const struct ax_case *c) {
+    const struct ax_group_rows *a = c->args;
+    check_ids(&a->keys, a->first, a->counts.shape[0], is_padded(c) ? 2 : 0);
+}
+
+static void ids_reach_beyond_a_shard(void **state) {
+    (void)state;
+    each(AX_OP_embedding_forward, see_embedding_forward);
+    each(AX_OP_embedding_backward, see_embedding_backward);
+    each(AX_OP_group_rows, see_group_rows);
+}
+
+static int padded;
+
+/* The first rows are tokens, a fourth is padding. */
+static int64_t tokens_of(const struct ax_case *c, int64_t rows) {
+    padded += is_padded(c);
+    return is_padded(c) ? rows - rows / 4 : rows;
+}
+
+static void see_router_forward(const struct ax_case *c) {
+    const struct ax_router_forward *a = c->args;
+    const int64_t rows = a->logits.shape[0], tokens = tokens_of(c, rows);
+    assert_int_equal(a->valid.data != NULL, is_padded(c));
+    if (is_padded(c))
+        assert_int_equal(i32_at(&a->valid, 0) - a->first, tokens);
+}
+
+/* Distinct experts, all of them used where there are rows enough; none for padding. */
+static void see_router_backward(const struct ax_case *c) {
+    const struct ax_router_backward *a = c->args;
+    const int64_t rows = a->probs.shape[0], n = a->probs.shape[1], k = a->dweights.shape[1];
+    const int64_t tokens = tokens_of(c, rows);
+    bool used[64] = {false};
+    int64_t n_used = 0;
+    assert_true(n <= 64);
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t i = 0; i < k; i++) {
+            const int32_t expert = i32_at(&a->experts, t * k + i);
+            if (t >= tokens) {
+                assert_int_equal(expert, -1);
+                continue;
+            }
+            assert_in_range(expert, 0, n - 1);
+            for (int64_t j = 0; j < i; j++)
+                assert_int_not_equal(expert, i32_at(&a->experts, t * k + j));
+            n_used += !used[expert];
+            used[expert] = true;
+        }
+    assert_true(n_used > k || tokens == 1 || n == k);
+}
+
+static void routers_choose_as_a_model_does(void **state) {
+    (void)state;
+    padded = 0;
+    each(AX_OP_router_forward, see_router_forward);
+    each(AX_OP_router_backward, see_router_backward);
+    assert_true(padded >= 3);
+}
+
+/* Codes of all bits; in FP8 1111111, with either sign, is a NaN, which equals every other. */
+static void see_dequantize(const struct ax_case *c) {
+    const struct ax_dequantize *a = c->args;
+    const unsigned char *codes = a->codes.data;
+    const int64_t n = ax_tensor_numel(&a->codes);
+    unsigned seen = 0;
+    for (int64_t i = 0; i < n; i++) {
+        seen |= codes[i];
+        assert_true(a->kind != AX_QUANT_FP8 || (codes[i] & 127) != 127);
+    }
+    assert_true(n < 100 || seen == 255);
+}
+
+static void codes_are_numbers(void **state) {
+    (void)state;
+    each(AX_OP_dequantize, see_dequantize);
+}
+
+static void see_adamw(const struct ax_case *c) {
+    const struct ax_adamw *a = c->args;
+    assert_true(0 < a->beta1 && a->beta1 < a->beta2 && a->beta2 < 1);
+}
+
+static void see_lion(const struct ax_case *c) {
+    const struct ax_lion *a = c->args;
+    assert_true(0 < a->beta1 && a->beta1 < a->beta2 && a->beta2 < 1);
+}
+
+static void moments_have_weights_of_their_own(void **state) {
+    (void)state;
+    each(AX_OP_adamw, see_adamw);
+    each(AX_OP_lion, see_lion);
+}
+
+/* An operand of a type that no op takes there breaks the op's rules: integers for floats, floats for
+ * all else. fill and copy take any. */
+static void types_of_operands_are_checked(void **state) {
+    (void)state;
+    int checked = 0;
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
+        for (int i = 0; i < n; i++) {
+            struct ax_case c;
+            if (shapes[i].big || op == AX_OP_fill || op == AX_OP_copy)
+                continue;
+            assert_int_equal(ax_case_create(&c, (enum ax_op)op, &shapes[i], AX_F32, 11), AX_OK);
+            assert_null(ax_op_broken_rule(c.op, c.args));
+            for (const struct ax_operand *o = ax_op_operands(c.op); o->name; o++) {
+                struct ax_tensor *t = ax_operand_tensor(o, c.args);
+                const enum ax_dtype was = t->dtype;
+                if (!t->data)
+                    continue;
+                t->dtype = was == AX_F32 || was == AX_BF16 || was == AX_F64 ? AX_I32 : AX_F64;
+                if (!ax_op_broken_rule(c.op, c.args))
+                    fail_msg("%s \"%s\": %s may be %s", ax_op_name(c.op), shapes[i].name, o->name,
+                             ax_dtype_info(t->dtype)->name);
+                t->dtype = was;
+                checked++;
+            }
+            ax_case_free(&c);
+        }
+    }
+    assert_true(checked > 500);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_reach_beyond_a_shard),
+        cmocka_unit_test(routers_choose_as_a_model_does),
+        cmocka_unit_test(codes_are_numbers),
+        cmocka_unit_test(moments_have_weights_of_their_own),
+        cmocka_unit_test(types_of_operands_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
