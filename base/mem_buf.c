@@ -14,7 +14,7 @@ static enum ax_status reserve(struct ax_buf *b, size_t n) {
     size_t need = b->len + n + 1;
     if (need <= b->cap)
         return AX_OK;
-    size_t cap = b->cap > 0 ? b->cap : 64;
+    size_t cap = 64;
     while (cap < need)
         cap *= 2;
     AX_TRY(ax_regrow(&b->data, b->cap, cap, 1));

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/proc.h"
 
 static char dir[64];
 
@@ -205,6 +206,56 @@ static void whole_files_have_a_limit(void **state) {
     }
 }
 
+/* Of a file, whose size is known beforehand, and of a pipe: what is longer than the limit is refused,
+ * all else is read to the byte. */
+static void small_limits_are_exact(void **state) {
+    (void)state;
+    static const char text[] = "123456";
+    for (size_t n = 0; n < sizeof text; n++) {
+        char whole[8], pipe_path[32];
+        int ends[2];
+        snprintf(whole, sizeof whole, "%.*s", (int)n, text);
+        put(in_dir("a"), whole);
+        for (size_t limit = 0; limit < sizeof text; limit++) {
+            assert_int_equal(pipe(ends), 0);
+            assert_int_equal(write(ends[1], text, n), n);
+            close(ends[1]);
+            snprintf(pipe_path, sizeof pipe_path, "/proc/self/fd/%d", ends[0]);
+            const char *const paths[] = {in_dir("a"), pipe_path};
+            for (int i = 0; i < 2; i++) {
+                char *data = NULL;
+                size_t len;
+                const enum ax_status st = ax_read_file(paths[i], limit, &data, &len);
+                assert_int_equal(st, n <= limit ? AX_OK : AX_ERR_DATA);
+                if (st != AX_OK)
+                    continue;
+                assert_int_equal(len, n);
+                assert_string_equal(data, whole);
+                ax_free(data);
+            }
+            close(ends[0]);
+        }
+    }
+}
+
+/* Files of the kernel: as much as there is room for, ended with NUL whatever the buffer held. */
+static void kernel_files_are_cut_to_the_buffer(void **state) {
+    (void)state;
+    char buf[16];
+    put(in_dir("a"), "one two");
+    for (size_t size = 1; size <= 12; size++) {
+        const size_t n = size - 1 < 7 ? size - 1 : 7;
+        memset(buf, 'x', sizeof buf);
+        assert_true(ax_proc_read(in_dir("a"), buf, size));
+        assert_memory_equal(buf, "one two", n);
+        assert_int_equal(buf[n], '\0');
+        for (size_t i = size; i < sizeof buf; i++)
+            assert_int_equal(buf[i], 'x');
+    }
+    assert_false(ax_proc_read(in_dir("none"), buf, sizeof buf));
+    assert_false(ax_proc_read(dir, buf, sizeof buf));
+}
+
 /* 200 kB through a pipe that is filled while it is read: the buffer has to grow. */
 static void pipes_may_be_long(void **state) {
     (void)state;
@@ -303,6 +354,26 @@ static void folders_come_and_go(void **state) {
 
 /* Every call of an atomic write fails in every way: the old text or the new, never another; no
  * stray file unless removing it was what failed. */
+/* Also where standard input is closed, so that a folder that is opened has the number 0. */
+static void descriptor_0_is_one_too(void **state) {
+    (void)state;
+    assert_int_equal(ax_mkdir(in_dir("a")), AX_OK);
+    assert_int_equal(ax_mkdir(in_dir("a/b")), AX_OK);
+    put(in_dir("a/b/c"), "x");
+    const int saved = dup(STDIN_FILENO);
+    assert_true(saved > 0);
+    close(STDIN_FILENO);
+    const enum ax_status read = ax_sync_dir(in_dir("a"));
+    const enum ax_status removed = ax_remove_tree(in_dir("a"));
+    const bool open = fcntl(STDIN_FILENO, F_GETFD) >= 0;
+    assert_int_equal(dup2(saved, STDIN_FILENO), STDIN_FILENO);
+    close(saved);
+    assert_int_equal(read, AX_OK);
+    assert_int_equal(removed, AX_OK);
+    assert_false(open);
+    assert_int_equal(count_entries(), 0);
+}
+
 static void atomic_writes_survive_faults(void **state) {
     (void)state;
     static const char *const kinds[] = {"eio", "enospc", "enomem"};
@@ -384,10 +455,13 @@ int main(void) {
         test_in_dir(short_and_interrupted_calls_go_on),
         test_in_dir(errors_name_path_and_bytes),
         test_in_dir(whole_files_have_a_limit),
+        test_in_dir(small_limits_are_exact),
+        test_in_dir(kernel_files_are_cut_to_the_buffer),
         test_in_dir(pipes_may_be_long),
         test_in_dir(mappings_are_of_regular_files),
         test_in_dir(names_and_paths),
         test_in_dir(folders_come_and_go),
+        test_in_dir(descriptor_0_is_one_too),
         test_in_dir(atomic_writes_survive_faults),
         test_in_dir(threads_may_write_the_same_file),
         cmocka_unit_test(the_last_part_of_a_path),

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -57,6 +58,36 @@ static void syntax_errors_have_a_place(void **state) {
     assert_int_equal(ax_json_parse(&doc, "c.json", "[\"\0\"]", 5), AX_ERR_DATA);
     assert_int_equal(ax_json_parse(&doc, "c.json", "[1]\0", 4), AX_ERR_DATA);
     assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+/* Nothing behind the text is read: it ends where the memory does. */
+static void texts_end_where_they_end(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{\"a\": [1, -2.5e3, true, \"b\\u00e9\"]}",
+                                        "[\"a",
+                                        "[\"a\\",
+                                        "[\"a\\u12",
+                                        "[-",
+                                        "[12345678901234567890",
+                                        "[tru",
+                                        "[Na",
+                                        "[-Infinit",
+                                        "[\"\xC3",
+                                        "{\"a\":"};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(two != MAP_FAILED);
+    assert_int_equal(mprotect(two + page, page, PROT_NONE), 0);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const size_t n = strlen(texts[i]);
+        struct ax_json_doc doc;
+        memcpy(two + page - n, texts[i], n);
+        const enum ax_status st = ax_json_parse(&doc, "c.json", two + page - n, n);
+        assert_int_equal(st, i == 0 ? AX_OK : AX_ERR_DATA);
+        if (st == AX_OK)
+            ax_json_free(&doc);
+    }
+    assert_int_equal(munmap(two, 2 * page), 0);
 }
 
 static void nesting_has_a_limit(void **state) {
@@ -358,11 +389,11 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(syntax_errors_have_a_place), cmocka_unit_test(nesting_has_a_limit),
-        cmocka_unit_test(big_integers_become_reals),  cmocka_unit_test(getters_give_values),
-        cmocka_unit_test(getters_name_the_key_path),  cmocka_unit_test(long_values_are_shown_cut),
-        cmocka_unit_test(dumps_equal_pythons),        cmocka_unit_test(files_are_loaded),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(syntax_errors_have_a_place), cmocka_unit_test(texts_end_where_they_end),
+        cmocka_unit_test(nesting_has_a_limit),        cmocka_unit_test(big_integers_become_reals),
+        cmocka_unit_test(getters_give_values),        cmocka_unit_test(getters_name_the_key_path),
+        cmocka_unit_test(long_values_are_shown_cut),  cmocka_unit_test(dumps_equal_pythons),
+        cmocka_unit_test(files_are_loaded),           cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

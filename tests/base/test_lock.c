@@ -9,7 +9,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -108,11 +110,46 @@ static void places_without_locks(void **state) {
     ax_lock_drop(&l);
 }
 
+/* The lock file says who holds it, for whoever is refused: this process, this host, by now. */
+static void a_claim_is_signed(void **state) {
+    (void)state;
+    struct ax_claim claim, other;
+    char *text, host[128] = "", name[64], when[64], want[512], old[400];
+    size_t len;
+    long process;
+    struct tm tm = {0};
+    memset(old, 'x', sizeof old - 1); /* longer than what replaces it */
+    assert_int_equal(ax_write_file_atomic(path, old, sizeof old - 1), AX_OK);
+    const time_t before = time(NULL);
+    assert_int_equal(ax_claim_take(&claim, path), AX_OK);
+    const time_t after = time(NULL);
+    assert_int_equal(ax_read_file(path, 1000, &text, &len), AX_OK);
+    assert_int_equal(sscanf(text, "process %ld on %63s since %63s", &process, name, when), 3);
+    assert_int_equal(process, getpid());
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    assert_int_equal(strncmp(name, host, sizeof name - 1), 0);
+    const char *end = strptime(when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    assert_true(end && *end == '\0');
+    assert_in_range(timegm(&tm), before, after);
+    assert_int_equal(text[len - 1], '\n');
+    assert_int_equal(strchr(text, '\n') - text, len - 1);
+    text[len - 1] = '\0';
+    assert_int_equal(ax_claim_take(&other, path), AX_ERR_FAILED);
+    snprintf(want, sizeof want, "%s: in use by %s; wait until it finishes", path, text);
+    assert_non_null(strstr(ax_error_text(), want));
+    ax_free(text);
+    ax_claim_release(&other);
+    ax_claim_release(&claim);
+    assert_int_equal(ax_claim_take(&other, path), AX_OK);
+    ax_claim_release(&other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readers_share),
         cmocka_unit_test(a_writer_waits),
         cmocka_unit_test(places_without_locks),
+        cmocka_unit_test(a_claim_is_signed),
     };
     return cmocka_run_group_tests(tests, make, clean);
 }

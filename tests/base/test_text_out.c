@@ -125,12 +125,39 @@ static void colors_ask_the_environment(void **state) {
     close(tty);
 }
 
+static void say_progress(void) {
+    for (int64_t done = 0; done <= 3; done++)
+        ax_term_progress("answers", done, 3);
+}
+
+/* On a terminal each count is over the last one, and the last one goes; elsewhere there is none. */
+static void counts_are_for_terminals(void **state) {
+    (void)state;
+    char text[256];
+    assert_int_equal(capture(say_progress, text, sizeof text), 0);
+    int tty = posix_openpt(O_RDWR | O_NOCTTY);
+    if (tty < 0 || grantpt(tty) != 0 || unlockpt(tty) != 0)
+        skip(); /* no pseudo-terminals here */
+    const int end = open(ptsname(tty), O_RDWR | O_NOCTTY), saved = dup(STDERR_FILENO);
+    assert_true(end >= 0);
+    setenv("TERM", "xterm", 1);
+    assert_int_equal(dup2(end, STDERR_FILENO), STDERR_FILENO);
+    say_progress();
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    const ssize_t n = read(tty, text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_string_equal(text, "\ranswers 0/3\x1b[K\ranswers 1/3\x1b[K\ranswers 2/3\x1b[K\r\x1b[K");
+    close(saved);
+    close(end);
+    close(tty);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_keep_three_digits),
-        cmocka_unit_test(the_clock_goes_forward),
-        cmocka_unit_test(log_lines_follow_the_level),
-        cmocka_unit_test(colors_ask_the_environment),
+        cmocka_unit_test(figures_keep_three_digits),  cmocka_unit_test(the_clock_goes_forward),
+        cmocka_unit_test(log_lines_follow_the_level), cmocka_unit_test(colors_ask_the_environment),
+        cmocka_unit_test(counts_are_for_terminals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
