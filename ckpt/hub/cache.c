@@ -189,12 +189,11 @@ enum ax_status ax_hub_lock_path(char **out, const struct ax_hub_snapshot *s, con
 }
 
 /* The folders of `path` below the snapshot, each a real one: a link or a file in the way would lead
- * what is written elsewhere. *depth = how many. */
+ * what is written elsewhere. *depth += how many. */
 static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *path, int *depth) {
     char *full;
     enum ax_status st = AX_OK;
     struct stat info;
-    *depth = 0;
     AX_TRY(ax_mkdir_parents_private(s->folder));
     AX_TRY(ax_sprintf(&full, "%s/%s", s->folder, path));
     for (char *p = full + strlen(s->folder) + 1; st == AX_OK && (p = strchr(p, '/')); p++) {
@@ -214,10 +213,10 @@ static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *
 enum ax_status ax_hub_link(const struct ax_hub_snapshot *s, const struct ax_hub_file *f) {
     struct ax_buf target = {0};
     char *path = NULL;
-    int depth;
+    int depth = 2; /* snapshots/COMMIT */
     enum ax_status st;
     AX_TRY(make_folders(s, f->path, &depth));
-    for (int i = 0; i < depth + 2; i++)
+    for (int i = 0; i < depth; i++)
         AX_TRY_GOTO(ax_buf_puts(&target, "../"), st, done);
     AX_TRY_GOTO(ax_buf_printf(&target, "blobs/%s", f->blob), st, done);
     AX_TRY_GOTO(ax_sprintf(&path, "%s/%s", s->folder, f->path), st, done);

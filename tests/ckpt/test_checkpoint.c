@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/fault.h"
+#include "base/rng.h"
 #include "tests/ckpt/store.h"
 
 static void expect_text(const char *part) {
@@ -175,23 +176,34 @@ static void test_foreign_files(void **state) {
     expect_text("rank-00000.safetensors");
 }
 
-/* A manifest with its own checksum right and something else wrong. */
-static void expect_refused(const json_t *manifest, const char *why) {
+/* A manifest with its own checksum right, whatever else is wrong. */
+static enum ax_status parse_manifest(const json_t *manifest) {
     struct ax_checkpoint c = {0};
     char *text = json_dumps(manifest, JSON_COMPACT);
     struct ax_buf b = {0};
     const uint32_t crc = ax_crc32c(0, text + 1, strlen(text + 1));
     assert_int_equal(ax_buf_printf(&b, "{\"crc32c\": \"%08x\",%s", crc, text + 1), AX_OK);
-    assert_int_not_equal(ax_manifest_parse(&c, "m", b.data, b.len), AX_OK);
-    expect_text(why);
+    const enum ax_status st = ax_manifest_parse(&c, "m", b.data, b.len);
     ax_checkpoint_close(&c);
     ax_buf_free(&b);
     ax_free(text);
+    return st;
+}
+
+static void expect_refused(const json_t *manifest, const char *why) {
+    assert_int_not_equal(parse_manifest(manifest), AX_OK);
+    expect_text(why);
 }
 
 #define SHARD(row, rows, first, n)                                                                 \
     "{\"file\": \"f\", \"start\": [" #row ", 0], \"size\": [" #rows ", 10], \"first\": " #first    \
     ", \"n\": " #n "}"
+
+static const char good_manifest[] =
+    "{\"format\": \"axtrain checkpoint\", \"version\": 1, \"step\": 3, \"files\": [{\"name\": "
+    "\"f\", \"bytes\": 3, \"crc32c\": \"00000000\"}], \"tensors\": [{\"name\": \"w\", "
+    "\"slot\": \"master\", \"dtype\": \"F32\", \"shape\": [6, 10], \"shards\": [{\"file\": "
+    "\"f\", \"start\": [0, 0], \"size\": [6, 10], \"first\": 0, \"n\": 60}]}]}";
 
 static void test_hostile_manifests(void **state) {
     (void)state;
@@ -218,13 +230,8 @@ static void test_hostile_manifests(void **state) {
          "[" SHARD(0, 3, 20, 10) "," SHARD(2, 4, 0, 40) "," SHARD(0, 3, 0, 10) "]",
          "same elements"},
     };
-    static const char good[] =
-        "{\"format\": \"axtrain checkpoint\", \"version\": 1, \"step\": 3, \"files\": [{\"name\": "
-        "\"f\", \"bytes\": 3, \"crc32c\": \"00000000\"}], \"tensors\": [{\"name\": \"w\", "
-        "\"slot\": \"master\", \"dtype\": \"F32\", \"shape\": [6, 10], \"shards\": [{\"file\": "
-        "\"f\", \"start\": [0, 0], \"size\": [6, 10], \"first\": 0, \"n\": 60}]}]}";
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *root = json_loads(good, 0, NULL), *node = root;
+        json_t *root = json_loads(good_manifest, 0, NULL), *node = root;
         char path[64], *last = path;
         snprintf(path, sizeof path, "%s", cases[i].at);
         for (char *dot; (dot = strchr(last, '.')) != NULL; last = dot + 1) {
@@ -242,6 +249,91 @@ static void test_hostile_manifests(void **state) {
         }
         json_decref(root);
     }
+}
+
+/* The next of a row of random numbers, below n. */
+static int64_t below(uint64_t *i, int64_t n) {
+    return ax_rng_u32((struct ax_rng_key){.seed = 3}, (*i)++) % n;
+}
+
+struct cut {
+    int64_t row, rows, col, cols, first, n;
+};
+
+/* The matrix as blocks, cut at up to two rows and two columns, each block as up to three runs. */
+static int cut_at_random(struct cut *out, uint64_t *rng) {
+    int64_t row[4] = {0}, col[4] = {0};
+    int n = 0, rows = 0, cols = 0;
+    for (; row[rows] < ROWS; rows++)
+        row[rows + 1] = rows < 2 ? row[rows] + 1 + below(rng, ROWS - row[rows]) : ROWS;
+    for (; col[cols] < COLS; cols++)
+        col[cols + 1] = cols < 2 ? col[cols] + 1 + below(rng, COLS - col[cols]) : COLS;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < cols; c++) {
+            struct cut b = {row[r], row[r + 1] - row[r], col[c], col[c + 1] - col[c], 0, 0};
+            const int64_t all = b.rows * b.cols;
+            for (int runs = 1; b.first < all; b.first += b.n, runs++) {
+                b.n = runs < 3 ? 1 + below(rng, all - b.first) : all - b.first;
+                out[n++] = b;
+            }
+        }
+    for (int i = n - 1; i > 0; i--) {
+        const int64_t k = below(rng, i + 1);
+        const struct cut other = out[i];
+        out[i] = out[k];
+        out[k] = other;
+    }
+    return n;
+}
+
+/* Does every element occur once? */
+static bool covers(const struct cut *cuts, int n) {
+    int seen[ROWS * COLS] = {0};
+    for (int i = 0; i < n; i++)
+        for (int64_t k = cuts[i].first; k < cuts[i].first + cuts[i].n; k++)
+            seen[(cuts[i].row + k / cuts[i].cols) * COLS + cuts[i].col + k % cuts[i].cols]++;
+    for (int i = 0; i < ROWS * COLS; i++)
+        if (seen[i] != 1)
+            return false;
+    return true;
+}
+
+/* Shards that cover a tensor are taken in any order; those that do not are refused, also where
+ * their elements add up. */
+static void test_random_shards(void **state) {
+    (void)state;
+    uint64_t rng = 0;
+    int taken = 0, refused = 0;
+    for (int i = 0; i < 4000; i++) {
+        struct cut cuts[32];
+        const int n = cut_at_random(cuts, &rng);
+        if (i % 2) { /* one moves, within the matrix or within its block */
+            struct cut *c = &cuts[below(&rng, n)];
+            if (i % 4 == 1) {
+                c->row = below(&rng, ROWS - c->rows + 1);
+                c->col = below(&rng, COLS - c->cols + 1);
+            } else {
+                c->first = below(&rng, c->rows * c->cols - c->n + 1);
+            }
+        }
+        json_t *root = json_loads(good_manifest, 0, NULL), *shards = json_array();
+        for (int k = 0; k < n; k++)
+            json_array_append_new(shards,
+                                  json_pack("{ss s[II] s[II] sI sI}", "file", "f", "start",
+                                            cuts[k].row, cuts[k].col, "size", cuts[k].rows,
+                                            cuts[k].cols, "first", cuts[k].first, "n", cuts[k].n));
+        json_object_set_new(json_array_get(json_object_get(root, "tensors"), 0), "shards", shards);
+        const bool good = covers(cuts, n);
+        const enum ax_status st = parse_manifest(root);
+        if ((st == AX_OK) != good)
+            fail_msg("%s: %s", st == AX_OK ? "taken" : ax_error_text(),
+                     json_dumps(shards, JSON_COMPACT));
+        taken += good;
+        refused += !good;
+        json_decref(root);
+    }
+    print_message("%d taken, %d refused\n", taken, refused);
+    assert_true(taken > 1000 && refused > 1000);
 }
 
 /* ---- which there are ---- */
@@ -358,11 +450,17 @@ static void test_failing_at_every_call(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_other_cuts),
-        cmocka_unit_test(test_puts_shards_together), cmocka_unit_test(test_every_bit_flip),
-        cmocka_unit_test(test_foreign_files),        cmocka_unit_test(test_hostile_manifests),
-        cmocka_unit_test(test_lists_and_prunes),     cmocka_unit_test(test_prunes_around_damage),
-        cmocka_unit_test(test_killed_at_every_call), cmocka_unit_test(test_failing_at_every_call),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_other_cuts),
+        cmocka_unit_test(test_puts_shards_together),
+        cmocka_unit_test(test_every_bit_flip),
+        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_hostile_manifests),
+        cmocka_unit_test(test_random_shards),
+        cmocka_unit_test(test_lists_and_prunes),
+        cmocka_unit_test(test_prunes_around_damage),
+        cmocka_unit_test(test_killed_at_every_call),
+        cmocka_unit_test(test_failing_at_every_call),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -188,6 +188,7 @@ static void arrays_are_copied(void **state) {
     ax_free(ints);
     assert_int_equal(ax_gguf_i32s(&g, "u64s", &ints, &n), AX_ERR_DATA);
     assert_mentions("key u64s: element 0 is 2147483648");
+    assert_true(n == 0 && !ints);
     assert_int_equal(ax_gguf_f32s(&g, "floats", &floats, &n), AX_OK);
     assert_true(n == 2 && floats[0] == 0.1f && floats[1] == -3);
     ax_free(floats);
@@ -202,6 +203,9 @@ static void arrays_are_copied(void **state) {
     assert_int_equal(ax_gguf_i32s(&g, "texts", &ints, &n), AX_ERR_DATA);
     assert_mentions(
         "key texts: expected a list of integers, but it is a list, each element a string");
+    assert_true(n == 0 && !ints);
+    assert_int_equal(ax_gguf_f32s(&g, "texts", &floats, &n), AX_ERR_DATA);
+    assert_true(n == 0 && !floats);
     assert_int_equal(ax_gguf_strings(&g, "behind", &texts, &n), AX_ERR_DATA);
     assert_mentions("key behind: expected a list of strings, but it is an integer");
     assert_int_equal(ax_gguf_f32s(&g, "nested", &floats, &n), AX_ERR_DATA);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <sys/stat.h>
 
 #include "base/fault.h"
 #include "base/rng.h"
@@ -99,6 +100,7 @@ static void blocks_of_one_value(void **state) {
 
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
     const float *x = ctx;
+    assert_true(first >= 0 && n > 0 && first + n <= ROWS);
     memcpy(out, x + first * BLOCK, (size_t)(n * BLOCK) * sizeof *out);
     return AX_OK;
 }
@@ -112,6 +114,8 @@ static enum ax_status write_file(float *x, uint32_t type, const char *name) {
     const struct ax_gguf_save save = {
         .path = in_dir(name), .keys = &keys, .n = 3, .tensors = tensors, .threads = 2};
     enum ax_status st;
+    uint64_t bytes;
+    struct stat info;
     AX_TRY_GOTO(ax_gguf_put_string(&keys, "s", "text", 4), st, done);
     AX_TRY_GOTO(ax_gguf_put_u32(&keys, "u", 4000000000u), st, done);
     AX_TRY_GOTO(ax_gguf_put_f32(&keys, "f", 1e-5f), st, done);
@@ -121,7 +125,10 @@ static enum ax_status write_file(float *x, uint32_t type, const char *name) {
     AX_TRY_GOTO(ax_gguf_add_i32(&keys, 8), st, done);
     AX_TRY_GOTO(ax_gguf_put_array(&keys, "t", AX_GGUF_STRING, 1), st, done);
     AX_TRY_GOTO(ax_gguf_add_string(&keys, "", 0), st, done);
-    st = ax_gguf_write(&save);
+    AX_TRY_GOTO(ax_gguf_file_bytes(&save, &bytes), st, done);
+    AX_TRY_GOTO(ax_gguf_write(&save), st, done);
+    assert_int_equal(stat(save.path, &info), 0);
+    assert_int_equal(info.st_size, bytes); /* as was said before */
 done:
     ax_buf_free(&keys.bytes);
     return st;
@@ -156,6 +163,45 @@ static void files_are_read_back(void **state) {
     const struct ax_gguf_tensor *last = ax_gguf_tensor(&g, "last");
     assert_true(last->ndim == 3 && last->shape[0] == 2 && last->shape[1] == ROWS / 2);
     ax_gguf_close(&g);
+}
+
+enum { WIDE = 1 << 19 };
+
+/* Row r is r + 1, r + 2, … modulo 1000; notes what it was asked for. */
+static enum ax_status fill_wide(void *ctx, int64_t first, int64_t n, float *out) {
+    struct ax_buf *asked = ctx;
+    for (int64_t i = 0; i < n * WIDE; i++)
+        out[i] = (float)((first + i / WIDE + i % WIDE + 1) % 1000);
+    return ax_buf_printf(asked, "%lld+%lld ", (long long)first, (long long)n);
+}
+
+/* 2 Mi elements at once are 4 of these rows; of runs of 3 rows one fits. */
+static void large_tensors_are_written_in_pieces(void **state) {
+    (void)state;
+    static const struct {
+        int64_t rows, run;
+        const char *asked;
+    } cases[] = {
+        {9, 1, "0+4 4+4 8+1 "}, {8, 1, "0+4 4+4 "}, {4, 1, "0+4 "}, {9, 3, "0+3 3+3 6+3 "}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct ax_buf asked = {0};
+        struct ax_gguf_keys keys = {0};
+        struct ax_gguf g;
+        const struct ax_gguf_output t = {
+            "t", ax_block_type_find(1), 2, {cases[c].rows, WIDE}, cases[c].run, fill_wide, &asked};
+        const struct ax_gguf_save save = {
+            .path = in_dir("wide.gguf"), .keys = &keys, .n = 1, .tensors = &t, .threads = 2};
+        assert_int_equal(ax_gguf_write(&save), AX_OK);
+        assert_string_equal(asked.data, cases[c].asked);
+        assert_int_equal(ax_gguf_open(&g, save.path), AX_OK);
+        const uint16_t *half = (const void *)ax_gguf_tensor(&g, "t")->data;
+        for (int64_t i = 0; i < cases[c].rows * WIDE; i++)
+            if (half[i] != ax_f32_to_f16((float)((i / WIDE + i % WIDE + 1) % 1000)))
+                fail_msg("element %lld", (long long)i);
+        ax_gguf_close(&g);
+        ax_buf_free(&asked);
+    }
+    assert_int_equal(ax_unlink(in_dir("wide.gguf")), AX_OK);
 }
 
 static void numbers_that_do_not_fit(void **state) {
@@ -253,6 +299,7 @@ int main(void) {
         cmocka_unit_test(values_survive_to_their_precision),
         cmocka_unit_test(blocks_of_one_value),
         cmocka_unit_test(files_are_read_back),
+        cmocka_unit_test(large_tensors_are_written_in_pieces),
         cmocka_unit_test(numbers_that_do_not_fit),
         cmocka_unit_test(failures_leave_the_old_file),
         cmocka_unit_test(types_of_the_mixtures),

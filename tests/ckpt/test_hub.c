@@ -13,7 +13,7 @@
 #include "tests/ckpt/folder.h"
 #include "tests/hub_server.h"
 
-#define BIG   (1 << 20)
+#define BIG   (3 << 19) /* more than a leftover is read at once */
 #define MODEL "cache/models--org--My.Model-1B"
 #define SNAP  MODEL "/snapshots/" HUB_COMMIT
 
@@ -324,7 +324,8 @@ static void paths_that_lead_elsewhere_are_refused(void **state) {
     refused("[{\"path\": \"a\", \"size\": -2, \"oid\": \"0\"}]", "size");
     refused("[{\"path\": \"a\", \"size\": 2}]", "oid");
     refused("{\"error\": 1}", "expected a list of files");
-    refused("[", "");
+    refused("[", "']' expected near end of file");
+    refused("7", "expected");
     refused("", "the response is empty");
 }
 
@@ -367,6 +368,13 @@ static void lists_that_contradict_themselves(void **state) {
              "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"}]";
     fetches_not(AX_ERR_IO, "512 TiB still have to be downloaded, but the disk of");
     assert_mentions("set HF_HUB_CACHE to a folder on another disk");
+    /* what an earlier process left is not needed again: 4 TiB, none of them on the disk */
+    const char *left = in_dir(MODEL "/blobs/9e26dfeeb6e641a33dae4961196235bdb965b21b.incomplete");
+    assert_int_equal(ax_mkdir_parents(in_dir(MODEL "/blobs")), AX_OK);
+    put_text(MODEL "/blobs/9e26dfeeb6e641a33dae4961196235bdb965b21b.incomplete", "");
+    if (truncate(left, (off_t)1 << 42) != 0)
+        return; /* a file system without such files */
+    fetches_not(AX_ERR_IO, "508 TiB still have to be downloaded, but the disk of");
 }
 
 /* ---- what is refused ---- */
@@ -393,6 +401,23 @@ static void trouble_that_passes_is_waited_for(void **state) {
     s.retry_after = 100000;
     fetches_not(AX_ERR_IO, "rate limit"); /* nobody waits for a day */
     assert_int_equal(s.fail_times, 999);
+}
+
+/* Without a header every pause is twice as long as the one before. */
+static void pauses_grow(void **state) {
+    (void)state;
+    struct timespec a, b;
+    add_model();
+    hub.retry_seconds = 0.1;
+    s.fail_status = 503;
+    s.fail_times = 2;
+    s.retry_after = -1;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    fetches(NULL);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    const double seconds = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+    assert_true(seconds >= 0.3);
+    assert_int_equal(s.fail_times, 0);
 }
 
 static void retry_after_is_kept(void **state) {
@@ -579,6 +604,7 @@ int main(void) {
         TEST(links_in_the_way_are_not_followed),
         TEST(lists_that_contradict_themselves),
         TEST(trouble_that_passes_is_waited_for),
+        TEST(pauses_grow),
         TEST(retry_after_is_kept),
         TEST(refusals_say_what_to_do),
         TEST(the_token_stays_at_the_hub),
