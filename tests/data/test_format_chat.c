@@ -159,6 +159,17 @@ static void system_prompts(void **state) {
                  "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
     check_record(&c.o, "{\"system\": null, \"messages\": [" U("1") "]}",
                  "<|im_start|>user\n1<|im_end|>\n");
+    static const char *const trained[] = {"system", "assistant"};
+    c.chat.roles_to_train = trained;
+    c.chat.n_roles_to_train = 2;
+    check_record(&c.o, "{\"system\": \"S\", \"messages\": [" U("1") ", " A("2") "]}",
+                 "<|im_start|>system\n⟦S⟧<|im_end|>\n<|im_start|>user\n1<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦2⟧<|im_end|>\n");
+    c.chat.n_roles_to_train = 0;
+    check_record(&c.o, "{\"system\": \"S\", \"messages\": [" A("2") "]}",
+                 "<|im_start|>system\nS<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n");
+    c.chat.roles_to_train = default_trained;
+    c.chat.n_roles_to_train = 1;
     c.chat.drop_system = true;
     check_record(&c.o, "{\"messages\": [" S("T") ", " U("1") ", " A("2") "]}",
                  "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n⟦2⟧<|im_end|>\n");

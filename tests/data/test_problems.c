@@ -167,27 +167,40 @@ static void splits(void **state) {
     assert_true(test > 400 && test < 600);
 }
 
+static void check_row(const struct ax_problem *p) {
+    json_t *row, *level, *final;
+    const char *user, *assistant, *question, *text;
+    char answer[AX_FINAL_ANSWER_MAX], want[4096];
+    assert_int_equal(ax_problem_row(p, &row), AX_OK);
+    assert_int_equal(json_unpack(row, "{s[{ssss!}{ssss!}!]soso!}", "messages", "role", &user,
+                                 "content", &question, "role", &assistant, "content", &text,
+                                 "level", &level, "final_answer", &final),
+                     0);
+    assert_string_equal(user, "user");
+    assert_string_equal(assistant, "assistant");
+    snprintf(want, sizeof want, "%s %s", p->question, ax_problem_instruction);
+    assert_string_equal(question, want);
+    int n = 0;
+    for (int i = 0; i < p->level; i++)
+        n += snprintf(want + n, sizeof want - (size_t)n, "%s\n", p->steps[i]);
+    snprintf(want + n, sizeof want - (size_t)n, "#### %lld", (long long)p->answer);
+    assert_string_equal(text, want);
+    assert_true(ax_final_answer(text, strlen(text), answer));
+    snprintf(want, sizeof want, "%lld", (long long)p->answer);
+    assert_string_equal(answer, want);
+    assert_int_equal(json_integer_value(final), p->answer);
+    assert_int_equal(json_integer_value(level), p->level);
+    json_decref(row);
+}
+
+/* The question and what is asked for; a line for each step; the answer. */
 static void rows(void **state) {
     (void)state;
-    struct ax_problem p = make(1, 2);
-    json_t *row;
-    char answer[AX_FINAL_ANSWER_MAX], want[32];
-    assert_int_equal(ax_problem_row(&p, &row), AX_OK);
-    const json_t *list = json_object_get(row, "messages");
-    assert_int_equal(json_array_size(list), 2);
-    const json_t *user = json_array_get(list, 0), *assistant = json_array_get(list, 1);
-    assert_string_equal(json_string_value(json_object_get(user, "role")), "user");
-    assert_string_equal(json_string_value(json_object_get(assistant, "role")), "assistant");
-    const char *question = json_string_value(json_object_get(user, "content"));
-    assert_int_equal(strncmp(question, p.question, strlen(p.question)), 0);
-    assert_non_null(strstr(question, ax_problem_instruction));
-    const char *text = json_string_value(json_object_get(assistant, "content"));
-    assert_true(ax_final_answer(text, strlen(text), answer));
-    snprintf(want, sizeof want, "%lld", (long long)p.answer);
-    assert_string_equal(answer, want);
-    assert_int_equal(json_integer_value(json_object_get(row, "final_answer")), p.answer);
-    json_decref(row);
-    ax_problem_free(&p);
+    for (uint64_t i = 0; i < 200; i++) {
+        struct ax_problem p = make(1, i);
+        check_row(&p);
+        ax_problem_free(&p);
+    }
 }
 
 int main(void) {

@@ -148,6 +148,12 @@ static void text(void **state) {
     check(put_text("t.txt", "one\r\n\n two \nthr\xC3\xA9\x65"),
           "t.txt:1 0 {\"text\":\"one\"}\nt.txt:3 1 {\"text\":\" two \"}\n"
           "t.txt:4 2 {\"text\":\"thrée\"}\n");
+    /* a byte order mark is one at the start of the file alone, and nothing else is cut */
+    check(put_text("bom.txt", "\xEF\xBB\xBFone\n\xEF\xBB\xBFtwo\n"),
+          "bom.txt:1 0 {\"text\":\"one\"}\nbom.txt:2 1 {\"text\":\"\xEF\xBB\xBFtwo\"}\n");
+    check(put_text("only.txt", "\xEF\xBB\xBF"), "");
+    check(put_text("blank.txt", "\xEF\xBB\xBF \r\nx"), "blank.txt:2 0 {\"text\":\"x\"}\n");
+    check(put_text("part.txt", "\xEF\xBB"), "! part.txt:1: not UTF-8 text\n");
     check(put_text("u.txt", "\xFF\nok"),
           "! u.txt:1: not UTF-8 text\nu.txt:2 1 {\"text\":\"ok\"}\n");
     check_options(&(struct ax_rows_options){.path = put_text("f.jsonl", "{}\n"), .format = "text"},
@@ -582,6 +588,34 @@ static void shards(void **state) {
     }
 }
 
+/* Bounds that need the number of rows: each part's are of its own files. */
+static void parts_are_counted_alone(void **state) {
+    (void)state;
+    make_folder("parts");
+    put_numbers("parts/train.jsonl", 10);
+    put_numbers("parts/test.jsonl", 4);
+    static const struct {
+        const char *split;
+        const char *rows;
+    } cases[] = {
+        {"train[:50%]+test[50%:]", "0123423"},
+        {"test[50%:]+train[:30%]", "23012"},
+        {"train[-2:]+test[-1:]+train[:10%]", "8930"},
+        {"test[:25%]+test[-25%:]", "03"},
+        {"train[20%:40%]+test", "230123"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_rows_options o = {.path = in_scratch("parts"), .split = cases[i].split};
+        struct ax_buf got = {0}, digits = {0};
+        assert_ok(list_rows(&o, &got));
+        for (const char *at = got.data; (at = strstr(at, "{\"i\":")) != NULL; at++)
+            assert_ok(ax_buf_append(&digits, at + 5, 1));
+        assert_string_equal(digits.data, cases[i].rows);
+        ax_buf_free(&got);
+        ax_buf_free(&digits);
+    }
+}
+
 static void shuffles(void **state) {
     (void)state;
     uint32_t *a;
@@ -674,6 +708,7 @@ int main(void) {
         cmocka_unit_test(skip_and_seek),
         cmocka_unit_test(seeking_keeps_the_selection),
         cmocka_unit_test(shards),
+        cmocka_unit_test(parts_are_counted_alone),
         cmocka_unit_test(shuffles),
         cmocka_unit_test(empty_rows),
         cmocka_unit_test(descriptions),

@@ -114,11 +114,19 @@ static void what_axtrain_does_not_do(void **state) {
     }
     MUST_FAIL(parse("{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.1}}"), AX_ERR_UNSUPPORTED,
               "model.dropout");
-    MUST_FAIL(parse("{\"model\":{\"vocab\":{},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}"),
-              AX_ERR_UNSUPPORTED, "end_of_word_suffix \"</w>\"");
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < 2; i++) {
+        char part[64];
+        snprintf(text, sizeof text, "{\"model\":{\"vocab\":{},\"merges\":[],\"%s\":\"##\"}}",
+                 affixes[i]);
+        snprintf(part, sizeof part, "%s \"##\"", affixes[i]);
+        MUST_FAIL(parse(text), AX_ERR_UNSUPPORTED, part);
+        snprintf(text, sizeof text, "{\"model\":{\"vocab\":{},\"merges\":[],\"%s\":\"\"}}",
+                 affixes[i]);
+        MUST(parse(text));
+    }
     MUST_FAIL(parse("{\"version\":\"2.0\"," AB "}"), AX_ERR_UNSUPPORTED, "version \"2.0\"");
-    MUST(parse(
-        "{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.0,\"end_of_word_suffix\":\"\"}}"));
+    MUST(parse("{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.0}}"));
 }
 
 /* prefix, n times unit, suffix */
