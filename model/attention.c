@@ -244,7 +244,6 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p, struct
         AX_TRY(ax_kvcache_write(p->cache, rt->q, l->index, &now.k, &now.v));
     AX_TRY(describe(l, p, s, &now, &attention.a));
     AX_TRY(ax_run_attention_forward(rt->q, &attention));
-    s[LSE].ready = true;
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

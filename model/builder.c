@@ -93,7 +93,7 @@ enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit) {
         b->list[i]->unit = unit;
     }
     if (holds(m, unit))
-        ax_unit_layout(&m->units[unit], unit, b->mesh, &b->units, n, b->list, b->glue);
+        ax_unit_layout(&m->units[unit], b->mesh, &b->units, n, b->list, b->glue);
     b->first = m->n_params;
     return AX_OK;
 }

@@ -161,7 +161,6 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
         ax_frame_push(f, s->stack, scratch, p->recompute);
         AX_TRY(ax_layer_forward(l, p, f, x, &s->residual[unit]));
     }
-    ax_frame_forget(f);
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -57,11 +57,6 @@ void ax_frame_push(struct ax_frame *f, struct ax_stack *slot, struct ax_stack *s
     }
 }
 
-void ax_frame_forget(struct ax_frame *f) {
-    for (int i = 0; i < f->n; i++)
-        f->saved[i].ready = f->saved[i].ready && f->saved[i].kept;
-}
-
 void ax_frame_restore(struct ax_frame *f, struct ax_stack *scratch) {
     for (int i = 0; i < f->n; i++)
         if (f->saved[i].name && !f->saved[i].kept)

@@ -50,9 +50,7 @@ void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, s
  * scratch mark). */
 void ax_frame_push(struct ax_frame *f, struct ax_stack *slot, struct ax_stack *scratch,
                    enum ax_recompute mode);
-/* End of forward: scratch is about to be released, so tensors there are no longer ready. */
-void ax_frame_forget(struct ax_frame *f);
-/* Backward: allocates dropped tensors in scratch again. */
+/* Backward: allocates dropped tensors in scratch again, to be computed again. */
 void ax_frame_restore(struct ax_frame *f, struct ax_stack *scratch);
 /* Releases the slot's memory. */
 void ax_frame_pop(struct ax_frame *f, struct ax_stack *slot);

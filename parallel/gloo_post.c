@@ -118,10 +118,10 @@ int64_t ax_gloo_slice(const struct ax_gloo_op *op, int rank, int64_t *n) {
 static enum ax_status stage(struct ax_gloo_op *op, size_t bytes) {
     if (bytes <= op->staging_bytes)
         return AX_OK;
+    char *larger;
+    AX_TRY(ax_alloc(&larger, bytes, 1));
     ax_free(op->staging);
-    op->staging = NULL;
-    op->staging_bytes = 0;
-    AX_TRY(ax_alloc(&op->staging, bytes, 1));
+    op->staging = larger;
     op->staging_bytes = bytes;
     return AX_OK;
 }

@@ -34,7 +34,7 @@ static void stage_free(struct stage *s) {
 }
 
 static enum ax_status stage_allocate(struct stage *s) {
-    const size_t n = (size_t)s->cap, scales = n / (size_t)s->block + 1;
+    const size_t n = (size_t)s->cap, scales = n / (size_t)s->block;
     const size_t groups = n / AX_NF4_GROUP + 1;
     AX_TRY(ax_alloc(&s->x, n, sizeof *s->x));
     AX_TRY(ax_alloc(&s->codes, n, 1));

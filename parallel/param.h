@@ -36,7 +36,7 @@ struct ax_param {
     enum ax_store storage;
     bool panels; /* stored in the order of kernels/panels.h */
 
-    /* location, set by ax_unit_layout */
+    /* location: `unit` is set by the model, the rest by ax_unit_layout */
     int unit, segment;
     int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
     int64_t offset;                   /* elements from the start of the segment */

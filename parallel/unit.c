@@ -77,14 +77,13 @@ static bool is_packed(const struct ax_segment *seg) {
     return seg->packing.store != AX_STORE_PLAIN;
 }
 
-void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
+void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue) {
     unit->n_segments = 0;
     for (int i = 0; i < n; i++) {
         struct ax_param *p = params[i];
         set_local_shape(p, mesh);
-        p->unit = index;
         p->segment = segment_for(unit, mesh, o, p);
         if (p->storage != AX_STORE_PLAIN)
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);

@@ -61,13 +61,13 @@ struct ax_unit_options {
     enum ax_masters masters;
 };
 
-/* Assigns each of the n parameters of unit `index` its segment and offset, in the given order.
+/* Assigns each of the n parameters of a unit its segment and offset, in the given order.
  * Dense parameters are gathered over FSDP, those with an ep_dim over EFSDP; gradients are summed
  * over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
  * parameters, and each storage format, have separate segments; packed ones are never glued. A
  * parameter marked `glue` follows its predecessor without padding if both are in one segment, so
  * that several can be read as one matrix. */
-void ax_unit_layout(struct ax_unit *unit, int index, const struct ax_mesh *mesh,
+void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue);
 

@@ -177,6 +177,33 @@ static void configs_that_are_refused(void **state) {
     refused("\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 1", AX_ERR_DATA, "r:");
 }
 
+/* Modules, parameters, or both, as many of one as of the other or not. */
+static void names_of_either_kind(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int modules, parameters;
+    } cases[] = {
+        {"\"target_modules\": [\"a\"]", 1, 0},
+        {"\"target_parameters\": [\"b\"]", 0, 1},
+        {"\"target_modules\": [\"a\"], \"target_parameters\": [\"b\"]", 1, 1},
+        {"\"target_modules\": [\"a\", \"b\"], \"target_parameters\": [\"c\", \"d\"]", 2, 2},
+        {"\"target_modules\": [], \"target_parameters\": [\"b\"]", 0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        struct ax_json_doc doc;
+        struct ax_peft_config c;
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1, %s}",
+                 cases[i].text);
+        must(ax_json_parse(&doc, "adapter_config.json", text, strlen(text)));
+        must(ax_peft_config_parse(&c, ax_json_root(&doc)));
+        assert_int_equal(c.targets.n, cases[i].modules);
+        assert_int_equal(c.parameters.n, cases[i].parameters);
+        ax_peft_config_free(&c);
+        ax_json_free(&doc);
+    }
+}
+
 static bool meant(const struct ax_peft_config *c, const char *module, int layer) {
     struct ax_adapter_target t;
     must(ax_adapter_match(c, module, layer, &t));
@@ -285,13 +312,10 @@ static void folders_without_an_adapter(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_written_folder_reads_back),
-        cmocka_unit_test(unknown_keys_stay),
-        cmocka_unit_test(configs_that_are_refused),
-        cmocka_unit_test(modules_that_a_config_means),
-        cmocka_unit_test(folders_that_do_not_fit),
-        cmocka_unit_test(targets_that_are_not_there),
-        cmocka_unit_test(folders_without_an_adapter),
+        cmocka_unit_test(a_written_folder_reads_back), cmocka_unit_test(unknown_keys_stay),
+        cmocka_unit_test(configs_that_are_refused),    cmocka_unit_test(names_of_either_kind),
+        cmocka_unit_test(modules_that_a_config_means), cmocka_unit_test(folders_that_do_not_fit),
+        cmocka_unit_test(targets_that_are_not_there),  cmocka_unit_test(folders_without_an_adapter),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -25,16 +25,19 @@ static void assert_close(double got, double want, const char *what, size_t c) {
 
 static void check_case(struct ax_json c, size_t index, bool kinds[]) {
     struct ax_rope_config r;
-    float inv_freq[64];
+    float inv_freq[64 + 1];
     double want, scaling;
     const int64_t head_dim = count_of(c, "head_dim"), max = count_of(c, "max_position_embeddings");
     if (ax_rope_parse(&r, c, head_dim, max) != AX_OK)
         fail_msg("case %zu: %s", index, ax_error_text());
     assert_int_equal(r.dim, head_dim);
     kinds[r.kind] = true;
+    assert_in_range(head_dim, 2, 128);
+    inv_freq[head_dim / 2] = -1; /* stays */
     ax_rope_frequencies(&r, count_of(c, "seq_len"), inv_freq, &scaling);
     assert_int_equal(ax_json_f64(ax_json_get(c, "attention_scaling"), &want), AX_OK);
     assert_close(scaling, want, "scaling", index);
+    assert_true(inv_freq[head_dim / 2] == -1);
     const struct ax_json list = ax_json_get(c, "inv_freq");
     assert_int_equal(ax_json_size(list), head_dim / 2);
     for (size_t i = 0; i < ax_json_size(list); i++) {

@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "parallel/comm_gloo.h"
 #include "parallel/comm_local.h"
+#include "parallel/gloo.h"
 #include "parallel/runtime.h"
 #include "tests/comm_cases.h"
 
@@ -195,7 +196,27 @@ static void ranks_that_never_come_are_named(void **state) {
     for (int r = 2; r < 4; r++) {
         assert_int_equal(results[r].code, AX_ERR_PEER);
         has(&results[r], "of 4 ranks, these did not arrive within 0.3 s: 0, 1");
+        assert_null(strstr(results[r].text, "0, 1,"));
     }
+}
+
+/* An all-reduce is cut into a slice for each rank: all elements once, in order, and none has more
+ * than its share. */
+static void slices_are_even(void **state) {
+    (void)state;
+    for (int size = 1; size <= 9; size++)
+        for (int64_t count = 0; count <= 40; count++) {
+            struct ax_comm comm = {.size = size};
+            const struct ax_gloo_op op = {.comm = &comm, .what = {.count = count}};
+            int64_t next = 0;
+            for (int r = 0; r < size; r++) {
+                int64_t n;
+                assert_int_equal(ax_gloo_slice(&op, r, &n), next);
+                assert_true(n >= 0 && n * size < count + size);
+                next += n;
+            }
+            assert_int_equal(next, count);
+        }
 }
 
 static void a_folder_serves_one_run(void **state) {
@@ -239,6 +260,7 @@ int main(void) {
         cmocka_unit_test(a_runtime_runs_on_processes),
         cmocka_unit_test(spoilt_collectives_are_named),
         cmocka_unit_test(ranks_that_never_come_are_named),
+        cmocka_unit_test(slices_are_even),
         cmocka_unit_test(a_folder_serves_one_run),
         cmocka_unit_test(injected_faults_are_named),
     };

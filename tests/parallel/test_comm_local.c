@@ -327,6 +327,11 @@ static void delays_pass_while_nobody_waits(void **state) {
         at_once = times[0].start < 0.1 && times[1].start < 0.1;
     }
     assert_true(at_once);
+    /* only the one or the other */
+    succeeds(2, &(struct ax_local_options){.latency = 0.05}, timed, times);
+    assert_true(times[0].wait > 0.049 && times[1].wait > 0.049);
+    succeeds(2, &(struct ax_local_options){.bytes_per_second = 40e3}, timed, times);
+    assert_true(times[0].again > 0.199 && times[1].again > 0.199);
 }
 
 int main(void) {

@@ -64,7 +64,7 @@ static void lay_out(struct rank *r, enum ax_store store) {
         list[i] = &r->params[i];
     }
     memset(&r->unit, 0, sizeof r->unit);
-    ax_unit_layout(&r->unit, 1, &r->rt.mesh, &o, N_PARAMS, list, glue);
+    ax_unit_layout(&r->unit, &r->rt.mesh, &o, N_PARAMS, list, glue);
     ax_unit_allocate(&r->unit, &r->rt, &o, NULL, 0);
 }
 

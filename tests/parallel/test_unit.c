@@ -57,7 +57,7 @@ static void set_params(struct rank *r) {
 
 static void lay_out(struct rank *r, struct ax_runtime *rt, const struct ax_unit_options *o, int n) {
     memset(&r->unit, 0, sizeof r->unit);
-    ax_unit_layout(&r->unit, 3, &rt->mesh, o, n, r->list, r->glue);
+    ax_unit_layout(&r->unit, &rt->mesh, o, n, r->list, r->glue);
     ax_unit_allocate(&r->unit, rt, o, NULL, 0);
 }
 
@@ -102,7 +102,6 @@ static void parameters_are_aligned_or_glued(void **state) {
         assert_int_equal(r.unit.n_segments, 1);
         for (int i = 0; i < N_PARAMS; i++) {
             const struct ax_param *p = &r.params[i];
-            assert_int_equal(p->unit, 3);
             assert_int_equal(p->segment, 0);
             assert_int_equal(p->local_shape[0],
                              shapes[i].rows / (shapes[i].tp_dim == 0 ? meshes[m].tp : 1));
