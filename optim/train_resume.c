@@ -10,7 +10,7 @@
 
 static json_t *watch_json(const struct ax_train_watch *w) {
     json_t *losses = json_array();
-    const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+    const int64_t n = ax_train_watch_size(w);
     bool ok = losses != NULL;
     for (int64_t i = 0; ok && i < n; i++)
         ok = json_array_append_new(losses, json_real(w->window[i])) == 0;
@@ -97,7 +97,7 @@ static enum ax_status read_watch(struct ax_train_watch *w, struct ax_json v) {
     AX_TRY(ax_json_i64(ax_json_get(v, "bad_in_a_row"), 0, INT64_MAX, &w->bad_in_a_row));
     AX_TRY(ax_json_i64(ax_json_get(v, "above_in_a_row"), 0, INT64_MAX, &w->above_in_a_row));
     const struct ax_json losses = ax_json_get(v, "losses");
-    const int64_t n = w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+    const int64_t n = ax_train_watch_size(w);
     if ((int64_t)ax_json_size(losses) != n)
         return ax_json_error(losses, "expected %lld losses", (long long)n);
     for (int64_t i = 0; i < n; i++)

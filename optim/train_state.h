@@ -62,6 +62,7 @@ struct ax_train_watch {
     int64_t n;                      /* total seen */
     int64_t bad_in_a_row, above_in_a_row;
 };
+int64_t ax_train_watch_size(const struct ax_train_watch *w); /* losses in the window */
 
 /* ---- the run ---- */
 

@@ -158,12 +158,12 @@ static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result
     return st;
 }
 
-static int64_t window_size(const struct ax_train_watch *w) {
+int64_t ax_train_watch_size(const struct ax_train_watch *w) {
     return w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
 }
 
 static bool is_spike(const struct ax_train_watch *w, double loss) {
-    const int64_t n = window_size(w);
+    const int64_t n = ax_train_watch_size(w);
     double sum = 0, squares = 0;
     if (n < SPIKE_AFTER)
         return false;
@@ -186,7 +186,7 @@ static int ascending(const void *a, const void *b) {
  * value that is small for any loss. Infinite before the first loss. */
 static double far_above(const struct ax_train_watch *w) {
     double sorted[AX_WATCH_WINDOW];
-    const int64_t n = window_size(w);
+    const int64_t n = ax_train_watch_size(w);
     if (n == 0)
         return INFINITY;
     memcpy(sorted, w->window, (size_t)n * sizeof *sorted);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -195,6 +196,71 @@ static void nobody_listens(void **state) {
     ax_metrics_doing(NULL, "x", 0, 0);
     ax_metrics_set_peak(NULL, 1);
     ax_metrics_close(NULL);
+}
+
+/* ---- on a terminal ---- */
+
+/* Columns of the widest drawing in what a terminal got: what is between \\r and the end of the line;
+ * *n: how many there are. */
+static size_t widest(const char *text, int *n) {
+    size_t most = 0;
+    *n = 0;
+    for (const char *at = text, *end; (at = strchr(at, '\r')) && (end = strstr(at, "\x1b[K"));
+         at = end) {
+        const size_t columns = (size_t)(end - at) - 1;
+        most = columns > most ? columns : most;
+        *n += columns > 0;
+    }
+    return most;
+}
+
+/* A run's drawings on a terminal of so many columns. */
+static size_t drawn_on(int tty, int end, unsigned short columns) {
+    char text[16384];
+    int n;
+    struct ax_metrics *m;
+    const struct ax_metrics_options o = {.total_steps = 4,
+                                         .logging_steps = 1,
+                                         .devices = 1,
+                                         .progress = true,
+                                         .color = AX_COLOR_NEVER};
+    const struct winsize size = {.ws_row = 20, .ws_col = columns};
+    const int saved = dup(STDERR_FILENO);
+    assert_int_equal(ioctl(end, TIOCSWINSZ, &size), 0);
+    assert_int_equal(dup2(end, STDERR_FILENO), STDERR_FILENO);
+    const enum ax_status st = ax_metrics_open(&m, dir, &o);
+    if (st == AX_OK) {
+        run_steps(m, 1, 4);
+        ax_metrics_close(m);
+    }
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(saved);
+    assert_int_equal(st, AX_OK);
+    const ssize_t len = read(tty, text, sizeof text - 1);
+    assert_true(len > 0);
+    text[len] = '\0';
+    const size_t most = widest(text, &n);
+    assert_true(n >= 2 && strstr(text, "4/4"));
+    return most;
+}
+
+/* The bar takes what it can of a line, but never its last column, where a terminal would wrap. */
+static void a_bar_fills_the_terminal(void **state) {
+    (void)state;
+    const int tty = posix_openpt(O_RDWR | O_NOCTTY);
+    if (tty < 0 || grantpt(tty) != 0 || unlockpt(tty) != 0)
+        skip(); /* no pseudo-terminals here */
+    const int end = open(ptsname(tty), O_RDWR | O_NOCTTY);
+    int full = 0;
+    assert_true(end >= 0);
+    setenv("TERM", "xterm", 1);
+    for (unsigned short columns = 40; columns <= 120; columns++) {
+        const size_t most = drawn_on(tty, end, columns);
+        assert_in_range(most, 20, columns - 1);
+        full += most == columns - 1U;
+    }
+    assert_true(full > 0);
+    assert_int_equal(close(end) | close(tty), 0);
 }
 
 /* ---- event files ---- */
@@ -714,11 +780,21 @@ static void unwritable_folder(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        T(records),           T(numbers_that_are_none),    T(nobody_listens),
-        T(event_files),       T(every_figure_of_a_record), T(every_figure_of_an_entry),
-        T(lines_on_stderr),   T(large_steps_are_cut_back), T(cut_back),
-        T(torn_files),        T(torn_event_files),         T(full_disk),
-        T(unwritable_folder), T(a_step_that_took_no_time),
+        T(records),
+        T(numbers_that_are_none),
+        T(nobody_listens),
+        T(a_bar_fills_the_terminal),
+        T(event_files),
+        T(every_figure_of_a_record),
+        T(every_figure_of_an_entry),
+        T(lines_on_stderr),
+        T(large_steps_are_cut_back),
+        T(cut_back),
+        T(torn_files),
+        T(torn_event_files),
+        T(full_disk),
+        T(unwritable_folder),
+        T(a_step_that_took_no_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "tests/optim/train_runs.h"
@@ -39,11 +40,13 @@ static void test_resume_of_a_finished_run(void **state) {
     (void)state;
     struct train_case c;
     struct ax_train_result r;
+    const double start = ax_clock_now();
     open_case(&c, AX_F32, true);
     c.o.max_steps = 3;
     c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 3};
     c.o.save.resume = AX_RESUME_NEWEST;
     run_ok(&c, &r);
+    assert_true(r.train_seconds > 0 && r.train_seconds < ax_clock_now() - start);
     const struct outcome once = outcome(&c, 3);
     run_ok(&c, &r);
     assert_int_equal(r.resumed_from, 3);
