@@ -45,7 +45,7 @@ struct ax_config_note {
  * above base/: the program that links it defines the list, terminated by NULL. */
 struct ax_config_names {
     const char *what;
-    /* The i-th name, NULL past the end. *note: how it is approximated, NULL if fully supported. */
+    /* The i-th name, NULL past the end. *note, which is NULL: set to how it is approximated. */
     const char *(*at)(size_t i, const char **note);
 };
 extern const struct ax_config_names ax_config_names[]; /* cmd/train/names.c */

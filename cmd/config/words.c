@@ -20,13 +20,18 @@ static bool choice_at(const char *choices, size_t i, char *buf, size_t size, boo
                       const char **note) {
     while (choices != NULL && *choices != '\0') {
         const size_t len = strcspn(choices, "|");
-        const char *name = NULL;
+        const char *name;
         *named = *choices == '@';
-        for (size_t k = 0; *named && (name = names_at(choices, len)->at(k, note)) != NULL; k++)
+        for (size_t k = 0; *named; k++) {
+            *note = NULL;
+            name = names_at(choices, len)->at(k, note);
+            if (name == NULL)
+                break;
             if (i-- == 0) {
                 snprintf(buf, size, "%s", name);
                 return true;
             }
+        }
         if (!*named && i-- == 0) {
             snprintf(buf, size, "%.*s", (int)len, choices);
             return true;

@@ -21,10 +21,6 @@ static const char *const step_keys[AX_FIGURE_COUNT] = {
     [AX_FIGURE_MEMORY] = "memory_bytes",
     [AX_FIGURE_PEAK] = "peak_memory_bytes",
 };
-static const char *const eval_keys[AX_EVAL_FIGURE_COUNT] = {
-    [AX_EVAL_FIGURE_LOSS] = "eval_loss",
-    [AX_EVAL_FIGURE_ACCURACY] = "eval_accuracy",
-};
 
 /* ---- records ---- */
 
@@ -88,9 +84,10 @@ static enum ax_status add_step(struct ax_report_run *run, int64_t step, const js
 }
 
 static enum ax_status add_eval(struct ax_report_run *run, int64_t step, const json_t *v) {
-    struct ax_report_eval e = {.step = step};
-    for (int i = 0; i < AX_EVAL_FIGURE_COUNT; i++)
-        e.figures[i] = number(v, eval_keys[i]);
+    const struct ax_report_eval e = {
+        .step = step,
+        .figures = {[AX_EVAL_FIGURE_LOSS] = number(v, "eval_loss"),
+                    [AX_EVAL_FIGURE_ACCURACY] = number(v, "eval_accuracy")}};
     while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
         run->n_evals--;
     AX_TRY(grow(&run->evals, run->n_evals, &run->room_evals, sizeof *run->evals));

@@ -36,7 +36,6 @@ static bool is_left_out(const char *name) {
 
 static const char *optimizer(size_t i, const char **note) {
     const char *name;
-    *note = NULL;
     for (size_t n = 0; (name = ax_optimizer_name(n)) != NULL; n++)
         if (!is_left_out(name) && i-- == 0)
             break;
@@ -47,12 +46,12 @@ static const char *optimizer(size_t i, const char **note) {
 }
 
 static const char *schedule(size_t i, const char **note) {
-    *note = NULL;
+    (void)note;
     return ax_lr_kind_name(i);
 }
 
 static const char *template(size_t i, const char **note) {
-    *note = NULL;
+    (void)note;
     return ax_template_name(i);
 }
 

@@ -175,7 +175,13 @@ static inline void tiny_vocab(struct gguf_out *o, const struct tiny *t) {
     tiny_tokens(o, scores);
     key_array(o, "tokenizer.ggml.token_type", AX_GGUF_I32, VOCAB);
     for (int i = 0; i < VOCAB; i++)
-        put_int(&o->keys, i < 3 ? 3 : i == 3 ? 4 : scores && i < 260 ? 6 : i < 271 ? 1 : 5, 4);
+        put_int(&o->keys,
+                i < 3 || i == 300   ? 3
+                : i == 3            ? 4
+                : scores && i < 260 ? 6
+                : i < 271           ? 1
+                                    : 5,
+                4);
     if (scores) {
         key_array(o, "tokenizer.ggml.scores", AX_GGUF_F32, VOCAB);
         for (int i = 0; i < VOCAB; i++)

@@ -5,7 +5,9 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 
+#include "base/clock.h"
 #include "cmd/bench/result.h"
 #include "tests/cmd/sft_case.h"
 
@@ -59,6 +61,8 @@ static void test_ops_on_the_reference(void **state) {
     struct ax_bench_list l;
     static const char *const names[] = {"ops/fill/hidden/float32/ref"};
     BENCH(&l, "ops", "--op", "fill", "--dtype", "float32", "--backend", "ref");
+    assert_true(l.threads > 0); /* none were asked for: one for each processor */
+    assert_int_equal(l.threads, json_integer_value(json_object_get(l.machine, "cpus")));
     expect_figures(&l, 1, names);
 }
 
@@ -117,9 +121,19 @@ static void test_pipeline_of_own_files(void **state) {
         "pipeline/llama/mine.jsonl/tokenize", "pipeline/llama/mine.jsonl/pack",
         "pipeline/llama/mine.jsonl/prepare", "pipeline/llama/float32/load"};
     const char *model = golden_llama();
+    struct stat weights;
+    char file[600];
     const char *rows = put_text("mine.jsonl", "{\"question\": \"a b c?\", \"answer\": \"d e f\"}\n"
                                               "{\"question\": \"g h?\", \"answer\": \"i j k\"}\n");
+    const double start = ax_clock_now();
     BENCH(&l, "pipeline", "--model", model, "--data", rows, "--dtype", "float32", "--no-save");
+    const double seconds = ax_clock_now() - start;
+    /* nothing took longer than all of it: 20 bytes of text, and the weights' files but headers */
+    snprintf(file, sizeof file, "%s/model.safetensors", model);
+    assert_int_equal(stat(file, &weights), 0);
+    assert_true(1e6 * l.list[0].figure.value * seconds > 20);
+    assert_true(1e6 * l.list[2].figure.value * seconds > 20);
+    assert_true(1e9 * l.list[3].figure.value * seconds > 0.9 * (double)weights.st_size);
     expect_figures(&l, 4, names);
 }
 
@@ -141,6 +155,31 @@ static void test_startup(void **state) {
     BENCH(&l, "startup", "--arch", "llama-tiny", "--rounds", "1", "--work", work);
     expect_figures(&l, 8, names);
     expect_empty(work);
+}
+
+/* Without the name of one: a short set of all, on the model that is given. */
+static void test_all(void **state) {
+    (void)state;
+    need_binary();
+    static const char *const some[] = {
+        "step/llama-tiny/", "generate/llama-tiny/",   "pipeline/llama-tiny/", "startup/llama-tiny/",
+        "ops/gemm/",        "ops/attention_backward/"};
+    struct ax_bench_list l;
+    BENCH(&l, "--arch", "llama-tiny", "--threads", "1");
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+        size_t n = 0;
+        for (size_t i = 0; i < l.n; i++)
+            n += strncmp(l.list[i].name, some[k], strlen(some[k])) == 0;
+        if (n == 0)
+            fail_msg("no %s", some[k]);
+    }
+    for (size_t i = 0; i < l.n; i++) {
+        const bool of_ops = strncmp(l.list[i].name, "ops/", 4) == 0;
+        assert_true(of_ops || strstr(l.list[i].name, "/llama-tiny/") ||
+                    strcmp(l.list[i].name, "startup/help") == 0);
+    }
+    assert_int_equal(l.threads, 1);
+    ax_bench_list_free(&l);
 }
 
 #define STEP "step", "--arch", "llama-tiny", "--seq", "8", "--steps", "1"
@@ -256,6 +295,7 @@ int main(void) {
         cmocka_unit_test(test_pipeline),
         cmocka_unit_test(test_pipeline_of_own_files),
         cmocka_unit_test(test_startup),
+        cmocka_unit_test(test_all),
         cmocka_unit_test(test_comparison),
         cmocka_unit_test(test_mistakes),
     };

@@ -203,6 +203,30 @@ static void gaps_break_the_line(void **state) {
     ax_free(svg);
 }
 
+/* From the left edge of the frame to its right one, whichever point is there. */
+static void lines_span_the_frame(void **state) {
+    (void)state;
+    struct ax_chart_point p[] = {{10, 1}, {12, 5}, {17, -2}, {20, 4}};
+    char *svg = draw(p, 4, false);
+    double left, y, right, first, last = -1, low = 1e9, high = -1;
+    const char *grid = strstr(svg, "class=\"grid\"><path d=\"M");
+    assert_non_null(grid);
+    assert_int_equal(sscanf(strchr(grid, 'M'), "M%lf %lfH%lf", &left, &y, &right), 3);
+    const char *path = line_of(svg);
+    assert_int_equal(sscanf(path, "M%lf", &first), 1);
+    for (const char *at = path; (at = strpbrk(at, "ML")) != NULL; at++) {
+        double x;
+        assert_int_equal(sscanf(at + 1, "%lf %lf", &x, &y), 2);
+        assert_true(x > last && x >= left && x <= right);
+        last = x;
+        low = fmin(low, y);
+        high = fmax(high, y);
+    }
+    assert_true(fabs(first - left) < 0.1 && fabs(last - right) < 0.1);
+    assert_true(low >= 0 && high - low > 50);
+    ax_free(svg);
+}
+
 static void one_point_is_a_dot(void **state) {
     (void)state;
     struct ax_chart_point p[] = {{1, 2.5}};
@@ -269,6 +293,7 @@ int main(void) {
         cmocka_unit_test(thinning_keeps_extremes),
         cmocka_unit_test(smoothing_passes_over_gaps),
         cmocka_unit_test(gaps_break_the_line),
+        cmocka_unit_test(lines_span_the_frame),
         cmocka_unit_test(one_point_is_a_dot),
         cmocka_unit_test(nothing_finite_is_no_figure),
         cmocka_unit_test(wide_ranges_are_logarithmic),

@@ -231,6 +231,48 @@ static void check_schema_row(const struct ax_config_key *key) {
                     : ax_config_support_name(ax_config_support_of(key->support, key->needs)));
 }
 
+/* A former spelling of a value, if it is one of a key with choices, is still a choice. */
+static bool has_old_value(const struct ax_config_renamed *r) {
+    if (r->from == NULL || strchr(r->from, '*') != NULL)
+        return false;
+    size_t i, k;
+    const json_t *or_, *value;
+    bool found = false, any = false;
+    json_array_foreach(json_object_get(in_schema(schema, r->path), "anyOf"), i, or_) {
+        json_array_foreach(json_object_get(or_, "enum"), k, value) {
+            any = true;
+            found = found || strcmp(json_string_value(value), r->from) == 0;
+        }
+    }
+    if (any && !found)
+        fail_msg("%s: %s is not in the schema", r->path, r->from);
+    return found;
+}
+
+/* Each line is two columns to the right for every list of properties that it is in. */
+static void check_indentation(const char *text) {
+    static const char opens[] = "\"properties\": {";
+    bool list[64];
+    size_t depth = 0, lists = 0, lines = 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1, lines++) {
+        bool quoted = false;
+        if (strspn(line, " ") != 2 * lists)
+            fail_msg("in %zu lists: %.60s", lists, line);
+        for (const char *c = line; *c && *c != '\n'; c++) {
+            quoted ^= *c == '"' && (c == text || c[-1] != '\\');
+            if (!quoted && (*c == '{' || *c == '[')) {
+                assert_true(depth < 64);
+                const size_t n = sizeof opens - 2;
+                list[depth] = (size_t)(c - text) > n && strncmp(c - n, opens, n + 1) == 0;
+                lists += list[depth++];
+            } else if (!quoted && (*c == '}' || *c == ']')) {
+                lists -= list[--depth];
+            }
+        }
+    }
+    assert_true(depth == 0 && lines > 300);
+}
+
 static void schema_covers_all_keys(void **state) {
     (void)state;
     struct ax_buf text = {0};
@@ -247,6 +289,11 @@ static void schema_covers_all_keys(void **state) {
         assert_true(strchr(ax_config_renamed[i].path, '.') != NULL ||
                     in_schema(schema, ax_config_renamed[i].path) != NULL);
     }
+    size_t old_values = 0;
+    for (size_t i = 0; i < ax_config_n_renamed; i++)
+        old_values += has_old_value(&ax_config_renamed[i]);
+    assert_true(old_values > 3);
+    check_indentation(text.data);
     const json_t *debug = in_schema(schema, "debug");
     assert_true(json_is_true(json_object_get(debug, "deprecated")));
     json_decref(schema);
@@ -269,6 +316,12 @@ static void docs_cover_all_keys(void **state) {
     each_key(check_docs_row);
     for (int c = AX_CAP_NONE + 1; c < AX_CAP_COUNT; c++)
         expect_text(docs, ax_capability_info((enum ax_capability)c)->meaning);
+    for (size_t i = 0; i < ax_config_n_ignored; i++) {
+        char row[512];
+        const struct ax_config_ignored *key = &ax_config_ignored[i];
+        snprintf(row, sizeof row, "\n| `%s` | %s |\n", key->path, key->instead ? key->instead : "");
+        expect_text(docs, row);
+    }
     /* every row of a key table has its five cells */
     size_t in_table = 0;
     for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {

@@ -115,6 +115,46 @@ static double choose(int n, int k) {
     return k > n ? 0 : c;
 }
 
+/* What an adapter answers after the base is what it answers alone; the answers of both that were
+ * cut are counted. */
+static void with_an_adapter(const char *model) {
+    char lora[600], data[128], out[128], said[8192];
+    double alone = -1;
+    snprintf(data, sizeof data, "%s", in_scratch("test.jsonl"));
+    snprintf(out, sizeof out, "%s", in_scratch("eval.json"));
+    const char *golden = golden_llama();
+    snprintf(lora, sizeof lora, "%.*s/lora/llama_r4", (int)(strstr(golden, "/models/") - golden),
+             golden);
+    char again[620];
+    snprintf(again, sizeof again, "again=%s", lora);
+    for (int n = 1; n <= 2; n++) {
+        const char *const args[] = {"--model",   model,       "--data",
+                                    data,        "--task",    "final-answer",
+                                    "--samples", "12",        "--max-new-tokens",
+                                    "16",        "--threads", "1",
+                                    "--json",    "-o",        out,
+                                    "--adapter", lora,        "--adapter",
+                                    again};
+        const int code = sft(said, sizeof said, n == 1 ? 17 : 19, args);
+        if (code != 0)
+            fail_msg("exit %d: %s", code, said);
+        struct ax_json_doc doc;
+        assert_int_equal(ax_json_load(&doc, out, 1 << 20), AX_OK);
+        const json_t *list = json_object_get(doc.root, "adapters");
+        for (size_t i = 0; i < (n == 1 ? 1 : 3); i++) {
+            const json_t *turn = n == 1 ? doc.root : json_array_get(list, i);
+            const json_t *a = json_object_get(turn, "final_answer");
+            const double got = number(json_object_get(a, "pass_at"), "1");
+            assert_true(n == 1 || i == 0 || got == alone);
+            alone = n == 1 ? got : alone;
+        }
+        ax_json_free(&doc);
+    }
+    EXPECT(0, "72 answers were cut off after 1 tokens", "--model", model, "--data", data, "--task",
+           "final-answer", "--samples", "12", "--max-new-tokens", "1", "--adapter", lora,
+           "--adapter", again);
+}
+
 static void draws_and_estimates(void **state) {
     (void)state;
     const char *model = trained_model();
@@ -145,6 +185,7 @@ static void draws_and_estimates(void **state) {
         other = memcmp(drawn.correct, o.correct, sizeof o.correct) != 0;
     }
     assert_true(other);
+    with_an_adapter(model);
     char data[128];
     snprintf(data, sizeof data, "%s", in_scratch("test.jsonl"));
     EXPECT(0, "pass@12", "--model", model, "--data", data, "--task", "final-answer", "--samples",

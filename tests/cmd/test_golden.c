@@ -118,10 +118,10 @@ static void rope_and_schedules(void **state) {
     holds("schedules.json", "cpu");
 }
 
-/* A copy of a model in a fresh folder, with one byte of `file` changed, `from_end` bytes from its
- * end. */
-static void damaged_copy(char *dir, size_t size, const char *model, const char *file,
-                         long from_end) {
+/* A copy of a model in a fresh folder, with `bits` of one byte of `file` changed, `from_end` bytes
+ * from its end. */
+static void damaged_copy(char *dir, size_t size, const char *model, const char *file, long from_end,
+                         int bits) {
     char source[512], command[1600];
     snprintf(dir, size, "%s/axtrain-golden-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(dir));
@@ -135,7 +135,7 @@ static void damaged_copy(char *dir, size_t size, const char *model, const char *
     assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
     const int byte = fgetc(f);
     assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
-    fputc(byte ^ 0x40, f);
+    fputc(byte ^ bits, f);
     fclose(f);
 }
 
@@ -147,14 +147,21 @@ static void damage_is_seen(void **state) {
     static const struct {
         const char *model, *file;
         long from_end;
-    } cases[] = {{"models/llama", "model.safetensors", 1},
-                 {"models/llama", "golden/forward.safetensors", 100001},
-                 {"models/llama", "golden/grads.safetensors", 1},
-                 {"models/llama", "golden/params_step5.safetensors", 1},
-                 {"models/mixtral", "golden/aux_loss_router_grads.safetensors", 1}};
+        int bits; /* of the byte */
+    } cases[] = {{"models/llama", "model.safetensors", 1, 0x40},
+                 {"models/llama", "golden/forward.safetensors", 100001, 0x40},
+                 {"models/llama", "golden/grads.safetensors", 1, 0x40},
+                 {"models/llama", "golden/params_step5.safetensors", 1, 0x40},
+                 {"models/mixtral", "golden/aux_loss_router_grads.safetensors", 1, 0x40},
+                 /* a token of the last answer: 18 for 19 */
+                 {"models/llama", "golden/generate.json", 83, 1},
+                 /* the last share of the first case and of the last one */
+                 {"objectives", "sampling.safetensors", 5497, 0x40},
+                 {"objectives", "sampling.safetensors", 889, 0x40}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char dir[512], path[1024];
-        damaged_copy(dir, sizeof dir, cases[i].model, cases[i].file, cases[i].from_end);
+        damaged_copy(dir, sizeof dir, cases[i].model, cases[i].file, cases[i].from_end,
+                     cases[i].bits);
         if (check(dir, "ref") == AX_OK)
             fail_msg("a changed %s was not noticed", cases[i].file);
         snprintf(path, sizeof path, "%s", dir);

@@ -154,6 +154,35 @@ static void wrong_names(void **state) {
 
 /* ---- the man page ---- */
 
+/* The first example in `page` is this one, with the escapes that the page needs. */
+static void expect_example(const char *page, const char *example) {
+    const char *at = strstr(page, "Example:\n.RS\n.nf\n");
+    assert_non_null(at);
+    at += strlen("Example:\n.RS\n.nf\n");
+    for (; *example; example++) {
+        at += *at == '\\';
+        if (strncmp(at, *example == '"' ? "(dq" : example, *example == '"' ? 3 : 1) != 0)
+            fail_msg("other example: %.80s", at);
+        at += *example == '"' ? 3 : 1;
+    }
+    at += *at == '\n';
+    assert_int_equal(strncmp(at, ".fi\n", 4), 0);
+}
+
+/* A paragraph for the usage, for the example, and for each run of words that are of no option. */
+static void expect_paragraphs(const char *page, const struct ax_command *c) {
+    const char *cursor = c->details, *end = strstr(page + 1, "\n.S");
+    struct ax_help_part part;
+    int want = 2, got = 0;
+    bool entry = true;
+    for (; ax_help_next(&cursor, &part); entry = part.entry)
+        want += entry && !part.entry;
+    for (const char *at = page; (at = strstr(at, "\n.PP\n")) != NULL && at < end; at++)
+        got++;
+    if (got != want)
+        fail_msg("%s: %d paragraphs, not %d", c->name, got, want);
+}
+
 static void the_man_page_is_clean(void **state) {
     (void)state;
     struct ax_buf b = {0};
@@ -163,6 +192,8 @@ static void the_man_page_is_clean(void **state) {
         char head[48];
         snprintf(head, sizeof head, "\n.SS %s\n", c->name);
         assert_non_null(strstr(b.data, head));
+        expect_example(strstr(b.data, head), c->example);
+        expect_paragraphs(strstr(b.data, head), c);
     }
     assert_non_null(strstr(b.data, ".TP\n\\fB\\-\\-top\\-k\\fR N, \\fB\\-\\-top\\-p\\fR X"));
     put_bytes("axtrain.1", b.data, b.len);

@@ -73,6 +73,10 @@ static void rows_that_do_not_do(void **state) {
         {"", "it has no records"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
          "the records are preferences"},
+        {"{\"prompt\": \"a\", \"chosen\": \"b\", \"more\": \"c\"}",
+         "the columns (prompt, chosen, more) do not match a known record type"},
+        {"{\"prompt\": \"a\", \"rejected\": \"b\", \"more\": \"c\"}",
+         "the columns (prompt, rejected, more) do not match a known record type"},
         {"{\"a\": 1, \"b\": 2}", "the columns (a, b) do not match a known record type"},
         {"{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"a\", \"reply\": \"b\"}",
          "the columns (question, answer) do not match a known record type"},
@@ -220,6 +224,32 @@ static const char *rows_of(enum ax_init_kind kind, bool sharegpt) {
     return path;
 }
 
+static void expect_in_file(const char *path, const char *part) {
+    char *text;
+    size_t len;
+    assert_ok(ax_read_file(path, 1 << 20, &text, &len));
+    if (!strstr(text, part))
+        fail_msg("no \"%s\" in %s", part, text);
+    ax_free(text);
+}
+
+/* Rows without a word of the assistant, and rows that are all too long to be cut: refused here. */
+static void rows_that_train_nothing(void **state) {
+    (void)state;
+    need_binary();
+    char said[8192], base[512];
+    snprintf(base, sizeof base, "%s", model("qwen3"));
+    const char *rows =
+        put_text("silent.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n"
+                                 "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n");
+    const char *const init[] = {
+        "init", "--model", base, "--data", rows, "-o", in_scratch("silent.yaml"), NULL};
+    if (axtrain(said, sizeof said, init) != 3 ||
+        !strstr(said, "none of the tokens in the first 2 rows would be trained on"))
+        fail_msg("%s", said);
+    assert_false(ax_path_exists(in_scratch("silent.yaml")));
+}
+
 /* init, then sft for two steps with what it wrote and nothing else. */
 static void must_train(const char *family, enum ax_init_kind kind, bool sharegpt) {
     char said[8192], file[256], base[512], out[256];
@@ -232,6 +262,7 @@ static void must_train(const char *family, enum ax_init_kind kind, bool sharegpt
                                 "-o",   file,      NULL};
     if (axtrain(said, sizeof said, init) != 0)
         fail_msg("%s", said);
+    expect_in_file(file, "\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"); /* few rows */
     const char *const train[] = {"sft", file, "max_steps=2", out, NULL};
     if (axtrain(said, sizeof said, train) != 0 || !strstr(said, "trained 2 of 2 steps"))
         fail_msg("%s", said);
@@ -311,6 +342,8 @@ static void the_adapter_files_train(void **state) {
         assert_ok(ax_remove_tree(out));
         assert_ok(ax_init_put(&text, &i));
         assert_non_null(strstr(text.data, "Full fine-tuning would need 1.50 GiB."));
+        assert_non_null(
+            strstr(text.data, "num_epochs: 1 # about 20 steps each\n")); /* 40 / (1·2) */
         snprintf(file, sizeof file, "%s", put_bytes("a.yaml", text.data, text.len));
         ax_buf_free(&text);
         ax_init_data_free(&i.data);
@@ -408,7 +441,8 @@ int main(void) {
         cmocka_unit_test(kinds_of_rows),           cmocka_unit_test(rows_that_do_not_do),
         cmocka_unit_test(lengths_choose_rows),     cmocka_unit_test(memory_chooses_the_method),
         cmocka_unit_test(what_is_written_trains),  cmocka_unit_test(any_number_of_rows),
-        cmocka_unit_test(the_adapter_files_train), cmocka_unit_test(prompts_are_kept),
+        cmocka_unit_test(rows_that_train_nothing), cmocka_unit_test(the_adapter_files_train),
+        cmocka_unit_test(prompts_are_kept),
         cmocka_unit_test(plans_and_prepares),      cmocka_unit_test(usage),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

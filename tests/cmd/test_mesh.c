@@ -13,6 +13,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cmd/check/mesh.h"
+#include "cmd/commands.h"
+#include "tests/cmd/command_case.h"
 
 /* Sizes that divide as little as they may: vocabulary and feed-forward columns are cut unevenly,
  * KV heads are fewer than 4 ranks of tp. */
@@ -384,6 +386,53 @@ static void a_rank_that_skips_a_collective_is_named(void **state) {
     assert_non_null(strstr(ax_error_text(), "reduce_scatter"));
 }
 
+/* `axtrain check mesh CONFIG SIZE=N`: each size by its name; what it says of memory. */
+static void sizes_are_read(void **state) {
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"mixtral\", \"vocab_size\": 97, \"hidden_size\": 40, "
+        "\"intermediate_size\": 54, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 12, \"max_position_embeddings\": 64, "
+        "\"num_local_experts\": 4, \"num_experts_per_tok\": 2}";
+    static const struct {
+        char *words[3];
+        bool split; /* a rank holds less than all */
+    } meshes[] = {
+        {{"pp=2"}, true}, {{"dp_replicate=2"}, false},    {{"dp_shard=2"}, true}, {{"cp=2"}, false},
+        {{"tp=2"}, true}, {{"dp_shard=2", "ep=2"}, true}, {{"pp=1"}, false}};
+    static const char *const wrong[] = {"tp=0", "tp=-1", "tp=",   "tp=x", "tp=2x",
+                                        "tp",   "t=2",   "tpp=2", "=2",   "tp=1000000"};
+    char file[] = "/tmp/axtrain-mesh-XXXXXX", path[64], out[64], said[16384];
+    assert_non_null(mkdtemp(file));
+    snprintf(path, sizeof path, "%s/config.json", file);
+    snprintf(out, sizeof out, "%s/out", file);
+    assert_int_equal(ax_write_file_atomic(path, config, strlen(config)), AX_OK);
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        char *argv[6] = {"check", "mesh", path, meshes[i].words[0], meshes[i].words[1]};
+        char rank[16], rank_unit[16], one[16], one_unit[16];
+        const int n = meshes[i].words[1] ? 5 : 4;
+        if (run_command(ax_cmd_check, n, argv, NULL, out, said, sizeof said) != AX_OK)
+            fail_msg("%s: %s", meshes[i].words[0], ax_error_text());
+        const char *memory = strstr(said, "memory per rank ");
+        assert_non_null(memory);
+        assert_int_equal(sscanf(memory, "memory per rank %15s %15s as planned, %15s %15s", rank,
+                                rank_unit, one, one_unit),
+                         4);
+        const bool same = strcmp(rank, one) == 0 && strcmp(rank_unit, one_unit) == 0;
+        const bool alone = strcmp(meshes[i].words[0], "pp=1") == 0;
+        if ((meshes[i].split && same) || (alone && !same))
+            fail_msg("%s: %.80s", meshes[i].words[0], memory);
+        assert_non_null(strstr(said, " checks passed, 0 failed"));
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *argv[] = {"check", "mesh", path, (char *)(uintptr_t)wrong[i], NULL};
+        assert_int_equal(run_command(ax_cmd_check, 4, argv, NULL, out, said, sizeof said),
+                         AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), wrong[i]));
+    }
+    assert_int_equal(ax_remove_tree(file), AX_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_are_one_rank), /* forks: before any threads */
@@ -399,6 +448,7 @@ int main(void) {
         cmocka_unit_test(a_double_count_is_named),
         cmocka_unit_test(a_tensor_left_out_of_the_norm_is_named),
         cmocka_unit_test(a_rank_that_skips_a_collective_is_named),
+        cmocka_unit_test(sizes_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,9 @@ static void a_whole_run(void **state) {
     assert_ok(ax_report_read(&run, put_plain("whole", 2)));
     assert_int_equal(run.n_steps, 10);
     assert_int_equal(run.n_evals, 2);
+    assert_true(run.evals[0].step == 0 && run.evals[0].figures[AX_EVAL_FIGURE_LOSS] == 3);
+    assert_true(run.evals[1].step == 10 && run.evals[1].figures[AX_EVAL_FIGURE_LOSS] == 2);
+    assert_true(run.evals[1].figures[AX_EVAL_FIGURE_ACCURACY] == 0.5);
     assert_int_equal(run.n_events, 1);
     assert_int_equal(run.n_problems, 0);
     assert_int_equal(run.n_phases, 2);
@@ -223,6 +226,23 @@ static void must_have(const char *page, const char *part) {
         fail_msg("the page has no \"%s\"", part);
 }
 
+/* By the loss, not by another figure, and the first of equal ones. */
+static void the_best_evaluation_is_told(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    for (int i = 1; i <= 10; i++)
+        put_step(&b, i, 3);
+    put_eval(&b, 2, 2.5);
+    put_eval(&b, 4, 1.25);
+    put_eval(&b, 6, 1.25);
+    put_eval(&b, 8, 2);
+    const char *const folders[] = {put_run("best", &b, true)};
+    char *page = page_of(1, folders);
+    must_have(page, "1.2500 at step 4");
+    must_have(page, "2.5000 \xe2\x86\x92 2.0000");
+    ax_free(page);
+}
+
 static void a_page_of_one_run(void **state) {
     (void)state;
     const char *const folders[] = {put_plain("one", 2)};
@@ -330,6 +350,7 @@ int main(void) {
         cmocka_unit_test(broken_lines_are_named_and_passed_over),
         cmocka_unit_test(the_last_of_repeated_steps_counts),
         cmocka_unit_test(what_is_not_there),
+        cmocka_unit_test(the_best_evaluation_is_told),
         cmocka_unit_test(a_page_of_one_run),
         cmocka_unit_test(runs_side_by_side),
         cmocka_unit_test(runs_with_little_to_tell),

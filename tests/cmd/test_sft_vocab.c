@@ -116,6 +116,13 @@ static void test_tokens_grow_the_model(void **state) {
     check_rows("lm_head.weight", false);
     EXPECT(0, "trained 3 of 3", path, "learning_rate=1e-12", "save_steps=1", "max_steps=3",
            "resume_from_checkpoint=auto");
+    /* 524 rows are enough for 524 ids: an adapter adds none to round them up */
+    char grown[160], out[160];
+    snprintf(grown, sizeof grown, "base_model=%s", in_scratch("out"));
+    snprintf(out, sizeof out, "output_dir=%s", in_scratch("adapted"));
+    EXPECT(0, "trained 2 of 2", path, grown, out, "learning_rate=1e-3", "adapter=lora", "lora_r=4",
+           "lora_alpha=8", "lora_target_modules=[q_proj]", "resize_token_embeddings_to_32x=true");
+    assert_ok(ax_remove_tree(in_scratch("adapted")));
     clear();
     EXPECT(0, "trained 2 of 2", path, "learning_rate=1e-12", "mean_resizing_embeddings=true",
            "resize_token_embeddings_to_32x=true");
@@ -136,6 +143,48 @@ static void test_tokens_with_an_adapter(void **state) {
     assert_ok(ax_merge_run(&m));
     check_folder(in_scratch("m"), 524, 524);
     assert_ok(ax_remove_tree(in_scratch("m")));
+    clear();
+}
+
+/* What the tokenizer's two files say of a folder: of the pad token, and where `key` is set. */
+static void check_pad(const char *name, bool has_pad) {
+    struct ax_json_doc doc;
+    char path[64];
+    snprintf(path, sizeof path, "out/%s", name);
+    assert_ok(ax_json_load(&doc, in_scratch(path), 16 << 20));
+    const char *pad = json_string_value(json_object_get(doc.root, "pad_token"));
+    if (has_pad)
+        assert_string_equal(pad, "<new_11>");
+    else
+        assert_null(json_object_get(doc.root, "pad_token"));
+    assert_null(json_object_get(doc.root, "unk_token"));
+    ax_json_free(&doc);
+}
+
+/* Roles of tokens are named in tokenizer_config.json; tokenizer.json has the tokens alone. */
+static void test_roles_of_tokens(void **state) {
+    (void)state;
+    const char *path = config(TWELVE "  pad_token: <new_11>\n");
+    EXPECT(0, "trained 1 of 1", path, "learning_rate=1e-12", "max_steps=1");
+    check_folder(in_scratch("out"), 524, 524);
+    check_pad("tokenizer_config.json", true);
+    check_pad("tokenizer.json", false);
+    clear();
+}
+
+/* Reserved ids get other texts, each its own. */
+static void test_new_texts_of_tokens(void **state) {
+    (void)state;
+    const char *path = config("added_tokens_overrides: {508: <tool>, 509: <result>}\n");
+    struct ax_tokenizer *t;
+    struct ax_encoding e = {0};
+    static const char text[] = "<result><tool><|reserved_0|>";
+    EXPECT(0, "trained 1 of 1", path, "learning_rate=1e-12", "max_steps=1");
+    assert_ok(ax_tokenizer_load(&t, in_scratch("out")));
+    assert_ok(ax_tokenizer_encode(t, text, strlen(text), &(struct ax_encode_options){0}, &e));
+    assert_true(e.n > 3 && e.ids[0] == 509 && e.ids[1] == 508);
+    ax_encoding_free(&e);
+    ax_tokenizer_free(t);
     clear();
 }
 
@@ -176,6 +225,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens_grow_the_model),
         cmocka_unit_test(test_tokens_with_an_adapter),
+        cmocka_unit_test(test_roles_of_tokens),
+        cmocka_unit_test(test_new_texts_of_tokens),
         cmocka_unit_test(test_frozen_parameters_stay),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -50,6 +50,26 @@ static void numbers_and_flags(void **state) {
     assert_true(o.beta1 == 0.5 && o.beta2 == 0.75 && o.eps == 0.25);
 }
 
+/* The keys that Hugging Face's trainer hands to every optimizer, but to two. */
+static void adam_keys(void **state) {
+    (void)state;
+    static const char keys[] = "adam_beta1: 0.5\nadam_beta2: 0.75\nadam_epsilon: 0.25\n"
+                               "weight_decay: 0.125\n";
+    static const char *const taken[] = {"adamw_torch", "lion_32bit", "muon"};
+    static const char *const others[] = {"adafactor", "sgd"};
+    char lines[256];
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        snprintf(lines, sizeof lines, "optimizer: %s\n%s", taken[i], keys);
+        const struct ax_optimizer_options o = options_of(lines);
+        assert_true(o.beta1 == 0.5 && o.beta2 == 0.75 && o.eps == 0.25 && o.weight_decay == 0.125);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(lines, sizeof lines, "optimizer: %s\n%s", others[i], keys);
+        const struct ax_optimizer_options o = options_of(lines);
+        assert_true(o.beta1 != 0.5 && o.beta2 != 0.75 && o.eps != 0.25 && o.weight_decay == 0.125);
+    }
+}
+
 static void mistakes_are_named(void **state) {
     (void)state;
     refused("optimizer: muon\noptim_args: {nesterov: 1}\n",
@@ -64,6 +84,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_and_flags),
+        cmocka_unit_test(adam_keys),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,113 @@
+/* Commands that print and need no model: `axtrain env`, `axtrain problems`. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "cmd/commands.h"
+#include "data/problems/problems.h"
+#include "tests/cmd/command_case.h"
+#include "tests/data/scratch.h"
+
+static char output[1 << 16];
+
+#define RUN(command, ...)                                                                          \
+    run_command(command, sizeof((char *[]){"x", __VA_ARGS__}) / sizeof(char *),                    \
+                (char *[]){"x", __VA_ARGS__}, NULL, in_scratch("out"), output, sizeof output)
+
+/* What follows the first "key   : " of a /proc file; "unknown" where there is none. */
+static void kernel_says(const char *path, const char *key, char *out, size_t size) {
+    char line[4096];
+    const size_t n = strlen(key);
+    FILE *f = fopen(path, "r");
+    snprintf(out, size, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *value = line + n + strspn(line + n, " \t:");
+        if (strncmp(line, key, n) != 0)
+            continue;
+        value[strcspn(value, "\n")] = '\0';
+        snprintf(out, size, "%s", value);
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
+static void the_environment_is_the_kernels(void **state) {
+    (void)state;
+    char cpu[256], total[64], memory[32], line[512];
+    kernel_says("/proc/cpuinfo", "model name", cpu, sizeof cpu);
+    kernel_says("/proc/meminfo", "MemTotal", total, sizeof total);
+    assert_true(strtod(total, NULL) > 0);
+    ax_format_bytes(memory, sizeof memory, 1024 * strtod(total, NULL));
+    assert_ok(RUN(ax_cmd_env, "--json"));
+    json_t *facts = json_loads(output, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(facts, "cpu")), cpu);
+    assert_string_equal(json_string_value(json_object_get(facts, "memory")), memory);
+    assert_string_equal(json_string_value(json_object_get(facts, "system")), "Linux");
+    assert_in_range(json_integer_value(json_object_get(facts, "cpus")), 1, 1 << 16);
+    json_decref(facts);
+    assert_ok(run_command(ax_cmd_env, 1, (char *[]){"env"}, NULL, in_scratch("out"), output,
+                          sizeof output));
+    snprintf(line, sizeof line, "\n%-16s %s\n", "cpu", cpu);
+    assert_non_null(strstr(output, line));
+}
+
+/* Rows that were printed; each of a problem of the split, none twice. */
+static int count_problems(bool test) {
+    uint64_t seen[64];
+    int n = 0;
+    for (char *line = strtok(output, "\n"); line; line = strtok(NULL, "\n"), n++) {
+        json_t *row = json_loads(line, 0, NULL);
+        const json_t *user = json_array_get(json_object_get(row, "messages"), 0);
+        const char *text = json_string_value(json_object_get(user, "content"));
+        assert_non_null(text);
+        assert_true(n < 64);
+        char question[1024];
+        const char *end = strstr(text, ax_problem_instruction);
+        assert_non_null(end);
+        snprintf(question, sizeof question, "%.*s", (int)(end - text - 1), text);
+        assert_int_equal(ax_problem_is_test(&(struct ax_problem){.question = question}), test);
+        seen[n] = ax_hash64(question, strlen(question), 0);
+        for (int i = 0; i < n; i++)
+            assert_true(seen[i] != seen[n]);
+        json_decref(row);
+    }
+    return n;
+}
+
+static void problems_are_of_their_split(void **state) {
+    (void)state;
+    static char train[sizeof output];
+    assert_ok(RUN(ax_cmd_problems, "--rows", "20"));
+    memcpy(train, output, sizeof output);
+    assert_int_equal(count_problems(false), 20);
+    assert_ok(RUN(ax_cmd_problems, "--rows", "20", "--split", "train"));
+    assert_string_equal(output, train);
+    assert_ok(RUN(ax_cmd_problems, "--rows", "20", "--split", "test"));
+    assert_int_equal(count_problems(true), 20);
+    static char *const wrong[] = {"tests", "", "Train", "tra"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_error(RUN(ax_cmd_problems, "--rows", "20", "--split", wrong[i]), AX_ERR_CONFIG,
+                     "--split: expected train or test, got \"");
+        assert_string_equal(output, "");
+    }
+    assert_error(RUN(ax_cmd_problems, "--min-level", "3", "--max-level", "2"), AX_ERR_CONFIG,
+                 "--min-level 3 is above --max-level 2");
+    assert_ok(RUN(ax_cmd_problems, "--rows", "1", "--min-level", "2", "--max-level", "2"));
+    assert_non_null(strstr(output, "\"level\":"));
+    assert_int_equal(count_problems(false), 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_environment_is_the_kernels),
+        cmocka_unit_test(problems_are_of_their_split),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
