@@ -8,10 +8,7 @@ const struct ax_config_value ax_config_values[] = {
     {"model_type", "*ForSequenceClassification", AX_NEEDS(REWARD_MODEL)},
     {"model_type", "*ForTokenClassification", AX_NEEDS(PRM)},
     {"chat_template", "phi_4", AX_REFUSED("give it as chat_template_jinja")},
-    {"chat_template",
-     "aya|cohere|command_a*|exaone*|falcon_h1|gemma3*|gemma4*|jamba|llama3_2_vision|llama4|llava|"
-     "metharme|nemotron_h|pixtral|qwen2_vl|qwen3_5",
-     AX_NEEDS(TEMPLATES)},
+    {"chat_template", "command_a*", AX_NEEDS(COMMAND_A)},
     {"datasets[].path", "s3://*|gs://*|gcs://*|az://*|oci://*|http*://*", AX_NEEDS(REMOTE_DATA)},
     {"datasets[].type", "sharegpt*",
      AX_REFUSED("write type: chat_template with field_messages: conversations and "

@@ -98,7 +98,7 @@ enum ax_config_support {
     X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \
     X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                              \
     X(DATASET_TYPES, "other-dataset-types", "less common data set types")                          \
-    X(TEMPLATES, "other-templates", "less common chat templates; use chat_template_jinja instead") \
+    X(COMMAND_A, "command-a-templates", "chat templates of Command A; use chat_template_jinja")    \
     X(PYTHON, "python", "Python code named in the YAML file")                                      \
     X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                            \
     X(MULTIMODAL, "multimodal", "images and audio")                                                \

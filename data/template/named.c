@@ -1,5 +1,5 @@
 /* The built-in chat templates, by the names used in configs (chat_template: llama3). Published
- * checkpoints define what the names mean; the sources are in named_tables.c. */
+ * checkpoints define what the names mean; the sources are in named_*tables.c. */
 #include "data/template/named.h"
 
 #include <string.h>
@@ -10,20 +10,9 @@
 static const struct {
     const char *name, *source;
 } named[] = {
-    {"alpaca", ax_template_alpaca},
-    {"chatml", ax_template_chatml},
-    {"deepseek_v2", ax_template_deepseek_v2},
-    {"deepseek_v3", ax_template_deepseek_v3},
-    {"gemma", ax_template_gemma},
-    {"llama3", ax_template_llama3},
-    {"mistral_v1", ax_template_mistral_v1},
-    {"mistral_v2v3", ax_template_mistral_v2v3},
-    {"mistral_v3_tekken", ax_template_mistral_v3_tekken},
-    {"mistral_v7_tekken", ax_template_mistral_v7_tekken},
-    {"phi_3", ax_template_phi_3},
-    {"phi_35", ax_template_phi_35},
-    {"qwen3", ax_template_qwen3},
-    {"qwen_25", ax_template_qwen_25},
+#define ROW(name, source) {#name, ax_template_##source},
+    AX_TEMPLATES_NAMED(ROW)
+#undef ROW
 };
 
 #define N_NAMED (sizeof named / sizeof named[0])

@@ -1,13 +1,6 @@
-/* Sources of the built-in chat templates, written as Jinja, one literal each.
- *
- * TEXT(x) is the text of content that may be a string or a list of parts. */
+/* Sources of the built-in chat templates, written as Jinja, one literal each: ChatML and Qwen, Llama 3,
+ * Mistral, DeepSeek, Alpaca, Phi. */
 #include "data/template/named.h"
-
-#define TEXT(of)                                                                                   \
-    "(" of " if " of " is string else "                                                            \
-    "(" of " | selectattr('type', 'equalto', 'text') | map(attribute='text') | join('')))"
-#define M_TEXT     TEXT("m['content']")
-#define FIRST_TEXT TEXT("messages[0]['content']")
 
 /* ---- ChatML and Qwen ---- */
 
@@ -63,69 +56,130 @@ const char ax_template_qwen_25[] =
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\n";
 
 /* Thoughts stay only in the answers to the last real question; the last message always shows the
- * block. real_last_index tells a prefix where its conversation ends. */
+ * block. real_last_index tells a prefix where its conversation ends. The text of a system, user and
+ * tool message is up to the template. */
+#define QWEN3_TURNS                                                                                \
+    "{%- set has_system = messages[0].role == 'system' %}\n"                                       \
+    "{%- if tools %}\n"                                                                            \
+    "    {{- '<|im_start|>system\\n' }}\n"                                                         \
+    "    {%- if has_system %}{{- system_text(messages[0].content) + '\\n\\n' }}{%- endif "         \
+    "%}\n" QWEN_TOOLS "\n"                                                                         \
+    "{%- elif has_system %}\n"                                                                     \
+    "    {{- '<|im_start|>system\\n' + system_text(messages[0].content) + '<|im_end|>\\n' }}\n"    \
+    "{%- endif %}\n"                                                                               \
+    "{%- set ns = namespace(question=messages | length - 1, searching=true) %}\n"                  \
+    "{%- set last = real_last_index | default(none) %}\n"                                          \
+    "{%- set last = messages | length - 1 if last is none else last %}\n"                          \
+    "{%- for m in messages[::-1] %}\n"                                                             \
+    "    {%- if ns.searching and m.role == 'user' and not (m.content is string and\n"              \
+    "            m.content.startswith('<tool_response>') and\n"                                    \
+    "            m.content.endswith('</tool_response>')) %}\n"                                     \
+    "        {%- set ns.searching = false %}\n"                                                    \
+    "        {%- set ns.question = messages | length - loop.index %}\n"                            \
+    "    {%- endif %}\n"                                                                           \
+    "{%- endfor %}\n"                                                                              \
+    "{%- for m in messages %}\n"                                                                   \
+    "    {%- if m.role == 'user' or (m.role == 'system' and not loop.first) %}\n"                  \
+    "        {{- '<|im_start|>' + m.role + '\\n' + user_text(m.content) + '<|im_end|>\\n' }}\n"    \
+    "    {%- elif m.role == 'assistant' %}\n"                                                      \
+    "        {%- set content = '' if m.content is none else text(m.content) %}\n"                  \
+    "        {%- set thoughts = '' %}\n"                                                           \
+    "        {%- if m.reasoning_content is string %}\n"                                            \
+    "            {%- set thoughts = m.reasoning_content %}\n"                                      \
+    "        {%- elif '</think>' in content %}\n"                                                  \
+    "            {%- set parts = content.split('</think>') %}\n"                                   \
+    "            {%- set thoughts = parts[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') "    \
+    "%}\n"                                                                                         \
+    "            {%- set content = parts[-1].lstrip('\\n') %}\n"                                   \
+    "        {%- endif %}\n"                                                                       \
+    "        {{- '<|im_start|>assistant\\n' }}\n"                                                  \
+    "        {%- if loop.index0 > ns.question and (loop.index0 == last or thoughts) %}\n"          \
+    "            {{- '<think>\\n' + thoughts.strip('\\n') + '\\n</think>\\n\\n' }}\n"              \
+    "            {{- content.lstrip('\\n') }}\n"                                                   \
+    "        {%- else %}{{- content }}\n"                                                          \
+    "        {%- endif %}\n"                                                                       \
+    "        {%- for call in m.tool_calls or [] %}\n"                                              \
+    "            {%- if content or not loop.first %}{{- '\\n' }}{%- endif %}\n"                    \
+    "            {%- set call = call.function if call.function else call %}\n"                     \
+    "            {{- '<tool_call>\\n{\"name\": \"' ~ call.name ~ '\", \"arguments\": ' }}\n"       \
+    "            {{- call.arguments if call.arguments is string else call.arguments | tojson }}\n" \
+    "            {{- '}\\n</tool_call>' }}\n"                                                      \
+    "        {%- endfor %}\n"                                                                      \
+    "        {{- '<|im_end|>\\n' }}\n"                                                             \
+    "    {%- elif m.role == 'tool' %}\n" QWEN_RESULT_OPEN                                          \
+    "{{- result_text(m.content) }}" QWEN_RESULT_CLOSE "\n"                                         \
+    "    {%- endif %}\n"                                                                           \
+    "{%- endfor %}\n"                                                                              \
+    "{%- if add_generation_prompt %}\n"                                                            \
+    "    {{- '<|im_start|>assistant\\n<think>\\n\\n' }}\n"                                         \
+    "    {%- if enable_thinking is defined and enable_thinking is false %}\n"                      \
+    "        {{- '</think>\\n\\n' }}\n"                                                            \
+    "    {%- endif %}\n"                                                                           \
+    "{%- endif %}\n"
+
+#define QWEN3_TEXT                                                                                 \
+    "{%- macro text(content) %}\n"                                                                 \
+    "    {%- if content is string %}{{- content }}\n"                                              \
+    "    {%- else %}{%- for part in content if 'text' in part %}{{- part['text'] }}{%- endfor "    \
+    "%}\n"                                                                                         \
+    "    {%- endif %}\n"                                                                           \
+    "{%- endmacro %}\n"
+
 const char ax_template_qwen3[] =
-    "{%- macro text(content) %}\n"
+    QWEN3_TEXT "{%- set system_text, user_text, result_text = text, text, text %}\n" QWEN3_TURNS;
+
+#define QWEN_IMAGE "<|vision_start|><|image_pad|><|vision_end|>"
+#define QWEN_VIDEO "<|vision_start|><|video_pad|><|vision_end|>"
+#define IS_IMAGE   "part['type'] == 'image' or 'image' in part or 'image_url' in part"
+#define IS_VIDEO   "part['type'] == 'video' or 'video' in part"
+
+const char ax_template_qwen3_5[] = QWEN3_TEXT
+    "{%- macro system_text(content) %}\n"
+    "    {%- for part in ([content] if content is string else content) %}\n"
+    "        {%- if part is string %}{{- part }}\n"
+    "        {%- elif part is mapping %}\n"
+    "            {{- part.get('text') or part.get('content') or part.get('value') or '' }}\n"
+    "        {%- endif %}\n"
+    "    {%- endfor %}\n"
+    "{%- endmacro %}\n"
+    "{%- macro user_text(content) %}\n"
     "    {%- if content is string %}{{- content }}\n"
-    "    {%- else %}{%- for part in content if 'text' in part %}{{- part['text'] }}{%- endfor %}\n"
+    "    {%- else %}\n"
+    "        {%- for part in content %}\n"
+    "            {%- if " IS_IMAGE " %}{{- '" QWEN_IMAGE "' }}\n"
+    "            {%- elif " IS_VIDEO " %}{{- '" QWEN_VIDEO "' }}\n"
+    "            {%- elif 'text' in part %}{{- part['text'] }}\n"
+    "            {%- endif %}\n"
+    "        {%- endfor %}\n"
     "    {%- endif %}\n"
     "{%- endmacro %}\n"
-    "{%- set has_system = messages[0].role == 'system' %}\n"
-    "{%- if tools %}\n"
-    "    {{- '<|im_start|>system\\n' }}\n"
-    "    {%- if has_system %}{{- text(messages[0].content) + '\\n\\n' }}{%- endif %}\n" QWEN_TOOLS
-    "\n"
-    "{%- elif has_system %}\n"
-    "    {{- '<|im_start|>system\\n' + text(messages[0].content) + '<|im_end|>\\n' }}\n"
+    "{%- macro result_text(content) %}{{- content }}{%- endmacro %}\n" QWEN3_TURNS;
+
+const char ax_template_qwen2_vl[] =
+    "{%- set ns = namespace(images=0, videos=0) %}\n"
+    "{%- if messages and messages[0].role != 'system' %}\n"
+    "    {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}\n"
     "{%- endif %}\n"
-    "{%- set ns = namespace(question=messages | length - 1, searching=true) %}\n"
-    "{%- set last = real_last_index | default(none) %}\n"
-    "{%- set last = messages | length - 1 if last is none else last %}\n"
-    "{%- for m in messages[::-1] %}\n"
-    "    {%- if ns.searching and m.role == 'user' and not (m.content is string and\n"
-    "            m.content.startswith('<tool_response>') and\n"
-    "            m.content.endswith('</tool_response>')) %}\n"
-    "        {%- set ns.searching = false %}\n"
-    "        {%- set ns.question = messages | length - loop.index %}\n"
-    "    {%- endif %}\n"
-    "{%- endfor %}\n"
     "{%- for m in messages %}\n"
-    "    {%- if m.role == 'user' or (m.role == 'system' and not loop.first) %}\n"
-    "        {{- '<|im_start|>' + m.role + '\\n' + text(m.content) + '<|im_end|>\\n' }}\n"
-    "    {%- elif m.role == 'assistant' %}\n"
-    "        {%- set content = '' if m.content is none else text(m.content) %}\n"
-    "        {%- set thoughts = '' %}\n"
-    "        {%- if m.reasoning_content is string %}\n"
-    "            {%- set thoughts = m.reasoning_content %}\n"
-    "        {%- elif '</think>' in content %}\n"
-    "            {%- set parts = content.split('</think>') %}\n"
-    "            {%- set thoughts = parts[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}\n"
-    "            {%- set content = parts[-1].lstrip('\\n') %}\n"
-    "        {%- endif %}\n"
-    "        {{- '<|im_start|>assistant\\n' }}\n"
-    "        {%- if loop.index0 > ns.question and (loop.index0 == last or thoughts) %}\n"
-    "            {{- '<think>\\n' + thoughts.strip('\\n') + '\\n</think>\\n\\n' }}\n"
-    "            {{- content.lstrip('\\n') }}\n"
-    "        {%- else %}{{- content }}\n"
-    "        {%- endif %}\n"
-    "        {%- for call in m.tool_calls or [] %}\n"
-    "            {%- if content or not loop.first %}{{- '\\n' }}{%- endif %}\n"
-    "            {%- set call = call.function if call.function else call %}\n"
-    "            {{- '<tool_call>\\n{\"name\": \"' ~ call.name ~ '\", \"arguments\": ' }}\n"
-    "            {{- call.arguments if call.arguments is string else call.arguments | tojson }}\n"
-    "            {{- '}\\n</tool_call>' }}\n"
+    "    {{- '<|im_start|>' ~ m.role ~ '\\n' }}\n"
+    "    {%- if m.content is string %}{{- m.content }}\n"
+    "    {%- else %}\n"
+    "        {%- for part in m.content %}\n"
+    "            {%- if " IS_IMAGE " %}\n"
+    "                {%- set ns.images = ns.images + 1 %}\n"
+    "                {{- 'Picture ' ~ ns.images ~ ': ' if add_vision_id else '' }}\n"
+    "                {{- '" QWEN_IMAGE "' }}\n"
+    "            {%- elif " IS_VIDEO " %}\n"
+    "                {%- set ns.videos = ns.videos + 1 %}\n"
+    "                {{- 'Video ' ~ ns.videos ~ ': ' if add_vision_id else '' }}\n"
+    "                {{- '" QWEN_VIDEO "' }}\n"
+    "            {%- elif 'text' in part %}{{- part['text'] }}\n"
+    "            {%- endif %}\n"
     "        {%- endfor %}\n"
-    "        {{- '<|im_end|>\\n' }}\n"
-    "    {%- elif m.role == 'tool' %}\n" QWEN_RESULT_OPEN "{{- text(m.content) }}" QWEN_RESULT_CLOSE
-    "\n"
     "    {%- endif %}\n"
+    "    {{- '<|im_end|>\\n' }}\n"
     "{%- endfor %}\n"
-    "{%- if add_generation_prompt %}\n"
-    "    {{- '<|im_start|>assistant\\n<think>\\n\\n' }}\n"
-    "    {%- if enable_thinking is defined and enable_thinking is false %}\n"
-    "        {{- '</think>\\n\\n' }}\n"
-    "    {%- endif %}\n"
-    "{%- endif %}\n";
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\n";
 
 /* ---- Llama ---- */
 
@@ -143,12 +197,6 @@ const char ax_template_llama3[] =
 
 /* ---- Mistral ---- */
 
-#define MISTRAL_ROLES                                                                              \
-    "'Only user and assistant roles are supported, with the exception of an initial optional "     \
-    "system message!'"
-#define MISTRAL_ALTERNATE                                                                          \
-    "'After the optional system message, conversation roles must alternate "                       \
-    "user/assistant/user/assistant/...'"
 #define MISTRAL_SYSTEM                                                                             \
     "{%- set turns = messages %}\n"                                                                \
     "{%- if messages[0]['role'] == 'system' %}\n"                                                  \
@@ -341,7 +389,7 @@ const char ax_template_deepseek_v3[] =
     "{%- elif add_generation_prompt %}{{- '<｜Assistant｜>' }}\n"
     "{%- endif %}\n";
 
-/* ---- Alpaca, Gemma, Phi ---- */
+/* ---- Alpaca, Phi ---- */
 
 const char ax_template_alpaca[] =
     "{{- bos_token }}\n"
@@ -354,26 +402,6 @@ const char ax_template_alpaca[] =
     "    {{- '' if loop.last else '\\n\\n' }}\n"
     "{%- endfor %}\n"
     "{%- if add_generation_prompt %}{{- '\\n\\n### Response:\\n' }}{%- endif %}\n";
-
-const char ax_template_gemma[] =
-    "{{- bos_token }}\n"
-    "{%- if messages[0]['role'] == 'system' %}\n"
-    "    {{- raise_exception('System role not supported') }}\n"
-    "{%- endif %}\n"
-    "{%- for m in messages %}\n"
-    "    {%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}\n"
-    "        {{- raise_exception('Conversation roles must alternate "
-    "user/assistant/user/assistant/...') }}\n"
-    "    {%- endif %}\n"
-    "    {{- '<start_of_turn>' + ('model' if m['role'] == 'assistant' else m['role']) + '\\n' }}\n"
-    "    {%- if m['content'] is string %}{{- m['content'] | trim }}\n"
-    "    {%- else %}\n"
-    "        {%- for part in m['content'] if 'text' in part %}{{- part['text'] | trim }}"
-    "{%- endfor %}\n"
-    "    {%- endif %}\n"
-    "    {{- '<end_of_turn>\\n' }}\n"
-    "{%- endfor %}\n"
-    "{%- if add_generation_prompt %}{{- '<start_of_turn>model\\n' }}{%- endif %}\n";
 
 const char ax_template_phi_3[] =
     "{{- bos_token }}\n"

@@ -201,7 +201,7 @@ static const struct file files[] = {
      "hub_model_id: me/model\nhub_strategy: every_save\nhf_use_auth_token: true\n"
      "push_dataset_to_hub: me/rows\n"},
     {"images",
-     {TEXT, TRAIN, "multimodal", "other-templates"},
+     {TEXT, TRAIN, "multimodal"},
      "base_model: google/gemma-3-4b-it\nprocessor_type: AutoProcessor\nskip_prepare_dataset: true\n"
      "remove_unused_columns: false\nsample_packing: false\nchat_template: gemma3\n"
      "datasets: [{path: HuggingFaceH4/llava, type: chat_template, split: 'train[:1%]'}]\n"

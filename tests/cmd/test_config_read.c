@@ -185,7 +185,7 @@ static void what_cannot_be_done_stops(void **state) {
         {"push_dataset_to_hub: me/x\n", AX_CAP_HUB_DATA_UPLOAD},
         {"dp_shard_size: 2\n", AX_CAP_SHARD},
         {"fp8: true\n", AX_CAP_FP8},
-        {"chat_template: gemma3\n", AX_CAP_TEMPLATES},
+        {"chat_template: command_a\n", AX_CAP_COMMAND_A},
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
         {"image_size: 512\n", AX_CAP_MULTIMODAL},
     };

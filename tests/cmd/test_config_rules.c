@@ -174,8 +174,8 @@ static void missing_capabilities(void **state) {
         expect_missing(yaml, false, whole);
     }
     /* what matters to text, by itself */
-    expect_missing("image_size: 512\nchat_template: gemma3\nfp8: true\n", true,
-                   "<other-templates: chat_template (c.yaml:2:16)>");
+    expect_missing("image_size: 512\nchat_template: command_a\nfp8: true\n", true,
+                   "<command-a-templates: chat_template (c.yaml:2:16)>");
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* The built-in templates, one conversation each, spelled out; and what a chat's variables are. */
+/* The built-in templates: a conversation each spelled out or recorded from axolotl's (named_cases.json,
+ * written by tests/peers/named_templates.py --record); and what a chat's variables are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,16 +134,73 @@ static void alpaca_gemma_phi(void **state) {
     renders("phi_35", ASK, "<|user|>\n q <|end|>\n<|assistant|>\n");
 }
 
+/* ---- against what jinja2 made of axolotl's templates ---- */
+
+static bool same_spans(const json_t *want, const struct ax_template_output *out) {
+    bool same = json_array_size(want) == out->n_spans;
+    for (size_t i = 0; same && i < out->n_spans; i++) {
+        const json_t *span = json_array_get(want, i);
+        same = json_integer_value(json_array_get(span, 0)) == (json_int_t)out->spans[i].start &&
+               json_integer_value(json_array_get(span, 1)) == (json_int_t)out->spans[i].end;
+    }
+    return same;
+}
+
+static void check_recorded(const json_t *c, const struct ax_template_options *o) {
+    const char *name = json_string_value(json_object_get(c, "name"));
+    const char *text = json_string_value(json_object_get(c, "text"));
+    const char *error = json_string_value(json_object_get(c, "error"));
+    struct ax_template *t;
+    struct ax_template_output out;
+    if (ax_template_builtin(&t, name) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    const enum ax_status st = ax_template_render(t, json_object_get(c, "vars"), o, &out);
+    if (error != NULL) {
+        assert_int_equal(st, AX_ERR_DATA);
+        assert_non_null(strstr(ax_error_text(), error));
+    } else {
+        if (st != AX_OK)
+            fail_msg("%s", ax_error_text());
+        assert_string_equal(out.text, text);
+        assert_true(same_spans(json_object_get(c, "spans"), &out));
+        ax_template_output_free(&out);
+    }
+    ax_template_free(t);
+}
+
+static void recorded(void **state) {
+    (void)state;
+    struct ax_json_doc doc;
+    struct ax_template_options o = stopped;
+    size_t met = 0;
+    o.chat = true;
+    o.defaults = json_pack("{s:s, s:s}", "bos_token", "<s>", "eos_token", "</s>");
+    if (ax_json_load(&doc, "tests/data/named_cases.json", (size_t)1 << 20) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    for (size_t i = 0; i < json_array_size(doc.root); i++)
+        check_recorded(json_array_get(doc.root, i), &o);
+    for (size_t i = 0; ax_template_name(i) != NULL; i++) {
+        const json_t *first = json_object_get(json_array_get(doc.root, i), "name");
+        met += json_is_string(first) && strcmp(json_string_value(first), ax_template_name(i)) == 0;
+        assert_int_equal(met, i + 1); /* the file opens with a case for each name, in order */
+    }
+    assert_true(json_array_size(doc.root) > 2 * met);
+    ax_json_free(&doc);
+    json_decref((json_t *)o.defaults);
+}
+
 static void names(void **state) {
     (void)state;
     struct ax_template *t;
     assert_int_equal(ax_template_builtin(&t, "llama33"), AX_ERR_CONFIG);
     assert_string_equal(
         ax_error_text(),
-        "chat_template: unknown template \"llama33\"; the built-in ones are alpaca, chatml, "
-        "deepseek_v2, deepseek_v3, gemma, llama3, mistral_v1, mistral_v2v3, "
-        "mistral_v3_tekken, mistral_v7_tekken, phi_3, phi_35, qwen3, qwen_25");
-    assert_int_equal(ax_template_builtin(&t, "jamba"), AX_ERR_CONFIG);
+        "chat_template: unknown template \"llama33\"; the built-in ones are alpaca, aya, chatml, "
+        "cohere, deepseek_v2, deepseek_v3, exaone, exaone4, falcon_h1, gemma, gemma3, gemma3n, "
+        "gemma4, gemma4_unified, jamba, llama3, llama3_2_vision, llama4, llava, metharme, "
+        "mistral_v1, mistral_v2v3, mistral_v3_tekken, mistral_v7_tekken, nemotron_h, phi_3, "
+        "phi_35, pixtral, qwen2_vl, qwen3, qwen3_5, qwen_25");
+    assert_int_equal(ax_template_builtin(&t, "command_a"), AX_ERR_CONFIG);
     assert_int_equal(ax_template_builtin(&t, "qwen3"), AX_OK);
     assert_true(ax_template_mentions(t, "reasoning_content"));
     assert_true(ax_template_mentions(t, "</think>"));
@@ -207,6 +265,7 @@ int main(void) {
                                        cmocka_unit_test(tools),
                                        cmocka_unit_test(llama_mistral_deepseek),
                                        cmocka_unit_test(alpaca_gemma_phi),
+                                       cmocka_unit_test(recorded),
                                        cmocka_unit_test(names),
                                        cmocka_unit_test(messages_are_prepared),
                                        cmocka_unit_test(text_is_read_as_json)};
