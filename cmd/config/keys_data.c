@@ -88,6 +88,9 @@ const struct ax_config_key ax_config_keys_datasets[] = {
     AX_KEY("datasets[].revision", AX_T_STR, "Revision of a hub data set: a branch, tag or commit."),
     AX_KEY("datasets[].shards", AX_T_COUNT, "Shuffle, split into this many shards, and keep one."),
     AX_KEY("datasets[].shards_idx", AX_T_INDEX, "Index of the shard to keep, from 0.", .dflt = "0"),
+    AX_KEY("datasets[].weight", AX_T_POSITIVE,
+           "How often an epoch trains on each record: 0.5 for a random half, 2.5 for all of them "
+           "twice and a random half once more."),
     AX_KEY("datasets[].field", AX_T_STR, "Text column of type completion.", .dflt = "text"),
     AX_KEY("datasets[].field_messages", AX_T_STR, "Column with the list of messages.",
            .dflt = "messages"),
@@ -208,6 +211,12 @@ const struct ax_config_key ax_config_keys_datasets[] = {
            "Shuffle each data set before merging them.", .dflt = "false"),
     AX_KEY("curriculum_sampling", AX_T_BOOL, "Train on the records in their original order.",
            .dflt = "false"),
+    AX_KEY("mixing_weights", AX_T_LIST | AX_RANGE(POSITIVE) | AX_OF(AX_T_NUM),
+           "Proportions of the data sets in an epoch, one for each; none repeats, so the scarcest "
+           "is used up and of the others a random part is left out."),
+    AX_KEY("dataset_mixing_strategy", AX_T_STR,
+           "How data sets are mixed; weighted if there are mixing_weights.",
+           .choices = "concatenate|weighted"),
     AX_KEY("dataset_exact_deduplication", AX_T_BOOL,
            "Drop records whose tokens equal those of an earlier one, and evaluation records that "
            "are also trained on.",

@@ -29,6 +29,12 @@ const struct ax_config_rule ax_config_rules[] = {
      "the length of streamed data is unknown: set max_steps"},
     {"(pretraining_dataset || streaming) && val_set_size", "val_set_size",
      "val_set_size does not work with streamed data: use test_datasets"},
+    {"dataset_mixing_strategy == weighted && !mixing_weights", "dataset_mixing_strategy",
+     "weighted needs mixing_weights, a number for each data set"},
+    {"dataset_mixing_strategy == concatenate && mixing_weights", "mixing_weights",
+     "needs dataset_mixing_strategy: weighted, or no dataset_mixing_strategy"},
+    {"(pretraining_dataset || streaming) && mixing_weights", "mixing_weights",
+     "streamed data sets are read one after the other: remove it, or set streaming: false"},
     {"rl && sample_packing", "sample_packing", "packing is not supported with rl: set it to false"},
     {"rl && (reward_model || process_reward_model)", "rl", "use rl or a reward model, not both"},
     {"reward_model && process_reward_model", "process_reward_model",
@@ -163,6 +169,35 @@ static enum ax_status check_shards(struct ax_config_build *b) {
     return AX_OK;
 }
 
+/* Weights are for stored training sets, given in one way. */
+static enum ax_status check_weights(struct ax_config_build *b) {
+    static const struct {
+        const char *list, *condition, *message;
+    } rules[] = {
+        {"datasets", "mixing_weights", "use weight or mixing_weights, not both"},
+        {"datasets", "streaming",
+         "streamed data sets are read one after the other: remove it, or set streaming: false"},
+        {"pretraining_dataset", "pretraining_dataset",
+         "streamed data sets are read one after the other: remove it"},
+        {"test_datasets", "test_datasets", "evaluation uses every record once: remove it"},
+    };
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        const struct ax_yaml_node *list = ax_config_lookup(b->cfg, rules[r].list);
+        const bool applies = ax_config_holds(b->cfg, rules[r].condition);
+        for (size_t i = 0; applies && list && list->kind == AX_YAML_LIST && i < list->n; i++) {
+            char path[AX_CONFIG_PATH];
+            snprintf(path, sizeof path, "%s.%zu.weight", rules[r].list, i);
+            if (ax_config_is_set(b->cfg, path))
+                AX_TRY(broken(b, path, rules[r].message));
+        }
+    }
+    const struct ax_yaml_node *sets = ax_config_lookup(b->cfg, "datasets");
+    const struct ax_yaml_node *weights = ax_config_lookup(b->cfg, "mixing_weights");
+    if (ax_config_truthy(sets) && ax_config_truthy(weights) && sets->n != weights->n)
+        return broken(b, "mixing_weights", "needs one number for each entry of datasets");
+    return AX_OK;
+}
+
 static enum ax_status check_losses(struct ax_config_build *b) {
     static const char *const fused[] = {"cut_cross_entropy", "chunked_cross_entropy",
                                         "liger_cross_entropy", "liger_fused_linear_cross_entropy"};
@@ -221,6 +256,7 @@ enum ax_status ax_config_check_rules(struct ax_config_build *b) {
             AX_TRY(broken_rule(b, &ax_config_rules[i]));
     AX_TRY(check_batches(b));
     AX_TRY(check_shards(b));
+    AX_TRY(check_weights(b));
     AX_TRY(check_losses(b));
     return check_rl(b);
 }

@@ -105,14 +105,38 @@ static struct ax_corpus_options corpus_options(const struct ax_config *cfg) {
     return o;
 }
 
+/* What the config says of each training set: a weight, or its part of mixing_weights. */
+static enum ax_status weigh(struct ax_setup_data *d, bool shuffle) {
+    const struct ax_config *cfg = d->cfg;
+    struct ax_corpus_weights w = {.n = d->train_sets.n,
+                                  .shares = ax_config_has(cfg, "mixing_weights"),
+                                  .shuffle = shuffle,
+                                  .seed = (uint64_t)ax_config_i64(cfg, "seed")};
+    double *list;
+    bool any = w.shares;
+    AX_TRY(ax_alloc(&list, w.n, sizeof *list));
+    for (size_t i = 0; i < w.n; i++) {
+        const bool own = ax_config_has(cfg, "datasets.%zu.weight", i);
+        list[i] = w.shares ? ax_config_f64(cfg, "mixing_weights.%zu", i)
+                  : own    ? ax_config_f64(cfg, "datasets.%zu.weight", i)
+                           : 1;
+        any = any || own;
+    }
+    w.list = list;
+    const enum ax_status st = any ? ax_corpus_weigh(&d->train, &w) : AX_OK;
+    ax_free(list);
+    return st;
+}
+
+/* Weights come last, so that no copy of a record that is held out is trained on. */
 static enum ax_status build_train(struct ax_setup_data *d) {
     const struct ax_corpus_options o = corpus_options(d->cfg);
     AX_TRY(ax_corpus_build(&d->train, d->train_sets.sets, d->train_sets.n, &o, &d->train_report));
     const double val = ax_config_f64(d->cfg, "val_set_size");
-    if (val == 0)
-        return AX_OK;
+    if (val > 0)
+        AX_TRY(ax_corpus_take_tail(&d->train, val, &d->eval));
+    AX_TRY(weigh(d, o.shuffle));
     const struct ax_length_rule rule = ax_setup_length_rule(d->cfg, true);
-    AX_TRY(ax_corpus_take_tail(&d->train, val, &d->eval));
     return ax_corpus_filter(&d->eval, 0, &rule, &d->eval_report);
 }
 

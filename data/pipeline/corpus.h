@@ -4,7 +4,7 @@
  * The unit of all these is the group, such as a pair of answers. Its examples are contiguous, here
  * as in their set. Most groups have one example.
  *
- * Read on: corpus.c (which groups), corpus_order.c (in which order). */
+ * Read on: corpus.c (which groups), corpus_order.c (in which order), corpus_weigh.c (how often). */
 #ifndef AX_DATA_PIPELINE_CORPUS_H
 #define AX_DATA_PIPELINE_CORPUS_H
 
@@ -76,6 +76,20 @@ enum ax_status ax_corpus_build(struct ax_corpus *out, const struct ax_examples *
 /* Moves the last groups of c to the end of `tail`: ⌈size · n⌉ of them if size < 1, else `size`.
  * AX_ERR_DATA if none would be left. */
 enum ax_status ax_corpus_take_tail(struct ax_corpus *c, double size, struct ax_corpus *tail);
+
+/* How much of each data set an epoch has. `list` is either how often a group comes, 0.5 for a random
+ * half, 2.5 for all twice and a random half once more; or, with `shares`, proportions between the
+ * sets, of which as much is taken as there is without a repeat. Counts are rounded to the nearest
+ * group; which groups are taken follows from the seed. */
+struct ax_corpus_weights {
+    const double *list; /* [n] one per set, above 0 */
+    size_t n;
+    bool shares;
+    bool shuffle; /* the result; else repeats follow in the same order */
+    uint64_t seed;
+};
+/* AX_ERR_DATA when nothing would be left of a set. */
+enum ax_status ax_corpus_weigh(struct ax_corpus *c, const struct ax_corpus_weights *w);
 void ax_corpus_free(struct ax_corpus *c);
 
 #endif

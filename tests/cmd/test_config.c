@@ -133,6 +133,20 @@ static void rules_between_keys(void **state) {
         {"dataset_shard_num: 2\n", "or neither"},
         {"dataset_shard_num: 2\ndataset_shard_idx: 2\n", "must be below dataset_shard_num"},
         {"datasets: [{path: a, shards: 2, shards_idx: 2}]\n", "must be below shards"},
+        {"datasets: [{path: a, weight: 0}]\n", "expected a positive number, got \"0\""},
+        {"datasets: [{path: a, weight: 2}]\nmixing_weights: [1]\n",
+         "datasets.0.weight: use weight or mixing_weights"},
+        {"datasets: [{path: a, weight: 2}]\nstreaming: true\nmax_steps: 1\n",
+         "one after the other"},
+        {"pretraining_dataset: [{path: a, weight: 2}]\nmax_steps: 1\n", "one after the other"},
+        {"datasets: [{path: a}]\nmixing_weights: [1]\nstreaming: true\nmax_steps: 1\n",
+         "one after the other"},
+        {"test_datasets: [{path: a, weight: 2}]\n", "test_datasets.0.weight: evaluation uses"},
+        {"datasets: [{path: a}]\nmixing_weights: [1, 2]\n", "one number for each entry"},
+        {"datasets: [{path: a}]\nmixing_weights: [0]\n", "expected a positive number"},
+        {"dataset_mixing_strategy: weighted\n", "weighted needs mixing_weights"},
+        {"datasets: [{path: a}]\nmixing_weights: [1]\ndataset_mixing_strategy: concatenate\n",
+         "needs dataset_mixing_strategy: weighted"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         FAILS(cases[i].yaml, cases[i].text);

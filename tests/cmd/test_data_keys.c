@@ -54,6 +54,37 @@ static void properties_and_roles(void **state) {
     }
 }
 
+/* ---- weights ---- */
+
+/* Documents of an epoch and of the evaluation. */
+static void check_documents(const char *keys, int train, int eval) {
+    char yaml[512];
+    char rows[128];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("w.jsonl", "{\"text\": \"one and one\"}\n{\"text\": \"two and two\"}\n"
+                                 "{\"text\": \"say yes\"}\n{\"text\": \"say no\"}\n"));
+    snprintf(yaml, sizeof yaml,
+             "    type: completion\n  - path: %s\n    type: completion\n    split: train[:2]\n%s",
+             rows, keys);
+    json_t *v = preview_json(2, (const char *const[]){put_config("w.yaml", rows, yaml), "--json"});
+    const json_t *t = json_object_get(json_object_get(v, "train"), "documents");
+    const json_t *e = json_object_get(json_object_get(v, "eval"), "documents");
+    assert_int_equal(json_integer_value(t), train);
+    assert_int_equal(e ? json_integer_value(e) : 0, eval);
+    json_decref(v);
+}
+
+/* What is held out is not repeated: of six records, the last two here. */
+static void weights_count_after_holding_out(void **state) {
+    (void)state;
+    check_documents("", 6, 0);
+    check_documents("    weight: 3\n", 4 + 3 * 2, 0);
+    check_documents("    weight: 0.5\n", 4 + 1, 0);
+    check_documents("mixing_weights: [1, 1]\n", 2 + 2, 0);
+    check_documents("mixing_weights: [2, 1]\ndataset_mixing_strategy: weighted\n", 4 + 2, 0);
+    check_documents("    weight: 3\nshuffle_merged_datasets: false\nval_set_size: 2\n", 4, 2);
+}
+
 /* ---- the tokenizer's part of a cache's key ---- */
 
 static bool is_cached(const char *config, const char *cache, const char *more) {
@@ -108,6 +139,7 @@ static int set_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(properties_and_roles),
+        cmocka_unit_test(weights_count_after_holding_out),
         cmocka_unit_test(tokens_are_told_apart),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -317,6 +317,36 @@ static void test_evaluations_are_told(void **state) {
     clear();
 }
 
+/* Data sets mixed in proportions: a run in two parts is the run in one, byte for byte. */
+static void test_weights_resume(void **state) {
+    (void)state;
+    need_binary();
+    char config[128];
+    char *straight;
+    char *parts;
+    size_t n, m;
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s",
+             put_config("w.yaml", in_scratch("rows.jsonl"),
+                        "num_epochs: 2\nfloat32: true\nresume_from_checkpoint: auto\n"
+                        "save_steps: 2\n"));
+    EXPECT(0, "trained 6 of 6 steps", config, "datasets.0.weight=1.5");
+    assert_int_equal(ax_read_file(in_scratch("out/model.safetensors"), 1 << 24, &straight, &n),
+                     AX_OK);
+    static const char *const lost[] = {"out/checkpoint-4", "out/checkpoint-6",
+                                       "out/model.safetensors"};
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++)
+        assert_int_equal(ax_remove_tree(in_scratch(lost[i])), AX_OK);
+    EXPECT(3, "differ from those of the checkpoint", config, "datasets.0.weight=1.75");
+    EXPECT(0, "trained 6 of 6 steps", config, "datasets.0.weight=1.5");
+    assert_int_equal(ax_read_file(in_scratch("out/model.safetensors"), 1 << 24, &parts, &m), AX_OK);
+    assert_int_equal(n, m);
+    assert_memory_equal(straight, parts, n);
+    ax_free(straight);
+    ax_free(parts);
+    clear();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everyday_errors),
@@ -326,6 +356,7 @@ int main(void) {
         cmocka_unit_test(test_divergence_is_an_error),
         cmocka_unit_test(test_run_and_go_on),
         cmocka_unit_test(test_evaluations_are_told),
+        cmocka_unit_test(test_weights_resume),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
