@@ -47,7 +47,7 @@ static enum ax_status plan_model(int argc, char **argv) {
         AX_TRY(ax_recompute_parse(a.recompute, &r.first));
         r.last = r.step.recompute = r.first;
     }
-    AX_TRY(ax_base_model_arch(&arch, r.name, NULL));
+    AX_TRY(ax_base_model_arch(&arch, r.name, NULL, NULL));
     r.arch = &arch;
     r.sequences = a.batch;
     r.sequence_tokens = a.seq;

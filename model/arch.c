@@ -182,7 +182,28 @@ bool ax_arch_path_is_config(const char *path) {
     return n > 5 && strcmp(path + n - 5, ".json") == 0;
 }
 
+enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file) {
+    static const char *const defaulted[] = {"output_router_logits", "router_aux_loss_coef",
+                                            "rope_scaling", "rope_theta", "sliding_window"};
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)fields, name, v) {
+        bool known = json_object_get(config, name) != NULL;
+        for (size_t i = 0; i < sizeof defaulted / sizeof *defaulted; i++)
+            known = known || strcmp(name, defaulted[i]) == 0;
+        if (!known)
+            return ax_error(AX_ERR_CONFIG, "%s: no such field in %s; see model_config", name, file);
+        if (json_object_set(config, name, v) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for the fields of a config.json");
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
+    return ax_arch_load_with(arch, path, NULL);
+}
+
+enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields) {
     *arch = (struct ax_arch){0};
     struct ax_json_doc doc = {0};
     char *file = NULL;
@@ -201,6 +222,7 @@ enum ax_status ax_arch_load(struct ax_arch *arch, const char *path) {
                 st, done);
     }
     AX_TRY_GOTO(ax_json_load(&doc, file, MAX_CONFIG), st, done);
+    AX_TRY_GOTO(ax_arch_override(doc.root, fields, file), st, done);
     AX_TRY_GOTO(ax_arch_parse(arch, ax_json_root(&doc)), st, done);
 done:
     ax_json_free(&doc);

@@ -36,6 +36,7 @@ struct ax_moe_config {
     int64_t n_experts, n_active; /* 0: no layer has experts */
     int64_t width;               /* feed-forward size of an expert */
     bool renormalize;            /* the weights of the chosen experts sum to one */
+    double balance_coef;         /* of the balancing loss (model/balance.h) in training; 0 = none */
     const struct ax_moe_names *names;
 };
 
@@ -86,6 +87,11 @@ enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
 bool ax_arch_path_is_config(const char *path);
 /* Reads DIR/config.json, or `path` itself if it is a file. */
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
+/* The same with `fields` (an object, or NULL) over the file's. */
+enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields);
+/* Puts `fields` into a config. AX_ERR_CONFIG for one that it lacks (`file` stands in the message),
+ * except for those that Hugging Face leaves out at their defaults. */
+enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 
 /* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. */

@@ -12,8 +12,8 @@ const struct ax_config_key ax_config_keys_model[] = {
         "Class name as in config.json's architectures; selects the head, otherwise only checked."),
     AX_KEY("model_revision", AX_T_STR, "Revision of the hub id: a branch, tag or commit."),
     AX_KEY("model_config", AX_T_OPTIONS,
-           "Fields of the model's config.json to override, under their own names.",
-           AX_NEEDS(MODEL_OPTIONS)),
+           "Fields of the model's config.json to override, under their own names; "
+           "output_router_logits: true trains the routers' balancing loss too."),
     AX_KEY("num_labels", AX_T_COUNT,
            "Number of outputs of a classification head; 1 with reward_model, 2 with "
            "process_reward_model.",
@@ -38,6 +38,10 @@ const struct ax_config_key ax_config_keys_model[] = {
 
 const struct ax_config_key ax_config_keys_tokenizer[] = {
     AX_KEY("tokenizer_config", AX_T_STR, "Folder or hub id of the tokenizer, if not base_model."),
+    AX_KEY(
+        "tokenizer_use_mistral_common", AX_T_BOOL, "Tokenize as mistral-common does.",
+        AX_ROUGHLY("tokenizer.json and the chat template beside the weights are used, which must "
+                   "be there")),
     AX_KEY("special_tokens", AX_T_MAP, "Special tokens to override, or to add with a new id."),
     AX_KEY("special_tokens.bos_token", AX_T_STR, "Token that begins a document."),
     AX_KEY("special_tokens.eos_token", AX_T_STR, "Token that ends a document."),

@@ -23,8 +23,7 @@ const struct ax_config_key ax_config_keys_unsupported_data[] = {
     KEY("pose_split_on_token_ids", AX_T_LIST | AX_OF(AX_T_INT)), COUNT("pose_max_context_len"),
     COUNT("pose_num_chunks"),
 
-    {"tokenizer_use_mistral_common", AX_T_BOOL, AX_NEEDS(MISTRAL_COMMON)},
-    {"shrink_embeddings", AX_T_BOOL, AX_NEEDS(MODEL_OPTIONS)},
+    {"shrink_embeddings", AX_T_BOOL, AX_NEEDS(SHRINK)},
     {"fix_untrained_tokens", AX_T_INT | AX_T_LIST | AX_OF(AX_T_INT), AX_NEEDS(PARTIAL_TRAINING)},
     {"datasets[].conversation", AX_T_STR, AX_NEEDS(DATASET_TYPES)},
     {"datasets[].input_transform", AX_T_STR, AX_NEEDS(PYTHON)},
@@ -158,7 +157,7 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     {"dpo_use_weighting", AX_T_BOOL, AX_NEEDS(OTHER_RL), .when = "rl == dpo"},
     {"trl.replay_recompute_logps", AX_T_BOOL, .dflt = "true", AX_NEEDS(OTHER_RL),
         .when = "trl.replay_buffer_size"}, {"ebft", AX_T_MAP, AX_NEEDS(EBFT), .when = "rl == ebft"},
-    {"expert_parallel_token_capacity", AX_T_COUNT, AX_NEEDS(MODEL_OPTIONS)},
+    {"expert_parallel_token_capacity", AX_T_COUNT, AX_NEEDS(TOKEN_CAPACITY)},
     {"liger_use_token_scaling", AX_T_BOOL, AX_NEEDS(LOSS_VARIANTS)},
     {"nvfp4_merge_aware_start_step", AX_T_AMOUNT, AX_NEEDS(PREQUANTIZED),
         .when = "nvfp4_merge_aware"},

@@ -88,8 +88,7 @@ const struct ax_config_rule ax_config_rules[] = {
     {"tokenizer_use_mistral_common && (special_tokens || tokens || added_tokens_overrides || "
      "chat_template)",
      "tokenizer_use_mistral_common",
-     "this tokenizer does not support special_tokens, tokens, added_tokens_overrides or "
-     "chat_template"},
+     "remove it to use special_tokens, tokens, added_tokens_overrides or chat_template"},
     {"relora && !jagged_restart_steps", "relora", "set jagged_restart_steps too"},
     {"scaling_softmax && attn_implementation != flex_attention", "scaling_softmax",
      "needs attn_implementation: flex_attention"},

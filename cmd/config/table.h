@@ -100,10 +100,10 @@ enum ax_config_support {
     X(DATASET_TYPES, "other-dataset-types", "less common data set types")                          \
     X(COMMAND_A, "command-a-templates", "chat templates of Command A; use chat_template_jinja")    \
     X(PYTHON, "python", "Python code named in the YAML file")                                      \
-    X(MISTRAL_COMMON, "mistral-common", "the mistral-common tokenizer")                            \
     X(MULTIMODAL, "multimodal", "images and audio")                                                \
     X(PREQUANTIZED, "quantized-bases", "bases in other quantized formats")                         \
-    X(MODEL_OPTIONS, "model-options", "overriding the model's own settings")                       \
+    X(SHRINK, "shrink-embeddings", "embeddings with fewer rows than the base has")                 \
+    X(TOKEN_CAPACITY, "token-capacity", "a limit of tokens for each expert")                       \
     X(OTHER_LR, "other-schedules", "less common learning-rate schedules")                          \
     X(LR_GROUPS, "lr-groups", "separate learning rates for some parameters")                       \
     X(LOSS_VARIANTS, "loss-variants", "other losses and attention scores")                         \

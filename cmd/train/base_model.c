@@ -58,7 +58,7 @@ void ax_base_model_free(struct ax_base_model *m) {
     *m = (struct ax_base_model){0};
 }
 
-static enum ax_status gguf_arch(struct ax_arch *arch, const char *path) {
+static enum ax_status gguf_arch(struct ax_arch *arch, const char *path, const json_t *fields) {
     struct ax_gguf file;
     struct ax_gguf_model m;
     json_t *config = NULL;
@@ -66,6 +66,8 @@ static enum ax_status gguf_arch(struct ax_arch *arch, const char *path) {
     enum ax_status st = ax_gguf_model_read(&m, &file);
     if (st == AX_OK)
         st = ax_gguf_model_config(&m, &config);
+    if (st == AX_OK)
+        st = ax_arch_override(config, fields, path);
     if (st == AX_OK) {
         const struct ax_json_doc doc = {.root = config, .name = (char *)(uintptr_t)path};
         st = ax_arch_parse(arch, ax_json_root(&doc));
@@ -75,13 +77,15 @@ static enum ax_status gguf_arch(struct ax_arch *arch, const char *path) {
     return st;
 }
 
-enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision) {
+enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
+                                  const json_t *fields) {
     struct ax_base_model m;
     if (ax_arch_path_is_config(name))
-        return ax_arch_load(arch, name);
+        return ax_arch_load_with(arch, name, fields);
     AX_TRY(ax_base_model_find_tokenizer(&m, name, revision));
-    const enum ax_status st =
-        m.kind == AX_BASE_MODEL_GGUF ? gguf_arch(arch, m.path) : ax_arch_load(arch, m.path);
+    const enum ax_status st = m.kind == AX_BASE_MODEL_GGUF
+                                  ? gguf_arch(arch, m.path, fields)
+                                  : ax_arch_load_with(arch, m.path, fields);
     ax_base_model_free(&m);
     return st;
 }

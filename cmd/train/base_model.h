@@ -25,9 +25,10 @@ enum ax_status ax_base_model_find_tokenizer(struct ax_base_model *m, const char 
                                             const char *revision);
 void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
 
-/* Its architecture, from config.json or the GGUF file's metadata; needs no weights, converts and
- * downloads none. */
-enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision);
+/* Its architecture, from config.json or the GGUF file's metadata with `fields` (ax_arch_override)
+ * over it; needs no weights, converts and downloads none. */
+enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
+                                  const json_t *fields);
 
 /* The same, as a folder: converts a GGUF file (ax_convert_gguf_to_hf, exact dtype) into a folder in
  * `cache_dir`, keyed by the file's name, path, size and date, and reuses it next time. Free *folder

@@ -102,7 +102,7 @@ static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry,
     return AX_TRAIN_TURN; /* the config's table allows no other word */
 }
 
-static json_t *to_json(const struct ax_yaml_node *v) {
+json_t *ax_setup_json(const struct ax_yaml_node *v) {
     json_t *out = NULL;
     switch (v->kind) {
     case AX_YAML_NULL:
@@ -118,12 +118,12 @@ static json_t *to_json(const struct ax_yaml_node *v) {
     case AX_YAML_LIST:
         out = json_array();
         for (size_t i = 0; i < v->n; i++)
-            json_array_append_new(out, to_json(v->entries[i].value));
+            json_array_append_new(out, ax_setup_json(v->entries[i].value));
         return out;
     case AX_YAML_MAP:
         out = json_object();
         for (size_t i = 0; i < v->n; i++)
-            json_object_set_new(out, v->entries[i].key, to_json(v->entries[i].value));
+            json_object_set_new(out, v->entries[i].key, ax_setup_json(v->entries[i].value));
         return out;
     }
     return out;
@@ -135,7 +135,7 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config
     char path[128];
     AX_TRY(ax_setup_template(&e->template, cfg, t, e->path));
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "chat_template_kwargs");
-    e->kwargs = kwargs ? to_json(kwargs) : NULL;
+    e->kwargs = kwargs ? ax_setup_json(kwargs) : NULL;
     c->template = e->template;
     c->tokens = t->tokens;
     c->variables = e->kwargs;

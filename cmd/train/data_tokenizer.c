@@ -136,7 +136,13 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     t->path = m.path; /* ours from here on */
     t->is_gguf = m.kind == AX_BASE_MODEL_GGUF;
     t->named_mistral = strcasestr(name, "mistral") != NULL;
-    AX_TRY(ax_tokenizer_load(&t->tokenizer, t->path));
+    const enum ax_status st = ax_tokenizer_load(&t->tokenizer, t->path);
+    if (st != AX_OK)
+        return ax_config_bool(cfg, "tokenizer_use_mistral_common")
+                   ? ax_error_prefix(st,
+                                     "tokenizer_use_mistral_common: instead of mistral-common's "
+                                     "own files, tokenizer.json is read")
+                   : st;
     AX_TRY(t->is_gguf ? mix_file(&k, t->path) : mix_folder(&k, t->path));
     AX_TRY(rename_tokens(t, cfg, &k));
     AX_TRY(set_special_tokens(t, cfg, &k));

@@ -23,11 +23,17 @@ static enum ax_status base_folder(char **out, const struct ax_config *cfg, const
 
 static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     const char *revision = ax_config_str(s->cfg, "model_revision");
+    const struct ax_yaml_node *fields = ax_config_node(s->cfg, "model_config");
     char *folder;
+    s->config_edits = fields ? ax_setup_json(fields) : json_object();
+    s->o.save.hf.config = s->config_edits;
+    if (!s->config_edits)
+        return ax_error(AX_ERR_NOMEM, "out of memory for model_config");
     if (s->planning)
-        return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), revision);
+        return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), revision,
+                                  s->config_edits);
     AX_TRY(base_folder(&folder, s->cfg, key));
-    const enum ax_status st = ax_arch_load(&s->arch, folder);
+    const enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
     ax_free(folder);
     return st;
 }

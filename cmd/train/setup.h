@@ -25,7 +25,7 @@ struct ax_train_setup {
     struct ax_setup_data data;
     json_t *config;       /* effective configuration, flat */
     json_t *about;        /* content of run.json */
-    json_t *config_edits; /* keys of the saved config.json; NULL = the base's */
+    json_t *config_edits; /* fields of the saved config.json that differ from the base's */
     struct ax_peft_names unfrozen;
     char *trigger_file;
     struct ax_hf_text texts[AX_TRAIN_MAX_TEXTS];

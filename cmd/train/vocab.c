@@ -29,9 +29,7 @@ enum ax_status ax_train_vocabulary(struct ax_train_setup *s) {
     s->arch.vocab_stored = s->arch.vocab_size;
     s->arch.new_rows_mean = ax_config_bool(s->cfg, "mean_resizing_embeddings");
     s->arch.vocab_size = rows;
-    s->config_edits = json_pack("{sI}", "vocab_size", (json_int_t)rows);
-    if (!s->config_edits)
+    if (json_object_set_new(s->config_edits, "vocab_size", json_integer((json_int_t)rows)) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
-    s->o.save.hf.config = s->config_edits;
     return AX_OK;
 }

@@ -4,6 +4,19 @@
 
 #define MAX_EXPERTS 4096
 
+/* The balancing loss is trained where the routers' logits are asked for. */
+static enum ax_status balance(struct ax_arch *a, struct ax_json c) {
+    bool on;
+    const struct ax_json coef = ax_json_get(c, "router_aux_loss_coef");
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "output_router_logits"), false, &on));
+    AX_TRY(ax_json_f64_or(coef, 0.001, &a->moe.balance_coef));
+    if (a->moe.balance_coef < 0)
+        return ax_json_error(coef, "expected 0 or more, got %g", a->moe.balance_coef);
+    if (!on)
+        a->moe.balance_coef = 0;
+    return AX_OK;
+}
+
 enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json c, int64_t usual_experts,
                             int64_t usual_active) {
     struct ax_json experts = ax_json_get(c, "num_local_experts");
@@ -16,7 +29,7 @@ enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json c, int64_t usual_e
         return ax_json_error(active.v ? active : experts,
                              "cannot route a token to %lld of %lld experts",
                              (long long)a->moe.n_active, (long long)a->moe.n_experts);
-    return AX_OK;
+    return balance(a, c);
 }
 
 /* Noise on the router's input in training; no published model uses it. */

@@ -223,6 +223,25 @@ static int preview_stdin(const char *input, const char *split) {
     return WEXITSTATUS(status);
 }
 
+/* mistral-common's own files are not read. */
+static void mistral_common(void **state) {
+    (void)state;
+    char tokenizer[160];
+    char path[128];
+    char *out;
+    snprintf(path, sizeof path, "%s",
+             put_config("c.yaml", put_text("r.jsonl", "{\"text\": \"one and one\"}\n"),
+                        "    type: completion\ntokenizer_use_mistral_common: true\n"));
+    assert_ok(run(ax_cmd_preview, &out, 1, (const char *const[]){path}));
+    ax_free(out);
+    assert_ok(ax_mkdir(in_scratch("tekken")));
+    put_text("tekken/tekken.json", "{}");
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", in_scratch("tekken"));
+    check_run(ax_cmd_preview, 2, (const char *const[]){path, tokenizer}, AX_ERR_DATA,
+              "tokenizer_use_mistral_common: instead of mistral-common's own files, tokenizer.json "
+              "is read: ");
+}
+
 static void standard_input(void **state) {
     (void)state;
     char rows[128];
@@ -312,8 +331,8 @@ int main(void) {
         cmocka_unit_test(bad_rows),         cmocka_unit_test(hostile_rows),
         cmocka_unit_test(cut_files),        cmocka_unit_test(places),
         cmocka_unit_test(one_set_is_empty), cmocka_unit_test(nothing_to_train_on),
-        cmocka_unit_test(standard_input),   cmocka_unit_test(configs),
-        cmocka_unit_test(hostile_configs),
+        cmocka_unit_test(mistral_common),   cmocka_unit_test(standard_input),
+        cmocka_unit_test(configs),          cmocka_unit_test(hostile_configs),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -518,6 +518,44 @@ static void a_folder_that_was_moved_aside_is_found(void **state) {
     assert_int_equal(ax_remove_tree(dir), AX_OK);
 }
 
+/* What a config overrides counts as if the file said it. */
+static void fields_over_the_file_s(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields;
+        double coef;
+    } cases[] = {
+        {"{}", 0},
+        {"{\"output_router_logits\": true}", 0.02},
+        {"{\"output_router_logits\": true, \"router_aux_loss_coef\": 0.5}", 0.5},
+        {"{\"router_aux_loss_coef\": 0.5}", 0},
+    };
+    static const char config[] =
+        "{\"model_type\": \"mixtral\", \"router_aux_loss_coef\": 0.02, " SMALL "}";
+    struct ax_arch a;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_json_doc doc;
+        json_t *fields = json_loads(cases[i].fields, 0, NULL);
+        assert_int_equal(ax_json_parse(&doc, "config.json", config, strlen(config)), AX_OK);
+        assert_int_equal(ax_arch_override(doc.root, fields, "config.json"), AX_OK);
+        assert_int_equal(ax_arch_parse(&a, ax_json_root(&doc)), AX_OK);
+        assert_true(fabs(a.moe.balance_coef - cases[i].coef) < 1e-12);
+        ax_arch_free(&a);
+        ax_json_free(&doc);
+        json_decref(fields);
+    }
+    parse_ok(&a, "{\"model_type\": \"mixtral\", \"output_router_logits\": true, " SMALL "}");
+    assert_true(fabs(a.moe.balance_coef - 0.001) < 1e-12);
+    ax_arch_free(&a);
+    json_t *config_json = json_loads(config, 0, NULL);
+    json_t *unknown = json_pack("{s:i}", "hiden_size", 5);
+    assert_int_equal(ax_arch_override(config_json, unknown, "m/config.json"), AX_ERR_CONFIG);
+    assert_string_equal(ax_error_text(),
+                        "hiden_size: no such field in m/config.json; see model_config");
+    json_decref(unknown);
+    json_decref(config_json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_models_have_their_sizes),
@@ -530,6 +568,7 @@ int main(void) {
         cmocka_unit_test(flops_follow_the_formula),
         cmocka_unit_test(files_are_named),
         cmocka_unit_test(a_folder_that_was_moved_aside_is_found),
+        cmocka_unit_test(fields_over_the_file_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
