@@ -7,7 +7,7 @@
  *   builder.c, freeze.c                  collect parameters while a model is created
  *   tensor_parallel.c, stash.c, norm.c … steps that all parts share
  *   adapter/{adapter,embed,experts}.c    arithmetic of adapters
- *   linear.c → attention.c, mlp.c, moe.c the parts of a layer
+ *   linear.c → attention.c, mlp.c, moe.c the parts of a layer (experts: expert_weights.c)
  *   adapter/attach.c                     parameters of adapters
  *   layer.c, head.c → pass.c             forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
@@ -68,6 +68,7 @@ struct ax_model_options {
     const struct ax_peft_config *adapter; /* NULL: none; else only it trains. Borrowed */
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
     enum ax_store base_store;     /* of frozen matrices of linears */
+    bool store_experts;           /* … and of experts */
     const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
 };
 

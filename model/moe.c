@@ -8,6 +8,7 @@
 
 #include "model/balance.h"
 #include "model/builder.h"
+#include "model/expert_weights.h"
 #include "model/layer.h"
 
 enum {
@@ -68,24 +69,6 @@ static int moe_linears(struct ax_layer *l, struct ax_linear **out) {
     (void)l;
     (void)out;
     return 0;
-}
-
-/* The matrices of the experts here, `parts` parameters each, as [n_local][parts·rows][cols];
- * weights or gradients. */
-static struct ax_tensor
-matrices(const struct ax_layer *l, const struct ax_expert_group *g, const struct ax_param *experts,
-         int parts, struct ax_tensor (*look_up)(const struct ax_unit *, const struct ax_param *)) {
-    const struct ax_param *p = experts + parts * g->first;
-    const int64_t rows = parts * p->shape[0], cols = p->shape[1];
-    const struct ax_tensor first = look_up(l->unit, p);
-    struct ax_tensor all = ax_tensor_3d(first.dtype, first.data, g->n_local, rows, cols);
-    if (g->n_local > 1)
-        all.row_stride = p[parts].offset - p->offset;
-    for (int64_t i = 0; i < parts * g->n_local; i++)
-        AX_ASSERT(p[i].segment == p->segment && p[i].offset == p->offset +
-                                                                   i / parts * all.row_stride +
-                                                                   i % parts * p->shape[0] * cols);
-    return all;
 }
 
 /* Tokens on this rank. */
@@ -227,12 +210,26 @@ static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s) {
                                                              ax_tensor_rows(&s[ACT].t, 0, n)});
 }
 
+static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p,
+                              const struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor w;
+    AX_TRY(ax_expert_weights(l, m, l->moe.gate_up, 2, &w));
+    const struct ax_expert_rows rows = rows_of(s, &s[ROWS].t, &s[GATE_UP].t);
+    AX_TRY(product(p, s, &s[ROWS].t, &w, true, &s[GATE_UP].t));
+    ax_stack_release(scratch, mark);
+    return ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows);
+}
+
 static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_route route = route_of(s);
-    const struct ax_tensor w = matrices(l, &m->experts, l->moe.down, 1, ax_unit_weight);
+    struct ax_tensor w;
+    AX_TRY(ax_expert_weights(l, m, l->moe.down, 1, &w));
     struct ax_tensor here = s[RESULTS].t;
     if (m->experts.ranks > 1) {
         here = s[ROWS].t;
@@ -254,12 +251,8 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
         AX_TRY(choose(l, p, s, h));
     if (ax_saved_make(&s[ROWS]))
         AX_TRY(dispatch(p, s, h));
-    if (ax_saved_make(&s[GATE_UP])) {
-        const struct ax_tensor w = matrices(l, &m->experts, l->moe.gate_up, 2, ax_unit_weight);
-        const struct ax_expert_rows rows = rows_of(s, &s[ROWS].t, &s[GATE_UP].t);
-        AX_TRY(product(p, s, &s[ROWS].t, &w, true, &s[GATE_UP].t));
-        AX_TRY(ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows));
-    }
+    if (ax_saved_make(&s[GATE_UP]))
+        AX_TRY(gate_up(l, p, s));
     if (ax_saved_make(&s[ACT]))
         AX_TRY(activate(p, s));
     if (ax_saved_make(&s[RESULTS]))
@@ -273,6 +266,20 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
     return ax_run_combine_forward(m->rt->q, &combine);
 }
 
+/* dx_e = dy_e·W_e. */
+static enum ax_status product_back(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_saved *s, const struct ax_param *experts,
+                                   int parts, const struct ax_tensor *dy,
+                                   const struct ax_tensor *dx) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor w;
+    AX_TRY(ax_expert_weights(l, p->model, experts, parts, &w));
+    AX_TRY(product(p, s, dy, &w, false, dx));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
 /* d: in, the gradient of the experts' outputs; out, of their inputs. The gradient of gate and up
  * overwrites gate_up, which is not needed afterwards. */
 static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass *p,
@@ -283,23 +290,21 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     const struct ax_expert_group *g = &m->experts;
     const struct ax_expert_route route = route_of(s);
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
-    const struct ax_tensor w_down = matrices(l, g, l->moe.down, 1, ax_unit_weight);
-    const struct ax_tensor w_gate_up = matrices(l, g, l->moe.gate_up, 2, ax_unit_weight);
-    const struct ax_tensor d_down = matrices(l, g, l->moe.down, 1, ax_unit_grad);
-    const struct ax_tensor d_gate_up = matrices(l, g, l->moe.gate_up, 2, ax_unit_grad);
+    const struct ax_tensor d_down = ax_expert_gradients(l, g, l->moe.down, 1);
+    const struct ax_tensor d_gate_up = ax_expert_gradients(l, g, l->moe.gate_up, 2);
     struct ax_tensor d_act = *act;
     d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
     int64_t n;
     AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
     const struct ax_expert_rows outputs = rows_of(s, act, d);
     const struct ax_expert_rows inputs = rows_of(s, &s[ROWS].t, gate_up);
-    AX_TRY(product(p, s, d, &w_down, false, &d_act));
+    AX_TRY(product_back(l, p, s, l->moe.down, 1, d, &d_act));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &d_act));
     AX_TRY(weight_gradient(p, s, d, act, &d_down));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, 0, n);
     AX_TRY(ax_run_swiglu_backward(
         m->rt->q, &(struct ax_swiglu_backward){ax_tensor_rows(&d_act, 0, n), in_use, in_use}));
-    AX_TRY(product(p, s, gate_up, &w_gate_up, false, d));
+    AX_TRY(product_back(l, p, s, l->moe.gate_up, 2, gate_up, d));
     AX_TRY(ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d));
     AX_TRY(weight_gradient(p, s, gate_up, &s[ROWS].t, &d_gate_up));
     ax_stack_release(scratch, mark);

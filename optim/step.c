@@ -268,6 +268,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .max_positions = s->o.max_len,
                                         .adapter = s->o.adapter,
                                         .base_store = s->o.base_store,
+                                        .store_experts = s->o.store_experts,
                                         .unfrozen = s->o.unfrozen};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));

@@ -31,6 +31,7 @@ struct ax_step_options {
     int64_t max_len; /* longest document */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
     enum ax_store base_store;             /* for frozen matrices of linears */
+    bool store_experts;                   /* … and of experts */
     const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
 };

@@ -47,6 +47,8 @@ void ax_packing_start(struct ax_packing *k, enum ax_store store) {
 
 void ax_packing_add(struct ax_packing *k, const struct ax_mesh *mesh, const struct ax_param *p) {
     int64_t run;
+    if (ax_param_local_numel(p) == 0)
+        return; /* an expert on another rank */
     const int64_t start = ax_param_global_index(p, mesh, 0, &run);
     const bool contiguous = run == ax_param_local_numel(p);
     const int64_t len = p->local_shape[p->ndim - 1];

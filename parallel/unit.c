@@ -389,5 +389,7 @@ enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
     const struct ax_packed_source source = {p, &rt->mesh, dtype, global};
     int64_t first, n, at;
     ax_unit_owned(unit, &rt->mesh, p, &first, &n, &at);
+    if (n == 0)
+        return AX_OK;
     return ax_packing_load(&seg->packing, rt->q, seg->packed_shard, &source, first, n, at);
 }

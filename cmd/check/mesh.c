@@ -259,7 +259,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .n_docs = DOCS,
         .max_len = c->tokens,
         .adapter = c->adapter,
-        .base_store = c->base_store};
+        .base_store = c->base_store,
+        .store_experts = c->store_experts};
     struct ax_step s;
     enum ax_status st;
     AX_TRY(ax_step_create(&s, rt, c->arch, &o));
@@ -281,7 +282,8 @@ static enum ax_status count_params(struct ax_runtime *rt, void *ctx) {
                            &(struct ax_model_options){.dtype = AX_F32,
                                                       .max_positions = 1,
                                                       .adapter = run->c->adapter,
-                                                      .base_store = run->c->base_store}));
+                                                      .base_store = run->c->base_store,
+                                                      .store_experts = run->c->store_experts}));
     run->n_params = m.n_params;
     ax_model_free(&m);
     return AX_OK;

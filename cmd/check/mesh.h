@@ -23,6 +23,7 @@ struct ax_mesh_check {
     bool gloo;                            /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
     enum ax_store base_store;             /* of the frozen matrices below it */
+    bool store_experts;                   /* … and of the experts' */
     struct ax_sft_options sft;
     double neftune_alpha;
     /* For tests: called on every rank before the first step, planning and real, to break

@@ -29,8 +29,8 @@ const struct ax_config_key ax_config_keys_model[] = {
            "Options of model_quantization_config.", AX_NEEDS(PREQUANTIZED),
            .when = "model_quantization_config"),
     AX_KEY("quantize_moe_experts", AX_T_BOOL,
-           "Quantize the expert weights of a mixture-of-experts base when loading.",
-           AX_NEEDS(PREQUANTIZED)),
+           "Quantize the frozen weights of experts too, as load_in_4bit or load_in_8bit does the "
+           "other matrices."),
     AX_KEY("unfrozen_parameters", AX_T_STRINGS,
            "Parameters to train: regular expressions matched at the start of the name, in which a "
            "dot is a literal dot; all others are frozen."),

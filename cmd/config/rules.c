@@ -59,6 +59,10 @@ const struct ax_config_rule ax_config_rules[] = {
      "set peft_layers_to_transform too"},
     {"adapter && unfrozen_parameters && peft_layers_to_transform", "unfrozen_parameters",
      "cannot be combined with peft_layers_to_transform"},
+    {"quantize_moe_experts && (!adapter || (!load_in_4bit && !load_in_8bit))",
+     "quantize_moe_experts",
+     "needs adapter: qlora with load_in_4bit, or adapter: lora with "
+     "load_in_8bit"},
     {"quantize_moe_experts && lora_target_linear", "lora_target_linear",
      "not supported with quantize_moe_experts: name the modules in lora_target_modules"},
     {"qat && adapter == lora,qlora", "qat", "trains all weights: remove adapter"},

@@ -31,6 +31,7 @@ static enum ax_status read_quantization(struct ax_train_setup *s) {
 }
 
 static enum ax_status read_store(struct ax_train_setup *s) {
+    s->store_experts = ax_config_bool(s->cfg, "quantize_moe_experts");
     if (strcmp(ax_config_str(s->cfg, "adapter"), "qlora") == 0)
         return read_quantization(s);
     s->base_store = ax_config_bool(s->cfg, "load_in_8bit") ? AX_STORE_INT8 : AX_STORE_PLAIN;

@@ -237,6 +237,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         .adapter = s->adapter,
         .base_store = s->base_store,
         .balance_coef = s->arch.moe.balance_coef,
+        .store_experts = s->store_experts,
         .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");

@@ -22,6 +22,7 @@ struct ax_train_setup {
     struct ax_peft_config new_adapter;
     struct ax_peft start;     /* lora_model_dir */
     enum ax_store base_store; /* of the frozen base */
+    bool store_experts;       /* … experts included */
     struct ax_setup_data data;
     json_t *config;       /* effective configuration, flat */
     json_t *about;        /* content of run.json */

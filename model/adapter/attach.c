@@ -172,10 +172,20 @@ static enum ax_status attach_weight(struct ax_builder *b, struct ax_layer *l,
     return AX_OK;
 }
 
+/* gate and up of every expert, then down. */
+static enum ax_status store_experts(struct ax_builder *b, const struct ax_layer *l) {
+    struct ax_model *m = b->model;
+    struct ax_param *first = &m->params[l->moe.gate_up - m->params];
+    for (int64_t i = 0; b->options->store_experts && i < 3 * b->arch->moe.n_experts; i++)
+        AX_TRY(store(b, &first[i]));
+    return AX_OK;
+}
+
 static enum ax_status attach_experts(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size, F = b->arch->moe.width;
     struct ax_model *m = b->model;
     struct ax_moe_part *moe = &l->moe;
+    AX_TRY(store_experts(b, l));
     for (int k = 0; ax_builder_next_adapter(b, k); k++)
         AX_TRY(
             ax_adapter_named(m, k,

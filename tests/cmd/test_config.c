@@ -133,6 +133,7 @@ static void rules_between_keys(void **state) {
         {"dataset_shard_num: 2\n", "or neither"},
         {"dataset_shard_num: 2\ndataset_shard_idx: 2\n", "must be below dataset_shard_num"},
         {"datasets: [{path: a, shards: 2, shards_idx: 2}]\n", "must be below shards"},
+        {"quantize_moe_experts: true\n", "needs adapter: qlora with load_in_4bit"},
         {"datasets: [{path: a, weight: 0}]\n", "expected a positive number, got \"0\""},
         {"datasets: [{path: a, weight: 2}]\nmixing_weights: [1]\n",
          "datasets.0.weight: use weight or mixing_weights"},

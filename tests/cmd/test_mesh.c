@@ -208,7 +208,7 @@ static void adapters_are_one_rank(void **state) {
 }
 
 /* The same of experts, which ep deals out while their adapters are on every rank; beside them the
- * attention's, on a packed base. */
+ * attention's, on a packed base. Every other mesh has the experts packed too. */
 static void adapters_of_experts_are_one_rank(void **state) {
     (void)state;
     static char *proj[] = {"q_proj", "o_proj"};
@@ -220,11 +220,13 @@ static void adapters_of_experts_are_one_rank(void **state) {
                                          {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 1, 2, 2}, 2},
                                          {{1, 1, 4, 1, 1, 2}, 2}, {{1, 1, 2, 1, 2, 4}, 2},
                                          {{2, 1, 2, 1, 1, 2}, 3}};
+    static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_INT8, AX_STORE_NF4_DOUBLE};
     static struct ax_golden_report r;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (size_t k = 0; k < 2; k++) {
             struct ax_mesh_check c = {.adapter = &configs[k],
-                                      .base_store = k == 0 ? AX_STORE_NF4 : AX_STORE_PLAIN};
+                                      .base_store = k == 0 ? stores[i % 3] : AX_STORE_PLAIN,
+                                      .store_experts = i % 2 == 0};
             const struct model *m = &experts[(i + k) % 2];
             run(m, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, m, &meshes[i], 6);

@@ -324,12 +324,70 @@ static void test_errors(void **state) {
     assert_false(ax_path_exists(in_scratch("out")));
 }
 
+/* ---- mixtures of experts ---- */
+
+/* Losses of the first and the last step of a run of the golden mixtral. */
+static void train_experts(const char *more, double losses[2]) {
+    const char *path = config(more);
+    char base[640], tokenizer[640];
+    snprintf(base, sizeof base, "base_model=%s/../mixtral", golden_llama());
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
+    EXPECT(0, "trained 3 of 3", path, base, tokenizer);
+    losses[0] = loss_of(1);
+    losses[1] = loss_of(3);
+}
+
+static bool near(double a, double b) {
+    return fabs(a - b) < 1e-9;
+}
+
+#define MOE_QLORA                                                                                  \
+    "adapter: qlora\nload_in_4bit: true\nlora_r: 4\nlora_alpha: 8\nfloat32: true\n"                \
+    "lora_target_modules: [q_proj]\nlora_modules_to_save: [embed_tokens, lm_head]\n"
+
+/* quantize_moe_experts packs what load_in_4bit leaves: other losses from the first step on. */
+static void test_packed_experts(void **state) {
+    (void)state;
+    double plain[2], packed[2];
+    train_experts(MOE_QLORA, plain);
+    clear();
+    train_experts(MOE_QLORA "quantize_moe_experts: true\n", packed);
+    clear();
+    assert_false(near(plain[0], packed[0]));
+    assert_true(fabs(plain[0] - packed[0]) < 0.1);
+    assert_true(packed[1] < packed[0]);
+}
+
+/* model_config's fields count as config.json's, and are saved in it: with the routers' logits the
+ * balancing loss is trained too, so the losses differ after the first step. */
+static void test_model_config(void **state) {
+    (void)state;
+    double plain[2], balanced[2];
+    char *saved;
+    size_t n;
+    train_experts("float32: true\n", plain);
+    clear();
+    train_experts("float32: true\nmodel_config: {output_router_logits: true, "
+                  "router_aux_loss_coef: 5}\n",
+                  balanced);
+    assert_int_equal(ax_read_file(in_scratch("out/config.json"), 1 << 20, &saved, &n), AX_OK);
+    assert_non_null(strstr(saved, "\"output_router_logits\": true"));
+    assert_non_null(strstr(saved, "\"num_local_experts\": 8"));
+    ax_free(saved);
+    clear();
+    assert_true(near(plain[0], balanced[0]));
+    assert_false(near(plain[1], balanced[1]));
+    EXPECT(2, "hiden_size: no such field in", config("model_config: {hiden_size: 5}\n"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lora),
         cmocka_unit_test(test_qlora),
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_experts_are_merged),
+        cmocka_unit_test(test_packed_experts),
+        cmocka_unit_test(test_model_config),
         cmocka_unit_test(test_evaluation_and_best),
         cmocka_unit_test(test_resume_is_bitwise),
         cmocka_unit_test(test_resume_of_other_targets),

@@ -77,6 +77,17 @@ static const struct variant variants[] = {
      .extra = ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
               "\"mlp_only_layers\": [1]"},
     {.name = "nf4 lora", .type = "mistral", .store = AX_STORE_NF4},
+    {.name = "nf4 lora, nf4 experts",
+     .type = "mixtral",
+     .stacked = 2,
+     .extra = ", \"num_local_experts\": 6, \"num_experts_per_tok\": 2",
+     .store = AX_STORE_NF4},
+    {.name = "int8 lora, int8 experts",
+     .type = "qwen3_moe",
+     .stacked = 1,
+     .extra = ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
+              "\"mlp_only_layers\": [1]",
+     .store = AX_STORE_INT8},
     {.name = "nf4 double dora", .type = "llama", .dora = true, .store = AX_STORE_NF4_DOUBLE},
     {.name = "int8 lora", .type = "llama", .store = AX_STORE_INT8},
     {.name = "fp8 dora, dropout",
@@ -245,6 +256,7 @@ static enum ax_status difference_body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_SELECTIVE, 1, lengths);
     o.adapter = probe->config;
     o.base_store = probe->store;
+    o.store_experts = true;
     o.seed = 4;
     AX_TRY(ax_step_create(&s, rt, probe->arch, &o));
     enum ax_status st;
@@ -285,6 +297,7 @@ static struct tiny_run run_of(const struct ax_arch *arch, const struct ax_peft_c
     t.o = tiny_options(dtype, recompute, 2, lengths);
     t.o.adapter = c;
     t.o.base_store = v->store;
+    t.o.store_experts = true;
     t.o.seed = 11;
     return t;
 }
@@ -354,6 +367,7 @@ static void packing_and_accumulation_change_nothing(void **state) {
         split.o = tiny_options(AX_F64, AX_RECOMPUTE_ON, 2, two);
         one.o.adapter = split.o.adapter = &c;
         one.o.base_store = split.o.base_store = variants[i].store;
+        one.o.store_experts = split.o.store_experts = true;
         must(tiny_run(&one, "ref", 1));
         must(tiny_run(&split, "ref", 1));
         assert_int_equal(one.n_grads, split.n_grads);

@@ -322,9 +322,80 @@ static void each_micro_batch_is_balanced_alone(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- packed experts ---- */
+
+struct numbers {
+    double *values; /* of all parameters, one after the other */
+    bool restore;
+};
+
+static struct numbers decoded;
+
+/* What a packed parameter decodes to, or a plain one is. */
+static enum ax_status read_numbers(struct ax_step *s, const struct ax_param *p, double *out) {
+    struct ax_unit *unit = &s->model.units[p->unit];
+    const int64_t n = ax_param_numel(p);
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_unit_gather(unit, s->rt));
+    if (ax_unit_is_packed(unit, p)) {
+        const struct ax_packed packed = ax_unit_packed(unit, p);
+        const struct ax_tensor into = ax_tensor_2d(AX_F64, out, p->shape[0], p->shape[1]);
+        st = ax_packed_read(s->rt->q, &packed, &into);
+    } else {
+        const struct ax_tensor w = ax_unit_weight(unit, p);
+        for (int64_t k = 0; k < n; k++)
+            out[k] = ax_load(w.dtype, w.data, k);
+    }
+    ax_unit_release(unit);
+    return st;
+}
+
+static enum ax_status exchange_numbers(struct probe *p, struct ax_step *s) {
+    int64_t at = 0;
+    double loss;
+    for (int i = 0; i < s->model.n_params; i++) {
+        const struct ax_param *param = &s->model.params[i];
+        const struct ax_segment *seg = &s->model.units[param->unit].segments[param->segment];
+        if (!decoded.restore)
+            AX_TRY(read_numbers(s, param, decoded.values + at));
+        for (int64_t k = 0; decoded.restore && k < ax_param_numel(param); k++)
+            ax_store(AX_F64, seg->shard.data, param->offset + k, decoded.values[at + k]);
+        at += ax_param_numel(param);
+    }
+    return trained_loss(p, s, &loss);
+}
+
+/* A model with packed experts is the model with the numbers that they decode to, to the bit. */
+static void packed_experts_are_their_numbers(void **state) {
+    (void)state;
+    static const enum ax_store stores[] = {AX_STORE_NF4, AX_STORE_NF4_DOUBLE, AX_STORE_INT8};
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct probe p = {.look = exchange_numbers};
+        must(tiny_arch(&p.arch, models[i].type, false, models[i].extra));
+        must(ax_alloc(&decoded.values, 1 << 20, sizeof(double)));
+        p.o = options(AX_F64, (enum ax_recompute)i, 0.1);
+        run(&p, "ref");
+        const double unpacked = p.loss;
+        p.o.base_store = stores[i];
+        p.o.store_experts = true;
+        decoded.restore = false;
+        run(&p, "ref");
+        const double loss = p.loss, aux = p.aux_loss;
+        assert_true(loss < unpacked || loss > unpacked);
+        p.o.base_store = AX_STORE_PLAIN;
+        decoded.restore = true;
+        run(&p, "ref");
+        assert_true(!(p.loss < loss) && !(p.loss > loss));
+        assert_true(!(p.aux_loss < aux) && !(p.aux_loss > aux));
+        ax_free(decoded.values);
+        ax_arch_free(&p.arch);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(padding_goes_to_no_expert),
+        cmocka_unit_test(packed_experts_are_their_numbers),
         cmocka_unit_test(gradients_are_the_slope),
         cmocka_unit_test(recompute_and_threads_are_bitwise),
         cmocka_unit_test(cpu_agrees_with_ref),
