@@ -2,6 +2,7 @@
 #
 #   CC=clang-16        another compiler          SANITIZE=address,undefined | thread
 #   BUILD=dir          another build folder      OPT="-O0 -g"      V=1  show the commands
+#   DEPS=dir           libraries in dir/include, dir/lib           WERROR=1  warnings are errors
 
 SHELL := /bin/bash
 Q := $(if $(V),,@)
@@ -19,17 +20,18 @@ VERSION := 0.1.0
 AXTRAIN_SHARED ?= ../shared
 export AXTRAIN_SHARED
 
-WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
+WARN := -Wall -Wextra -Wshadow -Wconversion $(if $(WERROR),-Werror)
 ifneq ($(findstring clang,$(CC)),)
 WARN += -Wno-implicit-int-float-conversion -Wno-pass-failed
 endif
 OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
-CPPFLAGS := -I. -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
+CPPFLAGS := -I. $(if $(DEPS),-I"$(DEPS)/include") -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
 # Expanded in the recipe, so that OPT may contain $@ (tools/mutate_tests.py).
 CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
 CXXFLAGS = $(filter-out -std=c11,$(CFLAGS)) -std=c++17
-LDFLAGS := $(OMP) $(SAN) -pthread
+DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
+LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD)
 LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
@@ -56,15 +58,19 @@ FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 .PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers mutate clean tests-built
 all: $(BIN) ## build axtrain
 
-demo: bootstrap ## set up, build, and show what axtrain does
+# Compiles; what the compiler says is kept beside the object, for `make check`.
+compile = $(Q)$(1) -c -o $@ $< 2>$@.said; status=$$?; cat $@.said >&2; exit $$status
+
+demo: ## set up, build, and show what axtrain does
+	@tools/bootstrap build demo
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@tools/demo $(BIN)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-bootstrap: ## install what building and testing need (Debian; elsewhere it prints the list)
-	@tools/bootstrap
+bootstrap: ## install what all targets need, or SETS="build test" (Debian; elsewhere it prints a list)
+	@tools/bootstrap $(or $(SETS),build demo test lint parquet)
 
 $(BIN): $(BUILD)/main.o $(LIB)
 	@echo "LD $@"
@@ -78,19 +84,19 @@ define compile_isa
 $(BUILD)/kernels/cpu/vec/%.$(1).o: kernels/cpu/vec/%.c
 	@mkdir -p $$(@D)
 	@echo "CC $$< ($(1))"
-	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 $$(ISA_$(1)) -DAX_ISA=$(1) -DAX_ISA_$(1) -c -o $$@ $$<
+	$$(call compile,$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 $$(ISA_$(1)) -DAX_ISA=$(1) -DAX_ISA_$(1))
 endef
 $(foreach isa,$(ISAS),$(eval $(call compile_isa,$(isa))))
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "CC $<"
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(call compile,$(CC) $(CPPFLAGS) $(CFLAGS))
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "CXX $<"
-	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
+	$(call compile,$(CXX) $(CPPFLAGS) $(CXXFLAGS))
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 	@echo "LD $@"
@@ -105,14 +111,17 @@ $(BUILD)/tests/%.so: tests/%.c
 
 tests-built: $(BIN) $(TEST_BIN)
 
-test: bootstrap ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
+test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
+	@tools/bootstrap build test
 	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)
 
 test-all: ## sanitizers, both compilers, masked CPUs, sweeps, PEFT, fuzzing (≤ 60 minutes)
+	@tools/bootstrap build test lint
 	@tools/test-all
 
-check: ## formatting, clang-tidy, layers, file sizes, generated docs
+check: ## formatting, warnings, clang-tidy, layers, file sizes, generated docs
+	@tools/bootstrap build lint
 	@tools/check
 
 format: ## rewrite the sources with clang-format

@@ -133,7 +133,7 @@ class Bench:
                              check=True, capture_output=True, text=True).stdout
         commands = {}
         for line in dry.splitlines():
-            words = shlex.split(line) if " -c -o " in line else []
+            words = shlex.split(line.split(" 2>")[0]) if " -c -o " in line else []
             if words and words[-1].endswith(".c"):
                 commands.setdefault(words[-1], []).append([w for w in words if w not in ("-MMD", "-MP")])
         return commands

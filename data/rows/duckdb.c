@@ -9,6 +9,8 @@
 #include "base/dynlib.h"
 #include "base/mem.h"
 
+#define NPM_PACKAGE "@duckdb/node-bindings-linux-x64" /* also in tools/get-duckdb */
+
 /* ---- the library ---- */
 
 /* duckdb_result */
@@ -62,9 +64,19 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct ax_error_record opening; /* how it went, for every thread that asks */
 
+/* Where `npm install --prefix ~/.local/lib/axtrain` puts it. */
+static enum ax_status installed(char **path) {
+    const char *home = getenv("HOME");
+    return ax_sprintf(path, "%s/.local/lib/axtrain/node_modules/" NPM_PACKAGE "/libduckdb.so",
+                      home ? home : "");
+}
+
 static enum ax_status open_library(void) {
-    const char *path = getenv("AXTRAIN_DUCKDB");
-    const char *const names[] = {path && *path ? path : "libduckdb.so", NULL};
+    const char *named = getenv("AXTRAIN_DUCKDB");
+    char *path;
+    AX_TRY(installed(&path));
+    const char *const chosen[] = {named, NULL};
+    const char *const names[] = {"libduckdb.so", path, NULL};
     const struct ax_symbol symbols[] = {
         {"duckdb_create_config", &lib.create_config},
         {"duckdb_set_config", &lib.set_config},
@@ -90,13 +102,15 @@ static enum ax_status open_library(void) {
         {"duckdb_disconnect", &lib.disconnect},
         {"duckdb_close", &lib.close},
     };
-    const enum ax_status st = ax_library_open(names, symbols, sizeof symbols / sizeof *symbols);
+    const enum ax_status st = ax_library_open(named && *named ? chosen : names, symbols,
+                                              sizeof symbols / sizeof *symbols);
+    ax_free(path);
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(
-        st, "cannot open DuckDB's library, which reads Parquet files. Get libduckdb.so "
-            "(1.1 or later) from your distribution or from the npm package "
-            "@duckdb/node-bindings-linux-x64, and set AXTRAIN_DUCKDB to its path");
+        st, "cannot open DuckDB's library (1.1 or later), which reads Parquet files. Install it "
+            "with `npm install --prefix ~/.local/lib/axtrain " NPM_PACKAGE
+            "`, or set AXTRAIN_DUCKDB to the path of a libduckdb.so");
 }
 
 static void open_once(void) {

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <dlfcn.h>
+#include <sys/wait.h>
 
 #include "tests/data/parquet_case.h"
 
@@ -249,6 +250,31 @@ static void failures_on_the_way(void **state) {
     }
 }
 
+/* Where tools/get-duckdb puts it; in a process of its own, because the library is opened once. */
+static void what_npm_installs_is_found(void **state) {
+    (void)state;
+    const char *path =
+        in_scratch(".local/lib/axtrain/node_modules/@duckdb/node-bindings-linux-x64/libduckdb.so");
+    char folder[256], stub[512];
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = '\0';
+    snprintf(stub, sizeof stub, "%s", getenv("AXTRAIN_DUCKDB"));
+    assert_ok(ax_mkdir_parents(folder));
+    assert_int_equal(symlink(stub, path), 0);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct ax_buf got = {0};
+        unsetenv("AXTRAIN_DUCKDB");
+        setenv("HOME", scratch, 1);
+        const char *rows = put_text("home.parquet", "PAR1\n{}\n");
+        _exit(list_rows(&(struct ax_rows_options){.path = rows}, &got) == AX_OK ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 /* The stand-in is beside this program. */
 static int start(void **state) {
     char path[512];
@@ -269,6 +295,7 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_npm_installs_is_found),
         cmocka_unit_test(rows_are_json),
         cmocka_unit_test(texts_of_every_length),
         cmocka_unit_test(nulls_in_every_word_of_the_mask),

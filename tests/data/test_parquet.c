@@ -37,7 +37,7 @@ static void write_parquet(const char *name, const char *select) {
 
 static bool skips(void) {
     if (!has_library)
-        print_message("skipped: set AXTRAIN_DUCKDB to DuckDB's library\n");
+        print_message("skipped: no DuckDB library (tools/bootstrap parquet)\n");
     return !has_library;
 }
 
@@ -154,8 +154,9 @@ static void check_refused(const char *library, const char *why) {
         const bool ok =
             list_rows(&(struct ax_rows_options){.path = path}, &got) == AX_ERR_UNSUPPORTED &&
             strstr(ax_error_text(),
-                   "p.parquet: cannot open DuckDB's library, which reads Parquet files") &&
-            strstr(ax_error_text(), "@duckdb/node-bindings-linux-x64, and set AXTRAIN_DUCKDB") &&
+                   "p.parquet: cannot open DuckDB's library (1.1 or later), which reads Parquet") &&
+            strstr(ax_error_text(), "npm install --prefix ~/.local/lib/axtrain "
+                                    "@duckdb/node-bindings-linux-x64`") &&
             strstr(ax_error_text(), why) && !strchr(ax_error_text(), '\n');
         _exit(ok ? 0 : 1);
     }
