@@ -3,6 +3,7 @@
 #   CC=clang-16        another compiler          SANITIZE=address,undefined | thread
 #   BUILD=dir          another build folder      OPT="-O0 -g"      V=1  show the commands
 #   DEPS=dir           libraries in dir/include, dir/lib           WERROR=1  warnings are errors
+#   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 
 SHELL := /bin/bash
 Q := $(if $(V),,@)
@@ -14,8 +15,13 @@ SANITIZE ?=
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
 OPT ?= -O2 -g
-# For parallel/comm_gloo.cpp alone: the C++ compiler beside CC.
+# For parallel/comm_gloo.cpp alone: the C++ compiler beside CC. It is a library of its own, so that
+# only ranks in processes need Gloo and the C++ library.
 CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(subst gcc,g++,$(CC)))
+ifeq ($(origin GLOO),undefined)
+GLOO := $(shell $(CXX) $(if $(DEPS),-I"$(DEPS)/include") -x c++ -include gloo/config.h -E /dev/null \
+    >/dev/null 2>&1 && echo yes)
+endif
 VERSION := 0.1.0
 AXTRAIN_SHARED ?= ../shared
 export AXTRAIN_SHARED
@@ -29,10 +35,11 @@ SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 CPPFLAGS := -I. $(if $(DEPS),-I"$(DEPS)/include") -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
 # Expanded in the recipe, so that OPT may contain $@ (tools/mutate_tests.py).
 CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
-CXXFLAGS = $(filter-out -std=c11,$(CFLAGS)) -std=c++17
+CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fPIC -fvisibility=hidden
 DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
-LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD)
-LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm
+# Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix.
+LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
+LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
 ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256
@@ -42,12 +49,12 @@ ISAS := avx2 avx512 avx512bf16
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
-CXX_SRC := $(wildcard parallel/*.cpp)
 VEC_SRC := $(wildcard kernels/cpu/vec/*.c)
-OBJ := $(SRC:%.c=$(BUILD)/%.o) $(CXX_SRC:%.cpp=$(BUILD)/%.o) \
+OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o))
 LIB := $(BUILD)/libaxtrain.a
 BIN := $(BUILD)/axtrain
+SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so)
 
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
@@ -56,7 +63,7 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
 .PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers mutate clean tests-built
-all: $(BIN) ## build axtrain
+all: $(BIN) $(SHIM) ## build axtrain
 
 # Compiles; what the compiler says is kept beside the object, for `make check`.
 compile = $(Q)$(1) -c -o $@ $< 2>$@.said; status=$$?; cat $@.said >&2; exit $$status
@@ -75,6 +82,10 @@ bootstrap: ## install what all targets need, or SETS="build test" (Debian; elsew
 $(BIN): $(BUILD)/main.o $(LIB)
 	@echo "LD $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+
+$(BUILD)/libaxtrain-gloo.so: $(BUILD)/parallel/comm_gloo.o
+	@echo "LD $@"
+	$(Q)$(CXX) $(SAN) -shared -pthread $(DEPS_LD) -o $@ $< -lgloo
 
 $(LIB): $(OBJ)
 	@rm -f $@
@@ -100,7 +111,8 @@ $(BUILD)/%.o: %.cpp
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 	@echo "LD $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
+$(TEST_BIN): | $(SHIM)
 
 # Stands in for DuckDB's library.
 $(BUILD)/tests/data/test_duckdb: $(BUILD)/tests/data/stub_duckdb.so
@@ -109,7 +121,7 @@ $(BUILD)/tests/%.so: tests/%.c
 	@echo "LD $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $<
 
-tests-built: $(BIN) $(TEST_BIN)
+tests-built: $(BIN) $(SHIM) $(TEST_BIN)
 
 test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minutes)
 	@tools/bootstrap build test

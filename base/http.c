@@ -1,14 +1,13 @@
-/* Requests. The only file that knows libcurl. Read ax_http_get, then perform. */
+/* Requests. With curl.h the only file that knows libcurl. Read ax_http_get, then perform. */
 #include "base/http.h"
 
-#define CURL_DISABLE_TYPECHECK /* its macros need the real functions, not pointers to them */
-#define CURL_DISABLE_DEPRECATION
-#include <curl/curl.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/curl.h"
 #include "base/dynlib.h"
 #include "base/mem.h"
 
@@ -18,48 +17,26 @@
 
 /* ---- the library ---- */
 
-static struct {
-    CURLcode (*global_init)(long);
-    CURL *(*init)(void);
-    void (*cleanup)(CURL *);
-    CURLcode (*setopt)(CURL *, CURLoption, ...);
-    CURLcode (*perform)(CURL *);
-    const char *(*strerror)(CURLcode);
-    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
-    void (*slist_free)(struct curl_slist *);
-    CURLU *(*url)(void);
-    void (*url_cleanup)(CURLU *);
-    CURLUcode (*url_set)(CURLU *, CURLUPart, const char *, unsigned);
-    CURLUcode (*url_get)(const CURLU *, CURLUPart, char **, unsigned);
-    void (*free)(void *);
-} lib;
-
+static struct ax_curl lib;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct ax_error_record opening; /* the result, for every thread */
 
 static enum ax_status open_library(void) {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so", NULL};
     const struct ax_symbol symbols[] = {
-        {"curl_global_init", &lib.global_init},
-        {"curl_easy_init", &lib.init},
-        {"curl_easy_cleanup", &lib.cleanup},
-        {"curl_easy_setopt", &lib.setopt},
-        {"curl_easy_perform", &lib.perform},
-        {"curl_easy_strerror", &lib.strerror},
-        {"curl_slist_append", &lib.slist_append},
-        {"curl_slist_free_all", &lib.slist_free},
-        {"curl_url", &lib.url},
-        {"curl_url_cleanup", &lib.url_cleanup},
-        {"curl_url_set", &lib.url_set},
-        {"curl_url_get", &lib.url_get},
-        {"curl_free", &lib.free},
+        {"curl_global_init", &lib.global_init},   {"curl_easy_init", &lib.init},
+        {"curl_easy_cleanup", &lib.cleanup},      {"curl_easy_setopt", &lib.setopt},
+        {"curl_easy_perform", &lib.perform},      {"curl_easy_getinfo", &lib.getinfo},
+        {"curl_easy_strerror", &lib.strerror},    {"curl_slist_append", &lib.slist_append},
+        {"curl_slist_free_all", &lib.slist_free}, {"curl_url", &lib.url},
+        {"curl_url_cleanup", &lib.url_cleanup},   {"curl_url_set", &lib.url_set},
+        {"curl_url_get", &lib.url_get},           {"curl_free", &lib.free},
     };
     const enum ax_status st = ax_library_open(names, symbols, sizeof symbols / sizeof *symbols);
     if (st != AX_OK)
-        return ax_error_prefix(st,
-                               "downloading needs libcurl 4, which could not be loaded (install "
-                               "your distribution's libcurl, or download on another machine)");
-    return lib.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
+        return ax_error_prefix(st, "downloading needs libcurl 4, which cannot be opened (Debian: "
+                                   "`apt-get install libcurl4`; or download on another machine)");
+    return lib.global_init(AX_CURL_GLOBAL_DEFAULT) == AX_CURLE_OK
                ? AX_OK
                : ax_error(AX_ERR_FAILED, "libcurl failed to initialize");
 }
@@ -72,15 +49,15 @@ static void open_once(void) {
 
 /* Resolves `location` relative to `base`; only http and https, and never from https to http. */
 static enum ax_status resolve(char **out, const char *base, const char *location) {
-    CURLU *u = lib.url();
+    void *u = lib.url();
     char *text = NULL;
     *out = NULL;
     if (!u)
         return ax_error(AX_ERR_NOMEM, "out of memory for a URL");
     enum ax_status st = AX_OK;
-    if (lib.url_set(u, CURLUPART_URL, base, 0) != CURLUE_OK ||
-        lib.url_set(u, CURLUPART_URL, location, 0) != CURLUE_OK ||
-        lib.url_get(u, CURLUPART_URL, &text, 0) != CURLUE_OK)
+    if (lib.url_set(u, AX_CURLUPART_URL, base, 0) != AX_CURLUE_OK ||
+        lib.url_set(u, AX_CURLUPART_URL, location, 0) != AX_CURLUE_OK ||
+        lib.url_get(u, AX_CURLUPART_URL, &text, 0) != AX_CURLUE_OK)
         st = ax_error(AX_ERR_IO, "%s: redirects to \"%.200s\", which is not a valid URL", base,
                       location);
     else if (strncasecmp(text, "https://", 8) != 0 &&
@@ -96,16 +73,16 @@ static enum ax_status resolve(char **out, const char *base, const char *location
 
 /* scheme://host:port of an address. */
 static enum ax_status origin(char **out, const char *url) {
-    CURLU *u = lib.url();
+    void *u = lib.url();
     char *part[3] = {NULL, NULL, NULL};
     *out = NULL;
     if (!u)
         return ax_error(AX_ERR_NOMEM, "out of memory for a URL");
     enum ax_status st = AX_OK;
-    if (lib.url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK ||
-        lib.url_get(u, CURLUPART_SCHEME, &part[0], 0) != CURLUE_OK ||
-        lib.url_get(u, CURLUPART_HOST, &part[1], 0) != CURLUE_OK ||
-        lib.url_get(u, CURLUPART_PORT, &part[2], CURLU_DEFAULT_PORT) != CURLUE_OK)
+    if (lib.url_set(u, AX_CURLUPART_URL, url, 0) != AX_CURLUE_OK ||
+        lib.url_get(u, AX_CURLUPART_SCHEME, &part[0], 0) != AX_CURLUE_OK ||
+        lib.url_get(u, AX_CURLUPART_HOST, &part[1], 0) != AX_CURLUE_OK ||
+        lib.url_get(u, AX_CURLUPART_PORT, &part[2], AX_CURLU_DEFAULT_PORT) != AX_CURLUE_OK)
         st = ax_error(AX_ERR_CONFIG, "%s: not a URL of the form https://host", url);
     else
         st = ax_sprintf(out, "%s://%s:%s", part[0], part[1], part[2]);
@@ -144,31 +121,27 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
     return x->body_status == AX_OK ? n : 0;
 }
 
-static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
+static int on_progress(void *ctx, int64_t a, int64_t b, int64_t c, int64_t d) {
     (void)a, (void)b, (void)c, (void)d;
     const struct exchange *x = ctx;
     return x->request->stop && *x->request->stop;
 }
 
 /* True for transient errors, not errors of this machine's settings. */
-static bool is_passing(CURLcode code) {
+static bool is_passing(int code) {
     switch (code) {
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_PARTIAL_FILE:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_GOT_NOTHING:
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-    case CURLE_HTTP2:
-    case CURLE_HTTP2_STREAM:
+    case AX_CURLE_COULDNT_CONNECT:
+    case AX_CURLE_PARTIAL_FILE:
+    case AX_CURLE_OPERATION_TIMEDOUT:
+    case AX_CURLE_GOT_NOTHING:
+    case AX_CURLE_SEND_ERROR:
+    case AX_CURLE_RECV_ERROR:
+    case AX_CURLE_HTTP2:
+    case AX_CURLE_HTTP2_STREAM:
         return true;
     default:
         return false;
     }
-}
-
-static bool is_certificate(CURLcode code) {
-    return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
 }
 
 static const char *variable(const char *name) {
@@ -176,27 +149,45 @@ static const char *variable(const char *name) {
     return v && *v ? v : NULL;
 }
 
-static void set_options(CURL *c, struct exchange *x, const char *url, char *error) {
+/* The certificates of this system, if they are not where libcurl was built to look. */
+static const char *system_bundle(void *c) {
+    static const char *const known[] = {
+        "/etc/ssl/certs/ca-certificates.crt",                /* Debian, Arch, Gentoo */
+        "/etc/pki/tls/certs/ca-bundle.crt",                  /* Fedora */
+        "/etc/ssl/ca-bundle.pem",                            /* openSUSE */
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", /* Red Hat */
+        "/etc/ssl/cert.pem",                                 /* Alpine */
+        NULL,
+    };
+    const char *own = NULL;
+    if (lib.getinfo(c, AX_CURLINFO_CAINFO, &own) != AX_CURLE_OK)
+        return NULL; /* before 7.84: it does not tell */
+    return ax_curl_bundle(own, known);
+}
+
+static void set_options(void *c, struct exchange *x, const char *url, char *error) {
     const char *bundle = variable("SSL_CERT_FILE"), *folder = variable("SSL_CERT_DIR");
-    lib.setopt(c, CURLOPT_URL, url);
-    lib.setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-    lib.setopt(c, CURLOPT_NOSIGNAL, 1L);
-    lib.setopt(c, CURLOPT_ERRORBUFFER, error);
-    lib.setopt(c, CURLOPT_USERAGENT, "axtrain/" AX_VERSION);
-    lib.setopt(c, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS);
-    lib.setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    lib.setopt(c, CURLOPT_LOW_SPEED_TIME, SILENT_SECONDS);
-    lib.setopt(c, CURLOPT_HEADERFUNCTION, on_header);
-    lib.setopt(c, CURLOPT_HEADERDATA, x);
-    lib.setopt(c, CURLOPT_WRITEFUNCTION, on_body);
-    lib.setopt(c, CURLOPT_WRITEDATA, x);
-    lib.setopt(c, CURLOPT_XFERINFOFUNCTION, on_progress);
-    lib.setopt(c, CURLOPT_XFERINFODATA, x);
-    lib.setopt(c, CURLOPT_NOPROGRESS, 0L);
+    lib.setopt(c, AX_CURLOPT_URL, url);
+    lib.setopt(c, AX_CURLOPT_PROTOCOLS, (long)(AX_CURLPROTO_HTTP | AX_CURLPROTO_HTTPS));
+    lib.setopt(c, AX_CURLOPT_NOSIGNAL, 1L);
+    lib.setopt(c, AX_CURLOPT_ERRORBUFFER, error);
+    lib.setopt(c, AX_CURLOPT_USERAGENT, "axtrain/" AX_VERSION);
+    lib.setopt(c, AX_CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS);
+    lib.setopt(c, AX_CURLOPT_LOW_SPEED_LIMIT, 1L);
+    lib.setopt(c, AX_CURLOPT_LOW_SPEED_TIME, SILENT_SECONDS);
+    lib.setopt(c, AX_CURLOPT_HEADERFUNCTION, on_header);
+    lib.setopt(c, AX_CURLOPT_HEADERDATA, x);
+    lib.setopt(c, AX_CURLOPT_WRITEFUNCTION, on_body);
+    lib.setopt(c, AX_CURLOPT_WRITEDATA, x);
+    lib.setopt(c, AX_CURLOPT_XFERINFOFUNCTION, on_progress);
+    lib.setopt(c, AX_CURLOPT_XFERINFODATA, x);
+    lib.setopt(c, AX_CURLOPT_NOPROGRESS, 0L);
+    if (!bundle && !folder)
+        bundle = system_bundle(c);
     if (bundle)
-        lib.setopt(c, CURLOPT_CAINFO, bundle);
+        lib.setopt(c, AX_CURLOPT_CAINFO, bundle);
     if (folder)
-        lib.setopt(c, CURLOPT_CAPATH, folder);
+        lib.setopt(c, AX_CURLOPT_CAPATH, folder);
 }
 
 static enum ax_status add_header(struct curl_slist **list, const char *format, const char *value) {
@@ -219,15 +210,20 @@ static enum ax_status headers(struct curl_slist **list, const struct ax_http_req
     return r->from > 0 ? add_header(list, "Range: bytes=%s-", from) : AX_OK;
 }
 
-static enum ax_status explain(const struct exchange *x, CURLcode code, const char *url,
+static enum ax_status explain(const struct exchange *x, int code, const char *url,
                               const char *detail, struct ax_http_response *out) {
     if (x->body_status != AX_OK)
         return x->body_status;
-    if (code == CURLE_ABORTED_BY_CALLBACK)
+    if (code == AX_CURLE_ABORTED_BY_CALLBACK)
         return ax_error(AX_ERR_IO, "%s: canceled", url);
     out->again = is_passing(code);
-    out->unreachable = out->again || code == CURLE_COULDNT_RESOLVE_HOST;
-    if (is_certificate(code))
+    out->unreachable = out->again || code == AX_CURLE_COULDNT_RESOLVE_HOST;
+    if (code == AX_CURLE_SSL_CACERT_BADFILE)
+        return ax_error(AX_ERR_IO,
+                        "%s: cannot read the certificates that it is checked with: %s. Install "
+                        "ca-certificates, or set SSL_CERT_FILE to a file of certificates.",
+                        url, detail);
+    if (code == AX_CURLE_PEER_FAILED_VERIFICATION)
         return ax_error(AX_ERR_IO,
                         "%s: its certificate is not trusted: %s. Behind a proxy that inspects "
                         "traffic, set SSL_CERT_FILE to the proxy's certificate.",
@@ -237,17 +233,17 @@ static enum ax_status explain(const struct exchange *x, CURLcode code, const cha
 
 static enum ax_status perform(struct exchange *x, const char *url, bool with_token,
                               struct ax_http_response *out) {
-    char error[CURL_ERROR_SIZE] = "";
+    char error[AX_CURL_ERROR_SIZE] = "";
     struct curl_slist *list = NULL;
-    CURL *c = lib.init();
+    void *c = lib.init();
     if (!c)
         return ax_error(AX_ERR_NOMEM, "out of memory for a request");
     enum ax_status st;
     AX_TRY_GOTO(headers(&list, x->request, with_token), st, done);
     set_options(c, x, url, error);
-    lib.setopt(c, CURLOPT_HTTPHEADER, list);
-    const CURLcode code = lib.perform(c);
-    if (code != CURLE_OK)
+    lib.setopt(c, AX_CURLOPT_HTTPHEADER, list);
+    const int code = lib.perform(c);
+    if (code != AX_CURLE_OK)
         st = explain(x, code, url, *error ? error : lib.strerror(code), out);
 done:
     lib.cleanup(c);

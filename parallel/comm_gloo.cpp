@@ -1,5 +1,5 @@
-/* The only C++ in this program: Gloo behind gloo_link.h. Every function catches Gloo's
- * exceptions. */
+/* The only C++ in this program, and all of libaxtrain-gloo.so: Gloo behind gloo_link.h. Every
+ * function catches Gloo's exceptions. */
 #include "parallel/gloo_link.h"
 
 #include <chrono>
@@ -58,10 +58,8 @@ ax_gloo_result begin(ax_gloo_link *link, int peer, uint64_t slot, void *data, si
     });
 }
 
-} // namespace
-
-ax_gloo_result ax_gloo_link_open(ax_gloo_link **link, const char *folder, int rank, int world,
-                                 double timeout, char *text) {
+ax_gloo_result link_open(ax_gloo_link **link, const char *folder, int rank, int world,
+                         double timeout, char *text) {
     const std::chrono::milliseconds limit(static_cast<int64_t>(timeout * 1000));
     return guarded(limit, text, [&] {
         auto l = std::make_unique<ax_gloo_link>();
@@ -75,27 +73,27 @@ ax_gloo_result ax_gloo_link_open(ax_gloo_link **link, const char *folder, int ra
     });
 }
 
-void ax_gloo_link_break(ax_gloo_link *link) {
+void link_break(ax_gloo_link *link) {
     char text[AX_GLOO_TEXT];
     (void)guarded(link->timeout, text, [&] { link->context->closeConnections(); });
 }
 
-void ax_gloo_link_free(ax_gloo_link *link) {
+void link_close(ax_gloo_link *link) {
     char text[AX_GLOO_TEXT];
     (void)guarded(link->timeout, text, [&] { delete link; });
 }
 
-ax_gloo_result ax_gloo_send(ax_gloo_link *link, int peer, uint64_t slot, const void *data,
-                            size_t bytes, ax_gloo_transfer **transfer, char *text) {
+ax_gloo_result link_send(ax_gloo_link *link, int peer, uint64_t slot, const void *data,
+                         size_t bytes, ax_gloo_transfer **transfer, char *text) {
     return begin(link, peer, slot, const_cast<void *>(data), bytes, true, transfer, text);
 }
 
-ax_gloo_result ax_gloo_recv(ax_gloo_link *link, int peer, uint64_t slot, void *data, size_t bytes,
-                            ax_gloo_transfer **transfer, char *text) {
+ax_gloo_result link_recv(ax_gloo_link *link, int peer, uint64_t slot, void *data, size_t bytes,
+                         ax_gloo_transfer **transfer, char *text) {
     return begin(link, peer, slot, data, bytes, false, transfer, text);
 }
 
-ax_gloo_result ax_gloo_transfer_wait(ax_gloo_transfer *transfer, char *text) {
+ax_gloo_result transfer_wait(ax_gloo_transfer *transfer, char *text) {
     return guarded(transfer->timeout, text, [&] {
         if (transfer->sends)
             transfer->buffer->waitSend(transfer->timeout);
@@ -104,7 +102,17 @@ ax_gloo_result ax_gloo_transfer_wait(ax_gloo_transfer *transfer, char *text) {
     });
 }
 
-void ax_gloo_transfer_free(ax_gloo_transfer *transfer) {
+void transfer_free(ax_gloo_transfer *transfer) {
     char text[AX_GLOO_TEXT];
     (void)guarded(std::chrono::hours(1), text, [&] { delete transfer; });
+}
+
+} // namespace
+
+__attribute__((visibility("default"))) const struct ax_gloo_calls *ax_gloo_get(void) {
+    static const struct ax_gloo_calls calls = {
+        AX_VERSION, link_open, link_break,    link_close,
+        link_send,  link_recv, transfer_wait, transfer_free,
+    };
+    return &calls;
 }

@@ -1,12 +1,15 @@
 /* Private to the gloo fabric. Reading order: gloo_fabric.c (processes, failures), gloo_comm.c
- * (communicators; completes collectives), gloo_post.c (starts them); gloo_link.h and comm_gloo.cpp
- * (Gloo's transport). */
+ * (communicators; completes collectives), gloo_post.c (starts them); gloo_open.c, gloo_link.h and
+ * comm_gloo.cpp (Gloo's transport). */
 #ifndef AX_PARALLEL_GLOO_H
 #define AX_PARALLEL_GLOO_H
 
 #include "parallel/comm_check.h"
 #include "parallel/comm_gloo.h"
 #include "parallel/gloo_link.h"
+
+/* Opens the library of gloo_link.h, once. AX_ERR_UNSUPPORTED with the remedy. */
+enum ax_status ax_gloo_library(const struct ax_gloo_calls **out);
 
 /* ---- the processes of a run ---- */
 
@@ -15,6 +18,7 @@ struct ax_gloo_world {
     char *folder;
     int world, rank;
     double timeout;
+    const struct ax_gloo_calls *gloo;
     struct ax_gloo_link *link;
     bool failed;                     /* this rank has announced that it gives up */
     bool stopped;                    /* after an error: nothing is in flight */
@@ -81,7 +85,8 @@ enum ax_status ax_gloo_post_sums(struct ax_gloo_op *op);
 /* A rank's slice of an all-reduce: first element and count. */
 int64_t ax_gloo_slice(const struct ax_gloo_op *op, int rank, int64_t *n);
 /* Waits for one transfer (NULL: none), or for everything of a phase, in both directions. */
-enum ax_gloo_result ax_gloo_finish(struct ax_gloo_transfer **t, char *text);
+enum ax_gloo_result ax_gloo_finish(const struct ax_gloo_op *op, struct ax_gloo_transfer **t,
+                                   char *text);
 enum ax_status ax_gloo_finish_phase(struct ax_gloo_op *op, enum ax_gloo_phase phase);
 
 #endif

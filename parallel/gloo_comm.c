@@ -14,7 +14,8 @@ static enum ax_status receive_headers(struct ax_gloo_op *op) {
     int *missing, n = 0, peer = 0;
     AX_TRY(ax_alloc(&missing, (size_t)op->comm->size, sizeof *missing));
     for (int r = 0; r < op->comm->size; r++) {
-        const enum ax_gloo_result how = ax_gloo_finish(&op->lanes[r].recv[AX_GLOO_HEADER], text);
+        const enum ax_gloo_result how =
+            ax_gloo_finish(op, &op->lanes[r].recv[AX_GLOO_HEADER], text);
         if (how == AX_GLOO_DONE)
             continue;
         if (n == 0) {
@@ -87,11 +88,12 @@ static enum ax_status advance(struct ax_gloo_op *op) {
 }
 
 static void drop_transfers(struct ax_gloo_op *op) {
+    const struct ax_gloo_member *me = op->comm->state;
     for (int r = 0; op->lanes && r < op->comm->size; r++)
         for (int phase = 0; phase < AX_GLOO_PHASES; phase++) {
             struct ax_gloo_lane *lane = &op->lanes[r];
-            ax_gloo_transfer_free(lane->send[phase]);
-            ax_gloo_transfer_free(lane->recv[phase]);
+            me->world->gloo->transfer_free(lane->send[phase]);
+            me->world->gloo->transfer_free(lane->recv[phase]);
             lane->send[phase] = lane->recv[phase] = NULL;
         }
 }

@@ -108,12 +108,12 @@ static void gloo_fail(struct ax_fabric *f, enum ax_status st) {
     snprintf(text, sizeof text, "%d\n%s", (int)st, own.text);
     (void)write_mark(w, "failed", text); /* without it others only see connections break */
     (void)ax_error_restore(&own);
-    ax_gloo_link_break(w->link);
+    w->gloo->break_link(w->link);
 }
 
 static void world_free(struct ax_gloo_world *w) {
     if (w->link)
-        ax_gloo_link_free(w->link);
+        w->gloo->close(w->link);
     ax_free(w->folder);
     ax_free(w);
 }
@@ -166,7 +166,7 @@ static enum ax_status connect_all(struct ax_gloo_world *w) {
     enum ax_status st;
     AX_TRY(ax_path_join(&store, w->folder, "store"));
     AX_TRY_GOTO(ax_mkdir_private(store), st, done);
-    if (ax_gloo_link_open(&w->link, store, w->rank, w->world, w->timeout, text) != AX_GLOO_DONE)
+    if (w->gloo->open(&w->link, store, w->rank, w->world, w->timeout, text) != AX_GLOO_DONE)
         st = ax_error(AX_ERR_PEER, "rank %d of %d cannot connect to the others: %s", w->rank,
                       w->world, text);
 done:
@@ -183,6 +183,7 @@ enum ax_status ax_gloo_open(struct ax_fabric *f, const char *folder, int rank, i
     w->rank = rank;
     w->world = world;
     w->timeout = timeout;
+    AX_TRY_GOTO(ax_gloo_library(&w->gloo), st, fail);
     AX_TRY_GOTO(ax_strdup(&w->folder, folder), st, fail);
     signal(SIGPIPE, SIG_IGN); /* Gloo writes to sockets that others may have closed */
     AX_TRY_GOTO(assemble(w), st, fail);

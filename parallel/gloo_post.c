@@ -46,8 +46,8 @@ static enum ax_status post_send(struct ax_gloo_op *op, int peer, enum ax_gloo_ph
         return AX_OK;
     enum ax_gloo_result r = AX_GLOO_BROKEN;
     if (ax_fault_point(AX_FAULT_SEND) == AX_FAULT_NONE)
-        r = ax_gloo_send(me->world->link, me->ranks[peer], slot_of(op, true, phase, bytes), data,
-                         bytes, &op->lanes[peer].send[phase], text);
+        r = me->world->gloo->send(me->world->link, me->ranks[peer], slot_of(op, true, phase, bytes),
+                                  data, bytes, &op->lanes[peer].send[phase], text);
     return r == AX_GLOO_DONE ? AX_OK : lost(op, peer, true, r, text);
 }
 
@@ -59,16 +59,19 @@ static enum ax_status post_recv(struct ax_gloo_op *op, int peer, enum ax_gloo_ph
         return AX_OK;
     enum ax_gloo_result r = AX_GLOO_BROKEN;
     if (ax_fault_point(AX_FAULT_RECV) == AX_FAULT_NONE)
-        r = ax_gloo_recv(me->world->link, me->ranks[peer], slot_of(op, false, phase, bytes), data,
-                         bytes, &op->lanes[peer].recv[phase], text);
+        r = me->world->gloo->recv(me->world->link, me->ranks[peer],
+                                  slot_of(op, false, phase, bytes), data, bytes,
+                                  &op->lanes[peer].recv[phase], text);
     return r == AX_GLOO_DONE ? AX_OK : lost(op, peer, false, r, text);
 }
 
-enum ax_gloo_result ax_gloo_finish(struct ax_gloo_transfer **t, char *text) {
+enum ax_gloo_result ax_gloo_finish(const struct ax_gloo_op *op, struct ax_gloo_transfer **t,
+                                   char *text) {
+    const struct ax_gloo_member *me = op->comm->state;
     if (!*t)
         return AX_GLOO_DONE;
-    const enum ax_gloo_result r = ax_gloo_transfer_wait(*t, text);
-    ax_gloo_transfer_free(*t);
+    const enum ax_gloo_result r = me->world->gloo->wait(*t, text);
+    me->world->gloo->transfer_free(*t);
     *t = NULL;
     return r;
 }
@@ -76,10 +79,10 @@ enum ax_gloo_result ax_gloo_finish(struct ax_gloo_transfer **t, char *text) {
 enum ax_status ax_gloo_finish_phase(struct ax_gloo_op *op, enum ax_gloo_phase phase) {
     char text[AX_GLOO_TEXT];
     for (int r = 0; r < op->comm->size; r++) {
-        enum ax_gloo_result how = ax_gloo_finish(&op->lanes[r].recv[phase], text);
+        enum ax_gloo_result how = ax_gloo_finish(op, &op->lanes[r].recv[phase], text);
         if (how != AX_GLOO_DONE)
             return lost(op, r, false, how, text);
-        how = ax_gloo_finish(&op->lanes[r].send[phase], text);
+        how = ax_gloo_finish(op, &op->lanes[r].send[phase], text);
         if (how != AX_GLOO_DONE)
             return lost(op, r, true, how, text);
     }

@@ -18,7 +18,8 @@ import threading
 import time
 from pathlib import Path
 
-LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lgloo -lstdc++ -lm".split()
+LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl".split()
+BESIDE = ["-shared", "-Wl,-rpath,$ORIGIN"]  # finds libaxtrain-gloo.so
 SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
 # A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
 # it remains.
@@ -102,16 +103,18 @@ class Bench:
         stubs = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.so')}"
                  for p in sorted(self.tree.glob("tests/*/stub_*.c"))]
         library = f"../{build.folder.name}/libaxtrain.a"
-        self.call(["make", "-s", f"-j{os.cpu_count()}", *build.make, library, *helpers, *stubs, *mains.values()],
+        gloo = f"../{build.folder.name}/libaxtrain-gloo.so"
+        self.call(["make", "-s", f"-j{os.cpu_count()}", *build.make, library, gloo, *helpers, *stubs, *mains.values()],
                   self.tree)
         out = build.folder / "bin"
         out.mkdir(exist_ok=True)
+        shutil.copy(self.tree / gloo, out)
         for stub in (self.tree / s for s in stubs):  # beside the test that loads it
             beside = out / stub.parent.name / stub.name
             beside.parent.mkdir(exist_ok=True)
             beside.unlink(missing_ok=True)
             shutil.copy(stub, beside)
-        self.link(build, out / "libaxtrain.so", ["-shared", "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
+        self.link(build, out / "libaxtrain.so", [*BESIDE, "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
 
         def link(name):
             up, more = ("$ORIGIN/..", [*helpers, "-lcmocka"]) if "/" in name else ("$ORIGIN", [])
@@ -172,11 +175,12 @@ class Bench:
             source.write_text(text, encoding="latin-1")
         if same:
             return "same machine code"
-        others = [p for p in sorted(built.rglob("*.o")) if "tests" not in p.parts and p != built / "main.o"]
+        others = [p for p in sorted(built.rglob("*.o")) if "tests" not in p.parts
+                  and p not in (built / "main.o", built / "parallel/comm_gloo.o")]
         mine = {(self.tree / o).resolve(): m for o, m in objects.items()}
         library = folder / "bin/libaxtrain.so"
         library.unlink()
-        self.call([self.under_test.cc, "-shared", *self.under_test.link_flags, "-o", library,
+        self.call([self.under_test.cc, *BESIDE, *self.under_test.link_flags, "-o", library,
                    *[mine.get(p.resolve(), p) for p in others], *LIBS], self.tree)
         return "differs"
 

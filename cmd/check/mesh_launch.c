@@ -19,6 +19,7 @@ enum ax_status ax_mesh_launch_start(struct ax_mesh_launch *l) {
     l->rank = 0;
     if (!l->processes)
         return AX_OK;
+    AX_TRY(ax_gloo_available());
     AX_TRY(ax_temp_folder(&l->folder, NULL, "mesh"));
     for (int r = 1; r < l->world; r++) {
         const pid_t pid = fork();

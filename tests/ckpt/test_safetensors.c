@@ -85,6 +85,29 @@ static void large_tensors_are_filled_in_pieces(void **state) {
     ax_safetensors_close(&st);
 }
 
+/* Sparse: it takes neither disk space nor time. */
+static void offsets_beyond_four_gigabytes(void **state) {
+    (void)state;
+    static const char json[] =
+        "{\"low\":{\"dtype\":\"U8\",\"shape\":[4294967307],\"data_offsets\":[0,4294967307]},"
+        "\"high\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[4294967307,4294967312]}} ";
+    const uint64_t header = sizeof json - 1, data = sizeof header + header;
+    struct ax_safetensors st;
+    FILE *f = fopen(in_dir("large"), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(&header, sizeof header, 1, f), 1);
+    assert_int_equal(fwrite(json, header, 1, f), 1);
+    assert_int_equal(fseeko(f, (off_t)(data + 4294967307U), SEEK_SET), 0);
+    assert_int_equal(fwrite("hello", 5, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    if (ax_safetensors_open(&st, in_dir("large")) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_memory_equal(ax_safetensors_find(&st, "high")->data, "hello", 5);
+    assert_int_equal(ax_safetensors_find(&st, "low")->numel, 4294967307);
+    ax_safetensors_close(&st);
+    assert_int_equal(unlink(in_dir("large")), 0);
+}
+
 static enum ax_status fill_fails(void *ctx, int64_t first, int64_t n, void *out) {
     (void)ctx;
     (void)out;
@@ -145,6 +168,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_and_shape_comes_back),
         cmocka_unit_test(large_tensors_are_filled_in_pieces),
+        cmocka_unit_test(offsets_beyond_four_gigabytes),
         cmocka_unit_test(a_failing_fill_ends_the_write),
         cmocka_unit_test(the_file_looks_as_the_format_says),
         cmocka_unit_test(files_that_cannot_be_read_are_named),
