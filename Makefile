@@ -23,6 +23,7 @@ GLOO := $(shell $(CXX) $(if $(DEPS),-I"$(DEPS)/include") -x c++ -include gloo/co
     >/dev/null 2>&1 && echo yes)
 endif
 VERSION := 0.1.0
+COMMIT := $(shell tools/commit)
 AXTRAIN_SHARED ?= ../shared
 export AXTRAIN_SHARED
 
@@ -78,6 +79,13 @@ help: ## list the targets
 
 bootstrap: ## install what all targets need, or SETS="build test" (Debian; elsewhere it prints a list)
 	@tools/bootstrap $(or $(SETS),build demo test lint parquet)
+
+# The commit goes into main.o alone, so that a new one costs one link.
+$(BUILD)/main.o: $(BUILD)/commit
+$(BUILD)/main.o: CPPFLAGS += -DAX_COMMIT='"$(COMMIT)"'
+$(BUILD)/commit: FORCE
+	@mkdir -p $(@D)
+	@echo $(COMMIT) | cmp -s - $@ || echo $(COMMIT) >$@
 
 $(BIN): $(BUILD)/main.o $(LIB)
 	@echo "LD $@"

@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "cmd/commands.h"
 
+const char ax_commit[] = AX_COMMIT; /* also read by cmd/train/env.c */
+
 static bool asks_for_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
@@ -24,7 +26,7 @@ static enum ax_status run(int argc, char **argv) {
         return AX_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("axtrain %s\n", AX_VERSION);
+        printf("axtrain %s (commit %s)\n", AX_VERSION, ax_commit);
         return AX_OK;
     }
     const struct ax_command *c = ax_command_find(argv[1]);

@@ -19,6 +19,9 @@
 #define AX_COMPILER "gcc " __VERSION__
 #endif
 
+/* main.c's; a program without it (a test) is of no commit. */
+extern const char ax_commit[] __attribute__((weak));
+
 /* The value of the first line "key : value" of a /proc file. */
 static void proc_field(const char *path, const char *key, char *out, size_t size) {
     static char text[1 << 16];
@@ -42,8 +45,9 @@ enum ax_status ax_env_facts(json_t **out) {
     const double kib = strtod(memory, NULL);
     if (kib > 0)
         ax_format_bytes(memory, sizeof memory, 1024 * kib);
-    *out = json_pack("{ss ss ss ss ss si ss ss}", "axtrain", AX_VERSION, "compiler", AX_COMPILER,
-                     "system", u.sysname, "kernel", u.release, "cpu", cpu, "cpus", ax_cpu_count(),
+    *out = json_pack("{ss ss ss ss ss ss si ss ss}", "axtrain", AX_VERSION, "commit",
+                     ax_commit ? ax_commit : "unknown", "compiler", AX_COMPILER, "system",
+                     u.sysname, "kernel", u.release, "cpu", cpu, "cpus", ax_cpu_count(),
                      "instruction_set", ax_cpu_isa_name(ax_cpu_isa()), "memory", memory);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the environment");
 }
