@@ -3,6 +3,7 @@
 #   CC=clang-16        another compiler          SANITIZE=address,undefined | thread
 #   BUILD=dir          another build folder      OPT="-O0 -g"      V=1  show the commands
 #   DEPS=dir           libraries in dir/include, dir/lib           WERROR=1  warnings are errors
+#   PREFIX=dir         for make install (/usr/local)               DESTDIR=dir in front of it
 #   GLOO=              without libaxtrain-gloo.so (default: if there are a C++ compiler and Gloo)
 
 SHELL := /bin/bash
@@ -40,7 +41,14 @@ CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fPIC -fvisibility
 DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
 # Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix.
 LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
-LDLIBS := -ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl
+LIBS := jansson yaml pcre2-8 utf8proc zstd z
+LDLIBS := $(LIBS:%=-l%) -lm -ldl
+# For make dist: a binary that needs the C library and nothing else.
+ifdef STATIC
+LDFLAGS := $(filter-out $(OMP),$(LDFLAGS)) -static-libgcc
+LDLIBS := $(LIBS:%=-l:lib%.a) -l:libgomp.a -lm -ldl
+endif
+PREFIX ?= /usr/local
 
 # Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
 ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256
@@ -64,6 +72,7 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
 .PHONY: all help bootstrap demo test test-all check format docs fuzz bench-peers mutate clean tests-built
+.PHONY: install uninstall dist wheel
 all: $(BIN) $(SHIM) ## build axtrain
 
 # Compiles; what the compiler says is kept beside the object, for `make check`.
@@ -78,7 +87,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 bootstrap: ## install what all targets need, or SETS="build test" (Debian; elsewhere it prints a list)
-	@tools/bootstrap $(or $(SETS),build demo test lint parquet)
+	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet)
 
 # The commit goes into main.o alone, so that a new one costs one link.
 $(BUILD)/main.o: $(BUILD)/commit
@@ -122,12 +131,32 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
 $(TEST_BIN): | $(SHIM)
 
-# Stands in for DuckDB's library.
+# They stand in for DuckDB's library, and for libaxtrain-gloo.so of another version.
 $(BUILD)/tests/data/test_duckdb: $(BUILD)/tests/data/stub_duckdb.so
+$(BUILD)/tests/cmd/test_install: $(BUILD)/tests/cmd/stub_gloo.so
 $(BUILD)/tests/%.so: tests/%.c
 	@mkdir -p $(@D)
 	@echo "LD $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $<
+
+install: all ## install into PREFIX (/usr/local): binary, man page, completions, configs
+	@tools/stage $(BIN) "$(DESTDIR)$(PREFIX)"
+	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+uninstall: ## remove what `make install` wrote
+	@tools/stage --remove "$(DESTDIR)$(PREFIX)"
+
+DIST := $(BUILD)-dist
+RELEASE := axtrain-$(VERSION)-linux-x86_64
+EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),315532800)
+dist: ## build-dist/axtrain-VERSION-linux-x86_64.tar.gz: runs on glibc >= 2.34 with nothing installed
+	@tools/bootstrap build dist
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(DIST) OPT=-O2 STATIC=1 all
+	@tools/make-dist $(DIST)/axtrain $(RELEASE) $(EPOCH)
+
+wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the command
+	@tools/make-wheel $(DIST)/$(RELEASE) $(VERSION) $(EPOCH) $(DIST)
+	@tools/check-wheel $(DIST)/axtrain-$(VERSION)-*.whl
 
 tests-built: $(BIN) $(SHIM) $(TEST_BIN)
 
