@@ -438,12 +438,17 @@ static void usage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_of_rows),           cmocka_unit_test(rows_that_do_not_do),
-        cmocka_unit_test(lengths_choose_rows),     cmocka_unit_test(memory_chooses_the_method),
-        cmocka_unit_test(what_is_written_trains),  cmocka_unit_test(any_number_of_rows),
-        cmocka_unit_test(rows_that_train_nothing), cmocka_unit_test(the_adapter_files_train),
+        cmocka_unit_test(kinds_of_rows),
+        cmocka_unit_test(rows_that_do_not_do),
+        cmocka_unit_test(lengths_choose_rows),
+        cmocka_unit_test(memory_chooses_the_method),
+        cmocka_unit_test(what_is_written_trains),
+        cmocka_unit_test(any_number_of_rows),
+        cmocka_unit_test(rows_that_train_nothing),
+        cmocka_unit_test(the_adapter_files_train),
         cmocka_unit_test(prompts_are_kept),
-        cmocka_unit_test(plans_and_prepares),      cmocka_unit_test(usage),
+        cmocka_unit_test(plans_and_prepares),
+        cmocka_unit_test(usage),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -95,7 +95,6 @@ static inline void open_examples(struct ax_examples *out, const struct ax_format
                                                                   .format = format,
                                                                   .threads = 2,
                                                                   .bos = AX_NO_TOKEN,
-                                                                  .pad = AX_NO_TOKEN,
                                                                   .cache = cache,
                                                                   .tokenizer = "t"}));
     ax_rows_close(rows);
