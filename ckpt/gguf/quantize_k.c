@@ -78,12 +78,13 @@ static struct fit try_levels(const struct group *g, float levels) {
         sxq += wq * g->x[i];
     }
     struct fit f = {.error = INFINITY};
-    const float det = g->sw * sqq - sq * sq;
-    if (!(det > 0))
+    if (!(sqq > 0))
         return f;
-    f.scale = (g->sw * sxq - g->swx * sq) / det;
+    const float det = g->sw * sqq - sq * sq;
     f.minimum = (sq * sxq - sqq * g->swx) / det;
-    if (f.minimum < 0) {
+    f.scale = (g->sw * sxq - g->swx * sq) / det;
+    /* where all codes are equal but for rounding, any pair would do */
+    if (!(det > 1e-5f * g->sw * sqq) || f.minimum < 0) {
         f.minimum = 0;
         f.scale = sxq / sqq;
     }

@@ -96,6 +96,31 @@ static void blocks_of_one_value(void **state) {
     }
 }
 
+/* Values that differ by less than a code can tell are as near as if they were equal. */
+static void blocks_of_nearly_one_value(void **state) {
+    (void)state;
+    static const uint32_t ids[] = {2, 3, 6, 8, 12, 14};
+    for (size_t t = 0; t < sizeof ids / sizeof *ids; t++) {
+        const struct ax_block_type *type = ax_block_type_find(ids[t]);
+        for (uint32_t draw = 0; draw < 100; draw++)
+            for (int power = -7; power <= -3; power++)
+                for (int sign = -1; sign <= 1; sign += 2) {
+                    const struct ax_rng_key key = {.seed = 7, .tensor = draw};
+                    const float spread = powf(10, (float)power), size = draw % 2 ? 1 : 1e4f;
+                    float x[BLOCK], y[BLOCK];
+                    unsigned char blocks[2 * BLOCK];
+                    for (uint64_t i = 0; i < BLOCK; i++)
+                        x[i] = (float)sign * size * (1 + spread * ax_rng_normal(key, i));
+                    type->quantize(x, BLOCK / type->elements, blocks);
+                    type->dequantize(blocks, BLOCK / type->elements, y);
+                    for (int i = 0; i < BLOCK; i++)
+                        if (!(fabsf(y[i] - x[i]) <= size * (8 * spread + 4e-3f)))
+                            fail_msg("%s, spread %g: %g became %g", type->name, (double)spread,
+                                     (double)x[i], (double)y[i]);
+                }
+    }
+}
+
 /* --- files --- */
 
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
@@ -298,6 +323,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_survive_to_their_precision),
         cmocka_unit_test(blocks_of_one_value),
+        cmocka_unit_test(blocks_of_nearly_one_value),
         cmocka_unit_test(files_are_read_back),
         cmocka_unit_test(large_tensors_are_written_in_pieces),
         cmocka_unit_test(numbers_that_do_not_fit),
