@@ -219,6 +219,20 @@ static void slices_are_even(void **state) {
         }
 }
 
+/* A rank that says that it is here, and then is not. */
+static void ranks_that_do_not_connect_are_an_error(void **state) {
+    (void)state;
+    struct ax_fabric f;
+    char path[256];
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/rank-1.here", folder);
+    assert_int_equal(ax_write_file_atomic(path, "", 0), AX_OK);
+    assert_int_equal(ax_gloo_open(&f, folder, 0, 2, 0.3), AX_ERR_PEER);
+    assert_non_null(strstr(ax_error_text(), "rank 0 of 2 cannot connect to the others: "));
+    assert_int_equal(ax_remove_tree(folder), AX_OK);
+}
+
 static void a_folder_serves_one_run(void **state) {
     (void)state;
     struct ax_fabric f;
@@ -261,6 +275,7 @@ int main(void) {
         cmocka_unit_test(spoilt_collectives_are_named),
         cmocka_unit_test(ranks_that_never_come_are_named),
         cmocka_unit_test(slices_are_even),
+        cmocka_unit_test(ranks_that_do_not_connect_are_an_error),
         cmocka_unit_test(a_folder_serves_one_run),
         cmocka_unit_test(injected_faults_are_named),
     };
