@@ -24,7 +24,7 @@ const struct ax_config_key ax_config_keys_unsupported_data[] = {
     COUNT("pose_num_chunks"),
 
     {"shrink_embeddings", AX_T_BOOL, AX_NEEDS(SHRINK)},
-    {"fix_untrained_tokens", AX_T_INT | AX_T_LIST | AX_OF(AX_T_INT), AX_NEEDS(PARTIAL_TRAINING)},
+    {"fix_untrained_tokens", AX_T_INT | AX_T_LIST | AX_OF(AX_T_INT), AX_NEEDS(UNTRAINED_TOKENS)},
     {"datasets[].conversation", AX_T_STR, AX_NEEDS(DATASET_TYPES)},
     {"datasets[].input_transform", AX_T_STR, AX_NEEDS(PYTHON)},
     {"datasets[].temperature", AX_T_NUM, AX_NEEDS(PLUGINS)},
@@ -44,13 +44,22 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
         "*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|*NemoGymPlugin|*LMEvalPlugin|"
         "*DenseMixerPlugin|*.*"),
 #undef WHY
-#define WHY AX_NEEDS(PREQUANTIZED)
-    BOOL("llama4_linearized_experts"), BOOL("use_onebitllms"), STR("nonexpert_quantization"),
-    BOOL("nvfp4_merge_aware"), BOOL("use_dsv4_kernels"), BOOL("use_glm_dsa_kernels"),
-    WORD("dsv4_fp8_nonexpert_mode", "float8tensor|bf16"), BOOL("dsv4_fp8_lora_kernel"),
+#define WHY AX_NEEDS(LINEAR_EXPERTS)
+    BOOL("llama4_linearized_experts"),
+#undef WHY
+#define WHY AX_NEEDS(BITNET)
+    BOOL("use_onebitllms"),
+#undef WHY
+#define WHY AX_NEEDS(NVFP4)
+    BOOL("nvfp4_merge_aware"), WORD("dsv4_fp4_grouped_mode", "nvfp4|fp8"),
+#undef WHY
+#define WHY AX_NEEDS(NONEXPERT)
+    STR("nonexpert_quantization"), WORD("dsv4_fp8_nonexpert_mode", "float8tensor|bf16"),
+    BOOL("gemma4_fp8_nonexpert"), BOOL("gemma4_nf4_nonexpert"),
+#undef WHY
+#define WHY AX_NEEDS(SPARSE_ATTENTION)
+    BOOL("use_dsv4_kernels"), BOOL("use_glm_dsa_kernels"), BOOL("dsv4_fp8_lora_kernel"),
     BOOL("dsv4_shared_mlp_lora_kernel"), BOOL("dsv4_bf16_all"),
-    WORD("dsv4_fp4_grouped_mode", "nvfp4|fp8"), BOOL("gemma4_fp8_nonexpert"),
-    BOOL("gemma4_nf4_nonexpert"),
 #undef WHY
 #define WHY AX_NEEDS(MULTIMODAL)
     STR("processor_type"), OPTIONS("processor_kwargs"), BOOL("freeze_mm_modules"),
@@ -149,17 +158,17 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     {"do_bench_eval", AX_T_BOOL, AX_NEEDS(TEXT_METRICS)},
     {"bench_dataset", AX_T_STR, AX_NEEDS(TEXT_METRICS), .when = "do_bench_eval"},
     {"bench_split", AX_T_STR, AX_NEEDS(TEXT_METRICS), .when = "do_bench_eval"},
-    {"scaling_softmax", AX_T_BOOL, AX_NEEDS(LOSS_VARIANTS)},
-    {"scaling_softmax_factor", AX_T_NUM, AX_NEEDS(LOSS_VARIANTS), .when = "scaling_softmax"},
-    {"scaling_softmax_bias", AX_T_NUM, AX_NEEDS(LOSS_VARIANTS), .when = "scaling_softmax"},
+    {"scaling_softmax", AX_T_BOOL, AX_NEEDS(SCALED_SOFTMAX)},
+    {"scaling_softmax_factor", AX_T_NUM, AX_NEEDS(SCALED_SOFTMAX), .when = "scaling_softmax"},
+    {"scaling_softmax_bias", AX_T_NUM, AX_NEEDS(SCALED_SOFTMAX), .when = "scaling_softmax"},
     {"peft.loftq_config", AX_T_MAP, AX_NEEDS(LORA_INIT)},
     {"peft.loftq_config.loftq_bits", AX_T_COUNT, .dflt = "4", AX_NEEDS(LORA_INIT)},
     {"dpo_use_weighting", AX_T_BOOL, AX_NEEDS(OTHER_RL), .when = "rl == dpo"},
     {"trl.replay_recompute_logps", AX_T_BOOL, .dflt = "true", AX_NEEDS(OTHER_RL),
         .when = "trl.replay_buffer_size"}, {"ebft", AX_T_MAP, AX_NEEDS(EBFT), .when = "rl == ebft"},
     {"expert_parallel_token_capacity", AX_T_COUNT, AX_NEEDS(TOKEN_CAPACITY)},
-    {"liger_use_token_scaling", AX_T_BOOL, AX_NEEDS(LOSS_VARIANTS)},
-    {"nvfp4_merge_aware_start_step", AX_T_AMOUNT, AX_NEEDS(PREQUANTIZED),
+    {"liger_use_token_scaling", AX_T_BOOL, AX_NEEDS(TOKEN_SCALING)},
+    {"nvfp4_merge_aware_start_step", AX_T_AMOUNT, AX_NEEDS(NVFP4),
         .when = "nvfp4_merge_aware"},
     {"spectrum_top_fraction", AX_T_SHARE, .dflt = "0.5", AX_NEEDS(PLUGINS),
         .when = "plugins == *SpectrumPlugin"},

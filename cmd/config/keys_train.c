@@ -45,12 +45,11 @@ const struct ax_config_key ax_config_keys_optim[] = {
            .dflt = "1e-8"),
     AX_KEY("optim_args", AX_T_STR | AX_T_OPTIONS,
            "More options for the optimizer: a map, or k=v,k=v."),
-    AX_KEY("lisa_n_layers", AX_T_COUNT, "Layers trained at a time (LISA).",
-           AX_NEEDS(PARTIAL_TRAINING)),
+    AX_KEY("lisa_n_layers", AX_T_COUNT, "Layers trained at a time (LISA).", AX_NEEDS(LISA)),
     AX_KEY("lisa_step_interval", AX_T_COUNT, "Steps between LISA's choices of layers.",
-           AX_NEEDS(PARTIAL_TRAINING), .when = "lisa_n_layers"),
+           AX_NEEDS(LISA), .when = "lisa_n_layers"),
     AX_KEY("lisa_layers_attribute", AX_T_STR, "Attribute under which LISA finds the layers.",
-           .dflt = "model.layers", AX_NEEDS(PARTIAL_TRAINING), .when = "lisa_n_layers"),
+           .dflt = "model.layers", AX_NEEDS(LISA), .when = "lisa_n_layers"),
     {0}};
 
 const struct ax_config_key ax_config_keys_schedule[] = {
@@ -71,21 +70,21 @@ const struct ax_config_key ax_config_keys_schedule[] = {
     AX_KEY("lr_quadratic_warmup", AX_T_BOOL, "Warm up quadratically instead of linearly.",
            .dflt = "false", .when = "lr_scheduler == cosine"),
     AX_KEY("relora", AX_T_BOOL, "Merge the adapter into the base and restart it periodically.",
-           AX_NEEDS(PARTIAL_TRAINING)),
+           AX_NEEDS(RELORA)),
     AX_KEY("relora_prune_ratio", AX_T_SHARE,
-           "Fraction of the optimizer state dropped at a restart.", AX_NEEDS(PARTIAL_TRAINING),
+           "Fraction of the optimizer state dropped at a restart.", AX_NEEDS(RELORA),
            .when = "relora"),
     AX_KEY("relora_prune_method", AX_T_STR, "Which part of the optimizer state is dropped.",
-           .choices = "magnitude|random|reset", .dflt = "magnitude", AX_NEEDS(PARTIAL_TRAINING),
+           .choices = "magnitude|random|reset", .dflt = "magnitude", AX_NEEDS(RELORA),
            .when = "relora"),
-    AX_KEY("relora_cpu_offload", AX_T_BOOL, "Merge in host memory.", AX_NEEDS(PARTIAL_TRAINING),
+    AX_KEY("relora_cpu_offload", AX_T_BOOL, "Merge in host memory.", AX_NEEDS(RELORA),
            .when = "relora"),
     AX_KEY("jagged_restart_steps", AX_T_INDEX, "Steps between restarts of the learning rate.",
-           AX_NEEDS(PARTIAL_TRAINING)),
+           AX_NEEDS(LR_RESTARTS)),
     AX_KEY("jagged_restart_warmup_steps", AX_T_INDEX, "Warm-up steps after a restart.",
-           AX_NEEDS(PARTIAL_TRAINING), .when = "jagged_restart_steps"),
+           AX_NEEDS(LR_RESTARTS), .when = "jagged_restart_steps"),
     AX_KEY("jagged_restart_anneal_steps", AX_T_INDEX, "Decay steps before a restart.",
-           AX_NEEDS(PARTIAL_TRAINING), .when = "jagged_restart_steps"),
+           AX_NEEDS(LR_RESTARTS), .when = "jagged_restart_steps"),
     {0}};
 
 #define EVAL_ROWS "val_set_size || test_datasets"
@@ -209,11 +208,11 @@ const struct ax_config_key ax_config_keys_loss[] = {
     AX_KEY("z_loss_coef", AX_T_AMOUNT,
            "Weight of the squared log-sum-exp of the logits. axtrain's own key.", .dflt = "0.0"),
     AX_KEY("neftune_noise_alpha", AX_T_POSITIVE, "Strength of the noise added to embeddings."),
-    AX_KEY("use_eaft", AX_T_BOOL, "Weight tokens by their entropy.", AX_NEEDS(LOSS_VARIANTS)),
-    AX_KEY("eaft_alpha", AX_T_NUM, "Exponent of the entropy weight.", .dflt = "1.0",
-           AX_NEEDS(LOSS_VARIANTS), .when = "use_eaft"),
+    AX_KEY("use_eaft", AX_T_BOOL, "Weight tokens by their entropy.", AX_NEEDS(EAFT)),
+    AX_KEY("eaft_alpha", AX_T_NUM, "Exponent of the entropy weight.", .dflt = "1.0", AX_NEEDS(EAFT),
+           .when = "use_eaft"),
     AX_KEY("eaft_k", AX_T_COUNT, "Number of most likely tokens used to estimate the entropy.",
-           .dflt = "20", AX_NEEDS(LOSS_VARIANTS), .when = "use_eaft"),
+           .dflt = "20", AX_NEEDS(EAFT), .when = "use_eaft"),
     {0}};
 
 const struct ax_config_key ax_config_keys_adapter[] = {

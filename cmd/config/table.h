@@ -101,14 +101,25 @@ enum ax_config_support {
     X(COMMAND_A, "command-a-templates", "chat templates of Command A; use chat_template_jinja")    \
     X(PYTHON, "python", "Python code named in the YAML file")                                      \
     X(MULTIMODAL, "multimodal", "images and audio")                                                \
-    X(PREQUANTIZED, "quantized-bases", "bases in other quantized formats")                         \
+    X(PREQUANTIZED, "quantized-bases", "bases quantized to MXFP4, or to FP8 by blocks")            \
+    X(GPTQ, "gptq", "bases in the GPTQ format")                                                    \
+    X(NVFP4, "nvfp4-bases", "bases quantized to NVFP4")                                            \
+    X(BITNET, "bitnet", "1-bit models (BitNet)")                                                   \
+    X(LINEAR_EXPERTS, "linearized-experts", "experts of Llama 4 as separate matrices")             \
+    X(NONEXPERT, "nonexpert-quantization", "quantizing what is not an expert")                     \
+    X(SPARSE_ATTENTION, "sparse-attention", "DeepSeek-V4 and GLM models with sparse attention")    \
     X(SHRINK, "shrink-embeddings", "embeddings with fewer rows than the base has")                 \
     X(TOKEN_CAPACITY, "token-capacity", "a limit of tokens for each expert")                       \
     X(OTHER_LR, "other-schedules", "less common learning-rate schedules")                          \
     X(LR_GROUPS, "lr-groups", "separate learning rates for some parameters")                       \
-    X(LOSS_VARIANTS, "loss-variants", "other losses and attention scores")                         \
+    X(EAFT, "eaft", "losses weighted by entropy (EAFT)")                                           \
+    X(SCALED_SOFTMAX, "scaled-softmax", "attention scores scaled by the length")                   \
+    X(TOKEN_SCALING, "token-scaling", "losses scaled by the token's probability")                  \
     X(LONG_CONTEXT, "pose", "position skipping")                                                   \
-    X(PARTIAL_TRAINING, "partial-training", "training parameters in turn or with restarts")        \
+    X(LISA, "lisa", "training a few layers at a time (LISA)")                                      \
+    X(RELORA, "relora", "merging and restarting adapters (ReLoRA)")                                \
+    X(LR_RESTARTS, "lr-restarts", "restarts of the learning rate, each with a warm-up")            \
+    X(UNTRAINED_TOKENS, "untrained-tokens", "new embeddings for tokens that were never trained")   \
     X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics during training")                 \
     X(AUTO_BATCH, "auto-batch", "finding the batch size automatically")                            \
     X(PLUGINS, "plugins", "features of this plugin")

@@ -188,6 +188,11 @@ static void what_cannot_be_done_stops(void **state) {
         {"chat_template: command_a\n", AX_CAP_COMMAND_A},
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
         {"image_size: 512\n", AX_CAP_MULTIMODAL},
+        {"use_eaft: true\n", AX_CAP_EAFT},
+        {"lisa_n_layers: 2\n", AX_CAP_LISA},
+        {"gptq: true\n", AX_CAP_GPTQ},
+        {"use_onebitllms: true\n", AX_CAP_BITNET},
+        {"shrink_embeddings: true\n", AX_CAP_SHRINK},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char yaml[512];

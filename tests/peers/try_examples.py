@@ -90,7 +90,8 @@ def row(entry, i):
     if kind.startswith("jeopardy"):
         return {"category": "numbers", "question": f"which is {i}?", "answer": f"it is {i}"}
     if kind == "None" and "text_column" not in entry:
-        return {"input_ids": [5 + i, 6, 7], "attention_mask": [1, 1, 1], "labels": [5 + i, 6, 7]}
+        ids = [5 + i, 6, 7] * 10
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids}
     if kind in ("completion", "pretrain", "None"):
         return {entry.get("field") or entry.get("text_column") or "text": f"line {i} of a text"}
     return {"instruction": f"say {i}", "input": "twice" if i % 2 else "", "output": f"it is {i}"}
@@ -120,9 +121,11 @@ def localise(cfg, where):
     if cfg.get("model_revision") or cfg.get("revision_of_model"):
         out.append("model_revision=null")
     for key in ("chat_template_jinja", "base_model_config", "tokenizer_config", "lora_model_dir",
-                "resume_from_checkpoint"):
+                "resume_from_checkpoint", "hub_model_id"):
         if cfg.get(key):
             out.append(f"{key}=null")
+    if cfg.get("unfrozen_parameters"):  # may name layers that a tiny model lacks
+        out.append("unfrozen_parameters=[lm_head.weight]")
     return out + [
         f"base_model={os.path.join(where, 'model')}", "reinit_weights=true", "sequence_len=256",
         "micro_batch_size=1", "gradient_accumulation_steps=2", "num_epochs=40", "max_steps=2",
