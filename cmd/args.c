@@ -106,3 +106,17 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
                         argv[0], argv[0]);
     return AX_OK;
 }
+
+enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax_arg *args,
+                                   const char **model) {
+    const char *positional = NULL;
+    int given;
+    AX_TRY(ax_args_parse(argc, argv, n, args, 0, 1, &positional, &given));
+    if (given == 0)
+        return AX_OK;
+    if (*model)
+        return ax_error(AX_ERR_CONFIG, "%s: two models are given, \"%s\" and --model %s", argv[0],
+                        positional, *model);
+    *model = positional;
+    return AX_OK;
+}

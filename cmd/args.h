@@ -32,4 +32,9 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
                              int min_positional, int max_positional, const char **positional,
                              int *n_positional);
 
+/* The same for a command whose only positional argument is its model, which --model names too:
+ * *model is what --model sets. */
+enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax_arg *args,
+                                   const char **model);
+
 #endif

@@ -335,10 +335,9 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
         {"--system", AX_ARG_STRING, &c.system, 0, 0},
         {"--context", AX_ARG_INT, &c.context, 16, 1 << 24},
     };
-    int n;
     ax_text_args_table(&c.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
-    AX_TRY(ax_args_parse(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, 0, 0, NULL, &n));
+    AX_TRY(ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.model));
     const enum ax_status st = run(&c);
     json_decref(c.messages);
     ax_encoding_free(&c.prompt);

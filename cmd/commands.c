@@ -64,7 +64,7 @@ const struct ax_command ax_commands[] = {
      "                      or /tmp)\n"
      "  --no-save           (pipeline) skip the checkpoint, which takes gigabytes\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
-    {"chat", "talk to a model", "--model M [options]",
+    {"chat", "talk to a model", "[--model] M [options]",
      "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
      "commands.\n"
      "Ctrl-C stops a reply; end of input quits. Also works in pipes.\n"
@@ -140,7 +140,7 @@ const struct ax_command ax_commands[] = {
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
     {"eval", "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
-     "--model DIR --data FILE [options]\n--model DIR --config FILE [options]",
+     "[--model] DIR --data FILE [options]\n[--model] DIR --config FILE [options]",
      "Negative log-likelihood (nats) and accuracy of the tokens that training would train on.\n"
      "Data is prepared as for training: with the model's tokenizer and chat template, answers\n"
      "only.\n"
@@ -181,7 +181,7 @@ const struct ax_command ax_commands[] = {
      "library that reads Parquet.\n",
      "axtrain fetch sft.yaml", ax_cmd_fetch},
     {"generate", "continue prompts, or answer them",
-     "--model M [--prompt TEXT | --input FILE.jsonl] [options]",
+     "[--model] M [--prompt TEXT | --input FILE.jsonl] [options]",
      "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, the prompt\n"
      "is read from standard input. A single answer is printed as it is generated; several are\n"
      "printed in order.\n"
@@ -283,7 +283,8 @@ const struct ax_command ax_commands[] = {
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", ax_cmd_problems},
     {"report", "draw training runs as one HTML page", "RUN [RUN …] [-o FILE]",
      "RUN is the output_dir of a training run, finished or not; several runs share the same\n"
-     "charts. The page is self-contained and uses neither network nor scripts: loss,\n"
+     "charts. The page is self-contained and uses no network and is complete without its script: "
+     "loss,\n"
      "evaluations, learning rate, gradient norm, speed, MFU, memory, time by phase, packing,\n"
      "configuration, environment.\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
@@ -301,7 +302,7 @@ const struct ax_command ax_commands[] = {
      "  --spans        print the generation spans instead, as [[start, end], …] in code points\n"
      "  --now UNIX     the time that strftime_now sees\n",
      "axtrain template --model my-model/ chat.json", ax_cmd_template},
-    {"tokenize", "convert text to token ids and back", "--model DIR | --vocab FILE [options]",
+    {"tokenize", "convert text to token ids and back", "[--model] DIR | --vocab FILE [options]",
      "Reads text from standard input, byte for byte, and prints the ids as one JSON array.\n"
      "Special tokens in the text are recognized.\n"
      "  --model DIR            the tokenizer of a model folder\n"

@@ -91,8 +91,8 @@ static enum ax_status dispatch(int argc, char **argv, struct ax_buf *out, struct
         return verbs[i].run(opt, out);
     }
     return ax_error(AX_ERR_CONFIG,
-                    "config %s: expected help, show, schema or docs; see `axtrain config --help`",
-                    name);
+                    "config%s%s: expected help, show, schema or docs; see `axtrain config --help`",
+                    *name ? " " : "", name);
 }
 
 enum ax_status ax_cmd_config(int argc, char **argv) {

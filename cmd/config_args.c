@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/io.h"
 
 /* The option of the table that an argument names, with or without "=value". */
 static const struct ax_arg *option(const char *word, int n, const struct ax_arg *args) {
@@ -77,6 +77,11 @@ enum ax_status ax_setup_args(int argc, char **argv, int n, const struct ax_arg *
                       "%s: the first argument must be a config file; see `axtrain "
                       "%s --help`",
                       argv[0], argv[0]);
+    if (st == AX_OK && ax_path_is_dir(rest[0]))
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: %s is a folder, and the first argument must be a config file; the model "
+                      "is its key base_model (axtrain %s CONFIG base_model=%s)",
+                      argv[0], rest[0], argv[0], rest[0]);
     if (st == AX_OK)
         st = ax_config_load(cfg, rest[0], n_rest - 1, rest + 1);
 done:

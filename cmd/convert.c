@@ -43,6 +43,11 @@ static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, boo
     return st;
 }
 
+static bool ends_in(const char *path, const char *ending) {
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcmp(path + n - m, ending) == 0;
+}
+
 enum ax_status ax_cmd_convert(int argc, char **argv) {
     const char *to = NULL, *quant = NULL, *paths[2];
     bool overwrite = false;
@@ -57,6 +62,8 @@ enum ax_status ax_cmd_convert(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, 5, args, 2, 2, paths, &n));
     c.src = paths[0];
     c.dst = paths[1];
+    if (!to)
+        to = ends_in(c.dst, ".gguf") ? "gguf" : ends_in(c.src, ".gguf") ? "hf" : NULL;
     if (to && strcmp(to, "hf") == 0)
         return to_hf(&c, quant, overwrite);
     if (to && strcmp(to, "gguf") == 0)

@@ -225,8 +225,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     };
     struct ax_buf text = {0};
     enum ax_status st;
-    int n;
-    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 0, 0, NULL, &n));
+    AX_TRY(ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &e.model));
     AX_TRY(check(&e));
     AX_TRY_GOTO(open_all(&e), st, done);
     AX_TRY_GOTO(ax_eval_run(&e), st, done);

@@ -250,10 +250,9 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
         {"--batch", AX_ARG_INT, &g.batch, 1, 4096},
         {"--json", AX_ARG_FLAG, &g.json, 0, 0},
     };
-    int n;
     ax_text_args_table(&g.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
-    AX_TRY(ax_args_parse(argc, argv, AX_TEXT_ARGS_COUNT + 8, args, 0, 0, NULL, &n));
+    AX_TRY(ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 8, args, &g.a.model));
     if (g.source.text && g.source.file)
         return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
     if (g.source.system && !g.source.chat && !g.source.file)

@@ -51,7 +51,21 @@ const char *ax_command_nearest(const char *name) {
     return begun ? begun : nearest.name;
 }
 
+/* Commands of other programs, and what does the same here. */
+static const struct {
+    const char *name, *here;
+} others[] = {
+    {"version", "--version"},  {"merge-lora", "merge"}, {"merge_lora", "merge"},
+    {"inference", "generate"}, {"lora", "sft"},         {"finetune", "sft"},
+    {"quantize", "convert"},   {"run", "sft"},          {"serve", "chat"},
+    {"evaluate", "eval"},
+};
+
 enum ax_status ax_command_unknown(const char *name) {
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i].name, name) == 0)
+            return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; here it is `axtrain %s`", name,
+                            others[i].here);
     const char *near = ax_command_nearest(name);
     if (near)
         return ax_error(AX_ERR_CONFIG, "unknown command \"%s\"; did you mean `axtrain %s`?", name,

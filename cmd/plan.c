@@ -28,18 +28,15 @@ static enum ax_status plan_model(int argc, char **argv) {
         .dtype = "bfloat16", .optimizer = "adamw", .batch = 1, .seq = 2048, .accumulate = 1};
     struct ax_plan_request r = {.first = AX_RECOMPUTE_OFF, .last = AX_RECOMPUTE_ON};
     struct ax_arg args[AX_STEP_ARGS_COUNT + 4];
-    const char *model = NULL;
     struct ax_arch arch;
-    int n = AX_STEP_ARGS_COUNT, n_positional;
+    int n = AX_STEP_ARGS_COUNT;
     ax_step_args_table(&a, args);
-    args[n++] = (struct ax_arg){"--model", AX_ARG_STRING, &model, 0, 0};
+    args[n++] = (struct ax_arg){"--model", AX_ARG_STRING, &r.name, 0, 0};
     args[n++] = (struct ax_arg){"--json", AX_ARG_FLAG, &r.json, 0, 0};
     args[n++] = (struct ax_arg){"--blocks", AX_ARG_FLAG, &r.blocks, 0, 0};
     args[n++] = (struct ax_arg){"--speed", AX_ARG_FLOAT, &r.speed, 0, 0};
-    AX_TRY(ax_args_parse(argc, argv, n, args, 0, 1, &r.name, &n_positional));
-    if (n_positional == 0)
-        r.name = model;
-    if (!r.name || (model && n_positional == 1))
+    AX_TRY(ax_args_parse_model(argc, argv, n, args, &r.name));
+    if (!r.name)
         return ax_error(AX_ERR_CONFIG, "plan: expected a configuration or a model; see `axtrain "
                                        "plan --help`");
     AX_TRY(ax_step_args_options(&a, &r.step));

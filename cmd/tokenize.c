@@ -83,8 +83,7 @@ enum ax_status ax_cmd_tokenize(int argc, char **argv) {
         {"--decode", AX_ARG_FLAG, &to_text, 0, 0},
         {"--skip-special-tokens", AX_ARG_FLAG, &skip_special, 0, 0},
     };
-    int n;
-    AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof args[0], args, 0, 0, NULL, &n));
+    AX_TRY(ax_args_parse_model(argc, argv, sizeof args / sizeof args[0], args, &model));
     if ((model == NULL) == (vocab == NULL))
         return ax_error(AX_ERR_CONFIG, "tokenize: give either --model DIR or --vocab FILE");
     if (to_text && add_special)

@@ -86,6 +86,8 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     enum ax_color_mode color;
     AX_TRY(ax_color_mode_parse("--color", a->color, &color));
     AX_TRY(refuse_ranks());
+    if (a->quiet && ax_log_get_level() > AX_LOG_WARN)
+        ax_log_set_level(AX_LOG_WARN);
     ax_config_log_notes(cfg);
     AX_TRY(ax_hub_push_check(cfg));
     AX_TRY(ax_train_setup_open(&s, cfg));

@@ -30,7 +30,6 @@ struct ax_metrics {
     /* displayed means: exponential, over the last steps */
     int64_t seen;
     double seconds, tokens; /* per step */
-    struct ax_phase_seconds phases[AX_METRICS_MAX_PHASES];
     struct ax_progress_view view;
     struct ax_metrics_window window;
 };
@@ -212,10 +211,6 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     const double share = 1 / (double)(n < MEMORY_STEPS ? n : MEMORY_STEPS);
     blend(&m->seconds, f->seconds, share);
     blend(&m->tokens, (double)f->tokens, share);
-    for (int i = 0; i < f->n_phases; i++) {
-        m->phases[i].name = f->phases[i].name;
-        blend(&m->phases[i].seconds, f->phases[i].seconds, share);
-    }
     v->step = f->step;
     v->epoch = f->epoch;
     v->loss = f->loss;
@@ -224,8 +219,6 @@ static void update_view(struct ax_metrics *m, const struct ax_step_figures *f) {
     v->tokens_per_second = m->seconds > 0 ? m->tokens / m->seconds : 0;
     v->mfu = mfu_of(m, v->tokens_per_second);
     v->memory = (double)f->memory;
-    v->n_phases = f->n_phases;
-    v->phases = m->phases;
     v->eta = v->total_steps > f->step ? m->seconds * (double)(v->total_steps - f->step) : -1;
     v->doing = NULL;
 }

@@ -110,18 +110,13 @@ enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view
 enum ax_status ax_progress_line(struct ax_buf *out, const struct ax_progress_view *v) {
     AX_TRY(ax_buf_printf(out, "step=%lld", (long long)v->step));
     if (v->total_steps > 0)
-        AX_TRY(ax_buf_printf(out, " of=%lld", (long long)v->total_steps));
+        AX_TRY(ax_buf_printf(out, "/%lld", (long long)v->total_steps));
     AX_TRY(ax_buf_printf(out, " epoch=%.4g loss=%.5g grad_norm=%.4g learning_rate=%.4g", v->epoch,
                          v->loss, v->grad_norm, v->learning_rate));
     AX_TRY(ax_buf_printf(out, " tokens_per_second=%.0f", v->tokens_per_second));
     if (v->devices > 1)
         AX_TRY(ax_buf_printf(out, " tokens_per_second_per_device=%.0f",
                              v->tokens_per_second / v->devices));
-    if (v->mfu >= 0)
-        AX_TRY(ax_buf_printf(out, " mfu=%.3f", v->mfu));
-    AX_TRY(ax_buf_printf(out, " memory_gib=%.2f", v->memory / (double)(1 << 30)));
-    for (int i = 0; i < v->n_phases; i++)
-        AX_TRY(ax_buf_printf(out, " %s_s=%.3g", v->phases[i].name, v->phases[i].seconds));
     if (v->eta >= 0)
         AX_TRY(ax_buf_printf(out, " eta_s=%.0f", v->eta));
     return ax_buf_puts(out, "\n");

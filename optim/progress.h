@@ -16,14 +16,12 @@ struct ax_progress_view {
     double eta;        /* seconds; < 0 = unknown */
     const char *doing; /* "evaluating", or NULL */
     int64_t done, of;  /* progress of `doing` */
-    int n_phases;      /* seconds per step */
-    const struct ax_phase_seconds *phases;
 };
 
 /* One line of at most `width` columns: the most important parts stay, the bar takes the rest. */
 enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view *v, int width,
                                bool color);
-/* "step=10 of=100 loss=1.23 …" with a newline. */
+/* "step=10/100 epoch=0.1 loss=1.23 …" with a newline; the files have all figures. */
 enum ax_status ax_progress_line(struct ax_buf *out, const struct ax_progress_view *v);
 
 #endif

@@ -130,6 +130,15 @@ static enum ax_status missing(const struct ax_config *cfg, bool text_only, struc
     return AX_OK;
 }
 
+/* Without these keys the run would train something else. */
+static bool is_another_objective(const struct ax_config *cfg) {
+    static const char *const keys[] = {"rl", "reward_model", "process_reward_model", "qat"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (ax_config_truthy(ax_config_lookup(cfg, keys[i])))
+            return true;
+    return false;
+}
+
 enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use use) {
     bool text_only = use == AX_CONFIG_FOR_TEXT;
     struct ax_buf lines = {0};
@@ -139,10 +148,10 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
     if (st == AX_OK)
         st = ax_config_put_not_yet(cfg, text_only, "\n  ", "", &lines);
     if (st == AX_OK && lines.len > 0) {
-        st = ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: not supported in this version; set these keys to null to run without them%s",
-            cfg->doc.name, lines.data);
+        st = ax_error(AX_ERR_UNSUPPORTED, "%s: not supported in this version%s%s", cfg->doc.name,
+                      is_another_objective(cfg) ? ":"
+                                                : "; set these keys to null to run without them",
+                      lines.data);
     }
     ax_buf_free(&lines);
     return st;

@@ -82,7 +82,8 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     {"pp_size", "pipeline_parallel_size"}, {"tp_size", "tensor_parallel_size"},
     {"cp_size", "context_parallel_size"}, {"ep_size", "expert_parallel_size"}, {"beta", "rl_beta"},
     {"num_generations", "trl.num_generations"}, {"file", "datasets[].path"},
-    {"role_mapping", "datasets[].roles"},
+    {"role_mapping", "datasets[].roles"}, {"push_to_hub", "hub_model_id"},
+    {"gradient_clip", "max_grad_norm"}, {"gradient_clip_val", "max_grad_norm"},
 };
 const size_t ax_config_n_other_trainers =
     sizeof ax_config_other_trainers / sizeof *ax_config_other_trainers;

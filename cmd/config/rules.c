@@ -44,9 +44,10 @@ const struct ax_config_rule ax_config_rules[] = {
     {"rl == gdpo && trl.multi_objective_aggregation == sum_then_normalize",
      "trl.multi_objective_aggregation",
      "gdpo uses normalize_then_sum; use rl: grpo for sum_then_normalize"},
-    {"(load_in_4bit || load_in_8bit) && !adapter", "load_in_4bit",
-     "a quantized base cannot be trained: set adapter: qlora or lora, or load_in_4bit and "
-     "load_in_8bit to false"},
+    {"load_in_4bit && !adapter", "load_in_4bit",
+     "a quantized base cannot be trained: set adapter: qlora, or load_in_4bit to false"},
+    {"load_in_8bit && !adapter", "load_in_8bit",
+     "a quantized base cannot be trained: set adapter: lora, or load_in_8bit to false"},
     {"adapter == qlora && !load_in_4bit && !merge_lora", "adapter",
      "qlora needs load_in_4bit: true"},
     {"adapter == qlora && load_in_8bit", "load_in_8bit",

@@ -102,10 +102,17 @@ const char *ax_config_suggest_choice(const char *choices, const char *text, char
             snprintf(name, sizeof name, "%s", one);
         }
     }
-    /* else the first that goes on where the word ends: adamw, adamw_torch */
-    for (size_t i = 0; name[0] == '\0' && ax_config_choice_at(choices, i, one, sizeof one); i++)
-        if (strlen(text) > 2 && strncmp(one, text, strlen(text)) == 0 && !strchr(one, '*'))
-            snprintf(name, sizeof name, "%s", one);
+    /* else the first that begins with most of the word: adamww, adamw_torch */
+    for (size_t most = 3, i = 0;
+         best > allowed(text) && ax_config_choice_at(choices, i, one, sizeof one); i++) {
+        size_t same = 0;
+        while (text[same] != '\0' && text[same] == one[same])
+            same++;
+        if (same < most || 2 * same < strlen(text) + 2 || strchr(one, '*'))
+            continue;
+        most = same + 1;
+        snprintf(name, sizeof name, "%s", one);
+    }
     buf[0] = '\0';
     if (name[0] != '\0')
         snprintf(buf, size, "; did you mean %s?", name);

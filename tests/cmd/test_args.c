@@ -73,6 +73,36 @@ static void bad_lines_say_what_and_what_to_do(void **state) {
     assert_non_null(strstr(ax_error_text(), "unexpected argument \"c\""));
 }
 
+/* A model is the one positional argument, or what --model says, never both. */
+static void a_model_by_place_or_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *words[3];
+        int n;
+        const char *model, *error;
+    } all[] = {{{"m"}, 1, "m", NULL},
+               {{"--model", "m"}, 2, "m", NULL},
+               {{"--model=m"}, 1, "m", NULL},
+               {{0}, 0, NULL, NULL},
+               {{"a", "b"}, 2, NULL, "unexpected argument \"b\""},
+               {{"a", "--model", "m"}, 3, NULL, "test: two models are given, \"a\" and --model m"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const char *model = NULL;
+        const struct ax_arg args[] = {{"--model", AX_ARG_STRING, &model, 0, 0}};
+        char *argv[4] = {(char[]){"test"}};
+        for (int k = 0; k < all[i].n; k++)
+            argv[k + 1] = (char *)(uintptr_t)all[i].words[k];
+        const enum ax_status st = ax_args_parse_model(all[i].n + 1, argv, 1, args, &model);
+        assert_int_equal(st, all[i].error ? AX_ERR_CONFIG : AX_OK);
+        if (all[i].error)
+            assert_non_null(strstr(ax_error_text(), all[i].error));
+        else if (all[i].model)
+            assert_string_equal(model, all[i].model);
+        else
+            assert_null(model);
+    }
+}
+
 static void distances(void **state) {
     (void)state;
     assert_int_equal(ax_edit_distance("plan", "plan"), 0);
@@ -101,6 +131,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_lines),
         cmocka_unit_test(bad_lines_say_what_and_what_to_do),
+        cmocka_unit_test(a_model_by_place_or_name),
         cmocka_unit_test(distances),
         cmocka_unit_test(commands_are_found_and_guessed),
     };

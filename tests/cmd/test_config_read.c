@@ -227,6 +227,29 @@ static void missing_capabilities_are_listed_once(void **state) {
     ax_config_free(&cfg);
 }
 
+/* Keys that choose an objective are not to be set to null: that would train something else. */
+static void remedies_of_refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        bool another;
+    } all[] = {{"rl: dpo", true}, {"reward_model: true", true}, {"lisa_n_layers: 2", false}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char text[256];
+        struct ax_config cfg;
+        snprintf(text, sizeof text,
+                 "base_model: m\nlearning_rate: 1\noutput_dir: o\nsequence_len: 8\ndatasets:\n"
+                 "  - path: d\n    type: alpaca\n%s\n",
+                 all[i].key);
+        load_ok(&cfg, text, NULL);
+        const enum ax_status st = ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING);
+        const bool null = strstr(ax_error_text(), "set these keys to null") != NULL;
+        ax_config_free(&cfg);
+        assert_int_equal(st, AX_ERR_UNSUPPORTED);
+        assert_int_equal(null, !all[i].another);
+    }
+}
+
 static void required_keys(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -263,6 +286,7 @@ int main(void) {
         cmocka_unit_test(notes),
         cmocka_unit_test(what_cannot_be_done_stops),
         cmocka_unit_test(missing_capabilities_are_listed_once),
+        cmocka_unit_test(remedies_of_refusals),
         cmocka_unit_test(required_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,6 +145,10 @@ static void wrong_names(void **state) {
                {"tran", "did you mean `axtrain train`"},
                {"conv", "did you mean `axtrain convert`"},
                {"learning_rate", "axtrain config help"},
+               {"version", "here it is `axtrain --version`"},
+               {"merge-lora", "here it is `axtrain merge`"},
+               {"inference", "here it is `axtrain generate`"},
+               {"quantize", "here it is `axtrain convert`"},
                {"xylophone", "`axtrain help` lists all commands"},
                {"c", "`axtrain help` lists all commands"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

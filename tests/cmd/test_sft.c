@@ -215,6 +215,21 @@ static void test_refused_runs_write_nothing(void **state) {
     assert_false(exists("out"));
 }
 
+/* Nothing but warnings, and there are none. */
+static void test_quiet(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], said[4096];
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s",
+             put_config("c.yaml", in_scratch("rows.jsonl"), "max_steps: 1\n"));
+    assert_int_equal(sft(said, sizeof said, 2, (const char *const[]){config, "--quiet"}), 0);
+    assert_string_equal(said, "");
+    clear();
+    EXPECT(2, "is a folder, and the first argument must be a config file; the model is its key",
+           golden_llama(), config);
+}
+
 static void test_divergence_is_an_error(void **state) {
     (void)state;
     need_binary();
@@ -354,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_output_folder),
         cmocka_unit_test(test_refused_runs_write_nothing),
         cmocka_unit_test(test_divergence_is_an_error),
+        cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_run_and_go_on),
         cmocka_unit_test(test_evaluations_are_told),
         cmocka_unit_test(test_weights_resume),

@@ -236,11 +236,15 @@ static size_t drawn_on(int tty, int end, unsigned short columns) {
     assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
     close(saved);
     assert_int_equal(st, AX_OK);
-    const ssize_t len = read(tty, text, sizeof text - 1);
-    assert_true(len > 0);
-    text[len] = '\0';
+    size_t len = 0;
+    do { /* a terminal gives what it has so far */
+        const ssize_t got = read(tty, text + len, sizeof text - 1 - len);
+        assert_true(got > 0);
+        len += (size_t)got;
+        text[len] = '\0';
+    } while (!strstr(text, "4/4"));
     const size_t most = widest(text, &n);
-    assert_true(n >= 2 && strstr(text, "4/4"));
+    assert_true(n >= 2);
     return most;
 }
 
@@ -552,12 +556,10 @@ static void lines_on_stderr(void **state) {
     run_busy(true);
     stderr_back(old);
     char *text = read_text("stderr", &n);
-#define REST                                                                                       \
-    "grad_norm=3 learning_rate=0.0001 tokens_per_second=50 mfu=0.050 memory_gib=1.50 "             \
-    "forward_s=0.5"
-    assert_string_equal(text, "step=2 of=5 epoch=0.25 loss=0.75 " REST " eta_s=6\n"
-                              "step=4 of=5 epoch=0.5 loss=0.29167 " REST " eta_s=2\n"
-                              "step=5 of=5 epoch=0.625 loss=0.2 " REST "\n"
+#define REST "grad_norm=3 learning_rate=0.0001 tokens_per_second=50"
+    assert_string_equal(text, "step=2/5 epoch=0.25 loss=0.75 " REST " eta_s=6\n"
+                              "step=4/5 epoch=0.5 loss=0.29167 " REST " eta_s=2\n"
+                              "step=5/5 epoch=0.625 loss=0.2 " REST "\n"
                               "eval: step=5 epoch=0.625 loss=2 perplexity=7.5 accuracy=0.2500 "
                               "seconds=4.0\n");
     ax_free(text);
@@ -602,7 +604,7 @@ static void a_step_that_took_no_time(void **state) {
         assert_memory_equal(text, want, strlen(want));
         ax_free(text);
         text = read_text("stderr", &n);
-        assert_non_null(strstr(text, " tokens_per_second=0 "));
+        assert_non_null(strstr(text, " tokens_per_second=0\n"));
         ax_free(text);
         text = read_text("metrics.csv", &n);
         snprintf(want, sizeof want, "\n1,0.1,1,2,0.0001,100,40,0,0,%s,1048576,2097152,0\n",
