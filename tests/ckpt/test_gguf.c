@@ -195,6 +195,11 @@ static void arrays_are_copied(void **state) {
     assert_int_equal(ax_gguf_f32s(&g, "i8s", &floats, &n), AX_OK);
     assert_true(n == 3 && floats[0] == -1);
     ax_free(floats);
+    int32_t dirt = 0;
+    ints = &dirt;
+    n = 1;
+    assert_int_equal(ax_gguf_i32s(&g, "absent", &ints, &n), AX_OK);
+    assert_true(n == 0 && !ints);
     assert_int_equal(ax_gguf_f32s(&g, "none", &floats, &n), AX_OK);
     assert_true(n == 0 && floats);
     ax_free(floats);

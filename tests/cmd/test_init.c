@@ -245,7 +245,7 @@ static void rows_that_train_nothing(void **state) {
     const char *const init[] = {
         "init", "--model", base, "--data", rows, "-o", in_scratch("silent.yaml"), NULL};
     if (axtrain(said, sizeof said, init) != 3 ||
-        !strstr(said, "none of the tokens in the first 2 rows would be trained on"))
+        !strstr(said, "none of the tokens in the first 2 records would be trained on"))
         fail_msg("%s", said);
     assert_false(ax_path_exists(in_scratch("silent.yaml")));
 }
