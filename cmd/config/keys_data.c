@@ -217,7 +217,7 @@ const struct ax_config_key ax_config_keys_datasets[] = {
            .dflt = "false"),
     AX_KEY("mixing_weights", AX_T_LIST | AX_RANGE(POSITIVE) | AX_OF(AX_T_NUM),
            "Proportions of the data sets in an epoch, one for each; none repeats, so the scarcest "
-           "is used up and of the others a random part is left out."),
+           "is used up and of the others a part is left out."),
     AX_KEY("dataset_mixing_strategy", AX_T_STR,
            "How data sets are mixed; weighted if there are mixing_weights.",
            .choices = "concatenate|weighted"),

@@ -33,8 +33,6 @@ const struct ax_config_rule ax_config_rules[] = {
      "weighted needs mixing_weights, a number for each data set"},
     {"dataset_mixing_strategy == concatenate && mixing_weights", "mixing_weights",
      "needs dataset_mixing_strategy: weighted, or no dataset_mixing_strategy"},
-    {"(pretraining_dataset || streaming) && mixing_weights", "mixing_weights",
-     "streamed data sets are read one after the other: remove it, or set streaming: false"},
     {"rl && sample_packing", "sample_packing", "packing is not supported with rl: set it to false"},
     {"rl && (reward_model || process_reward_model)", "rl", "use rl or a reward model, not both"},
     {"reward_model && process_reward_model", "process_reward_model",
@@ -179,10 +177,9 @@ static enum ax_status check_weights(struct ax_config_build *b) {
         const char *list, *condition, *message;
     } rules[] = {
         {"datasets", "mixing_weights", "use weight or mixing_weights, not both"},
-        {"datasets", "streaming",
-         "streamed data sets are read one after the other: remove it, or set streaming: false"},
+        {"datasets", "streaming", "the length of streamed data is unknown: use mixing_weights"},
         {"pretraining_dataset", "pretraining_dataset",
-         "streamed data sets are read one after the other: remove it"},
+         "the length of streamed data is unknown: use mixing_weights"},
         {"test_datasets", "test_datasets", "evaluation uses every record once: remove it"},
     };
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
@@ -195,10 +192,12 @@ static enum ax_status check_weights(struct ax_config_build *b) {
                 AX_TRY(broken(b, path, rules[r].message));
         }
     }
-    const struct ax_yaml_node *sets = ax_config_lookup(b->cfg, "datasets");
+    const struct ax_yaml_node *sets = ax_config_lookup(b->cfg, "pretraining_dataset");
     const struct ax_yaml_node *weights = ax_config_lookup(b->cfg, "mixing_weights");
+    if (!ax_config_truthy(sets))
+        sets = ax_config_lookup(b->cfg, "datasets");
     if (ax_config_truthy(sets) && ax_config_truthy(weights) && sets->n != weights->n)
-        return broken(b, "mixing_weights", "needs one number for each entry of datasets");
+        return broken(b, "mixing_weights", "needs one number for each data set");
     return AX_OK;
 }
 

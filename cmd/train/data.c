@@ -162,7 +162,10 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
     enum ax_status st = AX_OK;
     for (size_t i = 0; i < s->n && st == AX_OK; i++) {
         json_t *v;
-        entries[i] = (struct ax_stream_entry){s->entries[i].rows, s->entries[i].format};
+        entries[i] =
+            (struct ax_stream_entry){.rows = s->entries[i].rows, .format = s->entries[i].format};
+        if (ax_config_has(d->cfg, "mixing_weights"))
+            entries[i].share = ax_config_f64(d->cfg, "mixing_weights.%zu", i);
         st = ax_format_describe(s->entries[i].format, &v);
         char *text = st == AX_OK ? json_dumps(v, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
         if (text)

@@ -9,10 +9,12 @@
 struct ax_stream_entry {
     struct ax_rows *rows;
     const struct ax_format *format;
+    double share; /* of the records, in proportion to the others'; 0 for all: no mixing */
 };
 
 struct ax_stream_options {
-    const struct ax_stream_entry *entries; /* [n], read in order; borrowed */
+    const struct ax_stream_entry *entries; /* [n], read in order, or mixed record by record until
+                                              one has none left; borrowed */
     size_t n;
     int64_t buffer; /* examples; may be exceeded to complete a record */
     bool shuffle;

@@ -332,34 +332,46 @@ static void test_evaluations_are_told(void **state) {
     clear();
 }
 
-/* Data sets mixed in proportions: a run in two parts is the run in one, byte for byte. */
-static void test_weights_resume(void **state) {
-    (void)state;
-    need_binary();
-    char config[128];
+/* A run in two parts is the run in one, byte for byte, and its proportions may not change. */
+static void check_parts(const char *config, const char *weights, const char *others) {
+    static const char *const lost[] = {"out/checkpoint-4", "out/checkpoint-6",
+                                       "out/model.safetensors"};
     char *straight;
     char *parts;
     size_t n, m;
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("w.yaml", in_scratch("rows.jsonl"),
-                        "num_epochs: 2\nfloat32: true\nresume_from_checkpoint: auto\n"
-                        "save_steps: 2\n"));
-    EXPECT(0, "trained 6 of 6 steps", config, "datasets.0.weight=1.5");
+    EXPECT(0, "trained 6 of 6 steps", config, weights);
     assert_int_equal(ax_read_file(in_scratch("out/model.safetensors"), 1 << 24, &straight, &n),
                      AX_OK);
-    static const char *const lost[] = {"out/checkpoint-4", "out/checkpoint-6",
-                                       "out/model.safetensors"};
     for (size_t i = 0; i < sizeof lost / sizeof *lost; i++)
         assert_int_equal(ax_remove_tree(in_scratch(lost[i])), AX_OK);
-    EXPECT(3, "differ from those of the checkpoint", config, "datasets.0.weight=1.75");
-    EXPECT(0, "trained 6 of 6 steps", config, "datasets.0.weight=1.5");
+    EXPECT(3, "differ from those of the checkpoint", config, others);
+    EXPECT(0, "trained 6 of 6 steps", config, weights);
     assert_int_equal(ax_read_file(in_scratch("out/model.safetensors"), 1 << 24, &parts, &m), AX_OK);
     assert_int_equal(n, m);
     assert_memory_equal(straight, parts, n);
     ax_free(straight);
     ax_free(parts);
     clear();
+}
+
+static void test_proportions_resume(void **state) {
+    (void)state;
+    need_binary();
+    char config[128];
+    char two[512];
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, sizeof config, "%s",
+             put_config("w.yaml", in_scratch("rows.jsonl"),
+                        "num_epochs: 2\nfloat32: true\nresume_from_checkpoint: auto\n"
+                        "save_steps: 2\n"));
+    check_parts(config, "datasets.0.weight=1.5", "datasets.0.weight=1.75");
+    snprintf(two, sizeof two, "%s\n    type: chat_template\n  - path: %s", in_scratch("rows.jsonl"),
+             in_scratch("rows.jsonl"));
+    snprintf(config, sizeof config, "%s",
+             put_config("m.yaml", two,
+                        "max_steps: 6\nfloat32: true\nresume_from_checkpoint: auto\n"
+                        "save_steps: 2\nstreaming: true\n"));
+    check_parts(config, "mixing_weights=[2, 1]", "mixing_weights=[3, 1]");
 }
 
 int main(void) {
@@ -372,7 +384,7 @@ int main(void) {
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_run_and_go_on),
         cmocka_unit_test(test_evaluations_are_told),
-        cmocka_unit_test(test_weights_resume),
+        cmocka_unit_test(test_proportions_resume),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -127,7 +127,7 @@ static void open_streamed(struct streamed *s, const char *const *paths, int64_t 
     open_format(&s->format, 20);
     for (int i = 0; i < 2; i++) {
         assert_ok(ax_rows_open(&s->rows[i], &(struct ax_rows_options){.path = paths[i]}));
-        s->entries[i] = (struct ax_stream_entry){s->rows[i], s->format};
+        s->entries[i] = (struct ax_stream_entry){.rows = s->rows[i], .format = s->format};
     }
     const struct ax_stream_options o = {.entries = s->entries,
                                         .n = 2,
