@@ -84,8 +84,11 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     AMOUNT("embedding_lr"), AMOUNT("embedding_lr_scale"), KEY("lr_groups", AX_T_MAPS),
     STR("lr_groups[].name"), STRINGS("lr_groups[].modules"), AMOUNT("lr_groups[].lr"),
 #undef WHY
+#define WHY AX_NEEDS(LOFTQ), .when = "adapter"
+    MAP("peft"),
+#undef WHY
 #define WHY AX_NEEDS(LORA_INIT), .when = "adapter"
-    MAP("peft"), KEY("peft_layer_replication", AX_T_LIST | AX_OF(AX_T_LIST)),
+    KEY("peft_layer_replication", AX_T_LIST | AX_OF(AX_T_LIST)),
     KEY("peft_trainable_token_indices", AX_T_LIST | AX_T_MAP | AX_OF(AX_T_INT | AX_T_LIST)),
     BOOL("peft_ensure_weight_tying"),
 #undef WHY
@@ -161,8 +164,8 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     {"scaling_softmax", AX_T_BOOL, AX_NEEDS(SCALED_SOFTMAX)},
     {"scaling_softmax_factor", AX_T_NUM, AX_NEEDS(SCALED_SOFTMAX), .when = "scaling_softmax"},
     {"scaling_softmax_bias", AX_T_NUM, AX_NEEDS(SCALED_SOFTMAX), .when = "scaling_softmax"},
-    {"peft.loftq_config", AX_T_MAP, AX_NEEDS(LORA_INIT)},
-    {"peft.loftq_config.loftq_bits", AX_T_COUNT, .dflt = "4", AX_NEEDS(LORA_INIT)},
+    {"peft.loftq_config", AX_T_MAP, AX_NEEDS(LOFTQ)},
+    {"peft.loftq_config.loftq_bits", AX_T_COUNT, .dflt = "4", AX_NEEDS(LOFTQ)},
     {"dpo_use_weighting", AX_T_BOOL, AX_NEEDS(OTHER_RL), .when = "rl == dpo"},
     {"trl.replay_recompute_logps", AX_T_BOOL, .dflt = "true", AX_NEEDS(OTHER_RL),
         .when = "trl.replay_buffer_size"}, {"ebft", AX_T_MAP, AX_NEEDS(EBFT), .when = "rl == ebft"},

@@ -42,6 +42,7 @@ const struct ax_config_value ax_config_values[] = {
     {"adapter", "dora", AX_REFUSED("set adapter: lora and peft_use_dora: true")},
     {"adapter", "rslora", AX_REFUSED("set adapter: lora and peft_use_rslora: true")},
     {"peft_init_lora_weights", "true|false|gaussian|pissa*", .support = AX_SUPPORT_ACTS},
+    {"peft_init_lora_weights", "loftq", AX_NEEDS(LOFTQ)},
     {"peft_init_lora_weights", "*", AX_NEEDS(LORA_INIT)},
     {"hub_strategy", "every_save|*checkpoint*", AX_ROUGHLY(AT_END)},
     {"peft_autocast_adapter_dtype", "false",

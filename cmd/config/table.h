@@ -70,6 +70,7 @@ enum ax_config_support {
 #define AX_CAPABILITIES(X)                                                                         \
     X(OTHER_OPTIM, "other-optimizers", "optimizers beyond AdamW, SGD, Lion, Adafactor and Muon")   \
     X(LORA_INIT, "adapter-variants", "other adapter initializations, shapes and learning rates")   \
+    X(LOFTQ, "loftq", "adapters that start from the error of quantization (LoftQ)")                \
     X(DPO, "dpo", "preference training with DPO and IPO")                                          \
     X(ORPO, "orpo", "preference training with ORPO")                                               \
     X(KTO, "kto", "preference training with KTO")                                                  \
