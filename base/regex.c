@@ -20,7 +20,7 @@ enum {
 
 struct ax_regex {
     pcre2_code *code; /* NULL: find `pattern` itself */
-    bool jit;
+    bool jit, python;
     char *pattern; /* as given */
     size_t len;
 };
@@ -41,7 +41,8 @@ static enum ax_status no_memory(void) {
 
 static enum ax_status compile_pcre2(struct ax_regex *re, const char *pattern, size_t len) {
     /* In Ruby's syntax ^ and $ match at line boundaries. */
-    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    const uint32_t options =
+        PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | (re->python ? 0 : PCRE2_MULTILINE);
     pcre2_general_context *general = pcre2_general_context_create(hook_malloc, hook_free, NULL);
     pcre2_compile_context *context = general != NULL ? pcre2_compile_context_create(general) : NULL;
     enum ax_status st = AX_OK;
@@ -68,8 +69,11 @@ done:
     return st;
 }
 
-enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size_t len,
-                                bool literal) {
+enum syntax { RUBY, PYTHON, LITERAL };
+
+static enum ax_status compile(struct ax_regex **out, const char *pattern, size_t len,
+                              enum syntax syntax) {
+    const bool literal = syntax == LITERAL;
     if (len > MAX_PATTERN)
         return ax_error(AX_ERR_DATA, "a regular expression has %zu bytes; at most %d are allowed",
                         len, MAX_PATTERN);
@@ -86,8 +90,11 @@ enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size
     AX_TRY_GOTO(ax_alloc(&re, 1, sizeof *re), st, done);
     AX_TRY_GOTO(ax_strndup(&re->pattern, pattern, len), st, done);
     re->len = len;
+    re->python = syntax == PYTHON;
     if (!literal) {
-        AX_TRY_GOTO(ax_regex_rewrite(&text, pattern, len), st, done);
+        AX_TRY_GOTO(re->python ? ax_regex_rewrite_python(&text, re->pattern, len)
+                               : ax_regex_rewrite(&text, pattern, len),
+                    st, done);
         AX_TRY_GOTO(compile_pcre2(re, text.data != NULL ? text.data : "", text.len), st, done);
         re->jit = pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE) == 0;
     }
@@ -97,6 +104,15 @@ done:
     ax_buf_free(&text);
     ax_regex_free(re);
     return st;
+}
+
+enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size_t len,
+                                bool literal) {
+    return compile(out, pattern, len, literal ? LITERAL : RUBY);
+}
+
+enum ax_status ax_regex_compile_python(struct ax_regex **out, const char *pattern, size_t len) {
+    return compile(out, pattern, len, PYTHON);
 }
 
 void ax_regex_free(struct ax_regex *re) {
@@ -124,7 +140,7 @@ static enum ax_status prepare_work(struct ax_regex_work *w) {
     if (w->jit_stack == NULL)
         w->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, general);
     if (w->match_context != NULL && w->jit_stack != NULL)
-        w->match_data = pcre2_match_data_create(1, general);
+        w->match_data = pcre2_match_data_create(AX_REGEX_GROUPS + 1, general);
     pcre2_general_context_free(general);
     if (w->match_data == NULL)
         return no_memory();
@@ -142,7 +158,7 @@ void ax_regex_work_free(struct ax_regex_work *w) {
 
 struct ax_regex_iter ax_regex_search(const struct ax_regex *re, struct ax_regex_work *work,
                                      const char *s, size_t len) {
-    return (struct ax_regex_iter){re, work, s, len, 0, SIZE_MAX};
+    return (struct ax_regex_iter){.re = re, .work = work, .s = s, .len = len, .last_end = SIZE_MAX};
 }
 
 static enum ax_status match_error(int rc) {
@@ -150,8 +166,7 @@ static enum ax_status match_error(int rc) {
         return no_memory();
     unsigned char why[160];
     pcre2_get_error_message(rc, why, sizeof why);
-    return ax_error(AX_ERR_DATA,
-                    "the tokenizer's regular expression is too slow for this text (%s)", why);
+    return ax_error(AX_ERR_DATA, "the regular expression is too slow for this text (%s)", why);
 }
 
 static bool next_literal(struct ax_regex_iter *it, size_t *start, size_t *end) {
@@ -176,10 +191,12 @@ enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *star
                           steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
     while (it->at <= it->len) {
         PCRE2_SPTR s = (PCRE2_SPTR)it->s;
-        int rc = it->re->jit ? pcre2_jit_match(it->re->code, s, it->len, it->at, 0,
-                                               it->work->match_data, it->work->match_context)
-                             : pcre2_match(it->re->code, s, it->len, it->at, PCRE2_NO_UTF_CHECK,
-                                           it->work->match_data, it->work->match_context);
+        const uint32_t how = it->re->python && it->last_empty ? PCRE2_NOTEMPTY_ATSTART : 0;
+        int rc = it->re->jit
+                     ? pcre2_jit_match(it->re->code, s, it->len, it->at, how, it->work->match_data,
+                                       it->work->match_context)
+                     : pcre2_match(it->re->code, s, it->len, it->at, how | PCRE2_NO_UTF_CHECK,
+                                   it->work->match_data, it->work->match_context);
         if (rc == PCRE2_ERROR_NOMATCH)
             return AX_OK;
         if (rc < 0)
@@ -187,7 +204,7 @@ enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *star
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(it->work->match_data);
         *start = at[0] < at[1] ? at[0] : at[1]; /* \K in a look-ahead can swap them */
         *end = at[1];
-        if (*start == *end && *end == it->last_end) {
+        if (!it->re->python && *start == *end && *end == it->last_end) {
             size_t n = 1;
             if (it->at < it->len)
                 (void)ax_utf8_decode((const unsigned char *)it->s + it->at, &n);
@@ -195,8 +212,37 @@ enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *star
             continue;
         }
         it->at = it->last_end = *end;
+        it->last_empty = *start == *end;
         *found = true;
         return AX_OK;
     }
     return AX_OK;
+}
+
+/* ---- groups ---- */
+
+size_t ax_regex_groups(const struct ax_regex *re) {
+    uint32_t n = 0;
+    if (re->code != NULL)
+        pcre2_pattern_info(re->code, PCRE2_INFO_CAPTURECOUNT, &n);
+    return n;
+}
+
+bool ax_regex_group(const struct ax_regex_iter *it, size_t i, size_t *start, size_t *end) {
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(it->work->match_data);
+    if (i > AX_REGEX_GROUPS || i > ax_regex_groups(it->re) || at[2 * i] == PCRE2_UNSET)
+        return false;
+    *start = at[2 * i];
+    *end = at[2 * i + 1];
+    return true;
+}
+
+size_t ax_regex_group_named(const struct ax_regex *re, const char *name, size_t len) {
+    char text[64];
+    if (re->code == NULL || len >= sizeof text)
+        return SIZE_MAX;
+    memcpy(text, name, len);
+    text[len] = '\0';
+    const int n = pcre2_substring_number_from_name(re->code, (PCRE2_SPTR)text);
+    return n > 0 ? (size_t)n : SIZE_MAX;
 }

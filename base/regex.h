@@ -1,5 +1,6 @@
 /* Regular expressions of tokenizer files, run by PCRE2 (JIT) with their meaning in the HF
- * tokenizers library: Oniguruma's Ruby syntax and Unicode 16 classes.
+ * tokenizers library: Oniguruma's Ruby syntax and Unicode 16 classes. And those of Python's re,
+ * which evaluation tasks use (regex_python.c).
  *
  * An expression is constant and may be shared; each thread matches with its own ax_regex_work. */
 #ifndef AX_BASE_REGEX_H
@@ -17,6 +18,8 @@ struct ax_regex;
  * syntax. */
 enum ax_status ax_regex_compile(struct ax_regex **out, const char *pattern, size_t len,
                                 bool literal);
+/* The same for an expression of Python's re. */
+enum ax_status ax_regex_compile_python(struct ax_regex **out, const char *pattern, size_t len);
 void ax_regex_free(struct ax_regex *re);
 /* The original pattern, and whether it is a string to find. */
 const char *ax_regex_source(const struct ax_regex *re, size_t *len, bool *literal);
@@ -34,14 +37,25 @@ struct ax_regex_iter {
     size_t len;
     size_t at;       /* the next search starts here */
     size_t last_end; /* of the last match; SIZE_MAX before the first */
+    bool last_empty;
 };
 struct ax_regex_iter ax_regex_search(const struct ax_regex *re, struct ax_regex_work *work,
                                      const char *s, size_t len);
-/* *found = false at the end. A match may be empty, but not directly after the previous one.
- * AX_ERR_DATA if the expression needs too many steps for this text. */
+/* *found = false at the end. A match may be empty, but not directly after the previous one; in
+ * Python, only not directly after another empty one. AX_ERR_DATA if the expression needs too many
+ * steps for this text. */
 enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *start, size_t *end);
+/* Groups in parentheses, at most AX_REGEX_GROUPS of which can be asked for; and group i (0: all) of
+ * the latest match: false where it took no part. */
+#define AX_REGEX_GROUPS 31
+size_t ax_regex_groups(const struct ax_regex *re);
+bool ax_regex_group(const struct ax_regex_iter *it, size_t i, size_t *start, size_t *end);
+/* Number of the group with this name, or SIZE_MAX. */
+size_t ax_regex_group_named(const struct ax_regex *re, const char *name, size_t len);
 
 /* Appends PCRE2's spelling of an Oniguruma pattern to out. */
 enum ax_status ax_regex_rewrite(struct ax_buf *out, const char *pattern, size_t len);
+/* The same of a pattern for Python's re. */
+enum ax_status ax_regex_rewrite_python(struct ax_buf *out, const char *pattern, size_t len);
 
 #endif

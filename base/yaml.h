@@ -7,6 +7,7 @@
 #ifndef AX_BASE_YAML_H
 #define AX_BASE_YAML_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +61,9 @@ struct ax_yaml_node *ax_yaml_get(const struct ax_yaml_node *map, const char *key
 const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_node *node, char *buf,
                           size_t size);
 const char *ax_yaml_kind_name(enum ax_yaml_kind kind); /* "a list" */
+
+/* The same as JSON; NULL only without memory. Free with json_decref. */
+json_t *ax_yaml_to_json(const struct ax_yaml_node *v);
 
 /* Sets key path ("datasets.0.path") to a scalar or flow value given as YAML text; creates missing
  * maps; "null" removes an entry of a list, but is stored as the value of a key. For command-line

@@ -98,8 +98,6 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
 
 /* ---- parts, used by ax_setup_data_open ---- */
 
-/* A value of the config as JSON; free with json_decref. */
-json_t *ax_setup_json(const struct ax_yaml_node *v);
 
 bool ax_setup_is_streamed(const struct ax_config *cfg);
 /* The corpus's rule for lengths. */

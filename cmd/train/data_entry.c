@@ -102,40 +102,13 @@ static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry,
     return AX_TRAIN_TURN; /* the config's table allows no other word */
 }
 
-json_t *ax_setup_json(const struct ax_yaml_node *v) {
-    json_t *out = NULL;
-    switch (v->kind) {
-    case AX_YAML_NULL:
-        return json_null();
-    case AX_YAML_BOOL:
-        return json_boolean(v->boolean);
-    case AX_YAML_INT:
-        return json_integer(v->integer);
-    case AX_YAML_FLOAT:
-        return json_real(v->number);
-    case AX_YAML_STRING:
-        return json_string(v->text);
-    case AX_YAML_LIST:
-        out = json_array();
-        for (size_t i = 0; i < v->n; i++)
-            json_array_append_new(out, ax_setup_json(v->entries[i].value));
-        return out;
-    case AX_YAML_MAP:
-        out = json_object();
-        for (size_t i = 0; i < v->n; i++)
-            json_object_set_new(out, v->entries[i].key, ax_setup_json(v->entries[i].value));
-        return out;
-    }
-    return out;
-}
-
 static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config *cfg,
                                 const struct ax_setup_tokenizer *t) {
     struct ax_format_chat *c = &e->chat;
     char path[128];
     AX_TRY(ax_setup_template(&e->template, cfg, t, e->path));
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "chat_template_kwargs");
-    e->kwargs = kwargs ? ax_setup_json(kwargs) : NULL;
+    e->kwargs = kwargs ? ax_yaml_to_json(kwargs) : NULL;
     c->template = e->template;
     c->tokens = t->tokens;
     c->variables = e->kwargs;

@@ -25,7 +25,7 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     const char *revision = ax_config_str(s->cfg, "model_revision");
     const struct ax_yaml_node *fields = ax_config_node(s->cfg, "model_config");
     char *folder;
-    s->config_edits = fields ? ax_setup_json(fields) : json_object();
+    s->config_edits = fields ? ax_yaml_to_json(fields) : json_object();
     s->o.save.hf.config = s->config_edits;
     if (!s->config_edits)
         return ax_error(AX_ERR_NOMEM, "out of memory for model_config");

@@ -15,9 +15,9 @@ static struct ax_regex *compile(const char *pattern) {
     return re;
 }
 
-/* Matches of a pattern in a text, joined by '|'. */
-static void assert_matches(const char *pattern, const char *text, const char *want) {
-    struct ax_regex *re = compile(pattern);
+/* Matches of an expression, which it frees, in a text, joined by '|'. */
+static void assert_finds(struct ax_regex *re, const char *pattern, const char *text,
+                         const char *want) {
     struct ax_regex_work w = {0};
     struct ax_regex_iter it = ax_regex_search(re, &w, text, strlen(text));
     struct ax_buf got = {0};
@@ -37,6 +37,16 @@ static void assert_matches(const char *pattern, const char *text, const char *wa
     ax_buf_free(&got);
     ax_regex_work_free(&w);
     ax_regex_free(re);
+}
+
+static void assert_matches(const char *pattern, const char *text, const char *want) {
+    assert_finds(compile(pattern), pattern, text, want);
+}
+
+static void assert_python(const char *pattern, const char *text, const char *want) {
+    struct ax_regex *re = NULL;
+    MUST(ax_regex_compile_python(&re, pattern, strlen(pattern)));
+    assert_finds(re, pattern, text, want);
 }
 
 static void matching(void **state) {
@@ -181,11 +191,81 @@ static void backtracking_is_bounded(void **state) {
     assert_true(gave_up >= 3);
 }
 
+/* What Python 3.11's re.findall gives. */
+static void python(void **state) {
+    (void)state;
+    assert_python("x*", "axb", "|x||"); /* an empty match may follow one that is not */
+    assert_python("\\b\\w+\\b", "été ab_1", "été|ab_1");
+    assert_python("a.c", "a\nc abc", "abc");
+    assert_python("(?s)a.c", "a\nc abc", "a\nc|abc");
+    assert_python("^b|a$", "a\nb", ""); /* the whole text, not lines */
+    assert_python("(?m)^b|a$", "a\nb", "a|b");
+    assert_python("a$", "a\n", "a");
+    assert_python("a\\Z", "a\n", "");
+    assert_python("\\d{,2}", "1234", "12|34|");
+    assert_python("[a[]+", "[a][", "[a|[");
+    assert_python("[]x]+", "a]x", "]x");
+    assert_python("[^]]+", "ab]", "ab");
+    assert_python("\\v", "\x0b\n", "\x0b");
+    assert_python("\\s+",
+                  "a\x1f \xc2\xa0"
+                  "b",
+                  "\x1f \xc2\xa0");
+    assert_python("\\u00e9|\\U0001F600", "é😀", "é|😀");
+    assert_python("(?u)(?i)É", "é", "é");
+    assert_python("(-?[$0-9.,]{2,})|(-?[0-9]+)", "9 $12.5 x7", "9|$12.5|7");
+}
+
+static void python_refuses(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"\\h", "Python knows no escape \\h"}, {"[a", "a class [ at byte 0 is never closed"},
+        {"a\\", "a backslash at the end"},     {"(?a)\\w", "the flag (?a) is not supported"},
+        {"\\u12", "\\u needs 4 hexadecimal"},  {"(", "bad regular expression: missing closing"},
+    };
+    const uint64_t live = ax_mem_live_blocks();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct ax_regex *re;
+        if (ax_regex_compile_python(&re, wrong[i][0], strlen(wrong[i][0])) == AX_OK)
+            fail_msg("/%s/ compiled", wrong[i][0]);
+        if (!strstr(ax_error_text(), wrong[i][1]))
+            fail_msg("/%s/: %s", wrong[i][0], ax_error_text());
+    }
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+static void groups(void **state) {
+    (void)state;
+    static const char pattern[] = "(a)|(?P<word>b(c)?)", text[] = "xbca";
+    struct ax_regex *re;
+    struct ax_regex_work w = {0};
+    bool found;
+    size_t start, end;
+    MUST(ax_regex_compile_python(&re, pattern, strlen(pattern)));
+    struct ax_regex_iter it = ax_regex_search(re, &w, text, strlen(text));
+    assert_int_equal(ax_regex_groups(re), 3);
+    assert_int_equal(ax_regex_group_named(re, "word!", 4), 2);
+    assert_int_equal(ax_regex_group_named(re, "none", 4), SIZE_MAX);
+    MUST(ax_regex_next(&it, &found, &start, &end));
+    assert_true(found && start == 1 && end == 3);
+    assert_false(ax_regex_group(&it, 1, &start, &end));
+    assert_true(ax_regex_group(&it, 2, &start, &end) && start == 1 && end == 3);
+    assert_true(ax_regex_group(&it, 3, &start, &end) && start == 2 && end == 3);
+    assert_false(ax_regex_group(&it, 4, &start, &end));
+    MUST(ax_regex_next(&it, &found, &start, &end));
+    assert_true(found && ax_regex_group(&it, 1, &start, &end) && start == 3);
+    assert_false(ax_regex_group(&it, 2, &start, &end)); /* of this match, not of the last */
+    ax_regex_work_free(&w);
+    ax_regex_free(re);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matching),     cmocka_unit_test(sets),
         cmocka_unit_test(classes),      cmocka_unit_test(literals),
         cmocka_unit_test(bad_patterns), cmocka_unit_test(backtracking_is_bounded),
+        cmocka_unit_test(python),       cmocka_unit_test(python_refuses),
+        cmocka_unit_test(groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
