@@ -171,8 +171,10 @@ static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jscope *s, const st
 
 static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
+    bool holds;
     AX_TRY(ax_jvm_eval(vm, s, n->cond.test, out));
-    if (ax_jval_truth(*out))
+    AX_TRY(ax_jvm_truth(vm, *out, &holds));
+    if (holds)
         return ax_jvm_eval(vm, s, n->cond.yes, out);
     if (n->cond.no != NULL)
         return ax_jvm_eval(vm, s, n->cond.no, out);
@@ -182,8 +184,10 @@ static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const st
 /* `and`, `or`: the operand that decides. */
 static enum ax_status eval_logic(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
+    bool holds;
     AX_TRY(ax_jvm_eval(vm, s, n->binary.left, out));
-    if (ax_jval_truth(*out) == (n->kind == AX_JN_AND))
+    AX_TRY(ax_jvm_truth(vm, *out, &holds));
+    if (holds == (n->kind == AX_JN_AND))
         return ax_jvm_eval(vm, s, n->binary.right, out);
     return AX_OK;
 }
@@ -194,7 +198,9 @@ static enum ax_status eval_unary(struct ax_jvm *vm, struct ax_jscope *s, const s
     AX_TRY(ax_jvm_eval(vm, s, n->binary.left, &v));
     vm->line = n->line;
     if (n->kind == AX_JN_NOT) {
-        *out = ax_jbool(!ax_jval_truth(v));
+        bool holds;
+        AX_TRY(ax_jvm_truth(vm, v, &holds));
+        *out = ax_jbool(!holds);
         return AX_OK;
     }
     return ax_jop_unary(vm, n->kind == AX_JN_NEG, v, out);

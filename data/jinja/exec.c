@@ -107,7 +107,9 @@ static enum ax_status exec_if(struct ax_jvm *vm, struct ax_jscope *s, const stru
         struct ax_jval v = ax_jbool(true);
         if (n->branch.test != NULL)
             AX_TRY(ax_jvm_eval(vm, s, n->branch.test, &v));
-        if (ax_jval_truth(v))
+        bool holds;
+        AX_TRY(ax_jvm_truth(vm, v, &holds));
+        if (holds)
             return ax_jvm_exec_all(vm, s, &n->branch.body);
     }
     return AX_OK;

@@ -157,3 +157,33 @@ const struct ax_jbuiltin ax_jfilters_list[] = {
     {"reverse", filter_reverse, ""},
     {NULL, NULL, NULL},
 };
+
+/* ---- methods ---- */
+
+/* index(value) and count(value) */
+static enum ax_status list_index(struct ax_jvm *vm, const struct ax_jcall *call,
+                                 struct ax_jval *out) {
+    const struct ax_jlist *l = call->self.list;
+    const bool count = call->name[0] == 'c';
+    int64_t hits = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(call->v[0])));
+        if (!ax_jval_equal(l->items[i], call->v[0]))
+            continue;
+        if (!count) {
+            *out = ax_jint((int64_t)i);
+            return AX_OK;
+        }
+        hits++;
+    }
+    if (!count)
+        return ax_jvm_error(vm, "index: the value is not in the list");
+    *out = ax_jint(hits);
+    return AX_OK;
+}
+
+const struct ax_jbuiltin ax_jlist_methods[] = {
+    {"index", list_index, "/value"},
+    {"count", list_index, "/value"},
+    {NULL, NULL, NULL},
+};

@@ -100,7 +100,7 @@ static enum ax_status filter_map(struct ax_jvm *vm, const struct ax_jcall *call,
     struct ax_jpath path = {.parts.kind = AX_JMISSING};
     if (call->n_args > 0) {
         const struct ax_jval name = call->args[0];
-        fn = name.kind == AX_JSTR ? ax_jfilter_find(name.str) : NULL;
+        fn = name.kind == AX_JSTR ? ax_jfilter_find(name.str, vm->tree->plain) : NULL;
         if (fn == NULL) {
             char text[160];
             return ax_jvm_error(vm, "map: %s",
@@ -221,6 +221,9 @@ const struct ax_jbuiltin *ax_jmethod_find(enum ax_jkind of, const struct ax_jstr
     switch (of) {
     case AX_JSTR:
         return ax_jbuiltin_in(ax_jstr_methods, name);
+    case AX_JLIST:
+    case AX_JTUPLE:
+        return ax_jbuiltin_in(ax_jlist_methods, name);
     case AX_JDICT:
         return ax_jbuiltin_in(of_dict, name);
     case AX_JLOOP:

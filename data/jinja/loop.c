@@ -34,7 +34,7 @@ enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jite
     }
     switch (v.kind) {
     case AX_JUNDEFINED:
-        return AX_OK;
+        return ax_jvm_check_defined(vm, v);
     case AX_JSTR:
         return characters(vm, v.str, out);
     case AX_JDICT:
@@ -61,6 +61,7 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
     while (l->pos < n) {
         const size_t i = l->pos++;
         struct ax_jval passes;
+        bool holds;
         struct ax_jscope inner = {.parent = l->scope};
         *out = l->range != NULL ? ax_jint(l->range->start + (int64_t)i * l->range->step)
                                 : l->items.items[i];
@@ -69,7 +70,8 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
         AX_TRY(ax_jvm_charge(vm, 1));
         AX_TRY(ax_jvm_assign(vm, &inner, l->node->loop.target, *out));
         AX_TRY(ax_jvm_eval(vm, &inner, l->node->loop.test, &passes));
-        if (ax_jval_truth(passes))
+        AX_TRY(ax_jvm_truth(vm, passes, &holds));
+        if (holds)
             return AX_OK;
     }
     out->kind = AX_JMISSING;

@@ -21,9 +21,9 @@ struct ax_template {
     size_t len;
 };
 
-/* The source as Jinja reads it: line ends as \n, without the last one. */
-static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t len, char **out,
-                                size_t *out_len) {
+/* The source as Jinja reads it: line ends as \n, without the last one unless `plain`. */
+static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t len, bool plain,
+                                char **out, size_t *out_len) {
     char *text;
     size_t n = 0;
     AX_TRY(ax_jarena_alloc(a, &text, len, 1));
@@ -36,7 +36,7 @@ static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t 
         }
     }
     *out = text;
-    *out_len = n > 0 && text[n - 1] == '\n' ? n - 1 : n;
+    *out_len = !plain && n > 0 && text[n - 1] == '\n' ? n - 1 : n;
     return AX_OK;
 }
 
@@ -69,7 +69,7 @@ static enum ax_status compile(struct ax_template *t, const char *name, const cha
     char *text;
     size_t n;
     struct ax_jtoken *tokens;
-    AX_TRY(normalize(&t->arena, source, len, &text, &n));
+    AX_TRY(normalize(&t->arena, source, len, t->tree.plain, &text, &n));
     AX_TRY(ax_jlex(&t->tree, text, n, &tokens, &n));
     return ax_jparse(&t->tree, tokens);
 }
@@ -83,10 +83,11 @@ static enum ax_status name_place(enum ax_status st, const char *name, int line) 
     return line > 0 ? ax_error_prefix(st, "%s:%d", name, line) : ax_error_prefix(st, "%s", name);
 }
 
-enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
-                                   size_t len) {
+static enum ax_status compile_new(struct ax_template **out, const char *name, const char *source,
+                                  size_t len, bool plain) {
     struct ax_template *t;
     AX_TRY(ax_alloc(&t, 1, sizeof *t));
+    t->tree.plain = plain;
     enum ax_status st = compile(t, name, source, len);
     if (st != AX_OK) {
         ax_template_free(t);
@@ -94,6 +95,16 @@ enum ax_status ax_template_compile(struct ax_template **out, const char *name, c
     }
     *out = t;
     return AX_OK;
+}
+
+enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
+                                   size_t len) {
+    return compile_new(out, name, source, len, false);
+}
+
+enum ax_status ax_template_compile_task(struct ax_template **out, const char *name,
+                                        const char *source, size_t len) {
+    return compile_new(out, name, source, len, true);
 }
 
 void ax_template_free(struct ax_template *t) {

@@ -168,7 +168,7 @@ static void refusals_name_the_construct(void **state) {
         {"\n{{ ['a'] | map('urlize') | list }}", "map: the filter 'urlize' is not supported"},
         {"\n{{ '{}'.format(1) }}", "'format' of a str is not supported"},
         {"\n{{ 'a'.center(9) }}", "'center' of a str is not supported"},
-        {"\n{{ [1].index(1) }}", "'index' of a list is not supported"},
+        {"\n{{ [1].copy() }}", "'copy' of a list is not supported"},
         {"\n{{ {}.fromkeys([1]) }}", "'fromkeys' of a dict is not supported"},
         {"\n{% for x in [1] %}{{ loop.changed(x) }}{% endfor %}",
          "'changed' of a LoopContext is not supported"},
