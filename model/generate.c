@@ -36,6 +36,12 @@ static int64_t pass_tokens(const struct ax_generate_options *o) {
     return n > o->n_seqs ? n : o->n_seqs;
 }
 
+#define SCORE_WINDOW 128 /* rows of logits at a time */
+
+static int64_t score_window(const struct ax_generator *d) {
+    return d->o.pass_tokens < SCORE_WINDOW ? d->o.pass_tokens : SCORE_WINDOW;
+}
+
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
@@ -60,6 +66,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, o->n_seqs,
                                   m->arch.vocab_size, d->cap),
                 st, fail);
+    if (o->scoring)
+        AX_TRY_GOTO(ax_scorer_create(&d->scorer, m, stack, score_window(d)), st, fail);
     AX_TRY_GOTO(ax_lanes_create(d), st, fail);
     AX_TRY_GOTO(ax_generate_work_create(d), st, fail);
     reach_plan(arena);
@@ -75,6 +83,7 @@ void ax_generator_free(struct ax_generator *d) {
     ax_stack_release(&d->model->rt->arena.scratch, 0);
     ax_generate_work_free(d);
     ax_lanes_free(d);
+    ax_scorer_free(&d->scorer);
     ax_sampler_free(&d->sampler);
     ax_kvcache_free(&d->cache);
     ax_slot_free(&d->slot);
@@ -120,6 +129,21 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id, dou
     s->finish = stop ? AX_FINISH_STOP : by_caller ? AX_FINISH_CALLER : AX_FINISH_LENGTH;
     l->seq = NULL;
     return d->o.done ? d->o.done(d->o.ctx, s) : AX_OK;
+}
+
+/* Sequences to be scored end when their prompt is through. */
+static enum ax_status end_scored(struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        struct ax_lane *l = &d->lanes[i];
+        struct ax_sequence *s = l->seq;
+        if (!s || s->n_scored == 0 || d->cache.length[i] < l->known)
+            continue;
+        s->finish = AX_FINISH_LENGTH;
+        l->seq = NULL;
+        if (d->o.done)
+            AX_TRY(d->o.done(d->o.ctx, s));
+    }
+    return AX_OK;
 }
 
 /* Per-row buffers of one call. */
@@ -197,7 +221,7 @@ static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs
     count(d, r, n, ax_clock_now() - start);
     for (int64_t i = 0; i < n; i++)
         AX_TRY(hand_out(d, r->lanes[i], r->ids[i], r->logprobs[i]));
-    return AX_OK;
+    return end_scored(d);
 }
 
 static bool any_busy(const struct ax_generator *d) {
@@ -212,7 +236,7 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
     int64_t waiting = n;
     bool logprobs = false;
     for (int64_t i = 0; i < n; i++)
-        logprobs = logprobs || seqs[i].logprobs;
+        logprobs = logprobs || (seqs[i].logprobs && seqs[i].n_scored == 0);
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
     do {

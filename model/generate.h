@@ -1,4 +1,5 @@
-/* Decoding: sequences continued token by token, together, over a KV cache.
+/* Decoding: sequences continued token by token, together, over a KV cache; and the log-probs of given
+ * continuations.
  *
  * A generator has `n_seqs` *lanes*, each of which stores one sequence in the cache. A pass of the
  * model processes the new tokens of all lanes together: one for each active sequence, and pieces of
@@ -11,12 +12,13 @@
  * on other sequences, their order, or the number of lanes or threads. Every op computes each row
  * independently.
  *
- * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c. */
+ * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c; for scoring, score.c. */
 #ifndef AX_MODEL_GENERATE_H
 #define AX_MODEL_GENERATE_H
 
 #include "model/pass.h"
 #include "model/sample.h"
+#include "model/score.h"
 
 enum ax_finish {
     AX_FINISH_LENGTH, /* the requested number of tokens, or the lane is full */
@@ -31,10 +33,16 @@ struct ax_sequence {
     const int32_t *prompt;
     int64_t max_new; /* ≥ 1; 0 = the options' */
     uint64_t stream; /* of random numbers; must differ between samples of one prompt */
+    /* n_scored > 0: generates nothing, but computes the log-probs of scored[i], each given the
+     * prompt's first n_prompt − n_scored + 1 + i tokens; ≤ n_prompt */
+    int64_t n_scored;
+    const int32_t *scored;
 
     int64_t n_new;         /* out: tokens generated (a stop token included) */
     int32_t *tokens;       /* out [max_new] */
-    double *logprobs;      /* out [max_new], see ax_sampler_choose; NULL = not requested */
+    double *logprobs;      /* out [max_new], see ax_sampler_choose; NULL = not requested. With
+                              n_scored: out [n_scored] */
+    bool greedy;           /* out: each of the scored tokens was the most likely one */
     enum ax_finish finish; /* out */
 };
 
@@ -42,6 +50,7 @@ struct ax_generate_options {
     int n_seqs;                  /* lanes */
     int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
     int64_t pass_tokens;         /* at most in one pass; 0 = AX_PASS_TOKENS */
+    bool scoring;                /* sequences may ask for scores */
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
@@ -73,6 +82,7 @@ struct ax_generator {
     struct ax_model *model;
     struct ax_kvcache cache;
     struct ax_sampler sampler;
+    struct ax_scorer scorer; /* zeroed without `scoring` */
     struct ax_slot slot;
     struct ax_batch batch;           /* capacity pass_tokens */
     struct ax_tensor logits, hidden; /* accumulation [n_seqs][V]; compute [n_seqs][D] */

@@ -58,12 +58,13 @@ static bool keys_differ(const struct ax_generator *d, const struct ax_lane *l,
 }
 
 /* Number of leading tokens that the prompt shares with the first n of the lane, without the
- * prompt's last, which must go through the model for its logits. */
+ * prompt's last, or those that are scored, which must go through the model for their logits. */
 static int64_t common(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
                       const struct ax_sequence *s) {
     if (keys_differ(d, l, s))
         return 0;
-    const int64_t most = n < s->n_prompt - 1 ? n : s->n_prompt - 1;
+    const int64_t rest = s->n_prompt - (s->n_scored > 0 ? s->n_scored : 1);
+    const int64_t most = n < rest ? n : rest;
     int64_t i = 0;
     while (i < most && l->ids[i] == s->prompt[i])
         i++;
@@ -111,6 +112,7 @@ static enum ax_status check(const struct ax_generator *d, int64_t index,
     if (s->n_prompt < 1 || s->n_prompt > d->o.max_prompt)
         return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; expected 1 to %lld",
                         (long long)index, (long long)s->n_prompt, (long long)d->o.max_prompt);
+    AX_ASSERT(s->n_scored <= s->n_prompt && (s->n_scored == 0 || d->o.scoring));
     for (int64_t i = 0; i < s->n_prompt; i++)
         if (s->prompt[i] < 0 || s->prompt[i] >= d->model->arch.vocab_size)
             return ax_error(AX_ERR_DATA,
@@ -118,6 +120,12 @@ static enum ax_status check(const struct ax_generator *d, int64_t index,
                             "of %lld",
                             (long long)index, (long long)i, s->prompt[i],
                             (long long)d->model->arch.vocab_size);
+    for (int64_t i = 0; i < s->n_scored; i++)
+        if (s->scored[i] < 0 || s->scored[i] >= d->model->arch.vocab_size)
+            return ax_error(AX_ERR_DATA,
+                            "generation: prompt %lld is continued by id %d, which is outside the "
+                            "vocabulary of %lld",
+                            (long long)index, s->scored[i], (long long)d->model->arch.vocab_size);
     return AX_OK;
 }
 
@@ -131,6 +139,7 @@ static enum ax_status settle(struct ax_generator *d, struct ax_sequence *s, stru
     for (int64_t i = 0; i < s->n_prompt; i++)
         ax_lane_push(d, l, s->prompt[i]);
     s->n_new = 0;
+    s->greedy = true;
     d->counters.shared_tokens += p.shared;
     return AX_OK;
 }

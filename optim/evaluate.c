@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/score.h"
 
 /* Rows of logits at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
@@ -16,8 +17,7 @@ struct evaluation {
     const struct ax_eval_options *o;
     struct ax_batch batch;
     struct ax_slot slot;
-    int64_t window;
-    struct ax_tensor hidden, logits, index, stats, columns; /* device, of a window */
+    struct ax_scorer scorer;
     /* the pass being built, on the host */
     int n_docs;
     int64_t n_tokens;
@@ -26,8 +26,7 @@ struct evaluation {
     int32_t *tokens, *labels;        /* [tokens] */
     float *weight;                   /* [tokens] */
     int32_t *scored;                 /* [tokens]: those trained on, then the others */
-    int32_t *best;                   /* [window] */
-    unsigned char *logprob;          /* [window] of 8 bytes */
+    int32_t wanted[WINDOW];          /* labels of a window */
     int64_t rows;                    /* read so far */
     struct ax_eval_result *sum;
     double nll;
@@ -35,35 +34,20 @@ struct evaluation {
 
 /* ---- memory ---- */
 
-static void take(struct evaluation *e, struct ax_tensor *t) {
-    t->data = ax_stack_push(&e->m->rt->arena.scratch, "evaluation", ax_tensor_bytes(t));
-}
-
 static enum ax_status create(struct evaluation *e) {
     struct ax_model *m = e->m;
     const size_t T = (size_t)e->o->tokens, D = (size_t)e->o->max_docs;
     AX_TRY(ax_slot_create(&e->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs, e->o->max_len,
                       1, 0);
-    e->window = e->o->tokens < WINDOW ? e->o->tokens : WINDOW;
-    e->hidden = ax_tensor_2d(m->dtype, NULL, e->window, m->arch.hidden_size);
-    e->logits = ax_tensor_2d(m->accum, NULL, e->window, m->arch.vocab_size);
-    e->index = ax_tensor_1d(AX_I32, NULL, e->window);
-    e->stats = ax_tensor_2d(m->accum, NULL, e->window, AX_SOFTMAX_STATS);
-    e->columns = ax_tensor_2d(m->accum, NULL, 3, e->window);
-    take(e, &e->hidden);
-    take(e, &e->logits);
-    take(e, &e->index);
-    take(e, &e->stats);
-    take(e, &e->columns);
+    AX_TRY(ax_scorer_create(&e->scorer, m, &m->rt->arena.scratch,
+                            e->o->tokens < WINDOW ? e->o->tokens : WINDOW));
     AX_TRY(ax_alloc(&e->docs, D, sizeof *e->docs));
     AX_TRY(ax_alloc(&e->scores, D, sizeof *e->scores));
     AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
     AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
     AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
-    AX_TRY(ax_alloc(&e->scored, T, sizeof *e->scored));
-    AX_TRY(ax_alloc(&e->best, (size_t)e->window, sizeof *e->best));
-    return ax_alloc(&e->logprob, (size_t)e->window, 8);
+    return ax_alloc(&e->scored, T, sizeof *e->scored);
 }
 
 static void destroy(struct evaluation *e) {
@@ -76,34 +60,17 @@ static void destroy(struct evaluation *e) {
     ax_free(e->labels);
     ax_free(e->weight);
     ax_free(e->scored);
-    ax_free(e->best);
-    ax_free(e->logprob);
+    ax_scorer_free(&e->scorer);
 }
 
 /* ---- scoring ---- */
 
 /* Log-probs of the labels and the most likely ids of scored tokens [first, first + window). */
 static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int64_t first) {
-    struct ax_queue *q = e->m->rt->q;
-    const int64_t n = e->window;
-    const struct ax_tensor labels = ax_tensor_rows(&e->batch.labels, first, n);
-    struct ax_tensor out[3];
-    for (int i = 0; i < 3; i++)
-        out[i] = ax_tensor_1d(e->columns.dtype, ax_tensor_row(&e->columns, i), n);
-    AX_TRY(ax_pass_logits_of(p, e->scored + first, &e->hidden, &e->logits));
-    AX_TRY(ax_run_argmax(q, &(struct ax_argmax){e->logits, e->index}));
-    AX_TRY(ax_run_softmax_stats(
-        q, &(struct ax_softmax_stats){
-               .logits = e->logits, .labels = labels, .stats = e->stats, .inv_temperature = 1}));
-    const struct ax_softmax_merge merge = {
-        .stats = ax_tensor_3d(e->stats.dtype, e->stats.data, 1, n, AX_SOFTMAX_STATS),
-        .labels = labels,
-        .logprob = out[0],
-        .lse = out[1],
-        .entropy = out[2]};
-    AX_TRY(ax_run_softmax_merge(q, &merge));
-    AX_TRY(ax_queue_read(q, e->index.data, e->best, (size_t)n * sizeof *e->best, NULL));
-    return ax_queue_read(q, out[0].data, e->logprob, ax_tensor_bytes(&out[0]), NULL);
+    const int32_t *rows = e->scored + first;
+    for (int64_t i = 0; i < e->scorer.window; i++)
+        e->wanted[i] = rows[i] < e->n_tokens ? e->labels[rows[i]] : -1;
+    return ax_scorer_run(&e->scorer, p, e->scorer.window, rows, e->wanted);
 }
 
 static bool counts(const struct evaluation *e, int64_t t) {
@@ -112,10 +79,10 @@ static bool counts(const struct evaluation *e, int64_t t) {
 
 static void add_token(struct evaluation *e, struct ax_eval_document *d, int64_t t, int64_t row) {
     const double w = (double)e->weight[t];
-    d->nll -= w * ax_load(e->columns.dtype, e->logprob, row);
+    d->nll -= w * e->scorer.logprobs[row];
     d->weight += w;
     d->trained++;
-    d->correct += e->best[row] == e->labels[t];
+    d->correct += e->scorer.best[row] == e->labels[t];
 }
 
 /* In the order of the batch's rows (model/batch.h). */
@@ -132,13 +99,13 @@ static int64_t list_scored(struct evaluation *e) {
 
 /* Windows over the tokens that are trained on; one that would pass the end starts earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
-    const int64_t trained = list_scored(e), last = e->o->tokens - e->window;
+    const int64_t trained = list_scored(e), last = e->o->tokens - e->scorer.window;
     int doc = 0;
     int64_t end = e->n_docs > 0 ? e->docs[0].n : 0;
     for (int64_t i = 0; i < trained;) {
         const int64_t first = i < last ? i : last;
         AX_TRY(score_window(e, p, first));
-        for (; i < trained && i < first + e->window; i++) {
+        for (; i < trained && i < first + e->scorer.window; i++) {
             while (e->scored[i] >= end)
                 end += e->docs[++doc].n;
             add_token(e, &e->scores[doc], e->scored[i], i - first);

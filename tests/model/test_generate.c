@@ -302,6 +302,82 @@ static void the_dead_cost_nothing(void **state) {
     ax_arch_free(&t.arch);
 }
 
+/* The log-probs of what the generator itself chose, when it is asked about them: in any company, and
+ * with beginnings taken from other prompts, the same bits. */
+static void scores(void **state) {
+    (void)state;
+    static struct test made, t;
+    static int32_t texts[N][LONGEST + NEW];
+    static const struct {
+        int lanes, pass_tokens;
+    } ways[] = {{1, 0}, {N, 0}, {3, 9}};
+    setup(&made, "llama", AX_F32, 3);
+    made.o.sampling = (struct ax_sampling){0};
+    must(try(&made, "cpu", 2));
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        setup(&t, "llama", AX_F32, ways[w].lanes);
+        t.o.sampling = (struct ax_sampling){0};
+        t.o.scoring = true;
+        t.o.pass_tokens = ways[w].pass_tokens;
+        t.o.max_prompt = LONGEST + NEW;
+        for (int i = 0; i < N; i++) {
+            const struct ax_sequence *s = &made.result[i];
+            struct ax_sequence *q = &t.result[i];
+            memcpy(texts[i], s->prompt, (size_t)s->n_prompt * sizeof **texts);
+            memcpy(texts[i] + s->n_prompt, s->tokens, (size_t)s->n_new * sizeof **texts);
+            q->prompt = texts[i];
+            q->n_scored = i == 2 ? s->n_new - 1 : s->n_new; /* one token less, of the same text */
+            q->n_prompt = s->n_prompt + s->n_new - 1;
+            q->scored = texts[i] + s->n_prompt + (s->n_new - q->n_scored);
+            q->tokens = NULL;
+        }
+        texts[5][t.result[5].n_prompt] ^= 1; /* the last token, which goes nowhere else */
+        must(try(&t, "cpu", 2));
+        for (int i = 0; i < N; i++) {
+            const struct ax_sequence *q = &t.result[i];
+            const double *want = made.logprobs[i] + (made.result[i].n_new - q->n_scored);
+            const size_t n = (size_t)q->n_scored - (i == 5);
+            assert_memory_equal(q->logprobs, want, n * sizeof *want);
+            assert_true(q->greedy == (i != 5));
+            assert_int_equal(q->n_new, 0);
+        }
+        assert_true(t.logprobs[5][t.result[5].n_scored - 1] <
+                    made.logprobs[5][made.result[5].n_new - 1]);
+        texts[5][0] = 97; /* outside the vocabulary: what is fed, and what is only predicted */
+        assert_int_equal(try(&t, "cpu", 1), AX_ERR_DATA);
+        texts[5][0] = 0;
+        texts[5][t.result[5].n_prompt] = 97;
+        assert_int_equal(try(&t, "cpu", 1), AX_ERR_DATA);
+        assert_non_null(strstr(ax_error_text(), "is continued by id 97"));
+        ax_arch_free(&t.arch);
+    }
+    ax_arch_free(&made.arch);
+}
+
+/* Choices behind one question: it goes through the model once. */
+static void scored_questions_are_shared(void **state) {
+    (void)state;
+    static struct test t;
+    static const int32_t choices[] = {3, 5, 7, 11, 13, 17, 19};
+    setup(&t, "llama", AX_F32, 3);
+    t.o.sampling = (struct ax_sampling){0};
+    t.o.scoring = true;
+    for (int i = 0; i < N; i++) {
+        t.result[i].prompt = t.prompts[N - 1];
+        t.result[i].n_prompt = 37;
+        t.result[i].n_scored = 1;
+        t.result[i].scored = &choices[i];
+    }
+    must(try(&t, "cpu", 2));
+    assert_int_equal(t.counters.prompt_tokens, 37 + (N - 1));
+    assert_int_equal(t.counters.tokens, 0);
+    int greedy = 0;
+    for (int i = 0; i < N; i++)
+        greedy += t.result[i].greedy;
+    assert_true(greedy <= 1);
+    ax_arch_free(&t.arch);
+}
+
 static void no_allocations_per_token(void **state) {
     (void)state;
     static struct test t;
@@ -426,6 +502,8 @@ int main(void) {
         cmocka_unit_test(backends_agree),
         cmocka_unit_test(prompts_are_shared),
         cmocka_unit_test(the_dead_cost_nothing),
+        cmocka_unit_test(scores),
+        cmocka_unit_test(scored_questions_are_shared),
         cmocka_unit_test(no_allocations_per_token),
         cmocka_unit_test(ways_to_end),
         cmocka_unit_test(errors),
