@@ -13,20 +13,23 @@ typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
 
 static const golden_check checks[] = {ax_golden_model,      ax_golden_lora,     ax_golden_optim,
                                       ax_golden_objectives, ax_golden_sampling, ax_golden_rope,
-                                      ax_golden_schedules};
+                                      ax_golden_schedules,  ax_golden_lm_eval};
 
 static enum ax_status check_golden(int argc, char **argv) {
     struct ax_golden_options o = {.backend = "cpu"};
     int64_t threads = 0;
+    struct ax_arg_list models = {0};
     const struct ax_arg args[] = {
         {"--backend", AX_ARG_STRING, &o.backend, 0, 0},
         {"--dtype", AX_ARG_STRING, &o.dtype, 0, 0},
         {"--threads", AX_ARG_INT, &threads, 1, 1024},
+        {"--model", AX_ARG_LIST, &models, 0, 0},
     };
     const char *dir;
     int n;
-    AX_TRY(ax_args_parse(argc, argv, 3, args, 1, 1, &dir, &n));
+    AX_TRY(ax_args_parse(argc, argv, 4, args, 1, 1, &dir, &n));
     o.threads = (int)threads;
+    o.models = &models;
     if (strcmp(o.backend, "cpu") != 0 && strcmp(o.backend, "ref") != 0)
         return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", o.backend);
     if (!ax_path_exists(dir))

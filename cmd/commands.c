@@ -85,11 +85,11 @@ const struct ax_command ax_commands[] = {
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain chat --model my-model/ --temperature 0.7", ax_cmd_chat},
     {"check", "compare with golden files, or a mesh of ranks with one rank",
-     "golden DIR [--backend cpu|ref] [--dtype T] [--threads N]\n"
+     "golden DIR [--backend cpu|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
      "mesh MODEL [pp=N] [dp_replicate=N] [dp_shard=N] [cp=N] [tp=N] [ep=N] [options]",
      "golden: looks in a model or adapter folder for golden/, optim.json, rope.json,\n"
-     "schedules.json or entropy.safetensors, and prints the worst deviation of each group and\n"
-     "its tolerance.\n"
+     "schedules.json or entropy.safetensors, or for the tasks/ and results of\n"
+     "lm-evaluation-harness, and prints the worst deviation of each group and its tolerance.\n"
      "mesh: runs two training steps of a small model on the given mesh and on one rank, and\n"
      "prints the worst relative error of each group. MODEL is a folder, or a config.json for\n"
      "random weights.\n"
@@ -97,6 +97,8 @@ const struct ax_command ax_commands[] = {
      "  --backend B        golden: cpu (default; float32, and bfloat16 if there is a\n"
      "                     bf16.json) or ref (float64); mesh: ref (default) or cpu\n"
      "  --dtype T          (golden) only this compute dtype\n"
+     "  --model NAME=DIR   (golden) a model that task results need and the folder lacks;\n"
+     "                     repeatable\n"
      "  --gloo             (mesh) ranks as processes instead of threads\n"
      "  --micro-batches N  (mesh) micro-batches per data rank and step (default 3)\n"
      "  --tokens N         (mesh) tokens per row (default 96)\n"
@@ -140,10 +142,12 @@ const struct ax_command ax_commands[] = {
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
     {"eval", "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
-     "[--model] DIR --data FILE [options]\n[--model] DIR --config FILE [options]",
+     "[--model] DIR --data FILE [options]\n[--model] DIR --config FILE [options]\n"
+     "[--model] M --task FILE [options]",
      "Negative log-likelihood (nats) and accuracy of the tokens that training would train on.\n"
      "Data is prepared as for training: with the model's tokenizer and chat template, answers\n"
      "only.\n"
+     "--task FILE runs a task of lm-evaluation-harness and gives its numbers (docs/eval.md).\n"
      "  --adapter [NAME=]DIR\n"
      "                       a PEFT folder trained on this model; repeatable: prints a table\n"
      "                       of the base and all adapters, and loads the model once\n"
@@ -155,15 +159,26 @@ const struct ax_command ax_commands[] = {
      "  --rows N             only the first N records\n"
      "  --task final-answer  also answer each record greedily and count the final answers (after\n"
      "                       \"####\") that match the record's own\n"
+     "  --task FILE          a task in the YAML of lm-evaluation-harness; repeatable\n"
+     "  --num-fewshot N      (task file) examples before each record, unless the task says 0\n"
+     "  --apply-chat-template\n"
+     "                       (task file) examples and question as turns of a conversation\n"
+     "  --fewshot-single-turn\n"
+     "                       (task file) with the chat template: all in one user turn\n"
+     "  --system TEXT        (task file) an instruction before everything\n"
+     "  --max-length N       (task file) tokens of prompt and answer (default: the model's\n"
+     "                       positions); longer prompts lose their beginning\n"
+     "  --log-samples FILE   (task file) write one line of JSON per record and filter\n"
      "  --samples N          sample N answers per record instead: pass@k, the probability\n"
      "                       that at least one of k is right, estimated without bias (Chen\n"
      "                       et al. 2021)\n"
      "  --pass-at K,K,…      values of k, up to N (default 1,N)\n"
      "  --temperature X, --top-p X\n"
      "                       for sampled answers (default 1, 1)\n"
-     "  --seed N             the same seed gives the same answers for any --batch and --threads\n"
+     "  --seed N             the same seed gives the same answers for any --batch and --threads;\n"
+     "                       of task files it also draws the examples (default 1234)\n"
      "  --max-new-tokens N   maximum length of an answer (default 256)\n"
-     "  --batch N            answers generated in parallel (default 16)\n"
+     "  --batch N            answers generated in parallel (default 16; task file: by memory)\n"
      "  --dtype T            compute in float32 (default) or bfloat16\n"
      "  --threads N          CPU threads (default: all available to this process)\n"
      "  --per-row            one line of JSON per record, and one for the total\n"

@@ -12,8 +12,9 @@
 #include "cmd/train/base_model.h"
 #include "cmd/commands.h"
 
-#define MAX_OVERRIDES 12
-#define MAX_POSITIONS 131072 /* longest row where the model allows more */
+#define MAX_OVERRIDES     12
+#define DEFAULT_TASK_SEED 1234   /* lm-evaluation-harness's, for few-shot examples */
+#define MAX_POSITIONS     131072 /* longest row where the model allows more */
 
 /* ---- configuration ---- */
 
@@ -170,22 +171,72 @@ static void close_all(struct ax_eval *e) {
 
 /* ---- the command ---- */
 
+/* What is for task files alone, or never for them. */
+static enum ax_status check_tasks(struct ax_eval *e) {
+    const struct ax_eval_tasks *t = &e->tasks;
+    const struct ax_eval_pass_options *p = &e->pass_options;
+    for (int i = 0; i < t->files.n; i++)
+        e->solve = e->solve || strcmp(t->files.text[i], "final-answer") == 0;
+    if (e->solve && t->files.n > 1)
+        return ax_error(AX_ERR_CONFIG, "--task: final-answer is for --data, task files bring their "
+                                       "own; run them separately");
+    const bool files = t->files.n > 0 && !e->solve;
+    if (files &&
+        (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 || p->samples > 0 ||
+         p->at_text || p->sampling.temperature >= 0 || p->sampling.top_p > 0))
+        return ax_error(AX_ERR_CONFIG,
+                        "eval: a task file says what is asked and how: remove --data, --config, "
+                        "--type, --per-row, --max-new-tokens, --samples, --pass-at, --temperature "
+                        "and --top-p, and use --log-samples for single records");
+    if (!files && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
+                   t->system || t->samples))
+        return ax_error(AX_ERR_CONFIG,
+                        "eval: --num-fewshot, --max-length, --apply-chat-template, "
+                        "--fewshot-single-turn, --system and --log-samples need --task FILE");
+    if (t->single_turn && !t->chat)
+        return ax_error(AX_ERR_CONFIG, "eval: --fewshot-single-turn needs --apply-chat-template");
+    return AX_OK;
+}
+
 static enum ax_status check(struct ax_eval *e) {
-    if (!e->model)
-        return ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
     if (!e->data && !e->config)
         return ax_error(
             AX_ERR_CONFIG,
             "eval: give --data FILE, --config FILE (to use its evaluation records), or both");
     if (e->type && !e->data)
         return ax_error(AX_ERR_CONFIG, "eval: --type needs --data");
-    if (e->task && strcmp(e->task, "final-answer") != 0)
-        return ax_error(AX_ERR_CONFIG, "--task: expected final-answer, got \"%s\"", e->task);
-    e->solve = e->task != NULL;
+    e->batch = e->batch > 0 ? e->batch : 16;
+    e->max_new_tokens = e->max_new_tokens > 0 ? e->max_new_tokens : 256;
     if (e->base_name)
         AX_TRY(ax_store_parse(e->base_name, &e->store));
     AX_TRY(ax_eval_pass_check(&e->pass_options, e->solve));
     return ax_dtype_parse(e->dtype_name, &e->dtype);
+}
+
+/* A task file: everything is elsewhere. */
+static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
+    struct ax_eval_tasks *t = &e->tasks;
+    t->model = e->model;
+    t->base = e->base_name;
+    t->dtype = e->dtype_name;
+    t->adapters = &e->adapter_args;
+    t->max_rows = e->max_rows;
+    t->batch = e->batch;
+    t->threads = e->threads;
+    t->seed = e->pass_options.seed >= 0 ? e->pass_options.seed : DEFAULT_TASK_SEED;
+    t->json = e->json;
+    return ax_eval_tasks_run(t, text);
+}
+
+static enum ax_status run_rows(struct ax_eval *e, struct ax_buf *text) {
+    AX_TRY(check(e));
+    enum ax_status st;
+    AX_TRY_GOTO(open_all(e), st, done);
+    AX_TRY_GOTO(ax_eval_run(e), st, done);
+    st = ax_eval_print(e, text);
+done:
+    close_all(e);
+    return st;
 }
 
 static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *text) {
@@ -198,7 +249,7 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 }
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
-    struct ax_eval e = {.dtype_name = "float32", .max_new_tokens = 256, .batch = 16};
+    struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
     e.pass_options.sampling.temperature = -1; /* not given */
     e.pass_options.seed = -1;
     const struct ax_arg args[] = {
@@ -209,7 +260,13 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--config", AX_ARG_STRING, &e.config, 0, 0},
         {"--type", AX_ARG_STRING, &e.type, 0, 0},
         {"--rows", AX_ARG_INT, &e.max_rows, 1, INT32_MAX},
-        {"--task", AX_ARG_STRING, &e.task, 0, 0},
+        {"--task", AX_ARG_LIST, &e.tasks.files, 0, 0},
+        {"--num-fewshot", AX_ARG_INT, &e.tasks.num_fewshot, 0, 10000},
+        {"--apply-chat-template", AX_ARG_FLAG, &e.tasks.chat, 0, 0},
+        {"--fewshot-single-turn", AX_ARG_FLAG, &e.tasks.single_turn, 0, 0},
+        {"--system", AX_ARG_STRING, &e.tasks.system, 0, 0},
+        {"--max-length", AX_ARG_INT, &e.tasks.max_length, 2, 1 << 24},
+        {"--log-samples", AX_ARG_STRING, &e.tasks.samples, 0, 0},
         {"--max-new-tokens", AX_ARG_INT, &e.max_new_tokens, 1, 1 << 20},
         {"--batch", AX_ARG_INT, &e.batch, 1, 1024},
         {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_EVAL_MAX_SAMPLES},
@@ -226,13 +283,12 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_buf text = {0};
     enum ax_status st;
     AX_TRY(ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &e.model));
-    AX_TRY(check(&e));
-    AX_TRY_GOTO(open_all(&e), st, done);
-    AX_TRY_GOTO(ax_eval_run(&e), st, done);
-    AX_TRY_GOTO(ax_eval_print(&e, &text), st, done);
-    st = write_out(&e, &text);
-done:
+    if (!e.model)
+        return ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
+    AX_TRY(check_tasks(&e));
+    st = e.tasks.files.n > 0 && !e.solve ? run_tasks(&e, &text) : run_rows(&e, &text);
+    if (st == AX_OK)
+        st = write_out(&e, &text);
     ax_buf_free(&text);
-    close_all(&e);
     return st;
 }

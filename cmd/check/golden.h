@@ -3,13 +3,15 @@
  * A report collects, per group ("logits", "gradients" …), the worst figure and its tolerance.
  *
  * Reading order: golden.c (the report), golden_model.c (a model folder) with golden_forward.c,
- * golden_train.c, golden_generate.c, golden_lora.c; golden_files.c (other goldens). Meshes against
+ * golden_train.c, golden_generate.c, golden_lora.c; golden_files.c (other goldens), golden_lm_eval.c
+ * (evaluation tasks). Meshes against
  * one rank: mesh_command.c, mesh.c, mesh_launch.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_H
 #define AX_CMD_CHECK_GOLDEN_H
 
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"
+#include "cmd/args.h"
 
 #define AX_GOLDEN_MAX_GROUPS 64
 
@@ -40,6 +42,7 @@ struct ax_golden_options {
     const char *backend; /* "cpu" or "ref" */
     const char *dtype;   /* NULL: float32, plus bfloat16 if bf16.json exists; on ref float64 */
     int threads;
+    const struct ax_arg_list *models; /* NAME=DIR: models that are not among the golden files */
 };
 
 /* Each looks for its files in `dir` and returns whether it found any; figures go to the report. */
@@ -53,6 +56,8 @@ bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
 bool ax_golden_sampling(struct ax_golden_report *r, const char *dir,
                         const struct ax_golden_options *o);
 bool ax_golden_rope(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
+bool ax_golden_lm_eval(struct ax_golden_report *r, const char *dir,
+                       const struct ax_golden_options *o);
 bool ax_golden_schedules(struct ax_golden_report *r, const char *dir,
                          const struct ax_golden_options *o);
 

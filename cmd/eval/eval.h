@@ -2,13 +2,14 @@
  *
  * Read on: eval.c (command line, configuration, data), run.c (the model's passes), questions.c
  * (prompts and expected answers), solve.c (answers by generation), pass.c (several per example),
- * print.c and json.c (output). */
+ * print.c and json.c (output); tasks.c (task files instead of all that). */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
 #include "cmd/generate/adapters.h"
 #include "cmd/train/data.h"
 #include "cmd/eval/pass.h"
+#include "cmd/eval/tasks.h"
 #include "cmd/generate/stop_tokens.h"
 #include "data/reward/final_answer.h"
 #include "optim/evaluate.h"
@@ -43,7 +44,8 @@ struct ax_eval {
     /* requested */
     struct ax_arg_list adapter_args;
     const char *base_name;
-    const char *model, *data, *config, *type, *task, *dtype_name, *out;
+    const char *model, *data, *config, *type, *dtype_name, *out;
+    struct ax_eval_tasks tasks; /* files; or final-answer, which is none */
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;
     bool per_row, json;

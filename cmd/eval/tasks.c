@@ -1,0 +1,156 @@
+/* `axtrain eval --task FILE`: tasks of lm-evaluation-harness. */
+#include "cmd/eval/tasks.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "cmd/tasks/report.h"
+
+struct tasks {
+    const struct ax_eval_tasks *o;
+    struct ax_text_model model;
+    struct ax_task_job jobs[AX_ARG_LIST_MAX];
+    size_t n;
+    struct ax_task_run_counters counters;
+};
+
+/* ---- opening ---- */
+
+static enum ax_status open_model(struct tasks *t) {
+    struct ax_text_args args;
+    struct ax_arg unused[AX_TEXT_ARGS_COUNT];
+    ax_text_args_table(&args, unused);
+    args.model = t->o->model;
+    args.base = t->o->base;
+    args.dtype = t->o->dtype;
+    args.adapters = *t->o->adapters;
+    args.threads = t->o->threads;
+    if (args.adapters.n > 1)
+        return ax_error(AX_ERR_CONFIG, "--adapter: a task file takes one adapter at a time");
+    return ax_text_model_open(&t->model, &args);
+}
+
+static int adapter_of(const struct tasks *t) {
+    return t->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
+}
+
+static enum ax_status max_length(const struct tasks *t, int64_t *out) {
+    const int64_t most = t->model.arch.max_positions;
+    *out = t->o->max_length > 0 ? t->o->max_length : most;
+    if (*out > most)
+        return ax_error(AX_ERR_CONFIG, "--max-length: %lld is more than the model's %lld positions",
+                        (long long)*out, (long long)most);
+    return AX_OK;
+}
+
+static enum ax_status open_job(struct tasks *t, const char *file) {
+    struct ax_task_job *j = &t->jobs[t->n];
+    const struct ax_text_side *side = ax_text_model_side(&t->model, adapter_of(t));
+    const struct ax_task_prompt_options o = {.num_fewshot = t->o->num_fewshot,
+                                             .chat = t->o->chat,
+                                             .single_turn = t->o->single_turn,
+                                             .system = t->o->system,
+                                             .seed = (uint32_t)t->o->seed,
+                                             .max_rows = t->o->max_rows};
+    int64_t length;
+    AX_TRY(max_length(t, &length));
+    t->n++;
+    AX_TRY(ax_task_load(&j->task, file));
+    for (size_t i = 0; i + 1 < t->n; i++)
+        if (strcmp(t->jobs[i].task.name, j->task.name) == 0)
+            return ax_error(AX_ERR_CONFIG, "%s: a second task with the name %s", file,
+                            j->task.name);
+    AX_TRY(ax_task_prompts_build(&j->prompts, &j->task, side, &o));
+    return ax_task_requests_make(&j->requests, &j->prompts, side, length);
+}
+
+static enum ax_status check_template(const struct tasks *t) {
+    const struct ax_text_side *side = ax_text_model_side(&t->model, adapter_of(t));
+    struct ax_template *none = NULL;
+    if (!t->o->chat || side->template)
+        return AX_OK;
+    AX_TRY(ax_template_from_folder(&none, side->folder, NULL, false)); /* says what is missing */
+    ax_template_free(none);
+    return AX_OK;
+}
+
+/* ---- what comes out ---- */
+
+static enum ax_status put_json(const struct tasks *t, struct ax_buf *out) {
+    const struct ax_task_run_counters *c = &t->counters;
+    json_t *v =
+        json_pack("{ss ss sI sI sI sI sf}", "what", "eval", "model", t->o->model, "requests",
+                  (json_int_t)c->requests, "prompt_tokens", (json_int_t)c->prompt_tokens,
+                  "shared_tokens", (json_int_t)c->shared_tokens, "generated_tokens",
+                  (json_int_t)c->generated_tokens, "seconds", c->seconds);
+    json_t *results = ax_task_report_json(t->jobs, t->n);
+    char *text = NULL;
+    size_t len;
+    enum ax_status st = ax_error(AX_ERR_NOMEM, "out of memory for the result");
+    if (v && results && json_object_update(v, results) == 0)
+        st = ax_json_dump(v, &text, &len);
+    if (st == AX_OK)
+        st = ax_buf_printf(out, "%s\n", text);
+    ax_free(text);
+    json_decref(v);
+    json_decref(results);
+    return st;
+}
+
+static enum ax_status put_text(const struct tasks *t, struct ax_buf *out) {
+    const struct ax_task_run_counters *c = &t->counters;
+    char fed[32], shared[32];
+    AX_TRY(ax_task_report_table(t->jobs, t->n, out));
+    return ax_buf_printf(out,
+                         "\n%lld requests in %.1f s: %s prompt tokens computed, %s shared; %s\n",
+                         (long long)c->requests, c->seconds,
+                         ax_format_count(fed, sizeof fed, (double)c->prompt_tokens),
+                         ax_format_count(shared, sizeof shared, (double)c->shared_tokens),
+                         ax_dtype_info(t->model.dtype)->name);
+}
+
+static enum ax_status write_samples(const struct tasks *t) {
+    struct ax_buf text = {0};
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; i < t->n && st == AX_OK; i++)
+        st = ax_task_report_samples(&t->jobs[i], &text);
+    if (st == AX_OK)
+        st = ax_write_file_atomic(t->o->samples, text.data ? text.data : "", text.len);
+    ax_buf_free(&text);
+    return st;
+}
+
+/* ---- the run ---- */
+
+static enum ax_status run(struct tasks *t, struct ax_buf *out) {
+    struct ax_task_requests *list[AX_ARG_LIST_MAX];
+    const struct ax_task_run_options o = {
+        .lanes = t->o->batch, .seed = (uint64_t)t->o->seed, .adapter = adapter_of(t)};
+    AX_TRY(open_model(t));
+    AX_TRY(check_template(t));
+    for (int i = 0; i < t->o->files.n; i++)
+        AX_TRY(open_job(t, t->o->files.text[i]));
+    for (size_t i = 0; i < t->n; i++)
+        list[i] = &t->jobs[i].requests;
+    AX_TRY(ax_task_run(&t->model, list, t->n, &o, &t->counters));
+    for (size_t i = 0; i < t->n; i++)
+        AX_TRY(ax_task_job_finish(&t->jobs[i]));
+    if (t->o->samples)
+        AX_TRY(write_samples(t));
+    return t->o->json ? put_json(t, out) : put_text(t, out);
+}
+
+enum ax_status ax_eval_tasks_run(const struct ax_eval_tasks *o, struct ax_buf *out) {
+    struct tasks *t;
+    AX_TRY(ax_alloc(&t, 1, sizeof *t));
+    t->o = o;
+    const enum ax_status st = run(t, out);
+    for (size_t i = 0; i < t->n; i++)
+        ax_task_job_free(&t->jobs[i]);
+    ax_text_model_close(&t->model);
+    ax_free(t);
+    return st;
+}

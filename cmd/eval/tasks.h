@@ -1,0 +1,20 @@
+/* `axtrain eval --task FILE`. Private to eval*.c. */
+#ifndef AX_CMD_EVAL_TASKS_H
+#define AX_CMD_EVAL_TASKS_H
+
+#include "base/mem.h"
+#include "cmd/args.h"
+
+struct ax_eval_tasks {
+    struct ax_arg_list files;
+    const char *model, *base, *dtype, *system, *samples; /* samples: a file; NULL: none */
+    const struct ax_arg_list *adapters;
+    int64_t num_fewshot;                    /* -1: as the tasks say */
+    int64_t max_length;                     /* 0: the model's positions */
+    int64_t max_rows, batch, threads, seed; /* 0 rows: all; 0 batch: as memory allows */
+    bool chat, single_turn, json;
+};
+/* Appends the results. */
+enum ax_status ax_eval_tasks_run(const struct ax_eval_tasks *o, struct ax_buf *out);
+
+#endif

@@ -1,0 +1,192 @@
+/* Values of the records → a number, with its standard error. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/tasks/metrics.h"
+
+#define BOOTSTRAP_SAMPLES 100000
+#define BOOTSTRAP_CHUNK   1000 /* samples of one seed: 0, 1, … */
+
+static double mean(const struct ax_task_value *v, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i].x;
+    return sum / (double)n;
+}
+
+static double nanmean(const struct ax_task_value *v, size_t n) {
+    double sum = 0;
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(v[i].x))
+            continue;
+        sum += v[i].x;
+        k++;
+    }
+    return k > 0 ? sum / (double)k : NAN;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = ((const struct ax_task_value *)a)->x, y = ((const struct ax_task_value *)b)->x;
+    return (x > y) - (x < y);
+}
+
+/* The upper of the two in the middle. Sorts v. */
+static double median(struct ax_task_value *v, size_t n) {
+    qsort(v, n, sizeof *v, by_value);
+    return v[n / 2].x;
+}
+
+static double weighted_mean(const struct ax_task_value *v, size_t n) {
+    double sum = 0, weight = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += v[i].x;
+        weight += v[i].y;
+    }
+    return sum / weight;
+}
+
+/* Of label 1. */
+static double f1(const struct ax_task_value *v, size_t n) {
+    double hits = 0, wrong = 0;
+    for (size_t i = 0; i < n; i++) {
+        hits += v[i].x == 1 && v[i].y == 1;
+        wrong += (v[i].x == 1) != (v[i].y == 1);
+    }
+    return hits > 0 ? 2 * hits / (2 * hits + wrong) : 0;
+}
+
+/* Matthews' coefficient of any number of labels (Gorodkin 2004), from how often each label is right
+ * and is predicted. `counts` has room for both, of `labels` each, and is used up. */
+static double matthews(const struct ax_task_value *v, size_t n, double *counts, size_t labels) {
+    double correct = 0, both = 0, right = 0, predicted = 0;
+    const double all = (double)n;
+    memset(counts, 0, 2 * labels * sizeof *counts);
+    for (size_t i = 0; i < n; i++) {
+        correct += v[i].x == v[i].y;
+        counts[(size_t)v[i].x]++;
+        counts[labels + (size_t)v[i].y]++;
+    }
+    for (size_t k = 0; k < labels; k++) {
+        both += counts[k] * counts[labels + k];
+        right += counts[k] * counts[k];
+        predicted += counts[labels + k] * counts[labels + k];
+    }
+    const double product = (all * all - right) * (all * all - predicted);
+    return product > 0 ? (correct * all - both) / sqrt(product) : 0;
+}
+
+/* What a function needs besides the values. */
+struct work {
+    enum ax_task_aggregation how;
+    double *counts;
+    size_t labels;
+};
+
+/* May change the order of v. */
+static double aggregate(const struct work *w, struct ax_task_value *v, size_t n) {
+    switch (w->how) {
+    case AX_AGGREGATE_MEDIAN:
+        return median(v, n);
+    case AX_AGGREGATE_NANMEAN:
+        return nanmean(v, n);
+    case AX_AGGREGATE_PERPLEXITY:
+        return exp(-mean(v, n));
+    case AX_AGGREGATE_WEIGHTED_PERPLEXITY:
+        return exp(-weighted_mean(v, n));
+    case AX_AGGREGATE_BITS_PER_BYTE:
+        return -weighted_mean(v, n) / log(2);
+    case AX_AGGREGATE_F1:
+        return f1(v, n);
+    case AX_AGGREGATE_MCC:
+        return matthews(v, n, w->counts, w->labels);
+    default:
+        return mean(v, n);
+    }
+}
+
+/* ---- standard errors ---- */
+
+static double deviation(const double *v, size_t n) {
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i];
+    for (size_t i = 0; i < n; i++)
+        squares += (v[i] - sum / (double)n) * (v[i] - sum / (double)n);
+    return sqrt(squares / (double)(n - 1));
+}
+
+static enum ax_status mean_error(const struct ax_task_value *v, size_t n, double *out) {
+    double *x;
+    AX_TRY(ax_alloc(&x, n, sizeof *x));
+    for (size_t i = 0; i < n; i++)
+        x[i] = v[i].x;
+    *out = deviation(x, n) / sqrt((double)n);
+    ax_free(x);
+    return AX_OK;
+}
+
+static enum ax_status bootstrap(const struct work *w, const struct ax_task_value *v, size_t n,
+                                double *out) {
+    struct ax_task_value *sample = NULL;
+    struct ax_python_random random;
+    double *results = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_alloc(&sample, n, sizeof *sample), st, done);
+    AX_TRY_GOTO(ax_alloc(&results, BOOTSTRAP_SAMPLES, sizeof *results), st, done);
+    for (uint32_t i = 0; i < BOOTSTRAP_SAMPLES; i++) {
+        if (i % BOOTSTRAP_CHUNK == 0)
+            ax_python_seed(&random, i / BOOTSTRAP_CHUNK);
+        for (size_t k = 0; k < n; k++)
+            sample[k] = v[(size_t)(ax_python_uniform(&random) * (double)n)];
+        results[i] = aggregate(w, sample, n);
+    }
+    *out = deviation(results, BOOTSTRAP_SAMPLES);
+done:
+    ax_free(sample);
+    ax_free(results);
+    return st;
+}
+
+static bool is_bootstrapped(enum ax_task_aggregation how) {
+    return how == AX_AGGREGATE_MEDIAN || how == AX_AGGREGATE_NANMEAN ||
+           how == AX_AGGREGATE_PERPLEXITY || how == AX_AGGREGATE_F1 || how == AX_AGGREGATE_MCC;
+}
+
+/* Labels from 0; F1 knows 0 and 1 only. */
+static enum ax_status check_labels(struct work *w, const struct ax_task_value *v, size_t n) {
+    double largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].x < 0)
+            return ax_error(AX_ERR_DATA, "%s: record %zu names no choice as its target",
+                            ax_task_aggregation_name(w->how), i);
+        largest = fmax(largest, fmax(v[i].x, v[i].y));
+    }
+    if (w->how == AX_AGGREGATE_F1 && largest > 1)
+        return ax_error(AX_ERR_DATA, "f1 is for two choices; use acc or mcc");
+    w->labels = (size_t)largest + 1;
+    return ax_alloc(&w->counts, 2 * w->labels, sizeof *w->counts);
+}
+
+enum ax_status ax_task_aggregate(enum ax_task_aggregation how, const struct ax_task_value *v,
+                                 size_t n, struct ax_task_result *out) {
+    struct work w = {.how = how};
+    struct ax_task_value *copy = NULL;
+    enum ax_status st;
+    *out = (struct ax_task_result){.error = NAN};
+    if (how == AX_AGGREGATE_F1 || how == AX_AGGREGATE_MCC)
+        AX_TRY(check_labels(&w, v, n));
+    AX_TRY_GOTO(ax_alloc(&copy, n, sizeof *copy), st, done);
+    memcpy(copy, v, n * sizeof *copy);
+    out->value = aggregate(&w, copy, n);
+    if (n > 1 && how == AX_AGGREGATE_MEAN)
+        st = mean_error(v, n, &out->error);
+    else if (n > 1 && is_bootstrapped(how))
+        st = bootstrap(&w, v, n, &out->error);
+done:
+    ax_free(copy);
+    ax_free(w.counts);
+    return st;
+}

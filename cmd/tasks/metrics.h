@@ -1,0 +1,38 @@
+/* Values of each record, and the numbers of a task. */
+#ifndef AX_CMD_TASKS_METRICS_H
+#define AX_CMD_TASKS_METRICS_H
+
+#include "cmd/tasks/requests.h"
+
+/* x: the value. Perplexities by word or byte: a log-likelihood and how many; f1 and mcc: the right
+ * label and the predicted one. */
+struct ax_task_value {
+    double x, y;
+};
+
+struct ax_task_scores {
+    const struct ax_task_requests *requests;
+    json_t **answers;             /* [records]: a list of texts; NULL where nothing is generated */
+    json_t **filtered;            /* [filters][records] of them; NULL as well */
+    struct ax_task_value *values; /* [filters][metrics][records] */
+    size_t n;                     /* records */
+};
+enum ax_status ax_task_score(struct ax_task_scores *s, const struct ax_task_requests *r);
+void ax_task_scores_free(struct ax_task_scores *s); /* safe on a zeroed one */
+static inline const struct ax_task_value *ax_task_values(const struct ax_task_scores *s,
+                                                         size_t filter, size_t metric) {
+    return s->values + (filter * s->requests->prompts->task->n_metrics + metric) * s->n;
+}
+
+/* ---- aggregate.c ---- */
+
+struct ax_task_result {
+    double value, error; /* error: the standard error; NaN where there is none */
+};
+/* Standard errors as lm-evaluation-harness has them: of a mean by formula (sample deviation /
+ * √n); of median, nanmean, perplexity, f1 and mcc from 100,000 bootstrap samples, drawn as Python
+ * draws them; of weighted perplexities, bits per byte and the Brier score none. */
+enum ax_status ax_task_aggregate(enum ax_task_aggregation how, const struct ax_task_value *v,
+                                 size_t n, struct ax_task_result *out);
+
+#endif

@@ -1,0 +1,29 @@
+/* What comes out of tasks. */
+#ifndef AX_CMD_TASKS_REPORT_H
+#define AX_CMD_TASKS_REPORT_H
+
+#include "cmd/tasks/metrics.h"
+#include "cmd/tasks/run.h"
+
+/* A task from its file to its numbers. */
+struct ax_task_job {
+    struct ax_task task;
+    struct ax_task_prompts prompts;
+    struct ax_task_requests requests;
+    struct ax_task_scores scores;
+    struct ax_task_result *results; /* [filters][metrics] */
+};
+/* Scores what the model answered. */
+enum ax_status ax_task_job_finish(struct ax_task_job *j);
+void ax_task_job_free(struct ax_task_job *j); /* safe on a zeroed one */
+
+/* A table: task, examples, filter, metric, value, standard error. */
+enum ax_status ax_task_report_table(const struct ax_task_job *jobs, size_t n, struct ax_buf *out);
+/* {"results": {TASK: {"METRIC,FILTER": …, "METRIC_stderr,FILTER": …}}, "n-shot", "n-samples",
+ * "higher_is_better"}, with lm-evaluation-harness's names. */
+json_t *ax_task_report_json(const struct ax_task_job *jobs, size_t n);
+/* A line of JSON for each record and filter, with the keys of lm-evaluation-harness's --log_samples:
+ * the record, what the model was asked, what it answered, and the metrics. */
+enum ax_status ax_task_report_samples(const struct ax_task_job *j, struct ax_buf *out);
+
+#endif
