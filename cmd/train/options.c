@@ -195,11 +195,13 @@ static enum ax_status read_save(struct ax_train_setup *s) {
 enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     static const char *const fixed[] = {"base_model",
                                         "model_revision",
+                                        "model_config",
                                         "reinit_weights",
                                         "rl",
                                         "adapter",
                                         "load_in_4bit",
                                         "load_in_8bit",
+                                        "quantize_moe_experts",
                                         "bnb_config_kwargs",
                                         "lora_model_dir",
                                         "lora_r",

@@ -270,6 +270,8 @@ static void test_other_settings_are_another_run(void **state) {
     const char *path = config(LORA "save_steps: 2\n");
     EXPECT(0, "trained 3 of 3", path);
     EXPECT(2, "lora_alpha was 8", path, "lora_alpha=16", "resume_from_checkpoint=auto");
+    EXPECT(2, "model_config was ", path, "model_config={rms_norm_eps: 0.5}",
+           "resume_from_checkpoint=auto");
     clear();
 }
 
@@ -326,13 +328,18 @@ static void test_errors(void **state) {
 
 /* ---- mixtures of experts ---- */
 
-/* Losses of the first and the last step of a run of the golden mixtral. */
-static void train_experts(const char *more, double losses[2]) {
+/* A run of the golden mixtral. */
+static void run_experts(int code, const char *part, const char *more, const char *last) {
     const char *path = config(more);
     char base[640], tokenizer[640];
     snprintf(base, sizeof base, "base_model=%s/../mixtral", golden_llama());
     snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
-    EXPECT(0, "trained 3 of 3", path, base, tokenizer);
+    EXPECT(code, part, path, base, tokenizer, last);
+}
+
+/* Losses of its first and its last step. */
+static void train_experts(const char *more, double losses[2]) {
+    run_experts(0, "trained 3 of 3", more, "seed=42");
     losses[0] = loss_of(1);
     losses[1] = loss_of(3);
 }
@@ -352,6 +359,8 @@ static void test_packed_experts(void **state) {
     train_experts(MOE_QLORA, plain);
     clear();
     train_experts(MOE_QLORA "quantize_moe_experts: true\n", packed);
+    run_experts(2, "quantize_moe_experts was true", MOE_QLORA "resume_from_checkpoint: auto\n",
+                "quantize_moe_experts=false");
     clear();
     assert_false(near(plain[0], packed[0]));
     assert_true(fabs(plain[0] - packed[0]) < 0.1);
