@@ -98,7 +98,6 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
 
 /* ---- parts, used by ax_setup_data_open ---- */
 
-
 bool ax_setup_is_streamed(const struct ax_config *cfg);
 /* The corpus's rule for lengths. */
 struct ax_length_rule ax_setup_length_rule(const struct ax_config *cfg, bool eval);

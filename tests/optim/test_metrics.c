@@ -236,13 +236,11 @@ static size_t drawn_on(int tty, int end, unsigned short columns) {
     assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
     close(saved);
     assert_int_equal(st, AX_OK);
-    size_t len = 0;
-    do { /* a terminal gives what it has so far */
+    for (size_t len = 0; len == 0 || !strstr(text, "4/4");) { /* it gives what it has so far */
         const ssize_t got = read(tty, text + len, sizeof text - 1 - len);
         assert_true(got > 0);
-        len += (size_t)got;
-        text[len] = '\0';
-    } while (!strstr(text, "4/4"));
+        text[len += (size_t)got] = '\0';
+    }
     const size_t most = widest(text, &n);
     assert_true(n >= 2);
     return most;
