@@ -175,8 +175,14 @@ static void close_all(struct ax_eval *e) {
 static enum ax_status check_tasks(struct ax_eval *e) {
     const struct ax_eval_tasks *t = &e->tasks;
     const struct ax_eval_pass_options *p = &e->pass_options;
-    for (int i = 0; i < t->files.n; i++)
-        e->solve = e->solve || strcmp(t->files.text[i], "final-answer") == 0;
+    for (int i = 0; i < t->files.n; i++) {
+        const bool solves = strcmp(t->files.text[i], "final-answer") == 0;
+        e->solve = e->solve || solves;
+        if (!solves && !ax_path_exists(t->files.text[i]))
+            return ax_error(AX_ERR_CONFIG,
+                            "eval: --task: expected final-answer or a task file, got \"%s\"",
+                            t->files.text[i]);
+    }
     if (e->solve && t->files.n > 1)
         return ax_error(AX_ERR_CONFIG, "--task: final-answer is for --data, task files bring their "
                                        "own; run them separately");

@@ -84,7 +84,13 @@ enum ax_status ax_cmd_tokenize(int argc, char **argv) {
         {"--skip-special-tokens", AX_ARG_FLAG, &skip_special, 0, 0},
     };
     AX_TRY(ax_args_parse_model(argc, argv, sizeof args / sizeof args[0], args, &model));
-    if ((model == NULL) == (vocab == NULL))
+    if (model && vocab)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "tokenize: give either --model DIR or --vocab FILE, not \"%s\" as well; text "
+            "comes from standard input",
+            model);
+    if (!model && !vocab)
         return ax_error(AX_ERR_CONFIG, "tokenize: give either --model DIR or --vocab FILE");
     if (to_text && add_special)
         return ax_error(AX_ERR_CONFIG, "tokenize: --add-special-tokens cannot be combined with "

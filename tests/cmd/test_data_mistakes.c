@@ -287,7 +287,7 @@ static void configs(void **state) {
     memset(big, '#', 5 << 20);
     const char *const commands[] = {put_bytes("big.yaml", big, 5 << 20), in_scratch(""),
                                     in_scratch("absent.yaml")};
-    static const char *const parts[] = {"exceeds the limit", "a folder; give the path",
+    static const char *const parts[] = {"exceeds the limit", " a folder",
                                         "no such file; give the path of a config"};
     ax_free(big);
     for (size_t i = 0; i < 3; i++) {

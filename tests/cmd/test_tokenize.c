@@ -69,7 +69,7 @@ static void usage(void **state) {
     MUST_FAIL(RUN("", "--vocab", vocab, "--skip-special-tokens"), AX_ERR_CONFIG, "needs --decode");
     MUST_FAIL(RUN("", "--vocab", vocab, "--decode", "--add-special-tokens"), AX_ERR_CONFIG,
               "cannot be combined");
-    MUST_FAIL(RUN("", "--vocab", vocab, "text"), AX_ERR_CONFIG, "text");
+    MUST_FAIL(RUN("", "--vocab", vocab, "text"), AX_ERR_CONFIG, "not \"text\" as well");
     MUST_FAIL(RUN("", "--vocab", "/nonexistent"), AX_ERR_IO, "/nonexistent");
 }
 
