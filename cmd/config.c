@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/log.h"
+#include "cmd/train/base_model.h"
 #include "cmd/config/build.h"
 
 struct options {
@@ -43,6 +45,11 @@ static enum ax_status show(const struct options *opt, struct ax_buf *out) {
     struct ax_config cfg;
     AX_TRY(ax_config_load(&cfg, opt->rest[0], opt->n - 1, opt->rest + 1));
     enum ax_status st = opt->json ? ax_config_show_json(&cfg, out) : ax_config_show(&cfg, out);
+    if (st == AX_OK && ax_config_is_set(&cfg, "base_model") &&
+        ax_base_model_check_name(ax_config_str(&cfg, "base_model")) != AX_OK) {
+        ax_log_warn("base_model: %s", ax_error_text());
+        ax_error_clear();
+    }
     ax_config_free(&cfg);
     return st;
 }

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/hash.h"
@@ -22,6 +23,45 @@ static enum ax_status find_in_hub(char **out, const char *id, const char *revisi
     const enum ax_status st = ax_hub_model(out, &hub, id, revision, part, &report);
     ax_hub_close(&hub);
     return st;
+}
+
+/* Families that this program does not have, by the names under which they are published. */
+static const struct {
+    const char *prefix, *family;
+} lacking[] = {
+    {"ai21labs/", "Jamba"},
+    {"bigscience/bloom", "BLOOM"},
+    {"CohereForAI/", "Cohere"},
+    {"CohereLabs/", "Cohere"},
+    {"deepseek-ai/DeepSeek-V", "DeepSeek-V2 and V3"},
+    {"EleutherAI/", "GPT-NeoX"},
+    {"facebook/opt", "OPT"},
+    {"google/gemma", "Gemma"},
+    {"google/recurrentgemma", "Gemma"},
+    {"ibm-granite/", "Granite"},
+    {"meta-llama/Llama-4", "Llama 4"},
+    {"microsoft/phi", "Phi"},
+    {"moonshotai/", "Kimi"},
+    {"openai/gpt-oss", "gpt-oss"},
+    {"openai-community/gpt2", "GPT-2"},
+    {"Qwen/Qwen2-VL", "Qwen-VL"},
+    {"Qwen/Qwen2.5-VL", "Qwen-VL"},
+    {"Qwen/Qwen3-VL", "Qwen-VL"},
+    {"Qwen/Qwen3-Next", "Qwen3-Next"},
+    {"state-spaces/mamba", "Mamba"},
+    {"THUDM/", "GLM"},
+    {"tiiuae/falcon-", "Falcon"},
+    {"zai-org/", "GLM"},
+};
+
+enum ax_status ax_base_model_check_name(const char *name) {
+    char list[256];
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
+        if (strncasecmp(name, lacking[i].prefix, strlen(lacking[i].prefix)) == 0 &&
+            !ax_path_exists(name))
+            return ax_error(AX_ERR_UNSUPPORTED, "%s: %s models are not supported, only %s", name,
+                            lacking[i].family, ax_family_list(list, sizeof list));
+    return AX_OK;
 }
 
 static enum ax_status find(struct ax_base_model *m, const char *name, const char *revision,
@@ -45,6 +85,7 @@ static enum ax_status find(struct ax_base_model *m, const char *name, const char
 }
 
 enum ax_status ax_base_model_find(struct ax_base_model *m, const char *name, const char *revision) {
+    AX_TRY(ax_base_model_check_name(name));
     return find(m, name, revision, AX_HUB_WHOLE);
 }
 
@@ -82,6 +123,7 @@ enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const 
     struct ax_base_model m;
     if (ax_arch_path_is_config(name))
         return ax_arch_load_with(arch, name, fields);
+    AX_TRY(ax_base_model_check_name(name));
     AX_TRY(ax_base_model_find_tokenizer(&m, name, revision));
     const enum ax_status st = m.kind == AX_BASE_MODEL_GGUF
                                   ? gguf_arch(arch, m.path, fields)

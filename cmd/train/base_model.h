@@ -10,6 +10,9 @@ enum ax_base_model_kind {
     AX_BASE_MODEL_GGUF    /* a GGUF file */
 };
 
+/* AX_ERR_UNSUPPORTED for a well-known hub id of a family that is not supported; asks nobody. */
+enum ax_status ax_base_model_check_name(const char *name);
+
 struct ax_base_model {
     enum ax_base_model_kind kind;
     char *path; /* owned: ax_base_model_free */
