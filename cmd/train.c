@@ -16,10 +16,12 @@ struct train_args {
     const char *color;
 };
 
-static void print_nothing(const struct ax_train_result *r) {
+static void print_nothing(const struct ax_train_setup *s, const struct ax_train_result *r) {
+    const char *limit = r->stopped_early                   ? "early_stopping_patience"
+                        : s->o.max_steps == r->total_steps ? "max_steps"
+                                                           : "num_epochs";
     printf("nothing to do (%lld of %lld steps%s); raise %s\n", (long long)r->steps,
-           (long long)r->total_steps, r->stopped_early ? ", stopped early" : "",
-           r->stopped_early ? "early_stopping_patience" : "max_steps or num_epochs");
+           (long long)r->total_steps, r->stopped_early ? ", stopped early" : "", limit);
 }
 
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
@@ -102,7 +104,7 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
         st = print_json(&s, &r);
     else if (st == AX_OK && !a->quiet) {
         if (r.nothing_to_do)
-            print_nothing(&r);
+            print_nothing(&s, &r);
         else
             print_result(&s, &r);
         print_merged(&s);

@@ -274,9 +274,8 @@ static void test_run_and_go_on(void **state) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (!exists(files[i]))
             fail_msg("no %s", files[i]);
-    expect_nothing_to_do("nothing to do (4 of 4 steps); raise max_steps or num_epochs", config,
-                         NULL);
-    expect_nothing_to_do("nothing to do (4 of 2 steps); raise", config, "max_steps=2");
+    expect_nothing_to_do("nothing to do (4 of 4 steps); raise num_epochs", config, NULL);
+    expect_nothing_to_do("nothing to do (4 of 2 steps); raise max_steps", config, "max_steps=2");
     remove_last_line("out/metrics.jsonl"); /* killed before the run said that it was finished */
     EXPECT(0, "trained 4 of 4 steps", config);
     assert_int_equal(ax_unlink(in_scratch("out/config.json")), AX_OK);
