@@ -11,7 +11,7 @@
 #define CHUNK      1024 /* sequences that wait for a lane at the same time */
 #define MAX_LANES  64
 #define MIN_LANES  4
-#define CACHE_SIZE ((int64_t)1 << 30) /* bytes of keys and values that the lanes aim at */
+#define CACHE_SIZE ((int64_t)256 << 20) /* bytes of keys and values that the lanes aim at */
 
 struct run {
     struct ax_task_requests *const *list;
