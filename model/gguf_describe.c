@@ -129,7 +129,10 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                                       .o_bias = a->o_bias,
                                       .mlp_bias = a->mlp_bias};
     if (!d->model.kind)
-        return refuse(where, "model_type is not a supported model");
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: config.json: %s models cannot be written as GGUF yet (llama, mistral, "
+                        "mixtral, qwen2, qwen3 and qwen3_moe can)",
+                        where, a->family->model_type);
     if (d->model.kind->moe) {
         d->model.experts = a->moe.n_experts;
         d->model.active = a->moe.n_active;

@@ -380,6 +380,19 @@ static enum ax_status command(const char *const *words) {
 }
 #define RUN(...) command((const char *const[]){"convert", __VA_ARGS__, NULL})
 
+static void families_without_a_gguf(void **state) {
+    (void)state;
+    char olmo[512];
+    const char *shared = getenv("AXTRAIN_SHARED");
+    snprintf(olmo, sizeof olmo, "%s/fixtures/models/olmo2", shared ? shared : "../shared");
+    if (!ax_path_exists(olmo)) {
+        print_message("skipped: no %s (set AXTRAIN_SHARED)\n", olmo);
+        skip();
+    }
+    assert_int_equal(RUN(olmo, in_dir("olmo.gguf"), "--to", "gguf"), AX_ERR_UNSUPPORTED);
+    assert_mentions("olmo2 models cannot be written as GGUF yet (llama, ");
+}
+
 static void the_command_line(void **state) {
     (void)state;
     put_folder(&llama, "line");
@@ -411,6 +424,7 @@ int main(void) {
         cmocka_unit_test(merged_straight_to_a_file),
         cmocka_unit_test(a_window_that_would_be_lost_is_named),
         cmocka_unit_test(what_a_file_cannot_state_is_refused),
+        cmocka_unit_test(families_without_a_gguf),
         cmocka_unit_test(the_command_line),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
