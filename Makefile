@@ -166,7 +166,7 @@ test: ## run every test (needs AXTRAIN_SHARED for the golden files; ≤ 10 minut
 	@tools/run-tests $(BUILD) $(TEST_BIN)
 
 test-all: ## sanitizers, both compilers, masked CPUs, sweeps, PEFT, fuzzing (≤ 60 minutes)
-	@tools/bootstrap build test lint
+	@tools/bootstrap build test lint dist
 	@tools/test-all
 
 check: ## formatting, warnings, clang-tidy, layers, file sizes, generated docs

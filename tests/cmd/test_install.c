@@ -108,6 +108,20 @@ static void a_newer_glibc_is_noticed(void **state) {
     assert_non_null(strstr(said, " (2.")); /* which symbols */
 }
 
+/* On a system without apt-get that has a compiler and the libraries, but no clang 16. */
+static void a_set_that_is_missing_leaves_the_others(void **state) {
+    (void)state;
+    expect(0, "",
+           "mkdir -p \"$P/few\" && for c in bash dirname env gcc grep id make; do "
+           "ln -sf \"$(command -v $c)\" \"$P/few/$c\"; done");
+    expect(1, "bootstrap: build: all packages are installed",
+           "CC=gcc PATH=\"$P/few\" tools/bootstrap lint build");
+    assert_non_null(strstr(said, "not a Debian system; `lint` needs the equivalents of:"));
+    assert_non_null(strstr(said, "\n  clang-tidy-16=1:"));
+    assert_null(strstr(said, "libjansson"));
+    expect(2, "\"lynt\" is not a set; expected build,", "tools/bootstrap lynt");
+}
+
 static void uninstalling_leaves_what_is_not_ours(void **state) {
     (void)state;
     expect(0, "", "touch \"$P/bin/other\" && tools/stage --remove \"$P\" 2>&1");
@@ -135,6 +149,7 @@ int main(void) {
         cmocka_unit_test(a_missing_library_is_named_with_its_remedy),
         cmocka_unit_test(gloo_is_found_in_the_prefix),
         cmocka_unit_test(a_newer_glibc_is_noticed),
+        cmocka_unit_test(a_set_that_is_missing_leaves_the_others),
         cmocka_unit_test(uninstalling_leaves_what_is_not_ours),
     };
     if (!getenv("AX_TEST_BIN"))
