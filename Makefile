@@ -30,7 +30,7 @@ export AXTRAIN_SHARED
 
 WARN := -Wall -Wextra -Wshadow -Wconversion $(if $(WERROR),-Werror)
 ifneq ($(findstring clang,$(CC)),)
-WARN += -Wno-implicit-int-float-conversion -Wno-pass-failed
+WARN += -Wno-implicit-int-float-conversion -Wno-enum-float-conversion -Wno-pass-failed
 endif
 OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)

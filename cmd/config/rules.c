@@ -188,7 +188,7 @@ static enum ax_status check_weights(struct ax_config_build *b) {
         for (size_t i = 0; applies && list && list->kind == AX_YAML_LIST && i < list->n; i++) {
             char path[AX_CONFIG_PATH];
             snprintf(path, sizeof path, "%s.%zu.weight", rules[r].list, i);
-            if (ax_config_is_set(b->cfg, path))
+            if (ax_config_is_set(b->cfg, "%s", path))
                 AX_TRY(broken(b, path, rules[r].message));
         }
     }

@@ -96,9 +96,10 @@ static void a_rank_may_leave_what_it_started(void **state) {
 
 /* Rank 2 starts something and leaves before the others come: they must not find its buffers, which
  * are gone, but be told. */
+enum { EARLY_GATHER, EARLY_SENDS, EARLY_RECEIVES };
 struct early {
     atomic_bool left;
-    enum { EARLY_GATHER, EARLY_SENDS, EARLY_RECEIVES } what;
+    int what; /* EARLY_… */
     char texts[3][512];
 };
 
