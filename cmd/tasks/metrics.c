@@ -259,6 +259,7 @@ static enum ax_status score_text(struct ax_task_scores *s, size_t i, size_t filt
     const struct ax_task_item *item = &p->items[i];
     const json_t *target = item->target;
     json_t **got = &s->filtered[filter * s->n + i], *shown = NULL;
+    AX_ASSERT(s->answers);
     AX_TRY(ax_task_filter(&p->task->filters[filter], s->answers[i], item->doc, got));
     if (item->choices) {
         const int64_t label = label_of(item->target, item->choices);

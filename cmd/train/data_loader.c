@@ -157,10 +157,10 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
         n += (size_t)snprintf(text + n, sizeof text - n, "%.200s: no records\n",
                               set->n_files ? set->files[0] : "");
     if (i->double_bos > 0)
-        n += (size_t)snprintf(text + n, sizeof text - n,
-                              "%lld documents begin with BOS twice: the template and the tokenizer "
-                              "both add it\n",
-                              (long long)i->double_bos);
+        (void)snprintf(text + n, sizeof text - n,
+                       "%lld documents begin with BOS twice: the template and the tokenizer "
+                       "both add it\n",
+                       (long long)i->double_bos);
     return warn_lines(e->path, text, warn, ctx);
 }
 

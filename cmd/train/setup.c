@@ -52,6 +52,7 @@ static enum ax_status open_arch(struct ax_train_setup *s) {
 /* Auto… names leave the choice to config.json. */
 static enum ax_status check_model_type(const struct ax_train_setup *s) {
     const char *type = ax_config_str(s->cfg, "model_type");
+    AX_ASSERT(s->arch.family);
     if (!type || strncmp(type, "Auto", 4) == 0 || strcmp(type, s->arch.family->architecture) == 0)
         return AX_OK;
     return ax_config_error(s->cfg, "model_type",
