@@ -39,8 +39,10 @@ CPPFLAGS := -I. $(if $(DEPS),-I"$(DEPS)/include") -D_GNU_SOURCE -DAX_VERSION='"$
 CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
 CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fPIC -fvisibility=hidden
 DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
-# Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix.
-LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
+# Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix. A
+# sanitizer opens them on the program's behalf, and so needs tags that hold for every opener.
+DTAGS := $(if $(SANITIZE),--disable-new-dtags,--enable-new-dtags)
+LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
 LIBS := jansson yaml pcre2-8 utf8proc zstd z
 LDLIBS := $(LIBS:%=-l%) -lm -ldl
 # For make dist: a binary that needs the C library and nothing else.
