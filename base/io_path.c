@@ -63,6 +63,11 @@ enum ax_status ax_temp_folder(char **out, const char *base, const char *what) {
     return st;
 }
 
+bool ax_path_ends_in(const char *path, const char *ending) {
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcmp(path + n - m, ending) == 0;
+}
+
 bool ax_is_plain_name(const char *name) {
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return false;

@@ -2,6 +2,7 @@
 #ifndef AX_BASE_IO_PATH_H
 #define AX_BASE_IO_PATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -12,6 +13,9 @@ enum ax_status ax_path_parent(char **out, const char *path);
 /* Start of the last part of `path`, and its length without trailing slashes: "b" of "a/b//", "/" of
  * "/", empty for "". */
 const char *ax_path_last(const char *path, size_t *len);
+
+/* Does the name end in `ending` (".gguf"), with something before it? */
+bool ax_path_ends_in(const char *path, const char *ending);
 
 /* Creates a new, unique folder "BASE/axtrain-WHAT-…"; base NULL = TMPDIR, or /tmp. Free with
  * ax_free. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io_path.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
@@ -43,11 +44,6 @@ static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, boo
     return st;
 }
 
-static bool ends_in(const char *path, const char *ending) {
-    const size_t n = strlen(path), m = strlen(ending);
-    return n > m && strcmp(path + n - m, ending) == 0;
-}
-
 enum ax_status ax_cmd_convert(int argc, char **argv) {
     const char *to = NULL, *quant = NULL, *paths[2];
     bool overwrite = false;
@@ -63,7 +59,9 @@ enum ax_status ax_cmd_convert(int argc, char **argv) {
     c.src = paths[0];
     c.dst = paths[1];
     if (!to)
-        to = ends_in(c.dst, ".gguf") ? "gguf" : ends_in(c.src, ".gguf") ? "hf" : NULL;
+        to = ax_path_ends_in(c.dst, ".gguf")   ? "gguf"
+             : ax_path_ends_in(c.src, ".gguf") ? "hf"
+                                               : NULL;
     if (to && strcmp(to, "hf") == 0)
         return to_hf(&c, quant, overwrite);
     if (to && strcmp(to, "gguf") == 0)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "cmd/plan/plan.h"
@@ -58,16 +59,11 @@ static enum ax_status plan_model(int argc, char **argv) {
 
 /* ---- of a configuration ---- */
 
-static bool ends_in(const char *word, const char *ending) {
-    const size_t n = strlen(word), m = strlen(ending);
-    return n > m && strcmp(word + n - m, ending) == 0;
-}
-
 /* A file that is no model: neither its config.json nor a GGUF file. */
 static bool is_config(const char *word) {
-    return ends_in(word, ".yaml") || ends_in(word, ".yml") ||
-           (ax_path_exists(word) && !ax_path_is_dir(word) && !ends_in(word, ".json") &&
-            !ends_in(word, ".gguf"));
+    return ax_path_ends_in(word, ".yaml") || ax_path_ends_in(word, ".yml") ||
+           (ax_path_exists(word) && !ax_path_is_dir(word) && !ax_path_ends_in(word, ".json") &&
+            !ax_path_ends_in(word, ".gguf"));
 }
 
 static enum ax_status plan_config(int argc, char **argv) {

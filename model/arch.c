@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "base/mem.h"
 #include "model/layer.h"
 
@@ -178,8 +179,7 @@ enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config) {
 }
 
 bool ax_arch_path_is_config(const char *path) {
-    const size_t n = strlen(path);
-    return n > 5 && strcmp(path + n - 5, ".json") == 0;
+    return ax_path_ends_in(path, ".json");
 }
 
 enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file) {

@@ -5,7 +5,8 @@
  * PEFT folder. See train.c (the loop), train_sequences.c (sequences → micro-batches),
  * train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN, spikes, the
  * records behind them), train_save.c and train_resume.c, train_folder.c (output_dir),
- * train_memory.c (whether it fits, and what would help), train_about.c (run.json). */
+ * train_memory.c (whether it fits, and what would help), train_disk.c (the same of the disk),
+ * train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
 #define AX_OPTIM_TRAIN_H
 

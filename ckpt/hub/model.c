@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "ckpt/hf/index.h"
 #include "ckpt/hub/hub.h"
 
@@ -31,18 +32,14 @@ static const char *const small_files[] = {
 
 /* ---- the weights ---- */
 
-static bool ends_with(const char *s, const char *ending) {
-    const size_t n = strlen(s), m = strlen(ending);
-    return n >= m && strcmp(s + n - m, ending) == 0;
-}
-
 static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char *id) {
     const char *pickle = NULL, *gguf = NULL;
     for (size_t i = 0; i < s->list.n; i++) {
         const char *path = s->list.files[i].path;
-        if (ends_with(path, ".bin") || ends_with(path, ".pt") || ends_with(path, ".pth"))
+        if (ax_path_ends_in(path, ".bin") || ax_path_ends_in(path, ".pt") ||
+            ax_path_ends_in(path, ".pth"))
             pickle = path;
-        else if (ends_with(path, ".gguf"))
+        else if (ax_path_ends_in(path, ".gguf"))
             gguf = path;
     }
     if (gguf)

@@ -2,17 +2,13 @@
 #include "cmd/plan/plan.h"
 #include "optim/peak.h"
 
-/* Of the measured matrix speed, this much remains for a whole step: attention, memory traffic and
- * the optimizer take the rest (docs/results/step.md). */
-#define STEP_SHARE 0.75
-
 static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_request *r) {
     const struct ax_plan *plan = &f->plans[f->chosen];
     f->speed = r->speed;
     if (r->speed > 0)
         return AX_OK;
     AX_TRY(ax_measure_gemm_peak(&r->runtime, r->step.dtype, &f->peak_flops));
-    f->peak_flops *= STEP_SHARE;
+    f->peak_flops *= AX_PLAN_STEP_SHARE;
     f->speed = plan->flops > 0 ? f->peak_flops * (double)plan->tokens / plan->flops : 0;
     return AX_OK;
 }

@@ -24,6 +24,10 @@ struct ax_plan_request {
     bool json, blocks;
 };
 
+/* Of the measured matrix speed, this much remains for a whole step: attention, memory traffic and
+ * the optimizer take the rest (docs/results/step.md). */
+#define AX_PLAN_STEP_SHARE 0.75
+
 #define AX_PLAN_MODES (AX_RECOMPUTE_ON + 1)
 struct ax_plan_figures {
     struct ax_plan plans[AX_PLAN_MODES]; /* of the modes first … last */

@@ -85,8 +85,9 @@ static void print_time(const struct ax_plan_figures *f) {
     printf("time     about %s%s at %s tokens/s", ax_format_seconds(a, sizeof a, tokens / f->speed),
            t->steps > 0 ? "" : " per step", ax_format_count(b, sizeof b, f->speed));
     if (f->peak_flops > 0)
-        printf(" (75 %% of the matrix speed measured now, %sFLOP/s in all; --speed N for another)",
-               ax_format_count(b, sizeof b, f->peak_flops));
+        printf(
+            " (%.0f %% of the matrix speed measured now, %sFLOP/s in all; --speed N for another)",
+            100 * AX_PLAN_STEP_SHARE, ax_format_count(b, sizeof b, f->peak_flops));
     printf("\n");
 }
 

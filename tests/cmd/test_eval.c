@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/io.h"
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"
+#include "tests/cmd/program_case.h"
 
 static char dir[64];
 
@@ -30,31 +30,7 @@ static int remove_dir(void **state) {
 }
 
 static const char *model(void) {
-    static char path[512];
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    if (!ax_path_exists(path)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
-}
-
-/* Runs the program; all it prints is in `out`. Returns its exit code. */
-static int run(char *out, size_t size, const char *fmt, ...) {
-    char words[1536], command[2048];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(words, sizeof words, fmt, ap);
-    va_end(ap);
-    const char *bin = getenv("AX_TEST_BIN");
-    snprintf(command, sizeof command, "'%s' %s 2>&1", bin ? bin : "build/axtrain", words);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    const size_t n = fread(out, 1, size - 1, p);
-    out[n] = '\0';
-    const int code = pclose(p);
-    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+    return fixture("models/llama");
 }
 
 static void put(const char *name, const char *text) {

@@ -6,38 +6,10 @@
 
 #include <cmocka.h>
 #include <math.h>
-#include <sys/wait.h>
 
 #include "base/json.h"
+#include "tests/cmd/program_case.h"
 #include "tests/cmd/task_case.h"
-
-static const char *shared(const char *rest) {
-    static char path[512];
-    const char *root = getenv("AXTRAIN_SHARED");
-    snprintf(path, sizeof path, "%s/fixtures/%s", root ? root : "../shared", rest);
-    if (!ax_path_exists(path)) {
-        printf("skipped: %s is not there (set AXTRAIN_SHARED)\n", path);
-        skip();
-    }
-    return path;
-}
-
-/* Runs the program; all it prints is in `out`. Returns its exit code. */
-static int run(char *out, size_t size, const char *fmt, ...) {
-    char words[2400], command[3000];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(words, sizeof words, fmt, ap);
-    va_end(ap);
-    const char *bin = getenv("AX_TEST_BIN");
-    snprintf(command, sizeof command, "'%s' %s 2>&1", bin ? bin : "build/axtrain", words);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    const size_t n = fread(out, 1, size - 1, p);
-    out[n] = '\0';
-    const int code = pclose(p);
-    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
-}
 
 static char out[1 << 20];
 
@@ -62,7 +34,7 @@ static void write_tasks(void) {
 /* A table; one number of it, by hand: the mean of the samples. */
 static void prints_a_table(void **state) {
     (void)state;
-    const char *model = shared("models/llama");
+    const char *model = fixture("models/llama");
     write_tasks();
     assert_int_equal(run(out, sizeof out,
                          "eval --model %s --task %s/choice.yaml --num-fewshot 1 "
@@ -102,7 +74,7 @@ static json_t *results(const char *options) {
     const int code = run(out, sizeof out,
                          "eval --model %s --task %s/choice.yaml --task %s/generate.yaml --task "
                          "%s/sample.yaml --task %s/rolling.yaml --json --log-samples %s/s.jsonl %s",
-                         shared("models/llama"), dir, dir, dir, dir, dir, options);
+                         fixture("models/llama"), dir, dir, dir, dir, dir, options);
     if (code != 0)
         fail_msg("%s", out);
     json_t *v = json_loads(out, 0, NULL);
@@ -175,7 +147,7 @@ static void mistakes(void **state) {
         {"--task @/choice.yaml --apply-chat-template --model #", "chat template"},
     };
     char model[512], bare[128], words[2300];
-    snprintf(model, sizeof model, "%s", shared("models/llama"));
+    snprintf(model, sizeof model, "%s", fixture("models/llama"));
     snprintf(bare, sizeof bare, "%s/bare", dir);
     write_tasks();
     snprintf(words, sizeof words,
@@ -196,7 +168,7 @@ static void mistakes(void **state) {
 
 static void golden(void **state) {
     (void)state;
-    assert_int_equal(run(out, sizeof out, "check golden %s", shared("runs/lm_eval")), 0);
+    assert_int_equal(run(out, sizeof out, "check golden %s", fixture("runs/lm_eval")), 0);
     assert_non_null(strstr(out, "llama/rolling.json"));
     assert_non_null(strstr(out, "not run: "));
     assert_non_null(strstr(out, "smollm2/mc.json: give the model with --model smollm2=DIR"));
@@ -218,7 +190,7 @@ static void golden_damage_is_seen(void **state) {
         {"llama/mc_chat.json", "Answer:<|eot_id|>", "Answer: <|eot_id|>"},
     };
     char from[512], command[2048], path[1024];
-    snprintf(from, sizeof from, "%s", shared("runs/lm_eval"));
+    snprintf(from, sizeof from, "%s", fixture("runs/lm_eval"));
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         char *text;
         size_t len;

@@ -36,6 +36,12 @@ static const char *put_config(const char *name, const char *data, const char *mo
     return path;
 }
 
+/* The four rows, and a configuration that trains on them; its path goes to config. */
+static void configure(char *config, size_t size, const char *more) {
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    snprintf(config, size, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), more));
+}
+
 static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
 }
@@ -44,9 +50,7 @@ static void test_everyday_errors(void **state) {
     (void)state;
     need_binary();
     char config[128], where[160];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"), "seed: lots\n"));
+    configure(config, sizeof config, "seed: lots\n");
     snprintf(where, sizeof where, "c.yaml:14:");
     EXPECT(2, "seed: expected an integer", config);
     snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("none.jsonl"), ""));
@@ -97,8 +101,7 @@ static void test_unknown_architecture(void **state) {
     put_bytes("odd/tokenizer.json", text, len);
     ax_free(text);
     put_text("odd/config.json", "{\"model_type\": \"mamba9\"}");
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), ""));
+    configure(config, sizeof config, "");
     snprintf(base, sizeof base, "base_model=%s", in_scratch("odd"));
     EXPECT(2, "mamba9", config, base);
 }
@@ -107,9 +110,7 @@ static void test_output_folder(void **state) {
     (void)state;
     need_binary();
     char config[128], out[560];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"), "max_steps: 1\n"));
+    configure(config, sizeof config, "max_steps: 1\n");
     /* a file where the folder should be: what a read-only place is to root, who may write anywhere
      */
     put_text("plain", "");
@@ -201,9 +202,7 @@ static void test_refused_runs_write_nothing(void **state) {
     (void)state;
     need_binary();
     char config[128], out[160];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"), "max_steps: 1\n"));
+    configure(config, sizeof config, "max_steps: 1\n");
     make_folder("theirs");
     put_text("theirs/config.json", "{}");
     snprintf(out, sizeof out, "output_dir=%s/theirs", scratch);
@@ -220,9 +219,7 @@ static void test_quiet(void **state) {
     (void)state;
     need_binary();
     char config[128], said[4096];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"), "max_steps: 1\n"));
+    configure(config, sizeof config, "max_steps: 1\n");
     assert_int_equal(sft(said, sizeof said, 2, (const char *const[]){config, "--quiet"}), 0);
     assert_string_equal(said, "");
     clear();
@@ -234,11 +231,9 @@ static void test_divergence_is_an_error(void **state) {
     (void)state;
     need_binary();
     char config[128];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"),
-                        "max_steps: 30\nnum_epochs: 50\nfloat32: true\nlr_scheduler: constant\n"
-                        "warmup_steps: 0\n"));
+    configure(config, sizeof config,
+              "max_steps: 30\nnum_epochs: 50\nfloat32: true\nlr_scheduler: constant\n"
+              "warmup_steps: 0\n");
     EXPECT(6, "far outside its recent range, in 3 logged steps in a row", config,
            "learning_rate=2");
     assert_false(exists("out/config.json"));
@@ -256,11 +251,9 @@ static void test_run_and_go_on(void **state) {
     (void)state;
     need_binary();
     char config[128];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"),
-                        "num_epochs: 2\nsave_steps: 2\nval_set_size: 1.0e-3\nfloat32: true\n"
-                        "resume_from_checkpoint: auto\n"));
+    configure(config, sizeof config,
+              "num_epochs: 2\nsave_steps: 2\nval_set_size: 1.0e-3\nfloat32: true\n"
+              "resume_from_checkpoint: auto\n");
     EXPECT(0, "trained 4 of 4 steps", config);
     static const char *const files[] = {"out/config.json",
                                         "out/model.safetensors",
@@ -321,11 +314,9 @@ static void test_evaluations_are_told(void **state) {
     (void)state;
     need_binary();
     char config[128];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("c.yaml", in_scratch("rows.jsonl"),
-                        "num_epochs: 9\nsave_steps: 2\neval_steps: 1\nval_set_size: 0.25\n"
-                        "float32: true\nresume_from_checkpoint: auto\n"));
+    configure(config, sizeof config,
+              "num_epochs: 9\nsave_steps: 2\neval_steps: 1\nval_set_size: 0.25\n"
+              "float32: true\nresume_from_checkpoint: auto\n");
     assert_int_equal(evaluation_losses(config, "max_steps=2"), 2);
     assert_int_equal(evaluation_losses(config, "max_steps=4"), 1);
     clear();
@@ -358,11 +349,9 @@ static void test_proportions_resume(void **state) {
     need_binary();
     char config[128];
     char two[512];
-    put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    snprintf(config, sizeof config, "%s",
-             put_config("w.yaml", in_scratch("rows.jsonl"),
-                        "num_epochs: 2\nfloat32: true\nresume_from_checkpoint: auto\n"
-                        "save_steps: 2\n"));
+    configure(config, sizeof config,
+              "num_epochs: 2\nfloat32: true\nresume_from_checkpoint: auto\n"
+              "save_steps: 2\n");
     check_parts(config, "datasets.0.weight=1.5", "datasets.0.weight=1.75");
     snprintf(two, sizeof two, "%s\n    type: chat_template\n  - path: %s", in_scratch("rows.jsonl"),
              in_scratch("rows.jsonl"));
