@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "optim/train_state.h"
 #include "tests/tiny.h"
 #include "tests/train_case.h"
 
@@ -382,6 +383,41 @@ static void test_garbage_is_a_spike(void **state) {
     train_case_close(&c);
 }
 
+/* Far above the recent losses, by the definition: the lower median and three times the largest of
+ * its size, the spread of the middle 80 %, and 1 (4 while there are fewer than 8 losses). A loss
+ * above it does not become a recent one. */
+static void test_what_is_far_above(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n;
+        double losses[8], limit;
+    } cases[] = {
+        {0, {0}, INFINITY},
+        {1, {7.85}, 31.4},
+        {1, {0.25}, 12.25},
+        {7, {1, 1, 1, 1, 1, 1, 1}, 13},
+        {8, {1, 1, 1, 1, 1, 1, 1, 9}, 4},
+        {8, {9, 1, 1, 1, 1, 1, 1, 1}, 4},
+        {8, {-5, -5, -5, -5, -5, -5, -5, -5}, 10},
+        {8, {0, 0, 0, 0, 0, 0, 0, 0}, 3},
+        {8, {7, 1, 3, 5, 4, 2, 6, 0}, 21},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int above = 0; above < 2; above++) {
+            const struct ax_train_options o = {.watchdog = NAN}; /* no patience: it only looks */
+            struct ax_train t = {.o = &o, .schedule = {.logging_steps = 1}};
+            const double limit = isinf(cases[i].limit) ? 1e9 : cases[i].limit;
+            const struct ax_step_result r = {
+                .loss = limit + (above ? 0.01 : -0.01), .grad_norm = 1, .weight_total = 1};
+            memcpy(t.watch.window, cases[i].losses, sizeof cases[i].losses);
+            t.watch.n = cases[i].n;
+            assert_int_equal(ax_train_watch_step(&t, &r), AX_OK);
+            const bool far = above && !isinf(cases[i].limit);
+            assert_int_equal(t.watch.n, cases[i].n + !far);
+        }
+    }
+}
+
 static int quiet(void **state) {
     (void)state;
     ax_log_set_level(AX_LOG_ERROR);
@@ -395,6 +431,7 @@ int main(void) {
         cmocka_unit_test(test_three_in_a_row_end_the_run),
         cmocka_unit_test(test_the_worst_rows_are_named),
         cmocka_unit_test(test_garbage_is_a_spike),
+        cmocka_unit_test(test_what_is_far_above),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
