@@ -8,6 +8,9 @@ struct ax_objective {
     const char *name;
     const struct ax_columns *columns; /* its examples' and batches' columns; NULL: none */
     bool grouped; /* compares examples: a group may take any sequences of one micro-batch */
+    bool
+        spills; /* groups too large for that may take several micro-batches of a step, on any ranks:
+                     what compares the examples is in their columns */
     struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 

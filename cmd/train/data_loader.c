@@ -27,6 +27,12 @@ static int64_t samples_per_sequence(const struct ax_config *cfg, enum ax_pack_mo
     return ax_config_i64(cfg, "micro_batch_size");
 }
 
+static int64_t accumulation(const struct ax_config *cfg) {
+    return ax_config_has(cfg, "gradient_accumulation_steps")
+               ? ax_config_i64(cfg, "gradient_accumulation_steps")
+               : 1;
+}
+
 static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eval) {
     const struct ax_config *cfg = d->cfg;
     const bool pretraining = !eval && ax_config_count(cfg, "pretraining_dataset") > 0;
@@ -36,13 +42,15 @@ static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eva
                                                                            : "sequence_len");
     const int64_t micro = ax_config_i64(cfg, "micro_batch_size");
     const int64_t per_sequence = samples_per_sequence(cfg, mode);
+    const int64_t batch = d->objective->grouped && !eval ? micro / per_sequence : 1;
     struct ax_loader_options o = {
         .pack = {.mode = mode,
                  .capacity = length * per_sequence,
                  .max_docs =
                      mode == AX_PACK_PLAIN ? 1 : ax_config_i64(cfg, "sample_packing_bin_size"),
                  .chunk = ax_config_i64(cfg, "sample_packing_group_size"),
-                 .batch = d->objective->grouped && !eval ? micro / per_sequence : 1},
+                 .batch = batch,
+                 .step = d->objective->spills && !eval ? batch * accumulation(cfg) : 0},
         .shuffle = !eval && !ax_config_bool(cfg, "curriculum_sampling"),
         .mixed =
             pretraining && mode != AX_PACK_PLAIN && !ax_config_bool(cfg, "pretrain_multipack_attn"),
@@ -69,9 +77,7 @@ static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *t
     d->eval_sequence_tokens = eval->pack.capacity;
     d->sequences_per_batch =
         ax_config_i64(cfg, "micro_batch_size") / samples_per_sequence(cfg, train->pack.mode);
-    d->sequences_per_step = d->sequences_per_batch;
-    if (ax_config_has(cfg, "gradient_accumulation_steps"))
-        d->sequences_per_step *= ax_config_i64(cfg, "gradient_accumulation_steps");
+    d->sequences_per_step = d->sequences_per_batch * accumulation(cfg);
     d->pad_multiple = pad_multiple(cfg);
     d->drop_last = train->pack.mode != AX_PACK_PLAIN || ax_config_bool(cfg, "dataloader_drop_last");
 }

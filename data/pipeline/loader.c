@@ -33,7 +33,7 @@ static uint64_t fingerprint(const struct ax_example_source *source,
                           (uint64_t)o->pack.chunk,
                           o->shuffle,
                           (uint64_t)o->by_length,
-                          o->mixed,
+                          o->mixed | (uint64_t)o->pack.step << 1,
                           o->seed};
     return ax_hash64(v, sizeof v, source->fingerprint);
 }
@@ -63,9 +63,9 @@ void ax_loader_free(struct ax_loader *l) {
 
 /* ---- a chunk ---- */
 
-/* Micro-batches of sequences change places, where groups are to stay in theirs; else sequences. */
+/* Units of sequences that must stay together change places. */
 static enum ax_status order_sequences(struct ax_loader *l, int64_t epoch, int64_t chunk) {
-    const size_t per = (size_t)ax_pack_batch(&l->o.pack), n = l->pack.n / per;
+    const size_t per = (size_t)ax_pack_unit(&l->o.pack), n = l->pack.n / per;
     uint32_t *order = NULL;
     ax_free(l->order);
     l->order = NULL;

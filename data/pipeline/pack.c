@@ -34,16 +34,18 @@ enum ax_status ax_pack_too_large(const struct ax_pack_options *o, const struct a
     for (size_t i = first; i < end; i++)
         tokens += c->refs[i].n;
     return ax_error(AX_ERR_DATA,
-                    "%s: a group of %zu examples with %lld tokens does not fit a micro-batch of "
-                    "%lld sequences of %lld tokens; raise sequence_len or micro_batch_size",
+                    "%s: a group of %zu examples with %lld tokens does not fit a %s of "
+                    "%lld sequences of %lld tokens; raise sequence_len or %s",
                     ax_examples_where(&c->sets[r->set], r->index, where, sizeof where), end - first,
-                    (long long)tokens, (long long)ax_pack_batch(o), (long long)o->capacity);
+                    (long long)tokens, o->step > 0 ? "step" : "micro-batch",
+                    (long long)ax_pack_unit(o), (long long)o->capacity,
+                    o->step > 0 ? "gradient_accumulation_steps" : "micro_batch_size");
 }
 
 /* ---- in order ---- */
 
 struct place {
-    int64_t used, docs, sequence; /* of the micro-batch */
+    int64_t used, docs, sequence; /* of the unit */
 };
 
 /* To where n more tokens end. */
@@ -54,40 +56,60 @@ static void advance(struct place *at, const struct ax_pack_options *o, uint32_t 
     at->docs++;
 }
 
+/* Whether the examples [first, end) end before sequence `limit`. */
 static bool fits(struct place at, const struct ax_pack_options *o, const struct ax_corpus *c,
-                 size_t first, size_t end) {
+                 size_t first, size_t end, int64_t limit) {
     for (size_t i = first; i < end; i++)
         advance(&at, o, c->refs[i].n);
-    return at.sequence < ax_pack_batch(o);
+    return at.sequence < limit;
 }
 
-/* Ends sequences until `upto` of the micro-batch at hand are closed, the last ones empty. */
+/* The end of its micro-batch. */
+static int64_t batch_end(struct place at, const struct ax_pack_options *o) {
+    return (at.sequence / ax_pack_batch(o) + 1) * ax_pack_batch(o);
+}
+
+/* Ends sequences until `upto` of the unit at hand are closed, the last ones empty. */
 static enum ax_status close_upto(struct ax_pack *p, int64_t *closed, int64_t upto) {
     for (; *closed < upto; ++*closed)
         AX_TRY(end_sequence(p));
     return AX_OK;
 }
 
+/* Moves to sequence `to`, where a micro-batch or the next unit begins, unless a unit begins here. */
+static enum ax_status move_on(struct ax_pack *p, const struct ax_pack_options *o, struct place *at,
+                              int64_t *closed, int64_t to) {
+    if (at->docs == 0 && at->sequence == 0)
+        return AX_OK;
+    *at = (struct place){.sequence = to};
+    AX_TRY(close_upto(p, closed, to));
+    if (to == ax_pack_unit(o))
+        at->sequence = *closed = 0;
+    return AX_OK;
+}
+
+/* A group goes where the last one ended, if it fits that micro-batch; else into a new one; if it
+ * fits none, over the rest of the unit or a new unit. */
 static enum ax_status pack_in_order(struct ax_pack *p, const struct ax_pack_options *o,
                                     const struct ax_corpus *c) {
+    const int64_t unit = ax_pack_unit(o);
     struct place at = {0};
     int64_t closed = 0;
     for (size_t i = 0; i < c->n;) {
         const size_t end = ax_corpus_group_end(c, i);
-        if (!fits(at, o, c, i, end)) {
-            AX_TRY(close_upto(p, &closed, ax_pack_batch(o)));
-            at = (struct place){0};
-            closed = 0;
-            if (!fits(at, o, c, i, end))
-                return ax_pack_too_large(o, c, i, end);
-        }
+        if (!fits(at, o, c, i, end, batch_end(at, o)))
+            AX_TRY(move_on(p, o, &at, &closed, batch_end(at, o)));
+        if (!fits(at, o, c, i, end, unit))
+            AX_TRY(move_on(p, o, &at, &closed, unit));
+        if (!fits(at, o, c, i, end, unit))
+            return ax_pack_too_large(o, c, i, end);
         for (; i < end; i++) {
             advance(&at, o, c->refs[i].n);
             AX_TRY(close_upto(p, &closed, at.sequence));
             AX_TRY(add_piece(p, (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n}));
         }
     }
-    return at.docs > 0 ? close_upto(p, &closed, ax_pack_batch(o)) : AX_OK;
+    return at.docs > 0 ? close_upto(p, &closed, unit) : AX_OK;
 }
 
 /* ---- the others ---- */
@@ -116,15 +138,15 @@ static enum ax_status pack_wrapped(struct ax_pack *p, const struct ax_pack_optio
     return docs > 0 ? end_sequence(p) : AX_OK;
 }
 
-/* Numbers the micro-batches of `batch` sequences anew, by the order of their first examples. at[]
- * has room for all of them and is zero before and after. */
-static void renumber(uint32_t *sequence, size_t n, size_t batch, size_t *at, size_t n_sequences) {
+/* Numbers the units anew, by the order of their first examples. at[] has room for all sequences and
+ * is zero before and after. */
+static void renumber(uint32_t *sequence, size_t n, size_t unit, size_t *at, size_t n_sequences) {
     size_t named = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t *name = &at[sequence[i] / batch];
+        size_t *name = &at[sequence[i] / unit];
         if (*name == 0)
             *name = ++named;
-        sequence[i] = (uint32_t)((*name - 1) * batch + sequence[i] % batch);
+        sequence[i] = (uint32_t)((*name - 1) * unit + sequence[i] % unit);
     }
     memset(at, 0, n_sequences * sizeof *at);
 }
@@ -142,7 +164,7 @@ static enum ax_status pack_fit(struct ax_pack *p, const struct ax_pack_options *
     for (size_t i = 0; i < n; i++)
         AX_TRY_GOTO(add_piece(p, (struct ax_pack_piece){0}), st, done);
     AX_TRY_GOTO(ax_alloc(&at, n_sequences + 1, sizeof *at), st, done);
-    renumber(sequence, n, (size_t)ax_pack_batch(o), at, n_sequences);
+    renumber(sequence, n, (size_t)ax_pack_unit(o), at, n_sequences);
     for (size_t i = 0; i < n; i++)
         at[sequence[i] + 1]++;
     for (size_t r = 0; r < n_sequences; r++)

@@ -19,9 +19,15 @@ struct ax_pack_options {
     int64_t max_docs; /* examples per sequence */
     int64_t chunk;    /* groups packed at a time */
     int64_t batch;    /* sequences per micro-batch, over which a group may spread; ≤ 1: one */
+    int64_t step;     /* sequences over which a group too large for a micro-batch may spread, from a
+                         new micro-batch on: a multiple of `batch`; 0: it may not */
 };
 static inline int64_t ax_pack_batch(const struct ax_pack_options *o) {
     return o->batch > 1 ? o->batch : 1;
+}
+/* Sequences that must stay together, in their order. */
+static inline int64_t ax_pack_unit(const struct ax_pack_options *o) {
+    return o->step > 0 ? o->step : ax_pack_batch(o);
 }
 
 /* Tokens [from, from + n) of the chunk's example `example`. */
@@ -33,12 +39,12 @@ struct ax_pack {
     struct ax_pack_piece *pieces; /* [n_pieces], sequence by sequence */
     size_t n_pieces, cap_pieces;
     size_t *firsts; /* [n + 1] first piece of each sequence */
-    size_t n, cap;  /* sequences: a multiple of `batch`; some may be empty */
+    size_t n, cap;  /* sequences: a multiple of ax_pack_unit; some may be empty */
 };
 
-/* Packs examples of at most `capacity` tokens (WRAP: any). Sequences (with `batch`: micro-batches)
- * are ordered by their first example; examples keep their order within one. Overwrites `out`
- * (zero-initialize it). AX_ERR_DATA names the record of a group too large for a micro-batch. */
+/* Packs examples of at most `capacity` tokens (WRAP: any). Units of sequences are ordered by their
+ * first example; examples keep their order within a sequence. Overwrites `out` (zero-initialize
+ * it). AX_ERR_DATA names the record of a group too large for a unit. */
 enum ax_status ax_pack_chunk(struct ax_pack *out, const struct ax_pack_options *o,
                              const struct ax_corpus *c);
 void ax_pack_free(struct ax_pack *p);

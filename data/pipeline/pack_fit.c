@@ -2,8 +2,9 @@
  * below each node, so one descent finds the first that fits. (D. S. Johnson, "Near-optimal bin
  * packing algorithms", 1973: at most 11/9 of the optimal number of bins.)
  *
- * The unit is a group, placed in a micro-batch with space for all its examples: if the total
- * suffices but not for each of them, the next one is tried. */
+ * What is placed is a group, in a micro-batch with space for all its examples: if the total
+ * suffices but not for each of them, the next one is tried. One that fits no empty micro-batch is
+ * placed in several new ones of a unit, if the options have one. */
 #include <string.h>
 
 #include "data/pipeline/pack_impl.h"
@@ -23,9 +24,10 @@ struct fit {
     const struct ax_pack_options *o;
     const struct ax_corpus *c;
     size_t batch;          /* sequences of a micro-batch */
+    size_t per_unit;       /* micro-batches that a group may take */
     struct room_tree tree; /* of micro-batches; −1: it has all the examples it may have */
     struct bin *bins;      /* [n_leaves][batch] */
-    struct bin *trial;     /* [batch] */
+    struct bin *trial;     /* [per_unit][batch] */
     uint32_t *sequence;    /* [c->n] the result */
     size_t n_batches;      /* in use */
 };
@@ -87,34 +89,50 @@ static enum ax_status sort_falling(const int64_t *sizes, size_t n, uint32_t **or
     return AX_OK;
 }
 
-/* Tries micro-batch `leaf` for these examples, the longest first, each into the first sequence with
- * room. */
-static bool place(struct fit *f, size_t leaf, const uint32_t *members, size_t n) {
-    struct bin *bins = f->bins + leaf * f->batch;
+static void count_room(struct fit *f, size_t leaf) {
+    const struct bin *bins = f->bins + leaf * f->batch;
     int64_t room = 0;
     bool open = false;
-    memcpy(f->trial, bins, f->batch * sizeof *bins);
-    for (size_t k = 0; k < n; k++) {
-        const int64_t need = f->c->refs[members[k]].n;
-        size_t s = 0;
-        while (s < f->batch &&
-               (f->trial[s].used + need > f->o->capacity || f->trial[s].docs == f->o->max_docs))
-            s++;
-        if (s == f->batch)
-            return false;
-        f->trial[s].used += need;
-        f->trial[s].docs++;
-        f->sequence[members[k]] = (uint32_t)(leaf * f->batch + s);
-    }
-    memcpy(bins, f->trial, f->batch * sizeof *bins);
     for (size_t s = 0; s < f->batch; s++) {
         const bool full = bins[s].docs == f->o->max_docs;
         room += full ? 0 : f->o->capacity - bins[s].used;
         open = open || !full;
     }
     set_room(&f->tree, leaf, open ? room : -1);
-    f->n_batches = leaf + 1 > f->n_batches ? leaf + 1 : f->n_batches;
+}
+
+/* Tries `count` micro-batches from `leaf` on for these examples, the longest first, each into the
+ * first sequence with room. */
+static bool place(struct fit *f, size_t leaf, size_t count, const uint32_t *members, size_t n) {
+    struct bin *bins = f->bins + leaf * f->batch;
+    const size_t n_bins = count * f->batch;
+    size_t last = 0;
+    memcpy(f->trial, bins, n_bins * sizeof *bins);
+    for (size_t k = 0; k < n; k++) {
+        const int64_t need = f->c->refs[members[k]].n;
+        size_t s = 0;
+        while (s < n_bins &&
+               (f->trial[s].used + need > f->o->capacity || f->trial[s].docs == f->o->max_docs))
+            s++;
+        if (s == n_bins)
+            return false;
+        f->trial[s].used += need;
+        f->trial[s].docs++;
+        f->sequence[members[k]] = (uint32_t)(leaf * f->batch + s);
+        last = s / f->batch > last ? s / f->batch : last;
+    }
+    memcpy(bins, f->trial, n_bins * sizeof *bins);
+    for (size_t i = 0; i <= last; i++)
+        count_room(f, leaf + i);
+    f->n_batches = leaf + last + 1 > f->n_batches ? leaf + last + 1 : f->n_batches;
     return true;
+}
+
+/* From the first new micro-batch on; if the rest of its unit is too small, from a new unit on. */
+static bool place_over_unit(struct fit *f, const uint32_t *members, size_t n) {
+    const size_t begun = f->n_batches % f->per_unit, leaf = f->n_batches;
+    return place(f, leaf, f->per_unit - begun, members, n) ||
+           (begun > 0 && place(f, leaf + f->per_unit - begun, f->per_unit, members, n));
 }
 
 /* Into the first micro-batch that takes the whole group. */
@@ -130,10 +148,11 @@ static enum ax_status place_group(struct fit *f, size_t first, uint32_t *members
     for (size_t leaf = 0;; leaf++) {
         leaf = first_fit(&f->tree, leaf, size);
         const bool fresh = leaf >= f->n_batches;
-        if (leaf < f->tree.n_leaves && place(f, leaf, members, n))
+        if (leaf < f->tree.n_leaves && place(f, leaf, 1, members, n))
             return AX_OK;
         if (fresh)
-            return ax_pack_too_large(f->o, f->c, first, end);
+            return place_over_unit(f, members, n) ? AX_OK
+                                                  : ax_pack_too_large(f->o, f->c, first, end);
     }
 }
 
@@ -166,21 +185,23 @@ enum ax_status ax_pack_fit(const struct ax_pack_options *o, const struct ax_corp
     struct fit f = {.o = o,
                     .c = c,
                     .batch = (size_t)ax_pack_batch(o),
+                    .per_unit = (size_t)(ax_pack_unit(o) / ax_pack_batch(o)),
                     .tree = {.n_leaves = 1},
                     .sequence = sequence};
     uint32_t *firsts = NULL;
     size_t n;
     enum ax_status st;
     AX_TRY_GOTO(ax_corpus_groups(c, 0, &firsts, &n), st, done);
-    while (f.tree.n_leaves < n)
+    /* a group over a unit takes at most a micro-batch for each example, and leaves fewer empty */
+    while (f.tree.n_leaves < (f.per_unit > 1 ? 2 * c->n + f.per_unit : n))
         f.tree.n_leaves *= 2;
     AX_TRY_GOTO(ax_alloc(&f.tree.room, 2 * f.tree.n_leaves, sizeof *f.tree.room), st, done);
     AX_TRY_GOTO(ax_alloc(&f.bins, f.tree.n_leaves * f.batch, sizeof *f.bins), st, done);
-    AX_TRY_GOTO(ax_alloc(&f.trial, f.batch, sizeof *f.trial), st, done);
+    AX_TRY_GOTO(ax_alloc(&f.trial, f.per_unit * f.batch, sizeof *f.trial), st, done);
     for (size_t i = 0; i < 2 * f.tree.n_leaves; i++)
         f.tree.room[i] = o->capacity * (int64_t)f.batch;
     st = place_all(&f, firsts, n);
-    *n_sequences = f.n_batches * f.batch;
+    *n_sequences = (f.n_batches + f.per_unit - 1) / f.per_unit * f.per_unit * f.batch;
 done:
     ax_free(f.tree.room);
     ax_free(f.bins);

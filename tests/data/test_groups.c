@@ -251,6 +251,32 @@ static void packed_by_hand(void **state) {
     packed_as(&o, "1|1 1|1", "0|1 2|3");
 }
 
+/* A group too large for a micro-batch takes several new ones of a unit. */
+static void spilled_by_hand(void **state) {
+    (void)state;
+    struct ax_pack_options o = {.capacity = 10, .max_docs = 9, .batch = 1, .step = 3};
+    o.mode = AX_PACK_PLAIN;
+    packed_as(&o, "3|4 4|5", "0|1|2|3||");
+    packed_as(&o, "3|4|5 1", "0|1||2|3|"); /* too late in the unit */
+    packed_as(&o, "1|1 1 1|1", "0|||1|2|3|4||");
+    packed_as(&o, "1 1 1 1", NULL);
+    o.mode = AX_PACK_IN_ORDER;
+    packed_as(&o, "1|9 9|1|1 1|9", "0|1|2 3|4 5|6|"); /* 2 ends where the next groups begin */
+    packed_as(&o, "9|9 9 9|1", "0|||1|2|3 4");
+    packed_as(&o, "9 9 9 9", NULL);
+    o.mode = AX_PACK_FIT;
+    packed_as(&o, "9|9 9|1|1 1", "1 3|2|0|4 5||"); /* the large group first */
+    packed_as(&o, "7 7|8 8 8|2 2", "0|1|5 6|2|3|4");
+    packed_as(&o, "9 9 9|6 6 6|1", "0 6|1|2|3|4|5");
+    packed_as(&o, "9 9 9 9", NULL);
+    o.batch = 2;
+    o.step = 4;
+    packed_as(&o, "6 5|7 7 7", "0|1|||2|3|4|"); /* 0 and 1 fit a micro-batch, but not that one */
+    o.max_docs = 1;
+    packed_as(&o, "1 1 1 1|1 1", "0|1|2|3|4|5||");
+    packed_as(&o, "1 1 1 1 1", NULL);
+}
+
 /* Whatever the mode and the micro-batch: every example once, every group in one micro-batch. */
 static void never_split(void **state) {
     (void)state;
@@ -259,10 +285,10 @@ static void never_split(void **state) {
     build(&c, &(struct ax_corpus_options){.shuffle = true, .rule = {.max = INT64_MAX}}, &r);
     for (int mode = AX_PACK_PLAIN; mode <= AX_PACK_IN_ORDER; mode++)
         for (int64_t batch = 1; batch <= 8; batch *= 2) {
-            const struct ax_pack_options o = {.mode = (enum ax_pack_mode)mode,
-                                              .capacity = 4 * LENGTH_MAX / (batch > 2 ? 3 : 1),
-                                              .max_docs = 6,
-                                              .batch = batch};
+            struct ax_pack_options o = {.mode = (enum ax_pack_mode)mode,
+                                        .capacity = 4 * LENGTH_MAX / (batch > 2 ? 3 : 1),
+                                        .max_docs = 6,
+                                        .batch = batch};
             if (mode == AX_PACK_PLAIN && batch < GROUP_MAX)
                 continue;
             struct ax_pack p = {0};
@@ -282,6 +308,65 @@ static void never_split(void **state) {
             }
             for (size_t i = 0; i < c.n; i++)
                 assert_true(where[i] >= 0 && (!c.refs[i].joined || where[i] == where[i - 1]));
+            /* nothing changes for groups that fit, but that units are filled up */
+            const size_t pieces = p.n_pieces;
+            o.step = 4 * batch;
+            assert_ok(ax_pack_chunk(&p, &o, &c));
+            assert_int_equal(p.n % (size_t)o.step, 0);
+            assert_int_equal(p.n_pieces, pieces);
+            ax_pack_free(&p);
+        }
+    ax_corpus_free(&c);
+}
+
+/* Micro-batches of a group follow each other, in one unit, the first of them new. */
+static void spilled(void **state) {
+    (void)state;
+    struct ax_corpus c;
+    struct ax_corpus_report r;
+    build(&c, &(struct ax_corpus_options){.shuffle = true, .rule = {.max = INT64_MAX}}, &r);
+    for (int mode = AX_PACK_PLAIN; mode <= AX_PACK_IN_ORDER; mode++)
+        for (int64_t batch = 1; batch <= 2; batch++) {
+            const struct ax_pack_options o = {.mode = (enum ax_pack_mode)mode,
+                                              .capacity = LENGTH_MAX,
+                                              .max_docs = 3,
+                                              .batch = batch,
+                                              .step = 5 * batch};
+            struct ax_pack p = {0};
+            int64_t where[N_GROUPS * GROUP_MAX];
+            int over = 0;
+            memset(where, -1, sizeof where);
+            assert_ok(ax_pack_chunk(&p, &o, &c));
+            assert_int_equal(p.n % (size_t)o.step, 0);
+            for (size_t s = 0; s < p.n; s++) {
+                int64_t used = 0;
+                assert_true(p.firsts[s + 1] - p.firsts[s] <= (mode == AX_PACK_PLAIN ? 1 : 3));
+                for (size_t i = p.firsts[s]; i < p.firsts[s + 1]; i++) {
+                    assert_int_equal(where[p.pieces[i].example], -1);
+                    where[p.pieces[i].example] = (int64_t)s / batch;
+                    used += p.pieces[i].n;
+                }
+                assert_true(used <= o.capacity);
+            }
+            for (size_t i = 0; i < c.n;) {
+                const size_t end = ax_corpus_group_end(&c, i);
+                int64_t low = INT64_MAX;
+                int64_t high = -1;
+                for (size_t k = i; k < end; k++) {
+                    low = where[k] < low ? where[k] : low;
+                    high = where[k] > high ? where[k] : high;
+                }
+                assert_true(low >= 0 && low / 5 == high / 5);
+                for (int64_t b = low; b <= high; b++) { /* none left out */
+                    bool there = false;
+                    for (size_t k = i; k < end; k++)
+                        there = there || where[k] == b;
+                    assert_true(there);
+                }
+                over += high > low;
+                i = end;
+            }
+            assert_true(over > 20);
             ax_pack_free(&p);
         }
     ax_corpus_free(&c);
@@ -575,6 +660,7 @@ int main(void) {
         cmocka_unit_test(shuffled),     cmocka_unit_test(sharded_and_split),
         cmocka_unit_test(deduplicated), cmocka_unit_test(packed_by_hand),
         cmocka_unit_test(never_split),  cmocka_unit_test(fit_as_the_slow_way),
+        cmocka_unit_test(spilled),      cmocka_unit_test(spilled_by_hand),
         cmocka_unit_test(loaded),       cmocka_unit_test(resumed),
         cmocka_unit_test(streamed),
     };

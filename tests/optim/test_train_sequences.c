@@ -1,5 +1,5 @@
 /* The sequences of a step dealt to data ranks: together they have what one rank would, and each
- * group is whole in one micro-batch of one of them. */
+ * group is whole in one micro-batch of one of them, or in one step where the objective lets it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,8 @@ struct rank {
     struct ax_mesh mesh;
 };
 
-static void open_rank(struct rank *r, int rank, int ranks) {
+/* unit: see struct ax_pack_options' step. */
+static void open_rank(struct rank *r, int rank, int ranks, int64_t capacity, int64_t unit) {
     struct ax_corpus_report report = {0};
     *r = (struct rank){.source = {.chunk = 1000, .shuffle = true, .seed = 3}};
     machine_open(&r->m, "ref", 1);
@@ -43,10 +44,11 @@ static void open_rank(struct rank *r, int rank, int ranks) {
     ax_corpus_source_init(&r->source, &r->corpus, &r->examples);
     assert_ok(ax_loader_new(&r->loader, &r->examples,
                             &(struct ax_loader_options){.pack = {.mode = AX_PACK_FIT,
-                                                                 .capacity = CAPACITY,
+                                                                 .capacity = capacity,
                                                                  .max_docs = DOCS,
                                                                  .chunk = 1000,
-                                                                 .batch = PER_BATCH},
+                                                                 .batch = PER_BATCH,
+                                                                 .step = unit},
                                                         .shuffle = true,
                                                         .seed = 3}));
     r->rt.q = r->m.q;
@@ -106,7 +108,7 @@ static void dealt_whole(void **state) {
         memset(where, -1, sizeof where);
         for (int rank = 0; rank < ranks; rank++) {
             struct rank r;
-            open_rank(&r, rank, ranks);
+            open_rank(&r, rank, ranks, CAPACITY, 0);
             for (int64_t step = 0; step < STEPS; step++) {
                 assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data, &r.mesh));
                 assert_int_equal(r.sequences.n, MICROBATCHES * PER_BATCH);
@@ -129,7 +131,51 @@ static void dealt_whole(void **state) {
     }
 }
 
+/* Groups of up to 4 sequences, micro-batches of 2: some take two micro-batches, always of one step,
+ * and the step is the same on one rank with 4 micro-batches and on two with 2 each. */
+static void dealt_over_a_step(void **state) {
+    (void)state;
+    int64_t steps_of[N_GROUPS * GROUP_MAX];
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        int64_t where[N_GROUPS * GROUP_MAX];
+        int64_t n_steps[2] = {0};
+        memset(where, -1, sizeof where);
+        for (int rank = 0; rank < ranks; rank++) {
+            struct rank r;
+            open_rank(&r, rank, ranks, LENGTH_MAX, 2 * PER_BATCH);
+            for (;; n_steps[rank]++) {
+                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data, &r.mesh));
+                if (r.sequences.epoch > 0)
+                    break;
+                note(&r, n_steps[rank], where);
+            }
+            close_rank(&r);
+        }
+        assert_true(ranks == 1 || n_steps[0] == n_steps[1]);
+        int over = 0;
+        int dealt = 0;
+        for (int64_t id = 0; id < N_GROUPS; id++) {
+            const int64_t *w = where + GROUP_MAX * id;
+            bool here = true;
+            for (size_t k = 0; k < group_size(id); k++, dealt += w[0] >= 0) {
+                assert_int_equal(w[k] < 0 ? -1 : w[k] / (MICROBATCHES * MICROBATCHES),
+                                 w[0] < 0 ? -1 : w[0] / (MICROBATCHES * MICROBATCHES));
+                here = here && w[k] == w[0];
+            }
+            over += !here;
+        }
+        assert_true(over > 10);
+        assert_in_range(dealt, column_set.n - 2 * GROUP_MAX * PER_BATCH, column_set.n);
+        for (int i = 0; i < N_GROUPS * GROUP_MAX; i++) {
+            const int64_t step = where[i] < 0 ? -1 : where[i] / (MICROBATCHES * MICROBATCHES);
+            assert_true(ranks == 1 || step == steps_of[i]);
+            steps_of[i] = step;
+        }
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dealt_whole)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dealt_whole),
+                                       cmocka_unit_test(dealt_over_a_step)};
     return cmocka_run_group_tests(tests, make_column_set, free_column_set);
 }
