@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "optim/train_state.h"
 #include "tests/optim/train_runs.h"
 
 /* ---- resuming ---- */
@@ -338,6 +339,73 @@ static void test_too_little_memory(void **state) {
     train_case_close(&c);
 }
 
+/* What the advice promises to save is what a run with that change needs less. */
+static uint64_t bytes_needed(const struct ax_train_options *o) {
+    struct ax_step_options so = ax_train_step_options(o);
+    struct ax_train_fit fit;
+    assert_int_equal(ax_train_fit(o, &so, &fit), AX_OK);
+    assert_false(fit.fits);
+    return fit.arena;
+}
+
+static void test_advice_saves_what_it_says(void **state) {
+    (void)state;
+    struct train_case c;
+    int seen[5] = {0};
+    for (int longer = 0; longer < 2; longer++) {
+        open_case(&c, AX_F32, false);
+        c.o.recompute_auto = false;
+        c.o.step.recompute = longer ? AX_RECOMPUTE_ON : AX_RECOMPUTE_SELECTIVE;
+        c.o.data.sequence_docs = 1;
+        c.o.data.sequences_per_batch = longer ? 1 : 1 << 14;
+        c.o.data.sequence_tokens = c.o.data.doc_tokens = longer ? 1 << 27 : 1 << 12;
+        c.o.data.eval_tokens = c.o.data.sequence_tokens * c.o.data.sequences_per_batch;
+        struct ax_step_options so = ax_train_step_options(&c.o);
+        const uint64_t before = bytes_needed(&c.o);
+        assert_int_equal(ax_train_choose_memory(&c.o, &so), AX_ERR_NOMEM);
+        char *text = strdup(ax_error_text());
+        const char *at = strstr(text, "What would help: ");
+        uint64_t last = UINT64_MAX;
+        assert_non_null(at);
+        for (at += strlen("What would help: "); at; at = strstr(at, "; ")) {
+            struct ax_train_options o = c.o;
+            char want[64], size[32];
+            at += 2 * (*at == ';');
+            if (strncmp(at, "gradient_checkpointing: true ", 29) == 0) {
+                o.step.recompute = AX_RECOMPUTE_ON;
+                seen[0]++;
+            } else if (strncmp(at, "micro_batch_size: 8192, twice ", 30) == 0) {
+                o.data.sequences_per_batch /= 2;
+                o.data.eval_tokens /= 2;
+                seen[1]++;
+            } else if (strncmp(at, "sequence_len: ", 14) == 0) {
+                assert_int_equal(atoll(at + 14), c.o.data.sequence_tokens / 2);
+                o.data.sequence_tokens /= 2;
+                o.data.doc_tokens /= 2;
+                o.data.eval_tokens /= 2;
+                seen[2]++;
+            } else if (strncmp(at, "bf16: true ", 11) == 0) {
+                o.step.dtype = AX_BF16;
+                seen[3]++;
+            } else {
+                assert_int_equal(strncmp(at, "optimizer: sgd ", 15), 0);
+                o.step.optimizer = &ax_optimizer_sgd;
+                seen[4]++;
+            }
+            const uint64_t saves = before - bytes_needed(&o);
+            snprintf(want, sizeof want, " saves %s",
+                     ax_format_bytes(size, sizeof size, (double)saves));
+            assert_ptr_equal(strstr(at, " saves "), strstr(at, want));
+            assert_true(saves <= last);
+            last = saves;
+        }
+        free(text);
+        train_case_close(&c);
+    }
+    for (int i = 0; i < 5; i++)
+        assert_true(seen[i] > 0);
+}
+
 /* A save costs the training thread next to nothing. */
 static void test_saves_behind_the_steps(void **state) {
     (void)state;
@@ -365,6 +433,7 @@ int main(void) {
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_nan_in_the_base),
         cmocka_unit_test(test_too_little_memory),
+        cmocka_unit_test(test_advice_saves_what_it_says),
         cmocka_unit_test(test_saves_behind_the_steps),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
