@@ -1,6 +1,6 @@
-/* The part of libcurl's binary interface that http.c uses, so that building needs nothing of libcurl.
- * Names and numbers are those of curl/curl.h without AX_; they hold for every libcurl.so.4
- * (tests/base/test_curl.c compares them with the header where there is one). */
+/* The part of libcurl's binary interface that http.c uses, so that building does not need
+ * libcurl. Names and numbers are those of curl/curl.h without AX_; they hold for every
+ * libcurl.so.4 (tests/base/test_curl.c compares them with the header if it is installed). */
 #ifndef AX_BASE_CURL_H
 #define AX_BASE_CURL_H
 
@@ -76,8 +76,8 @@ struct ax_curl {
     void (*free)(void *p);
 };
 
-/* The first readable file of the NULL-terminated list, or NULL where the library's `own` (may be
- * NULL) will do or none is there. */
+/* The first readable file of the NULL-terminated list. NULL if there is none, or if libcurl's
+ * default bundle `own` (may be NULL) is readable. */
 const char *ax_curl_bundle(const char *own, const char *const *known);
 
 #endif

@@ -4,7 +4,7 @@
  *   kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr,
  *          delay (200 ms)
  *
- * Only base/io and base/mem (and later the sockets) call this. Thread safe. */
+ * Called by base/io, base/mem and the gloo fabric (send, recv). Thread safe. */
 #ifndef AX_BASE_FAULT_H
 #define AX_BASE_FAULT_H
 

@@ -56,7 +56,8 @@ static uint64_t left_in_group(const char *dir, bool v2) {
     return limit > held ? limit - held : 0;
 }
 
-/* A group's limit holds for all below it: reads its folder and every one above, up to `root`. */
+/* A group's limit also applies to all groups below it, so this reads the group's folder and
+ * every one above it, up to `root`. */
 static uint64_t left_upwards(const char *root, const char *group, size_t len, bool v2) {
     char dir[1100];
     const size_t top = strlen(root);

@@ -13,7 +13,7 @@
 
 #define MAX_HOPS        8
 #define CONNECT_SECONDS 20L
-#define SILENT_SECONDS  60L /* without a byte, then the connection counts as dead */
+#define SILENT_SECONDS  60L /* without receiving a byte; then the connection is considered dead */
 
 /* ---- the library ---- */
 
@@ -161,7 +161,7 @@ static const char *system_bundle(void *c) {
     };
     const char *own = NULL;
     if (lib.getinfo(c, AX_CURLINFO_CAINFO, &own) != AX_CURLE_OK)
-        return NULL; /* before 7.84: it does not tell */
+        return NULL; /* libcurl before 7.84 cannot tell */
     return ax_curl_bundle(own, known);
 }
 

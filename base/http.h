@@ -43,8 +43,8 @@ struct ax_http_request {
 
 struct ax_http_response {
     struct ax_http_head head;  /* of the last response */
-    struct ax_http_head first; /* merged: what responses from the url's own origin said about the
-                                  file (linked_etag, linked_size, repo_commit) */
+    struct ax_http_head first; /* merged: what the responses from the URL's own origin said about
+                                  the file (linked_etag, linked_size, repo_commit) */
     bool unreachable;          /* no answer from the network or the server */
     bool again;                /* the request failed, but a retry may succeed */
 };

@@ -141,7 +141,7 @@ static enum ax_status put_back(const char *path, const char *leftover, pid_t own
     if (ax_sys_rename(leftover, path) != 0)
         return ax_error(ax_sys_status(), "%s: cannot restore it from %s: %m", path, leftover);
     ax_log_info("restored path=%s from=%s", path, leftover);
-    return AX_OK; /* not synced: if lost, it is done again */
+    return AX_OK; /* not synced: if a crash undoes it, the next recovery repeats it */
 }
 
 static enum ax_status remove_stale_tmp(const char *path, const char *leftover, pid_t owner) {

@@ -22,7 +22,7 @@ int ax_sys_mkdir(const char *path, mode_t mode);
 int ax_sys_flock(int fd, int operation); /* no fault point: a lock writes no data */
 int ax_sys_unlinkat(int at, const char *name, int flags);
 
-/* What a failed call means by its errno: AX_ERR_STORAGE for a full disk or quota, else AX_ERR_IO. */
+/* What errno means after a failed call: AX_ERR_STORAGE for a full disk or quota, else AX_ERR_IO. */
 enum ax_status ax_sys_status(void);
 
 #endif

@@ -11,8 +11,8 @@
 
 enum {
     MAX_PATTERN = 65536,
-    STEPS = 1000000,      /* for one match, in PCRE2's unit, */
-    STEPS_PER_BYTE = 100, /* and more for long texts */
+    STEPS = 1000000,      /* limit per match, in PCRE2's unit */
+    STEPS_PER_BYTE = 100, /* added for each byte of the text */
     JIT_STACK_START = 32 * 1024,
     JIT_STACK_MAX = 64 * 1024 * 1024,
     HEAP_KIB = 64 * 1024

@@ -6,13 +6,13 @@
  *   {,n}            {0,n}
  *   [a[b]           a bracket inside a class is itself
  *   (?u)            is what PCRE2 does here
- * Escapes that Python does not know, (?a) and (?L) are refused. */
+ * Escapes that Python does not know, (?a) and (?L) are rejected. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/regex.h"
 
-/* Appends n hexadecimal digits at s as a code point; false where they are not. */
+/* Appends n hexadecimal digits at s as a code point; AX_ERR_DATA if there are fewer. */
 static enum ax_status add_code(struct ax_buf *out, const char *s, size_t len, size_t n) {
     if (len < n || strspn(s, "0123456789abcdefABCDEF") < n)
         return ax_error(AX_ERR_DATA, "regular expression: \\%c needs %zu hexadecimal digits",
@@ -20,7 +20,7 @@ static enum ax_status add_code(struct ax_buf *out, const char *s, size_t len, si
     return ax_buf_printf(out, "\\x{%.*s}", (int)n, s);
 }
 
-/* The escape at s, which begins with a backslash; *used bytes of it. */
+/* The escape at s, which begins with a backslash and is *used bytes long. */
 static enum ax_status add_escape(struct ax_buf *out, const char *s, size_t len, bool in_class,
                                  size_t *used) {
     static const char space[] = "\\s\\x1c-\\x1f";
@@ -50,7 +50,7 @@ static enum ax_status add_escape(struct ax_buf *out, const char *s, size_t len, 
     return ax_buf_append(out, s, 2);
 }
 
-/* "{,5}": how many digits stand behind the comma, 0 for any other text. */
+/* The number of digits in "{,5}"; 0 for any other text. */
 static size_t open_bound(const char *s, size_t len) {
     if (len < 4 || s[0] != '{' || s[1] != ',')
         return 0;
@@ -58,8 +58,8 @@ static size_t open_bound(const char *s, size_t len) {
     return n > 0 && n + 2 < len && s[n + 2] == '}' ? n : 0;
 }
 
-/* "(?flags)" or "(?flags:": appends the letters that PCRE2 knows; *used = 0 where this is no such
- * thing. */
+/* "(?flags)" or "(?flags:": appends the letters that PCRE2 knows; *used = 0 if s starts with
+ * neither. */
 static enum ax_status add_flags(struct ax_buf *out, const char *s, size_t len, size_t *used) {
     *used = 0;
     if (len < 4 || s[0] != '(' || s[1] != '?')
@@ -79,7 +79,7 @@ static enum ax_status add_flags(struct ax_buf *out, const char *s, size_t len, s
     return ax_buf_append(out, s + n + 2, 1);
 }
 
-/* A class from behind its "[" or "[^" on: its first character may be "]". */
+/* A class; at[0] is its "[". The first character in it may be "]". */
 static enum ax_status add_class(struct ax_buf *out, const char *s, size_t len, size_t *at) {
     size_t i = *at + 1;
     AX_TRY(ax_buf_puts(out, "["));

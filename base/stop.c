@@ -21,7 +21,7 @@ static long long now_ns(void) {
     return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* A step may still take a while. */
+/* Confirms the signal, because the current step may still take a while. */
 static void acknowledge(void) {
     static const char text[] =
         "\nstopping at the next safe point; press Ctrl-C again to quit immediately\n";

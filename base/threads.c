@@ -28,6 +28,6 @@ enum ax_status ax_worker_join(struct ax_worker *w) {
     AX_ASSERT(err == 0);
     w->started = 0;
     if (w->error.st == AX_OK)
-        return AX_OK; /* this thread's own record stays */
+        return AX_OK; /* keeps this thread's error record */
     return ax_error_restore(&w->error);
 }

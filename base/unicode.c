@@ -170,7 +170,7 @@ bool ax_unicode_is_word(uint32_t cp) {
     if (cat[0] == 'L' || cat[0] == 'M' || (cat[0] == 'N' && cat[1] != 'o') ||
         (cat[0] == 'P' && cat[1] == 'c'))
         return true;
-    /* The joiners, and the circled and squared letters, which are alphabetic symbols. */
+    /* Joiners, and circled and squared letters, which are alphabetic symbols. */
     static const struct ax_code_range more[] = {{0x200c, 0x200d},
                                                 {0x24b6, 0x24e9},
                                                 {0x1f130, 0x1f149},

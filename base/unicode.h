@@ -68,10 +68,10 @@ enum ax_char_class ax_unicode_class(uint32_t cp);
 unsigned ax_unicode_case(uint32_t cp);
 bool ax_unicode_is_space(uint32_t cp);
 bool ax_unicode_is_word(uint32_t cp);    /* \w: alphabetic, mark, decimal, connector, joiner */
-bool ax_unicode_is_numeric(uint32_t cp); /* of the Digits step */
-bool ax_unicode_is_punct(uint32_t cp);   /* of the Punctuation step */
-bool ax_unicode_is_accent(uint32_t cp);  /* of the StripAccents normalizer */
-/* Assigned after the version of HF's normalizers, which leave it alone. */
+bool ax_unicode_is_numeric(uint32_t cp); /* for the Digits step */
+bool ax_unicode_is_punct(uint32_t cp);   /* for the Punctuation step */
+bool ax_unicode_is_accent(uint32_t cp);  /* for the StripAccents normalizer */
+/* Assigned after the Unicode version of HF's normalizers, which leave it unchanged. */
 bool ax_unicode_is_inert(uint32_t cp);
 /* Lower case: 1 or 2 code points to out. */
 int ax_unicode_lower(uint32_t cp, uint32_t out[2]);

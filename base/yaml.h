@@ -62,7 +62,7 @@ const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_no
                           size_t size);
 const char *ax_yaml_kind_name(enum ax_yaml_kind kind); /* "a list" */
 
-/* The same as JSON; NULL only without memory. Free with json_decref. */
+/* The tree as JSON; NULL only if out of memory. Free with json_decref. */
 json_t *ax_yaml_to_json(const struct ax_yaml_node *v);
 
 /* Sets key path ("datasets.0.path") to a scalar or flow value given as YAML text; creates missing

@@ -42,7 +42,7 @@ fail:
     return st;
 }
 
-/* Finds the entry of the current part; *found = n if it is absent and may be appended. */
+/* Finds the entry of the current part; *found = n if it is missing and may be appended. */
 static enum ax_status find_entry(const struct target *t, const struct ax_yaml_node *node,
                                  size_t *found) {
     size_t i = 0;
