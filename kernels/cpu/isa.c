@@ -43,7 +43,7 @@ static enum ax_cpu_isa detect(void) {
     return AX_CPU_AVX512BF16;
 }
 
-/* The mask can only lower it; an unknown word gives a warning and is ignored. */
+/* AXTRAIN_CPU can only lower the instruction set; an unknown value is ignored with a warning. */
 static enum ax_cpu_isa masked(enum ax_cpu_isa isa) {
     const char *mask = getenv("AXTRAIN_CPU");
     if (mask == NULL || *mask == '\0')

@@ -1,6 +1,6 @@
 /* The backend of dry runs: every op is accepted and nothing is computed or read, because the
  * addresses are made up. The dispatcher counts FLOPs and bytes and takes the workspace that the
- * planned backend (q->model) needs, so the arena's marks equal those of a real run. */
+ * planned backend (q->model) needs, so the arena's high-water marks equal those of a real run. */
 #include "kernels/queue.h"
 
 #define DEFINE_META(op)                                                                            \

@@ -55,8 +55,8 @@ static double attention_pairs(const struct ax_attention *a) {
     return (double)a->q.shape[0] * (double)a->q.shape[1] * keys_per_query(a);
 }
 
-/* Assigns blocks to documents in turn, back to front, so that none is in order. Returns their
- * number; table may be NULL. */
+/* Assigns blocks to documents in turn, back to front, so that no document's blocks are in order.
+ * Returns their number; table may be NULL. */
 static int64_t hand_out_blocks(const struct ax_shape *s, int32_t *table, int64_t columns,
                                int64_t total) {
     const struct ax_attention_options *o = s->options;

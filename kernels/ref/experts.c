@@ -23,7 +23,7 @@ enum ax_status ax_ref_group_rows(struct ax_queue *q, const struct ax_group_rows 
     return AX_OK;
 }
 
-/* Row and weight of choice i of row t; false: none. */
+/* Row and weight of choice i of row t; false if the choice is empty. */
 static bool named(const struct ax_tensor *rows, const struct ax_tensor *weights, int64_t t,
                   int64_t i, int64_t *row, double *weight) {
     *row = ((const int32_t *)ax_tensor_row(rows, t))[i];

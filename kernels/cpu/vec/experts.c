@@ -34,7 +34,7 @@ enum ax_status AX_VEC(ax_cpu_group_rows)(struct ax_queue *q, const struct ax_gro
     return AX_OK;
 }
 
-/* Of all choices in order; places[i] < 0: none. */
+/* Sums all choices in order, skipping negative rows. */
 AX_INLINE void combine_vector(enum ax_dtype real, enum ax_dtype stream,
                               const struct ax_combine_forward *args, int64_t t, int64_t i,
                               int64_t n) {

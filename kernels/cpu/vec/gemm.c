@@ -75,7 +75,7 @@ static void pack_stay(const struct ax_gemm_plan *p, float *dst, const struct sla
 }
 
 /* Packs the group that starts `at` rows or columns into the slab, and multiplies it with what
- * stays, of which `units` units are packed; s.u0 is number `u`. */
+ * stays. Of that, `units` units are packed, and s.u0 is the u-th of them. */
 static void run_group(const struct ax_gemm *g, const struct ax_gemm_plan *p, const struct work *w,
                       struct slab s, int64_t at, int64_t u, int64_t units, float *acc) {
     if (p->a_stays) {

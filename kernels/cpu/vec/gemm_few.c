@@ -32,7 +32,7 @@ static struct ax_gemm_operand operand(const struct ax_tensor *t) {
                                     .panels = t->panels};
 }
 
-/* x, in panels of MR rows, of which there are two in LANES. */
+/* x in panels of MR rows, two per LANES. */
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
     if (!g->trans_b || g->trans_a)
         return 0;
@@ -40,7 +40,7 @@ size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g) {
     return (size_t)(rows * units_of(g)) * sizeof(float);
 }
 
-/* Columns [col, col + cols) of c; x: all of it packed. */
+/* Columns [col, col + cols) of c; x is fully packed. */
 static void run_panel(const struct ax_gemm *g, struct ax_gemm_operand w, const float *x,
                       int64_t col, int64_t cols) {
     const bool pairs = ax_gemm_pairs(g->a.dtype);

@@ -132,8 +132,8 @@ size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int6
     const int64_t stay = least(stays * units, STAY_FLOATS + stays * AX_LANES);
     const int64_t tile = most(stay_m * least(all_n, round_up(STREAM, NR)),
                               stay_n * least(all_m, round_up(STREAM, 2 * MR)));
-    const bool keeps = stays * units <= STAY_FLOATS; /* for either operand: so no tile of sums is
-                                                        stored */
+    const bool keeps = stays * units <= STAY_FLOATS; /* for either operand; then no tile of sums
+                                                        is stored */
     const int64_t acc = most(MR * NR, keeps ? stays * group : most(stays * group, tile));
     return (size_t)(threads * (stay + group * block + acc)) * sizeof(float);
 }

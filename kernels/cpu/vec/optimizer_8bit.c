@@ -43,10 +43,10 @@ AX_INLINE float scale_of(const float *x, int64_t n) {
     return v_max_lane(largest);
 }
 
-/* Positions of the levels: in decade d (10^(d−7) to 10^(d−6), 2^d parts if signed, else 2^(d+1))
- * the level of x is slope[d]·x + start[d], truncated. Level 0 is x = 0. Decade 0 goes down to 0
- * like its part above. At `foot`[d], halfway between the last level of a decade and the first of
- * the next, the latter starts. */
+/* Where the levels are. In decade d, from 10^(d−7) to 10^(d−6), with 2^d parts if signed, else
+ * 2^(d+1), the level of x is slope[d]·x + start[d], truncated. Level 0 is x = 0, and decade 0
+ * extends down to 0. A decade starts at foot[d], halfway between the last level of the one below
+ * and its own first. */
 struct levels {
     float slope[8], start[8], foot[8];
 };
@@ -65,10 +65,9 @@ static struct levels levels_of(int parts) {
     return l;
 }
 
-/* The codes of x, |x| ≤ 1, each from its position in its decade. That is exact except within the
- * last ten-thousandth on either side of a limit, where the limits of `map` decide: they were
- * computed in float32 arithmetic. Lanes are so rarely that close that looking up the limits costs
- * nothing. */
+/* The codes of x, |x| ≤ 1, from its position in its decade. That is exact except within 1e-4 of
+ * a level's limits. There the limits of `map` decide, because they were computed in float32
+ * arithmetic. Lanes are that close so rarely that looking up the limits costs nothing. */
 AX_INLINE v_int encode(const struct ax_dynamic_map *map, bool is_signed, const struct levels *l,
                        v_float x) {
     v_float size = v_abs(x);

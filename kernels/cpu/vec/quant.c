@@ -184,7 +184,7 @@ static void read_codes(enum ax_quant kind, const unsigned char *codes, int64_t n
 }
 
 static void dequantize_block(const struct ax_dequantize *a, int64_t b) {
-    static const float none = -0.0F; /* x + none = x, the sign of zero too */
+    static const float none = -0.0F; /* x + none = x for every x, including −0 */
     int64_t first = b * a->block, len = least(a->block, ax_tensor_numel(&a->out) - first);
     float scale = ((const float *)a->scale.data)[b], x[BUFFER];
     float offset = a->offset.data != NULL ? ((const float *)a->offset.data)[b] : none;

@@ -137,8 +137,8 @@ AX_INLINE void *moment_at(enum moments_kind kind, void *moment, int64_t at) {
     return (char *)moment + at * (kind == MOMENTS_F32 ? 4 : 2);
 }
 
-/* The random words of elements [first, first + n), n ≤ RUN, of the draw's stream + `ahead`;
- * somewhere in `room`; returns their address. */
+/* The random words of elements [first, first + n), n ≤ RUN, of stream draw->stream + ahead. They
+ * are stored somewhere in `room`; returns their address. */
 static __attribute__((noinline, unused)) const uint32_t *draw_words(const struct ax_draw *draw,
                                                                     const struct ax_step_scalars *s,
                                                                     uint32_t ahead, int64_t first,
