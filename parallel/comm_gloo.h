@@ -5,8 +5,8 @@
 
 #include "parallel/fabric.h"
 
-/* Whether ax_gloo_open can work here; call it before starting processes. AX_ERR_UNSUPPORTED says what
- * is missing and how to install it. */
+/* Whether ax_gloo_open can work here; call it before starting processes. AX_ERR_UNSUPPORTED says
+ * what is missing and how to install it. */
 enum ax_status ax_gloo_available(void);
 
 /* Connects this process as `rank` of `world`. Processes rendezvous in `folder`, which must exist

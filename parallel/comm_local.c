@@ -122,7 +122,7 @@ fail:
 static void fabric_fail(struct ax_fabric *f, enum ax_status st) {
     char text[2048];
     if (st == AX_ERR_PEER)
-        snprintf(text, sizeof text, "%s", ax_error_text()); /* names the rank already */
+        snprintf(text, sizeof text, "%s", ax_error_text()); /* already names the rank */
     else
         snprintf(text, sizeof text, "rank %d failed: %.2000s", f->rank, ax_error_text());
     ax_local_world_fail(f->state, text);

@@ -6,7 +6,7 @@
 #include "parallel/gloo.h"
 #include "parallel/reduce.h"
 
-/* Finds who has not started it, and names all missing ranks together. */
+/* Receives everyone's header; an error names all ranks that have not started the collective. */
 static enum ax_status receive_headers(struct ax_gloo_op *op) {
     const struct ax_gloo_member *me = op->comm->state;
     char text[AX_GLOO_TEXT], first_text[AX_GLOO_TEXT] = "";
@@ -23,7 +23,8 @@ static enum ax_status receive_headers(struct ax_gloo_op *op) {
             first = how;
             memcpy(first_text, text, sizeof text);
         }
-        if (n == 0 || first == AX_GLOO_LATE) /* a late one ends them all; a broken one does not */
+        if (n == 0 || first == AX_GLOO_LATE) /* a timeout ends all transfers, a broken connection
+                                                only its own */
             missing[n++] = me->ranks[r];
     }
     enum ax_status st = AX_OK;
@@ -169,7 +170,7 @@ static enum ax_status check_running(const struct ax_gloo_world *w) {
 
 static enum ax_status gloo_start(struct ax_comm *c, struct ax_queue *q,
                                  const struct ax_collective *what, struct ax_ticket *ticket) {
-    (void)q; /* what a queue of the host was given is done */
+    (void)q; /* ops of a host queue are already done */
     struct ax_gloo_member *me = c->state;
     struct ax_gloo_op *op;
     AX_TRY(check_running(me->world));

@@ -37,7 +37,7 @@ static bool has_mark(const struct ax_gloo_world *w, int rank, const char *what) 
     return there;
 }
 
-/* A rank's failure message, for everybody, and its status; AX_OK if it left none. */
+/* A rank's failure message, worded for the other ranks, and its status; AX_OK if it left none. */
 static enum ax_status last_words(const struct ax_gloo_world *w, int rank, char *text, size_t size) {
     char *path, *data = NULL;
     size_t len;
@@ -49,7 +49,7 @@ static enum ax_status last_words(const struct ax_gloo_world *w, int rank, char *
         const long number = strtol(data, &words, 10);
         st = number > 0 && number < AX_STATUS_COUNT ? (enum ax_status)number : AX_ERR_FAILED;
         words += *words == '\n';
-        if (st == AX_ERR_PEER) /* names the rank already */
+        if (st == AX_ERR_PEER) /* already names the rank */
             snprintf(text, size, "%s", words);
         else
             snprintf(text, size, "rank %d failed: %s", rank, words);
@@ -59,7 +59,8 @@ static enum ax_status last_words(const struct ax_gloo_world *w, int rank, char *
     return st;
 }
 
-/* The message of the cause goes before those of ranks that only noticed it. */
+/* The message of the rank that failed first takes precedence over those of ranks that only
+ * noticed. */
 static enum ax_status words_of_any(const struct ax_gloo_world *w, char *words, size_t size) {
     enum ax_status st = AX_OK;
     char more[2048];

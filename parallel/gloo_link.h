@@ -24,7 +24,8 @@ struct ax_gloo_calls {
     /* Connects to the others over this machine's loopback. They rendezvous in `folder`. */
     enum ax_gloo_result (*open)(struct ax_gloo_link **link, const char *folder, int rank, int world,
                                 double timeout, char *text);
-    /* Breaks all connections immediately, so that others notice; transfers end as AX_GLOO_BROKEN. */
+    /* Breaks all connections immediately, so that others notice; transfers end as
+     * AX_GLOO_BROKEN. */
     void (*break_link)(struct ax_gloo_link *link);
     /* Call after freeing its transfers. Data already sent still arrives. */
     void (*close)(struct ax_gloo_link *link);

@@ -35,9 +35,9 @@ void ax_runtime_close(struct ax_runtime *rt);
 bool ax_runtime_planning(const struct ax_runtime *rt);
 
 typedef enum ax_status (*ax_runtime_body)(struct ax_runtime *rt, void *ctx);
-/* A failed body is reported to the fabric's other ranks. plan_out (may be NULL) receives the plan.
- * The real run must end with exactly the plan's marks (unless it may stay below); anything else is
- * our bug, reported as AX_ERR_FAILED. */
+/* A failed body is reported to the fabric's other ranks. plan_out (may be NULL) receives the
+ * plan. The real run must end with exactly the plan's high-water marks (unless it may stay
+ * below); anything else is our bug, reported as AX_ERR_FAILED. */
 enum ax_status ax_runtime_run(const struct ax_runtime_options *o, ax_runtime_body body, void *ctx,
                               struct ax_arena_plan *plan_out);
 
