@@ -15,7 +15,7 @@ struct ax_checksums {
     uint32_t *crc; /* of each piece; the last one may be short */
     size_t n, cap;
 };
-/* Zero-initialize. NULL is fine: nothing is summed. */
+/* Zero-initialize. If it is NULL, this does nothing. */
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
 void ax_checksums_free(struct ax_checksums *s);
 

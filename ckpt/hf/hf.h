@@ -42,7 +42,7 @@ struct ax_hf_save {
     const json_t *config; /* keys to set over the base's config.json (dtype under the key
                              that file uses); the full config if base_dir is NULL */
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */
-    int n_texts;               /* files that replace the base's: a chat template … */
+    int n_texts;               /* files that replace the base's, such as a chat template */
     const struct ax_hf_text *texts;
     const struct ax_peft_config *adapter; /* not NULL: a PEFT folder. `tensors` are the adapter's;
                                              no config.json, only tokenizer side files */

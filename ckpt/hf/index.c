@@ -1,4 +1,5 @@
-/* Order: parse (names, then uniqueness), check (index against shards, shards against index). */
+/* Reading order: parse (names, then uniqueness), check (index against shards, shards against
+ * index). */
 #include "ckpt/hf/index.h"
 
 #include <stdlib.h>

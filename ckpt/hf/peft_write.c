@@ -16,7 +16,7 @@ static json_t *blank(void) {
                      "CAUSAL_LM", "trainable_token_indices", "use_dora", 0, "use_rslora", 0);
 }
 
-/* A whole number is written as one, as PEFT does with lora_alpha. */
+/* Writes an integral number as an integer, as PEFT does with lora_alpha. */
 static json_t *number(double v) {
     return v == rint(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
 }
@@ -64,7 +64,7 @@ static json_t *excluded(const struct ax_peft_config *c) {
 enum ax_status ax_peft_config_json(const struct ax_peft_config *c, json_t **out) {
     json_t *v = c->json ? json_deep_copy(c->json) : blank();
     const double ranks = c->start == AX_LORA_PISSA ? 2 : 1;
-    const double alphas = c->rslora ? sqrt(ranks) : ranks; /* the scale stays as it is */
+    const double alphas = c->rslora ? sqrt(ranks) : ranks; /* keeps the scale the same */
     const bool exclude = c->exclude_regex || c->exclude.n > 0;
     bool ok = v != NULL;
 #define SET(key, value) ok = ok && json_object_set_new(v, key, value) == 0

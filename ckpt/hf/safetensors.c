@@ -115,7 +115,8 @@ static enum ax_status check_metadata(struct ax_json v) {
     return AX_OK;
 }
 
-/* Room for one more, growing as entries prove good: a count alone costs no memory. */
+/* Reserves one more entry. Grows with the entries that have been checked, so a large count alone
+ * costs no memory. */
 static enum ax_status reserve(struct ax_safetensors *st, const char *name, int *cap) {
     if (st->n < *cap)
         return AX_OK;

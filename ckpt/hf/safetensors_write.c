@@ -41,7 +41,7 @@ static json_t *describe(const struct ax_st_output *t, int64_t begin, int64_t end
     return entry;
 }
 
-/* {"__metadata__": {"format": "pt"}, NAME: {…}, …} into root. */
+/* Adds {"__metadata__": {"format": "pt"}, NAME: {…}, …} to root. */
 static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output *tensors) {
     int64_t begin = 0;
     if (json_object_set_new(root, "__metadata__", json_pack("{ss}", "format", "pt")) != 0)
@@ -49,7 +49,8 @@ static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output
     for (int i = 0; i < n; i++) {
         const struct ax_st_output *t = &tensors[i];
         int64_t numel;
-        AX_ASSERT(!json_object_get(root, t->name)); /* a second one would hide the first */
+        AX_ASSERT(!json_object_get(root, t->name)); /* a duplicate name would hide the first
+                                                       tensor */
         AX_TRY(ax_product(t->shape, t->ndim, &numel));
         const int64_t end = begin + numel * (int64_t)ax_dtype_size(t->dtype);
         if (json_object_set_new(root, t->name, describe(t, begin, end)) != 0)
@@ -59,7 +60,7 @@ static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output
     return AX_OK;
 }
 
-/* jansson loses a piece without a word when there is no memory for it, so it is noted here. */
+/* jansson ignores a failure to store a piece, so it is recorded here. */
 struct sink {
     struct ax_buf text;
     enum ax_status st;

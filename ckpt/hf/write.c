@@ -9,7 +9,7 @@
 #define DEFAULT_SHARD 5000000000LL
 #define MAX_CONFIG    (16u << 20)
 
-/* Copied as they are: what a model folder needs besides weights and config. */
+/* Copied unchanged: what a model folder needs besides weights and config. */
 static const struct {
     const char *name;
     bool of_tokenizer;
@@ -27,7 +27,7 @@ static const struct {
     {"chat_template.json", true},
 };
 
-/* Where files go, and where their checksums do. */
+/* The folder to write to, and the list that receives checksums. */
 struct target {
     const char *dir;
     struct ax_sum_list *sums;
@@ -106,8 +106,8 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
 }
 
-/* The file's own spelling decides: every one of the two keys that it has; where it has neither, the
- * one that goes with its way to write rope (transformers 5: rope_parameters and dtype). */
+/* Sets whichever of the two keys the file has. If it has neither, sets the one that matches its
+ * spelling of rope (transformers 5: rope_parameters and dtype). */
 static enum ax_status set_dtype(json_t *config, enum ax_dtype dtype) {
     const char *const keys[] = {"dtype", "torch_dtype"};
     const bool has[] = {json_object_get(config, keys[0]), json_object_get(config, keys[1])};
@@ -154,7 +154,7 @@ static int64_t output_bytes(const struct ax_st_output *t) {
 }
 
 /* Shard boundaries: tensors fill a shard in order until the next would exceed the limit. Returns
- * the number of shards; end[i] is the index behind shard i's last tensor. */
+ * the number of shards; end[i] is the index after shard i's last tensor. */
 static int cut_shards(const struct ax_hf_save *save, int *end) {
     const int64_t limit = save->max_shard_bytes > 0 ? save->max_shard_bytes : DEFAULT_SHARD;
     int shards = 0;

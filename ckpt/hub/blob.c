@@ -21,14 +21,15 @@ struct blob {
     const struct ax_hub_file *want;
     char *path, *part; /* BLOBS/ID and BLOBS/ID.incomplete */
     struct ax_file file;
-    uint64_t at;    /* bytes that are there */
-    bool continued; /* some of them are an earlier process's */
+    uint64_t at;    /* bytes present */
+    bool continued; /* some of them were written by an earlier process */
     bool large;     /* named by its SHA-256, else by git's SHA-1 */
     struct ax_sha256 sha256;
     struct ax_sha1 sha1;
-    const struct ax_http_head *answer; /* whose body is under way */
-    uint64_t furthest; /* that this process has been: only what goes beyond it is progress */
-    int attempt;       /* without progress */
+    const struct ax_http_head *answer; /* of the response that is being received */
+    uint64_t furthest; /* the most bytes this process has had; only bytes beyond it count as
+                          progress */
+    int attempt;       /* since the last progress */
 };
 
 /* ---- the checksum ---- */
@@ -40,7 +41,7 @@ static void digest_start(struct blob *b) {
     ax_sha1_init(&b->sha1);
     const int n = snprintf(head, sizeof head, "blob %llu", (unsigned long long)b->want->size);
     if (!b->large)
-        ax_sha1_update(&b->sha1, head, (size_t)n + 1); /* its NUL too */
+        ax_sha1_update(&b->sha1, head, (size_t)n + 1); /* including its NUL */
 }
 
 static void digest_add(struct blob *b, const void *data, size_t n) {
@@ -61,7 +62,7 @@ static bool digest_fits(struct blob *b) {
     return strcmp(hex, b->want->blob) == 0;
 }
 
-/* ---- what is there ---- */
+/* ---- the partial file ---- */
 
 static uint64_t size_of(const char *path) {
     struct stat info;
@@ -80,7 +81,7 @@ uint64_t ax_hub_blob_begun(const struct ax_hub_snapshot *s, const struct ax_hub_
 }
 
 static void count(struct blob *b, uint64_t at) {
-    b->t->done += at - b->at; /* wraps to a subtraction where at is the smaller one */
+    b->t->done += at - b->at; /* wraps to a subtraction if at is smaller */
     b->at = at;
 }
 
@@ -91,7 +92,7 @@ static enum ax_status start_again(struct blob *b) {
     return ax_file_truncate(&b->file, 0);
 }
 
-/* Reads what an earlier try has left into the checksum. */
+/* Adds what an earlier attempt left to the checksum. */
 static enum ax_status take_up(struct blob *b) {
     uint64_t size;
     char *piece;
@@ -116,11 +117,11 @@ static enum ax_status take_up(struct blob *b) {
 
 /* ---- the network ---- */
 
-/* The first piece of an answer: do its bytes follow those that are there? */
+/* On the first piece of a response: checks that its bytes follow those present. */
 static enum ax_status check_place(struct blob *b, const struct ax_http_head *h) {
     const uint64_t total = b->want->size;
     if (h->status == 200 && b->at > 0)
-        return start_again(b); /* a server that does not know ranges */
+        return start_again(b); /* the server does not support ranges */
     if (h->status == 206 && (h->range_from < 0 || (uint64_t)h->range_from != b->at ||
                              (h->range_total >= 0 && (uint64_t)h->range_total != total)))
         return ax_error(AX_ERR_DATA, "%s: the server sent a different range than requested",
@@ -149,7 +150,7 @@ static enum ax_status write_piece(void *ctx, const struct ax_http_head *h, const
     return AX_OK;
 }
 
-/* Does the hub say of the file what its list says? */
+/* Checks that the hub's response agrees with its list about the file. */
 static enum ax_status check_linked(const struct blob *b, const struct ax_http_head *first) {
     const struct ax_hub_file *f = b->want;
     if (b->large && strlen(first->linked_etag) == 64 && strcmp(first->linked_etag, f->blob) != 0)
@@ -166,7 +167,7 @@ static enum ax_status check_linked(const struct blob *b, const struct ax_http_he
     return AX_OK;
 }
 
-/* One request; AX_OK also where another one is to follow. */
+/* One request. AX_OK also if another one is needed. */
 static enum ax_status request(struct blob *b, const char *url) {
     struct ax_http_response a;
     const struct ax_http_request q = {.url = url,
@@ -183,7 +184,7 @@ static enum ax_status request(struct blob *b, const char *url) {
     if (st == AX_OK && (a.head.status == 200 || a.head.status == 206)) {
         if (b->at == b->want->size)
             return AX_OK;
-        a.again = true; /* whole for the server, too short for us */
+        a.again = true; /* complete for the server, but too short */
         st = ax_error(AX_ERR_IO, "%s: the server sent only %llu of %llu bytes", b->want->path,
                       (unsigned long long)b->at, (unsigned long long)b->want->size);
     }
@@ -201,7 +202,7 @@ static enum ax_status receive(struct blob *b, const char *url) {
     return AX_OK;
 }
 
-/* A wrong checksum over another process's bytes gets one try from the start. */
+/* If the checksum is wrong and another process wrote some of the bytes, starts over once. */
 static enum ax_status receive_checked(struct blob *b, const char *url) {
     AX_TRY(receive(b, url));
     if (digest_fits(b))

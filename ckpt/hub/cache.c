@@ -23,7 +23,7 @@ static enum ax_status repo_folder(char **out, const char *cache, const struct ax
     return st;
 }
 
-/* The commit that refs/REVISION names; the revision itself where there is no such file. */
+/* The commit that refs/REVISION names; if there is no such file, the revision itself. */
 static enum ax_status read_ref(char **commit, const char *repo, const char *revision) {
     char *path, *text;
     size_t len;
@@ -48,7 +48,7 @@ static enum ax_status list_path(char **out, const struct ax_hub_snapshot *s) {
     return ax_sprintf(out, "%s/trees/%s.axtrain.json", s->repo_folder, s->commit);
 }
 
-/* A list that cannot be read counts as not there: it can be asked for again. */
+/* A list that cannot be read counts as missing, because it can be requested again. */
 static enum ax_status read_list(struct ax_hub_snapshot *s) {
     char *path, *text = NULL;
     size_t len;
@@ -163,7 +163,7 @@ enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struc
     return st;
 }
 
-/* FOLDER/NAMEsuffix, FOLDER made. */
+/* FOLDER/NAMEsuffix; creates FOLDER. */
 static enum ax_status path_in(char **out, const char *folder, const char *name,
                               const char *suffix) {
     AX_TRY(ax_mkdir_parents_private(folder));
@@ -188,8 +188,8 @@ enum ax_status ax_hub_lock_path(char **out, const struct ax_hub_snapshot *s, con
     return st;
 }
 
-/* The folders of `path` below the snapshot, each a real one: a link or a file in the way would lead
- * what is written elsewhere. *depth += how many. */
+/* Creates the folders of `path` in the snapshot. Each must be a real folder: through a link, the
+ * file would be written elsewhere. *depth += their number. */
 static enum ax_status make_folders(const struct ax_hub_snapshot *s, const char *path, int *depth) {
     char *full;
     enum ax_status st = AX_OK;

@@ -32,7 +32,7 @@ static enum ax_status expand(char **out, const char *path) {
     return ax_strdup(out, path);
 }
 
-/* Where its tools keep everything: HF_HOME. */
+/* HF_HOME: the folder in which HF's tools keep everything. */
 static enum ax_status home_folder(char **out) {
     const char *v = variable("HF_HOME");
     if (v)
@@ -58,7 +58,7 @@ enum ax_status ax_hub_cache_folder(char **out) {
     return in_home(out, "hub");
 }
 
-/* The token without white space around it; AX_ERR_CONFIG for what can be no token. */
+/* The token without surrounding white space; AX_ERR_CONFIG if it cannot be a token. */
 static enum ax_status take_token(char **out, const char *from, const char *text) {
     size_t n = strlen(text);
     while (n > 0 && isspace((unsigned char)text[n - 1]))

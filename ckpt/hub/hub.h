@@ -10,9 +10,9 @@
  * Cached files are used directly: the network is used only for what is missing, or when the caller
  * asks to refresh (`axtrain fetch`).
  *
- * Read on: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout), list.c (lists
- * of files), remote.c (requests to the hub), blob.c (one file), pull.c (many files), model.c (which
- * files of a model). */
+ * Reading order: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout),
+ * list.c (lists of files), remote.c (requests to the hub), blob.c (one file), pull.c (many
+ * files), model.c (which files of a model). */
 #ifndef AX_CKPT_HUB_HUB_H
 #define AX_CKPT_HUB_HUB_H
 
@@ -112,7 +112,7 @@ enum ax_status ax_hub_ask(struct ax_hub_snapshot *s, const struct ax_hub *h,
 enum ax_status ax_hub_pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, const char *const *paths, size_t n,
                            struct ax_hub_report *report);
-/* AX_ERR_CONFIG: why the network may not be used for what is missing. */
+/* AX_ERR_CONFIG that says why the network may not be used to get what is missing. */
 enum ax_status ax_hub_refuse_offline(const struct ax_hub_repo *r, const char *what);
 
 /* ---- models ---- */

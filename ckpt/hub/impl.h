@@ -17,7 +17,7 @@ struct ax_hub_patience {
     int attempt;
     const _Atomic bool *stop;
 };
-/* Given a request's result: AX_OK after a pause = try again; else the error for the user. */
+/* Handles a request's result. AX_OK after a pause: try again; otherwise the error for the user. */
 enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
                             struct ax_hub_patience *p, enum ax_status st,
                             const struct ax_http_response *answer, const char *what);

@@ -70,7 +70,7 @@ static enum ax_status open_index(struct ax_hf_index *ix, const struct ax_hub_sna
     return st;
 }
 
-/* ---- what is there ---- */
+/* ---- the cached files ---- */
 
 static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s) {
     struct ax_hf_index ix;
@@ -82,8 +82,8 @@ static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s) {
     return AX_OK;
 }
 
-/* Does a snapshot in the cache have all that is needed? Where the list of its files is not known
- * (other tools keep none), a model with tokenizer and weights counts as whole. */
+/* True if a cached snapshot has everything that is needed. If the list of its files is not known
+ * (other tools store none), a model with tokenizer and weights counts as complete. */
 static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
                                enum ax_hub_part part) {
     *whole = s->commit != NULL;
@@ -144,7 +144,7 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
     return ax_hub_pull(s, h, r, weights, 1, report);
 }
 
-/* What an offline machine has of it; the reader of a file that is missing will name it. */
+/* Accepts what an offline machine has; whoever reads a missing file will name it. */
 static enum ax_status take_offline(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r,
                                    enum ax_hub_part part) {
     const char *revision = ax_hub_revision(r);

@@ -24,7 +24,8 @@ bool ax_hub_is_id(const char *id) {
     return is_id_part(id, (size_t)(slash - id)) && is_id_part(slash + 1, strlen(slash + 1));
 }
 
-/* Branches may have slashes in their names ("refs/convert/parquet"), but lead nowhere else. */
+/* Branch names may contain slashes ("refs/convert/parquet"), but no part that leads out of a
+ * folder. */
 bool ax_hub_is_revision(const char *s) {
     const size_t n = strlen(s);
     if (n == 0 || n > 200 || *s == '/' || strstr(s, "..") || strstr(s, "//") || s[n - 1] == '/')

@@ -17,18 +17,18 @@
 
 #define MAX_WORKERS  16
 #define SHOW_SECONDS 0.25 /* on a terminal */
-#define LOG_SECONDS  10.0 /* in a file */
+#define LOG_SECONDS  10.0 /* in a log file */
 
 struct pull {
     struct ax_hub_transfer transfer;
-    const struct ax_hub_file **files; /* [n] that are missing */
+    const struct ax_hub_file **files; /* [n] the missing ones */
     size_t n;
-    uint64_t bytes, begun; /* of all of them; what is on the disk already */
+    uint64_t bytes, begun; /* of all these files; already on disk */
     _Atomic size_t next;
     _Atomic int running;
-    pthread_mutex_t mutex; /* of the next two */
+    pthread_mutex_t mutex; /* guards the next two */
     bool failed;
-    struct ax_error_record error; /* the first one; the others follow from it */
+    struct ax_error_record error; /* the first error; the others follow from it */
 };
 
 /* ---- workers ---- */
@@ -125,7 +125,7 @@ static enum ax_status run(struct pull *p, const char *id) {
         atomic_fetch_add(&p->running, 1);
         st = ax_worker_start(&workers[n], work, p);
     }
-    if (st != AX_OK) { /* the last one does not run */
+    if (st != AX_OK) { /* the last worker did not start */
         atomic_fetch_sub(&p->running, 1);
         note_failure(p, st);
         n--;

@@ -11,7 +11,7 @@
 #define MAX_ANSWER   ((size_t)64 << 20)
 #define MAX_PAGES    2000
 #define MAX_ATTEMPTS 5
-#define MAX_PAUSE    300.0 /* seconds a hub may ask for */
+#define MAX_PAUSE    300.0 /* the longest pause that a hub may request */
 
 /* ---- addresses ---- */
 
@@ -27,7 +27,7 @@ static enum ax_status put_encoded(struct ax_buf *b, const char *text, bool keep_
     return st;
 }
 
-/* Hands the text of b out. */
+/* Passes the text of b to the caller, or frees it after an error. */
 static enum ax_status take(char **out, struct ax_buf *b, enum ax_status st) {
     if (st == AX_OK)
         *out = b->data;
@@ -142,8 +142,8 @@ static void pause_for(double seconds, const _Atomic bool *stop) {
         (void)nanosleep(&slice, NULL);
 }
 
-/* `busy`: what the hub said; NULL: the error's text says why it could not be asked. The first time
- * a person learns how long this may go on. */
+/* `busy`: the hub's response; NULL: the error's text says why there was none. The first message
+ * also says when it will give up. */
 static void say_again(const struct ax_hub *h, const struct ax_hub_repo *r, int attempt,
                       double seconds, const struct ax_http_head *busy) {
     const double most = h->retry_seconds * (double)((1 << (MAX_ATTEMPTS - 1)) - 1);
@@ -175,7 +175,7 @@ enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
     return AX_OK;
 }
 
-/* ---- answers in JSON ---- */
+/* ---- responses in JSON ---- */
 
 static enum ax_status keep(void *ctx, const struct ax_http_head *head, const void *data, size_t n) {
     (void)head;
@@ -224,7 +224,7 @@ static enum ax_status ask_commit(char **commit, const struct ax_hub *h,
     return st;
 }
 
-/* The next page lies at the same hub, whatever host a mirror names. */
+/* The next page is on the same hub, whatever host a mirror names. */
 static enum ax_status next_page(char **url, const struct ax_hub *h, const char *next) {
     const char *path = strstr(next, "/api/");
     ax_free(*url);

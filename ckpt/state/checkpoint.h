@@ -5,9 +5,10 @@
  *   checkpoint-20/state/manifest.json            written last: files with checksums, global tensors
  *                                                → shards, position of the run
  *
- * docs/checkpoint.md describes the format. A folder with that name is complete: it is written under
- * another name, synced, and renamed. Read on: checkpoint.c (writing), manifest.c (the manifest),
- * checkpoint_load.c (opening, verifying, loading), checkpoint_list.c (existing ones). */
+ * docs/checkpoint.md describes the format. A folder with that name is complete: it is written
+ * under another name, synced, and renamed. Reading order: checkpoint.c (writing), manifest.c
+ * (the manifest), checkpoint_load.c (opening, verifying, loading), checkpoint_list.c (existing
+ * ones). */
 #ifndef AX_CKPT_STATE_CHECKPOINT_H
 #define AX_CKPT_STATE_CHECKPOINT_H
 
@@ -49,7 +50,7 @@ struct ax_checkpoint {
     size_t n_shards;
     struct ax_checkpoint_shard *shards; /* sorted by name, then slot */
 };
-/* Reads and checks the manifest, no other file. AX_ERR_DATA where it is damaged. */
+/* Reads and checks the manifest, but no other file. AX_ERR_DATA if it is corrupted. */
 enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir);
 void ax_checkpoint_close(struct ax_checkpoint *c);
 /* Checks every byte of every file. */
@@ -71,9 +72,9 @@ void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
 /* Removes leftovers of killed saves and removals. */
 enum ax_status ax_checkpoint_sweep(const char *output_dir);
-/* Removes the oldest until `limit` (0: no limit) are left, but never those in `keep`, which must
- * include the one just verified, as nothing is known of the others. If a removal fails, warns only:
- * the new one is safe, and the next call tries again. */
+/* Removes the oldest until `limit` (0: no limit) are left, but never those in `keep`. That must
+ * include the one just verified, because the state of the others is unknown. A failed removal is
+ * only a warning: the new checkpoint is safe, and the next call tries again. */
 void ax_checkpoint_prune(const char *output_dir, int64_t limit, int n_keep, const int64_t *keep);
 
 /* ---- parts ---- */

@@ -16,7 +16,7 @@ enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t s
                       output_dir[strlen(output_dir) - 1] == '/' ? "" : "/", (long long)step);
 }
 
-/* Length of "checkpoint-N" at the start of a name, and N; 0 where it is none. */
+/* Length of "checkpoint-N" at the start of a name, and N; 0 if the name does not start so. */
 static size_t parse_name(const char *name, int64_t *step) {
     const size_t prefix = sizeof PREFIX - 1;
     if (strncmp(name, PREFIX, prefix) != 0)
@@ -28,7 +28,7 @@ static size_t parse_name(const char *name, int64_t *step) {
     return prefix + digits;
 }
 
-/* Every name in the folder that begins with "checkpoint-N": its step and what follows. */
+/* Visits every name in the folder that begins with "checkpoint-N": its step and what follows. */
 static enum ax_status each_name(const char *output_dir, void *ctx,
                                 enum ax_status (*visit)(void *ctx, int64_t step,
                                                         const char *rest)) {
@@ -63,7 +63,7 @@ static int ascending(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* A manifest is the last file of a checkpoint: without one it is not whole. */
+/* The manifest is written last, so a checkpoint without one is incomplete. */
 static enum ax_status is_whole(const char *output_dir, int64_t step, bool *whole) {
     char *path, *manifest = NULL;
     AX_TRY(ax_checkpoint_path(&path, output_dir, step));
@@ -101,7 +101,7 @@ void ax_checkpoint_list_free(struct ax_checkpoint_list *l) {
     *l = (struct ax_checkpoint_list){0};
 }
 
-/* One recover sees to all leftovers of its checkpoint. */
+/* One call recovers all leftovers of a checkpoint. */
 static enum ax_status sweep_one(void *ctx, int64_t step, const char *rest) {
     char *path;
     if (strncmp(rest, ".tmp-", 5) != 0 && strncmp(rest, ".old-", 5) != 0)
@@ -116,8 +116,8 @@ enum ax_status ax_checkpoint_sweep(const char *output_dir) {
     return each_name(output_dir, (void *)(uintptr_t)output_dir, sweep_one);
 }
 
-/* Renamed first, and that on the disk before anything is removed: half removed, it must not look
- * like a checkpoint, not even after a power cut. */
+/* Renames the folder and syncs that before removing anything, so that a partly removed folder
+ * never looks like a checkpoint, even after a power failure. */
 static enum ax_status remove_one(const char *output_dir, int64_t step) {
     char *path, *tmp = NULL;
     AX_TRY(ax_checkpoint_path(&path, output_dir, step));

@@ -82,7 +82,7 @@ enum ax_status ax_manifest_text(const struct ax_manifest *m, struct ax_buf *out)
         st = ax_json_dump(root, &text, &len);
     json_decref(root);
     AX_TRY(st);
-    text[len] = '\n'; /* in place of the NUL: the sum covers it */
+    text[len] = '\n'; /* replaces the NUL: the checksum covers it */
     const uint32_t crc = ax_crc32c(0, text + 1, len);
     st = ax_buf_printf(out, FIRST "%08x" FIRST_END, crc);
     if (st == AX_OK)
@@ -106,7 +106,7 @@ static enum ax_status check_itself(const char *name, const char *text, size_t le
     return AX_OK;
 }
 
-/* Plain names, below the folder: "NAME" or "state/NAME". */
+/* Accepts plain names in the folder: "NAME" or "state/NAME". */
 static bool is_safe(const char *name) {
     return ax_is_plain_name(strncmp(name, "state/", 6) == 0 ? name + 6 : name);
 }
@@ -168,7 +168,7 @@ static enum ax_status parse_shard(struct ax_checkpoint *c, const struct ax_state
     s->part = p;
     s->part.name = name;
     s->part.slot = NULL;
-    c->n_shards++; /* owned by c from here on */
+    c->n_shards++; /* from here on c owns it */
     AX_TRY(ax_strdup(&slot, like->slot));
     s->part.slot = slot;
     return AX_OK;
@@ -199,7 +199,7 @@ static int by_tensor(const struct ax_state_part *x, const struct ax_state_part *
     return names ? names : strcmp(x->slot, y->slot);
 }
 
-/* By tensor, then where the block begins, then place in it. */
+/* By tensor, then start of the block, then position in it. */
 static int by_place(const void *a, const void *b) {
     const struct ax_state_part *x = &((const struct ax_checkpoint_shard *)a)->part;
     const struct ax_state_part *y = &((const struct ax_checkpoint_shard *)b)->part;
@@ -217,8 +217,8 @@ static bool begins_alike(const struct ax_state_part *x, const struct ax_state_pa
            memcmp(x->start, y->start, (size_t)x->ndim * sizeof *x->start) == 0;
 }
 
-/* Two parts of a tensor: blocks are the same, whose runs are compared, or have nothing in common.
- */
+/* True if two parts of a tensor overlap. Their blocks are either the same, so that the runs are
+ * compared, or must be disjoint. */
 static bool overlap(const struct ax_state_part *x, const struct ax_state_part *y) {
     bool same = x->ndim == y->ndim;
     for (int d = 0; d < x->ndim && d < y->ndim; d++) {
@@ -239,8 +239,8 @@ static enum ax_status check_apart(const char *name, const struct ax_checkpoint *
                     c->files.files[c->shards[k].file].name);
 }
 
-/* A shard that appears twice would stand in for one that is missing, as elements are counted. Of
- * sorted runs of a block neighbors are compared, of blocks the first runs. */
+/* A duplicate shard would make up for a missing one, because only elements are counted. Compares
+ * neighboring runs of a block, which are sorted, and the first runs of different blocks. */
 static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
     for (size_t i = 0; i + 1 < c->n_shards; i++) {
         const struct ax_state_part *p = &c->shards[i].part;

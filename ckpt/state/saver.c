@@ -6,13 +6,13 @@
 #include "base/mem.h"
 #include "base/free_space.h"
 
-/* Memory kept free when units are copied. */
+/* Memory that copies of units leave free. */
 #define SPARE ((uint64_t)512 << 20)
 
-/* A tensor to be written: `fill` reads it piece by piece and counts it off when it is through. */
+/* A tensor to write: `fill` reads it piece by piece, and count_off follows the last one. */
 struct source {
     struct ax_saver *saver;
-    const char *data;   /* element `base` and on: live memory, or the unit's copy */
+    const char *data;   /* elements from `base` on: live memory, or the unit's copy */
     int64_t base, read; /* of live elements */
     struct ax_concat concat;
     bool copied;
@@ -32,13 +32,13 @@ struct ax_saver_work {
     size_t n_sources;
     struct copy {
         char *data;               /* owned */
-        int left;                 /* sources that are still read from it */
+        int left;                 /* sources still to be read from it */
     } *copies;                    /* [n_units] */
-    const struct source *reading; /* the writer is in it, outside of the lock */
+    const struct source *reading; /* the source that the writer is reading, without the lock */
     bool ended;
 };
 
-/* Under the lock: the source is through. */
+/* Call with the lock held, when the source has been read. */
 static void count_off(struct ax_saver *saver, const struct source *s) {
     struct copy *copy = &saver->work->copies[s->unit];
     if (!s->copied) {
@@ -77,8 +77,8 @@ static enum ax_status verify(const struct ax_saver_work *w) {
     return st;
 }
 
-/* Only what has been read again and found good makes an older one superfluous. Not the highest step
- * is always kept, except this one: a later one may be damaged and skipped. */
+/* Runs after verification, so that only a verified checkpoint replaces older ones. Always keeps
+ * this one rather than the highest step: a later checkpoint may be corrupted and was skipped. */
 static void prune(const struct ax_saver_work *w) {
     int64_t keep[1 + sizeof w->job.keep / sizeof *w->job.keep] = {w->job.step};
     memcpy(keep + 1, w->job.keep, sizeof w->job.keep);
@@ -108,7 +108,7 @@ static enum ax_status run(void *arg) {
     struct ax_saver *s = w->saver;
     const enum ax_status st = save(w);
     pthread_mutex_lock(&s->mutex);
-    memset(s->pending, 0, (size_t)s->n_units * sizeof *s->pending); /* after an error, too */
+    memset(s->pending, 0, (size_t)s->n_units * sizeof *s->pending); /* also after an error */
     w->ended = true;
     pthread_cond_signal(&s->read);
     pthread_mutex_unlock(&s->mutex);
@@ -252,7 +252,7 @@ static size_t unread_bytes(const struct source *s) {
     return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->is);
 }
 
-/* The source is read from `to` on from here. */
+/* From here on, the source is read from `to`. */
 static void redirect(struct ax_saver *s, struct source *from, char *to) {
     const size_t bytes = unread_bytes(from);
     memcpy(to, from->data + (size_t)(from->read - from->base) * ax_dtype_size(from->is), bytes);
@@ -263,20 +263,20 @@ static void redirect(struct ax_saver *s, struct source *from, char *to) {
     s->pending[from->unit]--;
 }
 
-/* The disk is slower than a step: what is left of the unit is put aside, if there is memory. Under
- * the lock. */
+/* Copies what is left of the unit if there is enough memory, because the disk is slower than a
+ * step. Call with the lock held. */
 static void copy_unit(struct ax_saver *s, int unit) {
     struct ax_saver_work *w = s->work;
     struct copy *copy = &w->copies[unit];
     size_t bytes = 0;
-    while (w->reading && w->reading->unit == unit) /* the piece at hand is as good as read */
+    while (w->reading && w->reading->unit == unit) /* the current piece will be read soon */
         pthread_cond_wait(&s->read, &s->mutex);
     for (size_t i = 0; i < w->n_sources; i++)
         bytes += w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
     if (bytes == 0 || bytes + SPARE > ax_mem_available())
         return;
     if (ax_alloc_huge(&copy->data, bytes) != AX_OK) {
-        ax_error_clear(); /* then it waits */
+        ax_error_clear(); /* then the training thread waits */
         return;
     }
     size_t at = 0;

@@ -56,8 +56,8 @@ void ax_saver_free(struct ax_saver *s);
 enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job);
 /* Returns when the unit may be modified. */
 void ax_saver_before_update(struct ax_saver *s, int unit);
-/* Waits until the active save is written and verified and old ones are removed (a failed removal
- * only warns); AX_OK without one. */
+/* Waits until the active save is written and verified and old checkpoints are removed (a failed
+ * removal is only a warning). AX_OK if there is none. */
 enum ax_status ax_saver_finish(struct ax_saver *s);
 /* Has the active save ended, so that finish would not wait? */
 bool ax_saver_is_due(struct ax_saver *s);

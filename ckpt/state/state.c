@@ -13,7 +13,7 @@ static void set_block(struct ax_state_part *part, const struct ax_param *p,
         part->size[d] = p->local_shape[d];
     }
     int64_t run;
-    int64_t at = ax_param_global_index(p, mesh, 0, &run); /* where the slice begins */
+    int64_t at = ax_param_global_index(p, mesh, 0, &run); /* the slice's first element */
     for (int d = p->ndim - 1; d >= 0; d--) {
         part->start[d] = at % p->shape[d];
         at /= p->shape[d];
@@ -35,7 +35,7 @@ static void add_flat(struct ax_state_parts *out, const struct ax_state_part *lik
     add(out, like, slot, flat->dtype, (char *)flat->data + (size_t)at * ax_dtype_size(flat->dtype));
 }
 
-/* The role that cuts the parameter into slices, and which of them is here. */
+/* The role that splits the parameter into slices, and the index of the local slice. */
 static void find_slice(const struct ax_param *p, const struct ax_mesh *mesh, int *n, int *index) {
     *n = 1;
     *index = 0;
@@ -62,7 +62,7 @@ static void as_blocks(struct ax_state_part *part, const struct ax_param *p,
     memcpy(part->shape, shape, sizeof shape);
     memcpy(part->start, start, sizeof start);
     memcpy(part->size, size, sizeof size);
-    part->first = (phase + first) / AX_8BIT_BLOCK; /* shards begin with a block */
+    part->first = (phase + first) / AX_8BIT_BLOCK; /* shards begin at a block */
     part->n = n;
 }
 
@@ -127,7 +127,7 @@ static bool same_block(const struct ax_state_part *a, const struct ax_state_part
     return true;
 }
 
-/* Elements [first, end) of both flat ranges, which count from the same origin. */
+/* Copies those of n elements, from to_at and from_at on in the two blocks, that both parts have. */
 static int64_t copy_range(const struct ax_state_part *to, int64_t to_at,
                           const struct ax_state_part *from, int64_t from_at, int64_t n,
                           const void *bytes) {
@@ -146,7 +146,8 @@ static int64_t copy_range(const struct ax_state_part *to, int64_t to_at,
     return end - cut;
 }
 
-/* Row-major index in a block of the element with these global coordinates; −1 outside. */
+/* Row-major index in the block of the element with these global coordinates; −1 if it is
+ * outside. */
 static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
     int64_t at = 0;
     for (int d = 0; d < p->ndim; d++) {
@@ -158,7 +159,7 @@ static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
     return at;
 }
 
-/* Walks the rows (last dimension) that the two blocks have in common. */
+/* Copies the rows (last dimension) that both blocks have. */
 static int64_t copy_rows(const struct ax_state_part *to, const struct ax_state_part *from,
                          const void *bytes) {
     int64_t lo[AX_MAX_DIMS] = {0}, hi[AX_MAX_DIMS] = {0}, at[AX_MAX_DIMS] = {0}, copied = 0;

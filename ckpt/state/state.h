@@ -47,12 +47,12 @@ struct ax_state_slot {
 
 /* Capacity for this many parameters with at most `max_slots` each. */
 enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, int max_slots);
-/* Adds this rank's parts of a parameter, none if nothing of it trains here: the master (or the
- * weight, if it is its own master), the 16-bit remainder, and the slots.
+/* Adds this rank's parts of a parameter, or none if nothing of it is trainable here: the master (or
+ * the weight, if it is its own master), the 16-bit remainder, and the slots.
  *
- * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel slice,
- * and by the slice's offset in a block. The numbers have the same meaning only if both match; a
- * mesh where they differ finds nothing there. */
+ * Slots of blocks have shape [slices][AX_8BIT_BLOCK][blocks]: by tensor- or expert-parallel
+ * slice, and by the slice's offset in a block. The numbers mean the same only if both match; on
+ * a mesh where they differ, nothing is found. */
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
                         const struct ax_unit *unit, const struct ax_param *p, int n_slots,
                         const struct ax_state_slot *slots);
