@@ -52,7 +52,7 @@ static enum ax_status put_prompt(const struct style *s, struct ax_buf *b,
     return ax_buf_puts(b, input.n ? s->close : s->close_bare);
 }
 
-/* `input` may be NULL: records of this type have none. `lead` stands before the response. */
+/* `input` may be NULL: records of this type have none. `lead` goes before the response. */
 struct columns {
     const char *instruction, *input, *response, *lead;
 };

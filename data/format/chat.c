@@ -52,7 +52,7 @@ static enum ax_status chat_init(struct ax_format *f) {
         AX_TRY(add_eot(f, chat->eot_tokens[i]));
     const char *eos = ax_tokenizer_special(f->tok, AX_EOS);
     if (chat->n_eot_tokens == 0 && eos) {
-        AX_TRY(add_end(f, f->eos)); /* by default, what ends a turn is EOS */
+        AX_TRY(add_end(f, f->eos)); /* by default, EOS ends a turn */
         if (!ax_template_has(chat->template, eos) && !ax_template_has(chat->template, "eos_token"))
             AX_TRY(ax_format_warn(
                 f,

@@ -13,7 +13,8 @@ static size_t common_start(struct ax_text a, struct ax_text b) {
     return i;
 }
 
-/* Not reaching into the first `start` bytes of either. */
+/* The length of the common end, which does not reach into the first `start` bytes of either
+ * text. */
 static size_t common_end(struct ax_text a, struct ax_text b, size_t start) {
     const size_t n = (a.n < b.n ? a.n : b.n) - start;
     size_t i = 0;
@@ -40,7 +41,7 @@ static bool differ(struct tokens a, struct tokens b, size_t *start, size_t *end)
     return front < n && back<n && * end> * start;
 }
 
-/* First token that begins at byte `at` or behind it. */
+/* First token that begins at or after byte `at`. */
 static size_t first_token(const struct ax_encoding *e, size_t at) {
     size_t low = 0;
     for (size_t high = e->n; low < high;) {
@@ -53,7 +54,7 @@ static size_t first_token(const struct ax_encoding *e, size_t at) {
     return low;
 }
 
-/* Last special token that ends within the first `limit` bytes; e->n = none. */
+/* Last special token in the first `limit` bytes; e->n = none. */
 static size_t special_before(const struct ax_format *f, const struct ax_encoding *e, size_t limit) {
     for (size_t i = first_token(e, limit); i > 0; i--)
         if (e->spans[i - 1].end <= limit && ax_tokenizer_is_special(f->tok, e->ids[i - 1]))
@@ -61,7 +62,7 @@ static size_t special_before(const struct ax_format *f, const struct ax_encoding
     return e->n;
 }
 
-/* First special token in [from, limit) bytes; e->n = none. */
+/* First special token in bytes [from, limit); e->n = none. */
 static size_t special_after(const struct ax_format *f, const struct ax_encoding *e, size_t from,
                             size_t limit) {
     for (size_t i = first_token(e, from); i < e->n && e->spans[i].end <= limit; i++)
@@ -84,7 +85,7 @@ enum ax_status ax_chat_find_turn(const struct ax_format *f, struct ax_format_wor
     const struct ax_text real = pair->real;
     struct ax_text other = pair->other;
     const size_t same = common_start(real, other);
-    const size_t known = common_start(real, *whole); /* bytes whose tokens are in `all` */
+    const size_t known = common_start(real, *whole); /* bytes whose tokens are already in `all` */
     const size_t left = special_before(f, all, same < known ? same : known);
     const size_t first = left < all->n ? left : 0;
     const size_t from = left < all->n ? all->spans[left].start : 0;

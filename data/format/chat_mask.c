@@ -17,7 +17,7 @@ static bool put(json_t *vars, const char *key, json_t *value) {
     return json_object_set_new(vars, key, value) == 0;
 }
 
-/* The message with another text and nothing else, but for the key that is kept. */
+/* The message with `replaced` as its only text, except for the key to keep. */
 static json_t *replaced_message(const json_t *message, const struct ax_chat_render *r) {
     json_t *out =
         json_pack("{s:O, s:s}", "role", json_object_get(message, "role"), "content", r->replaced);
@@ -65,8 +65,8 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
 
 /* ---- one turn ---- */
 
-/* Another text than the turn's: it must neither begin nor end as the content does, or tokens of
- * both could be the same. */
+/* A text that neither begins nor ends like the turn's content; otherwise both could share
+ * tokens. */
 static const char *other_text(const json_t *message) {
     static const char *const texts[] = {"[[other text]]", "<<other text>>", "((other text))"};
     const json_t *v = json_object_get(message, "content");
@@ -88,7 +88,7 @@ struct stretch {
     size_t start, end; /* tokens */
 };
 
-/* A turn of the conversation that is being masked. */
+/* One turn of the conversation. */
 struct turn {
     const struct ax_format *f;
     struct ax_format_work *w;
@@ -97,9 +97,9 @@ struct turn {
     size_t index;
 };
 
-/* The tokens of the turn, or, with `kept`, of what the turn has beside that key. The rendering of
- * the whole conversation serves for the last turn, unless the template treats parts of a
- * conversation in another way. An empty turn is not found. */
+/* The tokens of the turn. With `kept`, only those outside of that key's value. The last turn
+ * uses the rendering of the full conversation, unless the template treats a part of a
+ * conversation differently. *found = false for an empty turn. */
 static enum ax_status find_turn(const struct turn *t, const char *kept, struct stretch *at,
                                 bool *found) {
     struct ax_template_output real = {0};
@@ -128,7 +128,7 @@ static bool continues(char c) {
     return ((unsigned char)c & 0xC0U) == 0x80U;
 }
 
-/* The tokens of the turn that hold a part of bytes [from, to). */
+/* The tokens of the turn that overlap bytes [from, to). */
 static struct stretch tokens_of(const struct ax_encoding *e, struct stretch turn, size_t from,
                                 size_t to) {
     while (turn.start < turn.end && e->spans[turn.start].end <= from)
@@ -138,8 +138,8 @@ static struct stretch tokens_of(const struct ax_encoding *e, struct stretch turn
     return turn;
 }
 
-/* place[i] = the character of the text, which begins at byte `base`, in which token at.start + i
- * begins; behind them, the number of characters. */
+/* place[i] = the character of the text in which token at.start + i begins; the text begins at
+ * byte `base`. The element after the last is the number of characters. */
 static void find_places(const struct ax_encoding *e, struct ax_text text, size_t base,
                         struct stretch at, size_t *place) {
     size_t byte = 0;
@@ -155,7 +155,7 @@ static void find_places(const struct ax_encoding *e, struct ax_text text, size_t
     place[at.end - at.start] = n;
 }
 
-/* How many of the places, which rise, are below `limit`. */
+/* How many elements of the ascending `place` are below `limit`. */
 static size_t count_below(const size_t *place, size_t n, size_t limit) {
     size_t low = 0;
     for (size_t high = n; low < high;) {
@@ -168,9 +168,9 @@ static size_t count_below(const size_t *place, size_t n, size_t limit) {
     return low;
 }
 
-/* A span takes all tokens that lie in it, and of those at its ends that lie in it partly, the ones
- * that have more than one character in it. open[i] counts the spans that begin with token i less
- * those that end before it. */
+/* A span takes all tokens inside it. Of the tokens that cross its ends, it takes those with more
+ * than one character in the span. open[i] is the number of spans that begin with token i minus
+ * the number that end before it. */
 static void mark_spans(const struct ax_details *d, const size_t *place, size_t n, int32_t *open) {
     for (size_t i = 0; i < d->n; i++) {
         const struct ax_detail *span = &d->list[i];
@@ -185,8 +185,8 @@ static void mark_spans(const struct ax_details *d, const size_t *place, size_t n
     }
 }
 
-/* Trains the spans of a text, which begins at byte `base` of the rendering, and nothing else of
- * it. */
+/* Trains on the spans of a text, which begins at byte `base` of the rendering, and on nothing
+ * else in it. */
 static enum ax_status train_places(struct ax_format_work *w, struct ax_text text, size_t base,
                                    struct stretch at, const struct ax_details *d, int32_t *labels) {
     const size_t n = at.end - at.start;
@@ -208,7 +208,7 @@ static enum ax_status train_places(struct ax_format_work *w, struct ax_text text
     return st;
 }
 
-/* Spans count in the message's text, which must stand in the rendering as it is. */
+/* Spans are offsets in the message's text, which must appear unchanged in the rendering. */
 static enum ax_status train_spans(const struct turn *t, const char *key, struct stretch at,
                                   const struct ax_details *d, int32_t *labels) {
     const struct ax_encoding *e = &t->w->full;
@@ -226,7 +226,8 @@ static enum ax_status train_spans(const struct turn *t, const char *key, struct 
     return train_places(t->w, text, base, tokens_of(e, at, base, base + text.n), d, labels);
 }
 
-/* All of a turn, or the spans of it. Sets where the turn ends; *found = false where it does not. */
+/* Trains on the full turn or on its spans. *end = where the turn ends; *found = false for an
+ * empty turn. */
 static enum ax_status train_turn(const struct turn *t, int32_t *labels, size_t *end, bool *found) {
     const struct ax_turn *turn = &t->c->turns[t->index];
     const bool details = turn->content.n > 0 || turn->thinking.n > 0;
@@ -254,7 +255,7 @@ struct terminator {
     const int32_t *ids; /* [n] */
     size_t n;
     enum ax_train_on rule;
-    size_t last; /* place of the last one found + 1; 0 = none */
+    size_t last; /* position of the last one found + 1; 0 = none */
 };
 
 static void train_terminator(struct terminator *t, const struct ax_encoding *e, size_t end,
@@ -312,8 +313,8 @@ static void go_to(struct cursor *c, struct ax_text text, size_t point) {
         }
 }
 
-/* From the token of a block's first character to that of its last one. Blocks count in code points;
- * where one lies in another, the inner one comes first. */
+/* Trains from the token of a block's first character to that of its last one. Blocks are in code
+ * points. If one is inside another, the inner one comes first. */
 void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
                              int32_t *labels) {
     const struct ax_encoding *e = &w->full;

@@ -1,4 +1,4 @@
-/* Which tokens of a rendered conversation are trained. Private to the chat format. */
+/* Which tokens of a rendered conversation are trained on. Private to the chat format. */
 #ifndef AX_DATA_FORMAT_CHAT_MASK_H
 #define AX_DATA_FORMAT_CHAT_MASK_H
 

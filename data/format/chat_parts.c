@@ -37,7 +37,7 @@ static const json_t *part_text(const json_t *part) {
     return NULL;
 }
 
-/* Whether the part says that it is trained: `train` as a boolean, `weight` as a number. */
+/* True if the part has a flag: `train` (boolean) or `weight` (number). */
 static bool part_flag(const json_t *part, bool *train) {
     const json_t *v = json_object_get(part, "train");
     const json_t *weight = json_object_get(part, "weight");
@@ -76,7 +76,7 @@ enum ax_status ax_chat_join_parts(json_t *message, const char *key, struct ax_de
     if (st == AX_OK)
         st = set(message, key, json_stringn(text.data, text.len));
     if (!*flags)
-        details->n = 0; /* no part says anything: the turn decides */
+        details->n = 0; /* no part has a flag: the turn decides */
 done:
     ax_buf_free(&text);
     return st;
@@ -105,7 +105,7 @@ static const char *stripped(const char *s, size_t *n) {
     return s;
 }
 
-/* The answer inside <|begin_of_solution|>…<|end_of_solution|>, or all that is left. */
+/* The answer inside <|begin_of_solution|>…<|end_of_solution|>, or else everything. */
 static struct ax_text answer_of(const char *rest) {
     static const char open[] = "<|begin_of_solution|>";
     rest += strspn(rest, blanks);
@@ -131,7 +131,7 @@ enum ax_status ax_chat_split_thinking(json_t *message, const char *key) {
         start = stripped(start, &n);
         const struct ax_text answer = answer_of(end + strlen(thinking_marks[i].close));
         json_t *thought = json_stringn(start, n);
-        json_t *rest = json_stringn(answer.s, answer.n); /* before content is replaced */
+        json_t *rest = json_stringn(answer.s, answer.n); /* copied before content is replaced */
         const enum ax_status st = set(message, key, thought);
         if (st != AX_OK) {
             json_decref(rest);

@@ -7,7 +7,7 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
 
-/* Null members say nothing: they are as good as absent. */
+/* A null member is the same as a missing one. */
 static void drop_nulls(json_t *v) {
     if (json_is_array(v)) {
         for (size_t i = 0; i < json_array_size(v); i++)
@@ -78,7 +78,7 @@ static bool is_trained_role(const struct ax_format *f, const char *role) {
     return f->o.train_on_inputs;
 }
 
-/* The properties under the template's names, and what else the template reads. */
+/* Copies the properties under the template's names, and the other keys that the template reads. */
 static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to) {
     bool ok = true;
     for (size_t i = 0; i < chat->n_properties; i++) {
@@ -120,7 +120,7 @@ static enum ax_status map_role(const struct ax_format_chat *chat, json_t *messag
     return AX_OK;
 }
 
-/* [{"begin_offset": 0, "end_offset": 8, "train": false}, …], ends inclusive. */
+/* [{"begin_offset": 0, "end_offset": 8, "train": false}, …], offsets are inclusive. */
 static enum ax_status read_details(const json_t *list, struct ax_details *d) {
     if (!json_is_array(list))
         return ax_error(AX_ERR_DATA, "expected a list of spans, got %s", ax_json_kind(list));
@@ -141,7 +141,7 @@ static enum ax_status read_details(const json_t *list, struct ax_details *d) {
     return AX_OK;
 }
 
-/* Says what is trained: the message's own word, else its spans, else its role. */
+/* Which text is trained on: by the message's flag, else by its spans, else by its role. */
 static enum ax_status read_training(const struct ax_format *f, const json_t *from, const char *role,
                                     struct ax_turn *turn) {
     const struct ax_format_chat *chat = f->o.chat;
@@ -181,7 +181,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     AX_TRY_GOTO(ax_chat_join_parts(to, "content", &parts, &flags), st, done);
     AX_TRY_GOTO(ax_chat_join_parts(to, chat->thinking_key, &turn->thinking, &thinking_flags), st,
                 done);
-    if (flags) { /* what parts say goes before the message's spans */
+    if (flags) { /* flags of parts take precedence over the message's spans */
         const struct ax_details spans = turn->content;
         turn->content = parts;
         parts = spans;
@@ -205,7 +205,7 @@ static enum ax_status add_turn(struct ax_conversation *c, const struct ax_format
     return read_message(f, from, message, &c->turns[c->n++]);
 }
 
-/* A system column goes in front of a conversation that has no system turn. */
+/* A system column becomes the first turn, unless the conversation begins with a system turn. */
 static enum ax_status add_system_column(struct ax_conversation *c, const struct ax_format *f,
                                         const json_t *record) {
     const json_t *text = json_object_get(record, "system");
@@ -299,7 +299,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
                         chat->field_messages,
                         json_is_array(messages) ? "an empty one" : ax_json_kind(messages),
                         messages ? "" : " (set field_messages to the column that contains it)");
-    /* one more than there are messages: a system column may go in front */
+    /* one more than the messages: a system column may precede them */
     AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const enum ax_status st = add_turn(c, f, json_array_get(messages, i));

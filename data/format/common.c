@@ -87,7 +87,7 @@ enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *
     ax_format_cut(f, &w->part, max);
     const size_t n = w->part.n;
     if (n == 0)
-        return ax_example_list_end(out, origin); /* an empty response has no EOS either */
+        return ax_example_list_end(out, origin); /* an empty response gets no EOS either */
     const size_t skip = f->bos != AX_NO_TOKEN && w->part.ids[0] == f->bos;
     const bool close = w->part.ids[n - 1] != f->eos && (int64_t)n < max;
     AX_TRY(ax_example_list_add(out, w->part.ids + skip, NULL, n - skip, true));

@@ -18,7 +18,7 @@ static json_t *strings(const char *const *s, size_t n) {
     return list;
 }
 
-/* A template that prints the date makes other examples each day. */
+/* A template that prints the date gives different examples each day. */
 static json_int_t day(const struct ax_format_chat *c) {
     return ax_template_has(c->template, "strftime_now") ? (json_int_t)(c->now / 86400) : 0;
 }
@@ -64,7 +64,7 @@ static json_t *describe_columns(const struct ax_columns *columns) {
     return list;
 }
 
-/* Types whose examples are what they are, however long. */
+/* True for types that cut text by sequence_len; other types' examples do not depend on it. */
 static bool is_cut(const struct ax_format *f) {
     return f->type != &ax_format_type_chat && f->type != &ax_format_type_ids &&
            f->type != &ax_format_type_input_output && f->type != &ax_format_type_synthetic;

@@ -8,9 +8,9 @@
  *   oasst[:STYLE]        INSTRUCTION, RESPONSE
  *   jeopardy[:STYLE]     question, category, answer
  *   (user)               the user's columns and texts: struct ax_format_user
- *   completion           one text, all trained, split into examples of sequence_len
- *   pretrain             one text, all trained, split or concatenated in several ways
- *   input_output         segments, each trained or not, concatenated
+ *   completion           one text, trained on in full, split into examples of sequence_len
+ *   pretrain             one text, trained on in full, split or concatenated in several ways
+ *   input_output         segments, each trained on or not, concatenated
  *   (NULL)               tokenized already: input_ids, attention_mask, labels
  *   _synthetic           random ids
  *
@@ -39,7 +39,7 @@ struct ax_format_chat {
     const char *field_tools;              /* column */
     const struct ax_name_map *properties; /* message key → template property: role, content */
     size_t n_properties;
-    const struct ax_name_map *roles; /* record's role → template's role; others pass unchanged */
+    const struct ax_name_map *roles; /* record's role → template's role; other roles are kept */
     size_t n_roles;
     const char *const *roles_to_train;
     size_t n_roles_to_train;
@@ -52,7 +52,8 @@ struct ax_format_chat {
     const char *thinking_key;          /* the template's name for a message's reasoning */
     const char *field_thinking;        /* message key with the reasoning; NULL = thinking_key */
     bool drop_system;                  /* drops a leading system turn */
-    bool leading_system_untrained;     /* the template cannot render a system turn alone */
+    bool leading_system_untrained;     /* the template cannot render a system turn alone, so the
+                                          turn is not trained on */
     bool by_generation; /* trains on {% generation %} spans instead of searching for turns */
     int64_t now;        /* for strftime_now: the same in every record */
 };
@@ -115,8 +116,8 @@ void ax_format_work_free(struct ax_format_work *w);
 enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work *w, json_t *record,
                                 struct ax_origin origin, struct ax_example_list *out);
 
-/* All options that determine the examples, except the tokenizer: for a cache key. Free with
- * json_decref. */
+/* All options that determine the examples, except for the tokenizer: part of a cache key. Free
+ * with json_decref. */
 enum ax_status ax_format_describe(const struct ax_format *f, json_t **out);
 
 #endif

@@ -8,7 +8,7 @@
 
 /* ---- completion ---- */
 
-#define COMPLETION_EXAMPLES 64 /* what is longer than so many examples is cut off */
+#define COMPLETION_EXAMPLES 64 /* per record; the rest of a longer text is dropped */
 
 static enum ax_status completion_record(const struct ax_format *f, struct ax_format_work *w,
                                         json_t *record, struct ax_origin origin,
@@ -36,7 +36,8 @@ static enum ax_status completion_record(const struct ax_format *f, struct ax_for
 
 #define WINDOW_OVERLAP 256
 
-/* Windows over the tokens of the text alone, each framed as the tokenizer frames a text. */
+/* Overlapping windows over the text's tokens, each with the tokens that the tokenizer adds
+ * around a text. */
 static enum ax_status windows(const struct ax_format *f, const struct ax_encoding *e,
                               struct ax_origin origin, struct ax_example_list *out) {
     const size_t max = (size_t)f->o.sequence_len - 1;

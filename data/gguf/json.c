@@ -92,7 +92,7 @@ static enum ax_status put_pre_tokenizer(struct writer *w) {
     if (pre.len < sizeof name)
         memcpy(name, pre.s, pre.len);
     const struct ax_split_rules *rules = ax_split_rules_find(name);
-    AX_ASSERT(rules); /* else there would be no tokenizer */
+    AX_ASSERT(rules); /* a tokenizer exists only with rules */
     AX_TRY(put(w, "  \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [\n"));
     for (size_t i = 0; rules->rules[i]; i++) {
         AX_TRY(put(w, "    {\"type\": \"Split\", \"pattern\": {\"Regex\": "));
@@ -104,7 +104,8 @@ static enum ax_status put_pre_tokenizer(struct writer *w) {
                "\"use_regex\": false}\n  ]},\n");
 }
 
-/* [BOS, text, EOS] as far as they are there, for the first or second sequence of a pair. */
+/* [BOS, text, EOS], without those that the tokenizer does not add, for the first or second
+ * sequence of a pair. */
 static enum ax_status put_template(struct writer *w, char sequence) {
     const struct ax_id_list *sides[] = {&w->t->before, &w->t->after};
     const int type = sequence == 'B';
@@ -201,7 +202,7 @@ static enum ax_status put_listed_merges(struct writer *w) {
     for (size_t i = 0; i < n && st == AX_OK; i++) {
         const struct ax_gguf_text m = merges[i];
         const char *blank = m.len > 1 ? memchr(m.s + 1, ' ', m.len - 1) : NULL;
-        AX_ASSERT(blank); /* else there would be no tokenizer */
+        AX_ASSERT(blank); /* a tokenizer exists only if every merge has a blank */
         const size_t left = (size_t)(blank - m.s);
         st = put_merge(w, merge_separator(i), m.s, left, blank + 1, m.len - left - 1);
     }
@@ -216,7 +217,7 @@ static enum ax_status put_score_merges(struct writer *w) {
     size_t n, len;
     enum ax_status st;
     AX_TRY_GOTO(ax_gguf_f32s(w->file, "tokenizer.ggml.scores", &scores, &n), st, done);
-    AX_ASSERT(n == v->n_ids); /* else there would be no tokenizer */
+    AX_ASSERT(n == v->n_ids); /* a tokenizer exists only with a score per token */
     AX_TRY_GOTO(ax_score_merges(v, scores, &merges, &n), st, done);
     for (size_t i = 0; i < n; i++) {
         const size_t left = merges[i].left_bytes;

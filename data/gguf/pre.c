@@ -17,7 +17,7 @@ static const char *rule_of(const struct ax_pretok_step *s) {
     if (s->kind != AX_PRETOK_REGEX)
         return NULL;
     const char *pattern = ax_regex_source(s->regex, &len, &literal);
-    /* the rules match all of any text, so keeping matches alone is the same */
+    /* the rules match every part of a text, so keeping only the matches is the same */
     const bool isolated = (s->behavior == AX_SPLIT_ISOLATED && !s->invert) ||
                           (s->behavior == AX_SPLIT_REMOVED && s->invert);
     return isolated && !literal ? pattern : NULL;
@@ -32,7 +32,7 @@ static bool same_rules(const struct ax_split_rules *r, const struct ax_pretok *p
     return p->n < AX_SPLIT_RULES_MAX && !r->rules[p->n];
 }
 
-/* Do merges alone make every token out of its bytes? Then taking words whole changes nothing. */
+/* True if merging alone can build every token from its bytes. Then ignore_merges has no effect. */
 static enum ax_status merges_reach_all(const struct ax_tokenizer *t, bool *all) {
     struct ax_bpe bpe = t->bpe; /* shares the tables */
     struct ax_bpe_work work = {0};

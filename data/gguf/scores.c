@@ -28,8 +28,8 @@ enum ax_status ax_gguf_sorted_merges(struct ax_bpe_pair **pairs, size_t *n,
     return AX_OK;
 }
 
-/* Do the merges that follow from the scores make the same tokens in the same order? Tokens that
- * only stand for themselves in text (<s>, <0x0A>) do not count. */
+/* True if the merges that follow from the scores form the same tokens in the same order. Added
+ * tokens do not count. */
 static enum ax_status same_merges(const struct ax_tokenizer *t, const float *scores,
                                   const struct ax_bpe_pair *pairs, size_t n, bool *same) {
     struct ax_score_merge *merges;
@@ -61,7 +61,7 @@ enum ax_status ax_gguf_scores(float **out, const struct ax_tokenizer *t, const c
             scores[pairs[i].merged] = --score;
         before = pairs[i].merged;
     }
-    for (size_t id = 0; id < ids; id++) /* what nothing is merged to comes last */
+    for (size_t id = 0; id < ids; id++) /* tokens that no merge forms come last */
         if (scores[id] == 0)
             scores[id] = score - 1;
     AX_TRY_GOTO(same_merges(t, scores, pairs, n, &same), st, done);

@@ -58,7 +58,7 @@ static enum ax_status put_tokens(struct writer *w) {
     return AX_OK;
 }
 
-/* Readers match added tokens as they are spelled and nothing else. */
+/* Readers match added tokens exactly and ignore these flags. */
 static void warn_of_flags(const struct writer *w) {
     for (size_t i = 0; i < w->t->added.n; i++) {
         const struct ax_added_token *a = &w->t->added.tokens[i];
@@ -108,7 +108,7 @@ static enum ax_status refuse(const struct writer *w, const char *what) {
 static enum ax_status put_gpt2(struct writer *w) {
     const struct ax_normalizer *n = &w->t->normalizer;
     const char *pre;
-    /* NFC is left out by all writers of such files: most text is in that form */
+    /* writers of GGUF files omit NFC, because most text is already in that form */
     if (n->n > 1 ||
         (n->n == 1 && (n->steps[0].kind != AX_NORM_UNICODE || n->steps[0].form != AX_NFC)))
         return refuse(w, "the normalizer does more than NFC");
@@ -119,8 +119,8 @@ static enum ax_status put_gpt2(struct writer *w) {
     return put_merges(w);
 }
 
-/* Blanks become ▁, one is put before the text (or not): as steps of the normalizer, or as the one
- * step Metaspace of the pre-tokenizer. */
+/* Spaces become ▁, and one may be added before the text: either by steps of the normalizer, or
+ * by the pre-tokenizer's step Metaspace. */
 static bool spaces(const struct writer *w, bool *prefix) {
     static const char underline[] = "\xe2\x96\x81";
     const struct ax_normalizer *n = &w->t->normalizer;
@@ -167,7 +167,7 @@ done:
 
 /* --- special tokens --- */
 
-/* An id of a file's key, or the first of a list; −1: none. */
+/* The id under a key of a file, or the first two of a list; −1: none. */
 static enum ax_status file_ids(const struct writer *w, const char *file, const char *key,
                                int64_t ids[2]) {
     struct ax_json_doc doc = {0};
@@ -195,7 +195,7 @@ static enum ax_status put_id(struct writer *w, const char *key, int64_t id) {
     return ax_gguf_put_u32(w->keys, key, (uint32_t)id);
 }
 
-/* What the tokenizer does not name, config.json may. */
+/* A special token that the tokenizer does not name may be in config.json. */
 static enum ax_status special_id(const struct writer *w, enum ax_special which, const char *key,
                                  int64_t *id) {
     int64_t ids[2];

@@ -39,7 +39,7 @@ static enum ax_status add_chunk(struct ax_jarena *a, size_t bytes, char **data) 
 enum ax_status ax_jarena_alloc(struct ax_jarena *a, void *out, size_t n, size_t size) {
     size_t bytes;
     if (ax_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 4)
-        bytes = SIZE_MAX / 4; /* refused by the limit below, with its message */
+        bytes = SIZE_MAX / 4; /* rejected by the limit below, with its message */
     bytes = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     char *p;
     if (bytes <= (size_t)(a->end - a->next)) {

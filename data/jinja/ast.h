@@ -177,8 +177,9 @@ struct ax_jtree {
     uint32_t loop;          /* number of the variable `loop` */
     struct ax_jdict *words; /* attribute names and string literals, each once */
     bool has_generation;
-    /* Not a chat template: tags leave the white space around them alone, the last newline stays,
-     * undefined values may only be tested for being undefined, and regex_replace is a filter. */
+    /* For templates that are not chat templates: tags do not strip the white space around them,
+     * the last newline stays, undefined values may only be tested for being undefined, and there
+     * is a filter regex_replace. */
     bool plain;
 };
 

@@ -20,7 +20,7 @@ enum ax_status ax_jval_make_undefined(struct ax_jvm *vm, const char *hint,
 
 /* ---- attributes ---- */
 
-/* Methods that exist and would change the object, and what every Python object has. */
+/* Methods that would change the object, and the attributes that every Python object has. */
 static bool is_unsafe(struct ax_jval of, const struct ax_jstr *name) {
     static const char *const mutators[] = {"append",     "clear",  "extend",  "insert",
                                            "pop",        "remove", "reverse", "sort",
@@ -186,7 +186,7 @@ static enum ax_status slice_str(struct ax_jvm *vm, struct ax_jstr *s, int64_t st
         out->str->chars = (size_t)count;
         return AX_OK;
     }
-    size_t *offsets; /* of every code point, for steps in both directions */
+    size_t *offsets; /* of every code point, because steps go in both directions */
     size_t n = ax_jstr_chars(s), p = 0;
     AX_TRY(ax_jarena_alloc(&vm->arena, &offsets, n + 1, sizeof *offsets));
     for (size_t i = 0; i < n; i++) {
@@ -206,7 +206,7 @@ static enum ax_status slice_str(struct ax_jvm *vm, struct ax_jstr *s, int64_t st
 static enum ax_status slice_list(struct ax_jvm *vm, struct ax_jval of, int64_t start, int64_t step,
                                  int64_t count, struct ax_jval *out) {
     AX_TRY(ax_jvm_charge(vm, (size_t)count));
-    if (step == 1) { /* lists never change: share the items */
+    if (step == 1) { /* lists never change, so the result shares the items */
         return ax_jlist_wrap(&vm->arena, of.kind, count > 0 ? of.list->items + start : NULL,
                              (size_t)count, out);
     }

@@ -24,10 +24,10 @@ const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name, bool plain
     return b == NULL && plain ? ax_jbuiltin_in(ax_jfilters_regex, name) : b;
 }
 
-/* What Jinja and Python have and no published chat template needs (decision 011). */
+/* Names that Jinja or Python has and no published chat template needs (decision 011). */
 static const struct {
     const char *of;    /* "filter", "test", "tag", or the type of the object */
-    const char *names; /* with a blank around each */
+    const char *names; /* with a blank before and after each */
 } unsupported[] = {
     {"filter", " abs attr batch center e escape filesizeformat forceescape format groupby max min "
                "pprint random slice "
@@ -161,7 +161,7 @@ static enum ax_status global_namespace(struct ax_jvm *vm, const struct ax_jcall 
         return ax_jvm_error(vm, "namespace supports only keyword arguments");
     AX_TRY(ax_jdict_new(&vm->arena, &d));
     for (size_t i = 0; i < call->n_kwargs; i++) {
-        struct ax_jstr *key; /* a copy of the header: names in the tree are shared */
+        struct ax_jstr *key; /* a new header, because names in the tree are shared */
         const struct ax_jstr *name = call->kwargs[i].key;
         AX_TRY(ax_jstr_borrow(&vm->arena, &key, name->data, name->len));
         if (name->data[0] == '_')
@@ -173,7 +173,7 @@ static enum ax_status global_namespace(struct ax_jvm *vm, const struct ax_jcall 
     return AX_OK;
 }
 
-/* The most that a template may count over, as in the sandbox. */
+/* The longest range, as in the sandbox. */
 #define RANGE_MAX 100000
 
 static enum ax_status global_range(struct ax_jvm *vm, const struct ax_jcall *call,
@@ -214,13 +214,15 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
                                           struct ax_jval *out) {
     struct ax_jstr *format = NULL;
     AX_TRY(ax_jarg_str(vm, call, "the format", call->v[0], &format));
-    AX_ASSERT(format != NULL); /* the table of functions asks for it */
+    AX_ASSERT(format != NULL); /* the table of functions requires it */
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL)
         return ax_jvm_error(vm, "strftime_now: the format is too long or contains a NUL");
     char spec[1004], text[8192];
-    snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* x: never empty */
+    snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* the x makes the
+                                                                             result nonempty */
     for (const char *p = strchr(spec, '%'); p != NULL; p = strchr(p + 1 + (p[1] != '\0'), '%'))
-        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') /* C knows a zone where Python has none */
+        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') /* C prints a time zone where Python
+                                                          prints nothing */
             return ax_jvm_error(vm, "strftime_now: %%%c is not supported", p[1]);
     time_t now = (time_t)vm->now;
     struct tm tm;

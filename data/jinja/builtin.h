@@ -53,7 +53,8 @@ extern const struct ax_jbuiltin ax_jfilters_text[], ax_jfilters_list[], ax_jfilt
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name);
 
-/* Do Jinja or Python have it, but not we? of: "filter", "test", "tag", or a type's name. */
+/* True if Jinja or Python has this name but we do not support it. of: "filter", "test", "tag",
+ * or a type's name. */
 bool ax_junsupported(const char *of, const struct ax_jstr *name);
 /* "no filter named 'x'", or "the filter 'x' is not supported". kind: FILTER or TEST. */
 const char *ax_junknown(char *text, size_t size, enum ax_jnode_kind kind,

@@ -40,7 +40,7 @@ static struct ax_jstr *name_of(const struct ax_jvm *vm, const struct ax_jnode *n
     return vm->tree->names->pairs[name->name.number].key.str;
 }
 
-/* The value of keyword argument `name`, which is marked as used; MISSING where there is none. */
+/* The value of keyword argument `name`, which is marked as used; MISSING if there is none. */
 static struct ax_jval take_keyword(const struct ax_jcall *call, bool *used,
                                    const struct ax_jstr *name) {
     for (size_t i = 0; i < call->n_kwargs; i++) {
@@ -52,7 +52,7 @@ static struct ax_jval take_keyword(const struct ax_jcall *call, bool *used,
     return (struct ax_jval){.kind = AX_JMISSING};
 }
 
-/* The arguments into the macro's scope. */
+/* Stores the arguments in the macro's scope. */
 static enum ax_status bind_parameters(struct ax_jvm *vm, const struct ax_jnode *n,
                                       struct ax_jscope *s, const struct ax_jcall *call) {
     struct ax_jstr block = {.data = "of this block", .len = 13};
@@ -95,7 +95,7 @@ static enum ax_status fill_defaults(struct ax_jvm *vm, const struct ax_jnode *n,
 
 enum ax_status ax_jmacro_call(struct ax_jvm *vm, const struct ax_jmacro *m,
                               const struct ax_jcall *call, struct ax_jval *out) {
-    struct ax_jscope *s; /* in the arena: macros inside may outlive the call */
+    struct ax_jscope *s; /* in the arena, because macros defined inside may outlive the call */
     AX_TRY(ax_jvm_enter(vm));
     AX_TRY(ax_jarena_alloc(&vm->arena, &s, 1, sizeof *s));
     s->parent = m->closure;
@@ -260,7 +260,7 @@ enum ax_status ax_jvm_filter(struct ax_jvm *vm, struct ax_jscope *s, const struc
                              struct ax_jval piped, struct ax_jval *out) {
     struct ax_jcall call = {.self = piped};
     if (n->call.of != NULL) {
-        bool inner = piped.kind != AX_JMISSING; /* a chain on a block's text */
+        bool inner = piped.kind != AX_JMISSING; /* a chain of filters on a block's text */
         AX_TRY(inner ? ax_jvm_filter(vm, s, n->call.of, piped, &call.self)
                      : ax_jvm_eval(vm, s, n->call.of, &call.self));
     }

@@ -44,7 +44,7 @@ static enum ax_status exec_assign(struct ax_jvm *vm, struct ax_jscope *s,
 
 /* ---- captured blocks ---- */
 
-/* Runs a block's body in its scope and gives its text through the block's filters. */
+/* Runs a block's body in its own scope and passes its text through the block's filters. */
 static enum ax_status capture_body(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                    struct ax_jval *out) {
     struct ax_jcapture c = ax_jvm_capture(vm);
@@ -81,8 +81,8 @@ static enum ax_status exec_filter_block(struct ax_jvm *vm, struct ax_jscope *s,
 
 /* ---- generation blocks ---- */
 
-/* The text printed inside is what the model said. Positions are those of the finished text, also
- * where the block stands inside something captured: transformers counts the same way. */
+/* The text printed inside is what the model said. Positions are those of the finished text even
+ * if the block is inside a captured one, as in transformers. */
 static enum ax_status exec_generation(struct ax_jvm *vm, struct ax_jscope *s,
                                       const struct ax_jnode *n) {
     size_t start = ax_jvm_chars(vm), from = vm->out.len;

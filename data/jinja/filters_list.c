@@ -31,7 +31,7 @@ static enum ax_status filter_first(struct ax_jvm *vm, const struct ax_jcall *cal
     if (items.n == 0)
         return ax_jval_make_undefined(vm, "an empty sequence has no first item", NULL, NULL, out);
     *out = items.items[0];
-    if (call->self.kind == AX_JITER) { /* the others can still be taken */
+    if (call->self.kind == AX_JITER) { /* the iterator keeps the other items */
         call->self.list->items = items.items + 1;
         call->self.list->n = items.n - 1;
     }
@@ -80,7 +80,7 @@ static enum ax_status filter_list(struct ax_jvm *vm, const struct ax_jcall *call
     return ax_jitems_done(&vm->arena, &items, AX_JLIST, out);
 }
 
-/* A copy that may be put in order. */
+/* A copy that may be reordered. */
 static enum ax_status own_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out) {
     struct ax_jitems from;
     AX_TRY(ax_jval_items(vm, v, &from));
@@ -140,7 +140,7 @@ static enum ax_status filter_reverse(struct ax_jvm *vm, const struct ax_jcall *c
         items.items[i] = items.items[--k];
         items.items[k] = v;
     }
-    if (call->self.kind == AX_JITER) /* what Python cannot reverse becomes a list first */
+    if (call->self.kind == AX_JITER) /* like Python, makes a list of an iterator first */
         return ax_jitems_done(&vm->arena, &items, AX_JLIST, out);
     return ax_jiter_give(vm, &items, out);
 }

@@ -82,7 +82,7 @@ static enum ax_status run_inner(struct ax_jvm *vm, const struct ax_jbuiltin *b,
     return ax_jbuiltin_run(vm, b, &inner, out);
 }
 
-/* For arguments that are bound and then used here. */
+/* For functions that bind their arguments and use them in place. */
 static enum ax_status bound_only(struct ax_jvm *vm, const struct ax_jcall *call,
                                  struct ax_jval *out) {
     (void)vm;
@@ -125,7 +125,7 @@ static enum ax_status filter_map(struct ax_jvm *vm, const struct ax_jcall *call,
     return ax_jiter_give(vm, &mapped, out);
 }
 
-/* select, reject, selectattr, rejectattr: by a test, or by truth where none is named. */
+/* select, reject, selectattr, rejectattr: by a test, or by truth if none is named. */
 static enum ax_status filter_select(struct ax_jvm *vm, const struct ax_jcall *call,
                                     struct ax_jval *out) {
     const bool by_attribute = strstr(call->name, "attr") != NULL, reject = call->name[0] == 'r';

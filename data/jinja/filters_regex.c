@@ -4,8 +4,8 @@
 #include "base/regex.h"
 #include "data/jinja/builtin.h"
 
-/* The group that the escape at s, behind its backslash, names: "1", "12" or "g<name>"; *used bytes.
- * SIZE_MAX: none. */
+/* The group named by the escape at s, without its backslash: "1", "12" or "g<name>", which takes
+ * *used bytes. SIZE_MAX if it names none. */
 static size_t named_group(const struct ax_regex *re, const char *s, size_t len, size_t *used) {
     size_t n = 0, i = 0;
     const char *close = len > 2 && s[0] == 'g' && s[1] == '<' ? memchr(s, '>', len) : NULL;

@@ -47,7 +47,7 @@ static enum ax_status filter_string(struct ax_jvm *vm, const struct ax_jcall *ca
     return ax_jval_to_str(vm, call->self, &out->str);
 }
 
-/* The text as it is; what Jinja would escape when it is added to remembers where it came from. */
+/* The text itself, marked as safe, because Jinja escapes what is later added to it. */
 static enum ax_status filter_safe(struct ax_jvm *vm, const struct ax_jcall *call,
                                   struct ax_jval *out) {
     struct ax_jstr *s;
@@ -93,7 +93,7 @@ static enum ax_status filter_indent(struct ax_jvm *vm, const struct ax_jcall *ca
     AX_TRY(indentation(vm, call, call->v[0], &unit));
     if (call->self.kind != AX_JSTR)
         return ax_jvm_error(vm, "indent needs a str, not a %s", ax_jval_type(call->self));
-    /* The added newline makes the last line count even when it is empty. */
+    /* The added newline makes an empty last line count. */
     struct ax_jstr newline = {.data = "\n", .len = 1}, *s;
     AX_TRY(ax_jstr_concat(&vm->arena, &s, call->self.str, &newline));
     AX_TRY(ax_jtext_lines(vm, s, false, &lines));
@@ -174,7 +174,7 @@ static enum ax_status str_splitlines(struct ax_jvm *vm, const struct ax_jcall *c
     return ax_jitems_done(&vm->arena, &lines, AX_JLIST, out);
 }
 
-/* Jinja escapes what these two put into the result of |safe. */
+/* Jinja escapes what these two insert into the result of |safe. */
 static enum ax_status refuse_safe(struct ax_jvm *vm, const struct ax_jcall *call) {
     return call->self.str->safe
                ? ax_jvm_error(vm, "%s on the result of |safe is not supported: remove |safe",

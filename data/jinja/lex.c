@@ -15,8 +15,8 @@ struct lexer {
     const char *s;
     size_t len, pos;
     int line;
-    int open;        /* brackets in this tag: inside them its end is not one */
-    bool line_start; /* the last thing consumed ended with a newline, or nothing was */
+    int open;        /* open brackets in this tag, inside which the tag cannot end */
+    bool line_start; /* true after a newline and at the start */
     struct ax_jtoken *tokens;
     size_t n, cap;
 };
@@ -35,7 +35,7 @@ static enum ax_status push(struct lexer *lx, struct ax_jtoken t) {
     return AX_OK;
 }
 
-/* Moves on to `end`, counting lines. */
+/* Advances to `end`, counting lines. */
 static void advance(struct lexer *lx, size_t end) {
     for (size_t i = lx->pos; i < end; i++)
         lx->line += lx->s[i] == '\n';
@@ -61,7 +61,7 @@ static bool at(const struct lexer *lx, size_t p, const char *text) {
 
 /* ---- literal text ---- */
 
-/* Emits the text [pos, end) that stands before a tag, stripped as the tag's sign asks. */
+/* Emits the text [pos, end) before a tag, stripped as the tag's sign requests. */
 static enum ax_status text_before(struct lexer *lx, size_t end, char sign, bool is_print) {
     size_t stop = end;
     if (sign == '-') {
@@ -87,7 +87,7 @@ static enum ax_status text_before(struct lexer *lx, size_t end, char sign, bool 
     return AX_OK;
 }
 
-/* The end of a block or comment tag at p: `close` is "%}" or "#}". 0 where there is none. */
+/* The end of a block or comment tag at p, or 0 if it does not end here. `close` is "%}" or "#}". */
 static size_t tag_end(const struct lexer *lx, size_t p, const char *close) {
     if (at(lx, p, close)) {
         p += 2;
@@ -171,7 +171,7 @@ static enum ax_status one_token(struct lexer *lx) {
     }
     if (end == lx->pos)
         return operator_token(lx);
-    if (t.value.kind == AX_JSTR) { /* shared by threads later: nothing is computed lazily */
+    if (t.value.kind == AX_JSTR) { /* computed now, because threads share the result */
         ax_jstr_chars(t.value.str);
         ax_jstr_hash(t.value.str);
     }
@@ -180,7 +180,7 @@ static enum ax_status one_token(struct lexer *lx) {
     return AX_OK;
 }
 
-/* From behind "{{" or "{%" to behind its end; the source may also just stop. */
+/* Reads from after "{{" or "{%" to the end of the tag, or of the source. */
 static enum ax_status lex_tag(struct lexer *lx, bool is_print) {
     lx->open = 0;
     while (lx->pos < lx->len) {
@@ -209,7 +209,7 @@ static enum ax_status lex_tag(struct lexer *lx, bool is_print) {
     return AX_OK;
 }
 
-/* One step from the literal text at pos: to behind the next tag, or to the end. */
+/* Reads the literal text at pos and the tag that follows it, if any. */
 static enum ax_status lex_text(struct lexer *lx) {
     size_t p = lx->pos;
     while (p < lx->len && !(lx->s[p] == '{' && p + 1 < lx->len &&

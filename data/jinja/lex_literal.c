@@ -16,7 +16,7 @@ static bool is_digit_of(char c, int base) {
     return is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) < 'a' + base - 10);
 }
 
-/* Digits with single underscores between; returns behind the last digit. */
+/* Reads digits with single underscores between them; returns the position after the last one. */
 static size_t digits_end(const char *s, size_t len, size_t p, int base) {
     while (p < len && (is_digit_of(s[p], base) ||
                        (s[p] == '_' && p + 1 < len && is_digit_of(s[p + 1], base)))) {
@@ -25,7 +25,8 @@ static size_t digits_end(const char *s, size_t len, size_t p, int base) {
     return p;
 }
 
-/* Behind a float that begins with the digits [pos, whole), or `whole` where it is an integer. */
+/* The end of a float whose digits before the point end at `whole`; returns `whole` for an
+ * integer. */
 static size_t float_end(const char *s, size_t len, size_t whole) {
     size_t p = whole;
     if (p + 1 < len && s[p] == '.' && is_digit(s[p + 1]))
@@ -64,7 +65,7 @@ enum ax_status ax_jlex_number(struct ax_jtree *t, int line, const char *s, size_
     if (s[pos] == '0') {
         if (pos + 1 < len && strchr("xXoObB", s[pos + 1]) != NULL && s[pos + 1] != '\0')
             return ax_jtree_error(t, line, "an integer in base 2, 8 or 16 is not supported");
-        *end = digits_end(s, len, pos, 1); /* 012 is 0 and then 12, a syntax error */
+        *end = digits_end(s, len, pos, 1); /* 012 is read as 0 and 12, which is a syntax error */
     }
     int64_t value = 0;
     for (size_t i = pos; i < *end; i++) {
@@ -104,7 +105,7 @@ size_t ax_jlex_string_end(const char *s, size_t len, size_t pos) {
 
 /* ---- escapes ---- */
 
-/* \xHH, \uHHHH, \UHHHHHHHH; *p stands on the letter and moves to the last digit. */
+/* \xHH, \uHHHH, \UHHHHHHHH; *p moves from the letter to the last digit. */
 static enum ax_status hex_escape(struct ax_jtree *t, int line, const char *s, size_t len, size_t *p,
                                  uint32_t *c) {
     const size_t n = s[*p] == 'x' ? 2 : s[*p] == 'u' ? 4 : 8;
@@ -121,7 +122,7 @@ static enum ax_status hex_escape(struct ax_jtree *t, int line, const char *s, si
     return AX_OK;
 }
 
-/* The escape after a backslash at s[*p]; *p ends on its last byte. Returns the bytes in buf. */
+/* The escape at s[*p], after its backslash; *p moves to its last byte. Writes *n bytes to buf. */
 static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t len, size_t *p,
                              char buf[4], size_t *n) {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -130,7 +131,7 @@ static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t
     uint32_t code = 0;
     *n = 0;
     if (c == '\n')
-        return AX_OK; /* a joined line */
+        return AX_OK; /* a line continuation */
     if (k != NULL) {
         buf[(*n)++] = to[k - from];
         return AX_OK;
@@ -153,7 +154,8 @@ static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t
 enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
                               struct ax_jstr **out) {
     char *text;
-    AX_TRY(ax_jarena_alloc(t->arena, &text, len + 4, 1)); /* an escape never grows */
+    AX_TRY(ax_jarena_alloc(t->arena, &text, len + 4, 1)); /* an escape is never shorter than its
+                                                             result */
     size_t n = 0;
     for (size_t p = 0; p < len; p++) {
         if (s[p] != '\\') {

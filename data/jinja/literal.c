@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "data/jinja/ast.h"
 
-/* Tokens and tree of a text take some hundred bytes for each of its characters. */
+/* Tokens and tree take several hundred bytes per character of the text. */
 #define MEMORY_MIN      ((size_t)1 << 20)
 #define MEMORY_PER_BYTE 1024
 
@@ -48,7 +48,7 @@ static json_t *list(const struct ax_jnodes *items) {
     return out;
 }
 
-/* Keys are texts. */
+/* Keys must be strings. */
 static json_t *dict(const struct ax_jnodes *items) {
     json_t *out = json_object();
     for (size_t i = 0; i + 1 < items->n; i += 2) {
@@ -63,7 +63,7 @@ static json_t *dict(const struct ax_jnodes *items) {
     return out;
 }
 
-/* NULL where something is no constant. The parser bounds the depth. */
+/* NULL if a part is not constant. The parser bounds the depth. */
 static json_t *value_of(const struct ax_jnode *n) {
     switch (n->kind) {
     case AX_JN_CONST:

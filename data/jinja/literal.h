@@ -1,6 +1,6 @@
-/* Python literals, as ast.literal_eval reads them: lists, tuples and dicts of texts, numbers, True,
- * False and None. What Jinja spells in the same way is known; bytes, sets, numbers of more than 64
- * bits and prefixed strings are not. */
+/* Python literals, as ast.literal_eval reads them: lists, tuples and dicts of strings, numbers,
+ * True, False and None. Supports whatever Jinja spells in the same way, so no bytes, sets,
+ * numbers of more than 64 bits or prefixed strings. */
 #ifndef AX_DATA_JINJA_LITERAL_H
 #define AX_DATA_JINJA_LITERAL_H
 
@@ -9,8 +9,8 @@
 
 #include "base/status.h"
 
-/* *out: the value as JSON (tuples are lists), owned by the caller, or NULL where the text is no
- * such literal. Fails only without memory. */
+/* *out: the value as JSON (tuples become lists), owned by the caller, or NULL if the text is not
+ * such a literal. Fails only if out of memory. */
 enum ax_status ax_jinja_literal(const char *text, size_t len, json_t **out);
 
 #endif

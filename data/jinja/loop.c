@@ -24,7 +24,7 @@ static enum ax_status characters(struct ax_jvm *vm, struct ax_jstr *s, struct ax
 
 enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jitems *out) {
     *out = (struct ax_jitems){0};
-    if (ax_jval_is_list(v)) { /* full: who adds to it makes a copy */
+    if (ax_jval_is_list(v)) { /* shared; cap = n makes an append copy the items */
         const struct ax_jlist *l = v.list;
         out->items = (struct ax_jval *)(uintptr_t)l->items;
         out->n = out->cap = l->n;
@@ -54,8 +54,8 @@ enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jite
 
 /* ---- the items of a for tag ---- */
 
-/* The next item that passes the tag's test, or MISSING. Tests run as late as they can: they may
- * read a namespace that the body changes. */
+/* The next item that passes the tag's test, or MISSING. Tests run as late as possible, because
+ * they may read a namespace that the body changes. */
 static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct ax_jval *out) {
     const size_t n = l->range != NULL ? (size_t)l->range->n : l->items.n;
     while (l->pos < n) {
@@ -86,7 +86,8 @@ static enum ax_status peek(struct ax_jvm *vm, struct ax_jloop *l) {
     return AX_OK;
 }
 
-/* How many items pass: those that came, and those that pass as things stand. */
+/* The number of items that pass the test: those already visited, and the rest by the current
+ * state. */
 static enum ax_status count(struct ax_jvm *vm, struct ax_jloop *l) {
     if (l->length < 0) {
         struct ax_jloop rest = *l;
@@ -100,7 +101,7 @@ static enum ax_status count(struct ax_jvm *vm, struct ax_jloop *l) {
 
 enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                             struct ax_jval items) {
-    struct ax_jloop *l; /* in the arena: `loop` may be kept in a namespace */
+    struct ax_jloop *l; /* in the arena, because a namespace may keep `loop` */
     struct ax_jscope *inner;
     AX_TRY(ax_jarena_alloc(&vm->arena, &l, 1, sizeof *l));
     AX_TRY(ax_jarena_alloc(&vm->arena, &inner, 1, sizeof *inner));
@@ -130,7 +131,8 @@ enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct
         whole = whole || vm->flow == AX_JFLOW_ON;
         vm->flow = AX_JFLOW_ON;
     }
-    if (!whole && n->loop.otherwise.n > 0) { /* Jinja: also if break or continue ended every pass */
+    if (!whole && n->loop.otherwise.n > 0) { /* as in Jinja, also if every pass ended with break
+                                                or continue */
         *inner = (struct ax_jscope){.parent = s};
         AX_TRY(ax_jvm_exec_all(vm, inner, &n->loop.otherwise));
     }

@@ -13,7 +13,7 @@ double ax_jnumber_to_double(struct ax_jval v) {
     return v.kind == AX_JFLOAT ? v.real : (double)ax_jval_int(v);
 }
 
-/* Compares an int with a float that is not NaN, whatever the float cannot hold. */
+/* Compares an int with a float that is not NaN, exactly even if a double cannot hold the int. */
 static int compare_int_float(int64_t i, double d) {
     if (d >= 0x1p63 || d < -0x1p63)
         return d > 0 ? -1 : 1;
@@ -103,8 +103,8 @@ enum ax_status ax_jnumber_from_double(struct ax_jvm *vm, double d, struct ax_jva
     return AX_OK;
 }
 
-/* Python's spelling: an optional sign, then only what `chars` has, single underscores between
- * digits. Copies the text without underscores; false where it is another. */
+/* True for a number in Python's spelling: an optional sign and the characters in `chars`, with
+ * single underscores between digits. Copies it to `text` without the underscores. */
 static bool plain_number(const char *s, size_t len, const char *chars, char *text) {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {

@@ -15,7 +15,7 @@ static enum ax_status bad_operands(struct ax_jvm *vm, const char *op, struct ax_
 
 static enum ax_status add_strings(struct ax_jvm *vm, struct ax_jstr *a, struct ax_jstr *b,
                                   struct ax_jval *out) {
-    if (a->safe != b->safe) { /* Jinja would turn < of the other one into &lt; */
+    if (a->safe != b->safe) { /* Jinja would escape < in the other string as &lt; */
         return ax_jvm_error(
             vm, "'+' between the result of |safe and a str is not supported: remove |safe");
     }
@@ -176,7 +176,7 @@ static enum ax_status in_items(struct ax_jvm *vm, struct ax_jval item, struct ax
     for (size_t i = 0; i < items.n && !*out; i++) {
         AX_TRY(ax_jvm_charge(vm, ax_jval_weight(item)));
         *out = ax_jval_equal(item, items.items[i]);
-        if (*out && in.kind == AX_JITER) { /* keeps what nobody has looked at */
+        if (*out && in.kind == AX_JITER) { /* the iterator keeps the items after the match */
             in.list->items = items.items + i + 1;
             in.list->n = items.n - i - 1;
         }
@@ -243,7 +243,7 @@ enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {
 
 /* ---- sorting ---- */
 
-/* Lists are compared in Python, so equal keys need no order. */
+/* Python compares lists with ==, so equal keys need no order. */
 static enum ax_status is_less(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b, bool *out) {
     AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
     *out = false;
@@ -274,7 +274,8 @@ enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval
     AX_TRY(ax_jarena_alloc(&vm->arena, &order, n, sizeof *order));
     AX_TRY(ax_jarena_alloc(&vm->arena, &spare, n, sizeof *spare));
     AX_TRY(ax_jarena_alloc(&vm->arena, &sorted, n, sizeof *sorted));
-    for (size_t i = 0; i < n; i++) /* reversed twice, equal items keep their order */
+    for (size_t i = 0; i < n; i++) /* items are reversed before and after sorting, so equal ones
+                                      keep their order */
         order[i] = reverse ? n - 1 - i : i;
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t i = 0; i + width < n; i += 2 * width) {

@@ -76,7 +76,7 @@ static enum ax_status parse_body(struct ax_jparser *p, struct ax_jnode *parent,
     return AX_OK;
 }
 
-/* The rest of an opening tag, the body, and the name of the end tag left as the current token. */
+/* Parses the rest of an opening tag and the body; the end tag's name is then the current token. */
 static enum ax_status parse_block(struct ax_jparser *p, struct ax_jnode *parent,
                                   struct ax_jnodes *list, struct ends ends) {
     ax_jparser_skip_op(p, AX_JOP_COLON);
@@ -84,7 +84,7 @@ static enum ax_status parse_block(struct ax_jparser *p, struct ax_jnode *parent,
     return parse_body(p, parent, list, &ends);
 }
 
-/* The same for tags with one possible end, which is skipped. */
+/* The same for tags with a single end tag, which is skipped. */
 static enum ax_status parse_simple_block(struct ax_jparser *p, struct ax_jnode *parent,
                                          struct ax_jnodes *list, const char *end) {
     AX_TRY(parse_block(p, parent, list, (struct ends){{end}}));
@@ -152,7 +152,7 @@ static enum ax_status parse_set(struct ax_jparser *p, int line, struct ax_jnode 
     return parse_simple_block(p, n, &n->assign.body, "endset");
 }
 
-/* (a, b=1): parameters and the defaults of the last of them. */
+/* (a, b=1): parameters, and defaults of the last ones. */
 static enum ax_status parse_parameters(struct ax_jparser *p, struct ax_jnode *n) {
     AX_TRY(ax_jparser_expect_op(p, AX_JOP_LPAREN, "'('"));
     while (!ax_jparser_is_op(p, AX_JOP_RPAREN)) {

@@ -193,7 +193,7 @@ static enum ax_status parse_binary(struct ax_jparser *p, int level, struct ax_jn
     return AX_OK;
 }
 
-/* The comparison operator at the current place, or AX_JOP_NONE. Skips it. */
+/* Skips and returns the comparison operator at the current token; AX_JOP_NONE if there is none. */
 static enum ax_jop comparison(struct ax_jparser *p) {
     if (p->token->kind == AX_JT_OP && p->token->op >= AX_JOP_EQ && p->token->op <= AX_JOP_GE) {
         enum ax_jop op = p->token->op;
@@ -279,7 +279,7 @@ enum ax_status ax_jparse_expression(struct ax_jparser *p, struct ax_jnode **out)
             ax_jparser_leave(p);
         }
         *out = n;
-        p->unknown = unknown; /* as inside an if tag */
+        p->unknown = unknown; /* as in an if tag */
     }
     return AX_OK;
 }

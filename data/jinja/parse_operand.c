@@ -5,7 +5,7 @@
 #include "data/jinja/builtin.h"
 #include "data/jinja/parse.h"
 
-/* Attribute names and string literals show what a template reads. */
+/* Attribute names and string literals tell what a template reads. */
 static enum ax_status note_word(struct ax_jparser *p, struct ax_jstr *word) {
     return ax_jdict_set(p->tree->arena, p->tree->words, ax_jstring(word), ax_jbool(true));
 }
@@ -51,7 +51,7 @@ static enum ax_status parse_strings(struct ax_jparser *p, struct ax_jnode **out)
         ax_jstr_hash(s);
         ax_jparser_next(p);
     }
-    s->tail = NULL; /* constants are shared: nobody appends in place */
+    s->tail = NULL; /* constants are shared, so nothing may be appended in place */
     (*out)->value.str = s;
     return note_word(p, s);
 }
@@ -156,7 +156,7 @@ static enum ax_status parse_bound(struct ax_jparser *p, struct ax_jnode **bound)
     return at_slice_end(p) ? AX_OK : ax_jparse_expression(p, bound);
 }
 
-/* What stands in brackets: a key or a slice. */
+/* The contents of brackets: a key or a slice. */
 static enum ax_status parse_subscript(struct ax_jparser *p, struct ax_jnode *of,
                                       struct ax_jnode **out) {
     struct ax_jnode *n, *key = NULL;
@@ -231,7 +231,8 @@ enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool
     return AX_OK;
 }
 
-/* Does a bare argument of a test follow? Almost any operand may, also names such as `if`. */
+/* True if an argument without parentheses follows a test. Almost any operand can, even names
+ * such as `if`. */
 static bool at_test_argument(const struct ax_jparser *p) {
     switch (p->token->kind) {
     case AX_JT_NAME:

@@ -38,7 +38,7 @@ static enum ax_status put_str_repr(struct ax_jvm *vm, const struct ax_jstr *s) {
     char quote = single && !twice ? '"' : '\'';
     AX_TRY(ax_jvm_puts(vm, s->safe ? "Markup(" : ""));
     AX_TRY(ax_jvm_put(vm, &quote, 1));
-    size_t plain = 0, p = 0; /* runs of ordinary ASCII go out in one piece */
+    size_t plain = 0, p = 0; /* runs of ordinary ASCII are written in one piece */
     while (p < s->len) {
         unsigned char c = (unsigned char)s->data[p];
         if (c >= 0x20 && c < 0x7f && c != '\\' && c != (unsigned char)quote) {

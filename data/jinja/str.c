@@ -25,7 +25,7 @@ enum ax_status ax_jstr_copy(struct ax_jarena *a, struct ax_jstr **out, const cha
     return ax_jstr_borrow(a, out, copy, len);
 }
 
-/* Short sums are copied exactly; from this length on, room is left for the next piece. */
+/* Shorter results are allocated exactly; longer ones get free space for the next piece. */
 #define TAIL_MIN ((size_t)256)
 
 enum ax_status ax_jstr_concat(struct ax_jarena *a, struct ax_jstr **out, const struct ax_jstr *left,
@@ -34,7 +34,7 @@ enum ax_status ax_jstr_concat(struct ax_jarena *a, struct ax_jstr **out, const s
     struct ax_jtail *tail = left->tail;
     char *data;
     if (tail != NULL && tail->used == left->len && tail->cap - tail->used >= right->len) {
-        data = (char *)(tail + 1); /* the text begins right after its tail's header */
+        data = (char *)(tail + 1); /* the text follows its tail's header */
         memcpy(data + left->len, right->data, right->len);
         tail->used = len;
     } else {

@@ -11,7 +11,7 @@ static bool ends_word(uint32_t c) {
     return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || ax_python_is_space(c);
 }
 
-/* Does a letter follow at s[p]? Decides the form of a small sigma. */
+/* Does a letter follow at s[p]? It decides the form of a lower-case sigma. */
 static bool letter_at(const struct ax_jstr *s, size_t p) {
     return p < s->len && ax_python_is_cased(ax_python_next(s->data, &p));
 }
@@ -81,7 +81,7 @@ enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax
 
 /* ---- replace ---- */
 
-/* An empty `old` is found before each character and at the end. */
+/* An empty `old` matches before each character and at the end. */
 static enum ax_status replace_empty(struct ax_jvm *vm, struct ax_jstr *s,
                                     const struct ax_jstr *with, int64_t count) {
     size_t p = 0;
@@ -136,7 +136,7 @@ static enum ax_status split_spaces(struct ax_jvm *vm, struct ax_jstr *s, int64_t
             start = next;
         if (start == s->len)
             return AX_OK;
-        if (max-- == 0) /* the rest as it is */
+        if (max-- == 0) /* the rest, unsplit */
             return add_piece(vm, s, start, s->len, items);
         p = start;
         next = p;

@@ -15,7 +15,7 @@ enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_
                              struct ax_jval *out);
 
 enum ax_jsides { AX_JLEFT = 1, AX_JRIGHT = 2, AX_JBOTH = 3 };
-/* Strips the characters of `chars`, or white space where it is NULL. */
+/* Strips the characters of `chars`, or white space if it is NULL. */
 enum ax_status ax_jtext_strip(struct ax_jvm *vm, enum ax_jsides sides, struct ax_jstr *s,
                               const struct ax_jstr *chars, struct ax_jval *out);
 /* At most `count` occurrences; negative: no limit. */

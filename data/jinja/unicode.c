@@ -49,7 +49,7 @@ bool ax_python_is_cased(uint32_t c) {
     return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LT;
 }
 
-/* Characters with an upper or title form of several characters (Unicode's SpecialCasing). */
+/* Characters whose upper or title case has several characters (Unicode's SpecialCasing). */
 static bool is_special(uint32_t c) {
     static const uint32_t ranges[][2] = {{0x149, 0x149},   {0x1f0, 0x1f0},   {0x390, 0x390},
                                          {0x3b0, 0x3b0},   {0x587, 0x587},   {0x1e96, 0x1e9a},
@@ -63,7 +63,7 @@ static bool is_special(uint32_t c) {
 size_t ax_python_map(enum ax_jcase to, uint32_t c, uint32_t out[2]) {
     if (to == AX_JCASE_LOWER) {
         out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
-        return c != 0x130; /* that one becomes i and a combining dot */
+        return c != 0x130; /* U+0130 becomes i and a combining dot */
     }
     if (c == 0xdf) {
         out[0] = 'S';

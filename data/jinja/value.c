@@ -56,7 +56,8 @@ size_t ax_jval_weight(struct ax_jval v) {
                                 : 1;
 }
 
-/* Takes one more item into account; its shape can no longer change. */
+/* Adds an item's nesting and weight to its container's. The item cannot change its shape
+ * afterwards. */
 static enum ax_status hold(int *nest, size_t *weight, struct ax_jval inner) {
     int n = 1 + (ax_jval_is_list(inner)   ? inner.list->nest
                  : inner.kind == AX_JDICT ? inner.dict->nest
@@ -105,7 +106,7 @@ enum ax_status ax_jitems_done(struct ax_jarena *a, const struct ax_jitems *l, en
 
 /* ---- dicts ---- */
 
-/* Up to here a linear search beats hashing. */
+/* Up to this size, a linear search is faster than hashing. */
 #define LINEAR_MAX 8
 
 enum ax_status ax_jdict_new(struct ax_jarena *a, struct ax_jdict **out) {
@@ -260,7 +261,7 @@ bool ax_jval_hash(struct ax_jval v, uint32_t *hash) {
         return true;
     case AX_JBOOL:
     case AX_JINT:
-    case AX_JFLOAT: { /* numbers that are equal hash alike: all through double */
+    case AX_JFLOAT: { /* equal numbers must have equal hashes, so all are hashed as double */
         double d = ax_jnumber_to_double(v) + 0.0;
         *hash = (uint32_t)ax_hash64(&d, sizeof d, 1);
         return true;

@@ -38,7 +38,7 @@ struct ax_jvm {
     int depth, max_depth;
     enum { AX_JFLOW_ON, AX_JFLOW_BREAK, AX_JFLOW_CONTINUE } flow;
 
-    /* Finished text, followed by what is being captured: captures nest like brackets. */
+    /* Finished text, followed by the open captures, which nest like brackets. */
     struct ax_buf out;
     size_t max_output;
     size_t root_end;                     /* end of the finished text; SIZE_MAX: no capture open */
@@ -72,8 +72,8 @@ enum ax_status ax_jvm_put_char(struct ax_jvm *vm, uint32_t c);
 enum ax_status ax_jvm_putf(struct ax_jvm *vm, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Collects what is put until take. If take is not reached (break, error), the text is dropped with
- * the template or by the enclosing take. */
+/* Collects what is printed until take. If take is not reached (break, error), the text is
+ * dropped with the template or by the enclosing take. */
 struct ax_jcapture {
     size_t start;
     bool outermost;
@@ -85,7 +85,7 @@ void ax_jvm_keep(struct ax_jvm *vm, struct ax_jcapture c);
 /* Code points in the finished text. */
 size_t ax_jvm_chars(struct ax_jvm *vm);
 
-enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v); /* as print does */
+enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v); /* as {{ }} prints it */
 enum ax_status ax_jval_put_repr(struct ax_jvm *vm, struct ax_jval v);
 /* str(v) */
 enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out);

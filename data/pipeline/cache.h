@@ -14,12 +14,12 @@
 /* CACHE/KEY for a description. Free with ax_free. */
 enum ax_status ax_cache_path(char **out, const char *cache, const json_t *description);
 
-/* The examples must have `columns`, which `description` contains too. *found = false if there is no
- * such set. AX_ERR_DATA names what is damaged. */
+/* The examples must have `columns`, which `description` contains too. *found = false if there is
+ * no such set. AX_ERR_DATA names what is corrupted. */
 enum ax_status ax_cache_load(struct ax_examples *out, const char *path, const json_t *description,
                              const struct ax_columns *columns, bool *found);
 
-/* Writes a set while it grows, in bounded memory: begin, then flush every few examples, then
+/* Writes a set in bounded memory while it grows: begin, then flush every few examples, then
  * commit. */
 struct ax_cache_writer {
     struct ax_folder folder;

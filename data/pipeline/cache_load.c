@@ -12,7 +12,7 @@ static enum ax_status damaged(const char *path, const char *what) {
     return ax_error(AX_ERR_DATA, "%s: corrupted: %s", path, what);
 }
 
-/* Reads instead of mapping: pages that were only checked should not stay in this process. */
+/* Reads instead of mapping, so that pages that are only checked do not stay resident. */
 static enum ax_status check_crc(const char *path, uint64_t size, uint32_t crc) {
     struct ax_file f;
     char *piece = NULL;
@@ -114,7 +114,8 @@ static enum ax_status read_counts(struct ax_json body, struct ax_examples *e) {
     return AX_OK;
 }
 
-/* Checksums told that the bytes are ours; this makes sure that no index leaves the mapping. */
+/* Correct checksums say that we wrote the bytes; this makes sure that no index is outside the
+ * mapping. */
 static enum ax_status check_list(const struct ax_examples *e, const char *folder) {
     for (size_t i = 0; i < e->n; i++) {
         const struct ax_stored *x = &e->list[i];

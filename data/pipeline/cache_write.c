@@ -37,7 +37,7 @@ static enum ax_status write_words(struct ax_cache_writer *w, const uint32_t *wor
     return ax_file_write(&w->words, words, n * sizeof *words);
 }
 
-/* The last block may still grow. */
+/* Writes all blocks but the last, which may still grow. */
 enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_examples *set) {
     for (; w->flushed + 1 < set->n_blocks; w->flushed++) {
         AX_TRY(write_words(w, set->blocks[w->flushed], AX_EXAMPLES_BLOCK));
@@ -103,7 +103,7 @@ fail:
     return st;
 }
 
-/* set.json: {"body": …, "crc32c": of the body as compact text with sorted keys}. */
+/* set.json: {"body": …, "crc32c": that of the body as compact text with sorted keys}. */
 static enum ax_status write_set(const struct ax_cache_writer *w, json_t *body) {
     enum ax_status st = AX_OK;
     json_t *doc = NULL;
@@ -143,6 +143,6 @@ enum ax_status ax_cache_commit(struct ax_cache_writer *w, const struct ax_exampl
 
 void ax_cache_abort(struct ax_cache_writer *w) {
     if (w->words.path)
-        (void)ax_file_close(&w->words); /* the folder goes anyway */
+        (void)ax_file_close(&w->words); /* the folder is removed anyway */
     ax_folder_abort(&w->folder);
 }

@@ -18,7 +18,7 @@ enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {
 
 /* ---- lengths ---- */
 
-/* What becomes of one example: *keep, and how many of its tokens. */
+/* Decides about one example: *keep, and how many of its tokens. */
 static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_examples *set,
                             struct ax_example_ref *ref, bool *keep, struct ax_corpus_report *r) {
     char where[512];

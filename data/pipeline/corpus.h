@@ -4,7 +4,8 @@
  * The unit of all these is the group, such as a pair of answers. Its examples are contiguous, here
  * as in their set. Most groups have one example.
  *
- * Read on: corpus.c (which groups), corpus_order.c (in which order), corpus_weigh.c (how often). */
+ * Reading order: corpus.c (which groups), corpus_order.c (in which order), corpus_weigh.c (how
+ * often). */
 #ifndef AX_DATA_PIPELINE_CORPUS_H
 #define AX_DATA_PIPELINE_CORPUS_H
 
@@ -64,31 +65,32 @@ enum ax_status ax_corpus_sort_runs(struct ax_corpus *c, size_t run);
 struct ax_corpus_options {
     bool shuffle_each, shuffle; /* each set before concatenation; all of them after */
     uint64_t seed;
-    int64_t n_shards, shard; /* n_shards > 1: keeps one run of the concatenated groups */
+    int64_t n_shards, shard; /* n_shards > 1: keeps one contiguous part of the groups */
     struct ax_length_rule rule;
     bool deduplicate;
     const struct ax_corpus *also; /* also drops duplicates of these groups; or NULL */
 };
 
-/* In this order: concatenate, shuffle, shard, lengths, untrained, duplicates. */
+/* Applies the options in this order: concatenate, shuffle, shard, lengths, untrained,
+ * duplicates. */
 enum ax_status ax_corpus_build(struct ax_corpus *out, const struct ax_examples *sets, size_t n_sets,
                                const struct ax_corpus_options *o, struct ax_corpus_report *r);
 /* Moves the last groups of c to the end of `tail`: ⌈size · n⌉ of them if size < 1, else `size`.
  * AX_ERR_DATA if none would be left. */
 enum ax_status ax_corpus_take_tail(struct ax_corpus *c, double size, struct ax_corpus *tail);
 
-/* How much of each data set an epoch has. `list` is either how often a group comes, 0.5 for a random
- * half, 2.5 for all twice and a random half once more; or, with `shares`, proportions between the
- * sets, of which as much is taken as there is without a repeat. Counts are rounded to the nearest
- * group; which groups are taken follows from the seed. */
+/* How much of each data set an epoch contains. `list` has either factors: 0.5 uses a random half
+ * of the groups, 2.5 uses all of them twice and a random half once more. Or, with `shares`, it
+ * has proportions between the sets: uses as many groups as possible without repeating any.
+ * Counts are rounded to the nearest group; the seed decides which groups are used. */
 struct ax_corpus_weights {
     const double *list; /* [n] one per set, above 0 */
     size_t n;
     bool shares;
-    bool shuffle; /* the result; else repeats follow in the same order */
+    bool shuffle; /* shuffles the result; otherwise each repetition has the original order */
     uint64_t seed;
 };
-/* AX_ERR_DATA when nothing would be left of a set. */
+/* AX_ERR_DATA if nothing would be left of a set. */
 enum ax_status ax_corpus_weigh(struct ax_corpus *c, const struct ax_corpus_weights *w);
 void ax_corpus_free(struct ax_corpus *c);
 

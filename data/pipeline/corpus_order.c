@@ -15,7 +15,7 @@ enum ax_status ax_corpus_groups(const struct ax_corpus *c, size_t start, uint32_
     return AX_OK;
 }
 
-/* firsts[order[k]] becomes the k-th group from `start` on. */
+/* Makes firsts[order[k]] the k-th group from `start` on. */
 static enum ax_status reorder(struct ax_corpus *c, size_t start, const uint32_t *firsts,
                               const uint32_t *order, size_t n) {
     const size_t count = c->n - start;
@@ -49,7 +49,7 @@ done:
     return st;
 }
 
-/* A group by its first reference and the length of its longest. */
+/* A group: its first reference, and the length of its longest example. */
 struct measured {
     struct ax_example_ref first;
     uint32_t longest, group;

@@ -1,22 +1,22 @@
-/* Data sets mixed in proportions: groups repeated or left out. Read ax_corpus_weigh first. */
+/* Mixes data sets in proportions by repeating or omitting groups. Read ax_corpus_weigh first. */
 #include <math.h>
 
 #include "data/pipeline/corpus.h"
 
-/* Groups by number, from 0 in the corpus's order. */
+/* Groups by number, from 0, in the order of the corpus. */
 struct mix {
     uint32_t *firsts; /* [n] */
     size_t n;
     size_t *counts; /* [n_sets] groups of each set */
-    double *wanted; /* [n_sets] groups that each set gets */
-    uint32_t *left; /* [n] how often a group is still to come */
+    double *wanted; /* [n_sets] groups to take from each set */
+    uint32_t *left; /* [n] how often each group is still to be added */
 };
 
 static double smaller(double a, double b) {
     return a < b ? a : b;
 }
 
-/* As many groups as the proportions allow without a repeat: the scarcest set is used up. */
+/* As many groups as the proportions allow without repeating any: the scarcest set is used up. */
 static enum ax_status share_out(struct mix *m, const struct ax_corpus_weights *w) {
     double unit = INFINITY;
     for (size_t s = 0; s < w->n; s++) {
@@ -53,7 +53,7 @@ static enum ax_status want(struct mix *m, const struct ax_corpus_weights *w) {
     return total < UINT32_MAX ? AX_OK : too_many(total);
 }
 
-/* All groups of a set come equally often, but for a random part that comes once more. */
+/* Every group of a set is repeated equally often; a random part gets one more repetition. */
 static enum ax_status deal(struct mix *m, const struct ax_corpus *c,
                            const struct ax_corpus_weights *w, size_t set) {
     const size_t n = m->counts[set], wanted = (size_t)m->wanted[set];
@@ -80,7 +80,7 @@ done:
     return st;
 }
 
-/* Passes over the groups in their order, each with those that still have to come. */
+/* Passes over the groups in order until none is left; a pass adds each remaining group once. */
 static enum ax_status emit(struct mix *m, const struct ax_corpus *from, struct ax_corpus *to) {
     for (size_t n = m->n; n > 0;) {
         size_t kept = 0;

@@ -16,8 +16,8 @@ struct ax_dedup {
 /* Capacity for n groups. */
 enum ax_status ax_dedup_init(struct ax_dedup *d, size_t n);
 void ax_dedup_free(struct ax_dedup *d);
-/* Adds the group c->refs[first, first + n), which must not move if it is new. Returns false if an
- * equal one was there. */
+/* Adds the group c->refs[first, first + n), which must not move if it is new. Returns false if
+ * an equal one is already there. */
 bool ax_dedup_is_new(struct ax_dedup *d, const struct ax_corpus *c, size_t first, size_t n);
 
 #endif

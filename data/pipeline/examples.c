@@ -12,7 +12,7 @@ static bool has_own_labels(const struct ax_example *x) {
     return false;
 }
 
-/* A place for n words, in the last block or a new one. */
+/* Reserves n words in the last block or a new one. */
 static enum ax_status make_room(struct ax_examples *e, size_t n, uint32_t **words) {
     size_t at = (size_t)(e->n_words % AX_EXAMPLES_BLOCK);
     if (at != 0 && at + n > AX_EXAMPLES_BLOCK) {

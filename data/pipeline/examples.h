@@ -37,7 +37,7 @@ struct ax_oddities {
     int64_t file, line;
 };
 
-/* Statistics gathered while the examples were made (data/pipeline/prepared.h). */
+/* Statistics gathered while preparing (data/pipeline/prepared.h). */
 struct ax_examples_info {
     struct ax_bad_records bad;
     int64_t ends, ends_trained; /* tokens that end a turn or text; how many are trained on */

@@ -11,14 +11,14 @@ struct ax_loader {
     const struct ax_example_source *source;
     struct ax_loader_options o;
     uint64_t fingerprint;
-    /* the chunk at hand */
+    /* the current chunk */
     struct ax_corpus examples;
     struct ax_pack pack;
     uint32_t *order; /* [pack.n] */
     bool loaded;
-    struct ax_source_place next; /* the chunk after it */
+    struct ax_source_place next; /* the next chunk */
     struct ax_loader_state at;
-    /* the sequence at hand */
+    /* the current sequence */
     int32_t *tokens, *labels;
     size_t cap_tokens;
     struct ax_document *docs;
@@ -63,7 +63,7 @@ void ax_loader_free(struct ax_loader *l) {
 
 /* ---- a chunk ---- */
 
-/* Units of sequences that must stay together change places. */
+/* Shuffles the units, whose sequences must stay together. */
 static enum ax_status order_sequences(struct ax_loader *l, int64_t epoch, int64_t chunk) {
     const size_t per = (size_t)ax_pack_unit(&l->o.pack), n = l->pack.n / per;
     uint32_t *order = NULL;
@@ -93,7 +93,7 @@ static enum ax_status load_chunk(struct ax_loader *l, int64_t epoch, int64_t chu
     return AX_OK;
 }
 
-/* Makes sure that a sequence is at hand; *any = false at the end of the epoch. */
+/* Loads chunks until one has another sequence; *any = false at the end of the epoch. */
 static enum ax_status find_sequence(struct ax_loader *l, bool *any) {
     for (;;) {
         if (!l->loaded)
@@ -123,8 +123,8 @@ static enum ax_status reserve(struct ax_loader *l, size_t tokens, size_t docs) {
     return AX_OK;
 }
 
-/* Writes piece i after the `at` tokens that are there. The label of the token before it is the
- * piece's first one where they are one document. */
+/* Writes piece i after the first `at` tokens. If both are one document, the label of the
+ * preceding token is the piece's first token. */
 static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, int i, size_t at) {
     const struct ax_pack_piece *p = &s->pieces[i];
     const struct ax_examples *set = ax_sequence_set(s, i);
@@ -225,7 +225,7 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
         out->sequences += (int64_t)l->pack.n;
         out->examples += (int64_t)l->examples.n;
     }
-    l->loaded = false; /* the chunk of the next sequence is loaded again */
+    l->loaded = false; /* makes the next call reload its chunk */
     return AX_OK;
 }
 

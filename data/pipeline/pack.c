@@ -15,7 +15,7 @@ static enum ax_status add_piece(struct ax_pack *p, struct ax_pack_piece piece) {
     return AX_OK;
 }
 
-/* Ends the sequence that holds all pieces since the last one. */
+/* Ends a sequence with all pieces added since the last one ended. */
 static enum ax_status end_sequence(struct ax_pack *p) {
     if (p->n + 2 > p->cap) {
         const size_t cap = p->cap ? 2 * p->cap : 256;
@@ -45,10 +45,10 @@ enum ax_status ax_pack_too_large(const struct ax_pack_options *o, const struct a
 /* ---- in order ---- */
 
 struct place {
-    int64_t used, docs, sequence; /* of the unit */
+    int64_t used, docs, sequence; /* within the unit */
 };
 
-/* To where n more tokens end. */
+/* Advances past n more tokens. */
 static void advance(struct place *at, const struct ax_pack_options *o, uint32_t n) {
     if (at->docs > 0 && (at->used + n > o->capacity || at->docs == o->max_docs))
         *at = (struct place){.sequence = at->sequence + 1};
@@ -56,7 +56,7 @@ static void advance(struct place *at, const struct ax_pack_options *o, uint32_t 
     at->docs++;
 }
 
-/* Whether the examples [first, end) end before sequence `limit`. */
+/* True if the examples [first, end) end before sequence `limit`. */
 static bool fits(struct place at, const struct ax_pack_options *o, const struct ax_corpus *c,
                  size_t first, size_t end, int64_t limit) {
     for (size_t i = first; i < end; i++)
@@ -64,19 +64,20 @@ static bool fits(struct place at, const struct ax_pack_options *o, const struct 
     return at.sequence < limit;
 }
 
-/* The end of its micro-batch. */
+/* The end of the current micro-batch. */
 static int64_t batch_end(struct place at, const struct ax_pack_options *o) {
     return (at.sequence / ax_pack_batch(o) + 1) * ax_pack_batch(o);
 }
 
-/* Ends sequences until `upto` of the unit at hand are closed, the last ones empty. */
+/* Ends sequences of the current unit until `upto` are closed; the last ones may be empty. */
 static enum ax_status close_upto(struct ax_pack *p, int64_t *closed, int64_t upto) {
     for (; *closed < upto; ++*closed)
         AX_TRY(end_sequence(p));
     return AX_OK;
 }
 
-/* Moves to sequence `to`, where a micro-batch or the next unit begins, unless a unit begins here. */
+/* Advances to sequence `to`, which begins a micro-batch or the next unit; a no-op at the start
+ * of a unit. */
 static enum ax_status move_on(struct ax_pack *p, const struct ax_pack_options *o, struct place *at,
                               int64_t *closed, int64_t to) {
     if (at->docs == 0 && at->sequence == 0)
@@ -88,8 +89,8 @@ static enum ax_status move_on(struct ax_pack *p, const struct ax_pack_options *o
     return AX_OK;
 }
 
-/* A group goes where the last one ended, if it fits that micro-batch; else into a new one; if it
- * fits none, over the rest of the unit or a new unit. */
+/* A group follows the previous one if it fits into the same micro-batch, else it begins a new
+ * one. If it fits into no micro-batch, it spreads over the rest of the unit or a new unit. */
 static enum ax_status pack_in_order(struct ax_pack *p, const struct ax_pack_options *o,
                                     const struct ax_corpus *c) {
     const int64_t unit = ax_pack_unit(o);
@@ -114,7 +115,7 @@ static enum ax_status pack_in_order(struct ax_pack *p, const struct ax_pack_opti
 
 /* ---- the others ---- */
 
-/* max_docs holds here too: a sequence of very many small examples is cut early. */
+/* max_docs applies here too: a sequence of very many small examples ends early. */
 static enum ax_status pack_wrapped(struct ax_pack *p, const struct ax_pack_options *o,
                                    const struct ax_corpus *c) {
     int64_t used = 0;
@@ -138,7 +139,7 @@ static enum ax_status pack_wrapped(struct ax_pack *p, const struct ax_pack_optio
     return docs > 0 ? end_sequence(p) : AX_OK;
 }
 
-/* Numbers the units anew, by the order of their first examples. at[] has room for all sequences and
+/* Renumbers the units in the order of their first examples. at[] has an element per sequence and
  * is zero before and after. */
 static void renumber(uint32_t *sequence, size_t n, size_t unit, size_t *at, size_t n_sequences) {
     size_t named = 0;
@@ -151,7 +152,7 @@ static void renumber(uint32_t *sequence, size_t n, size_t unit, size_t *at, size
     memset(at, 0, n_sequences * sizeof *at);
 }
 
-/* From "sequence of each example" to the examples of each sequence, in their order. */
+/* Converts "sequence of each example" to the examples of each sequence, in order. */
 static enum ax_status pack_fit(struct ax_pack *p, const struct ax_pack_options *o,
                                const struct ax_corpus *c) {
     const size_t n = c->n;
@@ -172,7 +173,7 @@ static enum ax_status pack_fit(struct ax_pack *p, const struct ax_pack_options *
     for (size_t i = 0; i < n; i++)
         p->pieces[at[sequence[i]]++] = (struct ax_pack_piece){(uint32_t)i, 0, c->refs[i].n};
     for (size_t r = 0; r < n_sequences; r++) {
-        p->n_pieces = at[r]; /* now the end of sequence r */
+        p->n_pieces = at[r]; /* by now the end of sequence r */
         AX_TRY_GOTO(end_sequence(p), st, done);
     }
 done:

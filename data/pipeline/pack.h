@@ -1,4 +1,4 @@
-/* Packing: assigns examples to sequences, and sequences to micro-batches where groups must stay in
+/* Packing: assigns examples to sequences, and sequences to micro-batches if groups must stay in
  * one. It sees only lengths and groups, one chunk at a time, so the result depends only on these
  * options and the order of the examples. */
 #ifndef AX_DATA_PIPELINE_PACK_H
@@ -19,13 +19,13 @@ struct ax_pack_options {
     int64_t max_docs; /* examples per sequence */
     int64_t chunk;    /* groups packed at a time */
     int64_t batch;    /* sequences per micro-batch, over which a group may spread; ≤ 1: one */
-    int64_t step;     /* sequences over which a group too large for a micro-batch may spread, from a
-                         new micro-batch on: a multiple of `batch`; 0: it may not */
+    int64_t step;     /* sequences over which a group too large for a micro-batch may spread,
+                         beginning with a new micro-batch; a multiple of `batch`; 0: it may not */
 };
 static inline int64_t ax_pack_batch(const struct ax_pack_options *o) {
     return o->batch > 1 ? o->batch : 1;
 }
-/* Sequences that must stay together, in their order. */
+/* Number of consecutive sequences that must stay together. */
 static inline int64_t ax_pack_unit(const struct ax_pack_options *o) {
     return o->step > 0 ? o->step : ax_pack_batch(o);
 }

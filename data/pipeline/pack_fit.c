@@ -2,9 +2,9 @@
  * below each node, so one descent finds the first that fits. (D. S. Johnson, "Near-optimal bin
  * packing algorithms", 1973: at most 11/9 of the optimal number of bins.)
  *
- * What is placed is a group, in a micro-batch with space for all its examples: if the total
- * suffices but not for each of them, the next one is tried. One that fits no empty micro-batch is
- * placed in several new ones of a unit, if the options have one. */
+ * A group is placed in a micro-batch with space for all its examples: if the total space
+ * suffices but an example does not fit, the next micro-batch is tried. A group that does not fit
+ * an empty micro-batch is placed in several new ones of a unit, if the options have units. */
 #include <string.h>
 
 #include "data/pipeline/pack_impl.h"
@@ -25,11 +25,11 @@ struct fit {
     const struct ax_corpus *c;
     size_t batch;          /* sequences of a micro-batch */
     size_t per_unit;       /* micro-batches that a group may take */
-    struct room_tree tree; /* of micro-batches; −1: it has all the examples it may have */
+    struct room_tree tree; /* of micro-batches; −1: the number of examples is at its limit */
     struct bin *bins;      /* [n_leaves][batch] */
     struct bin *trial;     /* [per_unit][batch] */
     uint32_t *sequence;    /* [c->n] the result */
-    size_t n_batches;      /* in use */
+    size_t n_batches;      /* number in use */
 };
 
 static void set_room(struct room_tree *t, size_t leaf, int64_t room) {
@@ -42,12 +42,12 @@ static void set_room(struct room_tree *t, size_t leaf, int64_t room) {
     }
 }
 
-/* The first leaf from `start` on with at least this much room; n_leaves: there is none. */
+/* The first leaf from `start` on with at least this much free space; n_leaves if there is none. */
 static size_t first_fit(const struct room_tree *t, size_t start, int64_t need) {
     size_t i = start > 0 ? start + t->n_leaves : 1;
     if (start >= t->n_leaves)
         return t->n_leaves;
-    while (t->room[i] < need) { /* up, to what lies to the right */
+    while (t->room[i] < need) { /* goes up, then to the right neighbor */
         while (i & 1)
             i /= 2;
         if (i == 0)
@@ -59,7 +59,7 @@ static size_t first_fit(const struct room_tree *t, size_t start, int64_t need) {
     return i - t->n_leaves;
 }
 
-/* A merge sort: indices by falling size, equal sizes in their order. */
+/* Merge sort: indices by descending size; equal sizes keep their order. */
 static enum ax_status sort_falling(const int64_t *sizes, size_t n, uint32_t **order) {
     uint32_t *a;
     uint32_t *b = NULL;
@@ -101,8 +101,8 @@ static void count_room(struct fit *f, size_t leaf) {
     set_room(&f->tree, leaf, open ? room : -1);
 }
 
-/* Tries `count` micro-batches from `leaf` on for these examples, the longest first, each into the
- * first sequence with room. */
+/* Tries to place these examples, longest first, in `count` micro-batches from `leaf` on, each in
+ * the first sequence with enough space. */
 static bool place(struct fit *f, size_t leaf, size_t count, const uint32_t *members, size_t n) {
     struct bin *bins = f->bins + leaf * f->batch;
     const size_t n_bins = count * f->batch;
@@ -128,14 +128,15 @@ static bool place(struct fit *f, size_t leaf, size_t count, const uint32_t *memb
     return true;
 }
 
-/* From the first new micro-batch on; if the rest of its unit is too small, from a new unit on. */
+/* Places the group in new micro-batches of the current unit, or of a new unit if the rest of
+ * this one is too small. */
 static bool place_over_unit(struct fit *f, const uint32_t *members, size_t n) {
     const size_t begun = f->n_batches % f->per_unit, leaf = f->n_batches;
     return place(f, leaf, f->per_unit - begun, members, n) ||
            (begun > 0 && place(f, leaf + f->per_unit - begun, f->per_unit, members, n));
 }
 
-/* Into the first micro-batch that takes the whole group. */
+/* Places a group in the first micro-batch that can take all of it. */
 static enum ax_status place_group(struct fit *f, size_t first, uint32_t *members, int64_t size) {
     const size_t end = ax_corpus_group_end(f->c, first);
     size_t n = 0;
@@ -192,7 +193,8 @@ enum ax_status ax_pack_fit(const struct ax_pack_options *o, const struct ax_corp
     size_t n;
     enum ax_status st;
     AX_TRY_GOTO(ax_corpus_groups(c, 0, &firsts, &n), st, done);
-    /* a group over a unit takes at most a micro-batch for each example, and leaves fewer empty */
+    /* a group over a unit uses at most one micro-batch per example, and leaves fewer than that
+     * empty */
     while (f.tree.n_leaves < (f.per_unit > 1 ? 2 * c->n + f.per_unit : n))
         f.tree.n_leaves *= 2;
     AX_TRY_GOTO(ax_alloc(&f.tree.room, 2 * f.tree.n_leaves, sizeof *f.tree.room), st, done);

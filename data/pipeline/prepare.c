@@ -8,8 +8,8 @@
 
 #include "base/threads.h"
 
-/* A batch is large enough to make the handover cheap, and small enough that the first examples come
- * early. */
+/* Large enough to make handing over a batch cheap, small enough that the first examples are
+ * available soon. */
 #define BATCH_ROWS       256
 #define BATCH_BYTES      ((size_t)256 * 1024)
 #define SLOTS_PER_THREAD 3
@@ -18,12 +18,12 @@
 struct batch {
     enum { EMPTY, FULL, TAKEN, DONE } state;
     struct ax_buf text;
-    struct ax_raw_row rows[BATCH_ROWS]; /* their text is in `text`, put in place by the worker */
+    struct ax_raw_row rows[BATCH_ROWS]; /* their text is in `text`; the worker sets the pointers */
     size_t n_rows;
     struct ax_example_list examples;
-    struct ax_buf bad; /* why records could not be used, in their order, each with its NUL */
+    struct ax_buf bad; /* why records could not be used, in order, each with its NUL */
     size_t n_bad;
-    struct ax_error_record error; /* of a failure that is not the record's */
+    struct ax_error_record error; /* a failure that is not a record's fault */
 };
 
 struct ax_prepare {
@@ -33,7 +33,7 @@ struct ax_prepare {
     size_t n_slots;
     pthread_mutex_t lock;
     pthread_cond_t filled, done;
-    uint64_t fill_at, take_at, read_at; /* batches filled, begun by workers, emptied */
+    uint64_t fill_at, take_at, read_at; /* batches filled, started by workers, emptied */
     size_t item;                        /* next example of the batch at read_at */
     bool rows_ended, closing;
 };
@@ -115,7 +115,7 @@ static enum ax_status fill(struct ax_prepare *p, struct batch *b) {
     return AX_OK;
 }
 
-/* Fills every slot that is free. */
+/* Fills every free slot. */
 static enum ax_status fill_all(struct ax_prepare *p) {
     while (!p->rows_ended && p->fill_at - p->read_at < p->n_slots) {
         struct batch *b = &p->ring[p->fill_at % p->n_slots];
@@ -210,7 +210,7 @@ void ax_prepare_close(struct ax_prepare *p) {
     pthread_cond_broadcast(&p->filled);
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < THREADS_MAX; i++)
-        (void)ax_worker_join(&p->workers[i]); /* a worker's own status is always AX_OK */
+        (void)ax_worker_join(&p->workers[i]); /* a worker always returns AX_OK */
     for (size_t i = 0; p->ring && i < p->n_slots; i++) {
         ax_buf_free(&p->ring[i].text);
         ax_buf_free(&p->ring[i].bad);

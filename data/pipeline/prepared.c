@@ -39,7 +39,7 @@ static void look_at(struct ax_examples_info *info, const struct ax_prepared_opti
 
 /* ---- making ---- */
 
-/* With a writer, full blocks leave memory. */
+/* With a writer, full blocks are written and freed. */
 static enum ax_status read_rows(struct ax_examples *out, const struct ax_prepared_options *o,
                                 struct ax_cache_writer *w) {
     struct ax_prepare *p;
@@ -120,7 +120,7 @@ static enum ax_status try_load(struct ax_examples *out, const char *path, const 
     return AX_OK;
 }
 
-/* Several processes may want the same set at once: one makes it, the others wait and load it. */
+/* If several processes need the same set, one makes it while the others wait and load it. */
 static enum ax_status load_or_make(struct ax_examples *out, const struct ax_prepared_options *o,
                                    const char *path, const char *lock_path,
                                    const json_t *description) {
@@ -133,7 +133,7 @@ static enum ax_status load_or_make(struct ax_examples *out, const struct ax_prep
         ax_lock_drop(&lock);
         if (found || st == AX_ERR_NOMEM)
             return st;
-        ax_error_clear(); /* damage is looked at again below, when nobody else writes */
+        ax_error_clear(); /* errors are checked again below, when no other process is writing */
     }
     AX_TRY(ax_mkdir_parents_private(o->cache));
     ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);

@@ -8,7 +8,7 @@
 /* One entry being read. */
 struct reader {
     struct ax_prepare *prepare; /* NULL: closed */
-    int64_t next;               /* the record to open at; mixed: the next to be picked */
+    int64_t next;               /* the record to open at; mixed: the next record */
     struct ax_example pending;
     bool has_pending;
 };
@@ -20,14 +20,14 @@ struct ax_stream {
     struct ax_examples examples; /* of the current chunk */
     uint32_t *first_file;        /* [n] of each entry, in examples.files */
     struct reader *readers;      /* [n] */
-    /* the reading position */
+    /* the current position */
     struct ax_source_place place;
     int64_t epoch;
-    size_t pick; /* mixed: the entry that record number place.record comes from, */
-    bool given;  /* and whether it gave an example */
+    size_t pick; /* mixed: the entry with record number place.record, */
+    bool given;  /* and whether that record has given an example */
 };
 
-/* An example, its entry, and where to go on with it. */
+/* An example, its entry, and the position from which to continue with it. */
 struct found {
     struct ax_example x;
     size_t entry;
@@ -45,7 +45,7 @@ enum ax_status ax_stream_open(struct ax_stream **out, const struct ax_stream_opt
     s->bad.allowed = o->max_bad_rows;
     s->epoch = -1;
     s->examples.columns = o->n > 0 ? ax_format_columns(o->entries[0].format) : NULL;
-    if (is_mixed(s)) /* all are read at the same time */
+    if (is_mixed(s)) /* all entries are read at the same time */
         s->o.threads = o->threads / (int)o->n;
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->first_file, o->n, sizeof *s->first_file), st, fail);
@@ -83,7 +83,7 @@ void ax_stream_close(struct ax_stream *s) {
 
 /* ---- one entry ---- */
 
-/* Looks at the next example of an entry without taking it. */
+/* Peeks at the next example of an entry. */
 static enum ax_status look(struct ax_stream *s, size_t entry, bool *got) {
     const struct ax_stream_entry *e = &s->o.entries[entry];
     struct reader *r = &s->readers[entry];
@@ -120,9 +120,9 @@ static enum ax_status look_in_turn(struct ax_stream *s, struct found *f, bool *g
 
 /* ---- entries mixed ----
  *
- * Record number n of an epoch comes from the entry that lags most behind its share of n + 1 records.
- * So n alone tells how many records of each entry came before. The epoch ends where the entry has
- * none left. */
+ * Record number n of an epoch is taken from the entry that is farthest below its share of n + 1
+ * records. So n alone determines how many records of each entry precede it. The epoch ends when
+ * that entry has no records left. */
 
 static size_t lagging(const struct ax_stream *s) {
     double total = 0, most = -INFINITY;
@@ -145,7 +145,7 @@ static void pick_next(struct ax_stream *s) {
     s->given = false;
 }
 
-/* A record may give several examples, or none. */
+/* A record may give several examples or none. */
 static enum ax_status look_mixed(struct ax_stream *s, struct found *f, bool *got) {
     for (;; pick_next(s)) {
         struct reader *r = &s->readers[s->pick];
@@ -210,7 +210,7 @@ static enum ax_status settle(struct ax_stream *s, struct ax_corpus *out, size_t 
     return AX_OK;
 }
 
-/* Fills the buffer. All examples of a record, and so of a group, stay in one chunk. */
+/* Fills the buffer. All examples of a record, and therefore of a group, stay in one chunk. */
 static enum ax_status fill(struct ax_stream *s, struct ax_corpus *out) {
     struct ax_source_place last = {-1, -1};
     size_t first = 0; /* of the last group */

@@ -9,7 +9,7 @@
 struct ax_stream_entry {
     struct ax_rows *rows;
     const struct ax_format *format;
-    double share; /* of the records, in proportion to the others'; 0 for all: no mixing */
+    double share; /* share of the records, relative to the others'; 0 for all entries: not mixed */
 };
 
 struct ax_stream_options {
@@ -22,7 +22,8 @@ struct ax_stream_options {
     struct ax_length_rule rule;
     int64_t max_bad_rows; /* per epoch */
     int threads;
-    uint64_t options_hash; /* of what determines the entries' examples, for the fingerprint */
+    uint64_t options_hash; /* hash of everything that determines the examples, for the
+                              fingerprint */
 };
 
 struct ax_stream;

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "data/problems/problems_tables.h"
 
-#define MAX_TRIES  10000 /* a template's numbers come out long before */
+#define MAX_TRIES  10000 /* far more than any template needs to get valid numbers */
 #define TEST_SHARE 8
 
 const char ax_problem_instruction[] =
@@ -32,7 +32,7 @@ struct numbers {
     int64_t value[26];
 };
 
-/* A variable's letter or digits; moves on. */
+/* The value of a variable or number at *s; *s moves past it. */
 static int64_t operand(const struct numbers *n, const char **s) {
     int64_t v = 0;
     if (islower((unsigned char)**s))
@@ -43,7 +43,7 @@ static int64_t operand(const struct numbers *n, const char **s) {
     return v;
 }
 
-/* False when it is not a whole positive number. */
+/* False if the result is not a positive integer. */
 static bool compute(int64_t a, char op, int64_t b, int64_t *out) {
     switch (op) {
     case '+':
@@ -63,7 +63,7 @@ static bool compute(int64_t a, char op, int64_t b, int64_t *out) {
     return *out > 0;
 }
 
-/* "a:2-9 b=a*3": false where something does not come out. */
+/* "a:2-9 b=a*3"; false if a number is not valid, so that the caller draws again. */
 static bool draw_numbers(struct draw *d, const char *s, struct numbers *n) {
     while (*s) {
         const int var = *s++ - 'a';
@@ -174,7 +174,7 @@ static int pick_template(struct draw *d, int min_level, int max_level) {
             n++;
         }
     }
-    AX_ASSERT(n > 0); /* the table is in the order of the levels */
+    AX_ASSERT(n > 0); /* the table is sorted by level */
     return first + (int)below(d, (uint64_t)n);
 }
 
@@ -206,7 +206,7 @@ enum ax_status ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t i
     }
     const char *last = out->steps[out->n_steps - 1];
     const char *result = last ? strrchr(last, '=') : NULL;
-    AX_ASSERT(result != NULL); /* every template's steps end so */
+    AX_ASSERT(result != NULL); /* every template's last step has a result */
     out->answer = strtoll(result + 1, NULL, 10);
     return AX_OK;
 }

@@ -5,7 +5,7 @@
 
 static const char mark[] = "####";
 
-/* The line behind the mark without blanks around it; NULL where there is no mark. */
+/* The line after the mark without surrounding blanks; NULL if there is no mark. */
 static const char *marked_line(const char *text, size_t n, size_t *len) {
     const char *at = memmem(text, n, mark, sizeof mark - 1);
     if (!at)
@@ -22,7 +22,7 @@ static const char *marked_line(const char *text, size_t n, size_t *len) {
     return s;
 }
 
-/* Sign, digits and dot of a number into out; false when it is none. */
+/* Copies sign, digits and point of a number to out; false if it is not a number. */
 static bool read_number(const char *s, size_t n, char *out, size_t *used) {
     size_t i = 0, digits = 0, dots = 0, k = 0;
     if (i < n && (s[i] == '-' || s[i] == '+')) {

@@ -16,10 +16,10 @@ enum packing { PLAIN, GZIP, ZSTD };
 struct ax_bytes {
     struct ax_file file;
     enum packing packing;
-    char *in, *out;     /* [PIECE]; out only where packed */
+    char *in, *out;     /* [PIECE]; out only for compressed files */
     size_t in_at, in_n; /* unread part of in */
-    bool in_end;        /* the file has no more */
-    bool started;       /* the first bytes have been looked at */
+    bool in_end;        /* the file has no more bytes */
+    bool started;       /* the first bytes have been inspected */
     bool inside;        /* between the start and the end of a compressed member */
     z_stream gzip;
     ZSTD_DStream *zstd;
@@ -57,13 +57,13 @@ void ax_bytes_close(struct ax_bytes *b) {
         (void)inflateEnd(&b->gzip);
     ZSTD_freeDStream(b->zstd);
     if (b->file.path)
-        (void)ax_file_close(&b->file); /* opened for reading: nothing to lose */
+        (void)ax_file_close(&b->file); /* opened for reading, so an error loses nothing */
     ax_free(b->in);
     ax_free(b->out);
     ax_free(b);
 }
 
-/* Fills `in` when it is empty. */
+/* Refills `in` if it is empty. */
 static enum ax_status fill(struct ax_bytes *b) {
     if (b->in_at < b->in_n || b->in_end)
         return AX_OK;
@@ -74,7 +74,7 @@ static enum ax_status fill(struct ax_bytes *b) {
     return AX_OK;
 }
 
-/* A pipe may give its first bytes one by one. */
+/* Reads until the magic number is complete: a pipe may return its first bytes one by one. */
 static enum ax_status fill_magic(struct ax_bytes *b) {
     while (b->in_n < 4 && !b->in_end) {
         size_t got;
@@ -114,7 +114,7 @@ static enum ax_status damaged(const char *kind, const char *why) {
     return ax_error(AX_ERR_DATA, "corrupted %s data (%s); copy the file again", kind, why);
 }
 
-/* Several members may follow each other. */
+/* A file may consist of several members. */
 static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
     *n = 0;
     while (*n == 0) {
@@ -144,7 +144,7 @@ static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
     return AX_OK;
 }
 
-/* The library refuses windows above 128 MiB by itself. */
+/* The library rejects windows above 128 MiB. */
 static enum ax_status next_zstd(struct ax_bytes *b, size_t *n) {
     *n = 0;
     while (*n == 0) {

@@ -18,7 +18,7 @@ static const struct {
     {".parquet", AX_ROWS_PARQUET},
 };
 
-/* Words of a file's path that tell its split. */
+/* Words in a file's path that name its split. */
 static const struct {
     const char *word, *split;
 } words[] = {
@@ -28,7 +28,7 @@ static const struct {
     {"evaluation", "test"},
 };
 
-/* Files that describe a data set but hold no rows. */
+/* Files that describe a data set but contain no records. */
 static const char *const not_rows[] = {"dataset_info.json", "dataset_infos.json", "state.json",
                                        "config.json", "requirements.txt"};
 
@@ -77,7 +77,8 @@ static const char *word_in(const char *path) {
     return "";
 }
 
-/* data/SPLIT-00000-of-00012…, as the hub's own tools write them: then SPLIT may be any name. */
+/* Length of SPLIT in SPLIT-00000-of-00012…, as the hub's own tools write names below data/;
+ * SPLIT may be any name. */
 static size_t sharded_name(const char *name) {
     for (const char *dash = strchr(name, '-'); dash; dash = strchr(dash + 1, '-'))
         if (strspn(dash + 1, "0123456789") == 5 && strncmp(dash + 6, "-of-", 4) == 0 &&
@@ -180,7 +181,7 @@ static enum ax_status no_such_config(const struct ax_card *card, const struct ax
                     known);
 }
 
-/* A file of the pattern, or of the folder that the pattern names. */
+/* True for a file that matches the pattern or is in the folder that it names. */
 static bool matches(const char *pattern, const char *folder, const char *name) {
     const size_t dir = folder ? strlen(folder) : 0;
     if (dir > 0) {
@@ -230,7 +231,8 @@ static enum ax_status choose_by_name(struct ax_found *f, const char *folder,
 /* Keeps the files of the most frequent kind. */
 static void keep_one_kind(struct ax_found *f) {
     size_t counts[AX_ROWS_PARQUET + 1] = {0}, kept = 0;
-    enum ax_rows_kind best = AX_ROWS_PARQUET; /* the converted copy, where there are as many */
+    enum ax_rows_kind best = AX_ROWS_PARQUET; /* if there are equally many, Parquet: the
+                                                 converted copy */
     for (size_t i = 0; i < f->n; i++)
         counts[f->files[i].kind]++;
     for (int k = 0; k <= (int)AX_ROWS_PARQUET; k++)
@@ -271,7 +273,7 @@ enum ax_status ax_rows_choose_named(struct ax_found *f, const struct ax_rows_opt
     for (size_t j = 0; j < o->n_data_files; j++) {
         const size_t before = f->n;
         for (size_t i = 0; i < n; i++) {
-            enum ax_rows_kind kind = AX_ROWS_JSON; /* most often JSONL without an ending */
+            enum ax_rows_kind kind = AX_ROWS_JSON; /* JSONL, if there is no extension */
             char split[AX_SPLIT_NAME_MAX];
             if (!ax_path_match(o->data_files[j], names[i]))
                 continue;

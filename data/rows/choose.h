@@ -2,7 +2,7 @@
  * card says, else by file name. Works on names alone, so a repository's file list is enough and
  * nothing is downloaded first. Private to data/.
  *
- * Read on: path_match.c (patterns), dataset_card.c (the card), choose.c. */
+ * Reading order: path_match.c (patterns), dataset_card.c (the card), choose.c. */
 #ifndef AX_DATA_ROWS_CHOOSE_H
 #define AX_DATA_ROWS_CHOOSE_H
 
@@ -56,7 +56,7 @@ struct ax_found_file {
 struct ax_found {
     struct ax_found_file *files;
     size_t n;
-    bool lone; /* a single file given by name: if no split is requested, it is every split */
+    bool lone; /* a single file given by name: it is every split, unless one is requested */
 };
 enum ax_status ax_found_add(struct ax_found *f, const char *path, enum ax_rows_kind kind,
                             const char *split);

@@ -17,7 +17,7 @@ static enum place next_place(enum place at, char c, char separator) {
     return PLAIN;
 }
 
-/* One record: up to a line end outside quotes. */
+/* Cuts one record, which ends at the first line end outside of quotes. */
 static enum ax_status cut_record(struct ax_reader *r, char separator, struct ax_row_cut *cut,
                                  bool *got) {
     const uint64_t line = r->line;
@@ -60,7 +60,8 @@ enum ax_status ax_cut_csv(struct ax_reader *r, char separator, struct ax_row_cut
     return AX_OK;
 }
 
-/* Takes the next field off [*at, end) into `field`. *more = a separator followed. */
+/* Reads the next field of [*at, end) into `field` and moves *at past it. *more = true if a
+ * separator follows. */
 static enum ax_status take_field(const char **at, const char *end, char separator,
                                  struct ax_buf *field, bool *more) {
     enum place place = FIELD_START;
@@ -78,7 +79,7 @@ static enum ax_status take_field(const char **at, const char *end, char separato
     return AX_OK;
 }
 
-/* What a JSON key can hold. */
+/* True if a JSON key can have this text. */
 static bool is_name(const struct ax_buf *field) {
     json_t *v = json_stringn(field->len ? field->data : "", field->len);
     const bool ok = v && memchr(json_string_value(v), '\0', field->len) == NULL;

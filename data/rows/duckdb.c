@@ -21,7 +21,7 @@ struct result {
     void *internal;
 };
 
-/* duckdb_string_t: texts of up to 12 bytes lie in the value itself. */
+/* duckdb_string_t: up to 12 bytes of text are stored in the value itself. */
 union text {
     struct {
         uint32_t length;
@@ -62,9 +62,9 @@ static struct {
 } lib;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct ax_error_record opening; /* how it went, for every thread that asks */
+static struct ax_error_record opening; /* the result of opening the library, for every thread */
 
-/* Where `npm install --prefix ~/.local/lib/axtrain` puts it. */
+/* Where `npm install --prefix ~/.local/lib/axtrain` puts the library. */
 static enum ax_status installed(char **path) {
     const char *home = getenv("HOME");
     return ax_sprintf(path, "%s/.local/lib/axtrain/node_modules/" NPM_PACKAGE "/libduckdb.so",
@@ -200,7 +200,7 @@ void ax_duckdb_close(struct ax_duckdb *d) {
     ax_free(d);
 }
 
-/* The next chunk that is not empty; d->chunk = NULL at the end. */
+/* The next nonempty chunk; d->chunk = NULL at the end. */
 static enum ax_status next_chunk(struct ax_duckdb *d) {
     do {
         if (d->chunk)
@@ -221,7 +221,7 @@ enum ax_status ax_duckdb_next(struct ax_duckdb *d, const char **text, size_t *le
         return AX_OK;
     void *vector = lib.chunk_vector(d->chunk, 0);
     const union text *value = (const union text *)lib.vector_data(vector) + d->row;
-    const uint64_t *valid = lib.vector_validity(vector); /* NULL: all of them */
+    const uint64_t *valid = lib.vector_validity(vector); /* NULL: no nulls */
     const bool is_null = valid && !(valid[d->row / 64] >> (d->row % 64) & 1U);
     *len = is_null ? 0 : value->here.length;
     *text = is_null ? NULL : *len <= sizeof value->here.text ? value->here.text : value->there.ptr;

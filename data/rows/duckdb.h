@@ -1,9 +1,10 @@
 /* DuckDB through its C API, loaded when a Parquet file is read: a query whose first column is text,
  * row by row, in chunks of bounded size.
  *
- * The library is AXTRAIN_DUCKDB (a path), or libduckdb.so: beside the binary, on the loader's path, or
- * where npm installs it under ~/.local/lib/axtrain. It gets one thread, at most 1 GiB of memory and
- * no writable place, and may not install or load extensions, so it never uses the network. */
+ * The library is AXTRAIN_DUCKDB (a path), or libduckdb.so: beside the binary, on the loader's
+ * path, or where npm installs it under ~/.local/lib/axtrain. It gets one thread, at most 1 GiB
+ * of memory and no writable folder, and may not install or load extensions, so it never uses the
+ * network. */
 #ifndef AX_DATA_ROWS_DUCKDB_H
 #define AX_DATA_ROWS_DUCKDB_H
 

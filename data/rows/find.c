@@ -12,7 +12,7 @@
 #define MAX_DEPTH 6
 #define MAX_NAMES 200000
 
-/* o->format goes before the ending; without either it is most often JSONL. */
+/* o->format takes precedence over the extension. A file without either is read as JSONL. */
 static enum ax_status kind_of(enum ax_rows_kind *kind, const struct ax_rows_options *o,
                               const char *name) {
     static const struct {
@@ -48,10 +48,10 @@ static enum ax_status add(struct ax_found *f, const struct ax_rows_options *o, c
     return ax_found_add(f, path, kind, split);
 }
 
-/* ---- what lies in a folder ---- */
+/* ---- the files in a folder ---- */
 
 struct names {
-    char **v; /* paths below the folder */
+    char **v; /* paths relative to the folder */
     size_t n;
 };
 
@@ -75,7 +75,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A linked folder may lead back to where it stands; a linked file is what the hub's cache holds. */
+/* Folders that are links are skipped, because they may lead back to a parent. Files that are
+ * links are read: the hub's cache consists of them. */
 static bool is_link(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
@@ -113,7 +114,7 @@ static enum ax_status list_folder(struct names *l, const char *path) {
     return AX_OK;
 }
 
-/* What was chosen gets its folder in front, and the format that was asked for. */
+/* Prefixes the chosen files with their folder, and applies the configured format. */
 static enum ax_status place(struct ax_found *f, const struct ax_rows_options *o,
                             const char *folder) {
     for (size_t i = 0; i < f->n; i++) {
@@ -206,7 +207,7 @@ static enum ax_status find(struct ax_found *f, const struct ax_rows_options *o) 
 
 static enum ax_status find_in_hub(struct ax_found *f, const struct ax_rows_options *o,
                                   const struct ax_hub_snapshot *s) {
-    if (!s->listed) /* another tool has brought it: what is there is all that is known */
+    if (!s->listed) /* another tool downloaded it, so the files there are all that is known */
         return o->n_data_files > 0 ? add_data_files(f, o, s->folder)
                                    : find_in_folder(f, o, s->folder);
     AX_TRY(ax_hub_dataset_choose(f, o, s));

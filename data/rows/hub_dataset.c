@@ -59,7 +59,7 @@ done:
     return st;
 }
 
-/* The files of the splits that are asked for; borrowed from f. */
+/* The files of the requested splits; borrowed from f. */
 static enum ax_status wanted_files(const char **paths, size_t *n, const struct ax_found *f,
                                    const struct ax_rows_options *o) {
     struct ax_split splits[AX_SPLIT_PARTS_MAX];
@@ -98,7 +98,7 @@ enum ax_status ax_hub_dataset_find(struct ax_hub_snapshot *s, const struct ax_ro
                     o->path, s->repo_folder);
 }
 
-/* Without a list: is there any file of data? */
+/* Without a list: true if the cache has any data file. */
 static enum ax_status has_some(bool *some, const struct ax_rows_options *o,
                                const struct ax_hub_snapshot *s) {
     struct ax_rows *rows = NULL;
@@ -122,7 +122,7 @@ static enum ax_status get_card(struct ax_hub_snapshot *s, const struct ax_hub *h
     return ax_hub_pull(s, h, r, card, 1, report);
 }
 
-/* The list is known: what it says is wanted, and what of that is missing. */
+/* With a list: downloads the files that it selects and the cache lacks. */
 static enum ax_status get_listed(struct ax_hub_snapshot *s, const struct ax_hub *h,
                                  const struct ax_rows_options *o, struct ax_hub_report *report) {
     const struct ax_hub_repo r = repo_of(o);

@@ -10,7 +10,7 @@ static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* To the next byte that is not white space, counting lines. *c = 0 at the end. */
+/* Skips white space, counting lines. *c = the next byte, or 0 at the end. */
 static enum ax_status skip_space(struct ax_reader *r, char *c) {
     for (;;) {
         bool any;
@@ -23,14 +23,14 @@ static enum ax_status skip_space(struct ax_reader *r, char *c) {
     }
 }
 
-/* Where the scan of a list's element stands. */
+/* The state of scanning an element of a list. */
 struct nesting {
     int depth;
     bool string, escape, scalar, done;
 };
 
-/* Looks at one byte; done is set behind the element's last one. False: the byte is not part of it.
- */
+/* Processes one byte; sets done after the element's last one. False if the byte is not part of
+ * the element. */
 static bool step(struct nesting *s, char c) {
     if (s->string) {
         if (s->escape)
@@ -137,7 +137,7 @@ enum ax_status ax_cut_json(struct ax_reader *r, struct ax_row_cut *cut, bool *go
     return next_element(r, cut, got);
 }
 
-/* "row:LINE:COLUMN: why" → the place and why. */
+/* "row:LINE:COLUMN: why" → the position and why. */
 static enum ax_status place_error(enum ax_status st, struct ax_row_place *place) {
     unsigned long long line;
     unsigned long long column;

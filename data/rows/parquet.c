@@ -9,7 +9,7 @@ struct ax_parquet {
     uint64_t row;
 };
 
-/* The path as a text of SQL in which nothing stands for other files. */
+/* The path in a string literal of SQL, with its wildcards escaped. */
 static enum ax_status quote(struct ax_buf *b, const char *path) {
     enum ax_status st = AX_OK;
     for (; *path && st == AX_OK; path++)

@@ -23,7 +23,7 @@ static bool match_set(const char *p, char c, const char **end, bool *in) {
     return true;
 }
 
-/* One character of the path against one of the pattern, which moves on. */
+/* Matches one character of the path with one of the pattern, and moves *pattern past it. */
 static bool match_one(const char **pattern, char c) {
     const char *p = *pattern;
     const char *end;
@@ -37,14 +37,14 @@ static bool match_one(const char **pattern, char c) {
 }
 
 bool ax_path_match(const char *pattern, const char *path) {
-    const char *star = NULL, *star_at = NULL;   /* behind the last *, and where it stands now */
-    const char *cross = NULL, *cross_at = NULL; /* the same of the last ** */
+    const char *star = NULL, *star_at = NULL;   /* after the last *, and the position it reached */
+    const char *cross = NULL, *cross_at = NULL; /* the same for the last ** */
     bool whole_parts = false;
     const char *p = pattern, *s = path;
     while (*s || *p) {
         if (p[0] == '*' && p[1] == '*') {
             p += 2;
-            whole_parts = *p == '/'; /* which may be none at all */
+            whole_parts = *p == '/'; /* then ** matches entire parts, or none */
             p += whole_parts;
             cross = p;
             cross_at = s;

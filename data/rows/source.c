@@ -1,5 +1,5 @@
-/* Records of all files of a data set: opens one file after the other, keeps the records that slices
- * and shards select. Read ax_rows_open, then ax_rows_next. */
+/* Records of all files of a data set: opens one file after the other, and keeps the records that
+ * slices and shards select. Read ax_rows_open, then ax_rows_next. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct source_file {
     struct ax_csv_header header; /* read when the file is first opened; never changes after */
 };
 
-/* The rows [from, to) of files [first, end), counted from the first file's first row. */
+/* The records [from, to) of files [first, end), counted from the first file's first record. */
 struct part {
     size_t first, end;
     int64_t from, to;
@@ -29,18 +29,18 @@ struct ax_rows {
     struct part parts[AX_SPLIT_PARTS_MAX];
     size_t n_parts;
     int64_t skip, empty_rows;
-    uint64_t *kept; /* bit of each row, by its index among the selected ones; NULL = all */
-    char *split;    /* as asked for, for ax_rows_describe */
+    uint64_t *kept; /* a bit per record, by its index among the selected ones; NULL = all */
+    char *split;    /* as configured, for ax_rows_describe */
     int64_t n_shards, shard;
     uint64_t seed;
 
-    struct ax_reader reader;    /* of files[file] … */
-    struct ax_parquet *parquet; /* … or this */
+    struct ax_reader reader;    /* for files[file], … */
+    struct ax_parquet *parquet; /* … or this one */
     bool open;
     size_t part, file;
-    int64_t in_part;  /* rows of the part seen so far */
-    int64_t index;    /* of the next row among all rows of all parts */
-    int64_t selected; /* rows that slices have let through so far */
+    int64_t in_part;  /* records of the part seen so far */
+    int64_t index;    /* of the next record among those of all parts */
+    int64_t selected; /* records that slices have selected so far */
 };
 
 static char separator(enum ax_rows_kind kind) {
@@ -94,7 +94,7 @@ static void go_to_part(struct ax_rows *r, size_t part) {
     r->in_part = 0;
 }
 
-/* The next row of the part, whatever selects; *got = false at its end. */
+/* The next record of the part, selected or not; *got = false at its end. */
 static enum ax_status next_of_part(struct ax_rows *r, struct ax_row_cut *cut, bool *got) {
     for (*got = false; r->file < r->parts[r->part].end; r->file++) {
         if (!r->open)
@@ -111,7 +111,7 @@ static bool is_kept(const struct ax_rows *r, int64_t selected) {
     return !r->kept || (r->kept[selected / 64] >> (selected % 64) & 1U);
 }
 
-/* Rows {} are numbered like lines. */
+/* Record {} number i is on line i. */
 static void next_empty(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
     *got = r->index < r->empty_rows;
     *row = (struct ax_raw_row){
@@ -119,7 +119,7 @@ static void next_empty(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
     r->index += *got;
 }
 
-/* The next row of this part as it lies in the file; at the part's end the next part is begun. */
+/* The next record of this part as it is in the file; at the part's end, moves to the next part. */
 static enum ax_status next_here(struct ax_rows *r, struct ax_row_cut *cut, bool *any) {
     *any = false;
     if (r->in_part < r->parts[r->part].to)
@@ -212,7 +212,7 @@ static enum ax_status add_file(struct ax_rows *r, const struct ax_found_file *f)
     return AX_OK;
 }
 
-/* Takes the files of a split off `found`. */
+/* Adds the files of a split in `found` as a part. */
 static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
                                const struct ax_rows_options *o, const struct ax_split *s) {
     const size_t first = r->n_files;
@@ -233,8 +233,8 @@ static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
     return AX_OK;
 }
 
-/* Deals the selected rows at random into shards: a row's shard follows from its place in the
- * shuffled order. */
+/* Assigns the selected records at random to shards: a record's shard depends on its position in
+ * the shuffled order. */
 static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_options *o) {
     int64_t n = 0;
     for (size_t i = 0; i < r->n_parts; i++) {
@@ -365,7 +365,7 @@ enum ax_status ax_rows_describe(const struct ax_rows *r, json_t **out) {
         json_t *file = describe_file(&r->files[i]);
         if (!file || json_array_append_new(files, file) != 0) {
             json_decref(files);
-            return AX_OK; /* not a file that stays: nothing to describe */
+            return AX_OK; /* not a regular file, so nothing identifies its contents */
         }
     }
     json_t *v = json_pack("{s:o, s:s?, s:I, s:I, s:I, s:I, s:I}", "files", files, "split", r->split,

@@ -12,11 +12,11 @@ static bool is_name_char(char c) {
     return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '-';
 }
 
-/* A whole number, maybe with '%'; nothing is "unset". */
+/* An integer, optionally followed by '%'. An empty bound stays unset. */
 static bool parse_bound(const char **at, struct ax_split_bound *b) {
     const char *s = *at + (**at == '-');
     if (!isdigit((unsigned char)*s))
-        return s == *at; /* a lone minus is wrong */
+        return s == *at; /* a minus without a number is an error */
     char *end;
     errno = 0;
     b->value = strtoll(*at, &end, 10);

@@ -45,7 +45,7 @@ void ax_reader_give(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut) 
     r->too_long = false;
 }
 
-/* One line, with or without its end of line, blank or not. */
+/* One line, with or without a line end, blank or not. */
 static enum ax_status any_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
     const uint64_t line = r->line;
     for (bool found = false; !found;) {

@@ -9,7 +9,7 @@
 
 #define CONFIG_MAX ((size_t)64 << 20)
 
-/* One template, as it is written. Of places with the same name the first one counts. */
+/* One template source. Among sources of equal rank with the same name, the first one counts. */
 struct source {
     int place; /* 0: a file; 1 and 2: the configs */
     const char *name;
@@ -123,11 +123,11 @@ static enum ax_status need_text(const struct source *s) {
     return s->text ? AX_OK : ax_error(AX_ERR_DATA, "%s: expected a template (a string)", s->where);
 }
 
-/* ---- one of them, compiled ---- */
+/* ---- one template, compiled ---- */
 
 struct choice {
-    const char *names[2]; /* the first is preferred where a place has both; or NULL */
-    int place, number;    /* of the one found */
+    const char *names[2]; /* in order of preference within a place; the second may be NULL */
+    int place, number;    /* those of the template found so far */
     struct ax_template *found;
 };
 
@@ -168,14 +168,14 @@ enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir
     return AX_OK;
 }
 
-/* ---- all of them, as they are written ---- */
+/* ---- all templates, as source ---- */
 
 static enum ax_status add(void *ctx, const struct source *s) {
     json_t *all = ctx;
     AX_TRY(need_text(s));
     if (json_object_get(all, s->name))
         return AX_OK;
-    json_t *value = json_stringn(s->text, s->len); /* NULL where it is not UTF-8, too */
+    json_t *value = json_stringn(s->text, s->len); /* also NULL if it is not UTF-8 */
     if (json_object_set_new(all, s->name, value) == 0)
         return AX_OK;
     return ax_error(AX_ERR_DATA, "%s: chat template %s is not UTF-8", s->where, s->name);

@@ -1,5 +1,5 @@
-/* Sources of the built-in chat templates (named_tables.c, named_gemma_tables.c, named_more_tables.c),
- * for named.c. */
+/* Sources of the built-in chat templates (named_tables.c, named_gemma_tables.c,
+ * named_more_tables.c), for named.c. */
 #ifndef AX_DATA_TEMPLATE_NAMED_H
 #define AX_DATA_TEMPLATE_NAMED_H
 

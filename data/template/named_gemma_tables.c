@@ -1,7 +1,8 @@
-/* The built-in chat templates of the Gemma models, as named_tables.c has the others. */
+/* The built-in chat templates of the Gemma models; the others are in named_tables.c. */
 #include "data/template/named.h"
 
-/* Up to Gemma 3: `first` is text before the first turn's own, `part` prints one part of content. */
+/* Up to Gemma 3: `first` is text inserted before that of the first turn, `part` prints one part
+ * of content. */
 #define GEMMA_TURNS(part)                                                                          \
     "{%- for m in turns %}\n"                                                                      \
     "    {%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}\n"                              \
@@ -148,7 +149,7 @@ const char ax_template_gemma3n[] = GEMMA3_SYSTEM GEMMA_TURNS("{%- " IF_PART(
     "    {{- '}' }}\n"                                                                             \
     "{%- endmacro %}\n"
 
-/* What a turn consists of. `text` drops the thoughts of the model's own turns. */
+/* The parts of a turn. `text` drops the thoughts from the model's own turns. */
 #define GEMMA4_PARTS                                                                               \
     "{%- macro text(of, role) %}\n"                                                                \
     "    {%- set ns = namespace(kept=[]) %}\n"                                                     \
@@ -186,8 +187,8 @@ const char ax_template_gemma3n[] = GEMMA3_SYSTEM GEMMA_TURNS("{%- " IF_PART(
     "    {%- endfor %}\n"                                                                          \
     "{%- endmacro %}\n"
 
-/* A call and its results share the model's turn, which the answer after them continues; ns.last says
- * what the latest turn ended with. */
+/* A call, its results and the answer after them share one turn of the model; ns.last says what
+ * the latest turn ended with. */
 const char ax_template_gemma4[] =
     "{%- set media = {'image': '<|image|>', 'audio': '<|audio|>', 'video': '<|video|>'} "
     "%}\n" GEMMA4_VALUES GEMMA4_SCHEMA GEMMA4_PARTS "{{- bos_token }}\n"

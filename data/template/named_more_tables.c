@@ -1,4 +1,4 @@
-/* More built-in chat templates, as named_tables.c has the others: Falcon, Nemotron, Cohere, Metharme,
+/* Built-in chat templates that are not in named_tables.c: Falcon, Nemotron, Cohere, Metharme,
  * Exaone, Llama with tools, Llava and Pixtral, Jamba. */
 #include "data/template/named.h"
 
@@ -238,7 +238,7 @@ const char ax_template_llama4[] =
     "        {%- for c in m.tool_calls %}{{- call(c.function) }}{%- endfor %}\n"
     "        {{- end }}\n");
 
-/* Only without images is there a system turn. */
+/* There is a system turn only if there are no images. */
 const char ax_template_llama3_2_vision[] =
     "{%- set before, after = '<|start_header_id|>', '<|end_header_id|>' %}\n"
     "{%- set end = '<|eot_id|>' %}\n"
@@ -314,8 +314,8 @@ const char ax_template_pixtral[] =
 
 /* ---- Jamba ----
  *
- * Messages lie between <|bom|> and <|eom|>; the last is open. Documents and output modes (knobs) have
- * a system message of their own before the last user turn. */
+ * Messages are enclosed in <|bom|> and <|eom|>; the last one is not closed. Documents and output
+ * modes (knobs) get their own system message before the last user turn. */
 #define JAMBA_MACROS                                                                               \
     "{%- macro tool_list() %}\n"                                                                   \
     "    {{- '<tool_definitions>\\n# Tools\\n\\n## Functions' }}\n"                                \

@@ -1,5 +1,5 @@
-/* Sources of the built-in chat templates, written as Jinja, one literal each: ChatML and Qwen, Llama 3,
- * Mistral, DeepSeek, Alpaca, Phi. */
+/* Sources of the built-in chat templates, written as Jinja, one literal each: ChatML and Qwen,
+ * Llama 3, Mistral, DeepSeek, Alpaca, Phi. */
 #include "data/template/named.h"
 
 /* ---- ChatML and Qwen ---- */
@@ -10,7 +10,7 @@ const char ax_template_chatml[] =
     "{%- endfor %}\n"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\n";
 
-/* The tools block of Qwen 2.5 and 3, behind the system text. */
+/* The tools block of Qwen 2.5 and 3, which follows the system text. */
 #define QWEN_TOOLS                                                                                 \
     "{{- '# Tools\\n\\nYou may call one or more functions to assist with the user query.\\n\\n"    \
     "You are provided with function signatures within <tools></tools> XML tags:\\n<tools>' }}"     \
@@ -20,7 +20,7 @@ const char ax_template_chatml[] =
     "{\"name\": <function-name>, \"arguments\": <args-json-object>}\\n</tool_call><|im_end|>\\n' " \
     "}}"
 
-/* Tool results in a row share one user turn. */
+/* Consecutive tool results share one user turn. */
 #define QWEN_RESULT_OPEN                                                                           \
     "{%- if loop.first or loop.previtem.role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}"    \
     "{{- '\\n<tool_response>\\n' }}"
@@ -56,8 +56,8 @@ const char ax_template_qwen_25[] =
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\n";
 
 /* Thoughts stay only in the answers to the last real question; the last message always shows the
- * block. real_last_index tells a prefix where its conversation ends. The text of a system, user and
- * tool message is up to the template. */
+ * block. real_last_index says where a partial conversation ends when complete. The template
+ * decides how to print the text of system, user and tool messages. */
 #define QWEN3_TURNS                                                                                \
     "{%- set has_system = messages[0].role == 'system' %}\n"                                       \
     "{%- if tools %}\n"                                                                            \
@@ -339,8 +339,8 @@ const char ax_template_deepseek_v2[] =
     "{%- endfor %}\n"
     "{%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{%- endif %}\n";
 
-/* Tool results in a row are one block, which the next answer or call closes. As in the published
- * template, only the first assistant turn with calls opens with its own text. */
+/* Consecutive tool results form one block, which the next answer or call closes. As in the
+ * published template, only the first assistant turn with calls opens with its own text. */
 const char ax_template_deepseek_v3[] =
     "{%- set end = '<｜end▁of▁sentence｜>' %}\n"
     "{%- set ns = namespace(system=none, results=false, called=false) %}\n"

@@ -11,7 +11,7 @@
 
 static const struct ax_template_options default_options;
 
-/* Tokens and tree of the longest source that is accepted. */
+/* Memory for the tokens and tree of the longest source that is accepted. */
 #define COMPILE_MEMORY ((size_t)512 << 20)
 
 struct ax_template {
@@ -21,7 +21,7 @@ struct ax_template {
     size_t len;
 };
 
-/* The source as Jinja reads it: line ends as \n, without the last one unless `plain`. */
+/* The source as Jinja reads it: line ends become \n, and the last one is dropped unless `plain`. */
 static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t len, bool plain,
                                 char **out, size_t *out_len) {
     char *text;
@@ -74,7 +74,8 @@ static enum ax_status compile(struct ax_template *t, const char *name, const cha
     return ax_jparse(&t->tree, tokens);
 }
 
-/* Every error names the template and a line: those of the arena and of lists do not know them. */
+/* Makes every error begin with the template's name and a line, which errors of the arena and of
+ * lists lack. */
 static enum ax_status name_place(enum ax_status st, const char *name, int line) {
     size_t n = strlen(name);
     const char *text = ax_error_text();
@@ -134,8 +135,8 @@ const char *ax_template_source(const struct ax_template *t, size_t *len) {
 #define MAX_MEMORY ((size_t)512 << 20)
 #define MAX_OUTPUT ((size_t)256 << 20)
 
-/* Little data needs little memory, whatever the template does: values take some ten bytes for each
- * of their text, and a template hardly repeats its data more than a few times. */
+/* Limits for short data: values take tens of bytes per byte of text, and a template rarely
+ * repeats its data more than a few times. So a hostile template cannot use much memory on them. */
 static struct ax_template_options fit_bounds(const struct ax_template_options *options,
                                              size_t len) {
     struct ax_template_options o = options != NULL ? *options : default_options;
@@ -156,10 +157,10 @@ static enum ax_status start(struct ax_jvm *vm, const struct ax_template *t,
     vm->max_depth = o->max_depth != 0 ? o->max_depth : 5000;
     vm->root_end = SIZE_MAX;
     ax_jarena_init(&vm->arena, o->max_memory != 0 ? o->max_memory : MAX_MEMORY);
-    return ax_buf_append(&vm->out, "", 0); /* data is never NULL from here on */
+    return ax_buf_append(&vm->out, "", 0); /* so that data is never NULL */
 }
 
-/* A global function, what every chat has, or missing. */
+/* The value of a global function or of a variable that every chat has, else missing. */
 static enum ax_status builtin_value(struct ax_jvm *vm, const struct ax_jstr *name, bool chat,
                                     struct ax_jval *v) {
     const struct ax_jbuiltin *global = ax_jglobal_find(name);
@@ -176,13 +177,13 @@ static enum ax_status builtin_value(struct ax_jvm *vm, const struct ax_jstr *nam
     return AX_OK;
 }
 
-/* Where the variables come from. */
+/* The sources of variables. */
 struct variables {
     const json_t *json, *defaults;
     bool chat;
 };
 
-/* The values of the names that the template mentions. */
+/* Sets all variables that the template mentions. */
 static enum ax_status fill_globals(struct ax_jvm *vm, const struct variables *vars) {
     const struct ax_jdict *names = vm->tree->names;
     AX_TRY(ax_jarena_alloc(&vm->arena, &vm->globals, names->n, sizeof *vm->globals));
@@ -206,7 +207,7 @@ static enum ax_status run(struct ax_jvm *vm, const struct variables *vars) {
     return AX_OK;
 }
 
-/* Gives the finished text away, or frees everything. */
+/* Hands over the finished text, or frees everything after an error. */
 static enum ax_status finish(struct ax_jvm *vm, enum ax_status st, struct ax_template_output *out) {
     ax_jarena_free(&vm->arena);
     if (st != AX_OK) {

@@ -25,16 +25,17 @@ struct ax_template;
 #define AX_TEMPLATE_MAX_SOURCE ((size_t)1 << 20)
 enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
                                    size_t len);
-/* The same for a template of an lm-evaluation-harness task: tags do not strip the white space around
- * them, the last newline stays, undefined values are errors, and there is a filter regex_replace. */
+/* The same for a template of an lm-evaluation-harness task: tags do not strip the white space
+ * around them, the last newline stays, undefined values are errors, and there is a filter
+ * regex_replace. */
 enum ax_status ax_template_compile_task(struct ax_template **out, const char *name,
                                         const char *source, size_t len);
 void ax_template_free(struct ax_template *t); /* safe on NULL */
 
 /* Without generation blocks, a template has no spans to train on: warn. */
 bool ax_template_has_generation(const struct ax_template *t);
-/* Does an attribute or string literal in the template equal `word`? Tells whether it can read a
- * message key. */
+/* True if an attribute or string literal in the template equals `word`, so that it may read a
+ * message key of this name. */
 bool ax_template_mentions(const struct ax_template *t, const char *word);
 /* The original source, to save with a model; *len bytes. */
 const char *ax_template_source(const struct ax_template *t, size_t *len);
@@ -46,7 +47,8 @@ struct ax_template_options {
      * the first two names; if missing, tools and documents are none and add_generation_prompt is
      * false. */
     bool chat;
-    const json_t *defaults; /* object: names missing in vars, such as special tokens; may be NULL */
+    const json_t *defaults; /* object: values of names that vars lacks, such as special tokens;
+                               may be NULL */
     bool fixed_now;         /* strftime_now uses `now` instead of the clock, as local time */
     int64_t now;            /* Unix time */
     uint64_t max_steps;     /* 200 million nodes, items and 64-byte pieces of text */
@@ -78,8 +80,8 @@ void ax_template_output_free(struct ax_template_output *out); /* safe on a zeroe
 /* ---- templates of a model folder ---- */
 
 /* The template that transformers would use: chat_template.jinja and additional_chat_templates/,
- * then tokenizer_config.json, then chat_template.json. Among several, the one called `name`; if
- * NULL, tool_use (if tools are given) or default. AX_ERR_DATA if there is none. */
+ * then tokenizer_config.json, then chat_template.json. If there are several, the one called
+ * `name`; if NULL, tool_use (if tools are given) or default. AX_ERR_DATA if there is none. */
 enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir, const char *name,
                                        bool with_tools);
 /* All templates of the folder: {"default": "…", "tool_use": "…"}, empty if none. Free with
@@ -91,9 +93,9 @@ enum ax_status ax_template_folder_tokens(json_t **out, const char *dir);
 
 /* ---- built-in templates (chat_template: NAME in a config) ---- */
 
-/* AX_ERR_CONFIG for an unknown name; lists them. */
+/* AX_ERR_CONFIG for an unknown name lists the known ones. */
 enum ax_status ax_template_builtin(struct ax_template **out, const char *name);
-/* Their names; NULL past the last. */
+/* Their names; NULL after the last. */
 const char *ax_template_name(size_t i);
 
 #endif

@@ -25,8 +25,8 @@ static bool is_token_name(const char *key) {
     return n > 6 && strcmp(key + n - 6, "_token") == 0;
 }
 
-/* Adds a token given as a string or as {"content": "…"}; null takes it away; others are ignored
- * (add_bos_token is a flag). */
+/* Adds a token given as a string or as {"content": "…"}. null removes it. Other values are
+ * ignored (add_bos_token is a flag). */
 static enum ax_status put_token(json_t *tokens, const char *key, const json_t *v) {
     const json_t *content = json_is_object(v) ? json_object_get(v, "content") : v;
     if (json_is_null(v)) {
@@ -41,7 +41,7 @@ static enum ax_status put_token(json_t *tokens, const char *key, const json_t *v
     return AX_OK;
 }
 
-/* All members of an object that name tokens; `all`: whatever they are called. */
+/* Adds all members of an object that name tokens; `all`: those with any name. */
 static enum ax_status put_tokens(json_t *tokens, const json_t *object, bool all) {
     const char *key;
     json_t *v;
@@ -52,7 +52,7 @@ static enum ax_status put_tokens(json_t *tokens, const json_t *object, bool all)
     return AX_OK;
 }
 
-/* What the tokenizer classes of transformers set when the config is silent. */
+/* What the tokenizer classes of transformers set if the config does not. */
 static const struct {
     const char *class_prefix, *bos, *eos, *unk, *pad;
 } class_defaults[] = {

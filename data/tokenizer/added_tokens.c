@@ -164,7 +164,7 @@ enum ax_status ax_added_index(struct ax_added_tokens *a) {
             AX_TRY(insert(&a->raw, t->content, t->content_len, i));
         else if (t->form == NULL)
             AX_TRY(insert(&a->normalized, t->content, t->content_len, i));
-        else if (t->form_len > 0) /* the normalizer may leave nothing, which matches nowhere */
+        else if (t->form_len > 0) /* a form that the normalizer leaves empty matches nowhere */
             AX_TRY(insert(&a->normalized, t->form, t->form_len, i));
     }
     return AX_OK;
@@ -225,8 +225,8 @@ struct ax_added_scan ax_added_scan(const struct ax_added_tokens *a, bool normali
                                   .len = len};
 }
 
-/* Finds the next match that counts. One that does not still uses up its text: the search goes on
- * behind it, as in HF's. */
+/* Finds the next match that counts. As in HF, a match that does not count is skipped as a whole:
+ * the search continues after it. */
 static bool find_token(struct ax_added_scan *c) {
     const struct ax_trie *t = c->trie;
     size_t n;

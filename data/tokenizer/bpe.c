@@ -9,7 +9,7 @@
 #include "data/tokenizer/bpe_cuts.h"
 #include "data/tokenizer/bpe_pairs.h"
 
-/* Capacity so that the expected merges fill at most half. */
+/* Sets the capacity so that the expected merges fill at most half of it. */
 static enum ax_status grow_pairs(struct ax_bpe *b, size_t n) {
     if (2 * n <= b->n_slots)
         return AX_OK;
@@ -58,9 +58,9 @@ enum ax_status ax_bpe_add_merge_text(struct ax_bpe *bpe, const struct ax_vocab *
     return ax_bpe_add_merge(bpe, a, b, both, (uint32_t)rank, expected);
 }
 
-/* Order-preserving bits, turned round so that the highest score gets the smallest number. */
+/* Order-preserving bits, inverted so that the highest score gets the smallest number. */
 static uint32_t score_rank(float score) {
-    score += 0.0F; /* −0 and 0 are equal scores */
+    score += 0.0F; /* −0 and 0 are the same score */
     uint32_t bits;
     memcpy(&bits, &score, sizeof bits);
     bits = bits >> 31 ? ~bits : bits | 0x80000000U;
@@ -84,7 +84,7 @@ enum ax_status ax_bpe_prepare(struct ax_bpe *b) {
         b->first[c] = b->raw_bytes || c < 128 ? ax_vocab_find(b->vocab, &one, 1) : AX_NO_TOKEN;
         b->fallback[c] = ax_vocab_find(b->vocab, code, (size_t)n);
     }
-    AX_TRY(grow_pairs(b, 1)); /* so that look-ups need no special case */
+    AX_TRY(grow_pairs(b, 1)); /* so that lookups need no special case for an empty table */
     return ax_bpe_find_cuts(b);
 }
 

@@ -20,9 +20,9 @@ size_t ax_cut_length(const struct ax_bpe_cuts *c, const char *s, size_t len) {
     return len;
 }
 
-/* Runs of unknown characters may be fused or reordered, but every known one ends them. So one side
- * of a cut must be known, and only characters with a class of their own are. Where unknown ones
- * vanish, so that their neighbors meet, both sides must be. */
+/* Unknown characters may be fused or reordered, but only up to the next known one. So one side
+ * of a cut must be known; of the classes, only ASCII characters and ▁ can be. If unknown
+ * characters are dropped, their neighbors meet, so both sides must be known. */
 static void allow_known(const struct ax_bpe *b, struct ax_bpe_cuts *c) {
     bool known[256] = {false};
     bool vanish = b->score_ranks == NULL && b->unk == AX_NO_TOKEN;
@@ -47,12 +47,13 @@ static unsigned last_class(const char *s, size_t len) {
     return ax_cut_class(end - n);
 }
 
-/* Is this id the token of something else than its own characters? */
+/* True if this token represents something other than its own characters. */
 static bool stands_for_unknown(const struct ax_bpe *b, int32_t id, const char *s, size_t len) {
     return id == b->unk || (b->byte_fallback && len == 6 && memcmp(s, "<0x", 3) == 0);
 }
 
-/* False when merges take part that are not about the text's characters. */
+/* Forbids cuts inside merges. False if a merge involves tokens that represent something other
+ * than their characters. */
 static bool forbid_merges(const struct ax_bpe *b, struct ax_bpe_cuts *c) {
     for (size_t i = 0; i < b->n_slots; i++) {
         if (b->pairs[i].ids == UINT64_MAX)
@@ -69,8 +70,8 @@ static bool forbid_merges(const struct ax_bpe *b, struct ax_bpe_cuts *c) {
     return true;
 }
 
-/* With scores any string that is a token may arise, from any two parts. False when a token is not
- * UTF-8, which GGUF files allow. */
+/* Forbids cuts inside tokens: with scores, any string that is a token may result from any two
+ * parts. False if a token is not UTF-8, which GGUF files allow. */
 static bool forbid_tokens(const struct ax_bpe *b, struct ax_bpe_cuts *c) {
     for (size_t id = 0; id < b->vocab->n_ids; id++) {
         size_t len, n;
@@ -90,7 +91,7 @@ static bool forbid_tokens(const struct ax_bpe *b, struct ax_bpe_cuts *c) {
 }
 
 enum ax_status ax_bpe_find_cuts(struct ax_bpe *b) {
-    if (b->raw_bytes) /* these have been split into words already */
+    if (b->raw_bytes) /* pieces have already been split into words */
         return AX_OK;
     AX_TRY(ax_alloc(&b->cuts, 1, sizeof *b->cuts));
     allow_known(b, b->cuts);

@@ -9,7 +9,7 @@
 #include "data/tokenizer/word_cache.h"
 
 struct ax_symbol {
-    int32_t id;          /* AX_NO_TOKEN only with scores: a character that is no token yet */
+    int32_t id;          /* AX_NO_TOKEN only with scores: a character that is not a token yet */
     uint32_t start, len; /* bytes of the piece; len = 0 once merged into the left neighbor */
     int32_t prev, next;  /* neighbors; −1 at the ends. Set by merge_long */
 };
@@ -81,7 +81,7 @@ static void flush_unknown(const struct ax_bpe *b, struct ax_bpe_work *w, struct 
     unknown->len = 0;
 }
 
-/* A character s[at…at+n) that is no token. */
+/* Adds a character s[at…at+n) that is not a token. */
 static enum ax_status add_unknown(const struct ax_bpe *b, struct ax_bpe_work *w,
                                   const unsigned char *s, size_t at, size_t n,
                                   struct stretch *unknown) {
@@ -103,8 +103,8 @@ static enum ax_status add_unknown(const struct ax_bpe *b, struct ax_bpe_work *w,
     return AX_OK;
 }
 
-/* Splits the piece into symbols that are tokens. Unknown characters wait until a known one or the
- * end comes (so byte tokens in between overtake them), which is HF's order. */
+/* Splits the piece into symbols that are tokens. As in HF, an unknown character is added when
+ * the next known one or the end is reached, so byte tokens in between precede it. */
 static enum ax_status split_known(const struct ax_bpe *b, struct ax_bpe_work *w,
                                   const unsigned char *s, size_t len) {
     struct stretch unknown = {0, 0};
@@ -126,7 +126,7 @@ static enum ax_status split_known(const struct ax_bpe *b, struct ax_bpe_work *w,
     return AX_OK;
 }
 
-/* With scores a character need not be a token to merge into one. */
+/* Splits into characters: with scores, a character need not be a token to merge into one. */
 static void split_any(const struct ax_bpe *b, struct ax_bpe_work *w, const unsigned char *s,
                       size_t len) {
     for (size_t i = 0, n; i < len; i += n) {
@@ -137,7 +137,8 @@ static void split_any(const struct ax_bpe *b, struct ax_bpe_work *w, const unsig
 
 /* --- merging --- */
 
-/* Few symbols: the best of all ranks by looking at each, and the symbols moved up. */
+/* For few symbols: finds the best rank by looking at all of them, and closes the gap after a
+ * merge. */
 static void merge_short(const struct ax_bpe *b, struct ax_bpe_work *w, const char *s) {
     struct ax_symbol *sym = w->symbols;
     size_t n = w->n_symbols;
@@ -194,8 +195,8 @@ static void push_pair(const struct ax_bpe *b, struct ax_bpe_work *w, const char 
         push_merge(w, (struct ax_merge){(uint64_t)rank << 32 | (uint32_t)left, merged});
 }
 
-/* The heap never holds more than one entry per neighborhood that ever was: n − 1 at first, and
- * each of the n − 1 merges takes one off and adds at most two. */
+/* The heap has at most n − 1 entries at first. Each of the at most n − 1 merges removes one and
+ * adds at most two. */
 static enum ax_status reserve_heap(struct ax_bpe_work *w, size_t n) {
     if (2 * n <= w->cap_heap)
         return AX_OK;
@@ -207,8 +208,8 @@ static enum ax_status reserve_heap(struct ax_bpe_work *w, size_t n) {
     return AX_OK;
 }
 
-/* Many symbols: a heap of candidate merges over a linked list. An entry is stale when its left
- * symbol is gone or no longer makes the same token with its right neighbor. */
+/* For many symbols: a heap of candidate merges over a linked list. An entry is stale if its left
+ * symbol is gone or no longer forms the same token with its right neighbor. */
 static enum ax_status merge_long(const struct ax_bpe *b, struct ax_bpe_work *w, const char *s) {
     struct ax_symbol *sym = w->symbols;
     size_t n = w->n_symbols;
@@ -287,7 +288,7 @@ static enum ax_status encode_word(const struct ax_bpe *b, struct ax_bpe_work *w,
     return emit(b, w, (const unsigned char *)s, spans, out);
 }
 
-/* Remembers the tokens that a word has just been given, when they cover it without gaps. */
+/* Caches the tokens of a word if they cover it without gaps. */
 static void remember(const struct ax_bpe_work *w, struct ax_word_entry *slot, struct ax_word key,
                      const struct ax_encoding *out, size_t from, size_t len) {
     size_t n = out->n - from, covered = 0;
@@ -305,7 +306,7 @@ static void remember(const struct ax_bpe_work *w, struct ax_word_entry *slot, st
         *slot = e;
 }
 
-/* `whole`: a piece that is a token is taken whole. */
+/* `whole`: a piece that is a token is not split. */
 static enum ax_status encode_cached(const struct ax_bpe *b, struct ax_bpe_work *w, const char *s,
                                     size_t len, bool whole, bool spans, struct ax_encoding *out) {
     struct ax_word key = {{0, 0, 0}};

@@ -27,7 +27,8 @@ static bool makes_one(enum ax_decode_kind kind) {
     return kind == AX_DECODE_BYTES || kind == AX_DECODE_FUSE || kind == AX_DECODE_JOIN;
 }
 
-/* After all has become one text, only stripping its start can be done before its end is known. */
+/* Once all strings are one text, stripping its start is the only step that does not need its
+ * end. */
 bool ax_decoder_streams(const struct ax_decoder *d) {
     bool one = false;
     for (size_t i = 0; i < d->n; i++) {
@@ -106,7 +107,7 @@ static enum ax_status replace(const struct ax_decode_step *step, struct ax_regex
     return ax_buf_append(&out->text, s + done, len - done);
 }
 
-/* The byte that "<0xHH>" means, or -1. */
+/* The byte that "<0xHH>" represents, or -1. */
 static int fallback_byte(const char *s, size_t len) {
     int value = 0;
     if (len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>')
@@ -124,7 +125,7 @@ static int fallback_byte(const char *s, size_t len) {
     return value;
 }
 
-/* The end of a run of byte tokens: their text, or one U+FFFD for each. */
+/* Ends a run of byte tokens: adds their text, or one U+FFFD for each byte. */
 static enum ax_status end_run(struct ax_decode_state *state, struct ax_strings *out) {
     struct ax_buf *run = &state->held;
     if (run->len == 0)
@@ -149,7 +150,7 @@ static enum ax_status byte_fallback(struct ax_decode_state *state, const char *s
     return ax_strings_add(out, s, len);
 }
 
-/* A token that is not spelled in the byte alphabet stands for its own bytes. */
+/* A token that is not spelled in the byte alphabet represents its own bytes. */
 static enum ax_status bytes(struct ax_decode_state *state, const char *s, size_t len) {
     size_t begin = state->held.len, n;
     AX_TRY(ax_buf_append(&state->held, s, len));
@@ -160,14 +161,14 @@ static enum ax_status bytes(struct ax_decode_state *state, const char *s, size_t
     return AX_OK;
 }
 
-/* Gives out what is whole of the bytes held: all of it at the end. */
+/* Emits the complete characters of the held bytes; at the end, everything. */
 static enum ax_status end_bytes(struct ax_decode_state *state, bool last, struct ax_strings *out) {
     struct ax_buf *held = &state->held;
     if (held->len == 0)
         return ax_strings_end(out);
     size_t whole = held->len, back = held->len < 3 ? held->len : 3, len;
     for (size_t i = held->len - back; !last && i < held->len; i++) {
-        /* A beginning of a character counts only where a character may begin. */
+        /* the first byte of a character counts only where a character may begin */
         const unsigned char *p = (const unsigned char *)held->data + i;
         if (*p >= 0xc0 && ax_utf8_next(p, held->len - i, &len) == AX_UTF8_CUT) {
             whole = i;
@@ -180,7 +181,7 @@ static enum ax_status end_bytes(struct ax_decode_state *state, bool last, struct
     return ax_strings_end(out);
 }
 
-/* `one`: s is the next part of one text, else a string by itself. */
+/* `one`: s is the next part of one text; otherwise it is a separate string. */
 static enum ax_status strip(const struct ax_decode_step *step, struct ax_decode_state *state,
                             bool one, const char *s, size_t len, struct ax_strings *out) {
     const unsigned char *p = (const unsigned char *)s;

@@ -1,4 +1,4 @@
-/* Ids → text, all together or one by one. See tokenizer.h; the steps are in decode.c. */
+/* Ids → text, all in one call or one by one. See tokenizer.h; the steps are in decode.c. */
 #include "data/tokenizer/tokenizer_impl.h"
 
 /* A token's string for decoding; NULL for ids without one and for skipped specials. */
@@ -9,7 +9,7 @@ static const char *decoded_string(const struct ax_tokenizer *t, int32_t id, bool
         return ax_vocab_string(&t->vocab, id, len);
     const char *s = a->form != NULL ? a->form : a->content;
     *len = a->form != NULL ? a->form_len : a->content_len;
-    /* HF compares strings, so a token whose normalized form is another is not skipped. */
+    /* HF compares strings, so a token is not skipped if its normalized form differs. */
     if (skip_special && a->form != NULL)
         a = ax_added_by_content(&t->added, s, *len);
     return skip_special && a != NULL && a->special ? NULL : s;

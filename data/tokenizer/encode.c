@@ -7,7 +7,7 @@
 /* --- scratch: taken from the tokenizer's pool for one call --- */
 
 static enum ax_status take_encoder(const struct ax_tokenizer *t, struct ax_encoder **out) {
-    /* The pool is the only part of a shared tokenizer that changes, and it has its lock. */
+    /* The pool is the only part of a shared tokenizer that changes. It has a lock. */
     struct ax_tokenizer *pool = (struct ax_tokenizer *)t;
     pthread_mutex_lock(&pool->lock);
     struct ax_encoder *e = pool->idle;
@@ -49,7 +49,8 @@ static enum ax_status encode_piece(void *context, const struct ax_piece *piece) 
     return AX_OK;
 }
 
-/* Text between raw added tokens: normalized, and cut again at those that match only then. */
+/* Encodes text between raw added tokens: normalizes it, and splits it again at tokens that match
+ * normalized text. */
 static enum ax_status encode_segment(struct ax_encoder *e, const struct ax_piece *segment) {
     const struct ax_tokenizer *t = e->t;
     bool track = e->opt.spans || t->track;

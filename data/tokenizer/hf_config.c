@@ -13,7 +13,7 @@
 
 enum { MAX_CONFIG = 64 * 1024 * 1024 };
 
-/* A token given as text or as an object; v is there. */
+/* A token given as text or as an object; v is present. */
 static enum ax_status read_token(struct ax_json v, struct ax_added_token *token) {
     const char *text;
     if (json_is_object(v.v))
@@ -24,8 +24,8 @@ static enum ax_status read_token(struct ax_json v, struct ax_added_token *token)
     return AX_OK;
 }
 
-/* Makes sure that a named token is an added one and special; an object's flags count only where the
- * token is new. */
+/* Makes a named token an added one and special. The flags of an object count only if the token
+ * is new. */
 static enum ax_status ensure_special(struct ax_tokenizer *t, struct ax_json v, const char **text) {
     struct ax_added_token token;
     AX_TRY(read_token(v, &token));
@@ -47,7 +47,7 @@ static enum ax_status ensure_special(struct ax_tokenizer *t, struct ax_json v, c
     return ax_added_index(&t->added);
 }
 
-/* A member of special_tokens_map.json where it has it, else of tokenizer_config.json. */
+/* A member of special_tokens_map.json, or if it is missing there, of tokenizer_config.json. */
 static struct ax_json pick(struct ax_json map, struct ax_json config, const char *key) {
     return json_object_get(map.v, key) != NULL ? ax_json_get(map, key) : ax_json_get(config, key);
 }
@@ -82,7 +82,7 @@ static int by_id(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* {"128000": {"content": …}, …} in the order of the ids. */
+/* Reads {"128000": {"content": …}, …} in the order of the ids. */
 static enum ax_status read_added_decoder(struct ax_json map, struct ax_tokenizer *t) {
     const char *key;
     json_t *value;
@@ -106,7 +106,7 @@ static enum ax_status read_added_decoder(struct ax_json map, struct ax_tokenizer
     return ax_added_index(&t->added);
 }
 
-/* Parses dir/name; doc->root stays NULL when there is no such file. */
+/* Parses dir/name; doc->root stays NULL if there is no such file. */
 static enum ax_status load_optional(struct ax_json_doc *doc, const char *dir, const char *name) {
     char *path;
     *doc = (struct ax_json_doc){0};

@@ -128,7 +128,7 @@ static enum ax_status read_split(struct ax_json v, struct ax_pretok *p) {
     return st == AX_OK ? st : ax_error_prefix(st, "%s: %s.pattern", v.doc, v.path);
 }
 
-/* prepend_scheme, or add_prefix_space as older files have it. */
+/* prepend_scheme, or add_prefix_space in older files. */
 static enum ax_status read_prepend(struct ax_json v, enum ax_prepend *prepend) {
     const char *scheme;
     bool prefix;
@@ -158,7 +158,7 @@ static enum ax_status read_metaspace(struct ax_json v, struct ax_pretok *p) {
 }
 
 static enum ax_status read_simple(struct ax_json v, const char *type, struct ax_pretok *p) {
-    /* \w+|[^\w\s]+ with Rust's \w, which has joiners and lacks the fractions of Oniguruma's. */
+    /* \w+|[^\w\s]+ with Rust's \w, which includes joiners and lacks Oniguruma's fractions */
 #define WORD                                                                                       \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"  \
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
@@ -263,7 +263,7 @@ enum ax_status ax_hf_read_decoder(struct ax_json v, struct ax_decoder *d) {
 
 /* --- post_processor --- */
 
-/* Ids of one side of a template; `text` is set when the place of the text comes. */
+/* Reads the ids on both sides of the text in a template. */
 static enum ax_status read_template(struct ax_json v, struct ax_tokenizer *t) {
     struct ax_json single = ax_json_get(v, "single"), tokens = ax_json_get(v, "special_tokens");
     int32_t ids[2][16];
@@ -298,7 +298,7 @@ static enum ax_status read_template(struct ax_json v, struct ax_tokenizer *t) {
     return ax_id_list_set(&t->after, ids[1], n[1]);
 }
 
-/* BERT's and RoBERTa's: "cls": ["<s>", 0] before, "sep" behind. */
+/* BERT's and RoBERTa's: "cls": ["<s>", 0] before the text, "sep" after it. */
 static enum ax_status read_cls_sep(struct ax_json v, struct ax_tokenizer *t) {
     int64_t cls, sep;
     AX_TRY(ax_json_i64(ax_json_at(ax_json_get(v, "cls"), 1), 0, INT32_MAX, &cls));
@@ -314,7 +314,7 @@ enum ax_status ax_hf_read_post_processor(struct ax_json v, struct ax_tokenizer *
     AX_TRY(ax_hf_type(v, &type));
     if (is(type, "Sequence"))
         READ_LIST(v, "processors", ax_hf_read_post_processor, t);
-    if (is(type, "ByteLevel")) /* trims offsets; ids stay as they are */
+    if (is(type, "ByteLevel")) /* trims offsets and leaves ids unchanged */
         return AX_OK;
     bool template = is(type, "TemplateProcessing");
     if (!template && !is(type, "BertProcessing") && !is(type, "RobertaProcessing"))

@@ -18,8 +18,9 @@ static bool composes(enum ax_unicode_form form) {
     return form == AX_NFC || form == AX_NFKC;
 }
 
-/* Starters that are their own normal form and never compose with what stands before them, so that a
- * text may be cut before each of them. Only ranges worth the look; others take the long way. */
+/* Starters that are their own normal form and never compose with a preceding character, so that
+ * a text may be split before each of them. Only ranges that are worth checking; other characters
+ * are normalized in full. */
 static bool stable(enum ax_unicode_form form, uint32_t cp) {
     static const struct {
         uint32_t first, last;
@@ -110,7 +111,7 @@ static enum ax_status order(struct ax_nfc_work *w) {
     return AX_OK;
 }
 
-/* The character that a and b compose to, or 0. */
+/* The character that a and b compose to; 0 if there is none. */
 static uint32_t composite(const struct ax_nfc_char *a, const struct ax_nfc_char *b) {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)a->cp, (utf8proc_int32_t)b->cp};
     if (a->inert || b->inert)
@@ -120,7 +121,8 @@ static uint32_t composite(const struct ax_nfc_char *a, const struct ax_nfc_char 
     return n == 1 && !ax_unicode_is_inert((uint32_t)pair[0]) ? (uint32_t)pair[0] : 0;
 }
 
-/* A mark joins the last starter unless a mark of its class or higher, or a starter, is between. */
+/* A mark composes with the last starter unless another starter, or a mark of the same or a
+ * higher class, is between them. */
 static void compose(struct ax_nfc_work *w) {
     struct ax_nfc_char *c = w->chars;
     size_t kept = 0, starter = SIZE_MAX;
@@ -166,7 +168,7 @@ enum ax_status ax_nfc_write(struct ax_nfc_work *w, enum ax_unicode_form form,
     const unsigned char *s = (const unsigned char *)in->s;
     size_t done = 0, n;
     for (size_t i = 0; i < in->len;) {
-        /* A run: one character and all the unstable ones behind it. */
+        /* A run: one character and all unstable ones that follow it. */
         bool plain = stable(form, ax_utf8_decode(s + i, &n));
         size_t end = i + n;
         for (; end < in->len && !stable(form, ax_utf8_decode(s + end, &n)); end += n)

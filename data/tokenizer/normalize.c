@@ -60,7 +60,7 @@ static enum ax_status write_unaccented(const struct ax_piece *in, struct ax_alig
     return AX_OK;
 }
 
-/* What replaces a match comes from the match's last character. */
+/* Replaces matches; the replacement's origin is the match's last character. */
 static enum ax_status write_replaced(const struct ax_norm_step *step, struct ax_regex_work *w,
                                      const struct ax_piece *in, struct ax_aligned *out) {
     struct ax_regex_iter it = ax_regex_search(step->regex, w, in->s, in->len);
@@ -90,7 +90,7 @@ static enum ax_status write_bytes(const struct ax_piece *in, struct ax_aligned *
     return AX_OK;
 }
 
-/* One step: `in` to *next, which is `in` again or what has been written to out. */
+/* Runs one step. *next is either `in`, if nothing changed, or the text written to out. */
 static enum ax_status run_step(const struct ax_norm_step *step, struct ax_norm_work *w,
                                const struct ax_piece *in, struct ax_aligned *out,
                                struct ax_piece *next) {

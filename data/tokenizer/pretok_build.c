@@ -21,7 +21,7 @@ enum ax_status ax_pretok_add_regex(struct ax_pretok *p, const char *pattern, siz
     AX_TRY(ax_regex_compile(&step->regex, pattern, len, literal));
     step->behavior = behavior;
     step->invert = invert;
-    /* Where all is matches, keeping matches alone is the same. */
+    /* If matches leave no gaps, keeping only the matches is the same. */
     bool pieces_are_matches =
         (behavior == AX_SPLIT_ISOLATED && !invert) || (behavior == AX_SPLIT_REMOVED && invert);
     if (!literal && pieces_are_matches)

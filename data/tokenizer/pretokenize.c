@@ -43,7 +43,7 @@ static enum ax_status flush(struct splitter *s) {
     return pending ? pass_on(s->chain, s->k, s->piece, s->start, s->end) : AX_OK;
 }
 
-/* The next item, directly behind the one before. */
+/* The next item, which directly follows the previous one. */
 static enum ax_status item(struct splitter *s, size_t start, size_t end, bool match) {
     bool join = false;
     switch (s->behavior) {

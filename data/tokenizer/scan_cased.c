@@ -13,8 +13,8 @@ static inline unsigned case_at(const unsigned char *s, size_t at, size_t *n) {
     return ax_unicode_case(ax_utf8_decode(s + at, n));
 }
 
-/* [upper]*[lower]+ at `at`: its end, 0 for no match. Where no lower one follows the upper ones, the
- * regex steps back to the last of them that is both. */
+/* The end of [upper]*[lower]+ at `at`, 0 for no match. If no lower-case letter follows, the
+ * regular expression backtracks to the last of the upper ones that counts as both. */
 static size_t small_word(const unsigned char *s, size_t at, size_t len) {
     size_t n, both_end = 0;
     unsigned c = 0;
@@ -28,7 +28,7 @@ static size_t small_word(const unsigned char *s, size_t at, size_t len) {
     return at;
 }
 
-/* [upper]+[lower]* at `at`, where small_word has not matched: the lower part is empty. */
+/* [upper]+[lower]* at `at`, after small_word has not matched, so the lower part is empty. */
 static size_t capital_word(const unsigned char *s, size_t at, size_t len) {
     size_t n, start = at;
     while (at < len && (case_at(s, at, &n) & UPPER) != 0)
@@ -36,7 +36,7 @@ static size_t capital_word(const unsigned char *s, size_t at, size_t len) {
     return at > start ? at : 0;
 }
 
-/* The two word rules, each with one character before the word and without. */
+/* The two word rules, each with and without one character before the word. */
 static size_t word(const unsigned char *s, size_t at, size_t len, enum ax_char_class c, size_t n) {
     bool before = c != AX_CHAR_LETTER && c != AX_CHAR_NUMBER && s[at] != '\r' && s[at] != '\n';
     size_t end = before ? small_word(s, at + n, len) : 0;

@@ -46,9 +46,9 @@ void ax_tokenizer_free(struct ax_tokenizer *t) {
     ax_free(t);
 }
 
-/* A last step that spells bytes as characters is undone again by a model that works on bytes: the
- * vocabulary is spelled in bytes instead. With byte_fallback, unknown characters would become the
- * tokens of the spelling's bytes, so that stays with characters. */
+/* A last step that spells bytes as characters is removed if the model can work on bytes: then
+ * the vocabulary is converted to bytes instead. With byte_fallback, unknown characters would
+ * become the tokens of the bytes of their spelling, so such models work on characters. */
 static enum ax_status use_raw_bytes(struct ax_tokenizer *t) {
     struct ax_pretok *p = &t->pretok;
     if (p->n == 0 || p->steps[p->n - 1].kind != AX_PRETOK_BYTES || t->bpe.byte_fallback)
@@ -90,7 +90,7 @@ enum ax_status ax_id_list_set(struct ax_id_list *l, const int32_t *ids, size_t n
     return AX_OK;
 }
 
-/* HF's rule: behind the largest added id, or at the model's number of tokens if that is larger. */
+/* HF's rule: the largest added id + 1, or the model's number of tokens if that is larger. */
 int32_t ax_tokenizer_next_id(const struct ax_tokenizer *t) {
     size_t next = t->vocab.n_tokens;
     for (size_t i = 0; i < t->added.n; i++)
@@ -99,7 +99,7 @@ int32_t ax_tokenizer_next_id(const struct ax_tokenizer *t) {
     return (int32_t)next;
 }
 
-/* Gives a token its normalized form and puts it: in the place of added.tokens[index], or anew. */
+/* Sets a token's normalized form and adds it, or replaces added.tokens[index]. */
 static enum ax_status put_with_form(struct ax_tokenizer *t, struct ax_added_token *token,
                                     size_t index) {
     struct ax_norm_work w = {0};
@@ -110,7 +110,7 @@ static enum ax_status put_with_form(struct ax_tokenizer *t, struct ax_added_toke
     if (token->normalized)
         AX_TRY_GOTO(ax_normalize(&t->normalizer, &w, &in, false, &out), st, done);
     if (out.len != in.len || memcmp(out.s, in.s, in.len) != 0) {
-        token->form = (char *)out.s; /* both puts copy it */
+        token->form = (char *)out.s; /* both calls below copy it */
         token->form_len = out.len;
     }
     st = index < t->added.n ? ax_added_replace(&t->added, index, token)
@@ -129,7 +129,7 @@ enum ax_status ax_tokenizer_put_added(struct ax_tokenizer *t, struct ax_added_to
     return put_with_form(t, token, t->added.n);
 }
 
-/* --- questions --- */
+/* --- queries --- */
 
 size_t ax_tokenizer_size(const struct ax_tokenizer *t) {
     return t->added.n_ids > t->vocab.n_ids ? t->added.n_ids : t->vocab.n_ids;

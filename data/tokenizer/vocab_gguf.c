@@ -16,8 +16,8 @@ static const char UNDERLINE[] = "\xe2\x96\x81";
 
 /* --- tokens --- */
 
-/* What a token without a usable string is called: an empty one as in llama.cpp; one that is not
- * UTF-8, and so never occurs in text, as it would be decoded. */
+/* A name for a token without a usable string. An empty string is named as in llama.cpp. One that
+ * is not UTF-8, and so never occurs in text, is named as it would be decoded. */
 static enum ax_status stand_in(const struct ax_tokenizer *t, struct ax_gguf_text s, size_t id,
                                struct ax_buf *name) {
     if (s.len == 0)
@@ -46,7 +46,7 @@ static enum ax_status add_token(struct ax_tokenizer *t, const struct ax_gguf_voc
     return st == AX_OK ? st : ax_error_prefix(st, "%s: tokenizer.ggml.tokens", v->name);
 }
 
-/* First the good strings, so that a stand-in never takes one of theirs. */
+/* Adds valid strings first, so that a substitute name never takes one of theirs. */
 static enum ax_status add_tokens(struct ax_tokenizer *t, const struct ax_gguf_vocab *v) {
     if (v->n_tokens == 0)
         return ax_error(AX_ERR_DATA, "%s: tokenizer.ggml.tokens: missing or empty", v->name);
@@ -174,7 +174,7 @@ static enum ax_status build_llama(struct ax_tokenizer *t, const struct ax_gguf_v
 
 /* --- all --- */
 
-/* The id goes before or behind the text when the file, or else the default, says so. */
+/* Adds the id before or after the text if the file says so, or else by default. */
 static enum ax_status set_side(const struct ax_gguf_vocab *v, struct ax_id_list *l, int wanted,
                                bool def, int64_t id, const char *what) {
     bool add = wanted >= 0 ? wanted != 0 : def && id >= 0;

@@ -59,7 +59,7 @@ static enum ax_status read_arrays(const struct ax_gguf *g, struct arrays *a,
     AX_TRY(ax_gguf_strings(g, "tokenizer.ggml.tokens", &a->tokens, &v->n_tokens));
     AX_TRY(ax_gguf_i32s(g, "tokenizer.ggml.token_type", &a->types, &n));
     AX_TRY(check_length(g, "tokenizer.ggml.token_type", a->types, n, v->n_tokens));
-    if (strcmp(a->model, "llama") != 0) /* some writers add scores, or merges, that mean nothing */
+    if (strcmp(a->model, "llama") != 0) /* some writers add scores or merges that have no meaning */
         return ax_gguf_strings(g, "tokenizer.ggml.merges", &a->merges, &v->n_merges);
     AX_TRY(ax_gguf_f32s(g, "tokenizer.ggml.scores", &a->scores, &n));
     return check_length(g, "tokenizer.ggml.scores", a->scores, n, v->n_tokens);

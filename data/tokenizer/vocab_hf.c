@@ -12,7 +12,7 @@ enum { MAX_FILE = 256 * 1024 * 1024, SHOWN = 60 };
 
 /* --- model --- */
 
-/* Options of a BPE model; what axtrain does not do must be off. */
+/* Reads the options of a BPE model; those that axtrain does not support must be off. */
 static enum ax_status read_model(struct ax_json v, struct ax_tokenizer *t) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const char *type, *text;
@@ -56,8 +56,8 @@ enum ax_status ax_hf_read_added(struct ax_json v, struct ax_added_token *token) 
     return ax_json_bool_or(ax_json_get(v, "normalized"), !token->special, &token->normalized);
 }
 
-/* HF gives a token the id that its text has in the model, or the next one, whatever the file says.
- */
+/* As in HF, a token's id is that of its text in the model, or else the next one, whatever the
+ * file says. */
 static enum ax_status read_added_tokens(struct ax_json list, struct ax_tokenizer *t) {
     if (list.v != NULL && !json_is_array(list.v))
         return ax_json_error(list, "expected a list");
@@ -90,7 +90,7 @@ static enum ax_status check_ids(const struct ax_tokenizer *t, const struct ax_id
     return AX_OK;
 }
 
-/* All but vocab and merges, which have been read and blanked out. */
+/* Reads everything except vocab and merges, which were read and blanked out before. */
 static enum ax_status read_parts(const struct ax_json_doc *doc, struct ax_tokenizer *t) {
     struct ax_json root = ax_json_root(doc);
     const char *version;
@@ -108,7 +108,7 @@ static enum ax_status read_parts(const struct ax_json_doc *doc, struct ax_tokeni
     return check_ids(t, &t->after, doc->name);
 }
 
-/* The kind of model first, so that another one is named instead of its missing merges. */
+/* Checks the model's type first, so that an error names it rather than its missing merges. */
 static enum ax_status check_stretches(const struct ax_json_doc *doc,
                                       const struct ax_vocab_json *j) {
     struct ax_json model = ax_json_get(ax_json_root(doc), "model");
@@ -130,7 +130,7 @@ static enum ax_status parse_text(struct ax_tokenizer *t, const char *name, char 
     if (good != len)
         return ax_error(AX_ERR_DATA, "%s: not UTF-8 at byte %zu", name, good);
     if (!ax_vocab_json_find(&j)) {
-        AX_TRY(ax_json_parse(&doc, name, text, len)); /* says where it is broken */
+        AX_TRY(ax_json_parse(&doc, name, text, len)); /* the error says where the syntax is wrong */
         ax_json_free(&doc);
         return ax_error(AX_ERR_DATA, "%s: expected an object", name);
     }
@@ -149,7 +149,7 @@ static enum ax_status parse_text(struct ax_tokenizer *t, const char *name, char 
     return st;
 }
 
-/* Every error begins with the file's name, also those of parts that do not know it. */
+/* Makes every error begin with the file's name, including those of parts that do not know it. */
 static enum ax_status parse(struct ax_tokenizer *t, const char *name, char *text, size_t len) {
     enum ax_status st = parse_text(t, name, text, len);
     if (st != AX_OK && strncmp(ax_error_text(), name, strlen(name)) != 0)

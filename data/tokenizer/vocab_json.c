@@ -31,7 +31,7 @@ static bool take(struct scanner *c, char want) {
     return true;
 }
 
-/* Behind the closing quote of the string at c. */
+/* Skips the string at c. */
 static bool skip_string(struct scanner *c) {
     if (!take(c, '"'))
         return false;
@@ -44,8 +44,8 @@ static bool skip_string(struct scanner *c) {
     return take(c, '"');
 }
 
-/* A value: strings matter for where it ends, brackets for how deep it is, the rest is base/json's.
- */
+/* Skips a value. Checks only strings and brackets, which determine its end; base/json checks the
+ * rest. */
 static bool skip_value(struct scanner *c) {
     size_t depth = 0;
     do {
@@ -91,7 +91,7 @@ static int hex4(struct scanner *c) {
     return value;
 }
 
-/* What follows \u; pairs of surrogates are one code point, single ones an error. */
+/* Reads what follows \u. A surrogate pair is one code point, a single surrogate an error. */
 static bool unicode_escape(struct scanner *c, uint32_t *cp) {
     int high = hex4(c), low;
     if (high < 0 || (high >= 0xdc00 && high <= 0xdfff))
@@ -138,7 +138,7 @@ static enum ax_status read_string(struct scanner *c, struct ax_buf *out, bool *o
 
 /* --- finding --- */
 
-/* The members of the object at c, one by one: key is its raw text. */
+/* Steps through the members of the object at c; key is its raw text. */
 static bool next_member(struct scanner *c, bool *first, struct ax_json_stretch *key) {
     skip_space(c);
     if (c->at < c->len && c->s[c->at] == '}')
@@ -217,7 +217,7 @@ static enum ax_status bad_value(const struct ax_vocab_json *j, const struct scan
                     want);
 }
 
-/* A non-negative whole number that is followed by the end of the member. */
+/* Reads a non-negative integer that ends the member. */
 static bool read_id(struct scanner *c, int64_t *id) {
     skip_space(c);
     size_t start = c->at;
@@ -234,7 +234,7 @@ enum ax_status ax_vocab_json_read_vocab(const struct ax_vocab_json *j, struct ax
     struct ax_buf token = {0};
     enum ax_status st = AX_OK;
     bool ok, more = !take(&c, '}');
-    /* No token takes less than `"":0,`, so ids are bounded by the length of the text. */
+    /* A token takes at least 6 bytes, so the text's length bounds the ids. */
     size_t expected = (j->vocab.end - j->vocab.start) / 16;
     for (size_t i = 0; more; i++) {
         int64_t id;
@@ -256,7 +256,7 @@ done:
     return st;
 }
 
-/* "a b" at c; *skip for the comment line that some files begin with. */
+/* Reads "a b" at c; *skip = true for the comment line that some files begin with. */
 static enum ax_status read_line(struct scanner *c, struct ax_buf *text, size_t *left, bool *ok,
                                 bool *skip) {
     AX_TRY(read_string(c, text, ok));
@@ -274,7 +274,7 @@ static enum ax_status read_line(struct scanner *c, struct ax_buf *text, size_t *
     return AX_OK;
 }
 
-/* ["a", "b"] at c */
+/* Reads ["a", "b"] at c. */
 static enum ax_status read_pair(struct scanner *c, struct ax_buf *text, size_t *left, bool *ok) {
     *ok = take(c, '[');
     if (*ok)
