@@ -89,8 +89,8 @@ bool ax_arch_path_is_config(const char *path);
 enum ax_status ax_arch_load(struct ax_arch *arch, const char *path);
 /* The same with `fields` (an object, or NULL) over the file's. */
 enum ax_status ax_arch_load_with(struct ax_arch *arch, const char *path, const json_t *fields);
-/* Puts `fields` into a config. AX_ERR_CONFIG for one that it lacks (`file` stands in the message),
- * except for those that Hugging Face leaves out at their defaults. */
+/* Puts `fields` into a config. AX_ERR_CONFIG for a field that the config lacks (the message
+ * names `file`), except for those that Hugging Face leaves out at their defaults. */
 enum ax_status ax_arch_override(json_t *config, const json_t *fields, const char *file);
 void ax_arch_free(struct ax_arch *arch);
 

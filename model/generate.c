@@ -131,7 +131,7 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id, dou
     return d->o.done ? d->o.done(d->o.ctx, s) : AX_OK;
 }
 
-/* Sequences to be scored end when their prompt is through. */
+/* Sequences that are only scored end when their whole prompt has been processed. */
 static enum ax_status end_scored(struct ax_generator *d) {
     for (int i = 0; i < d->o.n_seqs; i++) {
         struct ax_lane *l = &d->lanes[i];

@@ -1,5 +1,5 @@
-/* Decoding: sequences continued token by token, together, over a KV cache; and the log-probs of given
- * continuations.
+/* Decoding: continues sequences token by token, together, over a KV cache, and computes the
+ * log-probs of given continuations.
  *
  * A generator has `n_seqs` *lanes*, each of which stores one sequence in the cache. A pass of the
  * model processes the new tokens of all lanes together: one for each active sequence, and pieces of
@@ -67,10 +67,10 @@ struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */
     int64_t prompt_tokens;  /* processed by the model */
     int64_t shared_tokens;  /* keys and values reused from another prompt */
-    int64_t decode_passes;  /* passes without tokens of prompts, */
-    int64_t decode_tokens;  /* tokens those chose, */
-    double decode_seconds;  /* and their time */
-    double prompt_seconds;  /* of the other passes */
+    int64_t decode_passes;  /* passes without prompt tokens */
+    int64_t decode_tokens;  /* tokens chosen in those passes */
+    double decode_seconds;  /* time of those passes */
+    double prompt_seconds;  /* time of the other passes */
 };
 
 struct ax_lane;

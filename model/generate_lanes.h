@@ -21,10 +21,10 @@ void ax_lanes_free(struct ax_generator *d);
  * a flag for each. */
 enum ax_status ax_lanes_admit(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
                               bool *admitted, int64_t *waiting);
-/* The sequence length that rope assumes for a lane with this many tokens. Dynamic rope rotates
- * every position by the sequence's length once that exceeds max_position_embeddings: then sequences
- * of different lengths share neither passes nor keys. For other rope kinds it is always the
- * same. */
+/* The sequence length that rope assumes for a lane with this many tokens. The frequencies of
+ * dynamic rope depend on the sequence's length once that exceeds max_position_embeddings, so
+ * sequences of different lengths share neither passes nor keys. Other rope kinds always use the
+ * same length. */
 int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);

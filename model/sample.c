@@ -305,7 +305,7 @@ static int32_t draw_candidate(const struct ax_sampler *s, int64_t n, double at) 
 static int32_t draw_any(const struct ax_sampler *s, int32_t top, double u) {
     enum { PIECE = 64 };
     double sums[4], total = 0;
-    for (int turn = 0; turn < 2; turn++) { /* the total, then up to u of it */
+    for (int turn = 0; turn < 2; turn++) { /* first the total, then as far as u · total */
         double sum = 0;
         for (int64_t i = 0; i < s->V; i += PIECE) {
             const int64_t n = s->V - i < PIECE ? s->V - i : PIECE;
@@ -324,7 +324,7 @@ static int32_t draw_any(const struct ax_sampler *s, int32_t top, double u) {
         }
         total = sum;
     }
-    return top; /* rounding lost the last token's share */
+    return top; /* rounding left less than u · total */
 }
 
 static enum ax_status draw(struct ax_sampler *s, const struct ax_sample_row *row, int64_t i,

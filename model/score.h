@@ -1,5 +1,5 @@
-/* Log-probs of given tokens: rows of a pass, their logits, and what softmax makes of them, a window
- * at a time. What evaluation and the scoring of texts share. */
+/* Log-probs of given tokens: rows of a pass, their logits, and what softmax makes of them, a
+ * window at a time. Shared by evaluation and the scoring of texts. */
 #ifndef AX_MODEL_SCORE_H
 #define AX_MODEL_SCORE_H
 
@@ -18,8 +18,8 @@ struct ax_scorer {
 enum ax_status ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
                                 int64_t window);
 void ax_scorer_free(struct ax_scorer *s); /* safe on a zeroed one */
-/* For rows[0 … n) of a forward pass, n ≤ window: logprobs[i] of labels[i] (negative: none, then it
- * means nothing) and the likeliest token best[i]. Rows are independent of each other. */
+/* For rows[0 … n) of a forward pass, n ≤ window: logprobs[i] of labels[i] (undefined for a
+ * negative label) and the likeliest token best[i]. Rows are independent of each other. */
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, int64_t n, const int32_t *rows,
                              const int32_t *labels);
 

@@ -17,7 +17,7 @@ static struct ax_tensor here(const struct ax_expert_adapter *a, const struct ax_
     return ax_tensor_rows(t, a->first * a->r, a->n_local * a->r);
 }
 
-/* B's columns of the e-th expert here as [out·r][1] with stride E; and the same for
+/* Column e of B as [out·r][1] with stride E, for the e-th expert here; and the same of
  * [n_local·out][r]. */
 static struct ax_tensor apart(const struct ax_expert_adapter *a, const struct ax_tensor *b,
                               int64_t e) {

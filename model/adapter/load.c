@@ -117,7 +117,7 @@ static enum ax_status start_experts(struct ax_model *m, const struct ax_expert_a
     const double inputs = (double)a->a->shape[1], r = (double)a->r;
     const bool normal = start == AX_LORA_GAUSSIAN;
     AX_TRY(draw(m, a->a, seed, normal, normal ? 1 / r : 1 / sqrt(inputs)));
-    const double columns = (double)a->b->shape[1]; /* of all experts, as PEFT's linear has them */
+    const double columns = (double)a->b->shape[1]; /* of all experts together, like PEFT's linear */
     return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(columns) : 0);
 }
 

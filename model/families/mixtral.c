@@ -4,7 +4,7 @@
 
 #define MAX_EXPERTS 4096
 
-/* The balancing loss is trained where the routers' logits are asked for. */
+/* The balancing loss is trained only if the config sets output_router_logits. */
 static enum ax_status balance(struct ax_arch *a, struct ax_json c) {
     bool on;
     const struct ax_json coef = ax_json_get(c, "router_aux_loss_coef");
