@@ -132,8 +132,7 @@ enum ax_status ax_file_pread_some(struct ax_file *f, void *data, size_t n, uint6
                             (unsigned long long)offset);
         *got += (size_t)r;
         if (r == 0 || *got % AX_DIRECT_IO_ALIGN != 0)
-            return AX_OK; /* a partial block ends the file: before it, direct reads are full
-                             blocks */
+            return AX_OK; /* a partial block: the end of the file */
     }
     return AX_OK;
 }

@@ -21,8 +21,7 @@ enum ax_status ax_library_open(const char *const *names, const struct ax_symbol 
     const char *name = *names;
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     enum ax_status st =
-        library ? AX_OK : ax_error(AX_ERR_UNSUPPORTED, "%s", loader_said()); /* for the first
-                                                                                name */
+        library ? AX_OK : ax_error(AX_ERR_UNSUPPORTED, "%s", loader_said()); /* the first name's */
     for (names++; !library && *names; names++) {
         name = *names;
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);

@@ -23,8 +23,7 @@ static enum ax_status receive_headers(struct ax_gloo_op *op) {
             first = how;
             memcpy(first_text, text, sizeof text);
         }
-        if (n == 0 || first == AX_GLOO_LATE) /* a timeout ends all transfers, a broken connection
-                                                only its own */
+        if (n == 0 || first == AX_GLOO_LATE) /* timeouts end all, broken links only one */
             missing[n++] = me->ranks[r];
     }
     enum ax_status st = AX_OK;

@@ -49,8 +49,7 @@ static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output
     for (int i = 0; i < n; i++) {
         const struct ax_st_output *t = &tensors[i];
         int64_t numel;
-        AX_ASSERT(!json_object_get(root, t->name)); /* a duplicate name would hide the first
-                                                       tensor */
+        AX_ASSERT(!json_object_get(root, t->name)); /* a duplicate would hide it */
         AX_TRY(ax_product(t->shape, t->ndim, &numel));
         const int64_t end = begin + numel * (int64_t)ax_dtype_size(t->dtype);
         if (json_object_set_new(root, t->name, describe(t, begin, end)) != 0)

@@ -27,8 +27,7 @@ struct blob {
     struct ax_sha256 sha256;
     struct ax_sha1 sha1;
     const struct ax_http_head *answer; /* of the response that is being received */
-    uint64_t furthest; /* the most bytes this process has had; only bytes beyond it count as
-                          progress */
+    uint64_t furthest; /* most bytes this process has had; progress is only beyond it */
     int attempt;       /* since the last progress */
 };
 

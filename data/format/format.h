@@ -52,8 +52,7 @@ struct ax_format_chat {
     const char *thinking_key;          /* the template's name for a message's reasoning */
     const char *field_thinking;        /* message key with the reasoning; NULL = thinking_key */
     bool drop_system;                  /* drops a leading system turn */
-    bool leading_system_untrained;     /* the template cannot render a system turn alone, so the
-                                          turn is not trained on */
+    bool leading_system_untrained;     /* the template cannot render a system turn alone */
     bool by_generation; /* trains on {% generation %} spans instead of searching for turns */
     int64_t now;        /* for strftime_now: the same in every record */
 };

@@ -218,11 +218,9 @@ static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jca
     if (format->len > 1000 || memchr(format->data, '\0', format->len) != NULL)
         return ax_jvm_error(vm, "strftime_now: the format is too long or contains a NUL");
     char spec[1004], text[8192];
-    snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* the x makes the
-                                                                             result nonempty */
+    snprintf(spec, sizeof spec, "x%.*s", (int)format->len, format->data); /* x: never empty */
     for (const char *p = strchr(spec, '%'); p != NULL; p = strchr(p + 1 + (p[1] != '\0'), '%'))
-        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') /* C prints a time zone where Python
-                                                          prints nothing */
+        if (p[1] == 'z' || p[1] == 'Z' || p[1] == 'f') /* Python prints no time zone here */
             return ax_jvm_error(vm, "strftime_now: %%%c is not supported", p[1]);
     time_t now = (time_t)vm->now;
     struct tm tm;

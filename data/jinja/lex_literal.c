@@ -154,8 +154,7 @@ static enum ax_status escape(struct ax_jtree *t, int line, const char *s, size_t
 enum ax_status ax_jlex_string(struct ax_jtree *t, int line, const char *s, size_t len,
                               struct ax_jstr **out) {
     char *text;
-    AX_TRY(ax_jarena_alloc(t->arena, &text, len + 4, 1)); /* an escape is never shorter than its
-                                                             result */
+    AX_TRY(ax_jarena_alloc(t->arena, &text, len + 4, 1)); /* escapes never grow */
     size_t n = 0;
     for (size_t p = 0; p < len; p++) {
         if (s[p] != '\\') {

@@ -131,8 +131,7 @@ enum ax_status ax_jloop_run(struct ax_jvm *vm, struct ax_jscope *s, const struct
         whole = whole || vm->flow == AX_JFLOW_ON;
         vm->flow = AX_JFLOW_ON;
     }
-    if (!whole && n->loop.otherwise.n > 0) { /* as in Jinja, also if every pass ended with break
-                                                or continue */
+    if (!whole && n->loop.otherwise.n > 0) { /* also if every pass ended in break or continue */
         *inner = (struct ax_jscope){.parent = s};
         AX_TRY(ax_jvm_exec_all(vm, inner, &n->loop.otherwise));
     }

@@ -274,8 +274,7 @@ enum ax_status ax_jsort(struct ax_jvm *vm, struct ax_jval *items, struct ax_jval
     AX_TRY(ax_jarena_alloc(&vm->arena, &order, n, sizeof *order));
     AX_TRY(ax_jarena_alloc(&vm->arena, &spare, n, sizeof *spare));
     AX_TRY(ax_jarena_alloc(&vm->arena, &sorted, n, sizeof *sorted));
-    for (size_t i = 0; i < n; i++) /* items are reversed before and after sorting, so equal ones
-                                      keep their order */
+    for (size_t i = 0; i < n; i++) /* reversed twice, equal items keep their order */
         order[i] = reverse ? n - 1 - i : i;
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t i = 0; i + width < n; i += 2 * width) {

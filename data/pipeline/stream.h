@@ -22,8 +22,7 @@ struct ax_stream_options {
     struct ax_length_rule rule;
     int64_t max_bad_rows; /* per epoch */
     int threads;
-    uint64_t options_hash; /* hash of everything that determines the examples, for the
-                              fingerprint */
+    uint64_t options_hash; /* hash of what determines the examples, for the fingerprint */
 };
 
 struct ax_stream;

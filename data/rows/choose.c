@@ -231,8 +231,7 @@ static enum ax_status choose_by_name(struct ax_found *f, const char *folder,
 /* Keeps the files of the most frequent kind. */
 static void keep_one_kind(struct ax_found *f) {
     size_t counts[AX_ROWS_PARQUET + 1] = {0}, kept = 0;
-    enum ax_rows_kind best = AX_ROWS_PARQUET; /* if there are equally many, Parquet: the
-                                                 converted copy */
+    enum ax_rows_kind best = AX_ROWS_PARQUET; /* if tied, the converted copy */
     for (size_t i = 0; i < f->n; i++)
         counts[f->files[i].kind]++;
     for (int k = 0; k <= (int)AX_ROWS_PARQUET; k++)

@@ -29,8 +29,7 @@ static enum ax_status prepare(struct ax_jvm *vm, const struct ax_jdict *message,
     struct ax_jdict *d;
     const struct ax_jval *reasoning = find_reasoning(message);
     AX_TRY(ax_jdict_new(&vm->arena, &d));
-    if (reasoning != NULL) /* comes first, so that the message's own `thinking` can replace its
-                              value */
+    if (reasoning != NULL) /* first, so that the message's own `thinking` wins */
         AX_TRY(set_named(vm, d, reasoning_names[1], 8, *reasoning));
     for (size_t i = 0; i < message->n; i++)
         if (message->pairs[i].value.kind != AX_JNONE)

@@ -47,8 +47,7 @@ struct ax_template_options {
      * the first two names; if missing, tools and documents are none and add_generation_prompt is
      * false. */
     bool chat;
-    const json_t *defaults; /* object: values of names that vars lacks, such as special tokens;
-                               may be NULL */
+    const json_t *defaults; /* object: what vars lacks, such as special tokens; may be NULL */
     bool fixed_now;         /* strftime_now uses `now` instead of the clock, as local time */
     int64_t now;            /* Unix time */
     uint64_t max_steps;     /* 200 million nodes, items and 64-byte pieces of text */
