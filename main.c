@@ -40,7 +40,7 @@ static enum ax_status run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    /* a reader that went away is not an error of ours: writes fail quietly with EPIPE */
+    /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);
     const enum ax_status st = run(argc, argv);
     if (st != AX_OK) {

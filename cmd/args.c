@@ -76,7 +76,7 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
             continue;
         }
         const bool is_option =
-            strncmp(word, "--", 2) == 0 || find(n, args, word, strlen(word)) != NULL; /* -o too */
+            strncmp(word, "--", 2) == 0 || find(n, args, word, strlen(word)) != NULL; /* also -o */
         if (!options || !is_option) {
             if (*n_positional == max_positional)
                 return ax_error(AX_ERR_CONFIG,

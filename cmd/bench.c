@@ -12,7 +12,7 @@ static const struct {
     const char *name;
     ax_bench_kind *run;
     bool has_model, has_threads;
-    const char *short_set[MAX_WORDS - 5]; /* its options there */
+    const char *short_set[MAX_WORDS - 5]; /* the options it gets in the short set */
 } kinds[] = {
     {"ops",
      ax_bench_ops,
@@ -65,7 +65,7 @@ static enum ax_status run_short(struct ax_bench *b, int kind, const char *model,
     return kinds[kind].run(b, n, (char **)(uintptr_t)words);
 }
 
-/* Random weights are made once, as a folder. */
+/* Creates a folder with random weights once, for all kinds. */
 static enum ax_status run_all(struct ax_bench *b, int argc, char **argv) {
     struct ax_bench_model m = {0};
     struct ax_bench_input in = {0};
@@ -77,7 +77,7 @@ static enum ax_status run_all(struct ax_bench *b, int argc, char **argv) {
     AX_TRY(ax_bench_parse(b, argc, argv, sizeof own / sizeof *own, own));
     if (!m.dir && !m.arch_name)
         m.arch_name = "smollm2-135m";
-    ax_stop_watch(); /* what is made must be removed */
+    ax_stop_watch(); /* so that temporary files are removed */
     enum ax_status st = ax_bench_model_open(&m, "(all)", false);
     if (st == AX_OK)
         st = ax_bench_input_model(&in, &m, NULL);

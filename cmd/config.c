@@ -12,10 +12,10 @@ struct options {
     bool json;
     const char *out; /* NULL = standard output */
     int n;
-    char **rest; /* what is left after the options; points into argv */
+    char **rest; /* the remaining words; points into argv */
 };
 
-/* Takes -o FILE and --json out of argv, keeping the order of the rest. */
+/* Removes -o FILE and --json from argv and keeps the order of the rest. */
 static enum ax_status take_options(int argc, char **argv, struct options *opt) {
     *opt = (struct options){.rest = argv};
     for (int i = 0; i < argc; i++) {
@@ -70,7 +70,7 @@ static enum ax_status docs(const struct options *opt, struct ax_buf *out) {
 
 static const struct verb {
     const char *name;
-    int least, most; /* arguments */
+    int least, most; /* number of arguments */
     enum ax_status (*run)(const struct options *opt, struct ax_buf *out);
 } verbs[] = {
     {"help", 0, 1, help},

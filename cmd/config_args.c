@@ -5,7 +5,7 @@
 
 #include "base/io.h"
 
-/* The option of the table that an argument names, with or without "=value". */
+/* The option that an argument names, with or without "=value". */
 static const struct ax_arg *option(const char *word, int n, const struct ax_arg *args) {
     const size_t len = strcspn(word, "=");
     for (int i = 0; i < n; i++)
@@ -14,7 +14,8 @@ static const struct ax_arg *option(const char *word, int n, const struct ax_arg 
     return NULL;
 }
 
-/* A word with dashes that is neither an option of the command nor a key: the nearest of both. */
+/* Rejects a word with dashes that is neither an option of the command nor a key, and suggests
+ * the nearest. */
 static enum ax_status check_dashes(const char *command, const char *word, int n,
                                    const struct ax_arg *args) {
     char name[256], path[256], hint[200] = "";
@@ -39,7 +40,7 @@ static enum ax_status check_dashes(const char *command, const char *word, int n,
                     *hint ? "" : " --help`");
 }
 
-/* Sorts the words: `own` gets the command's options, `rest` the file and the overrides. */
+/* Separates the words: `own` gets the command's options, `rest` the file and the overrides. */
 static void sort_words(int argc, char **argv, int n, const struct ax_arg *args, char **own,
                        int *n_own, char **rest, int *n_rest) {
     *n_own = 1;
@@ -69,7 +70,7 @@ enum ax_status ax_setup_args(int argc, char **argv, int n, const struct ax_arg *
     sort_words(argc, argv, n, args, words, &n_own, rest, &n_rest);
     for (int i = 0; i < n_rest; i++) {
         AX_TRY_GOTO(check_dashes(argv[0], rest[i], n, args), st, done);
-        i += strncmp(rest[i], "--", 2) == 0 && !strchr(rest[i], '='); /* its value */
+        i += strncmp(rest[i], "--", 2) == 0 && !strchr(rest[i], '='); /* skips its value */
     }
     AX_TRY_GOTO(ax_args_parse(n_own, words, n, args, 0, 0, NULL, &n_positional), st, done);
     if (n_rest == 0 || strncmp(rest[0], "--", 2) == 0)

@@ -13,8 +13,8 @@
 #include "cmd/commands.h"
 
 #define MAX_OVERRIDES     12
-#define DEFAULT_TASK_SEED 1234   /* lm-evaluation-harness's, for few-shot examples */
-#define MAX_POSITIONS     131072 /* longest row where the model allows more */
+#define DEFAULT_TASK_SEED 1234   /* lm-evaluation-harness's default, for few-shot examples */
+#define MAX_POSITIONS     131072 /* longest sequence if the model allows more */
 
 /* ---- configuration ---- */
 
@@ -23,7 +23,7 @@ struct overrides {
     char *list[MAX_OVERRIDES];
 };
 
-/* key=value with the value as YAML text in quotes. */
+/* Adds key=value, with the value as quoted YAML text. */
 static enum ax_status add_text(struct overrides *o, const char *key, const char *value) {
     json_t *v = json_string(value);
     char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
@@ -43,7 +43,7 @@ static enum ax_status add_plain(struct overrides *o, const char *text) {
     return AX_OK;
 }
 
-/* The rows as they stand in the file, whole. */
+/* Evaluates all records of --data in file order. */
 static enum ax_status add_data(struct ax_eval *e, struct overrides *o) {
     if (!e->data)
         return AX_OK;
@@ -102,7 +102,7 @@ static enum ax_status open_model(struct ax_eval *e) {
     return AX_OK;
 }
 
-/* All examples of the corpus, one to a sequence, in their order. */
+/* All examples in order, one per sequence. */
 static enum ax_status open_rows(struct ax_eval *e) {
     struct ax_setup_data *d = &e->setup;
     const struct ax_loader_options lo = {
@@ -146,7 +146,7 @@ static enum ax_status open_rows(struct ax_eval *e) {
 
 static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_model(e));
-    AX_TRY(load_config(e)); /* its notes are about training, which told them */
+    AX_TRY(load_config(e)); /* without its notes, which are about training */
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;
@@ -171,7 +171,7 @@ static void close_all(struct ax_eval *e) {
 
 /* ---- the command ---- */
 
-/* What is for task files alone, or never for them. */
+/* Rejects options that apply only to task files, or never to them. */
 static enum ax_status check_tasks(struct ax_eval *e) {
     const struct ax_eval_tasks *t = &e->tasks;
     const struct ax_eval_pass_options *p = &e->pass_options;
@@ -219,7 +219,7 @@ static enum ax_status check(struct ax_eval *e) {
     return ax_dtype_parse(e->dtype_name, &e->dtype);
 }
 
-/* A task file: everything is elsewhere. */
+/* Evaluates task files, which define everything else. */
 static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
     struct ax_eval_tasks *t = &e->tasks;
     t->model = e->model;
@@ -256,7 +256,7 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
-    e.pass_options.sampling.temperature = -1; /* not given */
+    e.pass_options.sampling.temperature = -1; /* not set */
     e.pass_options.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},

@@ -78,7 +78,7 @@ static enum ax_status fetch_list(const struct ax_hub *h, const struct ax_config 
     return AX_OK;
 }
 
-/* Data first: it is small, and its mistakes are found before the weights have come. */
+/* Data first: they are small, so mistakes are found before the weights are downloaded. */
 static enum ax_status fetch_all(const struct ax_hub *h, const struct ax_config *cfg) {
     static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)

@@ -9,12 +9,12 @@
 #define MAX_NEW_DEFAULT 256
 #define MAX_SAMPLES     4096
 
-/* One answer: sample s of prompt p is number p·samples + s. */
+/* An answer: sample s of prompt p is number p·samples + s. */
 struct answer {
     const struct ax_sequence *seq;
     struct ax_text_stream stream;
     struct ax_buf text;
-    size_t printed; /* bytes of the text that are out */
+    size_t printed; /* bytes of the text already printed */
     bool done;
 };
 
@@ -28,11 +28,11 @@ struct generate {
     struct ax_prompts prompts;
     int64_t max_new, n;       /* answers */
     struct ax_sequence *seqs; /* [n], grouped by adapter */
-    int64_t *number;          /* [n] the answer of each */
+    int64_t *number;          /* [n] the answer of each sequence */
     struct answer *answers;   /* [n] */
     int32_t *tokens;          /* [n][max_new] */
-    double *logprobs;         /* likewise; NULL without --json */
-    int64_t next;             /* to print: answers come out in order */
+    double *logprobs;         /* [n][max_new]; NULL without --json */
+    int64_t next;             /* the next to print: answers are printed in order */
     struct ax_generate_counters counters;
 };
 
@@ -42,7 +42,7 @@ static const struct ax_prompt *prompt_of(const struct generate *g, int64_t i) {
     return &g->prompts.list[i / g->samples];
 }
 
-/* NULL where there are no adapters. */
+/* NULL if there are no adapters. */
 static const char *adapter_of(const struct generate *g, int64_t i) {
     return g->model.adapters.n > 0 ? ax_adapters_name(&g->model.adapters, prompt_of(g, i)->adapter)
                                    : NULL;
@@ -83,7 +83,7 @@ static void print_head(const struct generate *g, int64_t i) {
     printf("sample %lld ===\n", (long long)(i % g->samples) + 1);
 }
 
-/* What is new of the answer whose turn it is, and whole ones after it. */
+/* Prints the new part of the current answer, then complete ones that follow it. */
 static enum ax_status print(struct generate *g) {
     while (g->next < g->n) {
         struct answer *a = &g->answers[g->next];
@@ -108,7 +108,7 @@ static enum ax_status print(struct generate *g) {
     return flushed();
 }
 
-/* ---- what the generator tells ---- */
+/* ---- callbacks of the generator ---- */
 
 static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct generate *g = ctx;
@@ -126,7 +126,7 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     return print(g);
 }
 
-/* One adapter after the other. */
+/* Generates the answers of one adapter after the other. */
 static enum ax_status generate_all(struct generate *g, struct ax_generator *d) {
     for (int64_t from = 0, to; from < g->n; from = to) {
         const int adapter = prompt_of(g, g->number[from])->adapter;
@@ -168,7 +168,7 @@ static enum ax_status choose_length(struct generate *g) {
     return AX_OK;
 }
 
-/* Answer i as sequence k. An adapter draws the numbers that it would draw alone. */
+/* Makes answer i sequence k. Its stream is the same as if its adapter were used alone. */
 static enum ax_status make_sequence(struct generate *g, int64_t i, int64_t k) {
     const struct ax_prompt *p = prompt_of(g, i);
     struct answer *a = &g->answers[i];

@@ -29,7 +29,7 @@ const struct ax_command *ax_command_find(const char *name) {
     return NULL;
 }
 
-/* The one command with this prefix; NULL if there is none, or more than one. */
+/* The only command with this prefix; NULL if there is none or more than one. */
 static const char *beginning_with(const char *name) {
     const char *found = NULL;
     for (const struct ax_command *c = ax_commands; c->name; c++) {
@@ -51,7 +51,7 @@ const char *ax_command_nearest(const char *name) {
     return begun ? begun : nearest.name;
 }
 
-/* Commands of other programs, and what does the same here. */
+/* Commands of other programs, and their counterparts here. */
 static const struct {
     const char *name, *here;
 } others[] = {

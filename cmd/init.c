@@ -13,13 +13,13 @@
 #include "cmd/commands.h"
 #include "cmd/help/help.h"
 
-#define STEP_TOKENS 8192 /* of a step, where the data allow … */
-#define LEAST_STEPS 30   /* … steps per epoch */
-#define PACKED      0.95 /* of a packed row is filled, about */
-#define LEAST_ROWS  20   /* from which some are kept aside, … */
+#define STEP_TOKENS 8192 /* tokens per step, if the data are large enough … */
+#define LEAST_STEPS 30   /* … for this many steps per epoch */
+#define PACKED      0.95 /* approximate share of a packed sequence that is filled */
+#define LEAST_ROWS  20   /* from this many records on, some are held out: … */
 #define EVAL_SHARE  20   /* … one in N, … */
-#define EVAL_LEAST  2    /* … (1 would mean all of them) … */
-#define EVAL_MOST   200  /* … but no more */
+#define EVAL_LEAST  2    /* … at least this many (1 would mean all) … */
+#define EVAL_MOST   200  /* … and at most this many */
 
 /* ---- choices ---- */
 
@@ -50,7 +50,7 @@ static double choose_rate(const struct ax_init *i) {
     return i->parameters < 500000000 ? 1e-4 : i->parameters < 3000000000 ? 2e-5 : 1e-5;
 }
 
-/* The last part of a path or hub id, without its ending, of plain characters only. */
+/* The last part of a path or hub id, without its extension and with only plain characters. */
 static void put_stem(char *out, size_t size, const char *path) {
     size_t n;
     const char *last = ax_path_last(path, &n);
@@ -88,7 +88,7 @@ static enum ax_status write_file(const struct ax_init *i, const char *file) {
     struct ax_config cfg;
     enum ax_status st;
     AX_TRY_GOTO(ax_init_put(&text, i), st, done);
-    /* what is written must be read without a complaint */
+    /* the written file must load without an error */
     AX_TRY_GOTO(ax_config_parse(&cfg, file, text.data, text.len, 0, NULL), st, done);
     st = ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING);
     ax_config_free(&cfg);

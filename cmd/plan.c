@@ -59,7 +59,7 @@ static enum ax_status plan_model(int argc, char **argv) {
 
 /* ---- of a configuration ---- */
 
-/* A file that is no model: neither its config.json nor a GGUF file. */
+/* True for a file that is not a model, which would be a config.json or a GGUF file. */
 static bool is_config(const char *word) {
     return ax_path_ends_in(word, ".yaml") || ax_path_ends_in(word, ".yml") ||
            (ax_path_exists(word) && !ax_path_is_dir(word) && !ax_path_ends_in(word, ".json") &&

@@ -19,7 +19,7 @@ struct job {
     size_t cap;
 };
 
-/* True for a question that was there before. */
+/* Adds a question; true if it is a duplicate. */
 static bool is_old(struct job *j, const char *question) {
     const uint64_t hash = ax_hash64(question, strlen(question), 1) | 1;
     for (size_t i = (size_t)hash & (j->cap - 1);; i = (i + 1) & (j->cap - 1)) {
@@ -44,7 +44,7 @@ static enum ax_status put_row(const struct ax_problem *p, struct ax_buf *out) {
     return st;
 }
 
-/* Problems 0, 1, 2, … of the seed that belong to the split and were not there yet. */
+/* Problems 0, 1, 2, … of the seed that belong to the split, without duplicates. */
 static enum ax_status generate(struct job *j, struct ax_buf *out) {
     int64_t rows = 0;
     const uint64_t most = 1000 * (uint64_t)j->rows + 100000;

@@ -1,8 +1,8 @@
-/* `axtrain bench`: what it times, and what the kinds share.
+/* `axtrain bench`: what it measures, and what the kinds share.
  *
  * Each kind is a file (ops.c, step.c, generate.c, pipeline.c with save.c, startup.c) that parses
- * its options with ax_bench_parse and reports figures with ax_bench_add. bench.c runs one kind, or
- * a short set of all, and finishes the report (report.c). result.h processes the figures. */
+ * its options with ax_bench_parse and reports figures with ax_bench_add. bench.c runs one kind,
+ * or a short set of all, and finishes the report (report.c). result.h processes the figures. */
 #ifndef AX_CMD_BENCH_BENCH_H
 #define AX_CMD_BENCH_BENCH_H
 
@@ -14,12 +14,12 @@
 
 struct ax_bench {
     bool json;
-    const char *out, *compare, *tolerance; /* as given; NULL = none */
+    const char *out, *compare, *tolerance; /* as on the command line; NULL = none */
     int64_t threads;                       /* 0 = all available to this process */
     bool several;                          /* more than one kind: figures only */
     double allowed;                        /* tolerance as a fraction */
     struct ax_bench_list old, results;
-    json_t *details; /* by kind: its JSON beyond the figures */
+    json_t *details; /* per kind, the part of its JSON that is not figures */
     /* measured on first use */
     double bandwidth, peaks[AX_DTYPE_COUNT];
 };
@@ -33,10 +33,10 @@ enum ax_status ax_bench_add(struct ax_bench *b, const struct ax_bench_figure *f,
                             ...) __attribute__((format(printf, 3, 4)));
 /* For --json: `value` (owned by the report, NULL = out of memory) under the kind's name. */
 enum ax_status ax_bench_detail(struct ax_bench *b, const char *kind, json_t *value);
-/* May a kind print what does not fit into the figures? */
+/* May a kind print more than its figures? */
 bool ax_bench_tells(const struct ax_bench *b);
-/* AX_INTERRUPTED after a stop signal; for kinds that must clean up first and therefore watch for it
- * (base/stop.h), unless the set of several already does. */
+/* AX_INTERRUPTED after a stop signal. Kinds that must clean up first watch for signals
+ * (base/stop.h), unless they are run as part of the set, which already does. */
 enum ax_status ax_bench_may_go_on(void);
 /* Output and comparison: AX_ERR_FAILED if anything is worse. */
 enum ax_status ax_bench_finish(struct ax_bench *b);
@@ -47,14 +47,14 @@ void ax_bench_free(struct ax_bench *b);
 enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes);
 enum ax_status ax_bench_peak(struct ax_bench *b, enum ax_dtype dtype, double *flops);
 
-/* In place; the middle value, or the mean of the middle two. */
+/* Reorders the values and returns the middle one, or the mean of the middle two. */
 double ax_bench_median(double *values, size_t n);
 
 /* ---- the model: model.c ---- */
 
 /* --model DIR (or a config.json: random weights), or --arch NAME: random weights. */
 struct ax_bench_model {
-    const char *dir, *arch_name; /* as given */
+    const char *dir, *arch_name; /* as on the command line */
     char name[64];               /* of either, for the names of figures */
     struct ax_json_doc config;   /* of --arch */
     struct ax_arch arch;

@@ -6,7 +6,7 @@
 
 #include "cmd/bench/result.h"
 
-#define MAX_NAMES 12 /* of those that only one side has */
+#define MAX_NAMES 12 /* names that only one side has; more are only counted */
 
 enum ax_status ax_bench_tolerance_parse(const char *text, double *out) {
     char *end;
@@ -58,7 +58,7 @@ static enum ax_status put_machines(struct ax_buf *out, const char *old_name,
 
 /* ---- the table ---- */
 
-/* Names of `a` that `b` has not. */
+/* Names in `a` that `b` lacks. */
 static enum ax_status put_alone(struct ax_buf *out, const char *what, const struct ax_bench_list *a,
                                 const struct ax_bench_list *b) {
     size_t n = 0;

@@ -14,9 +14,9 @@
 struct result {
     int64_t batch;
     double prefill, decode; /* tokens per second, best of the rounds */
-    double decode_bytes;    /* read per second while decoding: weights and cache */
+    double decode_bytes;    /* bytes read per second while decoding: weights and cache */
     double prefill_flops;   /* per second */
-    uint64_t allocations;   /* in one round's decoding, most */
+    uint64_t allocations;   /* the most in the decoding of one round */
     size_t arena;
     double op_seconds[AX_OP_COUNT]; /* of the last round */
     double last_seconds;
@@ -28,16 +28,16 @@ struct generate_bench {
     int64_t batch, prompt, new_tokens, rounds;
     enum ax_dtype dtype;
     double bandwidth, peak;
-    int64_t weight_bytes; /* that each decoded token reads */
+    int64_t weight_bytes; /* bytes that each decoded token reads */
     int n_results;
     struct result results[MAX_RESULTS];
-    /* of one batch size */
+    /* of the current batch size */
     struct result *now;
     struct ax_sequence *seqs;
     int32_t *ids; /* prompts, then new tokens */
 };
 
-/* Every prompt of every round is another one, so that none finds its tokens in the cache. */
+/* Makes every prompt of every round different, so that none finds its tokens in the cache. */
 static void fill_prompts(struct generate_bench *b, int64_t round) {
     const int64_t per = b->prompt + b->new_tokens;
     for (int64_t i = 0; i < b->now->batch; i++) {
@@ -50,7 +50,7 @@ static void fill_prompts(struct generate_bench *b, int64_t round) {
     }
 }
 
-/* Keys and values read for that many decoded tokens. */
+/* Bytes of keys and values read to decode this many tokens. */
 static double cache_bytes(const struct generate_bench *b, double tokens) {
     const double row = 2.0 *
                        (double)(b->m.arch.n_layers * b->m.arch.n_kv_heads * b->m.arch.head_dim) *
@@ -80,7 +80,7 @@ static enum ax_status time_round(struct generate_bench *b, struct ax_generator *
     }
     if (prefill > r->prefill) {
         r->prefill = prefill;
-        /* forward is a third of training; the head runs for last tokens only */
+        /* forward is a third of training; the head runs only for last tokens */
         const double head = 2.0 * (double)(b->m.arch.hidden_size * b->m.arch.vocab_size);
         const double per_token = ax_arch_flops_per_token(&b->m.arch, b->prompt) / 3 - head;
         r->prefill_flops = prefill * (per_token + head / (double)b->prompt);
@@ -102,7 +102,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_model_create(&m, &b->m.arch, rt, &mo));
     enum ax_status st = ax_bench_model_fill(&b->m, &m);
     b->weight_bytes = ax_model_parameters(&m) * (int64_t)ax_dtype_size(b->dtype);
-    if (!b->m.arch.tied) /* of the embedding only rows are read */
+    if (!b->m.arch.tied) /* reads only single rows of the embedding */
         b->weight_bytes -=
             b->m.arch.vocab_size * b->m.arch.hidden_size * (int64_t)ax_dtype_size(b->dtype);
     if (st == AX_OK)

@@ -79,7 +79,7 @@ done:
 
 /* ---- all ---- */
 
-/* For programs that are started elsewhere. */
+/* An absolute path, for programs that are started elsewhere. */
 static enum ax_status absolute(char **out, const char *path, const char *option) {
     char *full = realpath(path, NULL);
     if (!full)
@@ -139,7 +139,7 @@ enum ax_status ax_bench_input_make(struct ax_bench_input *in, const struct ax_be
 
 void ax_bench_input_remove(struct ax_bench_input *in) {
     struct ax_error_record first;
-    ax_error_save(&first, AX_OK); /* what comes now must not cover it */
+    ax_error_save(&first, AX_OK); /* a failed removal must not replace this error */
     if (in->dir)
         (void)ax_remove_tree(in->dir);
     (void)ax_error_restore(&first);

@@ -1,6 +1,6 @@
-/* Input of the data, file and startup benchmarks: a model folder, records, and the configuration of
- * a training run with both, in a temporary folder. What is not given is generated: random weights,
- * word problems (data/problems/problems.h), a vocabulary of the model's size. */
+/* Input of the data, file and startup benchmarks: a model folder, records, and the configuration
+ * of a training run with both, in a temporary folder. Whatever is not given is generated: random
+ * weights, word problems (data/problems/problems.h), a vocabulary of the model's size. */
 #ifndef AX_CMD_BENCH_INPUT_H
 #define AX_CMD_BENCH_INPUT_H
 
@@ -10,8 +10,8 @@ struct ax_bench_input {
     char *dir;               /* temporary */
     char *model;             /* a folder: given, or in dir */
     char *data;              /* records: given, or in dir */
-    char *config;            /* in dir, as are … */
-    char *prepared, *output; /* … its dataset_prepared_path and output_dir */
+    char *config;            /* in dir, like its dataset_prepared_path … */
+    char *prepared, *output; /* … and output_dir */
 };
 
 /* The model of --arch only. */

@@ -7,11 +7,11 @@
 #include "cmd/bench/bench.h"
 #include "kernels/cases.h"
 
-#define SECONDS  0.1 /* an op is repeated for so long … */
+#define SECONDS  0.1 /* an op is repeated for this long … */
 #define MIN_RUNS 5
 #define MAX_RUNS 200
-#define SLOW     1.0     /* … but not at all when a call takes longer than this */
-#define TINY     65536.0 /* bytes: below, the call itself is what takes time */
+#define SLOW     1.0     /* … but runs only once if a call takes longer than this */
+#define TINY     65536.0 /* bytes; below this, the call itself takes most of the time */
 
 struct ops_bench {
     struct ax_bench *r;
@@ -19,7 +19,7 @@ struct ops_bench {
     struct ax_arg_list only;
     enum ax_dtype dtype;
     struct ax_runtime_options ro;
-    /* of one case */
+    /* the current case */
     struct ax_case c;
     double seconds; /* median */
     bool fell_back;
@@ -38,7 +38,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     double seconds[MAX_RUNS];
     size_t n = 0;
     AX_TRY(ax_case_prepare(&b->c, rt->q));
-    AX_TRY(timed(b, rt, &b->seconds)); /* warms up, and is all there is while planning */
+    AX_TRY(timed(b, rt, &b->seconds)); /* warms up; planning needs no more */
     b->fell_back = rt->q->counters.fallbacks > 0;
     if (ax_runtime_planning(rt) || b->seconds > SLOW)
         return AX_OK;
@@ -49,7 +49,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     return AX_OK;
 }
 
-/* Of the two bounds the one that would take longer. */
+/* Reports the share of the bound that takes longer: memory traffic or arithmetic. */
 static enum ax_status report(struct ops_bench *b) {
     const struct ax_op_cost cost = ax_op_cost(b->c.op, b->c.args);
     double bandwidth, peak;
@@ -75,7 +75,7 @@ static enum ax_status time_case(struct ops_bench *b, enum ax_op op, const struct
     return st;
 }
 
-/* The shapes for timing; of an op that has none, its last. */
+/* Times the shapes marked for timing; if an op has none, its last shape. */
 static enum ax_status time_op(struct ops_bench *b, enum ax_op op) {
     int n;
     const struct ax_shape *shapes = ax_op_shapes(op, &n);

@@ -18,7 +18,7 @@ struct pipeline {
     const char *data, *work, *dtype_name;
     bool no_save;
     enum ax_dtype dtype;
-    double load_seconds, load_bytes; /* of memory written */
+    double load_seconds, load_bytes; /* bytes of memory written */
 };
 
 static enum ax_status add_rows(struct pipeline *p, const char *what, double value,
@@ -28,9 +28,9 @@ static enum ax_status add_rows(struct pipeline *p, const char *what, double valu
     return ax_bench_add(p->r, &f, "pipeline/%s/%s/%s", p->m.name, slash ? slash + 1 : rows, what);
 }
 
-/* ---- rows to tokens ---- */
+/* ---- records to tokens ---- */
 
-/* The text of every document, as it was rendered, one behind the other: starts is [n + 1]. */
+/* The rendered text of every document, concatenated. starts is [n + 1]. */
 static enum ax_status collect(const struct ax_setup_data *d, struct ax_buf *text, size_t *starts) {
     const struct ax_examples *set = &d->train_sets.sets[0];
     int32_t *ids;
@@ -63,7 +63,7 @@ static enum ax_status encode_all(const struct ax_tokenizer *t, const char *text,
     return st;
 }
 
-/* One thread, which is what encoding a prompt has. *bytes: of all text. */
+/* Uses one thread, like encoding a prompt. *bytes: of all texts. */
 static enum ax_status time_encode(struct pipeline *p, const struct ax_setup_data *d,
                                   double *bytes) {
     const size_t n = d->train_sets.sets[0].n;
@@ -83,7 +83,7 @@ done:
     return st;
 }
 
-/* Sequences of an epoch, as training takes them. */
+/* Times the sequences of an epoch as training reads them. */
 static enum ax_status time_pack(struct pipeline *p, struct ax_setup_data *d) {
     struct ax_packed_sequence s;
     int64_t tokens = 0;
@@ -107,8 +107,8 @@ static enum ax_status open_data(const struct ax_config *cfg, bool refresh, struc
     return AX_OK;
 }
 
-/* Reading, checking, rendering, tokenizing and keeping rows, on all threads: what opening the data
- * takes more when they are not prepared. */
+/* Times reading, checking, rendering, tokenizing and storing records on all threads: how much
+ * longer opening the data takes if they are not prepared. */
 static enum ax_status time_prepare(struct pipeline *p, const struct ax_config *cfg, double bytes) {
     double seconds[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
@@ -163,7 +163,7 @@ static double file_bytes(const struct ax_hf *hf) {
     return bytes;
 }
 
-/* From the folder (in the system's cache from the second round on) into fresh memory. */
+/* Times loading from the folder (in the page cache from the second round on) into fresh memory. */
 static enum ax_status time_load(struct pipeline *p) {
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)p->r->threads};
     double seconds[ROUNDS];
@@ -208,7 +208,7 @@ enum ax_status ax_bench_pipeline(struct ax_bench *r, int argc, char **argv) {
     };
     AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
     if (!r->several)
-        ax_stop_watch(); /* what is made must be removed */
+        ax_stop_watch(); /* so that temporary files are removed */
     const enum ax_status st = run(&p);
     if (!r->several)
         ax_stop_unwatch();

@@ -136,7 +136,7 @@ static enum ax_status write_out(const struct ax_bench *b) {
     return st;
 }
 
-/* Standard output is the JSON's where that is asked for. */
+/* With --json, standard output has the JSON, so the table goes to standard error. */
 static enum ax_status compare(const struct ax_bench *b) {
     struct ax_buf table = {0};
     int worse = 0;
@@ -153,7 +153,7 @@ static enum ax_status compare(const struct ax_bench *b) {
 
 enum ax_status ax_bench_finish(struct ax_bench *b) {
     AX_TRY(ax_env_facts(&b->results.machine));
-    json_object_del(b->results.machine, "axtrain"); /* it is the version */
+    json_object_del(b->results.machine, "axtrain"); /* the version has its own key */
     b->results.threads = b->threads > 0 ? b->threads : ax_cpu_count();
     if (b->json || b->out)
         AX_TRY(write_out(b));

@@ -88,7 +88,7 @@ enum ax_status ax_bench_list_json(const struct ax_bench_list *l, json_t **out) {
 
 /* ---- in ---- */
 
-/* Text that goes to a terminal. */
+/* Text that will be printed on a terminal. */
 static enum ax_status read_text(struct ax_json v, const char **out) {
     AX_TRY(ax_json_str(v, out));
     for (const char *c = *out; *c; c++)

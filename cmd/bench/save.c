@@ -24,7 +24,7 @@ struct saving {
     double bytes, seconds, held;
 };
 
-/* Masters, where there are any, in the type that training would save. */
+/* Masters, if there are any, in the dtype that training would save. */
 static enum ax_status list_weights(struct saving *s) {
     const struct ax_model *m = &s->step.model;
     AX_TRY(ax_alloc(&s->weights, (size_t)m->n_params, sizeof *s->weights));
@@ -77,7 +77,7 @@ static void before_update(void *ctx, int unit) {
 static enum ax_status time_save(struct saving *s) {
     struct ax_step_result r;
     AX_TRY(ax_bench_batches(&s->step));
-    AX_TRY(ax_step_run(&s->step, 1e-5, &r)); /* warms up, and gives the optimizer a state */
+    AX_TRY(ax_step_run(&s->step, 1e-5, &r)); /* warms up, and gives the optimizer its state */
     AX_TRY(check_disk(s));
     AX_TRY(ax_mkdir_parents(s->in->output));
     const double begin = ax_clock_now();
@@ -97,7 +97,7 @@ static enum ax_status with_saver(struct saving *s) {
     if (st == AX_OK)
         st = time_save(s);
     struct ax_error_record first;
-    ax_error_save(&first, st); /* what comes now must not cover it */
+    ax_error_save(&first, st); /* errors of the cleanup must not replace this one */
     ax_saver_free(&s->saver);
     ax_state_parts_free(&s->parts);
     ax_free(s->weights);

@@ -21,7 +21,7 @@
 #include "cmd/train/data.h"
 
 #define MAX_ROUNDS 100
-#define PATIENCE   600.0 /* seconds for a start */
+#define PATIENCE   600.0 /* seconds to wait for a start */
 
 extern char **environ;
 
@@ -42,7 +42,7 @@ struct startup {
     struct ax_bench_input in;
     const char *data, *work;
     int64_t rounds;
-    char *said, *marks[PHASES]; /* paths: what the child says; what appears */
+    char *said, *marks[PHASES]; /* paths: the child's output; the files that mark the phases */
     double help[MAX_ROUNDS], phases[PHASES][MAX_ROUNDS], parts[PARTS][MAX_ROUNDS];
     double total[MAX_ROUNDS];
 };
@@ -86,13 +86,13 @@ static enum ax_status time_help(struct startup *s, double *seconds) {
     return AX_OK;
 }
 
-/* Looks every 0.2 ms; the child has the processor. */
+/* Checks every 0.2 ms, so that the child gets the CPU. */
 static enum ax_status await(struct startup *s, pid_t child, const char *path, bool *alive) {
     const struct timespec pause = {.tv_nsec = 200000};
     const double start = ax_clock_now();
     while (!ax_path_exists(path)) {
         int status;
-        AX_TRY(ax_bench_may_go_on()); /* Ctrl-C ends the child, too */
+        AX_TRY(ax_bench_may_go_on()); /* Ctrl-C also ends the child */
         if (waitpid(child, &status, WNOHANG) == child) {
             *alive = false;
             return failed_start(s);
@@ -180,7 +180,7 @@ static enum ax_status run(struct startup *s) {
     for (int p = PLANNED; p < PHASES; p++)
         AX_TRY(ax_path_join(&s->marks[p], s->in.output, names[p]));
     AX_TRY(time_parts(s, 0)); /* prepares the data */
-    AX_TRY(time_sft(s, 0));   /* brings files into the system's cache */
+    AX_TRY(time_sft(s, 0));   /* reads the files into the page cache */
     for (int64_t round = 0; round < s->rounds; round++) {
         AX_TRY(time_help(s, &s->help[round]));
         AX_TRY(time_parts(s, round));
@@ -199,7 +199,7 @@ enum ax_status ax_bench_startup(struct ax_bench *r, int argc, char **argv) {
     };
     AX_TRY(ax_bench_parse(r, argc, argv, sizeof own / sizeof *own, own));
     if (!r->several)
-        ax_stop_watch(); /* what is made must be removed, and the child ended */
+        ax_stop_watch(); /* so that temporary files are removed and the child is ended */
     const enum ax_status st = run(&s);
     if (!r->several)
         ax_stop_unwatch();

@@ -8,7 +8,7 @@
 
 #define MAX_TOKEN 16 /* bytes of a token's text */
 
-/* By frequency, the blank before a word first; all in the byte alphabet. */
+/* By frequency, preceded by the blank before a word; all in the byte alphabet. */
 static const char letters[][3] = {"\xC4\xA0", "e", "t", "a", "o", "i", "n", "s", "h",
                                   "r",        "d", "l", "u", "c", "m", "f", "w", "y",
                                   "g",        "p", "b", "v", "k", "j", "x", "q", "z"};
@@ -45,10 +45,10 @@ static bool is_full(const struct vocab *v) {
     return (int64_t)json_object_size(v->ids) >= v->size;
 }
 
-/* left + each letter, as a token and the merge that makes it. */
+/* Adds left + each letter, as a token and as the merge that makes it. */
 static enum ax_status extend(struct vocab *v, const char *left) {
     char text[MAX_TOKEN], merge[MAX_TOKEN + 1];
-    for (size_t i = 1; i < N_LETTERS && !is_full(v); i++) { /* a blank begins words only */
+    for (size_t i = 1; i < N_LETTERS && !is_full(v); i++) { /* blanks only begin words */
         snprintf(text, sizeof text, "%s%s", left, letters[i]);
         snprintf(merge, sizeof merge, "%s %s", left, letters[i]);
         AX_TRY(add(v, text));
@@ -58,7 +58,8 @@ static enum ax_status extend(struct vocab *v, const char *left) {
     return AX_OK;
 }
 
-/* Pairs, then triples, then fours: number n in base N_LETTERS is what is extended. */
+/* Extends single letters, then pairs, then triples: number n in base N_LETTERS is the string to
+ * extend. */
 static enum ax_status add_merges(struct vocab *v) {
     size_t count = 1;
     for (int length = 1; length < 4; length++) {

@@ -21,7 +21,7 @@ void ax_golden_note(struct ax_golden_report *r, const char *group, double figure
         g = &r->groups[r->n++];
         snprintf(g->name, sizeof g->name, "%s", group);
     }
-    /* figures of one group may have their own tolerances: the one nearest to failing is kept */
+    /* figures in a group may have different tolerances; keeps the one closest to failing */
     const bool worse = fresh || figure * g->tolerance > g->worst * tolerance ||
                        (figure > tolerance && g->worst <= g->tolerance);
     if (!worse)

@@ -3,9 +3,9 @@
  * A report collects, per group ("logits", "gradients" …), the worst figure and its tolerance.
  *
  * Reading order: golden.c (the report), golden_model.c (a model folder) with golden_forward.c,
- * golden_train.c, golden_generate.c, golden_lora.c; golden_files.c (other goldens), golden_lm_eval.c
- * (evaluation tasks). Meshes against
- * one rank: mesh_command.c, mesh.c, mesh_launch.c. */
+ * golden_train.c, golden_generate.c, golden_lora.c; golden_files.c (other golden files),
+ * golden_lm_eval.c (evaluation tasks). Meshes compared with one rank: mesh_command.c, mesh.c,
+ * mesh_launch.c. */
 #ifndef AX_CMD_CHECK_GOLDEN_H
 #define AX_CMD_CHECK_GOLDEN_H
 

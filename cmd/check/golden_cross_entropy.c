@@ -15,7 +15,7 @@ struct cross_entropy {
     enum ax_dtype dtype;
     struct ax_golden_tensor hidden, head, labels, weights;
     const char *name;
-    bool weighted, sum; /* of the case */
+    bool weighted, sum; /* settings of the case */
     double label_smoothing, z_loss, temperature, loss;
 };
 
@@ -39,7 +39,7 @@ static struct columns take_columns(struct ax_runtime *rt, const struct cross_ent
     return t;
 }
 
-/* Labels as ours (−1 = none) and weights; returns Σ weight of the labeled. */
+/* Writes labels in our form (−1 = none) and weights; returns Σ weight of the labeled tokens. */
 static double put_labels(const struct cross_entropy *c, const struct columns *t) {
     double total = 0;
     for (int64_t i = 0; i < c->labels.numel; i++) {

@@ -1,4 +1,4 @@
-/* Goldens that are not models: rope.json, schedules.json, optim/, objectives/. */
+/* Golden files that are not about models: rope.json, schedules.json, optim/, objectives/. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define MAX_JSON (64u << 20)
 
-/* DIR/NAME, or DIR itself when it is that file. False: not there. */
+/* DIR/NAME, or DIR itself if it is that file; false if there is no such file. */
 static bool locate(const char *dir, const char *name, char *path, size_t size) {
     const size_t n = strlen(dir), m = strlen(name);
     if (n >= m && strcmp(dir + n - m, name) == 0)

@@ -1,4 +1,4 @@
-/* Forward passes against forward.safetensors and packed.safetensors. */
+/* Compares forward passes with forward.safetensors and packed.safetensors. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,13 +14,13 @@ struct forward {
     const struct ax_safetensors *golden;
     const char *label; /* "batch" or "packed" */
     struct ax_golden_docs docs;
-    double *previous; /* the residual stream before this layer, for attn_out = middle − before … */
+    double *previous; /* residual stream before this layer; attn_out = middle − previous */
     double *middle;
     double *experts;       /* a router's choice, until its weights are known */
-    enum ax_status status; /* of the taps */
+    enum ax_status status; /* first error in the taps */
 };
 
-/* Rows of the documents, taken out of a golden [.., ·] tensor into `out` [tokens][cols]. */
+/* Copies the documents' rows of a golden [.., ·] tensor to `out` [tokens][cols]. */
 static void gather_rows(const struct ax_golden_docs *d, const struct ax_golden_tensor *t,
                         int64_t cols, double *out) {
     for (int i = 0; i < d->n; i++) {
@@ -30,7 +30,7 @@ static void gather_rows(const struct ax_golden_docs *d, const struct ax_golden_t
     }
 }
 
-/* `got` [tokens][cols] against golden tensor `name`, if the file has it. */
+/* Compares `got` [tokens][cols] with golden tensor `name`, if the file has it. */
 static enum ax_status compare(struct forward *f, const char *name, const char *group,
                               const double *got, int64_t cols, double tolerance) {
     struct ax_golden_tensor want = {0};
@@ -62,7 +62,7 @@ static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, con
     return compare(f, name, "branch outputs", got, cols, TOLERANCE);
 }
 
-/* Without a norm after it a branch's output is the difference it made to the residual stream. */
+/* If no norm follows a branch, its output is the difference in the residual stream. */
 static enum ax_status look_at_difference(struct forward *f, bool ffn, int layer, const double *now,
                                          int64_t cols) {
     const int64_t n = f->docs.tokens * cols;
@@ -97,7 +97,7 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     return compare(f, name, "hidden states", now, cols, TOLERANCE);
 }
 
-/* Both by ascending expert, as the golden files have them. */
+/* Sorts both by ascending expert, like the golden files. */
 static void sort_choice(double *experts, double *weights, int64_t k) {
     for (int64_t i = 1; i < k; i++) {
         for (int64_t j = i; j > 0 && experts[j] < experts[j - 1]; j--) {
@@ -146,7 +146,7 @@ static void tap(void *ctx, const char *what, int layer, const struct ax_tensor *
     ax_free(now);
 }
 
-/* −log p of each label, from logits, against token_nll [B][S−1]. */
+/* Compares −log p of each label, computed from the logits, with token_nll [B][S−1]. */
 static enum ax_status compare_nll(struct forward *f, const double *logits, int64_t V) {
     struct ax_golden_tensor want = {0};
     if (!ax_safetensors_find(f->golden, "token_nll"))

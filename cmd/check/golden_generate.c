@@ -1,4 +1,4 @@
-/* Greedy decoding with a KV cache against generate.json. */
+/* Compares greedy decoding with a KV cache with generate.json. */
 #include <math.h>
 #include <stdio.h>
 
@@ -88,7 +88,7 @@ static enum ax_status compare(struct generation *g, int i) {
     return AX_OK;
 }
 
-/* All cases batched, then each alone; the stop case by itself with its stop token. */
+/* Decodes all cases in a batch, then each alone; the stop case separately, with its stop token. */
 static enum ax_status decode_all(struct generation *g, struct ax_generator *d, bool planning) {
     const int plain = g->stop_case >= 0 ? g->stop_case : g->n;
     AX_TRY(ax_generate(d, plain, g->seqs));

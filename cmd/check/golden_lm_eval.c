@@ -14,10 +14,10 @@
 #define MAX_JSON  (64u << 20)
 #define MAX_FILES 32
 
-/* Figures of the fixtures' README: what differs by rounding alone. */
+/* From the fixtures' README: differences due to rounding alone. */
 struct tolerance {
-    double absolute, relative; /* of a log-likelihood: the larger one holds */
-    double close;              /* logits nearer than this may change places */
+    double absolute, relative; /* of a log-likelihood; the larger one applies */
+    double close;              /* logits closer than this may swap places */
 };
 static const struct tolerance tiny = {1e-4, 1e-6, 1e-4}, real_model = {3e-4, 3e-5, 1e-3};
 #define PERPLEXITY_TOLERANCE 1e-4
@@ -25,18 +25,18 @@ static const struct tolerance tiny = {1e-4, 1e-6, 1e-4}, real_model = {3e-4, 3e-
 struct file {
     struct ax_json_doc doc;
     struct ax_task_job job;
-    bool changed; /* a row whose text rounding may change has another one */
+    bool changed; /* the text of a record changed where rounding may change it */
 };
 
 struct check {
     struct ax_golden_report *report;
     const struct ax_golden_options *o;
     const char *dir, *model; /* name */
-    char *folder;            /* of the model; NULL: nobody has it */
+    char *folder;            /* of the model; NULL: not found */
     struct tolerance tolerance;
     struct file files[MAX_FILES];
     int n;
-    /* the row at hand */
+    /* the current record */
     char where[96];
     enum ax_status st;
 };
@@ -92,7 +92,7 @@ static void compare_metrics(struct check *c, const struct file *f, struct ax_jso
     }
 }
 
-/* ---- rows ---- */
+/* ---- records ---- */
 
 static void check_choices(struct check *c, struct file *f, struct ax_json row, size_t i) {
     const struct ax_task_requests *r = &f->job.requests;
@@ -149,7 +149,7 @@ static void check_rolling(struct check *c, struct file *f, struct ax_json row, s
     }
 }
 
-/* The first step at which rounding may choose another token, or INT64_MAX. */
+/* The first step at which rounding may lead to another token, or INT64_MAX. */
 static int64_t free_from(const struct check *c, struct ax_json row) {
     const struct ax_json calls = ax_json_get(row, "close_calls");
     for (size_t i = 0; i < ax_json_size(calls); i++) {
@@ -187,7 +187,7 @@ static void check_generated(struct check *c, struct file *f, struct ax_json row,
         compare_text(c, "stop texts that differ", ax_json_at(stop, k), r->until[k],
                      strlen(r->until[k]));
     const int64_t first = compare_ids(c, NULL, made, a->tokens, a->n);
-    if (first >= free_from(c, row)) { /* by rounding */
+    if (first >= free_from(c, row)) { /* rounding may have changed it */
         f->changed = true;
         return;
     }
@@ -207,7 +207,7 @@ static void check_results(struct check *c, const struct file *f, struct ax_json 
             const double got = f->job.results[k * t->n_metrics + m].value;
             snprintf(key, sizeof key, "%s,%s", ax_task_metric_name(t->metrics[m].kind),
                      t->filters[k].name);
-            /* its path has dots: looked up by hand */
+            /* the key contains dots, which a path cannot */
             const json_t *v = json_object_get(results.v, key);
             const double want = json_is_number(v) ? json_number_value(v) : NAN;
             if (t->output == AX_TASK_ROLLING)

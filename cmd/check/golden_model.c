@@ -11,8 +11,9 @@
 
 #define MAX_JSON (64u << 20)
 
-/* A float64 run may be this many gaps away from the float32 golden: 1.1, and half a gap for what
- * transformers' own float64 run computes in float32 (docs/decisions/003-float64-goldens.md). */
+/* A float64 run may differ from the float32 golden by this many gaps: 1.1, plus half a gap
+ * because transformers' own float64 run computes some steps in float32
+ * (docs/decisions/003-float64-goldens.md). */
 #define REF_GAP 1.65
 
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path) {
@@ -45,8 +46,8 @@ double ax_golden_half_place(double golden) {
     return 0.5 * ((double)nextafterf(f, INFINITY) - (double)f);
 }
 
-/* Row r of [B][S] is a document of as many tokens as its mask has ones (padding is at the right).
- */
+/* Row r of [B][S] is a document with as many tokens as its mask has ones (padding is on the
+ * right). */
 static void rows_to_docs(struct ax_golden_docs *d, const struct ax_golden_tensor *mask, int64_t S) {
     for (int r = 0; r < d->n; r++) {
         d->from[r] = r * S;

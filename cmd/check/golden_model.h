@@ -40,7 +40,7 @@ double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, doub
 /* The same for a fraction of n elements: rounded up to an integer number of them. */
 double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
                                  double usual);
-/* Half a unit in the last place of a golden float32 number: the smallest possible tolerance. */
+/* Half a unit in the last place of a golden float32 number: the smallest useful tolerance. */
 double ax_golden_half_place(double golden);
 
 enum ax_status ax_golden_forward(const struct ax_golden_case *c);

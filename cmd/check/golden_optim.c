@@ -15,7 +15,7 @@ struct optim_case {
     const struct ax_optimizer *optimizer;
     struct ax_optimizer_options o;
     double lr;
-    double allowed, tolerance; /* as the table says, and in the parameters' units */
+    double allowed, tolerance; /* as in the table, and in units of the parameters */
     const char *name, *tensor;
 };
 
@@ -36,8 +36,9 @@ static void torch_rule(struct ax_optimizer_options *o) {
     o->eps = 0x1p-23;
 }
 
-/* Which case of optim.json is which optimizer, and what the case does not say in numbers. Muon: the
- * file's Newton–Schulz ran in bfloat16; the tolerance is a share of the adjusted learning rate. */
+/* The optimizer of each case in optim.json, and its settings that the case does not give. For
+ * Muon, the file's Newton–Schulz ran in bfloat16, so the tolerance is a share of the adjusted
+ * learning rate. */
 static const struct {
     const char *name, *optimizer;
     void (*set)(struct ax_optimizer_options *o);
@@ -125,7 +126,7 @@ done:
     return st;
 }
 
-/* Numbers the case gives; the others keep the optimizer's defaults. */
+/* Reads the numbers that the case gives; the others keep the optimizer's defaults. */
 static enum ax_status read_params(struct optim_case *c, struct ax_json v) {
     const struct ax_json p = ax_json_get(v, "params");
     struct ax_optimizer_options *o = &c->o;

@@ -20,7 +20,7 @@ enum ax_status ax_golden_put(struct ax_runtime *rt, const struct ax_tensor *dst,
     return AX_OK;
 }
 
-/* One tensor of the case: clip_NAME.in.PART into *in, and its squares into the sum. */
+/* Reads one tensor of the case, clip_NAME.in.PART, into *in and adds its squares to the sum. */
 static enum ax_status add_part(struct ax_runtime *rt, const struct ax_golden_clip *c,
                                const char *part, struct ax_step_scalars *scalars,
                                struct ax_golden_tensor *in, struct ax_golden_tensor *out) {
@@ -80,7 +80,7 @@ struct newton_schulz {
     enum ax_dtype dtype;
 };
 
-/* The file's map starts from the matrix over its norm. */
+/* The file's iteration starts from the matrix divided by its norm. */
 static enum ax_status newton_schulz_body(struct ax_runtime *rt, void *ctx) {
     struct newton_schulz *c = ctx;
     struct ax_tensor x = ax_golden_take(rt, c->dtype, c->in.numel);
@@ -135,8 +135,8 @@ static double unequal(const struct ax_tensor *got, const struct ax_golden_tensor
     return (double)n / (double)want->numel;
 }
 
-/* A backend that computes in double meets the file's float32 arithmetic at a limit between codes
- * now and then. */
+/* In double, a value may be on the other side of the limit between two codes than in the file's
+ * float32, so a few codes may differ. */
 static void compare_8bit(const struct adamw_8bit *c, const struct ax_update *u) {
     const bool exact = c->dtype == AX_F32;
     const double share = exact ? 0 : 1e-3;
@@ -175,7 +175,7 @@ static enum ax_status adamw_8bit_body(struct ax_runtime *rt, void *ctx) {
         AX_TRY(ax_queue_write(rt->q, scalars, &now, sizeof now));
         AX_TRY(ax_golden_put(rt, &u.grad, c->t[GRAD].v + t * n));
         AX_TRY(ax_optimizer_adamw.update(rt->q, &c->o, &u));
-        const bool kept = t == 0 || t == steps - 1; /* of the parameters: the first and the last */
+        const bool kept = t == 0 || t == steps - 1; /* the file has only these steps */
         for (int64_t i = 0; kept && i < n && !ax_runtime_planning(rt); i++)
             ax_golden_note(c->report, "adamw8bit parameters",
                            fabs(ax_load(u.master.dtype, u.master.data, i) -

@@ -9,7 +9,7 @@
 #include "model/sample.h"
 #include "parallel/runtime.h"
 
-#define TOLERANCE 1e-5 /* of a share: relative, or 1e-7 absolute where that is larger */
+#define TOLERANCE 1e-5 /* of a probability: relative, or 1e-7 absolute if that is larger */
 #define MAX_FILE  ((size_t)1 << 20)
 #define MAX_ENTRY 64 /* bytes of a case's name */
 
@@ -19,11 +19,12 @@ struct sampling {
     struct ax_json cases;
     enum ax_dtype dtype;
     struct ax_golden_tensor logits, context;
-    int32_t *distinct; /* [rows][tokens]; each row's tokens, once */
+    int32_t *distinct; /* [rows][tokens]: each row's tokens without duplicates */
     struct ax_sample_row *rows;
 };
 
-/* The steps of a case as options; they stand in the order in which the options are applied. */
+/* Converts the steps of a case to options. They are listed in the order in which options are
+ * applied. */
 static enum ax_status read_steps(struct ax_json steps, struct ax_sampling *o) {
     *o = (struct ax_sampling){.temperature = 1};
     int last = -1;
@@ -68,7 +69,7 @@ static void find_distinct(struct sampling *g) {
     }
 }
 
-/* One row: its shares against the golden ones, and how many are left. */
+/* Compares one row's probabilities with the golden ones, and their number. */
 static enum ax_status compare_row(struct sampling *g, struct ax_sampler *s, int64_t row,
                                   const struct ax_golden_tensor *want, struct ax_json kept) {
     const int64_t V = g->logits.shape[1];

@@ -1,4 +1,4 @@
-/* Gradients of one batch, and AdamW steps on it, against the golden files. */
+/* Compares gradients of one batch, and AdamW steps on it, with the golden files. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #define LOSS_AFTER_TOLERANCE 1e-4
 #define GRAD_TOLERANCE       3e-5
 #define NORM_TOLERANCE       1e-5 /* relative */
-#define STEP_CLOSE           1e-5 /* a parameter within this is right … */
-#define STEP_SHARE           1e-3 /* … for all but this share */
+#define STEP_CLOSE           1e-5 /* a parameter is correct within this … */
+#define STEP_SHARE           1e-3 /* … except for at most this share of them */
 
 struct training {
     const struct ax_golden_case *c;
@@ -21,7 +21,7 @@ struct training {
     /* called on a filled step; must run the same device work while planning */
     enum ax_status (*work)(struct training *t, struct ax_step *s);
     const struct ax_safetensors *grads; /* gradients; NULL: only the loss is compared */
-    bool routers_only;                  /* the file has no others */
+    bool routers_only;                  /* the file has only the routers' gradients */
     struct ax_json expect;              /* golden.json: batch | packed | train */
     const char *label;
     int n_steps;
@@ -87,7 +87,7 @@ static enum ax_status as_doubles(const struct ax_tensor *t, double **out) {
     return AX_OK;
 }
 
-/* fp64_gap was measured on the padded batch: the packed row keeps the usual tolerance. */
+/* fp64_gap was measured on the padded batch, so the packed one keeps the usual tolerance. */
 static double gap_tolerance(const struct training *t, const char *key, double usual) {
     return strcmp(t->label, "batch") == 0 ? ax_golden_tolerance(t->c, key, usual) : usual;
 }
@@ -132,7 +132,7 @@ static enum ax_status gradient_work(struct training *t, struct ax_step *s) {
         return AX_OK;
     AX_TRY(note_scalar(t, "loss", "loss_mean", r.loss, false,
                        gap_tolerance(t, "loss", LOSS_TOLERANCE)));
-    if (t->c->peft) /* the norm is among the steps there */
+    if (t->c->peft) /* the file of the steps has the norm */
         return AX_OK;
     return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_TOLERANCE);
 }
@@ -160,7 +160,7 @@ enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *b
     return st;
 }
 
-/* Trains nothing, so that all gradients are the balancing loss's. */
+/* Sets no gradient, so that all gradients come from the balancing loss. */
 static enum ax_status no_gradient(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
     (void)ctx;
     return ax_run_fill(p->model->rt->q, &(struct ax_fill){c->g_logprob, 0});
@@ -203,7 +203,7 @@ enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
     return st;
 }
 
-/* Parameters after step `step` against params_stepN.safetensors. */
+/* Compares the parameters after step `step` with params_stepN.safetensors. */
 static enum ax_status compare_parameters(struct training *t, const struct ax_model *m, int step,
                                          double lr) {
     char name[64], key[64], *path = NULL;
@@ -293,7 +293,7 @@ static enum ax_status step_work(struct training *t, struct ax_step *s) {
     if (planning)
         return AX_OK;
     AX_TRY(ax_json_f64(ax_json_get(t->expect, "loss_after"), &want));
-    /* the same sum as the first loss, so the larger of the two gaps is the size of its noise */
+    /* this is the same sum as the first loss, so the larger of the two gaps measures its noise */
     const double first = ax_golden_tolerance(t->c, "loss", 0);
     const double tolerance = ax_golden_tolerance(t->c, "loss_after_step5", LOSS_AFTER_TOLERANCE);
     ax_golden_note(t->c->report, "loss after the steps", fabs(after.loss - want),
@@ -313,7 +313,7 @@ enum ax_status ax_golden_steps(const struct ax_golden_case *c) {
     return train_on(&t, "forward.safetensors");
 }
 
-/* bf16 compute with fp32 masters against the like curve: 1 % at each step. */
+/* Compares bf16 compute with fp32 masters with the corresponding curve: within 1 % at each step. */
 static enum ax_status bf16_work(struct training *t, struct ax_step *s) {
     double lr, want;
     struct ax_json settings =

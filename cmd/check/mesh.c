@@ -12,7 +12,7 @@
 
 enum { STEPS = 2, DOCS = 8 };
 
-/* What a step leaves behind, on the host: per parameter the gradient and the new value. */
+/* The results of the steps, on the host: per parameter, the gradient and the new value. */
 struct outcome {
     double loss[STEPS], aux_loss[STEPS], norm[STEPS];
     double **grad[STEPS], **value[STEPS]; /* [n_params] */
@@ -34,7 +34,7 @@ static bool on_ref(const struct ax_mesh_check *c) {
 
 /* ---- data ---- */
 
-/* How a document is trained: on some tokens, on none, or as one without labels is. */
+/* Which of a document's tokens are trained on: some, none, or none because it has no labels. */
 enum labels { SOME, NONE, LEFT_OUT };
 
 static enum labels labels_of(struct ax_rng_key key, int index, int doc) {
@@ -42,7 +42,7 @@ static enum labels labels_of(struct ax_rng_key key, int index, int doc) {
     return index == 1 ? NONE : kinds[ax_rng_below(key, 32 + (uint64_t)doc, 4)];
 }
 
-/* Random documents of micro-batch `index` of the step; where they end depends on the index. */
+/* Random documents for micro-batch `index` of the step; their lengths depend on the index. */
 static enum ax_status fill(struct ax_step *s, const struct run *run, int m, int index, int step) {
     const int64_t T = run->c->tokens, vocab = s->model.arch.vocab_size;
     struct ax_document docs[DOCS];
@@ -82,7 +82,8 @@ no_weight:
 
 /* ---- weights ---- */
 
-/* B would begin at zero, and A's gradient with it. */
+/* Draws values for B, which would otherwise start at zero, so that A's gradient would be zero
+ * too. */
 static void randomize(struct ax_model *m, const struct ax_param *p) {
     struct ax_unit *unit = &m->units[p->unit];
     const struct ax_segment *seg = &unit->segments[p->segment];
@@ -112,7 +113,7 @@ static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check
 
 /* ---- collecting ---- */
 
-/* Does this rank hand in its elements of a parameter? Of replicas only the first does. */
+/* True if this rank contributes its elements of a parameter. Of replicas, only the first does. */
 static bool hands_in(const struct ax_step *s, const struct ax_param *p) {
     const struct ax_unit *unit = &s->model.units[p->unit];
     const int *coord = s->rt->mesh.coord;
@@ -127,7 +128,8 @@ static const struct ax_tensor *source(const struct ax_unit *unit, const struct a
     return gradient ? &seg->grad : &seg->master;
 }
 
-/* The whole parameter (or gradient) on every rank: each element is handed in once, and summed. */
+/* Computes the full parameter (or gradient) on every rank: each element is contributed once, and
+ * summed. */
 static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool gradient,
                               double *out) {
     const struct ax_unit *unit = &s->model.units[p->unit];
@@ -172,7 +174,7 @@ static void note(const struct run *run, const char *what, const struct ax_param 
     ax_golden_note(run->report, group, worst, on_ref(run->c) ? 1e-11 : 3e-5, p->name);
 }
 
-/* Keeps what one rank made, or compares with it. */
+/* Stores the results of the single rank, or compares with them. */
 static enum ax_status take(struct run *run, struct ax_step *s, double **kept, bool gradient) {
     for (int i = 0; i < s->model.n_params; i++) {
         const struct ax_param *p = &s->model.params[i];
@@ -236,7 +238,7 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     }
     if (!planning)
         AX_TRY(take(run, s, run->one.grad[step], true));
-    AX_TRY(ax_step_update(s, 10, &r)); /* clipping leaves little: let it show */
+    AX_TRY(ax_step_update(s, 10, &r)); /* large, as clipping shrinks it */
     return planning ? AX_OK : take(run, s, run->one.value[step], false);
 }
 
@@ -345,7 +347,7 @@ static int world_of(const struct ax_mesh_sizes *s) {
     return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
 }
 
-/* A first look without ranks: what is wrong with the request is said once. */
+/* Plans once without ranks, so that errors in the request are reported once. */
 static enum ax_status plan_rank_0(struct run *run) {
     const struct ax_runtime_options o = {.backend = run->c->backend,
                                          .sizes = run->c->sizes,
@@ -365,7 +367,7 @@ enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_repor
     *here = true;
     AX_TRY(plan_rank_0(&run));
     enum ax_status st;
-    AX_TRY_GOTO(ax_mesh_launch_start(&launch), st, done); /* before anything has threads */
+    AX_TRY_GOTO(ax_mesh_launch_start(&launch), st, done); /* before any threads exist */
     *here = launch.rank == 0;
     AX_TRY_GOTO(allocate(&run), st, done);
     if (*here)

@@ -22,8 +22,8 @@ struct ax_mesh_check {
     int64_t tokens;                       /* per sequence */
     bool gloo;                            /* processes instead of threads */
     const struct ax_peft_config *adapter; /* NULL: everything trains; else B starts at random too */
-    enum ax_store base_store;             /* of the frozen matrices below it */
-    bool store_experts;                   /* … and of the experts' */
+    enum ax_store base_store;             /* for the frozen matrices below it */
+    bool store_experts;                   /* … and those of experts */
     struct ax_sft_options sft;
     double neftune_alpha;
     /* For tests: called on every rank before the first step, planning and real, to break
@@ -35,7 +35,7 @@ struct ax_mesh_check {
 };
 
 /* AX_OK if both sides ran, whatever the figures. With gloo it returns in every process; *here is
- * false in those with nothing to report. */
+ * false in those that have nothing to report. */
 enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_report *r, bool *here);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum { MAX_SIZES = 6, MAX_RANKS = 64 /* AX_LAUNCH_MAX_RANKS */ };
 
-/* "tp=2" into the sizes. */
+/* Parses "tp=2" into the sizes. */
 static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {
     const struct {
         const char *name;
@@ -40,7 +40,7 @@ static enum ax_status parse_size(struct ax_mesh_sizes *s, const char *text) {
                     text);
 }
 
-/* A folder with its weights; a config.json alone gets random ones. */
+/* Opens a folder with its weights. A config.json alone gets random weights. */
 static enum ax_status open_model(struct ax_arch *arch, struct ax_hf *hf, const char *path) {
     AX_TRY(ax_arch_load(arch, path));
     return ax_arch_path_is_config(path) ? AX_OK : ax_hf_open(hf, path);

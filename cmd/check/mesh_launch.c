@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "parallel/comm_gloo.h"
 
-/* Longer than one rank's part of the check: rank 0 alone computes the reference. */
+/* Longer than a rank's part of the check takes, because rank 0 alone computes the reference. */
 static const double TIMEOUT = 600;
 
 enum ax_status ax_mesh_launch_start(struct ax_mesh_launch *l) {

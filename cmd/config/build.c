@@ -31,7 +31,7 @@ enum ax_status ax_config_problem(struct ax_config_build *b, int line, int column
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    for (char *c = text; *c != '\0'; c++) /* words of a file must not steer a terminal */
+    for (char *c = text; *c != '\0'; c++) /* text from a file must not control a terminal */
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     struct ax_config_problem *p = &b->problems[b->n_problems];
     AX_TRY(ax_sprintf(&p->text, "%s (%s)%s", text,
@@ -50,7 +50,7 @@ static int by_place(const void *x, const void *y) {
     return (a->column > b->column) - (a->column < b->column);
 }
 
-/* The error text holds 2,047 bytes: what does not fit is counted. */
+/* An error text has at most 2,047 bytes; problems that do not fit are only counted. */
 enum ax_status ax_config_problems_error(struct ax_config_build *b) {
     if (b->n_problems == 0)
         return AX_OK;
@@ -85,7 +85,7 @@ enum ax_status ax_config_add_note(struct ax_config *cfg, enum ax_config_note_kin
                                   bool text_side, const char *path, const char *text, int line,
                                   int column) {
     AX_TRY(ax_regrow(&cfg->notes, cfg->n_notes, cfg->n_notes + 1, sizeof *cfg->notes));
-    struct ax_config_note *note = &cfg->notes[cfg->n_notes++]; /* freed with cfg from here on */
+    struct ax_config_note *note = &cfg->notes[cfg->n_notes++]; /* from here on freed with cfg */
     char place[512];
     note->kind = kind;
     note->text_side = text_side;

@@ -12,7 +12,7 @@ struct ax_config_problem {
 struct ax_config_build {
     struct ax_config *cfg;
     struct ax_config_problem *problems;
-    size_t n_problems; /* stored ones; the rest is only counted */
+    size_t n_problems; /* those stored; further ones are only counted, in n_more */
     size_t n_more;
 };
 
@@ -26,7 +26,7 @@ void ax_config_problems_free(struct ax_config_build *b);
 
 /* The steps, in order. Each adds problems and returns an error only if it cannot continue. */
 enum ax_status ax_config_override(struct ax_config *cfg, int n, char **overrides);
-enum ax_status ax_config_rename(struct ax_config_build *b); /* old spellings */
+enum ax_status ax_config_rename(struct ax_config_build *b); /* renamed keys */
 enum ax_status ax_config_check(struct ax_config_build *b);  /* keys and values */
 enum ax_status ax_config_derive(struct ax_config_build *b); /* values from other keys */
 enum ax_status ax_config_find_notes(struct ax_config *cfg); /* support of each value */
@@ -36,7 +36,7 @@ enum ax_status ax_config_add_note(struct ax_config *cfg, enum ax_config_note_kin
                                   bool text_side, const char *path, const char *text, int line,
                                   int column);
 
-/* The node of a concrete path in the document, or NULL; a row's default node, or NULL. */
+/* The node of a concrete path in the document, or NULL; the default node of a key, or NULL. */
 struct ax_yaml_node *ax_config_lookup(const struct ax_config *cfg, const char *path);
 struct ax_yaml_node *ax_config_default(const struct ax_config *cfg,
                                        const struct ax_config_key *key);

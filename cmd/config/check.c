@@ -10,13 +10,13 @@
 
 /* ---- messages ---- */
 
-/* A text of the user's for a message: in quotes, cut where it is long. */
+/* Quotes the user's text for a message; long text is truncated. */
 static void quote(const char *text, char *buf, size_t size) {
     const size_t most = 60;
     size_t n = 0;
     buf[n++] = '"';
     for (; *text != '\0' && n + 8 < size; text++) {
-        bool begins = ((unsigned char)*text & 0xC0) != 0x80; /* a character of UTF-8 */
+        bool begins = ((unsigned char)*text & 0xC0) != 0x80; /* start of a UTF-8 character */
         if (n > most && begins) {
             memcpy(buf + n, "…", strlen("…"));
             n += strlen("…");
@@ -66,7 +66,7 @@ static enum ax_status unknown_key(struct ax_config_build *b, const char *parent,
         pattern[0] = '\0';
     if (parent[0] == '\0' && strchr(entry->key, '.') != NULL && ax_config_find(entry->key)) {
         snprintf(tail, sizeof tail, "; in a file, write it as a map: %.*s: {…}",
-                 (int)strcspn(entry->key, "."), entry->key); /* a known word */
+                 (int)strcspn(entry->key, "."), entry->key); /* a known key */
     } else {
         ax_config_suggest_key(pattern, entry->key, tail, sizeof tail);
     }
@@ -115,7 +115,7 @@ bool ax_config_knows(const char *path) {
     return ax_config_find(path) != NULL || find_ignored(path) != NULL;
 }
 
-/* A map whose keys have rows of their own. */
+/* Checks a map whose keys are in the table. */
 static enum ax_status check_map(struct ax_config_build *b, const char *parent,
                                 const struct ax_yaml_node *map) {
     for (size_t i = 0; i < map->n; i++) {
@@ -141,7 +141,7 @@ static enum ax_status check_map(struct ax_config_build *b, const char *parent,
     return AX_OK;
 }
 
-/* Elements of a list, or values of a map with names of the user's. */
+/* Checks the elements of a list, or the values of a map with user-defined names. */
 static enum ax_status check_elements(struct ax_config_build *b, const struct ax_config_key *key,
                                      const char *path, const struct ax_yaml_node *node) {
     bool rows = ax_config_elements(key) == AX_T_MAP;
@@ -165,7 +165,7 @@ static enum ax_status check_elements(struct ax_config_build *b, const struct ax_
     return AX_OK;
 }
 
-/* Have the keys inside this map rows of their own? */
+/* True if the keys inside this map are in the table. */
 static bool has_rows(const char *path) {
     char pattern[AX_CONFIG_PATH];
     return ax_config_pattern(path, pattern, sizeof pattern) && ax_config_has_children(pattern);
@@ -190,7 +190,7 @@ static enum ax_status check_value(struct ax_config_build *b, const struct ax_con
     if (node->kind == AX_YAML_NULL || (key->types & AX_T_ANY))
         return AX_OK;
     bool refused = false;
-    if (node->kind != AX_YAML_BOOL) /* before its kind is looked at: refused words are no choices */
+    if (node->kind != AX_YAML_BOOL) /* first: rejected words are not choices */
         AX_TRY(check_refused_value(b, key, path, node, &refused));
     if (refused)
         return AX_OK;
@@ -199,14 +199,14 @@ static enum ax_status check_value(struct ax_config_build *b, const struct ax_con
          !ax_config_in_range(ax_config_range_of(key), node->number))) {
         return ax_config_type_problem(b, key, key->types, path, node);
     }
-    if (node->kind == AX_YAML_BOOL) /* the same again for `0` and "no" */
+    if (node->kind == AX_YAML_BOOL) /* again, for `0` and "no", which have become flags */
         AX_TRY(check_refused_value(b, key, path, node, &refused));
     if (node->kind == AX_YAML_MAP && has_rows(path))
         return check_map(b, path, node);
-    return check_elements(b, key, path, node); /* a scalar has none */
+    return check_elements(b, key, path, node); /* a scalar has no elements */
 }
 
-/* Files for axolotl's cloud launcher look like configs, but say nothing about training. */
+/* Configs of axolotl's cloud launcher look like ours but do not describe training. */
 static bool is_launcher_file(const struct ax_yaml_node *root) {
     static const char *const keys[] = {"provider",  "volumes", "secrets", "gpu",
                                        "gpu_count", "memory",  "timeout", "branch"};

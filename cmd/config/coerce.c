@@ -26,7 +26,7 @@ static void become_float(struct ax_yaml_node *node, double v) {
     node->quoted = false;
 }
 
-/* The words that stand for true and false in quotes. */
+/* The words that mean true and false when quoted. */
 static bool word_bool(const char *s, bool *v) {
     static const char *const words[][2] = {{"true", "false"}, {"yes", "no"}, {"on", "off"},
                                            {"t", "f"},        {"y", "n"},    {"1", "0"}};
@@ -41,7 +41,7 @@ static bool word_bool(const char *s, bool *v) {
     return false;
 }
 
-/* A decimal number in quotes, underscores between digits allowed. */
+/* A quoted decimal number; underscores between digits are allowed. */
 static bool word_number(const char *s, double *v) {
     char plain[64];
     size_t n = 0;
@@ -80,7 +80,7 @@ static bool string_fits(const struct ax_config_key *key, unsigned types,
         return true;
     }
     if ((types & AX_T_STR) && key->choices != NULL && node->text[0] == '\0') {
-        node->kind = AX_YAML_NULL; /* an empty choice is no choice */
+        node->kind = AX_YAML_NULL; /* an empty choice counts as unset */
         return true;
     }
     if ((types & AX_T_BOOL) && word_bool(node->text, &flag)) {
@@ -106,7 +106,7 @@ bool ax_config_coerce(const struct ax_config_key *key, unsigned types, struct ax
             become_float(node, node->boolean);
             return true;
         }
-        /* `no` is a word here and there: a string only where it is one of the choices */
+        /* `no` may be meant as a word: it becomes a string only if it is one of the choices */
         return key->choices != NULL && string_fits(key, types & AX_T_STR, node);
     case AX_YAML_INT:
         if (types & (AX_T_INT | AX_T_NUM))

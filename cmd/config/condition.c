@@ -8,9 +8,9 @@
 
 enum token { TERM, AND, OR, OPEN, CLOSE, END };
 
-/* One token, and the term it is. */
+/* The current token, with its term. */
 struct reader {
-    const char *s; /* what follows it */
+    const char *s; /* the text after the token */
     enum token token;
     bool negated;
     enum { TRUTHY, SET, EQUALS, DIFFERS, ABOVE } op;
@@ -73,7 +73,7 @@ static bool any_value(const char *values, const char *text) {
     return false;
 }
 
-/* Does the value, or one of a list's, match? */
+/* True if the value, or one of a list's elements, matches. */
 static bool matches(const char *values, const struct ax_yaml_node *node) {
     if (node == NULL)
         return any_value(values, "");
@@ -104,7 +104,7 @@ static bool term_holds(const struct ax_config *cfg, const struct reader *r) {
     }
 }
 
-/* The parts of a condition are all read, whatever they hold. */
+/* Every part of a condition is read, even if the result is already known. */
 static bool any_holds(const struct ax_config *cfg, struct reader *r);
 
 static bool one_holds(const struct ax_config *cfg, struct reader *r) {

@@ -11,7 +11,7 @@
 
 #define MAX_BYTES ((size_t)4 << 20)
 
-/* The defaults of the table as one document, so that they are read like what is set. */
+/* Writes the table's defaults as one document, so that they are read like values in a file. */
 static enum ax_status put_defaults(struct ax_buf *text) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
         for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
@@ -64,7 +64,7 @@ enum ax_status ax_config_load(struct ax_config *cfg, const char *path, int n, ch
         return ax_error(AX_ERR_CONFIG, "%s: this is a folder; give the path of a config file",
                         path);
     const enum ax_status st = ax_yaml_load(&cfg->doc, path, MAX_BYTES);
-    if (st == AX_ERR_DATA) /* a file too large to be a config */
+    if (st == AX_ERR_DATA) /* the file is too large for a config */
         return ax_error(AX_ERR_CONFIG, "%s", ax_error_text());
     AX_TRY(st);
     return finish(cfg, n, overrides);
@@ -94,7 +94,7 @@ void ax_config_free(struct ax_config *cfg) {
     *cfg = (struct ax_config){0};
 }
 
-/* What a run cannot do without; `unless` may stand in for it. */
+/* A key that every run needs, unless `unless` is set. */
 struct required {
     const char *path, *unless;
     bool text_side;
@@ -130,7 +130,7 @@ static enum ax_status missing(const struct ax_config *cfg, bool text_only, struc
     return AX_OK;
 }
 
-/* Without these keys the run would train something else. */
+/* With any of these keys, the run would have a different objective. */
 static bool is_another_objective(const struct ax_config *cfg) {
     static const char *const keys[] = {"rl", "reward_model", "process_reward_model", "qat"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

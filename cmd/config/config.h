@@ -24,10 +24,10 @@
 #include "base/yaml.h"
 
 enum ax_config_note_kind {
-    AX_NOTE_RENAMED,      /* a renamed key was accepted */
+    AX_NOTE_RENAMED,      /* uses an old name */
     AX_NOTE_NO_EFFECT,    /* safe to ignore here */
-    AX_NOTE_UNUSED,       /* active only together with another key */
-    AX_NOTE_IGNORED,      /* nothing has ever read it */
+    AX_NOTE_UNUSED,       /* has an effect only together with another key */
+    AX_NOTE_IGNORED,      /* no version has ever read it */
     AX_NOTE_APPROXIMATED, /* done approximately */
     AX_NOTE_NOT_YET,      /* not supported yet: training stops */
     AX_NOTE_KINDS
@@ -42,10 +42,11 @@ struct ax_config_note {
 };
 
 /* Names from another module's table, for choices of the form "@WHAT". This code includes nothing
- * above base/: the program that links it defines the list, terminated by NULL. */
+ * above base/, so the program that links it defines the list, which ends with NULL. */
 struct ax_config_names {
     const char *what;
-    /* The i-th name, NULL past the end. *note, which is NULL: set to how it is approximated. */
+    /* The i-th name, NULL after the last. *note is NULL on entry; it is set to how the choice is
+     * approximated, if it is. */
     const char *(*at)(size_t i, const char **note);
 };
 extern const struct ax_config_names ax_config_names[]; /* cmd/train/names.c */
@@ -82,7 +83,7 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
 /* One log line per note, except NOT_YET. */
 void ax_config_log_notes(const struct ax_config *cfg);
 
-/* Is there such a key, under this or an old name, acting or not? */
+/* Is there such a key, under this or an old name, with or without effect? */
 bool ax_config_knows(const char *path);
 /* "; did you mean …?" for an unknown key of the map `parent` ("" = top level), or "". Uses buf. */
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);

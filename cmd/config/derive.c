@@ -11,7 +11,7 @@ static enum ax_status put(struct ax_config *cfg, const char *path, const char *f
                           const char *text) {
     AX_TRY(ax_yaml_set(&cfg->doc, path, text));
     AX_TRY(ax_regrow(&cfg->follows, cfg->n_follows, cfg->n_follows + 1, sizeof *cfg->follows));
-    struct ax_config_follow *f = &cfg->follows[cfg->n_follows++]; /* freed with cfg from here on */
+    struct ax_config_follow *f = &cfg->follows[cfg->n_follows++]; /* from here on freed with cfg */
     struct ax_buf words = {0};
     AX_TRY(ax_strdup(&f->path, path));
     enum ax_status st = ax_config_condition_text(from, &words);
@@ -38,7 +38,7 @@ static enum ax_status put_derived(struct ax_config *cfg, const struct ax_config_
     return other != NULL ? put_copy(cfg, d->path, d->value + 1, other) : AX_OK;
 }
 
-/* batch_size counts the rows of a step on one device. */
+/* batch_size is the number of sequences per step on one device. */
 static enum ax_status put_accumulation(struct ax_config *cfg) {
     const struct ax_yaml_node *batch = ax_config_lookup(cfg, "batch_size");
     const struct ax_yaml_node *micro = ax_config_value_of(cfg, "micro_batch_size");
@@ -51,7 +51,7 @@ static enum ax_status put_accumulation(struct ax_config *cfg) {
     return put(cfg, "gradient_accumulation_steps", "batch_size", text);
 }
 
-/* warmup_steps: 0.1 is a share, not a count. */
+/* Below 1, warmup_steps is a fraction rather than a count. */
 static enum ax_status put_warmup(struct ax_config *cfg) {
     struct ax_yaml_node *steps = ax_config_lookup(cfg, "warmup_steps");
     if (steps == NULL || steps->kind != AX_YAML_FLOAT || steps->number <= 0 || steps->number >= 1 ||

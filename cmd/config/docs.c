@@ -27,7 +27,7 @@ static const char intro[] =
     "Numbers can be written as `2e-5` or `500_000`; `yes`, `no`, `on` and `off` mean true and "
     "false; null unsets any key.\n";
 
-/* Text in a table's cell: bars would end it. */
+/* Writes text in a table's cell, in which bars must be escaped. */
 static enum ax_status put_cell(struct ax_buf *out, const char *text) {
     for (const char *s = text; *s != '\0'; s++)
         AX_TRY(*s == '|' ? ax_buf_puts(out, "\\|") : ax_buf_append(out, s, 1));
@@ -51,7 +51,8 @@ static enum ax_status put_types(struct ax_buf *out, unsigned types) {
     return AX_OK;
 }
 
-/* Choices in running text; values with support of their own are marked with their capability. */
+/* Lists choices in running text. Values whose support differs from their key's are marked with
+ * the capability that they need. */
 static enum ax_status put_values(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
@@ -130,7 +131,7 @@ static enum ax_status put_rules(struct ax_buf *out) {
     return AX_OK;
 }
 
-/* The rows of a section that act, or those that do not yet. */
+/* Writes the keys of a section that have an effect, or those that do not yet. */
 static enum ax_status put_section(struct ax_buf *out, const struct ax_config_section *section,
                                   bool acting) {
     bool titled = false;
@@ -150,7 +151,7 @@ static enum ax_status put_section(struct ax_buf *out, const struct ax_config_sec
     return AX_OK;
 }
 
-/* One line for each run of keys that do not act for the same reason. */
+/* Writes one line per run of keys that have no effect for the same reason. */
 static enum ax_status put_brief(struct ax_buf *out, const struct ax_config_section *section) {
     AX_TRY(ax_buf_printf(out, "\n## %s\n", section->title));
     for (const struct ax_config_key *key = section->keys; key->path != NULL; key++) {

@@ -9,7 +9,7 @@ static const struct ax_config_key *find_row(const char *path) {
         const struct ax_config_section *sec = &ax_config_sections[s];
         for (size_t i = 0; sec->keys[i].path != NULL; i++) {
             const char *row = sec->keys[i].path;
-            if (row[0] == path[0] && strcmp(row, path) == 0) /* called for every key */
+            if (row[0] == path[0] && strcmp(row, path) == 0) /* fast: called for every key */
                 return &sec->keys[i];
         }
     }
@@ -23,7 +23,7 @@ const struct ax_config_section *ax_config_section_of(const struct ax_config_key 
             if (&sec->keys[i] == key)
                 return sec;
     }
-    AX_ASSERT(key == NULL); /* a row that is in no section */
+    AX_ASSERT(key == NULL); /* a key that is in no section */
     return NULL;
 }
 
@@ -45,7 +45,7 @@ bool ax_config_pattern(const char *path, char *out, size_t size) {
 }
 
 void ax_config_shared(const char *pattern, char *buf, size_t size) {
-    /* The lists whose entries are described by the rows of datasets. */
+    /* The lists whose entries have the same keys as those of datasets. */
     static const char *const lists[] = {"test_datasets", "pretraining_dataset"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         size_t n = strlen(lists[i]);
@@ -92,7 +92,7 @@ void ax_config_children_begin(struct ax_config_children *it, const char *parent)
     ax_config_shared(parent, it->shared, sizeof it->shared);
 }
 
-/* A shared row gives way to the list's own row of that name. */
+/* The list's own key takes precedence over a shared one of that name. */
 static bool has_own(const struct ax_config_children *it) {
     char own[2 * AX_CONFIG_PATH];
     snprintf(own, sizeof own, "%s.%s", it->parent, it->name);

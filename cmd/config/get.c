@@ -48,7 +48,7 @@ const struct ax_yaml_node *ax_config_value_of(const struct ax_config *cfg, const
     const struct ax_config_key *key = ax_config_find(path);
     if (key != NULL)
         return ax_config_default(cfg, key);
-    /* an element of a list that is not set */
+    /* an element of a list that is unset, so of its default */
     char list[AX_CONFIG_PATH];
     snprintf(list, sizeof list, "%s", path);
     char *dot = strrchr(list, '.');
@@ -82,7 +82,7 @@ const char *ax_config_scalar_text(const struct ax_yaml_node *node) {
     return node->kind == AX_YAML_BOOL ? (node->boolean ? "true" : "false") : node->text;
 }
 
-/* The path of a reader. It must be in the table, or lie in a list or open map that is. */
+/* Formats a reader's path. It must be in the table, or inside a list or open map that is. */
 #define FORMAT_PATH(buf, fmt)                                                                      \
     char buf[AX_CONFIG_PATH];                                                                      \
     do {                                                                                           \

@@ -14,7 +14,7 @@ enum ax_status ax_config_support_text(enum ax_config_support support, enum ax_ca
     return note != NULL ? ax_buf_printf(out, ": %s", note) : AX_OK;
 }
 
-/* "  choice   support" for each choice whose support is its own, or just the choice. */
+/* "  choice   support" for each choice whose support differs from the key's, or just the choice. */
 static enum ax_status put_choices(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
@@ -67,7 +67,7 @@ static enum ax_status put_key(struct ax_buf *out, const struct ax_config_key *ke
     if (key->help != NULL)
         AX_TRY(ax_buf_printf(out, "  %s\n", key->help));
     AX_TRY(ax_buf_puts(out, "\ntype      "));
-    /* long lists of choices follow below */
+    /* a long list of choices follows below */
     struct ax_config_key brief = *key;
     brief.choices = NULL;
     AX_TRY(ax_config_expected(&brief, key->types, out));
@@ -127,10 +127,10 @@ enum ax_status ax_config_help(const char *path, struct ax_buf *out) {
     return ax_error(AX_ERR_CONFIG, "unknown key \"%s\"%s", path, tail);
 }
 
-/* The names of keys that do not act, by reason. */
+/* Lists the names of keys without effect, by reason. */
 static enum ax_status list_brief(struct ax_buf *out, const struct ax_config_section *section) {
     const struct ax_config_key *last = NULL;
-    size_t line = 0; /* where it begins */
+    size_t line = 0; /* start of the line */
     for (const struct ax_config_key *key = section->keys; key->path != NULL; key++) {
         if (strchr(key->path, '.') != NULL)
             continue;

@@ -1,4 +1,4 @@
-/* THE table of keys: its sections in reading order, and what the program cannot do yet. The rows
+/* The table of keys: its sections in reading order, and what the program cannot do yet. The rows
  * are in cmd/config/keys_*.c. */
 #include <string.h>
 

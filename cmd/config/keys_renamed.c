@@ -1,4 +1,4 @@
-/* Renamed keys, keys that nothing reads, and other trainers' names for ours. Rows only. */
+/* Renamed keys, ignored keys, and other trainers' names for ours. Rows only. */
 #include "cmd/config/table.h"
 
 /* clang-format off */

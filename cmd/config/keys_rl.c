@@ -152,7 +152,7 @@ const struct ax_config_key ax_config_keys_quant[] = {
            .dflt = "false", AX_NEEDS(QUANTIZE)),
     {0}};
 
-/* What says how ranks share, not how many there are: true of one rank as well. */
+/* For keys that say how ranks shard rather than how many there are; these hold for one rank too. */
 #define SHARES AX_NO_EFFECT("one process has nothing to shard")
 
 const struct ax_config_key ax_config_keys_mesh[] = {
@@ -185,7 +185,7 @@ const struct ax_config_key ax_config_keys_mesh[] = {
     AX_KEY("ddp_timeout", AX_T_COUNT, "Seconds to wait for another rank.", SHARES),
     {0}};
 
-/* The run is the same without them. */
+/* For keys without which the run is the same. */
 #define NOT_SENT AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard")
 #define WANDB    NOT_SENT, .when = "wandb_project || use_wandb"
 #define MLFLOW   NOT_SENT, .when = "use_mlflow || mlflow_experiment_name"

@@ -1,4 +1,4 @@
-/* Values with other support than their key, and values derived from other keys. Rows only. */
+/* Values whose support differs from their key's, and values derived from other keys. Rows only. */
 #include "cmd/config/table.h"
 
 #define AT_END "the model is uploaded once, at the end; checkpoints stay in output_dir"

@@ -1,5 +1,5 @@
-/* The support of each value that is set: the notes for `config show`, the log and the check before
- * training. */
+/* Notes on the support of each value that is set, for `config show`, the log and the check
+ * before training. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ struct seen {
     const struct ax_config_key *key;
     const char *path;
     const struct ax_yaml_node *node;
-    enum ax_capability above; /* missing and already noted for the map around it */
+    enum ax_capability above; /* already noted for the enclosing map */
 };
 
 static bool equal(const struct ax_yaml_node *a, const struct ax_yaml_node *b) {
@@ -24,7 +24,7 @@ static bool equal(const struct ax_yaml_node *a, const struct ax_yaml_node *b) {
     return a->text != NULL && b->text != NULL && strcmp(a->text, b->text) == 0;
 }
 
-/* Asks the value for nothing that would be missed? */
+/* True if ignoring the value changes nothing: it is unset, the default, or off. */
 static bool asks_nothing(const struct ax_config *cfg, const struct seen *s) {
     const struct ax_yaml_node *dflt = ax_config_default(cfg, s->key);
     if (s->node->kind == AX_YAML_NULL)
@@ -116,7 +116,7 @@ static enum ax_status see_elements(struct ax_config *cfg, const struct seen *s,
     return AX_OK;
 }
 
-/* Nobody asked for what merely follows from another value. */
+/* Derived values get no note, because the user did not request them. */
 static bool follows(const struct ax_config *cfg, const char *path) {
     for (size_t i = 0; i < cfg->n_follows; i++)
         if (strcmp(cfg->follows[i].path, path) == 0)

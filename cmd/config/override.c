@@ -3,7 +3,8 @@
 
 #include "cmd/config/build.h"
 
-/* A key that takes only strings gets the unparsed text: no need to quote "You are: x" twice. */
+/* A key that takes only strings gets the text as it is, so that "You are: x" needs no second
+ * pair of quotes. */
 static enum ax_status value_text(const char *path, const char *text, struct ax_buf *out) {
     const struct ax_config_key *key = ax_config_find(path);
     bool bare = strcmp(text, "null") != 0 && strcmp(text, "~") != 0 && text[0] != '\0' &&

@@ -10,7 +10,7 @@
 /* A renamed key found in the document: concrete paths of it and of the current key. */
 struct found {
     const struct ax_config_renamed *old;
-    bool last; /* no further row speaks of this path */
+    bool last; /* no later row has the same path */
     char path[AX_CONFIG_PATH], now[AX_CONFIG_PATH];
 };
 
@@ -44,8 +44,8 @@ static bool value_matches(const struct ax_config_renamed *old, const struct ax_y
     return node->text != NULL && fnmatch(old->from, node->text, 0) == 0;
 }
 
-/* Sets the key of today to `text`, or to a copy of a scalar, as if it stood at the old one's place.
- */
+/* Sets the current key to `text`, or to a copy of a scalar, with the old key's location in the
+ * file. */
 static enum ax_status set_at_place(struct ax_config *cfg, const struct found *f, const char *text,
                                    bool as_string) {
     const struct ax_yaml_entry *entry = find_entry(cfg, f->path);
@@ -80,7 +80,7 @@ static enum ax_status note_old(struct ax_config *cfg, const struct found *f) {
                               entry->column);
 }
 
-/* Was the key of today set by an earlier row (another old key), rather than by the user? */
+/* True if an earlier row (another old key) set the current key, rather than the user. */
 static bool set_by_old(const struct ax_config *cfg, const char *now) {
     size_t n = strlen("old spelling of ");
     for (size_t i = 0; i < cfg->n_notes; i++) {
@@ -94,7 +94,7 @@ static bool set_by_old(const struct ax_config *cfg, const char *now) {
     return false;
 }
 
-/* Gives the key of today its value, by renaming the old key where that is possible. */
+/* Sets the current key, by renaming the old one if possible. */
 static enum ax_status apply(struct ax_config *cfg, const struct found *f) {
     struct ax_yaml_entry *entry = find_entry(cfg, f->path);
     AX_TRY(note_old(cfg, f));
@@ -117,10 +117,9 @@ static enum ax_status rename_one(struct ax_config_build *b, const struct found *
     struct ax_yaml_entry *entry = find_entry(cfg, f->path);
     if (entry == NULL)
         return AX_OK;
-    bool current = ax_config_find(f->path) != NULL; /* only some of its values are old */
+    bool current = ax_config_find(f->path) != NULL; /* only some of the key's values are renamed */
     struct ax_yaml_node *node = entry->value;
-    /* a flag, or what the new key takes; the entries of open maps that have old spellings are words
-     */
+    /* a flag, or what the current key takes; renamed entries of open maps are strings */
     const struct ax_config_key plain = {.types = f->old->text != NULL ? AX_T_BOOL : AX_T_STR};
     const struct ax_config_key *key = f->old->text == NULL ? ax_config_find(f->now) : NULL;
     key = key != NULL ? key : &plain;
@@ -144,7 +143,7 @@ static enum ax_status rename_one(struct ax_config_build *b, const struct found *
                : AX_OK;
 }
 
-/* Rows of datasets hold for the entries of all three lists. */
+/* Rows for datasets also apply to the entries of the other two lists. */
 static enum ax_status rename_entries(struct ax_config_build *b, struct found *f) {
     static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
     const char *rest = f->old->path + strlen("datasets[]");
@@ -160,7 +159,7 @@ static enum ax_status rename_entries(struct ax_config_build *b, struct found *f)
     return AX_OK;
 }
 
-/* pretraining_dataset may be its one entry, as in axolotl. */
+/* pretraining_dataset may be a single entry instead of a list, as in axolotl. */
 static enum ax_status wrap_single_entry(struct ax_config *cfg) {
     struct ax_yaml_entry *entry = find_entry(cfg, "pretraining_dataset");
     struct ax_yaml_budget one = {.nodes = 1};

@@ -1,5 +1,5 @@
-/* Rules between keys: conditions in a table, then rules that count or compare. They see the values
- * that are set, before any are derived. */
+/* Rules between keys: conditions in a table, then rules that count or compare. They see the
+ * values as set, before any are derived. */
 #include "cmd/config/rules.h"
 
 #include <math.h>
@@ -107,7 +107,7 @@ static enum ax_status broken(struct ax_config_build *b, const char *path, const 
                              "%s: %s", path, message);
 }
 
-/* The number of a key, or NAN when it has none. */
+/* A key's number, or NAN if it has none. */
 static double number(const struct ax_config *cfg, const char *path) {
     const struct ax_yaml_node *node = ax_config_value_of(cfg, path);
     bool is = node != NULL && (node->kind == AX_YAML_INT || node->kind == AX_YAML_FLOAT);
@@ -171,7 +171,7 @@ static enum ax_status check_shards(struct ax_config_build *b) {
     return AX_OK;
 }
 
-/* Weights are for stored training sets, given in one way. */
+/* Weights apply to stored training sets and must be set in only one way. */
 static enum ax_status check_weights(struct ax_config_build *b) {
     static const struct {
         const char *list, *condition, *message;
@@ -242,8 +242,8 @@ static enum ax_status check_rl(struct ax_config_build *b) {
     return divides(group, rows) ? AX_OK : broken(b, "trl.num_generations", text);
 }
 
-/* Where a rule's message points: at its own key, else at the first one of the condition that is
- * set. */
+/* The location of a rule's message is its own key, or else the first key of the condition that
+ * is set. */
 static enum ax_status broken_rule(struct ax_config_build *b, const struct ax_config_rule *rule) {
     const struct ax_yaml_node *node = ax_config_lookup(b->cfg, rule->path);
     char key[AX_CONFIG_PATH];

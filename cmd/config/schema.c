@@ -46,7 +46,7 @@ static enum ax_status put_strings(struct ax_buf *out, bool *first,
             sep = ", ";
         }
     }
-    for (size_t i = 0; i < ax_config_n_renamed; i++) { /* old spellings of values */
+    for (size_t i = 0; i < ax_config_n_renamed; i++) { /* renamed values */
         const struct ax_config_renamed *old = &ax_config_renamed[i];
         if (strcmp(old->path, key->path) == 0 && old->from != NULL &&
             strchr(old->from, '*') == NULL) {

@@ -18,7 +18,7 @@ static enum ax_status end_line(struct show *s, const char *origin) {
     const char *file = s->cfg->doc.name;
     const char *slash = strrchr(file, '/');
     if (origin != NULL && slash != NULL && strncmp(origin, file, strlen(file)) == 0)
-        origin += slash + 1 - file; /* the folder says nothing new on each line */
+        origin += slash + 1 - file; /* without the folder, which would be the same on every line */
     AX_TRY(origin != NULL ? ax_buf_printf(s->out, "%*s# %s\n", (int)pad, "", origin)
                           : ax_buf_puts(s->out, "\n"));
     s->line = s->out->len;
@@ -32,12 +32,12 @@ static bool has_maps(const struct ax_yaml_node *list) {
     return false;
 }
 
-/* One place in the tree that is being written. */
+/* A node of the tree to write. */
 struct spot {
     const char *path, *name;
     const struct ax_yaml_node *node;
     int indent;
-    const char *lead; /* "- " in front of the first key of a list's entry */
+    const char *lead; /* "- " before the first key of a list's entry */
     bool dflt;
 };
 

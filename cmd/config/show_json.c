@@ -13,7 +13,7 @@ static const char *const kind_names[AX_NOTE_KINDS] = {
     [AX_NOTE_NOT_YET] = "not_supported_yet",
 };
 
-/* `"name": ` with a comma before all but the first. */
+/* Writes `"name": `, with a comma before all but the first. */
 static enum ax_status put_name(struct ax_buf *out, const char *indent, const char *name,
                                bool *first) {
     AX_TRY(ax_buf_printf(out, "%s\n%s", *first ? "" : ",", indent));
@@ -28,7 +28,8 @@ static bool has_rows(const char *path) {
            ax_config_has_children(pattern);
 }
 
-/* A map with rows of its own gets its defaults too; everything else is written as it is. */
+/* A map whose keys are in the table gets their defaults too; everything else is written
+ * unchanged. */
 static enum ax_status put_values(const struct ax_config *cfg, struct ax_buf *out, const char *path,
                                  const struct ax_yaml_node *node) {
     if (node->kind != AX_YAML_MAP || !has_rows(path))

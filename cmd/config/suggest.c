@@ -7,7 +7,7 @@
 
 #define MAX_WORD 64
 
-/* Edits from one word to the other, where case does not count and - is the same as _. */
+/* Edit distance, ignoring case and treating - as _. */
 static int edits(const char *a, const char *b) {
     char words[2][MAX_WORD + 1];
     const char *from[2] = {a, b};
@@ -23,7 +23,7 @@ static int edits(const char *a, const char *b) {
     return ax_edit_distance(words[0], words[1]);
 }
 
-/* Edits that still look like a typing mistake in a word this long. */
+/* Largest distance that still looks like a typing mistake in a word of this length. */
 static int allowed(const char *word) {
     size_t third = strlen(word) / 3;
     return third < 1 ? 1 : third > 3 ? 3 : (int)third;
@@ -57,7 +57,7 @@ static struct nearest nearest_sibling(const char *parent, const char *name) {
     return best;
 }
 
-/* A key that exists, but in another place. */
+/* A key with this name in another map. */
 static const char *elsewhere(const char *name) {
     for (size_t s = 0; s < ax_config_n_sections; s++) {
         for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
@@ -102,7 +102,7 @@ const char *ax_config_suggest_choice(const char *choices, const char *text, char
             snprintf(name, sizeof name, "%s", one);
         }
     }
-    /* else the first that begins with most of the word: adamww, adamw_torch */
+    /* otherwise the first choice that shares most of the word: adamww, adamw_torch */
     for (size_t most = 3, i = 0;
          best > allowed(text) && ax_config_choice_at(choices, i, one, sizeof one); i++) {
         size_t same = 0;

@@ -1,7 +1,7 @@
 /* The key table, private to cmd/config.
  *
  * One row per key. Rows are in keys_<theme>.c, grouped into sections as in help, docs and schema;
- * keys.c contains the list of sections, the capabilities, and the lookups.
+ * keys.c has the sections, the capabilities, and the lookups.
  *
  * A row's path is a pattern: "datasets[].path" is the path of every entry of the list datasets,
  * "fsdp_config.offload_params" a key inside a map. */
@@ -56,7 +56,7 @@ enum {
 };
 
 enum ax_config_support {
-    AX_SUPPORT_ACTS,         /* does what it says, once its capability exists */
+    AX_SUPPORT_ACTS,         /* works as described, once its capability exists */
     AX_SUPPORT_APPROXIMATED, /* approximately: note says how */
     AX_SUPPORT_NO_EFFECT,    /* safe to ignore here: note says why */
     AX_SUPPORT_NOT_YET,      /* derived: the row's capability is missing */
@@ -185,7 +185,8 @@ struct ax_config_section {
 extern const struct ax_config_section ax_config_sections[];
 extern const size_t ax_config_n_sections;
 
-/* Values with other support than their key: `values` is written like choices, with * anywhere. */
+/* Values whose support differs from their key's: `values` is written like choices, with *
+ * anywhere. */
 struct ax_config_value {
     const char *path, *values;
     enum ax_config_support support;
@@ -260,9 +261,9 @@ bool ax_config_has_children(const char *parent);
 /* The support of a row or value, given the missing capabilities. */
 enum ax_config_support ax_config_support_of(enum ax_config_support support,
                                             enum ax_capability needs);
-/* Are both limited for the same reason, under the same condition? */
+/* Do both lack an effect for the same reason, under the same condition? */
 bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config_key *b);
-/* What the value table or linked names say about this text as a value of the key; false:
+/* What the value table or another module's names say about this value of the key; false:
  * nothing. */
 bool ax_config_find_value(const struct ax_config_key *key, const char *text,
                           struct ax_config_value *out);

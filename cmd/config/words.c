@@ -5,7 +5,7 @@
 
 #include "cmd/config/table.h"
 
-/* The names that "@WHAT" at the start of `choices` stands for. */
+/* The names that "@WHAT" at the start of `choices` refers to. */
 static const struct ax_config_names *names_at(const char *choices, size_t len) {
     const struct ax_config_names *names = ax_config_names;
     while (names->what != NULL &&
@@ -15,7 +15,7 @@ static const struct ax_config_names *names_at(const char *choices, size_t len) {
     return names;
 }
 
-/* The i-th choice, and how it is approximated where names that were handed in say so. */
+/* The i-th choice, and how it is approximated if another module's names say so. */
 static bool choice_at(const char *choices, size_t i, char *buf, size_t size, bool *named,
                       const char **note) {
     while (choices != NULL && *choices != '\0') {
@@ -95,7 +95,7 @@ bool ax_config_in_range(enum ax_config_range range, double v) {
     }
 }
 
-/* "%s" stands for the noun. */
+/* "%s" is the noun. */
 static const char *const range_words[] = {
     [AX_R_ANY] = "%s",
     [AX_R_POSITIVE] = "positive %s",
@@ -114,7 +114,7 @@ static enum ax_status put_number(struct ax_buf *out, enum ax_config_range range,
     return ax_buf_printf(out, "%s %s", strchr("aeiou", noun[0]) != NULL ? "an" : "a", noun);
 }
 
-/* Up to eight choices are listed; the whole list is a `config help` away. */
+/* Lists up to eight choices; for more, refers to `config help`. */
 static enum ax_status put_choices(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
     size_t n = 0;

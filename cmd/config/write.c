@@ -22,7 +22,7 @@ enum ax_status ax_config_put_json(struct ax_buf *out, const char *text) {
     return ax_buf_puts(out, "\"");
 }
 
-/* Would a reader of YAML take this for the string it is without quotes? */
+/* True if YAML readers take this, without quotes, for the same string. */
 static bool is_plain(const char *s) {
     static const char *const words[] = {"true", "false", "null", "yes", "no",
                                         "on",   "off",   "y",    "n"};
@@ -44,7 +44,7 @@ static size_t digits(const char *s) {
     return strspn(s, "0123456789");
 }
 
-/* A number as JSON spells it, which every reader of YAML takes for one too. */
+/* A number in JSON's spelling, which every YAML reader also takes for a number. */
 static bool is_json_number(const char *s) {
     s += *s == '-';
     size_t n = digits(s);
@@ -69,7 +69,7 @@ static bool is_json_number(const char *s) {
 }
 
 static enum ax_status put_number(struct ax_buf *out, const struct ax_yaml_node *node, bool json) {
-    if (!isfinite(node->number)) /* only where a key takes anything */
+    if (!isfinite(node->number)) /* possible only if a key accepts anything */
         return json ? ax_config_put_json(out, node->text) : ax_buf_puts(out, node->text);
     if (node->text != NULL && strpbrk(node->text, ".eE") != NULL && is_json_number(node->text))
         return ax_buf_puts(out, node->text); /* 2e-5 stays 2e-5 */
@@ -109,7 +109,7 @@ enum ax_status ax_config_put_flow(struct ax_buf *out, const struct ax_yaml_node 
     }
 }
 
-/* Notes of one capability, on one line. */
+/* Lists the notes of one capability on one line. */
 static enum ax_status put_group(const struct ax_config *cfg, bool text_only, size_t first,
                                 const char *prefix, const char *suffix, struct ax_buf *out) {
     const size_t most = 6;

@@ -1,8 +1,8 @@
 /* `axtrain eval`: its parts. Private to cmd/eval/ and cmd/eval.c.
  *
- * Read on: eval.c (command line, configuration, data), run.c (the model's passes), questions.c
- * (prompts and expected answers), solve.c (answers by generation), pass.c (several per example),
- * print.c and json.c (output); tasks.c (task files instead of all that). */
+ * Reading order: eval.c (command line, configuration, data), run.c (the model's passes),
+ * questions.c (prompts and expected answers), solve.c (answers by generation), pass.c (several
+ * per example), print.c and json.c (output); tasks.c (task files, which replace all of these). */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
@@ -17,12 +17,12 @@
 /* The generated answer to an example. */
 struct ax_eval_answer {
     uint32_t prompt, end; /* tokens [0, prompt) are the prompt, [prompt, end) the expected answer */
-    char want[AX_FINAL_ANSWER_MAX]; /* "" = the example has no final answer and is not asked */
+    char want[AX_FINAL_ANSWER_MAX]; /* "" = the example has no final answer and is not used */
     char got[AX_FINAL_ANSWER_MAX];  /* "" = the model gave none */
     bool solved, cut;               /* cut: not finished after max_new_tokens */
     int64_t tokens;
     char *text;
-    int64_t correct; /* of the sampled answers, if several */
+    int64_t correct; /* number of correct samples, if there are several */
 };
 
 struct ax_eval_row {
@@ -45,7 +45,7 @@ struct ax_eval {
     struct ax_arg_list adapter_args;
     const char *base_name;
     const char *model, *data, *config, *type, *dtype_name, *out;
-    struct ax_eval_tasks tasks; /* files; or final-answer, which is none */
+    struct ax_eval_tasks tasks; /* task files, or final-answer */
     int64_t max_rows, max_new_tokens, batch, threads;
     struct ax_eval_pass_options pass_options;
     bool per_row, json;
@@ -57,21 +57,21 @@ struct ax_eval {
     struct ax_example_source examples;
     struct ax_loader *loader;
     const struct ax_corpus *corpus;          /* training or evaluation examples */
-    int64_t longest;                         /* tokens of an example */
+    int64_t longest;                         /* tokens of the longest example */
     const struct ax_corpus_report *left_out; /* of the data set */
     struct ax_arch arch;
     struct ax_hf hf;
     struct ax_adapters adapters;
     enum ax_dtype dtype;
-    enum ax_store store; /* of the matrices */
+    enum ax_store store; /* of the frozen matrices */
     struct ax_stop_tokens stop;
     bool solve;
     size_t n_rows;
     /* results; the rows contain those of the current turn */
     struct ax_eval_row *rows; /* [n_rows], in loader order */
     size_t n_scored;
-    int64_t n_answers; /* examples that are asked */
-    int n_turns;       /* with several adapters the base comes first */
+    int64_t n_answers; /* examples that have an answer */
+    int n_turns;       /* with several adapters, the first is the base */
     struct ax_eval_turn turns[AX_ARG_LIST_MAX + 1];
     struct ax_buf row_lines; /* with per_row */
     uint64_t arena_bytes;

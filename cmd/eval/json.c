@@ -13,7 +13,7 @@ static enum ax_status put(struct ax_buf *out, json_t *v, size_t flags) {
 
 /* ---- rows ---- */
 
-/* NULL where there is only one turn. */
+/* NULL if there is only one turn. */
 static const char *turn_name(const struct ax_eval *e, const struct ax_eval_turn *t) {
     return e->n_turns > 1 ? ax_adapters_name(&e->adapters, t->adapter) : NULL;
 }
@@ -50,7 +50,7 @@ enum ax_status ax_eval_print_rows(struct ax_eval *e, const struct ax_eval_turn *
 
 /* ---- all together ---- */
 
-/* What differs from turn to turn, into v. */
+/* Adds to v what differs between turns. */
 static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_turn *t) {
     const struct ax_eval_result *r = &t->result;
     json_object_set_new(v, "mean_nll", json_real(r->loss));
@@ -87,7 +87,7 @@ static json_t *turns_json(const struct ax_eval *e) {
 
 enum ax_status ax_eval_print_json(const struct ax_eval *e, size_t flags, struct ax_buf *out) {
     const struct ax_eval_turn *one = e->n_turns == 1 ? &e->turns[0] : NULL;
-    const struct ax_eval_result *r = &e->turns[0].result; /* rows and tokens are those of all */
+    const struct ax_eval_result *r = &e->turns[0].result; /* rows, tokens: equal in all */
     json_t *v =
         json_pack("{ss ss ss* ss ss sI sI sI}", "what", "eval", "model", e->model, "adapter",
                   one ? turn_folder(e, one) : NULL, "dtype", ax_dtype_info(e->dtype)->name, "base",

@@ -92,7 +92,7 @@ static enum ax_status grade(void *ctx, struct ax_sequence *s) {
     return AX_OK;
 }
 
-/* Row i of the data is asked as sequences of streams i·samples …, whatever else is asked. */
+/* Adds record i as sequences. Its streams are i·samples …, independent of the other records. */
 static void ask(struct sampling *g, size_t i, int64_t in_chunk) {
     struct ax_eval *e = g->e;
     struct ax_eval_row *row = &e->rows[i];

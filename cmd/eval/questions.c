@@ -1,9 +1,9 @@
 /* The prompt of an example is everything before its last trained span, and that span is the
- * expected answer. So every data set type that trains on answers can be asked, with exactly the
- * tokens of training. */
+ * expected answer. So every type of data set that trains on answers can be used, with exactly
+ * the tokens of training. */
 #include "cmd/eval/eval.h"
 
-/* Tokens [from, to) of the last trained span; false if nothing is trained. */
+/* Tokens [from, to) of the last trained span; false if no token is trained on. */
 static bool last_stretch(const struct ax_examples *set, const struct ax_example_ref *ref,
                          uint32_t *from, uint32_t *to) {
     const struct ax_stored *x = &set->list[ref->index];

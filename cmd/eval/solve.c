@@ -13,7 +13,7 @@ static int by_prompt(const void *x, const void *y) {
                              *b = *(struct ax_eval_row *const *)y;
     if (a->answer.prompt != b->answer.prompt)
         return a->answer.prompt < b->answer.prompt ? 1 : -1;
-    return a < b ? -1 : a > b; /* places in one array */
+    return a < b ? -1 : a > b; /* compares positions in one array */
 }
 
 static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
@@ -23,7 +23,7 @@ static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
     AX_TRY(ax_tokenizer_decode(e->setup.tok.tokenizer, s->tokens, (size_t)s->n_new, true, &text));
     if (!text.data)
         AX_TRY(ax_buf_puts(&text, ""));
-    ax_free(a->text); /* of the turn before */
+    ax_free(a->text); /* from the previous turn */
     a->text = text.data;
     a->tokens = s->n_new;
     a->cut = s->finish == AX_FINISH_LENGTH;
@@ -38,10 +38,10 @@ static enum ax_status note_answer(struct ax_eval *e, struct ax_eval_turn *t,
 
 struct batch {
     struct ax_sequence *seqs;
-    int32_t *ids; /* prompts behind each other, then answers */
+    int32_t *ids; /* prompts, each followed by its answer */
 };
 
-/* One batch: the longest prompt is the first. */
+/* Answers one batch, whose first prompt is the longest. */
 static enum ax_status answer_batch(struct ax_eval *e, struct ax_eval_turn *t, struct ax_model *m,
                                    int n, struct ax_eval_row **rows, const struct batch *b) {
     const int64_t longest = rows[0]->answer.prompt;

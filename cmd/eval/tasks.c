@@ -72,7 +72,7 @@ static enum ax_status check_template(const struct tasks *t) {
     struct ax_template *none = NULL;
     if (!t->o->chat || side->template)
         return AX_OK;
-    AX_TRY(ax_template_from_folder(&none, side->folder, NULL, false)); /* says what is missing */
+    AX_TRY(ax_template_from_folder(&none, side->folder, NULL, false)); /* reports what is missing */
     ax_template_free(none);
     return AX_OK;
 }

@@ -9,8 +9,8 @@ struct ax_eval_tasks {
     struct ax_arg_list files;
     const char *model, *base, *dtype, *system, *samples; /* samples: a file; NULL: none */
     const struct ax_arg_list *adapters;
-    int64_t num_fewshot;                    /* -1: as the tasks say */
-    int64_t max_length;                     /* 0: the model's positions */
+    int64_t num_fewshot;                    /* -1: as in the task files */
+    int64_t max_length;                     /* 0: all of the model's positions */
     int64_t max_rows, batch, threads, seed; /* 0 rows: all; 0 batch: as memory allows */
     bool chat, single_turn, json;
 };

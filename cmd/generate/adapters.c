@@ -5,7 +5,7 @@
 #include "base/io_path.h"
 #include "cmd/convert/merge_note.h"
 
-/* "NAME=DIR", or "DIR" named by its last part. */
+/* Splits "NAME=DIR"; "DIR" alone is named by its last part. */
 static enum ax_status split(const char *text, char **name, const char **path) {
     const char *equals = strchr(text, '=');
     if (equals && !memchr(text, '/', (size_t)(equals - text)) && !ax_peft_is_folder(text)) {
@@ -52,7 +52,8 @@ fail:
     return st;
 }
 
-/* Another vocabulary would be another model for the adapters beside it. */
+/* An adapter that changes the vocabulary must be the only one: for others, it would be a
+ * different model. */
 static enum ax_status take_vocabulary(struct ax_adapters *a, struct ax_arch *arch) {
     const int64_t before = arch->vocab_size;
     for (int i = 0; i < a->n; i++) {

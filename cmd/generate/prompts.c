@@ -11,14 +11,14 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for a prompt");
 }
 
-/* What a row is rendered for. */
+/* The model side that a record is encoded for. */
 struct to {
     const struct ax_prompts_source *s;
     const struct ax_text_side *side;
     int adapter;
 };
 
-/* What was appended to p->ids since `first` is a prompt. */
+/* Makes a prompt of what was appended to p->ids since `first`. */
 static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size_t first) {
     const int64_t n = (int64_t)(p->ids.n - first);
     if (n == 0)
@@ -29,7 +29,7 @@ static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size
     return AX_OK;
 }
 
-/* A conversation, with the system message where it has none of its own. */
+/* Adds a conversation, preceded by the system message if it has none. */
 static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const json_t *messages) {
     const size_t first = p->ids.n;
     const char *system = to->s->system;
@@ -65,7 +65,7 @@ static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const 
     return st;
 }
 
-/* A text, or a row. */
+/* A text, or a record. */
 struct input {
     const char *text;
     size_t len;
@@ -96,7 +96,7 @@ static enum ax_status find_adapter(const struct ax_text_model *t, const struct a
     return ax_adapters_find(&t->adapters, text, out);
 }
 
-/* Once, or for the base and each adapter. */
+/* Adds the input once, or for the base and each adapter. */
 static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
                           const struct ax_prompts_source *s, const struct input *in) {
     int first, last;

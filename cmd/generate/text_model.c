@@ -34,7 +34,7 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
     memcpy(args, table, sizeof table);
 }
 
-/* ---- what the folder says about generation ---- */
+/* ---- the folder's settings for generation ---- */
 
 static enum ax_status read_settings(struct ax_text_model *t, struct ax_json c) {
     struct ax_sampling *s = &t->sampling;
@@ -65,7 +65,7 @@ static enum ax_status read_generation_config(struct ax_text_model *t) {
     return st;
 }
 
-/* What was given goes before what the folder says; a filter without a temperature means 1. */
+/* Options take precedence over the folder's settings. A filter without a temperature implies 1. */
 static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_args *a) {
     struct ax_sampling *s = &t->sampling;
     const bool filter = a->top_k > 0 || a->top_p >= 0 || a->min_p >= 0;
@@ -104,7 +104,7 @@ static enum ax_status find_folder(struct ax_text_model *t, const char *model) {
     return st;
 }
 
-/* Of the model, and of adapters that have a tokenizer of their own. */
+/* Opens the text side of the model, and of adapters that have their own tokenizer. */
 static enum ax_status open_sides(struct ax_text_model *t) {
     AX_TRY(ax_text_side_open(&t->sides[0], t->folder, t->folder));
     for (int i = 0; i < t->adapters.n; i++) {
@@ -177,7 +177,7 @@ enum ax_status ax_text_model_use(const struct ax_text_model *t, struct ax_genera
     return ax_adapter_bank_use(g->model, adapter);
 }
 
-/* Without an adapter a pass takes less than with any. */
+/* Plans with every adapter; a pass without one needs less. */
 static enum ax_status plan(const struct run *r, struct ax_generator *g) {
     double none;
     const int n = r->t->adapters.n;

@@ -6,7 +6,7 @@ static enum ax_status open_all(struct ax_text_side *s, const char *model) {
     AX_TRY(ax_tokenizer_load(&s->tokenizer, s->folder));
     AX_TRY(ax_template_folder_tokens(&s->tokens, s->folder));
     if (ax_template_from_folder(&s->template, s->folder, NULL, false) != AX_OK)
-        ax_error_clear(); /* told when a conversation is to be rendered */
+        ax_error_clear(); /* reported when a conversation is rendered */
     return ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS));
 }
 
@@ -44,7 +44,7 @@ enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *tex
 
 enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
                                         struct ax_encoding *out) {
-    if (!s->template) { /* says what is missing */
+    if (!s->template) { /* reports what is missing */
         struct ax_template *again = NULL;
         const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
         ax_template_free(again);

@@ -8,7 +8,7 @@ enum ax_status ax_text_stream_open(struct ax_text_stream *s, const struct ax_tok
     return ax_decode_stream_new(&s->decode, t, true);
 }
 
-/* Where the first stop string begins in the held text, or its length. */
+/* Position of the first stop string in the held text, or the text's length. */
 static size_t find_stop(const struct ax_text_stream *s) {
     size_t first = s->held.len;
     for (int i = 0; i < s->stop->n; i++) {
@@ -20,7 +20,7 @@ static size_t find_stop(const struct ax_text_stream *s) {
     return first;
 }
 
-/* Bytes at the end of the held text that a stop string may begin with. */
+/* Number of bytes at the end of the held text with which a stop string may begin. */
 static size_t doubtful(const struct ax_text_stream *s) {
     size_t most = 0;
     for (int i = 0; i < s->stop->n; i++) {
@@ -34,7 +34,7 @@ static size_t doubtful(const struct ax_text_stream *s) {
     return most;
 }
 
-/* Hands out what is certain of the held text. */
+/* Releases the part of the held text that is final. */
 static enum ax_status let_go(struct ax_text_stream *s, bool last, struct ax_buf *out) {
     if (s->held.len == 0)
         return AX_OK;

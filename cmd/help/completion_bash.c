@@ -27,7 +27,7 @@ static enum ax_status put_words(struct ax_buf *out, const struct ax_command *c) 
     return ax_buf_puts(out, ax_help_takes_config(c) ? " config=1 ;;\n" : " ;;\n");
 }
 
-/* The options of a command whose value is from a list, or no file at all. */
+/* Writes the options of a command that take a value which is not a file, with its choices. */
 static enum ax_status put_values(struct ax_buf *out, const struct ax_command *c) {
     struct ax_help_option options[AX_HELP_MAX_OPTIONS];
     const int n = ax_help_options(c, options);
@@ -67,8 +67,8 @@ static enum ax_status put_key_values(struct ax_buf *out) {
     return ax_buf_puts(out, "    esac\n}\n");
 }
 
-/* The word under way is taken from the line itself: bash cuts words at '=', and how it does so
- * depends on COMP_WORDBREAKS. */
+/* Takes the current word from the line itself, because how bash splits words at '=' depends on
+ * COMP_WORDBREAKS. */
 static const char body[] =
     "    local line=${COMP_LINE:0:COMP_POINT} cur='' options='' forms='' config='' values=none\n"
     "    local -a words\n"

@@ -49,7 +49,7 @@ static enum ax_status put_command(struct ax_buf *out, const struct ax_command *c
         out, "complete -c axtrain -f -n '__axtrain_later %s' -a '(__axtrain_keys)'\n", c->name);
 }
 
-/* A line for each key, or for each value of one whose values are known. */
+/* Writes a line for each key, or for each value of a key with known values. */
 static enum ax_status put_keys(struct ax_buf *out) {
     const struct ax_config_key *k;
     size_t section = 0, row = 0;
@@ -76,7 +76,7 @@ static enum ax_status put_keys(struct ax_buf *out) {
     return ax_buf_puts(out, "        ''\nend\n");
 }
 
-/* The word under way is the second after axtrain, of this command; or a later one. */
+/* True while completing the second word after axtrain, for this command; or a later word. */
 static const char head[] = "function __axtrain_second\n"
                            "    set -l words (commandline -opc)\n"
                            "    test (count $words) -eq 2 -a \"$words[2]\" = $argv[1]\n"

@@ -5,7 +5,7 @@
 
 #define QUOTE "'\\''"
 
-/* 'name:what it is', for _describe. */
+/* Writes 'name:description', for _describe. */
 static enum ax_status put_described(struct ax_buf *out, const char *name, const char *text) {
     AX_TRY(ax_buf_puts(out, "    "));
     struct ax_buf both = {0};

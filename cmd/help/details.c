@@ -6,7 +6,7 @@
 
 /* ---- parts ---- */
 
-/* The next line of *cursor, without its end; false when there is none. */
+/* The next line of *cursor, without its line end; false if there is none. */
 static bool next_line(const char **cursor, const char **line, size_t *n) {
     if (**cursor == '\0')
         return false;
@@ -56,7 +56,7 @@ bool ax_help_next(const char **cursor, struct ax_help_part *part) {
 
 /* ---- options ---- */
 
-/* Values of options that are the same in all commands that have them. */
+/* Values of options that mean the same in all commands. */
 static const struct {
     const char *name, *choices;
 } known[] = {
@@ -105,8 +105,8 @@ static void add_words(struct ax_help_option *out, int *n, const char *words, con
     }
 }
 
-/* "SRC DST --to hf [--dtype T]": a word behind an option that is neither option, bracket nor bar is
- * its value. */
+/* "SRC DST --to hf [--dtype T]": the word after an option is its value, unless it is an option,
+ * a bracket or a bar. */
 static void add_usage(struct ax_help_option *out, int *n, const char *usage) {
     for (const char *at = strstr(usage, "-"); at; at = strstr(at, "-")) {
         const bool begins = at > usage && strchr(" [|\n", at[-1]) != NULL;

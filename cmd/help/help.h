@@ -3,8 +3,8 @@
  * A command's details are lines of text. Lines that begin with two blanks and a word are entries:
  * the words, two or more blanks, and their meaning, which may continue on the next lines.
  *
- * Read on: details.c (parsing details), man.c, completion_*.c (one per shell), quote.c. The
- * commands are cmd/help.c, cmd/completion.c. */
+ * Reading order: details.c (parsing details), man.c, completion_*.c (one per shell), quote.c.
+ * The commands are cmd/help.c, cmd/completion.c. */
 #ifndef AX_CMD_HELP_HELP_H
 #define AX_CMD_HELP_HELP_H
 

@@ -4,7 +4,7 @@
 
 #include "cmd/help/help.h"
 
-#define DATED "2026-11-20" /* the version's */
+#define DATED "2026-11-20" /* date of the version */
 
 static const struct {
     const char *name, *text;
@@ -15,7 +15,7 @@ static const struct {
     {"NO_COLOR", "If set to any value, output has no colors."},
 };
 
-/* Text that is no request, with what roff would read as something else escaped. */
+/* Writes text that is not a request, escaping what roff would interpret. */
 static enum ax_status put_text(struct ax_buf *out, const char *text) {
     if (*text == '.' || *text == '\'')
         AX_TRY(ax_buf_puts(out, "\\&"));
@@ -38,7 +38,7 @@ static enum ax_status put_line(struct ax_buf *out, const char *before, const cha
     return ax_buf_puts(out, behind);
 }
 
-/* "--top-k N": the option bold, what stands for the value as it is. */
+/* "--top-k N": the option in bold, its value's name in roman. */
 static enum ax_status put_words(struct ax_buf *out, const char *words) {
     bool bold = false;
     for (size_t n; *words; words += n) {

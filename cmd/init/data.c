@@ -5,9 +5,9 @@
 #include "cmd/init/init.h"
 #include "data/rows/rows.h"
 
-#define LOOK_AT 64 /* rows */
+#define LOOK_AT 64 /* records to inspect */
 
-/* Columns of prompt and answer that data sets use, the clearest first. */
+/* Pairs of prompt and answer columns that data sets use, the least ambiguous first. */
 static const struct {
     const char *prompt, *answer;
 } pairs[] = {
@@ -27,7 +27,7 @@ struct sample {
     size_t n;
 };
 
-/* Is the column there in every row, with this kind of value? */
+/* True if every record has the column with this kind of value. */
 static bool all_have(const struct sample *s, const char *column,
                      bool (*fits)(const json_t *v, const void *ctx), const void *ctx) {
     for (size_t i = 0; i < s->n; i++)
@@ -46,7 +46,7 @@ static bool is_anything(const json_t *v, const void *ctx) {
     return v != NULL;
 }
 
-/* A list of objects that have a speaker and words (of tool calls: null, or none). */
+/* A list of objects with a speaker and text (null or missing with tool calls). */
 static bool is_conversation(const json_t *v, const void *ctx) {
     const size_t which = *(const size_t *)ctx;
     for (size_t i = 0; i < json_array_size(v); i++) {
@@ -107,7 +107,7 @@ static bool find_pair(struct ax_init_data *d, const struct sample *s) {
     return false;
 }
 
-/* A column with a common name, or the only one there is. */
+/* Finds a column with a common name, or the only one. */
 static bool find_text(struct ax_init_data *d, const struct sample *s) {
     const char *name = NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts && !name; i++)

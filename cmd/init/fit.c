@@ -4,11 +4,11 @@
 #include "kernels/cpu/isa.h"
 #include "optim/train.h"
 
-#define RESERVE 1.05 /* of what is needed must be free */
-#define DOCS    200  /* of a packed row at most: sample_packing_bin_size */
-/* Micro-batches are made so large, where memory allows: more tokens are no faster. */
+#define RESERVE 1.05 /* this many times the plan must be free */
+#define DOCS    200  /* upper limit of documents per packed sequence: sample_packing_bin_size */
+/* Size of a micro-batch, if memory allows: larger ones are not faster. */
 #define BATCH_TOKENS 4096
-/* … and recompute is preferred to smaller ones than this, which are slow. */
+/* Below this size, micro-batches are slow, so recompute is preferred. */
 #define LEAST_TOKENS 512
 
 const char *const ax_init_method_names[AX_INIT_METHODS] = {
@@ -20,7 +20,7 @@ struct search {
     const struct ax_init_shape *shape;
 };
 
-/* As training will count it (optim/train.h), for the file that is written. */
+/* Bytes needed, as training will count them (optim/train.h) with the written file. */
 static enum ax_status needed(struct search *s, enum ax_init_method method, enum ax_recompute mode,
                              int64_t micro, uint64_t *bytes) {
     const struct ax_peft_config lora = {

@@ -1,7 +1,7 @@
 /* `axtrain init`: a configuration that fits a model, a data set and this machine.
  *
- * Read on: init.c (the command), data.c (type of the records), shape.c (their lengths), fit.c (what
- * fits into memory), write.c (the YAML). */
+ * Reading order: init.c (the command), data.c (type of the records), shape.c (their lengths),
+ * fit.c (what fits into memory), write.c (the YAML). */
 #ifndef AX_CMD_INIT_INIT_H
 #define AX_CMD_INIT_INIT_H
 
@@ -15,7 +15,7 @@ enum ax_init_kind {
     AX_INIT_CHAT,   /* a column with a list of messages */
     AX_INIT_ALPACA, /* instruction, input, output */
     AX_INIT_PAIR,   /* a prompt column and an answer column */
-    AX_INIT_TEXT    /* a text column, all of it trained */
+    AX_INIT_TEXT    /* a text column, trained on in full */
 };
 
 #define AX_INIT_NAME 64 /* longest recognized column name */
@@ -67,7 +67,7 @@ struct ax_init_fit {
     enum ax_recompute recompute;
     int64_t micro, accumulate;
     uint64_t available;
-    uint64_t need[AX_INIT_METHODS]; /* minimum bytes of those that were tried */
+    uint64_t need[AX_INIT_METHODS]; /* fewest bytes among the plans tried, per method */
     uint64_t chosen;                /* bytes of the chosen plan */
 };
 /* The first method, least recompute and largest micro-batch, in this order, whose plan is within

@@ -9,9 +9,9 @@
 
 #define ROUND     64
 #define CUT_AT    2048 /* completion: texts are cut into documents of this length */
-#define AS_LONG   1.3  /* the longest decides if it is at most this many times the 99th */
-#define FULL      0.8  /* packing pays where documents fill less of a row on average */
-#define CUT_FROM  0.1  /* share of documents beyond sequence_len that is too large to leave out */
+#define AS_LONG   1.3  /* the longest counts up to this many times the 99th percentile */
+#define FULL      0.8  /* packing pays if documents fill less of a sequence on average */
+#define CUT_FROM  0.1  /* from this share of too long documents on, truncates instead of drops */
 #define NO_LENGTH (1 << 20)
 #define MARK      "AXTRAINPROMPT"
 
@@ -43,9 +43,9 @@ void ax_init_shape_choose(struct ax_init_shape *s, const uint32_t *lengths, size
     s->packing = s->mean < FULL * (double)s->sequence_len;
 }
 
-/* ---- the prompt as the model's chat template writes it ---- */
+/* ---- the prompt in the model's chat template ---- */
 
-/* {"messages": [the user says MARK], "add_generation_prompt": true} */
+/* Renders {"messages": [the user says MARK], "add_generation_prompt": true}. */
 static enum ax_status render_mark(const struct ax_template *t, const json_t *tokens, char **out) {
     const struct ax_template_options o = {.chat = true, .defaults = tokens};
     struct ax_template_output text = {0};
@@ -68,8 +68,8 @@ static enum ax_status put_braced(struct ax_buf *out, const char *text, size_t n)
     return AX_OK;
 }
 
-/* What stands before and behind the user's words, with {instruction} between; `bos` at the start is
- * left out, since the tokenizer adds it. */
+/* The text before and after the user's words, with {instruction} in between. Omits `bos` at the
+ * start, because the tokenizer adds it. */
 static enum ax_status format_of(char *text, const char *bos, char **out) {
     struct ax_buf b = {0};
     char *at = strstr(text, MARK);
@@ -88,7 +88,7 @@ done:
     return st;
 }
 
-/* Does the tokenizer begin every text with BOS by itself? */
+/* True if the tokenizer begins every text with BOS. */
 static enum ax_status adds_bos(const struct ax_setup_tokenizer *tok, bool *adds) {
     const struct ax_encode_options o = {.add_special_tokens = true};
     struct ax_encoding e = {0};
@@ -98,7 +98,7 @@ static enum ax_status adds_bos(const struct ax_setup_tokenizer *tok, bool *adds)
     return st;
 }
 
-/* A model without a template: the prompt and a line's end for pairs, alpaca's words for chats. */
+/* For a model without a template: pairs use the prompt and a newline, chats alpaca's format. */
 static enum ax_status use_template(struct ax_init_data *d, const struct ax_config *cfg) {
     struct ax_setup_tokenizer tok;
     struct ax_template *t = NULL;
@@ -130,7 +130,7 @@ done:
 
 /* ---- measuring ---- */
 
-/* The configuration of a run that only looks. */
+/* The configuration of a run that only measures lengths. */
 static enum ax_status put_config(struct ax_buf *out, const struct ax_init_data *d,
                                  const char *model, int64_t length, bool with_data) {
     AX_TRY(ax_buf_puts(out, "base_model: "));

@@ -25,8 +25,8 @@ static enum ax_status put_chat(struct ax_buf *out, const struct ax_init_data *d)
     return put_key(out, "      content: ", d->content);
 }
 
-/* Can this text stand as lines of its own ("|"), byte for byte? It must end in one newline, and no
- * line may begin or end with what YAML or a person does not see. */
+/* True if a block scalar ("|") can represent this text exactly. It must end in one newline, and
+ * no line may begin or end with characters that YAML strips or people cannot see. */
 static bool is_block(const char *text) {
     const size_t n = strlen(text);
     if (n < 2 || text[n - 1] != '\n' || text[n - 2] == '\n' || *text == '\n')

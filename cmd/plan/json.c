@@ -16,7 +16,7 @@ static json_t *plan_json(const struct ax_plan *p, enum ax_recompute mode) {
                      p->model_flops, "blocks", blocks);
 }
 
-/* Unknown numbers are null. */
+/* null for an unknown number. */
 static json_t *known(int64_t n) {
     return n > 0 ? json_integer(n) : json_null();
 }

@@ -13,26 +13,26 @@ struct ax_plan_request {
     const char *name, *masters, *optimizer;
     const char *output_dir; /* of a config */
     const char *uncounted;  /* why the data are not counted; NULL = they are */
-    bool streamed;          /* … because nobody knows their length */
+    bool streamed;          /* … because their length is unknown */
     const struct ax_arch *arch;
     const struct ax_train_options *train; /* of a config; NULL: a model by itself */
     struct ax_runtime_options runtime;
     struct ax_step_options step;
     int64_t sequences, sequence_tokens; /* of a micro-batch */
-    enum ax_recompute first, last;      /* modes to plan */
-    double speed;                       /* tokens per second, as given; 0: measured */
+    enum ax_recompute first, last;      /* the modes to plan, first to last */
+    double speed;                       /* tokens per second, if given; 0: measured */
     bool json, blocks;
 };
 
-/* Of the measured matrix speed, this much remains for a whole step: attention, memory traffic and
- * the optimizer take the rest (docs/results/step.md). */
+/* A full step runs at this share of the measured matrix speed: attention, memory traffic and the
+ * optimizer take the rest (docs/results/step.md). */
 #define AX_PLAN_STEP_SHARE 0.75
 
 #define AX_PLAN_MODES (AX_RECOMPUTE_ON + 1)
 struct ax_plan_figures {
     struct ax_plan plans[AX_PLAN_MODES]; /* of the modes first … last */
-    enum ax_recompute chosen;            /* what a run would take */
-    struct ax_train_forecast forecast;   /* of a config; for a model its memory alone */
+    enum ax_recompute chosen;            /* the mode that a run would use */
+    struct ax_train_forecast forecast;   /* of a config; for a model only its memory */
     double peak_flops;                   /* per second, measured; 0: a speed was given */
     double speed;                        /* tokens per second */
 };

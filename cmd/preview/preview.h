@@ -1,6 +1,7 @@
 /* What preview shows, collected once and printed as text or JSON.
  *
- * Read on: cmd/preview.c (the command, totals), sequences.c (what a step has), print.c, json.c. */
+ * Reading order: cmd/preview.c (the command, totals), sequences.c (what a step contains),
+ * print.c, json.c. */
 #ifndef AX_CMD_PREVIEW_PREVIEW_H
 #define AX_CMD_PREVIEW_PREVIEW_H
 

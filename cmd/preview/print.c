@@ -6,15 +6,15 @@
 #include "cmd/preview/preview.h"
 
 struct look {
-    const char *trained, *plain; /* before a stretch that is trained, and behind it */
+    const char *trained, *plain; /* printed before and after tokens that are trained on */
     const char *faint, *warn, *off;
 };
 
 static const struct look colored = {"\x1b[32m", "\x1b[0m", "\x1b[2m", "\x1b[33m", "\x1b[0m"};
 static const struct look bare = {"⟦", "⟧", "", "", ""};
 
-/* Text of a data set must not drive the terminal: control characters become pictures of themselves.
- */
+/* Text of a data set must not control the terminal: control characters are shown as control
+ * pictures. */
 static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)s[i];
@@ -27,7 +27,7 @@ static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
     return AX_OK;
 }
 
-/* The pieces of a text that the tokenizer gives for one id after the other. */
+/* Writes the text token by token, as the tokenizer decodes it. */
 static enum ax_status put_text(struct ax_buf *out, const struct ax_preview *p,
                                const struct ax_preview_piece *piece, const struct look *look) {
     struct ax_decode_stream *s;

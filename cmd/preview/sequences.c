@@ -12,7 +12,7 @@ static enum ax_status seek(const struct ax_preview *p, struct ax_loader **loader
     int64_t skip = p->o.step - 1;
     int64_t epoch = 0;
     if (t->known && t->steps > 0) {
-        epoch = skip / t->steps; /* epochs may differ by a row or two; good enough to look at one */
+        epoch = skip / t->steps; /* epochs differ by few sequences; fine for a preview */
         skip %= t->steps;
     }
     int64_t passed = 0;
