@@ -16,8 +16,8 @@ SANITIZE ?=
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
 OPT ?= -O2 -g
-# For parallel/comm_gloo.cpp alone: the C++ compiler beside CC. It is a library of its own, so that
-# only ranks in processes need Gloo and the C++ library.
+# Only for parallel/comm_gloo.cpp: the C++ compiler that matches CC. It is built as a separate library,
+# so that only ranks in processes need Gloo and the C++ library.
 CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(subst gcc,g++,$(CC)))
 ifeq ($(origin GLOO),undefined)
 GLOO := $(shell $(CXX) $(if $(DEPS),-I"$(DEPS)/include") -x c++ -include gloo/config.h -E /dev/null \
@@ -40,12 +40,12 @@ CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fno-math-errno -ffp-contract=off
 CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fPIC -fvisibility=hidden
 DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
 # Libraries that are opened at run time are beside the binary, or in lib/axtrain of its prefix. A
-# sanitizer opens them on the program's behalf, and so needs tags that hold for every opener.
+# sanitizer opens them on the program's behalf, which needs tags that apply to every opener.
 DTAGS := $(if $(SANITIZE),--disable-new-dtags,--enable-new-dtags)
 LDFLAGS := $(OMP) $(SAN) -pthread $(DEPS_LD) -Wl,$(DTAGS),-rpath,'$$ORIGIN:$$ORIGIN/../lib/axtrain'
 LIBS := jansson yaml pcre2-8 utf8proc zstd z
 LDLIBS := $(LIBS:%=-l%) -lm -ldl
-# For make dist: a binary that needs the C library and nothing else.
+# For make dist: a binary that needs only the C library.
 ifdef STATIC
 LDFLAGS := $(filter-out $(OMP),$(LDFLAGS)) -static-libgcc
 LDLIBS := $(LIBS:%=-l:lib%.a) -l:libgomp.a -lm -ldl
@@ -77,7 +77,7 @@ FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 .PHONY: install uninstall dist wheel
 all: $(BIN) $(SHIM) ## build axtrain
 
-# Compiles; what the compiler says is kept beside the object, for `make check`.
+# Compiles, and keeps the compiler's messages beside the object for `make check`.
 compile = $(Q)$(1) -c -o $@ $< 2>$@.said; status=$$?; cat $@.said >&2; exit $$status
 
 demo: ## set up, build, and show what axtrain does
@@ -91,7 +91,7 @@ help: ## list the targets
 bootstrap: ## install what all targets need, or SETS="build test" (Debian; elsewhere it prints a list)
 	@tools/bootstrap $(or $(SETS),build demo test lint dist parquet)
 
-# The commit goes into main.o alone, so that a new one costs one link.
+# Only main.o contains the commit, so that a new one costs only one link.
 $(BUILD)/main.o: $(BUILD)/commit
 $(BUILD)/main.o: CPPFLAGS += -DAX_COMMIT='"$(COMMIT)"'
 $(BUILD)/commit: FORCE
@@ -133,7 +133,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELP) $(LIB)
 	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..' -o $@ $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS)
 $(TEST_BIN): | $(SHIM)
 
-# They stand in for DuckDB's library, and for libaxtrain-gloo.so of another version.
+# Stubs of DuckDB's library, and of libaxtrain-gloo.so of another version.
 $(BUILD)/tests/data/test_duckdb: $(BUILD)/tests/data/stub_duckdb.so
 $(BUILD)/tests/cmd/test_install: $(BUILD)/tests/cmd/stub_gloo.so
 $(BUILD)/tests/%.so: tests/%.c
@@ -184,7 +184,7 @@ docs: $(BIN) ## regenerate the generated documents
 fuzz: $(FUZZ_BIN) ## run every fuzz target FUZZ_SECONDS (60) each
 	@tools/run-fuzz $(FUZZ_BIN)
 
-# Always: what is under test is in the library, which the inner make knows to be fresh or not.
+# Always runs: the code under test is in the library, and the inner make knows whether that is current.
 build-fuzz/%: tests/fuzz/%.c FORCE
 	@mkdir -p $(@D)
 	@$(MAKE) --no-print-directory CC=clang-16 SANITIZE=address,undefined BUILD=build-fuzz/obj \
@@ -194,7 +194,7 @@ build-fuzz/%: tests/fuzz/%.c FORCE
 
 FORCE:
 
-bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp by turns with axtrain: MODEL=folder, PAIRS=5, AXTRAIN_PYTHON
+bench-peers: $(BIN) ## PyTorch, TRL, transformers, llama.cpp alternating with axtrain: MODEL=folder, PAIRS=5, AXTRAIN_PYTHON
 	@test -n "$(MODEL)" || { echo "name a model folder: make bench-peers MODEL=smollm2/"; exit 2; }
 	$(or $(AXTRAIN_PYTHON),python3) tests/peers/bench_peers.py $(BIN) "$(MODEL)" "$(AXTRAIN_SHARED)" \
 	    --pairs $(or $(PAIRS),5) $(if $(PARTS),--parts $(PARTS)) --table docs/results/cpu.md
