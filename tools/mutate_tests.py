@@ -287,7 +287,7 @@ class Bench:
 
     def key(self, test):
         room, name = test.split("/")
-        own = [p for p in sorted(self.tree.glob(f"tests/{room}/*")) if p.is_file()
+        own = [p for p in sorted(self.tree.glob(f"tests/{room}/**/*")) if p.is_file()
                and (p.stem == name or not p.name.startswith("test_"))]
         return self.product_key + digest(own + sorted(self.tree.glob("tests/*.[ch]")))
 
