@@ -120,3 +120,13 @@ enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax
     *model = positional;
     return AX_OK;
 }
+
+enum ax_status ax_args_dtype(const char *value, enum ax_dtype *out) {
+    enum ax_dtype dtype = AX_I8;
+    if (ax_dtype_parse(value, &dtype) == AX_OK &&
+        (dtype == AX_F32 || dtype == AX_BF16 || dtype == AX_F64)) {
+        *out = dtype;
+        return AX_OK;
+    }
+    return ax_error(AX_ERR_CONFIG, "--dtype: expected float32 or bfloat16, got \"%s\"", value);
+}

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/words.h"
+#include "kernels/dtype.h"
 
 enum ax_arg_kind { AX_ARG_FLAG, AX_ARG_STRING, AX_ARG_LIST, AX_ARG_INT, AX_ARG_FLOAT };
 
@@ -36,5 +37,8 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
  * *model is what --model sets. */
 enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax_arg *args,
                                    const char **model);
+
+/* The value of --dtype: a type that models compute in, that is float32, bfloat16 or float64. */
+enum ax_status ax_args_dtype(const char *value, enum ax_dtype *out);
 
 #endif

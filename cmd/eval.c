@@ -3,6 +3,7 @@
 #include "cmd/eval/eval.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,7 +109,7 @@ static enum ax_status open_rows(struct ax_eval *e) {
     const struct ax_loader_options lo = {
         .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .chunk = 4096}};
     const enum ax_status st = ax_setup_data_open(d, &e->cfg, false);
-    if (st == AX_ERR_DATA && !e->config && !e->type) {
+    if (st == AX_ERR_DATA && !e->config && !e->type && ax_path_exists(e->data)) {
         char why[1024];
         snprintf(why, sizeof why, "%s", ax_error_text());
         return ax_error(st,
@@ -123,10 +124,11 @@ static enum ax_status open_rows(struct ax_eval *e) {
     e->corpus = e->data ? &d->train : &d->eval;
     e->left_out = e->data ? &d->train_report : &d->eval_report;
     if (e->corpus->n == 0)
-        return e->data
+        return e->data || e->left_out->too_long > 0 || e->left_out->too_short > 0
                    ? ax_error(AX_ERR_DATA,
-                              "%s: no records to evaluate (%lld too long, %lld too short)", e->data,
-                              (long long)e->left_out->too_long, (long long)e->left_out->too_short)
+                              "%s: no records to evaluate (%lld too long, %lld too short)",
+                              e->data ? e->data : e->config, (long long)e->left_out->too_long,
+                              (long long)e->left_out->too_short)
                    : ax_error(AX_ERR_CONFIG,
                               "%s holds out no records for evaluation; set val_set_size or "
                               "test_datasets, or give a file with --data",
@@ -189,7 +191,7 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     const bool files = t->files.n > 0 && !e->solve;
     if (files &&
         (e->data || e->config || e->type || e->per_row || e->max_new_tokens > 0 || p->samples > 0 ||
-         p->at_text || p->sampling.temperature >= 0 || p->sampling.top_p > 0))
+         p->at_text || !isnan(p->sampling.temperature) || p->sampling.top_p > 0))
         return ax_error(AX_ERR_CONFIG,
                         "eval: a task file says what is asked and how: remove --data, --config, "
                         "--type, --per-row, --max-new-tokens, --samples, --pass-at, --temperature "
@@ -216,7 +218,7 @@ static enum ax_status check(struct ax_eval *e) {
     if (e->base_name)
         AX_TRY(ax_store_parse(e->base_name, &e->store));
     AX_TRY(ax_eval_pass_check(&e->pass_options, e->solve));
-    return ax_dtype_parse(e->dtype_name, &e->dtype);
+    return ax_args_dtype(e->dtype_name, &e->dtype);
 }
 
 /* Evaluates task files, which define everything else. */
@@ -256,7 +258,7 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
-    e.pass_options.sampling.temperature = -1; /* not set */
+    e.pass_options.sampling.temperature = NAN; /* not given */
     e.pass_options.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},

@@ -42,6 +42,8 @@ static enum ax_status load_template(const struct options *o, const json_t *vars,
                                     struct ax_template **t, json_t **tokens) {
     if (o->model != NULL) {
         const json_t *tools = json_object_get(vars, "tools");
+        if (!ax_path_is_dir(o->model))
+            return ax_error(AX_ERR_CONFIG, "--model: no such folder: %s", o->model);
         AX_TRY(ax_template_folder_tokens(tokens, o->model));
         return ax_template_from_folder(t, o->model, NULL, tools != NULL && !json_is_null(tools));
     }

@@ -27,7 +27,8 @@ enum ax_status ax_store_parse(const char *name, enum ax_store *out) {
             return AX_OK;
         }
     }
-    return ax_error(AX_ERR_CONFIG, "\"%s\" is not one of plain, nf4, nf4-double, int8, fp8", name);
+    return ax_error(AX_ERR_CONFIG, "--base: \"%s\" is not one of plain, nf4, nf4-double, int8, fp8",
+                    name);
 }
 
 bool ax_store_by_rows(enum ax_store store) {

@@ -89,5 +89,5 @@ done:
 
 enum ax_status ax_bench_dtype(const char *given, enum ax_dtype *out) {
     *out = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
-    return given ? ax_dtype_parse(given, out) : AX_OK;
+    return given ? ax_args_dtype(given, out) : AX_OK;
 }

@@ -3,6 +3,7 @@
 #include "cmd/eval/pass.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static enum ax_status read_list(struct ax_eval_pass_options *o) {
 
 enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
     const bool other =
-        o->at_text || o->sampling.temperature >= 0 || o->sampling.top_p > 0 || o->seed >= 0;
+        o->at_text || !isnan(o->sampling.temperature) || o->sampling.top_p > 0 || o->seed >= 0;
     if (o->samples == 0)
         return other
                    ? ax_error(AX_ERR_CONFIG,
@@ -48,9 +49,9 @@ enum ax_status ax_eval_pass_check(struct ax_eval_pass_options *o, bool solve) {
                    : AX_OK;
     if (!solve)
         return ax_error(AX_ERR_CONFIG, "eval: --samples needs --task final-answer");
-    if (o->sampling.temperature < 0)
+    if (isnan(o->sampling.temperature))
         o->sampling.temperature = 1;
-    if (!(o->sampling.temperature > 0))
+    if (o->sampling.temperature == 0)
         return ax_error(AX_ERR_CONFIG, "--temperature: at 0 all samples of a record equal its "
                                        "greedy answer; remove --samples");
     o->sampling.seed = o->seed >= 0 ? (uint64_t)o->seed : 0;

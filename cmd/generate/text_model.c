@@ -1,5 +1,6 @@
 #include "cmd/generate/text_model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +13,10 @@
 void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args) {
     *a = (struct ax_text_args){.max_new_tokens = -1,
                                .top_k = -1,
-                               .temperature = -1,
-                               .top_p = -1,
-                               .min_p = -1,
-                               .repetition_penalty = -1};
+                               .temperature = NAN,
+                               .top_p = NAN,
+                               .min_p = NAN,
+                               .repetition_penalty = NAN};
     const struct ax_arg table[AX_TEXT_ARGS_COUNT] = {
         {"--model", AX_ARG_STRING, &a->model, 0, 0},
         {"--adapter", AX_ARG_LIST, &a->adapters, 0, 0},
@@ -68,16 +69,16 @@ static enum ax_status read_generation_config(struct ax_text_model *t) {
 /* Options take precedence over the folder's settings. A filter without a temperature implies 1. */
 static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_args *a) {
     struct ax_sampling *s = &t->sampling;
-    const bool filter = a->top_k > 0 || a->top_p >= 0 || a->min_p >= 0;
-    if (a->temperature != -1)
+    const bool filter = a->top_k > 0 || !isnan(a->top_p) || !isnan(a->min_p);
+    if (!isnan(a->temperature))
         s->temperature = a->temperature;
     else if (filter && s->temperature == 0)
         s->temperature = 1;
     s->top_k = a->top_k >= 0 ? a->top_k : s->top_k;
-    s->top_p = a->top_p != -1 ? a->top_p : s->top_p;
-    s->min_p = a->min_p != -1 ? a->min_p : s->min_p;
+    s->top_p = isnan(a->top_p) ? s->top_p : a->top_p;
+    s->min_p = isnan(a->min_p) ? s->min_p : a->min_p;
     s->repetition_penalty =
-        a->repetition_penalty != -1 ? a->repetition_penalty : s->repetition_penalty;
+        isnan(a->repetition_penalty) ? s->repetition_penalty : a->repetition_penalty;
     s->seed = (uint64_t)a->seed;
     t->max_new = a->max_new_tokens > 0 ? a->max_new_tokens : t->max_new;
     t->stop_strings = a->stop;
@@ -124,7 +125,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_arg
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
     if (a->dtype)
-        AX_TRY(ax_dtype_parse(a->dtype, &t->dtype));
+        AX_TRY(ax_args_dtype(a->dtype, &t->dtype));
     if (a->base)
         AX_TRY(ax_store_parse(a->base, &t->store));
     AX_TRY(ax_adapters_open(&t->adapters, &a->adapters, t->folder, &t->arch));

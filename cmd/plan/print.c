@@ -13,10 +13,10 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
     const bool own = o->masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
     char count[32];
-    printf("%s: %s, %s parameters, %lld layers, hidden %lld, vocabulary %lld%s\n", r->name,
+    printf("%s: %s, %s parameters, %lld layer%s, hidden %lld, vocabulary %lld%s\n", r->name,
            arch->family->model_type, ax_format_count(count, sizeof count, (double)p->parameters),
-           (long long)arch->n_layers, (long long)arch->hidden_size, (long long)arch->vocab_size,
-           arch->tied ? ", tied" : "");
+           (long long)arch->n_layers, arch->n_layers == 1 ? "" : "s", (long long)arch->hidden_size,
+           (long long)arch->vocab_size, arch->tied ? ", tied" : "");
     printf("step     %lld tokens (%d micro-batch%s of %lld × %lld), %s compute, %s masters, %s%s\n",
            (long long)p->tokens, n, n == 1 ? "" : "es", (long long)r->sequences,
            (long long)r->sequence_tokens, ax_dtype_info(o->dtype)->name,

@@ -103,6 +103,10 @@ static enum ax_status put_row(void *ctx, const struct ax_preview *p,
 
 /* ---- totals ---- */
 
+static const char *plural(int64_t n) {
+    return n == 1 ? "" : "s";
+}
+
 static enum ax_status put_count(struct ax_buf *out, int64_t n, const char *what) {
     return n > 0 ? ax_buf_printf(out, ", %lld %s", (long long)n, what) : AX_OK;
 }
@@ -114,12 +118,13 @@ static enum ax_status put_totals(struct ax_buf *out, const char *name,
     const struct ax_corpus_report *r = &t->dropped;
     AX_TRY(ax_buf_printf(
         out,
-        "%s: %lld documents, %lld tokens, %lld trained (%.1f %%), longest %lld\n"
-        "  sequences: %lld, %.1f %% of their tokens are used; %lld steps per epoch on one "
-        "device\n",
-        name, (long long)t->documents, (long long)t->tokens, (long long)t->trained,
-        t->tokens > 0 ? 100.0 * (double)t->trained / (double)t->tokens : 0.0, (long long)t->longest,
-        (long long)t->rows, 100.0 * t->efficiency, (long long)t->steps));
+        "%s: %lld document%s, %lld tokens, %lld trained (%.1f %%), longest %lld\n"
+        "  sequences: %lld, %.1f %% of their tokens are used; %lld step%s per epoch on "
+        "one device\n",
+        name, (long long)t->documents, plural(t->documents), (long long)t->tokens,
+        (long long)t->trained, t->tokens > 0 ? 100.0 * (double)t->trained / (double)t->tokens : 0.0,
+        (long long)t->longest, (long long)t->rows, 100.0 * t->efficiency, (long long)t->steps,
+        plural(t->steps)));
     const size_t start = out->len;
     AX_TRY(put_count(out, r->too_long, "too long"));
     AX_TRY(put_count(out, r->too_short, "too short"));
@@ -143,7 +148,8 @@ static enum ax_status put_bad(struct ax_buf *out, const struct ax_bad_records *b
                               const char *name) {
     if (bad->n == 0)
         return AX_OK;
-    AX_TRY(ax_buf_printf(out, "%s: skipped %lld bad records:\n", name, (long long)bad->n));
+    AX_TRY(ax_buf_printf(out, "%s: skipped %lld bad record%s:\n", name, (long long)bad->n,
+                         plural(bad->n)));
     for (int64_t i = 0; i < bad->n && i < AX_BAD_RECORDS_LISTED; i++)
         AX_TRY(ax_buf_printf(out, "  %s\n", bad->texts[i]));
     return AX_OK;

@@ -44,14 +44,13 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
     if (o->tokens > INT32_MAX)
         return ax_error(
             AX_ERR_CONFIG,
-            "--batch %lld × --seq %lld exceeds the maximum number of tokens in a micro-batch "
-            "may have (%d)",
+            "--batch %lld × --seq %lld exceeds the maximum number of tokens in a micro-batch (%d)",
             (long long)a->batch, (long long)a->seq, INT32_MAX);
     AX_TRY(adapter(a, o));
     AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
     o->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
     if (a->dtype)
-        AX_TRY(ax_dtype_parse(a->dtype, &o->dtype));
+        AX_TRY(ax_args_dtype(a->dtype, &o->dtype));
     if (!a->masters)
         return AX_OK;
     AX_TRY(ax_masters_parse(a->masters, &o->masters));

@@ -274,7 +274,7 @@ static void test_mistakes(void **state) {
            "--model", ".");
     EXPECT(2, "unknown op gem; did you mean gemm?", "ops", "--op", "gem");
     EXPECT(2, "unknown op multiplication", "ops", "--op", "multiplication");
-    EXPECT(2, "ops can be timed in float32 or bfloat16", "ops", "--dtype", "float16");
+    EXPECT(2, "expected float32 or bfloat16, got \"float16\"", "ops", "--dtype", "float16");
     EXPECT(2, "--tolerance needs --compare", "ops", "--op", "clip", "--tolerance", "5%");
     EXPECT(2, "such as 5%", "ops", "--op", "clip", "--compare", broken, "--tolerance", "5");
     EXPECT(3, "results: expected a list", "ops", "--op", "clip", "--compare", broken);

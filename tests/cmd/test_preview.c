@@ -138,7 +138,7 @@ static void left_out(void **state) {
     char *text = preview(4, (const char *const[]){config, "--rows", "1", "--eval"});
     assert_non_null(strstr(text, "skipped: 1 too long, 1 too short, 1 without a trained token, 1 "
                                  "duplicates, 2 held out for evaluation\n"));
-    assert_non_null(strstr(text, "datasets.0: skipped 1 bad records:\n"));
+    assert_non_null(strstr(text, "datasets.0: skipped 1 bad record:\n"));
     ax_free(text);
 }
 
