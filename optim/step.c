@@ -262,10 +262,11 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_tokens(s));
     AX_TRY(check_balance(s, arch));
     struct ax_arena *arena = &s->rt->arena;
+    const int64_t positions = s->o.max_positions > s->o.max_len ? s->o.max_positions : s->o.max_len;
     const struct ax_model_options mo = {.dtype = s->o.dtype,
                                         .train = true,
                                         .masters = s->o.masters,
-                                        .max_positions = s->o.max_len,
+                                        .max_positions = positions,
                                         .adapter = s->o.adapter,
                                         .base_store = s->o.base_store,
                                         .store_experts = s->o.store_experts,

@@ -25,10 +25,11 @@ struct ax_step_options {
     double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;
-    int64_t tokens;  /* T of a micro-batch's packed sequence, over all cp ranks; a multiple of
+    int64_t tokens;        /* T of a micro-batch's packed sequence, over all cp ranks; a multiple of
                         cp·tp */
-    int64_t n_docs;  /* cap per micro-batch */
-    int64_t max_len; /* longest document */
+    int64_t n_docs;        /* cap per micro-batch */
+    int64_t max_len;       /* longest document */
+    int64_t max_positions; /* longest document of other passes over the model; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
     enum ax_store base_store;             /* for frozen matrices of linears */
     bool store_experts;                   /* … and of experts */

@@ -318,6 +318,7 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     so.tokens = o->data.sequences_per_batch * o->data.sequence_tokens;
     so.n_docs = o->data.sequences_per_batch * o->data.sequence_docs;
     so.max_len = o->data.doc_tokens;
+    so.max_positions = o->data.eval_doc_tokens;
     return so;
 }
 

@@ -39,6 +39,7 @@ struct ax_train_data {
     bool drop_last;                 /* drop an epoch's last sequences if they do not fill a step */
     bool countable;                 /* whether an epoch's length is known; else use max_steps */
     int64_t eval_tokens, eval_docs; /* per evaluation pass */
+    int64_t eval_doc_tokens;        /* longest evaluation document */
     int64_t pad;                    /* micro-batches are padded to a multiple of this */
 };
 

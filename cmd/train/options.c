@@ -61,7 +61,8 @@ static void read_data(struct ax_train_setup *s) {
     if (!d->eval_loader)
         return;
     const int64_t rows = ax_config_i64(cfg, "eval_batch_size");
-    t->eval_tokens = rows * (eval_plain ? longest(&d->eval) : d->eval_sequence_tokens);
+    t->eval_doc_tokens = eval_plain ? longest(&d->eval) : d->eval_sequence_tokens;
+    t->eval_tokens = rows * t->eval_doc_tokens;
     t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
 }
 

@@ -362,6 +362,22 @@ static void test_proportions_resume(void **state) {
     check_parts(config, "mixing_weights=[2, 1]", "mixing_weights=[3, 1]");
 }
 
+/* Without packing a step is as long as its longest row; an evaluation may have longer ones. */
+static void test_longer_evaluation_rows(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], data[160];
+    configure(config, sizeof config, "max_steps: 1\nsave_strategy: 'no'\n");
+    put_text("long.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one and two and two and "
+             "yes and no\"}, {\"role\": \"assistant\", \"content\": \"four of them and no, no, "
+             "no\"}]}\n");
+    snprintf(data, sizeof data, "test_datasets=[{path: %s, type: chat_template, split: train}]",
+             in_scratch("long.jsonl"));
+    EXPECT(0, "evaluation loss", config, data);
+    clear();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everyday_errors),
@@ -371,6 +387,7 @@ int main(void) {
         cmocka_unit_test(test_divergence_is_an_error),
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_run_and_go_on),
+        cmocka_unit_test(test_longer_evaluation_rows),
         cmocka_unit_test(test_evaluations_are_told),
         cmocka_unit_test(test_proportions_resume),
     };
