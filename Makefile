@@ -123,6 +123,8 @@ $(BUILD)/%.o: %.c
 	@echo "CC $<"
 	$(call compile,$(CC) $(CPPFLAGS) $(CFLAGS))
 
+$(BUILD)/cmd/train/tracker.o: cmd/train/tracker.py
+
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "CXX $<"

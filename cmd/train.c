@@ -7,9 +7,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/train/hub_push.h"
 #include "cmd/config_args.h"
+#include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
+#include "cmd/train/tracker.h"
 
 struct train_args {
     bool json, quiet;
@@ -82,9 +83,28 @@ static enum ax_status refuse_ranks(void) {
         ranks);
 }
 
+static void print(const struct ax_train_setup *s, const struct ax_train_result *r) {
+    if (r->nothing_to_do)
+        print_nothing(s, r);
+    else
+        print_result(s, r);
+    print_merged(s);
+}
+
+/* Training, and what follows from a trained model. */
+static enum ax_status finish(struct ax_train_setup *s, struct ax_trackers *trackers,
+                             struct ax_train_result *r) {
+    ax_tracker_describe(trackers, s->about, s->o.save.output_dir);
+    s->o.metrics.sink = ax_tracker_sink(trackers);
+    AX_TRY(ax_train(&s->o, r));
+    AX_TRY(ax_train_merge(s, r->nothing_to_do));
+    return ax_hub_push(s->cfg);
+}
+
 static enum ax_status train(const struct ax_config *cfg, const struct train_args *a) {
     struct ax_train_setup s;
-    struct ax_train_result r;
+    struct ax_train_result r = {0};
+    struct ax_trackers *trackers;
     enum ax_color_mode color;
     AX_TRY(ax_color_mode_parse("--color", a->color, &color));
     AX_TRY(refuse_ranks());
@@ -92,23 +112,21 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
         ax_log_set_level(AX_LOG_WARN);
     ax_config_log_notes(cfg);
     AX_TRY(ax_hub_push_check(cfg));
-    AX_TRY(ax_train_setup_open(&s, cfg));
-    s.o.metrics.progress = !a->quiet;
-    s.o.metrics.color = color;
-    enum ax_status st = ax_train(&s.o, &r);
-    if (st == AX_OK)
-        st = ax_train_merge(&s, r.nothing_to_do);
-    if (st == AX_OK)
-        st = ax_hub_push(cfg);
+    AX_TRY(ax_tracker_open(&trackers, cfg, &ax_tracker_patience));
+    enum ax_status st = ax_train_setup_open(&s, cfg);
+    if (st == AX_OK) {
+        s.o.metrics.progress = !a->quiet;
+        s.o.metrics.color = color;
+        st = finish(&s, trackers, &r);
+    }
+    struct ax_error_record first;
+    ax_error_save(&first, st);
+    ax_tracker_close(trackers, st == AX_OK);
+    st = ax_error_restore(&first);
     if (st == AX_OK && a->json)
         st = print_json(&s, &r);
-    else if (st == AX_OK && !a->quiet) {
-        if (r.nothing_to_do)
-            print_nothing(&s, &r);
-        else
-            print_result(&s, &r);
-        print_merged(&s);
-    }
+    else if (st == AX_OK && !a->quiet)
+        print(&s, &r);
     ax_train_setup_close(&s);
     return st;
 }

@@ -85,6 +85,8 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
         ax_metrics_close(m);
         return st;
     }
+    if (o->sink.begin)
+        o->sink.begin(o->sink.ctx, o->resume_step);
     *out = m;
     return AX_OK;
 }
@@ -250,9 +252,12 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     ax_buf_free(&line);
 }
 
-static void append(struct ax_metrics_file *f, enum ax_status st, struct ax_buf *record) {
+static void append(const struct ax_metrics_sink *sink, struct ax_metrics_file *f, enum ax_status st,
+                   struct ax_buf *record) {
     if (st == AX_OK) {
         ax_metrics_file_append(f, record->data, record->len);
+        if (sink && sink->begin)
+            sink->record(sink->ctx, record->data, record->len);
     } else {
         ax_log_warn("metrics: %s", ax_error_text());
         ax_error_clear();
@@ -266,8 +271,8 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     AX_ASSERT(f->n_phases <= AX_METRICS_MAX_PHASES);
     struct ax_buf json = {0}, csv = {0};
     const double mfu = mfu_of(m, f->seconds > 0 ? (double)f->tokens / f->seconds : 0);
-    append(&m->jsonl, ax_metrics_put_step(&json, f, mfu), &json);
-    append(&m->csv, ax_metrics_put_csv(&csv, f, mfu), &csv);
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, mfu), &json);
+    append(NULL, &m->csv, ax_metrics_put_csv(&csv, f, mfu), &csv);
     update_view(m, f);
     if (isfinite(f->loss)) {
         m->window.loss += f->loss;
@@ -286,7 +291,7 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
         return;
     struct ax_buf json = {0};
     char text[256];
-    append(&m->jsonl, ax_metrics_put_eval(&json, step, epoch, r), &json);
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_eval(&json, step, epoch, r), &json);
     const double seconds = r->seconds > 0 ? r->seconds : 1e-9;
     const struct ax_tf_scalar s[] = {
         {"eval/loss", r->loss},
@@ -319,7 +324,8 @@ void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    append(&m->jsonl, ax_metrics_put_event(&json, step, event_names[event], text), &json);
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_event(&json, step, event_names[event], text),
+           &json);
     (void)snprintf(line, sizeof line, "%s: %s", event_names[event], text);
     say(m, line);
 }

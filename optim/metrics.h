@@ -37,6 +37,13 @@ struct ax_metrics_window {
     double loss; /* Σ */
 };
 
+/* Someone else who is given the lines of metrics.jsonl as they are written. */
+struct ax_metrics_sink {
+    void *ctx;
+    void (*begin)(void *ctx, int64_t resume_step); /* before the first; NULL: there is no sink */
+    void (*record)(void *ctx, const char *json, size_t n); /* with its newline */
+};
+
 struct ax_metrics_options {
     int64_t total_steps;   /* in the full run; 0 = unknown */
     int64_t logging_steps; /* ≥ 1: a line and a TensorBoard entry every N steps */
@@ -48,6 +55,7 @@ struct ax_metrics_options {
     bool tensorboard;  /* event files too */
     bool progress;     /* false: files only (--quiet) */
     enum ax_color_mode color;
+    struct ax_metrics_sink sink;
 };
 
 /* `folder` must exist. Files of an earlier run are truncated to resume_step, or started over. */

@@ -52,6 +52,11 @@ enum ax_config_support ax_config_support_of(enum ax_config_support support,
                                                                       : support;
 }
 
+bool ax_config_hides(const char *path, const struct ax_yaml_node *node) {
+    const struct ax_config_key *key = ax_config_find(path);
+    return key != NULL && key->secret && node->kind != AX_YAML_NULL;
+}
+
 static bool same_text(const char *a, const char *b) {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }

@@ -77,7 +77,7 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     {"use_cut_cross_entropy", "cut_cross_entropy"}, {"use_dora", "peft_use_dora"},
     {"use_rslora", "peft_use_rslora"}, {"save_every_n_steps", "save_steps"},
     {"log_every_n_steps", "logging_steps"}, {"run_name", "wandb_name"},
-    {"report_to", "use_tensorboard"}, {"chat_template_path", "chat_template_jinja"},
+    {"chat_template_path", "chat_template_jinja"},
     {"enable_activation_checkpointing", "gradient_checkpointing"}, {"dtype", "bf16"},
     {"pp_size", "pipeline_parallel_size"}, {"tp_size", "tensor_parallel_size"},
     {"cp_size", "context_parallel_size"}, {"ep_size", "expert_parallel_size"}, {"beta", "rl_beta"},

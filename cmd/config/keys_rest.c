@@ -260,10 +260,10 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     STR("ray_run_name"), COUNT("ray_num_workers", .dflt = "1"), OPTIONS("resources_per_worker"),
 #undef WHY
 #define WHY \
-    AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard"), \
-    .when = "use_swanlab || swanlab_project"
-    STR("swanlab_web_host"), STR("swanlab_api_host"), STR("swanlab_lark_webhook_url"),
-    STR("swanlab_lark_secret"), BOOL("swanlab_log_completions", .dflt = "true"),
+    AX_NO_EFFECT("only metrics are sent, to the server that SwanLab's login names"), \
+    .when = "use_swanlab || swanlab_project || report_to"
+    STR("swanlab_web_host"), STR("swanlab_api_host"),
+    STR("swanlab_lark_webhook_url", .secret = true), STR("swanlab_lark_secret", .secret = true), BOOL("swanlab_log_completions", .dflt = "true"),
     COUNT("swanlab_completion_log_interval", .dflt = "100"),
     COUNT("swanlab_completion_max_buffer", .dflt = "128"),
 #undef WHY
@@ -351,12 +351,12 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     {"ddp_broadcast_buffers", AX_T_BOOL, AX_NO_EFFECT("there are none")},
     {"ddp_find_unused_parameters", AX_T_BOOL, AX_NO_EFFECT("the action table lists them")},
     {"use_otel_metrics", AX_T_BOOL, .dflt = "false",
-        AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard")},
+        AX_NO_EFFECT("nothing is sent; use a tracker, metrics.jsonl or metrics.csv")},
     {"otel_metrics_host", AX_T_STR, .dflt = "localhost",
-        AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard"),
+        AX_NO_EFFECT("nothing is sent; use a tracker, metrics.jsonl or metrics.csv"),
         .when = "use_otel_metrics"},
     {"otel_metrics_port", AX_T_COUNT, .dflt = "8000",
-        AX_NO_EFFECT("nothing is sent; use metrics.jsonl, metrics.csv or use_tensorboard"),
+        AX_NO_EFFECT("nothing is sent; use a tracker, metrics.jsonl or metrics.csv"),
         .when = "use_otel_metrics"},
     {"strict", AX_T_BOOL, .dflt = "false", AX_NO_EFFECT("keys are always checked")},
     {0}};

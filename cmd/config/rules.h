@@ -22,7 +22,6 @@ struct ax_config_rule {
 extern const struct ax_config_rule ax_config_rules[];
 extern const size_t ax_config_n_rules;
 
-bool ax_config_holds(const struct ax_config *cfg, const char *condition);
 /* The condition in words: "adapter: lora or qlora and …". */
 enum ax_status ax_config_condition_text(const char *condition, struct ax_buf *out);
 /* Copies the i-th key path of a condition; false past the end. */

@@ -84,7 +84,8 @@ static enum ax_status put_spot(struct show *s, const struct spot *p) {
     bool block = p->node->n > 0 && (p->node->kind == AX_YAML_MAP || has_maps(p->node));
     if (!block) {
         AX_TRY(ax_buf_puts(s->out, " "));
-        AX_TRY(ax_config_put_flow(s->out, p->node, false));
+        AX_TRY(ax_config_hides(p->path, p->node) ? ax_buf_puts(s->out, AX_CONFIG_HIDDEN)
+                                                 : ax_config_put_flow(s->out, p->node, false));
         return end_line(
             s, ax_config_origin(s->cfg, p->path, p->dflt ? NULL : p->node, origin, sizeof origin));
     }

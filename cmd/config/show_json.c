@@ -32,6 +32,8 @@ static bool has_rows(const char *path) {
  * unchanged. */
 static enum ax_status put_values(const struct ax_config *cfg, struct ax_buf *out, const char *path,
                                  const struct ax_yaml_node *node) {
+    if (ax_config_hides(path, node))
+        return ax_config_put_json(out, AX_CONFIG_HIDDEN);
     if (node->kind != AX_YAML_MAP || !has_rows(path))
         return ax_config_put_flow(out, node, true);
     struct ax_config_members it;

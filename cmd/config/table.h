@@ -90,11 +90,6 @@ enum ax_config_support {
     X(PIPELINE_PARALLEL, "pipeline-parallel", "pipeline parallelism from a YAML file")             \
     X(EXPERT_PARALLEL, "expert-parallel", "expert parallelism from a YAML file")                   \
     X(FP8, "fp8", "8-bit floating-point training")                                                 \
-    X(WANDB, "wandb", "logging to Weights & Biases")                                               \
-    X(MLFLOW, "mlflow", "logging to MLflow")                                                       \
-    X(COMET, "comet", "logging to Comet")                                                          \
-    X(TRACKIO, "trackio", "logging to Trackio")                                                    \
-    X(SWANLAB, "swanlab", "logging to SwanLab")                                                    \
     X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                         \
     X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \
     X(REMOTE_DATA, "remote-data", "data from URLs and object stores")                              \
@@ -148,6 +143,7 @@ struct ax_config_key {
     enum ax_capability needs;
     const char *when; /* condition (rules.h) under which the key is active; NULL = always */
     const char *note; /* how, why or what instead, see support */
+    bool secret;      /* its value is never written anywhere */
 };
 
 /* A row with optional fields; and those fields. */
@@ -175,6 +171,11 @@ extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokeniz
     ax_config_keys_rl[], ax_config_keys_kd[], ax_config_keys_quant[], ax_config_keys_mesh[],
     ax_config_keys_log[], ax_config_keys_unsupported_data[], ax_config_keys_unsupported[],
     ax_config_keys_no_effect[], ax_config_keys_removed[];
+
+/* Written in place of a secret. */
+#define AX_CONFIG_HIDDEN "(hidden)"
+/* Is there a secret to hide at this path? */
+bool ax_config_hides(const char *path, const struct ax_yaml_node *node);
 
 struct ax_config_section {
     const char *title;

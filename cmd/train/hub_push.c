@@ -75,12 +75,12 @@ enum ax_status ax_hub_push(const struct ax_config *cfg) {
     if (!id)
         return AX_OK;
     /* a new repository is private: making it public is one click, the other way is too late */
-    const char *argv[16] = {"hf",        "upload",      id,      dir,         ".",
-                            "--private", "--repo-type", "model", "--exclude", "checkpoint-*",
-                            "--exclude", "*.lock",      NULL};
+    const char *argv[20] = {"hf",        "upload",      id,          dir,         ".",
+                            "--private", "--repo-type", "model",     "--exclude", "checkpoint-*",
+                            "--exclude", "*.lock",      "--exclude", "tracker*",  NULL};
     if (revision) {
-        argv[12] = "--revision";
-        argv[13] = revision;
+        argv[14] = "--revision";
+        argv[15] = revision;
     }
     ax_log_info("uploading model=%s to=%s", dir, id);
     AX_TRY(run(argv, &code));

@@ -7,7 +7,7 @@
 /* Before training: is an upload possible? AX_ERR_CONFIG says what is missing. AX_OK without
  * hub_model_id. */
 enum ax_status ax_hub_push_check(const struct ax_config *cfg);
-/* Uploads output_dir without its checkpoints. AX_ERR_FAILED names the command to rerun. */
+/* Uploads output_dir without checkpoints and what belongs to trackers. AX_ERR_FAILED names the command to rerun. */
 enum ax_status ax_hub_push(const struct ax_config *cfg);
 
 #endif

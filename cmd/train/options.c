@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/train/setup.h"
+#include "cmd/train/tracker.h"
 #include "kernels/cpu/isa.h"
 
 #define PAD 8 /* micro-batches are padded to a multiple: whole tiles for the products */
@@ -253,7 +254,7 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(read_eval(s));
     AX_TRY(read_save(s));
     o->measure_peak = true;
-    o->metrics.tensorboard = ax_config_bool(cfg, "use_tensorboard");
+    o->metrics.tensorboard = ax_tracker_is_on(cfg, "tensorboard");
     if (ax_config_has(cfg, "logging_steps"))
         o->metrics.logging_steps = ax_config_i64(cfg, "logging_steps");
     if (!ax_config_is_null(cfg, "loss_watchdog_threshold")) {

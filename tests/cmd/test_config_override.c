@@ -202,11 +202,13 @@ static void one_process(void **state) {
     struct ax_config cfg;
     load_ok(&cfg,
             "base_model: m\nlearning_rate: 1e-4\ndatasets: [{path: a, type: alpaca}]\n"
-            "deepspeed: zero3.json\nwandb_project: p\ntokens: {pad_token: <pad>}\n",
+            "deepspeed: zero3.json\nwandb_watch: all\nwandb_project: p\n"
+            "tokens: {pad_token: <pad>}\n",
             NULL);
     assert_int_equal(ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING), AX_OK);
     expect_note(&cfg, "deepspeed", AX_NOTE_NO_EFFECT, "nothing to shard");
-    expect_note(&cfg, "wandb_project", AX_NOTE_NO_EFFECT, "nothing is sent");
+    assert_null(note_of(&cfg, "wandb_project"));
+    expect_note(&cfg, "wandb_watch", AX_NOTE_NO_EFFECT, "only metrics");
     expect_note(&cfg, "tokens", AX_NOTE_RENAMED, "special_tokens");
     assert_string_equal(ax_config_str(&cfg, "special_tokens.pad_token"), "<pad>");
     assert_int_equal(ax_config_count(&cfg, "tokens"), 0);

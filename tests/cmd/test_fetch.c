@@ -198,7 +198,7 @@ static void the_model_is_uploaded_at_the_end(void **state) {
     assert_int_equal(ax_read_file(in_scratch("asked"), 4096, &got, &len), AX_OK);
     snprintf(want, sizeof want,
              "upload me/tiny %s . --private --repo-type model --exclude checkpoint-* --exclude "
-             "*.lock --revision v2\n",
+             "*.lock --exclude tracker* --revision v2\n",
              in_scratch("out"));
     assert_string_equal(got, want);
     ax_free(got);

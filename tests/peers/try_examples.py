@@ -121,7 +121,9 @@ def localise(cfg, where):
     if cfg.get("model_revision") or cfg.get("revision_of_model"):
         out.append("model_revision=null")
     for key in ("chat_template_jinja", "base_model_config", "tokenizer_config", "lora_model_dir",
-                "resume_from_checkpoint", "hub_model_id"):
+                "resume_from_checkpoint", "hub_model_id", "use_wandb", "wandb_project", "use_mlflow",
+                "mlflow_experiment_name", "use_comet", "use_trackio", "trackio_project_name",
+                "use_swanlab", "swanlab_project"):
         if cfg.get(key):
             out.append(f"{key}=null")
     if cfg.get("unfrozen_parameters"):  # may name layers that a tiny model lacks

@@ -1,0 +1,283 @@
+# One tracker of a training run. axtrain starts it with a socket as descriptor 3 and sends lines of
+# JSON: first {"tracker": NAME, "settings": {...}}; when training begins, {"begin": {...}}; then the
+# records of metrics.jsonl; at a clean end, {"end": BOOL}. It answers {"ready": true} or
+# {"missing": ..., "remedy": ...}; later {"run": {"id": ..., "url": ...}} or {"failed": ...}.
+import importlib
+import json
+import os
+import sys
+
+sys.path[:] = [p for p in sys.path if p]  # the working folder may contain a folder of this name
+SOCKET = 3
+NAMES = {
+    "loss": "train/loss", "grad_norm": "train/grad_norm", "learning_rate": "train/learning_rate",
+    "epoch": "train/epoch", "tokens_per_second": "train/tokens_per_second", "mfu": "train/mfu",
+    "eval_loss": "eval/loss", "eval_perplexity": "eval/perplexity",
+    "eval_accuracy": "eval/mean_token_accuracy", "eval_seconds": "eval/runtime",
+}
+
+
+class Missing(Exception):
+    """(what is missing, the command that helps)"""
+
+
+def say(**message):
+    data = (json.dumps(message) + "\n").encode()
+    while data:
+        data = data[os.write(SOCKET, data):]
+
+
+def numbers(record):
+    out = {NAMES[k]: v for k, v in record.items() if k in NAMES and v is not None}
+    if record.get("memory_bytes"):
+        out["train/memory_gib"] = record["memory_bytes"] / 2**30
+    return out
+
+
+def flat(value, name=""):
+    if isinstance(value, dict) and value:
+        for k, v in value.items():
+            yield from flat(v, f"{name}.{k}" if name else k)
+    else:
+        yield name, value
+
+
+def load(name, *functions):
+    module = importlib.import_module(name)
+    for f in functions:
+        if not hasattr(module, f):  # a folder of this name is a module without anything in it
+            raise ImportError(f"{name} has no {f}")
+    return module
+
+
+def options(settings, *names):
+    return {n: settings[n] for n in names if settings.get(n) is not None}
+
+
+class Wandb:
+    install = "pip install wandb"
+    modes = {"dryrun": "offline", "run": "online"}
+
+    def check(self, s):
+        self.wandb = wandb = load("wandb", "init", "login")
+        mode = s.get("mode") or os.environ.get("WANDB_MODE") or "online"
+        self.mode = self.modes.get(mode, mode)
+        if self.mode not in ("online", "shared"):
+            return
+        try:
+            known = wandb.login(verify=True)
+        except Exception as e:
+            if type(e).__name__ not in ("UsageError", "AuthenticationError"):
+                return  # no network now; the run will say so if there is none later either
+            known = False
+        if not known:
+            raise Missing("Weights & Biases does not know you",
+                          "run `wandb login`, set WANDB_API_KEY, or write wandb_mode: offline")
+
+    def begin(self, s, b):
+        run = self.wandb.init(config=b["config"], mode=self.mode, id=b["id"] or s.get("run_id"),
+                              resume="allow", **options(s, "project", "entity", "name"))
+        run.define_metric("train/global_step")
+        run.define_metric("*", step_metric="train/global_step", step_sync=True)
+        self.run = run
+        return run.id, getattr(run, "url", None)
+
+    def log(self, values, step):
+        self.run.log({**values, "train/global_step": step})
+
+    def upload(self, files, name):
+        artifact = self.wandb.Artifact(f"{name}-{self.run.id}", type="model")
+        for path, inside in files:
+            artifact.add_file(path, name=inside)
+        self.run.log_artifact(artifact)
+
+    def finish(self, ok):
+        self.run.finish(exit_code=0 if ok else 1)
+
+
+class Mlflow:
+    install = "pip install mlflow"
+
+    def check(self, s):
+        self.mlflow = load("mlflow", "start_run", "log_metrics")
+
+    def begin(self, s, b):
+        if s.get("uri"):
+            self.mlflow.set_tracking_uri(s["uri"])
+        if s.get("experiment"):
+            self.mlflow.set_experiment(s["experiment"])
+        if b["id"]:
+            run = self.mlflow.start_run(run_id=b["id"])
+        else:
+            run = self.mlflow.start_run(run_name=s.get("name"))
+            params = [(k, str(v)[:500]) for k, v in flat(b["config"]) if v is not None]
+            for i in range(0, len(params), 100):  # a request takes at most 100
+                self.mlflow.log_params(dict(params[i:i + 100]))
+        return run.info.run_id, None
+
+    def log(self, values, step):
+        self.mlflow.log_metrics(values, step=step)
+
+    def upload(self, files, name):
+        for path, inside in files:
+            self.mlflow.log_artifact(path, os.path.dirname(f"{name}/{inside}"))
+
+    def finish(self, ok):
+        self.mlflow.end_run("FINISHED" if ok else "FAILED")
+
+
+class Trackio:
+    install = "pip install trackio"
+
+    def check(self, s):
+        self.trackio = load("trackio", "init", "log")
+        if s.get("space_id"):
+            import huggingface_hub
+            if not huggingface_hub.get_token():
+                raise Missing("trackio_space_id needs a token of the hub",
+                              "run `hf auth login`, or set HF_TOKEN")
+
+    def begin(self, s, b):
+        name = b["id"] or s.get("name") or b["name"]
+        self.trackio.init(project=s.get("project") or "huggingface", name=name, resume="allow",
+                          config=b["config"], **options(s, "space_id"))
+        return name, None
+
+    def log(self, values, step):
+        self.trackio.log(values, step=step)
+
+    def finish(self, ok):
+        self.trackio.finish()
+
+
+class Comet:
+    install = "pip install comet_ml"
+
+    def check(self, s):
+        self.comet = load("comet_ml", "start", "ExperimentConfig")
+        known = s.get("api_key") or self.comet.config.get_config()["comet.api_key"]
+        if s.get("online") is not False and not known:
+            raise Missing("Comet does not know you",
+                          "run `comet login`, set COMET_API_KEY, or write comet_online: false")
+
+    def begin(self, s, b):
+        more = options(s, "api_key", "workspace", "project_name", "mode", "online")
+        key = b["id"] or s.get("experiment_key")
+        if key:
+            more["experiment_key"] = key
+        if b["id"]:
+            more["mode"] = "get_or_create"
+        config = self.comet.ExperimentConfig(**(s.get("experiment_config") or {}))
+        self.run = self.comet.start(experiment_config=config, **more)
+        if not b["id"]:
+            self.run.log_parameters(b["config"])
+        return self.run.get_key(), getattr(self.run, "url", None)
+
+    def log(self, values, step):
+        self.run.log_metrics(values, step=step, epoch=values.get("train/epoch"))
+
+    def finish(self, ok):
+        self.run.end()
+
+
+class Swanlab:
+    install = "pip install swanlab"
+
+    def check(self, s):
+        self.swanlab = swanlab = load("swanlab", "init", "log")
+        self.mode = s.get("mode") or os.environ.get("SWANLAB_MODE") or "cloud"
+        if self.mode != "cloud":
+            return
+        if s.get("api_key"):
+            swanlab.login(api_key=s["api_key"])
+            return
+        from swanlab.package import get_key
+        try:
+            known = os.environ.get("SWANLAB_API_KEY") or get_key()
+        except Exception:
+            known = None
+        if not known:
+            raise Missing("SwanLab does not know you",
+                          "run `swanlab login`, set SWANLAB_API_KEY, or write swanlab_mode: offline")
+
+    def begin(self, s, b):
+        more = options(s, "project", "workspace", "experiment_name", "description")
+        if self.mode == "cloud" and b["id"]:
+            more.update(id=b["id"], resume="allow")
+        run = self.swanlab.init(config=b["config"], mode=self.mode, **more)
+        public = getattr(run, "public", None)
+        cloud = getattr(public, "cloud", None)
+        return (getattr(public, "run_id", None) or getattr(run, "id", None),
+                getattr(cloud, "experiment_url", None))
+
+    def log(self, values, step):
+        self.swanlab.log(values, step=step)
+
+    def finish(self, ok):
+        self.swanlab.finish(**({} if ok else {"error": "the run ended early"}))
+
+
+KINDS = {"wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio, "comet": Comet, "swanlab": Swanlab}
+
+
+def files(folder, deep):
+    """(path, path inside the folder) of what is in it; without `deep` not of its subfolders."""
+    for root, folders, names in os.walk(folder):
+        for name in sorted(names):
+            path = os.path.join(root, name)
+            if not name.startswith((".", "tracker")):
+                yield path, os.path.relpath(path, folder)
+        if not deep:
+            return
+
+
+def upload(tracker, when, record, output_dir):
+    event = record.get("event")
+    if event == "saved" and when == "checkpoint":
+        tracker.upload(files(record["text"], True), os.path.basename(record["text"]))
+    elif event == "finished" and when in ("checkpoint", "end"):
+        tracker.upload(files(output_dir, False), "model")
+
+
+def follow(tracker, settings, lines):
+    begin = None
+    for line in lines:
+        record = json.loads(line)
+        if "begin" in record:
+            begin = record["begin"]
+            log = os.open(begin["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            run, url = tracker.begin(settings, begin)
+            say(run={"id": run, "url": url})
+        elif "end" in record:
+            if begin:
+                tracker.finish(record["end"])
+            return
+        else:
+            values = numbers(record)
+            if "loss" in record or "eval_loss" in record:
+                tracker.log(values, record["step"])
+            upload(tracker, settings.get("log_model"), record, begin["output_dir"])
+    if begin:  # axtrain was killed
+        tracker.finish(False)
+
+
+def main(lines):
+    first = json.loads(next(lines))
+    settings, tracker = first["settings"], KINDS[first["tracker"]]()
+    try:
+        tracker.check(settings)
+    except Missing as e:
+        return say(missing=e.args[0], remedy=e.args[1])
+    except ImportError as e:
+        return say(missing=f"its Python package does not load ({e})", remedy=tracker.install)
+    say(ready=True)
+    try:
+        follow(tracker, settings, lines)
+    except Exception as e:
+        say(failed=f"{type(e).__name__}: {e}"[:500])
+        raise
+
+
+main(stream)  # noqa: F821, the lines after this script
