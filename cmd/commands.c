@@ -131,7 +131,8 @@ const struct ax_command ax_commands[] = {
      "not exist.\n"
      "  --dtype T     float32, bfloat16 or float16 for the written weights (default: the\n"
      "                smallest type that represents all matrices exactly)\n"
-     "--to gguf: SRC is a Hugging Face folder, or an org/name in the local Hugging Face cache.\n"
+     "--to gguf: SRC is a Hugging Face folder, an org/name in the local Hugging Face cache, or\n"
+     "a GGUF file of another type (with --quant).\n"
      "DST becomes one file with all of the above, as llama.cpp reads it.\n"
      "  --quant Q     f32 f16 bf16 q8_0 q4_0 q4_1 q4_k_m q6_k (default: the type of the\n"
      "                weights). If the row length is not a multiple of 256, Q4_K becomes\n"
@@ -142,8 +143,9 @@ const struct ax_command ax_commands[] = {
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},
     {"eval", "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
-     "[--model] DIR --data FILE [options]\n[--model] DIR --config FILE [options]\n"
+     "[--model] M --data FILE [options]\n[--model] M --config FILE [options]\n"
      "[--model] M --task FILE [options]",
+     "M is a model folder, a GGUF file or a hub id.\n"
      "Negative log-likelihood (nats) and accuracy of the tokens that training would train on.\n"
      "Data is prepared as for training: with the model's tokenizer and chat template, answers\n"
      "only.\n"
@@ -237,7 +239,8 @@ const struct ax_command ax_commands[] = {
      "axtrain init --model my-model/ --data train.jsonl", ax_cmd_init},
     {"merge", "merge an adapter into its base model",
      "BASE ADAPTER DST [--dtype T] [--to gguf [--quant Q] [--overwrite]] [--threads N]",
-     "BASE is a model folder or a hub id, ADAPTER a PEFT folder; DST becomes a model folder.\n"
+     "BASE is a model folder, a GGUF file or a hub id, ADAPTER a PEFT folder; DST becomes a\n"
+     "model folder.\n"
      "Each adapted matrix becomes W + s·B·A, or with DoRA m·V/|V| by rows of V = W + s·B·A:\n"
      "computed in float64 from the stored numbers and rounded once. Then both models run on a\n"
      "probe batch, and the largest difference between their logits is printed. Nothing is\n"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/io_path.h"
+#include "ckpt/gguf/gguf.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
@@ -22,25 +23,22 @@ static enum ax_status to_hf(struct ax_convert *c, const char *quant, bool overwr
 static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, bool overwrite,
                               int threads) {
     struct ax_to_gguf g = {.dst = c->dst, .threads = threads};
-    struct ax_base_model base;
+    char *folder;
     if (c->dtype)
         return ax_error(AX_ERR_CONFIG, "convert: --dtype needs --to hf. For a GGUF file, use "
                                        "--quant.");
     AX_TRY(ax_to_gguf_quant(&g.quant, quant));
     AX_TRY(ax_to_gguf_check_destination(c->dst, overwrite));
-    AX_TRY(ax_base_model_find(&base, c->src, NULL));
-    g.src = base.path;
-    enum ax_status st;
-    if (base.kind == AX_BASE_MODEL_GGUF)
-        st = ax_error(AX_ERR_CONFIG,
-                      "%s: already a GGUF file. To change its type, convert it to a folder first: "
-                      "`axtrain convert %s DIR --to hf`.",
-                      c->src, c->src);
-    else
-        st = ax_convert_to_gguf(&g);
+    if (!quant && ax_gguf_is(c->src))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: already a GGUF file. Give the type to convert it to with --quant.",
+                        c->src);
+    AX_TRY(ax_base_model_folder(&folder, c->src, NULL, NULL));
+    g.src = folder;
+    const enum ax_status st = ax_convert_to_gguf(&g);
     if (st == AX_OK)
         ax_to_gguf_print(&g);
-    ax_base_model_free(&base);
+    ax_free(folder);
     return st;
 }
 

@@ -87,14 +87,7 @@ done:
 /* ---- what is evaluated ---- */
 
 static enum ax_status open_model(struct ax_eval *e) {
-    struct ax_base_model found;
-    AX_TRY(ax_base_model_find(&found, e->model, NULL));
-    e->model_dir = found.path;
-    if (found.kind == AX_BASE_MODEL_GGUF)
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: eval needs a model folder; create one with `axtrain convert %s DST --to hf`",
-            e->model, e->model);
+    AX_TRY(ax_base_model_folder(&e->model_dir, e->model, NULL, NULL));
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
     AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));

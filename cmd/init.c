@@ -118,13 +118,9 @@ static enum ax_status say(const struct ax_init *i, const char *file) {
 
 static enum ax_status make(struct ax_init *i, const char *data, const char *file) {
     struct ax_arch arch;
-    char *folder;
-    enum ax_status st = ax_base_model_folder(&folder, i->model, NULL, "last_run_prepared");
+    enum ax_status st = ax_base_model_arch(&arch, i->model, NULL, NULL);
     if (st != AX_OK)
         return ax_error_prefix(st, "--model");
-    st = ax_arch_load(&arch, folder);
-    ax_free(folder);
-    AX_TRY(st);
     AX_TRY_GOTO(ax_init_data_read(&i->data, data), st, done);
     AX_TRY_GOTO(choose(i, &arch), st, done);
     AX_TRY_GOTO(write_file(i, file), st, done);

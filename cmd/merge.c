@@ -38,7 +38,7 @@ static void print_merge(const struct ax_merge *m) {
 
 enum ax_status ax_cmd_merge(int argc, char **argv) {
     struct ax_merge m = {0};
-    struct ax_base_model base;
+    char *base;
     const char *paths[3], *to = NULL, *quant = NULL;
     int64_t threads = 0;
     bool overwrite = false;
@@ -53,17 +53,11 @@ enum ax_status ax_cmd_merge(int argc, char **argv) {
     m.dst = paths[2];
     m.threads = (int)threads;
     AX_TRY(pick_format(&m, to, quant, overwrite));
-    AX_TRY(ax_base_model_find(&base, paths[0], NULL));
-    m.base = base.path;
-    enum ax_status st;
-    if (base.kind == AX_BASE_MODEL_GGUF)
-        st = ax_error(
-            AX_ERR_CONFIG,
-            "%s: a GGUF file. Convert it to a folder first: `axtrain convert %s DIR --to hf`.",
-            paths[0], paths[0]);
-    else
-        st = ax_merge_run(&m);
-    ax_base_model_free(&base);
+    AX_TRY(ax_base_model_folder(&base, paths[0], NULL, NULL));
+    m.base = base;
+    m.base_name = paths[0];
+    const enum ax_status st = ax_merge_run(&m);
+    ax_free(base);
     AX_TRY(st);
     print_merge(&m);
     return AX_OK;

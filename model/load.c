@@ -36,11 +36,14 @@ static enum ax_status load_grown(struct ax_model *m, const struct ax_param *p,
                                  const struct ax_st_entry *e) {
     char *all;
     AX_TRY(ax_alloc(&all, (size_t)ax_param_numel(p), ax_dtype_size(e->dtype)));
-    memcpy(all, e->data, e->bytes);
-    fill_rows(m, p, e->dtype, all);
-    ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, all);
+    enum ax_status st = ax_st_read(e, 0, e->numel, e->dtype, all);
+    if (st == AX_OK) {
+        const struct ax_elements grown = ax_elements_of(e->dtype, all);
+        fill_rows(m, p, e->dtype, all);
+        st = ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, &grown);
+    }
     ax_free(all);
-    return AX_OK;
+    return st;
 }
 
 /* Where an adapter unties a tied base, its head is a separate matrix that starts as a copy of the
@@ -107,13 +110,14 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
     struct ax_unit *unit = &m->units[p->unit];
     const struct ax_st_entry *e;
     AX_TRY(check_tensor(m, hf, p, &e));
+    const struct ax_elements stored = ax_st_elements(e);
     if (e->shape[0] != p->shape[0])
         AX_TRY(load_grown(m, p, e));
     else if (p->storage == AX_STORE_PLAIN)
-        ax_unit_load(unit, &m->rt->mesh, p, e->dtype, e->data);
+        AX_TRY(ax_unit_load(unit, &m->rt->mesh, p, &stored));
     else
-        AX_TRY(ax_unit_load_packed(unit, m->rt, p, e->dtype, e->data));
-    ax_map_drop(e->data, e->bytes);
+        AX_TRY(ax_unit_load_packed(unit, m->rt, p, &stored));
+    ax_st_drop(e, 0, e->numel);
     return AX_OK;
 }
 
@@ -137,7 +141,8 @@ static enum ax_status init_packed(struct ax_model *m, const struct ax_param *p,
     AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
     for (int64_t i = 0; i < n; i++)
         values[i] = ax_rng_normal(key, (uint64_t)i) * (float)m->arch.init_range;
-    const enum ax_status st = ax_unit_load_packed(&m->units[p->unit], m->rt, p, AX_F32, values);
+    const struct ax_elements drawn = ax_elements_of(AX_F32, values);
+    const enum ax_status st = ax_unit_load_packed(&m->units[p->unit], m->rt, p, &drawn);
     ax_free(values);
     return st;
 }

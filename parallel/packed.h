@@ -13,6 +13,7 @@
 #ifndef AX_PARALLEL_PACKED_H
 #define AX_PARALLEL_PACKED_H
 
+#include "kernels/elements.h"
 #include "parallel/param.h"
 #include "parallel/runtime.h"
 
@@ -59,8 +60,7 @@ enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed
 struct ax_packed_source {
     const struct ax_param *p;
     const struct ax_mesh *mesh;
-    enum ax_dtype dtype;
-    const void *global;
+    const struct ax_elements *global;
 };
 enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
                                const struct ax_tensor buffers[AX_PACKED_BUFFERS],

@@ -72,14 +72,11 @@ static enum ax_status nest(struct stage *s) {
 
 /* Makes the stage hold `wanted` elements from `index` on, or as many as fit. */
 static enum ax_status quantize(struct stage *s, int64_t index, int64_t wanted) {
-    const struct ax_packed_source *from = s->source;
     s->first = index / s->unit * s->unit;
     int64_t end = (index + wanted + s->unit - 1) / s->unit * s->unit;
     end = end > s->first + s->cap ? s->first + s->cap : end;
     s->n = (end > s->numel ? s->numel : end) - s->first;
-    const char *src = from->global;
-    src += (size_t)s->first * ax_dtype_size(from->dtype);
-    ax_convert(AX_F32, s->x, from->dtype, src, s->n);
+    AX_TRY(ax_elements_read(s->source->global, s->first, s->n, AX_F32, s->x));
     const bool int8 = s->kind == AX_QUANT_INT8, nf4 = s->kind == AX_QUANT_NF4;
     return ax_run_quantize(
         s->q, &(struct ax_quantize){.x = ax_tensor_1d(AX_F32, s->x, s->n),

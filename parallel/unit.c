@@ -6,8 +6,6 @@
 #define SEGMENT_ALIGN                                                                              \
     256 /* elements: the block of 8-bit optimizer states, and a multiple of 64 B */
 
-#define LOAD_PART ((int64_t)1 << 17) /* elements that a thread reads per iteration */
-
 enum ax_status ax_masters_parse(const char *name, enum ax_masters *out) {
     static const char *const names[] = {"float32", "bf16_remainder", "bf16_sr"};
     for (int i = AX_MASTERS_ACCUM; i <= AX_MASTERS_STOCHASTIC; i++) {
@@ -347,49 +345,4 @@ void ax_unit_store(const struct ax_segment *seg, int64_t at, double value) {
     if (seg->remainder.data)
         ((uint16_t *)seg->shard.data)[at] =
             ax_f32_split((float)value, (int16_t *)seg->remainder.data + at);
-}
-
-/* n contiguous elements from src to shard position `at`. */
-static void load_run(struct ax_segment *seg, int64_t at, enum ax_dtype dtype, const char *src,
-                     int64_t n) {
-    char *shard = (char *)seg->shard.data + (size_t)at * ax_dtype_size(seg->compute);
-    ax_convert(seg->compute, shard, dtype, src, n);
-    if (seg->master.data && seg->master.data != seg->shard.data) {
-        char *master = (char *)seg->master.data + (size_t)at * ax_dtype_size(seg->accum);
-        ax_convert(seg->accum, master, dtype, src, n);
-    }
-    for (int64_t i = 0; seg->remainder.data && i < n; i++)
-        ((uint16_t *)shard)[i] =
-            ax_f32_split((float)ax_load(dtype, src, i), (int16_t *)seg->remainder.data + at + i);
-}
-
-void ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
-                  enum ax_dtype dtype, const void *global) {
-    struct ax_segment *seg = &unit->segments[p->segment];
-    int64_t first, n, at;
-    ax_unit_owned(unit, mesh, p, &first, &n, &at);
-    /* A model's start-up is mostly this: first-touch page faults of the file and the arena, which
-     * the kernel serves faster to several threads than to one. */
-#pragma omp parallel for schedule(static) if (n >= 4 * LOAD_PART)
-    for (int64_t part = 0; part < n; part += LOAD_PART) {
-        const int64_t end = part + LOAD_PART < n ? part + LOAD_PART : n;
-        for (int64_t i = part, run; i < end; i += run) {
-            const int64_t from = ax_param_global_index(p, mesh, first + i, &run);
-            run = run < end - i ? run : end - i;
-            load_run(seg, at + i, dtype, (const char *)global + (size_t)from * ax_dtype_size(dtype),
-                     run);
-        }
-    }
-}
-
-enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
-                                   const struct ax_param *p, enum ax_dtype dtype,
-                                   const void *global) {
-    struct ax_segment *seg = &unit->segments[p->segment];
-    const struct ax_packed_source source = {p, &rt->mesh, dtype, global};
-    int64_t first, n, at;
-    ax_unit_owned(unit, &rt->mesh, p, &first, &n, &at);
-    if (n == 0)
-        return AX_OK;
-    return ax_packing_load(&seg->packing, rt->q, seg->packed_shard, &source, first, n, at);
 }

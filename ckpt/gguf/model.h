@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "ckpt/gguf/gguf.h"
-#include "ckpt/hf/hf.h"
+#include "ckpt/tensors/entry.h"
 
 struct ax_gguf_kind {
     const char *arch;         /* general.architecture */
@@ -46,8 +46,8 @@ enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, js
  * so, else float32. */
 enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m);
 
-/* All tensors of the folder, ready for ax_hf_write; `m` is borrowed. Their fill returns AX_ERR_DATA
- * for a weight that is not finite, before or after conversion to `dtype`. */
+/* All tensors of the folder, ready for ax_hf_write; `m` is borrowed. Their fill accepts any range
+ * and returns AX_ERR_DATA for a weight that is not finite, before or after conversion to `dtype`. */
 struct ax_gguf_weights {
     int n;
     struct ax_st_output *outputs; /* [n] */
@@ -56,6 +56,8 @@ struct ax_gguf_weights {
 };
 enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
                                       enum ax_dtype dtype);
+/* The same to read, sorted by name; *out [w->n] (ax_free) is valid as long as `w` and its file. */
+enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct ax_st_entry **out);
 void ax_gguf_weights_free(struct ax_gguf_weights *w);
 
 #endif

@@ -1,5 +1,6 @@
 /* Tensors of the file under HF names, row by row in HF order, dequantized during writing. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ckpt/gguf/cursor.h"
@@ -16,6 +17,8 @@ struct ax_gguf_source {
     int64_t head_dim; /* 0: rows in the same order */
     int64_t base;     /* element of the tensor that is the output's first */
     enum ax_dtype dtype;
+    const unsigned char *stored; /* its blocks */
+    size_t stored_bytes;
 };
 
 /* --- values --- */
@@ -34,13 +37,17 @@ static enum ax_status not_finite(const struct ax_gguf_source *s, float stored) {
         s->file->path, len, s->t->name.s, (double)stored, ax_dtype_info(s->dtype)->name);
 }
 
-/* n ≤ CHUNK elements in whole blocks from the file's element `from` on, in the wanted dtype. */
+/* n elements from the file's element `from` on, in the wanted dtype; they are in blocks that
+ * contain at most CHUNK together. */
 static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, int64_t n,
                                 void *out) {
     const struct ax_block_type *type = s->t->type;
-    float values[CHUNK], back[CHUNK];
-    AX_ASSERT(n <= CHUNK && from % type->elements == 0 && n % type->elements == 0);
-    type->dequantize(s->t->data + from / type->elements * type->bytes, n / type->elements, values);
+    const int64_t first = from / type->elements, skip = from % type->elements;
+    const int64_t blocks = (skip + n + type->elements - 1) / type->elements;
+    float all[CHUNK], back[CHUNK];
+    const float *values = all + skip;
+    AX_ASSERT(blocks * type->elements <= CHUNK);
+    type->dequantize(s->t->data + first * type->bytes, blocks, all);
     ax_convert(s->dtype, out, AX_F32, values, n);
     ax_convert(AX_F32, back, s->dtype, out, n);
     for (int64_t i = 0; i < n; i++)
@@ -49,15 +56,15 @@ static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, in
     return AX_OK;
 }
 
-/* Ranges begin at multiples of 1 Mi elements, so at whole blocks, as rows are whole blocks. */
+/* Any range: rows are whole blocks, but it may begin and end inside one. */
 static enum ax_status fill(void *ctx, int64_t begin, int64_t n, void *out) {
     const struct ax_gguf_source *s = ctx;
     /* a vector that is permuted has rows of one element */
     const int64_t cols = s->t->ndim == 1 && s->head_dim > 0 ? 1 : s->t->shape[s->t->ndim - 1];
     char *p = out;
     for (int64_t i = begin, end = begin + n; i < end;) {
-        const int64_t at = i % cols;
-        int64_t m = cols - at < CHUNK ? cols - at : CHUNK;
+        const int64_t at = i % cols, most = CHUNK - at % s->t->type->elements;
+        int64_t m = cols - at < most ? cols - at : most;
         m = end - i < m ? end - i : m;
         AX_TRY(put_chunk(s, s->base + file_row(s, i / cols) * cols + at, m, p));
         p += (size_t)m * ax_dtype_size(s->dtype);
@@ -125,6 +132,8 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
             .file = l->m->file, .t = t, .dtype = l->dtype, .base = e * each};
         s->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
         AX_TRY(ax_strdup(&s->name, ax_gguf_expert_name(n, e, name)));
+        s->stored = t->data + s->base / t->type->elements * t->type->bytes;
+        s->stored_bytes = (size_t)(each / t->type->elements * t->type->bytes);
         struct ax_st_output *o = &w->outputs[w->n++];
         *o = (struct ax_st_output){.name = s->name, .dtype = l->dtype, .fill = fill, .ctx = s};
         o->ndim = n->ndim;
@@ -180,6 +189,32 @@ enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax
     if (st != AX_OK)
         ax_gguf_weights_free(w);
     return st;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
+}
+
+enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct ax_st_entry **out) {
+    struct ax_st_entry *entries;
+    AX_TRY(ax_alloc(&entries, (size_t)w->n, sizeof *entries));
+    for (int i = 0; i < w->n; i++) {
+        const struct ax_st_output *o = &w->outputs[i];
+        struct ax_st_entry *e = &entries[i];
+        *e = (struct ax_st_entry){.name = w->sources[i].name,
+                                  .dtype = o->dtype,
+                                  .ndim = o->ndim,
+                                  .numel = o->shape[0] * (o->ndim > 1 ? o->shape[1] : 1),
+                                  .read = o->fill,
+                                  .ctx = o->ctx,
+                                  .stored = w->sources[i].stored,
+                                  .stored_bytes = w->sources[i].stored_bytes};
+        memcpy(e->shape, o->shape, sizeof e->shape);
+        e->bytes = (size_t)e->numel * ax_dtype_size(e->dtype);
+    }
+    qsort(entries, (size_t)w->n, sizeof *entries, by_name);
+    *out = entries;
+    return AX_OK;
 }
 
 void ax_gguf_weights_free(struct ax_gguf_weights *w) {

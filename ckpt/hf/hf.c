@@ -1,6 +1,8 @@
 /* Reads a model folder: its shards, and which tensor is in which. */
 #include "ckpt/hf/hf.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ckpt/hf/index.h"
@@ -44,6 +46,26 @@ done:
     return st;
 }
 
+/* Messages name the file itself, where it is a link. */
+static enum ax_status open_gguf(struct ax_hf *hf, const char *path) {
+    char real[PATH_MAX];
+    AX_TRY(ax_alloc(&hf->gguf, 1, sizeof *hf->gguf));
+    struct ax_hf_gguf *g = hf->gguf;
+    AX_TRY(ax_gguf_open(&g->file, realpath(path, real) ? real : path));
+    AX_TRY(ax_gguf_model_read(&g->model, &g->file));
+    AX_TRY(ax_gguf_weights_create(&g->weights, &g->model, ax_gguf_model_dtype(&g->model)));
+    return ax_gguf_weights_entries(&g->weights, &g->entries);
+}
+
+static void close_gguf(struct ax_hf_gguf *g) {
+    if (!g)
+        return;
+    ax_free(g->entries);
+    ax_gguf_weights_free(&g->weights);
+    ax_gguf_close(&g->file);
+    ax_free(g);
+}
+
 static enum ax_status refuse_missing(const char *dir) {
     char *pickle = NULL;
     AX_TRY(ax_path_join(&pickle, dir, "pytorch_model.bin"));
@@ -54,23 +76,28 @@ static enum ax_status refuse_missing(const char *dir) {
                         "%s: contains pytorch_model.bin, a format that can execute code and is not "
                         "supported. Convert it to safetensors (transformers: save_pretrained).",
                         dir);
-    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s", dir, SINGLE, INDEX);
+    return ax_error(AX_ERR_DATA, "%s: no weights: found neither %s nor %s nor %s", dir, SINGLE,
+                    INDEX, AX_HF_GGUF);
 }
 
 static enum ax_status open_dir(struct ax_hf *hf) {
-    char *single = NULL, *index = NULL;
+    char *single = NULL, *index = NULL, *gguf = NULL;
     enum ax_status st;
     AX_TRY_GOTO(ax_path_join(&single, hf->dir, SINGLE), st, done);
     AX_TRY_GOTO(ax_path_join(&index, hf->dir, INDEX), st, done);
+    AX_TRY_GOTO(ax_path_join(&gguf, hf->dir, AX_HF_GGUF), st, done);
     if (ax_path_exists(single))
         AX_TRY_GOTO(open_single(hf, single), st, done);
     else if (ax_path_exists(index))
         AX_TRY_GOTO(open_index(hf, index), st, done);
+    else if (ax_path_exists(gguf))
+        AX_TRY_GOTO(open_gguf(hf, gguf), st, done);
     else
         AX_TRY_GOTO(refuse_missing(hf->dir), st, done);
 done:
     ax_free(single);
     ax_free(index);
+    ax_free(gguf);
     return st;
 }
 
@@ -92,12 +119,15 @@ fail:
 void ax_hf_close(struct ax_hf *hf) {
     for (int i = 0; i < hf->n_files; i++)
         ax_safetensors_close(&hf->files[i]);
+    close_gguf(hf->gguf);
     ax_free(hf->files);
     ax_free(hf->dir);
     *hf = (struct ax_hf){0};
 }
 
 static const struct ax_st_entry *find_exact(const struct ax_hf *hf, const char *name) {
+    if (hf->gguf)
+        return ax_st_find(hf->gguf->entries, hf->gguf->weights.n, name);
     for (int i = 0; i < hf->n_files; i++) {
         const struct ax_st_entry *e = ax_safetensors_find(&hf->files[i], name);
         if (e)
@@ -114,7 +144,7 @@ const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name) {
 }
 
 int ax_hf_count(const struct ax_hf *hf) {
-    int n = 0;
+    int n = hf->gguf ? hf->gguf->weights.n : 0;
     for (int i = 0; i < hf->n_files; i++)
         n += hf->files[i].n;
     return n;
@@ -122,6 +152,8 @@ int ax_hf_count(const struct ax_hf *hf) {
 
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
     int file = 0;
+    if (hf->gguf)
+        return &hf->gguf->entries[i];
     while (i >= hf->files[file].n)
         i -= hf->files[file++].n;
     return &hf->files[file].entries[i];

@@ -1,4 +1,5 @@
-/* Hugging Face model folders: config.json with model.safetensors, or shards with an index.
+/* Hugging Face model folders: config.json with model.safetensors, shards with an index, or
+ * model.gguf.
  *
  * Shard names in the index must be plain file names. Every tensor in the index must be in the shard
  * it names, and no tensor may be in two.
@@ -9,13 +10,26 @@
 #define AX_CKPT_HF_HF_H
 
 #include "base/json.h"
+#include "ckpt/gguf/model.h"
 #include "ckpt/hf/safetensors.h"
+
+/* Weights in a GGUF file, dequantized as they are read: with the names, order and values of
+ * ax_convert_gguf_to_hf. */
+struct ax_hf_gguf {
+    struct ax_gguf file;
+    struct ax_gguf_model model;
+    struct ax_gguf_weights weights;
+    struct ax_st_entry *entries; /* [weights.n] */
+};
 
 struct ax_hf {
     char *dir;
     int n_files;
     struct ax_safetensors *files;
+    struct ax_hf_gguf *gguf; /* instead of files; or NULL */
 };
+
+#define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file, or a link to one */
 
 /* Opens the weights of a folder (or one .safetensors file). If missing, the error lists the names
  * that were tried. pytorch_model.bin is rejected with the remedy. */
@@ -50,6 +64,7 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
+    const char *gguf;         /* not NULL: instead of tensors, a link to this GGUF file's weights */
     struct ax_sum_list *sums; /* receives the checksums of all files; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);

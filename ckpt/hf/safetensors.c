@@ -206,16 +206,5 @@ void ax_safetensors_close(struct ax_safetensors *st) {
 }
 
 const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, const char *name) {
-    int lo = 0, hi = st->n;
-    while (lo < hi) {
-        const int mid = lo + (hi - lo) / 2;
-        const int cmp = strcmp(st->entries[mid].name, name);
-        if (cmp == 0)
-            return &st->entries[mid];
-        if (cmp < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return NULL;
+    return ax_st_find(st->entries, st->n, name);
 }

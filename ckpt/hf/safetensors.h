@@ -10,19 +10,8 @@
 #include "base/io.h"
 #include "ckpt/hf/concat.h"
 #include "ckpt/hf/checksums.h"
+#include "ckpt/tensors/entry.h"
 #include "kernels/tensor.h"
-
-#define AX_ST_MAX_DIMS 8
-
-struct ax_st_entry {
-    char *name;
-    enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
-    int ndim;
-    int64_t shape[AX_ST_MAX_DIMS];
-    int64_t numel;
-    const void *data; /* in the mapping; may be unaligned for its dtype */
-    size_t bytes;
-};
 
 struct ax_safetensors {
     char *path;
@@ -38,16 +27,6 @@ enum ax_status ax_safetensors_parse(struct ax_safetensors *st, const char *name,
 void ax_safetensors_close(struct ax_safetensors *st);
 const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, const char *name);
 
-/* A tensor to write: elements come from `fill`, in ascending ranges of at most 1 Mi elements. */
-struct ax_st_output {
-    const char *name;
-    enum ax_dtype dtype;
-    int ndim;
-    int64_t shape[AX_ST_MAX_DIMS];
-    /* Writes elements [first, first + n) in `dtype` to out. */
-    enum ax_status (*fill)(void *ctx, int64_t first, int64_t n, void *out);
-    void *ctx;
-};
 /* A dense tensor in memory to write: ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;

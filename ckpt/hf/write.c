@@ -229,6 +229,14 @@ static enum ax_status write_weights(const struct target *to, const struct ax_hf_
     return st;
 }
 
+static enum ax_status write_link(const char *dir, const char *gguf) {
+    char *path;
+    AX_TRY(ax_path_join(&path, dir, AX_HF_GGUF));
+    const enum ax_status st = ax_symlink(gguf, path);
+    ax_free(path);
+    return st;
+}
+
 enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *save) {
     const struct target to = {tmp_dir, save->sums};
     if (!save->adapter)
@@ -236,7 +244,7 @@ enum ax_status ax_hf_write_into(const char *tmp_dir, const struct ax_hf_save *sa
     AX_TRY(write_side_files(&to, save));
     if (save->adapter)
         return ax_peft_write_into(tmp_dir, save->adapter, save->n, save->tensors, save->sums);
-    return write_weights(&to, save);
+    return save->gguf ? write_link(tmp_dir, save->gguf) : write_weights(&to, save);
 }
 
 enum ax_status ax_hf_write(const struct ax_hf_save *save) {

@@ -67,8 +67,7 @@ enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
     memcpy(out->shape, e->shape, sizeof out->shape);
     out->numel = e->numel;
     AX_TRY(ax_alloc(&out->v, (size_t)e->numel, sizeof *out->v));
-    ax_convert(AX_F64, out->v, e->dtype, e->data, e->numel);
-    return AX_OK;
+    return ax_st_read(e, 0, e->numel, AX_F64, out->v);
 }
 
 void ax_golden_tensor_free(struct ax_golden_tensor *t) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ckpt/gguf/model.h"
+#include "ckpt/hf/hf.h"
 #include "data/gguf/json.h"
 #include "base/unicode.h"
 
@@ -147,25 +147,25 @@ static enum ax_status write_generation_config(const char *dir, const struct ax_g
 }
 
 static enum ax_status write_model(const char *dir, const struct ax_gguf_model *m,
-                                  const struct ax_gguf_weights *w, enum ax_dtype dtype) {
-    struct ax_hf_save save = {.dir = dir, .dtype = dtype, .n = w->n, .tensors = w->outputs};
+                                  struct ax_hf_save *save) {
     json_t *config;
     AX_TRY(ax_gguf_model_config(m, &config));
-    save.config = config;
-    const enum ax_status st = ax_hf_write_into(dir, &save);
+    save->dir = dir;
+    save->config = config;
+    const enum ax_status st = ax_hf_write_into(dir, save);
     json_decref(config);
     return st;
 }
 
 /* The small files first: what is wrong with them shows before gigabytes are written. */
 static enum ax_status write_folder(const char *dst, const struct ax_gguf_model *m,
-                                   const struct ax_gguf_weights *w, enum ax_dtype dtype) {
+                                   struct ax_hf_save *save) {
     struct ax_folder folder = {0};
     enum ax_status st;
     AX_TRY(ax_folder_begin(&folder, dst));
     AX_TRY_GOTO(write_tokenizer(folder.tmp, m), st, done);
     AX_TRY_GOTO(write_generation_config(folder.tmp, m), st, done);
-    AX_TRY_GOTO(write_model(folder.tmp, m, w, dtype), st, done);
+    AX_TRY_GOTO(write_model(folder.tmp, m, save), st, done);
     AX_TRY_GOTO(ax_folder_commit(&folder), st, done);
 done:
     if (st != AX_OK)
@@ -210,12 +210,26 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c) {
     AX_TRY_GOTO(ax_gguf_model_read(&m, &g), st, done);
     AX_TRY_GOTO(pick_dtype(c, &m), st, done);
     AX_TRY_GOTO(ax_gguf_weights_create(&w, &m, c->written), st, done);
-    AX_TRY_GOTO(write_folder(c->dst, &m, &w, c->written), st, done);
+    struct ax_hf_save save = {.dtype = c->written, .n = w.n, .tensors = w.outputs};
+    AX_TRY_GOTO(write_folder(c->dst, &m, &save), st, done);
     c->model_type = m.kind->model_type;
     c->tensors = w.n;
     c->weights = w.numel;
 done:
     ax_gguf_weights_free(&w);
+    ax_gguf_close(&g);
+    return st;
+}
+
+enum ax_status ax_convert_gguf_link(const char *gguf, const char *dst) {
+    struct ax_gguf g;
+    struct ax_gguf_model m;
+    AX_TRY(ax_gguf_open(&g, gguf));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_gguf_model_read(&m, &g), st, done);
+    struct ax_hf_save save = {.dtype = ax_gguf_model_dtype(&m), .gguf = gguf};
+    AX_TRY_GOTO(write_folder(dst, &m, &save), st, done);
+done:
     ax_gguf_close(&g);
     return st;
 }

@@ -71,7 +71,7 @@ static enum ax_status check_changed(struct merge *w) {
     if (w->m->changed > 0)
         return AX_OK;
     return ax_error(AX_ERR_CONFIG, "%s: merging it does not change %s%s. Nothing was written.",
-                    w->m->adapter, w->m->base,
+                    w->m->adapter, w->m->base_name,
                     w->m->written == AX_F32 ? ": the adapter was never trained"
                                             : " (as rounded; --dtype float32 keeps more)");
 }
@@ -126,7 +126,7 @@ done:
     w->m->error = w->probe.error;
     w->m->largest = w->probe.largest;
     AX_TRY(check_answers(w));
-    return ax_merge_note_write(dir, w->m->base, w->m->adapter, &w->peft);
+    return ax_merge_note_write(dir, w->m->base_name, w->m->adapter, &w->peft);
 }
 
 static enum ax_status write_folder(struct merge *w) {
@@ -187,6 +187,8 @@ static enum ax_status run(struct merge *w) {
 
 enum ax_status ax_merge_run(struct ax_merge *m) {
     struct merge w = {.m = m};
+    if (!m->base_name)
+        m->base_name = m->base;
     const enum ax_status st = run(&w);
     for (int i = 0; w.tensors && i < m->tensors; i++)
         ax_merged_close(&w.tensors[i]);

@@ -9,6 +9,7 @@
 
 struct ax_merge {
     const char *base, *adapter; /* folders */
+    const char *base_name;      /* as the user gave it; NULL: base */
     const char *dst;            /* the new folder; must be empty or missing */
     const char *dtype;          /* of the weights; NULL: the base's */
     int threads;

@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "base/threads.h"
 #include "ckpt/gguf/outputs.h"
+#include "ckpt/hf/hf.h"
 #include "cmd/config/build.h"
 #include "data/gguf/tokens.h"
 #include "model/gguf_describe.h"
@@ -25,10 +26,8 @@ struct to_gguf {
 /* A tensor of the folder as it is; what has been read is given back to the system. */
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_st_entry *e = ctx;
-    const size_t size = ax_dtype_size(e->dtype), bytes = (size_t)n * size;
-    const char *from = (const char *)e->data + (size_t)first * size;
-    memcpy(out, from, bytes);
-    ax_map_drop(from, bytes);
+    AX_TRY(ax_st_read(e, first, n, e->dtype, out));
+    ax_st_drop(e, first, n);
     return AX_OK;
 }
 

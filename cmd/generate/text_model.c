@@ -90,22 +90,7 @@ static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_a
 
 /* ---- opening ---- */
 
-static enum ax_status cache_folder(char **out) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (base && *base)
-        return ax_path_join(out, base, "axtrain");
-    return ax_path_join(out, home && *home ? home : "/tmp", ".cache/axtrain");
-}
-
-static enum ax_status find_folder(struct ax_text_model *t, const char *model) {
-    char *cache;
-    AX_TRY(cache_folder(&cache));
-    const enum ax_status st = ax_base_model_folder(&t->folder, model, NULL, cache);
-    ax_free(cache);
-    return st;
-}
-
-/* Opens the text side of the model, and of adapters that have their own tokenizer. */
+/* Of the model, and of adapters that have a tokenizer of their own. */
 static enum ax_status open_sides(struct ax_text_model *t) {
     AX_TRY(ax_text_side_open(&t->sides[0], t->folder, t->folder));
     for (int i = 0; i < t->adapters.n; i++) {
@@ -121,7 +106,7 @@ const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int
 }
 
 static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_args *a) {
-    AX_TRY(find_folder(t, a->model));
+    AX_TRY(ax_base_model_folder(&t->folder, a->model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
     if (a->dtype)

@@ -37,7 +37,7 @@ struct ax_text_model {
     int64_t max_new; /* 0: not specified */
     int threads;
 };
-/* A folder, a GGUF file (converted once, into a cache folder), or a hub id in the cache. */
+/* A folder, a GGUF file (whose weights are read in place), or a hub id in the cache. */
 enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_args *a);
 void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */
 

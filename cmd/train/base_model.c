@@ -9,8 +9,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "base/log.h"
-#include "ckpt/gguf/model.h"
+#include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/convert/from_gguf.h"
 
@@ -132,12 +131,18 @@ enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const 
     return st;
 }
 
-/* CACHE/NAME-KEY, where a changed or another file gives another key. */
-static enum ax_status converted_path(char **out, const char *gguf, const char *cache_dir) {
+enum ax_status ax_base_model_cache(char **out) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && *base)
+        return ax_path_join(out, base, "axtrain");
+    return ax_path_join(out, home && *home ? home : "/tmp", ".cache/axtrain");
+}
+
+/* CACHE/NAME-KEY for the file `real`, where a changed or another file gives another key. */
+static enum ax_status linked_path(char **out, const char *real, const char *cache_dir) {
     struct stat info;
-    char real[PATH_MAX];
-    if (!realpath(gguf, real) || stat(real, &info) != 0)
-        return ax_error(AX_ERR_IO, "%s: cannot access it: %m", gguf);
+    if (stat(real, &info) != 0)
+        return ax_error(AX_ERR_IO, "%s: cannot access it: %m", real);
     const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
                              (int64_t)info.st_mtim.tv_nsec};
     const uint64_t key = ax_hash64(real, strlen(real), ax_hash64(facts, sizeof facts, 0));
@@ -145,23 +150,40 @@ static enum ax_status converted_path(char **out, const char *gguf, const char *c
     return ax_sprintf(out, "%s/%s-%016llx", cache_dir, name, (unsigned long long)key);
 }
 
-static enum ax_status convert_once(char **folder, const char *gguf, const char *cache_dir) {
+static bool has_link(const char *folder) {
     char *path;
-    AX_TRY(converted_path(&path, gguf, cache_dir));
+    if (ax_path_join(&path, folder, AX_HF_GGUF) != AX_OK)
+        return false;
+    const bool there = ax_path_exists(path);
+    ax_free(path);
+    return there;
+}
+
+/* A folder with a copy of the weights, from an earlier version, is replaced. */
+static enum ax_status link_once(char **folder, const char *gguf, const char *cache_dir) {
+    char real[PATH_MAX], *path;
+    if (!realpath(gguf, real))
+        return ax_error(AX_ERR_IO, "%s: cannot access it: %m", gguf);
+    AX_TRY(linked_path(&path, real, cache_dir));
     enum ax_status st = ax_folder_recover(path);
-    if (st == AX_OK && !ax_path_is_dir(path)) {
-        struct ax_convert c = {.src = gguf, .dst = path};
+    if (st == AX_OK && !has_link(path)) {
         st = ax_mkdir_parents_private(cache_dir);
         if (st == AX_OK)
-            st = ax_convert_gguf_to_hf(&c);
-        if (st == AX_OK)
-            ax_log_info("converted gguf=%s to=%s dtype=%s", gguf, path,
-                        ax_dtype_info(c.written)->name);
+            st = ax_convert_gguf_link(real, path);
     }
     if (st == AX_OK)
         *folder = path;
     else
         ax_free(path);
+    return st;
+}
+
+static enum ax_status link_in(char **folder, const char *gguf, const char *cache_dir) {
+    char *own = NULL;
+    if (!cache_dir)
+        AX_TRY(ax_base_model_cache(&own));
+    const enum ax_status st = link_once(folder, gguf, cache_dir ? cache_dir : own);
+    ax_free(own);
     return st;
 }
 
@@ -173,7 +195,7 @@ enum ax_status ax_base_model_folder(char **folder, const char *name, const char 
         *folder = m.path;
         return AX_OK;
     }
-    const enum ax_status st = convert_once(folder, m.path, cache_dir);
+    const enum ax_status st = link_in(folder, m.path, cache_dir);
     ax_base_model_free(&m);
     return st;
 }

@@ -33,9 +33,12 @@ void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
 enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
                                   const json_t *fields);
 
-/* The same, as a folder: converts a GGUF file (ax_convert_gguf_to_hf, exact dtype) into a folder in
- * `cache_dir`, keyed by the file's name, path, size and date, and reuses it next time. Free *folder
- * with ax_free. */
+/* Where the program keeps what it can make again: XDG_CACHE_HOME/axtrain or ~/.cache/axtrain. */
+enum ax_status ax_base_model_cache(char **out);
+
+/* The same, as a folder. For a GGUF file, that is a small one in `cache_dir` (NULL: the program's
+ * cache) with config, tokenizer, and a link to the file, whose weights are read in place; keyed by
+ * the file's name, path, size and date, and reused next time. Free *folder with ax_free. */
 enum ax_status ax_base_model_folder(char **folder, const char *name, const char *revision,
                                     const char *cache_dir);
 

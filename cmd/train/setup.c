@@ -8,7 +8,7 @@
 
 /* ---- the model ---- */
 
-/* A GGUF base is converted once, beside the prepared data. */
+/* That of a GGUF base is kept beside the prepared data. */
 static enum ax_status base_folder(char **out, const struct ax_config *cfg, const char *key) {
     const char *cache = ax_config_str(cfg, "dataset_prepared_path");
     char where[256];

@@ -207,12 +207,14 @@ struct reading {
     bool *replaced; /* set where no longer the base's; NULL: not requested */
 };
 
-static void load_tensor(const struct reading *r, const struct ax_param *p,
-                        const struct ax_st_entry *e) {
+static enum ax_status load_tensor(const struct reading *r, const struct ax_param *p,
+                                  const struct ax_st_entry *e) {
+    const struct ax_elements from = ax_st_elements(e);
     if (ax_unit_present(&r->m->units[p->unit]))
-        ax_unit_load(&r->m->units[p->unit], &r->m->rt->mesh, p, e->dtype, e->data);
+        AX_TRY(ax_unit_load(&r->m->units[p->unit], &r->m->rt->mesh, p, &from));
     if (r->replaced)
         r->replaced[p - r->m->params] = true;
+    return AX_OK;
 }
 
 /* `one`: for this adapter, embedding and head are one matrix. */
@@ -228,9 +230,9 @@ static enum ax_status load_base_layers(const struct reading *r, bool one) {
             misshapen(r->peft, p, p->shape, e);
             return AX_ERR_DATA;
         }
-        load_tensor(r, p, e);
+        AX_TRY(load_tensor(r, p, e));
         if (one && m->lm_head != m->embed)
-            load_tensor(r, p == m->embed ? m->lm_head : m->embed, e);
+            AX_TRY(load_tensor(r, p == m->embed ? m->lm_head : m->embed, e));
     }
     return AX_OK;
 }
@@ -275,9 +277,10 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
         memcpy(first + (size_t)i * size,
                (const char *)e->data + (size_t)(i / j->run * (j->run + j->other_run)) * size,
                (size_t)j->run * size);
-    ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, e->dtype, first);
+    const struct ax_elements from = ax_elements_of(e->dtype, first);
+    const enum ax_status st = ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, &from);
     ax_free(first);
-    return AX_OK;
+    return st;
 }
 
 void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
@@ -306,7 +309,7 @@ static enum ax_status load_tensors(const struct reading *r, bool own, bool repla
         if (concat.other)
             AX_TRY(load_first(m, p, &concat, e));
         else
-            load_tensor(r, p, e);
+            AX_TRY(load_tensor(r, p, e));
     }
     return AX_OK;
 }

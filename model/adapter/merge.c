@@ -31,8 +31,7 @@ static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry 
                         peft->dir, e->name, (long long)e->shape[0], (long long)got, (long long)rows,
                         (long long)cols, peft->config.base ? peft->config.base : "none");
     AX_TRY(ax_alloc(out, (size_t)e->numel, sizeof **out));
-    ax_convert(AX_F64, *out, e->dtype, e->data, e->numel);
-    return AX_OK;
+    return ax_st_read(e, 0, e->numel, AX_F64, *out);
 }
 
 static enum ax_status mismatch(const struct ax_peft *peft, const char *module) {
@@ -200,13 +199,8 @@ void ax_merged_close(struct ax_merged *t) {
     *t = (struct ax_merged){0};
 }
 
-static void load(const struct ax_st_entry *e, int64_t first, int64_t n, double *out) {
-    const char *from = e->data;
-    ax_convert(AX_F64, out, e->dtype, from + (size_t)first * ax_dtype_size(e->dtype), n);
-}
-
+/* v contains the base's row. */
 static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
-    load(t->base, row * t->cols, t->cols, v);
     for (int64_t j = 0; j < t->r; j++) {
         const double s = t->scale * t->b[row * t->r + j];
         const double *a = t->a + j * t->cols;
@@ -224,19 +218,21 @@ static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
 }
 
 enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t n, double *out) {
-    if (t->r == 0) {
-        load(t->base, first, n, out);
-        return AX_OK;
-    }
+    if (t->r == 0)
+        return ax_st_read(t->base, first, n, AX_F64, out);
     const int64_t low = first / t->cols, high = (first + n + t->cols - 1) / t->cols;
     double *rows;
     AX_TRY(ax_alloc(&rows, (size_t)((high - low) * t->cols), sizeof *rows));
+    const enum ax_status st =
+        ax_st_read(t->base, low * t->cols, (high - low) * t->cols, AX_F64, rows);
+    if (st == AX_OK) {
 #pragma omp parallel for schedule(static)
-    for (int64_t row = low; row < high; row++)
-        merge_row(t, row, rows + (row - low) * t->cols);
-    memcpy(out, rows + (first - low * t->cols), (size_t)n * sizeof *out);
+        for (int64_t row = low; row < high; row++)
+            merge_row(t, row, rows + (row - low) * t->cols);
+        memcpy(out, rows + (first - low * t->cols), (size_t)n * sizeof *out);
+    }
     ax_free(rows);
-    return AX_OK;
+    return st;
 }
 
 enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
@@ -244,13 +240,14 @@ enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
     double *merged, *before;
     AX_TRY(ax_alloc(&merged, (size_t)n, 2 * sizeof *merged));
     before = merged + n;
-    const enum ax_status st = ax_merged_read(t, first, n, merged);
+    const int64_t left = t->model->numel - first; /* rows of new tokens follow */
+    const int64_t old = left < 0 ? 0 : left < n ? left : n;
+    enum ax_status st = ax_merged_read(t, first, n, merged);
+    if (st == AX_OK)
+        st = ax_st_read(t->model, first, old, AX_F64, before);
     if (st == AX_OK) {
         ax_convert(t->dtype, out, AX_F64, merged, n);
         ax_convert(AX_F64, merged, t->dtype, out, n);
-        const int64_t left = t->model->numel - first; /* rows of new tokens follow */
-        const int64_t old = left < 0 ? 0 : left < n ? left : n;
-        load(t->model, first, old, before);
         for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)
             t->changed += i >= old || merged[i] != before[i];
     }

@@ -96,10 +96,14 @@ static void subtract(const struct ax_low_rank *l, double scale, enum ax_dtype dt
 
 static enum ax_status load_rest(struct ax_model *m, const struct ax_param *w, const double *rest) {
     struct ax_unit *unit = &m->units[w->unit];
-    if (w->storage != AX_STORE_PLAIN)
-        return ax_unit_load_packed(unit, m->rt, w, AX_F64, rest);
-    ax_unit_load(unit, &m->rt->mesh, w, AX_F64, rest);
-    return AX_OK;
+    const struct ax_elements from = ax_elements_of(AX_F64, rest);
+    return w->storage == AX_STORE_PLAIN ? ax_unit_load(unit, &m->rt->mesh, w, &from)
+                                        : ax_unit_load_packed(unit, m->rt, w, &from);
+}
+
+static enum ax_status load_start(struct ax_model *m, const struct ax_param *p, const void *values) {
+    const struct ax_elements from = ax_elements_of(m->accum, values);
+    return ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, &from);
 }
 
 static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *adapter, void *ctx) {
@@ -121,14 +125,14 @@ static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *ada
     double *rest = NULL;
     AX_TRY(ax_alloc(&values, (size_t)e->numel, sizeof *values));
     enum ax_status st;
-    ax_convert(AX_F32, values, e->dtype, e->data, e->numel);
+    AX_TRY_GOTO(ax_st_read(e, 0, e->numel, AX_F32, values), st, done);
     l.w = values;
     AX_TRY_GOTO(ax_low_rank_find(&l), st, done);
     AX_TRY_GOTO(ax_alloc(&rest, (size_t)e->numel, sizeof *rest), st, done);
     split(&l, adapter->scale, m->accum, a, b);
     subtract(&l, adapter->scale, m->accum, a, b, rest);
-    ax_unit_load(&m->units[A->unit], &m->rt->mesh, A, m->accum, a);
-    ax_unit_load(&m->units[B->unit], &m->rt->mesh, B, m->accum, b);
+    AX_TRY_GOTO(load_start(m, A, a), st, done);
+    AX_TRY_GOTO(load_start(m, B, b), st, done);
     AX_TRY_GOTO(load_rest(m, w, rest), st, done);
     for (int64_t i = 0; i < ax_param_numel(B); i++) /* subtracted in saved folders */
         ax_store(m->accum, b, i, -ax_load(m->accum, b, i));

@@ -173,7 +173,8 @@ static void what_is_missing_is_named(void **state) {
     assert_int_equal(ax_mkdir(in_dir("void")), AX_OK);
     assert_int_equal(ax_hf_open(&hf, in_dir("void")), AX_ERR_DATA);
     assert_mentions(
-        "void: no weights: found neither model.safetensors nor model.safetensors.index.json");
+        "void: no weights: found neither model.safetensors nor model.safetensors.index.json "
+        "nor model.gguf");
     put_text("void/pytorch_model.bin", "\x80\x02}q");
     assert_int_equal(ax_hf_open(&hf, in_dir("void")), AX_ERR_DATA);
     assert_mentions("contains pytorch_model.bin, a format that can execute code");

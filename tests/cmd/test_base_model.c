@@ -148,7 +148,7 @@ static void what_to_download_is_named(void **state) {
     assert_mentions("refs/main: expected a commit hash");
 }
 
-static void a_gguf_file_is_converted_once(void **state) {
+static void a_gguf_file_gets_one_folder(void **state) {
     (void)state;
     static const struct tiny t = {.arch = "qwen3", .qk_norm = true, .matrix_type = TYPE_BF16};
     struct gguf_out o = {0};
@@ -211,7 +211,7 @@ int main(void) {
         cmocka_unit_test_setup(hub_ids_are_looked_up_where_the_variables_say, clear_variables),
         cmocka_unit_test_setup(revisions, clear_variables),
         cmocka_unit_test_setup(what_to_download_is_named, clear_variables),
-        cmocka_unit_test_setup(a_gguf_file_is_converted_once, clear_variables),
+        cmocka_unit_test_setup(a_gguf_file_gets_one_folder, clear_variables),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -412,7 +412,7 @@ static void the_command_line(void **state) {
     assert_mentions("replace it with --overwrite");
     ok(RUN(src, dst, "--to", "gguf", "--overwrite"));
     assert_int_equal(RUN(dst, in_dir("x.gguf"), "--to", "gguf"), AX_ERR_CONFIG);
-    assert_mentions("already a GGUF file");
+    assert_mentions("already a GGUF file. Give the type");
 }
 
 int main(void) {

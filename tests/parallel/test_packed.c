@@ -80,9 +80,10 @@ static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
     assert_int_equal(ax_arena_create(&r->rt.arena, &plan), AX_OK);
     r->rt.q = queue;
     lay_out(r, store);
-    for (int i = 0; i < N_PARAMS - 1; i++)
-        assert_int_equal(ax_unit_load_packed(&r->unit, &r->rt, &r->params[i], AX_F32, global[i]),
-                         AX_OK);
+    for (int i = 0; i < N_PARAMS - 1; i++) {
+        const struct ax_elements from = ax_elements_of(AX_F32, global[i]);
+        assert_int_equal(ax_unit_load_packed(&r->unit, &r->rt, &r->params[i], &from), AX_OK);
+    }
 }
 
 /* The whole matrix quantized and read back, one block of 64 or one row at a time, by the formulas

@@ -138,7 +138,8 @@ static void check_rank(struct rank *r, enum ax_dtype compute, unsigned char seen
         int64_t first, n, at, run;
         for (int64_t k = 0; k < ax_param_numel(p); k++)
             global[k] = value_of(i, k);
-        ax_unit_load(&r->unit, &r->rt.mesh, p, AX_F32, global);
+        const struct ax_elements elements = ax_elements_of(AX_F32, global);
+        assert_int_equal(ax_unit_load(&r->unit, &r->rt.mesh, p, &elements), AX_OK);
         ax_unit_owned(&r->unit, &r->rt.mesh, p, &first, &n, &at);
         if (n > 0) {
             assert_in_range(first, 0, ax_param_local_numel(p) - n);
@@ -210,7 +211,8 @@ static void unaligned_tensors_are_loaded(void **state) {
             const size_t size = ax_dtype_size(from[i / 3]);
             memcpy(file + 1 + (size_t)k * size, element, size);
         }
-        ax_unit_load(&r.unit, &r.rt.mesh, p, from[i / 3], file + 1);
+        const struct ax_elements elements = ax_elements_of(from[i / 3], file + 1);
+        assert_int_equal(ax_unit_load(&r.unit, &r.rt.mesh, p, &elements), AX_OK);
         const struct ax_segment *s = &r.unit.segments[0];
         for (int64_t k = 0; k < 20; k++) {
             const double x = (double)(k - 10) / 4;
@@ -244,7 +246,8 @@ static void large_tensors_are_loaded(void **state) {
         memset(&r, 0, sizeof r);
         r.list[0] = &p;
         open_unit(&r, &sizes, rank, &o, 1);
-        ax_unit_load(&r.unit, &r.rt.mesh, &p, AX_F32, global);
+        const struct ax_elements elements = ax_elements_of(AX_F32, global);
+        assert_int_equal(ax_unit_load(&r.unit, &r.rt.mesh, &p, &elements), AX_OK);
         const struct ax_segment *seg = &r.unit.segments[0];
         const int64_t n = ax_param_local_numel(&p);
         assert_int_equal(n, rows * cols / 2);
@@ -327,7 +330,8 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
         float global[480];
         for (int i = 0; i < 480; i++)
             global[i] = (float)i;
-        ax_unit_load(&r.unit, &rt->mesh, down, AX_F32, global);
+        const struct ax_elements elements = ax_elements_of(AX_F32, global);
+        assert_int_equal(ax_unit_load(&r.unit, &rt->mesh, down, &elements), AX_OK);
     }
     AX_TRY(ax_unit_gather(&r.unit, rt));
     AX_TRY(ax_unit_gather(&r.unit, rt)); /* a second user */

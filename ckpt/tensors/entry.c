@@ -1,0 +1,38 @@
+#include "ckpt/tensors/entry.h"
+
+#include <string.h>
+
+#include "base/io.h"
+
+struct ax_elements ax_st_elements(const struct ax_st_entry *e) {
+    return (struct ax_elements){e->dtype, e->data, e->read, e->ctx};
+}
+
+enum ax_status ax_st_read(const struct ax_st_entry *e, int64_t first, int64_t n,
+                          enum ax_dtype wanted, void *out) {
+    const struct ax_elements elements = ax_st_elements(e);
+    return ax_elements_read(&elements, first, n, wanted, out);
+}
+
+void ax_st_drop(const struct ax_st_entry *e, int64_t first, int64_t n) {
+    const size_t size = ax_dtype_size(e->dtype);
+    if (!e->read)
+        ax_map_drop((const char *)e->data + (size_t)first * size, (size_t)n * size);
+    else if (first + n == e->numel)
+        ax_map_drop(e->stored, e->stored_bytes);
+}
+
+const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, const char *name) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        const int mid = lo + (hi - lo) / 2;
+        const int cmp = strcmp(entries[mid].name, name);
+        if (cmp == 0)
+            return &entries[mid];
+        if (cmp < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
