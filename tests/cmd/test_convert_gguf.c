@@ -216,10 +216,12 @@ static void scalings_are_stated(void **state) {
         "{\"v\": {\"rope_type\": \"linear\", \"factor\": 4.0}}",
         "{\"v\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
         "\"original_max_position_embeddings\": 512, \"beta_slow\": 2.0}}",
+        "{\"v\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+        "\"original_max_position_embeddings\": 512, \"beta_fast\": 16.0}}",
         "{\"v\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
         "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 512}}"};
     put_folder(&llama, "scaled");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct ax_arch arch[2];
         float freqs[2][HEAD / 2];
         double scale[2];

@@ -56,6 +56,11 @@ static void drawn_examples(void **state) {
     build(CHOICE "training_split: train\nnum_fewshot: 3\n", -1);
     context(0, "q7 yes\n\nq1 yes\n\nq0 no\n\nq0");
     drop();
+    /* an answer counted from the last choice, as Python does */
+    put("train.jsonl", "{\"q\": \"x\", \"c\": [\"a\", \"b\", \"c\"], \"a\": -1}\n");
+    build(CHOICE "training_split: train\nnum_fewshot: 1\n", -1);
+    context(0, "x c\n\nq0");
+    drop();
 }
 
 /* From the split that is evaluated, a record is never its own example. */
