@@ -87,14 +87,9 @@ int ax_sys_close(int fd) {
     /* An injected error stands for one that a network file system reports here: the descriptor is
      * closed anyway. Linux also closes on EINTR, and a second close could hit a descriptor that
      * another thread has just received. */
-    bool fail = faulted(AX_FAULT_CLOSE, NULL);
-    int err = errno;
-    int r = close(fd);
-    if (fail) {
-        errno = err;
-        r = -1;
-    }
-    return r < 0 && errno == EINTR ? 0 : r;
+    const bool fail = faulted(AX_FAULT_CLOSE, NULL);
+    const int r = close(fd);
+    return fail || (r < 0 && errno != EINTR) ? -1 : 0;
 }
 
 int ax_sys_rename(const char *from, const char *to) {

@@ -32,10 +32,68 @@ static enum ax_status check(const char *dir, const char *backend) {
     return ax_cmd_check(5, argv);
 }
 
+/* What a command writes to stdout. */
+static void check_out(const char *dir, const char *backend, char **text) {
+    char out[] = "/tmp/axtrain-golden-XXXXXX";
+    size_t n;
+    const int to = mkstemp(out), old = dup(STDOUT_FILENO);
+    assert_true(to >= 0 && old >= 0);
+    fflush(stdout);
+    dup2(to, STDOUT_FILENO);
+    const enum ax_status st = check(dir, backend);
+    fflush(stdout);
+    dup2(old, STDOUT_FILENO);
+    close(old);
+    close(to);
+    char *said = strdup(st == AX_OK ? "" : ax_error_text());
+    assert_int_equal(ax_read_file(out, 1 << 20, text, &n), AX_OK);
+    assert_int_equal(unlink(out), 0);
+    if (st != AX_OK)
+        fail_msg("%s", said);
+    free(said);
+}
+
+/* Appends the checks with their tolerances: everything but what was measured, and where. */
+static void put_checks(struct ax_buf *b, const char *root, char *text) {
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        const char *worst = strstr(line, " worst "), *at = strstr(line, root);
+        const char *tolerance = worst ? strstr(worst, " tolerance ") : NULL;
+        enum ax_status st;
+        if (tolerance) {
+            tolerance += 1 + strlen(" tolerance");
+            st = ax_buf_printf(b, "%.*s%.*s\n", (int)(worst - line), line,
+                               (int)strcspn(tolerance, " "), tolerance);
+        } else if (at) {
+            st = ax_buf_printf(b, "%.*s%s\n", (int)(at - line), line, at + strlen(root));
+        } else {
+            st = ax_buf_printf(b, "%s\n", line);
+        }
+        assert_int_equal(st, AX_OK);
+    }
+}
+
+/* The checks made are those of golden_checks.txt, which AX_UPDATE=1 writes anew. */
+#define CHECKS "tests/cmd/golden_checks.txt"
+static struct ax_buf all_checks;
+
 static void holds(const char *rest, const char *backend) {
-    char path[512];
-    if (check(shared_path(path, sizeof path, rest), backend) != AX_OK)
-        fail_msg("%s", ax_error_text());
+    char path[512], root[512], *text, *known;
+    size_t n;
+    shared_path(path, sizeof path, rest);
+    snprintf(root, sizeof root, "%.*s", (int)(strlen(path) - strlen(rest)), path);
+    check_out(path, backend, &text);
+    struct ax_buf got = {0};
+    assert_int_equal(ax_buf_printf(&got, "== %s %s\n", rest, backend), AX_OK);
+    put_checks(&got, root, text);
+    assert_int_equal(ax_buf_append(&all_checks, got.data, got.len), AX_OK);
+    if (!getenv("AX_UPDATE")) {
+        assert_int_equal(ax_read_file(CHECKS, 1 << 20, &known, &n), AX_OK);
+        if (!strstr(known, got.data))
+            fail_msg(CHECKS " has other checks than\n%s", got.data);
+        ax_free(known);
+    }
+    ax_buf_free(&got);
+    ax_free(text);
 }
 
 static void llama(void **state) {
@@ -196,21 +254,8 @@ static void every_figure_is_told(void **state) {
                    {"parameters after step 5", "model."},
                    {"loss after the steps", "loss_after\n"},
                    {"greedy log-probs", "case "}};
-    char path[512], out[] = "/tmp/axtrain-golden-XXXXXX", *text;
-    size_t n;
-    (void)shared_path(path, sizeof path, "models/llama");
-    const int to = mkstemp(out), old = dup(STDOUT_FILENO);
-    assert_true(to >= 0 && old >= 0);
-    fflush(stdout);
-    dup2(to, STDOUT_FILENO);
-    const enum ax_status st = check(path, "cpu");
-    fflush(stdout);
-    dup2(old, STDOUT_FILENO);
-    close(old);
-    close(to);
-    assert_int_equal(st, AX_OK);
-    assert_int_equal(ax_read_file(out, 1 << 20, &text, &n), AX_OK);
-    assert_int_equal(unlink(out), 0);
+    char path[512], *text;
+    check_out(shared_path(path, sizeof path, "models/llama"), "cpu", &text);
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
         char start[64];
         int found = 0;
@@ -248,5 +293,9 @@ int main(void) {
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(nothing_is_a_failure),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (getenv("AX_UPDATE") && all_checks.data)
+        assert_int_equal(ax_write_file_atomic(CHECKS, all_checks.data, all_checks.len), AX_OK);
+    ax_buf_free(&all_checks);
+    return failed;
 }
