@@ -9,33 +9,42 @@
 #define MAX_WORDS 24
 
 static const struct {
-    const char *name;
+    const char *name, *command; /* for messages */
     ax_bench_kind *run;
     bool has_model, has_threads;
     const char *short_set[MAX_WORDS - 5]; /* the options it gets in the short set */
 } kinds[] = {
     {"ops",
+     "bench ops",
      ax_bench_ops,
      false,
      true,
      {"--op", "gemm", "--op", "attention_forward", "--op", "attention_backward", "--op",
       "rmsnorm_forward", "--op", "swiglu_forward", "--op", "adamw"}},
-    {"step", ax_bench_step, true, true, {"--batch", "1", "--seq", "512", "--steps", "3"}},
+    {"step",
+     "bench step",
+     ax_bench_step,
+     true,
+     true,
+     {"--batch", "1", "--seq", "512", "--steps", "3"}},
     {"generate",
+     "bench generate",
      ax_bench_generate,
      true,
      true,
      {"--prompt-tokens", "64", "--new-tokens", "16", "--rounds", "1"}},
-    {"pipeline", ax_bench_pipeline, true, true, {"--no-save"}},
-    {"startup", ax_bench_startup, true, false, {"--rounds", "3"}},
+    {"pipeline", "bench pipeline", ax_bench_pipeline, true, true, {"--no-save"}},
+    {"startup", "bench startup", ax_bench_startup, true, false, {"--rounds", "3"}},
 };
 #define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
 
 static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
     struct ax_nearest nearest = {.given = argv[0], .within = 4};
     for (int i = 0; i < N_KINDS; i++) {
-        if (strcmp(argv[0], kinds[i].name) == 0)
+        if (strcmp(argv[0], kinds[i].name) == 0) {
+            argv[0] = (char *)(uintptr_t)kinds[i].command;
             return kinds[i].run(b, argc, argv);
+        }
         ax_nearest_try(&nearest, kinds[i].name);
     }
     static const char expected[] = "ops, step, generate, pipeline, startup";
@@ -51,7 +60,7 @@ static enum ax_status run_short(struct ax_bench *b, int kind, const char *model,
                                 const char *threads) {
     const char *words[MAX_WORDS];
     int n = 0;
-    words[n++] = kinds[kind].name;
+    words[n++] = kinds[kind].command;
     for (const char *const *w = kinds[kind].short_set; *w; w++)
         words[n++] = *w;
     if (kinds[kind].has_model) {

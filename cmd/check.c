@@ -29,6 +29,9 @@ static enum ax_status check_golden(int argc, char **argv) {
     int n;
     AX_TRY(ax_args_parse(argc, argv, 4, args, 1, 1, &dir, &n));
     o.threads = (int)threads;
+    enum ax_dtype dtype;
+    if (o.dtype)
+        AX_TRY(ax_args_dtype(o.dtype, &dtype));
     o.models = &models;
     if (strcmp(o.backend, "cpu") != 0 && strcmp(o.backend, "ref") != 0)
         return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", o.backend);
@@ -51,14 +54,16 @@ static enum ax_status check_golden(int argc, char **argv) {
 }
 
 static const struct {
-    const char *name;
+    const char *name, *command; /* for messages */
     enum ax_status (*run)(int argc, char **argv);
-} kinds[] = {{"golden", check_golden}, {"mesh", ax_check_mesh}};
+} kinds[] = {{"golden", "check golden", check_golden}, {"mesh", "check mesh", ax_check_mesh}};
 
 enum ax_status ax_cmd_check(int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(argv[1], kinds[i].name) == 0)
+        if (strcmp(argv[1], kinds[i].name) == 0) {
+            argv[1] = (char *)(uintptr_t)kinds[i].command;
             return kinds[i].run(argc - 1, argv + 1);
+        }
     return ax_error(AX_ERR_CONFIG, "check: expected `axtrain check golden DIR` or `axtrain check "
                                    "mesh MODEL tp=2 …`; see `axtrain check --help`");
 }

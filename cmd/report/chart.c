@@ -156,7 +156,7 @@ static enum ax_status put_lines(struct ax_buf *out, const struct ax_chart *c,
 
 /* The same in words, for those who cannot see it: where each line begins and ends. */
 static enum ax_status put_words(struct ax_buf *out, const struct ax_chart *c) {
-    AX_TRY(ax_html_put(out, "%, %", c->title, c->note));
+    AX_TRY(ax_html_put(out, c->note[0] ? "%, %" : "%", c->title, c->note));
     for (size_t s = 0; s < c->n; s++) {
         const struct ax_chart_point *first = NULL, *last = NULL;
         for (size_t i = 0; i < c->series[s].n; i++) {

@@ -13,7 +13,7 @@
  *
  *     mask: ( +[0-9.]+) GFLOP/s as #
  *
- * Group 1 of the expression (POSIX, extended, matched within lines), or else all of it, becomes the
+ * The expression's last group (POSIX, extended, matched within lines), or else all of it, becomes the
  * text. If the group begins with a space, the text is padded on the left to the group's width, so that
  * columns stay; if it ends with one, on the right. Keep masks narrow: a masked number is not tested.
  *
@@ -35,6 +35,7 @@
 #include "base/mem.h"
 
 #define MAX_MASKS  24
+#define MAX_GROUPS 4
 #define MAX_OUTPUT (4U << 20)
 
 struct mask {
@@ -61,7 +62,7 @@ static inline void add_mask(struct transcript *t, const char *regex, size_t n, c
     snprintf(text, sizeof text, "%.*s", (int)n, regex);
     assert_true(t->n_masks < MAX_MASKS);
     struct mask *m = &t->masks[t->n_masks];
-    if (regcomp(&m->regex, text, REG_EXTENDED | REG_NEWLINE) != 0)
+    if (regcomp(&m->regex, text, REG_EXTENDED | REG_NEWLINE) != 0 || m->regex.re_nsub >= MAX_GROUPS)
         fail_msg("%s: not a regular expression: %s", t->name, text);
     snprintf(m->with, sizeof m->with, "%s", with);
     t->n_masks++;
@@ -74,11 +75,11 @@ static inline void put_masked(struct ax_buf *b, const char *was, int n, const ch
 
 static inline void apply_mask(const struct mask *m, struct ax_buf *text) {
     struct ax_buf out = {0};
-    regmatch_t found[2];
+    regmatch_t found[MAX_GROUPS];
     size_t at = 0;
     while (at < text->len &&
-           regexec(&m->regex, text->data + at, 2, found, at > 0 ? REG_NOTBOL : 0) == 0) {
-        const regmatch_t *g = found[1].rm_so >= 0 ? &found[1] : &found[0];
+           regexec(&m->regex, text->data + at, MAX_GROUPS, found, at > 0 ? REG_NOTBOL : 0) == 0) {
+        const regmatch_t *g = &found[m->regex.re_nsub];
         if (g->rm_eo <= g->rm_so)
             break;
         add_text(&out, text->data + at, (size_t)g->rm_so);
