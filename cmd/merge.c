@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/convert/merge.h"
+#include "cmd/report/card.h"
 #include "cmd/train/base_model.h"
 
 /* --to and its options. */
@@ -36,6 +38,17 @@ static void print_merge(const struct ax_merge *m) {
         ax_to_gguf_print(&m->gguf);
 }
 
+/* Where the adapter's folder has the records of its run. */
+static enum ax_status write_card(const struct ax_merge *m) {
+    const struct ax_card c = {.run = m->adapter, .dir = m->dst, .base = m->base, .merged = true};
+    char *records;
+    AX_TRY(ax_path_join(&records, m->adapter, "metrics.jsonl"));
+    if (!m->to_gguf && ax_path_exists(records))
+        ax_card_write(&c);
+    ax_free(records);
+    return AX_OK;
+}
+
 enum ax_status ax_cmd_merge(int argc, char **argv) {
     struct ax_merge m = {0};
     char *base;
@@ -56,7 +69,9 @@ enum ax_status ax_cmd_merge(int argc, char **argv) {
     AX_TRY(ax_base_model_folder(&base, paths[0], NULL, NULL));
     m.base = base;
     m.base_name = paths[0];
-    const enum ax_status st = ax_merge_run(&m);
+    enum ax_status st = ax_merge_run(&m);
+    if (st == AX_OK)
+        st = write_card(&m);
     ax_free(base);
     AX_TRY(st);
     print_merge(&m);

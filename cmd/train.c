@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
+#include "cmd/report/card.h"
 #include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
 #include "cmd/train/tracker.h"
@@ -91,6 +92,21 @@ static void print(const struct ax_train_setup *s, const struct ax_train_result *
     print_merged(s);
 }
 
+static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
+    struct ax_card c = {
+        .run = s->o.save.output_dir, .dir = s->o.save.output_dir, .base = s->base, .keep = keep};
+    char *merged;
+    ax_card_write(&c);
+    if (!s->adapter || !ax_config_bool(s->cfg, "merge_lora"))
+        return AX_OK;
+    AX_TRY(ax_path_join(&merged, c.run, "merged"));
+    c.dir = merged;
+    c.merged = true;
+    ax_card_write(&c);
+    ax_free(merged);
+    return AX_OK;
+}
+
 /* Training, and what follows from a trained model. */
 static enum ax_status finish(struct ax_train_setup *s, struct ax_trackers *trackers,
                              struct ax_train_result *r) {
@@ -98,6 +114,7 @@ static enum ax_status finish(struct ax_train_setup *s, struct ax_trackers *track
     s->o.metrics.sink = ax_tracker_sink(trackers);
     AX_TRY(ax_train(&s->o, r));
     AX_TRY(ax_train_merge(s, r->nothing_to_do));
+    AX_TRY(write_cards(s, r->nothing_to_do));
     return ax_hub_push(s->cfg);
 }
 

@@ -2,7 +2,7 @@
  *
  * Read on: read.c (a run folder), report.c (the command and the page), charts.c (figures over
  * steps), parts.c (phases, memory, packing), tables.c (key figures, configuration, environment,
- * events), style.c (CSS and the pointer script). */
+ * events), style.c (CSS and the pointer script). card.h makes a model card of the same records. */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
 

@@ -187,7 +187,9 @@ static void the_model_is_uploaded_at_the_end(void **state) {
     setenv("PATH", "/nowhere", 1);
     EXPECT(2, "hub_model_id: uploading is done by the command `hf`", config, output,
            "hub_model_id=me/tiny");
-    snprintf(script, sizeof script, "#!/bin/sh\necho \"$@\" > %s\n", in_scratch("asked"));
+    snprintf(script, sizeof script,
+             "#!/bin/sh\ntest -e \"$3/README.md\" || exit 9\necho \"$@\" > %s\n",
+             in_scratch("asked"));
     put_hf(script);
     EXPECT(2, "uploading needs a token", config, output, "hub_model_id=me/tiny");
     EXPECT(2, "is no id of the form org/name", config, output, "hub_model_id=me/../tiny");
