@@ -263,6 +263,19 @@ struct ax_metrics_sink ax_tracker_sink(struct ax_trackers *t) {
     return t ? (struct ax_metrics_sink){t, begin, record} : (struct ax_metrics_sink){0};
 }
 
+/* Someone who waits is told for what. */
+static void end_one(const struct ax_trackers *all, struct tracker *t) {
+    const double until = ax_clock_now() + t->end_seconds;
+    const double soon = t->end_seconds < 2 ? t->end_seconds : 2;
+    if (listen(all, t, soon) && !t->off && t->end_seconds > soon) {
+        ax_log_info("waiting for %s, at most %.0f s", t->name, t->end_seconds);
+        (void)listen(all, t, until - ax_clock_now());
+    }
+    const bool said = t->off || t->losing;
+    if (!ax_tracker_process_end(&t->process, t->off ? 0 : until - ax_clock_now()) && !said)
+        ax_log_warn("%s: it did not end in time, and may lack the last records", t->name);
+}
+
 void ax_tracker_close(struct ax_trackers *t, bool finished) {
     if (!t)
         return;
@@ -270,13 +283,7 @@ void ax_tracker_close(struct ax_trackers *t, bool finished) {
         if (!t->all[i].off)
             (void)send_json(&t->all[i], json_pack("{sb}", "end", finished));
     ax_error_clear();
-    for (int i = 0; i < t->n; i++) {
-        struct tracker *one = &t->all[i];
-        const double until = ax_clock_now() + one->end_seconds;
-        (void)listen(t, one, one->end_seconds);
-        const double left = one->off ? 0 : until - ax_clock_now();
-        if (!ax_tracker_process_end(&one->process, left) && !one->losing)
-            give_up(one, "it did not end in time, and may lack the last records");
-    }
+    for (int i = 0; i < t->n; i++)
+        end_one(t, &t->all[i]);
     free_all(t);
 }

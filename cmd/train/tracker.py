@@ -5,10 +5,12 @@
 import importlib
 import json
 import os
+import re
 import sys
 
 sys.path[:] = [p for p in sys.path if p]  # the working folder may contain a folder of this name
 SOCKET = 3
+REFUSED = re.compile(r"\b40[13]\b|no api key|verification failed|invalid|unauthorized|forbidden", re.I)
 NAMES = {
     "loss": "train/loss", "grad_norm": "train/grad_norm", "learning_rate": "train/learning_rate",
     "epoch": "train/epoch", "tokens_per_second": "train/tokens_per_second", "mfu": "train/mfu",
@@ -54,6 +56,28 @@ def options(settings, *names):
     return {n: settings[n] for n in names if settings.get(n) is not None}
 
 
+def attribute(x, name):
+    try:
+        return getattr(x, name)
+    except Exception:  # some are properties that raise without a server
+        return None
+
+
+def log_in(name, login, remedy):
+    """No key, or one that the server refuses, is missing. A server that cannot be reached is not: the
+    run will say so if that is still so later."""
+    try:
+        if login():
+            return
+        why = "no API key"
+    except (Exception, SystemExit) as e:
+        why = f"{type(e).__name__}: {e}"[:300]
+        kind = type(e).__name__ in ("UsageError", "KeyFileError", "EOFError", "ValidationError")
+        if not kind and not REFUSED.search(str(e)):
+            return
+    raise Missing(f"{name} does not know you ({why})", remedy)
+
+
 class Wandb:
     install = "pip install wandb"
     modes = {"dryrun": "offline", "run": "online"}
@@ -64,15 +88,8 @@ class Wandb:
         self.mode = self.modes.get(mode, mode)
         if self.mode not in ("online", "shared"):
             return
-        try:
-            known = wandb.login(verify=True)
-        except Exception as e:
-            if type(e).__name__ not in ("UsageError", "AuthenticationError"):
-                return  # no network now; the run will say so if there is none later either
-            known = False
-        if not known:
-            raise Missing("Weights & Biases does not know you",
-                          "run `wandb login`, set WANDB_API_KEY, or write wandb_mode: offline")
+        log_in("Weights & Biases", lambda: wandb.login(verify=True),
+               "run `wandb login`, set WANDB_API_KEY, or write wandb_mode: offline")
 
     def begin(self, s, b):
         run = self.wandb.init(config=b["config"], mode=self.mode, id=b["id"] or s.get("run_id"),
@@ -80,7 +97,7 @@ class Wandb:
         run.define_metric("train/global_step")
         run.define_metric("*", step_metric="train/global_step", step_sync=True)
         self.run = run
-        return run.id, getattr(run, "url", None)
+        return run.id, attribute(run, "url")
 
     def log(self, values, step):
         self.run.log({**values, "train/global_step": step})
@@ -171,7 +188,7 @@ class Comet:
         self.run = self.comet.start(experiment_config=config, **more)
         if not b["id"]:
             self.run.log_parameters(b["config"])
-        return self.run.get_key(), getattr(self.run, "url", None)
+        return self.run.get_key(), attribute(self.run, "url")
 
     def log(self, values, step):
         self.run.log_metrics(values, step=step, epoch=values.get("train/epoch"))
@@ -188,27 +205,15 @@ class Swanlab:
         self.mode = s.get("mode") or os.environ.get("SWANLAB_MODE") or "cloud"
         if self.mode != "cloud":
             return
-        if s.get("api_key"):
-            swanlab.login(api_key=s["api_key"])
-            return
-        from swanlab.package import get_key
-        try:
-            known = os.environ.get("SWANLAB_API_KEY") or get_key()
-        except Exception:
-            known = None
-        if not known:
-            raise Missing("SwanLab does not know you",
-                          "run `swanlab login`, set SWANLAB_API_KEY, or write swanlab_mode: offline")
+        log_in("SwanLab", lambda: swanlab.login(save=False, **options(s, "api_key")),
+               "run `swanlab login`, set SWANLAB_API_KEY, or write swanlab_mode: offline")
 
     def begin(self, s, b):
         more = options(s, "project", "workspace", "experiment_name", "description")
         if self.mode == "cloud" and b["id"]:
             more.update(id=b["id"], resume="allow")
         run = self.swanlab.init(config=b["config"], mode=self.mode, **more)
-        public = getattr(run, "public", None)
-        cloud = getattr(public, "cloud", None)
-        return (getattr(public, "run_id", None) or getattr(run, "id", None),
-                getattr(cloud, "experiment_url", None))
+        return attribute(run, "id"), attribute(run, "url")
 
     def log(self, values, step):
         self.swanlab.log(values, step=step)

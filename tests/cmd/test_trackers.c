@@ -53,6 +53,7 @@ static const char wandb_py[] =
     "def login(**kw):\n"
     "    if ill == 'stranger': raise UsageError('api_key not configured (no-tty)')\n"
     "    if ill == 'no network': raise OSError('unreachable')\n"
+    "    if ill == 'wrong key': raise RuntimeError('HTTP 401')\n"
     "    if ill == 'hangs at the start': time.sleep(100)\n"
     "    note('login')\n"
     "    return True\n"
@@ -349,7 +350,12 @@ static void what_is_missing_stops_before_training(void **state) {
     (void)state;
     configure("wandb_project: p\n");
     setenv("AX_ILL", "stranger", 1);
-    EXPECT(2, "wandb: Weights & Biases does not know you; run `wandb login`", config);
+    EXPECT(2,
+           "wandb: Weights & Biases does not know you (UsageError: api_key not configured "
+           "(no-tty)); run `wandb login`",
+           config);
+    setenv("AX_ILL", "wrong key", 1);
+    EXPECT(2, "does not know you (RuntimeError: HTTP 401)", config);
     EXPECT(0, "trained 2 of 2 steps", config, "wandb_mode=offline");
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
     setenv("AXTRAIN_PYTHON", "/nowhere/python3", 1);
