@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,8 +31,20 @@ void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
         rc = ax_sys_flock(l->fd, operation);
     }
     l->held = rc == 0;
+    if (l->held)
+        (void)futimens(l->fd, NULL);
+    else
+        (void)ax_sys_close(l->fd);
+}
+
+bool ax_lock_try(struct ax_lock *l, const char *path) {
+    *l = (struct ax_lock){.fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_CREAT, AX_FILE_MODE)};
+    if (l->fd < 0)
+        return false;
+    l->held = ax_sys_flock(l->fd, LOCK_EX | LOCK_NB) == 0;
     if (!l->held)
         (void)ax_sys_close(l->fd);
+    return l->held;
 }
 
 void ax_lock_drop(struct ax_lock *l) {

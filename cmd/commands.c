@@ -64,6 +64,21 @@ const struct ax_command ax_commands[] = {
      "                      or /tmp)\n"
      "  --no-save           (pipeline) skip the checkpoint, which takes gigabytes\n",
      "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", ax_cmd_bench},
+    {"cache", "list or clear what axtrain keeps to save work",
+     "list [--kind K] [--dir DIR] [--json]\n"
+     "clear [--kind K] [--dir DIR] [--older-than DAYS] [--yes]",
+     "Entries are prepared data sets (kind prepared), the small folders that belong to GGUF\n"
+     "files (gguf), and repositories with files that axtrain downloaded (hub). All can be made\n"
+     "or downloaded again. list prints size, last use and place of each; clear says what it\n"
+     "would remove, and removes it with --yes. It removes nothing that a running process uses,\n"
+     "and nothing else in these folders.\n"
+     "  --kind K            prepared, gguf or hub; repeatable (default: list all; clear only\n"
+     "                      prepared and gguf, as Hugging Face's tools share the hub's cache)\n"
+     "  --dir DIR           a dataset_prepared_path; repeatable (default: last_run_prepared)\n"
+     "  --older-than DAYS   (clear) only what was not used for this long\n"
+     "  --yes               (clear) remove\n"
+     "  --json              (list) one JSON object on stdout\n",
+     "axtrain cache clear --older-than 30 --yes", ax_cmd_cache},
     {"chat", "talk to a model", "[--model] M [options]",
      "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
      "commands.\n"

@@ -27,6 +27,7 @@ void ax_command_print_help(const struct ax_command *c);
 void ax_command_print_overview(void);
 
 enum ax_status ax_cmd_bench(int argc, char **argv);
+enum ax_status ax_cmd_cache(int argc, char **argv);
 enum ax_status ax_cmd_chat(int argc, char **argv);
 enum ax_status ax_cmd_check(int argc, char **argv);
 enum ax_status ax_cmd_completion(int argc, char **argv);

@@ -23,6 +23,7 @@ static enum ax_status to_hf(struct ax_convert *c, const char *quant, bool overwr
 static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, bool overwrite,
                               int threads) {
     struct ax_to_gguf g = {.dst = c->dst, .threads = threads};
+    struct ax_lock use;
     char *folder;
     if (c->dtype)
         return ax_error(AX_ERR_CONFIG, "convert: --dtype needs --to hf. For a GGUF file, use "
@@ -33,11 +34,12 @@ static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, boo
         return ax_error(AX_ERR_CONFIG,
                         "%s: already a GGUF file. Give the type to convert it to with --quant.",
                         c->src);
-    AX_TRY(ax_base_model_folder(&folder, c->src, NULL, NULL));
+    AX_TRY(ax_base_model_folder(&folder, &use, c->src, NULL, NULL));
     g.src = folder;
     const enum ax_status st = ax_convert_to_gguf(&g);
     if (st == AX_OK)
         ax_to_gguf_print(&g);
+    ax_lock_drop(&use);
     ax_free(folder);
     return st;
 }

@@ -87,7 +87,7 @@ done:
 /* ---- what is evaluated ---- */
 
 static enum ax_status open_model(struct ax_eval *e) {
-    AX_TRY(ax_base_model_folder(&e->model_dir, e->model, NULL, NULL));
+    AX_TRY(ax_base_model_folder(&e->model_dir, &e->use, e->model, NULL, NULL));
     AX_TRY(ax_arch_load(&e->arch, e->model_dir));
     AX_TRY(ax_hf_open(&e->hf, e->model_dir));
     AX_TRY(ax_adapters_open(&e->adapters, &e->adapter_args, e->model_dir, &e->arch));
@@ -161,6 +161,7 @@ static void close_all(struct ax_eval *e) {
     ax_adapters_close(&e->adapters);
     ax_hf_close(&e->hf);
     ax_arch_free(&e->arch);
+    ax_lock_drop(&e->use);
     ax_free(e->model_dir);
 }
 

@@ -51,6 +51,7 @@ static enum ax_status write_card(const struct ax_merge *m) {
 
 enum ax_status ax_cmd_merge(int argc, char **argv) {
     struct ax_merge m = {0};
+    struct ax_lock use;
     char *base;
     const char *paths[3], *to = NULL, *quant = NULL;
     int64_t threads = 0;
@@ -66,12 +67,11 @@ enum ax_status ax_cmd_merge(int argc, char **argv) {
     m.dst = paths[2];
     m.threads = (int)threads;
     AX_TRY(pick_format(&m, to, quant, overwrite));
-    AX_TRY(ax_base_model_folder(&base, paths[0], NULL, NULL));
+    AX_TRY(ax_base_model_folder(&base, &use, paths[0], NULL, NULL));
     m.base = base;
     m.base_name = paths[0];
-    enum ax_status st = ax_merge_run(&m);
-    if (st == AX_OK)
-        st = write_card(&m);
+    const enum ax_status st = ax_merge_run(&m);
+    ax_lock_drop(&use);
     ax_free(base);
     AX_TRY(st);
     print_merge(&m);

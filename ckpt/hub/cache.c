@@ -11,8 +11,7 @@
 #define MAX_REF  256 /* bytes of a file in refs/ */
 #define MAX_LIST ((size_t)64 << 20)
 
-/* CACHE/models--ORG--NAME */
-static enum ax_status repo_folder(char **out, const char *cache, const struct ax_hub_repo *r) {
+enum ax_status ax_hub_repo_folder(char **out, const char *cache, const struct ax_hub_repo *r) {
     const char *slash = strchr(r->id, '/'), *kind = r->kind == AX_HUB_MODEL ? "models" : "datasets";
     const int org = slash ? (int)(slash - r->id) : 0;
     char *name;
@@ -79,7 +78,7 @@ enum ax_status ax_hub_snapshot_find(struct ax_hub_snapshot *s, const char *cache
         return ax_error(AX_ERR_CONFIG, "%s: \"%s\" is not a branch, tag or commit", r->id,
                         revision);
     enum ax_status st;
-    AX_TRY_GOTO(repo_folder(&s->repo_folder, cache, r), st, fail);
+    AX_TRY_GOTO(ax_hub_repo_folder(&s->repo_folder, cache, r), st, fail);
     AX_TRY_GOTO(read_ref(&s->commit, s->repo_folder, revision), st, fail);
     if (s->commit)
         AX_TRY_GOTO(ax_sprintf(&s->folder, "%s/snapshots/%s", s->repo_folder, s->commit), st, fail);

@@ -6,13 +6,14 @@
  *         snapshots/COMMIT/PATH          links to blobs
  *         trees/COMMIT.axtrain.json      all files of the repository at that commit
  *     CACHE/.locks/models--ORG--NAME/ID.lock
+ *     CACHE/.locks/models--ORG--NAME/axtrain-use.lock
  *
  * Cached files are used directly: the network is used only for what is missing, or when the caller
  * asks to refresh (`axtrain fetch`).
  *
  * Reading order: env.c (environment), name.c (ids, revisions, paths), cache.c (the layout),
  * list.c (lists of files), remote.c (requests to the hub), blob.c (one file), pull.c (many
- * files), model.c (which files of a model). */
+ * files), model.c (which files of a model), owned.c (who uses what). */
 #ifndef AX_CKPT_HUB_HUB_H
 #define AX_CKPT_HUB_HUB_H
 
@@ -94,6 +95,26 @@ void ax_hub_snapshot_free(struct ax_hub_snapshot *s);
 bool ax_hub_snapshot_has(const struct ax_hub_snapshot *s, const char *path);
 /* Stores refs/REVISION and the list for the next time. */
 enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r);
+
+/* ---- use and ownership ---- */
+
+struct ax_lock;
+/* Holds the repository's use lock (shared), so that `axtrain cache clear` leaves it alone; does
+ * nothing if the cache does not have the repository or cannot be written. */
+enum ax_status ax_hub_use(struct ax_lock *l, const struct ax_hub_repo *r);
+
+/* A repository with files that this program downloaded. */
+struct ax_hub_owned {
+    const char *id;     /* "org/name" */
+    const char *folder; /* CACHE/models--org--name */
+    const char *locks;  /* CACHE/.locks/models--org--name */
+    const char *use;    /* the use lock, in `locks` */
+    bool dataset;
+};
+/* Calls visit for each, until one does not return AX_OK. */
+enum ax_status ax_hub_each_owned(const char *cache,
+                                 enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
+                                 void *ctx);
 
 /* ---- the network ---- */
 

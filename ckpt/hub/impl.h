@@ -24,6 +24,8 @@ enum ax_status ax_hub_again(const struct ax_hub *h, const struct ax_hub_repo *r,
 
 /* ---- cache.c ---- */
 
+/* CACHE/models--ORG--NAME */
+enum ax_status ax_hub_repo_folder(char **out, const char *cache, const struct ax_hub_repo *r);
 /* BLOBS/ID; creates the folder. */
 enum ax_status ax_hub_blob_path(char **out, const struct ax_hub_snapshot *s, const char *blob);
 /* CACHE/.locks/…/ID.lock; creates its folder. */

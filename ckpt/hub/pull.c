@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/free_space.h"
 #include "base/term.h"
@@ -160,8 +161,14 @@ enum ax_status ax_hub_pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, const char *const *paths, size_t n,
                            struct ax_hub_report *report) {
     struct pull p = {.transfer = {.h = h, .repo = r, .snapshot = s}};
+    struct ax_lock use;
     enum ax_status st;
     AX_TRY(ax_alloc(&p.files, n, sizeof *p.files));
+    st = ax_hub_use(&use, r);
+    if (st != AX_OK) {
+        ax_free(p.files);
+        return st;
+    }
     (void)pthread_mutex_init(&p.mutex, NULL);
     AX_TRY_GOTO(choose(&p, s, r, paths, n, report), st, done);
     if (p.n > 0) {
@@ -171,6 +178,7 @@ enum ax_status ax_hub_pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
     }
 done:
     (void)pthread_mutex_destroy(&p.mutex);
+    ax_lock_drop(&use);
     ax_free(p.files);
     return st;
 }

@@ -6,6 +6,7 @@
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
+#include "base/lock.h"
 #include "cmd/generate/adapters.h"
 #include "cmd/train/data.h"
 #include "cmd/eval/pass.h"
@@ -51,6 +52,7 @@ struct ax_eval {
     bool per_row, json;
     /* evaluated */
     char *model_dir;
+    struct ax_lock use; /* of that folder, if it is in a cache */
     struct ax_config cfg;
     struct ax_setup_data setup;
     struct ax_corpus_source source;

@@ -106,7 +106,7 @@ const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int
 }
 
 static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_args *a) {
-    AX_TRY(ax_base_model_folder(&t->folder, a->model, NULL, NULL));
+    AX_TRY(ax_base_model_folder(&t->folder, &t->use, a->model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     t->dtype = ax_cpu_has_bf16() ? AX_BF16 : AX_F32;
     if (a->dtype)
@@ -138,6 +138,7 @@ void ax_text_model_close(struct ax_text_model *t) {
         ax_text_side_close(&t->sides[i]);
     ax_adapters_close(&t->adapters);
     ax_arch_free(&t->arch);
+    ax_lock_drop(&t->use);
     ax_free(t->folder);
     *t = (struct ax_text_model){0};
 }

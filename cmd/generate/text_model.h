@@ -7,6 +7,7 @@
 #ifndef AX_CMD_GENERATE_TEXT_MODEL_H
 #define AX_CMD_GENERATE_TEXT_MODEL_H
 
+#include "base/lock.h"
 #include "cmd/generate/adapters.h"
 #include "cmd/generate/text_side.h"
 #include "cmd/generate/text_stream.h"
@@ -26,6 +27,7 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
 
 struct ax_text_model {
     char *folder;
+    struct ax_lock use; /* of the folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     enum ax_dtype dtype;

@@ -159,18 +159,43 @@ static bool has_link(const char *folder) {
     return there;
 }
 
-/* A folder with a copy of the weights, from an earlier version, is replaced. */
-static enum ax_status link_once(char **folder, const char *gguf, const char *cache_dir) {
+/* A folder with a copy of the weights, from an earlier version, is replaced. Of several processes,
+ * one writes it. */
+static enum ax_status link_at(const char *path, const char *lock_path, const char *gguf) {
+    struct ax_lock lock;
+    ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
+    enum ax_status st = ax_folder_recover(path);
+    if (st == AX_OK && !has_link(path))
+        st = ax_convert_gguf_link(gguf, path);
+    ax_lock_drop(&lock);
+    return st;
+}
+
+/* Another process may clear it between writing and use. */
+static enum ax_status link_and_use(struct ax_lock *use, const char *path, const char *gguf) {
+    char *lock_path;
+    AX_TRY(ax_sprintf(&lock_path, "%s.lock", path));
+    enum ax_status st = AX_OK;
+    for (;;) {
+        ax_lock_take(use, lock_path, AX_LOCK_SHARED);
+        if (has_link(path))
+            break;
+        ax_lock_drop(use);
+        if ((st = link_at(path, lock_path, gguf)) != AX_OK)
+            break;
+    }
+    ax_free(lock_path);
+    return st;
+}
+
+static enum ax_status link_in(char **folder, struct ax_lock *use, const char *gguf,
+                              const char *cache_dir) {
     char real[PATH_MAX], *path;
     if (!realpath(gguf, real))
         return ax_error(AX_ERR_IO, "%s: cannot access it: %m", gguf);
+    AX_TRY(ax_mkdir_parents_private(cache_dir));
     AX_TRY(linked_path(&path, real, cache_dir));
-    enum ax_status st = ax_folder_recover(path);
-    if (st == AX_OK && !has_link(path)) {
-        st = ax_mkdir_parents_private(cache_dir);
-        if (st == AX_OK)
-            st = ax_convert_gguf_link(real, path);
-    }
+    const enum ax_status st = link_and_use(use, path, real);
     if (st == AX_OK)
         *folder = path;
     else
@@ -178,24 +203,34 @@ static enum ax_status link_once(char **folder, const char *gguf, const char *cac
     return st;
 }
 
-static enum ax_status link_in(char **folder, const char *gguf, const char *cache_dir) {
+static enum ax_status link_gguf(char **folder, struct ax_lock *use, const char *gguf,
+                                const char *cache_dir) {
     char *own = NULL;
     if (!cache_dir)
         AX_TRY(ax_base_model_cache(&own));
-    const enum ax_status st = link_once(folder, gguf, cache_dir ? cache_dir : own);
+    const enum ax_status st = link_in(folder, use, gguf, cache_dir ? cache_dir : own);
     ax_free(own);
     return st;
 }
 
-enum ax_status ax_base_model_folder(char **folder, const char *name, const char *revision,
-                                    const char *cache_dir) {
+enum ax_status ax_base_model_folder(char **folder, struct ax_lock *use, const char *name,
+                                    const char *revision, const char *cache_dir) {
     struct ax_base_model m;
-    AX_TRY(ax_base_model_find(&m, name, revision));
-    if (m.kind == AX_BASE_MODEL_FOLDER) {
+    const bool hub = ax_hub_is_id(name) && !ax_path_exists(name);
+    const struct ax_hub_repo repo = {AX_HUB_MODEL, name, revision};
+    *use = (struct ax_lock){0};
+    if (hub)
+        AX_TRY(ax_hub_use(use, &repo));
+    enum ax_status st = ax_base_model_find(&m, name, revision);
+    if (st == AX_OK && hub && !use->held) /* it has just been downloaded */
+        st = ax_hub_use(use, &repo);
+    if (st == AX_OK && m.kind == AX_BASE_MODEL_GGUF) {
+        st = link_gguf(folder, use, m.path, cache_dir);
+        ax_base_model_free(&m);
+    } else if (st == AX_OK) {
         *folder = m.path;
-        return AX_OK;
     }
-    const enum ax_status st = link_in(folder, m.path, cache_dir);
-    ax_base_model_free(&m);
+    if (st != AX_OK)
+        ax_lock_drop(use);
     return st;
 }

@@ -2,7 +2,7 @@
 #ifndef AX_CMD_TRAIN_BASE_MODEL_H
 #define AX_CMD_TRAIN_BASE_MODEL_H
 
-#include "base/status.h"
+#include "base/lock.h"
 #include "model/arch.h"
 
 enum ax_base_model_kind {
@@ -38,8 +38,9 @@ enum ax_status ax_base_model_cache(char **out);
 
 /* The same, as a folder. For a GGUF file, that is a small one in `cache_dir` (NULL: the program's
  * cache) with config, tokenizer, and a link to the file, whose weights are read in place; keyed by
- * the file's name, path, size and date, and reused next time. Free *folder with ax_free. */
-enum ax_status ax_base_model_folder(char **folder, const char *name, const char *revision,
-                                    const char *cache_dir);
+ * the file's name, path, size and date, and reused next time. What the cache has is not cleared
+ * while `use` is held (ax_lock_drop). Free *folder with ax_free. */
+enum ax_status ax_base_model_folder(char **folder, struct ax_lock *use, const char *name,
+                                    const char *revision, const char *cache_dir);
 
 #endif

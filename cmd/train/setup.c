@@ -9,10 +9,11 @@
 /* ---- the model ---- */
 
 /* That of a GGUF base is kept beside the prepared data. */
-static enum ax_status base_folder(char **out, const struct ax_config *cfg, const char *key) {
+static enum ax_status base_folder(char **out, struct ax_lock *use, const struct ax_config *cfg,
+                                  const char *key) {
     const char *cache = ax_config_str(cfg, "dataset_prepared_path");
     char where[256];
-    const enum ax_status st = ax_base_model_folder(out, ax_config_str(cfg, "%s", key),
+    const enum ax_status st = ax_base_model_folder(out, use, ax_config_str(cfg, "%s", key),
                                                    ax_config_str(cfg, "model_revision"),
                                                    cache ? cache : "last_run_prepared");
     if (st == AX_OK)
@@ -32,8 +33,10 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     if (s->planning)
         return ax_base_model_arch(&s->arch, ax_config_str(s->cfg, "%s", key), revision,
                                   s->config_edits);
-    AX_TRY(base_folder(&folder, s->cfg, key));
+    struct ax_lock use;
+    AX_TRY(base_folder(&folder, &use, s->cfg, key));
     const enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
+    ax_lock_drop(&use);
     ax_free(folder);
     return st;
 }
@@ -62,7 +65,7 @@ static enum ax_status check_model_type(const struct ax_train_setup *s) {
 
 static enum ax_status open_model(struct ax_train_setup *s) {
     if (!s->planning)
-        AX_TRY(base_folder(&s->base, s->cfg, "base_model"));
+        AX_TRY(base_folder(&s->base, &s->use, s->cfg, "base_model"));
     AX_TRY(open_arch(s));
     AX_TRY(check_model_type(s));
     return s->planning || ax_config_bool(s->cfg, "reinit_weights") ? AX_OK
@@ -172,6 +175,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_peft_close(&s->start);
     ax_hf_close(&s->hf);
     ax_arch_free(&s->arch);
+    ax_lock_drop(&s->use);
     ax_free(s->base);
     ax_free(s->uncounted);
     *s = (struct ax_train_setup){0};

@@ -6,6 +6,7 @@
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
+#include "base/lock.h"
 #include "cmd/train/data.h"
 #include "optim/train.h"
 
@@ -16,6 +17,7 @@ struct ax_train_setup {
     bool planning;               /* no weights are needed, and nothing is converted or written */
     char *uncounted;             /* planning: why the data are not counted; NULL = they are */
     char *base;                  /* folder of the base model */
+    struct ax_lock use;          /* of that folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */

@@ -20,6 +20,11 @@ static struct ax_hub_repo repo_of(const struct ax_rows_options *o) {
     return (struct ax_hub_repo){AX_HUB_DATASET, o->path, o->revision};
 }
 
+enum ax_status ax_hub_dataset_use(struct ax_lock *use, const struct ax_rows_options *o) {
+    const struct ax_hub_repo r = repo_of(o);
+    return ax_hub_dataset_is(o->path) ? ax_hub_use(use, &r) : AX_OK;
+}
+
 /* ---- choosing ---- */
 
 static enum ax_status refuse_empty(const struct ax_rows_options *o,

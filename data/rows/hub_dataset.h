@@ -15,7 +15,10 @@ bool ax_hub_dataset_is(const char *path);
 enum ax_status ax_hub_dataset_get(const struct ax_hub *h, const struct ax_rows_options *o,
                                   struct ax_hub_report *report);
 
-/* ---- for find.c ---- */
+/* ---- for find.c and source.c ---- */
+
+/* ax_hub_use, if it is one of the hub's. */
+enum ax_status ax_hub_dataset_use(struct ax_lock *use, const struct ax_rows_options *o);
 
 struct ax_found;
 /* What the cache has. AX_ERR_DATA if that is nothing. */

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
+#include "base/lock.h"
 #include "data/rows/rows.h"
 #include "data/rows/find.h"
+#include "data/rows/hub_dataset.h"
 #include "data/rows/shuffle.h"
 #include "data/rows/split.h"
 
@@ -33,6 +35,7 @@ struct ax_rows {
     char *split;    /* as configured, for ax_rows_describe */
     int64_t n_shards, shard;
     uint64_t seed;
+    struct ax_lock use; /* of a hub data set */
 
     struct ax_reader reader;    /* for files[file], … */
     struct ax_parquet *parquet; /* … or this one */
@@ -274,6 +277,7 @@ static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options 
     size_t n_parts;
     AX_TRY(ax_split_parse(split, parts, &n_parts));
     struct ax_found found;
+    AX_TRY(ax_hub_dataset_use(&r->use, o));
     AX_TRY(ax_rows_find(&found, o));
     enum ax_status st = AX_OK;
     for (size_t i = 0; i < n_parts && st == AX_OK; i++)
@@ -308,6 +312,7 @@ void ax_rows_close(struct ax_rows *r) {
     ax_free(r->files);
     ax_free(r->kept);
     ax_free(r->split);
+    ax_lock_drop(&r->use);
     ax_free(r);
 }
 

@@ -154,6 +154,7 @@ static void a_gguf_file_gets_one_folder(void **state) {
     struct gguf_out o = {0};
     struct ax_hf hf;
     char *first, *second, *third;
+    struct ax_lock use;
     tiny_sizes(&o, &t);
     tiny_vocab(&o, &t);
     tiny_tensors(&o, &t);
@@ -161,8 +162,9 @@ static void a_gguf_file_gets_one_folder(void **state) {
     put_file("tiny.gguf", o.file.data, o.file.len);
     gguf_out_free(&o);
     const char *gguf = in_dir("tiny.gguf"), *cache = in_dir("cache/models");
-    if (ax_base_model_folder(&first, gguf, NULL, cache) != AX_OK)
+    if (ax_base_model_folder(&first, &use, gguf, NULL, cache) != AX_OK)
         fail_msg("%s", ax_error_text());
+    ax_lock_drop(&use);
     assert_true(strncmp(first, cache, strlen(cache)) == 0 && strstr(first, "/tiny.gguf-"));
     assert_int_equal(ax_hf_open(&hf, first), AX_OK);
     assert_int_equal(ax_hf_at(&hf, 0)->dtype, AX_BF16);
@@ -171,7 +173,8 @@ static void a_gguf_file_gets_one_folder(void **state) {
     char *mark;
     assert_int_equal(ax_path_join(&mark, first, "mark"), AX_OK);
     assert_int_equal(ax_write_file_atomic(mark, "", 0), AX_OK);
-    assert_int_equal(ax_base_model_folder(&second, gguf, NULL, cache), AX_OK);
+    assert_int_equal(ax_base_model_folder(&second, &use, gguf, NULL, cache), AX_OK);
+    ax_lock_drop(&use);
     assert_string_equal(first, second);
     assert_true(ax_path_exists(mark));
     /* that it was read changes nothing */
@@ -181,28 +184,32 @@ static void a_gguf_file_gets_one_folder(void **state) {
     times[0].tv_sec += 1000; /* later than now: reading it again does not move it */
     times[0].tv_nsec = (times[0].tv_nsec + 1) % 1000000000;
     assert_int_equal(utimensat(AT_FDCWD, gguf, times, 0), 0);
-    assert_int_equal(ax_base_model_folder(&third, gguf, NULL, cache), AX_OK);
+    assert_int_equal(ax_base_model_folder(&third, &use, gguf, NULL, cache), AX_OK);
+    ax_lock_drop(&use);
     assert_string_equal(first, third);
     ax_free(third);
     /* a file that was written a moment later is another model */
     times[1].tv_nsec = (times[1].tv_nsec + 1) % 1000000000;
     assert_int_equal(utimensat(AT_FDCWD, gguf, times, 0), 0);
-    assert_int_equal(ax_base_model_folder(&third, gguf, NULL, cache), AX_OK);
+    assert_int_equal(ax_base_model_folder(&third, &use, gguf, NULL, cache), AX_OK);
+    ax_lock_drop(&use);
     assert_string_not_equal(first, third);
     ax_free(third);
     /* and so is one of another date */
     assert_int_equal(utime(gguf, &(struct utimbuf){1000, 1000}), 0);
-    assert_int_equal(ax_base_model_folder(&third, gguf, NULL, cache), AX_OK);
+    assert_int_equal(ax_base_model_folder(&third, &use, gguf, NULL, cache), AX_OK);
+    ax_lock_drop(&use);
     assert_string_not_equal(first, third);
     ax_free(first);
     ax_free(second);
     ax_free(third);
     ax_free(mark);
     put_deep("model/config.json", "{}");
-    assert_int_equal(ax_base_model_folder(&first, in_dir("model"), NULL, cache), AX_OK);
+    assert_int_equal(ax_base_model_folder(&first, &use, in_dir("model"), NULL, cache), AX_OK);
+    ax_lock_drop(&use);
     assert_string_equal(first, in_dir("model"));
     ax_free(first);
-    assert_int_equal(ax_base_model_folder(&first, "no/model", NULL, cache), AX_ERR_CONFIG);
+    assert_int_equal(ax_base_model_folder(&first, &use, "no/model", NULL, cache), AX_ERR_CONFIG);
 }
 
 int main(void) {

@@ -159,10 +159,12 @@ static int64_t bytes_of(const char *folder, const char *name) {
 static void no_weights_are_copied(void **state) {
     (void)state;
     struct stat link;
+    struct ax_lock use;
     char *folder, path[512];
     put_both("disk", "f16");
     ok(RUN(ax_cmd_generate, in_dir("disk.gguf"), "--prompt", "The", "--max-new-tokens", "1"));
-    ok(ax_base_model_folder(&folder, in_dir("disk.gguf"), NULL, NULL));
+    ok(ax_base_model_folder(&folder, &use, in_dir("disk.gguf"), NULL, NULL));
+    ax_lock_drop(&use);
     assert_true(strncmp(folder, in_dir("cache/axtrain/"), strlen(in_dir("cache/axtrain/"))) == 0);
     assert_int_equal(count_entries(folder), 5);
     snprintf(path, sizeof path, "%s/" AX_HF_GGUF, folder);
@@ -179,14 +181,17 @@ static void no_weights_are_copied(void **state) {
 /* Earlier versions kept a float32 copy under the same name. */
 static void a_copy_from_an_earlier_version_is_replaced(void **state) {
     (void)state;
+    struct ax_lock use;
     char *folder, *old;
     put_both("old", "f16");
-    ok(ax_base_model_folder(&folder, in_dir("old.gguf"), NULL, NULL));
+    ok(ax_base_model_folder(&folder, &use, in_dir("old.gguf"), NULL, NULL));
+    ax_lock_drop(&use);
     ok(ax_remove_tree(folder));
     struct ax_convert c = {.src = in_dir("old.gguf"), .dst = folder};
     ok(ax_convert_gguf_to_hf(&c));
     assert_true(bytes_of(folder, "model.safetensors") > 0);
-    ok(ax_base_model_folder(&old, in_dir("old.gguf"), NULL, NULL));
+    ok(ax_base_model_folder(&old, &use, in_dir("old.gguf"), NULL, NULL));
+    ax_lock_drop(&use);
     assert_string_equal(folder, old);
     assert_int_equal(bytes_of(folder, "model.safetensors"), -1);
     assert_true(bytes_of(folder, AX_HF_GGUF) > 0);
@@ -213,10 +218,12 @@ static void any_range_can_be_read(void **state) {
         .arch = "llama", .permuted = true, .untied = true, .matrix_type = TYPE_Q8_0};
     const struct ax_rng_key key = {1, 2, 3};
     struct ax_hf hf;
+    struct ax_lock use;
     char *folder;
     float part[FFN * HIDDEN];
     put_tiny(&t, "ranges.gguf");
-    ok(ax_base_model_folder(&folder, in_dir("ranges.gguf"), NULL, in_dir("work")));
+    ok(ax_base_model_folder(&folder, &use, in_dir("ranges.gguf"), NULL, in_dir("work")));
+    ax_lock_drop(&use);
     ok(ax_hf_open(&hf, folder));
     assert_int_equal(ax_hf_count(&hf), 3 + 9 * LAYERS);
     for (int i = 0; i < ax_hf_count(&hf); i++) {

@@ -1,0 +1,210 @@
+#include <ctype.h>
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "ckpt/hf/hf.h"
+#include "ckpt/hub/hub.h"
+#include "cmd/cache/cache.h"
+#include "cmd/train/base_model.h"
+
+#define USUAL   "last_run_prepared"
+#define MAX_SET ((size_t)256 << 20) /* bytes of a set.json */
+
+const char *const ax_cache_kind_names[AX_CACHE_KINDS] = {"prepared", "gguf", "hub"};
+
+static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, const char *path,
+                          const char *lock, const char *more, const char *name) {
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return AX_OK; /* a link leads out of the cache */
+    if (l->n == l->cap) {
+        const size_t grown = l->cap ? 2 * l->cap : 16;
+        AX_TRY(ax_regrow(&l->entries, l->cap, grown, sizeof *l->entries));
+        l->cap = grown;
+    }
+    struct ax_cache_entry *e = &l->entries[l->n++];
+    *e = (struct ax_cache_entry){.kind = kind};
+    AX_TRY(ax_strdup(&e->path, path));
+    AX_TRY(ax_strdup(&e->lock, lock));
+    AX_TRY(ax_strdup(&e->name, name));
+    if (more)
+        AX_TRY(ax_strdup(&e->more, more));
+    AX_TRY(ax_cache_usage(path, &e->bytes, &e->used));
+    if (stat(lock, &info) == 0 && info.st_mtime > e->used)
+        e->used = info.st_mtime;
+    return AX_OK;
+}
+
+/* ---- prepared data and GGUF files ---- */
+
+static bool is_hex(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!isdigit((unsigned char)s[i]) && !(s[i] >= 'a' && s[i] <= 'f'))
+            return false;
+    return true;
+}
+
+static bool has(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    struct stat info;
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && lstat(path, &info) == 0;
+}
+
+static bool is_prepared(const char *folder, const char *name) {
+    return strlen(name) == 32 && is_hex(name, 32) && has(folder, "set.json") &&
+           has(folder, "words.bin") && has(folder, "examples.bin");
+}
+
+static bool is_gguf(const char *folder, const char *name) {
+    const size_t n = strlen(name);
+    return n > 17 && name[n - 17] == '-' && is_hex(name + n - 16, 16) &&
+           has(folder, "config.json") && has(folder, "tokenizer.json") &&
+           (has(folder, AX_HF_GGUF) || has(folder, "model.safetensors") ||
+            has(folder, "model.safetensors.index.json"));
+}
+
+/* The files that were prepared. */
+static enum ax_status name_prepared(struct ax_buf *b, const char *folder) {
+    struct ax_json_doc doc = {0};
+    char *path;
+    AX_TRY(ax_path_join(&path, folder, "set.json"));
+    enum ax_status st = ax_json_load(&doc, path, MAX_SET);
+    if (st == AX_OK) {
+        struct ax_json files = ax_json_root(&doc);
+        for (const char *const *key =
+                 (const char *const[]){"body", "description", "rows", "files", NULL};
+             *key && json_is_object(files.v); key++)
+            files = ax_json_get(files, *key);
+        for (size_t i = 0; st == AX_OK && i < json_array_size(files.v); i++) {
+            const char *file = json_string_value(json_object_get(ax_json_at(files, i).v, "path"));
+            if (file)
+                st = ax_buf_printf(b, "%s%s", b->len ? ", " : "", file);
+        }
+    } else if (st != AX_ERR_NOMEM) {
+        ax_error_clear(); /* damaged: it can be cleared all the same */
+        st = AX_OK;
+    }
+    ax_json_free(&doc);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status name_gguf(struct ax_buf *b, const char *folder) {
+    char path[PATH_MAX], target[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" AX_HF_GGUF, folder);
+    const ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n <= 0)
+        return ax_buf_puts(b, "a converted copy, from an earlier version");
+    target[n] = '\0';
+    return ax_buf_printf(b, "%s%s", target, ax_path_exists(target) ? "" : " (no longer there)");
+}
+
+static enum ax_status add_folder(struct ax_cache_list *l, const char *dir, const char *name) {
+    struct ax_buf what = {0};
+    char *path, *lock = NULL;
+    AX_TRY(ax_path_join(&path, dir, name));
+    enum ax_status st = AX_OK;
+    const bool prepared = is_prepared(path, name);
+    if (prepared || is_gguf(path, name)) {
+        AX_TRY_GOTO(ax_sprintf(&lock, "%s.lock", path), st, done);
+        AX_TRY_GOTO(prepared ? name_prepared(&what, path) : name_gguf(&what, path), st, done);
+        st = add(l, prepared ? AX_CACHE_PREPARED : AX_CACHE_GGUF, path, lock, NULL,
+                 what.data ? what.data : "");
+    }
+done:
+    ax_buf_free(&what);
+    ax_free(lock);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status add_all_in(struct ax_cache_list *l, const char *dir) {
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    enum ax_status st = AX_OK;
+    while (d && st == AX_OK && (e = readdir(d)) != NULL)
+        if (e->d_name[0] != '.')
+            st = add_folder(l, dir, e->d_name);
+    if (d)
+        closedir(d);
+    return st;
+}
+
+static enum ax_status add_own(struct ax_cache_list *l) {
+    char *own;
+    AX_TRY(ax_base_model_cache(&own));
+    const enum ax_status st = add_all_in(l, own);
+    ax_free(own);
+    return st;
+}
+
+static enum ax_status add_dirs(struct ax_cache_list *l, const struct ax_arg_list *dirs) {
+    if (dirs->n == 0)
+        return add_all_in(l, USUAL);
+    for (int i = 0; i < dirs->n; i++) {
+        if (!ax_path_is_dir(dirs->text[i]))
+            return ax_error(AX_ERR_CONFIG,
+                            "--dir: %s: no such folder; give a dataset_prepared_path",
+                            dirs->text[i]);
+        AX_TRY(add_all_in(l, dirs->text[i]));
+    }
+    return AX_OK;
+}
+
+/* ---- downloads ---- */
+
+static enum ax_status add_repo(void *ctx, const struct ax_hub_owned *o) {
+    char *name;
+    AX_TRY(ax_sprintf(&name, "%s %s", o->dataset ? "data set" : "model", o->id));
+    const enum ax_status st = add(ctx, AX_CACHE_HUB, o->folder, o->use, o->locks, name);
+    ax_free(name);
+    return st;
+}
+
+static enum ax_status add_hub(struct ax_cache_list *l) {
+    char *cache;
+    AX_TRY(ax_hub_cache_folder(&cache));
+    const enum ax_status st = ax_hub_each_owned(cache, add_repo, l);
+    ax_free(cache);
+    return st;
+}
+
+/* ---- all ---- */
+
+static int by_size(const void *a, const void *b) {
+    const struct ax_cache_entry *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes)
+                                : strcmp(x->path, y->path);
+}
+
+enum ax_status ax_cache_find(struct ax_cache_list *l, const struct ax_arg_list *dirs) {
+    *l = (struct ax_cache_list){0};
+    enum ax_status st;
+    AX_TRY_GOTO(add_own(l), st, fail);
+    AX_TRY_GOTO(add_dirs(l, dirs), st, fail);
+    AX_TRY_GOTO(add_hub(l), st, fail);
+    if (l->n > 0)
+        qsort(l->entries, l->n, sizeof *l->entries, by_size);
+    return AX_OK;
+fail:
+    ax_cache_list_free(l);
+    return st;
+}
+
+void ax_cache_list_free(struct ax_cache_list *l) {
+    for (size_t i = 0; i < l->n; i++) {
+        ax_free(l->entries[i].path);
+        ax_free(l->entries[i].lock);
+        ax_free(l->entries[i].more);
+        ax_free(l->entries[i].name);
+    }
+    ax_free(l->entries);
+    *l = (struct ax_cache_list){0};
+}

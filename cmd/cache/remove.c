@@ -1,0 +1,70 @@
+/* A folder is removed while its lock is held, so that nobody starts to use it meanwhile. */
+#include <dirent.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/io_path.h"
+#include "base/lock.h"
+#include "cmd/cache/cache.h"
+
+/* Does another process hold a lock in the folder (a download of Hugging Face's own tools)? */
+static enum ax_status any_locked(const char *folder, const char *except, bool *locked) {
+    DIR *dir = opendir(folder);
+    const struct dirent *e;
+    enum ax_status st = AX_OK;
+    while (dir && st == AX_OK && !*locked && (e = readdir(dir)) != NULL) {
+        struct ax_lock lock;
+        char *path;
+        if (!ax_path_ends_in(e->d_name, ".lock"))
+            continue;
+        AX_TRY_GOTO(ax_path_join(&path, folder, e->d_name), st, done);
+        *locked = strcmp(path, except) != 0 && !ax_lock_try(&lock, path);
+        if (!*locked && strcmp(path, except) != 0)
+            ax_lock_drop(&lock);
+        ax_free(path);
+    }
+done:
+    if (dir)
+        closedir(dir);
+    return st;
+}
+
+/* Takes the lock, where there is one; without, nobody has ever used the entry. */
+static enum ax_status take(const struct ax_cache_entry *e, struct ax_lock *lock, bool *locked) {
+    *lock = (struct ax_lock){0};
+    *locked = ax_path_exists(e->lock) && !ax_lock_try(lock, e->lock);
+    if (*locked || !e->more)
+        return AX_OK;
+    const enum ax_status st = any_locked(e->more, e->lock, locked);
+    if (st != AX_OK || *locked)
+        ax_lock_drop(lock);
+    return st;
+}
+
+bool ax_cache_in_use(const struct ax_cache_entry *e) {
+    struct ax_lock lock;
+    bool locked;
+    if (take(e, &lock, &locked) != AX_OK) {
+        ax_error_clear();
+        return true;
+    }
+    if (!locked)
+        ax_lock_drop(&lock);
+    return locked;
+}
+
+enum ax_status ax_cache_remove(const struct ax_cache_entry *e, bool *done) {
+    struct ax_lock lock;
+    bool locked;
+    AX_TRY(take(e, &lock, &locked));
+    *done = !locked;
+    if (locked)
+        return AX_OK;
+    enum ax_status st = ax_remove_tree(e->path);
+    if (st == AX_OK && e->more)
+        st = ax_remove_tree(e->more);
+    else if (st == AX_OK && ax_path_exists(e->lock))
+        st = ax_unlink(e->lock);
+    ax_lock_drop(&lock);
+    return st;
+}
