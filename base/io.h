@@ -25,6 +25,8 @@ enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
 enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates */
 /* For reading and writing; keeps an existing file, creates a missing one. */
 enum ax_status ax_file_open_update(struct ax_file *f, const char *path);
+/* The same, but each write goes to the end, and a new file is its owner's alone (0600). */
+enum ax_status ax_file_open_append_private(struct ax_file *f, const char *path);
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size);
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
 enum ax_status ax_file_pwrite(struct ax_file *f, const void *data, size_t n, uint64_t offset);

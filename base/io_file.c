@@ -14,11 +14,12 @@
 /* First read size for a file of unknown size (a pipe). */
 #define FIRST_READ ((size_t)64 * 1024)
 
-static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what) {
+static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what,
+                                mode_t mode) {
     *f = (struct ax_file){.fd = -1};
     char *copy;
     AX_TRY(ax_strdup(&copy, path));
-    int fd = ax_sys_openat(AT_FDCWD, path, flags, AX_FILE_MODE);
+    int fd = ax_sys_openat(AT_FDCWD, path, flags, mode);
     if (fd < 0) {
         enum ax_status st = ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
         ax_free(copy);
@@ -29,15 +30,19 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
 }
 
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path) {
-    return open_file(f, path, O_RDONLY, "open");
+    return open_file(f, path, O_RDONLY, "open", 0);
 }
 
 enum ax_status ax_file_create(struct ax_file *f, const char *path) {
-    return open_file(f, path, O_WRONLY | O_CREAT | O_TRUNC, "create");
+    return open_file(f, path, O_WRONLY | O_CREAT | O_TRUNC, "create", AX_FILE_MODE);
 }
 
 enum ax_status ax_file_open_update(struct ax_file *f, const char *path) {
-    return open_file(f, path, O_RDWR | O_CREAT, "open for writing");
+    return open_file(f, path, O_RDWR | O_CREAT, "open for writing", AX_FILE_MODE);
+}
+
+enum ax_status ax_file_open_append_private(struct ax_file *f, const char *path) {
+    return open_file(f, path, O_RDWR | O_CREAT | O_APPEND, "open for writing", 0600);
 }
 
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size) {

@@ -17,6 +17,13 @@ int ax_term_width(int fd) {
     return 80;
 }
 
+int ax_term_height(int fd) {
+    struct winsize w;
+    if (ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_row > 0)
+        return w.ws_row;
+    return 24;
+}
+
 bool ax_term_has_cursor(int fd) {
     const char *term = getenv("TERM");
     return term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0 && ax_term_is_tty(fd);

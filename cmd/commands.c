@@ -81,8 +81,11 @@ const struct ax_command ax_commands[] = {
      "axtrain cache clear --older-than 30 --yes", ax_cmd_cache},
     {"chat", "talk to a model", "[--model] M [options]",
      "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
-     "commands.\n"
-     "Ctrl-C stops a reply; end of input quits. Also works in pipes.\n"
+     "commands, /save FILE writes the conversation as training data.\n"
+     "On a terminal, lines are edited as in a shell, pasted text is one message, a backslash\n"
+     "at the end continues a message, and \"\"\" begins and ends one of several lines. Earlier\n"
+     "messages are in ~/.local/state/axtrain/chat_history (or XDG_STATE_HOME), for you alone.\n"
+     "Ctrl-C stops a reply; twice, or Ctrl-D, quits. Also works in pipes, line by line.\n"
      "  --adapter [NAME=]DIR    a PEFT folder trained on this model; repeatable: the first\n"
      "                          one is active, and /adapter NAME switches\n"
      "  --base KIND             store matrices as plain (default), nf4, nf4-double, int8 or fp8\n"

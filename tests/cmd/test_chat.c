@@ -10,57 +10,9 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
-#include "base/json.h"
-#include "tests/data/scratch.h"
+#include "tests/cmd/chat_case.h"
 
 extern char **environ;
-static char model[512], long_model[512];
-
-struct chat {
-    pid_t pid;
-    int in, out;
-    char text[1 << 20]; /* all it printed */
-    size_t len;
-};
-
-/* The golden llama with room for long replies. */
-static void make_long_model(void) {
-    static const char *const files[] = {"model.safetensors", "tokenizer.json",
-                                        "tokenizer_config.json"};
-    struct ax_json_doc doc;
-    char from[1024], name[64], *text;
-    size_t len;
-    make_folder("m");
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(from, sizeof from, "%s/%s", model, files[i]);
-        snprintf(name, sizeof name, "m/%s", files[i]);
-        char *real = realpath(from, NULL);
-        assert_int_equal(symlink(real, in_scratch(name)), 0);
-        free(real);
-    }
-    snprintf(from, sizeof from, "%s/config.json", model);
-    assert_int_equal(ax_json_load(&doc, from, 1 << 20), AX_OK);
-    json_object_set_new(doc.root, "max_position_embeddings", json_integer(1 << 17));
-    json_object_set_new(doc.root, "eos_token_id", json_integer(511));
-    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
-    put_bytes("m/config.json", text, len);
-    ax_free(text);
-    ax_json_free(&doc);
-    snprintf(long_model, sizeof long_model, "%s", in_scratch("m"));
-}
-
-static int setup(void **state) {
-    const char *shared = getenv("AXTRAIN_SHARED");
-    snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
-    return scratch_make(state);
-}
-
-static void need(void) {
-    if (!getenv("AX_TEST_BIN") || !ax_path_exists(model)) {
-        print_message("skip: AX_TEST_BIN or %s is not there\n", model);
-        skip();
-    }
-}
 
 static void start(struct chat *c, char **argv) {
     int in[2], out[2];
@@ -79,22 +31,6 @@ static void start(struct chat *c, char **argv) {
     c->out = out[0];
 }
 
-static void say(struct chat *c, const char *line) {
-    assert_int_equal(write(c->in, line, strlen(line)), strlen(line));
-}
-
-/* Reads until `what` has come; false at the end of output. */
-static bool hear(struct chat *c, const char *what) {
-    while (!strstr(c->text, what)) {
-        const ssize_t n = read(c->out, c->text + c->len, sizeof c->text - 1 - c->len);
-        if (n <= 0)
-            return false;
-        c->len += (size_t)n;
-        c->text[c->len] = '\0';
-    }
-    return true;
-}
-
 /* End of input; the exit code. */
 static int leave(struct chat *c) {
     int status;
@@ -108,16 +44,6 @@ static int leave(struct chat *c) {
 #define START(c, m, ...)                                                                           \
     start(c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32", __VA_ARGS__, NULL})
 
-static json_t *saved(const char *path) {
-    json_t *row = json_load_file(path, 0, NULL);
-    assert_true(json_is_object(row));
-    return row;
-}
-
-static const char *role(const json_t *messages, size_t i) {
-    return json_string_value(json_object_get(json_array_get(messages, i), "role"));
-}
-
 static void turns_and_commands(void **state) {
     (void)state;
     need();
@@ -129,7 +55,7 @@ static void turns_and_commands(void **state) {
     say(&c, "hello\n\nand more\n");
     snprintf(line, sizeof line, "/save %s\n", first);
     say(&c, line);
-    say(&c, "/reset\nhello\n/system\n/save\n/nonsense\n");
+    say(&c, "/reset\nhello\n/system\n/save\n/nonsense\n/rest\n");
     snprintf(line, sizeof line, "/save /no/such/folder/x\n/save %s\n/help", second);
     say(&c, line); /* no newline at the end: still a line */
     assert_int_equal(leave(&c), 0);
@@ -147,7 +73,8 @@ static void turns_and_commands(void **state) {
     row = saved(second);
     assert_int_equal(json_array_size(json_object_get(row, "messages")), 0);
     json_decref(row);
-    assert_non_null(strstr(c.text, "unknown command /nonsense"));
+    assert_non_null(strstr(c.text, "unknown command /nonsense; /help lists the commands"));
+    assert_non_null(strstr(c.text, "unknown command /rest; did you mean /reset?"));
     assert_non_null(strstr(c.text, "/save needs a file name"));
     assert_non_null(strstr(c.text, "/no/such/folder/x"));
     assert_non_null(strstr(c.text, "Ctrl-C"));

@@ -1,0 +1,122 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "cmd/chat/chat.h"
+
+static enum ax_status save(struct ax_chat *c, const char *path) {
+    json_t *row = json_pack("{sO}", "messages", c->messages);
+    char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
+    json_decref(row);
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
+    struct ax_buf line = {0};
+    enum ax_status st = ax_buf_puts(&line, text);
+    if (st == AX_OK)
+        st = ax_buf_puts(&line, "\n");
+    if (st == AX_OK)
+        st = ax_write_file_atomic(path, line.data, line.len);
+    if (st == AX_OK)
+        printf("saved to %s\n", path);
+    ax_buf_free(&line);
+    ax_free_hook(text);
+    return st;
+}
+
+static enum ax_status on_save(struct ax_chat *c, const char *arg) {
+    if (!*arg)
+        puts("/save needs a file name");
+    else if (save(c, arg) != AX_OK)
+        ax_chat_tell_error();
+    return AX_OK;
+}
+
+static enum ax_status show_adapters(const struct ax_chat *c) {
+    struct ax_buf text = {0};
+    AX_TRY(ax_adapters_list(&c->model.adapters, &text));
+    printf("%s; in use: %s\n", text.data, ax_adapters_name(&c->model.adapters, c->adapter));
+    ax_buf_free(&text);
+    return AX_OK;
+}
+
+/* The conversation stays, and the next reply is another adapter's. */
+static enum ax_status on_adapter(struct ax_chat *c, const char *arg) {
+    int which;
+    if (*arg && ax_adapters_find(&c->model.adapters, arg, &which) != AX_OK) {
+        ax_chat_tell_error();
+        return AX_OK;
+    }
+    if (*arg) {
+        AX_TRY(ax_text_model_use(&c->model, c->generator, which));
+        c->adapter = which;
+    }
+    return show_adapters(c);
+}
+
+static enum ax_status on_reset(struct ax_chat *c, const char *arg) {
+    (void)arg;
+    puts("a new conversation");
+    return ax_chat_reset(c);
+}
+
+/* The system message is the first one, so it begins a new conversation. */
+static enum ax_status on_system(struct ax_chat *c, const char *arg) {
+    c->system_text.len = 0;
+    AX_TRY(ax_buf_puts(&c->system_text, arg));
+    return on_reset(c, "");
+}
+
+static enum ax_status on_help(struct ax_chat *c, const char *arg);
+
+static const struct {
+    const char *name, *what;
+    enum ax_status (*run)(struct ax_chat *c, const char *arg);
+} commands[] = {
+    {"/reset", "start a new conversation", on_reset},
+    {"/system TEXT", "set the system message (no TEXT: remove it) and start a new conversation",
+     on_system},
+    {"/adapter NAME", "switch to an adapter or to base; without NAME, list them", on_adapter},
+    {"/save FILE", "save the conversation as one line of JSON training data", on_save},
+    {"/help", "show this list", on_help},
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static enum ax_status on_help(struct ax_chat *c, const char *arg) {
+    (void)arg;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        printf("  %-14s %s\n", commands[i].name, commands[i].what);
+    if (c->edits)
+        puts("  \\ at the end   continue the message on another line\n"
+             "  \"\"\"            begin and end a message of several lines, or one that starts "
+             "with /\n"
+             "  Up, Down       earlier messages");
+    puts("  Ctrl-C         stop the reply\n  Ctrl-D         quit");
+    return AX_OK;
+}
+
+static void unknown(const char *name) {
+    struct ax_nearest nearest = {.given = name, .within = 3};
+    char known[N_COMMANDS][16];
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        snprintf(known[i], sizeof known[i], "%.*s", (int)strcspn(commands[i].name, " "),
+                 commands[i].name);
+        ax_nearest_try(&nearest, known[i]);
+    }
+    fflush(stdout);
+    if (nearest.name)
+        ax_log_error("unknown command %s; did you mean %s?", name, nearest.name);
+    else
+        ax_log_error("unknown command %s; /help lists the commands", name);
+}
+
+enum ax_status ax_chat_command(struct ax_chat *c) {
+    char *line = c->line.data;
+    const size_t n = strcspn(line, " \n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcspn(commands[i].name, " ") == n && strncmp(commands[i].name, line, n) == 0)
+            return commands[i].run(c, line + n + strspn(line + n, " \n"));
+    line[n] = '\0';
+    unknown(line);
+    return AX_OK;
+}

@@ -1,0 +1,118 @@
+#include "cmd/chat/chat.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig) {
+    (void)sig;
+    interrupted = 1;
+}
+
+/* Without SA_RESTART, so that waiting for a line ends too. */
+void ax_chat_catch_interrupts(struct sigaction *old) {
+    struct sigaction now = {.sa_handler = on_interrupt};
+    sigemptyset(&now.sa_mask);
+    sigaction(SIGINT, &now, old);
+}
+
+void ax_chat_tell_error(void) {
+    fflush(stdout);
+    ax_log_error("%s", ax_error_text());
+    ax_error_clear();
+}
+
+const struct ax_text_side *ax_chat_side(const struct ax_chat *c) {
+    return ax_text_model_side(&c->model, c->adapter);
+}
+
+/* ---- messages ---- */
+
+enum ax_status ax_chat_add(struct ax_chat *c, const char *role, const char *text, size_t len) {
+    json_t *m = json_pack("{ss ss%}", "role", role, "content", text, len);
+    if (!m)
+        return ax_error(AX_ERR_DATA, "the line is not UTF-8 text");
+    if (json_array_append_new(c->messages, m) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
+    return AX_OK;
+}
+
+enum ax_status ax_chat_reset(struct ax_chat *c) {
+    json_array_clear(c->messages);
+    if (c->system_text.len == 0)
+        return AX_OK;
+    return ax_chat_add(c, "system", c->system_text.data, c->system_text.len);
+}
+
+static void drop_last(struct ax_chat *c) {
+    json_array_remove(c->messages, json_array_size(c->messages) - 1);
+}
+
+/* ---- a turn ---- */
+
+static enum ax_status show(struct ax_chat *c) {
+    if (c->reply.len > c->printed)
+        fwrite(c->reply.data + c->printed, 1, c->reply.len - c->printed, stdout);
+    c->printed = c->reply.len;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return ax_error(AX_ERR_IO, "standard output: %m");
+    return AX_OK;
+}
+
+enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop) {
+    struct ax_chat *c = ctx;
+    AX_TRY(ax_text_stream_step(&c->stream, s->tokens[s->n_new - 1], &c->reply));
+    *stop = c->stream.stopped || interrupted;
+    return show(c);
+}
+
+enum ax_status ax_chat_prompt(struct ax_chat *c) {
+    c->prompt.n = 0;
+    AX_TRY(ax_text_side_encode_chat(ax_chat_side(c), c->messages, &c->prompt));
+    if ((int64_t)c->prompt.n < c->context)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA,
+                    "the conversation has %zu tokens, but only %lld fit; /reset starts a new one",
+                    c->prompt.n, (long long)c->context);
+}
+
+static enum ax_status reply(struct ax_chat *c) {
+    const int64_t room = c->context - (int64_t)c->prompt.n;
+    struct ax_sequence s = {.n_prompt = (int64_t)c->prompt.n,
+                            .prompt = c->prompt.ids,
+                            .max_new = room < c->max_new ? room : c->max_new,
+                            .stream = c->turn++,
+                            .tokens = c->tokens};
+    c->reply.len = c->printed = 0;
+    interrupted = 0;
+    AX_TRY(ax_text_stream_open(&c->stream, ax_chat_side(c)->tokenizer, &c->model.stop_strings));
+    enum ax_status st = ax_generate(c->generator, 1, &s);
+    if (st == AX_OK)
+        st = ax_text_stream_finish(&c->stream, &c->reply);
+    ax_text_stream_close(&c->stream);
+    AX_TRY(st);
+    AX_TRY(show(c));
+    if (s.finish == AX_FINISH_LENGTH)
+        fputs(c->is_terminal ? "\n[truncated at the token limit]" : "", stdout);
+    c->was_stopped = interrupted != 0;
+    const char *stopped = c->edits ? "\n[stopped; Ctrl-C again quits]" : "\n[stopped]";
+    puts(c->was_stopped ? stopped : "");
+    interrupted = 0;
+    return ax_chat_add(c, "assistant", c->reply.data ? c->reply.data : "", c->reply.len);
+}
+
+enum ax_status ax_chat_turn(struct ax_chat *c) {
+    enum ax_status st = ax_chat_add(c, "user", c->line.data, c->line.len);
+    if (st == AX_OK && (st = ax_chat_prompt(c)) != AX_OK)
+        drop_last(c);
+    if (st == AX_OK)
+        return reply(c);
+    if (st != AX_ERR_DATA)
+        return st;
+    ax_chat_tell_error();
+    return AX_OK;
+}
