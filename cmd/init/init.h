@@ -6,27 +6,16 @@
 #define AX_CMD_INIT_INIT_H
 
 #include "cmd/config/config.h"
+#include "data/format/recognize.h"
 #include "model/arch.h"
 #include "model/stash.h"
 
 /* ---- type of the records ---- */
 
-enum ax_init_kind {
-    AX_INIT_CHAT,   /* a column with a list of messages */
-    AX_INIT_ALPACA, /* instruction, input, output */
-    AX_INIT_PAIR,   /* a prompt column and an answer column */
-    AX_INIT_TEXT    /* a text column, trained on in full */
-};
-
-#define AX_INIT_NAME 64 /* longest recognized column name */
-
 struct ax_init_data {
     const char *path;
-    enum ax_init_kind kind;
-    char messages[AX_INIT_NAME], role[AX_INIT_NAME], content[AX_INIT_NAME]; /* chat */
-    char prompt[AX_INIT_NAME], answer[AX_INIT_NAME];                        /* alpaca, pair */
-    char text[AX_INIT_NAME];                                                /* text */
-    int64_t rows;                                                           /* number of records */
+    struct ax_record_shape is;
+    int64_t rows;         /* number of records */
     char *prompt_format;  /* pair: {instruction} formatted by the model's chat template; owned */
     const char *template; /* chat: NULL = the model's own */
 };

@@ -109,10 +109,10 @@ static enum ax_status use_template(struct ax_init_data *d, const struct ax_confi
     if (st != AX_OK) {
         ax_error_clear();
         d->template = "alpaca";
-        st = d->kind == AX_INIT_PAIR ? ax_strdup(&d->prompt_format, "{instruction}\n") : AX_OK;
+        st = d->is.kind == AX_RECORD_PAIR ? ax_strdup(&d->prompt_format, "{instruction}\n") : AX_OK;
         goto done;
     }
-    if (d->kind != AX_INIT_PAIR)
+    if (d->is.kind != AX_RECORD_PAIR)
         goto done;
     AX_TRY_GOTO(render_mark(t, tok.tokens, &text), st, done);
     AX_TRY_GOTO(adds_bos(&tok, &bos), st, done);
@@ -161,7 +161,7 @@ static enum ax_status choose(struct ax_init_shape *s, const struct ax_init_data 
     for (size_t i = 0; i < set->n; i++)
         lengths[i] = set->list[i].n;
     qsort(lengths, set->n, sizeof *lengths, ascending);
-    ax_init_shape_choose(s, lengths, set->n, max_positions, d->kind == AX_INIT_TEXT);
+    ax_init_shape_choose(s, lengths, set->n, max_positions, d->is.kind == AX_RECORD_TEXT);
     ax_free(lengths);
     return AX_OK;
 }
@@ -179,10 +179,10 @@ static enum ax_status parse(struct ax_config *cfg, const struct ax_init_data *d,
 enum ax_status ax_init_shape_measure(struct ax_init_shape *s, struct ax_init_data *d,
                                      const char *model, int64_t max_positions) {
     const int64_t cut = max_positions > 0 && max_positions < CUT_AT ? max_positions : CUT_AT;
-    const int64_t length = d->kind == AX_INIT_TEXT ? cut : NO_LENGTH;
+    const int64_t length = d->is.kind == AX_RECORD_TEXT ? cut : NO_LENGTH;
     struct ax_config cfg;
     struct ax_setup_data data;
-    if (d->kind == AX_INIT_CHAT || d->kind == AX_INIT_PAIR) {
+    if (d->is.kind == AX_RECORD_CHAT || d->is.kind == AX_RECORD_PAIR) {
         AX_TRY(parse(&cfg, d, model, length, false));
         const enum ax_status st = use_template(d, &cfg);
         ax_config_free(&cfg);

@@ -16,13 +16,13 @@ static enum ax_status put_key(struct ax_buf *out, const char *key, const char *t
 
 static enum ax_status put_chat(struct ax_buf *out, const struct ax_init_data *d) {
     AX_TRY(ax_buf_puts(out, "    type: chat_template\n"));
-    if (strcmp(d->messages, "messages") != 0)
-        AX_TRY(put_key(out, "    field_messages: ", d->messages));
-    if (strcmp(d->role, "role") == 0)
+    if (strcmp(d->is.messages, "messages") != 0)
+        AX_TRY(put_key(out, "    field_messages: ", d->is.messages));
+    if (strcmp(d->is.role, "role") == 0)
         return AX_OK;
     AX_TRY(ax_buf_puts(out, "    message_property_mappings:\n"));
-    AX_TRY(put_key(out, "      role: ", d->role));
-    return put_key(out, "      content: ", d->content);
+    AX_TRY(put_key(out, "      role: ", d->is.role));
+    return put_key(out, "      content: ", d->is.content);
 }
 
 /* True if a block scalar ("|") can represent this text exactly. It must end in one newline, and
@@ -53,8 +53,8 @@ static enum ax_status put_block(struct ax_buf *out, const char *key, const char 
 
 static enum ax_status put_pair(struct ax_buf *out, const struct ax_init_data *d) {
     AX_TRY(ax_buf_puts(out, "    type:\n"));
-    AX_TRY(put_key(out, "      field_instruction: ", d->prompt));
-    AX_TRY(put_key(out, "      field_output: ", d->answer));
+    AX_TRY(put_key(out, "      field_instruction: ", d->is.prompt));
+    AX_TRY(put_key(out, "      field_output: ", d->is.answer));
     AX_TRY(ax_buf_puts(out, "      # the prompt as the model's chat template writes it, for "
                             "records without an input:\n"));
     if (is_block(d->prompt_format))
@@ -66,36 +66,37 @@ enum ax_status ax_init_put_entry(struct ax_buf *out, const struct ax_init_data *
     AX_TRY(ax_buf_puts(out, "datasets:\n  - path: "));
     AX_TRY(ax_config_put_word(out, d->path));
     AX_TRY(ax_buf_puts(out, "\n"));
-    switch (d->kind) {
-    case AX_INIT_CHAT:
+    switch (d->is.kind) {
+    case AX_RECORD_CHAT:
         return put_chat(out, d);
-    case AX_INIT_PAIR:
+    case AX_RECORD_PAIR:
         return put_pair(out, d);
-    case AX_INIT_ALPACA:
+    case AX_RECORD_ALPACA:
         return ax_buf_puts(out, "    type: alpaca\n");
-    case AX_INIT_TEXT:
+    case AX_RECORD_TEXT:
         AX_TRY(ax_buf_puts(out, "    type: completion\n"));
-        return put_key(out, "    field: ", d->text);
+        return put_key(out, "    field: ", d->is.text);
+    default: /* ax_init_data_read refuses it */
+        return AX_OK;
     }
-    return AX_OK;
 }
 
 /* ---- the parts ---- */
 
 static enum ax_status put_head(struct ax_buf *out, const struct ax_init *i) {
-    static const char *const kinds[] = {[AX_INIT_CHAT] = "chat messages",
-                                        [AX_INIT_ALPACA] = "instruction, input, output",
-                                        [AX_INIT_PAIR] = "a prompt and an answer",
-                                        [AX_INIT_TEXT] = "plain text"};
+    static const char *const kinds[] = {[AX_RECORD_CHAT] = "chat messages",
+                                        [AX_RECORD_ALPACA] = "instruction, input, output",
+                                        [AX_RECORD_PAIR] = "a prompt and an answer",
+                                        [AX_RECORD_TEXT] = "plain text"};
     char parameters[32];
     AX_TRY(ax_buf_printf(out,
                          "# Fine-tuning, written by `axtrain init`. A key explained: `axtrain "
                          "config help KEY`.\n"
                          "# The model has %s parameters; the data %lld records: %s.\n\n",
                          ax_format_count(parameters, sizeof parameters, (double)i->parameters),
-                         (long long)i->data.rows, kinds[i->data.kind]));
+                         (long long)i->data.rows, kinds[i->data.is.kind]));
     AX_TRY(put_key(out, "base_model: ", i->model));
-    if (i->data.template && i->data.kind == AX_INIT_CHAT)
+    if (i->data.template && i->data.is.kind == AX_RECORD_CHAT)
         AX_TRY(ax_buf_printf(out, "chat_template: %s # the model has none\n", i->data.template));
     AX_TRY(ax_init_put_entry(out, &i->data));
     if (i->eval_rows > 0)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "data/format/recognize.h"
+
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
@@ -288,17 +290,20 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
 enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_format *f,
                                     json_t *record) {
     const struct ax_format_chat *chat = f->o.chat;
+    char columns[300];
     *c = (struct ax_conversation){.messages = json_array()};
     if (!c->messages)
         return no_memory();
     drop_nulls(record);
     AX_TRY(ax_chat_parse_inner(record, chat->field_messages));
     json_t *messages = json_object_get(record, chat->field_messages);
+    if (!messages)
+        return ax_error(AX_ERR_DATA, "column \"%s\" (field_messages) is missing; the record has %s",
+                        chat->field_messages, ax_record_columns(record, columns, sizeof columns));
     if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s%s",
+        return ax_error(AX_ERR_DATA, "%s: expected a list of messages, got %s",
                         chat->field_messages,
-                        json_is_array(messages) ? "an empty one" : ax_json_kind(messages),
-                        messages ? "" : " (set field_messages to the column that contains it)");
+                        json_is_array(messages) ? "an empty one" : ax_json_kind(messages));
     /* one more than the messages: a system column may precede them */
     AX_TRY(ax_alloc(&c->turns, json_array_size(messages) + 1, sizeof *c->turns));
     for (size_t i = 0; i < json_array_size(messages); i++) {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "data/format/impl.h"
+#include "data/format/recognize.h"
 
 const char *ax_json_kind(const json_t *v) {
     static const char *const kinds[] = {
@@ -12,27 +13,12 @@ const char *ax_json_kind(const json_t *v) {
     return v ? kinds[json_typeof(v)] : "nothing";
 }
 
-/* The names of the columns, for errors. */
-static void list_columns(const json_t *record, char *buf, size_t size) {
-    size_t n = 0;
-    buf[0] = '\0';
-    const char *key;
-    const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)record, key, value) {
-        const size_t len = strlen(key);
-        if (n + len + 3 > size)
-            return;
-        n += (size_t)(stpcpy(stpcpy(buf + n, n ? ", " : ""), key) - (buf + n));
-    }
-}
-
 static enum ax_status bad_text(const json_t *record, const char *column, const json_t *v) {
-    char columns[160];
+    char columns[300];
     if (v)
         return ax_error(AX_ERR_DATA, "%s: expected text, got %s", column, ax_json_kind(v));
-    list_columns(record, columns, sizeof columns);
     return ax_error(AX_ERR_DATA, "column \"%s\" is missing; the record has %s", column,
-                    *columns ? columns : "none");
+                    ax_record_columns(record, columns, sizeof columns));
 }
 
 enum ax_status ax_record_text(const json_t *record, const char *column, struct ax_text *out) {

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "data/format/impl.h"
+#include "data/format/recognize.h"
 
 static const struct ax_format_type *const types[] = {
     &ax_format_type_chat,     &ax_format_type_alpaca,       &ax_format_type_gpteacher,
@@ -143,5 +144,5 @@ enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work
     enum ax_status st = type->record(f, w, record, origin, out);
     if (st != AX_OK)
         ax_example_list_cut(out, before);
-    return st;
+    return st == AX_ERR_DATA ? ax_record_error_hint(st, &f->o, record) : st;
 }

@@ -207,7 +207,8 @@ static enum ax_status global_raise(struct ax_jvm *vm, const struct ax_jcall *cal
     struct ax_jstr *text;
     (void)out;
     AX_TRY(ax_jval_to_str(vm, call->v[0], &text));
-    return ax_jvm_error(vm, "%.*s", (int)(text->len < 1700 ? text->len : 1700), text->data);
+    return ax_jvm_error(vm, "the template raised: %.*s", (int)(text->len < 1700 ? text->len : 1700),
+                        text->data);
 }
 
 static enum ax_status global_strftime_now(struct ax_jvm *vm, const struct ax_jcall *call,

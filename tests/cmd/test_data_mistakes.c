@@ -49,7 +49,30 @@ static void bad_rows(void **state) {
         const char *name, *rows, *more, *part;
     } cases[] = {
         {"r.jsonl", GOOD "{\"text\": \"x\"}\n", CHAT,
-         "r.jsonl:2: messages: expected a list of messages, got nothing (set field_messages"},
+         "r.jsonl:2: column \"messages\" (field_messages) is missing; the record has text; these "
+         "columns look like type: completion, field: text (set max_bad_rows"},
+        {"r.jsonl", GOOD "{\"a\": 1, \"b\": 2}\n", CHAT,
+         "(field_messages) is missing; the record has a, b (set max_bad_rows"},
+        {"r.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n", CHAT,
+         "the record has instruction, output; these columns look like type: alpaca (set"},
+        {"r.jsonl", "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}\n", CHAT,
+         "look like type: chat_template, field_messages: conversations, "
+         "message_property_mappings: {role: from, content: value} (set"},
+        {"r.jsonl", "{\"messages\": [{\"from\": \"human\", \"value\": \"a\"}]}\n", CHAT,
+         "r.jsonl:1: messages[0]: role: expected the name of a role, got nothing"},
+        {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "    type: completion\n",
+         "look like type: {field_instruction: question, field_output: answer} (set"},
+        {"r.jsonl", "{\"chosen\": \"a\", \"rejected\": \"b\"}\n", "    type: alpaca\n",
+         "look like preferences, which fine-tuning does not read (set"},
+        {"r.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n",
+         "    type: {field_instruction: instruction, field_output: answer}\n",
+         "column \"answer\" is missing; the record has instruction, output; these columns look "
+         "like "
+         "type: alpaca (set"},
+        {"r.jsonl", "{\"instruction\": 1, \"output\": \"b\"}\n", "    type: alpaca\n",
+         "r.jsonl:1: instruction: expected text, got a number (set"},
+        {"r.jsonl", "{\"instruction\": \"a\", \"response\": 1}\n", "    type: gpteacher\n",
+         "r.jsonl:1: response: expected text, got a number (set"},
         {"r.jsonl", GOOD "{\"messages\": \"x\"}\n", CHAT,
          "r.jsonl:2: messages: expected JSON text"},
         {"r.jsonl", GOOD "{\"messages\": 5}\n", CHAT,
@@ -58,6 +81,12 @@ static void bad_rows(void **state) {
          "r.jsonl:2: messages[0]: role: expected the name of a role, got nothing"},
         {"r.jsonl", GOOD "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}\n", CHAT,
          "r.jsonl:2: chatml:"},
+        {"r.jsonl",
+         GOOD GOOD GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                        "{\"role\": \"user\", \"content\": \"b\"}]}\n",
+         "    type: chat_template\nchat_template: gemma\neot_tokens: ['<|im_end|>']\n",
+         "r.jsonl:4: gemma:8: the template raised: Conversation roles must alternate "
+         "user/assistant/user/assistant/... (set max_bad_rows: 1 to skip"},
         {"r.jsonl", GOOD "{\"messages\": [\n", CHAT, "r.jsonl:2:"},
         {"r.jsonl", GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"\xFF\"}]}\n", CHAT,
          "r.jsonl:2:43: unable to decode byte 0xff"},
@@ -65,7 +94,8 @@ static void bad_rows(void **state) {
         {"r.jsonl", GOOD "{\"a\": \"\\ud800\"}\n", CHAT, "r.jsonl:2:7: invalid Unicode"},
         {"r.jsonl", GOOD "7\n", CHAT, "r.jsonl:2: expected an object"},
         {"r.jsonl", GOOD "{\"text\": 1}\n", "    type: alpaca\n",
-         "r.jsonl:1: column \"instruction\" is missing; the record has messages"},
+         "r.jsonl:1: column \"instruction\" is missing; the record has messages; these columns "
+         "look like type: chat_template (set"},
         {"r.jsonl", "{\"text\": 1}\n", "    type: completion\n",
          "r.jsonl:1: text: expected text, got a number (set max_bad_rows: 1 to skip"},
         {"r.json", "[" GOOD ", 5]", CHAT, "r.json:2: expected an object"},

@@ -28,37 +28,38 @@ static void kinds_of_rows(void **state) {
     (void)state;
     static const struct {
         const char *row;
-        enum ax_init_kind kind;
+        enum ax_record_kind kind;
         const char *a, *b, *c;
     } all[] = {
-        {"{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", AX_INIT_CHAT,
+        {"{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", AX_RECORD_CHAT,
          "messages", "role", "content"},
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}]}",
-         AX_INIT_CHAT, "messages", "role", "content"},
-        {"{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}", AX_INIT_CHAT,
+         AX_RECORD_CHAT, "messages", "role", "content"},
+        {"{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}", AX_RECORD_CHAT,
          "conversations", "from", "value"},
-        {"{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}", AX_INIT_ALPACA,
+        {"{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}", AX_RECORD_ALPACA,
          "instruction", "output", NULL},
-        {"{\"question\": \"a\", \"answer\": \"b #### 2\"}", AX_INIT_PAIR, "question", "answer",
+        {"{\"question\": \"a\", \"answer\": \"b #### 2\"}", AX_RECORD_PAIR, "question", "answer",
          NULL},
-        {"{\"prompt\": \"a\", \"completion\": \"b\"}", AX_INIT_PAIR, "prompt", "completion", NULL},
-        {"{\"text\": \"a\"}", AX_INIT_TEXT, NULL, NULL, "text"},
-        {"{\"body\": \"a\"}", AX_INIT_TEXT, NULL, NULL, "body"},
+        {"{\"prompt\": \"a\", \"completion\": \"b\"}", AX_RECORD_PAIR, "prompt", "completion",
+         NULL},
+        {"{\"text\": \"a\"}", AX_RECORD_TEXT, NULL, NULL, "text"},
+        {"{\"body\": \"a\"}", AX_RECORD_TEXT, NULL, NULL, "body"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct ax_init_data d;
         assert_ok(ax_init_data_read(&d, put_text("rows.jsonl", all[i].row)));
-        assert_int_equal(d.kind, all[i].kind);
+        assert_int_equal(d.is.kind, all[i].kind);
         assert_int_equal(d.rows, 1);
-        if (d.kind == AX_INIT_CHAT) {
-            assert_string_equal(d.messages, all[i].a);
-            assert_string_equal(d.role, all[i].b);
-            assert_string_equal(d.content, all[i].c);
-        } else if (d.kind == AX_INIT_TEXT) {
-            assert_string_equal(d.text, all[i].c);
+        if (d.is.kind == AX_RECORD_CHAT) {
+            assert_string_equal(d.is.messages, all[i].a);
+            assert_string_equal(d.is.role, all[i].b);
+            assert_string_equal(d.is.content, all[i].c);
+        } else if (d.is.kind == AX_RECORD_TEXT) {
+            assert_string_equal(d.is.text, all[i].c);
         } else {
-            assert_string_equal(d.prompt, all[i].a);
-            assert_string_equal(d.answer, all[i].b);
+            assert_string_equal(d.is.prompt, all[i].a);
+            assert_string_equal(d.is.answer, all[i].b);
         }
         ax_init_data_free(&d);
     }
@@ -195,26 +196,26 @@ static int axtrain(char *said, size_t size, const char *const *args) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static const char *rows_of(enum ax_init_kind kind, bool sharegpt) {
+static const char *rows_of(enum ax_record_kind kind, bool sharegpt) {
     struct ax_buf b = {0};
     for (int i = 0; i < 40; i++)
-        if (kind == AX_INIT_CHAT && sharegpt)
+        if (kind == AX_RECORD_CHAT && sharegpt)
             assert_ok(ax_buf_printf(&b,
                                     "{\"conversations\": [{\"from\": \"human\", \"value\": \"say "
                                     "%d\"}, {\"from\": \"gpt\", \"value\": \"it is %d\"}]}\n",
                                     i, i));
-        else if (kind == AX_INIT_CHAT)
+        else if (kind == AX_RECORD_CHAT)
             assert_ok(ax_buf_printf(&b,
                                     "{\"messages\": [{\"role\": \"user\", \"content\": \"say "
                                     "%d\"}, {\"role\": \"assistant\", \"content\": \"it is "
                                     "%d\"}]}\n",
                                     i, i));
-        else if (kind == AX_INIT_ALPACA)
+        else if (kind == AX_RECORD_ALPACA)
             assert_ok(ax_buf_printf(&b,
                                     "{\"instruction\": \"say %d\", \"input\": \"\", \"output\": "
                                     "\"it is %d\"}\n",
                                     i, i));
-        else if (kind == AX_INIT_PAIR)
+        else if (kind == AX_RECORD_PAIR)
             assert_ok(
                 ax_buf_printf(&b, "{\"question\": \"say %d\", \"answer\": \"#### %d\"}\n", i, i));
         else
@@ -251,7 +252,7 @@ static void rows_that_train_nothing(void **state) {
 }
 
 /* init, then sft for two steps with what it wrote and nothing else. */
-static void must_train(const char *family, enum ax_init_kind kind, bool sharegpt) {
+static void must_train(const char *family, enum ax_record_kind kind, bool sharegpt) {
     char said[8192], file[256], base[512], out[256];
     snprintf(file, sizeof file, "%s", in_scratch("c.yaml"));
     snprintf(base, sizeof base, "%s", model(family));
@@ -273,10 +274,10 @@ static void must_train(const char *family, enum ax_init_kind kind, bool sharegpt
 static void what_is_written_trains(void **state) {
     (void)state;
     need_binary();
-    for (int kind = AX_INIT_CHAT; kind <= AX_INIT_TEXT; kind++)
-        must_train("qwen3", (enum ax_init_kind)kind, false);
-    must_train("llama", AX_INIT_CHAT, true);
-    must_train("llama", AX_INIT_PAIR, false); /* its tokenizer adds BOS: not twice */
+    for (int kind = AX_RECORD_CHAT; kind <= AX_RECORD_TEXT; kind++)
+        must_train("qwen3", (enum ax_record_kind)kind, false);
+    must_train("llama", AX_RECORD_CHAT, true);
+    must_train("llama", AX_RECORD_PAIR, false); /* its tokenizer adds BOS: not twice */
 }
 
 /* However few or many rows, and whatever the file is called: what is written is accepted, and the
@@ -335,7 +336,7 @@ static void the_adapter_files_train(void **state) {
                                       .sequence_len = 64,
                                       .packing = true}};
         struct ax_buf text = {0};
-        assert_ok(ax_init_data_read(&i.data, rows_of(AX_INIT_CHAT, false)));
+        assert_ok(ax_init_data_read(&i.data, rows_of(AX_RECORD_CHAT, false)));
         i.data.template = "llama3";
         snprintf(out, sizeof out, "%s", in_scratch("out"));
         i.output_dir = out;
@@ -374,9 +375,9 @@ static void prompts_are_kept(void **state) {
         char prompt[128];
         snprintf(prompt, sizeof prompt, "%s", all[i].text);
         const struct ax_init_data d = {.path = "rows.jsonl",
-                                       .kind = AX_INIT_PAIR,
-                                       .prompt = "question",
-                                       .answer = "answer",
+                                       .is.kind = AX_RECORD_PAIR,
+                                       .is.prompt = "question",
+                                       .is.answer = "answer",
                                        .prompt_format = prompt};
         struct ax_buf text = {0};
         struct ax_config cfg;
@@ -396,7 +397,7 @@ static void plans_and_prepares(void **state) {
     char said[8192], file[256], base[512];
     snprintf(file, sizeof file, "%s", in_scratch("p.yaml"));
     snprintf(base, sizeof base, "%s", model("qwen3"));
-    const char *const init[] = {"init", "--model", base, "--data", rows_of(AX_INIT_PAIR, false),
+    const char *const init[] = {"init", "--model", base, "--data", rows_of(AX_RECORD_PAIR, false),
                                 "-o",   file,      NULL};
     if (axtrain(said, sizeof said, init) != 0)
         fail_msg("%s", said);

@@ -95,7 +95,7 @@ static void refusals_print_nothing(void **state) {
     (void)state;
     put_text("t.jinja", "text\n{{ raise_exception('roles must alternate') }}");
     assert_error(RUN("[]", "--file", path("t.jinja")), AX_ERR_DATA,
-                 "t.jinja:2: roles must alternate");
+                 "t.jinja:2: the template raised: roles must alternate");
     assert_string_equal(output, "");
     put_text("t.jinja", "\n\n{% if %}");
     assert_error(RUN("[]", "--file", path("t.jinja")), AX_ERR_DATA, "t.jinja:3: ");

@@ -392,7 +392,9 @@ static void row_shapes(void **state) {
     check_record(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"extra\": {\"a\": null}}"),
                  "<|im_start|>user\n1<|im_end|>\n");
     static const char *const bad[][2] = {
-        {"{\"text\": \"x\"}", "messages: expected a list of messages, got nothing"},
+        {"{\"text\": \"x\"}",
+         "column \"messages\" (field_messages) is missing; the record has text; "
+         "these columns look like type: completion, field: text"},
         {"{\"messages\": []}", "messages: expected a list of messages, got an empty one"},
         {"{\"messages\": {}}", "messages: expected a list of messages, got an object"},
         {"{\"messages\": \"[\"}", "messages: expected JSON text (text:1:2"},

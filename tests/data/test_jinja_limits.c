@@ -21,7 +21,7 @@ static void errors_name_the_line(void **state) {
     refuses("{% macro f(x) %}\n{{ x.y.z }}\n{% endmacro %}\n\n{{ f({}) }}", "{}",
             "t:2: ", "a dict has no 'y'");
     refuses("a\n{{ raise_exception('roles must ' + 'alternate') }}", "{}",
-            "t:2: ", "roles must alternate");
+            "t:2: ", "the template raised: roles must alternate");
     refuses("\n\n{% for x in y %}\n", "{}", "t:3: ", "{% endfor %} is missing");
     refuses("\n{% set x 1 %}", "{}", "t:2: ", "expected the end of the tag, got a number");
     refuses("\r\n\r\n{% include 'x' %}", "{}", "t:3: ", "the tag {% include %} is not supported");

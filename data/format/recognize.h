@@ -1,0 +1,38 @@
+/* Which kind of record this is, by the names and kinds of its columns. */
+#ifndef AX_DATA_FORMAT_RECOGNIZE_H
+#define AX_DATA_FORMAT_RECOGNIZE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "data/format/format.h"
+
+enum ax_record_kind {
+    AX_RECORD_UNKNOWN,
+    AX_RECORD_PREFERENCES, /* chosen, rejected */
+    AX_RECORD_CHAT,        /* a column with a list of messages */
+    AX_RECORD_ALPACA,      /* instruction, input, output */
+    AX_RECORD_PAIR,        /* a prompt column and an answer column */
+    AX_RECORD_TEXT         /* a text column, all of it trained */
+};
+
+#define AX_COLUMN_NAME 64 /* size of a recognized column's name */
+
+struct ax_record_shape {
+    enum ax_record_kind kind;
+    char messages[AX_COLUMN_NAME], role[AX_COLUMN_NAME], content[AX_COLUMN_NAME]; /* chat */
+    char prompt[AX_COLUMN_NAME], answer[AX_COLUMN_NAME];                          /* alpaca, pair */
+    char text[AX_COLUMN_NAME];                                                    /* text */
+};
+/* The first kind that every one of the n ≥ 1 records has; `records` are objects. */
+struct ax_record_shape ax_records_recognize(json_t *const *records, size_t n);
+
+/* The names of a record's columns, separated by commas, as many as fit; "none". Returns buf. */
+char *ax_record_columns(const json_t *record, char *buf, size_t size);
+
+/* After an error of this record: if it lacks the columns that the options read, but looks like
+ * another kind, adds that kind's settings to the error text. Returns st. */
+enum ax_status ax_record_error_hint(enum ax_status st, const struct ax_format_options *o,
+                                    json_t *record);
+
+#endif
