@@ -133,12 +133,13 @@ const struct ax_command ax_commands[] = {
      "  fish   axtrain completion fish > ~/.config/fish/completions/axtrain.fish\n",
      "axtrain completion bash", ax_cmd_completion},
     {"config", "explain and check configurations",
-     "help [KEY]\nshow FILE [key=value | --key value] [--json]\nschema\ndocs",
+     "help [KEY]\nshow FILE [key=value | --key value] [--all | --json]\nschema\ndocs",
      "  help KEY   type, default, range and meaning of a key, and whether axtrain supports it\n"
      "  show FILE  the resolved configuration, with the origin of each value\n"
      "  schema     a JSON Schema for editors\n"
      "  docs       the reference of all keys as Markdown\n"
      "  -o FILE    write to FILE instead of standard output\n"
+     "  --all      (show) why each key without effect has none\n"
      "  --json     (show) values, origins and notes as one JSON object\n",
      "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
     {"convert", "convert a GGUF file to a Hugging Face folder, or back",

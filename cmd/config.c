@@ -9,18 +9,20 @@
 #include "cmd/config/build.h"
 
 struct options {
-    bool json;
+    bool json, all;
     const char *out; /* NULL = standard output */
     int n;
     char **rest; /* the remaining words; points into argv */
 };
 
-/* Removes -o FILE and --json from argv and keeps the order of the rest. */
+/* Removes -o FILE, --json and --all from argv and keeps the order of the rest. */
 static enum ax_status take_options(int argc, char **argv, struct options *opt) {
     *opt = (struct options){.rest = argv};
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             opt->json = true;
+        } else if (strcmp(argv[i], "--all") == 0) {
+            opt->all = true;
         } else if (strcmp(argv[i], "-o") == 0) {
             if (i + 1 == argc)
                 return ax_error(AX_ERR_CONFIG, "-o: expected a file name");
@@ -44,7 +46,8 @@ static enum ax_status write_out(const struct options *opt, const struct ax_buf *
 static enum ax_status show(const struct options *opt, struct ax_buf *out) {
     struct ax_config cfg;
     AX_TRY(ax_config_load(&cfg, opt->rest[0], opt->n - 1, opt->rest + 1));
-    enum ax_status st = opt->json ? ax_config_show_json(&cfg, out) : ax_config_show(&cfg, out);
+    enum ax_status st =
+        opt->json ? ax_config_show_json(&cfg, out) : ax_config_show(&cfg, opt->all, out);
     if (st == AX_OK && ax_config_is_set(&cfg, "base_model") &&
         ax_base_model_check_name(ax_config_str(&cfg, "base_model")) != AX_OK) {
         ax_log_warn("base_model: %s", ax_error_text());

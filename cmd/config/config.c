@@ -158,12 +158,20 @@ enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use
 }
 
 void ax_config_log_notes(const struct ax_config *cfg) {
+    struct ax_buf names = {0};
+    size_t n = 0;
+    if (ax_config_put_noted(cfg, AX_NOTE_NO_EFFECT, &names, &n) != AX_OK)
+        ax_error_clear();
+    else if (n > 1)
+        ax_log_info("%zu keys have no effect here: %s (explained by axtrain config show --all %s)",
+                    n, names.data, cfg->doc.name);
+    ax_buf_free(&names);
     for (size_t i = 0; i < cfg->n_notes; i++) {
         const struct ax_config_note *note = &cfg->notes[i];
-        if (note->kind == AX_NOTE_NOT_YET)
+        const bool no_effect = note->kind == AX_NOTE_NO_EFFECT;
+        if (note->kind == AX_NOTE_NOT_YET || (no_effect && n > 1))
             continue;
-        enum ax_log_level level = note->kind == AX_NOTE_NO_EFFECT ? AX_LOG_INFO : AX_LOG_WARN;
-        ax_log(level, "%s: %s%s (%s)", note->path,
-               note->kind == AX_NOTE_NO_EFFECT ? "no effect here: " : "", note->text, note->where);
+        ax_log(no_effect ? AX_LOG_INFO : AX_LOG_WARN, "%s: %s%s (%s)", note->path,
+               no_effect ? "no effect here: " : "", note->text, note->where);
     }
 }

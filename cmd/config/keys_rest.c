@@ -44,6 +44,11 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
         "*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|*NemoGymPlugin|*LMEvalPlugin|"
         "*DenseMixerPlugin|*.*"),
 #undef WHY
+#define WHY AX_NEEDS(OTEL)
+    BOOL("use_otel_metrics", .dflt = "false"),
+    STR("otel_metrics_host", .dflt = "localhost", .when = "use_otel_metrics"),
+    COUNT("otel_metrics_port", .dflt = "8000", .when = "use_otel_metrics"),
+#undef WHY
 #define WHY AX_NEEDS(LINEAR_EXPERTS)
     BOOL("llama4_linearized_experts"),
 #undef WHY
@@ -350,14 +355,6 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     {"fsdp_config.mixed_precision_policy", AX_T_STR, AX_NO_EFFECT("bf16 and master_dtype decide")},
     {"ddp_broadcast_buffers", AX_T_BOOL, AX_NO_EFFECT("there are none")},
     {"ddp_find_unused_parameters", AX_T_BOOL, AX_NO_EFFECT("the action table lists them")},
-    {"use_otel_metrics", AX_T_BOOL, .dflt = "false",
-        AX_NO_EFFECT("nothing is sent; use a tracker, metrics.jsonl or metrics.csv")},
-    {"otel_metrics_host", AX_T_STR, .dflt = "localhost",
-        AX_NO_EFFECT("nothing is sent; use a tracker, metrics.jsonl or metrics.csv"),
-        .when = "use_otel_metrics"},
-    {"otel_metrics_port", AX_T_COUNT, .dflt = "8000",
-        AX_NO_EFFECT("nothing is sent; use a tracker, metrics.jsonl or metrics.csv"),
-        .when = "use_otel_metrics"},
     {"strict", AX_T_BOOL, .dflt = "false", AX_NO_EFFECT("keys are always checked")},
     {0}};
 

@@ -123,9 +123,26 @@ static const char *const note_titles[AX_NOTE_KINDS] = {
     [AX_NOTE_NOT_YET] = "not supported yet: training stops before it starts",
 };
 
-static enum ax_status put_notes(const struct ax_config *cfg, struct ax_buf *out) {
+/* Several keys without effect take one line. */
+static enum ax_status put_folded(const struct ax_config *cfg, struct ax_buf *out, bool *folded) {
+    struct ax_buf names = {0};
+    size_t n;
+    enum ax_status st = ax_config_put_noted(cfg, AX_NOTE_NO_EFFECT, &names, &n);
+    *folded = n > 1;
+    if (st == AX_OK && *folded)
+        st = ax_buf_printf(out, "\n# NOTE no effect here: %zu keys, explained with --all\n#   %s\n",
+                           n, names.data);
+    ax_buf_free(&names);
+    return st;
+}
+
+static enum ax_status put_notes(const struct ax_config *cfg, bool all, struct ax_buf *out) {
     for (int kind = 0; kind < AX_NOTE_KINDS; kind++) {
-        bool any = false;
+        bool any = false, folded = false;
+        if (kind == AX_NOTE_NO_EFFECT && !all)
+            AX_TRY(put_folded(cfg, out, &folded));
+        if (folded)
+            continue;
         for (size_t i = 0; i < cfg->n_notes; i++) {
             const struct ax_config_note *note = &cfg->notes[i];
             if ((int)note->kind != kind)
@@ -145,9 +162,9 @@ static enum ax_status put_notes(const struct ax_config *cfg, struct ax_buf *out)
     return AX_OK;
 }
 
-enum ax_status ax_config_show(const struct ax_config *cfg, struct ax_buf *out) {
+enum ax_status ax_config_show(const struct ax_config *cfg, bool all, struct ax_buf *out) {
     struct show s = {.cfg = cfg, .out = out, .line = out->len};
     for (size_t i = 0; i < ax_config_n_sections; i++)
         AX_TRY(put_section(&s, &ax_config_sections[i]));
-    return put_notes(cfg, out);
+    return put_notes(cfg, all, out);
 }

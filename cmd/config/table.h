@@ -133,6 +133,12 @@ struct ax_capability_info {
     const char *name, *meaning;
 };
 
+/* A key that needs one of these asks for another objective, even without the key that selects it:
+ * such a run stops, because it would train something else than was asked for. */
+static inline bool ax_capability_is_objective(enum ax_capability cap) {
+    return cap >= AX_CAP_DPO && cap <= AX_CAP_PRM;
+}
+
 struct ax_config_key {
     const char *path;
     unsigned types;      /* AX_T_… */

@@ -109,6 +109,16 @@ enum ax_status ax_config_put_flow(struct ax_buf *out, const struct ax_yaml_node 
     }
 }
 
+enum ax_status ax_config_put_noted(const struct ax_config *cfg, enum ax_config_note_kind kind,
+                                   struct ax_buf *out, size_t *n) {
+    const size_t most = 6;
+    *n = 0;
+    for (size_t i = 0; i < cfg->n_notes; i++)
+        if (cfg->notes[i].kind == kind && (*n)++ < most)
+            AX_TRY(ax_buf_printf(out, "%s%s", *n > 1 ? ", " : "", cfg->notes[i].path));
+    return *n > most ? ax_buf_printf(out, " and %zu more", *n - most) : AX_OK;
+}
+
 /* Lists the notes of one capability on one line. */
 static enum ax_status put_group(const struct ax_config *cfg, bool text_only, size_t first,
                                 const char *prefix, const char *suffix, struct ax_buf *out) {

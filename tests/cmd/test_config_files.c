@@ -268,7 +268,7 @@ static void published_files(void **state) {
         check_needs(&cfg, &files[i]);
         assert_non_null(ax_config_str(&cfg, "base_model"));
         assert_true(ax_config_f64(&cfg, "learning_rate") > 0);
-        assert_int_equal(ax_config_show(&cfg, &out), AX_OK);
+        assert_int_equal(ax_config_show(&cfg, true, &out), AX_OK);
         assert_true(strstr(out.data, "not supported yet") != NULL ||
                     ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING) == AX_OK);
         ax_buf_free(&out);

@@ -2,6 +2,9 @@
 #include "config_case.h"
 
 #include <math.h>
+#include <unistd.h>
+
+#include "base/log.h"
 
 static void defaults(void **state) {
     (void)state;
@@ -175,6 +178,44 @@ static void notes(void **state) {
     ax_config_free(&cfg);
 }
 
+/* What ax_config_log_notes writes for this configuration. */
+static void logged(const char *yaml, char *out, size_t size) {
+    struct ax_config cfg;
+    int ends[2];
+    load_ok(&cfg, yaml, NULL);
+    assert_int_equal(pipe(ends), 0);
+    const int kept = dup(STDERR_FILENO);
+    const enum ax_log_level level = ax_log_get_level();
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    ax_log_set_level(AX_LOG_INFO);
+    ax_config_log_notes(&cfg);
+    ax_log_set_level(level);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    const ssize_t n = read(ends[0], out, size - 1); /* nothing logged: the end */
+    assert_true(n >= 0);
+    out[n] = '\0';
+    close(ends[0]);
+    ax_config_free(&cfg);
+}
+
+static void several_keys_without_effect_are_one_line(void **state) {
+    (void)state;
+    char text[2048];
+    logged("base_model: m\n", text, sizeof text);
+    assert_string_equal(text, "");
+    logged("base_model: m\ntokenizer_type: T\n", text, sizeof text);
+    assert_string_equal(text, "info tokenizer_type: no effect here: tokenizer.json decides "
+                              "(c.yaml:2:17)\n");
+    logged("base_model: m\ntokenizer_type: T\nlora_r: 8\ntorch_compile: true\n", text, sizeof text);
+    expect_text(text,
+                "info 2 keys have no effect here: tokenizer_type, torch_compile (explained by "
+                "axtrain config show --all c.yaml)\n");
+    expect_text(text, "warn lora_r: only has an effect with adapter (c.yaml:3:9)\n");
+    assert_null(strstr(text, "decides"));
+}
+
 /* What would hurt if it were ignored stops a run, and only then. */
 static void what_cannot_be_done_stops(void **state) {
     (void)state;
@@ -183,6 +224,13 @@ static void what_cannot_be_done_stops(void **state) {
         enum ax_capability cap;
     } cases[] = {
         {"push_dataset_to_hub: me/x\n", AX_CAP_HUB_DATA_UPLOAD},
+        {"use_otel_metrics: true\n", AX_CAP_OTEL},
+        {"rl_beta: 0.2\n", AX_CAP_DPO}, /* without rl: not what was asked for either */
+        {"kto_desirable_weight: 2\n", AX_CAP_KTO},
+        {"orpo_alpha: 0.2\n", AX_CAP_ORPO},
+        {"simpo_gamma: 1\n", AX_CAP_SIMPO},
+        {"center_rewards_coefficient: 0.1\n", AX_CAP_REWARD_MODEL},
+        {"trl: {num_generations: 4}\n", AX_CAP_GRPO},
         {"dp_shard_size: 2\n", AX_CAP_SHARD},
         {"fp8: true\n", AX_CAP_FP8},
         {"chat_template: command_a\n", AX_CAP_COMMAND_A},
@@ -285,6 +333,7 @@ int main(void) {
         cmocka_unit_test(errors_of_readers),
         cmocka_unit_test(optimizer_notes),
         cmocka_unit_test(notes),
+        cmocka_unit_test(several_keys_without_effect_are_one_line),
         cmocka_unit_test(what_cannot_be_done_stops),
         cmocka_unit_test(missing_capabilities_are_listed_once),
         cmocka_unit_test(remedies_of_refusals),

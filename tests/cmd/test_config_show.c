@@ -32,7 +32,7 @@ static const char config[] = "base_model: my/model\n"
 
 static void show(const struct ax_config *cfg, struct ax_buf *out) {
     *out = (struct ax_buf){0};
-    assert_int_equal(ax_config_show(cfg, out), AX_OK);
+    assert_int_equal(ax_config_show(cfg, false, out), AX_OK);
 }
 
 /* Takes the padding before comments away, but for two blanks. */
@@ -86,6 +86,33 @@ static void values_with_origins(void **state) {
     assert_null(strstr(out.data, "wandb"));
     assert_null(strstr(out.data, "\ndebug"));
     assert_null(strstr(out.data, "\nflash_attention"));
+    ax_buf_free(&out);
+    ax_config_free(&cfg);
+}
+
+/* Several keys without effect share a line, unless all are asked for. */
+static void keys_without_effect_share_a_line(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    struct ax_buf out;
+    load_ok(&cfg,
+            "base_model: m\ntokenizer_type: AutoTokenizer\ntorch_compile: true\ntf32: true\n"
+            "use_kernels: true\nliger_rope: true\nlora_mlp_kernel: true\ntrust_remote_code: true\n"
+            "lora_r: 8\n",
+            NULL);
+    show(&cfg, &out);
+    const char *notes = strstr(out.data, "\n# NOTE no effect here");
+    assert_non_null(notes);
+    assert_memory_equal(notes, "\n# NOTE no effect here: 7 keys, explained with --all\n#   ", 57);
+    expect_text(notes, ", use_kernels");
+    expect_text(notes, " and 1 more\n");
+    expect_text(notes, "#   lora_r: only has an effect with adapter (c.yaml:9:9)\n");
+    assert_null(strstr(notes, "tokenizer.json decides"));
+    ax_buf_free(&out);
+    assert_int_equal(ax_config_show(&cfg, true, &out), AX_OK);
+    expect_text(out.data, "\n# NOTE no effect here\n#   ");
+    expect_text(out.data, "\n#   tokenizer_type: tokenizer.json decides (c.yaml:2:17)\n");
+    assert_null(strstr(out.data, "explained with --all"));
     ax_buf_free(&out);
     ax_config_free(&cfg);
 }
@@ -261,6 +288,7 @@ static void command(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_with_origins),
+        cmocka_unit_test(keys_without_effect_share_a_line),
         cmocka_unit_test(shown_reads_back),
         cmocka_unit_test(as_json),
         cmocka_unit_test(help),

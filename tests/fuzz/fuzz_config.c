@@ -31,7 +31,7 @@ static void try_file(const char *data, size_t size) {
     }
     struct ax_buf text = {0};
     struct ax_buf json = {0};
-    AX_ASSERT(ax_config_show(&cfg, &text) == AX_OK);
+    AX_ASSERT(ax_config_show(&cfg, false, &text) == AX_OK);
     AX_ASSERT(ax_config_show_json(&cfg, &json) == AX_OK);
     enum ax_status st = ax_config_require(&cfg, AX_CONFIG_FOR_TRAINING);
     AX_ASSERT(st == AX_OK || st == AX_ERR_CONFIG || st == AX_ERR_UNSUPPORTED);
