@@ -5,9 +5,11 @@
 
 #include "base/mem.h"
 #include "cmd/tasks/metrics.h"
+#include "cmd/tasks/translation.h"
 
 #define BOOTSTRAP_SAMPLES 100000
 #define BOOTSTRAP_CHUNK   1000 /* samples of one seed: 0, 1, … */
+#define BOOTSTRAP_TEXTS   100  /* samples where texts are compared */
 
 static double mean(const struct ax_task_value *v, size_t n) {
     double sum = 0;
@@ -81,12 +83,25 @@ static double matthews(const struct ax_task_value *v, size_t n, double *counts, 
 /* What a function needs besides the values. */
 struct work {
     enum ax_task_aggregation how;
-    double *counts;
+    double *counts; /* of labels; or, of translations, those of all records */
     size_t labels;
+    const struct ax_translation *translation; /* NULL: none */
 };
+
+/* Of translations x is the number of the record. */
+static double score_sums(const struct work *w, const struct ax_task_value *v, size_t n) {
+    const struct ax_translation *t = w->translation;
+    double sums[AX_TRANSLATION_COUNTS] = {0};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < t->n; k++)
+            sums[k] += w->counts[(size_t)v[i].x * t->n + k];
+    return t->score(sums);
+}
 
 /* May change the order of v. */
 static double aggregate(const struct work *w, struct ax_task_value *v, size_t n) {
+    if (w->translation)
+        return score_sums(w, v, n);
     switch (w->how) {
     case AX_AGGREGATE_MEDIAN:
         return median(v, n);
@@ -132,18 +147,19 @@ static enum ax_status bootstrap(const struct work *w, const struct ax_task_value
                                 double *out) {
     struct ax_task_value *sample = NULL;
     struct ax_python_random random;
+    const uint32_t samples = w->translation ? BOOTSTRAP_TEXTS : BOOTSTRAP_SAMPLES;
     double *results = NULL;
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&sample, n, sizeof *sample), st, done);
-    AX_TRY_GOTO(ax_alloc(&results, BOOTSTRAP_SAMPLES, sizeof *results), st, done);
-    for (uint32_t i = 0; i < BOOTSTRAP_SAMPLES; i++) {
+    AX_TRY_GOTO(ax_alloc(&results, samples, sizeof *results), st, done);
+    for (uint32_t i = 0; i < samples; i++) {
         if (i % BOOTSTRAP_CHUNK == 0)
             ax_python_seed(&random, i / BOOTSTRAP_CHUNK);
         for (size_t k = 0; k < n; k++)
             sample[k] = v[(size_t)(ax_python_uniform(&random) * (double)n)];
         results[i] = aggregate(w, sample, n);
     }
-    *out = deviation(results, BOOTSTRAP_SAMPLES);
+    *out = deviation(results, samples);
 done:
     ax_free(sample);
     ax_free(results);
@@ -152,7 +168,8 @@ done:
 
 static bool is_bootstrapped(enum ax_task_aggregation how) {
     return how == AX_AGGREGATE_MEDIAN || how == AX_AGGREGATE_NANMEAN ||
-           how == AX_AGGREGATE_PERPLEXITY || how == AX_AGGREGATE_F1 || how == AX_AGGREGATE_MCC;
+           how == AX_AGGREGATE_PERPLEXITY || how == AX_AGGREGATE_F1 || how == AX_AGGREGATE_MCC ||
+           ax_translation(how);
 }
 
 /* Labels from 0; F1 knows 0 and 1 only. */
@@ -170,9 +187,22 @@ static enum ax_status check_labels(struct work *w, const struct ax_task_value *v
     return ax_alloc(&w->counts, 2 * w->labels, sizeof *w->counts);
 }
 
+static enum ax_status count_texts(struct work *w, struct ax_task_value *v, size_t n) {
+    AX_TRY(ax_alloc(&w->counts, n, w->translation->n * sizeof *w->counts));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *target = json_array_get(v[i].pair, 0), *answer = json_array_get(v[i].pair, 1);
+        v[i].x = (double)i;
+        AX_TRY(w->translation->count(
+            (struct ax_translation_text){json_string_value(target), json_string_length(target)},
+            (struct ax_translation_text){json_string_value(answer), json_string_length(answer)},
+            w->counts + i * w->translation->n));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_task_aggregate(enum ax_task_aggregation how, const struct ax_task_value *v,
                                  size_t n, struct ax_task_result *out) {
-    struct work w = {.how = how};
+    struct work w = {.how = how, .translation = ax_translation(how)};
     struct ax_task_value *copy = NULL;
     enum ax_status st;
     *out = (struct ax_task_result){.error = NAN};
@@ -180,11 +210,13 @@ enum ax_status ax_task_aggregate(enum ax_task_aggregation how, const struct ax_t
         AX_TRY(check_labels(&w, v, n));
     AX_TRY_GOTO(ax_alloc(&copy, n, sizeof *copy), st, done);
     memcpy(copy, v, n * sizeof *copy);
-    out->value = aggregate(&w, copy, n);
+    if (w.translation)
+        AX_TRY_GOTO(count_texts(&w, copy, n), st, done);
     if (n > 1 && how == AX_AGGREGATE_MEAN)
-        st = mean_error(v, n, &out->error);
-    else if (n > 1 && is_bootstrapped(how))
-        st = bootstrap(&w, v, n, &out->error);
+        AX_TRY_GOTO(mean_error(copy, n, &out->error), st, done);
+    if (n > 1 && is_bootstrapped(how))
+        AX_TRY_GOTO(bootstrap(&w, copy, n, &out->error), st, done);
+    out->value = aggregate(&w, copy, n);
 done:
     ax_free(copy);
     ax_free(w.counts);

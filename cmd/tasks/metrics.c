@@ -131,7 +131,7 @@ static enum ax_status value_of(const struct ax_task_metric *m, const struct gold
         return AX_OK;
     case AX_METRIC_F1:
     case AX_METRIC_MCC:
-        *out = (struct ax_task_value){(double)gold_at(g, c, 0), (double)best};
+        *out = (struct ax_task_value){.x = (double)gold_at(g, c, 0), .y = (double)best};
         return AX_OK;
     default:
         break;
@@ -203,6 +203,23 @@ static enum ax_status exact_match(const struct ax_task_metric *m, const json_t *
     return AX_OK;
 }
 
+/* [target, answer] as texts, for a metric that compares all records together. */
+static enum ax_status translation(const struct ax_task_metric *m, const json_t *target,
+                                  const json_t *answer, struct ax_task_value *out) {
+    struct ax_buf text = {0};
+    if (json_array_size(answer) == 1)
+        answer = json_array_get(answer, 0);
+    if (json_is_array(target) || !json_is_string(answer))
+        return ax_error(AX_ERR_DATA, "%s: expected one target and one answer, a text%s",
+                        ax_task_metric_name(m->kind),
+                        json_is_array(target) ? "" : "; end the filter with take_first");
+    enum ax_status st = put_value(&text, target);
+    if (st == AX_OK)
+        out->pair = json_pack("[oO]", json_stringn(text.data, text.len), answer);
+    ax_buf_free(&text);
+    return st;
+}
+
 /* ---- a task ---- */
 
 static struct ax_task_value *at(struct ax_task_scores *s, size_t filter, size_t metric, size_t i) {
@@ -269,8 +286,12 @@ static enum ax_status score_text(struct ax_task_scores *s, size_t i, size_t filt
         target = shown;
     }
     enum ax_status st = AX_OK;
-    for (size_t m = 0; m < p->task->n_metrics && st == AX_OK; m++)
-        st = exact_match(&p->task->metrics[m], target, *got, &at(s, filter, m, i)->x);
+    for (size_t m = 0; m < p->task->n_metrics && st == AX_OK; m++) {
+        const struct ax_task_metric *metric = &p->task->metrics[m];
+        struct ax_task_value *v = at(s, filter, m, i);
+        st = metric->kind == AX_METRIC_EXACT_MATCH ? exact_match(metric, target, *got, &v->x)
+                                                   : translation(metric, target, *got, v);
+    }
     json_decref(shown);
     return st;
 }
@@ -287,7 +308,7 @@ static enum ax_status score_rolling(struct ax_task_scores *s, size_t i, size_t f
     for (size_t m = 0; m < p->task->n_metrics; m++) {
         const bool words = p->task->metrics[m].kind == AX_METRIC_WORD_PERPLEXITY;
         *at(s, filter, m, i) = (struct ax_task_value){
-            sum, (double)(words ? ax_python_words(text.data, text.len) : text.len)};
+            .x = sum, .y = (double)(words ? ax_python_words(text.data, text.len) : text.len)};
     }
     ax_buf_free(&text);
     return AX_OK;
@@ -324,7 +345,8 @@ static enum ax_status score_all(struct ax_task_scores *s) {
     const struct ax_task_prompts *p = s->requests->prompts;
     const size_t filters = p->task->n_filters;
     char where[512];
-    AX_TRY(ax_alloc(&s->values, filters * p->task->n_metrics * s->n, sizeof *s->values));
+    s->n_values = filters * p->task->n_metrics * s->n;
+    AX_TRY(ax_alloc(&s->values, s->n_values, sizeof *s->values));
     if (p->task->output == AX_TASK_GENERATE) {
         AX_TRY(ax_alloc(&s->answers, s->n, sizeof(json_t *)));
         AX_TRY(ax_alloc(&s->filtered, filters * s->n, sizeof(json_t *)));
@@ -352,6 +374,8 @@ void ax_task_scores_free(struct ax_task_scores *s) {
         json_decref(s->answers[i]);
     for (size_t i = 0; s->filtered && i < s->n * s->requests->prompts->task->n_filters; i++)
         json_decref(s->filtered[i]);
+    for (size_t i = 0; s->values && i < s->n_values; i++)
+        json_decref(s->values[i].pair);
     ax_free(s->answers);
     ax_free(s->filtered);
     ax_free(s->values);

@@ -8,6 +8,7 @@
  * label and the predicted one. */
 struct ax_task_value {
     double x, y;
+    json_t *pair; /* BLEU, chrF, TER: [target, answer]; else NULL */
 };
 
 struct ax_task_scores {
@@ -15,7 +16,8 @@ struct ax_task_scores {
     json_t **answers;             /* [records]: a list of texts; NULL where nothing is generated */
     json_t **filtered;            /* [filters][records] of them; NULL as well */
     struct ax_task_value *values; /* [filters][metrics][records] */
-    size_t n;                     /* records */
+    size_t n_values;
+    size_t n; /* records */
 };
 enum ax_status ax_task_score(struct ax_task_scores *s, const struct ax_task_requests *r);
 void ax_task_scores_free(struct ax_task_scores *s); /* safe on a zeroed one */
@@ -30,8 +32,9 @@ struct ax_task_result {
     double value, error; /* error: the standard error; NaN where there is none */
 };
 /* Standard errors as lm-evaluation-harness has them: of a mean by formula (sample deviation /
- * √n); of median, nanmean, perplexity, f1 and mcc from 100,000 bootstrap samples, drawn as Python
- * draws them; of weighted perplexities, bits per byte and the Brier score none. */
+ * √n); of median, nanmean, perplexity, f1 and mcc from 100,000 bootstrap samples, of BLEU, chrF and
+ * TER from 100, drawn as Python draws them; of weighted perplexities, bits per byte and the Brier
+ * score none. */
 enum ax_status ax_task_aggregate(enum ax_task_aggregation how, const struct ax_task_value *v,
                                  size_t n, struct ax_task_result *out);
 

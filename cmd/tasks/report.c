@@ -150,7 +150,9 @@ static void put_metrics(const struct ax_task_job *j, size_t i, size_t f, json_t 
         const char *name = ax_task_metric_name(metric->kind);
         json_array_append_new(names, json_string(name));
         json_object_set_new(v, name,
-                            pair ? json_pack("[oo]", number(x.x), number(x.y)) : number(x.x));
+                            x.pair ? json_incref(x.pair)
+                            : pair ? json_pack("[oo]", number(x.x), number(x.y))
+                                   : number(x.x));
     }
     json_object_set_new(v, "metrics", names);
 }

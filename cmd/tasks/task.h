@@ -10,7 +10,8 @@
  *   requests.c   texts → tokens: what the model is asked
  *   run.c        the model answers: log-likelihoods, generated text
  *   filters.c    generated text → extracted answers
- *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors
+ *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors;
+ *                translation.c, word_ids.c, ter.c: BLEU, chrF, TER
  *   report.c     what comes out
  *
  * python.c is what Python does on the way: texts, its random numbers. All of it aims at the numbers
@@ -53,6 +54,10 @@ enum ax_task_metric_kind {
     AX_METRIC_WORD_PERPLEXITY,
     AX_METRIC_BYTE_PERPLEXITY,
     AX_METRIC_BITS_PER_BYTE,
+    AX_METRIC_BLEU,
+    AX_METRIC_CHRF,
+    AX_METRIC_CHRF_WORDS,
+    AX_METRIC_TER,
     AX_METRICS
 };
 
@@ -66,6 +71,10 @@ enum ax_task_aggregation {
     AX_AGGREGATE_F1,
     AX_AGGREGATE_MCC,
     AX_AGGREGATE_BRIER,
+    AX_AGGREGATE_BLEU,
+    AX_AGGREGATE_CHRF,
+    AX_AGGREGATE_CHRF_WORDS,
+    AX_AGGREGATE_TER,
     AX_AGGREGATIONS
 };
 

@@ -33,6 +33,10 @@ static const struct {
                                    AX_AGGREGATE_WEIGHTED_PERPLEXITY, true},
     [AX_METRIC_BITS_PER_BYTE] = {"bits_per_byte", OF(AX_TASK_ROLLING), AX_AGGREGATE_BITS_PER_BYTE,
                                  true},
+    [AX_METRIC_BLEU] = {"bleu", OF(AX_TASK_GENERATE), AX_AGGREGATE_BLEU, false},
+    [AX_METRIC_CHRF] = {"chrf", OF(AX_TASK_GENERATE), AX_AGGREGATE_CHRF, false},
+    [AX_METRIC_CHRF_WORDS] = {"chrf++", OF(AX_TASK_GENERATE), AX_AGGREGATE_CHRF_WORDS, false},
+    [AX_METRIC_TER] = {"ter", OF(AX_TASK_GENERATE), AX_AGGREGATE_TER, true},
 };
 
 static const char *const aggregations[] = {
@@ -45,6 +49,10 @@ static const char *const aggregations[] = {
     [AX_AGGREGATE_F1] = "f1",
     [AX_AGGREGATE_MCC] = "matthews_corrcoef",
     [AX_AGGREGATE_BRIER] = "brier_score",
+    [AX_AGGREGATE_BLEU] = "bleu",
+    [AX_AGGREGATE_CHRF] = "chrf",
+    [AX_AGGREGATE_CHRF_WORDS] = "chrf++",
+    [AX_AGGREGATE_TER] = "ter",
 };
 
 /* Where metric_list is absent. */
@@ -91,12 +99,12 @@ static enum ax_status find_metric(const struct ax_task *t, struct ax_task_key k,
     return st;
 }
 
-/* What the values of an aggregation are: numbers, weighted numbers, labels or scores. */
+/* What the values of an aggregation are: numbers, weighted numbers, labels, or its very own. */
 static int values_of(enum ax_task_aggregation a) {
     return a <= AX_AGGREGATE_PERPLEXITY      ? 0
            : a <= AX_AGGREGATE_BITS_PER_BYTE ? 1
            : a <= AX_AGGREGATE_MCC           ? 2
-                                             : 3;
+                                             : (int)a;
 }
 
 static enum ax_status read_aggregation(struct ax_task_key k, enum ax_task_aggregation *out) {

@@ -301,7 +301,7 @@ static void aggregated(enum ax_task_aggregation how, const double (*v)[2], size_
     struct ax_task_value list[8];
     struct ax_task_result r;
     for (size_t i = 0; i < n; i++)
-        list[i] = (struct ax_task_value){v[i][0], v[i][1]};
+        list[i] = (struct ax_task_value){.x = v[i][0], .y = v[i][1]};
     must(ax_task_aggregate(how, list, n, &r));
     if (isnan(value_))
         assert_true(isnan(r.value));
@@ -336,7 +336,7 @@ static void aggregations(void **state) {
     struct ax_task_value all[6];
     struct ax_task_result r;
     for (size_t i = 0; i < 6; i++)
-        all[i] = (struct ax_task_value){three[i][0], three[i][1]};
+        all[i] = (struct ax_task_value){.x = three[i][0], .y = three[i][1]};
     must(ax_task_aggregate(AX_AGGREGATE_MCC, all, 6, &r));
     near(r.value, 0.5); /* (4·6 − 12)/√((36 − 12)(36 − 12)) */
     assert_int_equal(ax_task_aggregate(AX_AGGREGATE_F1, all, 6, &r), AX_ERR_DATA);
