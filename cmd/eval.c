@@ -174,10 +174,6 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     for (int i = 0; i < t->files.n; i++) {
         const bool solves = strcmp(t->files.text[i], "final-answer") == 0;
         e->solve = e->solve || solves;
-        if (!solves && !ax_path_exists(t->files.text[i]))
-            return ax_error(AX_ERR_CONFIG,
-                            "eval: --task: expected final-answer or a task file, got \"%s\"",
-                            t->files.text[i]);
     }
     if (e->solve && t->files.n > 1)
         return ax_error(AX_ERR_CONFIG, "--task: final-answer is for --data, task files bring their "
@@ -191,9 +187,9 @@ static enum ax_status check_tasks(struct ax_eval *e) {
                         "--type, --per-row, --max-new-tokens, --samples, --pass-at, --temperature "
                         "and --top-p, and use --log-samples for single records");
     if (!files && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
-                   t->system || t->samples))
+                   t->system || t->samples || t->include_path))
         return ax_error(AX_ERR_CONFIG,
-                        "eval: --num-fewshot, --max-length, --apply-chat-template, "
+                        "eval: --include-path, --num-fewshot, --max-length, --apply-chat-template, "
                         "--fewshot-single-turn, --system and --log-samples need --task FILE");
     if (t->single_turn && !t->chat)
         return ax_error(AX_ERR_CONFIG, "eval: --fewshot-single-turn needs --apply-chat-template");
@@ -263,6 +259,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--type", AX_ARG_STRING, &e.type, 0, 0},
         {"--rows", AX_ARG_INT, &e.max_rows, 1, INT32_MAX},
         {"--task", AX_ARG_LIST, &e.tasks.files, 0, 0},
+        {"--include-path", AX_ARG_STRING, &e.tasks.include_path, 0, 0},
         {"--num-fewshot", AX_ARG_INT, &e.tasks.num_fewshot, 0, 10000},
         {"--apply-chat-template", AX_ARG_FLAG, &e.tasks.chat, 0, 0},
         {"--fewshot-single-turn", AX_ARG_FLAG, &e.tasks.single_turn, 0, 0},

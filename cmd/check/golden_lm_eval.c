@@ -266,7 +266,7 @@ static enum ax_status prepare(struct check *c, const struct ax_text_model *model
     AX_TRY(read_options(c, root, &o, &max_length));
     AX_TRY(ax_json_str(ax_json_get(root, "task"), &task));
     AX_TRY(ax_sprintf(&path, "%s/tasks/%s.yaml", c->dir, task));
-    const enum ax_status st = ax_task_load(&j->task, path);
+    const enum ax_status st = ax_task_load(&j->task, &(struct ax_task_spec){.path = path});
     ax_free(path);
     AX_TRY(st);
     AX_TRY(ax_task_prompts_build(&j->prompts, &j->task, side, &o));

@@ -12,7 +12,8 @@
 struct tasks {
     const struct ax_eval_tasks *o;
     struct ax_text_model model;
-    struct ax_task_job jobs[AX_ARG_LIST_MAX];
+    struct ax_task_tree tree;
+    struct ax_task_job *jobs; /* [tasks of the tree] */
     size_t n;
     struct ax_task_run_counters counters;
 };
@@ -46,7 +47,14 @@ static enum ax_status max_length(const struct tasks *t, int64_t *out) {
     return AX_OK;
 }
 
-static enum ax_status open_job(struct tasks *t, const char *file) {
+static enum ax_status open_tree(struct tasks *t) {
+    t->tree.include_path = t->o->include_path;
+    for (int i = 0; i < t->o->files.n; i++)
+        AX_TRY(ax_task_tree_add(&t->tree, t->o->files.text[i]));
+    return ax_alloc(&t->jobs, t->tree.n_tasks, sizeof *t->jobs);
+}
+
+static enum ax_status open_job(struct tasks *t, const struct ax_task_spec *spec) {
     struct ax_task_job *j = &t->jobs[t->n];
     const struct ax_text_side *side = ax_text_model_side(&t->model, adapter_of(t));
     const struct ax_task_prompt_options o = {.num_fewshot = t->o->num_fewshot,
@@ -58,10 +66,10 @@ static enum ax_status open_job(struct tasks *t, const char *file) {
     int64_t length;
     AX_TRY(max_length(t, &length));
     t->n++;
-    AX_TRY(ax_task_load(&j->task, file));
+    AX_TRY(ax_task_load(&j->task, spec));
     for (size_t i = 0; i + 1 < t->n; i++)
         if (strcmp(t->jobs[i].task.name, j->task.name) == 0)
-            return ax_error(AX_ERR_CONFIG, "%s: a second task with the name %s", file,
+            return ax_error(AX_ERR_CONFIG, "%s: a second task with the name %s", spec->path,
                             j->task.name);
     AX_TRY(ax_task_prompts_build(&j->prompts, &j->task, side, &o));
     return ax_task_requests_make(&j->requests, &j->prompts, side, length);
@@ -86,11 +94,13 @@ static enum ax_status put_json(const struct tasks *t, struct ax_buf *out) {
                   (json_int_t)c->requests, "prompt_tokens", (json_int_t)c->prompt_tokens,
                   "shared_tokens", (json_int_t)c->shared_tokens, "generated_tokens",
                   (json_int_t)c->generated_tokens, "seconds", c->seconds);
-    json_t *results = ax_task_report_json(t->jobs, t->n);
+    json_t *results = NULL;
     char *text = NULL;
     size_t len;
-    enum ax_status st = ax_error(AX_ERR_NOMEM, "out of memory for the result");
-    if (v && results && json_object_update(v, results) == 0)
+    enum ax_status st = ax_task_report_json(&t->tree, t->jobs, &results);
+    if (st == AX_OK && (!v || json_object_update(v, results) != 0))
+        st = ax_error(AX_ERR_NOMEM, "out of memory for the result");
+    if (st == AX_OK)
         st = ax_json_dump(v, &text, &len);
     if (st == AX_OK)
         st = ax_buf_printf(out, "%s\n", text);
@@ -103,7 +113,7 @@ static enum ax_status put_json(const struct tasks *t, struct ax_buf *out) {
 static enum ax_status put_text(const struct tasks *t, struct ax_buf *out) {
     const struct ax_task_run_counters *c = &t->counters;
     char fed[32], shared[32];
-    AX_TRY(ax_task_report_table(t->jobs, t->n, out));
+    AX_TRY(ax_task_report_table(&t->tree, t->jobs, out));
     return ax_buf_printf(out,
                          "\n%lld requests in %.1f s: %s prompt tokens computed, %s shared; %s\n",
                          (long long)c->requests, c->seconds,
@@ -126,16 +136,20 @@ static enum ax_status write_samples(const struct tasks *t) {
 /* ---- the run ---- */
 
 static enum ax_status run(struct tasks *t, struct ax_buf *out) {
-    struct ax_task_requests *list[AX_ARG_LIST_MAX];
-    const struct ax_task_run_options o = {
-        .lanes = t->o->batch, .seed = (uint64_t)t->o->seed, .adapter = adapter_of(t)};
+    struct ax_task_requests **list;
+    AX_TRY(open_tree(t));
     AX_TRY(open_model(t));
     AX_TRY(check_template(t));
-    for (int i = 0; i < t->o->files.n; i++)
-        AX_TRY(open_job(t, t->o->files.text[i]));
+    for (size_t i = 0; i < t->tree.n_tasks; i++)
+        AX_TRY(open_job(t, t->tree.tasks[i]));
+    const struct ax_task_run_options o = {
+        .lanes = t->o->batch, .seed = (uint64_t)t->o->seed, .adapter = adapter_of(t)};
+    AX_TRY(ax_alloc(&list, t->n, sizeof(struct ax_task_requests *)));
     for (size_t i = 0; i < t->n; i++)
         list[i] = &t->jobs[i].requests;
-    AX_TRY(ax_task_run(&t->model, list, t->n, &o, &t->counters));
+    const enum ax_status st = ax_task_run(&t->model, list, t->n, &o, &t->counters);
+    ax_free(list);
+    AX_TRY(st);
     for (size_t i = 0; i < t->n; i++)
         AX_TRY(ax_task_job_finish(&t->jobs[i]));
     if (t->o->samples)
@@ -150,6 +164,8 @@ enum ax_status ax_eval_tasks_run(const struct ax_eval_tasks *o, struct ax_buf *o
     const enum ax_status st = run(t, out);
     for (size_t i = 0; i < t->n; i++)
         ax_task_job_free(&t->jobs[i]);
+    ax_free(t->jobs);
+    ax_task_tree_free(&t->tree);
     ax_text_model_close(&t->model);
     ax_free(t);
     return st;

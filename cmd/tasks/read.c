@@ -77,7 +77,24 @@ static struct ax_task_key absent_if_null(struct ax_task_key k) {
     return k;
 }
 
+bool ax_task_is_group_key(const char *name) {
+    static const char *const names[] = {"group", "group_alias", "task", "aggregate_metric_list",
+                                        "metadata"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 struct ax_task_key ax_task_key(const struct ax_task_yaml *y, const char *name) {
+    const bool of_group = ax_task_is_group_key(name);
+    for (int i = 0; !of_group && i < y->over.n; i++) {
+        const struct ax_yaml_node *v = ax_yaml_get(y->over.maps[i].node, name);
+        if (v)
+            return absent_if_null((struct ax_task_key){y->over.maps[i].doc, v, name});
+    }
+    if (y->of_group && of_group)
+        return (struct ax_task_key){&y->docs[0], NULL, name};
     for (int i = 0; i < y->n; i++) {
         const struct ax_yaml_node *v = ax_yaml_get(y->docs[i].root, name);
         if (v)

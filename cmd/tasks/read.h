@@ -1,16 +1,13 @@
-/* A task file and the files that it includes: top-level keys of the including file win. */
+/* A task file and the files that it includes: top-level keys of the including file win, and over
+ * them what a group of tasks says about its members. */
 #ifndef AX_CMD_TASKS_READ_H
 #define AX_CMD_TASKS_READ_H
 
 #include "base/regex.h"
 #include "base/yaml.h"
 
-#define AX_TASK_MAX_FILES 16
-
-struct ax_task_yaml {
-    int n;
-    struct ax_yaml_doc docs[AX_TASK_MAX_FILES]; /* docs[0] is the task's own */
-};
+#define AX_TASK_MAX_FILES     16
+#define AX_TASK_MAX_OVERRIDES 24
 
 /* A value, and how a message names it: "FILE:LINE: KEY". */
 struct ax_task_key {
@@ -18,6 +15,23 @@ struct ax_task_key {
     const struct ax_yaml_node *node; /* NULL: absent */
     const char *name;
 };
+
+/* Maps of groups, whose keys win over a task's own, the first one over the next. What a group says
+ * about itself (ax_task_group_keys) is no part of it. */
+struct ax_task_override {
+    int n;
+    struct ax_task_key maps[AX_TASK_MAX_OVERRIDES];
+};
+
+struct ax_task_yaml {
+    int n;
+    struct ax_yaml_doc docs[AX_TASK_MAX_FILES]; /* docs[0] is the task's own */
+    struct ax_task_override over;
+    bool of_group; /* the files are those of a group, which defines the task itself */
+};
+
+/* group, group_alias, task, aggregate_metric_list, metadata */
+bool ax_task_is_group_key(const char *name);
 
 /* AX_ERR_CONFIG where a file includes itself, or is no map. */
 enum ax_status ax_task_yaml_load(struct ax_task_yaml *y, const char *path);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cmd/tasks/group.h"
 
 enum ax_status ax_task_job_finish(struct ax_task_job *j) {
     const struct ax_task *t = &j->task;
@@ -32,24 +33,76 @@ void ax_task_job_free(struct ax_task_job *j) {
 
 /* ---- table ---- */
 
-static enum ax_status put_row(const struct ax_task_job *j, size_t f, size_t m, struct ax_buf *out) {
-    const struct ax_task *t = &j->task;
-    const struct ax_task_result *r = &j->results[f * t->n_metrics + m];
-    char error[32] = "";
-    if (!isnan(r->error))
-        snprintf(error, sizeof error, " ± %.4f", r->error);
-    return ax_buf_printf(out, "%-20s %6lld  %-18s %-16s %10.4f%s\n", f + m == 0 ? t->name : "",
-                         (long long)j->prompts.num_fewshot, t->filters[f].name,
-                         ax_task_metric_name(t->metrics[m].kind), r->value, error);
+struct row {
+    const char *name, *filter, *metric; /* name: of the first row */
+    int depth;                          /* in groups */
+    int64_t shots;                      /* −1: none of its own */
+    struct ax_task_result result;
+};
+
+static enum ax_status put_row(const struct row *r, struct ax_buf *out) {
+    char error[32] = "", shots[24] = "";
+    const int indent = r->depth < 8 ? 2 * r->depth : 16;
+    if (!isnan(r->result.error))
+        snprintf(error, sizeof error, " ± %.4f", r->result.error);
+    if (r->shots >= 0)
+        snprintf(shots, sizeof shots, "%lld", (long long)r->shots);
+    return ax_buf_printf(out, "%*s%-*s %6s  %-18s %-16s %10.4f%s\n", indent, "", 20 - indent,
+                         r->name, shots, r->filter, r->metric, r->result.value, error);
 }
 
-enum ax_status ax_task_report_table(const struct ax_task_job *jobs, size_t n, struct ax_buf *out) {
+static enum ax_status put_task(const struct ax_task_job *j, int depth, struct ax_buf *out) {
+    const struct ax_task *t = &j->task;
+    for (size_t f = 0; f < t->n_filters; f++) {
+        for (size_t m = 0; m < t->n_metrics; m++) {
+            const struct row r = {.name = f + m == 0 ? t->alias : "",
+                                  .filter = t->filters[f].name,
+                                  .metric = ax_task_metric_name(t->metrics[m].kind),
+                                  .depth = depth,
+                                  .shots = j->prompts.num_fewshot,
+                                  .result = j->results[f * t->n_metrics + m]};
+            AX_TRY(put_row(&r, out));
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status put_group(const struct ax_task_tree *t, const struct ax_task_node *group,
+                                const struct ax_task_job *jobs, int depth, struct ax_buf *out) {
+    struct ax_task_group_values v;
+    AX_TRY(ax_task_group_aggregate(&v, t, group, jobs));
+    enum ax_status st = AX_OK;
+    if (v.n == 0)
+        st = ax_buf_printf(out, "%*s%s\n", 2 * depth, "", group->alias);
+    for (size_t i = 0; i < v.n && st == AX_OK; i++) {
+        const struct row r = {.name = i == 0 ? group->alias : "",
+                              .filter = v.list[i].filter,
+                              .metric = v.list[i].metric,
+                              .depth = depth,
+                              .shots = -1,
+                              .result = v.list[i].result};
+        st = put_row(&r, out);
+    }
+    ax_task_group_values_free(&v);
+    return st;
+}
+
+static enum ax_status put_node(const struct ax_task_tree *t, const struct ax_task_node *node,
+                               const struct ax_task_job *jobs, int depth, struct ax_buf *out) {
+    if (node->task != AX_TASK_NO_TASK)
+        return put_task(&jobs[node->task], depth, out);
+    AX_TRY(put_group(t, node, jobs, depth, out));
+    for (size_t i = 0; i < node->n; i++)
+        AX_TRY(put_node(t, node->children[i], jobs, depth + 1, out));
+    return AX_OK;
+}
+
+enum ax_status ax_task_report_table(const struct ax_task_tree *t, const struct ax_task_job *jobs,
+                                    struct ax_buf *out) {
     AX_TRY(ax_buf_printf(out, "%-20s %6s  %-18s %-16s %10s\n", "task", "shots", "filter", "metric",
                          "value"));
-    for (size_t i = 0; i < n; i++)
-        for (size_t f = 0; f < jobs[i].task.n_filters; f++)
-            for (size_t m = 0; m < jobs[i].task.n_metrics; m++)
-                AX_TRY(put_row(&jobs[i], f, m, out));
+    for (size_t i = 0; i < t->root.n; i++)
+        AX_TRY(put_node(t, t->root.children[i], jobs, 0, out));
     return AX_OK;
 }
 
@@ -59,39 +112,86 @@ static json_t *number(double x) {
     return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "N/A" : x > 0 ? "inf" : "-inf");
 }
 
+static void put_result(json_t *v, const char *metric, const char *filter,
+                       const struct ax_task_result *r) {
+    char key[256];
+    snprintf(key, sizeof key, "%s,%s", metric, filter);
+    json_object_set_new(v, key, number(r->value));
+    snprintf(key, sizeof key, "%s_stderr,%s", metric, filter);
+    json_object_set_new(v, key, number(r->error));
+}
+
 static json_t *results_of(const struct ax_task_job *j) {
     const struct ax_task *t = &j->task;
     json_t *v = json_object();
-    char key[256];
-    for (size_t f = 0; f < t->n_filters; f++) {
-        for (size_t m = 0; m < t->n_metrics; m++) {
-            const struct ax_task_result *r = &j->results[f * t->n_metrics + m];
-            const char *name = ax_task_metric_name(t->metrics[m].kind);
-            snprintf(key, sizeof key, "%s,%s", name, t->filters[f].name);
-            json_object_set_new(v, key, number(r->value));
-            snprintf(key, sizeof key, "%s_stderr,%s", name, t->filters[f].name);
-            json_object_set_new(v, key, number(r->error));
-        }
-    }
+    for (size_t f = 0; f < t->n_filters; f++)
+        for (size_t m = 0; m < t->n_metrics; m++)
+            put_result(v, ax_task_metric_name(t->metrics[m].kind), t->filters[f].name,
+                       &j->results[f * t->n_metrics + m]);
     return v;
 }
 
-json_t *ax_task_report_json(const struct ax_task_job *jobs, size_t n) {
-    json_t *results = json_object(), *shots = json_object(), *samples = json_object(),
-           *better = json_object();
-    for (size_t i = 0; i < n; i++) {
-        const struct ax_task *t = &jobs[i].task;
-        json_t *higher = json_object();
-        for (size_t m = 0; m < t->n_metrics; m++)
-            json_object_set_new(higher, ax_task_metric_name(t->metrics[m].kind),
-                                json_boolean(t->metrics[m].higher_is_better));
-        json_object_set_new(results, t->name, results_of(&jobs[i]));
-        json_object_set_new(shots, t->name, json_integer((json_int_t)jobs[i].prompts.num_fewshot));
-        json_object_set_new(samples, t->name, json_integer((json_int_t)jobs[i].scores.n));
-        json_object_set_new(better, t->name, higher);
+/* What a report consists of. */
+struct json_parts {
+    json_t *results, *groups, *members, *shots, *samples, *better;
+};
+
+static void put_job(const struct json_parts *p, const struct ax_task_job *j) {
+    const struct ax_task *t = &j->task;
+    json_t *higher = json_object();
+    for (size_t m = 0; m < t->n_metrics; m++)
+        json_object_set_new(higher, ax_task_metric_name(t->metrics[m].kind),
+                            json_boolean(t->metrics[m].higher_is_better));
+    json_object_set_new(p->results, t->name, results_of(j));
+    json_object_set_new(p->shots, t->name, json_integer((json_int_t)j->prompts.num_fewshot));
+    json_object_set_new(p->samples, t->name, json_integer((json_int_t)j->scores.n));
+    json_object_set_new(p->better, t->name, higher);
+}
+
+/* The groups in a node before itself. */
+static enum ax_status put_groups(const struct json_parts *p, const struct ax_task_tree *t,
+                                 const struct ax_task_node *node, const struct ax_task_job *jobs) {
+    struct ax_task_group_values v;
+    if (node->task != AX_TASK_NO_TASK)
+        return AX_OK;
+    for (size_t i = 0; i < node->n; i++)
+        AX_TRY(put_groups(p, t, node->children[i], jobs));
+    json_t *names = json_array(), *numbers = json_object();
+    for (size_t i = 0; i < node->n; i++) {
+        const struct ax_task_node *c = node->children[i];
+        json_array_append_new(
+            names, json_string(c->task != AX_TASK_NO_TASK ? jobs[c->task].task.name : c->name));
     }
-    return json_pack("{so so so so}", "results", results, "n-shot", shots, "n-samples", samples,
-                     "higher_is_better", better);
+    json_object_set_new(p->members, node->name, names);
+    const enum ax_status st = ax_task_group_aggregate(&v, t, node, jobs);
+    for (size_t i = 0; st == AX_OK && i < v.n; i++)
+        put_result(numbers, v.list[i].metric, v.list[i].filter, &v.list[i].result);
+    ax_task_group_values_free(&v);
+    json_object_set(p->results, node->name, numbers);
+    if (node->n_metrics > 0)
+        json_object_set(p->groups, node->name, numbers);
+    json_decref(numbers);
+    return st;
+}
+
+enum ax_status ax_task_report_json(const struct ax_task_tree *t, const struct ax_task_job *jobs,
+                                   json_t **out) {
+    const struct json_parts p = {json_object(), json_object(), json_object(),
+                                 json_object(), json_object(), json_object()};
+    for (size_t i = 0; i < t->n_tasks; i++)
+        put_job(&p, &jobs[i]);
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; i < t->root.n && st == AX_OK; i++)
+        st = put_groups(&p, t, t->root.children[i], jobs);
+    *out = json_pack("{so so so so so so}", "results", p.results, "groups", p.groups,
+                     "group_subtasks", p.members, "n-shot", p.shots, "n-samples", p.samples,
+                     "higher_is_better", p.better);
+    if (st == AX_OK && *out)
+        return AX_OK;
+    json_decref(*out);
+    *out = NULL;
+    AX_TRY(st);
+    return ax_error(AX_ERR_NOMEM, "out of memory for the results");
 }
 
 /* ---- samples ---- */

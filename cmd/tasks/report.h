@@ -4,6 +4,7 @@
 
 #include "cmd/tasks/metrics.h"
 #include "cmd/tasks/run.h"
+#include "cmd/tasks/tree.h"
 
 /* A task from its file to its numbers. */
 struct ax_task_job {
@@ -17,11 +18,15 @@ struct ax_task_job {
 enum ax_status ax_task_job_finish(struct ax_task_job *j);
 void ax_task_job_free(struct ax_task_job *j); /* safe on a zeroed one */
 
-/* A table: task, examples, filter, metric, value, standard error. */
-enum ax_status ax_task_report_table(const struct ax_task_job *jobs, size_t n, struct ax_buf *out);
-/* {"results": {TASK: {"METRIC,FILTER": …, "METRIC_stderr,FILTER": …}}, "n-shot", "n-samples",
- * "higher_is_better"}, with lm-evaluation-harness's names. */
-json_t *ax_task_report_json(const struct ax_task_job *jobs, size_t n);
+/* A table: task, examples, filter, metric, value, standard error; the tasks of a group are indented
+ * below it. jobs: [tasks of the tree]. */
+enum ax_status ax_task_report_table(const struct ax_task_tree *t, const struct ax_task_job *jobs,
+                                    struct ax_buf *out);
+/* {"results": {TASK or GROUP: {"METRIC,FILTER": …, "METRIC_stderr,FILTER": …}}, "groups",
+ * "group_subtasks", "n-shot", "n-samples", "higher_is_better"}, with lm-evaluation-harness's names.
+ */
+enum ax_status ax_task_report_json(const struct ax_task_tree *t, const struct ax_task_job *jobs,
+                                   json_t **out);
 /* A line of JSON for each record and filter, with the keys of lm-evaluation-harness's --log_samples:
  * the record, what the model was asked, what it answered, and the metrics. */
 enum ax_status ax_task_report_samples(const struct ax_task_job *j, struct ax_buf *out);

@@ -6,11 +6,14 @@
 #include "base/mem.h"
 
 static const char python[] = "write the fields as Jinja templates, or prepare the data beforehand";
-static const char one_task[] = "give each task's own file with --task, which is repeatable";
+static const char one_task[] = "a task has no list of tasks; a group of tasks has the key group";
 
 /* Those without a remedy are read here or by its neighbors, or change nothing in a run of one task
  * (names, tags, decontamination, which lm-evaluation-harness does on request only). */
 static const struct ax_task_known known[] = {
+    {"group", NULL}, /* the first OF_GROUP only in a group of tasks */
+    {"group_alias", NULL},
+    {"aggregate_metric_list", NULL},
     {"task", NULL},
     {"task_alias", NULL},
     {"tag", NULL},
@@ -53,6 +56,8 @@ static const struct ax_task_known known[] = {
     {"doc_to_audio", "only text goes to the model"},
     {NULL, NULL},
 };
+
+#define OF_GROUP 3
 
 static const char *const outputs[] = {
     [AX_TASK_MULTIPLE_CHOICE] = "multiple_choice",
@@ -205,22 +210,34 @@ static enum ax_status read_fewshot(struct ax_task *t) {
 
 /* ---- all ---- */
 
-static enum ax_status read_name(struct ax_task *t, const char *path) {
+static enum ax_status read_name(struct ax_task *t, const struct ax_task_spec *s) {
     const struct ax_task_key k = ax_task_key(&t->yaml, "task");
-    const char *slash = strrchr(path, '/');
+    const char *path = t->yaml.docs[0].name, *slash = strrchr(path, '/');
     t->name = slash ? slash + 1 : path;
     if (k.node && k.node->kind == AX_YAML_LIST)
-        return ax_task_key_error(k, AX_ERR_UNSUPPORTED, "a group of tasks is not supported; %s",
-                                 one_task);
-    return ax_task_key_text(k, &t->name);
+        return ax_task_key_error(k, AX_ERR_CONFIG, "%s", one_task);
+    AX_TRY(ax_task_key_text(k, &t->name));
+    t->name = s->name ? s->name : t->name;
+    t->alias = t->name;
+    return ax_task_key_text(ax_task_key(&t->yaml, "task_alias"), &t->alias);
 }
 
-static enum ax_status read_all(struct ax_task *t, const char *path) {
-    AX_TRY(ax_task_yaml_load(&t->yaml, path));
+static enum ax_status check_keys(const struct ax_task *t) {
+    for (int i = 0; i < t->yaml.over.n; i++)
+        AX_TRY(ax_task_keys_check(t->yaml.over.maps[i], known));
     for (int i = 0; i < t->yaml.n; i++)
         AX_TRY(ax_task_keys_check(
-            (struct ax_task_key){&t->yaml.docs[i], t->yaml.docs[i].root, "a task"}, known));
-    AX_TRY(read_name(t, path));
+            (struct ax_task_key){&t->yaml.docs[i], t->yaml.docs[i].root, "a task"},
+            t->yaml.of_group ? known : known + OF_GROUP));
+    return AX_OK;
+}
+
+static enum ax_status read_all(struct ax_task *t, const struct ax_task_spec *s) {
+    AX_TRY(ax_task_yaml_load(&t->yaml, s->path));
+    t->yaml.over = s->over;
+    t->yaml.of_group = s->of_group;
+    AX_TRY(check_keys(t));
+    AX_TRY(read_name(t, s));
     AX_TRY(read_output(t));
     AX_TRY(read_data(t));
     AX_TRY(read_fields(t));
@@ -232,10 +249,10 @@ static enum ax_status read_all(struct ax_task *t, const char *path) {
     return ax_task_read_filters(t);
 }
 
-enum ax_status ax_task_load(struct ax_task *t, const char *path) {
+enum ax_status ax_task_load(struct ax_task *t, const struct ax_task_spec *spec) {
     *t = (struct ax_task){
         .num_fewshot = -1, .repeats = 1, .target_delimiter = " ", .fewshot_delimiter = "\n\n"};
-    const enum ax_status st = read_all(t, path);
+    const enum ax_status st = read_all(t, spec);
     if (st != AX_OK)
         ax_task_free(t);
     return st;

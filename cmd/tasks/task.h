@@ -2,6 +2,7 @@
  *
  * A task is run in this order, one file each:
  *
+ *   index.c      names that files in a folder define; tree.c: names and groups → tasks
  *   read.c       the file and those that it includes: keys with the line of each
  *   task.c       keys → struct ax_task, with task_metrics.c and task_lists.c
  *   docs.c       the records of its splits
@@ -12,6 +13,7 @@
  *   filters.c    generated text → extracted answers
  *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors;
  *                translation.c, word_ids.c, ter.c: BLEU, chrF, TER
+ *   group.c      the numbers of groups
  *   report.c     what comes out
  *
  * python.c is what Python does on the way: texts, its random numbers. All of it aims at the numbers
@@ -139,9 +141,17 @@ struct ax_task_fewshot {
     const char *target_delimiter, *delimiter;
 };
 
+/* Where a task comes from. */
+struct ax_task_spec {
+    const char *path;             /* its file; of_group: that of the group that defines it */
+    const char *name;             /* NULL: as the file says */
+    struct ax_task_override over; /* of the groups it is in */
+    bool of_group;
+};
+
 struct ax_task {
     struct ax_task_yaml yaml;
-    const char *name;
+    const char *name, *alias; /* alias: in tables */
     enum ax_task_output output;
     const char *dataset_path, *dataset_name, *revision;
     const struct ax_yaml_node *data_files; /* NULL: those of the data set */
@@ -159,8 +169,8 @@ struct ax_task {
 };
 
 /* AX_ERR_CONFIG and AX_ERR_UNSUPPORTED with FILE:LINE: KEY of what is wrong, or only Python could
- * do. */
-enum ax_status ax_task_load(struct ax_task *t, const char *path);
+ * do. The spec's name and the groups' files outlive the task. */
+enum ax_status ax_task_load(struct ax_task *t, const struct ax_task_spec *spec);
 void ax_task_free(struct ax_task *t); /* safe on a zeroed one */
 
 /* ---- its metrics (task_metrics.c) ---- */

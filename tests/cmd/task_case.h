@@ -47,7 +47,11 @@ static inline void must(enum ax_status st) {
 #define GENERATE "task: t\n" DATA "doc_to_text: q\ndoc_to_target: a\n"
 
 static inline void load(struct ax_task *t, const char *yaml) {
-    must(ax_task_load(t, put("task.yaml", yaml)));
+    static struct ax_task_spec spec;
+    static char path[1200];
+    snprintf(path, sizeof path, "%s", put("task.yaml", yaml));
+    spec = (struct ax_task_spec){.path = path};
+    must(ax_task_load(t, &spec));
 }
 
 #endif

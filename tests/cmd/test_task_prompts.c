@@ -157,7 +157,7 @@ static void csv(void **state) {
 static void refused(const char *yaml, const char *want) {
     const struct ax_task_prompt_options o = {.num_fewshot = -1, .folder = dir};
     const uint64_t live = ax_mem_live_blocks();
-    enum ax_status st = ax_task_load(&task, put("task.yaml", yaml));
+    enum ax_status st = ax_task_load(&task, &(struct ax_task_spec){.path = put("task.yaml", yaml)});
     if (st == AX_OK) {
         st = ax_task_prompts_build(&prompts, &task, NULL, &o);
         if (st == AX_OK)
@@ -184,7 +184,8 @@ static void mistakes(void **state) {
         {CHOICE "output_type: best\n", "duplicate key"},
         {"task: t\n" DATA "output_type: best\n",
          "task.yaml:5:14: output_type: expected multiple_choice, generate_until"},
-        {"task: [a, b]\n", "task.yaml:1:7: task: a group of tasks is not supported"},
+        {"task: [a, b]\n",
+         "task.yaml:1:7: task: a task has no list of tasks; a group of tasks has the key group"},
         {"- a\n", "task.yaml:1:1: the task: expected keys and values, got a list"},
         {"task: t\ntest_split: test\n", "task.yaml: dataset_path: missing"},
         {"task: t\ndataset_path: json\n", "task.yaml: test_split: missing"},

@@ -164,7 +164,8 @@ static void aggregations_of_their_own(void **state) {
         struct ax_task t;
         char yaml[512];
         snprintf(yaml, sizeof yaml, GENERATE "metric_list: [%s]\n", wrong[i]);
-        assert_int_equal(ax_task_load(&t, put("task.yaml", yaml)), AX_ERR_CONFIG);
+        assert_int_equal(ax_task_load(&t, &(struct ax_task_spec){.path = put("task.yaml", yaml)}),
+                         AX_ERR_CONFIG);
         assert_non_null(strstr(ax_error_text(), "does not fit this metric"));
     }
 }
