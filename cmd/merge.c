@@ -70,7 +70,9 @@ enum ax_status ax_cmd_merge(int argc, char **argv) {
     AX_TRY(ax_base_model_folder(&base, &use, paths[0], NULL, NULL));
     m.base = base;
     m.base_name = paths[0];
-    const enum ax_status st = ax_merge_run(&m);
+    enum ax_status st = ax_merge_run(&m);
+    if (st == AX_OK)
+        st = write_card(&m);
     ax_lock_drop(&use);
     ax_free(base);
     AX_TRY(st);
