@@ -113,7 +113,9 @@ static enum ax_status missing(const struct ax_config *cfg, bool text_only, struc
         bool there =
             ax_config_holds(cfg, r->path) || (r->unless && ax_config_holds(cfg, r->unless));
         if (!there && (r->text_side || !text_only))
-            AX_TRY(ax_buf_printf(out, "\n  %s is missing, e.g. %s", r->path, r->example));
+            AX_TRY(ax_buf_printf(out, "\n  %s is %s, e.g. %s", r->path,
+                                 ax_config_is_set(cfg, "%s", r->path) ? "empty or 0" : "missing",
+                                 r->example));
     }
     static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
