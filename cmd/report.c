@@ -54,6 +54,7 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r) {
     AX_TRY(ax_report_put_packing(out, r));
     AX_TRY(ax_report_put_environment(out, r));
     AX_TRY(ax_buf_puts(out, "</div></div>\n"));
+    AX_TRY(ax_report_put_samples(out, r));
     AX_TRY(ax_report_put_memory(out, r));
     AX_TRY(ax_report_put_config(out, r));
     AX_TRY(ax_buf_puts(out, "<footer>Written by axtrain " AX_VERSION

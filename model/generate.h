@@ -92,7 +92,7 @@ struct ax_generator {
     struct ax_generate_counters counters;
 };
 
-/* Requires a model created without `train`; allocates from the rollout phase and enters it. The
+/* Allocates from the rollout phase and enters it; a model that trains must be between steps. The
  * model's max_positions must hold max_prompt + max_new. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);

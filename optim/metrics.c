@@ -313,6 +313,17 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
     say(m, text);
 }
 
+void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
+                       const struct ax_buf *answer) {
+    struct ax_buf json = {0}, line = {0};
+    if (!m)
+        return;
+    append(&m->o.sink, &m->jsonl, ax_metrics_put_sample(&json, step, prompt, answer), &json);
+    if (ax_metrics_put_sample_line(&line, step, index, prompt, answer) == AX_OK)
+        say(m, line.data);
+    ax_buf_free(&line);
+}
+
 void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t step,
                       const char *fmt, ...) {
     char text[1024], line[1088];

@@ -92,6 +92,10 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
                      const struct ax_eval_result *r);
 
+/* A sample after `step`, the index-th from 1: what the model answered. */
+void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
+                       const struct ax_buf *answer);
+
 /* Things that happen once. */
 enum ax_metrics_event {
     AX_EVENT_STARTED, /* text: after how long */

@@ -97,6 +97,71 @@ enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char
     return st;
 }
 
+/* ---- samples ---- */
+
+#define PROMPT_BYTES 2000 /* in a record */
+#define PROMPT_SHOWN 60   /* on a line */
+#define ANSWER_SHOWN 100
+
+/* The last `most` bytes, from the beginning of a character on. */
+static const char *tail(const struct ax_buf *text, size_t most, size_t *n) {
+    size_t from = text->len > most ? text->len - most : 0;
+    while (from > 0 && from < text->len && ((unsigned char)text->data[from] & 0xc0) == 0x80)
+        from++;
+    *n = text->len - from;
+    return text->len > 0 ? text->data + from : "";
+}
+
+/* The length of the first `most` bytes, up to the end of a character. */
+static size_t head(const struct ax_buf *text, size_t most) {
+    size_t n = text->len < most ? text->len : most;
+    while (n > 0 && n < text->len && ((unsigned char)text->data[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
+static enum ax_status put_string(struct ax_buf *out, const char *key, const char *text, size_t n) {
+    json_t *s = json_stringn(text, n); /* NULL if not UTF-8 */
+    char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+    json_decref(s);
+    const enum ax_status st = ax_buf_printf(out, ", \"%s\": %s", key, quoted ? quoted : "null");
+    ax_free(quoted);
+    return st;
+}
+
+enum ax_status ax_metrics_put_sample(struct ax_buf *out, int64_t step, const struct ax_buf *prompt,
+                                     const struct ax_buf *answer) {
+    size_t n;
+    const char *end = tail(prompt, PROMPT_BYTES, &n);
+    AX_TRY(ax_buf_printf(out, "{\"step\": %lld, \"event\": \"sample\"", (long long)step));
+    AX_TRY(put_string(out, "prompt", end, n));
+    AX_TRY(put_string(out, "text", answer->len > 0 ? answer->data : "", answer->len));
+    return ax_buf_puts(out, "}\n");
+}
+
+/* Nothing in it moves the cursor. */
+static enum ax_status put_plain(struct ax_buf *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        AX_TRY(ax_buf_append(out, c < ' ' || c == 0x7f ? " " : text + i, 1));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_metrics_put_sample_line(struct ax_buf *out, int64_t step, int index,
+                                          const struct ax_buf *prompt,
+                                          const struct ax_buf *answer) {
+    size_t n;
+    const char *end = tail(prompt, PROMPT_SHOWN, &n);
+    const size_t shown = head(answer, ANSWER_SHOWN);
+    AX_TRY(ax_buf_printf(out, "sample %d at step %lld: %s", index, (long long)step,
+                         n < prompt->len ? "\xe2\x80\xa6" : ""));
+    AX_TRY(put_plain(out, end, n));
+    AX_TRY(ax_buf_puts(out, " \xe2\x86\x92 "));
+    AX_TRY(put_plain(out, answer->data, shown));
+    return shown < answer->len ? ax_buf_puts(out, "\xe2\x80\xa6") : AX_OK;
+}
+
 /* ---- back in ---- */
 
 /* Reads a number; false if there is none, or it has more digits than any step. */

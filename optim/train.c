@@ -65,6 +65,25 @@ static bool is_better(const struct ax_train *t, double now, double before) {
     return t->o->eval.greater_is_better ? now > before : now < before;
 }
 
+static enum ax_status put_sample(const struct ax_train *t, int i, const struct ax_sequence *s,
+                                 struct ax_buf *prompt, struct ax_buf *answer) {
+    const struct ax_samples *o = &t->o->samples;
+    AX_TRY(o->text(o->ctx, s->prompt, s->n_prompt, prompt));
+    AX_TRY(o->text(o->ctx, s->tokens, s->n_new, answer));
+    ax_metrics_sample(t->metrics, t->done, i + 1, prompt, answer);
+    return AX_OK;
+}
+
+/* A text that cannot be shown is no reason to stop. */
+static void sampled(void *ctx, int i, const struct ax_sequence *s) {
+    struct ax_buf prompt = {0}, answer = {0};
+    if (put_sample(ctx, i, s, &prompt, &answer) != AX_OK)
+        ax_log_warn("sample %d: %s", i + 1, ax_error_text());
+    ax_error_clear();
+    ax_buf_free(&prompt);
+    ax_buf_free(&answer);
+}
+
 static enum ax_status evaluate(struct ax_train *t, double *value) {
     struct ax_eval_options eo = ax_train_eval_options(t->o);
     struct ax_eval_result r;
@@ -82,7 +101,10 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     t->out->last_eval = r;
     t->out->evaluated = true;
     *value = metric(t, &r);
-    return AX_OK;
+    if (t->o->samples.n == 0)
+        return AX_OK;
+    ax_metrics_doing(t->metrics, "sampling", 0, 0);
+    return ax_samples_run(&t->step.model, &t->o->samples, sampled, t);
 }
 
 /* After an evaluation: decides whether it is the best, and whether to stop. */
@@ -318,7 +340,9 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     so.tokens = o->data.sequences_per_batch * o->data.sequence_tokens;
     so.n_docs = o->data.sequences_per_batch * o->data.sequence_docs;
     so.max_len = o->data.doc_tokens;
-    so.max_positions = o->data.eval_doc_tokens;
+    so.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
+    if (so.max_positions < o->data.eval_doc_tokens)
+        so.max_positions = o->data.eval_doc_tokens;
     return so;
 }
 

@@ -14,6 +14,7 @@
 #include "data/pipeline/loader.h"
 #include "optim/lr_schedule.h"
 #include "optim/metrics.h"
+#include "optim/samples.h"
 #include "optim/step.h"
 
 /* When something is repeated. */
@@ -82,6 +83,7 @@ struct ax_train_options {
     double epochs;
     int64_t max_steps; /* 0: from epochs */
     struct ax_train_eval eval;
+    struct ax_samples samples; /* at each evaluation */
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */

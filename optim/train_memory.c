@@ -39,6 +39,8 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         const struct ax_eval_options eo = ax_train_eval_options(o);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);
     }
+    if (o->samples.n > 0)
+        AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
 done:
     ax_step_free(&t.step);
     return st;

@@ -88,7 +88,8 @@ const struct ax_config_key ax_config_keys_schedule[] = {
     {0}};
 
 #define EVAL_ROWS "val_set_size || test_datasets"
-#define SAMPLES   AX_NO_EFFECT("see generate_samples")
+#define SAMPLES   .when = "generate_samples && (" EVAL_ROWS ")"
+#define SAMPLED   "generate_samples && generation_do_sample && (" EVAL_ROWS ")"
 
 const struct ax_config_key ax_config_keys_eval[] = {
     AX_KEY("eval_batch_size", AX_T_COUNT,
@@ -108,20 +109,28 @@ const struct ax_config_key ax_config_keys_eval[] = {
            "Compute the eval_causal_lm_metrics at each evaluation."),
     AX_KEY("eval_causal_lm_metrics", AX_T_STRINGS, "Metrics beside the loss.",
            .choices = "perplexity|sacrebleu|comet|ter|chrf", .when = "do_causal_lm_eval"),
-    AX_KEY("generate_samples", AX_T_BOOL | AX_T_INT, "Print completions while training.",
-           .dflt = "false", AX_NO_EFFECT("axtrain generate shows samples of any checkpoint")),
-    AX_KEY("num_generation_samples", AX_T_COUNT, "Completions to print.", .dflt = "3", SAMPLES),
-    AX_KEY("generation_max_new_tokens", AX_T_COUNT, "Tokens of each completion at most.",
-           .dflt = "50", SAMPLES),
-    AX_KEY("generation_temperature", AX_T_AMOUNT, "Sampling temperature of completions.",
-           .dflt = "0.7", SAMPLES),
-    AX_KEY("generation_top_p", AX_T_SHARE, "Nucleus sampling of completions.", SAMPLES),
-    AX_KEY("generation_top_k", AX_T_INT, "Most likely tokens that completions are drawn from.",
+    AX_KEY(
+        "generate_samples", AX_T_BOOL | AX_T_INT,
+        "At each evaluation, answer the prompts of the first evaluation rows, for people to read; "
+        "a number is how many.",
+        .dflt = "false", .when = EVAL_ROWS),
+    AX_KEY("num_generation_samples", AX_T_COUNT, "Number of prompts, at most 64.", .dflt = "3",
            SAMPLES),
-    AX_KEY("generation_prompt_ratio", AX_T_SHARE, "Fraction of a row used as the prompt.",
+    AX_KEY("generation_max_new_tokens", AX_T_COUNT, "Tokens of each answer at most.", .dflt = "50",
+           SAMPLES),
+    AX_KEY("generation_temperature", AX_T_AMOUNT, "Sampling temperature of answers.", .dflt = "0.7",
+           .when = SAMPLED),
+    AX_KEY("generation_top_p", AX_T_SHARE, "Nucleus sampling of answers.", .when = SAMPLED),
+    AX_KEY("generation_top_k", AX_T_INDEX, "Most likely tokens that answers are drawn from.",
+           .when = SAMPLED),
+    AX_KEY("generation_prompt_ratio", AX_T_SHARE,
+           "Fraction of a row used as the prompt; if unset, what precedes the first trained token, "
+           "or half of a row that is trained on from its beginning.",
            .dflt = "0.5", SAMPLES),
-    AX_KEY("generation_do_sample", AX_T_BOOL, "Sample completions at random.", .dflt = "true",
-           SAMPLES),
+    AX_KEY("generation_do_sample", AX_T_BOOL,
+           "Draw answers at random, with the same random numbers at each evaluation; else take the "
+           "most likely tokens.",
+           .dflt = "true", SAMPLES),
     {0}};
 
 const struct ax_config_key ax_config_keys_save[] = {

@@ -11,7 +11,7 @@
 #include "cmd/train/data.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/tasks.h"
-#include "cmd/generate/stop_tokens.h"
+#include "cmd/train/stop_tokens.h"
 #include "data/reward/final_answer.h"
 #include "optim/evaluate.h"
 

@@ -2,7 +2,7 @@
  * generation settings. What `generate` and `chat` open first.
  *
  * Reading order: text_model.c, adapters.c (several over one base), text_side.c (tokenizer and
- * template of each), stop_tokens.c, text_stream.c (text during generation), prompts.c (input of
+ * template of each), text_stream.c (text during generation), prompts.c (input of
  * `generate`). */
 #ifndef AX_CMD_GENERATE_TEXT_MODEL_H
 #define AX_CMD_GENERATE_TEXT_MODEL_H

@@ -62,6 +62,11 @@ static enum ax_status phase_index(struct ax_report_run *run, const char *name, i
     return AX_OK;
 }
 
+static void free_sample(struct ax_report_sample *s) {
+    ax_free(s->prompt);
+    ax_free(s->text);
+}
+
 static enum ax_status add_step(struct ax_report_run *run, int64_t step, const json_t *v) {
     struct ax_report_step s = {.step = step};
     json_t *phases = json_object_get(v, "phase_seconds"), *seconds;
@@ -104,13 +109,26 @@ static enum ax_status add_event(struct ax_report_run *run, int64_t step, const j
     return ax_strdup(&e->text, text ? text : "");
 }
 
+static enum ax_status add_sample(struct ax_report_run *run, int64_t step, const json_t *v) {
+    const char *prompt = json_string_value(json_object_get(v, "prompt"));
+    const char *text = json_string_value(json_object_get(v, "text"));
+    while (run->n_samples > 0 && run->samples[run->n_samples - 1].step > step)
+        free_sample(&run->samples[--run->n_samples]);
+    AX_TRY(grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples));
+    struct ax_report_sample *s = &run->samples[run->n_samples++];
+    *s = (struct ax_report_sample){.step = step};
+    AX_TRY(ax_strdup(&s->prompt, prompt ? prompt : ""));
+    return ax_strdup(&s->text, text ? text : "");
+}
+
 static enum ax_status add_record(struct ax_report_run *run, size_t line, const json_t *v) {
     const json_t *at = json_object_get(v, "step");
     const json_int_t step = json_integer_value(at);
     if (!json_is_integer(at) || step < 0)
         return add_problem(run, line, "has no step and was skipped");
-    if (json_is_string(json_object_get(v, "event")))
-        return add_event(run, step, v);
+    const char *event = json_string_value(json_object_get(v, "event"));
+    if (event)
+        return strcmp(event, "sample") == 0 ? add_sample(run, step, v) : add_event(run, step, v);
     if (json_object_get(v, "eval_loss"))
         return add_eval(run, step, v);
     if (json_object_get(v, "loss"))
@@ -192,6 +210,8 @@ void ax_report_close(struct ax_report_run *run) {
         ax_free(run->events[i].event);
         ax_free(run->events[i].text);
     }
+    for (size_t i = 0; i < run->n_samples; i++)
+        free_sample(&run->samples[i]);
     for (int i = 0; i < AX_REPORT_MAX_PROBLEMS; i++)
         ax_free(run->problems[i]);
     for (int i = 0; i < run->n_phases; i++)
@@ -199,6 +219,7 @@ void ax_report_close(struct ax_report_run *run) {
     ax_free(run->steps);
     ax_free(run->evals);
     ax_free(run->events);
+    ax_free(run->samples);
     ax_json_free(&run->about);
     *run = (struct ax_report_run){0};
 }

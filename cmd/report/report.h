@@ -2,7 +2,7 @@
  *
  * Read on: read.c (a run folder), report.c (the command and the page), charts.c (figures over
  * steps), parts.c (phases, memory, packing), tables.c (key figures, configuration, environment,
- * events), style.c (CSS and the pointer script). card.h makes a model card of the same records. */
+ * events), samples.c (what the model answered), style.c (CSS and the pointer script). card.h makes a model card of the same records. */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
 
@@ -47,13 +47,20 @@ struct ax_report_event {
     char *event, *text;
 };
 
+/* A prompt and what the model answered. */
+struct ax_report_sample {
+    int64_t step;
+    char *prompt, *text;
+};
+
 struct ax_report_run {
     const char *name; /* the folder as it was given */
     struct ax_report_step *steps;
     struct ax_report_eval *evals;
     struct ax_report_event *events;
-    size_t n_steps, n_evals, n_events;
-    size_t room_steps, room_evals, room_events;
+    struct ax_report_sample *samples;
+    size_t n_steps, n_evals, n_events, n_samples;
+    size_t room_steps, room_evals, room_events, room_samples;
     char *phase_names[AX_REPORT_MAX_PHASES];
     int n_phases;
     struct ax_json_doc about; /* run.json; root NULL if there is none */
@@ -90,6 +97,7 @@ enum ax_status ax_report_put_memory(struct ax_buf *out, const struct ax_report *
 enum ax_status ax_report_put_packing(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_samples(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_events(struct ax_buf *out, const struct ax_report *r);
 
 /* "<thead>" with a first cell and the names of the runs, each with its color. */

@@ -43,6 +43,7 @@ const char ax_report_css[] =
     "dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:12px 18px;"
     "margin:0}dl div{min-width:0}dl .wider{grid-column:span 2}dt{color:var(--dim);font-size:13px}\n"
     "dd{margin:0;font-weight:600;overflow-wrap:anywhere}\n"
+    "td.text{white-space:pre-wrap;overflow-wrap:anywhere}\n"
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:14px}\n"
     "th,td{text-align:left;vertical-align:top;padding:5px 14px 5px 0;"
     "border-top:1px solid var(--rule);overflow-wrap:anywhere}\n"

@@ -252,6 +252,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     AX_TRY(ax_train_optimizer_read(o, cfg));
     AX_TRY(ax_train_lr_read(o, cfg));
     AX_TRY(read_eval(s));
+    AX_TRY(ax_setup_samples_read(&s->samples, cfg, &s->data, s->planning ? NULL : s->base));
+    o->samples = s->samples.o;
     AX_TRY(read_save(s));
     o->measure_peak = true;
     o->metrics.tensorboard = ax_tracker_is_on(cfg, "tensorboard");

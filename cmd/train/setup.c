@@ -170,6 +170,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
         ax_free(s->unfrozen.names[i]);
     ax_free(s->unfrozen.names);
     json_decref(s->about);
+    ax_setup_samples_free(&s->samples);
     ax_setup_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);
     ax_peft_close(&s->start);

@@ -1,13 +1,14 @@
 /* From a config to everything that a training run needs: the model's files, data, and options.
  *
  * Read on: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
- * rate), adapter.c (keys of adapters), vocab.c (new tokens), side_files.c and tokens.c (files next
+ * rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts that are answered at evaluations), side_files.c and tokens.c (files next
  * to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
 #include "base/lock.h"
 #include "cmd/train/data.h"
+#include "cmd/train/samples.h"
 #include "optim/train.h"
 
 #define AX_TRAIN_MAX_TEXTS 4
@@ -26,6 +27,7 @@ struct ax_train_setup {
     enum ax_store base_store; /* of the frozen base */
     bool store_experts;       /* … experts included */
     struct ax_setup_data data;
+    struct ax_setup_samples samples;
     json_t *config;       /* effective configuration, flat */
     json_t *about;        /* content of run.json */
     json_t *config_edits; /* fields of the saved config.json that differ from the base's */

@@ -1,0 +1,103 @@
+#include "cmd/train/samples.h"
+
+#include <string.h>
+
+/* ---- prompts ---- */
+
+static const uint32_t *words_of(const struct ax_corpus *c, const struct ax_example_ref *r) {
+    return ax_examples_words(&c->sets[r->set], r->index);
+}
+
+/* What precedes the first trained token. Rows that are trained on from their beginning have no such
+ * part: a share of them is the prompt, and of all rows if the share was asked for. */
+static int64_t prompt_length(const struct ax_config *cfg, const struct ax_corpus *c,
+                             const struct ax_example_ref *r) {
+    const struct ax_stored *x = &c->sets[r->set].list[r->index];
+    const uint32_t *words = words_of(c, r);
+    size_t t = 0;
+    while (t < r->n && ax_word_label(x, words, t) == AX_NO_LABEL)
+        t++;
+    int64_t n = (int64_t)t;
+    if (t <= 1 || t == r->n || ax_config_is_set(cfg, "generation_prompt_ratio"))
+        n = (int64_t)(ax_config_f64(cfg, "generation_prompt_ratio") * r->n);
+    return n < 1 ? 1 : n < r->n ? n : r->n;
+}
+
+/* The first examples of the first groups: of a pair, one. */
+static enum ax_status read_prompts(struct ax_setup_samples *s, const struct ax_config *cfg,
+                                   const struct ax_corpus *c, int most) {
+    int64_t total = 0, at = 0;
+    AX_TRY(ax_alloc(&s->prompts, (size_t)most, sizeof *s->prompts));
+    for (size_t i = 0, n = 0; i < c->n && n < (size_t)most; i = ax_corpus_group_end(c, i), n++)
+        total += prompt_length(cfg, c, &c->refs[i]);
+    AX_TRY(ax_alloc(&s->ids, (size_t)total, sizeof *s->ids));
+    for (size_t i = 0; i < c->n && s->o.n < most; i = ax_corpus_group_end(c, i)) {
+        const int64_t n = prompt_length(cfg, c, &c->refs[i]);
+        const uint32_t *words = words_of(c, &c->refs[i]);
+        s->prompts[s->o.n++] = (struct ax_sample_prompt){n, s->ids + at};
+        for (int64_t t = 0; t < n; t++)
+            s->ids[at++] = ax_word_token(words, (size_t)t);
+        s->o.max_prompt = n > s->o.max_prompt ? n : s->o.max_prompt;
+    }
+    s->o.prompts = s->prompts;
+    return AX_OK;
+}
+
+static enum ax_status text(void *ctx, const int32_t *ids, int64_t n, struct ax_buf *out) {
+    return ax_tokenizer_decode(ctx, ids, (size_t)n, true, out);
+}
+
+/* ---- keys ---- */
+
+/* A number in place of true is how many, as in older files. */
+static int64_t how_many(const struct ax_config *cfg) {
+    const struct ax_yaml_node *v = ax_config_node(cfg, "generate_samples");
+    if (!ax_config_bool(cfg, "generate_samples"))
+        return 0;
+    return v && v->kind == AX_YAML_INT && !ax_config_is_set(cfg, "num_generation_samples")
+               ? v->integer
+               : ax_config_i64(cfg, "num_generation_samples");
+}
+
+static struct ax_sampling read_sampling(const struct ax_config *cfg) {
+    struct ax_sampling s = {.seed = (uint64_t)ax_config_i64(cfg, "seed")};
+    if (!ax_config_bool(cfg, "generation_do_sample"))
+        return s;
+    s.temperature = ax_config_f64(cfg, "generation_temperature");
+    if (ax_config_has(cfg, "generation_top_p"))
+        s.top_p = ax_config_f64(cfg, "generation_top_p");
+    if (ax_config_has(cfg, "generation_top_k"))
+        s.top_k = ax_config_i64(cfg, "generation_top_k");
+    return s;
+}
+
+enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax_config *cfg,
+                                     const struct ax_setup_data *d, const char *base) {
+    const int64_t n = how_many(cfg);
+    if (n <= 0 || !ax_config_holds(cfg, "val_set_size || test_datasets"))
+        return AX_OK;
+    if (n > AX_MAX_SAMPLES)
+        return ax_config_error(cfg, "num_generation_samples", "at most %d can be shown",
+                               AX_MAX_SAMPLES);
+    s->o.sampling = read_sampling(cfg);
+    s->o.max_new = ax_config_i64(cfg, "generation_max_new_tokens");
+    if (d->eval.n > 0) {
+        AX_TRY(read_prompts(s, cfg, &d->eval, (int)n));
+    } else if (!d->eval_loader) { /* not counted */
+        s->o.n = (int)n;
+        s->o.max_prompt = d->eval_sequence_tokens;
+    }
+    if (base)
+        AX_TRY(ax_stop_tokens_read(&s->stop, base, d->tok.eos));
+    s->o.n_stop = s->stop.n;
+    s->o.stop = s->stop.ids;
+    s->o.text = text;
+    s->o.ctx = d->tok.tokenizer;
+    return AX_OK;
+}
+
+void ax_setup_samples_free(struct ax_setup_samples *s) {
+    ax_free(s->prompts);
+    ax_free(s->ids);
+    *s = (struct ax_setup_samples){0};
+}

@@ -1,0 +1,23 @@
+/* generate_samples: the first evaluation rows as prompts, for optim/samples.h. */
+#ifndef AX_CMD_TRAIN_SAMPLES_H
+#define AX_CMD_TRAIN_SAMPLES_H
+
+#include "cmd/train/data.h"
+#include "cmd/train/stop_tokens.h"
+#include "optim/samples.h"
+
+#define AX_MAX_SAMPLES 64
+
+struct ax_setup_samples {
+    struct ax_samples o; /* n 0: none */
+    struct ax_stop_tokens stop;
+    struct ax_sample_prompt *prompts;
+    int32_t *ids; /* of all prompts */
+};
+/* `base` is the base model's folder; NULL while planning. Data that are not counted give the largest
+ * possible prompts. */
+enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax_config *cfg,
+                                     const struct ax_setup_data *d, const char *base);
+void ax_setup_samples_free(struct ax_setup_samples *s);
+
+#endif

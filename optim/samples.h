@@ -1,0 +1,34 @@
+/* Samples: a few prompts that the model in training continues at each evaluation, for people to
+ * read. The model is the one that trains, in the arena's rollout phase, whose size is part of the
+ * plan; random numbers are functions of seed, prompt and position. So training is bitwise the same
+ * with and without samples, and they differ from one evaluation to the next only by the weights. */
+#ifndef AX_OPTIM_SAMPLES_H
+#define AX_OPTIM_SAMPLES_H
+
+#include "model/generate.h"
+
+struct ax_sample_prompt {
+    int64_t n;
+    const int32_t *ids;
+};
+
+struct ax_samples {
+    int n;                                  /* 0: none */
+    const struct ax_sample_prompt *prompts; /* [n]; not read while planning */
+    int64_t max_prompt, max_new;
+    struct ax_sampling sampling;
+    int n_stop;
+    const int32_t *stop; /* ids that end an answer */
+    /* Appends the text of tokens. */
+    enum ax_status (*text)(void *ctx, const int32_t *ids, int64_t n, struct ax_buf *out);
+    void *ctx;
+};
+
+/* Continues all prompts; `done` gets each of them, in their order. Enters AX_PHASE_ROLLOUT and
+ * returns to the previous phase; scratch and slots must be empty. The model's max_positions must
+ * hold max_prompt + max_new. A request to stop the run ends it early: then `done` is not called. */
+enum ax_status ax_samples_run(struct ax_model *m, const struct ax_samples *s,
+                              void (*done)(void *ctx, int i, const struct ax_sequence *answer),
+                              void *ctx);
+
+#endif
