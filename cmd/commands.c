@@ -145,17 +145,17 @@ const struct ax_command ax_commands[] = {
     {"convert", "convert a GGUF file to a Hugging Face folder, or back",
      "SRC DST --to hf [--dtype T]\nSRC DST --to gguf [--quant Q] [--overwrite] [--threads N]",
      "Architectures: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.\n"
-     "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q6_K). DST\n"
-     "becomes a folder with weights, config, tokenizer and chat template; it must be empty or\n"
-     "not exist.\n"
+     "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q3_K Q4_K Q5_K Q6_K\n"
+     "IQ4_NL). DST becomes a folder with weights, config, tokenizer and chat template; it must\n"
+     "be empty or not exist.\n"
      "  --dtype T     float32, bfloat16 or float16 for the written weights (default: the\n"
      "                smallest type that represents all matrices exactly)\n"
      "--to gguf: SRC is a Hugging Face folder, an org/name in the local Hugging Face cache, or\n"
      "a GGUF file of another type (with --quant).\n"
      "DST becomes one file with all of the above, as llama.cpp reads it.\n"
-     "  --quant Q     f32 f16 bf16 q8_0 q4_0 q4_1 q4_k_m q6_k (default: the type of the\n"
-     "                weights). If the row length is not a multiple of 256, Q4_K becomes\n"
-     "                Q5_0 and Q6_K Q8_0.\n"
+     "  --quant Q     f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q3_k_m q4_k_m q5_k_m q6_k (default:\n"
+     "                the type of the weights). If the row length is not a multiple of 256,\n"
+     "                Q3_K becomes IQ4_NL, Q4_K Q5_0, Q5_K Q5_1 and Q6_K Q8_0.\n"
      "  --overwrite   replace DST if it exists\n"
      "  --threads N   CPU threads (default: all available to this process)\n",
      "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},

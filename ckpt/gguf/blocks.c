@@ -97,6 +97,15 @@ static void q8_0_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
+/* d, qs[16]: d · table[q] */
+static void iq4_nl_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 18, out += 32) {
+        const float d = f16(p);
+        for (int i = 0; i < 32; i++)
+            out[i] = d * (float)ax_iq4_nl_table[nibble(p + 2, i)];
+    }
+}
+
 /* Six-bit scale and minimum of group j of eight, packed in twelve bytes: those of the first four
  * groups whole, the last four split between bytes 8–11 and the top bits of the others. */
 static void q4_k_scale(const unsigned char *sc, int j, int *scale, int *minimum) {
@@ -124,6 +133,40 @@ static void q4_k_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
+/* d, dmin, sc[12], qh[32], qs[128]: as Q4_K, and bit j of qh's byte is the fifth bit in group j */
+static void q5_k_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 176, out += 256) {
+        const float d = f16(p), dmin = f16(p + 2);
+        for (int j = 0; j < 8; j++) {
+            int scale, minimum;
+            q4_k_scale(p + 4, j, &scale, &minimum);
+            const float step = d * (float)scale, offset = dmin * (float)minimum;
+            const unsigned char *qs = p + 48 + 32 * (j / 2);
+            for (int k = 0; k < 32; k++) {
+                const int low = qs[k] >> 4 * (j % 2) & 15, fifth = p[16 + k] >> j & 1;
+                out[32 * j + k] = step * (float)(low + 16 * fifth) - offset;
+            }
+        }
+    }
+}
+
+/* hmask[32], qs[64], sc[12], d: (d · (scale − 32)) · (q − 4), in sixteen groups of 16; the high bit
+ * of q is in hmask. The low four bits of scales j and j + 8 share a byte, the high two of four. */
+static void q3_k_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 110, out += 256) {
+        const float d = f16(p + 108);
+        for (int i = 0; i < 256; i++) {
+            const int half = i / 128, group = i % 128 / 32, l = i % 32, j = i / 16;
+            const int scale =
+                (p[96 + j % 8] >> 4 * (j / 8) & 15) | (p[104 + j % 4] >> 2 * (j / 4) & 3) << 4;
+            const int q =
+                (p[32 + 32 * half + l] >> 2 * group & 3) | (p[l] >> (4 * half + group) & 1) << 2;
+            const float step = d * (float)(scale - 32);
+            out[i] = step * (float)(q - 4);
+        }
+    }
+}
+
 /* ql[128], qh[64], signed sc[16], d: (d · sc) · (q − 32); each half of the block is four groups of
  * 32 that share ql's bytes in pairs and qh's bytes all */
 static void q6_k_values(const unsigned char *p, int64_t n, float *out) {
@@ -146,20 +189,20 @@ static const struct ax_block_type types[] = {
     {"Q4_0", 2, 32, 18, q4_0_values, ax_put_q4_0, LARGEST_F16},
     {"Q4_1", 3, 32, 20, q4_1_values, ax_put_q4_1, LARGEST_F16},
     {"Q5_0", 6, 32, 22, q5_0_values, ax_put_q5_0, LARGEST_F16},
-    {"Q5_1", 7, 32, 24, q5_1_values, NULL, 0},
+    {"Q5_1", 7, 32, 24, q5_1_values, ax_put_q5_1, LARGEST_F16},
     {"Q8_0", 8, 32, 34, q8_0_values, ax_put_q8_0, LARGEST_F16},
     {"Q4_K", 12, 256, 144, q4_k_values, ax_put_q4_k, LARGEST_F16},
+    {"Q5_K", 13, 256, 176, q5_k_values, ax_put_q5_k, LARGEST_F16},
+    {"Q3_K", 11, 256, 110, q3_k_values, ax_put_q3_k, LARGEST_F16},
+    {"IQ4_NL", 20, 32, 18, iq4_nl_values, ax_put_iq4_nl, LARGEST_F16},
     {"Q6_K", 14, 256, 210, q6_k_values, ax_put_q6_k, LARGEST_F16},
     {"Q8_1", 9, 0, 0, NULL, NULL, 0},
     {"Q2_K", 10, 0, 0, NULL, NULL, 0},
-    {"Q3_K", 11, 0, 0, NULL, NULL, 0},
-    {"Q5_K", 13, 0, 0, NULL, NULL, 0},
     {"Q8_K", 15, 0, 0, NULL, NULL, 0},
     {"IQ2_XXS", 16, 0, 0, NULL, NULL, 0},
     {"IQ2_XS", 17, 0, 0, NULL, NULL, 0},
     {"IQ3_XXS", 18, 0, 0, NULL, NULL, 0},
     {"IQ1_S", 19, 0, 0, NULL, NULL, 0},
-    {"IQ4_NL", 20, 0, 0, NULL, NULL, 0},
     {"IQ3_S", 21, 0, 0, NULL, NULL, 0},
     {"IQ2_S", 22, 0, 0, NULL, NULL, 0},
     {"IQ4_XS", 23, 0, 0, NULL, NULL, 0},

@@ -31,7 +31,7 @@ static const struct row per_layer[] = {
     {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, false, false},
     {"attn_q_norm.weight", "self_attn.q_norm.weight", HEAD, NONE, QK_NORM, VECTOR, false, false},
     {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, QK_NORM, VECTOR, false, false},
-    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, Q, ALWAYS, MATRIX, false, false},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, Q, ALWAYS, AX_GGUF_ATTENTION, false, false},
     {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, false, false},
     {"ffn_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, false, false},
     {"ffn_gate.weight", "mlp.gate_proj.weight", FFN, HIDDEN, DENSE, MATRIX, false, false},

@@ -95,6 +95,29 @@ void ax_put_q5_0(const float *x, int64_t n, unsigned char *out) {
     }
 }
 
+/* d, m, qh, qs[16]: 0 is the least element, 31 the largest. */
+void ax_put_q5_1(const float *x, int64_t n, unsigned char *out) {
+    for (int64_t b = 0; b < n; b++, x += 32, out += 24) {
+        float least = x[0], most = x[0];
+        uint32_t fifth = 0;
+        for (int i = 1; i < 32; i++) {
+            least = x[i] < least ? x[i] : least;
+            most = x[i] > most ? x[i] : most;
+        }
+        const float d = (most - least) / 31, id = inverse(d);
+        put_half(out, d);
+        put_half(out + 2, least);
+        for (int i = 0; i < 16; i++) {
+            const unsigned low = code((x[i] - least) * id + 0.5f, 31);
+            const unsigned high = code((x[16 + i] - least) * id + 0.5f, 31);
+            out[8 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
+            fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (16 + i);
+        }
+        put_u16(out + 4, (uint16_t)fifth);
+        put_u16(out + 6, (uint16_t)(fifth >> 16));
+    }
+}
+
 /* d, signed qs[32]: the peak becomes ±127; halves are rounded away from zero. */
 void ax_put_q8_0(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 34) {

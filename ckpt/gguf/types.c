@@ -4,11 +4,26 @@
 #include <stddef.h>
 #include <strings.h>
 
-enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q8_0 = 8, Q4_K = 12, Q6_K = 14, BF16 = 30 };
+enum {
+    F32 = 0,
+    F16 = 1,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q5_0 = 6,
+    Q5_1 = 7,
+    Q8_0 = 8,
+    Q3_K = 11,
+    Q4_K = 12,
+    Q5_K = 13,
+    Q6_K = 14,
+    IQ4_NL = 20,
+    BF16 = 30
+};
 
 static const struct ax_gguf_quant quants[] = {
-    {"f32", 0, F32},   {"f16", 1, F16},   {"bf16", 32, BF16},   {"q8_0", 7, Q8_0},
-    {"q4_0", 2, Q4_0}, {"q4_1", 3, Q4_1}, {"q4_k_m", 15, Q4_K}, {"q6_k", 18, Q6_K},
+    {"f32", 0, F32},      {"f16", 1, F16},      {"bf16", 32, BF16}, {"q8_0", 7, Q8_0},
+    {"q4_0", 2, Q4_0},    {"q4_1", 3, Q4_1},    {"q5_0", 8, Q5_0},  {"q3_k_m", 12, Q3_K},
+    {"q4_k_m", 15, Q4_K}, {"q5_k_m", 17, Q5_K}, {"q6_k", 18, Q6_K},
 };
 
 const struct ax_gguf_quant *ax_gguf_quant_find(const char *name) {
@@ -24,6 +39,29 @@ static bool more_bits(int64_t layer, int64_t layers) {
     return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
+/* v is an eighth of q in models of 70B, and better values cost next to nothing. */
+static uint32_t of_values(uint32_t type, const struct ax_gguf_place *p) {
+    if (p->experts == 8)
+        return Q8_0;
+    if (type == Q3_K)
+        type = p->layer < 2 ? Q5_K : Q4_K;
+    else if ((type == Q4_K || type == Q5_K) && more_bits(p->layer, p->layers))
+        type = Q6_K;
+    return p->layers == 80 && type == Q4_K ? Q5_K : type;
+}
+
+static uint32_t of_down(uint32_t type, const struct ax_gguf_place *p) {
+    if (type == Q3_K)
+        return p->layer < p->layers / 16 ? Q5_K : Q4_K;
+    return (type == Q4_K || type == Q5_K) && more_bits(p->layer, p->layers) ? Q6_K : type;
+}
+
+static uint32_t of_attention(uint32_t type, const struct ax_gguf_place *p) {
+    if (p->experts == 8)
+        return type == Q3_K || type == Q4_K ? Q5_K : type;
+    return type == Q3_K ? Q4_K : type;
+}
+
 static uint32_t wanted(const struct ax_gguf_quant *q, const struct ax_gguf_place *p) {
     switch (p->part) {
     case AX_GGUF_HEAD:
@@ -33,11 +71,11 @@ static uint32_t wanted(const struct ax_gguf_quant *q, const struct ax_gguf_place
     case AX_GGUF_KEYS: /* small beside eight experts */
         return p->experts == 8 ? Q8_0 : q->type;
     case AX_GGUF_VALUES:
-        if (p->experts == 8)
-            return Q8_0;
-        return q->type == Q4_K && more_bits(p->layer, p->layers) ? Q6_K : q->type;
+        return of_values(q->type, p);
+    case AX_GGUF_ATTENTION:
+        return of_attention(q->type, p);
     case AX_GGUF_DOWN:
-        return q->type == Q4_K && more_bits(p->layer, p->layers) ? Q6_K : q->type;
+        return of_down(q->type, p);
     default:
         return q->type;
     }
@@ -45,11 +83,13 @@ static uint32_t wanted(const struct ax_gguf_quant *q, const struct ax_gguf_place
 
 /* A type whose blocks the rows are whole multiples of. */
 static uint32_t fitting(uint32_t type, int64_t cols) {
+    static const uint32_t smaller[][2] = {{Q3_K, IQ4_NL}, {Q4_K, Q5_0}, {Q5_K, Q5_1}, {Q6_K, Q8_0}};
     if (cols % ax_block_type_find(type)->elements == 0)
         return type;
-    if (cols % 32 != 0)
-        return F16;
-    return type == Q4_K ? Q5_0 : Q8_0;
+    for (size_t i = 0; cols % 32 == 0 && i < sizeof smaller / sizeof *smaller; i++)
+        if (smaller[i][0] == type)
+            return smaller[i][1];
+    return F16;
 }
 
 const struct ax_block_type *ax_gguf_pick_type(const struct ax_gguf_quant *q,

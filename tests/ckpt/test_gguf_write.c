@@ -58,6 +58,10 @@ static void values_survive_to_their_precision(void **state) {
         {3, {0.09, 0.004, 0.004, 0.09}},
         {12, {0.085, 0.02, 0.005, 0.06}},
         {14, {0.022, 0.012, 0.012, 0.022}},
+        {7, {0.039, 0.002, 0.002, 0.039}},
+        {11, {0.149, 0.07, 0.07, 0.149}},
+        {13, {0.0355, 0.0095, 0.003, 0.03}},
+        {20, {0.0755, 0.05, 0.05, 0.0755}},
     };
     static float x[ALL], y[ALL];
     static unsigned char blocks[ALL * 4];
@@ -79,7 +83,7 @@ static void values_survive_to_their_precision(void **state) {
 static void blocks_of_one_value(void **state) {
     (void)state;
     static const float values[] = {0, 1, -1, 1e-40f, -1e-40f, 1e-20f, 60000, -60000};
-    static const uint32_t ids[] = {2, 3, 6, 8, 12, 14};
+    static const uint32_t ids[] = {2, 3, 6, 7, 8, 11, 12, 13, 14, 20};
     for (size_t t = 0; t < sizeof ids / sizeof *ids; t++) {
         const struct ax_block_type *type = ax_block_type_find(ids[t]);
         for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
@@ -304,6 +308,36 @@ static void types_of_the_mixtures(void **state) {
         {"q4_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 576}, "Q5_0"},
         {"q4_k_m", {AX_GGUF_HEAD, false, -1, 32, 0, 576}, "Q8_0"},
         {"q4_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 100}, "F16"},
+        {"q4_k_m", {AX_GGUF_VALUES, false, 12, 80, 0, 8192}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_VALUES, false, 11, 80, 0, 8192}, "Q5_K"},
+        {"q4_k_m", {AX_GGUF_VALUES, false, 2, 80, 0, 8192}, "Q6_K"},
+        {"q4_k_m", {AX_GGUF_ATTENTION, false, 5, 32, 8, 4096}, "Q5_K"},
+        {"q4_k_m", {AX_GGUF_ATTENTION, false, 5, 32, 0, 4096}, "Q4_K"},
+        {"q5_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 4096}, "Q5_K"},
+        {"q5_k_m", {AX_GGUF_ATTENTION, false, 5, 32, 0, 4096}, "Q5_K"},
+        {"q5_k_m", {AX_GGUF_DOWN, false, 3, 32, 0, 4096}, "Q6_K"},
+        {"q5_k_m", {AX_GGUF_DOWN, false, 4, 32, 0, 4096}, "Q5_K"},
+        {"q5_k_m", {AX_GGUF_VALUES, false, 31, 32, 0, 4096}, "Q6_K"},
+        {"q5_k_m", {AX_GGUF_ATTENTION, false, 5, 32, 8, 4096}, "Q5_K"},
+        {"q5_k_m", {AX_GGUF_HEAD, false, -1, 32, 0, 4096}, "Q6_K"},
+        {"q5_k_m", {AX_GGUF_EMBEDDING, false, -1, 32, 0, 4096}, "Q5_K"},
+        {"q5_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 576}, "Q5_1"},
+        {"q3_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 4096}, "Q3_K"},
+        {"q3_k_m", {AX_GGUF_VALUES, false, 1, 32, 0, 4096}, "Q5_K"},
+        {"q3_k_m", {AX_GGUF_VALUES, false, 2, 32, 0, 4096}, "Q4_K"},
+        {"q3_k_m", {AX_GGUF_VALUES, false, 2, 80, 0, 8192}, "Q5_K"},
+        {"q3_k_m", {AX_GGUF_VALUES, false, 2, 32, 8, 4096}, "Q8_0"},
+        {"q3_k_m", {AX_GGUF_DOWN, false, 1, 32, 0, 4096}, "Q5_K"},
+        {"q3_k_m", {AX_GGUF_DOWN, false, 2, 32, 0, 4096}, "Q4_K"},
+        {"q3_k_m", {AX_GGUF_ATTENTION, false, 9, 32, 0, 4096}, "Q4_K"},
+        {"q3_k_m", {AX_GGUF_ATTENTION, false, 9, 32, 8, 4096}, "Q5_K"},
+        {"q3_k_m", {AX_GGUF_EMBEDDING, false, -1, 32, 0, 4096}, "Q3_K"},
+        {"q3_k_m", {AX_GGUF_EMBEDDING, true, -1, 32, 0, 4096}, "Q6_K"},
+        {"q3_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 576}, "IQ4_NL"},
+        {"q3_k_m", {AX_GGUF_MATRIX, false, 5, 32, 0, 100}, "F16"},
+        {"q5_0", {AX_GGUF_MATRIX, false, 5, 32, 0, 4096}, "Q5_0"},
+        {"q5_0", {AX_GGUF_DOWN, false, 0, 32, 0, 4096}, "Q5_0"},
+        {"q5_0", {AX_GGUF_HEAD, false, -1, 32, 0, 4096}, "Q6_K"},
         {"q4_0", {AX_GGUF_HEAD, false, -1, 32, 0, 4096}, "Q6_K"},
         {"q4_0", {AX_GGUF_DOWN, false, 0, 32, 0, 4096}, "Q4_0"},
         {"q8_0", {AX_GGUF_EMBEDDING, true, -1, 32, 0, 4096}, "Q8_0"},
@@ -315,7 +349,10 @@ static void types_of_the_mixtures(void **state) {
         const struct ax_gguf_quant *q = ax_gguf_quant_find(cases[i].quant);
         assert_string_equal(ax_gguf_pick_type(q, &cases[i].place)->name, cases[i].type);
     }
-    assert_null(ax_gguf_quant_find("q5_k_m"));
+    assert_null(ax_gguf_quant_find("q5_k_l"));
+    assert_int_equal(ax_gguf_quant_find("q5_0")->file_type, 8);
+    assert_int_equal(ax_gguf_quant_find("q3_k_m")->file_type, 12);
+    assert_int_equal(ax_gguf_quant_find("q5_k_m")->file_type, 17);
     assert_int_equal(ax_gguf_quant_find("Q8_0")->file_type, 7);
 }
 

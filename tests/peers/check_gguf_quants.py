@@ -2,8 +2,8 @@
 
 usage: check_gguf_quants.py AXTRAIN MODEL_DIR [QUANT …]   (needs numpy, gguf)
 
-F32, F16, BF16, Q8_0, Q4_0, Q4_1 and Q5_0: equal to gguf.quants.quantize to the byte. Q4_K and Q6_K,
-which the package only reads: their values, as it reads them, are as near to the weights as the
+F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1: equal to gguf.quants.quantize to the byte. Q3_K, Q4_K,
+Q5_K, Q6_K and IQ4_NL, which the package only reads: their values, as it reads them, are as near to the weights as the
 scales allow. Exit code 0: all so; 1: not; 77: skipped, as a package is not installed."""
 import subprocess
 import sys
@@ -16,9 +16,9 @@ except ImportError as e:
     print(f"skipped: {e}")
     sys.exit(77)
 
-QUANTS = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q4_k_m", "q6_k"]
+QUANTS = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q3_k_m", "q4_k_m", "q5_k_m", "q6_k"]
 # root mean square error over that of the weights, for normal weights: half a step and a bit
-NEAR = {"Q4_K": 0.085, "Q6_K": 0.022}
+NEAR = {"Q3_K": 0.16, "Q4_K": 0.085, "Q5_K": 0.04, "Q6_K": 0.022, "IQ4_NL": 0.08}
 
 
 def write(axtrain, folder, path, quant):
