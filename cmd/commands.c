@@ -326,7 +326,9 @@ const struct ax_command ax_commands[] = {
      "charts. The page is self-contained and uses no network and is complete without its script: "
      "loss,\n"
      "evaluations, learning rate, gradient norm, speed, MFU, memory, time by phase, packing,\n"
-     "configuration, environment.\n"
+     "the command, the configuration and what differs between runs, environment; and the model's\n"
+     "answers, if `axtrain eval` wrote RUN/eval.jsonl (--per-row) or RUN/samples.jsonl\n"
+     "(--log-samples).\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
      "axtrain report out/ other-out/ -o report.html", ax_cmd_report},
     {"sft", "fine-tune a model on the data sets of a configuration",

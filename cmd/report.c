@@ -55,6 +55,7 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r) {
     AX_TRY(ax_report_put_environment(out, r));
     AX_TRY(ax_buf_puts(out, "</div></div>\n"));
     AX_TRY(ax_report_put_samples(out, r));
+    AX_TRY(ax_report_put_answers(out, r));
     AX_TRY(ax_report_put_memory(out, r));
     AX_TRY(ax_report_put_config(out, r));
     AX_TRY(ax_buf_puts(out, "<footer>Written by axtrain " AX_VERSION
@@ -88,11 +89,13 @@ done:
 }
 
 static void say_problems(const struct ax_report_run *run) {
+    char more[64];
     for (size_t i = 0; i < run->n_problems && i < AX_REPORT_MAX_PROBLEMS; i++)
         ax_log_warn("%s: %s", run->name, run->problems[i]);
     if (run->n_problems > AX_REPORT_MAX_PROBLEMS)
-        ax_log_warn("%s: and %zu more such lines", run->name,
-                    run->n_problems - AX_REPORT_MAX_PROBLEMS);
+        ax_log_warn("%s: and %s", run->name,
+                    ax_report_plural(more, sizeof more, run->n_problems - AX_REPORT_MAX_PROBLEMS,
+                                     "more such line"));
 }
 
 enum ax_status ax_cmd_report(int argc, char **argv) {

@@ -118,7 +118,8 @@ static enum ax_status finish(struct ax_train_setup *s, struct ax_trackers *track
     return ax_hub_push(s->cfg);
 }
 
-static enum ax_status train(const struct ax_config *cfg, const struct train_args *a) {
+static enum ax_status train(const struct ax_config *cfg, const struct train_args *a, int argc,
+                            char **argv) {
     struct ax_train_setup s;
     struct ax_train_result r = {0};
     struct ax_trackers *trackers;
@@ -131,6 +132,8 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     AX_TRY(ax_hub_push_check(cfg));
     AX_TRY(ax_tracker_open(&trackers, cfg, &ax_tracker_patience));
     enum ax_status st = ax_train_setup_open(&s, cfg);
+    if (st == AX_OK)
+        st = ax_train_about_command(&s, argc, argv);
     if (st == AX_OK) {
         s.o.metrics.progress = !a->quiet;
         s.o.metrics.color = color;
@@ -161,7 +164,7 @@ static enum ax_status run(int argc, char **argv, bool sft) {
     if (sft && ax_config_is_set(&cfg, "rl"))
         st = ax_config_error(&cfg, "rl", "this is not fine-tuning; use `axtrain train`");
     if (st == AX_OK)
-        st = train(&cfg, &a);
+        st = train(&cfg, &a, argc, argv);
     ax_config_free(&cfg);
     return st;
 }

@@ -1,4 +1,4 @@
-/* The configurations of the runs in columns, with the origin of each value. */
+/* The command lines, and the configurations in columns, with the origin of each value. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +127,34 @@ done:
     return st;
 }
 
+/* A word as a shell reads it. */
+static enum ax_status put_word(struct ax_buf *line, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-_./=:,+@%";
+    AX_TRY(ax_buf_puts(line, line->len > 0 ? " " : ""));
+    if (*word && word[strspn(word, plain)] == '\0')
+        return ax_buf_puts(line, word);
+    AX_TRY(ax_buf_puts(line, "'"));
+    for (; *word; word++)
+        AX_TRY(*word == '\'' ? ax_buf_puts(line, "'\\''") : ax_buf_append(line, word, 1));
+    return ax_buf_puts(line, "'");
+}
+
+static enum ax_status put_command(struct ax_buf *out, const struct ax_report_run *run) {
+    const json_t *words = ax_report_about(run, "command");
+    struct ax_buf line = {0};
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; i < json_array_size(words) && st == AX_OK; i++) {
+        const char *word = json_string_value(json_array_get(words, i));
+        st = put_word(&line, word ? word : "");
+    }
+    if (st == AX_OK && line.len > 0)
+        st = ax_html_put(out, "<p><span class=\"dim\">%</span> <code>%</code></p>\n", run->name,
+                         line.data);
+    ax_buf_free(&line);
+    return st;
+}
+
 static enum ax_status put_notes(struct ax_buf *out, const struct ax_report *r) {
     for (int i = 0; i < r->n; i++) {
         const json_t *notes = ax_report_about(&r->runs[i], "notes");
@@ -148,6 +176,8 @@ enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *
     if (!any)
         return AX_OK;
     AX_TRY(ax_buf_puts(out, "<section class=\"card\"><h2>Configuration</h2>\n"));
+    for (int i = 0; i < r->n; i++)
+        AX_TRY(put_command(out, &r->runs[i]));
     for (int kind = 0; kind < KIND_COUNT; kind++)
         AX_TRY(put_kind(out, r, (enum kind)kind));
     AX_TRY(put_notes(out, r));

@@ -187,6 +187,10 @@ static enum ax_status read_about(struct ax_report_run *run, const char *path) {
     return st;
 }
 
+static enum ax_status read_answers(struct ax_report_run *run, const char *path) {
+    return ax_path_exists(path) ? ax_report_read_answers(&run->answers, path) : AX_OK;
+}
+
 static enum ax_status read_file(struct ax_report_run *run, const char *name,
                                 enum ax_status (*read)(struct ax_report_run *, const char *)) {
     char *path;
@@ -202,6 +206,8 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
         return ax_error(AX_ERR_CONFIG, "%s: no such folder; give the output_dir of a training run",
                         folder);
     AX_TRY(read_file(run, "metrics.jsonl", read_metrics));
+    AX_TRY(read_file(run, "eval.jsonl", read_answers));
+    AX_TRY(read_file(run, "samples.jsonl", read_answers));
     return read_file(run, "run.json", read_about);
 }
 
@@ -221,6 +227,7 @@ void ax_report_close(struct ax_report_run *run) {
     ax_free(run->events);
     ax_free(run->samples);
     ax_json_free(&run->about);
+    json_decref(run->answers.shown);
     *run = (struct ax_report_run){0};
 }
 

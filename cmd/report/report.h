@@ -1,8 +1,9 @@
 /* `axtrain report`: the content of run folders (docs/run.md) as one self-contained HTML page.
  *
  * Read on: read.c (a run folder), report.c (the command and the page), charts.c (figures over
- * steps), parts.c (phases, memory, packing), tables.c (key figures, configuration, environment,
- * events), samples.c (what the model answered), style.c (CSS and the pointer script). card.h makes a model card of the same records. */
+ * steps), parts.c (phases, memory, packing), tables.c (key figures, environment, events), config.c,
+ * samples.c (answers during training), answers.c (of evaluations), style.c (CSS and the pointer
+ * script). card.h makes a model card of the same records. */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
 
@@ -53,6 +54,14 @@ struct ax_report_sample {
     char *prompt, *text;
 };
 
+#define AX_REPORT_MAX_ANSWERS 20
+
+/* Records of eval.jsonl and samples.jsonl (docs/run.md) with the text of an answer. */
+struct ax_report_answers {
+    json_t *shown; /* the first ones: list of objects as read; NULL: none */
+    size_t n, n_solved, n_judged;
+};
+
 struct ax_report_run {
     const char *name; /* the folder as it was given */
     struct ax_report_step *steps;
@@ -64,6 +73,7 @@ struct ax_report_run {
     char *phase_names[AX_REPORT_MAX_PHASES];
     int n_phases;
     struct ax_json_doc about; /* run.json; root NULL if there is none */
+    struct ax_report_answers answers;
     char *problems[AX_REPORT_MAX_PROBLEMS];
     size_t n_problems; /* all of them */
 };
@@ -79,6 +89,12 @@ struct ax_report {
     const struct ax_report_run *runs; /* [n] */
     int n;
 };
+
+/* Reads the answers of a file, in addition to earlier ones; lines without any are skipped. Free with
+ * json_decref(shown). */
+enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *path);
+/* "1 record", "2 records". Returns buf. */
+const char *ax_report_plural(char *buf, size_t size, size_t n, const char *noun);
 
 /* The value at a key path of run.json ("data.rows"), or NULL. */
 const json_t *ax_report_about(const struct ax_report_run *run, const char *path);
@@ -98,6 +114,7 @@ enum ax_status ax_report_put_packing(struct ax_buf *out, const struct ax_report 
 enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_samples(struct ax_buf *out, const struct ax_report *r);
+enum ax_status ax_report_put_answers(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_events(struct ax_buf *out, const struct ax_report *r);
 
 /* "<thead>" with a first cell and the names of the runs, each with its color. */

@@ -26,6 +26,11 @@ enum ax_status ax_report_put_head(struct ax_buf *out, const struct ax_report *r,
     return ax_buf_puts(out, "</tr></thead>\n");
 }
 
+const char *ax_report_plural(char *buf, size_t size, size_t n, const char *noun) {
+    snprintf(buf, size, "%zu %s%s", n, noun, n == 1 ? "" : "s");
+    return buf;
+}
+
 /* ---- key figures ---- */
 
 /* Writes the figure of a run into text; "" where there is none. */
@@ -84,8 +89,11 @@ static void state(const struct ax_report_run *run, char *text, size_t size) {
 
 static void steps(const struct ax_report_run *run, char *text, size_t size) {
     const struct ax_report_step *s = last_step(run);
+    char epochs[32];
+    snprintf(epochs, sizeof epochs, "%.3g", s ? s->figures[AX_FIGURE_EPOCH] : 0);
     if (s && isfinite(s->figures[AX_FIGURE_EPOCH]))
-        snprintf(text, size, "%lld (%.3g epochs)", (long long)s->step, s->figures[AX_FIGURE_EPOCH]);
+        snprintf(text, size, "%lld (%s epoch%s)", (long long)s->step, epochs,
+                 strcmp(epochs, "1") == 0 ? "" : "s");
     else
         snprintf(text, size, "%lld", s ? (long long)s->step : 0);
 }
@@ -258,13 +266,13 @@ static enum ax_status put_run_events(struct ax_buf *out, const struct ax_report_
     for (size_t i = 0; i < run->n_problems && i < AX_REPORT_MAX_PROBLEMS; i++)
         AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> %</li>\n", run->problems[i]));
     if (run->n_problems > AX_REPORT_MAX_PROBLEMS) {
-        snprintf(text, sizeof text, "and %zu more such lines",
-                 run->n_problems - AX_REPORT_MAX_PROBLEMS);
-        AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> %</li>\n", text));
+        ax_report_plural(text, sizeof text, run->n_problems - AX_REPORT_MAX_PROBLEMS,
+                         "more such line");
+        AX_TRY(ax_html_put(out, "<li class=\"warn\"><span>file</span> and %</li>\n", text));
     }
     if (left_out > 0) {
-        snprintf(text, sizeof text, "%zu earlier events are not shown", left_out);
-        AX_TRY(ax_html_put(out, "<li>%</li>\n", text));
+        ax_report_plural(text, sizeof text, left_out, "earlier event");
+        AX_TRY(ax_html_put(out, "<li>not shown: %</li>\n", text));
     }
     for (size_t i = left_out; i < run->n_events; i++) {
         const struct ax_report_event *e = &run->events[i];

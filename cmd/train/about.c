@@ -1,7 +1,9 @@
 /* Contents of run.json: configuration with origins, environment, data. See docs/run.md. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/unicode.h"
 #include "cmd/config/build.h"
 #include "cmd/train/env.h"
 #include "cmd/train/setup.h"
@@ -61,5 +63,42 @@ done:
     json_decref(environment);
     json_decref(data);
     ax_json_free(&doc);
+    return st;
+}
+
+/* Appends a word, or its key and no value if that is a secret; *hide: the next word is one. */
+static enum ax_status put_command_word(json_t *words, const char *word, bool *hide) {
+    const bool dashes = strncmp(word, "--", 2) == 0;
+    const size_t n = strcspn(word, "=");
+    char path[AX_CONFIG_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)(n - (dashes ? 2 : 0)), word + (dashes ? 2 : 0));
+    for (char *c = path; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    const struct ax_config_key *key = ax_config_find(path);
+    const bool secret = key && key->secret;
+    struct ax_buf text = {0};
+    enum ax_status st;
+    if (*hide)
+        st = ax_buf_puts(&text, AX_CONFIG_HIDDEN);
+    else if (secret && word[n] == '=')
+        st = ax_buf_printf(&text, "%.*s=%s", (int)n, word, AX_CONFIG_HIDDEN);
+    else
+        st = ax_utf8_repair(&text, word, strlen(word));
+    *hide = !*hide && secret && dashes && word[n] == '\0';
+    if (st == AX_OK && json_array_append_new(words, json_string(text.data ? text.data : "")) != 0)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for run.json");
+    ax_buf_free(&text);
+    return st;
+}
+
+enum ax_status ax_train_about_command(const struct ax_train_setup *s, int argc, char **argv) {
+    json_t *words = json_pack("[s]", "axtrain");
+    bool hide = false;
+    enum ax_status st = words ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for run.json");
+    for (int i = 0; i < argc && st == AX_OK; i++)
+        st = put_command_word(words, argv[i], &hide);
+    if (st == AX_OK && json_object_set(s->about, "command", words) != 0)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for run.json");
+    json_decref(words);
     return st;
 }

@@ -64,5 +64,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s);
 enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
 /* s->config and s->about (docs/run.md); the data is open. */
 enum ax_status ax_train_about_read(struct ax_train_setup *s);
+/* Adds the words of the command line, argv[0] the command, to s->about; secrets are hidden. */
+enum ax_status ax_train_about_command(const struct ax_train_setup *s, int argc, char **argv);
 
 #endif

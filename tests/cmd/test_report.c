@@ -309,6 +309,93 @@ static void runs_side_by_side(void **state) {
     ax_free(page);
 }
 
+/* The words of the command line, as a shell reads them. */
+static void the_command_line_is_shown(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    put_step(&b, 1, 3);
+    const char *folder = put_run("words", &b, false);
+    put_text("words/run.json",
+             "{\"config\": {}, \"command\": [\"axtrain\", \"sft\", \"my run.yaml\", "
+             "\"seed=1\", \"output_dir=it's\", \"\"]}");
+    char *page = page_of(1, &folder);
+    must_have(page, "<code>axtrain sft &#39;my run.yaml&#39; seed=1 "
+                    "&#39;output_dir=it&#39;\\&#39;&#39;s&#39; &#39;&#39;</code>");
+    ax_free(page);
+}
+
+static void answers_are_shown(void **state) {
+    (void)state;
+    struct ax_buf b = {0}, rows = {0};
+    put_step(&b, 1, 3);
+    const char *folder = put_run("answers", &b, true);
+    for (int i = 0; i < 30; i++)
+        assert_ok(
+            ax_buf_printf(&rows,
+                          "{\"row\": %d, \"where\": \"t.jsonl:%d\", \"expected\": \"%d\", "
+                          "\"final_answer\": %s, \"solved\": %s, \"answer\": \"<it is> %d\"}\n",
+                          i, i + 1, i, i ? "\"7\"" : "null", i == 7 ? "true" : "false", i));
+    assert_ok(ax_buf_puts(&rows, "{\"row\": 30, \"where\": \"t.jsonl:31\"}\nnot json\n7\n"
+                                 "{\"what\": \"eval\", \"rows\": 31}\n"));
+    put_bytes("answers/eval.jsonl", rows.data, rows.len);
+    ax_buf_free(&rows);
+    char *page = page_of(1, &folder);
+    must_have(page, "<span>30 records, 1 of 30 solved; the first 20</span>");
+    must_have(page, "<th scope=\"row\">t.jsonl:8</th><td>yes</td><td><code>7</code></td><td><code>7"
+                    "</code></td><td><code>&lt;it is&gt; 7</code></td>");
+    must_have(page, "t.jsonl:1</th><td>no</td>");
+    assert_null(strstr(page, "t.jsonl:21<"));
+    ax_free(page);
+    put_text("answers/eval.jsonl", "{\"where\": \"a\", \"expected\": \"1\", \"answer\": \"b\"}\n");
+    put_text(
+        "answers/samples.jsonl",
+        "{\"task\": \"gsm\", \"doc_id\": 4, \"target\": \"12\", \"resps\": [[\"so 12\"]], "
+        "\"filtered_resps\": [\"12\"], \"metrics\": [\"exact_match\"], \"exact_match\": 1.0}\n"
+        "{\"task\": \"arc\", \"doc_id\": 0, \"resps\": [[[-1.5, false]]], \"metrics\": [\"acc\"], "
+        "\"acc\": 1.0}\n");
+    page = page_of(1, &folder);
+    must_have(page, "<span>2 records, 1 of 1 solved</span>");
+    must_have(page,
+              "gsm 4</th><td>yes</td><td><code>12</code></td><td><code>12</code></td><td><code>so "
+              "12</code>");
+    ax_free(page);
+    put_text("answers/samples.jsonl", "");
+    page = page_of(1, &folder);
+    must_have(page, "<span>1 record</span>");
+    ax_free(page);
+    /* a long answer is truncated, also inside a character */
+    assert_ok(ax_buf_puts(&rows, "{\"where\": \"long\", \"answer\": \"x"));
+    for (int i = 0; i < 2000; i++)
+        assert_ok(ax_buf_puts(&rows, "\xc3\xa4"));
+    assert_ok(ax_buf_puts(&rows, "\"}\n"));
+    put_bytes("answers/eval.jsonl", rows.data, rows.len);
+    ax_buf_free(&rows);
+    page = page_of(1, &folder);
+    must_have(page, " \xe2\x80\xa6</code>");
+    assert_true(count(page, "\xc3\xa4") < 610);
+    ax_free(page);
+}
+
+static void one_is_not_several(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    for (int i = 1; i <= 10; i++)
+        put_step(&b, i, 3);
+    for (int i = 0; i < 201; i++)
+        assert_ok(ax_buf_printf(&b, "{\"step\": 10, \"event\": \"warning\", \"text\": \"w\"}\n"));
+    for (int i = 0; i < AX_REPORT_MAX_PROBLEMS + 1; i++)
+        assert_ok(ax_buf_puts(&b, "?\n"));
+    const char *folder = put_run("single-things", &b, true);
+    char *page = page_of(1, &folder);
+    must_have(page, "10 (1 epoch)");
+    must_have(page, "<li>not shown: 1 earlier event</li>");
+    must_have(page, "and 1 more such line<");
+    ax_free(page);
+    page = page_of(1, (const char *const[]){put_plain("plural", 2)});
+    assert_null(strstr(page, "1 epochs"));
+    ax_free(page);
+}
+
 static void runs_with_little_to_tell(void **state) {
     (void)state;
     struct ax_buf b = {0};
@@ -353,6 +440,9 @@ int main(void) {
         cmocka_unit_test(the_best_evaluation_is_told),
         cmocka_unit_test(a_page_of_one_run),
         cmocka_unit_test(runs_side_by_side),
+        cmocka_unit_test(the_command_line_is_shown),
+        cmocka_unit_test(answers_are_shown),
+        cmocka_unit_test(one_is_not_several),
         cmocka_unit_test(runs_with_little_to_tell),
         cmocka_unit_test(the_command),
     };

@@ -301,12 +301,13 @@ static void models_are_uploaded_if_asked(void **state) {
 static void each_tracker_gets_the_same(void **state) {
     (void)state;
     configure("report_to: [mlflow, comet_ml, trackio, swanlab]\nmlflow_tracking_uri: file:x\n"
-              "mlflow_experiment_name: e\ncomet_api_key: top-secret-1\ncomet_workspace: w\n"
-              "swanlab_mode: local\nswanlab_api_key: top-secret-2\ntrackio_project_name: t\n"
+              "mlflow_experiment_name: e\ncomet_api_key: top-secret-3\ncomet_workspace: w\n"
+              "swanlab_mode: local\nswanlab_api_key: top-secret-4\ntrackio_project_name: t\n"
               "comet_experiment_config: {name: n}\nval_set_size: 0.5\neval_steps: 2\n");
     char said[8192];
-    const char *const args[] = {config};
-    if (sft(said, sizeof said, 1, args) != 0)
+    const char *const args[] = {config, "comet_api_key=top-secret-1", "--swanlab_api_key",
+                                "top-secret-2", "seed=7"};
+    if (sft(said, sizeof said, 5, args) != 0)
         fail_msg("%s", said);
     json_t *all = calls();
     static const char *const logs[] = {"mlflow.log", "comet.log", "trackio.log", "swanlab.log"};
@@ -332,7 +333,16 @@ static void each_tracker_gets_the_same(void **state) {
     /* keys are where they are needed, and nowhere else */
     assert_false(contains("calls", "top-secret"));
     assert_false(contains("out/run.json", "top-secret"));
-    assert_true(contains("out/run.json", "(hidden)"));
+    assert_true(contains("out/run.json", "\"comet_api_key=(hidden)\""));
+    json_t *about = json_load_file(in_scratch("out/run.json"), 0, NULL);
+    const json_t *words = json_object_get(about, "command");
+    assert_int_equal(json_array_size(words), 7);
+    assert_string_equal(json_string_value(json_array_get(words, 1)), "sft");
+    assert_string_equal(json_string_value(json_array_get(words, 2)), config);
+    assert_string_equal(json_string_value(json_array_get(words, 4)), "--swanlab_api_key");
+    assert_string_equal(json_string_value(json_array_get(words, 5)), "(hidden)");
+    assert_string_equal(json_string_value(json_array_get(words, 6)), "seed=7");
+    json_decref(about);
     assert_false(contains("out/checkpoint-2/state/manifest.json", "top-secret"));
     assert_null(strstr(said, "top-secret"));
     assert_null(strstr(said, "chatter"));
