@@ -38,7 +38,8 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
 enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax_arg *args,
                                    const char **model);
 
-/* The value of --dtype: a type that models compute in, that is float32, bfloat16 or float64. */
+/* Parses the value of --dtype: a type that models compute in, that is float32, bfloat16 or
+ * float64. */
 enum ax_status ax_args_dtype(const char *value, enum ax_dtype *out);
 
 #endif

@@ -248,7 +248,7 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
-    e.pass_options.sampling.temperature = NAN; /* not given */
+    e.pass_options.sampling.temperature = NAN; /* not set by the user */
     e.pass_options.seed = -1;
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},

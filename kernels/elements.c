@@ -1,6 +1,6 @@
 #include "kernels/elements.h"
 
-#define CHUNK 4096 /* elements converted together */
+#define CHUNK 4096 /* elements converted at a time */
 
 struct ax_elements ax_elements_of(enum ax_dtype dtype, const void *data) {
     return (struct ax_elements){.dtype = dtype, .data = data};
@@ -8,7 +8,7 @@ struct ax_elements ax_elements_of(enum ax_dtype dtype, const void *data) {
 
 static enum ax_status read_converted(const struct ax_elements *e, int64_t first, int64_t n,
                                      enum ax_dtype wanted, char *out) {
-    double buffer[CHUNK]; /* of any dtype */
+    double buffer[CHUNK]; /* large enough for any dtype */
     for (int64_t i = 0, m; i < n; i += m) {
         m = n - i < CHUNK ? n - i : CHUNK;
         AX_TRY(e->read(e->ctx, first + i, m, buffer));

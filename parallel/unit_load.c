@@ -1,10 +1,10 @@
-/* From a file's tensor to the part of a parameter that this rank owns. */
+/* Reads a file's tensor into the part of a parameter that this rank owns. */
 #include "parallel/unit.h"
 
 #define LOAD_PART  ((int64_t)1 << 17) /* elements that a thread reads per iteration */
-#define LOAD_CHUNK 4096               /* elements computed together */
+#define LOAD_CHUNK 4096               /* elements computed at a time */
 
-/* n contiguous elements from src to shard position `at`. */
+/* Stores n contiguous elements from src at shard position `at`. */
 static void put_run(const struct ax_segment *seg, int64_t at, enum ax_dtype dtype, const void *src,
                     int64_t n) {
     char *shard = (char *)seg->shard.data + (size_t)at * ax_dtype_size(seg->compute);
@@ -18,10 +18,10 @@ static void put_run(const struct ax_segment *seg, int64_t at, enum ax_dtype dtyp
             ax_f32_split((float)ax_load(dtype, src, i), (int16_t *)seg->remainder.data + at + i);
 }
 
-/* The same from elements [first, first + n), which may have to be computed. */
+/* The same for elements [first, first + n) of `from`, which are computed if it has `read`. */
 static enum ax_status load_run(const struct ax_segment *seg, int64_t at,
                                const struct ax_elements *from, int64_t first, int64_t n) {
-    double buffer[LOAD_CHUNK]; /* of any dtype */
+    double buffer[LOAD_CHUNK]; /* large enough for any dtype */
     if (!from->read) {
         const char *src = from->data;
         put_run(seg, at, from->dtype, src + (size_t)first * ax_dtype_size(from->dtype), n);
@@ -35,7 +35,7 @@ static enum ax_status load_run(const struct ax_segment *seg, int64_t at,
     return AX_OK;
 }
 
-/* What this rank owns of a parameter. */
+/* The part of a parameter that this rank owns. */
 struct owned {
     const struct ax_segment *seg;
     const struct ax_mesh *mesh;
@@ -58,14 +58,14 @@ enum ax_status ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh,
                             const struct ax_param *p, const struct ax_elements *global) {
     struct owned o = {.seg = &unit->segments[p->segment], .mesh = mesh, .p = p};
     ax_unit_owned(unit, mesh, p, &o.first, &o.n, &o.at);
-    int64_t failed = o.n; /* the first part that could not be read */
-    /* A model's start-up is mostly this: first-touch page faults of the file and the arena, which
+    int64_t failed = o.n; /* first part that could not be read */
+    /* Most of a model's loading time is first-touch page faults of the file and the arena, which
      * the kernel serves faster to several threads than to one. */
 #pragma omp parallel for schedule(static) reduction(min : failed) if (o.n >= 4 * LOAD_PART)
     for (int64_t part = 0; part < o.n; part += LOAD_PART)
         if (load_part(&o, global, part) != AX_OK)
             failed = part < failed ? part : failed;
-    /* again, for its message is another thread's */
+    /* fails again, because the message is in another thread's error record */
     return failed < o.n ? load_part(&o, global, failed) : AX_OK;
 }
 

@@ -46,7 +46,7 @@ done:
     return st;
 }
 
-/* Messages name the file itself, where it is a link. */
+/* Opens the link's target, so that messages name the file itself. */
 static enum ax_status open_gguf(struct ax_hf *hf, const char *path) {
     char real[PATH_MAX];
     AX_TRY(ax_alloc(&hf->gguf, 1, sizeof *hf->gguf));

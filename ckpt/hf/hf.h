@@ -13,8 +13,8 @@
 #include "ckpt/gguf/model.h"
 #include "ckpt/hf/safetensors.h"
 
-/* Weights in a GGUF file, dequantized as they are read: with the names, order and values of
- * ax_convert_gguf_to_hf. */
+/* Weights in a GGUF file, dequantized when they are read; with the names, order and values that
+ * ax_convert_gguf_to_hf would write. */
 struct ax_hf_gguf {
     struct ax_gguf file;
     struct ax_gguf_model model;
@@ -26,10 +26,10 @@ struct ax_hf {
     char *dir;
     int n_files;
     struct ax_safetensors *files;
-    struct ax_hf_gguf *gguf; /* instead of files; or NULL */
+    struct ax_hf_gguf *gguf; /* instead of `files`, or NULL */
 };
 
-#define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file, or a link to one */
+#define AX_HF_GGUF "model.gguf" /* in a folder: a GGUF file or a link to one */
 
 /* Opens the weights of a folder (or one .safetensors file). If missing, the error lists the names
  * that were tried. pytorch_model.bin is rejected with the remedy. */
@@ -64,7 +64,7 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
-    const char *gguf;         /* not NULL: instead of tensors, a link to this GGUF file's weights */
+    const char *gguf;         /* if not NULL, a link to this GGUF file instead of tensors */
     struct ax_sum_list *sums; /* receives the checksums of all files; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);

@@ -97,7 +97,7 @@ bool ax_config_is_null(const struct ax_config *cfg, const char *path, ...)
 /* Does it have a value, set or default? The typed readers assert this. */
 bool ax_config_has(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));
-/* Does a condition over its keys hold? See rules.h for the syntax. */
+/* True if a condition over its keys holds; see rules.h for the syntax. */
 bool ax_config_holds(const struct ax_config *cfg, const char *condition);
 int64_t ax_config_i64(const struct ax_config *cfg, const char *path, ...)
     __attribute__((format(printf, 2, 3)));

@@ -149,7 +149,7 @@ struct ax_config_key {
     enum ax_capability needs;
     const char *when; /* condition (rules.h) under which the key is active; NULL = always */
     const char *note; /* how, why or what instead, see support */
-    bool secret;      /* its value is never written anywhere */
+    bool secret;      /* its value is never printed or written to a file */
 };
 
 /* A row with optional fields; and those fields. */
@@ -178,9 +178,9 @@ extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokeniz
     ax_config_keys_log[], ax_config_keys_unsupported_data[], ax_config_keys_unsupported[],
     ax_config_keys_no_effect[], ax_config_keys_removed[];
 
-/* Written in place of a secret. */
+/* Printed in place of a secret. */
 #define AX_CONFIG_HIDDEN "(hidden)"
-/* Is there a secret to hide at this path? */
+/* True if there is a secret at this path. */
 bool ax_config_hides(const char *path, const struct ax_yaml_node *node);
 
 struct ax_config_section {

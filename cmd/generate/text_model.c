@@ -90,7 +90,7 @@ static enum ax_status apply_args(struct ax_text_model *t, const struct ax_text_a
 
 /* ---- opening ---- */
 
-/* Of the model, and of adapters that have a tokenizer of their own. */
+/* Opens the tokenizers of the model, and of adapters that have their own. */
 static enum ax_status open_sides(struct ax_text_model *t) {
     AX_TRY(ax_text_side_open(&t->sides[0], t->folder, t->folder));
     for (int i = 0; i < t->adapters.n; i++) {

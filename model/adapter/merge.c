@@ -199,7 +199,7 @@ void ax_merged_close(struct ax_merged *t) {
     *t = (struct ax_merged){0};
 }
 
-/* v contains the base's row. */
+/* Adds the adapter to a row of the base, which is in v. */
 static void merge_row(const struct ax_merged *t, int64_t row, double *v) {
     for (int64_t j = 0; j < t->r; j++) {
         const double s = t->scale * t->b[row * t->r + j];
