@@ -52,6 +52,7 @@ struct ax_queue;
     X(softmax_backward)                                                                            \
     X(nll_loss)                                                                                    \
     X(argmax)                                                                                      \
+    X(top_entropy)                                                                                 \
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \
@@ -331,6 +332,17 @@ struct ax_nll_loss {
  * [T]. */
 struct ax_argmax {
     struct ax_tensor logits, index;
+};
+
+/* out[t] = weight[t]·H^alpha, H = −Σ p·log(p + 1e-10) over the k largest of row t's logits (all if
+ * there are fewer), p = softmax of these k·inv_temperature; −1e-10 counts as 0. The weight of EAFT
+ * (Diao et al. 2026, arXiv 2601.02151, whose H is divided by log k). logits compute or accumulation
+ * [T][V]; weight, out F32 [T]; alpha ≥ 0; 1 ≤ k ≤ AX_TOP_MAX. */
+#define AX_TOP_MAX 256
+struct ax_top_entropy {
+    struct ax_tensor logits, weight, out;
+    int64_t k;
+    double alpha, inv_temperature;
 };
 
 /* scalars->sumsq += Σ x². x accumulation, 1-D; summed in double in fixed blocks. */

@@ -255,6 +255,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         part.first = first;
         AX_TRY(chunk_logits(p, &c, &all_normed, first, n));
         AX_TRY(chunk_values(p, &c, first, n, &part));
+        part.logits = ax_tensor_rows(&c.logits, 0, n);
         if (linear)
             AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
         if (back)

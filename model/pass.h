@@ -25,6 +25,7 @@ struct ax_head_chunk {
     int64_t first, n;
     struct ax_tensor logprob, lse, entropy;    /* accumulation [n], in */
     struct ax_tensor mean_logprob;             /* over the vocabulary; with needs_mean */
+    struct ax_tensor logits;                   /* [n][V of this rank]; linear objectives only */
     struct ax_tensor g_logprob;                /* accumulation [n], out */
     struct ax_tensor g_lse, g_entropy, g_mean; /* likewise, if requested; else data NULL */
 };

@@ -1,12 +1,38 @@
-/* The SFT objective is linear in log-prob (and, with label smoothing and z-loss, a function of each
- * token alone): the head computes loss and gradient in one pass. */
+/* The SFT objective is linear in log-prob (and, with label smoothing, z-loss and weights by entropy,
+ * a function of each token alone): the head computes loss and gradient in one pass. */
 #include "optim/objective.h"
+
+/* The weights of EAFT, in scratch. */
+static enum ax_status weigh(const struct ax_sft_options *o, struct ax_pass *p,
+                            const struct ax_head_chunk *c, struct ax_tensor *weight) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_tensor out = ax_tensor_1d(
+        AX_F32, ax_stack_push(&rt->arena.scratch, "entropy weights", (size_t)c->n * sizeof(float)),
+        c->n);
+    const struct ax_top_entropy top = {.logits = c->logits,
+                                       .weight = *weight,
+                                       .out = out,
+                                       .k = o->entropy_k,
+                                       .alpha = o->entropy_alpha,
+                                       .inv_temperature = p->inv_temperature};
+    if (c->logits.shape[1] < p->model->arch.vocab_size)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "weights by entropy need the logits of all tokens on one rank; use tp=1");
+    AX_TRY(ax_run_top_entropy(rt->q, &top));
+    *weight = out;
+    return AX_OK;
+}
 
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
     const struct ax_sft_options *o = ctx;
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor weight = ax_tensor_rows(&p->batch->weight, c->first, c->n);
+    if (o && o->entropy_k > 0)
+        AX_TRY(weigh(o, p, c, &weight));
     const struct ax_nll_loss loss = {.logprob = c->logprob,
                                      .labels = ax_tensor_rows(&p->batch->labels, c->first, c->n),
-                                     .weight = ax_tensor_rows(&p->batch->weight, c->first, c->n),
+                                     .weight = weight,
                                      .g_logprob = c->g_logprob,
                                      .scalars = p->scalars,
                                      .mean_logprob = c->mean_logprob,
@@ -15,7 +41,9 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
                                      .g_lse = c->g_lse,
                                      .label_smoothing = o ? o->label_smoothing : 0,
                                      .z_loss = o ? o->z_loss : 0};
-    return ax_run_nll_loss(p->model->rt->q, &loss);
+    AX_TRY(ax_run_nll_loss(p->model->rt->q, &loss));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 const struct ax_objective ax_objective_sft = {

@@ -217,11 +217,14 @@ const struct ax_config_key ax_config_keys_loss[] = {
     AX_KEY("z_loss_coef", AX_T_AMOUNT,
            "Weight of the squared log-sum-exp of the logits. axtrain's own key.", .dflt = "0.0"),
     AX_KEY("neftune_noise_alpha", AX_T_POSITIVE, "Strength of the noise added to embeddings."),
-    AX_KEY("use_eaft", AX_T_BOOL, "Weight tokens by their entropy.", AX_NEEDS(EAFT)),
-    AX_KEY("eaft_alpha", AX_T_NUM, "Exponent of the entropy weight.", .dflt = "1.0", AX_NEEDS(EAFT),
-           .when = "use_eaft"),
-    AX_KEY("eaft_k", AX_T_COUNT, "Number of most likely tokens used to estimate the entropy.",
-           .dflt = "20", AX_NEEDS(EAFT), .when = "use_eaft"),
+    AX_KEY(
+        "use_eaft", AX_T_BOOL,
+        "Multiply each token's loss by a power of the entropy of what the model predicts (EAFT).",
+        .dflt = "false"),
+    AX_KEY("eaft_alpha", AX_T_AMOUNT, "The power.", .dflt = "1.0", .when = "use_eaft"),
+    AX_KEY("eaft_k", AX_T_COUNT,
+           "How many of the likeliest tokens the entropy is computed from (at most 256).",
+           .dflt = "20", .when = "use_eaft"),
     {0}};
 
 const struct ax_config_key ax_config_keys_adapter[] = {

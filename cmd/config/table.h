@@ -108,7 +108,6 @@ enum ax_config_support {
     X(TOKEN_CAPACITY, "token-capacity", "a limit of tokens for each expert")                       \
     X(OTHER_LR, "other-schedules", "less common learning-rate schedules")                          \
     X(LR_GROUPS, "lr-groups", "separate learning rates for some parameters")                       \
-    X(EAFT, "eaft", "losses weighted by entropy (EAFT)")                                           \
     X(SCALED_SOFTMAX, "scaled-softmax", "attention scores scaled by the length")                   \
     X(TOKEN_SCALING, "token-scaling", "losses scaled by the token's probability")                  \
     X(LONG_CONTEXT, "pose", "position skipping")                                                   \

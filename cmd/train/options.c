@@ -232,6 +232,12 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
     o->runtime = (struct ax_runtime_options){.backend = "cpu"};
     s->sft = (struct ax_sft_options){.label_smoothing = ax_config_f64(cfg, "label_smoothing"),
                                      .z_loss = ax_config_f64(cfg, "z_loss_coef")};
+    if (ax_config_bool(cfg, "use_eaft")) {
+        s->sft.entropy_k = ax_config_i64(cfg, "eaft_k");
+        s->sft.entropy_alpha = ax_config_f64(cfg, "eaft_alpha");
+        if (s->sft.entropy_k > AX_TOP_MAX)
+            return ax_config_error(cfg, "eaft_k", "expected at most %d", AX_TOP_MAX);
+    }
     s->objective = ax_objective_sft_with(&s->sft);
     o->step = (struct ax_step_options){
         .dtype = compute_dtype(cfg),

@@ -232,3 +232,35 @@ static const struct ax_shape shapes_argmax[] = {
 };
 
 AX_OP_INFO(argmax, IN_ROWS(logits), OUT_ROWS(index));
+
+static const char *check_top_entropy(const struct ax_top_entropy *a) {
+    NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
+    NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
+    NEED(is_1d(&a->weight, AX_F32, a->logits.shape[0]));
+    NEED(is_1d(&a->out, AX_F32, a->logits.shape[0]));
+    NEED(a->k >= 1 && a->k <= AX_TOP_MAX && a->alpha >= 0);
+    return NULL;
+}
+
+PER_ELEMENT(top_entropy, 1, logits)
+
+static void build_top_entropy(struct ax_case_builder *b, struct ax_top_entropy *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    a->logits = logits(b);
+    a->weight = ax_case_out1(b, AX_F32, b->shape->rows);
+    ax_case_randomize(b, &a->weight, 0, 2);
+    a->out = ax_case_out1(b, AX_F32, b->shape->rows);
+    a->k = o->top;
+    a->alpha = o->alpha;
+    a->inv_temperature = 0.8;
+}
+
+static const struct ax_shape shapes_top_entropy[] = {
+    {"one", .rows = 1, .cols = 1, HEAD(.top = 20, .alpha = 1)},
+    {"fewer than k", .rows = 5, .cols = 37, HEAD(.top = 64, .alpha = 2)},
+    {"root", .rows = 40, .cols = 300, HEAD(.top = 20, .alpha = 0.5)},
+    {"sums, strided", .rows = 5, .cols = 130, .pad = 6, .flags = IN32, HEAD(.top = 3, .alpha = 1)},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152, HEAD(.top = 20, .alpha = 1)},
+};
+
+AX_OP_INFO(top_entropy, IN_ROWS(logits), IN_ROWS(weight), OUT_ROWS(out));

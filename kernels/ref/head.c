@@ -1,4 +1,4 @@
-/* The head: softmax_stats, softmax_merge, softmax_backward, nll_loss, argmax. */
+/* The head: softmax_stats, softmax_merge, softmax_backward, nll_loss, argmax, top_entropy. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -125,6 +125,33 @@ enum ax_status ax_ref_argmax(struct ax_queue *q, const struct ax_argmax *a, void
             if (ax_ref_get(&a->logits, t, c) > ax_ref_get(&a->logits, t, best))
                 best = c;
         ((int32_t *)a->index.data)[t] = best;
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_ref_top_entropy(struct ax_queue *q, const struct ax_top_entropy *a, void *work) {
+    (void)q;
+    (void)work;
+    const int64_t cols = a->logits.shape[1], k = a->k < cols ? a->k : cols;
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        double top[AX_TOP_MAX], sum = 0, entropy = 0;
+        int64_t n = 0;
+        for (int64_t c = 0; c < cols; c++) { /* sorted, the largest first */
+            double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
+            if (n == k && z <= top[n - 1])
+                continue;
+            int64_t at = n < k ? n++ : n - 1;
+            for (; at > 0 && top[at - 1] < z; at--)
+                top[at] = top[at - 1];
+            top[at] = z;
+        }
+        for (int64_t i = 0; i < n; i++)
+            sum += exp(top[i] - top[0]);
+        for (int64_t i = 0; i < n; i++) {
+            const double p = exp(top[i] - top[0]) / sum;
+            entropy -= p * log(p + 1e-10);
+        }
+        ax_ref_set(&a->out, t, 0, ax_ref_get(&a->weight, t, 0) * pow(fmax(entropy, 0), a->alpha));
     }
     return AX_OK;
 }

@@ -180,7 +180,7 @@ static const struct file files[] = {
      "cut_cross_entropy: true\nlora_mlp_kernel: true\nlora_qkv_kernel: true\ntorch_compile: "
      "auto\n"},
     {"plugins that change the result",
-     {TEXT, TRAIN, "plugins", "token-scaling", "eaft"},
+     {TEXT, TRAIN, "plugins", "token-scaling"},
      "base_model: m\ndatasets: [{path: a, type: alpaca}]\nlearning_rate: 1e-5\nplugins:\n"
      "  - axolotl.integrations.kd.KDPlugin\nkd_trainer: true\nkd_alpha: 0.9\n"
      "liger_use_token_scaling: true\nuse_eaft: true\neaft_alpha: 1.0\n"},

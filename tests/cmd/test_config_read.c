@@ -236,7 +236,6 @@ static void what_cannot_be_done_stops(void **state) {
         {"chat_template: command_a\n", AX_CAP_COMMAND_A},
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
         {"image_size: 512\n", AX_CAP_MULTIMODAL},
-        {"use_eaft: true\n", AX_CAP_EAFT},
         {"peft: {loftq_config: {loftq_bits: 4}}\nadapter: lora\n", AX_CAP_LOFTQ},
         {"lisa_n_layers: 2\n", AX_CAP_LISA},
         {"gptq: true\n", AX_CAP_GPTQ},

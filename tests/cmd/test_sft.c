@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "cmd/commands.h"
@@ -120,6 +121,50 @@ static void test_output_folder(void **state) {
     EXPECT(1, "output_dir: /dev/full", config, "output_dir=/dev/full");
     snprintf(out, sizeof out, "output_dir=%s", golden_llama()); /* never over the base itself */
     EXPECT(2, "already contains a model", config, out);
+    clear();
+}
+
+/* Loss and gradient norm of a step with EAFT, as PyTorch 2.13 computes them in float64 from the logits
+ * of transformers 5.23, with axolotl's weights: (−Σ p·log(p + 1e-10))^alpha over the k largest. */
+static void test_entropy_weights(void **state) {
+    (void)state;
+    need_binary();
+    static const struct {
+        const char *k, *alpha;
+        double loss, norm;
+    } cases[] = {
+        {"eaft_k=20", "eaft_alpha=0.5", 12.821090367211875, 17.321784097379815},
+        {"eaft_k=5", "eaft_alpha=1.0", 11.591626028842718, 15.700456942556627},
+        {"eaft_k=20", "eaft_alpha=0", 7.650971503846095, 10.306837443001136}, /* as without */
+    };
+    char config[128], yaml[1024], said[2048];
+    put_text("text.jsonl", "{\"text\": \"one and one are two\"}\n"
+                           "{\"text\": \"two and two are four of them\"}\n");
+    snprintf(yaml, sizeof yaml,
+             "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+             "datasets: [{path: %s/text.jsonl, type: completion}]\nsequence_len: 64\n"
+             "learning_rate: 1e-3\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\n"
+             "max_steps: 1\nbf16: false\nlogging_steps: 1\nuse_eaft: true\n",
+             golden_llama(), scratch, scratch, scratch);
+    snprintf(config, sizeof config, "%s", put_bytes("eaft.yaml", yaml, strlen(yaml)));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const args[] = {config, cases[i].k, cases[i].alpha};
+        char *text;
+        size_t len;
+        clear();
+        if (sft(said, sizeof said, 3, args) != 0)
+            fail_msg("%s", said);
+        assert_int_equal(ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &len),
+                         AX_OK);
+        const double loss = strtod(strstr(text, "\"loss\": ") + 8, NULL),
+                     norm = strtod(strstr(text, "\"grad_norm\": ") + 13, NULL);
+        if (fabs(loss - cases[i].loss) > 1e-6 || fabs(norm - cases[i].norm) > 1e-5)
+            fail_msg("%s %s: loss %.9f, norm %.9f", cases[i].k, cases[i].alpha, loss, norm);
+        ax_free(text);
+    }
+    const char *const large[] = {config, "eaft_k=257"};
+    assert_int_equal(sft(said, sizeof said, 2, large), 2);
+    assert_non_null(strstr(said, "eaft_k: expected at most 256"));
     clear();
 }
 
@@ -382,6 +427,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everyday_errors),
         cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_entropy_weights),
         cmocka_unit_test(test_output_folder),
         cmocka_unit_test(test_refused_runs_write_nothing),
         cmocka_unit_test(test_divergence_is_an_error),

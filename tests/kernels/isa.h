@@ -28,6 +28,7 @@
     X(softmax_backward)                                                                            \
     X(nll_loss)                                                                                    \
     X(argmax)                                                                                      \
+    X(top_entropy)                                                                                 \
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \

@@ -1,4 +1,4 @@
-/* The cpu backend's softmax head, nll_loss and argmax on every instruction set of this machine,
+/* The cpu backend's softmax head, nll_loss, argmax and top_entropy on every instruction set of this machine,
  * against plain double loops: vocabulary in one piece and in shards, temperature, rows without
  * label, rows of equal, huge and infinite logits, 1, 2 and 4 threads with equal bits. */
 #include <setjmp.h>
@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "tests/kernels/isa.h"
 
 enum { T = 19, V = 4099, EQUAL = 3, MASKED = 4, HUGE_ROW = 5, MASKED_SHARD = 6 };
@@ -252,6 +253,42 @@ static void check_nll(const struct isa *isa, enum ax_dtype real) {
     }
 }
 
+/* The k-th largest is found by counting. */
+static double naive_top(const struct ax_tensor *x, int64_t t, int64_t k, double temper) {
+    double max = -INFINITY, sum = 0, entropy = 0;
+    for (int64_t c = 0; c < V; c++)
+        max = fmax(max, get(x, t, c));
+    double *p;
+    int64_t n = 0;
+    assert_int_equal(ax_alloc(&p, V, sizeof *p), AX_OK);
+    for (int64_t c = 0; c < V; c++) {
+        int64_t larger = 0;
+        for (int64_t d = 0; d < V && larger < k; d++)
+            larger += get(x, t, d) > get(x, t, c) || (get(x, t, d) == get(x, t, c) && d < c);
+        if (larger < k)
+            sum += p[n++] = exp((get(x, t, c) - max) * temper);
+    }
+    for (int64_t i = 0; i < n; i++)
+        entropy -= p[i] / sum * log(p[i] / sum + 1e-10);
+    ax_free(p);
+    return fmax(entropy, 0);
+}
+
+static void check_top(const struct isa *isa, enum ax_dtype real) {
+    struct ax_tensor x = some_logits(real), weight = line(AX_F32, T), out = line(AX_F32, T);
+    randomize(&weight, 1, 1);
+    for (int64_t c = 0; c < V; c++)
+        set(&x, 8, c, (double)c / 256); /* each is larger than all before */
+    for (int k = 0; k < 3; k++) {
+        RUN(isa, THREADS[k], top_entropy, x, weight, out, .k = 20, .alpha = 0.5,
+            .inv_temperature = 0.7);
+        for (int64_t t = 0; t < T; t++) {
+            double want = get(&weight, t, 0) * sqrt(naive_top(&x, t, 20, 0.7));
+            assert_near(isa, "top_entropy", &out, t, 0, want, 1 + fabs(want));
+        }
+    }
+}
+
 #define TEST(name)                                                                                 \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
@@ -262,11 +299,12 @@ TEST(exponential)
 TEST(edges)
 TEST(argmax)
 TEST(nll)
+TEST(top)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head),   cmocka_unit_test(exponential), cmocka_unit_test(edges),
-        cmocka_unit_test(argmax), cmocka_unit_test(nll),
+        cmocka_unit_test(argmax), cmocka_unit_test(nll),         cmocka_unit_test(top),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,6 +208,23 @@ static void loss_and_argmax(void **state) {
     assert_int_equal(index_data[1], 0);
 }
 
+/* Over two logits, over all of fewer, and where one has all. */
+static void top_entropy(void **state) {
+    (void)state;
+    MATRIX(logits, 3, 4, 1, 5, 5, 2, 3, 3, 3, 3, 900, 0, 0, 0);
+    float weight_data[] = {1, 0.5f, 3}, out_data[] = {9, 9, 9};
+    const struct ax_tensor weight = ax_tensor_1d(AX_F32, weight_data, 3),
+                           out = ax_tensor_1d(AX_F32, out_data, 3);
+    RUN(top_entropy, logits, weight, out, .k = 2, .alpha = 1, .inv_temperature = 1);
+    EXPECT(out, 1e-7, log(2), 0.5 * log(2), 0);
+    RUN(top_entropy, logits, weight, out, .k = 9, .alpha = 2, .inv_temperature = 0.5);
+    const double e = exp(-2), f = exp(-1.5), all = 2 + e + f,
+                 h = log(all) + (2 * e + 1.5 * f) / all;
+    EXPECT(out, 1e-6, h * h, 0.5 * log(4) * log(4), 0);
+    RUN(top_entropy, logits, weight, out, .k = 1, .alpha = 0, .inv_temperature = 1);
+    EXPECT(out, 0, 1, 0.5, 3); /* 0⁰ = 1: weights as they are */
+}
+
 static void clipping(void **state) {
     (void)state;
     struct ax_step_scalars s = {.max_norm = 1, .inv_weight = 1, .sumsq = 7};
@@ -300,6 +317,7 @@ int main(void) {
         cmocka_unit_test(attention_by_hand),
         cmocka_unit_test(softmax_of_even_logits),
         cmocka_unit_test(loss_and_argmax),
+        cmocka_unit_test(top_entropy),
         cmocka_unit_test(clipping),
         cmocka_unit_test(adamw_by_hand),
         cmocka_unit_test(sgd_by_hand),

@@ -178,6 +178,62 @@ static void smoothing_and_z_loss(void **state) {
     ax_arch_free(&arch);
 }
 
+/* SFT whose weights are multiplied by the entropy of all tokens, from the head's own entropy. */
+static enum ax_status by_entropy(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    (void)ctx;
+    if (ax_runtime_planning(p->model->rt))
+        return AX_OK;
+    for (int64_t i = 0; i < c->n; i++) {
+        const int64_t t = c->first + i;
+        const bool labeled = ((const int32_t *)p->batch->labels.data)[t] >= 0;
+        const double h = ax_load(c->entropy.dtype, c->entropy.data, i),
+                     w = labeled ? ((const float *)p->batch->weight.data)[t] * h * h : 0;
+        ax_store(c->g_logprob.dtype, c->g_logprob.data, i, -w * p->scalars->inv_weight);
+        p->scalars->loss -=
+            w * p->scalars->inv_weight * ax_load(c->logprob.dtype, c->logprob.data, i);
+    }
+    return AX_OK;
+}
+
+/* EAFT over as many tokens as there are; no gradient flows through the entropy. */
+static void weights_by_entropy(void **state) {
+    (void)state;
+    static const struct {
+        const char *backend;
+        enum ax_dtype dtype;
+        double within;
+    } kinds[] = {{"ref", AX_F64, 1e-6}, {"cpu", AX_F32, 1e-4}};
+    struct ax_sft_options options = {.entropy_k = AX_TOP_MAX, .entropy_alpha = 2};
+    const struct ax_objective hand = {.name = "by entropy",
+                                      .head = {.linear = true, .token_grad = by_entropy}};
+    const struct ax_objective eaft = ax_objective_sft_with(&options);
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", true, ""));
+    assert_true(arch.vocab_size <= AX_TOP_MAX);
+    for (int k = 0; k < 2; k++) {
+        struct probe one = {
+            .objective = &eaft, .arch = &arch, .dtype = kinds[k].dtype, .inv_temperature = 1};
+        struct probe two = one, plain = one;
+        two.objective = &hand;
+        plain.objective = &ax_objective_sft;
+        run(&one, kinds[k].backend);
+        run(&two, kinds[k].backend);
+        run(&plain, kinds[k].backend);
+        assert_true(fabs(one.loss - two.loss) <= kinds[k].within * two.loss);
+        assert_true(fabs(one.loss - plain.loss) > 0.5 * plain.loss);
+        double worst = 0, largest = 0;
+        for (int64_t i = 0; i < one.n; i++) {
+            worst = fmax(worst, fabs(one.grads[i] - two.grads[i]));
+            largest = fmax(largest, fabs(two.grads[i]));
+        }
+        assert_true(largest > 0 && worst <= kinds[k].within * largest);
+        ax_free(one.grads);
+        ax_free(two.grads);
+        ax_free(plain.grads);
+    }
+    ax_arch_free(&arch);
+}
+
 /* The same objective asked chunk by chunk and all at once. */
 static void one_walk_equals_two(void **state) {
     (void)state;
@@ -252,9 +308,8 @@ static void chunks_do_not_show(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_the_slope),
-        cmocka_unit_test(smoothing_and_z_loss),
-        cmocka_unit_test(one_walk_equals_two),
+        cmocka_unit_test(gradients_are_the_slope), cmocka_unit_test(smoothing_and_z_loss),
+        cmocka_unit_test(weights_by_entropy),      cmocka_unit_test(one_walk_equals_two),
         cmocka_unit_test(chunks_do_not_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

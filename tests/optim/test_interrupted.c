@@ -56,9 +56,10 @@ static int64_t step_now(void) {
     return i + 1;
 }
 
+static struct ax_sft_options sft;
+
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
-    (void)ctx;
-    AX_TRY(ax_objective_sft.head.token_grad(NULL, p, c));
+    AX_TRY(ax_objective_sft.head.token_grad(ctx, p, c));
     if (ax_runtime_planning(p->model->rt) || p->recompute == AX_RECOMPUTE_INFERENCE)
         return AX_OK;
     const int64_t step = step_now();
@@ -71,8 +72,8 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
     return AX_OK;
 }
 
-static const struct ax_objective objective = {.name = "sft",
-                                              .head = {.linear = true, .token_grad = token_grad}};
+static const struct ax_objective objective = {
+    .name = "sft", .head = {.linear = true, .token_grad = token_grad, .ctx = &sft}};
 
 static struct ax_example_source eval_source;
 
@@ -151,6 +152,12 @@ static void set_lora(struct train_case *c) {
     c->o.step.neftune_alpha = 5;
 }
 
+static void set_entropy_weights(struct train_case *c) {
+    (void)c;
+    sft.entropy_k = 20;
+    sft.entropy_alpha = 0.5;
+}
+
 /* Owes an evaluation in the middle of an epoch, at whose end it saves. */
 static void set_epochs_and_steps(struct train_case *c) {
     set_epochs(c);
@@ -182,6 +189,7 @@ static const struct config {
     {"early stop", set_early_stop, AX_F32, true, true},
     {"saves the best", set_save_best, AX_F32, true, true},
     {"LoRA", set_lora, AX_BF16, true, false},
+    {"EAFT", set_entropy_weights, AX_F32, true, false},
 };
 #define N_CONFIGS (sizeof configs / sizeof *configs)
 
@@ -222,6 +230,7 @@ static void open_config(struct train_case *c, const struct config *config) {
     if (train_case_open(c, config->dtype, config->packed) != AX_OK)
         fail_msg("%s", ax_error_text());
     plan.bad = plan.bad_end = 0;
+    sft = (struct ax_sft_options){0};
     c->o.step.objective = &objective;
     c->o.max_steps = 12;
     c->o.save.when = (struct ax_cadence){AX_EACH_STEPS, 3};

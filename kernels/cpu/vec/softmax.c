@@ -1,6 +1,6 @@
 /* The softmax head in three steps, so that the vocabulary can be sharded: statistics of a shard's
  * logits, merging them into log-probability, log-sum-exp and entropy, and the gradient of all
- * three; and argmax. The logits are read once per direction.
+ * three; argmax and the entropy of the largest. The logits are read once per direction.
  *
  * A row is processed in blocks that fit the L1 cache: the block's largest element first, then the
  * sums relative to the largest so far (the "online" softmax of Milakov & Gimelshein 2018). */
@@ -11,7 +11,8 @@
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
 
-#define BLOCK 2048 /* columns */
+#define BLOCK     2048 /* columns */
+#define TOP_BLOCK 128  /* of the search for the largest */
 
 /* Column of the label within this shard, or −1. */
 static int64_t column_of(int32_t label, int64_t first_col, int64_t cols) {
@@ -242,5 +243,65 @@ enum ax_status AX_VEC(ax_cpu_argmax)(struct ax_queue *q, const struct ax_argmax 
     AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
     for (int64_t t = 0; t < logits->shape[0]; t++)
         index[t] = AX_BY_DTYPE(logits->dtype, argmax_row, ax_tensor_row(logits, t), cols);
+    return AX_OK;
+}
+
+/* The largest logits so far, the smallest of them first. */
+struct top {
+    float v[AX_TOP_MAX];
+    int64_t n;
+};
+
+static void put_top(struct top *top, float x) {
+    int64_t i = 0;
+    for (; i + 1 < top->n && top->v[i + 1] < x; i++)
+        top->v[i] = top->v[i + 1];
+    top->v[i] = x;
+}
+
+/* Blocks without anything larger than the smallest are skipped. */
+AX_INLINE void find_top(enum ax_dtype dtype, const char *row, int64_t cols, struct top *top) {
+    for (int64_t i = 0; i < top->n; i++)
+        top->v[i] = -INFINITY;
+    for (int64_t first = 0; first < cols; first += TOP_BLOCK) {
+        int64_t n = least(TOP_BLOCK, cols - first);
+        if (!(peak_of(dtype, element(dtype, row, first), n) > top->v[0]))
+            continue;
+        for (int64_t i = first; i < first + n; i++) {
+            float x = load_one(dtype, row, i);
+            if (x > top->v[0])
+                put_top(top, x);
+        }
+    }
+}
+
+AX_INLINE double entropy_row(enum ax_dtype dtype, const char *row, int64_t cols, int64_t k,
+                             double temper) {
+    struct top top = {.n = least(k, cols)};
+    double sum = 0, entropy = 0;
+    find_top(dtype, row, cols, &top);
+    const double max = (double)top.v[top.n - 1];
+    for (int64_t i = 0; i < top.n; i++)
+        sum += exp(((double)top.v[i] - max) * temper);
+    for (int64_t i = 0; i < top.n; i++) {
+        const double p = exp(((double)top.v[i] - max) * temper) / sum;
+        entropy -= p * log(p + 1e-10);
+    }
+    return entropy > 0 ? entropy : 0;
+}
+
+enum ax_status AX_VEC(ax_cpu_top_entropy)(struct ax_queue *q, const struct ax_top_entropy *args,
+                                          void *work) {
+    (void)work;
+    const struct ax_tensor *logits = &args->logits;
+    int64_t cols = logits->shape[1];
+    const float *weight = args->weight.data;
+    float *out = args->out.data;
+    AX_PARALLEL_FOR(team(q, logits->shape[0] * cols))
+    for (int64_t t = 0; t < logits->shape[0]; t++) {
+        double entropy = AX_BY_DTYPE(logits->dtype, entropy_row, ax_tensor_row(logits, t), cols,
+                                     args->k, args->inv_temperature);
+        out[t] = weight[t] * (float)pow(entropy, args->alpha);
+    }
     return AX_OK;
 }
