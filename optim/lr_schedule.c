@@ -116,7 +116,25 @@ static const struct {
     [AX_LR_REX] = {"rex", rex, 1},
 };
 
+/* Before the first restart there is no rise. */
+static double restarts(const struct ax_lr_schedule *s, int64_t step) {
+    const int64_t since = step % s->restart, left = s->restart - since;
+    double share = 1;
+    if (step < s->restart - s->restart_anneal)
+        return 1;
+    if (since < s->restart_warmup)
+        share = (double)since / (double)s->restart_warmup;
+    else if (left < s->restart_anneal)
+        share = (double)left / (double)s->restart_anneal;
+    return share * (1 - s->restart_floor) + s->restart_floor;
+}
+
 double ax_lr_at(const struct ax_lr_schedule *s, int64_t step) {
+    if (s->restart > 0) {
+        struct ax_lr_schedule inner = *s;
+        inner.restart = 0;
+        return ax_lr_at(&inner, step + 1) * restarts(s, step + 1);
+    }
     double factor;
     if (kinds[s->kind].warms_up && step < s->warmup) {
         factor = rising(s, step);

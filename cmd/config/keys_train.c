@@ -79,12 +79,14 @@ const struct ax_config_key ax_config_keys_schedule[] = {
            .when = "relora"),
     AX_KEY("relora_cpu_offload", AX_T_BOOL, "Merge in host memory.", AX_NEEDS(RELORA),
            .when = "relora"),
-    AX_KEY("jagged_restart_steps", AX_T_INDEX, "Steps between restarts of the learning rate.",
-           AX_NEEDS(LR_RESTARTS)),
-    AX_KEY("jagged_restart_warmup_steps", AX_T_INDEX, "Warm-up steps after a restart.",
-           AX_NEEDS(LR_RESTARTS), .when = "jagged_restart_steps"),
-    AX_KEY("jagged_restart_anneal_steps", AX_T_INDEX, "Decay steps before a restart.",
-           AX_NEEDS(LR_RESTARTS), .when = "jagged_restart_steps"),
+    AX_KEY("jagged_restart_steps", AX_T_INDEX,
+           "Steps between restarts of the learning rate, whatever its schedule; 0 = none."),
+    AX_KEY("jagged_restart_warmup_steps", AX_T_INDEX, "Warm-up steps after a restart; 0 = 10.",
+           .when = "jagged_restart_steps"),
+    AX_KEY("jagged_restart_anneal_steps", AX_T_INDEX,
+           "Steps before a restart in which the rate falls to cosine_min_lr_ratio (or 0.001) of "
+           "the schedule's; 0 = 1.",
+           .when = "jagged_restart_steps"),
     {0}};
 
 #define EVAL_ROWS "val_set_size || test_datasets"

@@ -113,7 +113,6 @@ enum ax_config_support {
     X(LONG_CONTEXT, "pose", "position skipping")                                                   \
     X(LISA, "lisa", "training a few layers at a time (LISA)")                                      \
     X(RELORA, "relora", "merging and restarting adapters (ReLoRA)")                                \
-    X(LR_RESTARTS, "lr-restarts", "restarts of the learning rate, each with a warm-up")            \
     X(UNTRAINED_TOKENS, "untrained-tokens", "new embeddings for tokens that were never trained")   \
     X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics during training")                 \
     X(AUTO_BATCH, "auto-batch", "finding the batch size automatically")                            \

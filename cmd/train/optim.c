@@ -180,6 +180,21 @@ static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_conf
     return AX_OK;
 }
 
+/* A count, or axolotl's own where it is absent or 0. */
+static int64_t count_or(const struct ax_config *cfg, const char *key, int64_t otherwise) {
+    const int64_t n = ax_config_has(cfg, key) ? ax_config_i64(cfg, key) : 0;
+    return n > 0 ? n : otherwise;
+}
+
+static void read_restarts(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
+    const char *const floor = "cosine_min_lr_ratio";
+    const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
+    lr->restart = count_or(cfg, "jagged_restart_steps", 0);
+    lr->restart_warmup = count_or(cfg, "jagged_restart_warmup_steps", 10);
+    lr->restart_anneal = count_or(cfg, "jagged_restart_anneal_steps", 1);
+    lr->restart_floor = ratio > 0 ? ratio : 0.001;
+}
+
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg) {
     struct ax_lr_schedule *lr = &o->lr;
     *lr = (struct ax_lr_schedule){.base_lr = ax_config_f64(cfg, "learning_rate"),
@@ -191,6 +206,7 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
     if (lr->kind == AX_LR_COSINE_WITH_RESTARTS)
         lr->num_cycles = 1;
     AX_TRY(read_floor(lr, cfg));
+    read_restarts(lr, cfg);
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
     for (size_t i = 0; kwargs && i < kwargs->n; i++)
         AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));

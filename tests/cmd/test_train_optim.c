@@ -81,8 +81,37 @@ static void mistakes_are_named(void **state) {
             "\"eps\" is none of the options of lion: beta1, beta2, weight_decay");
 }
 
+static struct ax_lr_schedule schedule_of(const char *lines) {
+    struct ax_config cfg;
+    struct ax_train_options o = {0};
+    char yaml[512];
+    snprintf(yaml, sizeof yaml, "base_model: m\nlearning_rate: 1e-3\ndatasets: [{path: a}]\n%s",
+             lines);
+    load_ok(&cfg, yaml, NULL);
+    assert_int_equal(ax_train_lr_read(&o, &cfg), AX_OK);
+    ax_config_free(&cfg);
+    return o.lr;
+}
+
+static void restarts(void **state) {
+    (void)state;
+    struct ax_lr_schedule s = schedule_of("jagged_restart_steps: 50\n"
+                                          "jagged_restart_anneal_steps: false\n");
+    assert_int_equal(s.restart, 50);
+    assert_int_equal(s.restart_warmup, 10);
+    assert_int_equal(s.restart_anneal, 1);
+    assert_true(s.restart_floor == 0.001);
+    s = schedule_of("jagged_restart_steps: 9\njagged_restart_warmup_steps: 4\n"
+                    "jagged_restart_anneal_steps: 3\ncosine_min_lr_ratio: 0.25\n");
+    assert_int_equal(s.restart_warmup, 4);
+    assert_int_equal(s.restart_anneal, 3);
+    assert_true(s.restart_floor == 0.25);
+    assert_int_equal(schedule_of("").restart, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restarts),
         cmocka_unit_test(numbers_and_flags),
         cmocka_unit_test(adam_keys),
         cmocka_unit_test(mistakes_are_named),

@@ -238,8 +238,87 @@ static void unknown_names_list_the_known(void **state) {
     assert_int_equal(decay, AX_LR_DECAY_1_SQRT);
 }
 
+/* The rates that axolotl's JaggedLRRestartScheduler (July 2026) sets around transformers' schedules,
+ * 24 steps of them, of which 3 warm up. */
+static void restarts(void **state) {
+    (void)state;
+    static const struct {
+        struct ax_lr_schedule s;
+        double rates[24];
+    } cases[] = {
+        {{.kind = AX_LR_CONSTANT,
+          .restart = 8,
+          .restart_warmup = 3,
+          .restart_anneal = 2,
+          .restart_floor = 0.001},
+         {1, 1, 1,      1,     1,     1,     0.5005, 0.001, 0.334, 0.667, 1,      1,
+          1, 1, 0.5005, 0.001, 0.334, 0.667, 1,      1,     1,     1,     0.5005, 0.001}},
+        {{.kind = AX_LR_COSINE,
+          .num_cycles = 0.5,
+          .restart = 8,
+          .restart_warmup = 3,
+          .restart_anneal = 2,
+          .restart_floor = 0.001},
+         {0.333333333333333,
+          0.666666666666667,
+          1,
+          0.994415413112564,
+          0.97778640289307,
+          0.95048443395121,
+          0.457016253272578,
+          0.000866525935914913,
+          0.271122796910408,
+          0.50025,
+          0.682670512183198,
+          0.611260466978157,
+          0.537365046793212,
+          0.462634953206788,
+          0.194564136277432,
+          0.000317329487816803,
+          0.0835,
+          0.125566151080112,
+          0.133474064085087,
+          0.0868806128420027,
+          0.0495155660487905,
+          0.0222135971069296,
+          0.00279508573716159,
+          0}},
+        {{.kind = AX_LR_LINEAR,
+          .restart = 10,
+          .restart_warmup = 10,
+          .restart_anneal = 1,
+          .restart_floor = 0.1},
+         {0.333333333333333,  0.666666666666667,  1,
+          0.952380952380952,  0.904761904761905,  0.857142857142857,
+          0.80952380952381,   0.761904761904762,  0.65,
+          0.0666666666666667, 0.117619047619048,  0.16,
+          0.193809523809524,  0.219047619047619,  0.235714285714286,
+          0.243809523809524,  0.243333333333333,  0.234285714285714,
+          0.216666666666667,  0.019047619047619,  0.0271428571428571,
+          0.0266666666666667, 0.0176190476190476, 0}},
+        {{.kind = AX_LR_CONSTANT,
+          .restart = 6,
+          .restart_warmup = 2,
+          .restart_anneal = 6,
+          .restart_floor = 0.001},
+         {0.5005, 0.667, 0.5005, 0.334, 0.1675, 0.001, 0.5005, 0.667,
+          0.5005, 0.334, 0.1675, 0.001, 0.5005, 0.667, 0.5005, 0.334,
+          0.1675, 0.001, 0.5005, 0.667, 0.5005, 0.334, 0.1675, 0.001}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_lr_schedule s = cases[i].s;
+        s.base_lr = 1;
+        s.total = 24;
+        s.warmup = 3;
+        for (int64_t step = 0; step < 24; step++)
+            if (!(fabs(ax_lr_at(&s, step) - cases[i].rates[step]) < 1e-14))
+                fail_msg("case %zu, step %d: %.17g", i, (int)step, ax_lr_at(&s, step));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restarts),
         cmocka_unit_test(rates_are_those_of_the_reference),
         cmocka_unit_test(rates_by_hand),
         cmocka_unit_test(one_cycle_is_torch),
