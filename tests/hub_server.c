@@ -152,8 +152,8 @@ static void resolve(struct connection *c, const char *path, const char *request)
         snprintf(headers, sizeof headers,
                  "Location: http://localhost:%d/cdn/%s\r\nX-Linked-Etag: \"%s\"\r\n"
                  "X-Linked-Size: %zu\r\nX-Repo-Commit: %s\r\n",
-                 s->ports[1], f->path, s->linked_etag ? s->linked_etag : f->blob, f->len,
-                 s->commit);
+                 s->ports[1], f->path, s->linked_etag ? s->linked_etag : f->blob,
+                 f->len + s->linked_more, s->commit);
         answer(c->fd, 302, headers, "redirecting", 11);
     }
     (void)request;

@@ -39,6 +39,7 @@ struct hub_server {
     bool no_ranges;          /* always sends from the start */
     bool wrong_bytes;        /* flips a bit of every large file */
     const char *linked_etag; /* says another checksum than the list */
+    size_t linked_more;      /* bytes that it adds to a large file's size */
     const char *redirect;    /* sends large files there */
     _Atomic int live;        /* connections under way */
     /* what it saw */

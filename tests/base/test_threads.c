@@ -65,6 +65,8 @@ static void cgroup_quotas(void **state) {
     /* inside a container the own group is the top */
     put(dir, "", "cpu.max", "50000 100000\n");
     assert_int_equal(ax_cgroup_cpus(dir, "0::/elsewhere/not/seen\n"), 1);
+    assert_int_equal(ax_cgroup_cpus(dir, "0::\n"), 1);
+    assert_int_equal(ax_cgroup_cpus(dir, "0::"), 1);
     /* version 1 */
     put(dir, "/cpu,cpuacct/job", "cpu.cfs_quota_us", "400000\n");
     put(dir, "/cpu,cpuacct/job", "cpu.cfs_period_us", "100000\n");

@@ -285,6 +285,10 @@ static void a_wrong_checksum_is_refused_and_removed(void **state) {
     s.files[0].data = "{}";
     s.linked_etag = "00000000000000000000000000000000000000000000000000000000000000ff";
     fetches_not(AX_ERR_DATA, "disagree about the checksum");
+    s.linked_etag = NULL;
+    s.linked_more = 1;
+    assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+    fetches_not(AX_ERR_DATA, "disagree about the size");
 }
 
 static void refused(const char *list, const char *part) {

@@ -259,13 +259,42 @@ static void groups(void **state) {
     ax_regex_free(re);
 }
 
+/* Only the first AX_REGEX_GROUPS can be read; all of them count. */
+static void more_groups_than_can_be_read(void **state) {
+    (void)state;
+    enum { MANY = AX_REGEX_GROUPS + 5 };
+    char pattern[3 * MANY + 1] = "", text[MANY + 2] = "x";
+    for (int i = 0; i < MANY; i++) {
+        strcat(pattern, "(.)");
+        text[i + 1] = (char)('A' + i);
+    }
+    text[0] = '\n'; /* no match begins here */
+    struct ax_regex *re = compile(pattern);
+    struct ax_regex_work w = {0};
+    bool found;
+    size_t start, end;
+    struct ax_regex_iter it = ax_regex_search(re, &w, text, MANY + 1);
+    assert_int_equal(ax_regex_groups(re), MANY);
+    MUST(ax_regex_next(&it, &found, &start, &end));
+    assert_true(found && start == 1 && end == MANY + 1);
+    for (size_t g = 0; g <= MANY; g++) {
+        const bool readable = ax_regex_group(&it, g, &start, &end);
+        assert_true(readable == (g <= AX_REGEX_GROUPS));
+        assert_true(!readable || g == 0 || (start == g && end == g + 1));
+    }
+    MUST(ax_regex_next(&it, &found, &start, &end));
+    assert_false(found);
+    ax_regex_work_free(&w);
+    ax_regex_free(re);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matching),     cmocka_unit_test(sets),
         cmocka_unit_test(classes),      cmocka_unit_test(literals),
         cmocka_unit_test(bad_patterns), cmocka_unit_test(backtracking_is_bounded),
         cmocka_unit_test(python),       cmocka_unit_test(python_refuses),
-        cmocka_unit_test(groups),
+        cmocka_unit_test(groups),       cmocka_unit_test(more_groups_than_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
