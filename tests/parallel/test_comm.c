@@ -3,11 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "parallel/comm.h"
+#include "parallel/comm_check.h"
 #include "parallel/reduce.h"
 
 static struct ax_arena arena;
@@ -227,6 +229,62 @@ static void whole_numbers_are_reduced(void **state) {
     assert_true(o64[0] == ((int64_t)1 << 40) - 5 && o64[1] == -1);
 }
 
+/* Counts that ranks 10, 11, … gave for an all-gather; the rank named as odd, and one of most. */
+static void the_odd_rank_is_named(void **state) {
+    (void)state;
+    static const struct {
+        int64_t counts[5];
+        int n, odd, usual;
+    } cases[] = {{{7}, 1, -1, 0},           {{7, 7, 7}, 3, -1, 0},      {{7, 8}, 2, 1, 0},
+                 {{8, 7, 7}, 3, 0, 1},      {{7, 8, 7}, 3, 1, 0},       {{7, 7, 8}, 3, 2, 0},
+                 {{8, 7, 7, 7}, 4, 0, 1},   {{8, 7, 8, 7, 7}, 5, 0, 1}, {{6, 7, 8, 8, 9}, 5, 0, 2},
+                 {{8, 8, 7, 7}, 4, 2, 0},   {{1, 2, 3}, 3, 1, 0},       {{9, 9, 8, 9, 8}, 5, 2, 0},
+                 {{6, 7, 7, 8, 8}, 5, 0, 1}};
+    const int ranks[] = {10, 11, 12, 13, 14};
+    const struct ax_comm_place place = {.role = AX_ROLE_TP, .number = 4, .from = -1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_comm_part parts[5];
+        const int odd = cases[i].odd, usual = cases[i].usual;
+        for (int r = 0; r < cases[i].n; r++) {
+            const struct ax_collective what = {
+                .kind = AX_ALL_GATHER, .dtype = AX_F32, .count = cases[i].counts[r]};
+            parts[r] = ax_comm_part_of(&what);
+        }
+        const enum ax_status st = ax_comm_check_parts(&place, parts, ranks, cases[i].n);
+        assert_int_equal(st, odd < 0 ? AX_OK : AX_ERR_PEER);
+        if (odd < 0)
+            continue;
+        char want[256];
+        snprintf(want, sizeof want,
+                 "tp: collective 4: rank %d started all_gather of %d float32, but rank %d "
+                 "all_gather of %d float32. All ranks",
+                 ranks[odd], (int)cases[i].counts[odd], ranks[usual], (int)cases[i].counts[usual]);
+        if (strncmp(ax_error_text(), want, strlen(want)) != 0)
+            fail_msg("%s, expected %s", ax_error_text(), want);
+    }
+}
+
+/* Ranks are listed as in a sentence, and a message names both of its ends. */
+static void missing_ranks_are_listed(void **state) {
+    (void)state;
+    static const char *const lists[] = {"rank 3", "ranks 3 and 0", "ranks 3, 0 and 12"};
+    const int ranks[] = {3, 0, 12};
+    const struct ax_comm_part part = {.kind = AX_SEND_RECV, .dtype = AX_BF16, .count = 6};
+    const struct ax_comm_place message = {.role = AX_ROLE_PP, .number = 2, .from = 0, .to = 3};
+    const struct ax_comm_place group = {.role = AX_ROLE_WORLD, .number = 2, .from = -1};
+    for (int n = 1; n <= 3; n++) {
+        char want[256], name[128];
+        ax_comm_part_text(name, sizeof name, &part);
+        assert_int_equal(ax_comm_missing(&message, &part, ranks, n, "left"), AX_ERR_PEER);
+        snprintf(want, sizeof want, "pp: message 2 from rank 0 to rank 3 (%s): %s left", name,
+                 lists[n - 1]);
+        assert_string_equal(ax_error_text(), want);
+        assert_int_equal(ax_comm_missing(&group, &part, ranks, n, "left"), AX_ERR_PEER);
+        snprintf(want, sizeof want, "world: collective 2 (%s): %s left", name, lists[n - 1]);
+        assert_string_equal(ax_error_text(), want);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_of_one_copies),
@@ -237,6 +295,8 @@ int main(void) {
         cmocka_unit_test(counted_bytes_are_those_of_a_ring),
         cmocka_unit_test(calls_are_counted_by_kind),
         cmocka_unit_test(whole_numbers_are_reduced),
+        cmocka_unit_test(the_odd_rank_is_named),
+        cmocka_unit_test(missing_ranks_are_listed),
     };
     return cmocka_run_group_tests(tests, open_queues, close_queues);
 }

@@ -1,5 +1,6 @@
 /* Ranks as processes: the cases of the local fabric, with the same bits, and processes that fail,
  * die or never come. Every world is forked from here; ranks leave their results as files. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -246,6 +248,60 @@ static void a_folder_serves_one_run(void **state) {
     assert_int_equal(ax_remove_tree(folder), AX_OK);
 }
 
+/* Rank 1 is alone: its first sum ends with an error, and later ones do not begin. */
+static enum ax_status goes_on(struct ax_fabric *f, void *ctx) {
+    (void)ctx;
+    struct ax_comm c;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    double x = 1;
+    const struct ax_collective sum = {
+        .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x, .recv = &x, .count = 1};
+    enum ax_status st = f->rank == 0 ? AX_OK : ax_comm_run(&c, NULL, &sum);
+    if (st == AX_ERR_PEER && strstr(ax_error_text(), "rank 0 ended without it"))
+        for (int again = 0; again < 2; again++)
+            st = ax_comm_run(&c, NULL, &sum);
+    ax_comm_free(&c);
+    return st;
+}
+
+static void nothing_begins_after_an_error(void **state) {
+    (void)state;
+    struct result results[MAX_WORLD];
+    run_world(0, 2, 30, goes_on, NULL, results);
+    assert_int_equal(results[0].code, AX_OK);
+    assert_int_equal(results[1].code, AX_ERR_PEER);
+    assert_string_equal(results[1].text, "rank 1 has stopped after an earlier error");
+}
+
+static void *fails_later(void *ctx) {
+    (void)ctx;
+    char path[256], text[64];
+    nanosleep(&(struct timespec){.tv_nsec = 60 * 1000 * 1000}, NULL);
+    snprintf(path, sizeof path, "%s/rank-2.failed", folder);
+    snprintf(text, sizeof text, "%d\nrows.jsonl:7: no such field", AX_ERR_DATA);
+    return ax_write_file_atomic(path, text, strlen(text)) == AX_OK ? folder : NULL;
+}
+
+/* The connection broke before rank 2 had written why; rank 1 has only noticed. */
+static void a_message_may_come_after_the_break(void **state) {
+    (void)state;
+    const struct ax_gloo_world w = {.folder = folder, .world = 3, .timeout = 30};
+    const struct ax_comm_place place = {.role = AX_ROLE_TP, .number = 5, .from = -1};
+    const struct ax_comm_part part = {.kind = AX_ALL_GATHER, .dtype = AX_F32, .count = 3};
+    const int ranks[] = {2};
+    pthread_t writer;
+    void *wrote;
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(pthread_create(&writer, NULL, fails_later, NULL), 0);
+    assert_int_equal(ax_gloo_lost(&w, &place, &part, ranks, 1, AX_GLOO_BROKEN, "reset"),
+                     AX_ERR_PEER);
+    assert_string_equal(ax_error_text(), "rank 2 failed: rows.jsonl:7: no such field");
+    assert_int_equal(pthread_join(writer, &wrote), 0);
+    assert_non_null(wrote);
+    assert_int_equal(ax_remove_tree(folder), AX_OK);
+}
+
 static enum ax_status with_fault(struct ax_fabric *f, void *ctx) {
     if (f->rank == 1)
         AX_TRY(ax_fault_configure(ctx));
@@ -278,6 +334,8 @@ int main(void) {
         cmocka_unit_test(ranks_that_do_not_connect_are_an_error),
         cmocka_unit_test(a_folder_serves_one_run),
         cmocka_unit_test(injected_faults_are_named),
+        cmocka_unit_test(nothing_begins_after_an_error),
+        cmocka_unit_test(a_message_may_come_after_the_break),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
