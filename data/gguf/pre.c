@@ -76,7 +76,7 @@ enum ax_status ax_gguf_pre(const char **name, const struct ax_tokenizer *t, cons
             *name = r->names[0];
             return AX_OK;
         }
-        other = r;
+        other = other ? other : r;
     }
     if (!other)
         return unknown(t, where);

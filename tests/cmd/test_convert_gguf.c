@@ -371,6 +371,50 @@ static void what_a_file_cannot_state_is_refused(void **state) {
     refused("order", AX_ERR_UNSUPPORTED, "the order of model.merges cannot be expressed");
 }
 
+/* Leaves only tokens that merges lead to. */
+static void drop_unused_tokens(const char *folder) {
+    struct ax_json_doc doc;
+    char path[128], *text;
+    size_t len;
+    const char *token;
+    json_t *id;
+    void *next;
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    ok(ax_json_load(&doc, in_dir(path), 1 << 22));
+    json_t *vocab = json_object_get(json_object_get(doc.root, "model"), "vocab");
+    json_object_foreach_safe(vocab, next, token, id) if (strncmp(token, "[unused", 7) == 0)
+        json_object_del(vocab, token);
+    ok(ax_json_dump(doc.root, &text, &len));
+    put_file(path, text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+}
+
+/* In GGUF, the kind of splitting also decides whether pieces that are tokens are merged. Another
+ * choice makes no difference only if merges lead to every token. */
+static void whole_pieces_follow_the_splitting(void **state) {
+    (void)state;
+    static const struct {
+        const char *pre, *choice, *error;
+    } kinds[] = {{"smollm", "{\"v\": true}", "by \"smollm\", but ignore_merges is true"},
+                 {"llama-bpe", "{\"v\": false}", "by \"llama-bpe\", but ignore_merges is false"}};
+    for (int i = 0; i < 2; i++) {
+        struct tiny model = llama;
+        struct ax_gguf g;
+        model.pre = kinds[i].pre;
+        put_folder(&model, model.pre);
+        set_member(model.pre, "tokenizer.json", "model/ignore_merges", kinds[i].choice);
+        refused(model.pre, AX_ERR_UNSUPPORTED, kinds[i].error);
+        drop_unused_tokens(model.pre);
+        ok(to_gguf(in_dir(model.pre), "whole.gguf", NULL));
+        ok(ax_gguf_open(&g, in_dir("whole.gguf")));
+        assert_true(key_is(&g, "tokenizer.ggml.pre", model.pre));
+        ax_gguf_close(&g);
+        set_member(model.pre, "tokenizer.json", "model/merges", "{\"v\": [[\"t\", \"h\"]]}");
+        refused(model.pre, AX_ERR_UNSUPPORTED, kinds[i].error);
+    }
+}
+
 static enum ax_status command(const char *const *words) {
     char *argv[12];
     int n = 0;
@@ -426,6 +470,7 @@ int main(void) {
         cmocka_unit_test(merged_straight_to_a_file),
         cmocka_unit_test(a_window_that_would_be_lost_is_named),
         cmocka_unit_test(what_a_file_cannot_state_is_refused),
+        cmocka_unit_test(whole_pieces_follow_the_splitting),
         cmocka_unit_test(families_without_a_gguf),
         cmocka_unit_test(the_command_line),
     };
