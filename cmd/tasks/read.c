@@ -163,11 +163,14 @@ enum ax_status ax_task_key_int(struct ax_task_key k, int64_t min, int64_t max, i
     return AX_OK;
 }
 
-enum ax_status ax_task_key_number(struct ax_task_key k, double *out) {
+enum ax_status ax_task_key_number(struct ax_task_key k, double max, double *out) {
+    char expected[80];
     if (!k.node)
         return AX_OK;
-    if (k.node->kind != AX_YAML_INT && k.node->kind != AX_YAML_FLOAT)
-        return wrong(k, "a number");
+    snprintf(expected, sizeof expected, "a number from 0 to %.0f", max);
+    const bool number = k.node->kind == AX_YAML_INT || k.node->kind == AX_YAML_FLOAT;
+    if (!number || !(k.node->number >= 0 && k.node->number <= max))
+        return wrong(k, expected);
     *out = k.node->number;
     return AX_OK;
 }

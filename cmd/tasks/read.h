@@ -49,7 +49,8 @@ enum ax_status ax_task_key_error(struct ax_task_key k, enum ax_status st, const 
 enum ax_status ax_task_key_text(struct ax_task_key k, const char **out);
 enum ax_status ax_task_key_bool(struct ax_task_key k, bool *out);
 enum ax_status ax_task_key_int(struct ax_task_key k, int64_t min, int64_t max, int64_t *out);
-enum ax_status ax_task_key_number(struct ax_task_key k, double *out);
+/* From 0 to max. */
+enum ax_status ax_task_key_number(struct ax_task_key k, double max, double *out);
 enum ax_status ax_task_key_list(struct ax_task_key k, size_t *n); /* AX_ERR_CONFIG for no list */
 
 /* The elements of a list, or the value itself as the only one; none if absent. The list is owned by

@@ -190,7 +190,6 @@ static enum ax_status run_group(struct run *u, struct ax_text_model *model) {
         model->sampling.top_p = u->sampling->top_p;
         model->sampling.top_k = u->sampling->top_k;
     }
-    AX_TRY(ax_sampling_check(&model->sampling));
     return ax_text_model_run(model, &o, false, body, u);
 }
 

@@ -175,8 +175,8 @@ enum ax_status ax_task_read_generation(struct ax_task *t) {
     AX_TRY(ax_task_keys_check(map, keys));
     AX_TRY(read_until(t, ax_task_key_in(map, "until")));
     AX_TRY(read_max_tokens(t, map));
-    AX_TRY(ax_task_key_number(ax_task_key_in(map, "temperature"), &g->temperature));
-    AX_TRY(ax_task_key_number(ax_task_key_in(map, "top_p"), &g->top_p));
+    AX_TRY(ax_task_key_number(ax_task_key_in(map, "temperature"), 1e6, &g->temperature));
+    AX_TRY(ax_task_key_number(ax_task_key_in(map, "top_p"), 1, &g->top_p));
     AX_TRY(ax_task_key_int(ax_task_key_in(map, "top_k"), 0, INT32_MAX, &g->top_k));
     bool sample = g->temperature > 0;
     const struct ax_task_key k = ax_task_key_in(map, "do_sample");
