@@ -70,11 +70,12 @@ static void test_step(void **state) {
     (void)state;
     need_binary();
     struct ax_bench_list l;
-    static const char *const names[] = {"step/llama-tiny/float32/2x16x2/lora4/dora/speed",
-                                        "step/llama-tiny/float32/2x16x2/lora4/dora/planned-memory",
-                                        "step/llama-tiny/float32/2x16x2/lora4/dora/allocations"};
+#define LORA_STEP "step/llama-tiny/float32/2x16x2/lora4/float32/dora/"
+    static const char *const names[] = {LORA_STEP "speed", LORA_STEP "planned-memory",
+                                        LORA_STEP "allocations"};
     BENCH(&l, "step", "--arch", "llama-tiny", "--batch", "2", "--seq", "16", "--accumulate", "2",
-          "--steps", "1", "--lora", "4", "--dora", "--dtype", "float32", "--threads", "1");
+          "--steps", "1", "--lora", "4", "--dora", "--dtype", "float32", "--masters", "float32",
+          "--threads", "1");
     assert_true(l.list[0].figure.share > 0);
     expect_figures(&l, 3, names);
 }
@@ -272,6 +273,10 @@ static void test_mistakes(void **state) {
     EXPECT(2, "give either --model DIR or --arch NAME", "step");
     EXPECT(2, "give either --model DIR or --arch NAME", "startup", "--arch", "llama-tiny",
            "--model", ".");
+    EXPECT(2, "--masters bf16_sr needs --dtype bf16", "step", "--arch", "llama-tiny", "--dtype",
+           "float32", "--masters", "bf16_sr");
+    EXPECT(2, "is not one of float32, bf16_remainder, bf16_sr", "step", "--arch", "llama-tiny",
+           "--masters", "bf16");
     EXPECT(2, "unknown op gem; did you mean gemm?", "ops", "--op", "gem");
     EXPECT(2, "unknown op multiplication", "ops", "--op", "multiplication");
     EXPECT(2, "expected float32 or bfloat16, got \"float16\"", "ops", "--dtype", "float16");

@@ -45,6 +45,10 @@ static void linear_axes(void **state) {
                         "0 0.25 0.50 0.75 1.00 1.25 |");
     assert_string_equal(labels((struct ax_chart_range){.min = 0, .max = 1e-4}),
                         "0 2e-5 4e-5 6e-5 8e-5 1e-4 |");
+    assert_string_equal(labels((struct ax_chart_range){.min = 0, .max = 1e-10}),
+                        "0 2e-11 4e-11 6e-11 8e-11 1e-10 |");
+    assert_string_equal(labels((struct ax_chart_range){.min = -2e-12, .max = 0}),
+                        "-2e-12 -1.5e-12 -1e-12 -5e-13 0 |");
     assert_string_equal(labels((struct ax_chart_range){.min = 0, .max = 2e-5}),
                         "0 5e-6 1e-5 1.5e-5 2e-5 |");
     assert_string_equal(labels((struct ax_chart_range){.min = -3, .max = 3}), "-4 -2 0 2 4 |");

@@ -77,6 +77,16 @@ static void overrides_are_checked(void **state) {
     load_fails(BASE, OVERRIDES("eot_tokens=[a"), (const char *const[]){"eot_tokens", NULL});
 }
 
+/* The place of a key's entry, which is that of its old spelling: "2:1". */
+static void expect_entry(const struct ax_config *cfg, const char *key, const char *where) {
+    const struct ax_yaml_node *root = cfg->doc.root;
+    char place[32] = "none";
+    for (size_t i = 0; i < root->n; i++)
+        if (strcmp(root->entries[i].key, key) == 0)
+            snprintf(place, sizeof place, "%d:%d", root->entries[i].line, root->entries[i].column);
+    assert_string_equal(place, where);
+}
+
 static void old_spellings(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -116,6 +126,9 @@ static void old_spellings(void **state) {
     /* the place is that of the old key's value */
     expect_where(&cfg, "attn_implementation", "c.yaml:2:18");
     expect_where(&cfg, "eval_strategy", "c.yaml:1:22");
+    expect_entry(&cfg, "attn_implementation", "2:1");
+    expect_entry(&cfg, "eval_strategy", "1:1");
+    expect_entry(&cfg, "activation_offloading", "10:1");
     expect_where(&cfg, "datasets.0.message_property_mappings.role", "c.yaml:16:35");
     expect_note(&cfg, "flash_attention", AX_NOTE_RENAMED, "attn_implementation: flash_attention_2");
     expect_note(&cfg, "datasets.0.message_field_role", AX_NOTE_RENAMED,

@@ -53,6 +53,24 @@ static void check_row(const struct ax_config_key *key) {
     }
 }
 
+/* Eight values are listed in an error; of more, it says where they are listed. */
+static void errors_list_up_to_eight_values(void **state) {
+    (void)state;
+    static const char *const expected[][2] = {
+        {"a", "a"},
+        {"a|b", "one of a, b"},
+        {"a|b|c|d|e|f|g|h", "one of a, b, c, d, e, f, g, h"},
+        {"a|b|c|d|e|f|g|h|i", "one of the values that `axtrain config help k` lists"}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const struct ax_config_key key = {
+            .path = "k", .types = AX_T_STR, .choices = expected[i][0]};
+        struct ax_buf text = {0};
+        assert_int_equal(ax_config_expected(&key, key.types, &text), AX_OK);
+        assert_string_equal(text.data, expected[i][1]);
+        ax_buf_free(&text);
+    }
+}
+
 static void rows(void **state) {
     (void)state;
     each_key(check_row);
@@ -342,6 +360,7 @@ static void docs_cover_all_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows),
+        cmocka_unit_test(errors_list_up_to_eight_values),
         cmocka_unit_test(values_and_old_names),
         cmocka_unit_test(capabilities),
         cmocka_unit_test(conditions),

@@ -50,6 +50,18 @@ static const char *config(const char *more) {
     "lora_target_modules: [q_proj, down_proj]\n"
 #define DORA LORA "peft_use_dora: true\n"
 
+/* Where not all tensors have rank 4. */
+#define NARROW     "layers.1.self_attn.q_proj"
+#define OTHER_RANK "lora_rank_pattern: {" NARROW ": 2, 'layers.2.*up_proj': 3}\n"
+
+static bool other_ranks;
+
+static int64_t rank_of(const char *tensor) {
+    if (other_ranks && strstr(tensor, NARROW))
+        return 2;
+    return other_ranks && strstr(tensor, "layers.2.") && strstr(tensor, "up_proj") ? 3 : 4;
+}
+
 static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
 }
@@ -88,6 +100,9 @@ static void check_folder(const char *name, int tensors, bool dora) {
         assert_int_equal(strncmp(p.weights.entries[i].name, "base_model.model.model.layers.", 30),
                          0);
         assert_int_equal(p.weights.entries[i].dtype, AX_F32);
+        const struct ax_st_entry *e = &p.weights.entries[i];
+        if (e->ndim == 2)
+            assert_int_equal(e->shape[strstr(e->name, "lora_A") ? 0 : 1], rank_of(e->name));
     }
     ax_peft_close(&p);
     for (size_t i = 0; i < sizeof side / sizeof *side; i++) {
@@ -146,6 +161,9 @@ static void train_and_look(const char *more, const char *plan, int tensors, bool
 static void test_lora(void **state) {
     (void)state;
     train_and_look(LORA, "frozen weights ", 3 * 7 * 2, false);
+    other_ranks = true;
+    train_and_look(LORA OTHER_RANK, "frozen weights ", 3 * 7 * 2, false);
+    other_ranks = false;
 }
 static void test_qlora(void **state) {
     (void)state;
