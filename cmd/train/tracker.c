@@ -14,7 +14,8 @@
 #define RUNS_FILE    "trackers.json" /* {"wandb": {"id", "url"}, …}: resumed runs continue these */
 #define MAX_RUNS     ((size_t)1 << 20)
 
-const struct ax_tracker_patience ax_tracker_patience = {.check = 60, .end = 30, .upload_end = 3600};
+const struct ax_tracker_patience ax_tracker_patience = {
+    .check = 120, .end = 30, .upload_end = 3600};
 
 /* tracker.py, as it is in the source. */
 __asm__(".pushsection .rodata\n"

@@ -47,6 +47,9 @@ static const char wandb_py[] =
     "        if ill == 'raises': raise RuntimeError('the server said no')\n"
     "        if ill == 'dies': os.kill(os.getpid(), signal.SIGKILL)\n"
     "        note('log', **values)\n"
+    "        first = values.get('train/global_step') == 1\n"
+    "        if ill == 'stops the run' and first: os.kill(os.getppid(), signal.SIGTERM)\n"
+    "        if ill == 'kills the run': os.kill(os.getppid(), signal.SIGKILL)\n"
     "    def finish(self, exit_code):\n"
     "        if ill == 'hangs at the end': time.sleep(100)\n"
     "        note('finish', exit_code)\n"
@@ -403,6 +406,35 @@ static void a_failing_tracker_costs_one_warning(void **state) {
     }
 }
 
+/* Someone stops the run, or kills it: the tracker's run ends as one that failed, and is continued. */
+static void a_stopped_run_is_told(void **state) {
+    (void)state;
+    configure("wandb_project: p\nresume_from_checkpoint: auto\n");
+    setenv("AX_ILL", "stops the run", 1);
+    EXPECT(75, "asked to stop after step", config, "max_steps=5000", "num_epochs=9999");
+    json_t *all = calls();
+    assert_true(arg_of(all, "finish", 0) == 1);
+    json_decref(all);
+    assert_true(contains("out/trackers.json", "\"made-up-id\""));
+
+    assert_int_equal(unlink(in_scratch("calls")), 0);
+    char said[8192];
+    const char *const args[] = {config, "max_steps=5000", "num_epochs=9999"};
+    setenv("AX_ILL", "kills the run", 1);
+    assert_int_equal(sft(said, sizeof said, 3, args), -1);
+    const double until = ax_clock_now() + 20;
+    json_t *end = NULL;
+    for (all = NULL; !end && ax_clock_now() < until; usleep(20000)) {
+        json_decref(all);
+        all = calls();
+        end = call(all, "finish", 0);
+    }
+    assert_non_null(end);
+    assert_true(arg_of(all, "finish", 0) == 1);
+    assert_string_equal(text_of(all, "init", "id"), "made-up-id");
+    json_decref(all);
+}
+
 /* A tracker as the training loop sees it, with little patience; what is said goes to a file. */
 static double with_patience(const char *ill, int records, char *said, size_t size) {
     static const struct ax_tracker_patience little = {.check = 2, .end = 0.5, .upload_end = 0.5};
@@ -501,9 +533,13 @@ static void keys_turn_trackers_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_turn_trackers_on),     TEST(a_run_is_logged_and_continued),
-        TEST(models_are_uploaded_if_asked),          TEST(each_tracker_gets_the_same),
-        TEST(what_is_missing_stops_before_training), TEST(a_failing_tracker_costs_one_warning),
+        cmocka_unit_test(keys_turn_trackers_on),
+        TEST(a_run_is_logged_and_continued),
+        TEST(models_are_uploaded_if_asked),
+        TEST(each_tracker_gets_the_same),
+        TEST(what_is_missing_stops_before_training),
+        TEST(a_failing_tracker_costs_one_warning),
+        TEST(a_stopped_run_is_told),
         TEST(a_hanging_tracker_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
