@@ -50,8 +50,10 @@ static int nibble(const unsigned char *qs, int i) {
 static void q4_0_values(const unsigned char *p, int64_t n, float *out) {
     for (int64_t b = 0; b < n; b++, p += 18, out += 32) {
         const float d = f16(p);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)(nibble(p + 2, i) - 8);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)((p[2 + i] & 15) - 8);
+            out[16 + i] = d * (float)((p[2 + i] >> 4) - 8);
+        }
     }
 }
 
@@ -59,8 +61,10 @@ static void q4_0_values(const unsigned char *p, int64_t n, float *out) {
 static void q4_1_values(const unsigned char *p, int64_t n, float *out) {
     for (int64_t b = 0; b < n; b++, p += 20, out += 32) {
         const float d = f16(p), m = f16(p + 2);
-        for (int i = 0; i < 32; i++)
-            out[i] = d * (float)nibble(p + 4, i) + m;
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)(p[4 + i] & 15) + m;
+            out[16 + i] = d * (float)(p[4 + i] >> 4) + m;
+        }
     }
 }
 

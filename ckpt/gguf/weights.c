@@ -45,13 +45,16 @@ static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, in
     const int64_t first = from / type->elements, skip = from % type->elements;
     const int64_t blocks = (skip + n + type->elements - 1) / type->elements;
     float all[CHUNK], back[CHUNK];
-    const float *values = all + skip;
+    const float *values = all + skip, *kept = values;
     AX_ASSERT(blocks * type->elements <= CHUNK);
     type->dequantize(s->t->data + first * type->bytes, blocks, all);
     ax_convert(s->dtype, out, AX_F32, values, n);
-    ax_convert(AX_F32, back, s->dtype, out, n);
+    if (s->dtype != AX_F32) {
+        ax_convert(AX_F32, back, s->dtype, out, n);
+        kept = back;
+    }
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(back[i]))
+        if (!isfinite(kept[i]))
             return not_finite(s, values[i]);
     return AX_OK;
 }
