@@ -143,7 +143,8 @@ const struct ax_command ax_commands[] = {
      "  --json     (show) values, origins and notes as one JSON object\n",
      "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
     {"convert", "convert a GGUF file to a Hugging Face folder, or back",
-     "SRC DST --to hf [--dtype T]\nSRC DST --to gguf [--quant Q] [--overwrite] [--threads N]",
+     "SRC DST --to hf [--dtype T]\n"
+     "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]",
      "Architectures: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.\n"
      "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q3_K Q4_K Q5_K Q6_K\n"
      "IQ4_NL). DST becomes a folder with weights, config, tokenizer and chat template; it must\n"
@@ -157,6 +158,8 @@ const struct ax_command ax_commands[] = {
      "                the type of the weights). If the row length is not a multiple of 256,\n"
      "                Q3_K becomes IQ4_NL, Q4_K Q5_0, Q5_K Q5_1 and Q6_K Q8_0.\n"
      "  --overwrite   replace DST if it exists\n"
+     "  --ollama      also write DST's folder/Modelfile for `ollama create`: the chat template\n"
+     "                in Go's language, and the tokens that end an answer\n"
      "  --threads N   CPU threads (default: all available to this process)\n",
      "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",

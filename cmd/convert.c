@@ -2,60 +2,94 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/io_path.h"
+#include "base/log.h"
 #include "ckpt/gguf/gguf.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
 #include "cmd/convert/to_gguf.h"
+#include "cmd/generate/modelfile.h"
 #include "cmd/train/base_model.h"
 
-static enum ax_status to_hf(struct ax_convert *c, const char *quant, bool overwrite) {
-    if (quant || overwrite)
+/* Options of --to gguf. */
+struct options {
+    const char *quant;
+    bool overwrite, ollama;
+    int64_t threads;
+};
+
+static enum ax_status to_hf(struct ax_convert *c, const struct options *o) {
+    if (o->quant || o->overwrite || o->ollama)
         return ax_error(AX_ERR_CONFIG, "convert: %s needs --to gguf",
-                        quant ? "--quant" : "--overwrite");
+                        o->quant       ? "--quant"
+                        : o->overwrite ? "--overwrite"
+                                       : "--ollama");
     AX_TRY(ax_convert_gguf_to_hf(c));
     printf("%s: %s, %d tensors, %lld weights, %s\n", c->dst, c->model_type, c->tensors,
            (long long)c->weights, ax_dtype_info(c->written)->name);
     return AX_OK;
 }
 
-static enum ax_status to_gguf(const struct ax_convert *c, const char *quant, bool overwrite,
-                              int threads) {
-    struct ax_to_gguf g = {.dst = c->dst, .threads = threads};
+static enum ax_status check_modelfile(const char *dst, bool overwrite) {
+    char *path;
+    AX_TRY(ax_modelfile_path(&path, dst));
+    const enum ax_status st = ax_to_gguf_check_destination(path, overwrite);
+    ax_free(path);
+    return st;
+}
+
+static enum ax_status write_modelfile(const char *folder, const char *dst) {
+    char why[512], *path;
+    AX_TRY(ax_modelfile_write(folder, dst, why));
+    AX_TRY(ax_modelfile_path(&path, dst));
+    printf("%s: for `ollama create NAME -f %s`\n", path, path);
+    if (why[0])
+        ax_log_warn("%s: no TEMPLATE: the chat template cannot be expressed: %s", path, why);
+    ax_free(path);
+    return AX_OK;
+}
+
+static enum ax_status to_gguf(const struct ax_convert *c, const struct options *o) {
+    struct ax_to_gguf g = {.dst = c->dst, .threads = (int)o->threads};
     struct ax_lock use;
     char *folder;
     if (c->dtype)
         return ax_error(AX_ERR_CONFIG, "convert: --dtype needs --to hf. For a GGUF file, use "
                                        "--quant.");
-    AX_TRY(ax_to_gguf_quant(&g.quant, quant));
-    AX_TRY(ax_to_gguf_check_destination(c->dst, overwrite));
-    if (!quant && ax_gguf_is(c->src))
+    AX_TRY(ax_to_gguf_quant(&g.quant, o->quant));
+    AX_TRY(ax_to_gguf_check_destination(c->dst, o->overwrite));
+    if (o->ollama)
+        AX_TRY(check_modelfile(c->dst, o->overwrite));
+    if (!o->quant && ax_gguf_is(c->src))
         return ax_error(AX_ERR_CONFIG,
                         "%s: already a GGUF file. Give the type to convert it to with --quant.",
                         c->src);
     AX_TRY(ax_base_model_folder(&folder, &use, c->src, NULL, NULL));
     g.src = folder;
-    const enum ax_status st = ax_convert_to_gguf(&g);
+    enum ax_status st = ax_convert_to_gguf(&g);
     if (st == AX_OK)
         ax_to_gguf_print(&g);
+    if (st == AX_OK && o->ollama)
+        st = write_modelfile(folder, c->dst);
     ax_lock_drop(&use);
     ax_free(folder);
     return st;
 }
 
 enum ax_status ax_cmd_convert(int argc, char **argv) {
-    const char *to = NULL, *quant = NULL, *paths[2];
-    bool overwrite = false;
-    int64_t threads = 0;
+    const char *to = NULL, *paths[2];
+    struct options o = {0};
     struct ax_convert c = {0};
     int n;
     const struct ax_arg args[] = {{"--to", AX_ARG_STRING, &to, 0, 0},
                                   {"--dtype", AX_ARG_STRING, &c.dtype, 0, 0},
-                                  {"--quant", AX_ARG_STRING, &quant, 0, 0},
-                                  {"--overwrite", AX_ARG_FLAG, &overwrite, 0, 0},
-                                  {"--threads", AX_ARG_INT, &threads, 1, 1024}};
-    AX_TRY(ax_args_parse(argc, argv, 5, args, 2, 2, paths, &n));
+                                  {"--quant", AX_ARG_STRING, &o.quant, 0, 0},
+                                  {"--overwrite", AX_ARG_FLAG, &o.overwrite, 0, 0},
+                                  {"--ollama", AX_ARG_FLAG, &o.ollama, 0, 0},
+                                  {"--threads", AX_ARG_INT, &o.threads, 1, 1024}};
+    AX_TRY(ax_args_parse(argc, argv, 6, args, 2, 2, paths, &n));
     c.src = paths[0];
     c.dst = paths[1];
     if (!to)
@@ -63,9 +97,9 @@ enum ax_status ax_cmd_convert(int argc, char **argv) {
              : ax_path_ends_in(c.src, ".gguf") ? "hf"
                                                : NULL;
     if (to && strcmp(to, "hf") == 0)
-        return to_hf(&c, quant, overwrite);
+        return to_hf(&c, &o);
     if (to && strcmp(to, "gguf") == 0)
-        return to_gguf(&c, quant, overwrite, (int)threads);
+        return to_gguf(&c, &o);
     return ax_error(AX_ERR_CONFIG, "convert: --to: expected hf or gguf, got %s%s%s", to ? "\"" : "",
                     to ? to : "nothing", to ? "\"" : "");
 }
