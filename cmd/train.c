@@ -34,8 +34,11 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
     else
         snprintf(steps, sizeof steps, "%lld of %lld steps%s", (long long)r->steps,
                  (long long)r->total_steps, r->stopped_early ? " (stopped early)" : "");
-    printf("trained %s in %s, last loss %.4f\n", steps,
-           ax_format_seconds(time, sizeof time, r->train_seconds), r->loss);
+    printf("trained %s in %s, ", steps, ax_format_seconds(time, sizeof time, r->train_seconds));
+    if (isfinite(r->loss))
+        printf("last loss %.4f\n", r->loss);
+    else
+        puts("no finite loss");
     if (r->evaluated && r->resumed_from == 0)
         printf("evaluation loss %.4f -> %.4f\n", r->first_eval.loss, r->last_eval.loss);
     else if (r->evaluated)

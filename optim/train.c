@@ -194,7 +194,8 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     t->epoch = ax_train_epoch_after(&t->schedule, &t->sequences, &o->data,
                                     ax_train_sequences_per_step(o, t->rt->mesh.size[AX_ROLE_BATCH]),
                                     epoch_end);
-    t->out->loss = r.loss;
+    if (isfinite(r.loss))
+        t->out->loss = r.loss;
     report(t, &r, read - begin, t->saver.waited - waited, ax_clock_now() - begin);
     return AX_OK;
 }
@@ -218,6 +219,20 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
                                  : ", saved; resume with resume_from_checkpoint: auto");
 }
 
+/* Fewer such steps than end a run: the trained model is that of the steps before. */
+static void warn_bad_end(const struct ax_train *t) {
+    const long long bad = (long long)t->watch.bad_in_a_row;
+    char last[64] = "no loss was finite";
+    if (bad == 0)
+        return;
+    if (isfinite(t->out->loss))
+        snprintf(last, sizeof last, "the last finite loss is %.4f", t->out->loss);
+    ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
+                     "the run ends with %lld skipped step%s, with a loss or gradient norm that is "
+                     "not finite: %s; evaluate the model before using it, or lower learning_rate",
+                     bad, bad == 1 ? "" : "s", last);
+}
+
 static enum ax_status loop(struct ax_train *t) {
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
@@ -233,6 +248,7 @@ static enum ax_status loop(struct ax_train *t) {
     }
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
+    warn_bad_end(t);
     AX_TRY(ax_train_publish(t));
     if (t->stop_early) /* after the save: a run killed during it comes here again */
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
@@ -278,7 +294,6 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
         t->step.batches[m].round = o->data.pad;
     AX_TRY(ax_train_sequences_create(&t->sequences, &t->step));
     AX_TRY(ax_train_save_create(t));
-    AX_TRY(ax_train_check_disk(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
     if (!resume_from || o->step.adapter || o->step.unfrozen) /* checkpoints contain only what
@@ -347,7 +362,7 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
 }
 
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
-    *out = (struct ax_train_result){0};
+    *out = (struct ax_train_result){.loss = NAN};
     struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}};
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
     struct ax_runtime_options ro = o->runtime;
@@ -358,12 +373,17 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
     AX_TRY_GOTO(ax_train_folder_judge(&o->save), st, done);
     AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* a rejected run writes nothing */
+    const bool is_new = !ax_path_is_dir(o->save.output_dir);
+    if (is_new)
+        AX_TRY_GOTO(ax_train_check_disk(&t, &run.so), st, done);
     AX_TRY_GOTO(ax_train_folder_open(&t, &resume_from), st, done);
     if (resume_from)
         AX_TRY_GOTO(ax_train_read_run(&t, resume_from), st, done);
     out->nothing_to_do = resume_from && ax_train_is_finished(&t);
     if (out->nothing_to_do)
         goto done;
+    if (!is_new) /* only now: what is finished takes no more space */
+        AX_TRY_GOTO(ax_train_check_disk(&t, &run.so), st, done);
     ax_train_write_about(&t, &run.so);
     run.resume_from = resume_from;
     AX_TRY_GOTO(ax_runtime_run(&ro, body, &run, &out->plan), st, done);

@@ -99,7 +99,7 @@ struct ax_train_options {
 struct ax_train_result {
     int64_t steps, total_steps; /* done, planned */
     int64_t resumed_from;       /* step; 0 = none */
-    double loss;                /* of the last step */
+    double loss;                /* the last finite one; NaN: none */
     bool evaluated;
     struct ax_eval_result first_eval, last_eval; /* of this process */
     int64_t best_step;

@@ -43,7 +43,7 @@ static enum ax_status free_at(const char *dir, uint64_t *bytes) {
     return st;
 }
 
-enum ax_status ax_train_disk(const struct ax_train *t, struct ax_train_disk *d) {
+static enum ax_status count(const struct ax_train *t, struct ax_train_disk *d) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_checkpoint_list l = {0};
     if (ax_path_is_dir(save->output_dir))
@@ -61,10 +61,28 @@ enum ax_status ax_train_disk(const struct ax_train *t, struct ax_train_disk *d) 
     return free_at(save->output_dir, &d->available);
 }
 
-enum ax_status ax_train_check_disk(const struct ax_train *t) {
+/* On a planning runtime: the names and shapes of what is saved, no bytes. */
+enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_options *so,
+                             struct ax_train_disk *d) {
+    struct ax_runtime rt;
+    struct ax_train dry = {.o = t->o, .rt = &rt, .schedule = t->schedule, .lock = {.fd = -1}};
+    AX_TRY(ax_runtime_open_planning(&rt, &t->o->runtime));
+    enum ax_status st = ax_step_create(&dry.step, &rt, t->o->arch, so);
+    if (st == AX_OK) {
+        st = ax_train_save_create(&dry);
+        if (st == AX_OK)
+            st = count(&dry, d);
+        ax_train_save_free(&dry);
+        ax_step_free(&dry.step);
+    }
+    ax_runtime_close(&rt);
+    return st;
+}
+
+enum ax_status ax_train_check_disk(const struct ax_train *t, const struct ax_step_options *so) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_train_disk d;
-    AX_TRY(ax_train_disk(t, &d));
+    AX_TRY(ax_train_disk(t, so, &d));
     if (d.need <= (double)d.available)
         return AX_OK;
     char a[32], b[32], c[32];

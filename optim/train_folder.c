@@ -135,11 +135,12 @@ static enum ax_status choose(const struct ax_train_save *save, const struct ax_c
         AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
     if (*path)
         return AX_OK;
-    if (holds_model(save->output_dir) && l->n > 0)
-        return ax_error(AX_ERR_DATA,
-                        "resume_from_checkpoint: no checkpoint in %s can be used, and the folder "
-                        "contains a model; choose another folder",
-                        save->output_dir);
+    if (l->n > 0) /* starting again would leave them among the new ones, or remove them */
+        return ax_error(
+            AX_ERR_DATA,
+            "resume_from_checkpoint: no checkpoint in %s is intact (%zu damaged); delete "
+            "the folder to train from the beginning, or choose another output_dir",
+            save->output_dir, l->n);
     ax_log_info("no checkpoint in %s yet: training starts from the beginning", save->output_dir);
     return AX_OK;
 }

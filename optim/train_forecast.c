@@ -18,36 +18,19 @@ static enum ax_status count(const struct ax_train_options *o, struct ax_train_sc
     return AX_OK;
 }
 
-/* On a planning runtime: the names and shapes of what is saved, no bytes. */
-static enum ax_status count_disk(struct ax_train *t, const struct ax_step_options *so,
-                                 struct ax_train_disk *d) {
-    AX_TRY(ax_step_create(&t->step, t->rt, t->o->arch, so));
-    enum ax_status st = ax_train_save_create(t);
-    if (st == AX_OK)
-        st = ax_train_disk(t, d);
-    ax_train_save_free(t);
-    ax_step_free(&t->step);
-    return st;
-}
-
 enum ax_status ax_train_forecast(const struct ax_train_options *o, struct ax_step_options *step,
                                  struct ax_train_forecast *out) {
-    struct ax_runtime rt;
-    struct ax_train t = {.o = o, .rt = &rt, .lock = {.fd = -1}};
+    struct ax_train t = {.o = o, .lock = {.fd = -1}};
     struct ax_train_disk disk;
     *out = (struct ax_train_forecast){0};
     AX_TRY(ax_train_fit(o, step, &out->fit));
     enum ax_status st;
     AX_TRY_GOTO(count(o, &t.schedule, out), st, done);
-    AX_TRY_GOTO(ax_runtime_open_planning(&rt, &o->runtime), st, done);
-    st = count_disk(&t, step, &disk);
-    ax_runtime_close(&rt);
-    if (st == AX_OK) {
-        out->checkpoints = disk.checkpoints;
-        out->checkpoint_bytes = disk.checkpoint;
-        out->disk_bytes = disk.need;
-        out->disk_available = disk.available;
-    }
+    AX_TRY_GOTO(ax_train_disk(&t, step, &disk), st, done);
+    out->checkpoints = disk.checkpoints;
+    out->checkpoint_bytes = disk.checkpoint;
+    out->disk_bytes = disk.need;
+    out->disk_available = disk.available;
 done:
     ax_train_schedule_free(&t.schedule);
     return st;

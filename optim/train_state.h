@@ -134,16 +134,18 @@ bool ax_train_is_published(const struct ax_train *t);
 enum ax_status ax_train_folder_clear(const char *dir);
 /* Writes output_dir/run.json; failures are only warnings, since training does not need it. */
 void ax_train_write_about(const struct ax_train *t, const struct ax_step_options *so);
-/* Disk space that the remaining checkpoints and the model take; output_dir need not exist. */
+/* Disk space that the remaining checkpoints and the model take, from t->o and t->schedule alone;
+ * output_dir need not exist. */
 struct ax_train_disk {
     int64_t checkpoints; /* to be kept beside those that exist */
     double checkpoint;   /* bytes of one */
     double need;         /* bytes in total */
     uint64_t available;
 };
-enum ax_status ax_train_disk(const struct ax_train *t, struct ax_train_disk *d);
+enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_options *so,
+                             struct ax_train_disk *d);
 /* AX_ERR_STORAGE if they do not fit. */
-enum ax_status ax_train_check_disk(const struct ax_train *t);
+enum ax_status ax_train_check_disk(const struct ax_train *t, const struct ax_step_options *so);
 
 enum ax_status ax_train_save_create(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);

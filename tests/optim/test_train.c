@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -211,6 +212,17 @@ static void test_torn_and_damaged_checkpoints(void **state) {
     run_ok(&c, &r);
     assert_int_equal(r.resumed_from, 2);
     assert_same(outcome(&c, 4), straight);
+    /* none is intact, and there is no model: not from the beginning in silence */
+    unpublish(&c);
+    snprintf(path, sizeof path, "%s/model.safetensors", c.out);
+    assert_int_equal(ax_unlink(path), AX_OK);
+    for (int step = 2; step <= 4; step += 2) {
+        snprintf(path, sizeof path, "%s/checkpoint-%d/model.safetensors", c.out, step);
+        assert_int_equal(truncate(path, 5000), 0);
+    }
+    assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
+    expect_error("is intact (2 damaged); delete the folder to train from the beginning");
+    assert_true(has(&c, "checkpoint-4/model.safetensors"));
     train_case_close(&c);
 }
 
@@ -279,6 +291,43 @@ static void test_divergence_names_rows(void **state) {
     expect_error("rows.jsonl:");
     expect_error("first bad gradient: model.");
     assert_true(r.steps <= 5);
+    train_case_close(&c);
+}
+
+static bool metrics_have(const struct train_case *c, const char *part) {
+    char path[192], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &n), AX_OK);
+    const bool found = strstr(text, part) != NULL;
+    ax_free(text);
+    return found;
+}
+
+/* One or two steps that are not finite do not end a run; at its end, they are reported. */
+static void test_bad_steps_at_the_end(void **state) {
+    (void)state;
+    struct train_case c;
+    int bad[8] = {0};
+    open_case(&c, AX_F32, true);
+    c.o.lr = (struct ax_lr_schedule){.kind = AX_LR_CONSTANT, .base_lr = 1e30};
+    c.o.step.max_norm = 0;
+    for (int steps = 1; steps < 8; steps++) {
+        struct ax_train_result r;
+        c.o.max_steps = steps;
+        snprintf(c.out, sizeof c.out, "%s/out%d", c.dir, steps);
+        if (train_case_run(&c, &r) != AX_OK)
+            break;
+        assert_true(isfinite(r.loss));
+        bad[steps] = metrics_have(&c, "the run ends with 1 skipped step, ")    ? 1
+                     : metrics_have(&c, "the run ends with 2 skipped steps, ") ? 2
+                                                                               : 0;
+        assert_int_equal(metrics_have(&c, "the last finite loss is "), bad[steps] > 0);
+        if (bad[steps] > 0)
+            assert_int_equal(bad[steps], bad[steps - 1] + 1);
+    }
+    assert_true(bad[1] == 0);
+    assert_true(memchr(bad, 1, sizeof bad) && memchr(bad, 2, sizeof bad));
     train_case_close(&c);
 }
 
@@ -432,6 +481,7 @@ int main(void) {
         cmocka_unit_test(test_divergence_names_rows),
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_nan_in_the_base),
+        cmocka_unit_test(test_bad_steps_at_the_end),
         cmocka_unit_test(test_too_little_memory),
         cmocka_unit_test(test_advice_saves_what_it_says),
         cmocka_unit_test(test_saves_behind_the_steps),

@@ -199,6 +199,12 @@ static void test_room_on_the_disk(void **state) {
         snprintf(expected, sizeof expected, "has 4.00 KiB free, but %d more checkpoints of ",
                  rooms[i].asked);
         expect_error(expected);
+        if (rooms[i].there == 0) { /* a refused run writes nothing */
+            assert_false(ax_path_exists(c.out));
+            assert_int_equal(ax_mkdir(c.out), AX_OK);
+            assert_int_equal(train_case_run(&c, &r), AX_ERR_STORAGE);
+            assert_false(has(&c, "run.json") || has(&c, "metrics.jsonl"));
+        }
         train_case_close(&c);
     }
 }
