@@ -219,20 +219,6 @@ static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
                                  : ", saved; resume with resume_from_checkpoint: auto");
 }
 
-/* Fewer such steps than end a run: the trained model is that of the steps before. */
-static void warn_bad_end(const struct ax_train *t) {
-    const long long bad = (long long)t->watch.bad_in_a_row;
-    char last[64] = "no loss was finite";
-    if (bad == 0)
-        return;
-    if (isfinite(t->out->loss))
-        snprintf(last, sizeof last, "the last finite loss is %.4f", t->out->loss);
-    ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
-                     "the run ends with %lld skipped step%s, with a loss or gradient norm that is "
-                     "not finite: %s; evaluate the model before using it, or lower learning_rate",
-                     bad, bad == 1 ? "" : "s", last);
-}
-
 static enum ax_status loop(struct ax_train *t) {
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
@@ -248,7 +234,7 @@ static enum ax_status loop(struct ax_train *t) {
     }
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
-    warn_bad_end(t);
+    ax_train_watch_end(t);
     AX_TRY(ax_train_publish(t));
     if (t->stop_early) /* after the save: a run killed during it comes here again */
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,

@@ -111,6 +111,8 @@ int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_r
 /* Checks a step's result before the update: AX_ERR_DIVERGED if the run must stop. Names the records
  * behind a loss that is NaN or far off. */
 enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r);
+/* At the end: a warning if the last steps had no finite loss, fewer than end a run. */
+void ax_train_watch_end(const struct ax_train *t);
 /* Computes each document's loss separately, in the eval phase: the `n` highest go to worst, NaN
  * first; *found = number of documents. While planning, one pass. */
 struct ax_train_suspect {

@@ -260,3 +260,16 @@ enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_resu
         w->window[w->n++ % AX_WATCH_WINDOW] = r->loss;
     return watchdog(t, r->loss, isnan(t->o->watchdog) ? recent : t->o->watchdog);
 }
+
+void ax_train_watch_end(const struct ax_train *t) {
+    const long long bad = (long long)t->watch.bad_in_a_row;
+    char last[64] = "no loss was finite";
+    if (bad == 0)
+        return;
+    if (isfinite(t->out->loss))
+        snprintf(last, sizeof last, "the last finite loss is %.4f", t->out->loss);
+    ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
+                     "the run ends with %lld skipped step%s, with a loss or gradient norm that is "
+                     "not finite: %s; evaluate the model before using it, or lower learning_rate",
+                     bad, bad == 1 ? "" : "s", last);
+}
