@@ -100,7 +100,7 @@ static enum ax_status compose_alias(struct composer *c, const yaml_event_t *even
                           name);
     }
     if (c->anchors[i - 1].node == NULL)
-        return error_mark(c, event->start_mark, "alias *%s stands inside what it names", name);
+        return error_mark(c, event->start_mark, "alias *%s appears inside what it names", name);
     return with_place(c, event->start_mark,
                       ax_yaml_node_copy(out, c->anchors[i - 1].node, &c->budget));
 }

@@ -10,10 +10,10 @@
 static void print_sets(const struct ax_setup_sets *s) {
     for (size_t i = 0; i < s->n; i++) {
         const struct ax_examples *d = &s->sets[i];
-        printf("%s: %zu documents, %llu tokens, %llu trained, longest %u, %lld bad rows%s\n",
+        printf("%s: %zu documents, %llu tokens, %llu trained, longest %u, %lld bad record%s%s\n",
                s->entries[i].path, d->n, (unsigned long long)d->n_tokens,
                (unsigned long long)d->n_trained, d->longest, (long long)d->info.bad.n,
-               d->info.from_cache ? " (from the cache)" : "");
+               d->info.bad.n == 1 ? "" : "s", d->info.from_cache ? " (from the cache)" : "");
     }
 }
 
@@ -24,7 +24,7 @@ static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
     if (ax_setup_is_streamed(cfg))
         return ax_config_error(
             cfg, ax_config_bool(cfg, "streaming") ? "streaming" : "pretraining_dataset",
-            "streamed rows are not prepared beforehand");
+            "streamed records are not prepared beforehand");
     if (!ax_config_str(cfg, "dataset_prepared_path"))
         return ax_error(AX_ERR_CONFIG,
                         "dataset_prepared_path is not set, so training would not find the prepared "

@@ -144,15 +144,16 @@ static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result
     const int64_t step = t->done + 1, bad = ++t->watch.bad_in_a_row;
     enum ax_status st = name_rows(t, &rows);
     if (st == AX_OK && bad >= BAD_STEPS)
-        st = ax_error(AX_ERR_DIVERGED,
-                      "step %lld: loss %g, gradient norm %g, for the %lldrd step in a row; first "
-                      "bad gradient: %s; rows: %s. Inspect these rows, lower learning_rate, or "
-                      "resume from an earlier checkpoint",
-                      (long long)step, r->loss, r->grad_norm, (long long)bad, tensor, rows.data);
+        st = ax_error(
+            AX_ERR_DIVERGED,
+            "step %lld: loss %g, gradient norm %g, for the %lldrd step in a row; first "
+            "bad gradient: %s; records: %s. Inspect these records, lower learning_rate, or "
+            "resume from an earlier checkpoint",
+            (long long)step, r->loss, r->grad_norm, (long long)bad, tensor, rows.data);
     else if (st == AX_OK)
         ax_metrics_event(t->metrics, AX_EVENT_WARNING, step,
                          "loss %g, gradient norm %g: the step is skipped; first bad gradient: %s; "
-                         "rows: %s",
+                         "records: %s",
                          r->loss, r->grad_norm, tensor, rows.data);
     ax_buf_free(&rows);
     return st;
@@ -202,8 +203,8 @@ static enum ax_status say_spike(struct ax_train *t, double loss) {
     const enum ax_status st = name_rows(t, &rows);
     if (st == AX_OK)
         ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
-                         "loss %.4g is more than %g deviations above the last ones; rows: %s", loss,
-                         SPIKE_DEVIATES, rows.data);
+                         "loss %.4g is more than %g deviations above the last ones; records: %s",
+                         loss, SPIKE_DEVIATES, rows.data);
     ax_buf_free(&rows);
     return st;
 }
@@ -228,14 +229,14 @@ static enum ax_status watchdog(struct ax_train *t, double loss, double limit) {
         st =
             ax_error(AX_ERR_DIVERGED,
                      "loss_watchdog_threshold: the loss was above %.4g%s in %lld logged steps in a "
-                     "row, %.4g in step %lld; rows: %s. Lower learning_rate, or resume from an "
+                     "row, %.4g in step %lld; records: %s. Lower learning_rate, or resume from an "
                      "earlier checkpoint",
                      limit, isnan(o->watchdog) ? ", far outside its recent range," : "",
                      (long long)o->watchdog_patience, loss, (long long)(t->done + 1), rows.data);
     else if (st == AX_OK)
         ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done + 1,
                          "loss %.4g is above %.4g%s: training stops if the next %lld logged losses "
-                         "are too; rows: %s",
+                         "are too; records: %s",
                          loss, limit, isnan(o->watchdog) ? ", far outside its recent range" : "",
                          (long long)left, rows.data);
     ax_buf_free(&rows);

@@ -36,7 +36,7 @@ enum ax_status ax_comm_check_parts(const struct ax_comm_place *place,
 enum ax_status ax_comm_check_counts(const struct ax_comm_place *place,
                                     const struct ax_comm_part *part, int from, int64_t sent, int to,
                                     int64_t expected);
-/* AX_ERR_PEER naming the world ranks that did not arrive, and why: "did not come within 60 s". */
+/* AX_ERR_PEER naming the world ranks that did not arrive, and why: "did not arrive within 60 s". */
 enum ax_status ax_comm_missing(const struct ax_comm_place *place, const struct ax_comm_part *part,
                                const int *ranks, int n, const char *why);
 

@@ -82,7 +82,7 @@ enum ax_status ax_contract_note(struct ax_contracts *all, const struct ax_comm *
     if (expected)
         entry_text(planned, sizeof planned, expected);
     return ax_error(AX_ERR_FAILED,
-                    "contract: rank %d, collective %zu of %zu in \"%s\": planned was %s, but it "
+                    "contract: rank %d, collective %zu of %zu in \"%s\": the plan has %s, but it "
                     "starts %s; this is a bug in axtrain",
                     all->rank, all->done + 1, k->n, k->name, planned,
                     entry_text(came, sizeof came, &e));
@@ -97,8 +97,8 @@ enum ax_status ax_contract_leave(struct ax_runtime *rt) {
         return AX_OK;
     char planned[256];
     return ax_error(AX_ERR_FAILED,
-                    "contract: rank %d leaves \"%s\" after %zu of %zu collectives; the next was to "
-                    "be %s; this is a bug in axtrain",
+                    "contract: rank %d leaves \"%s\" after %zu of %zu collectives; the plan has "
+                    "%s next; this is a bug in axtrain",
                     all->rank, k->name, all->done, k->n,
                     entry_text(planned, sizeof planned, &k->entries[all->done]));
 }

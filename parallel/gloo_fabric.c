@@ -90,7 +90,7 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
         nanosleep(&pause, NULL);
     }
     if (how == AX_GLOO_LATE)
-        snprintf(why, sizeof why, "did not come within %g s", w->timeout);
+        snprintf(why, sizeof why, "did not arrive within %g s", w->timeout);
     else if (peaceful)
         snprintf(why, sizeof why, "ended without it");
     else

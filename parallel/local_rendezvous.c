@@ -338,7 +338,7 @@ static enum ax_status hopeless(struct ax_local_world *w, struct ax_local_group *
     int n = absent(w, g, m, true, ranks);
     if (n == 0 && late) {
         n = absent(w, g, m, false, ranks);
-        snprintf(why, sizeof why, "did not come within %g s", w->options.timeout);
+        snprintf(why, sizeof why, "did not arrive within %g s", w->options.timeout);
     }
     enum ax_status st = AX_OK;
     if (n > 0) {

@@ -346,7 +346,7 @@ const struct comm_fault comm_faults[DEED_COUNT] = {
                           "ended without it"}},
     [DEED_SLEEPS] = {AX_ERR_PEER,
                      {"tp: collective 2 (all_gather of 3 float32): rank 2",
-                      "did not come within "}},
+                      "did not arrive within "}},
     [DEED_FAILS_ITSELF] = {AX_ERR_DATA, {"rank 2 failed: ", "rows.jsonl:7: no such field"}},
     [DEED_LEAVES] = {AX_ERR_PEER, {"tp: collective 2", "rank 2 ended without it"}},
     [DEED_NEVER_OPENS] = {AX_ERR_PEER, {"tp: collective 1 (broadcast", "rank 2 ended without it"}},

@@ -30,10 +30,11 @@ static int64_t file_row(const struct ax_gguf_source *s, int64_t r) {
 static enum ax_status not_finite(const struct ax_gguf_source *s, float stored) {
     const int len = (int)s->t->name.len;
     if (!isfinite(stored))
-        return ax_error(AX_ERR_DATA, "%s: tensor %.*s holds %g", s->file->path, len, s->t->name.s,
-                        (double)stored);
+        return ax_error(AX_ERR_DATA, "%s: tensor %.*s contains %g", s->file->path, len,
+                        s->t->name.s, (double)stored);
     return ax_error(
-        AX_ERR_DATA, "%s: tensor %.*s holds %g, which is too large for %s. Choose another --dtype.",
+        AX_ERR_DATA,
+        "%s: tensor %.*s contains %g, which is too large for %s. Choose another --dtype.",
         s->file->path, len, s->t->name.s, (double)stored, ax_dtype_info(s->dtype)->name);
 }
 

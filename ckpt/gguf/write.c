@@ -176,11 +176,11 @@ static enum ax_status check_value(const struct ax_gguf_save *save, const struct 
                                   const float *values, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (!isfinite(values[i]))
-            return ax_error(AX_ERR_DATA, "%s: tensor %s holds %g", save->path, t->name,
+            return ax_error(AX_ERR_DATA, "%s: tensor %s contains %g", save->path, t->name,
                             (double)values[i]);
         if (fabsf(values[i]) > t->type->largest)
             return ax_error(AX_ERR_DATA,
-                            "%s: tensor %s holds %g, which is too large for %s. Choose --quant "
+                            "%s: tensor %s contains %g, which is too large for %s. Choose --quant "
                             "bf16 or f32.",
                             save->path, t->name, (double)values[i], t->type->name);
     }

@@ -44,7 +44,7 @@ static enum ax_status parse_map(struct ax_hf_index *ix, struct ax_json map) {
         if (strcmp(ix->shards[i], ix->shards[kept - 1]) != 0)
             ix->shards[kept++] = ix->shards[i];
     if (kept > MAX_SHARDS)
-        return ax_json_error(map, "names %zu shards; %d is the most", kept, MAX_SHARDS);
+        return ax_json_error(map, "names %zu shards; at most %d are supported", kept, MAX_SHARDS);
     ix->n_shards = (int)kept;
     return AX_OK;
 }

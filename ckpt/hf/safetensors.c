@@ -14,7 +14,7 @@ static enum ax_status read_dtype(struct ax_json v, struct ax_st_entry *e) {
     const char *name;
     AX_TRY(ax_json_str(v, &name));
     if (!ax_st_dtype_parse(name, &e->dtype)) {
-        ax_json_error(v, "dtype \"%s\" is not one this program reads", name);
+        ax_json_error(v, "dtype \"%s\" is not supported", name);
         return AX_ERR_UNSUPPORTED;
     }
     return AX_OK;
@@ -26,7 +26,7 @@ static enum ax_status read_shape(struct ax_json v, struct ax_st_entry *e) {
         return ax_json_error(v, "expected a list of sizes");
     const size_t n = ax_json_size(v);
     if (n > AX_ST_MAX_DIMS)
-        return ax_json_error(v, "has %zu dimensions; %d is the most", n, AX_ST_MAX_DIMS);
+        return ax_json_error(v, "has %zu dimensions; at most %d are supported", n, AX_ST_MAX_DIMS);
     e->ndim = (int)n;
     for (size_t d = 0; d < n; d++)
         AX_TRY(ax_json_i64(ax_json_at(v, d), 0, INT64_MAX, &e->shape[d]));

@@ -64,8 +64,9 @@ static enum ax_status put_cut(const struct ax_eval *e, struct ax_buf *out) {
         cut += e->turns[i].n_cut + e->turns[i].pass.cut;
     if (cut == 0)
         return AX_OK;
-    return ax_buf_printf(out, "%lld answers were cut off after %lld tokens (--max-new-tokens)\n",
-                         (long long)cut, (long long)e->max_new_tokens);
+    return ax_buf_printf(out, "%lld answer%s truncated after %lld token%s (--max-new-tokens)\n",
+                         (long long)cut, cut == 1 ? " was" : "s were", (long long)e->max_new_tokens,
+                         e->max_new_tokens == 1 ? "" : "s");
 }
 
 enum ax_status ax_eval_print(const struct ax_eval *e, struct ax_buf *out) {

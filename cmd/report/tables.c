@@ -84,7 +84,7 @@ static void state(const struct ax_report_run *run, char *text, size_t size) {
     else if (last && strcmp(last->event, "stopped") == 0)
         snprintf(text, size, "stopped: %s", last->text);
     else
-        snprintf(text, size, "under way, or ended without a word");
+        snprintf(text, size, "running, or ended without a record of it");
 }
 
 static void steps(const struct ax_report_run *run, char *text, size_t size) {

@@ -177,7 +177,7 @@ static enum ax_status check_labels(struct work *w, const struct ax_task_value *v
     double largest = 0;
     for (size_t i = 0; i < n; i++) {
         if (v[i].x < 0)
-            return ax_error(AX_ERR_DATA, "%s: record %zu names no choice as its target",
+            return ax_error(AX_ERR_DATA, "%s: record %zu has a target that is not a choice",
                             ax_task_aggregation_name(w->how), i);
         largest = fmax(largest, fmax(v[i].x, v[i].y));
     }

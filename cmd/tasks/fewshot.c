@@ -46,7 +46,7 @@ static enum ax_status too_few(const struct ax_task_shots *s, const struct ax_tas
     return ax_error(AX_ERR_CONFIG,
                     "%s: %zu few-shot examples are more than there are records for them (%zu%s); "
                     "lower num_fewshot",
-                    t->name, s->n, s->docs.n, s->without_own ? ", the record itself not" : "");
+                    t->name, s->n, s->docs.n, s->without_own ? " without the record itself" : "");
 }
 
 static bool usable(const struct ax_task_shots *s, size_t i, const json_t *doc) {

@@ -102,7 +102,7 @@ static enum ax_status read_letters(struct step *s, struct letters *l) {
         const char *p = json_string_value(c);
         size_t len = json_string_length(c);
         if (!p)
-            return ax_error(AX_ERR_DATA, "multi_choice_regex: a choice is no text");
+            return ax_error(AX_ERR_DATA, "multi_choice_regex: a choice is not text");
         ax_python_strip(&p, &len);
         AX_TRY(clean(s, p, len, &l->texts[l->n]));
     }
@@ -272,7 +272,7 @@ static enum ax_status each(const struct ax_task_filter *f, const json_t *doc, co
         const json_t *one = json_array_get(in, i);
         json_t *v = NULL;
         if (needs_text(f->kind) && !json_is_string(one))
-            st = ax_error(AX_ERR_DATA, "a filter after map got no text; let map come last");
+            st = ax_error(AX_ERR_DATA, "a filter after map got no text; put map last");
         else
             st = steps[f->kind].of_one(&s, one, &v);
         if (st == AX_OK && json_array_append(*out, v) != 0)

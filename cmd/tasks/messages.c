@@ -50,7 +50,7 @@ static enum ax_status append(json_t *list, const char *role, const struct ax_buf
     json_t *v = json_pack("{ss ss%}", "role", role, "content", text->data, text->len);
     return json_array_append_new(list, v) == 0
                ? AX_OK
-               : ax_error(AX_ERR_DATA, "a prompt is not UTF-8, or memory is short");
+               : ax_error(AX_ERR_DATA, "a prompt is not UTF-8, or out of memory");
 }
 
 /* Each message as a turn, or all between system message and the begun answer as one. */

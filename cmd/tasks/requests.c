@@ -253,7 +253,7 @@ static enum ax_status prepare(struct ax_task_requests *r) {
         return AX_OK;
     if (t->generation.max_tokens >= r->max_length)
         return ax_error(AX_ERR_CONFIG,
-                        "%s: max_gen_toks is %lld, which leaves no room for a prompt in the "
+                        "%s: max_gen_toks is %lld, which leaves no tokens for a prompt in the "
                         "model's %lld tokens",
                         t->name, (long long)t->generation.max_tokens, (long long)r->max_length);
     return list_until(r, &t->generation);

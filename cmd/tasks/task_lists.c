@@ -47,7 +47,7 @@ static enum ax_status find_filter(const struct ax_task *t, struct ax_task_key k,
         if (t->output == AX_TASK_GENERATE || i == AX_FILTER_TAKE_FIRST)
             return AX_OK;
         return ax_task_key_error(k, AX_ERR_UNSUPPORTED,
-                                 "%s is for generated text; %s knows only take_first", name,
+                                 "%s is for generated text; %s supports only take_first", name,
                                  ax_task_output_name(t->output));
     }
     return ax_task_key_error(
@@ -104,7 +104,7 @@ static enum ax_status read_pipeline(struct ax_task *t, struct ax_task_key k) {
         if (i > 0 && p->list[i - 1].kind == AX_FILTER_TAKE_FIRST)
             return ax_task_key_error(step, AX_ERR_CONFIG,
                                      "a step after take_first, which leaves no list of answers; "
-                                     "let take_first come last");
+                                     "put take_first last");
         p->n = i + 1;
         AX_TRY(read_filter(t, step, &p->list[i]));
     }

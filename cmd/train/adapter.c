@@ -22,10 +22,11 @@ static enum ax_status read_quantization(struct ax_train_setup *s) {
         if (strcmp(key, "bnb_4bit_use_double_quant") == 0 && v->kind == AX_YAML_BOOL)
             s->base_store = v->boolean ? AX_STORE_NF4_DOUBLE : AX_STORE_NF4;
         else if (strcmp(key, "bnb_4bit_quant_type") != 0 || !v->text || strcmp(v->text, "nf4") != 0)
-            return ax_config_error(s->cfg, "bnb_config_kwargs",
-                                   "%s: %s is not supported; what is: bnb_4bit_use_double_quant "
-                                   "(true or false) and bnb_4bit_quant_type: nf4",
-                                   key, v->text ? v->text : "this");
+            return ax_config_error(
+                s->cfg, "bnb_config_kwargs",
+                "%s: %s is not supported; supported are bnb_4bit_use_double_quant "
+                "(true or false) and bnb_4bit_quant_type: nf4",
+                key, v->text ? v->text : "this");
     }
     return AX_OK;
 }
@@ -88,9 +89,10 @@ static enum ax_status read_layers(struct ax_train_setup *s, struct ax_peft_confi
     if (n == 0)
         return AX_OK;
     if (c->target_regex)
-        return ax_config_error(cfg, "peft_layers_to_transform",
-                               "does not go with lora_target_modules as one expression; let the "
-                               "expression choose the layers, or name the modules in a list");
+        return ax_config_error(
+            cfg, "peft_layers_to_transform",
+            "cannot be combined with lora_target_modules as one expression; let the "
+            "expression choose the layers, or name the modules in a list");
     for (size_t i = 0; i < ax_config_count(cfg, "peft_layers_pattern"); i++)
         if (strcmp(ax_config_str(cfg, "peft_layers_pattern.%zu", i), "layers") != 0)
             return ax_config_error(cfg, "peft_layers_pattern",
@@ -180,11 +182,11 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
 
 static enum ax_status check_complete(const struct ax_config *cfg) {
     if (!ax_config_is_set(cfg, "lora_r"))
-        return ax_config_error(cfg, "adapter", "set lora_r, its rank (16, say)");
+        return ax_config_error(cfg, "adapter", "set lora_r, its rank (for example 16)");
     if (!ax_config_is_set(cfg, "lora_alpha"))
         return ax_config_error(cfg, "adapter",
                                "set lora_alpha: what it adds is scaled by lora_alpha / lora_r "
-                               "(twice lora_r, say)");
+                               "(for example twice lora_r)");
     if (ax_config_count(cfg, "lora_target_modules") == 0 &&
         !ax_config_bool(cfg, "lora_target_linear") &&
         !ax_config_is_set(cfg, "lora_target_parameters"))

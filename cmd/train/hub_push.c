@@ -32,7 +32,7 @@ enum ax_status ax_hub_push_check(const struct ax_config *cfg) {
     if (!id)
         return AX_OK;
     if (!ax_hub_is_id(id))
-        return ax_config_error(cfg, "hub_model_id", "\"%s\" is no id of the form org/name", id);
+        return ax_config_error(cfg, "hub_model_id", "\"%s\" is not an id of the form org/name", id);
     if (!is_command("hf"))
         return ax_config_error(cfg, "hub_model_id",
                                "uploading is done by the command `hf`, which is not here; install "

@@ -64,8 +64,8 @@ static enum ax_status set_option(struct ax_step_options *so, const struct ax_con
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at > 0 ? ", " : "",
                                all[i].name);
     }
-    return ax_config_error(cfg, "optim_args", "\"%s\" is none of the options of %s: %s", name,
-                           so->optimizer->name, known);
+    return ax_config_error(cfg, "optim_args", "\"%s\" is not an option of %s; expected one of %s",
+                           name, so->optimizer->name, known);
 }
 
 /* A map, or "k=v,k=v". */
@@ -113,7 +113,7 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
     AX_TRY(ax_masters_parse(ax_config_str(cfg, "master_dtype"), &so->masters));
     if (so->masters != AX_MASTERS_ACCUM && so->dtype != AX_BF16)
         return ax_config_error(cfg, "master_dtype",
-                               "masters in bfloat16 go with bf16: true, and this run computes in "
+                               "masters in bfloat16 need bf16: true, but this run computes in "
                                "float32");
     if (so->masters != AX_MASTERS_ACCUM && so->adapter)
         return ax_config_error(cfg, "master_dtype",
@@ -150,10 +150,11 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
     else if (strcmp(name, "num_decay_steps") == 0)
         lr->decay = (int64_t)x;
     else
-        return ax_config_error(cfg, "lr_scheduler_kwargs",
-                               "\"%s\" is none of num_cycles, power, lr_end, min_lr, min_lr_rate, "
-                               "timescale, num_stable_steps, num_decay_steps, decay_type",
-                               name);
+        return ax_config_error(
+            cfg, "lr_scheduler_kwargs",
+            "\"%s\" is not one of num_cycles, power, lr_end, min_lr, min_lr_rate, "
+            "timescale, num_stable_steps, num_decay_steps, decay_type",
+            name);
     return AX_OK;
 }
 
@@ -168,10 +169,10 @@ static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_conf
     lr->quadratic_warmup = ax_config_bool(cfg, "lr_quadratic_warmup");
     const bool ends = ax_config_has(cfg, constant) && ax_config_f64(cfg, constant) > 0;
     if (lr->quadratic_warmup && (ratio > 0 || ends))
-        return ax_config_error(cfg, "lr_quadratic_warmup", "goes with neither %s nor %s", floor,
-                               constant);
+        return ax_config_error(cfg, "lr_quadratic_warmup", "cannot be combined with %s or %s",
+                               floor, constant);
     if (ends && ratio == 0)
-        return ax_config_error(cfg, constant, "needs %s: what the rate stays at", floor);
+        return ax_config_error(cfg, constant, "needs %s, the rate that it keeps", floor);
     if (ratio > 0) {
         lr->kind = AX_LR_COSINE_WITH_MIN_LR;
         lr->min_lr_ratio = ratio;

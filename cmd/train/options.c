@@ -115,7 +115,8 @@ static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_confi
             break;
     if (name && i == sizeof metrics / sizeof *metrics)
         return ax_config_error(cfg, "metric_for_best_model",
-                               "\"%s\" is none of eval_loss, eval_perplexity, eval_accuracy", name);
+                               "\"%s\" is not one of eval_loss, eval_perplexity, eval_accuracy",
+                               name);
     e->metric = metrics[i].metric;
     e->greater_is_better = ax_config_is_set(cfg, "greater_is_better")
                                ? ax_config_bool(cfg, "greater_is_better")

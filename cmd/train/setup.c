@@ -79,23 +79,23 @@ static void log_left_out(const char *what, const struct ax_corpus_report *r) {
         int64_t n;
         const char *why;
     } all[] = {
-        {r->too_long, "longer than sequence_len (see excess_length_strategy)"},
-        {r->cut, "cut to sequence_len"},
-        {r->too_short, "shorter than min_sample_len"},
-        {r->untrained, "without a trained token"},
-        {r->duplicates, "that another one equals"},
+        {r->too_long, "skipped: longer than sequence_len (see excess_length_strategy)"},
+        {r->cut, "truncated to sequence_len"},
+        {r->too_short, "skipped: shorter than min_sample_len"},
+        {r->untrained, "skipped: without a trained token"},
+        {r->duplicates, "skipped: equal to another one"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].n > 0)
-            ax_log_warn("%s: %lld rows %s%s", what, (long long)all[i].n,
-                        i == 1 ? "" : "left out: ", all[i].why);
+            ax_log_warn("%s: %lld record%s %s", what, (long long)all[i].n, all[i].n == 1 ? "" : "s",
+                        all[i].why);
 }
 
 static enum ax_status check_data(const struct ax_train_setup *s) {
     if (s->data.stream)
         return AX_OK;
-    log_left_out("training rows", &s->data.train_report);
-    log_left_out("evaluation rows", &s->data.eval_report);
+    log_left_out("training data", &s->data.train_report);
+    log_left_out("evaluation data", &s->data.eval_report);
     return ax_setup_data_require(&s->data);
 }
 
@@ -103,7 +103,8 @@ static enum ax_status read_unfrozen(struct ax_train_setup *s) {
     static const char key[] = "unfrozen_parameters";
     const size_t n = ax_config_count(s->cfg, "%s", key);
     if (n > 0 && ax_config_has(s->cfg, "adapter"))
-        return ax_config_error(s->cfg, key, "does not go with an adapter, which freezes all else");
+        return ax_config_error(
+            s->cfg, key, "cannot be combined with an adapter, which freezes all other weights");
     AX_TRY(ax_alloc(&s->unfrozen.names, n, sizeof *s->unfrozen.names));
     for (size_t i = 0; i < n; i++) {
         AX_TRY(ax_strdup(&s->unfrozen.names[i], ax_config_str(s->cfg, "%s.%zu", key, i)));

@@ -254,8 +254,9 @@ static void record(void *ctx, const char *json, size_t n) {
         if (t->off || ax_tracker_process_send(&t->process, json, n))
             continue;
         if (!t->losing)
-            ax_log_warn("%s: it is too slow, and records are lost to it; metrics.jsonl has all",
-                        t->name);
+            ax_log_warn(
+                "%s: it is too slow, so records were not sent to it; metrics.jsonl contains all",
+                t->name);
         t->losing = true;
     }
 }
@@ -274,7 +275,7 @@ static void end_one(const struct ax_trackers *all, struct tracker *t) {
     }
     const bool said = t->off || t->losing;
     if (!ax_tracker_process_end(&t->process, t->off ? 0 : until - ax_clock_now()) && !said)
-        ax_log_warn("%s: it did not end in time, and may lack the last records", t->name);
+        ax_log_warn("%s: it did not end in time and may lack the last records", t->name);
 }
 
 void ax_tracker_close(struct ax_trackers *t, bool finished) {

@@ -28,10 +28,11 @@ static enum ax_status add_eot(struct ax_format *f, const char *token) {
                       "unused token under `added_tokens_overrides:`",
                       token, e.n);
     if (st == AX_OK && is_eos && chat->train_on_eos != chat->train_on_eot)
-        st = ax_error(AX_ERR_CONFIG,
-                      "eot_tokens has the EOS token \"%s\", so train_on_eos and train_on_eot must "
-                      "be the same",
-                      token);
+        st = ax_error(
+            AX_ERR_CONFIG,
+            "eot_tokens contains the EOS token \"%s\", so train_on_eos and train_on_eot must "
+            "be the same",
+            token);
     if (st == AX_OK)
         st = add_end(f, e.ids[0]);
     ax_encoding_free(&e);

@@ -19,7 +19,7 @@ static enum ax_status at(const struct column *c, size_t i, int64_t min, int64_t 
     const json_int_t value = json_integer_value(v);
     if (!json_is_integer(v) || value < min || value >= max)
         return ax_error(AX_ERR_DATA,
-                        "%s[%zu]: expected a whole number from %lld below %lld, got %s"
+                        "%s[%zu]: expected an integer of at least %lld and below %lld, got %s"
                         " %lld",
                         c->name, i, (long long)min, (long long)max, ax_json_kind(v),
                         (long long)value);

@@ -38,7 +38,7 @@ static enum ax_status refuse_empty(const struct ax_rows_options *o,
                             "axtrain does not run. Try `revision: refs/convert/parquet`.",
                             o->path, path);
     }
-    return ax_error(AX_ERR_DATA, "%s: there no data files found (JSON, JSONL, CSV, Parquet)",
+    return ax_error(AX_ERR_DATA, "%s: no data files found there (JSON, JSONL, CSV, Parquet)",
                     o->path);
 }
 

@@ -254,7 +254,7 @@ static void mistakes_are_named_by_line(void **state) {
                        "scalar that begins on line 1"},
         {"a: b: c\n", "c.yaml:1:5: mapping values are not allowed"},
         {"a: *nobody\n", "c.yaml:1:4: alias *nobody: there is no anchor &nobody before it"},
-        {"a: &x [1, *x]\n", "c.yaml:1:11: alias *x stands inside what it names"},
+        {"a: &x [1, *x]\n", "c.yaml:1:11: alias *x appears inside what it names"},
         {"a: {<<: 3}\n", "c.yaml:1:5: key \"<<\" must be followed by a map"},
         {"a: {<<: [{b: 1}, 2]}\n", "c.yaml:1:5: key \"<<\" must be followed by a map"},
         {"a:\n  <<: {b: 1}\n  <<: {c: 1}\n", "c.yaml:3:3: duplicate key \"<<\""},

@@ -239,10 +239,10 @@ static void numbers_that_do_not_fit(void **state) {
     draw(x, 0);
     x[ALL - 1] = 70000;
     assert_int_equal(write_file(x, 1, "b.gguf"), AX_ERR_DATA);
-    assert_mentions("tensor blocks holds 70000, which is too large for F16");
+    assert_mentions("tensor blocks contains 70000, which is too large for F16");
     x[ALL - 1] = NAN;
     assert_int_equal(write_file(x, 0, "b.gguf"), AX_ERR_DATA);
-    assert_mentions("tensor blocks holds nan");
+    assert_mentions("tensor blocks contains nan");
     assert_false(ax_path_exists(in_dir("b.gguf")));
 }
 

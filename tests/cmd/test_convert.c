@@ -188,12 +188,12 @@ static void weights_that_are_no_numbers_are_named(void **state) {
     t.spoil = "model.layers.1.self_attn.k_proj.weight";
     t.spoiled = NAN;
     build(&o, &t);
-    refused(&o, AX_ERR_DATA, "tensor blk.1.attn_k.weight holds nan");
+    refused(&o, AX_ERR_DATA, "tensor blk.1.attn_k.weight contains nan");
     t.spoiled = 70000;
     build(&o, &t);
     put_gguf("m.gguf", &o);
     assert_int_equal(convert("no", "float16"), AX_ERR_DATA);
-    assert_mentions("tensor blk.1.attn_k.weight holds 70000, which is too large for float16");
+    assert_mentions("tensor blk.1.attn_k.weight contains 70000, which is too large for float16");
     assert_int_equal(convert("large", "bfloat16"), AX_OK);
 }
 

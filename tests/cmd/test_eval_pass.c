@@ -150,8 +150,8 @@ static void with_an_adapter(const char *model) {
         }
         ax_json_free(&doc);
     }
-    EXPECT(0, "72 answers were cut off after 1 tokens", "--model", model, "--data", data, "--task",
-           "final-answer", "--samples", "12", "--max-new-tokens", "1", "--adapter", lora,
+    EXPECT(0, "72 answers were truncated after 1 token (", "--model", model, "--data", data,
+           "--task", "final-answer", "--samples", "12", "--max-new-tokens", "1", "--adapter", lora,
            "--adapter", again);
 }
 

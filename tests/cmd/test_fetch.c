@@ -192,7 +192,7 @@ static void the_model_is_uploaded_at_the_end(void **state) {
              in_scratch("asked"));
     put_hf(script);
     EXPECT(2, "uploading needs a token", config, output, "hub_model_id=me/tiny");
-    EXPECT(2, "is no id of the form org/name", config, output, "hub_model_id=me/../tiny");
+    EXPECT(2, "is not an id of the form org/name", config, output, "hub_model_id=me/../tiny");
     assert_false(ax_path_exists(in_scratch("asked")));
     setenv("HF_TOKEN", "hf_x", 1);
     EXPECT(0, "trained 1 of 1 steps", config, output, "hub_model_id=me/tiny", "hub_revision=v2",

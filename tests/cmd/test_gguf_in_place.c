@@ -255,7 +255,7 @@ static void a_weight_that_is_no_number_is_named(void **state) {
                                   .spoiled = INFINITY};
     put_tiny(&t, "spoiled.gguf");
     assert_int_equal(RUN(ax_cmd_generate, in_dir("spoiled.gguf"), "--prompt", "the"), AX_ERR_DATA);
-    mentions("spoiled.gguf: tensor blk.1.ffn_up.weight holds inf");
+    mentions("spoiled.gguf: tensor blk.1.ffn_up.weight contains inf");
 }
 
 int main(void) {

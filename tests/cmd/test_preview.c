@@ -304,7 +304,7 @@ static void pretraining(void **state) {
                  AX_ERR_CONFIG, "the data ends before step 900");
     ax_free(out);
     assert_error(run(ax_cmd_preprocess, &out, 1, (const char *const[]){config}), AX_ERR_CONFIG,
-                 "streamed rows are not prepared");
+                 "streamed records are not prepared");
     ax_free(out);
 }
 
@@ -324,7 +324,7 @@ static void preprocess(void **state) {
         assert_ok(run(ax_cmd_preprocess, &out, i == 2 ? 3 : 2, args));
         assert_non_null(strstr(out,
                                "datasets.0: 2 documents, 6 tokens, 6 trained, longest 4, 0 bad "
-                               "rows"));
+                               "records"));
         assert_int_equal(strstr(out, "(from the cache)") != NULL, i == 1);
         ax_free(out);
     }

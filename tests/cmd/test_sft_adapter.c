@@ -321,7 +321,7 @@ static void test_errors(void **state) {
            "lora_target_modules=nothing", "lora_target_linear=false");
     EXPECT(2, "modules_to_save: \"wte\" matches no module", path, "lora_modules_to_save=[wte]");
     EXPECT(2, "there is no layer 3: the model has 0 to 2", path, "peft_layers_to_transform=[0, 3]");
-    EXPECT(2, "does not go with lora_target_modules as one expression", path,
+    EXPECT(2, "cannot be combined with lora_target_modules as one expression", path,
            "lora_target_modules=.*q_proj", "lora_target_linear=false",
            "peft_layers_to_transform=1");
     EXPECT(2, "load_in_4bit: a quantized base cannot be trained", path, "adapter=null",

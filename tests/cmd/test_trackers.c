@@ -483,7 +483,7 @@ static void a_hanging_tracker_is_not_waited_for(void **state) {
         int records;
         const char *said;
     } cases[] = {
-        {"hangs", 20000, "wandb: it is too slow, and records are lost to it"},
+        {"hangs", 20000, "wandb: it is too slow, so records were not sent to it"},
         {"hangs", 3, "wandb: it did not end in time"},
         {"hangs at the end", 3, "wandb: it did not end in time"},
         {"hangs at the start", 20000, "wandb: no answer from its Python package"},

@@ -78,7 +78,7 @@ static void mistakes_are_named(void **state) {
     refused("optimizer: muon\noptim_args: {momentum: 0.9x}\n", "expected a number, got \"0.9x\"");
     refused("optimizer: muon\noptim_args: {momentum: }\n", "expected a number, got \"\"");
     refused("optimizer: lion_32bit\noptim_args: {eps: 1e-8}\n",
-            "\"eps\" is none of the options of lion: beta1, beta2, weight_decay");
+            "\"eps\" is not an option of lion; expected one of beta1, beta2, weight_decay");
 }
 
 static struct ax_lr_schedule schedule_of(const char *lines) {

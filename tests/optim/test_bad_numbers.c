@@ -307,9 +307,9 @@ static int named_rows(bool packed, const double *losses, char *numbers, char (*r
     plan.losses = NULL;
     snprintf(path, sizeof path, "%s/metrics.jsonl", c.out);
     assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
-    const char *at = strstr(text, "; rows: ");
+    const char *at = strstr(text, "; records: ");
     assert_non_null(at);
-    at += strlen("; rows: ");
+    at += strlen("; records: ");
     *numbers = '\0';
     for (;; at += 2) {
         const char *loss = strstr(at, " (loss "), *end = strchr(at, ')');

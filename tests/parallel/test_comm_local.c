@@ -214,7 +214,7 @@ static void messages_that_do_not_match_are_named(void **state) {
     FAILS(3, 20, unequal_message, NULL, AX_ERR_PEER, "pp: message 1 from rank 1 to rank 2",
           "send_recv of 5 float32", "send_recv of 4 float32");
     FAILS(2, 0.2, unanswered_message, NULL, AX_ERR_PEER, "pp: message 1 from rank ",
-          "did not come");
+          "did not arrive");
 }
 
 static enum ax_status to_itself(struct ax_fabric *f, void *ctx) {

@@ -219,7 +219,7 @@ static void departures_are_named(void **state) {
     } cases[] = {
         {LEAVES_OUT, {"rank 1, collective 1 of 4 in \"step\"", "dp_shard all_gather of 3 float32"}},
         {LEAVES_OUT_LAST, {"rank 1 leaves \"step\" after 3 of 4", "world all_reduce sum of 1 f"}},
-        {ONE_TOO_MANY, {"rank 1, collective 5 of 4 in \"step\"", "planned was nothing more"}},
+        {ONE_TOO_MANY, {"rank 1, collective 5 of 4 in \"step\"", "the plan has nothing more"}},
         {OTHER_COUNT, {"rank 1, collective 1 of 4", "starts dp_shard all_gather of 2 float32"}},
         {OTHER_ROLE, {"rank 1, collective 1 of 4", "starts tp all_gather of 3 float32"}},
         {OTHER_PEER, {"rank 1, collective 2 of 4", "starts dp_shard send_recv of 1 float32 to "}},
