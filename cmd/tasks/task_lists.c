@@ -163,11 +163,10 @@ static enum ax_status read_max_tokens(struct ax_task *t, struct ax_task_key map)
 
 enum ax_status ax_task_read_generation(struct ax_task *t) {
     static const struct ax_task_known keys[] = {
-        {"until", NULL},       {"max_gen_toks", NULL},
-        {"max_tokens", NULL},  {"max_new_tokens", NULL},
-        {"do_sample", NULL},   {"max_completion_tokens", NULL},
-        {"top_p", NULL},       {"top_k", NULL},
-        {"temperature", NULL}, {NULL, NULL},
+        {"until", NULL},          {"max_gen_toks", NULL}, {"max_tokens", NULL},
+        {"max_new_tokens", NULL}, {"do_sample", NULL},    {"max_completion_tokens", NULL},
+        {"top_p", NULL},          {"top_k", NULL},        {"temperature", NULL},
+        {"num_beams", NULL},      {NULL, NULL},
     };
     const struct ax_task_key map = ax_task_key(&t->yaml, "generation_kwargs");
     struct ax_task_generation *g = &t->generation;
@@ -178,6 +177,11 @@ enum ax_status ax_task_read_generation(struct ax_task *t) {
     AX_TRY(ax_task_key_number(ax_task_key_in(map, "temperature"), 1e6, &g->temperature));
     AX_TRY(ax_task_key_number(ax_task_key_in(map, "top_p"), 1, &g->top_p));
     AX_TRY(ax_task_key_int(ax_task_key_in(map, "top_k"), 0, INT32_MAX, &g->top_k));
+    int64_t beams = 1;
+    AX_TRY(ax_task_key_int(ax_task_key_in(map, "num_beams"), 1, INT32_MAX, &beams));
+    if (beams > 1)
+        return ax_task_key_error(ax_task_key_in(map, "num_beams"), AX_ERR_UNSUPPORTED,
+                                 "beam search is not supported; use num_beams: 1");
     bool sample = g->temperature > 0;
     const struct ax_task_key k = ax_task_key_in(map, "do_sample");
     AX_TRY(ax_task_key_bool(k, &sample));

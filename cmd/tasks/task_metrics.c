@@ -121,7 +121,10 @@ static enum ax_status read_aggregation(struct ax_task_key k, enum ax_task_aggreg
 }
 
 static enum ax_status read_metric(struct ax_task *t, struct ax_task_key k) {
+    /* lm-evaluation-harness ignores the first two where it compares no texts */
     static const struct ax_task_known keys[] = {
+        {"weight_by_size", NULL},
+        {"average", NULL},
         {"metric", NULL},
         {"aggregation", NULL},
         {"higher_is_better", NULL},
@@ -133,7 +136,7 @@ static enum ax_status read_metric(struct ax_task *t, struct ax_task_key k) {
         {NULL, NULL},
     };
     struct ax_task_metric *m = &t->metrics[t->n_metrics];
-    AX_TRY(ax_task_keys_check(k, keys));
+    AX_TRY(ax_task_keys_check(k, t->output == AX_TASK_GENERATE ? keys + 2 : keys));
     const struct ax_task_key name = ax_task_key_in(k, "metric");
     if (!name.node)
         return ax_task_key_error(k, AX_ERR_CONFIG, "an entry without the key metric");

@@ -176,7 +176,8 @@ static void choose(struct scored *s, const char *target) {
     snprintf(row, sizeof row, "{\"q\": \"?\", \"c\": [\"a\", \"éa\", \"long\"], \"a\": %s}\n",
              target);
     open_record(s,
-                CHOICE "metric_list: [{metric: acc}, {metric: acc_norm}, {metric: acc_bytes}, "
+                CHOICE "metric_list: [{metric: acc, weight_by_size: true}, {metric: acc_norm}, "
+                       "{metric: acc_bytes}, "
                        "{metric: acc_mutual_info}, {metric: exact_match}, {metric: brier_score}, "
                        "{metric: mcc}]\n",
                 row);
