@@ -108,10 +108,17 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *v
     return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, 1);
 }
 
+/* Does a unit rest in this step? */
+static bool rests(const struct ax_step *s, int unit) {
+    return s->o.lisa.layers > 0 && !s->lisa.active[unit];
+}
+
 /* Only the first replica's elements enter the norm. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     const struct ax_unit *unit = &s->model.units[a->unit];
     const int *coord = s->rt->mesh.coord;
+    if (rests(s, a->unit))
+        return AX_OK;
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_segment *seg = &unit->segments[k];
         const bool tp_replica = (seg->reduce_roles >> AX_ROLE_TP & 1) && coord[AX_ROLE_TP] > 0;
@@ -127,9 +134,29 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
 
+/* What an update does in the end, without the update. */
+static enum ax_status drop_gradients(struct ax_step *s, int unit) {
+    const struct ax_unit *u = &s->model.units[unit];
+    for (int k = 0; k < u->n_segments; k++)
+        if (u->segments[k].grad.data)
+            AX_TRY(ax_run_fill(s->rt->q, &(struct ax_fill){u->segments[k].grad, 0}));
+    return AX_OK;
+}
+
+/* Number `step` for what is updated next. */
+static enum ax_status set_step(struct ax_step *s, int64_t step) {
+    for (int g = 0; g < AX_LR_GROUPS; g++)
+        AX_TRY(ax_queue_write(s->rt->q, &s->scalars[g].step, &step, sizeof step));
+    return AX_OK;
+}
+
 static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
+    if (rests(s, a->unit))
+        return drop_gradients(s, a->unit);
     if (s->before_update)
         s->before_update(s->before_update_ctx, a->unit);
+    if (s->o.lisa.layers > 0)
+        AX_TRY(set_step(s, s->lisa.updates[a->unit] + 1));
     for (int i = 0; i < s->model.n_params; i++)
         if (s->model.params[i].unit == a->unit)
             AX_TRY(
@@ -180,6 +207,8 @@ static enum ax_status weigh(struct ax_step *s, double *total) {
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) {
     *out = (struct ax_step_result){0};
     memset(s->seconds, 0, sizeof s->seconds);
+    if (s->o.lisa.layers > 0)
+        ax_lisa_begin(&s->lisa, s->count);
     AX_TRY(ax_contract_enter(s->rt, "gradients"));
     AX_TRY(weigh(s, &out->weight_total));
     struct ax_step_scalars now = {.inv_weight = out->weight_total > 0 ? 1 / out->weight_total : 0,
@@ -218,6 +247,8 @@ enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_resul
     AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
     AX_TRY(ax_queue_finish(s->rt->q));
     s->count += !out->skipped;
+    if (s->o.lisa.layers > 0 && !out->skipped)
+        ax_lisa_count(&s->lisa);
     memcpy(out->seconds, s->seconds, sizeof out->seconds);
     return AX_OK;
 }
@@ -231,8 +262,16 @@ enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     const struct ax_step_scalars last = {.step = count, .seed = s->o.seed, .clip = 1};
     s->count = count;
     AX_TRY(ax_queue_write(s->rt->q, s->scalars, &last, sizeof last));
-    for (int i = 0; i < s->model.n_params; i++)
-        AX_TRY(ax_param_round(&s->model, i, &s->states[i], count > 0 ? s->scalars : NULL));
+    if (s->o.lisa.layers > 0)
+        ax_lisa_restore(&s->lisa, count);
+    for (int i = 0; i < s->model.n_params; i++) {
+        int64_t updates = count;
+        if (s->o.lisa.layers > 0) {
+            updates = s->lisa.updates[s->model.params[i].unit];
+            AX_TRY(set_step(s, updates));
+        }
+        AX_TRY(ax_param_round(&s->model, i, &s->states[i], updates > 0 ? s->scalars : NULL));
+    }
     return ax_queue_finish(s->rt->q);
 }
 
@@ -273,6 +312,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .unfrozen = s->o.unfrozen};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
+    if (s->o.lisa.layers > 0)
+        AX_TRY(ax_lisa_create(&s->lisa, &s->o.lisa, s->o.seed, s->model.n_units));
     const struct ax_mesh *mesh = &s->rt->mesh;
     const struct ax_schedule_options so = {.first_unit = s->model.first_unit,
                                            .end_unit = s->model.end_unit,
@@ -331,6 +372,7 @@ void ax_step_free(struct ax_step *s) {
     ax_free(s->slots);
     ax_free(s->passes);
     ax_free(s->batches);
+    ax_lisa_free(&s->lisa);
     ax_schedule_free(&s->schedule);
     ax_model_free(&s->model);
     *s = (struct ax_step){0};

@@ -7,6 +7,7 @@
 #define AX_OPTIM_STEP_H
 
 #include "model/pass.h"
+#include "optim/lisa.h"
 #include "optim/lr_groups.h"
 #include "optim/objective.h"
 #include "optim/state.h"
@@ -35,6 +36,7 @@ struct ax_step_options {
     bool store_experts;                   /* … and of experts */
     const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
+    struct ax_lisa_options lisa;
 };
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
@@ -59,6 +61,7 @@ struct ax_step {
                                         set while the optimizer runs */
     struct ax_pass *passes;          /* [n_microbatches] */
     struct ax_param_state *states;   /* [model.n_params] */
+    struct ax_lisa lisa;             /* which layers train, if not all */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */

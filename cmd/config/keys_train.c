@@ -45,11 +45,15 @@ const struct ax_config_key ax_config_keys_optim[] = {
            .dflt = "1e-8"),
     AX_KEY("optim_args", AX_T_STR | AX_T_OPTIONS,
            "More options for the optimizer: a map, or k=v,k=v."),
-    AX_KEY("lisa_n_layers", AX_T_COUNT, "Layers trained at a time (LISA).", AX_NEEDS(LISA)),
-    AX_KEY("lisa_step_interval", AX_T_COUNT, "Steps between LISA's choices of layers.",
-           AX_NEEDS(LISA), .when = "lisa_n_layers"),
+    AX_KEY("lisa_n_layers", AX_T_COUNT,
+           "Layers trained at a time (LISA), drawn at random; embeddings, final norm and head "
+           "always train."),
+    AX_KEY("lisa_step_interval", AX_T_COUNT,
+           "Steps between the draws; the first step is one by "
+           "itself.",
+           .when = "lisa_n_layers"),
     AX_KEY("lisa_layers_attribute", AX_T_STR, "Attribute under which LISA finds the layers.",
-           .dflt = "model.layers", AX_NEEDS(LISA), .when = "lisa_n_layers"),
+           .choices = "model.layers", .dflt = "model.layers", .when = "lisa_n_layers"),
     {0}};
 
 const struct ax_config_key ax_config_keys_schedule[] = {

@@ -221,6 +221,8 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "peft_use_rslora",
                                         "tokens",
                                         "unfrozen_parameters",
+                                        "lisa_n_layers",
+                                        "lisa_step_interval",
                                         NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;
@@ -250,6 +252,10 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
         .balance_coef = s->arch.moe.balance_coef,
         .store_experts = s->store_experts,
         .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL};
+    if (ax_config_has(cfg, "lisa_n_layers"))
+        o->step.lisa =
+            (struct ax_lisa_options){.layers = (int)ax_config_i64(cfg, "lisa_n_layers"),
+                                     .interval = ax_config_i64(cfg, "lisa_step_interval")};
     if (ax_config_has(cfg, "neftune_noise_alpha"))
         o->step.neftune_alpha = ax_config_f64(cfg, "neftune_noise_alpha");
     read_recompute(o, cfg);

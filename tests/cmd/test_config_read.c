@@ -237,7 +237,6 @@ static void what_cannot_be_done_stops(void **state) {
         {"optimizer: adopt_adamw\n", AX_CAP_OTHER_OPTIM},
         {"image_size: 512\n", AX_CAP_MULTIMODAL},
         {"peft: {loftq_config: {loftq_bits: 4}}\nadapter: lora\n", AX_CAP_LOFTQ},
-        {"lisa_n_layers: 2\n", AX_CAP_LISA},
         {"gptq: true\n", AX_CAP_GPTQ},
         {"use_onebitllms: true\n", AX_CAP_BITNET},
         {"shrink_embeddings: true\n", AX_CAP_SHRINK},
@@ -281,7 +280,7 @@ static void remedies_of_refusals(void **state) {
     static const struct {
         const char *key;
         bool another;
-    } all[] = {{"rl: dpo", true}, {"reward_model: true", true}, {"lisa_n_layers: 2", false}};
+    } all[] = {{"rl: dpo", true}, {"reward_model: true", true}, {"shrink_embeddings: true", false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char text[256];
         struct ax_config cfg;

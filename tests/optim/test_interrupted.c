@@ -158,6 +158,10 @@ static void set_entropy_weights(struct train_case *c) {
     sft.entropy_alpha = 0.5;
 }
 
+static void set_lisa(struct train_case *c) {
+    c->o.step.lisa = (struct ax_lisa_options){.layers = 1, .interval = 3};
+}
+
 /* Owes an evaluation in the middle of an epoch, at whose end it saves. */
 static void set_epochs_and_steps(struct train_case *c) {
     set_epochs(c);
@@ -190,6 +194,7 @@ static const struct config {
     {"saves the best", set_save_best, AX_F32, true, true},
     {"LoRA", set_lora, AX_BF16, true, false},
     {"EAFT", set_entropy_weights, AX_F32, true, false},
+    {"LISA", set_lisa, AX_BF16, true, false},
 };
 #define N_CONFIGS (sizeof configs / sizeof *configs)
 
