@@ -89,7 +89,7 @@ int ax_sys_close(int fd) {
      * another thread has just received. */
     const bool fail = faulted(AX_FAULT_CLOSE, NULL);
     const int r = close(fd);
-    return fail || (r < 0 && errno != EINTR) ? -1 : 0;
+    return (fail || r < 0) && errno != EINTR ? -1 : 0;
 }
 
 int ax_sys_rename(const char *from, const char *to) {
