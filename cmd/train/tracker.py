@@ -29,6 +29,17 @@ def say(**message):
         data = data[os.write(SOCKET, data):]
 
 
+def whole_lines(stream):
+    """Up to the end of axtrain. It may be killed in the middle of a line, or before it has read what we
+    said: then the connection is reset."""
+    try:
+        for line in stream:
+            if line.endswith(b"\n"):
+                yield line
+    except ConnectionError:
+        pass
+
+
 def numbers(record):
     out = {NAMES[k]: v for k, v in record.items() if k in NAMES and v is not None}
     if record.get("memory_bytes"):
@@ -285,4 +296,4 @@ def main(lines):
         raise
 
 
-main(stream)  # noqa: F821, the lines after this script
+main(whole_lines(stream))  # noqa: F821, what follows this script
