@@ -183,7 +183,7 @@ static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_conf
 
 /* A count, or axolotl's own where it is absent or 0. */
 static int64_t count_or(const struct ax_config *cfg, const char *key, int64_t otherwise) {
-    const int64_t n = ax_config_has(cfg, key) ? ax_config_i64(cfg, key) : 0;
+    const int64_t n = ax_config_has(cfg, "%s", key) ? ax_config_i64(cfg, "%s", key) : 0;
     return n > 0 ? n : otherwise;
 }
 
