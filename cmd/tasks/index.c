@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fts.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,7 +131,10 @@ static enum ax_status add_file(struct ax_task_index *x, const char *path) {
         st = read_entry(y, &e);
         ax_task_yaml_free(y);
     } else if (st == AX_ERR_CONFIG || st == AX_ERR_UNSUPPORTED) {
-        st = scan_entry(path, &e);
+        x->unread++;
+        st = x->why ? AX_OK : ax_strdup(&x->why, ax_error_text());
+        if (st == AX_OK)
+            st = scan_entry(path, &e);
     }
     ax_free(y);
     if (st == AX_OK)
@@ -183,6 +187,7 @@ void ax_task_index_close(struct ax_task_index *x) {
         free_entry(&x->list[i]);
     ax_free(x->list);
     ax_free(x->folder);
+    ax_free(x->why);
     *x = (struct ax_task_index){0};
 }
 
@@ -229,11 +234,15 @@ enum ax_status ax_task_index_missing(const struct ax_task_index *x, const char *
         for (size_t k = 0; k < x->list[i].n_tags; k++)
             ax_nearest_try(&near, x->list[i].tags[k]);
     }
+    char unread[1024] = "";
+    if (x->unread > 0)
+        snprintf(unread, sizeof unread, ". Not read: %zu of its files, the first because of %s",
+                 x->unread, x->why);
     if (near.name)
-        return ax_error(AX_ERR_CONFIG, "no task, group or tag %s in %s; did you mean %s?", name,
-                        x->folder, near.name);
+        return ax_error(AX_ERR_CONFIG, "no task, group or tag %s in %s; did you mean %s?%s", name,
+                        x->folder, near.name, unread);
     return ax_error(AX_ERR_CONFIG,
                     "no task, group or tag %s in %s; give the folder of its file with "
-                    "--include-path",
-                    name, x->folder);
+                    "--include-path%s",
+                    name, x->folder, unread);
 }

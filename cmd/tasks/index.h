@@ -18,6 +18,8 @@ struct ax_task_index {
     char *folder;
     struct ax_task_entry *list; /* sorted by name */
     size_t n, cap;
+    size_t unread; /* files that cannot be read, whose tags are unknown */
+    char *why;     /* of the first of them; NULL: none */
 };
 
 /* Reads each FILE.yaml in the folder and those below it. Of equal names the first path has it. */
@@ -29,7 +31,7 @@ const struct ax_task_entry *ax_task_index_find(const struct ax_task_index *x, co
 /* The tasks with this tag, sorted by name; the list is owned by the caller, and empty for none. */
 enum ax_status ax_task_index_tag(const struct ax_task_index *x, const char *tag,
                                  const struct ax_task_entry ***list, size_t *n);
-/* AX_ERR_CONFIG: "no task, group or tag NAME in FOLDER", with a suggestion. */
+/* AX_ERR_CONFIG: "no task, group or tag NAME in FOLDER", with a suggestion and what was not read. */
 enum ax_status ax_task_index_missing(const struct ax_task_index *x, const char *name);
 
 #endif

@@ -215,7 +215,9 @@ static void mistakes(void **state) {
         {"group: g\n", "g.yaml: task: missing; list the tasks of the group"},
         {"group: g\ntask: one\n", "g.yaml:2:7: task: expected a list"},
         {"group: g\ntask: [one, oen]\n", "g.yaml:2:13: task: no task, group or tag oen in "},
-        {"group: g\ntask: [fourteen]\n", "give the folder of its file with --include-path"},
+        {"group: g\ntask: [fourteen]\n", "give the folder of its file with --include-path. Not "
+                                         "read: 1 of its files, the first because of "},
+        {"group: g\ntask: [fourteen]\n", "python.yaml:3:15: process_docs: !function names Python"},
         {"group: g\ntask: [oe]\n", "did you mean one?"},
         {"group: g\ntask: [{alias: x}]\n", "an entry without the keys task and group"},
         {"group: g\ntask: [{task: small}]\n", "small is a group; write group: small"},

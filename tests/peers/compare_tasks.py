@@ -1,9 +1,9 @@
 """Compares `axtrain eval --task` with lm-evaluation-harness: prompts, log-likelihoods, answers, filters, metrics and results of
-ten tasks of all kinds, on rows that this script makes. Then times both on the tasks given with --time.
+twelve tasks of all kinds and two groups of them, on rows that this script makes. Then times both on the tasks given with --time.
 
 usage: compare_tasks.py AXTRAIN MODEL_DIR [--chat] [--single-turn] [--shots N] [--max-length N] [--time TASK.yaml]...
 
-Bootstrapped standard errors are not compared: the harness needs minutes for them. Needs: lm_eval 0.4.13, torch,
+Bootstrapped standard errors are compared of BLEU, chrF and TER only: of others the harness needs minutes for them. Needs: lm_eval 0.4.13, torch,
 transformers, datasets, scikit-learn."""
 import argparse
 import json
@@ -123,7 +123,35 @@ doc_to_target: answer
 doc_to_choice: "{{[a,b,c]}}"
 num_fewshot: 2
 """,
+    "translate": FILES + """output_type: generate_until
+training_split: train
+test_split: validation
+doc_to_text: "{{q}} Repeat that:"
+doc_to_target: "{{q}} {{subject}}"
+generation_kwargs: {max_gen_toks: 24, until: []}
+num_fewshot: 2
+metric_list: [{metric: bleu}, {metric: chrf}, {metric: chrf++}, {metric: ter}]
+""",
+    "continue": FILES + """output_type: generate_until
+tag: [texts]
+test_split: test
+doc_to_text: "{{story}}"
+doc_to_target: "{{story}}"
+generation_kwargs: {max_gen_toks: 16, until: []}
+metric_list: [{metric: bleu}, {metric: exact_match}]
+""",
 }
+GROUPS = {
+    "outer": """group_alias: Outside
+task: [index, {task: own_split, num_fewshot: 1, target_delimiter: "-"}, inner, {group: new, task: [table], num_fewshot: 0}]
+aggregate_metric_list: [{metric: acc}, {metric: acc, weight_by_size: false, filter_list: none}, {metric: acc_norm, weight_by_size: true}]
+""",
+    "inner": """task: [two, contexts, texts]
+fewshot_delimiter: "\n~\n"
+aggregate_metric_list: {metric: exact_match}
+""",
+}
+SINGLE = [t for t in TASKS if t not in ("index", "own_split", "table", "two", "contexts", "continue")]
 
 
 def write_rows(): # letters: its filter reads a list from the column "choices"
@@ -151,7 +179,7 @@ def write_rows(): # letters: its filter reads a list from the column "choices"
 def reference(lm, names, folder):
     return lm_eval.simple_evaluate(
         model=lm, tasks=names, task_manager=TaskManager(include_path=folder, include_defaults=False), log_samples=True,
-        bootstrap_iters=2, num_fewshot=a.shots, apply_chat_template=a.chat, fewshot_as_multiturn=not a.single_turn)
+        bootstrap_iters=100, num_fewshot=a.shots, apply_chat_template=a.chat, fewshot_as_multiturn=not a.single_turn)
 
 
 def ours(files, more):
@@ -203,11 +231,15 @@ with tempfile.TemporaryDirectory() as folder:
     for name, text in TASKS.items():
         with open(f"tasks/{name}.yaml", "w") as f:
             f.write(f"task: {name}\n{text}")
+    for name, text in GROUPS.items():
+        with open(f"tasks/{name}.yaml", "w") as f:
+            f.write(f"group: {name}\n{text}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(a.model)
     model = transformers.AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.float32).eval()
     lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=1, device="cpu", max_length=a.max_length)
-    want = reference(lm, list(TASKS), "tasks")
-    got = json.loads(ours([f"tasks/{t}.yaml" for t in TASKS], ["--json", "--log-samples", "samples.jsonl"]))
+    want = reference(lm, SINGLE + ["outer"], "tasks")
+    got = json.loads(ours([",".join(f"tasks/{t}.yaml" for t in SINGLE + ["outer"])], ["--json", "--log-samples", "samples.jsonl"]))
+    check(want["group_subtasks"] == got["group_subtasks"], "group_subtasks", want["group_subtasks"], got["group_subtasks"])
     with open("samples.jsonl") as f:
         samples = {(s["task"], s["doc_id"], s["filter"]): s for s in map(json.loads, f)}
     n = 0
@@ -216,11 +248,11 @@ with tempfile.TemporaryDirectory() as folder:
             boot = any(k.startswith(m + "_stderr") for m in ("f1", "mcc", "perplexity"))
             if "," in k and not boot:
                 check(near(v, got["results"][task][k], 3e-5), task, k, v, got["results"][task][k])
-        for s in want["samples"][task]:
+        for s in want["samples"].get(task, []):
             compare_sample(task, s, samples[task, s["doc_id"], s["filter"]])
             n += 1
     check(n == len(samples), "number of samples", n, len(samples))
-    print(f"{n} samples of {len(TASKS)} tasks: {len(bad)} differences")
+    print(f"{n} samples of {len(TASKS)} tasks, {len(GROUPS) + 1} groups: {len(bad)} differences")
     for path in a.time: # data files are relative to the folder above that of the tasks
         os.chdir(os.path.dirname(os.path.dirname(os.path.dirname(path))))
         name = os.path.basename(path)[:-5]
