@@ -133,6 +133,7 @@ enum ax_status ax_ref_top_entropy(struct ax_queue *q, const struct ax_top_entrop
     (void)q;
     (void)work;
     const int64_t cols = a->logits.shape[1], k = a->k < cols ? a->k : cols;
+    AX_ASSERT(k >= 1 && k <= AX_TOP_MAX);
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         double top[AX_TOP_MAX], sum = 0, entropy = 0;
         int64_t n = 0;
