@@ -144,7 +144,8 @@ const struct ax_command ax_commands[] = {
      "axtrain config show sft.yaml learning_rate=1e-4", ax_cmd_config},
     {"convert", "convert a GGUF file to a Hugging Face folder, or back",
      "SRC DST --to hf [--dtype T]\n"
-     "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]",
+     "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]\n"
+     "ADAPTER DST --to gguf [--quant f32|f16|bf16] [--base M] [--overwrite]",
      "Architectures: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe.\n"
      "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q3_K Q4_K Q5_K Q6_K\n"
      "IQ4_NL). DST becomes a folder with weights, config, tokenizer and chat template; it must\n"
@@ -160,7 +161,11 @@ const struct ax_command ax_commands[] = {
      "  --overwrite   replace DST if it exists\n"
      "  --ollama      also write DST's folder/Modelfile for `ollama create`: the chat template\n"
      "                in Go's language, and the tokens that end an answer\n"
-     "  --threads N   CPU threads (default: all available to this process)\n",
+     "  --threads N   CPU threads (default: all available to this process)\n"
+     "ADAPTER is a PEFT folder: DST becomes an adapter that llama.cpp loads beside the base\n"
+     "(llama-server --lora).\n"
+     "  --base M      its base model (default: the one that adapter_config.json names); only\n"
+     "                config.json is read\n",
      "axtrain convert my-model/ my-model.Q4_K_M.gguf --to gguf --quant q4_k_m", ax_cmd_convert},
     {"env", "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", ax_cmd_env},

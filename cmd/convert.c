@@ -6,9 +6,11 @@
 #include "base/io_path.h"
 #include "base/log.h"
 #include "ckpt/gguf/gguf.h"
+#include "ckpt/hf/peft.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
+#include "cmd/convert/lora_to_gguf.h"
 #include "cmd/convert/to_gguf.h"
 #include "cmd/generate/modelfile.h"
 #include "cmd/train/base_model.h"
@@ -16,16 +18,18 @@
 /* Options of --to gguf. */
 struct options {
     const char *quant;
+    const char *base; /* of an adapter */
     bool overwrite, ollama;
     int64_t threads;
 };
 
 static enum ax_status to_hf(struct ax_convert *c, const struct options *o) {
-    if (o->quant || o->overwrite || o->ollama)
+    if (o->quant || o->overwrite || o->ollama || o->base)
         return ax_error(AX_ERR_CONFIG, "convert: %s needs --to gguf",
                         o->quant       ? "--quant"
                         : o->overwrite ? "--overwrite"
-                                       : "--ollama");
+                        : o->ollama    ? "--ollama"
+                                       : "--base");
     AX_TRY(ax_convert_gguf_to_hf(c));
     printf("%s: %s, %d tensors, %lld weights, %s\n", c->dst, c->model_type, c->tensors,
            (long long)c->weights, ax_dtype_info(c->written)->name);
@@ -51,6 +55,31 @@ static enum ax_status write_modelfile(const char *folder, const char *dst) {
     return AX_OK;
 }
 
+/* Of the base, only config.json is needed. */
+static enum ax_status adapter_to_gguf(struct ax_to_gguf *g, const char *src,
+                                      const struct options *o) {
+    struct ax_peft peft;
+    struct ax_arch arch;
+    char *base;
+    if (o->ollama)
+        return ax_error(AX_ERR_CONFIG, "convert: --ollama is for models, and %s is an adapter",
+                        src);
+    AX_TRY(ax_peft_open(&peft, src));
+    enum ax_status st = o->base ? ax_strdup(&base, o->base) : ax_peft_base(&peft, &base);
+    ax_peft_close(&peft);
+    AX_TRY(st);
+    st = ax_base_model_arch(&arch, base, NULL, NULL);
+    ax_free(base);
+    if (st != AX_OK)
+        return o->base ? st : ax_error_prefix(st, "the adapter's base (--base names another)");
+    g->src = src;
+    st = ax_convert_lora_to_gguf(g, &arch);
+    if (st == AX_OK)
+        ax_to_gguf_print(g);
+    ax_arch_free(&arch);
+    return st;
+}
+
 static enum ax_status to_gguf(const struct ax_convert *c, const struct options *o) {
     struct ax_to_gguf g = {.dst = c->dst, .threads = (int)o->threads};
     struct ax_lock use;
@@ -60,6 +89,10 @@ static enum ax_status to_gguf(const struct ax_convert *c, const struct options *
                                        "--quant.");
     AX_TRY(ax_to_gguf_quant(&g.quant, o->quant));
     AX_TRY(ax_to_gguf_check_destination(c->dst, o->overwrite));
+    if (ax_peft_is_folder(c->src))
+        return adapter_to_gguf(&g, c->src, o);
+    if (o->base)
+        return ax_error(AX_ERR_CONFIG, "convert: --base is for adapters, and %s is none", c->src);
     if (o->ollama)
         AX_TRY(check_modelfile(c->dst, o->overwrite));
     if (!o->quant && ax_gguf_is(c->src))
@@ -86,10 +119,11 @@ enum ax_status ax_cmd_convert(int argc, char **argv) {
     const struct ax_arg args[] = {{"--to", AX_ARG_STRING, &to, 0, 0},
                                   {"--dtype", AX_ARG_STRING, &c.dtype, 0, 0},
                                   {"--quant", AX_ARG_STRING, &o.quant, 0, 0},
+                                  {"--base", AX_ARG_STRING, &o.base, 0, 0},
                                   {"--overwrite", AX_ARG_FLAG, &o.overwrite, 0, 0},
                                   {"--ollama", AX_ARG_FLAG, &o.ollama, 0, 0},
                                   {"--threads", AX_ARG_INT, &o.threads, 1, 1024}};
-    AX_TRY(ax_args_parse(argc, argv, 6, args, 2, 2, paths, &n));
+    AX_TRY(ax_args_parse(argc, argv, 7, args, 2, 2, paths, &n));
     c.src = paths[0];
     c.dst = paths[1];
     if (!to)

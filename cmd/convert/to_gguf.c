@@ -49,7 +49,7 @@ static enum ax_status list_tensors(struct to_gguf *w) {
 /* --- keys --- */
 
 /* "models/my-model.Q8_0.gguf" → "my-model.Q8_0" */
-static enum ax_status put_name(struct ax_gguf_keys *keys, const char *dst) {
+enum ax_status ax_to_gguf_put_name(struct ax_gguf_keys *keys, const char *dst) {
     const char *slash = strrchr(dst, '/'), *name = slash ? slash + 1 : dst;
     const size_t n = strlen(name);
     const size_t tail = n > 5 && strcmp(name + n - 5, ".gguf") == 0 ? 5 : 0;
@@ -61,7 +61,7 @@ static enum ax_status put_keys(struct to_gguf *w) {
     const char *arch = w->described.model.kind->arch;
     AX_TRY(ax_gguf_put_string(&w->keys, "general.architecture", arch, strlen(arch)));
     AX_TRY(ax_gguf_put_string(&w->keys, "general.type", "model", 5));
-    AX_TRY(put_name(&w->keys, c->dst));
+    AX_TRY(ax_to_gguf_put_name(&w->keys, c->dst));
     AX_TRY(ax_gguf_put_u32(&w->keys, "general.file_type", c->quant->file_type));
     AX_TRY(ax_gguf_put_u32(&w->keys, "general.quantization_version", 2));
     AX_TRY(ax_gguf_put_sizes(&w->described, &w->arch, &w->keys));
