@@ -209,7 +209,7 @@ static void assert_cleared(const char *kind, const char *part) {
 static void keeps_what_is_in_use(void **state) {
     (void)state;
     struct ax_lock use;
-    char *folder, path[512];
+    char *folder, path[512], lock[600];
     put_all();
     ok(ax_base_model_folder(&folder, &use, in_dir("m.gguf"), NULL, NULL));
     ax_free(folder);
@@ -218,8 +218,8 @@ static void keeps_what_is_in_use(void **state) {
     assert_cleared("gguf", "m.gguf");
 
     path_of("prepared", "rows.jsonl", path, sizeof path);
-    strcat(path, ".lock");
-    ax_lock_take(&use, path, AX_LOCK_SHARED);
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    ax_lock_take(&use, lock, AX_LOCK_SHARED);
     assert_kept("prepared", "rows.jsonl");
     ax_lock_drop(&use);
     assert_cleared("prepared", "rows.jsonl");

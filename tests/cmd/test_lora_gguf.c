@@ -49,8 +49,10 @@ static enum ax_status run(enum ax_status (*command)(int, char **), const char *c
 /* A float32 tensor of the file. */
 static const float *values(const struct ax_gguf *g, const char *name, int64_t rows, int64_t cols) {
     const struct ax_gguf_tensor *t = ax_gguf_tensor(g, name);
-    if (!t)
+    if (!t) {
         fail_msg("%s is missing", name);
+        return NULL;
+    }
     assert_true(t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols);
     assert_string_equal(t->type->name, "F32");
     return (const float *)(const void *)t->data;
