@@ -54,8 +54,8 @@ static enum ax_status print_json(const struct ax_cache_list *l, const struct opt
     json_t *list = json_array(), *all = json_pack("{ss sO}", "what", "cache", "entries", list);
     char *text = NULL;
     size_t len;
-    enum ax_status st = AX_OK;
-    for (size_t i = 0; all && i < l->n; i++) {
+    enum ax_status st = all ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the list");
+    for (size_t i = 0; st == AX_OK && i < l->n; i++) {
         const struct ax_cache_entry *e = &l->entries[i];
         if (o->chosen[e->kind] &&
             json_array_append_new(
