@@ -10,6 +10,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "base/fault.h"
 #include "base/rng.h"
 #include "cmd/commands.h"
 #include "cmd/convert/from_gguf.h"
@@ -246,6 +247,34 @@ static void any_range_can_be_read(void **state) {
     ax_free(folder);
 }
 
+/* Whichever allocation fails, what was opened is given back. */
+static void opening_without_memory_fails_cleanly(void **state) {
+    (void)state;
+    static const struct tiny t = {.arch = "qwen2", .qkv_bias = true, .matrix_type = TYPE_F16};
+    struct ax_lock use;
+    struct ax_hf hf;
+    char *folder, spec[32];
+    enum ax_status st = AX_ERR_NOMEM;
+    int k = 0;
+    put_tiny(&t, "memory.gguf");
+    ok(ax_base_model_folder(&folder, &use, in_dir("memory.gguf"), NULL, in_dir("work")));
+    ax_lock_drop(&use);
+    const uint64_t live = ax_mem_live_blocks();
+    while (st != AX_OK && k < 500) {
+        snprintf(spec, sizeof spec, "malloc:%d:enomem", ++k);
+        ok(ax_fault_configure(spec));
+        st = ax_hf_open(&hf, folder);
+        const bool fired = ax_fault_fired();
+        ok(ax_fault_configure(NULL));
+        assert_true(fired == (st != AX_OK));
+        if (st == AX_OK)
+            ax_hf_close(&hf);
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+    assert_true(k > 10 && k < 500);
+    ax_free(folder);
+}
+
 static void a_weight_that_is_no_number_is_named(void **state) {
     (void)state;
     static const struct tiny t = {.arch = "qwen3",
@@ -267,6 +296,7 @@ int main(void) {
         cmocka_unit_test(no_weights_are_copied),
         cmocka_unit_test(a_copy_from_an_earlier_version_is_replaced),
         cmocka_unit_test(any_range_can_be_read),
+        cmocka_unit_test(opening_without_memory_fails_cleanly),
         cmocka_unit_test(a_weight_that_is_no_number_is_named),
     };
     return cmocka_run_group_tests(tests, start, remove_dir);
