@@ -38,6 +38,10 @@ static bool is_old(const struct options *o, const struct ax_cache_entry *e) {
 
 /* ---- printing ---- */
 
+static const char *entries(int n) {
+    return n == 1 ? "entry" : "entries";
+}
+
 static void print_entry(const struct ax_cache_entry *e) {
     char size[32], used[32] = "?";
     struct tm tm;
@@ -83,7 +87,7 @@ static void print_list(const struct ax_cache_list *l, const struct options *o) {
         bytes += l->entries[i].bytes;
         n++;
     }
-    printf("%d entries, %s\n", n, ax_format_bytes(size, sizeof size, (double)bytes));
+    printf("%d %s, %s\n", n, entries(n), ax_format_bytes(size, sizeof size, (double)bytes));
 }
 
 /* ---- clearing ---- */
@@ -105,9 +109,9 @@ static enum ax_status clear(const struct ax_cache_list *l, const struct options 
     }
     ax_format_bytes(size, sizeof size, (double)bytes);
     if (o->yes)
-        printf("%d entries removed, %s\n", n, size);
+        printf("%d %s removed, %s\n", n, entries(n), size);
     else
-        printf("%d entries, %s; nothing was removed: add --yes\n", n, size);
+        printf("%d %s, %s; nothing was removed: add --yes\n", n, entries(n), size);
     return AX_OK;
 }
 

@@ -177,7 +177,7 @@ static void clears_when_told_twice(void **state) {
     assert_non_null(strstr(text, "nothing was removed: add --yes"));
     assert_true(is_there("gguf", "m.gguf") && is_there("prepared", "rows.jsonl"));
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "prepared", "--yes"));
-    assert_non_null(strstr(text, "1 entries removed"));
+    assert_non_null(strstr(text, "1 entry removed"));
     assert_true(is_there("gguf", "m.gguf") && !is_there("prepared", "rows.jsonl"));
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--yes"));
     assert_false(is_there("gguf", "m.gguf"));
