@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "model/score.h"
 
-/* Rows of logits at a time. Always this many, so that a run's memory equals its plan. */
+/* Rows of logits computed at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
 
 struct evaluation {
@@ -25,9 +25,9 @@ struct evaluation {
     struct ax_eval_document *scores; /* [max_docs] */
     int32_t *tokens, *labels;        /* [tokens] */
     float *weight;                   /* [tokens] */
-    int32_t *scored;                 /* [tokens]: those trained on, then the others */
+    int32_t *scored;                 /* [tokens]: those trained on first */
     int32_t wanted[WINDOW];          /* labels of a window */
-    int64_t rows;                    /* read so far */
+    int64_t rows;                    /* loader rows read so far */
     struct ax_eval_result *sum;
     double nll;
 };
@@ -85,7 +85,8 @@ static void add_token(struct evaluation *e, struct ax_eval_document *d, int64_t 
     d->correct += e->scorer.best[row] == e->labels[t];
 }
 
-/* In the order of the batch's rows (model/batch.h). */
+/* Lists the batch's rows (model/batch.h), those that are trained on first, each kind in order;
+ * returns the number of the former. */
 static int64_t list_scored(struct evaluation *e) {
     int64_t n = 0, trained = 0;
     for (int others = 0; others < 2; others++) {
@@ -97,7 +98,8 @@ static int64_t list_scored(struct evaluation *e) {
     return trained;
 }
 
-/* Windows over the tokens that are trained on; one that would pass the end starts earlier. */
+/* Scores the tokens that are trained on, a window at a time; a window that would pass the end
+ * starts earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     const int64_t trained = list_scored(e), last = e->o->tokens - e->scorer.window;
     int doc = 0;

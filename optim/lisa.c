@@ -3,20 +3,20 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define STREAM 0x4c495341 /* of the random numbers: the letters LISA */
+#define STREAM 0x4c495341 /* random stream: the letters LISA */
 
-/* The first step with the layers of this step. */
+/* The step in which the layers of `step` were drawn. */
 static int64_t drawn_in(const struct ax_lisa *l, int64_t step) {
     const int64_t multiple = step / l->o.interval * l->o.interval;
     return multiple > 0 || step == 0 ? multiple : 1;
 }
 
-/* The step in which layers are drawn next. */
+/* The next step in which layers are drawn. */
 static int64_t drawn_next(const struct ax_lisa *l, int64_t step) {
     return step == 0 ? 1 : (step / l->o.interval + 1) * l->o.interval;
 }
 
-/* The layers with the smallest of as many random numbers. */
+/* Every layer gets a random number; those with the smallest ones are active. */
 void ax_lisa_begin(struct ax_lisa *l, int64_t step) {
     const struct ax_rng_key key = {l->seed, (uint32_t)drawn_in(l, step), STREAM};
     const int end = l->n_units - 1;

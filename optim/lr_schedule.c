@@ -116,7 +116,7 @@ static const struct {
     [AX_LR_REX] = {"rex", rex, 1},
 };
 
-/* Before the first restart there is no rise. */
+/* The factor for restarts. Before the first restart it does not rise. */
 static double restarts(const struct ax_lr_schedule *s, int64_t step) {
     const int64_t since = step % s->restart, left = s->restart - since;
     double share = 1;

@@ -40,9 +40,9 @@ struct ax_lr_schedule {
     int64_t timescale;     /* inverse_sqrt; 0 = warmup, or 10,000 without warmup */
     int64_t stable, decay; /* warmup_stable_decay: steps */
     enum ax_lr_decay decay_type;
-    /* Any kind, times a factor that falls to restart_floor before each multiple of `restart` steps
-     * (0: never) and rises after it. As with axolotl's wrapper, all rates then come one step
-     * early. */
+    /* Any kind is multiplied by a factor that falls to restart_floor before each multiple of
+     * `restart` steps (0: never) and rises after it. As in axolotl's wrapper, all rates then apply
+     * one step early. */
     int64_t restart, restart_warmup, restart_anneal; /* the latter two ≥ 1 */
     double restart_floor;
 };

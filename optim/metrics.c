@@ -24,8 +24,8 @@ struct ax_metrics {
     struct ax_metrics_options o;
     struct ax_metrics_file jsonl, csv;
     struct ax_tfevents events;
-    bool bar;   /* a terminal that can draw over a line */
-    bool drawn; /* the last line is a bar */
+    bool bar;   /* a terminal, on which a line can be redrawn */
+    bool drawn; /* the terminal's last line is a bar */
     double drawn_at;
     /* displayed means: exponential, over the last steps */
     int64_t seen;
@@ -40,7 +40,7 @@ static const char *const event_names[AX_EVENT_COUNT] = {
     [AX_EVENT_FINISHED] = "finished", [AX_EVENT_STOPPED] = "stopped",
 };
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static enum ax_status open_file(struct ax_metrics_file *f, const char *folder, const char *name,
                                 uint64_t (*whole)(const unsigned char *, size_t, int64_t),
@@ -91,7 +91,7 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
     return AX_OK;
 }
 
-/* The last line of a file, NUL-terminated, in `buf`; NULL when there is none that fits. */
+/* The last line of a file, NUL-terminated, in `buf`; NULL if there is none or it does not fit. */
 static const char *last_line(const char *path, char *buf, size_t size) {
     struct ax_file f;
     uint64_t n;
@@ -137,10 +137,10 @@ struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m) {
     return m ? m->window : (struct ax_metrics_window){0};
 }
 
-/* ---- what a person sees ---- */
+/* ---- the terminal ---- */
 
 static void to_terminal(const struct ax_buf *text) {
-    /* a closed reader (EPIPE) or a full disk is ignored: nothing depends on it */
+    /* errors (EPIPE, a full disk) are ignored: the run does not depend on this output */
     for (size_t done = 0; done < text->len;) {
         const ssize_t w = write(STDERR_FILENO, text->data + done, text->len - done);
         if (w <= 0)
@@ -154,7 +154,7 @@ static void draw(struct ax_metrics *m, bool now) {
     const double time = ax_clock_now();
     if (!m->bar || (!now && m->drawn && time - m->drawn_at < REDRAW_SECONDS))
         return;
-    const int width = ax_term_width(STDERR_FILENO) - 1; /* the last column would wrap */
+    const int width = ax_term_width(STDERR_FILENO) - 1; /* writing to the last column would wrap */
     if (ax_buf_puts(&line, "\r") == AX_OK &&
         ax_progress_bar(&line, &m->view, width, ax_term_use_color(STDERR_FILENO, m->o.color)) ==
             AX_OK &&
@@ -283,7 +283,7 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     draw(m, f->step == m->o.total_steps);
 }
 
-/* ---- everything else ---- */
+/* ---- evaluations and events ---- */
 
 void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
                      const struct ax_eval_result *r) {

@@ -37,11 +37,11 @@ struct ax_metrics_window {
     double loss; /* Σ */
 };
 
-/* Someone else who is given the lines of metrics.jsonl as they are written. */
+/* A consumer of the lines of metrics.jsonl, called as they are written. */
 struct ax_metrics_sink {
     void *ctx;
-    void (*begin)(void *ctx, int64_t resume_step); /* before the first; NULL: there is no sink */
-    void (*record)(void *ctx, const char *json, size_t n); /* with its newline */
+    void (*begin)(void *ctx, int64_t resume_step); /* before the first line; NULL: no sink */
+    void (*record)(void *ctx, const char *json, size_t n); /* one line with its newline */
 };
 
 struct ax_metrics_options {
@@ -61,12 +61,12 @@ struct ax_metrics_options {
 /* `folder` must exist. Files of an earlier run are truncated to resume_step, or started over. */
 enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
                                const struct ax_metrics_options *o);
-/* Writes pending records and removes the bar; NULL is fine. */
+/* Writes pending records and removes the bar. m may be NULL. */
 void ax_metrics_close(struct ax_metrics *m);
 /* Set after the first step, so that measuring does not delay it. */
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
 
-/* Its current state, for the checkpoint. */
+/* The current window, for the checkpoint. */
 struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m);
 
 struct ax_phase_seconds {
@@ -75,12 +75,12 @@ struct ax_phase_seconds {
 };
 
 struct ax_step_figures {
-    int64_t step; /* updates done, this one included: from 1 */
+    int64_t step; /* updates done, including this one: from 1 */
     double epoch; /* epochs done, a fraction */
     double loss, grad_norm, learning_rate;
     int64_t tokens, trained_tokens; /* in this step, all data ranks; without padding */
     double seconds;                 /* wall time since the last step ended */
-    bool skipped;                   /* the weights did not change */
+    bool skipped;                   /* the weights were not changed */
     uint64_t memory;                /* current resident bytes */
     uint64_t peak_memory;
     int n_phases;
@@ -92,11 +92,11 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
                      const struct ax_eval_result *r);
 
-/* A sample after `step`, the index-th from 1: what the model answered. */
+/* A sample after `step`: the model's answer to prompt `index`, from 1. */
 void ax_metrics_sample(struct ax_metrics *m, int64_t step, int index, const struct ax_buf *prompt,
                        const struct ax_buf *answer);
 
-/* Things that happen once. */
+/* Events, each shown once. */
 enum ax_metrics_event {
     AX_EVENT_STARTED, /* text: after how long */
     AX_EVENT_RESUMED, /* text: the checkpoint */
@@ -110,8 +110,8 @@ enum ax_metrics_event {
 void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t step,
                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Is the last record of `folder` that the run finished at `step`? It is written after the trained
- * model. */
+/* True if the last record in `folder` says that the run finished at `step`. It is written after the
+ * trained model. */
 bool ax_metrics_is_finished(const char *folder, int64_t step);
 
 /* Shows an activity between steps ("evaluating", "saving") in the bar; total 0 = unknown. */

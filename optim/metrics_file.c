@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 
-/* The bytes to keep of an existing file. */
+/* How many bytes of an existing file to keep. */
 static enum ax_status kept_bytes(const char *path,
                                  uint64_t (*whole)(const unsigned char *, size_t, int64_t),
                                  int64_t resume_step, uint64_t *kept) {

@@ -1,5 +1,5 @@
-/* A growing file of records: truncated on resume, and never a reason to stop. Private to
- * optim/metrics and optim/tfevents. */
+/* A growing file of records that is truncated on resume; failed writes do not stop the run. Private
+ * to optim/metrics and optim/tfevents. */
 #ifndef AX_OPTIM_METRICS_FILE_H
 #define AX_OPTIM_METRICS_FILE_H
 
@@ -19,6 +19,6 @@ enum ax_status ax_metrics_file_open(struct ax_metrics_file *m, const char *path,
                                     int64_t resume_step);
 /* Adds a record. Warns on the first failure; each later record retries in the same place. */
 void ax_metrics_file_append(struct ax_metrics_file *m, const void *data, size_t n);
-void ax_metrics_file_close(struct ax_metrics_file *m); /* reports lost records; zeroed is fine */
+void ax_metrics_file_close(struct ax_metrics_file *m); /* reports lost records; m may be zeroed */
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
 /* `before` precedes the number: a comma, or a key. */
 static enum ax_status put_number(struct ax_buf *out, const char *before, double v,
@@ -99,11 +99,11 @@ enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char
 
 /* ---- samples ---- */
 
-#define PROMPT_BYTES 2000 /* in a record */
-#define PROMPT_SHOWN 60   /* on a line */
+#define PROMPT_BYTES 2000 /* most bytes stored */
+#define PROMPT_SHOWN 60   /* most bytes shown */
 #define ANSWER_SHOWN 100
 
-/* The last `most` bytes, from the beginning of a character on. */
+/* The last `most` bytes, starting with a complete character. */
 static const char *tail(const struct ax_buf *text, size_t most, size_t *n) {
     size_t from = text->len > most ? text->len - most : 0;
     while (from > 0 && from < text->len && ((unsigned char)text->data[from] & 0xc0) == 0x80)
@@ -112,7 +112,7 @@ static const char *tail(const struct ax_buf *text, size_t most, size_t *n) {
     return text->len > 0 ? text->data + from : "";
 }
 
-/* The length of the first `most` bytes, up to the end of a character. */
+/* The length of the first `most` bytes without an incomplete character. */
 static size_t head(const struct ax_buf *text, size_t most) {
     size_t n = text->len < most ? text->len : most;
     while (n > 0 && n < text->len && ((unsigned char)text->data[n] & 0xc0) == 0x80)
@@ -139,7 +139,7 @@ enum ax_status ax_metrics_put_sample(struct ax_buf *out, int64_t step, const str
     return ax_buf_puts(out, "}\n");
 }
 
-/* Nothing in it moves the cursor. */
+/* Replaces control characters, so that nothing moves the cursor. */
 static enum ax_status put_plain(struct ax_buf *out, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
@@ -162,9 +162,9 @@ enum ax_status ax_metrics_put_sample_line(struct ax_buf *out, int64_t step, int 
     return shown < answer->len ? ax_buf_puts(out, "\xe2\x80\xa6") : AX_OK;
 }
 
-/* ---- back in ---- */
+/* ---- reading ---- */
 
-/* Reads a number; false if there is none, or it has more digits than any step. */
+/* Reads a step; false if there is no number, or it has more digits than a step can have. */
 static bool read_step(const unsigned char *p, size_t n, int64_t *step) {
     *step = 0;
     size_t i = 0;
@@ -173,7 +173,8 @@ static bool read_step(const unsigned char *p, size_t n, int64_t *step) {
     return i > 0 && i < n && (p[i] < '0' || p[i] > '9');
 }
 
-/* Complete lines from `from` on, each `prefix` followed by its step. */
+/* The end of the complete lines from `from` on that are `prefix` followed by a step up to
+ * resume_step. */
 static uint64_t whole_lines(const unsigned char *data, size_t n, size_t from, const char *prefix,
                             int64_t resume_step) {
     const size_t lead = strlen(prefix);

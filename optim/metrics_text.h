@@ -15,10 +15,10 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
 enum ax_status ax_metrics_put_csv(struct ax_buf *out, const struct ax_step_figures *f, double mfu);
 enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoch,
                                    const struct ax_eval_result *r);
-/* Of a long prompt, only the end. */
+/* Stores only the end of a long prompt. */
 enum ax_status ax_metrics_put_sample(struct ax_buf *out, int64_t step, const struct ax_buf *prompt,
                                      const struct ax_buf *answer);
-/* The same for people, on one short line. */
+/* The same as a short line for users. */
 enum ax_status ax_metrics_put_sample_line(struct ax_buf *out, int64_t step, int index,
                                           const struct ax_buf *prompt, const struct ax_buf *answer);
 enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char *event,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Own names first. 4-bit and float8 AdamW use 8-bit state, the smallest we have. */
+/* Our own names first. 4-bit and float8 AdamW use 8-bit state, the smallest implemented. */
 static const struct {
     const char *name;
     const struct ax_optimizer *optimizer;

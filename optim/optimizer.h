@@ -64,9 +64,10 @@ enum ax_optimizer_scope { AX_SCOPE_ELEMENT, AX_SCOPE_BLOCK, AX_SCOPE_MATRIX };
 
 struct ax_optimizer {
     const char *name;
-    enum ax_optimizer_scope scope; /* block: with 8-bit moments; matrix: muon's hidden ones only */
+    enum ax_optimizer_scope scope; /* block: with 8-bit moments; matrix: Muon, hidden matrices */
     void (*defaults)(struct ax_optimizer_options *o);
-    /* The state it needs for this piece; returns the number of slots, at most AX_MAX_STATE. */
+    /* The state the optimizer needs for this piece; returns the number of slots, at most
+     * AX_MAX_STATE. */
     int (*slots)(const struct ax_optimizer_options *o, const struct ax_piece *p,
                  struct ax_slot_size *slots);
     /* Updates the weights and zeroes grad. */
@@ -74,14 +75,14 @@ struct ax_optimizer {
                              const struct ax_update *u);
 };
 
-/* The i-th name of an optimizer; NULL past the last. */
+/* The i-th name accepted for an optimizer; NULL past the last. */
 const char *ax_optimizer_name(size_t i);
 /* Finds it by its own name or one from axolotl or transformers (adamw_torch, adamw_bnb_8bit …); *o
  * gets that name's defaults. AX_ERR_CONFIG lists the names, or says what is not implemented. */
 enum ax_status ax_optimizer_find(const char *name, const struct ax_optimizer **out,
                                  struct ax_optimizer_options *o);
-/* AX_ERR_CONFIG for what would not train: bf16 second moments rounded to nearest with β₂ > 0.995
- * (they freeze), and moments that the optimizer does not have. */
+/* AX_ERR_CONFIG for bf16 second moments rounded to nearest with β₂ > 0.995, which would stop
+ * changing, and for moments that the optimizer does not have. */
 enum ax_status ax_optimizer_check(const struct ax_optimizer *optimizer,
                                   const struct ax_optimizer_options *o);
 

@@ -1,4 +1,5 @@
-/* Plans by running: create a step on a planning runtime, run it once, read the marks. */
+/* Plans by running: creates a step on a planning runtime, runs it once, and reads the arena's
+ * high-water marks. */
 #include "optim/plan.h"
 
 #include <stdlib.h>

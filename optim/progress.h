@@ -21,7 +21,7 @@ struct ax_progress_view {
 /* One line of at most `width` columns: the most important parts stay, the bar takes the rest. */
 enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view *v, int width,
                                bool color);
-/* "step=10/100 epoch=0.1 loss=1.23 …" with a newline; the files have all figures. */
+/* "step=10/100 epoch=0.1 loss=1.23 …" and a newline: the main figures; the files have all. */
 enum ax_status ax_progress_line(struct ax_buf *out, const struct ax_progress_view *v);
 
 #endif

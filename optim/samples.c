@@ -3,7 +3,8 @@
 #include "base/mem.h"
 #include "base/stop.h"
 
-/* The KV cache and the largest pass are memory that a step does not need; prompts wait instead. */
+/* Few lanes and small passes, because steps do not need the memory of the KV cache and of
+ * passes. */
 #define LANES       4
 #define PASS_TOKENS 64
 

@@ -1,7 +1,7 @@
-/* Samples: a few prompts that the model in training continues at each evaluation, for people to
- * read. The model is the one that trains, in the arena's rollout phase, whose size is part of the
- * plan; random numbers are functions of seed, prompt and position. So training is bitwise the same
- * with and without samples, and they differ from one evaluation to the next only by the weights. */
+/* Samples: prompts that the model continues at each evaluation during training, for users to read.
+ * It runs in the arena's rollout phase, whose size is part of the plan; random numbers are
+ * functions of seed, prompt and position. So training is bit-identical with and without samples,
+ * and samples differ between evaluations only because of the weights. */
 #ifndef AX_OPTIM_SAMPLES_H
 #define AX_OPTIM_SAMPLES_H
 
@@ -24,9 +24,9 @@ struct ax_samples {
     void *ctx;
 };
 
-/* Continues all prompts; `done` gets each of them, in their order. Enters AX_PHASE_ROLLOUT and
- * returns to the previous phase; scratch and slots must be empty. The model's max_positions must
- * hold max_prompt + max_new. A request to stop the run ends it early: then `done` is not called. */
+/* Continues all prompts; calls `done` for each, in order. Enters AX_PHASE_ROLLOUT and returns to
+ * the previous phase; scratch and slots must be empty. The model's max_positions must be at least
+ * max_prompt + max_new. If the run is asked to stop, returns early without calling `done`. */
 enum ax_status ax_samples_run(struct ax_model *m, const struct ax_samples *s,
                               void (*done)(void *ctx, int i, const struct ax_sequence *answer),
                               void *ctx);

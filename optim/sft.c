@@ -1,8 +1,8 @@
-/* The SFT objective is linear in log-prob (and, with label smoothing, z-loss and weights by entropy,
- * a function of each token alone): the head computes loss and gradient in one pass. */
+/* The SFT objective is linear in log-prob (and, with label smoothing, z-loss and entropy weights, a
+ * function of each token alone): the head computes loss and gradient in one pass. */
 #include "optim/objective.h"
 
-/* The weights of EAFT, in scratch. */
+/* Computes EAFT's weights, in scratch. */
 static enum ax_status weigh(const struct ax_sft_options *o, struct ax_pass *p,
                             const struct ax_head_chunk *c, struct ax_tensor *weight) {
     struct ax_runtime *rt = p->model->rt;

@@ -26,7 +26,7 @@ static enum ax_status refuse_cut(const struct ax_model *m, const struct ax_param
     const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
     const int parts = m->rt->mesh.size[seg->gather];
     const int64_t local = ax_param_local_numel(p), all = ax_param_numel(p);
-    if (local == 0 || (parts == 1 && local == all)) /* 0: an expert stored elsewhere */
+    if (local == 0 || (parts == 1 && local == all)) /* 0: the expert is stored elsewhere */
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,
                     "optimizer: %s updates full matrices, but %s is sharded over %lld ranks. Use "

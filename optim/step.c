@@ -41,7 +41,8 @@ static enum ax_status act_forward(struct ax_step *s, const struct ax_action *a) 
     return ax_pass_forward(&s->passes[a->microbatch], a->unit);
 }
 
-/* The gradient for the previous stage outlives the micro-batch's slot in the outbox. */
+/* The outbox keeps the gradient for the previous stage, because the micro-batch's slot may be
+ * reused before it is sent. */
 static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_pass_backward(&s->passes[a->microbatch], a->unit));
     if (a->unit == 0 || a->unit != s->model.first_unit)
@@ -49,7 +50,7 @@ static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a)
     return ax_run_copy(s->rt->q, &(struct ax_copy){s->outbox, s->slots[a->slot].grad});
 }
 
-/* Sends and receives one residual (or its gradient), this rank's full rows. */
+/* Sends and receives a residual or its gradient: all rows of this rank. */
 static enum ax_status exchange(struct ax_step *s, int peer, const struct ax_tensor *send,
                                const struct ax_tensor *receive) {
     const struct ax_tensor *any = send ? send : receive;
@@ -108,7 +109,7 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double *v
     return ax_comm_sum(&s->rt->comms[role], s->rt->q, AX_F64, value, 1);
 }
 
-/* Does a unit rest in this step? */
+/* True if a unit does not train in this step. */
 static bool rests(const struct ax_step *s, int unit) {
     return s->o.lisa.layers > 0 && !s->lisa.active[unit];
 }
@@ -134,7 +135,7 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
 
-/* What an update does in the end, without the update. */
+/* Zeroes gradients as an update does, without updating. */
 static enum ax_status drop_gradients(struct ax_step *s, int unit) {
     const struct ax_unit *u = &s->model.units[unit];
     for (int k = 0; k < u->n_segments; k++)
@@ -143,7 +144,7 @@ static enum ax_status drop_gradients(struct ax_step *s, int unit) {
     return AX_OK;
 }
 
-/* Number `step` for what is updated next. */
+/* Sets the step number for the next updates. */
 static enum ax_status set_step(struct ax_step *s, int64_t step) {
     for (int g = 0; g < AX_LR_GROUPS; g++)
         AX_TRY(ax_queue_write(s->rt->q, &s->scalars[g].step, &step, sizeof step));
@@ -222,7 +223,7 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     AX_TRY(ax_contract_leave(s->rt));
     AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
-    if (!isfinite(now.loss)) { /* its gradient may be finite: a token of probability 0 */
+    if (!isfinite(now.loss)) { /* the gradient may still be finite (token of probability 0) */
         now.skip = 1;
         AX_TRY(ax_queue_write(s->rt->q, &s->scalars->skip, &now.skip, sizeof now.skip));
     }

@@ -30,7 +30,7 @@ struct ax_step_options {
                         cp·tp */
     int64_t n_docs;        /* cap per micro-batch */
     int64_t max_len;       /* longest document */
-    int64_t max_positions; /* longest document of other passes over the model; 0 = max_len */
+    int64_t max_positions; /* longest document in other passes, such as evaluation; 0 = max_len */
     const struct ax_peft_config *adapter; /* NULL: all parameters train. Borrowed */
     enum ax_store base_store;             /* for frozen matrices of linears */
     bool store_experts;                   /* … and of experts */
@@ -57,11 +57,11 @@ struct ax_step {
     struct ax_batch *batches; /* [n_microbatches] */
     struct ax_slot *slots;    /* [schedule.n_slots] */
     struct ax_schedule schedule;
-    struct ax_step_scalars *scalars; /* device; [AX_LR_GROUPS]: the first is for everything, all are
-                                        set while the optimizer runs */
+    struct ax_step_scalars *scalars; /* device; [AX_LR_GROUPS]: the first is used by everything, all
+                                        are set while the optimizer runs */
     struct ax_pass *passes;          /* [n_microbatches] */
     struct ax_param_state *states;   /* [model.n_params] */
-    struct ax_lisa lisa;             /* which layers train, if not all */
+    struct ax_lisa lisa;             /* which layers train, if not all do */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
     int64_t count;                   /* updates so far */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */

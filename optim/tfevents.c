@@ -65,7 +65,7 @@ static enum ax_status put_bytes(struct ax_buf *b, unsigned field, const void *da
     return ax_buf_append(b, data, n);
 }
 
-/* The beginning of every event; the step only if it is not 0, protobuf's default. */
+/* The fields at the start of every event. Step 0 is omitted: it is protobuf's default. */
 static enum ax_status put_head(struct ax_buf *b, int64_t step) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -221,9 +221,9 @@ done:
     return st;
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
-/* Readers process the files in name order. */
+/* A name that sorts after those of older files: readers process the files in name order. */
 static enum ax_status new_path(char **path, const char *dir) {
     char host[64] = "localhost";
     (void)gethostname(host, sizeof host - 1);

@@ -19,7 +19,7 @@ struct ax_tfevents {
  * resume_step, or removed if it is 0; after a resume, a START record tells programs that are
  * reading them to drop later steps too. */
 enum ax_status ax_tfevents_open(struct ax_tfevents *t, const char *dir, int64_t resume_step);
-void ax_tfevents_close(struct ax_tfevents *t); /* zeroed is fine */
+void ax_tfevents_close(struct ax_tfevents *t); /* t may be zeroed */
 
 /* Bytes of a file's complete records before the first of a step after resume_step. */
 uint64_t ax_tfevents_whole(const unsigned char *data, size_t n, int64_t resume_step);
@@ -28,7 +28,7 @@ struct ax_tf_scalar {
     const char *tag; /* "train/loss" */
     double value;
 };
-/* One event; non-finite values are written as is. A no-op on a zeroed one. */
+/* Writes one event; non-finite values are written as they are. Does nothing on a zeroed struct. */
 void ax_tfevents_write(struct ax_tfevents *t, int64_t step, int n, const struct ax_tf_scalar *s);
 
 #endif

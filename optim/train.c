@@ -46,7 +46,8 @@ static bool asked_to_stop(void *ctx) {
     return ax_stop_requested() != AX_STOP_NONE;
 }
 
-/* Shows the progress of an evaluation, which can take minutes; streams cannot be counted. */
+/* Counts the sequences of an evaluation, which can take minutes, so that its progress can be shown;
+ * streams cannot be counted. */
 static void count_eval_rows(struct ax_train *t) {
     struct ax_loader_count n;
     if (ax_loader_count_epoch(t->o->data.eval, 0, 1, &n) == AX_OK)
@@ -74,7 +75,7 @@ static enum ax_status put_sample(const struct ax_train *t, int i, const struct a
     return AX_OK;
 }
 
-/* A text that cannot be shown is no reason to stop. */
+/* Only warns if a sample cannot be shown: training continues. */
 static void sampled(void *ctx, int i, const struct ax_sequence *s) {
     struct ax_buf prompt = {0}, answer = {0};
     if (put_sample(ctx, i, s, &prompt, &answer) != AX_OK)
@@ -107,7 +108,7 @@ static enum ax_status evaluate(struct ax_train *t, double *value) {
     return ax_samples_run(&t->step.model, &t->o->samples, sampled, t);
 }
 
-/* After an evaluation: decides whether it is the best, and whether to stop. */
+/* Evaluates, and decides whether this is the best evaluation so far and whether to stop early. */
 static enum ax_status judge(struct ax_train *t, double *value, bool *best) {
     AX_TRY(evaluate(t, value));
     *best = false;
@@ -149,8 +150,9 @@ static bool wants_save(const struct ax_train *t, bool epoch_end, bool best) {
     return end && (s->when.when == AX_EACH_STEPS || s->when.when == AX_EACH_EPOCH);
 }
 
-/* The model to keep is the best of those saved. An evaluation skipped because the run must stop is
- * pending: the resumed run comes here again, with the step saved. */
+/* Evaluates and saves if due. The model kept at the end is the best of those saved. If a stop
+ * request interrupts the evaluation, it is pending: the resumed run calls this again for the saved
+ * step. */
 static enum ax_status after_step(struct ax_train *t, bool epoch_end) {
     const struct ax_train_options *o = t->o;
     t->epoch_ended = epoch_end;
@@ -200,7 +202,7 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     return AX_OK;
 }
 
-/* Saves, waits, and reports it; a run without new steps has nothing to save. */
+/* Saves the current step, unless it is saved already, and reports the stop. */
 static enum ax_status stop(struct ax_train *t, enum ax_stop why) {
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     if (t->saved < t->done) {
@@ -236,7 +238,7 @@ static enum ax_status loop(struct ax_train *t) {
     t->out->stopped_early = t->stop_early;
     ax_train_watch_end(t);
     AX_TRY(ax_train_publish(t));
-    if (t->stop_early) /* after the save: a run killed during it comes here again */
+    if (t->stop_early) /* after the model is written: a run killed earlier resumes here */
         ax_metrics_event(t->metrics, AX_EVENT_STOPPED, t->done,
                          "early: no better evaluation in %lld", (long long)t->worse);
     ax_metrics_event(t->metrics, AX_EVENT_FINISHED, t->done, "%s", t->o->save.output_dir);
@@ -282,10 +284,9 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
     AX_TRY(ax_train_save_create(t));
     t->step.before_update = before_update;
     t->step.before_update_ctx = &t->saver;
-    if (!resume_from || o->step.adapter || o->step.unfrozen) /* checkpoints contain only what
-                                                                trains */
+    if (!resume_from || o->step.adapter || o->step.unfrozen) /* checkpoints omit frozen weights */
         AX_TRY(load_base(t));
-    if (o->step.adapter) /* also on resume: it may have changed the base */
+    if (o->step.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     if (resume_from)
         AX_TRY(ax_train_resume(t, resume_from));
@@ -301,7 +302,7 @@ static enum ax_status begin(struct ax_train *t, const char *resume_from) {
         count_eval_rows(t);
     ax_metrics_event(t->metrics, AX_EVENT_STARTED, t->done,
                      "first forward %.2f s after the command", ax_clock_since_start());
-    double value; /* of the base model, which is not a candidate for the best */
+    double value; /* of the base model, which is never the best */
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
     if (t->pending_eval)
@@ -326,7 +327,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     t->out->train_seconds = ax_clock_now() - start;
     t->out->save_waited = t->saver.waited;
     struct ax_error_record first;
-    ax_error_save(&first, st);                        /* later errors must not hide it */
+    ax_error_save(&first, st);                        /* later errors must not replace it */
     if (ax_train_save_poll(t, AX_SAVE_WAIT) != AX_OK) /* in flight when the error occurred */
         ax_log_warn("%s", ax_error_text());
     ax_train_save_free(t);
@@ -358,7 +359,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_stop_watch();
     AX_TRY_GOTO(ax_train_schedule_make(&t.schedule, o, 1), st, done);
     AX_TRY_GOTO(ax_train_folder_judge(&o->save), st, done);
-    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* a rejected run writes nothing */
+    AX_TRY_GOTO(ax_train_choose_memory(o, &run.so), st, done); /* nothing is written yet */
     const bool is_new = !ax_path_is_dir(o->save.output_dir);
     if (is_new)
         AX_TRY_GOTO(ax_train_check_disk(&t, &run.so), st, done);
@@ -368,7 +369,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     out->nothing_to_do = resume_from && ax_train_is_finished(&t);
     if (out->nothing_to_do)
         goto done;
-    if (!is_new) /* only now: what is finished takes no more space */
+    if (!is_new) /* only now, because a finished run needs no space */
         AX_TRY_GOTO(ax_train_check_disk(&t, &run.so), st, done);
     ax_train_write_about(&t, &run.so);
     run.resume_from = resume_from;

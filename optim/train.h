@@ -5,8 +5,8 @@
  * PEFT folder. See train.c (the loop), train_sequences.c (sequences → micro-batches),
  * train_schedule.c (how many steps; when to evaluate and save), train_watch.c (NaN, spikes, the
  * records behind them), train_save.c and train_resume.c, train_folder.c (output_dir),
- * train_memory.c (whether it fits, and what would help), train_disk.c (the same of the disk),
- * train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
+ * train_memory.c (whether memory suffices, and what would help), train_disk.c (whether the disk
+ * does), train_forecast.c (both, and steps and tokens, for a plan), train_about.c (run.json). */
 #ifndef AX_OPTIM_TRAIN_H
 #define AX_OPTIM_TRAIN_H
 
@@ -55,7 +55,7 @@ struct ax_train_save {
     int64_t trigger_interval;
     enum ax_resume resume;
     const char *resume_dir;
-    bool resume_with_changes; /* the data differs from the checkpoint's: restart its epoch */
+    bool resume_with_changes; /* restart the epoch if the data differs from the checkpoint's */
 };
 
 enum ax_metric { AX_METRIC_LOSS, AX_METRIC_PERPLEXITY, AX_METRIC_ACCURACY };
@@ -83,7 +83,7 @@ struct ax_train_options {
     double epochs;
     int64_t max_steps; /* 0: from epochs */
     struct ax_train_eval eval;
-    struct ax_samples samples; /* at each evaluation */
+    struct ax_samples samples; /* generated at each evaluation */
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */
@@ -99,7 +99,7 @@ struct ax_train_options {
 struct ax_train_result {
     int64_t steps, total_steps; /* done, planned */
     int64_t resumed_from;       /* step; 0 = none */
-    double loss;                /* the last finite one; NaN: none */
+    double loss;                /* last finite one; NaN: none */
     bool evaluated;
     struct ax_eval_result first_eval, last_eval; /* of this process */
     int64_t best_step;
@@ -116,22 +116,22 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o);
 /* Memory of a run. */
 struct ax_train_fit {
     uint64_t arena;     /* bytes; of steps and evaluations */
-    uint64_t beside;    /* code, libraries, data sets and parsers, about */
-    uint64_t available; /* now; 0 = unknown */
+    uint64_t beside;    /* code, libraries, data sets and parsers, approximately */
+    uint64_t available; /* at present; 0 = unknown */
     bool fits;
 };
 /* Chooses step->recompute if recompute_auto asks for it. */
 enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
                             struct ax_train_fit *fit);
 
-/* What a run will take, from its options alone: no weights are read and nothing is written. */
+/* What a run will need, from its options alone: reads no weights and writes nothing. */
 struct ax_train_forecast {
     struct ax_train_fit fit;
     int64_t steps;  /* 0 = unknown: the data are not counted, or streamed without max_steps */
-    double epochs;  /* that these steps make; 0 = unknown */
-    int64_t tokens; /* of all steps, padding not counted; 0 = unknown */
-    struct ax_loader_count epoch; /* the first one; zero = unknown */
-    int64_t checkpoints;          /* kept */
+    double epochs;  /* in these steps; 0 = unknown */
+    int64_t tokens; /* of all steps, without padding; 0 = unknown */
+    struct ax_loader_count epoch; /* of the first epoch; zeroed = unknown */
+    int64_t checkpoints;          /* number kept */
     double checkpoint_bytes, disk_bytes;
     uint64_t disk_available;
 };
@@ -140,7 +140,8 @@ enum ax_status ax_train_forecast(const struct ax_train_options *o, struct ax_ste
 
 /* ---- the run ---- */
 
-/* AX_OK: the model is in output_dir. AX_SAVED_REQUEUE and AX_INTERRUPTED: asked to stop, saved. */
+/* AX_OK: the model is in output_dir. AX_SAVED_REQUEUE and AX_INTERRUPTED: stopped on request, after
+ * saving. */
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Disk space: what the checkpoints and the model of a run will take, and whether there is room. */
+/* Disk space: how much the checkpoints and the model of a run need, and whether it is available. */
 #include "base/clock.h"
 #include "base/free_space.h"
 #include "base/io_path.h"
@@ -24,7 +24,7 @@ static int64_t planned_saves(const struct ax_train *t) {
     return s->n_epochs > 0 ? (int64_t)epochs + (epochs > (double)(int64_t)epochs) : 1;
 }
 
-/* Free space where `dir` is, or will be. */
+/* Free space of the file system where `dir` is or will be created. */
 static enum ax_status free_at(const char *dir, uint64_t *bytes) {
     char *at;
     AX_TRY(ax_strdup(&at, dir));
@@ -54,14 +54,14 @@ static enum ax_status count(const struct ax_train *t, struct ax_train_disk *d) {
     const double each = model + (save->only_model ? 0 : (double)ax_state_parts_bytes(&t->parts));
     int64_t kept = planned_saves(t);
     if (save->limit > 0 && kept > save->limit)
-        kept = save->limit + 1; /* the previous one is removed when the new one is safe */
+        kept = save->limit + 1; /* the oldest is removed only after the newest is complete */
     kept = kept > there ? kept - there : 0;
     *d = (struct ax_train_disk){
         .checkpoints = kept, .checkpoint = each, .need = (double)kept * each + model};
     return free_at(save->output_dir, &d->available);
 }
 
-/* On a planning runtime: the names and shapes of what is saved, no bytes. */
+/* Runs on a planning runtime, which has the names and shapes of what is saved, but no data. */
 enum ax_status ax_train_disk(const struct ax_train *t, const struct ax_step_options *so,
                              struct ax_train_disk *d) {
     struct ax_runtime rt;

@@ -1,5 +1,5 @@
-/* Checks output_dir before training: not used by another run, writable, enough space for what will
- * be kept; and selects the checkpoint to resume. */
+/* Checks output_dir before training (not used by another run, writable), and selects the checkpoint
+ * to resume from. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -10,16 +10,16 @@
 
 #define LOCK_NAME ".axtrain.lock"
 
-/* ---- whose it is ---- */
+/* ---- models in a folder ---- */
 
 /* The files that mark a folder as a model or adapter: the configs, without which nothing loads the
- * rest, and the index of the weights. */
+ * rest, and the weights or their index. */
 #define N_CONFIGS 2
 static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.safetensors",
                                           "model.safetensors.index.json", AX_PEFT_WEIGHTS};
 static const size_t n_model_files = sizeof model_files / sizeof *model_files;
 
-/* True if it holds a model or an adapter, whoever wrote it. */
+/* True if the folder contains one of the first n_files marks, no matter who wrote it. */
 static bool holds(const char *dir, size_t n_files) {
     bool found = false;
     for (size_t i = 0; !found && i < n_files; i++) {
@@ -72,7 +72,7 @@ static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_li
     return AX_OK;
 }
 
-/* True if `dir` is directly inside output_dir. */
+/* True if `dir` is a direct child of output_dir. */
 static bool lies_inside(const char *dir, const char *output_dir) {
     char a[PATH_MAX], b[PATH_MAX];
     if (!realpath(dir, a) || !realpath(output_dir, b))
@@ -83,7 +83,7 @@ static bool lies_inside(const char *dir, const char *output_dir) {
     return strcmp(a, b) == 0;
 }
 
-/* ---- which checkpoint ---- */
+/* ---- the checkpoint to resume from ---- */
 
 static enum ax_status is_good(const char *dir) {
     struct ax_checkpoint c;
@@ -93,7 +93,7 @@ static enum ax_status is_good(const char *dir) {
     return st;
 }
 
-/* The newest intact one; *path NULL if there is none. */
+/* The newest intact checkpoint; *path is NULL if there is none. */
 static enum ax_status newest_good(const char *output_dir, const struct ax_checkpoint_list *l,
                                   char **path) {
     for (size_t i = l->n; i-- > 0;) {
@@ -108,7 +108,7 @@ static enum ax_status newest_good(const char *output_dir, const struct ax_checkp
     return AX_OK;
 }
 
-/* May this run write to output_dir? Asked before anything is written there. */
+/* Checks that this run may write to output_dir. Called before anything is written there. */
 static enum ax_status judge(const struct ax_train_save *save, const struct ax_checkpoint_list *l) {
     if (save->resume == AX_RESUME_NO)
         return refuse_used(save->output_dir, l);
@@ -135,7 +135,7 @@ static enum ax_status choose(const struct ax_train_save *save, const struct ax_c
         AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
     if (*path)
         return AX_OK;
-    if (l->n > 0) /* starting again would leave them among the new ones, or remove them */
+    if (l->n > 0) /* starting over would mix them with new ones, or remove them */
         return ax_error(
             AX_ERR_DATA,
             "resume_from_checkpoint: no checkpoint in %s is intact (%zu damaged); delete "
@@ -169,7 +169,7 @@ enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from) {
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
-    st = choose(save, &l, resume_from); /* another run may have begun since it was judged */
+    st = choose(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);
     return st;
 }

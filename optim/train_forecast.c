@@ -1,4 +1,4 @@
-/* What a run will take: its memory, steps, tokens and disk space, from dry runs and counts. */
+/* What a run will need: memory, steps, tokens and disk space, from dry runs and counts. */
 #include "optim/train_state.h"
 
 static enum ax_status count(const struct ax_train_options *o, struct ax_train_schedule *s,

@@ -1,5 +1,5 @@
-/* Checks whether a run fits: the plan says how much it needs before anything is allocated. If that
- * is too much, the plans of a few changes say what each would save. */
+/* Checks whether a run fits into memory: its plan says how much it needs before anything is
+ * allocated. If that is too much, plans with single changes say how much each would save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,14 +58,14 @@ static enum ax_status needed(const struct ax_train_options *o, const struct ax_s
     return st;
 }
 
-/* ---- what would help ---- */
+/* ---- changes that would save memory ---- */
 
 struct change {
     char text[96];
     uint64_t saves;
 };
 
-/* The options with one key changed; false if that key cannot save more. */
+/* Changes one key of the options; false if that would save nothing. */
 typedef bool change_fn(const struct ax_train_options *o, struct ax_train_options *changed,
                        struct ax_step_options *so, char *text, size_t size);
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "optim/train_state.h"
 
-/* ---- describing the run ---- */
+/* ---- the state of a run ---- */
 
 static json_t *watch_json(const struct ax_train_watch *w) {
     json_t *losses = json_array();
@@ -14,7 +14,7 @@ static json_t *watch_json(const struct ax_train_watch *w) {
     bool ok = losses != NULL;
     for (int64_t i = 0; ok && i < n; i++)
         ok = json_array_append_new(losses, json_real(w->window[i])) == 0;
-    if (!ok) { /* with fewer losses the checkpoint could not be read */
+    if (!ok) { /* a checkpoint with fewer losses could not be read */
         json_decref(losses);
         return NULL;
     }
@@ -44,7 +44,7 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
 }
 
-/* ---- the same run? ---- */
+/* ---- is it the same run? ---- */
 
 static char *value_text(const json_t *v) {
     return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
@@ -112,7 +112,7 @@ static enum ax_status read_logging(struct ax_train *t, struct ax_json run) {
     return ax_json_f64_or(ax_json_get(run, "loss"), NAN, &t->out->loss);
 }
 
-/* With different data the epoch restarts: positions in it are meaningless. */
+/* If the data changed, the epoch restarts, because positions in it no longer mean anything. */
 static enum ax_status read_position(const struct ax_train *t, const char *dir, const json_t *v) {
     struct ax_loader *loader = t->o->data.train;
     struct ax_loader_state at;
@@ -171,8 +171,8 @@ bool ax_train_is_finished(const struct ax_train *t) {
     return trained && !t->pending_eval && ax_train_is_published(t);
 }
 
-/* A run that ended while removing old checkpoints may have left some; the one that is resumed is
- * verified. */
+/* Removes checkpoints that an interrupted run did not get to remove; only after the one to resume
+ * from was verified. */
 static void prune(const struct ax_train *t) {
     const struct ax_train_save *save = &t->o->save;
     const int64_t keep[] = {t->done, t->kept.step};

@@ -3,10 +3,10 @@
 
 #include "optim/train_state.h"
 
-/* ---- what is saved ---- */
+/* ---- what a save contains ---- */
 
-/* The folder should hold what the model computes with; masters only if a wider dtype is requested,
- * as always for an adapter, which is saved in float32. */
+/* The saved weights are those the model computes with. Masters are saved only if a wider dtype is
+ * requested, and always for adapters, which are saved in float32. */
 static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_param *p) {
     const struct ax_segment *seg = &t->step.model.units[p->unit].segments[p->segment];
     if (p->adapter || seg->compute != t->o->save.hf.dtype)
@@ -51,8 +51,8 @@ void ax_train_save_free(struct ax_train *t) {
 
 /* ---- checkpoints ---- */
 
-/* A full disk may get space again, and the previous checkpoint is intact: one failure is no reason
- * to abort the run, two are. */
+/* Training goes on after one failed save, since disk space may become free and the previous
+ * checkpoint is intact, but not after two in a row. */
 static enum ax_status take_note(struct ax_train *t, enum ax_status st, bool last) {
     const int64_t step = t->saving;
     t->saving = 0;
@@ -142,7 +142,7 @@ static enum ax_status move_file(const char *from_dir, const char *to_dir, const 
     return st;
 }
 
-/* `config` last: without it nothing recognizes the folder as a model or adapter. */
+/* Moves `config` last: nothing recognizes a folder without it as a model or adapter. */
 static enum ax_status move_files(const char *from, const char *to, const struct ax_sum_list *files,
                                  const char *config) {
     AX_TRY(ax_train_folder_clear(to));
@@ -154,8 +154,8 @@ static enum ax_status move_files(const char *from, const char *to, const struct 
     return ax_sync_dir(to);
 }
 
-/* output_dir holds more than the model, so it cannot be replaced by one rename: the files are
- * written and synced in a subfolder, and then moved up. */
+/* output_dir contains more than the model, so one rename cannot replace it: the files are written
+ * and synced in a subfolder and then moved up. */
 enum ax_status ax_train_publish(struct ax_train *t) {
     const char *output_dir = t->o->save.output_dir;
     const char *config = t->o->step.adapter ? AX_PEFT_CONFIG : "config.json";
@@ -176,7 +176,7 @@ done:
     if (st != AX_OK) {
         struct ax_error_record first;
         ax_error_save(&first, st);
-        (void)ax_remove_tree(tmp); /* the disk may be full of it */
+        (void)ax_remove_tree(tmp); /* its files may be what fills the disk */
         st = ax_error_restore(&first);
     }
     ax_sum_list_free(&files);

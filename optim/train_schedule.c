@@ -1,4 +1,4 @@
-/* How many steps a run has, and the counts that follow from that. */
+/* The number of steps of a run, and what follows from it. */
 #include <math.h>
 
 #include "optim/train_state.h"
@@ -11,7 +11,7 @@ static int64_t steps_of(int64_t n, int64_t per_step, bool drop_last) {
     return drop_last ? n / per_step : (n + per_step - 1) / per_step;
 }
 
-/* Counts the sequences of each epoch: packing makes the count vary slightly. */
+/* Counts each epoch separately: packing makes the number of sequences vary slightly. */
 static enum ax_status count_epochs(struct ax_train_schedule *s, const struct ax_train_options *o) {
     s->n_epochs = (int64_t)ceil(o->epochs);
     AX_TRY(ax_alloc(&s->sequences, (size_t)s->n_epochs, sizeof *s->sequences));
@@ -24,8 +24,8 @@ static enum ax_status count_epochs(struct ax_train_schedule *s, const struct ax_
     return AX_OK;
 }
 
-/* Rounds down if short steps are dropped, else up. The third epoch of 2.3 is 0.2999… of one: a
- * number of steps that close to an integer is that integer. */
+/* Rounds down if short steps are dropped, else up; but a number very close to an integer is that
+ * integer, as when the third of 2.3 epochs is computed as 0.2999… of one. */
 static int64_t whole_steps(double steps, bool drop_last) {
     const double nearest = rint(steps);
     if (fabs(steps - nearest) < 1e-6)
@@ -65,7 +65,7 @@ static int64_t warmup_steps(const struct ax_train_options *o, int64_t total) {
         return n < 100 ? n : 100;
     }
     const int64_t n = (int64_t)floor(o->warmup_ratio * (double)total);
-    return n == 1 ? 2 : n; /* a first step with rate zero would be wasted */
+    return n == 1 ? 2 : n; /* warmup over 1 step would waste the first, whose rate is zero */
 }
 
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,

@@ -48,7 +48,7 @@ static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
     }
 }
 
-/* Appends to micro-batch m. */
+/* Appends the sequence's documents to micro-batch m. */
 static void append(struct ax_train_sequences *r, int m, const struct ax_packed_sequence *s) {
     int64_t at = 0;
     struct ax_document *docs = r->docs + m * r->cap_docs;
@@ -70,7 +70,8 @@ static void append(struct ax_train_sequences *r, int m, const struct ax_packed_s
     }
 }
 
-/* Micro-batch m of data rank d takes sequences from (m·ranks + d)·sequences_per_batch on. */
+/* Micro-batch m of data rank d gets sequences_per_batch sequences, starting with the step's number
+ * (m·ranks + d)·sequences_per_batch. */
 static enum ax_status read_step(struct ax_train_sequences *r, const struct ax_train_data *d,
                                 const struct ax_mesh *mesh, int64_t want) {
     const int64_t ranks = mesh->size[AX_ROLE_BATCH], own = mesh->coord[AX_ROLE_BATCH];

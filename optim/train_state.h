@@ -35,7 +35,7 @@ void ax_train_sequences_free(struct ax_train_sequences *r);
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
                                        const struct ax_train_data *d, const struct ax_mesh *mesh);
 
-/* ---- train_schedule.c: how long, and when ---- */
+/* ---- train_schedule.c: number of steps, and when to evaluate and save ---- */
 
 struct ax_train_schedule {
     int64_t total;
@@ -88,30 +88,31 @@ struct ax_train {
     struct ax_save_weight *weights;  /* [n_weights] */
     char (*names)[AX_NAME_MAX + 32]; /* [n_weights] of an adapter's tensors; else NULL */
     int n_weights;
-    int64_t saving, saved; /* step of the save in flight (0 = none); of the last good one */
-    int64_t failed_saves;  /* in a row */
+    int64_t saving, saved; /* step of the save in flight (0 = none); of the last complete one */
+    int64_t failed_saves;  /* number in a row */
     /* progress of the run */
     int64_t done; /* steps, including skipped ones */
     double epoch; /* epochs done */
     int64_t tokens, trained;
-    int64_t updates;                        /* of the optimizer, at the resumed checkpoint */
-    struct ax_metrics_window window;        /* of the resumed checkpoint */
+    int64_t updates;                        /* optimizer updates, as of the resumed checkpoint */
+    struct ax_metrics_window window;        /* as of the resumed checkpoint */
     double best;                            /* metric of the best evaluation */
     int64_t best_step;                      /* 0 = none yet */
-    struct ax_train_kept kept, kept_before; /* best saved one; the same before the save in flight */
-    int64_t worse;                          /* evaluations since then */
+    struct ax_train_kept kept, kept_before; /* best saved step; before the save in flight */
+    int64_t worse;                          /* evaluations since the best one */
     bool stop_early;
-    bool pending_eval, epoch_ended; /* the last step's evaluation is pending; it ended an epoch */
+    bool pending_eval, epoch_ended; /* evaluation pending; the last step ended an epoch */
     int64_t eval_sequences;         /* per evaluation; 0 = unknown */
 };
 
-/* Per step, over this many data ranks. */
+/* Sequences per step with this many data ranks. */
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);
 
-/* Checks a step's result before the update: AX_ERR_DIVERGED if the run must stop. Names the records
- * behind a loss that is NaN or far off. */
+/* Checks a step's result before the update: AX_ERR_DIVERGED if the run must stop. For a loss that
+ * is NaN or far off, names the records that caused it. */
 enum ax_status ax_train_watch_step(struct ax_train *t, const struct ax_step_result *r);
-/* At the end: a warning if the last steps had no finite loss, fewer than end a run. */
+/* At the end of the run: warns if the last steps had no finite loss, but too few to stop the
+ * run. */
 void ax_train_watch_end(const struct ax_train *t);
 /* Computes each document's loss separately, in the eval phase: the `n` highest go to worst, NaN
  * first; *found = number of documents. While planning, one pass. */
@@ -125,21 +126,21 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
 enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whose,
                                       enum ax_status st);
 
-/* Refuses an output_dir that belongs to another run or holds a model; writes nothing. */
+/* Rejects an output_dir that belongs to another run or contains a model; writes nothing. */
 enum ax_status ax_train_folder_judge(const struct ax_train_save *save);
-/* Creates output_dir, takes its lock, judges it again and chooses the checkpoint to resume from. */
+/* Creates output_dir, takes its lock, checks it again and chooses the checkpoint to resume from. */
 enum ax_status ax_train_folder_open(struct ax_train *t, char **resume_from);
-/* The model of the step that t has reached is in output_dir. */
+/* True if output_dir contains the model of the step that t has reached. */
 bool ax_train_is_published(const struct ax_train *t);
-/* Removes the model that an earlier end of the run left, first the files that mark it as a model,
- * so that nothing of it is taken for part of the next. */
+/* Removes a model that the run wrote before, starting with the files that mark it as one, so that
+ * no remaining part is mistaken for a part of the next model. */
 enum ax_status ax_train_folder_clear(const char *dir);
 /* Writes output_dir/run.json; failures are only warnings, since training does not need it. */
 void ax_train_write_about(const struct ax_train *t, const struct ax_step_options *so);
-/* Disk space that the remaining checkpoints and the model take, from t->o and t->schedule alone;
- * output_dir need not exist. */
+/* Disk space needed by the remaining checkpoints and the model, computed only from t->o and
+ * t->schedule; output_dir need not exist. */
 struct ax_train_disk {
-    int64_t checkpoints; /* to be kept beside those that exist */
+    int64_t checkpoints; /* kept in addition to those that exist */
     double checkpoint;   /* bytes of one */
     double need;         /* bytes in total */
     uint64_t available;
@@ -151,35 +152,35 @@ enum ax_status ax_train_check_disk(const struct ax_train *t, const struct ax_ste
 
 enum ax_status ax_train_save_create(struct ax_train *t);
 void ax_train_save_free(struct ax_train *t);
-/* No save may be in flight. `last`: no save comes after this one, as in ax_train_save_poll. */
+/* No save may be in flight. `last`: no other save follows, as in AX_SAVE_LAST. */
 enum ax_status ax_train_save_start(struct ax_train *t, bool last);
-/* Handles a save that has ended. The first failure is a warning, the second in a row an error; for
- * a run's last save the first is an error. */
+/* Handles the end of a save. The first failure is only a warning, the second in a row an error; a
+ * failure of the run's last save is always an error. */
 enum ax_save_wait {
-    AX_SAVE_LOOK, /* check whether it has ended */
-    AX_SAVE_WAIT, /* wait until it has */
-    AX_SAVE_LAST  /* the same, and no save follows */
+    AX_SAVE_LOOK, /* return at once if it has not ended */
+    AX_SAVE_WAIT, /* wait for its end */
+    AX_SAVE_LAST  /* the same, and no other save follows */
 };
 enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
-/* The model folder: the weights as they are now, or those of the best checkpoint, into output_dir.
- */
+/* Writes the model to output_dir, with the current weights or those of the best checkpoint. */
 enum ax_status ax_train_publish(struct ax_train *t);
 
-/* Where the run was, from a checkpoint's manifest: counters, position in the data, best evaluation.
- * Refuses a configuration or data that would make it a different run. */
+/* Reads the state of the run from a checkpoint's manifest: counters, position in the data, best
+ * evaluation. Rejects options or data that would make it a different run. */
 enum ax_status ax_train_read_run(struct ax_train *t, const char *dir);
-/* Its model is published and no step is left to train. */
+/* True if the model is written and no step remains. */
 bool ax_train_is_finished(const struct ax_train *t);
-/* Weights and optimizer state from the same checkpoint. */
+/* Loads weights and optimizer state from that checkpoint. */
 enum ax_status ax_train_resume(struct ax_train *t, const char *dir);
 /* Initializes a new adapter, or loads the given one; on a loaded base, or while planning. */
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o);
-/* What a checkpoint stores about the run; the caller owns *out. */
+/* The state of the run that a checkpoint stores; the caller owns *out. */
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
 /* Loads only the weights. */
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 
-/* Chooses recompute if requested; the error for a run that does not fit says what would help. */
+/* Chooses recompute if requested. If the run does not fit into memory, the error says what would
+ * help. */
 enum ax_status ax_train_choose_memory(const struct ax_train_options *o,
                                       struct ax_step_options *step);
 /* Runs everything a run does once, on a planning runtime. */

@@ -1,6 +1,6 @@
-/* Implausible losses. A step whose gradient is not finite changes no weights (by the clip op); this
- * file reports it with the records behind it, and stops the run after a few in a row. A loss far
- * above earlier ones is only reported. */
+/* Implausible losses. A step whose gradient is not finite changes no weights (see the clip op);
+ * this file reports it and the records that caused it, and stops the run after a few in a row. A
+ * loss far above the recent ones is only reported. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,12 @@
 #include "kernels/finite.h"
 #include "optim/train_state.h"
 
-#define BAD_STEPS      3   /* non-finite in a row before the run stops */
+#define BAD_STEPS      3   /* skipped steps in a row that stop the run */
 #define SPIKE_AFTER    16  /* losses seen before spikes are detected */
 #define SPIKE_DEVIATES 6.0 /* standard deviations above the mean of the window */
-#define FAR            3.0 /* scales above the median of the window */
-#define FEW            8   /* below this many losses, the scale is only a guess */
-#define SUSPECTS       4   /* records named */
+#define FAR            3.0 /* in units of scale above the window's median; see far_above */
+#define FEW            8   /* with fewer losses than this, the scale is only a guess */
+#define SUSPECTS       4   /* records that a report names */
 
 /* ---- weights and gradients ---- */
 
@@ -23,7 +23,7 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
     const struct ax_model *m = &t->step.model;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor value = ax_model_value(m, &m->params[i]);
-        const int64_t at = value.data ? ax_tensor_first_nonfinite(&value) : -1; /* none: packed */
+        const int64_t at = value.data ? ax_tensor_first_nonfinite(&value) : -1; /* else packed */
         if (at >= 0)
             return ax_error(st,
                             "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
@@ -125,7 +125,8 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
     return ax_queue_write(t->rt->q, t->step.scalars, &saved, sizeof saved);
 }
 
-/* "a.jsonl:7 (loss nan), a.jsonl:9 (loss 12.3) and 14 more". */
+/* Lists the records with the highest losses: "a.jsonl:7 (loss nan), a.jsonl:9 (loss 12.3) and 14
+ * more". */
 static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
     struct ax_train_suspect worst[SUSPECTS];
     int n;
@@ -136,7 +137,7 @@ static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
     return n > SUSPECTS ? ax_buf_printf(text, " and %d more", n - SUSPECTS) : AX_OK;
 }
 
-/* ---- judging a step ---- */
+/* ---- checking a step ---- */
 
 static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_buf rows = {0};
@@ -182,8 +183,8 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Above this, a loss is far outside the recent ones, whatever the objective: FAR scales above their
- * median. The scale is the largest of the median's magnitude, the spread of the middle 80 %, and a
+/* The loss above which a step is far off, for any objective: FAR scales above the median of recent
+ * losses. The scale is the largest of the median's magnitude, the spread of the middle 80 %, and a
  * value that is small for any loss. Infinite before the first loss. */
 static double far_above(const struct ax_train_watch *w) {
     double sorted[AX_WATCH_WINDOW];
@@ -209,7 +210,7 @@ static enum ax_status say_spike(struct ax_train *t, double loss) {
     return st;
 }
 
-/* Counts only logged steps, as documented for the key. */
+/* True if this step counts: only logged steps do, as documented for the key. */
 static bool watches(const struct ax_train *t) {
     return t->o->watchdog_patience > 0 && (t->done + 1) % t->schedule.logging_steps == 0;
 }
