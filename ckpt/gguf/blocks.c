@@ -110,8 +110,9 @@ static void iq4_nl_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
-/* Six-bit scale and minimum of group j of eight, packed in twelve bytes: those of the first four
- * groups whole, the last four split between bytes 8–11 and the top bits of the others. */
+/* Six-bit scale and minimum of group j of eight, packed in twelve bytes: bytes 0–7 contain those of
+ * the first four groups, and in their top two bits the high bits of the others, whose low four bits
+ * are in bytes 8–11. */
 static void q4_k_scale(const unsigned char *sc, int j, int *scale, int *minimum) {
     if (j < 4) {
         *scale = sc[j] & 63;
@@ -137,7 +138,7 @@ static void q4_k_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
-/* d, dmin, sc[12], qh[32], qs[128]: as Q4_K, and bit j of qh's byte is the fifth bit in group j */
+/* d, dmin, sc[12], qh[32], qs[128]: like Q4_K; bit j of a byte of qh is the fifth bit in group j */
 static void q5_k_values(const unsigned char *p, int64_t n, float *out) {
     for (int64_t b = 0; b < n; b++, p += 176, out += 256) {
         const float d = f16(p), dmin = f16(p + 2);
@@ -155,7 +156,8 @@ static void q5_k_values(const unsigned char *p, int64_t n, float *out) {
 }
 
 /* hmask[32], qs[64], sc[12], d: (d · (scale − 32)) · (q − 4), in sixteen groups of 16; the high bit
- * of q is in hmask. The low four bits of scales j and j + 8 share a byte, the high two of four. */
+ * of q is in hmask. A byte of sc has the low four bits of scales j and j + 8, or the high two of
+ * four scales. */
 static void q3_k_values(const unsigned char *p, int64_t n, float *out) {
     for (int64_t b = 0; b < n; b++, p += 110, out += 256) {
         const float d = f16(p + 108);
@@ -172,7 +174,7 @@ static void q3_k_values(const unsigned char *p, int64_t n, float *out) {
 }
 
 /* ql[128], qh[64], signed sc[16], d: (d · sc) · (q − 32); each half of the block is four groups of
- * 32 that share ql's bytes in pairs and qh's bytes all */
+ * 32: a byte of ql belongs to two of them, a byte of qh to all four */
 static void q6_k_values(const unsigned char *p, int64_t n, float *out) {
     for (int64_t b = 0; b < n; b++, p += 210, out += 256) {
         const float d = f16(p + 208);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #define MAX_NAME  65535
-#define MAX_DEPTH 8 /* of arrays in arrays */
+#define MAX_DEPTH 8 /* levels of arrays in arrays */
 
-/* Bytes of a value; 0 where that varies. */
+/* Bytes per value; 0 if it varies. */
 static const unsigned char type_bytes[AX_GGUF_TYPE_COUNT] = {
     [AX_GGUF_U8] = 1,  [AX_GGUF_I8] = 1,  [AX_GGUF_U16] = 2, [AX_GGUF_I16] = 2,
     [AX_GGUF_U32] = 4, [AX_GGUF_I32] = 4, [AX_GGUF_F32] = 4, [AX_GGUF_BOOL] = 1,
@@ -106,7 +106,7 @@ static enum ax_status skip_values(struct ax_gguf_cursor *c, const struct ax_gguf
     const unsigned char *p;
     const uint64_t size = type_bytes[type];
     if (size > 0) {
-        /* a count whose bytes overflow is as far out of the file as the largest number */
+        /* if the product overflows, the bytes certainly exceed the file */
         const uint64_t bytes = count > UINT64_MAX / size ? UINT64_MAX : count * size;
         AX_TRY(take(c, what, bytes, &p));
         return type == AX_GGUF_BOOL ? check_bools(c, k, p, count) : AX_OK;

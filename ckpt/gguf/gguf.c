@@ -44,12 +44,12 @@ static enum ax_status read_start(struct ax_gguf *g, struct ax_gguf_cursor *c) {
     return read_count(c, "the number of keys", MIN_KEY, &g->n_keys);
 }
 
-/* Both entries begin with their name. */
+/* Keys and tensors both begin with their name. */
 static int by_name(const void *a, const void *b) {
     return ax_gguf_text_compare(a, b);
 }
 
-/* Sorts entries and finds a name that appears twice; NULL when none is. */
+/* Sorts entries by name; returns a name that appears twice, or NULL. */
 static const struct ax_gguf_text *sort_by_name(void *entries, size_t n, size_t size) {
     _Static_assert(offsetof(struct ax_gguf_key, name) == 0, "by_name");
     _Static_assert(offsetof(struct ax_gguf_tensor, name) == 0, "by_name");
@@ -72,7 +72,7 @@ static enum ax_status read_keys(struct ax_gguf *g, struct ax_gguf_cursor *c) {
     return AX_OK;
 }
 
-/* ne[] (fastest dimension first) → shape, and the number of bytes. */
+/* ne[] (fastest dimension first) → shape and number of bytes. */
 static enum ax_status read_shape(struct ax_gguf_cursor *c, struct ax_gguf_tensor *t) {
     uint32_t n_dims;
     const int name_len = (int)t->name.len;
@@ -119,7 +119,7 @@ static enum ax_status read_type(struct ax_gguf_cursor *c, struct ax_gguf_tensor 
     return AX_OK;
 }
 
-/* offsets[i] is that of tensors[i] within the data. */
+/* offsets[i] is the offset of tensors[i] within the data. */
 static enum ax_status read_infos(struct ax_gguf *g, struct ax_gguf_cursor *c, uint64_t *offsets) {
     for (size_t i = 0; i < g->n_tensors; i++) {
         struct ax_gguf_tensor *t = &g->tensors[i];
@@ -131,7 +131,7 @@ static enum ax_status read_infos(struct ax_gguf *g, struct ax_gguf_cursor *c, ui
     return AX_OK;
 }
 
-/* Where the data begin: the end of the header rounded up. */
+/* The data starts at the end of the header, rounded up to the alignment. */
 static enum ax_status data_start(const struct ax_gguf *g, const struct ax_gguf_cursor *c,
                                  uint64_t *alignment, uint64_t *start) {
     int64_t a;

@@ -6,7 +6,7 @@
 
 #include "ckpt/gguf/cursor.h"
 
-#define MAX_ARRAY ((uint64_t)16 << 20) /* elements that are copied */
+#define MAX_ARRAY ((uint64_t)16 << 20) /* maximum number of elements */
 
 static const char *const type_names[AX_GGUF_TYPE_COUNT] = {
     [AX_GGUF_U8] = "an integer",  [AX_GGUF_I8] = "an integer",   [AX_GGUF_U16] = "an integer",
@@ -26,7 +26,7 @@ static enum ax_status wrong_type(const struct ax_gguf *g, const char *key, const
                     k->is_array ? "a list, each element " : "", type_names[k->type]);
 }
 
-/* The element at p as an integer; false where the type is none, or the value exceeds int64_t. */
+/* The element at p as an integer; false if it is not of an integer type or exceeds int64_t. */
 static bool to_integer(enum ax_gguf_type type, const unsigned char *p, int64_t *out) {
     switch (type) {
     case AX_GGUF_U8:
@@ -103,7 +103,7 @@ enum ax_status ax_gguf_i64_or(const struct ax_gguf *g, const char *key, int64_t 
     return k ? integer(g, k, key, min, max, out) : AX_OK;
 }
 
-/* The shortest decimal number that is this float when read as one. */
+/* The shortest decimal number that reads back as this float. */
 static double shortest(double stored) {
     char text[32];
     for (int digits = 1; digits < 9; digits++) {
@@ -163,7 +163,7 @@ enum ax_status ax_gguf_string_or_null(const struct ax_gguf *g, const char *key,
     return AX_OK;
 }
 
-/* *k = NULL where the key is absent. */
+/* *k is NULL if the key is absent. */
 static enum ax_status find_array(const struct ax_gguf *g, const char *key, const char *expected,
                                  const struct ax_gguf_key **k) {
     *k = ax_gguf_key(g, key);
@@ -198,7 +198,7 @@ enum ax_status ax_gguf_strings(const struct ax_gguf *g, const char *key, struct 
     return AX_OK;
 }
 
-/* Bytes from one number of an array to the next. */
+/* Bytes per number in an array. */
 static size_t stride(enum ax_gguf_type type) {
     switch (type) {
     case AX_GGUF_U8:

@@ -7,7 +7,7 @@
 #include "ckpt/gguf/rope.h"
 #include "kernels/tensor.h"
 
-#define MAX_DIM     (1LL << 24) /* larger sizes are a damaged file */
+#define MAX_DIM     (1LL << 24) /* a larger size means a corrupted file */
 #define MAX_EXPERTS 4096
 
 static const struct ax_gguf_kind kinds[] = {
@@ -30,8 +30,8 @@ static const struct ax_gguf_kind kinds[] = {
      .moe = true},
 };
 
-/* Keys that change the result and have no place in the configs above, and the value at which they
- * do not. */
+/* Keys that change the result but have no equivalent in config.json, with the value that has no
+ * effect. */
 static const struct {
     const char *suffix;
     double harmless;
@@ -54,7 +54,7 @@ static const char *model_key(const struct ax_gguf_model *m, const char *suffix, 
 }
 
 const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
-    if (strcmp(model_type, "mistral") == 0) /* a Llama but for its window */
+    if (strcmp(model_type, "mistral") == 0) /* equal to Llama except for its window */
         return &kinds[0];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].model_type, model_type) == 0)
@@ -70,7 +70,7 @@ static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf
                     m->experts > 0 ? " with experts" : "");
 }
 
-/* The same name may stand for a dense model and for one with experts. */
+/* One name may mean both a dense model and one with experts. */
 static enum ax_status find_kind(struct ax_gguf_model *m) {
     struct ax_gguf_text arch;
     char key[96];
@@ -177,7 +177,7 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     return AX_OK;
 }
 
-/* The rows of the embedding are the vocabulary, whatever .vocab_size says. */
+/* The vocabulary is as large as the embedding has rows; .vocab_size is not used. */
 static enum ax_status read_vocab(struct ax_gguf_model *m) {
     static const struct {
         const char *key;
@@ -256,7 +256,7 @@ static bool set(json_t *config, const char *key, json_t *value) {
     return json_object_set_new(config, key, value) == 0;
 }
 
-/* Both kinds weigh the chosen experts so that they add up to one. */
+/* Both kinds normalize the weights of the selected experts to a sum of 1. */
 static bool add_expert_keys(const struct ax_gguf_model *m, json_t *config) {
     if (!set(config, "num_experts_per_tok", json_integer(m->active)))
         return false;
@@ -269,7 +269,7 @@ static bool add_expert_keys(const struct ax_gguf_model *m, json_t *config) {
            set(config, "mlp_only_layers", json_array());
 }
 
-/* What only some kinds have. */
+/* Keys that only some kinds have. */
 static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
     bool ok = !m->kind->moe || add_expert_keys(m, config);
     if (!m->kind->qkv_bias)
@@ -284,7 +284,7 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out) {
     json_t *rope;
     AX_TRY(ax_gguf_rope_scaling(m, &rope));
-    /* ids that are none are written as null: some defaults of transformers are ids */
+    /* absent ids are written as null, because some of transformers' defaults are ids */
     *out = json_pack(
         "{s[s] sf so so ss sI sf sI sI ss sI sI sI so sf so sf sb sb sI}", "architectures",
         m->kind->architecture, "attention_dropout", 0.0, "bos_token_id", id_or_null(m->bos),
@@ -304,7 +304,7 @@ enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out)
     return AX_OK;
 }
 
-/* Generation ends at the end of a turn as well as at the end of the text. */
+/* Generation stops at the end of a turn as well as at the end of the text. */
 static json_t *stop_ids(const struct ax_gguf_model *m) {
     if (m->eot < 0 || m->eot == m->eos || m->eos < 0)
         return id_or_null(m->eos >= 0 ? m->eos : m->eot);

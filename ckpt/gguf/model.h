@@ -16,18 +16,18 @@ struct ax_gguf_kind {
     const char *arch;         /* general.architecture */
     const char *model_type;   /* HF's */
     const char *architecture; /* architectures[0] */
-    bool permuted;            /* rows of q and k are stored as rotary pairs */
-    bool qkv_bias;            /* always present; else it depends on the file */
+    bool permuted;            /* rows of q and k are stored in rotary pairs */
+    bool qkv_bias;            /* always present; if false, the file decides */
     bool qk_norm;
     bool mlp_bias; /* may be present */
     bool moe;      /* has experts */
 };
 
-/* The kind for HF's model_type; NULL: none. */
+/* The kind for an HF model_type; NULL if there is none. */
 const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
 
 struct ax_gguf_model {
-    const struct ax_gguf *file; /* borrowed; NULL for a model to write */
+    const struct ax_gguf *file; /* borrowed; NULL when writing a model */
     const struct ax_gguf_kind *kind;
     int64_t layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab;
     int64_t experts, active, expert_ffn; /* 0: none */
@@ -46,8 +46,8 @@ enum ax_status ax_gguf_model_generation_config(const struct ax_gguf_model *m, js
  * so, else float32. */
 enum ax_dtype ax_gguf_model_dtype(const struct ax_gguf_model *m);
 
-/* All tensors of the folder, ready for ax_hf_write; `m` is borrowed. Their fill accepts any range
- * and returns AX_ERR_DATA for a weight that is not finite, before or after conversion to `dtype`. */
+/* All tensors of the folder, for ax_hf_write; `m` is borrowed. Their fill accepts any range and
+ * returns AX_ERR_DATA for a weight that is not finite, before or after conversion to `dtype`. */
 struct ax_gguf_weights {
     int n;
     struct ax_st_output *outputs; /* [n] */
@@ -56,7 +56,8 @@ struct ax_gguf_weights {
 };
 enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax_gguf_model *m,
                                       enum ax_dtype dtype);
-/* The same to read, sorted by name; *out [w->n] (ax_free) is valid as long as `w` and its file. */
+/* The same as entries to read, sorted by name; *out [w->n] (ax_free) is valid as long as `w` and
+ * its file. */
 enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct ax_st_entry **out);
 void ax_gguf_weights_free(struct ax_gguf_weights *w);
 

@@ -25,8 +25,8 @@ enum ax_status ax_gguf_each_tensor(const struct ax_gguf_model *m, ax_gguf_visit 
 /* The HF name of expert e's matrix; other tensors have a single name. */
 const char *ax_gguf_expert_name(const struct ax_gguf_name *name, int64_t e, char buf[112]);
 
-/* File row of HF row r, in kinds that store rotary pairs as neighbors: within a head, element i of
- * half j is row 2·i + j. */
+/* File row of HF row r, for kinds that store rotary pairs as neighbors: within a head, element i of
+ * half j is in row 2·i + j. */
 int64_t ax_gguf_rotary_row(int64_t head_dim, int64_t r);
 
 #endif

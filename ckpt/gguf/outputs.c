@@ -9,21 +9,21 @@
 #include "ckpt/gguf/names.h"
 #include "ckpt/gguf/rope.h"
 
-#define PIECE ((int64_t)1 << 20) /* elements that a tensor's fill is asked for at once */
+#define PIECE ((int64_t)1 << 20) /* most elements per call of a source's fill */
 
 struct ax_gguf_piece {
-    char name[96];                      /* in the file */
-    const struct ax_st_output **source; /* one, or one for each expert; owned */
-    const float *values;                /* instead of sources: the tensor itself */
+    char name[96];                      /* name in the file */
+    const struct ax_st_output **source; /* one, or one per expert; owned */
+    const float *values;                /* instead of sources: the tensor's elements */
     int64_t rows, cols;                 /* of one source */
-    int64_t head_dim;                   /* > 0: rows are put in rotary pairs */
+    int64_t head_dim;                   /* > 0: rows are reordered into rotary pairs */
     void *buffer;                       /* PIECE elements of any type */
 };
 
-/* --- values --- */
+/* --- elements --- */
 
-/* Elements of HF's rows, which begin at element `at` of the matrix, to their places behind out,
- * where the rows of the matrix begin at row `first`. */
+/* Converts n elements of HF's matrix, from element `at` on, into their places in `out`, whose first
+ * row is row `first` of the file's matrix. */
 static void place(const struct ax_gguf_piece *p, enum ax_dtype dtype, const void *data, int64_t at,
                   int64_t n, int64_t first, float *out) {
     const char *from = data;
@@ -36,7 +36,8 @@ static void place(const struct ax_gguf_piece *p, enum ax_dtype dtype, const void
     }
 }
 
-/* Rows [first, first + n) of one source; of whole heads where they are permuted. */
+/* Rows [first, first + n) of one source. If rows are reordered, the range contains only complete
+ * heads. */
 static enum ax_status read_rows(const struct ax_gguf_piece *p, const struct ax_st_output *s,
                                 int64_t first, int64_t n, float *out) {
     const int64_t begin = first * p->cols, end = (first + n) * p->cols;
@@ -50,7 +51,8 @@ static enum ax_status read_rows(const struct ax_gguf_piece *p, const struct ax_s
     return AX_OK;
 }
 
-/* Rows are counted over all experts; of a vector the one row is asked for, whatever its own are. */
+/* Rows are counted over all experts. A vector is one row in the file, even if its source has one
+ * row per element. */
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
     const struct ax_gguf_piece *p = ctx;
     if (p->values) {
@@ -75,7 +77,7 @@ struct list {
     const struct ax_gguf_quant *quant;
     const struct ax_gguf_outputs_from *from;
     const struct ax_st_output **sorted; /* [from->n] by name */
-    bool *used;                         /* [from->n] of `sorted` */
+    bool *used;                         /* [from->n] in the order of `sorted` */
     int64_t n;
 };
 
@@ -88,7 +90,7 @@ static const struct ax_st_output *find(const struct list *l, const char *name) {
     const struct ax_st_output key = {.name = name}, *k = &key;
     const struct ax_st_output **at =
         bsearch(&k, l->sorted, (size_t)l->from->n, sizeof *l->sorted, by_name);
-    if (!at && strncmp(name, "model.", 6) == 0) /* a folder of the bare model */
+    if (!at && strncmp(name, "model.", 6) == 0) /* a model without head has no prefix */
         return find(l, name + 6);
     if (!at)
         return NULL;
@@ -160,7 +162,8 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     return AX_OK;
 }
 
-/* Divisors of the rotary frequencies, which config.json only describes. */
+/* Writes the divisors of the rotary frequencies; config.json has only the settings they follow
+ * from. */
 static void add_rope_factors(const struct list *l) {
     struct ax_gguf_piece *p = &l->o->pieces[l->o->n];
     struct ax_gguf_output *t = &l->o->tensors[l->o->n];
@@ -178,7 +181,7 @@ static void add_rope_factors(const struct list *l) {
                                  .ctx = p};
 }
 
-/* Known left-overs: rope buffers of old files, and the copy of a tied head. */
+/* Ignored tensors: rope buffers in old files, and the copy of a tied head. */
 static enum ax_status check_left_over(const struct list *l) {
     for (int i = 0; i < l->from->n; i++) {
         const char *name = l->sorted[i]->name;

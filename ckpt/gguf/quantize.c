@@ -27,7 +27,7 @@ void ax_put_bf16(const float *values, int64_t n, unsigned char *out) {
     ax_convert(AX_BF16, out, AX_F32, values, n);
 }
 
-/* The first element of the largest magnitude, with its sign. */
+/* The element of the largest magnitude (the first of several), with its sign. */
 static float peak(const float *x) {
     float best = 0;
     for (int i = 0; i < 32; i++)
@@ -35,19 +35,20 @@ static float peak(const float *x) {
     return best;
 }
 
-/* 0 for a scale that has none: the whole block is then zero, or too small to be told from it. */
+/* 1/d, or 0 if that is not finite: the block is then zero, or too small to be distinguished from
+ * it. */
 static float inverse(float d) {
     const float id = 1.0f / d;
     return isfinite(id) ? id : 0;
 }
 
-/* v ≥ 0 cut off to a whole number, at most `top`. */
+/* v ≥ 0 truncated to an integer, at most `top`. */
 static unsigned code(float v, int top) {
     const int q = (int)v;
     return (unsigned)(q < top ? q : top);
 }
 
-/* d, qs[16]: the peak becomes −8 exactly, so that its sign has the longer side. */
+/* d, qs[16]: the peak maps to exactly −8, because the range −8 to 7 is larger on that side. */
 void ax_put_q4_0(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 18) {
         const float d = peak(x) / -8, id = inverse(d);
@@ -59,7 +60,7 @@ void ax_put_q4_0(const float *x, int64_t n, unsigned char *out) {
     }
 }
 
-/* d, m, qs[16]: 0 is the least element, 15 the largest. */
+/* d, m, qs[16]: the smallest element maps to 0, the largest to 15. */
 void ax_put_q4_1(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 20) {
         float least = x[0], most = x[0];
@@ -78,7 +79,7 @@ void ax_put_q4_1(const float *x, int64_t n, unsigned char *out) {
     }
 }
 
-/* d, qh (bit i: the fifth bit of element i), qs[16]: the peak becomes −16. */
+/* d, qh (bit i: the fifth bit of element i), qs[16]: the peak maps to −16. */
 void ax_put_q5_0(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 22) {
         const float d = peak(x) / -16, id = inverse(d);
@@ -95,7 +96,7 @@ void ax_put_q5_0(const float *x, int64_t n, unsigned char *out) {
     }
 }
 
-/* d, m, qh, qs[16]: 0 is the least element, 31 the largest. */
+/* d, m, qh, qs[16]: the smallest element maps to 0, the largest to 31. */
 void ax_put_q5_1(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 24) {
         float least = x[0], most = x[0];
@@ -118,7 +119,7 @@ void ax_put_q5_1(const float *x, int64_t n, unsigned char *out) {
     }
 }
 
-/* d, signed qs[32]: the peak becomes ±127; halves are rounded away from zero. */
+/* d, signed qs[32]: the peak maps to ±127; halves are rounded away from zero. */
 void ax_put_q8_0(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 34) {
         const float d = fabsf(peak(x)) / 127, id = inverse(d);

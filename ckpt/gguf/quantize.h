@@ -1,8 +1,8 @@
 /* Values → blocks, one function per written type. Private to ckpt/.
  *
  * Types of 32 elements are rounded exactly as in llama.cpp's reference, so files are
- * byte-identical. Types of 256, and IQ4_NL, search for the scales with the least weighted error, as llama.cpp
- * does without an importance matrix. `values` are finite, n counts blocks. */
+ * byte-identical. Types of 256 and IQ4_NL search for the scales with the least weighted error, as
+ * llama.cpp does without an importance matrix. `values` are finite, n counts blocks. */
 #ifndef AX_CKPT_GGUF_QUANTIZE_H
 #define AX_CKPT_GGUF_QUANTIZE_H
 
@@ -22,6 +22,6 @@ void ax_put_q3_k(const float *values, int64_t n, unsigned char *out);
 void ax_put_q6_k(const float *values, int64_t n, unsigned char *out);
 void ax_put_iq4_nl(const float *values, int64_t n, unsigned char *out);
 
-extern const signed char ax_iq4_nl_table[16]; /* what the codes of IQ4_NL stand for */
+extern const signed char ax_iq4_nl_table[16]; /* values of IQ4_NL's codes */
 
 #endif

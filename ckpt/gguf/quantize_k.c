@@ -4,7 +4,7 @@
  * Each group tries several level spacings around the obvious one. A spacing determines the codes;
  * for given codes, the scale (and minimum) with the least weighted squared error has a closed form,
  * and so has that error. The block stores the best of each group, rounded, and the codes are chosen
- * again for the stored values; as scales have only six bits, their neighbors are tried, too. */
+ * again for the stored values; as scales have only six bits, their neighbors are tried as well. */
 #include <math.h>
 
 #include "ckpt/gguf/quantize.h"
@@ -21,14 +21,14 @@ struct fit {
     float error;
 };
 
-/* Σ w, Σ w·x, Σ w·x² of a group, and its range, which begins at zero or below. */
+/* Σ w, Σ w·x and Σ w·x² of a group, and its range, extended to include 0 at the low end. */
 struct group {
     const float *x;
     float w[GROUP];
     float sw, swx, swxx, low, high, top;
 };
 
-/* Large elements matter more, but small ones are not free. */
+/* Weights that grow with the magnitude, but are not zero for small elements. */
 static void weigh(struct group *g, const float *x, int top) {
     float sum = 0;
     *g = (struct group){.x = x, .high = x[0], .top = (float)top};
@@ -46,8 +46,8 @@ static void weigh(struct group *g, const float *x, int top) {
     }
 }
 
-/* Least squares over scale and minimum for the codes that this many levels per range give; with the
- * minimum at zero where it would be on the other side. */
+/* Weighted least squares for scale and minimum, given the codes that result from this many levels
+ * over the range; with the minimum at 0 if it would have the wrong sign. */
 static struct fit try_levels(const struct group *g, float levels) {
     const float inv = levels / (g->high - g->low);
     float sq = 0, sqq = 0, sxq = 0;
@@ -63,7 +63,7 @@ static struct fit try_levels(const struct group *g, float levels) {
     const float det = g->sw * sqq - sq * sq;
     f.minimum = (sq * sxq - sqq * g->swx) / det;
     f.scale = (g->sw * sxq - g->swx * sq) / det;
-    /* where all codes are equal but for rounding, any pair would do */
+    /* if all codes are equal up to rounding, scale and minimum are not determined */
     if (!(det > 1e-5f * g->sw * sqq) || f.minimum < 0) {
         f.minimum = 0;
         f.scale = sxq / sqq;
@@ -85,7 +85,7 @@ static struct fit fit_group(const struct group *g) {
     return best;
 }
 
-/* The codes for a scale and minimum as they are in the block, and their weighted error. */
+/* Codes for the stored scale and minimum, and their weighted error. */
 static float encode(const struct group *g, float step, float offset, float *codes) {
     const float inv = step > 0 ? 1 / step : 0;
     float error = 0;
@@ -98,7 +98,8 @@ static float encode(const struct group *g, float step, float offset, float *code
     return error;
 }
 
-/* A group's six-bit numbers: the rounded ones, or neighbors that turn out better. */
+/* The six-bit scale and minimum of a group: the rounded values, or neighbors with a smaller
+ * error. */
 static void encode_group(const struct group *g, const struct fit *f, float d, float dmin,
                          unsigned *scale, unsigned *minimum, unsigned char *out) {
     const int s0 = d > 0 ? (int)ax_nearest(ax_clamp(f->scale / d, 0, 63)) : 0;
@@ -118,7 +119,7 @@ static void encode_group(const struct group *g, const struct fit *f, float d, fl
     }
 }
 
-/* Six bits each of scale and minimum, in twelve bytes: see q4_k_scale in blocks.c. */
+/* Packs six-bit scales and minimums into twelve bytes: see q4_k_scale in blocks.c. */
 static void pack_scales(const unsigned *scale, const unsigned *minimum, unsigned char *sc) {
     for (int j = 0; j < 4; j++) {
         sc[j] = (unsigned char)(scale[j] | scale[j + 4] >> 4 << 6);
@@ -127,7 +128,8 @@ static void pack_scales(const unsigned *scale, const unsigned *minimum, unsigned
     }
 }
 
-/* The first sixteen bytes of a block, which all these types have in common, and the codes. */
+/* Writes the first sixteen bytes of a block, which both types have in common, and returns the
+ * codes. */
 static void fit_block(const float *x, int top, unsigned char *out, unsigned char codes[BLOCK]) {
     struct group groups[GROUPS];
     struct fit fits[GROUPS];
@@ -146,7 +148,7 @@ static void fit_block(const float *x, int top, unsigned char *out, unsigned char
     pack_scales(scale, minimum, out + 4);
 }
 
-/* Low four bits: each byte has those of two elements, one group apart. */
+/* The low four bits: each byte has those of two elements, one group apart. */
 static void pack_low(const unsigned char *codes, unsigned char *qs) {
     for (int i = 0; i < BLOCK / 2; i++) {
         const int at = 2 * GROUP * (i / GROUP) + i % GROUP;
@@ -162,7 +164,7 @@ void ax_put_q4_k(const float *values, int64_t n, unsigned char *out) {
     }
 }
 
-/* Bit j of the byte of an element is the fifth bit of the code in group j. */
+/* Bit j of byte k of qh is the fifth bit of element k in group j. */
 void ax_put_q5_k(const float *values, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, out += 176) {
         unsigned char codes[BLOCK] = {0};

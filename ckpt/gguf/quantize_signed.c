@@ -1,15 +1,15 @@
 /* Blocks without minimums: Q6_K and Q3_K, 256 elements in groups of 16 (x ≈ scale · q, q from −n to
- * n − 1), and IQ4_NL, 32 elements whose codes stand for the entries of a table.
+ * n − 1), and IQ4_NL, 32 elements whose codes are indices into a table.
  *
  * As in quantize_k.c, several spacings of the levels are tried; for given codes q the best scale is
- * Σ w·x·q / Σ w·q², and it takes (Σ w·x·q)² / Σ w·q² off the weighted squared error. */
+ * Σ w·x·q / Σ w·q², which reduces the weighted squared error by (Σ w·x·q)² / Σ w·q². */
 #include <math.h>
 
 #include "ckpt/gguf/quantize.h"
 #include "ckpt/gguf/rounding.h"
 
 enum { BLOCK = 256, GROUP = 16, GROUPS = BLOCK / GROUP };
-#define NOTHING 1e-15f /* a smaller largest magnitude is zero */
+#define NOTHING 1e-15f /* a smaller largest magnitude counts as zero */
 
 struct group {
     const float *x;
@@ -45,10 +45,10 @@ static float fit_scale(const struct group *g, int n) {
     return scale;
 }
 
-/* --- Q6_K: elements weigh their square --- */
+/* --- Q6_K: an element's weight is its square --- */
 
-/* Element i of the block: low four bits beside those of the element 64 further on, high two bits
- * beside those of three others. */
+/* The low four bits of element i share a byte with those of element i + 64, the high two bits with
+ * those of three others. */
 static void pack_q6(const unsigned char *codes, unsigned char *ql, unsigned char *qh) {
     for (int half = 0; half < 2; half++, codes += 128, ql += 64, qh += 32) {
         for (int l = 0; l < 64; l++)
@@ -85,7 +85,7 @@ void ax_put_q6_k(const float *values, int64_t n, unsigned char *out) {
         q6_k_block(values + BLOCK * b, out + 210 * b);
 }
 
-/* --- Q3_K: large elements matter more, but small ones are not free --- */
+/* --- Q3_K: weights grow with the magnitude, but are not zero for small elements --- */
 
 static void mixed_weights(const float *x, int n, float *w) {
     float sum = 0;
@@ -96,7 +96,7 @@ static void mixed_weights(const float *x, int n, float *w) {
         w[i] = rms + fabsf(x[i]);
 }
 
-/* The six-bit scale near sc0 with the least weighted error, and its codes from 0 to 7. */
+/* Returns the six-bit scale near sc0 with the least weighted error; `codes` are 0 to 7. */
 static int encode3(const struct group *g, float d, int sc0, unsigned char *codes) {
     float least = INFINITY;
     int best = sc0;
@@ -119,9 +119,9 @@ static int encode3(const struct group *g, float d, int sc0, unsigned char *codes
     return best;
 }
 
-/* Low two bits: each byte has those of four elements 32 apart. Third bits: byte l has those of
- * eight elements 32 apart. Scales, plus 32: low four bits of j and j + 8 share byte j; the high two
- * of four that are 4 apart share another. */
+/* The low two bits of elements 32 apart share a byte in fours, the third bits in eights. Of the
+ * scales, plus 32, the low four bits of j and j + 8 share byte j, and the high two of four scales
+ * that are 4 apart share another. */
 static void pack_q3(const unsigned char *codes, const int *scales, unsigned char *out) {
     for (int i = 0; i < 32; i++)
         out[i] = 0;
@@ -167,7 +167,7 @@ void ax_put_q3_k(const float *values, int64_t n, unsigned char *out) {
         q3_k_block(values + BLOCK * b, out + 110 * b);
 }
 
-/* --- IQ4_NL: d, qs[16]: d · table[q]; elements weigh as in Q3_K --- */
+/* --- IQ4_NL: d, qs[16]: d · table[q]; weights as in Q3_K --- */
 
 enum { SMALL = 32, ENTRIES = 16 };
 
@@ -181,7 +181,8 @@ static int nearest_entry(float v) {
     return q;
 }
 
-/* The scale with the least error among spacings of the peak at either end of the table. */
+/* The scale with the least error among several spacings that put the peak near either end of the
+ * table. */
 static float fit_table(const float *x) {
     float top = 0, best = 0, scale = 0, w[SMALL];
     mixed_weights(x, SMALL, w);

@@ -8,7 +8,7 @@
 
 #include "ckpt/gguf/cursor.h"
 
-#define TOLERANCE 1e-4 /* relative; the divisors were worked out in single precision */
+#define TOLERANCE 1e-4 /* relative; the divisors were computed in single precision */
 #define MAX_HALF  1024 /* frequencies per head */
 
 static enum ax_status no_memory(void) {
@@ -19,7 +19,7 @@ struct llama3 {
     double factor, low, high, context;
 };
 
-/* What the frequency with this wavelength is divided by. */
+/* The divisor for the frequency with this wavelength. */
 static double llama3_divisor(const struct llama3 *s, double wave) {
     if (wave < s->context / s->high)
         return 1;
@@ -41,7 +41,7 @@ static bool llama3_fits(const struct ax_gguf_model *m, const struct llama3 *s,
     return true;
 }
 
-/* All published settings have low 1 and high 4, and most the context 8192. */
+/* All published settings have low 1 and high 4, most of them context 8192. */
 static bool find_llama3(const struct ax_gguf_model *m, const float *divisors, struct llama3 *s) {
     *s = (struct llama3){.factor = 1, .low = 1, .high = 4, .context = 8192};
     for (int64_t i = 0; i < m->head_dim / 2; i++)
@@ -95,7 +95,7 @@ static enum ax_status linear(const struct ax_gguf_model *m, json_t **out) {
     return *out ? AX_OK : no_memory();
 }
 
-/* An optional number under its name in GGUF and in HF. */
+/* Copies an optional number from its GGUF key to its HF key. */
 static enum ax_status copy_number(const struct ax_gguf_model *m, const char *gguf, const char *hf,
                                   json_t *object) {
     char key[96];

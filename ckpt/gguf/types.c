@@ -33,13 +33,14 @@ const struct ax_gguf_quant *ax_gguf_quant_find(const char *name) {
     return NULL;
 }
 
-/* Layers whose v and way down matter most, as was measured for Llama. */
+/* The layers whose v and down projections get more bits. */
 static bool more_bits(int64_t layer, int64_t layers) {
     const int64_t eighth = layers / 8;
     return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
-/* v is an eighth of q in models of 70B, and better values cost next to nothing. */
+/* In models with 80 layers (70B), v has an eighth of q's rows, so that more bits for it cost
+ * little. */
 static uint32_t of_values(uint32_t type, const struct ax_gguf_place *p) {
     if (p->experts == 8)
         return Q8_0;
@@ -68,7 +69,7 @@ static uint32_t wanted(const struct ax_gguf_quant *q, const struct ax_gguf_place
         return q->type == Q8_0 ? Q8_0 : Q6_K;
     case AX_GGUF_EMBEDDING:
         return p->tied && q->type != Q8_0 ? Q6_K : q->type;
-    case AX_GGUF_KEYS: /* small beside eight experts */
+    case AX_GGUF_KEYS: /* small compared with eight experts */
         return p->experts == 8 ? Q8_0 : q->type;
     case AX_GGUF_VALUES:
         return of_values(q->type, p);
@@ -81,7 +82,7 @@ static uint32_t wanted(const struct ax_gguf_quant *q, const struct ax_gguf_place
     }
 }
 
-/* A type whose blocks the rows are whole multiples of. */
+/* The type itself, or one whose blocks divide the rows. */
 static uint32_t fitting(uint32_t type, int64_t cols) {
     static const uint32_t smaller[][2] = {{Q3_K, IQ4_NL}, {Q4_K, Q5_0}, {Q5_K, Q5_1}, {Q6_K, Q8_0}};
     if (cols % ax_block_type_find(type)->elements == 0)

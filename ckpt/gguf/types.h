@@ -14,11 +14,11 @@
 
 struct ax_gguf_quant {
     const char *name;   /* "q4_k_m" */
-    uint32_t file_type; /* general.file_type */
-    uint32_t type;      /* id of most matrices' type */
+    uint32_t file_type; /* value of general.file_type */
+    uint32_t type;      /* id of the type of most matrices */
 };
 #define AX_GGUF_QUANTS "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q3_k_m|q4_k_m|q5_k_m|q6_k"
-/* By its name in lower or upper case; NULL: not in AX_GGUF_QUANTS. */
+/* Finds it by its name, in any case; NULL if not in AX_GGUF_QUANTS. */
 const struct ax_gguf_quant *ax_gguf_quant_find(const char *name);
 
 /* The role of a tensor in its model. */
@@ -37,7 +37,7 @@ struct ax_gguf_place {
     enum ax_gguf_part part;
     bool tied; /* the embedding is also the head */
     int64_t layer, layers, experts;
-    int64_t cols; /* elements of a row */
+    int64_t cols; /* elements per row */
 };
 const struct ax_block_type *ax_gguf_pick_type(const struct ax_gguf_quant *q,
                                               const struct ax_gguf_place *p);

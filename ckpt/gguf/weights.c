@@ -7,21 +7,21 @@
 #include "ckpt/gguf/names.h"
 #include "ckpt/gguf/rope.h"
 
-#define CHUNK 1024 /* elements at once; a multiple of every block */
+#define CHUNK 1024 /* elements per conversion; a multiple of every block size */
 
-/* Where an output's elements come from. */
+/* The origin of an output's elements. */
 struct ax_gguf_source {
     const struct ax_gguf *file;
     const struct ax_gguf_tensor *t;
     char *name;       /* HF name, owned */
-    int64_t head_dim; /* 0: rows in the same order */
-    int64_t base;     /* element of the tensor that is the output's first */
+    int64_t head_dim; /* 0: rows keep their order */
+    int64_t base;     /* index in the tensor of the output's first element */
     enum ax_dtype dtype;
-    const unsigned char *stored; /* its blocks */
+    const unsigned char *stored; /* the tensor's blocks in the file */
     size_t stored_bytes;
 };
 
-/* --- values --- */
+/* --- elements --- */
 
 static int64_t file_row(const struct ax_gguf_source *s, int64_t r) {
     return s->head_dim == 0 ? r : ax_gguf_rotary_row(s->head_dim, r);
@@ -38,8 +38,8 @@ static enum ax_status not_finite(const struct ax_gguf_source *s, float stored) {
         s->file->path, len, s->t->name.s, (double)stored, ax_dtype_info(s->dtype)->name);
 }
 
-/* n elements from the file's element `from` on, in the wanted dtype; they are in blocks that
- * contain at most CHUNK together. */
+/* Converts n elements from the file's element `from` on to s->dtype. Their blocks contain at most
+ * CHUNK elements. */
 static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, int64_t n,
                                 void *out) {
     const struct ax_block_type *type = s->t->type;
@@ -60,10 +60,10 @@ static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, in
     return AX_OK;
 }
 
-/* Any range: rows are whole blocks, but it may begin and end inside one. */
+/* Accepts any range: rows are complete blocks, but a range may begin and end inside a block. */
 static enum ax_status fill(void *ctx, int64_t begin, int64_t n, void *out) {
     const struct ax_gguf_source *s = ctx;
-    /* a vector that is permuted has rows of one element */
+    /* a reordered vector has rows of one element */
     const int64_t cols = s->t->ndim == 1 && s->head_dim > 0 ? 1 : s->t->shape[s->t->ndim - 1];
     char *p = out;
     for (int64_t i = begin, end = begin + n; i < end;) {
@@ -83,7 +83,7 @@ struct list {
     struct ax_gguf_weights *w;
     const struct ax_gguf_model *m;
     enum ax_dtype dtype;
-    int64_t n; /* outputs counted */
+    int64_t n; /* outputs so far */
 };
 
 static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax_gguf_name *n,
@@ -147,7 +147,8 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     return AX_OK;
 }
 
-/* A tensor that is no output's source and is not `stated` in config.json; NULL: there is none. */
+/* Finds a tensor that no output uses, other than `stated`, which config.json covers; NULL if
+ * none. */
 static enum ax_status find_left_over(const struct ax_gguf_weights *w, const struct ax_gguf *file,
                                      const struct ax_gguf_tensor *stated,
                                      const struct ax_gguf_tensor **left) {

@@ -11,8 +11,8 @@
 #include "base/io_path.h"
 #include "base/free_space.h"
 
-#define PIECE ((int64_t)1 << 21) /* elements at once, or one run of rows where that is more */
-#define SLICE 8192               /* elements of a piece that a thread takes at once, about */
+#define PIECE ((int64_t)1 << 21) /* elements per piece; at least one run of rows */
+#define SLICE 8192               /* elements that a thread takes at a time, approximately */
 
 /* --- numbers and keys --- */
 
@@ -104,7 +104,7 @@ static enum ax_status tensor_bytes(const struct ax_gguf_output *t, uint64_t *byt
     return AX_OK;
 }
 
-/* All but the data: "GGUF", version, counts, keys, infos, padding. */
+/* Everything before the data: "GGUF", version, counts, keys, infos, padding. */
 static enum ax_status build_header(const struct ax_gguf_save *save, struct ax_buf *b) {
     uint64_t at = 0, bytes;
     AX_TRY(ax_buf_append(b, "GGUF", 4));
@@ -162,7 +162,7 @@ static enum ax_status check_room(const struct ax_gguf_save *save, const char *di
 struct output {
     const struct ax_gguf_save *save;
     struct ax_direct_io f;
-    float *values;         /* of a piece, */
+    float *values;         /* a piece as floats */
     unsigned char *blocks; /* and encoded */
 };
 
@@ -270,7 +270,7 @@ enum ax_status ax_gguf_write(const struct ax_gguf_save *save) {
     AX_TRY_GOTO(ax_rename(tmp, save->path), st, fail);
     AX_TRY_GOTO(ax_sync_dir(dir), st, done);
     goto done;
-fail: /* the reason is what is reported, not that there may be nothing to take away */
+fail: /* reports the first error, not that of removing tmp */
     ax_error_save(&first, st);
     (void)ax_unlink(tmp);
     st = ax_error_restore(&first);
