@@ -8,8 +8,8 @@
 #include "cmd/tasks/translation.h"
 
 #define BOOTSTRAP_SAMPLES 100000
-#define BOOTSTRAP_CHUNK   1000 /* samples of one seed: 0, 1, … */
-#define BOOTSTRAP_TEXTS   100  /* samples where texts are compared */
+#define BOOTSTRAP_CHUNK   1000 /* samples per seed; seeds are 0, 1, … */
+#define BOOTSTRAP_TEXTS   100  /* samples for metrics that compare texts */
 
 static double mean(const struct ax_task_value *v, size_t n) {
     double sum = 0;
@@ -35,7 +35,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The upper of the two in the middle. Sorts v. */
+/* The upper median. Sorts v. */
 static double median(struct ax_task_value *v, size_t n) {
     qsort(v, n, sizeof *v, by_value);
     return v[n / 2].x;
@@ -50,7 +50,7 @@ static double weighted_mean(const struct ax_task_value *v, size_t n) {
     return sum / weight;
 }
 
-/* Of label 1. */
+/* For label 1. */
 static double f1(const struct ax_task_value *v, size_t n) {
     double hits = 0, wrong = 0;
     for (size_t i = 0; i < n; i++) {
@@ -60,8 +60,8 @@ static double f1(const struct ax_task_value *v, size_t n) {
     return hits > 0 ? 2 * hits / (2 * hits + wrong) : 0;
 }
 
-/* Matthews' coefficient of any number of labels (Gorodkin 2004), from how often each label is right
- * and is predicted. `counts` has room for both, of `labels` each, and is used up. */
+/* Matthews correlation for any number of labels (Gorodkin 2004), from how often each label is right
+ * and how often it is predicted. `counts` is scratch for both: [2][labels]. */
 static double matthews(const struct ax_task_value *v, size_t n, double *counts, size_t labels) {
     double correct = 0, both = 0, right = 0, predicted = 0;
     const double all = (double)n;
@@ -80,15 +80,15 @@ static double matthews(const struct ax_task_value *v, size_t n, double *counts, 
     return product > 0 ? (correct * all - both) / sqrt(product) : 0;
 }
 
-/* What a function needs besides the values. */
+/* Arguments of `aggregate` other than the values. */
 struct work {
     enum ax_task_aggregation how;
-    double *counts; /* of labels; or, of translations, those of all records */
+    double *counts; /* per label; for translations, of all records */
     size_t labels;
-    const struct ax_translation *translation; /* NULL: none */
+    const struct ax_translation *translation; /* or NULL */
 };
 
-/* Of translations x is the number of the record. */
+/* For translations, x is the record's number. */
 static double score_sums(const struct work *w, const struct ax_task_value *v, size_t n) {
     const struct ax_translation *t = w->translation;
     double sums[AX_TRANSLATION_COUNTS] = {0};
@@ -98,7 +98,7 @@ static double score_sums(const struct work *w, const struct ax_task_value *v, si
     return t->score(sums);
 }
 
-/* May change the order of v. */
+/* May reorder v. */
 static double aggregate(const struct work *w, struct ax_task_value *v, size_t n) {
     if (w->translation)
         return score_sums(w, v, n);
@@ -172,7 +172,7 @@ static bool is_bootstrapped(enum ax_task_aggregation how) {
            ax_translation(how);
 }
 
-/* Labels from 0; F1 knows 0 and 1 only. */
+/* Checks that labels are not negative, and for F1 that they are 0 or 1. */
 static enum ax_status check_labels(struct work *w, const struct ax_task_value *v, size_t n) {
     double largest = 0;
     for (size_t i = 0; i < n; i++) {

@@ -69,7 +69,7 @@ static enum ax_status read_path(struct ax_task_docs *d, const struct ax_rows_opt
 
 /* ---- files of the task ---- */
 
-/* The text of a path, where it is. */
+/* The path of the file that a key names: in `folder`, else next to the task's file. */
 static enum ax_status find_file(const struct ax_task *t, struct ax_task_key k, const char *folder,
                                 char **out) {
     const char *name = NULL, *own = t->yaml.docs[0].name, *slash = strrchr(own, '/');
@@ -101,7 +101,7 @@ static enum ax_status read_file(struct ax_task_docs *d, const struct ax_task *t,
     return st;
 }
 
-/* data_files: {split: FILE or [FILE, …]}; a FILE or list alone is the split "train". */
+/* data_files: {split: FILE or [FILE, …]}; a single FILE or list is the split "train". */
 static enum ax_status read_files(struct ax_task_docs *d, const struct ax_task *t, const char *split,
                                  const char *folder, int64_t most) {
     const struct ax_task_key all =
@@ -134,7 +134,7 @@ static enum ax_status read_set(struct ax_task_docs *d, const struct ax_task *t, 
     return read_path(d, &o, most);
 }
 
-/* A record that lacks a column has null there. */
+/* Sets columns that a record lacks to null. */
 static enum ax_status fill_columns(struct ax_task_docs *d) {
     json_t *columns = json_object();
     const char *name;

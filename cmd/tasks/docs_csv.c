@@ -1,5 +1,5 @@
-/* Types of CSV columns as pandas guesses them: the first of these that all fields fit. A field that
- * is no value (empty, NA, …) is null; integers with nulls among them are floating point. */
+/* Types of CSV columns as pandas infers them: the first of enum column_type that fits all fields.
+ * Missing values (empty, NA, …) become null; integers become floating point if any are missing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +25,10 @@ static bool is_integer(const char *s) {
     return n > 0 && n < 19 && s[n] == '\0';
 }
 
-/* Decimal, not hexadecimal. */
+/* Accepts decimal numbers, not hexadecimal ones. */
 static bool is_number(const char *s) {
     char *end;
-    if (strpbrk(s, "xXnN")) /* nan is missing; inf counts as a number for pandas, for us as text */
+    if (strpbrk(s, "xXnN")) /* nan is missing; inf is a number for pandas, but text here */
         return false;
     strtod(s, &end);
     return end > s && *end == '\0';
@@ -55,7 +55,7 @@ static enum column_type type_of(const struct ax_task_docs *d, size_t from, const
             missing = true;
             continue;
         }
-        while (!fits(type, s)) /* what came before must fit the next type, too */
+        while (!fits(type, s)) /* earlier fields must fit the next type as well */
             type = type == NUMBERS && any ? TEXTS : (enum column_type)(type + 1);
         any = true;
     }

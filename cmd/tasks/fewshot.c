@@ -1,4 +1,5 @@
-/* Which examples a record gets: the first of the split, or drawn by Python's random.Random. */
+/* Selects a record's few-shot examples: the first of the split, or a draw as by Python's
+ * random.Random. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -27,7 +28,7 @@ enum ax_status ax_task_shots_open(struct ax_task_shots *s, const struct ax_task 
     *s = (struct ax_task_shots){.n = n};
     if (n == 0)
         return AX_OK;
-    /* two that nobody named are the same for lm-evaluation-harness */
+    /* as in lm-evaluation-harness, two absent splits count as the same */
     s->without_own = same(t->fewshot.split, t->test_split);
     ax_python_seed(&s->random, o->seed);
     AX_TRY(load(s, t, o));
@@ -53,7 +54,7 @@ static bool usable(const struct ax_task_shots *s, size_t i, const json_t *doc) {
     return !s->without_own || !json_equal(s->docs.list[i], doc);
 }
 
-/* Draws from the records [0, n) numbered by `pool`, or from all (NULL). */
+/* Draws k of the n records whose numbers are in `pool` (NULL: of the first n). */
 static enum ax_status draw(struct ax_task_shots *s, const struct ax_task *t, const json_t *doc,
                            const uint32_t *pool, size_t n, size_t k, size_t *chosen) {
     if (k > n)
@@ -68,7 +69,8 @@ static enum ax_status draw(struct ax_task_shots *s, const struct ax_task *t, con
     return AX_OK;
 }
 
-/* Where the record stands in the split several times, the draw may hold too many of it. */
+/* If the split contains the record several times, the first draw may have too few others: draws
+ * again, only from others. */
 static enum ax_status draw_again(struct ax_task_shots *s, const struct ax_task *t,
                                  const json_t *doc) {
     uint32_t *pool;

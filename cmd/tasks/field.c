@@ -48,7 +48,7 @@ enum ax_status ax_task_field_read(struct ax_task_field *f, struct ax_task_key k)
         f->constant = json_integer(k.node->integer);
         return AX_OK;
     case AX_YAML_LIST:
-    case AX_YAML_MAP: /* the values of a map, in order */
+    case AX_YAML_MAP: /* the map's values, in order */
         return read_list(f, k);
     default:
         return ax_task_key_error(k, AX_ERR_CONFIG,
@@ -78,7 +78,7 @@ static bool is_template(const struct ax_task_field *f, const json_t *doc) {
     return f->text && !json_object_get(doc, f->text);
 }
 
-/* Digits only: the integer, else NULL. */
+/* The integer that a text of digits denotes, else NULL. */
 static json_t *integer_of(const json_t *text) {
     const char *s = json_string_value(text);
     const size_t n = json_string_length(text);

@@ -19,8 +19,8 @@ static json_t *text(const struct ax_buf *b) {
 
 /* ---- regex ---- */
 
-/* What re.findall gives for the latest match: the text of the match, of the one group, or of the
- * first group of several that is not empty. */
+/* What re.findall returns for the current match: its text, that of its only group, or that of the
+ * first nonempty one of several groups. */
 static void found_text(const struct ax_regex_iter *it, size_t *start, size_t *end) {
     const size_t n = ax_regex_groups(it->re);
     for (size_t g = 1; g <= n; g++) {
@@ -30,8 +30,8 @@ static void found_text(const struct ax_regex_iter *it, size_t *start, size_t *en
     }
 }
 
-/* The match with this number, from the end where it is negative, stripped; nothing is appended where
- * there is no such match. `hit`: there are matches, whatever they are. */
+/* Appends match number group_select (negative: from the end), stripped; nothing if there is no such
+ * match. *hit is set if there is any match. */
 static enum ax_status find_match(struct step *s, const struct ax_regex *re, const char *in,
                                  size_t len, struct ax_buf *out, bool *hit) {
     struct ax_regex_iter it = ax_regex_search(re, &s->work, in, len);
@@ -71,7 +71,7 @@ static enum ax_status regex(struct step *s, const json_t *in, json_t **out) {
 
 /* ---- multi_choice_regex ---- */
 
-/* Deletes what the filter ignores. */
+/* Removes what the filter ignores. */
 static enum ax_status clean(struct step *s, const char *in, size_t len, struct ax_buf *out) {
     AX_TRY(ax_buf_append(out, in, len));
     for (size_t i = 0; i < s->f->n_ignore; i++)
@@ -109,7 +109,7 @@ static enum ax_status read_letters(struct step *s, struct letters *l) {
     return AX_OK;
 }
 
-/* The longest choice that begins at the text, or −1. Of equal ones the last has the letter. */
+/* The longest choice that the text begins with, or −1. Of equal choices the last one counts. */
 static int choice_at(const struct letters *l, const char *p, size_t len) {
     int best = -1;
     for (size_t i = 0; i < l->n; i++) {
@@ -166,7 +166,8 @@ done:
     return st;
 }
 
-/* The expression; or the text of a choice, for its letter; or a letter after a colon. */
+/* The match of the expression; else the letter of a choice whose text occurs; else a letter after a
+ * colon. */
 static enum ax_status multi_choice_regex(struct step *s, const json_t *in, json_t **out) {
     struct ax_buf b = {0};
     bool hit = false;
@@ -179,7 +180,7 @@ static enum ax_status multi_choice_regex(struct step *s, const json_t *in, json_
     return st;
 }
 
-/* ---- texts ---- */
+/* ---- filters of one text ---- */
 
 static enum ax_status remove_whitespace(struct step *s, const json_t *in, json_t **out) {
     const char *p = json_string_value(in);
@@ -208,7 +209,7 @@ static enum ax_status map(struct step *s, const json_t *in, json_t **out) {
     return AX_OK;
 }
 
-/* ---- of all answers ---- */
+/* ---- filters of all answers ---- */
 
 static enum ax_status take_first(const struct ax_task_filter *f, const json_t *in, json_t **out) {
     (void)f;
@@ -223,7 +224,7 @@ static enum ax_status take_first_k(const struct ax_task_filter *f, const json_t 
     return AX_OK;
 }
 
-/* The most frequent one; of several the one that came first. */
+/* The most frequent answer; of several, the one that came first. */
 static enum ax_status majority_vote(const struct ax_task_filter *f, const json_t *in,
                                     json_t **out) {
     const size_t n = json_array_size(in);

@@ -4,8 +4,8 @@
 
 #include "cmd/tasks/task.h"
 
-/* What a pipeline makes of the answers to a record, a list of texts: a list, or after take_first
- * one value. Owned by the caller. */
+/* Applies a pipeline to a record's answers, a list of texts. *out is a list, or a single value
+ * after take_first; owned by the caller. */
 enum ax_status ax_task_filter(const struct ax_task_filters *p, const json_t *answers,
                               const json_t *doc, json_t **out);
 

@@ -52,13 +52,13 @@ enum ax_status ax_task_group_read_metrics(struct ax_task_node *x, struct ax_task
 
 /* ---- numbers ---- */
 
-/* A group's tasks. */
+/* The tasks of a group. */
 struct members {
     const struct ax_task_job *jobs;
     size_t *tasks, n;
 };
 
-/* NULL: the task has no such metric or filter. */
+/* NULL if the task does not have this metric or filter. */
 static const struct ax_task_result *result_of(const struct ax_task_job *j, const char *metric,
                                               const char *filter) {
     const struct ax_task *t = &j->task;
@@ -109,7 +109,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The names of all filters, sorted; a name may occur again. */
+/* The names of all filters, sorted; names may repeat. */
 static enum ax_status all_filters(const struct members *g, const char ***out, size_t *n) {
     size_t cap = 0;
     *n = 0;

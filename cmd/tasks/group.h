@@ -1,4 +1,4 @@
-/* The numbers of a group: means of its tasks' numbers. */
+/* Numbers of a group: means of its tasks' numbers. */
 #ifndef AX_CMD_TASKS_GROUP_H
 #define AX_CMD_TASKS_GROUP_H
 
@@ -11,12 +11,12 @@ struct ax_task_group_value {
 };
 
 struct ax_task_group_values {
-    struct ax_task_group_value *list; /* by metric, then by filter */
+    struct ax_task_group_value *list; /* ordered by metric, then by filter */
     size_t n;
 };
-/* Of a task that lacks a metric or filter only the others count. The standard error of a mean by
- * size is pooled: √(Σ (n−1) e² n / (Σ n − k) / Σ n) for k tasks of n records; of a plain mean
- * √(Σ e²)/k; none where a task has none. */
+/* Tasks that lack a metric or filter are left out of its mean. The standard error of a mean by size
+ * is pooled: √(Σ (n−1) e² n / (Σ n − k) / Σ n) for k tasks of n records; of a plain mean, √(Σ
+ * e²)/k; NaN if a task has none. */
 enum ax_status ax_task_group_aggregate(struct ax_task_group_values *v, const struct ax_task_tree *t,
                                        const struct ax_task_node *group,
                                        const struct ax_task_job *jobs);

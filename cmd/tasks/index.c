@@ -66,7 +66,7 @@ static void free_entry(struct ax_task_entry *e) {
     ax_free(e->path);
 }
 
-/* Takes the entry. */
+/* Adds an entry and takes ownership of it. */
 static enum ax_status add_entry(struct ax_task_index *x, struct ax_task_entry *e) {
     enum ax_status st = AX_OK;
     if (x->n == x->cap) {
@@ -102,12 +102,12 @@ static enum ax_status read_entry(const struct ax_task_yaml *y, struct ax_task_en
     AX_TRY(ax_task_key_text(group.node ? group : ax_task_key(y, "task"), &name));
     e->group = group.node != NULL;
     if (!name)
-        return AX_OK; /* what others include */
+        return AX_OK; /* a file that others include */
     AX_TRY(ax_strdup(&e->name, name));
     return e->group ? AX_OK : read_tags(e, ax_task_key(y, "tag"));
 }
 
-/* The name in a file that cannot be read: whoever asks for it shall learn why. */
+/* Finds the name in a file that cannot be read, so that using it reports why. */
 static enum ax_status scan_entry(const char *path, struct ax_task_entry *e) {
     char *text;
     size_t len;
@@ -142,7 +142,7 @@ static enum ax_status add_file(struct ax_task_index *x, const char *path) {
     if (st == AX_OK && e.name)
         return add_entry(x, &e);
     free_entry(&e);
-    return st == AX_ERR_CONFIG ? AX_OK : st; /* a name that is no text */
+    return st == AX_ERR_CONFIG ? AX_OK : st; /* the name is not a text */
 }
 
 static int by_entry(const void *a, const void *b) {
@@ -151,7 +151,7 @@ static int by_entry(const void *a, const void *b) {
     return c != 0 ? c : strcmp(x->path, y->path);
 }
 
-/* Of equal names the first stays. */
+/* Sorts entries; of equal names only the first stays. */
 static void sort_entries(struct ax_task_index *x) {
     size_t kept = 0;
     if (x->n > 0)

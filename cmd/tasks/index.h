@@ -1,4 +1,4 @@
-/* The names that the task files of a folder define: of tasks, groups and tags. */
+/* The names of tasks, groups and tags that the task files in a folder define. */
 #ifndef AX_CMD_TASKS_INDEX_H
 #define AX_CMD_TASKS_INDEX_H
 
@@ -22,16 +22,18 @@ struct ax_task_index {
     char *why;     /* of the first of them; NULL: none */
 };
 
-/* Reads each FILE.yaml in the folder and those below it. Of equal names the first path has it. */
+/* Reads every FILE.yaml in the folder and its subfolders. If several define a name, the first path
+ * counts. */
 enum ax_status ax_task_index_open(struct ax_task_index *x, const char *folder);
 void ax_task_index_close(struct ax_task_index *x); /* safe on a zeroed one */
 
-/* NULL: no such task or group. */
+/* NULL if there is no such task or group. */
 const struct ax_task_entry *ax_task_index_find(const struct ax_task_index *x, const char *name);
-/* The tasks with this tag, sorted by name; the list is owned by the caller, and empty for none. */
+/* The tasks with this tag, sorted by name; empty if there are none. The caller owns the list. */
 enum ax_status ax_task_index_tag(const struct ax_task_index *x, const char *tag,
                                  const struct ax_task_entry ***list, size_t *n);
-/* AX_ERR_CONFIG: "no task, group or tag NAME in FOLDER", with a suggestion and what was not read. */
+/* The error for an unknown name: AX_ERR_CONFIG "no task, group or tag NAME in FOLDER", with a
+ * suggestion. */
 enum ax_status ax_task_index_missing(const struct ax_task_index *x, const char *name);
 
 #endif

@@ -27,7 +27,7 @@ void ax_task_messages_free(struct ax_task_messages *m) {
     *m = (struct ax_task_messages){0};
 }
 
-/* Messages [from, to) with what follows each but the last. */
+/* Joins messages [from, to), each followed by its delimiter, the last one only if `all`. */
 static enum ax_status join(const struct ax_task_messages *m, size_t from, size_t to, bool all,
                            struct ax_buf *out) {
     for (size_t i = from; i < to; i++) {
@@ -53,7 +53,8 @@ static enum ax_status append(json_t *list, const char *role, const struct ax_buf
                : ax_error(AX_ERR_DATA, "a prompt is not UTF-8, or out of memory");
 }
 
-/* Each message as a turn, or all between system message and the begun answer as one. */
+/* One turn per message; if `single`, one user turn for all between the system message and the begun
+ * answer. */
 static enum ax_status turns(const struct ax_task_messages *m, bool single, json_t *list) {
     const size_t first = single && is_role(&m->list[0], "system"),
                  end = m->n - (single && begun(m));
@@ -71,7 +72,7 @@ static enum ax_status turns(const struct ax_task_messages *m, bool single, json_
     return st;
 }
 
-/* Some templates refuse a system message: then it is left out. */
+/* Some templates reject a system message: then it is omitted. */
 static enum ax_status render(const struct ax_text_side *side, json_t *vars,
                              struct ax_template_output *out) {
     const struct ax_template_options o = {.chat = true, .defaults = side->tokens};
@@ -84,8 +85,8 @@ static enum ax_status render(const struct ax_text_side *side, json_t *vars,
     return ax_template_render(side->template, vars, &o, out);
 }
 
-/* The conversation up to the end of what the assistant has begun to say, the last that equals it.
- */
+/* Ends the conversation after the last occurrence of the begun answer, for the model to continue
+ * it. */
 static enum ax_status leave_open(const struct ax_buf *begun_text, struct ax_template_output *text) {
     const char *s = begun_text->data;
     size_t n = begun_text->len, at = text->len;

@@ -18,7 +18,7 @@ struct choices {
     const json_t *texts;
 };
 
-/* numpy's: the first of the largest, or the first that is no number. */
+/* As numpy.argmax: the first of the largest, or the first NaN. */
 static int64_t argmax(const double *v, size_t n) {
     size_t best = 0;
     for (size_t i = 1; i < n && !isnan(v[best]); i++)
@@ -27,7 +27,7 @@ static int64_t argmax(const double *v, size_t n) {
     return (int64_t)best;
 }
 
-/* The choice with the largest log-likelihood by its length. */
+/* The choice with the largest log-likelihood per character or byte. */
 static enum ax_status argmax_by(const struct choices *c, bool bytes, int64_t *out) {
     double *v;
     AX_TRY(ax_alloc(&v, c->n, sizeof *v));
@@ -41,7 +41,7 @@ static enum ax_status argmax_by(const struct choices *c, bool bytes, int64_t *ou
     return AX_OK;
 }
 
-/* The number of a choice that a target names. */
+/* The index of the choice that a target means, or NO_LABEL. */
 static int64_t label_of(const json_t *target, const json_t *texts) {
     const int64_t n = (int64_t)json_array_size(texts);
     int64_t i = NO_LABEL;
@@ -57,14 +57,14 @@ static int64_t label_of(const json_t *target, const json_t *texts) {
     return i < n ? i : NO_LABEL;
 }
 
-/* Python counts from the end below zero. */
+/* Negative indices count from the end, as in Python. */
 static int64_t wrapped(int64_t label, size_t n) {
     const int64_t i = label < 0 ? label + (int64_t)n : label;
     return i < 0 ? NO_LABEL : i;
 }
 
 struct gold {
-    const json_t *targets; /* a list, or NULL: */
+    const json_t *targets; /* a list; NULL: use `label` */
     int64_t label;
 };
 
@@ -92,7 +92,7 @@ static bool any_greedy(const struct gold *g, const struct choices *c) {
     return false;
 }
 
-/* Σ (p − right)² over the choices. */
+/* Σ over the choices of (p − 1)² for the right one and p² for the others. */
 static double brier(const struct choices *c, int64_t label) {
     const double largest = c->ll[argmax(c->ll, c->n)];
     double sum = 0, score = 0;
@@ -142,7 +142,7 @@ static enum ax_status value_of(const struct ax_task_metric *m, const struct gold
 
 /* ---- texts ---- */
 
-/* Both as the metric compares them. */
+/* Changes a text as the metric's options say, before it is compared. */
 static enum ax_status normalize(const struct ax_task_metric *m, struct ax_buf *s,
                                 struct ax_regex_work *work) {
     for (size_t i = 0; i < m->n_ignore; i++)
@@ -184,7 +184,8 @@ done:
     return st;
 }
 
-/* Share of the answers that equal the target; of several targets: does any? */
+/* The fraction of answers that equal the target; with several targets, whether any answer equals
+ * any of them. */
 static enum ax_status exact_match(const struct ax_task_metric *m, const json_t *targets,
                                   const json_t *answer, double *out) {
     const size_t n_want = json_is_array(targets) ? json_array_size(targets) : 1,
@@ -203,7 +204,7 @@ static enum ax_status exact_match(const struct ax_task_metric *m, const json_t *
     return AX_OK;
 }
 
-/* [target, answer] as texts, for a metric that compares all records together. */
+/* Stores [target, answer] as texts, for a metric that is computed over all records. */
 static enum ax_status translation(const struct ax_task_metric *m, const json_t *target,
                                   const json_t *answer, struct ax_task_value *out) {
     struct ax_buf text = {0};
@@ -254,7 +255,7 @@ done:
     return st;
 }
 
-/* str(list): where one record's target only looks like several. */
+/* str(list): the text of a list in a task whose targets are not lists. */
 static enum ax_status list_text(const json_t *list, json_t **out) {
     static const char source[] = "{{ v }}";
     struct ax_template *t = NULL;
@@ -280,7 +281,7 @@ static enum ax_status score_text(struct ax_task_scores *s, size_t i, size_t filt
     AX_TRY(ax_task_filter(&p->task->filters[filter], s->answers[i], item->doc, got));
     if (item->choices) {
         const int64_t label = label_of(item->target, item->choices);
-        target = label >= 0 ? json_array_get(item->choices, (size_t)label) : NULL; /* none */
+        target = label >= 0 ? json_array_get(item->choices, (size_t)label) : NULL; /* no choice */
     } else if (json_is_array(target) && !p->many_targets) {
         AX_TRY(list_text(target, &shown));
         target = shown;
@@ -322,7 +323,7 @@ static enum ax_status score_target(struct ax_task_scores *s, size_t i, size_t fi
     return AX_OK;
 }
 
-/* The texts of the model, as often as the task repeats a request. */
+/* The model's texts, as many as the task repeats a request. */
 static enum ax_status list_answers(struct ax_task_scores *s, size_t i) {
     const struct ax_task_requests *r = s->requests;
     s->answers[i] = json_array();

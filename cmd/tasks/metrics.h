@@ -4,17 +4,17 @@
 
 #include "cmd/tasks/requests.h"
 
-/* x: the value. Perplexities by word or byte: a log-likelihood and how many; f1 and mcc: the right
- * label and the predicted one. */
+/* x is the value. Perplexities per word or byte have a log-likelihood and the number of words or
+ * bytes; f1 and mcc the right label and the predicted one. */
 struct ax_task_value {
     double x, y;
-    json_t *pair; /* BLEU, chrF, TER: [target, answer]; else NULL */
+    json_t *pair; /* for BLEU, chrF and TER: [target, answer]; else NULL */
 };
 
 struct ax_task_scores {
     const struct ax_task_requests *requests;
-    json_t **answers;             /* [records]: a list of texts; NULL where nothing is generated */
-    json_t **filtered;            /* [filters][records] of them; NULL as well */
+    json_t **answers;             /* [records]: a list of texts; NULL if none is generated */
+    json_t **filtered;            /* [filters][records]: the same, filtered */
     struct ax_task_value *values; /* [filters][metrics][records] */
     size_t n_values;
     size_t n; /* records */
@@ -29,12 +29,12 @@ static inline const struct ax_task_value *ax_task_values(const struct ax_task_sc
 /* ---- aggregate.c ---- */
 
 struct ax_task_result {
-    double value, error; /* error: the standard error; NaN where there is none */
+    double value, error; /* error: the standard error, or NaN */
 };
-/* Standard errors as lm-evaluation-harness has them: of a mean by formula (sample deviation /
- * √n); of median, nanmean, perplexity, f1 and mcc from 100,000 bootstrap samples, of BLEU, chrF and
- * TER from 100, drawn as Python draws them; of weighted perplexities, bits per byte and the Brier
- * score none. */
+/* Standard errors are those of lm-evaluation-harness: for means by formula (sample deviation / √n);
+ * for median, nanmean, perplexity, f1 and mcc from 100,000 bootstrap samples, for BLEU, chrF and
+ * TER from 100, drawn as Python draws them; none for weighted perplexities, bits per byte and the
+ * Brier score. */
 enum ax_status ax_task_aggregate(enum ax_task_aggregation how, const struct ax_task_value *v,
                                  size_t n, struct ax_task_result *out);
 

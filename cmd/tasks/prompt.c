@@ -16,7 +16,8 @@ struct builder {
 
 /* ---- pieces of text ---- */
 
-/* prefix + delimiter + suffix; the delimiter only between two that have no space there. */
+/* prefix + delimiter + suffix; the delimiter only if both are nonempty and have no space where they
+ * meet. */
 static enum ax_status join(struct ax_buf *out, const struct ax_buf *prefix, const char *delimiter,
                            const char *suffix, size_t len) {
     const bool both = prefix->len > 0 && len > 0;
@@ -27,7 +28,7 @@ static enum ax_status join(struct ax_buf *out, const struct ax_buf *prefix, cons
     return ax_buf_append(out, suffix, len);
 }
 
-/* A field's text, appended; nothing where the task has no such field. */
+/* Appends the text of a field; nothing if the task has no such field. */
 static enum ax_status put_field(struct ax_buf *out, const struct ax_task_field *f,
                                 const json_t *doc) {
     json_t *v;
@@ -40,7 +41,7 @@ static enum ax_status put_field(struct ax_buf *out, const struct ax_task_field *
     return st;
 }
 
-/* The text of an answer: that of its number among the choices, or the first of several. */
+/* The text of an answer, which may be the index of a choice; the first of several answers. */
 static enum ax_status answer_text(const json_t *answer, const json_t *choices, const json_t **out) {
     const json_t *a = json_is_array(answer) ? json_array_get(answer, 0) : answer;
     json_int_t i = json_is_boolean(a) ? json_is_true(a) : json_integer_value(a);
@@ -56,7 +57,7 @@ static enum ax_status answer_text(const json_t *answer, const json_t *choices, c
 
 /* ---- turns ---- */
 
-/* The question and, unless NULL, its answer; or what the answer begins with. */
+/* Adds the question with its answer or, if that is NULL, with the beginning of one. */
 static enum ax_status add_turn(struct builder *b, const char *question, size_t len,
                                const json_t *answer, const struct ax_buf *begin,
                                const char *target_delimiter, const char *delimiter) {
@@ -74,7 +75,7 @@ static enum ax_status add_turn(struct builder *b, const char *question, size_t l
                 : AX_OK;
 }
 
-/* The text of a question: where the task's questions are numbers, that of the choice. */
+/* The text of a question; if the task's questions are indices, that of the choice. */
 static enum ax_status question_text(const struct builder *b, const json_t *text,
                                     const json_t *choices, const json_t **out) {
     *out = json_is_integer(text) && b->p->several
@@ -109,7 +110,7 @@ done:
     return st;
 }
 
-/* Instruction and description, the one before the other. */
+/* Adds a system message: the instruction, then the description. */
 static enum ax_status add_system(struct builder *b, const json_t *doc) {
     struct ax_buf system = {0}, description = {0}, all = {0};
     enum ax_status st;
@@ -133,7 +134,7 @@ static enum ax_status put_context(struct builder *b, struct ax_task_item *item) 
                                  &item->contexts[item->n_contexts++]);
 }
 
-/* The question itself, or each choice in its place. */
+/* Builds the context with the question, or one with each choice in its place. */
 static enum ax_status add_contexts(struct builder *b, struct ax_task_item *item) {
     struct ax_buf begin = {0};
     const size_t before = b->messages.n, n = b->p->several ? json_array_size(item->choices) : 1;
@@ -162,7 +163,7 @@ static enum ax_status read_item(struct builder *b, struct ax_task_item *item) {
         AX_TRY(ax_task_choices_value(t, &t->choice, item->doc, &item->choices));
     if (ax_task_field_given(&t->text))
         AX_TRY(ax_task_text_value(t, &t->text, item->doc, &item->text));
-    /* a text to be scored is never anything else */
+    /* a text to be scored is used as it is */
     if (t->output == AX_TASK_ROLLING || t->output == AX_TASK_LOGLIKELIHOOD)
         return ax_task_field_value(&t->target, item->doc, &item->target);
     return ax_task_target_value(t, &t->target, item->doc, &item->target);
@@ -179,7 +180,7 @@ static enum ax_status build_one(struct builder *b, struct ax_task_item *item) {
 
 /* ---- all ---- */
 
-/* What the first record is like tells what the task is like. */
+/* The first record decides what kind of task this is. */
 static void look_at_first(struct ax_task_prompts *p) {
     p->several = p->task->output == AX_TASK_MULTIPLE_CHOICE && json_is_integer(p->items[0].text);
     p->many_targets = json_is_array(p->items[0].target);
@@ -208,7 +209,7 @@ enum ax_status ax_task_prompts_build(struct ax_task_prompts *p, const struct ax_
     struct builder b = {.p = p, .t = t, .o = o, .chat = o->chat ? side : NULL};
     enum ax_status st;
     *p = (struct ax_task_prompts){.task = t, .chat = o->chat};
-    /* 0 in the file is meant: it is never overridden */
+    /* an explicit 0 in the file is never overridden */
     const bool given = o->num_fewshot >= 0 && t->num_fewshot != 0;
     p->num_fewshot = given ? o->num_fewshot : t->num_fewshot > 0 ? t->num_fewshot : 0;
     if (t->output == AX_TASK_ROLLING)

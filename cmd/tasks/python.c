@@ -37,7 +37,7 @@ void ax_python_strip(const char **s, size_t *n) {
     }
 }
 
-/* Does a letter follow at s[at]? Decides the form of a small sigma. */
+/* True if a letter is at s[at], which decides the form of a lowercase sigma before it. */
 static bool cased_at(const struct ax_buf *s, size_t at) {
     return at < s->len && ax_python_is_cased(ax_python_next(s->data, &at));
 }
@@ -50,7 +50,7 @@ enum ax_status ax_python_case(struct ax_buf *s, bool upper) {
         const uint32_t c = ax_python_next(s->data, &at);
         uint32_t to[2] = {c};
         size_t n = ax_python_map(upper ? AX_JCASE_UPPER : AX_JCASE_LOWER, c, to);
-        if (n == 0) { /* several letters, of which we know nothing */
+        if (n == 0) { /* a mapping to several letters, which is not supported */
             to[0] = c;
             n = 1;
         }
@@ -93,7 +93,7 @@ enum ax_status ax_python_sub(struct ax_buf *s, const struct ax_regex *re,
     return AX_OK;
 }
 
-/* Keeps the characters for which `drop` is false. */
+/* Deletes the characters for which `drop` is true. */
 static void delete_if(struct ax_buf *s, bool (*drop)(uint32_t c)) {
     size_t to = 0;
     for (size_t at = 0; at < s->len;) {
@@ -116,7 +116,7 @@ static bool is_ascii_digit(uint32_t c) {
     return c >= '0' && c <= '9';
 }
 
-/* The tokenizers' notion of punctuation adds ASCII symbols to the category. */
+/* Unicode's category P: without the ASCII symbols that tokenizers also count as punctuation. */
 static bool is_category_p(uint32_t c) {
     return ax_unicode_is_punct(c) && !(c < 128 && strchr("$+<=>^`|~", (int)c));
 }
@@ -173,7 +173,7 @@ void ax_python_seed(struct ax_python_random *r, uint32_t seed) {
     s[0] = 19650218U;
     for (uint32_t i = 1; i < N; i++)
         s[i] = 1812433253U * (s[i - 1] ^ s[i - 1] >> 30) + i;
-    /* init_by_array with the one key `seed` */
+    /* init_by_array with `seed` as its only key */
     uint32_t i = 1;
     for (int k = 0; k < N; k++) {
         s[i] = (s[i] ^ (s[i - 1] ^ s[i - 1] >> 30) * 1664525U) + seed;
@@ -235,8 +235,8 @@ static bool is_in(const uint32_t *list, uint32_t n, uint32_t v) {
     return false;
 }
 
-/* CPython draws from a shrinking pool where the population is small against the sample, else it
- * draws again what it has already. */
+/* If the population is small relative to the sample, CPython draws from a shrinking pool, else it
+ * repeats draws of an element that it already has. */
 enum ax_status ax_python_sample(struct ax_python_random *r, uint32_t n, uint32_t k, uint32_t *out) {
     double set_size = 21;
     if (k > 5)

@@ -1,5 +1,4 @@
-/* What Python does on the way to lm-evaluation-harness's numbers: its texts and its random numbers.
- */
+/* What lm-evaluation-harness's numbers depend on in Python: text functions and random numbers. */
 #ifndef AX_CMD_TASKS_PYTHON_H
 #define AX_CMD_TASKS_PYTHON_H
 
@@ -24,7 +23,7 @@ void ax_python_delete_digits(struct ax_buf *s);
 void ax_python_delete_unicode_punctuation(struct ax_buf *s);
 /* len(re.split(r"\s+", s)) */
 size_t ax_python_words(const char *s, size_t n);
-/* str(v) of a value that JSON can hold, appended. */
+/* Appends str(v) of a JSON value. */
 enum ax_status ax_python_str(struct ax_buf *out, const json_t *v);
 
 /* ---- random.Random(seed) ---- */

@@ -11,7 +11,7 @@
 
 /* ---- files ---- */
 
-/* `name` as a path from the folder of the file that includes it. */
+/* Resolves `name` relative to the folder of the file that includes it. */
 static enum ax_status beside(char **out, const char *file, const char *name) {
     const char *slash = strrchr(file, '/');
     if (name[0] == '/' || !slash)
@@ -36,7 +36,8 @@ static enum ax_status load_included(struct ax_task_yaml *y, struct ax_task_key k
     return st;
 }
 
-/* The file, and after it what it includes, the last one first: it wins over the others. */
+/* Loads a file and then the files it includes, the last one first, because it overrides the
+ * others. */
 static enum ax_status load(struct ax_task_yaml *y, const char *path, int depth) {
     if (y->n == AX_TASK_MAX_FILES)
         return ax_error(AX_ERR_CONFIG, "%s: a task of more than %d files", path, AX_TASK_MAX_FILES);

@@ -34,9 +34,9 @@ void ax_task_job_free(struct ax_task_job *j) {
 /* ---- table ---- */
 
 struct row {
-    const char *name, *filter, *metric; /* name: of the first row */
-    int depth;                          /* in groups */
-    int64_t shots;                      /* −1: none of its own */
+    const char *name, *filter, *metric; /* name: only in a task's first row */
+    int depth;                          /* depth in groups */
+    int64_t shots;                      /* −1: not shown */
     struct ax_task_result result;
 };
 
@@ -131,7 +131,7 @@ static json_t *results_of(const struct ax_task_job *j) {
     return v;
 }
 
-/* What a report consists of. */
+/* The parts of a JSON report. */
 struct json_parts {
     json_t *results, *groups, *members, *shots, *samples, *better;
 };
@@ -148,7 +148,7 @@ static void put_job(const struct json_parts *p, const struct ax_task_job *j) {
     json_object_set_new(p->better, t->name, higher);
 }
 
-/* The groups in a node before itself. */
+/* Writes the groups below a node, then the node. */
 static enum ax_status put_groups(const struct json_parts *p, const struct ax_task_tree *t,
                                  const struct ax_task_node *node, const struct ax_task_job *jobs) {
     struct ax_task_group_values v;
@@ -200,7 +200,7 @@ static json_t *text_of(const struct ax_buf *b) {
     return json_stringn(b->data, b->len);
 }
 
-/* [context, continuation] of each choice, [context, {until …}], or [text]. */
+/* [context, continuation] per choice, [context, {until …}], or [text]. */
 static enum ax_status arguments(const struct ax_task_job *j, size_t i, json_t *list) {
     const struct ax_task_prompts *p = &j->prompts;
     const struct ax_task_item *x = &p->items[i];
@@ -229,7 +229,7 @@ static enum ax_status arguments(const struct ax_task_job *j, size_t i, json_t *l
     return AX_OK;
 }
 
-/* [log-likelihood, greedy] of each request, or the texts. */
+/* [log-likelihood, greedy] per request, or the texts. */
 static json_t *answers(const struct ax_task_job *j, size_t i) {
     const struct ax_task_requests *r = &j->requests;
     if (j->scores.answers)

@@ -1,4 +1,4 @@
-/* What comes out of tasks. */
+/* Reports the results of tasks. */
 #ifndef AX_CMD_TASKS_REPORT_H
 #define AX_CMD_TASKS_REPORT_H
 
@@ -6,7 +6,7 @@
 #include "cmd/tasks/run.h"
 #include "cmd/tasks/tree.h"
 
-/* A task from its file to its numbers. */
+/* A task with everything from its file to its results. */
 struct ax_task_job {
     struct ax_task task;
     struct ax_task_prompts prompts;
@@ -14,11 +14,11 @@ struct ax_task_job {
     struct ax_task_scores scores;
     struct ax_task_result *results; /* [filters][metrics] */
 };
-/* Scores what the model answered. */
+/* Scores the model's answers. */
 enum ax_status ax_task_job_finish(struct ax_task_job *j);
 void ax_task_job_free(struct ax_task_job *j); /* safe on a zeroed one */
 
-/* A table: task, examples, filter, metric, value, standard error; the tasks of a group are indented
+/* A table: task, examples, filter, metric, value, standard error. A group's tasks are indented
  * below it. jobs: [tasks of the tree]. */
 enum ax_status ax_task_report_table(const struct ax_task_tree *t, const struct ax_task_job *jobs,
                                     struct ax_buf *out);
@@ -27,8 +27,8 @@ enum ax_status ax_task_report_table(const struct ax_task_tree *t, const struct a
  */
 enum ax_status ax_task_report_json(const struct ax_task_tree *t, const struct ax_task_job *jobs,
                                    json_t **out);
-/* A line of JSON for each record and filter, with the keys of lm-evaluation-harness's --log_samples:
- * the record, what the model was asked, what it answered, and the metrics. */
+/* One line of JSON per record and filter, with the keys of lm-evaluation-harness's --log_samples:
+ * the record, the model's input and answer, and the metrics. */
 enum ax_status ax_task_report_samples(const struct ax_task_job *j, struct ax_buf *out);
 
 #endif

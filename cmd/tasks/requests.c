@@ -17,8 +17,8 @@ static bool begins(const char *s, size_t n, const char *with) {
     return with && *with && n >= strlen(with) && memcmp(s, with, strlen(with)) == 0;
 }
 
-/* Appends the tokens of the text with those that the tokenizer adds, unless it begins with what
- * `given` spells, which is one of them. */
+/* Appends the tokens of a text and those that the tokenizer adds; without the latter if the text
+ * already begins with `given`, the text of one of them. */
 static enum ax_status encode(const struct ax_task_requests *r, const char *s, size_t n,
                              const char *given, struct ax_encoding *out) {
     const struct ax_encode_options o = {.add_special_tokens = !begins(s, n, given)};
@@ -67,7 +67,8 @@ static enum ax_status add_scored(struct ax_task_requests *r, size_t item, size_t
     return add(r, item, at, n_context);
 }
 
-/* A continuation of nothing stands behind the prefix, unless it begins with it. */
+/* A text without context follows the prefix token, which is not repeated if the text begins with
+ * it. */
 static enum ax_status add_alone(struct ax_task_requests *r, size_t item, const char *s, size_t n) {
     const struct ax_encode_options plain = {0};
     const size_t at = r->ids.n;
@@ -80,8 +81,8 @@ static enum ax_status add_alone(struct ax_task_requests *r, size_t item, const c
     return add_scored(r, item, at, 1);
 }
 
-/* Spaces between the two belong to the continuation, whose tokens are those of the whole behind the
- * context's. */
+/* Spaces at the end of the context belong to the continuation. Its tokens are those of the joined
+ * text beyond as many as the context has. */
 static enum ax_status add_pair(struct ax_task_requests *r, size_t item,
                                const struct ax_buf *context, const struct ax_buf *continuation) {
     const size_t n = context->len, kept = ax_python_rstrip(context->data, n), at = r->ids.n;
@@ -95,7 +96,7 @@ static enum ax_status add_pair(struct ax_task_requests *r, size_t item,
     AX_TRY_GOTO(encode(r, context->data, kept, r->prefix_text, &r->ids), st, done);
     const size_t n_context = r->ids.n - at;
     AX_TRY_GOTO(encode(r, whole.data, whole.len, r->prefix_text, &ids), st, done);
-    if (n_context == 0) /* spaces alone, and a tokenizer that adds nothing */
+    if (n_context == 0) /* only spaces, and the tokenizer adds no tokens */
         AX_TRY_GOTO(push(&r->ids, &r->prefix, 1), st, done);
     if (ids.n > n_context)
         AX_TRY_GOTO(push(&r->ids, ids.ids + n_context, ids.n - n_context), st, done);
@@ -106,8 +107,8 @@ done:
     return st;
 }
 
-/* Windows of max_length, each of which predicts what the one before it did not; the first begins
- * behind the prefix, the last is moved back to be full. */
+/* Windows of max_length tokens, each of which predicts the tokens after those of the previous one.
+ * The first begins with the prefix; the last starts earlier, so that it is full. */
 static enum ax_status add_windows(struct ax_task_requests *r, size_t item, const char *s,
                                   size_t n) {
     struct ax_encoding ids = {0};
@@ -130,7 +131,8 @@ static enum ax_status add_windows(struct ax_task_requests *r, size_t item, const
 
 /* ---- records ---- */
 
-/* What stands between a question and its choices: a chat template leaves nothing to put there. */
+/* The delimiter between a question and its choices: with a chat template none, except after a
+ * gen_prefix that does not end in a space. */
 static const char *delimiter(const struct ax_task *t, bool chat) {
     const char *begin = t->gen_prefix.text;
     const bool open = begin && *begin && !ax_python_space_last(begin, strlen(begin));
@@ -151,7 +153,7 @@ static bool has_metric(const struct ax_task *t, enum ax_task_metric_kind kind) {
     return false;
 }
 
-/* Each choice behind its context, and for mutual information behind nothing, too. */
+/* Each choice after its context and, for mutual information, also without context. */
 static enum ax_status add_choices(struct maker *m, size_t i) {
     const struct ax_task_item *item = &m->p->items[i];
     const bool alone = has_metric(m->p->task, AX_METRIC_ACC_MUTUAL_INFO);
@@ -224,7 +226,7 @@ static enum ax_status count_until(struct ax_task_requests *r) {
     return st;
 }
 
-/* The task's, then the end of sequence where they lack it. */
+/* The task's stop texts, and the end of sequence if it is not among them. */
 static enum ax_status list_until(struct ax_task_requests *r, const struct ax_task_generation *g) {
     char *eos;
     AX_TRY(token_text(r->tokenizer, ax_tokenizer_special_id(r->tokenizer, AX_EOS), &eos));
@@ -307,7 +309,7 @@ void ax_task_requests_free(struct ax_task_requests *r) {
 
 const int32_t *ax_task_request_fed(const struct ax_task_requests *r,
                                    const struct ax_task_request *q, int64_t *n) {
-    const bool scored = q->n_continuation > 0; /* its last token is only predicted */
+    const bool scored = q->n_continuation > 0; /* the last token is only predicted */
     const int64_t all = q->n_context + q->n_continuation - scored;
     const int64_t most =
         scored ? r->max_length : r->max_length - r->prompts->task->generation.max_tokens;

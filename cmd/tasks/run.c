@@ -1,5 +1,5 @@
-/* Read run_task first: chunks of requests, as sequences of one generator. Tasks that sample
- * differently run one after the other, each on a generator of its own. */
+/* Read run_task first: requests run in chunks, as sequences of a generator. Tasks with different
+ * sampling run one after the other, each kind with its own generator. */
 #include "cmd/tasks/run.h"
 
 #include <string.h>
@@ -8,20 +8,20 @@
 #include "base/mem.h"
 #include "base/term.h"
 
-#define CHUNK      1024 /* sequences that wait for a lane at the same time */
+#define CHUNK      1024 /* sequences that the generator gets at once */
 #define MAX_LANES  64
 #define MIN_LANES  4
-#define CACHE_SIZE ((int64_t)256 << 20) /* bytes of keys and values that the lanes aim at */
+#define CACHE_SIZE ((int64_t)256 << 20) /* bytes of keys and values for all lanes, approximately */
 
 struct run {
     struct ax_task_requests *const *list;
     size_t n;
-    const struct ax_task_generation *sampling; /* of the tasks at hand; NULL: greedy */
+    const struct ax_task_generation *sampling; /* of the current tasks; NULL: greedy */
     const struct ax_text_model *model;
     const struct ax_task_run_options *o;
     struct ax_task_run_counters *counters;
     int64_t done, total;
-    /* the chunk */
+    /* the current chunk */
     struct ax_task_requests *r;
     size_t first;             /* sequence 0 is sample first % samples of request first / samples */
     struct ax_sequence *seqs; /* [CHUNK] */
@@ -33,7 +33,7 @@ static size_t samples_of(const struct ax_task_requests *r) {
 
 /* ---- generation ---- */
 
-/* Is one of the stop texts within the last tokens? As many as it has by itself, and two more. */
+/* Stops at a stop text within the last tokens: as many as it has on its own, plus two. */
 static enum ax_status watch(void *ctx, struct ax_sequence *s, bool *stop) {
     const struct run *u = ctx;
     const struct ax_task_requests *r = u->r;
@@ -102,7 +102,7 @@ static enum ax_status prepare(struct run *u, struct ax_sequence *s, size_t at) {
     return ax_alloc(&s->tokens, (size_t)s->max_new, sizeof *s->tokens);
 }
 
-/* Tokens of an answer belong to the answer. */
+/* Frees the sequences' memory, except tokens that now belong to an answer. */
 static void clear(struct run *u, size_t n) {
     for (size_t i = 0; i < n; i++) {
         ax_free(u->seqs[i].logprobs);
@@ -132,7 +132,7 @@ static enum ax_status run_task(struct run *u, struct ax_generator *g) {
 
 /* ---- tasks ---- */
 
-/* Do the answers to this task come from this sampling? Scores go with what is greedy. */
+/* True if this task runs with the current sampling. Scoring runs with greedy generation. */
 static bool belongs(const struct run *u, const struct ax_task_requests *r) {
     const struct ax_task_generation *g = &r->prompts->task->generation, *s = u->sampling;
     if (!r->answers || !(g->temperature > 0))
@@ -193,7 +193,7 @@ static enum ax_status run_group(struct run *u, struct ax_text_model *model) {
     return ax_text_model_run(model, &o, false, body, u);
 }
 
-/* Has a task before this one the same sampling? */
+/* True if no task before this one has the same sampling. */
 static bool is_first(const struct run *u, size_t i) {
     struct run of = *u;
     of.sampling = &u->list[i]->prompts->task->generation;

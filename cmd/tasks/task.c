@@ -8,10 +8,10 @@
 static const char python[] = "write the fields as Jinja templates, or prepare the data beforehand";
 static const char one_task[] = "a task has no list of tasks; a group of tasks has the key group";
 
-/* Those without a remedy are read here or by its neighbors, or change nothing in a run of one task
- * (names, tags, decontamination, which lm-evaluation-harness does on request only). */
+/* Keys without a remedy are read in this folder or have no effect on a single task (names, tags,
+ * and decontamination, which lm-evaluation-harness does only on request). */
 static const struct ax_task_known known[] = {
-    {"group", NULL}, /* the first OF_GROUP only in a group of tasks */
+    {"group", NULL}, /* the first OF_GROUP keys are only for groups */
     {"group_alias", NULL},
     {"aggregate_metric_list", NULL},
     {"task", NULL},
@@ -96,7 +96,7 @@ static enum ax_status read_data(struct ax_task *t) {
     static const struct ax_task_known kwargs[] = {
         {"data_files", NULL},
         {"revision", NULL},
-        {"trust_remote_code", NULL}, /* no code of a data set is ever run */
+        {"trust_remote_code", NULL}, /* ignored: no code of a data set is ever run */
         {NULL, NULL},
     };
     const struct ax_task_key more = ax_task_key(&t->yaml, "dataset_kwargs");
@@ -150,7 +150,7 @@ static enum ax_status read_fields(struct ax_task *t) {
 
 /* ---- few-shot examples ---- */
 
-/* The key of fewshot_config, or else of the task. */
+/* A key of fewshot_config; if absent, of the task. */
 static struct ax_task_key either(struct ax_task *t, struct ax_task_key map, const char *name) {
     const struct ax_task_key own = ax_task_key_in(map, name);
     return own.node ? own : ax_task_key(&t->yaml, name);

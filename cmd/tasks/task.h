@@ -8,16 +8,16 @@
  *   docs.c       the records of its splits
  *   field.c      doc_to_text and the like, of one record
  *   prompt.c     few-shot examples, description, chat template → the text before the answer
- *   requests.c   texts → tokens: what the model is asked
- *   run.c        the model answers: log-likelihoods, generated text
+ *   requests.c   texts → tokens: requests to the model
+ *   run.c        requests → log-likelihoods and generated text from the model
  *   filters.c    generated text → extracted answers
  *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors;
  *                translation.c, word_ids.c, ter.c: BLEU, chrF, TER
  *   group.c      the numbers of groups
- *   report.c     what comes out
+ *   report.c     results as a table, JSON and samples
  *
- * python.c is what Python does on the way: texts, its random numbers. All of it aims at the numbers
- * of lm-evaluation-harness 0.4.13 with a Hugging Face model and batches of one (docs/eval.md). */
+ * python.c has Python's text functions and random numbers. The results should equal those of
+ * lm-evaluation-harness 0.4.13 with a Hugging Face model and batches of one (docs/eval.md). */
 #ifndef AX_CMD_TASKS_TASK_H
 #define AX_CMD_TASKS_TASK_H
 
@@ -36,7 +36,7 @@ enum ax_task_output {
 };
 const char *ax_task_output_name(enum ax_task_output o); /* "multiple_choice" */
 
-/* A value that each record has: a column, a Jinja template, or the same for all. */
+/* A field of every record: a column, a Jinja template, or a constant. */
 struct ax_task_field {
     const char *text;             /* name of a column, or source of the template; NULL: constant */
     struct ax_template *template; /* NULL without text */
@@ -91,7 +91,7 @@ struct ax_task_metric {
 };
 const char *ax_task_metric_name(enum ax_task_metric_kind k);
 const char *ax_task_aggregation_name(enum ax_task_aggregation a);
-enum ax_task_aggregation ax_task_metric_aggregation(enum ax_task_metric_kind k); /* the usual one */
+enum ax_task_aggregation ax_task_metric_aggregation(enum ax_task_metric_kind k); /* the default */
 
 enum ax_task_filter_kind {
     AX_FILTER_TAKE_FIRST,
@@ -117,7 +117,7 @@ struct ax_task_filter {
     json_t *mapping, *otherwise; /* map */
 };
 
-/* A pipeline; its name is in the names of the results. */
+/* A pipeline; results are reported under its name. */
 struct ax_task_filters {
     char *name;
     struct ax_task_filter *list;
@@ -128,38 +128,38 @@ struct ax_task_generation {
     char **until;
     size_t n_until;
     int64_t max_tokens;
-    double temperature, top_p; /* 0: greedy; 0: off */
+    double temperature, top_p; /* temperature 0: greedy; top_p 0: off */
     int64_t top_k;
 };
 
-/* What differs for few-shot examples. */
+/* Settings that apply to few-shot examples. */
 struct ax_task_fewshot {
-    const char *split; /* NULL: training, validation or test, the first there is */
+    const char *split; /* NULL: the first present of training, validation and test */
     json_t *samples;   /* instead of a split; NULL: none */
-    bool first_n;      /* else drawn at random for each record */
+    bool first_n;      /* the first records; else drawn at random for each record */
     struct ax_task_field text, target, choice, gen_prefix;
     const char *target_delimiter, *delimiter;
 };
 
-/* Where a task comes from. */
+/* How a task is found. */
 struct ax_task_spec {
-    const char *path;             /* its file; of_group: that of the group that defines it */
-    const char *name;             /* NULL: as the file says */
-    struct ax_task_override over; /* of the groups it is in */
+    const char *path;             /* its file; of_group: the file of its group */
+    const char *name;             /* NULL: the name in the file */
+    struct ax_task_override over; /* from the groups that contain it */
     bool of_group;
 };
 
 struct ax_task {
     struct ax_task_yaml yaml;
-    const char *name, *alias; /* alias: in tables */
+    const char *name, *alias; /* alias: shown in tables */
     enum ax_task_output output;
     const char *dataset_path, *dataset_name, *revision;
-    const struct ax_yaml_node *data_files; /* NULL: those of the data set */
+    const struct ax_yaml_node *data_files; /* NULL: the data set's own */
     const char *training_split, *validation_split, *test_split;
     struct ax_task_field text, target, choice, description, gen_prefix;
     const char *target_delimiter, *fewshot_delimiter;
     struct ax_task_fewshot fewshot;
-    int64_t num_fewshot; /* -1: the file does not say */
+    int64_t num_fewshot; /* -1: not in the file */
     int64_t repeats;
     struct ax_task_generation generation;
     struct ax_task_metric *metrics;
@@ -168,8 +168,8 @@ struct ax_task {
     size_t n_filters;
 };
 
-/* AX_ERR_CONFIG and AX_ERR_UNSUPPORTED with FILE:LINE: KEY of what is wrong, or only Python could
- * do. The spec's name and the groups' files outlive the task. */
+/* AX_ERR_CONFIG or AX_ERR_UNSUPPORTED, with FILE:LINE: KEY, for what is wrong or would need Python.
+ * The spec's name and the groups' files must outlive the task. */
 enum ax_status ax_task_load(struct ax_task *t, const struct ax_task_spec *spec);
 void ax_task_free(struct ax_task *t); /* safe on a zeroed one */
 
@@ -187,19 +187,19 @@ void ax_task_lists_free(struct ax_task *t);
 /* ---- fields (field.c) ---- */
 
 bool ax_task_field_given(const struct ax_task_field *f);
-/* From a key's value: a column or template, an integer, a list of texts, or a map whose values are
- * such a list. */
+/* Reads a field from a key's value: a column or template, an integer, a list of texts, or a map
+ * whose values are such a list. */
 enum ax_status ax_task_field_read(struct ax_task_field *f, struct ax_task_key k);
 void ax_task_field_free(struct ax_task_field *f);
 /* The value for a record, owned by the caller: the column's, the rendered text, or the constant. */
 enum ax_status ax_task_field_value(const struct ax_task_field *f, const json_t *doc, json_t **out);
-/* The same read as lm-evaluation-harness reads doc_to_text, doc_to_target and doc_to_choice: digits
- * are an integer where the task has choices, a text that spells a Python list is that list. */
+/* The value as lm-evaluation-harness reads doc_to_text, doc_to_target and doc_to_choice: digits are
+ * an integer if the task has choices; text that spells a Python list is that list. */
 enum ax_status ax_task_text_value(const struct ax_task *t, const struct ax_task_field *f,
                                   const json_t *doc, json_t **out);
 enum ax_status ax_task_target_value(const struct ax_task *t, const struct ax_task_field *f,
                                     const json_t *doc, json_t **out);
-/* A list of texts. */
+/* The value as a list of texts. */
 enum ax_status ax_task_choices_value(const struct ax_task *t, const struct ax_task_field *f,
                                      const json_t *doc, json_t **out);
 

@@ -111,7 +111,7 @@ static enum ax_status read_pipeline(struct ax_task *t, struct ax_task_key k) {
     return AX_OK;
 }
 
-/* Without filter_list: the first answer, as "none". */
+/* Without filter_list: takes the first answer, under the name "none". */
 static enum ax_status usual_filter(struct ax_task *t) {
     struct ax_task_filters *p = &t->filters[t->n_filters++];
     AX_TRY(ax_strdup(&p->name, "none"));
@@ -132,7 +132,7 @@ enum ax_status ax_task_read_filters(struct ax_task *t) {
 
 /* ---- generation ---- */
 
-/* Without `until`, an example's end. */
+/* Without `until`, generation stops at the delimiter between examples. */
 static enum ax_status read_until(struct ax_task *t, struct ax_task_key k) {
     struct ax_task_generation *g = &t->generation;
     struct ax_task_key *items;
@@ -151,7 +151,7 @@ static enum ax_status read_until(struct ax_task *t, struct ax_task_key k) {
     return st;
 }
 
-/* Of several names for the same, the first wins. */
+/* These names mean the same: of several given, the last in this list counts. */
 static enum ax_status read_max_tokens(struct ax_task *t, struct ax_task_key map) {
     static const char *const names[] = {"max_completion_tokens", "max_tokens", "max_new_tokens",
                                         "max_gen_toks"};

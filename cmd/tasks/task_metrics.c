@@ -55,7 +55,7 @@ static const char *const aggregations[] = {
     [AX_AGGREGATE_TER] = "ter",
 };
 
-/* Where metric_list is absent. */
+/* Used if metric_list is absent. */
 static const enum ax_task_metric_kind usual[AX_TASK_OUTPUTS][3] = {
     [AX_TASK_MULTIPLE_CHOICE] = {AX_METRIC_ACC, AX_METRIC_ACC_NORM, AX_METRICS},
     [AX_TASK_GENERATE] = {AX_METRIC_EXACT_MATCH, AX_METRICS, AX_METRICS},
@@ -99,7 +99,7 @@ static enum ax_status find_metric(const struct ax_task *t, struct ax_task_key k,
     return st;
 }
 
-/* What the values of an aggregation are: numbers, weighted numbers, labels, or its very own. */
+/* The kind of values that an aggregation takes: numbers, weighted numbers, labels, or its own. */
 static int values_of(enum ax_task_aggregation a) {
     return a <= AX_AGGREGATE_PERPLEXITY      ? 0
            : a <= AX_AGGREGATE_BITS_PER_BYTE ? 1
@@ -121,7 +121,7 @@ static enum ax_status read_aggregation(struct ax_task_key k, enum ax_task_aggreg
 }
 
 static enum ax_status read_metric(struct ax_task *t, struct ax_task_key k) {
-    /* lm-evaluation-harness ignores the first two where it compares no texts */
+    /* lm-evaluation-harness ignores the first two unless the task compares texts */
     static const struct ax_task_known keys[] = {
         {"weight_by_size", NULL},
         {"average", NULL},

@@ -1,6 +1,6 @@
-/* Tercom's greedy search, with sacrebleu's limits: read ax_ter_edits first. As long as that lowers
- * the edit distance, a piece of the answer that also occurs in the target is moved to where the
- * target has it; of all such shifts the best one is done. */
+/* Tercom's greedy search, with sacrebleu's limits: read ax_ter_edits first. Each round moves a
+ * piece of the answer that also occurs in the target to its place there, choosing the shift that
+ * lowers the edit distance most, until none lowers it. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 #define MAX_SHIFT_SIZE 10
 #define MAX_SHIFT_DIST 50
-#define MAX_CANDIDATES 1000 /* of all rounds */
+#define MAX_CANDIDATES 1000 /* in all rounds */
 #define BEAM           25   /* cells on each side of the diagonal */
 #define FAR            (INT32_MAX / 2)
 
@@ -17,22 +17,22 @@ enum { UNKNOWN, INSERT, DELETE, EQUAL, REPLACE };
 
 struct cell {
     int32_t cost;
-    uint8_t op; /* the last one on the way here */
+    uint8_t op; /* last operation on the way to this cell */
 };
 
 struct search {
     const uint32_t *target;
     int64_t n, m;                     /* words of target and answer */
     struct cell *cells;               /* [m + 1][n + 1] */
-    uint32_t *words, *shifted, *best; /* [m]: the answer, a candidate, the best one */
-    int64_t *align; /* [n]: the last word of the answer that a word of the target is beside */
-    bool *wrong_target, *wrong; /* [n], [m]: is the word changed? */
+    uint32_t *words, *shifted, *best; /* [m]: the answer; a candidate; the best candidate */
+    int64_t *align; /* [n]: the last word of the answer aligned with each word of the target */
+    bool *wrong_target, *wrong; /* [n], [m]: whether the word is changed */
     int64_t candidates;
 };
 
 /* ---- edit distance ---- */
 
-/* Cells far from the diagonal stay FAR: a beam. */
+/* Only cells within `beam` of the diagonal are computed; the others stay FAR. */
 static void fill_row(struct search *s, const uint32_t *words, int64_t i, double ratio,
                      int64_t beam) {
     const int64_t width = s->n + 1, diagonal = (int64_t)floor((double)i * ratio);
@@ -68,7 +68,7 @@ static int32_t distance(struct search *s, const uint32_t *words) {
     return s->cells[(s->m + 1) * (s->n + 1) - 1].cost;
 }
 
-/* Follows the operations back from the last cell. */
+/* Follows the operations backward from the last cell. */
 static void align(struct search *s) {
     for (int64_t i = s->m, j = s->n; i > 0 || j > 0;) {
         const int op = s->cells[i * (s->n + 1) + j].op;
@@ -85,11 +85,12 @@ static void align(struct search *s) {
 /* ---- shifts ---- */
 
 struct shift {
-    int32_t gain; /* of edit distance */
+    int32_t gain; /* reduction of the edit distance */
     int64_t start, n, to;
 };
 
-/* Moves words [start, start + n) to before word `to`; within the piece, by as much to the right. */
+/* Moves words [start, start + n) to before word `to`; if that is inside the piece, by as many words
+ * to the right. */
 static void move(struct search *s, const struct shift *x, uint32_t *out) {
     const int64_t end = x->start + x->n, most = s->m - x->n;
     int64_t at = x->to > end ? x->to - x->n : x->to, from = 0;
@@ -105,7 +106,7 @@ static void move(struct search *s, const struct shift *x, uint32_t *out) {
     }
 }
 
-/* More gain, then the longer piece, then the earlier one, then the earlier goal. */
+/* Prefers more gain, then the longer piece, then the earlier one, then the earlier destination. */
 static bool is_better(const struct shift *a, const struct shift *b) {
     if (a->gain != b->gain)
         return a->gain > b->gain;
@@ -118,7 +119,7 @@ static bool any(const bool *v, int64_t n) {
     return memchr(v, true, (size_t)n) != NULL;
 }
 
-/* All goals of a piece that the target has at `at`. */
+/* Tries all destinations for a piece that occurs in the target at `at`. */
 static void try_goals(struct search *s, int32_t before, struct shift x, int64_t at,
                       struct shift *best) {
     int64_t last = -1;

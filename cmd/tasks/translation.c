@@ -1,4 +1,4 @@
-/* Read the table at the end first. BLEU and chrF compare n-grams: of words, or of characters. */
+/* Read the table at the end first. BLEU and chrF compare n-grams of words or characters. */
 #include "cmd/tasks/translation.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@
 /* ---- n-grams ---- */
 
 struct gram {
-    uint32_t s[MAX_ORDER]; /* 0 beyond its order */
+    uint32_t s[MAX_ORDER]; /* 0 beyond the gram's order */
 };
 
 static int by_symbols(const void *a, const void *b) {
@@ -35,7 +35,7 @@ static enum ax_status sorted_grams(const uint32_t *s, size_t n, size_t order, st
     return AX_OK;
 }
 
-/* n-grams of the answer, of the target, and how many of the answer's the target has as well. */
+/* Numbers of n-grams in the answer, in the target, and in both. */
 struct matches {
     double answer, target, both;
 };
@@ -88,10 +88,10 @@ static bool is_stop(char c) {
     return c == '.' || c == ',';
 }
 
-/* Where spaces go around one or two characters; one of the four passes of mteval-v13a. */
+/* Inserts spaces around one or two characters; one of the four passes of mteval-v13a. */
 struct pass {
-    bool (*first)(char c), (*second)(char c); /* second NULL: one character */
-    const char *form;                         /* a and b: the two characters */
+    bool (*first)(char c), (*second)(char c); /* second NULL: only one character */
+    const char *form;                         /* a and b are the two characters */
 };
 
 static bool is_sign(char c) {
@@ -124,7 +124,7 @@ static enum ax_status run_pass(const struct pass *p, struct ax_buf *s) {
     return st;
 }
 
-/* The words of mteval-v13a, with white space between them. */
+/* Splits a text as mteval-v13a does, into words separated by white space. */
 static enum ax_status tokenize(struct ax_translation_text t, struct ax_buf *out) {
     static const char *const texts[][2] = {{"<skipped>", ""}, {"-\n", ""},    {"\n", " "},
                                            {"&quot;", "\""},  {"&amp;", "&"}, {"&lt;", "<"},
@@ -168,8 +168,8 @@ done:
     return st;
 }
 
-/* The geometric mean of the precisions; of those that are 0, the first counts half a match, the
- * next a quarter, … */
+/* The geometric mean of the precisions. Instead of zero matches, the first such order counts a
+ * half, the next a quarter, and so on. */
 static double score_bleu(const double *sums) {
     const double *both = sums + 2, *all = sums + 2 + BLEU_ORDER;
     double logs = 0, half = 1, matches = 0;
@@ -179,7 +179,7 @@ static double score_bleu(const double *sums) {
         return 0;
     for (int n = 0; n < BLEU_ORDER; n++) {
         if (!(all[n] > 0))
-            return 0; /* every text is shorter than n words */
+            return 0; /* all texts are shorter than n + 1 words */
         if (!(both[n] > 0))
             half /= 2;
         logs += log(100 * (both[n] > 0 ? both[n] : half) / all[n]);
@@ -189,7 +189,7 @@ static double score_bleu(const double *sums) {
 
 /* ---- chrF: for each order n-grams of the answer, of the target, and matches ---- */
 
-/* Those that are no white space; returns how many. */
+/* Writes the characters other than white space; returns their number. */
 static size_t characters(struct ax_translation_text t, uint32_t *out) {
     size_t n = 0;
     for (size_t at = 0; at < t.n;) {
@@ -233,7 +233,7 @@ static enum ax_status count_chrf_words(struct ax_translation_text target,
     return st;
 }
 
-/* F-score of the mean precision and the mean recall, over the orders that both texts have. */
+/* The F-score of mean precision and mean recall, over the orders that both texts have. */
 static double f_score(const double *sums, int orders) {
     const double factor = BETA * BETA;
     double precision = 0, recall = 0;

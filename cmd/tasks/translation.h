@@ -1,7 +1,7 @@
 /* Metrics of translations, with the arithmetic of sacrebleu's defaults: BLEU (Papineni et al. 2002;
  * mteval-v13a's words, exponential smoothing), chrF (Popović 2015; 6 characters, beta 2), chrF++
- * (the same with 2 words) and TER (Snover et al. 2006; Tercom's shifts). One reference each. A
- * record gives counts, and the score is that of their sums over all records. */
+ * (the same with 2 words) and TER (Snover et al. 2006; Tercom's shifts). Each record has one
+ * reference. The score is computed from the sums of all records' counts. */
 #ifndef AX_CMD_TASKS_TRANSLATION_H
 #define AX_CMD_TASKS_TRANSLATION_H
 
@@ -15,37 +15,37 @@ struct ax_translation_text {
 };
 
 struct ax_translation {
-    size_t n; /* counts of a record */
+    size_t n; /* counts per record */
     enum ax_status (*count)(struct ax_translation_text target, struct ax_translation_text answer,
                             double *counts);
-    double (*score)(const double *sums); /* 0 to 100; TER: from 0 */
+    double (*score)(const double *sums); /* 0 to 100; TER: 0 or more */
 };
-/* NULL: this aggregation is of another kind. */
+/* NULL if the aggregation is of another kind. */
 const struct ax_translation *ax_translation(enum ax_task_aggregation how);
 
 /* ---- words (word_ids.c) ---- */
 
-/* One of !"#$%&'()*+,-./:;<=>?@[\]^_`{|}~ */
+/* True for !"#$%&'()*+,-./:;<=>?@[\]^_`{|}~ */
 static inline bool ax_is_sign(char c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
 }
 
-/* Numbers of the words of two texts; equal words have equal numbers. */
+/* The words of two texts as numbers; equal words have equal numbers. */
 struct ax_word_ids {
-    uint32_t *ids; /* those of the target, then those of the answer */
+    uint32_t *ids; /* words of the target, then of the answer */
     size_t target, answer;
 };
-/* White space separates words; with `signs`, a sign at a word's end, or else its beginning, does too.
- */
+/* White space separates words. `signs`: a sign at the end of a word, or else at its beginning,
+ * becomes a word. */
 enum ax_status ax_word_ids_make(struct ax_word_ids *w, struct ax_translation_text target,
                                 struct ax_translation_text answer, bool signs);
 void ax_word_ids_free(struct ax_word_ids *w);
 
 /* ---- TER (ter.c) ---- */
 
-/* The fewest insertions, deletions, substitutions and shifts that lead from the answer to the
- * target, as Tercom's search finds them. */
+/* The fewest insertions, deletions, substitutions and shifts found by Tercom's search that turn the
+ * answer into the target. */
 enum ax_status ax_ter_edits(const struct ax_word_ids *w, int64_t *edits);
 
 #endif

@@ -1,5 +1,5 @@
-/* Read ax_task_tree_add first. Keys that a group has beside its own win over those of its members,
- * and of a group in a group the outer one's win; what a member's own entry says wins over both. */
+/* Read ax_task_tree_add first. Keys of a group other than its own override those of its members; an
+ * outer group overrides an inner one, and a member's entry in the group overrides both. */
 #include "cmd/tasks/tree.h"
 
 #include <string.h>
@@ -9,10 +9,10 @@
 
 #define MAX_DEPTH 16
 
-/* A group at hand: its keys are in a file, or in an entry of the group around it. */
+/* The group being read: its keys are in a file, or in an entry of the group that contains it. */
 struct source {
-    const char *path;                /* the file, or that of the group around it */
-    const struct ax_task_yaml *yaml; /* NULL: an entry */
+    const char *path;                /* its file, or that of the group that contains it */
+    const struct ax_task_yaml *yaml; /* NULL: it is an entry */
     struct ax_task_key entry;
     const struct ax_task_override *outer;
     int depth;
@@ -80,7 +80,8 @@ static enum ax_status add_index(struct ax_task_tree *t, const char *folder) {
     return st;
 }
 
-/* The index of the include path, or of the folder of the file that uses a name. */
+/* The index of the include path or, if there is none, of the folder of the file that uses the
+ * name. */
 static enum ax_status index_for(struct ax_task_tree *t, const char *path,
                                 const struct ax_task_index **out) {
     char *folder;
@@ -112,7 +113,7 @@ static void free_spec(struct ax_task_spec *s) {
     ax_free(s);
 }
 
-/* A task that two groups have, in the same way, is one task. */
+/* A task that two groups contain in the same way is added only once. */
 static enum ax_status add_task(struct ax_task_tree *t, struct ax_task_node *parent,
                                const struct ax_task_spec *from, const char *shown) {
     struct ax_task_node *node;
@@ -155,7 +156,7 @@ static enum ax_status add_map(struct ax_task_override *o, struct ax_task_key map
     return AX_OK;
 }
 
-/* What a group hands to its members. */
+/* The overrides for a group's members. */
 static enum ax_status overrides_of(const struct source *s, struct ax_task_override *o) {
     *o = *s->outer;
     if (!s->yaml)
@@ -165,7 +166,7 @@ static enum ax_status overrides_of(const struct source *s, struct ax_task_overri
     return AX_OK;
 }
 
-/* The same for a member with an entry of its own, which comes first. */
+/* The same for a member with its own entry, which has precedence. */
 static enum ax_status with_entry(const struct ax_task_override *group, struct ax_task_key entry,
                                  struct ax_task_override *o) {
     *o = (struct ax_task_override){0};
@@ -210,7 +211,7 @@ static enum ax_status add_group_file(struct ax_task_tree *t, struct ax_task_node
     return add_group(t, parent, name, &s);
 }
 
-/* A name in an index: a task, a group, or all tasks of a tag. */
+/* Adds what a name in an index means: a task, a group, or all tasks of a tag. */
 static enum ax_status add_name(struct ax_task_tree *t, struct ax_task_node *parent,
                                const struct ax_task_index *x, const char *name,
                                const struct ax_task_override *over, int depth) {
@@ -235,7 +236,7 @@ static enum ax_status add_name(struct ax_task_tree *t, struct ax_task_node *pare
     return st;
 }
 
-/* A group's own entry {group: …} or {task: …}: known names with other keys, or new ones. */
+/* Adds a group's entry {group: …} or {task: …}: a known name with other keys, or a new one. */
 static enum ax_status add_entry(struct ax_task_tree *t, struct ax_task_node *group,
                                 const struct source *s, struct ax_task_key k,
                                 const struct ax_task_override *over) {
@@ -297,7 +298,7 @@ static enum ax_status add_group(struct ax_task_tree *t, struct ax_task_node *par
     return AX_OK;
 }
 
-/* ---- what is asked for ---- */
+/* ---- names and files from the command line ---- */
 
 static enum ax_status add_file(struct ax_task_tree *t, const char *path) {
     static const struct ax_task_override none;

@@ -1,4 +1,4 @@
-/* Two texts → numbers of their words: read ax_word_ids_make first. */
+/* Numbers the words of two texts: read ax_word_ids_make first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static enum ax_status add_word(struct words *w, const char *s, size_t n) {
     return AX_OK;
 }
 
-/* str.split() */
+/* As str.split() in Python. */
 static enum ax_status split(struct words *w, struct ax_translation_text t) {
     size_t from = 0;
     for (size_t at = 0; at < t.n;) {
@@ -41,7 +41,7 @@ static enum ax_status split(struct words *w, struct ax_translation_text t) {
     return t.n > from ? add_word(w, t.s + from, t.n - from) : AX_OK;
 }
 
-/* str.split(), and a sign at the end of a word, or else at its beginning, becomes a word. */
+/* As str.split(); then a sign at the end of a word, or else at its beginning, becomes a word. */
 static enum ax_status split_signs(struct words *w, struct ax_translation_text t) {
     struct words plain = {0};
     enum ax_status st = split(&plain, t);
