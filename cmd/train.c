@@ -29,7 +29,7 @@ static void print_nothing(const struct ax_train_setup *s, const struct ax_train_
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char time[32], memory[32], steps[64];
     const char *dir = s->o.save.output_dir, *what = s->adapter ? "adapter" : "model";
-    if (r->steps > r->total_steps) /* of a checkpoint that a longer run left */
+    if (r->steps > r->total_steps) /* resumed from a checkpoint of a longer run */
         snprintf(steps, sizeof steps, "%lld steps", (long long)r->steps);
     else
         snprintf(steps, sizeof steps, "%lld of %lld steps%s", (long long)r->steps,
@@ -75,7 +75,7 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
     return AX_OK;
 }
 
-/* Ranks of a launcher would each train alone and write to one folder. */
+/* Rejects several ranks: each would train alone, and all would write to the same folder. */
 static enum ax_status refuse_ranks(void) {
     const char *ranks = getenv("WORLD_SIZE");
     if (!ranks || strtol(ranks, NULL, 10) <= 1)
@@ -110,7 +110,7 @@ static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
     return AX_OK;
 }
 
-/* Training, and what follows from a trained model. */
+/* Trains, then merges and uploads the model if requested. */
 static enum ax_status finish(struct ax_train_setup *s, struct ax_trackers *trackers,
                              struct ax_train_result *r) {
     ax_tracker_describe(trackers, s->about, s->o.save.output_dir);

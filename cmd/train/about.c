@@ -20,7 +20,7 @@ done:
     return st;
 }
 
-/* The first epoch's sequences; streams do not know theirs. */
+/* Counts of the first epoch; unknown for streams. */
 static enum ax_status read_data(const struct ax_train_setup *s, json_t **out) {
     const struct ax_setup_data *d = &s->data;
     struct ax_loader_count n = {0};
@@ -66,7 +66,8 @@ done:
     return st;
 }
 
-/* Appends a word, or its key and no value if that is a secret; *hide: the next word is one. */
+/* Appends a word of the command, without the value if its key is a secret; *hide: the next word is
+ * that value. */
 static enum ax_status put_command_word(json_t *words, const char *word, bool *hide) {
     const bool dashes = strncmp(word, "--", 2) == 0;
     const size_t n = strcspn(word, "=");

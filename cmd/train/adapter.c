@@ -60,7 +60,7 @@ static enum ax_status read_names(struct ax_peft_names *list, const struct ax_con
     return AX_OK;
 }
 
-/* One string is a regular expression. */
+/* A single string is a regular expression. */
 static enum ax_status read_names_or_regex(struct ax_peft_names *list, char **regex,
                                           const struct ax_config *cfg, const char *key) {
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s", key);
@@ -111,9 +111,9 @@ static enum ax_status read_layers(struct ax_train_setup *s, struct ax_peft_confi
     return AX_OK;
 }
 
-/* ---- looking into the base ---- */
+/* ---- linears of the base ---- */
 
-/* Builds the model without memory or weights and hands it to `look`. */
+/* Builds the model without weights or memory and calls `look` with it. */
 static enum ax_status with_model(const struct ax_train_setup *s, const struct ax_peft_config *c,
                                  enum ax_status (*look)(const struct ax_model *m, void *ctx),
                                  void *ctx) {
@@ -131,8 +131,8 @@ static enum ax_status with_model(const struct ax_train_setup *s, const struct ax
     return st;
 }
 
-/* The last parts of the names of all linears that can have an adapter: "base_model.model.
- * model.layers.0.mlp.up_proj.lora_A.weight" → "up_proj". */
+/* Adds the last part of the name of each linear that can have an adapter:
+ * "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight" → "up_proj". */
 static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
     for (int i = 0; i < m->n_params; i++) {
         char name[AX_NAME_MAX];
@@ -242,7 +242,7 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
     return read_names(&c->save, cfg, "lora_modules_to_save");
 }
 
-/* What the folder's own configuration decides, where the YAML says something else. */
+/* Warns about keys of the YAML that the adapter's own configuration overrides. */
 static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_config *c) {
     const struct {
         const char *key;
@@ -313,9 +313,9 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
                            ax_config_where(s->cfg, where, sizeof where, "adapter"));
 }
 
-/* ---- afterwards ---- */
+/* ---- merging after training ---- */
 
-/* An older result of the same key is replaced; anything else that lies there is not. */
+/* Removes an earlier result of merge_lora; any other folder is left alone. */
 static enum ax_status clear_merged(const char *dst) {
     char *note;
     AX_TRY(ax_path_join(&note, dst, AX_MERGE_NOTE));

@@ -13,7 +13,7 @@
 #include "ckpt/hub/hub.h"
 #include "cmd/convert/from_gguf.h"
 
-/* A hub model: from its cache, or downloaded into it. */
+/* Finds a hub model in the cache, or downloads it into it. */
 static enum ax_status find_in_hub(char **out, const char *id, const char *revision,
                                   enum ax_hub_part part) {
     struct ax_hub hub;
@@ -24,7 +24,7 @@ static enum ax_status find_in_hub(char **out, const char *id, const char *revisi
     return st;
 }
 
-/* Families that this program does not have, by the names under which they are published. */
+/* Model families that are not supported, by the names under which they are published. */
 static const struct {
     const char *prefix, *family;
 } lacking[] = {
@@ -138,7 +138,7 @@ enum ax_status ax_base_model_cache(char **out) {
     return ax_path_join(out, home && *home ? home : "/tmp", ".cache/axtrain");
 }
 
-/* CACHE/NAME-KEY for the file `real`, where a changed or another file gives another key. */
+/* CACHE/NAME-KEY for the file `real`, where the key depends on its path, size and date. */
 static enum ax_status linked_path(char **out, const char *real, const char *cache_dir) {
     struct stat info;
     if (stat(real, &info) != 0)
@@ -159,8 +159,8 @@ static bool has_link(const char *folder) {
     return there;
 }
 
-/* A folder with a copy of the weights, from an earlier version, is replaced. Of several processes,
- * one writes it. */
+/* Writes the folder, under a lock, unless another process has; replaces one that an earlier version
+ * made with a copy of the weights. */
 static enum ax_status link_at(const char *path, const char *lock_path, const char *gguf) {
     struct ax_lock lock;
     ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
@@ -171,7 +171,7 @@ static enum ax_status link_at(const char *path, const char *lock_path, const cha
     return st;
 }
 
-/* Another process may clear it between writing and use. */
+/* Repeats if another process clears the folder between writing and locking it. */
 static enum ax_status link_and_use(struct ax_lock *use, const char *path, const char *gguf) {
     char *lock_path;
     AX_TRY(ax_sprintf(&lock_path, "%s.lock", path));
@@ -222,7 +222,7 @@ enum ax_status ax_base_model_folder(char **folder, struct ax_lock *use, const ch
     if (hub)
         AX_TRY(ax_hub_use(use, &repo));
     enum ax_status st = ax_base_model_find(&m, name, revision);
-    if (st == AX_OK && hub && !use->held) /* it has just been downloaded */
+    if (st == AX_OK && hub && !use->held) /* if it was just downloaded */
         st = ax_hub_use(use, &repo);
     if (st == AX_OK && m.kind == AX_BASE_MODEL_GGUF) {
         st = link_gguf(folder, use, m.path, cache_dir);

@@ -10,7 +10,8 @@ enum ax_base_model_kind {
     AX_BASE_MODEL_GGUF    /* a GGUF file */
 };
 
-/* AX_ERR_UNSUPPORTED for a well-known hub id of a family that is not supported; asks nobody. */
+/* AX_ERR_UNSUPPORTED for a well-known hub id of a family that is not supported; needs no
+ * network. */
 enum ax_status ax_base_model_check_name(const char *name);
 
 struct ax_base_model {
@@ -33,13 +34,13 @@ void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
 enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
                                   const json_t *fields);
 
-/* Where the program keeps what it can make again: XDG_CACHE_HOME/axtrain or ~/.cache/axtrain. */
+/* The folder for files that can be created again: XDG_CACHE_HOME/axtrain or ~/.cache/axtrain. */
 enum ax_status ax_base_model_cache(char **out);
 
-/* The same, as a folder. For a GGUF file, that is a small one in `cache_dir` (NULL: the program's
- * cache) with config, tokenizer, and a link to the file, whose weights are read in place; keyed by
- * the file's name, path, size and date, and reused next time. What the cache has is not cleared
- * while `use` is held (ax_lock_drop). Free *folder with ax_free. */
+/* The same as a folder. For a GGUF file, creates a small one in `cache_dir` (NULL: the program's
+ * cache) with config, tokenizer, and a link to the file, whose weights are read in place; its name
+ * depends on the file's name, path, size and date, so it is reused next time. What is in a cache is
+ * not cleared while `use` is held (ax_lock_drop). Free *folder with ax_free. */
 enum ax_status ax_base_model_folder(char **folder, struct ax_lock *use, const char *name,
                                     const char *revision, const char *cache_dir);
 

@@ -12,8 +12,8 @@ bool ax_setup_is_streamed(const struct ax_config *cfg) {
     return ax_config_bool(cfg, "streaming") || ax_config_count(cfg, "pretraining_dataset") > 0;
 }
 
-/* Windows are packed; a document without packing is cut; with concatenation documents are joined
- * whole, and with both they are joined and cut wherever a row ends. */
+/* Packing uses windows of each document; without it a document is cut. With concatenation documents
+ * are cut and joined; with both they are joined in full and split at row ends. */
 enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_config *cfg) {
     const bool pack = ax_config_bool(cfg, "sample_packing");
     const bool join = ax_config_bool(cfg, "pretraining_sample_concatenation");
@@ -105,7 +105,7 @@ static struct ax_corpus_options corpus_options(const struct ax_config *cfg) {
     return o;
 }
 
-/* What the config says of each training set: a weight, or its part of mixing_weights. */
+/* Applies the weights of the training sets: their own, or mixing_weights. */
 static enum ax_status weigh(struct ax_setup_data *d, bool shuffle) {
     const struct ax_config *cfg = d->cfg;
     struct ax_corpus_weights w = {.n = d->train_sets.n,
@@ -128,7 +128,7 @@ static enum ax_status weigh(struct ax_setup_data *d, bool shuffle) {
     return st;
 }
 
-/* Weights come last, so that no copy of a record that is held out is trained on. */
+/* Weights are applied last, so that no copy of a held-out record is trained on. */
 static enum ax_status build_train(struct ax_setup_data *d) {
     const struct ax_corpus_options o = corpus_options(d->cfg);
     AX_TRY(ax_corpus_build(&d->train, d->train_sets.sets, d->train_sets.n, &o, &d->train_report));

@@ -1,8 +1,8 @@
 /* From a config to sequences: tokenizer, chat template, data sets, training and evaluation corpus,
  * and the loader that packs them. Every command that uses data opens this first.
  *
- * Read on: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of them),
- * data_loader.c (packing and order). */
+ * Reading order: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of
+ * them), data_loader.c (packing and order). */
 #ifndef AX_CMD_TRAIN_DATA_H
 #define AX_CMD_TRAIN_DATA_H
 
@@ -49,7 +49,7 @@ struct ax_setup_data;
 enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                    const char *list, size_t index);
 void ax_setup_entry_close(struct ax_setup_entry *e);
-/* Source of its records. `e` has its path set, and owns what the options borrow. */
+/* The source of its records. Requires e->path; `e` owns what the options borrow. */
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                    bool pretraining, struct ax_rows_options *out);
 
@@ -85,14 +85,14 @@ struct ax_setup_data {
 /* `cfg` is borrowed. `refresh` rebuilds prepared sets. */
 enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
                                   bool refresh);
-/* The sizes of sequences and steps alone, without tokenizer or data. */
+/* Computes only the sizes of sequences and steps, without tokenizer or data. */
 void ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg);
 void ax_setup_data_close(struct ax_setup_data *d);
 /* AX_ERR_DATA if there is nothing to train on, with the reason. Streams: unknown in advance. */
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d);
 /* Warnings about the data before training; one log line each. */
 typedef enum ax_status ax_setup_warn(void *ctx, const char *text);
-ax_setup_warn ax_setup_warn_log; /* writes it to the log; ctx is not used */
+ax_setup_warn ax_setup_warn_log; /* writes to the log; ctx is not used */
 enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_warn *warn,
                                       void *ctx);
 

@@ -6,7 +6,7 @@
 #include "cmd/train/data.h"
 #include "data/rows/hub_dataset.h"
 
-/* ---- memory that lives with the entry ---- */
+/* ---- memory owned by the entry ---- */
 
 static enum ax_status own(struct ax_setup_entry *e, void *out, size_t n, size_t size) {
     void *p;
@@ -17,7 +17,7 @@ static enum ax_status own(struct ax_setup_entry *e, void *out, size_t n, size_t 
     return AX_OK;
 }
 
-/* A list of texts; borrowed texts, owned list. */
+/* A list of texts: the list is owned, its texts are borrowed. */
 static enum ax_status read_texts(struct ax_setup_entry *e, const struct ax_config *cfg,
                                  const char *path, const char *const **out, size_t *n) {
     const char **list;
@@ -34,7 +34,7 @@ static enum ax_status read_texts(struct ax_setup_entry *e, const struct ax_confi
 
 /* ---- chat ---- */
 
-/* property: column */
+/* message_property_mappings: {property: column} */
 static enum ax_status read_properties(struct ax_setup_entry *e, const struct ax_config *cfg) {
     const struct ax_yaml_node *map = ax_config_node(cfg, "%s.message_property_mappings", e->path);
     struct ax_name_map *list;
@@ -63,7 +63,7 @@ static const struct ax_name_map default_roles[] = {
     {"gpt", "assistant"}, {"system", "system"}, {"tool", "tool"},
 };
 
-/* target: [source, …] */
+/* roles: {target: [source, …]} */
 static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_config *cfg) {
     const struct ax_yaml_node *map = ax_config_node(cfg, "%s.roles", e->path);
     e->chat.roles = default_roles;
@@ -99,7 +99,7 @@ static enum ax_train_on train_on(const struct ax_config *cfg, const char *entry,
     for (int i = 0; i < 4; i++)
         if (strcmp(words[i], word) == 0)
             return (enum ax_train_on)i;
-    return AX_TRAIN_TURN; /* the config's table allows no other word */
+    return AX_TRAIN_TURN; /* the config's table allows only these words */
 }
 
 static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_config *cfg,
@@ -166,7 +166,7 @@ static struct ax_format_synthetic read_synthetic(const struct ax_config *cfg, co
     return s;
 }
 
-/* The type's text; NULL for a map and for rows that are tokens already. */
+/* The type as text; NULL if it is a map or absent (the records are already tokenized). */
 static const char *type_of(const struct ax_config *cfg, const char *entry) {
     const struct ax_yaml_node *v = ax_config_node(cfg, "%s.type", entry);
     return v ? v->text : NULL;
@@ -201,7 +201,7 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     return ax_format_new(&e->format, &o);
 }
 
-/* ---- rows ---- */
+/* ---- records ---- */
 
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                    bool pretraining, struct ax_rows_options *out) {
@@ -232,7 +232,7 @@ enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_con
     return AX_OK;
 }
 
-/* A data set of the hub is brought into the cache first, where it is not there yet. */
+/* Downloads a data set of the hub into the cache first, unless it is there. */
 static enum ax_status open_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                 bool pretraining) {
     struct ax_rows_options o = {0};

@@ -18,8 +18,8 @@ static enum ax_pack_mode pack_mode(const struct ax_config *cfg, bool eval, bool 
     return ax_config_bool(cfg, "sample_packing_sequentially") ? AX_PACK_IN_ORDER : AX_PACK_FIT;
 }
 
-/* How often sequence_len a sequence is: without multipack_real_batches, a packed one is the whole
- * micro-batch. */
+/* The length of a sequence as a multiple of sequence_len: without multipack_real_batches, a packed
+ * sequence is as long as its micro-batch. */
 static int64_t samples_per_sequence(const struct ax_config *cfg, enum ax_pack_mode mode) {
     if (mode == AX_PACK_PLAIN || !ax_config_is_set(cfg, "multipack_real_batches") ||
         ax_config_bool(cfg, "multipack_real_batches"))
@@ -57,7 +57,7 @@ static struct ax_loader_options loader_options(struct ax_setup_data *d, bool eva
         .seed = (uint64_t)ax_config_i64(cfg, "seed"),
     };
     if (!eval && ax_config_bool(cfg, "group_by_length"))
-        o.by_length = 50 * micro; /* as many batches as are sorted together elsewhere */
+        o.by_length = 50 * micro; /* sorted in groups of 50 batches, as in transformers */
     return o;
 }
 
@@ -125,7 +125,7 @@ static enum ax_status warn_lines(const char *entry, const char *lines, ax_setup_
     return AX_OK;
 }
 
-/* One line for each kind: how many, and the first. */
+/* One line per kind of oddity: how many conversations have it, and the first of them. */
 static size_t odd_lines(const struct ax_examples *set, char *text, size_t size) {
     static const char *const what[AX_ODDITIES] = {
         [AX_ODD_ROLE] = "a role other than system, user, assistant or tool (map it with roles)",
@@ -201,7 +201,7 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     char where[512];
     if (d->stream)
         return AX_OK;
-    const struct ax_example_ref *top = c->refs; /* in the files: the corpus may be shuffled */
+    const struct ax_example_ref *top = c->refs; /* first in the files; the corpus may be shuffled */
     for (size_t i = 0; i < c->n; i++) {
         const struct ax_example_ref *ref = &c->refs[i];
         trained += ax_examples_trained(&c->sets[ref->set], ref->index, ref->n);

@@ -26,7 +26,7 @@ static enum ax_status models_own(struct ax_template **out, const struct ax_setup
     return ax_template_from_folder(out, t->path, NULL, false);
 }
 
-/* Jinja in the config itself, or in a file. */
+/* Compiles Jinja source given in the config, or in a file. */
 static enum ax_status from_jinja(struct ax_template **out, const char *jinja) {
     if (strpbrk(jinja, "{\n") || !ax_path_exists(jinja))
         return ax_template_compile(out, "chat_template_jinja", jinja, strlen(jinja));
@@ -56,7 +56,7 @@ static enum ax_status by_name(struct ax_template **out, const struct ax_setup_to
     return ax_template_builtin(out, name + strlen(FALLBACK));
 }
 
-/* The key below `entry` where it is set, else NULL. */
+/* The value of a key below `entry`, or NULL if it is not set. */
 static const char *setting(const struct ax_config *cfg, const char *entry, const char *key) {
     if (*entry == '\0')
         return ax_config_str(cfg, "%s", key);

@@ -11,7 +11,7 @@
 
 #define MAX_FILE ((size_t)1 << 30)
 
-/* ---- the files' part of the key ---- */
+/* ---- the files' part of the cache key ---- */
 
 struct key {
     uint64_t high, low;
@@ -46,7 +46,7 @@ static enum ax_status mix_folder(struct key *k, const char *folder) {
     return AX_OK;
 }
 
-/* A GGUF file holds the weights too, so its date and size stand for its content. */
+/* A GGUF file also contains the weights, so its date and size are hashed instead of its content. */
 static enum ax_status mix_file(struct key *k, const char *path) {
     struct stat info;
     if (stat(path, &info) != 0)
@@ -58,7 +58,7 @@ static enum ax_status mix_file(struct key *k, const char *path) {
     return AX_OK;
 }
 
-/* ---- the config's part ---- */
+/* ---- the config's part of the cache key ---- */
 
 static enum ax_status set_special_tokens(struct ax_setup_tokenizer *t, const struct ax_config *cfg,
                                          struct key *k) {
@@ -133,7 +133,7 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     struct ax_base_model m;
     struct key k = {1, 2};
     AX_TRY(ax_base_model_find_tokenizer(&m, name, ax_config_str(cfg, "model_revision")));
-    t->path = m.path; /* ours from here on */
+    t->path = m.path; /* owned by t from here on */
     t->is_gguf = m.kind == AX_BASE_MODEL_GGUF;
     t->named_mistral = strcasestr(name, "mistral") != NULL;
     const enum ax_status st = ax_tokenizer_load(&t->tokenizer, t->path);

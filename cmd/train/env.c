@@ -1,4 +1,4 @@
-/* The facts needed in a bug report. */
+/* Facts for bug reports. */
 #include "cmd/train/env.h"
 
 #include <sys/utsname.h>
@@ -14,15 +14,15 @@
 #include "kernels/cpu/isa.h"
 
 #ifdef __clang__
-#define AX_COMPILER __VERSION__ /* begins with its name */
+#define AX_COMPILER __VERSION__ /* begins with the compiler's name */
 #else
 #define AX_COMPILER "gcc " __VERSION__
 #endif
 
-/* main.c's; a program without it (a test) is of no commit. */
+/* Defined in main.c; weak, because tests are linked without it. */
 extern const char ax_commit[] __attribute__((weak));
 
-/* The value of the first line "key : value" of a /proc file. */
+/* The value in the first line "key : value" of a /proc file. */
 static void proc_field(const char *path, const char *key, char *out, size_t size) {
     static char text[1 << 16];
     snprintf(out, size, "unknown");

@@ -48,7 +48,7 @@ enum ax_status ax_hub_push_check(const struct ax_config *cfg) {
     return st;
 }
 
-/* Its output goes where logs go: standard output is for results. */
+/* The command's output goes to stderr, like logs: stdout is for results. */
 static enum ax_status run(const char *const *argv, int *code) {
     posix_spawn_file_actions_t actions;
     pid_t pid;
@@ -74,7 +74,7 @@ enum ax_status ax_hub_push(const struct ax_config *cfg) {
     int code;
     if (!id)
         return AX_OK;
-    /* a new repository is private: making it public is one click, the other way is too late */
+    /* a new repository is private: it can be published later, but publishing cannot be undone */
     const char *argv[20] = {"hf",        "upload",      id,          dir,         ".",
                             "--private", "--repo-type", "model",     "--exclude", "checkpoint-*",
                             "--exclude", "*.lock",      "--exclude", "tracker*",  NULL};

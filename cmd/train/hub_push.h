@@ -4,10 +4,11 @@
 
 #include "cmd/config/config.h"
 
-/* Before training: is an upload possible? AX_ERR_CONFIG says what is missing. AX_OK without
- * hub_model_id. */
+/* Checks before training whether an upload is possible. AX_ERR_CONFIG says what is missing. AX_OK
+ * without hub_model_id. */
 enum ax_status ax_hub_push_check(const struct ax_config *cfg);
-/* Uploads output_dir without checkpoints and what belongs to trackers. AX_ERR_FAILED names the command to rerun. */
+/* Uploads output_dir without checkpoints and trackers' files. AX_ERR_FAILED names the command to
+ * run again. */
 enum ax_status ax_hub_push(const struct ax_config *cfg);
 
 #endif

@@ -12,7 +12,7 @@
 #define LION    "Lion with its moment in bfloat16, rounded stochastically"
 #define UNPAGED "; nothing is paged out: the state stays in memory"
 
-/* Optimizers that are not quite what their names say. */
+/* Optimizers that differ from what their names say, and how. */
 static const struct {
     const char *pattern, *note;
 } approximated[] = {
@@ -28,7 +28,8 @@ static const struct {
     {"paged_lion_32bit", "lion_32bit" UNPAGED},
 };
 
-/* Names for our own commands alone, and those that the language reads as others. */
+/* Names that a config does not accept: those only commands use, and those cmd/config/
+ * translates. */
 static bool is_left_out(const char *name) {
     return strcmp(name, "adamw") == 0 || strcmp(name, "lion") == 0 ||
            fnmatch("ao_adamw_?bit", name, 0) == 0;

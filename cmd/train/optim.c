@@ -8,7 +8,7 @@
 
 /* ---- the optimizer ---- */
 
-/* Options of optim_args, and which optimizers read them. */
+/* An option of optim_args, and the optimizers that use it. */
 struct option {
     const char *name, *readers;
     double *number;
@@ -35,7 +35,7 @@ static enum ax_status set_number(const struct option *option, const struct ax_co
     return AX_OK;
 }
 
-/* One option of optim_args. */
+/* Sets one option of optim_args. */
 static enum ax_status set_option(struct ax_step_options *so, const struct ax_config *cfg,
                                  const char *name, const char *text) {
     struct ax_optimizer_options *o = &so->opt;
@@ -68,7 +68,7 @@ static enum ax_status set_option(struct ax_step_options *so, const struct ax_con
                            name, so->optimizer->name, known);
 }
 
-/* A map, or "k=v,k=v". */
+/* optim_args is a map, or text "k=v,k=v". */
 static enum ax_status read_args(struct ax_step_options *so, const struct ax_config *cfg) {
     const struct ax_yaml_node *node = ax_config_node(cfg, "optim_args");
     if (!node)
@@ -93,8 +93,7 @@ static enum ax_status read_args(struct ax_step_options *so, const struct ax_conf
     return st;
 }
 
-/* As transformers' Trainer hands them on: Adafactor's epsilons and SGD's momentum have defaults of
- * their own. */
+/* As in transformers' Trainer, Adafactor's epsilons and SGD's momentum keep their own defaults. */
 static void read_common(struct ax_step_options *so, const struct ax_config *cfg) {
     so->opt.weight_decay = ax_config_f64(cfg, "weight_decay");
     if (so->optimizer == &ax_optimizer_adafactor || so->optimizer == &ax_optimizer_sgd)
@@ -158,7 +157,8 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
     return AX_OK;
 }
 
-/* Axolotl's own forms of the cosine; a rise with the square has no floor there. */
+/* Axolotl's variants of the cosine schedule. There, quadratic warmup cannot be combined with a
+ * floor. */
 static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
     const char *const floor = "cosine_min_lr_ratio", *const constant = "cosine_constant_lr_ratio";
     const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
@@ -181,7 +181,7 @@ static enum ax_status read_floor(struct ax_lr_schedule *lr, const struct ax_conf
     return AX_OK;
 }
 
-/* A count, or axolotl's own where it is absent or 0. */
+/* The value of a count, or axolotl's default if it is absent or 0. */
 static int64_t count_or(const struct ax_config *cfg, const char *key, int64_t otherwise) {
     const int64_t n = ax_config_has(cfg, "%s", key) ? ax_config_i64(cfg, "%s", key) : 0;
     return n > 0 ? n : otherwise;

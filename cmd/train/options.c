@@ -1,5 +1,5 @@
-/* Keys of the run: batches, steps, evaluation, saving, resuming, precision, memory. Only here does
- * a key's value become an option. */
+/* Reads the keys of a run into options: batches, steps, evaluation, saving, resuming, precision,
+ * memory. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "cmd/train/tracker.h"
 #include "kernels/cpu/isa.h"
 
-#define PAD 8 /* micro-batches are padded to a multiple: whole tiles for the products */
+#define PAD 8 /* micro-batches are padded to a multiple of this, for full tiles in GEMMs */
 
 /* ---- precision and memory ---- */
 
@@ -39,7 +39,7 @@ static int64_t longest(const struct ax_corpus *c) {
     return n;
 }
 
-/* A sequence without packing is one example, so no longer than the longest there is. */
+/* Without packing a sequence is one example, so none is longer than the longest example. */
 static void read_data(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     const struct ax_setup_data *d = &s->data;
@@ -69,7 +69,7 @@ static void read_data(struct ax_train_setup *s) {
 
 /* ---- how often ---- */
 
-/* `per_epoch` is a share of the run: N in each of num_epochs epochs. */
+/* `per_epoch` = N times in each of num_epochs epochs is every 1 / (N · num_epochs) of the run. */
 static struct ax_cadence cadence(const struct ax_config *cfg, const char *steps,
                                  const char *strategy, const char *per_epoch) {
     const char *word =
@@ -176,7 +176,7 @@ static enum ax_status read_trigger(struct ax_train_setup *s) {
     return AX_OK;
 }
 
-/* Keeps what side_files.c has set. */
+/* Leaves the fields that side_files.c has set. */
 static enum ax_status read_save(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_save *save = &s->o.save;

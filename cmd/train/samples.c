@@ -8,8 +8,8 @@ static const uint32_t *words_of(const struct ax_corpus *c, const struct ax_examp
     return ax_examples_words(&c->sets[r->set], r->index);
 }
 
-/* What precedes the first trained token. Rows that are trained on from their beginning have no such
- * part: a share of them is the prompt, and of all rows if the share was asked for. */
+/* The length of the prompt: all tokens before the first trained one. For rows trained from their
+ * first token, and if the key is set, it is a fraction of the row instead. */
 static int64_t prompt_length(const struct ax_config *cfg, const struct ax_corpus *c,
                              const struct ax_example_ref *r) {
     const struct ax_stored *x = &c->sets[r->set].list[r->index];
@@ -23,7 +23,7 @@ static int64_t prompt_length(const struct ax_config *cfg, const struct ax_corpus
     return n < 1 ? 1 : n < r->n ? n : r->n;
 }
 
-/* The first examples of the first groups: of a pair, one. */
+/* Takes the first example of each of the first groups, so only one of a pair. */
 static enum ax_status read_prompts(struct ax_setup_samples *s, const struct ax_config *cfg,
                                    const struct ax_corpus *c, int most) {
     int64_t total = 0, at = 0;
@@ -49,7 +49,7 @@ static enum ax_status text(void *ctx, const int32_t *ids, int64_t n, struct ax_b
 
 /* ---- keys ---- */
 
-/* A number in place of true is how many, as in older files. */
+/* A number instead of true is the number of samples, as in older files. */
 static int64_t how_many(const struct ax_config *cfg) {
     const struct ax_yaml_node *v = ax_config_node(cfg, "generate_samples");
     if (!ax_config_bool(cfg, "generate_samples"))
@@ -83,7 +83,7 @@ enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax
     s->o.max_new = ax_config_i64(cfg, "generation_max_new_tokens");
     if (d->eval.n > 0) {
         AX_TRY(read_prompts(s, cfg, &d->eval, (int)n));
-    } else if (!d->eval_loader) { /* not counted */
+    } else if (!d->eval_loader) { /* the data was not counted */
         s->o.n = (int)n;
         s->o.max_prompt = d->eval_sequence_tokens;
     }

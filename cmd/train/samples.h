@@ -1,4 +1,4 @@
-/* generate_samples: the first evaluation rows as prompts, for optim/samples.h. */
+/* generate_samples: the first evaluation rows become the prompts of optim/samples.h. */
 #ifndef AX_CMD_TRAIN_SAMPLES_H
 #define AX_CMD_TRAIN_SAMPLES_H
 
@@ -12,10 +12,10 @@ struct ax_setup_samples {
     struct ax_samples o; /* n 0: none */
     struct ax_stop_tokens stop;
     struct ax_sample_prompt *prompts;
-    int32_t *ids; /* of all prompts */
+    int32_t *ids; /* ids of all prompts */
 };
-/* `base` is the base model's folder; NULL while planning. Data that are not counted give the largest
- * possible prompts. */
+/* `base` is the base model's folder; NULL while planning. If the data is not counted, prompts have
+ * the maximum length. */
 enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax_config *cfg,
                                      const struct ax_setup_data *d, const char *base);
 void ax_setup_samples_free(struct ax_setup_samples *s);

@@ -8,7 +8,7 @@
 
 /* ---- the model ---- */
 
-/* That of a GGUF base is kept beside the prepared data. */
+/* A GGUF base gets a folder next to the prepared data. */
 static enum ax_status base_folder(char **out, struct ax_lock *use, const struct ax_config *cfg,
                                   const char *key) {
     const char *cache = ax_config_str(cfg, "dataset_prepared_path");
@@ -52,7 +52,7 @@ static enum ax_status open_arch(struct ax_train_setup *s) {
                            ax_config_where(s->cfg, where, sizeof where, "%s", key));
 }
 
-/* Auto… names leave the choice to config.json. */
+/* Names that begin with Auto leave the choice to config.json. */
 static enum ax_status check_model_type(const struct ax_train_setup *s) {
     const char *type = ax_config_str(s->cfg, "model_type");
     AX_ASSERT(s->arch.family);
@@ -120,7 +120,7 @@ static enum ax_status open_data(struct ax_train_setup *s) {
     return ax_train_vocabulary(s);
 }
 
-/* Data that are not there, or not readable, are not counted; the sizes come from the keys. */
+/* Data that is missing or unreadable is not counted; the sizes come from the keys. */
 static enum ax_status plan_data(struct ax_train_setup *s) {
     const enum ax_status st = open_data(s);
     if (st != AX_ERR_DATA && st != AX_ERR_IO)

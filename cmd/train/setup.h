@@ -1,8 +1,8 @@
 /* From a config to everything that a training run needs: the model's files, data, and options.
  *
- * Read on: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
- * rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts that are answered at evaluations), side_files.c and tokens.c (files next
- * to the weights), about.c (run.json). */
+ * Reading order: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and
+ * learning rate), adapter.c (keys of adapters), vocab.c (new tokens), samples.c (prompts answered
+ * at evaluations), side_files.c and tokens.c (files next to the weights), about.c (run.json). */
 #ifndef AX_CMD_TRAIN_SETUP_H
 #define AX_CMD_TRAIN_SETUP_H
 
@@ -18,14 +18,14 @@ struct ax_train_setup {
     bool planning;               /* no weights are needed, and nothing is converted or written */
     char *uncounted;             /* planning: why the data are not counted; NULL = they are */
     char *base;                  /* folder of the base model */
-    struct ax_lock use;          /* of that folder, if it is in a cache */
+    struct ax_lock use;          /* on that folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;
     struct ax_peft start;     /* lora_model_dir */
     enum ax_store base_store; /* of the frozen base */
-    bool store_experts;       /* … experts included */
+    bool store_experts;       /* … including experts */
     struct ax_setup_data data;
     struct ax_setup_samples samples;
     json_t *config;       /* effective configuration, flat */
@@ -41,30 +41,31 @@ struct ax_train_setup {
 };
 
 enum ax_status ax_train_setup_open(struct ax_train_setup *s, const struct ax_config *cfg);
-/* For a plan: needs config.json of the base; tokenizer and data only to count them. */
+/* For a plan: requires config.json of the base; tokenizer and data are used only to count
+ * tokens. */
 enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_config *cfg);
 void ax_train_setup_close(struct ax_train_setup *s);
 
 /* ---- parts ---- */
 
-/* Reads all of s->o that comes from keys; model and data are open. */
+/* Reads the parts of s->o that come from keys. Model and data must be open. */
 enum ax_status ax_train_options_read(struct ax_train_setup *s);
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
-/* adapter, base_store and their dependencies; the base model is open. */
+/* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
 enum ax_status ax_train_adapter_open(struct ax_train_setup *s);
-/* Embedding rows for new tokens; the data is open. */
+/* Adds embedding rows for new tokens. The data must be open. */
 enum ax_status ax_train_vocabulary(struct ax_train_setup *s);
-/* merge_lora: writes the trained adapter merged into its base to output_dir/merged; `keep`: an
- * existing one stays. */
+/* merge_lora: merges the trained adapter into its base and writes the result to output_dir/merged.
+ * `keep`: does nothing if that exists. */
 enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
 /* Side files that differ from the base's: the config's special tokens and chat template. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
 /* Adds the config's tokens to a tokenizer.json or tokenizer_config.json. */
 enum ax_status ax_train_edit_tokens(const struct ax_train_setup *s, json_t *root);
-/* s->config and s->about (docs/run.md); the data is open. */
+/* Sets s->config and s->about (docs/run.md). The data must be open. */
 enum ax_status ax_train_about_read(struct ax_train_setup *s);
-/* Adds the words of the command line, argv[0] the command, to s->about; secrets are hidden. */
+/* Adds the command line to s->about, with argv[0] as the command; hides secrets. */
 enum ax_status ax_train_about_command(const struct ax_train_setup *s, int argc, char **argv);
 
 #endif

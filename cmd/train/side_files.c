@@ -1,5 +1,5 @@
-/* Files next to the weights: the base's, unless the config changes special tokens or the chat
- * template. */
+/* Files saved next to the weights: copies of the base's, edited if the config changes special
+ * tokens or the chat template. */
 #include <string.h>
 
 #include "cmd/train/setup.h"
@@ -16,7 +16,7 @@ static enum ax_status add_text(struct ax_train_setup *s, const char *name, char 
     return AX_OK;
 }
 
-/* The config's template, where it is not the model's; *out NULL otherwise. */
+/* The config's chat template; *out is NULL if the model's own is used. */
 static enum ax_status template_text(const struct ax_train_setup *s, char **out) {
     const char *name = ax_config_str(s->cfg, "chat_template");
     struct ax_template *t;
@@ -38,7 +38,7 @@ static enum ax_status set(json_t *root, const char *key, const char *text) {
     return AX_OK;
 }
 
-/* A token is a string, or an object whose "content" is one. */
+/* A token is stored as a string, or as an object with "content". */
 static enum ax_status set_token(json_t *root, const char *key, const char *text) {
     json_t *was = json_object_get(root, key);
     return json_is_object(was) ? set(was, "content", text) : set(root, key, text);
@@ -52,13 +52,13 @@ static enum ax_status edit(const struct ax_train_setup *s, json_t *root, const c
         if (text)
             AX_TRY(set_token(root, key, text));
     }
-    /* older readers take the template from here, newer ones from its own file */
+    /* older readers take the template from here, newer ones from a separate file */
     if (template && json_object_get(root, "chat_template"))
         AX_TRY(set(root, "chat_template", template));
     return ax_train_edit_tokens(s, root);
 }
 
-/* Does the config add, rename or name tokens? */
+/* True if the config adds, renames or assigns tokens. */
 static bool has_tokens(const struct ax_train_setup *s) {
     return ax_config_count(s->cfg, "special_tokens") + ax_config_count(s->cfg, "tokens") > 0 ||
            ax_config_is_set(s->cfg, "added_tokens_overrides");

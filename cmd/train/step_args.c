@@ -22,7 +22,7 @@ void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
     memcpy(args, table, sizeof table);
 }
 
-/* Adapters on all linears with alpha = 2r, on a base that may be packed. */
+/* Adapters on all linears, with alpha = 2r; the base may be stored packed. */
 static enum ax_status adapter(struct ax_step_args *a, struct ax_step_options *o) {
     if (!a->lora && (a->dora || a->base))
         return ax_error(AX_ERR_CONFIG, "--dora and --base need --lora R");

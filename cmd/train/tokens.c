@@ -10,8 +10,8 @@ static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for the tokenizer's files");
 }
 
-/* Of "added_tokens", a list in tokenizer.json, or "added_tokens_decoder", an object by id in
- * tokenizer_config.json; NULL where it has none. */
+/* Finds a token by id in "added_tokens" (a list in tokenizer.json) or "added_tokens_decoder" (an
+ * object by id in tokenizer_config.json); NULL if there is none. */
 static json_t *find_token(json_t *root, int64_t id) {
     json_t *list = json_object_get(root, "added_tokens"), *v;
     char key[32];
@@ -48,7 +48,7 @@ static enum ax_status add_tokens(const struct ax_train_setup *s, json_t *root, c
     return AX_OK;
 }
 
-/* The model's own vocabulary may have the old text too. */
+/* The model's vocabulary may contain the old text as well. */
 static enum ax_status rename_in_vocabulary(json_t *root, int64_t id, const char *text) {
     json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *v;
     const char *key, *old = NULL;

@@ -17,7 +17,7 @@
 const struct ax_tracker_patience ax_tracker_patience = {
     .check = 120, .end = 30, .upload_end = 3600};
 
-/* tracker.py, as it is in the source. */
+/* The text of tracker.py. */
 __asm__(".pushsection .rodata\n"
         ".global ax_tracker_script, ax_tracker_script_end\n"
         "ax_tracker_script: .incbin \"cmd/train/tracker.py\"\n"
@@ -25,16 +25,17 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char ax_tracker_script[], ax_tracker_script_end[];
 
-/* The script comes through the socket: neither it nor a setting is on a command line. */
+/* The script is sent through the socket, so that neither it nor a setting appears on a command
+ * line. */
 static const char boot[] =
     "stream = open(3, 'rb')\n"
     "exec(compile(stream.read(int(stream.readline())), 'axtrain tracker', 'exec'))\n";
 
 struct tracker {
-    const char *name; /* in the settings */
+    const char *name; /* key in the settings */
     struct ax_tracker_process process;
-    bool off;    /* dead, hung or too slow: it was said, and nothing is sent any more */
-    bool losing; /* records were lost, which was said */
+    bool off;    /* dead, hung or too slow: there was a warning, and nothing is sent anymore */
+    bool losing; /* records were lost, with a warning */
     double end_seconds;
 };
 
@@ -67,7 +68,7 @@ static void give_up(struct tracker *t, const char *why) {
     t->off = true;
 }
 
-/* ---- its run ---- */
+/* ---- the tracker's run ---- */
 
 static json_t *read_runs(const char *path) {
     struct ax_json_doc doc = {0};
@@ -109,7 +110,7 @@ static void keep_run(const struct ax_trackers *all, const struct tracker *t, jso
                 url ? url : "");
 }
 
-/* What it says within `seconds`. False: it will say no more. */
+/* Handles what the tracker sends within `seconds`. False if it will send no more. */
 static bool listen(const struct ax_trackers *all, struct tracker *t, double seconds) {
     const double until = ax_clock_now() + seconds;
     bool gone = false;
@@ -211,7 +212,7 @@ void ax_tracker_describe(struct ax_trackers *t, const json_t *about, const char 
 
 /* ---- during training ---- */
 
-/* The folder's name, for trackers that want one for each run. */
+/* The last part of the path, for trackers that need a name for each run. */
 static const char *folder_name(const char *dir) {
     const char *slash = strrchr(dir, '/');
     return slash && slash[1] ? slash + 1 : dir;
@@ -265,7 +266,7 @@ struct ax_metrics_sink ax_tracker_sink(struct ax_trackers *t) {
     return t ? (struct ax_metrics_sink){t, begin, record} : (struct ax_metrics_sink){0};
 }
 
-/* Someone who waits is told for what. */
+/* Waits for a tracker's end; after two seconds, logs what it is waiting for. */
 static void end_one(const struct ax_trackers *all, struct tracker *t) {
     const double until = ax_clock_now() + t->end_seconds;
     const double soon = t->end_seconds < 2 ? t->end_seconds : 2;

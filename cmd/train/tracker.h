@@ -1,11 +1,11 @@
 /* Experiment trackers (Weights & Biases, MLflow, Trackio, Comet, SwanLab): each is a Python process
- * that runs tracker.py with the tracker's own package and is given the records of metrics.jsonl.
+ * that runs tracker.py with the tracker's own package and receives the records of metrics.jsonl.
  *
- * Life cycle: ax_tracker_open (before anything expensive: what is missing stops the run) →
- * ax_tracker_describe → the sink, used by the training loop → ax_tracker_close. After it is open, a
- * tracker that dies, hangs or is slow costs one warning.
+ * Life cycle: ax_tracker_open (before expensive work; stops the run if something is missing) →
+ * ax_tracker_describe → the sink, used by the training loop → ax_tracker_close. After that, a
+ * tracker that dies, hangs or is slow only causes one warning.
  *
- * Read on: tracker_keys.c (keys → settings), tracker_process.h (the process), tracker.py. */
+ * Reading order: tracker_keys.c (keys → settings), tracker_process.h (the process), tracker.py. */
 #ifndef AX_CMD_TRAIN_TRACKER_H
 #define AX_CMD_TRAIN_TRACKER_H
 
@@ -14,31 +14,33 @@
 #include "cmd/config/config.h"
 #include "optim/metrics.h"
 
-/* Does the configuration turn it on? "tensorboard", which needs no process, is one, too. */
+/* True if the configuration enables this tracker. Also knows "tensorboard", which needs no
+ * process. */
 bool ax_tracker_is_on(const struct ax_config *cfg, const char *name);
-/* {"wandb": {"project": …}, …}: the processes that it asks for, with their settings, secrets
- * included. The caller owns *out. */
+/* {"wandb": {"project": …}, …}: the trackers that need a process, with their settings, including
+ * secrets. The caller owns *out. */
 enum ax_status ax_tracker_settings(const struct ax_config *cfg, json_t **out);
 
-/* How many seconds a tracker may take. */
+/* How many seconds to wait for a tracker. */
 struct ax_tracker_patience {
-    double check;      /* to say whether it can be used */
+    double check;      /* to report whether it can be used */
     double end;        /* to end */
     double upload_end; /* … if it uploads models */
 };
-extern const struct ax_tracker_patience ax_tracker_patience; /* the usual one */
+extern const struct ax_tracker_patience ax_tracker_patience; /* the default */
 
 struct ax_trackers;
 
-/* Starts and checks those that cfg asks for; *out NULL: none. AX_ERR_CONFIG: something is missing,
- * and what helps. */
+/* Starts and checks the trackers that cfg enables; *out is NULL if there are none. AX_ERR_CONFIG
+ * says what is missing, and the remedy. */
 enum ax_status ax_tracker_open(struct ax_trackers **out, const struct ax_config *cfg,
                                const struct ax_tracker_patience *patience);
-/* What a run is, for when it begins; borrowed. `about` as in run.json. NULL is
- * fine. */
+/* Describes the run that will begin; arguments are borrowed. `about` is the content of run.json. t
+ * may be NULL. */
 void ax_tracker_describe(struct ax_trackers *t, const json_t *about, const char *output_dir);
 struct ax_metrics_sink ax_tracker_sink(struct ax_trackers *t);
-/* Ends them, with the patience that they have; NULL is fine. `finished`: the run did what it should. */
+/* Ends the trackers and waits for them, within their limits; t may be NULL. `finished`: the run
+ * succeeded. */
 void ax_tracker_close(struct ax_trackers *t, bool finished);
 
 #endif

@@ -50,7 +50,7 @@ bool ax_tracker_is_on(const struct ax_config *cfg, const char *name) {
     return false;
 }
 
-/* The settings that are not text. */
+/* Adds the settings that are not text. */
 static void put_others(json_t *s, const char *name, const struct ax_config *cfg) {
     const struct ax_yaml_node *more = ax_config_node(cfg, "comet_experiment_config");
     if (strcmp(name, "mlflow") == 0 && ax_config_bool(cfg, "hf_mlflow_log_artifacts"))

@@ -69,9 +69,9 @@ enum ax_status ax_tracker_process_start(struct ax_tracker_process *p, const char
     return ax_error(AX_ERR_CONFIG, "%s: cannot start it: %s", argv[0], strerror(rc));
 }
 
-/* ---- to it ---- */
+/* ---- sending ---- */
 
-/* Sends as much of the pending data as fits; what a dead process will never take is dropped. */
+/* Sends as much of the pending data as possible; drops it if the process is dead. */
 static void flush(struct ax_tracker_process *p) {
     size_t done = 0;
     while (done < p->pending.len) {
@@ -103,9 +103,9 @@ bool ax_tracker_process_send(struct ax_tracker_process *p, const void *data, siz
     return true;
 }
 
-/* ---- from it ---- */
+/* ---- receiving ---- */
 
-/* A complete line of what has arrived. */
+/* The next complete line received, or NULL. */
 static const char *take_line(struct ax_tracker_process *p) {
     memmove(p->said, p->said + p->taken, p->n_said - p->taken);
     p->n_said -= p->taken;
@@ -118,7 +118,7 @@ static const char *take_line(struct ax_tracker_process *p) {
     return p->said;
 }
 
-/* False at the end of what it sends, or of what fits. */
+/* False at the end of the process's output, or if its line is too long. */
 static bool receive(struct ax_tracker_process *p) {
     const ssize_t n =
         recv(p->socket, p->said + p->n_said, sizeof p->said - p->n_said, MSG_DONTWAIT);
@@ -148,7 +148,7 @@ const char *ax_tracker_process_line(struct ax_tracker_process *p, double seconds
     }
 }
 
-/* ---- its end ---- */
+/* ---- end ---- */
 
 bool ax_tracker_process_end(struct ax_tracker_process *p, double seconds) {
     const double until = ax_clock_now() + seconds;
@@ -167,7 +167,7 @@ bool ax_tracker_process_end(struct ax_tracker_process *p, double seconds) {
     }
     const bool by_itself = ended == p->pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (ended == 0) {
-        (void)kill(-p->pid, SIGKILL); /* and what it has started */
+        (void)kill(-p->pid, SIGKILL); /* and processes that it started */
         while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
             continue;
     }

@@ -1,9 +1,9 @@
-/* A child process that is told things and may die, hang or be slow: nothing here waits for it
- * longer than it was allowed to.
+/* A child process that receives lines and sends lines, but may die, hang or be slow: no function
+ * here waits for it longer than the given time.
  *
- * Lines go to it through a socket (its descriptor 3), and lines come back. What it cannot take now
- * is kept, up to a limit. It is in a process group of its own, and SIGINT, SIGTERM and SIGUSR1 are
- * blocked in it: these are for the run, which says when it ends. */
+ * Lines are exchanged through a socket (its descriptor 3). Data that it does not read yet is kept,
+ * up to a limit. It has its own process group, and blocks SIGINT, SIGTERM and SIGUSR1: these are
+ * meant for the run, which tells it when to end. */
 #ifndef AX_CMD_TRAIN_TRACKER_PROCESS_H
 #define AX_CMD_TRAIN_TRACKER_PROCESS_H
 
@@ -12,27 +12,27 @@
 
 #include "base/mem.h"
 
-#define AX_TRACKER_PENDING ((size_t)1 << 20) /* bytes that may wait for it */
-#define AX_TRACKER_LINE    8192              /* longest line that it may send */
+#define AX_TRACKER_PENDING ((size_t)1 << 20) /* most bytes waiting to be sent */
+#define AX_TRACKER_LINE    8192              /* longest line received */
 
 struct ax_tracker_process {
     pid_t pid; /* 0 = none */
     int socket;
     struct ax_buf pending;
     char said[AX_TRACKER_LINE];
-    size_t n_said, taken; /* bytes in said; of these, in lines that were given out */
+    size_t n_said, taken; /* bytes in `said`; of these, bytes of lines already returned */
 };
 
 /* argv[0] is looked up in PATH. AX_ERR_CONFIG if there is no such program. */
 enum ax_status ax_tracker_process_start(struct ax_tracker_process *p, const char *const *argv);
-/* Sends what it takes now, and keeps the rest. False if that would be too much: then nothing of
- * `data` is sent. */
+/* Sends as much as possible now, and keeps the rest. False if the rest would exceed the limit: then
+ * nothing of `data` is sent. */
 bool ax_tracker_process_send(struct ax_tracker_process *p, const void *data, size_t n);
-/* Its next line (valid until the next call), after at most `seconds`; pending data are sent
- * meanwhile. NULL: none yet; *gone: none will come. */
+/* The next line received (valid until the next call), waiting at most `seconds`; sends pending data
+ * meanwhile. NULL if there is none yet, or, with *gone, if there will be none. */
 const char *ax_tracker_process_line(struct ax_tracker_process *p, double seconds, bool *gone);
-/* Waits at most `seconds` for its end, then ends its process group; frees everything. True if it
- * ended by itself with exit code 0. Fine without a process. */
+/* Waits at most `seconds` for the process to end, then kills its process group; frees everything.
+ * True if it ended by itself with exit code 0, or there is no process. */
 bool ax_tracker_process_end(struct ax_tracker_process *p, double seconds);
 
 #endif
