@@ -67,7 +67,7 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r) {
 
 /* ---- the command ---- */
 
-/* One run: beside what it is about. */
+/* The report of a single run is written into its folder. */
 static enum ax_status choose_file(char **path, const char *given, const char *first, int n) {
     if (given)
         return ax_strdup(path, given);

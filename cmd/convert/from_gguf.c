@@ -45,7 +45,7 @@ static enum ax_status add_template(json_t *list, const struct ax_gguf *g, struct
     return set_text(entry, "template", g, source);
 }
 
-/* The templates besides the default one, which have their name behind the key. */
+/* The named templates: their keys end in the name. */
 static enum ax_status add_named_templates(json_t *list, const struct ax_gguf *g) {
     static const char prefix[] = "tokenizer.chat_template.";
     const size_t n = sizeof prefix - 1;
@@ -62,7 +62,7 @@ static enum ax_status add_named_templates(json_t *list, const struct ax_gguf *g)
     return AX_OK;
 }
 
-/* One template is a string, several are a list of {name, template}. */
+/* A single template is a string; several are a list of {name, template}. */
 static enum ax_status add_templates(json_t *config, const struct ax_gguf *g) {
     static const struct ax_gguf_text usual = {"default", 7};
     struct ax_gguf_text source;
@@ -84,8 +84,8 @@ done:
     return st;
 }
 
-/* The generic class takes tokenizer.json as it is; a model's own class would put its split rule in
- * the place of the one written there. */
+/* The generic class uses tokenizer.json as it is; the model's own class would replace its split
+ * rule. */
 static enum ax_status tokenizer_config(json_t **out, const struct ax_gguf_model *m,
                                        const struct ax_tokenizer *t) {
     *out = json_pack("{sb sI ss}", "clean_up_tokenization_spaces", 0, "model_max_length",
@@ -157,7 +157,7 @@ static enum ax_status write_model(const char *dir, const struct ax_gguf_model *m
     return st;
 }
 
-/* The small files first: what is wrong with them shows before gigabytes are written. */
+/* The small files come first: their errors appear before gigabytes are written. */
 static enum ax_status write_folder(const char *dst, const struct ax_gguf_model *m,
                                    struct ax_hf_save *save) {
     struct ax_folder folder = {0};
@@ -173,11 +173,11 @@ done:
     return st;
 }
 
-/* The folder is put in place of what is there, so nothing may be. */
+/* The new folder replaces dst, so dst must be empty or absent. */
 enum ax_status ax_convert_check_destination(const char *dst) {
     DIR *dir = opendir(dst);
     if (!dir)
-        return AX_OK; /* absent, or ax_folder_begin says what is wrong */
+        return AX_OK; /* absent, or ax_folder_begin reports why not */
     const struct dirent *e;
     bool empty = true;
     while (empty && (e = readdir(dir)) != NULL)

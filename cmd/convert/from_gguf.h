@@ -22,8 +22,8 @@ struct ax_convert {
 /* A Hugging Face folder with weights, config, tokenizer, chat template and generation config, which
  * appears complete or not at all. */
 enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
-/* The same with a link to `gguf` (an absolute path) instead of a copy of its weights, in place of
- * what may be at `dst`. */
+/* The same, with a link to `gguf` (an absolute path) instead of a copy of its weights; replaces an
+ * existing `dst`. */
 enum ax_status ax_convert_gguf_link(const char *gguf, const char *dst);
 /* AX_ERR_CONFIG if the folder exists and is not empty: a new one would replace it. */
 enum ax_status ax_convert_check_destination(const char *dst);

@@ -9,18 +9,18 @@
 #include "cmd/convert/merge_probe.h"
 #include "model/adapter/merge.h"
 
-#define EXACT       1e-4 /* of the largest logit, for float32 weights */
-#define HALF_ROUNDS 0.05 /* the same for 16-bit weights, which are rounded */
+#define EXACT       1e-4 /* tolerance relative to the largest logit, for float32 weights */
+#define HALF_ROUNDS 0.05 /* the same for 16-bit weights, because they are rounded */
 
 struct merge {
     struct ax_merge *m;
     struct ax_arch arch;
     struct ax_hf hf;
     struct ax_peft peft;
-    bool with_tokenizer;       /* the adapter's folder has one */
+    bool with_tokenizer;       /* the adapter's folder has a tokenizer */
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
-    struct ax_st_entry head; /* of a tied base that the adapter unties: its embedding, renamed */
+    struct ax_st_entry head; /* if the adapter unties a tied base: its embedding as head */
     struct ax_merge_probe probe;
 };
 
@@ -36,7 +36,7 @@ static enum ax_status pick_dtype(struct merge *w) {
     return AX_OK;
 }
 
-/* Does the merged model have a head of its own where the base has none? */
+/* True if the merged model has its own head and the base has none. */
 static bool adds_head(struct merge *w) {
     const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight");
     if (!w->arch.tied || !ax_merged_unties(&w->peft) || !embed)
@@ -87,7 +87,7 @@ static enum ax_status check_answers(const struct merge *w) {
                     m->error, m->largest, tolerance);
 }
 
-/* What the merged model's config.json says that the base's does not. */
+/* Fields of config.json that differ between the merged model and the base. */
 static enum ax_status config_edits(const struct merge *w, json_t **out) {
     *out = json_object();
     bool ok = *out != NULL;
@@ -98,7 +98,7 @@ static enum ax_status config_edits(const struct merge *w, json_t **out) {
     return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
 }
 
-/* Into the folder's temporary name, where it is read again. */
+/* Writes the model to the folder's temporary path and reads it again to compare. */
 static enum ax_status write_and_check(struct merge *w, const char *dir) {
     struct ax_hf_save save = {.dir = dir,
                               .base_dir = w->hf.dir,
@@ -106,7 +106,7 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
                               .n = w->m->tensors,
                               .tensors = w->outputs};
     json_t *edits;
-    /* training put a tokenizer and its chat template beside the adapter */
+    /* training put a tokenizer and its chat template next to the adapter */
     if (w->with_tokenizer)
         save.tokenizer_dir = w->m->adapter;
     AX_TRY(config_edits(w, &edits));
@@ -140,7 +140,7 @@ static enum ax_status write_folder(struct merge *w) {
     return st;
 }
 
-/* The folder is made and checked as ever, but under a name that never becomes its own. */
+/* Writes and checks the folder as usual, but under a temporary path that is never renamed. */
 static enum ax_status write_gguf(struct merge *w) {
     struct ax_folder folder = {0};
     struct ax_to_gguf *g = &w->m->gguf;

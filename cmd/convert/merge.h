@@ -9,20 +9,20 @@
 
 struct ax_merge {
     const char *base, *adapter; /* folders */
-    const char *base_name;      /* as the user gave it; NULL: base */
+    const char *base_name;      /* as given by the user; NULL: `base` */
     const char *dst;            /* the new folder; must be empty or missing */
     const char *dtype;          /* of the weights; NULL: the base's */
     int threads;
-    bool to_gguf;           /* dst is one GGUF file instead, made from that folder, */
-    struct ax_to_gguf gguf; /* with this quant (NULL: as the weights); what was written */
+    bool to_gguf;           /* dst is one GGUF file instead, made from that folder */
+    struct ax_to_gguf gguf; /* its quant (NULL: that of the weights), and results */
     /* out */
     enum ax_dtype written;
-    int tensors, matrices;         /* written; those among them with an adapter or saved in full */
+    int tensors, matrices;         /* tensors written; those with an adapter or saved in full */
     int64_t changed;               /* elements that differ from the base model's */
-    double effect, error, largest; /* of the probe's logits, see struct ax_merge_probe */
+    double effect, error, largest; /* of the probe's logits: see struct ax_merge_probe */
 };
-/* AX_ERR_CONFIG: it would change nothing, or is already merged. AX_ERR_FAILED: the merged model
- * does not answer like the adapter. */
+/* AX_ERR_CONFIG if the adapter would change nothing or is already merged. AX_ERR_FAILED if the
+ * merged model's logits differ from the adapter's. */
 enum ax_status ax_merge_run(struct ax_merge *m);
 
 #endif

@@ -81,7 +81,7 @@ static int64_t count(const struct ax_merge_probe *p) {
     return TOKENS * p->arch->vocab_size;
 }
 
-/* A NaN is a difference too. */
+/* A NaN counts as an infinite difference. */
 static double largest_difference(const struct ax_merge_probe *p) {
     double worst = 0;
     for (int64_t i = 0; i < count(p); i++) {

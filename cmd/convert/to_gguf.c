@@ -17,13 +17,13 @@ struct to_gguf {
     struct ax_to_gguf *c;
     struct ax_arch arch;
     struct ax_hf hf;
-    struct ax_st_output *tensors; /* of the folder */
+    struct ax_st_output *tensors; /* tensors of the folder */
     struct ax_gguf_described described;
     struct ax_gguf_keys keys;
     struct ax_gguf_outputs outputs;
 };
 
-/* A tensor of the folder as it is; what has been read is given back to the system. */
+/* Copies elements of a tensor in the folder, and drops the pages read from memory. */
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_st_entry *e = ctx;
     AX_TRY(ax_st_read(e, first, n, e->dtype, out));

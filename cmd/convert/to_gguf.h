@@ -10,7 +10,7 @@
 struct ax_to_gguf {
     const char *src;                   /* a folder with weights, config and tokenizer */
     const char *dst;                   /* the new file */
-    const struct ax_gguf_quant *quant; /* NULL: as the weights are stored */
+    const struct ax_gguf_quant *quant; /* NULL: the type of the weights */
     int threads;                       /* 0: all available to this process */
     /* out */
     const char *model_type;

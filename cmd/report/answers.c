@@ -7,12 +7,12 @@
 #include "cmd/report/report.h"
 
 #define MAX_LINE ((size_t)1 << 20)
-#define MAX_TEXT 1200 /* bytes of an answer that are shown */
+#define MAX_TEXT 1200 /* most bytes shown of an answer */
 
 /* ---- reading ---- */
 
-/* Of `axtrain eval --per-row`: "answer"; of --log-samples: the filtered one, or as generated. NULL:
- * the record has no answer in words. */
+/* "answer" from `axtrain eval --per-row`; from --log-samples, the generated text. NULL if the
+ * record has no text. */
 static const char *answer_of(const json_t *v) {
     const char *text = json_string_value(json_object_get(v, "answer"));
     if (!text)
@@ -20,7 +20,7 @@ static const char *answer_of(const json_t *v) {
     return text;
 }
 
-/* "solved", or the first metric of a task if it is 0 or 1; NULL: not judged. */
+/* "solved", or a task's first metric if it is 0 or 1; NULL if there is no verdict. */
 static const json_t *verdict_of(const json_t *v) {
     const char *metric = json_string_value(json_array_get(json_object_get(v, "metrics"), 0));
     const json_t *solved = json_object_get(v, metric ? metric : "solved");
@@ -67,7 +67,7 @@ enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *p
 
 /* ---- the page ---- */
 
-/* At most MAX_TEXT bytes; a character that is cut becomes U+FFFD, as any invalid one does. */
+/* At most MAX_TEXT bytes; a character cut at the end becomes U+FFFD, like any invalid one. */
 static enum ax_status put_text(struct ax_buf *out, const char *text) {
     char shown[MAX_TEXT + 8];
     const bool cut = text && strlen(text) > MAX_TEXT;

@@ -9,13 +9,13 @@
 #include "cmd/report/card_front.h"
 
 #define MAX_README   ((size_t)4 << 20)
-#define EVAL_ROWS    12 /* of the table of evaluations */
-#define LAST_STEPS   10 /* whose mean loss is given */
+#define EVAL_ROWS    12 /* most rows in the table of evaluations */
+#define LAST_STEPS   10 /* steps whose mean loss is reported */
 #define MAX_DATASETS 20
 
-/* ---- text of others ---- */
+/* ---- foreign text ---- */
 
-/* In a cell of a table, so that nothing in it is markup. */
+/* Appends text to a table's cell, escaped so that nothing in it is markup. */
 static enum ax_status put_cell(struct ax_buf *out, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
@@ -32,7 +32,7 @@ static enum ax_status put_row(struct ax_buf *out, const char *name, const char *
     return ax_buf_puts(out, " |\n");
 }
 
-/* A file's name without its folders; ids of the hub as they are. */
+/* A file's name without folders; hub ids unchanged. */
 static const char *short_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] && (path[0] == '/' || path[0] == '.' || ax_path_exists(path))
@@ -153,7 +153,7 @@ static enum ax_status put_evals(struct ax_buf *out, const struct ax_report_run *
     if (n == 0)
         return AX_OK;
     AX_TRY(ax_buf_puts(out, "\n| step | evaluation loss | token accuracy |\n|---|---|---|\n"));
-    for (size_t r = 0; r < rows; r++) { /* the first, the last, and evenly between */
+    for (size_t r = 0; r < rows; r++) { /* the first, the last, and evenly spaced ones */
         const struct ax_report_eval *e = &run->evals[rows > 1 ? r * (n - 1) / (rows - 1) : 0];
         AX_TRY(ax_buf_printf(out, "| %lld | %.4f | %.4f |\n", (long long)e->step,
                              e->figures[AX_EVAL_FIGURE_LOSS], e->figures[AX_EVAL_FIGURE_ACCURACY]));
@@ -242,7 +242,7 @@ enum ax_status ax_card_put(struct ax_buf *out, const struct ax_card *c,
     return put_versions(out, run);
 }
 
-/* May it be written? Someone's own README.md stays. */
+/* True if the card may be written: it must not replace a README.md by someone else. */
 static enum ax_status is_free(const struct ax_card *c, const char *path, bool *yes) {
     char *text;
     size_t len;

@@ -1,4 +1,4 @@
-/* The part of a model card that programs read: YAML between two lines "---". */
+/* The front matter of a model card, which programs read: YAML between two lines "---". */
 #include "cmd/report/card_front.h"
 
 #include <string.h>
@@ -9,20 +9,20 @@
 
 #define MAX_CARD ((size_t)1 << 20)
 
-/* A JSON string is a YAML string. */
+/* A JSON string is also a YAML string. */
 static enum ax_status put_text(struct ax_buf *out, const char *before, const char *text) {
     json_t *s = json_string(text);
     char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
     json_decref(s);
     const enum ax_status st =
-        quoted ? ax_buf_printf(out, "%s%s\n", before, quoted) : AX_OK; /* not UTF-8: left out */
+        quoted ? ax_buf_printf(out, "%s%s\n", before, quoted) : AX_OK; /* not UTF-8: omitted */
     ax_free(quoted);
     return st;
 }
 
 /* ---- the base's license ---- */
 
-/* The YAML of a card, in place; NULL if it has none. */
+/* The front matter inside a card's text; NULL if it has none. */
 static const char *front_of(const char *card, size_t *len) {
     if (strncmp(card, "---\n", 4) != 0)
         return NULL;
@@ -40,7 +40,7 @@ static enum ax_status put_license_of(struct ax_buf *out, const char *card) {
     if (!front)
         return AX_OK;
     if (ax_yaml_parse(&doc, "README.md", front, len) != AX_OK) {
-        ax_error_clear(); /* the base's card is its author's affair */
+        ax_error_clear(); /* a mistake in the base's card is not this run's problem */
         return AX_OK;
     }
     for (size_t i = 0; i < sizeof keys / sizeof *keys && st == AX_OK; i++) {
@@ -76,7 +76,7 @@ static const char *string_at(const json_t *v, const char *key) {
     return json_string_value(json_object_get(v, key));
 }
 
-/* Paths on this machine mean nothing elsewhere, and the hub would refuse them. */
+/* Local paths are omitted: they mean nothing elsewhere, and the hub would reject them. */
 static enum ax_status put_datasets(struct ax_buf *out, const json_t *sets) {
     size_t i;
     json_t *set;

@@ -7,16 +7,16 @@
 
 #include "cmd/report/html.h"
 
-/* Drawing units; on a phone one unit is nearly a pixel. */
+/* In units of the drawing; on a phone, one unit is about one pixel. */
 #define WIDTH   400
 #define HEIGHT  236
 #define LEFT    46
 #define RIGHT   10
 #define TOP     10
 #define BOTTOM  26
-#define BUCKETS 240 /* of a thinned line */
-#define LOG_IF  100 /* may_log: if the largest is this many times the smallest */
-#define SMOOTH  40  /* points from which a mean says more, and its share of them */
+#define BUCKETS 240 /* parts into which a line's range of x is thinned */
+#define LOG_IF  100 /* may_log applies if max / min exceeds this */
+#define SMOOTH  40  /* smooth applies from this many points on; 20 windows */
 
 struct frame {
     struct ax_chart_axis x, y;
@@ -94,7 +94,7 @@ static bool stands_alone(const struct ax_chart_point *p, size_t n, size_t i) {
 static enum ax_status put_line(struct ax_buf *out, const struct frame *f, const char *kind,
                                const struct ax_chart_series *s, const struct ax_chart_point *p,
                                size_t n) {
-    bool down = false; /* the pen */
+    bool down = false; /* whether the pen is down */
     AX_TRY(ax_html_put(out, "<path class=\"line %", kind));
     AX_TRY(ax_buf_printf(out, " s%d%s\" data-run=\"", s->style % AX_CHART_COLORS,
                          s->style / AX_CHART_COLORS % 2 ? " dashed" : ""));
@@ -132,7 +132,7 @@ static enum ax_status put_thinned(struct ax_buf *out, const struct ax_chart *c,
     return st;
 }
 
-/* All pale lines first: they must not cover a mean. */
+/* Draws all pale lines first, so that they cover no mean. */
 static enum ax_status put_lines(struct ax_buf *out, const struct ax_chart *c,
                                 const struct frame *f) {
     for (size_t i = 0; i < c->n; i++) {
@@ -154,7 +154,7 @@ static enum ax_status put_lines(struct ax_buf *out, const struct ax_chart *c,
 
 /* ---- the figure ---- */
 
-/* The same in words, for those who cannot see it: where each line begins and ends. */
+/* The chart in words, for readers who cannot see it: the first and last value of each line. */
 static enum ax_status put_words(struct ax_buf *out, const struct ax_chart *c) {
     AX_TRY(ax_html_put(out, c->note[0] ? "%, %" : "%", c->title, c->note));
     for (size_t s = 0; s < c->n; s++) {

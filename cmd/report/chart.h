@@ -4,7 +4,7 @@
  * in dark, light and print. Long series are thinned to what the width can show, keeping every
  * extreme; a value that is not finite is a gap.
  *
- * Read on: chart_axis.h (ticks), chart_points.c (thinning, smoothing), chart.c (drawing). */
+ * Reading order: chart_axis.h (ticks), chart_points.c (thinning, smoothing), chart.c (drawing). */
 #ifndef AX_CMD_REPORT_CHART_H
 #define AX_CMD_REPORT_CHART_H
 

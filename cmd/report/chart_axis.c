@@ -29,8 +29,7 @@ static void choose_unit(struct ax_chart_axis *a, const struct ax_chart_range *r)
     }
 }
 
-/* One value, or two that hardly differ: room on both sides, so that it is centered.
- */
+/* If all values are equal or almost equal, widens the range on both sides, which centers them. */
 static void widen(double *min, double *max, bool whole) {
     if (*max - *min > 1e-9 * fmax(fabs(*min), fabs(*max)) && *max > *min)
         return;
@@ -46,7 +45,7 @@ static void make_linear(struct ax_chart_axis *a, const struct ax_chart_range *r)
     if (r->whole && step * a->unit < 1)
         step = 1 / a->unit;
     if (r->whole && step * a->unit < 5)
-        step = ceil(step * a->unit) / a->unit; /* 2.5 */
+        step = ceil(step * a->unit) / a->unit; /* a step of 2.5 becomes 3 */
     const double eps = 1e-6;
     const double from = r->tight ? ceil(min / step - eps) : floor(min / step + eps);
     const double to = r->tight ? floor(max / step + eps) : ceil(max / step - eps);
@@ -57,8 +56,8 @@ static void make_linear(struct ax_chart_axis *a, const struct ax_chart_range *r)
         a->ticks[a->n++] = i * step * a->unit;
 }
 
-/* Ticks at 1, 2 and 5 times the powers of ten; at 1 alone, or at every second or third power, where
- * these would be too many. */
+/* Ticks at 1, 2 and 5 times the powers of ten; if that is too many, only at powers, or only at
+ * every second or third power. */
 static void make_log(struct ax_chart_axis *a, const struct ax_chart_range *r) {
     static const double all[] = {1, 2, 5};
     double min = r->min / a->unit, max = r->max / a->unit;
@@ -124,7 +123,7 @@ const char *ax_chart_axis_label(const struct ax_chart_axis *a, double value, cha
     const double most = fmax(fabs(a->min), fabs(a->max)) / a->unit;
     if (v == 0) {
         snprintf(buf, size, "0");
-    } else if (!a->log && most < 1e-3) { /* all of them with an exponent */
+    } else if (!a->log && most < 1e-3) { /* all labels get an exponent */
         const int e = (int)floor(log10(fabs(v)) + 1e-9);
         snprintf(buf, size, "%.3ge%d%s", v / pow(10, e), e, k);
     } else if (a->log || most < 1e-2) {
@@ -132,7 +131,7 @@ const char *ax_chart_axis_label(const struct ax_chart_axis *a, double value, cha
         shorten(buf);
         snprintf(buf + strlen(buf), size - strlen(buf), "%s", k);
     } else {
-        int digits = 0; /* those that the step has */
+        int digits = 0; /* as many decimals as the step has */
         while (digits < 6 && fabs(a->step * pow(10, digits) - round(a->step * pow(10, digits))) >
                                  1e-6 * pow(10, digits) * a->step)
             digits++;

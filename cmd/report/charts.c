@@ -30,7 +30,7 @@ static enum ax_status of_evals(const struct ax_report_run *run, int figure,
     return AX_OK;
 }
 
-/* Tokens of a step by the room its rows have. */
+/* Tokens of a step as a fraction of the capacity of its rows. */
 static enum ax_status fill(const struct ax_report_run *run, int figure, struct ax_chart_point **out,
                            size_t *n) {
     const double room = ax_report_number(run, "data.row_tokens", NAN) *

@@ -1,4 +1,4 @@
-/* The command lines, and the configurations in columns, with the origin of each value. */
+/* The command lines, and the configurations side by side, with the origin of each value. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,11 +6,11 @@
 #include "cmd/report/html.h"
 #include "cmd/report/report.h"
 
-/* Categories of keys for the reader, in this order. */
+/* Categories in which the page shows keys, in this order. */
 enum kind { DIFFERS, SET, DEFAULT, KIND_COUNT };
 
 static const struct {
-    const char *one, *several; /* titles for one run, for several */
+    const char *one, *several; /* title for one run; for several */
     bool open;
 } kinds[KIND_COUNT] = {
     [DIFFERS] = {"", "Different between the runs", true},
@@ -18,11 +18,11 @@ static const struct {
     [DEFAULT] = {"Defaults", "Defaults", false},
 };
 
-/* The value at a key path of a tree: names of maps and indices of lists, with dots between. */
+/* The value at a key path: names of maps and indices of lists, separated by dots. */
 static const json_t *value_at(const json_t *v, const char *path) {
     while (v && *path) {
         char part[256];
-        if (json_is_object(v) && json_object_get(v, path)) /* a name with dots in it */
+        if (json_is_object(v) && json_object_get(v, path)) /* the name contains dots */
             return json_object_get(v, path);
         const size_t n = strcspn(path, ".");
         if (n >= sizeof part)
@@ -84,8 +84,7 @@ static enum ax_status put_row(struct ax_buf *out, const struct ax_report *r, con
     return ax_buf_puts(out, "</tr>\n");
 }
 
-/* The rows of one kind, from the keys of all runs: a key is shown with the first run that has it.
- */
+/* The keys of one kind: those of all runs, each listed once. */
 static enum ax_status put_rows(struct ax_buf *out, const struct ax_report *r, enum kind kind,
                                size_t *n) {
     for (int i = 0; i < r->n; i++) {
@@ -127,7 +126,7 @@ done:
     return st;
 }
 
-/* A word as a shell reads it. */
+/* Appends a word, quoted for a shell if needed. */
 static enum ax_status put_word(struct ax_buf *line, const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "-_./=:,+@%";

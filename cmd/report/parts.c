@@ -9,7 +9,7 @@
 
 /* ---- time ---- */
 
-/* What is not in any phase (reading the clock, metrics, threads that wait) is the last entry. */
+/* The last entry is time outside all phases: reading the clock, metrics, waiting threads. */
 struct phases {
     double seconds[AX_REPORT_MAX_PHASES + 1];
     double all;
@@ -72,7 +72,7 @@ static enum ax_status put_run_phases(struct ax_buf *out, const struct ax_report 
     return ax_buf_puts(out, "</ul></div>\n");
 }
 
-/* Opens a section and, when nothing came into it, takes it back. */
+/* Puts a section; removes it again if it stays empty. */
 static enum ax_status in_section(struct ax_buf *out, const char *open, const struct ax_report *r,
                                  enum ax_status (*put)(struct ax_buf *, const struct ax_report *,
                                                        int)) {
@@ -94,7 +94,7 @@ enum ax_status ax_report_put_phases(struct ax_buf *out, const struct ax_report *
 
 /* ---- memory ---- */
 
-#define NAMED 14 /* blocks by name; the others are one row */
+#define NAMED 14 /* blocks listed by name; the others share one row */
 
 struct block {
     const char *name, *where;
@@ -170,14 +170,14 @@ enum ax_status ax_report_put_memory(struct ax_buf *out, const struct ax_report *
 
 /* ---- packing ---- */
 
-/* NaN: not known. Streams say -1. */
+/* NaN: unknown, as for streams, which store −1. */
 static double data_number(const struct ax_report_run *run, const char *path) {
     const double v = ax_report_number(run, path, NAN);
     return v >= 0 ? v : NAN;
 }
 
 static const struct {
-    const char *name, *path; /* path NULL: follows from others */
+    const char *name, *path; /* path NULL: computed from others */
     const char *unit;
     int digits;
 } packing[] = {

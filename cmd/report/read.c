@@ -24,7 +24,7 @@ static const char *const step_keys[AX_FIGURE_COUNT] = {
 
 /* ---- records ---- */
 
-/* One more element of a list that doubles its room. */
+/* Ensures space for element n of a list by doubling its capacity. */
 static enum ax_status grow(void *list, size_t n, size_t *room, size_t size) {
     if (n < *room)
         return AX_OK;
@@ -48,7 +48,7 @@ static double number(const json_t *object, const char *key) {
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* The index of a phase by name, a new one if need be; −1 when there is no room. */
+/* The index of a phase, which is added if it is new; −1 if there is no space for it. */
 static enum ax_status phase_index(struct ax_report_run *run, const char *name, int *index) {
     for (*index = 0; *index < run->n_phases; (*index)++)
         if (strcmp(run->phase_names[*index], name) == 0)
@@ -174,7 +174,8 @@ static enum ax_status read_metrics(struct ax_report_run *run, const char *path) 
     return st;
 }
 
-/* A run without run.json is of an older version; a damaged one is a problem, not an error. */
+/* A missing run.json (from an older version) or a corrupted one is reported as a problem; the page
+ * is still written. */
 static enum ax_status read_about(struct ax_report_run *run, const char *path) {
     if (!ax_path_exists(path))
         return add_problem(

@@ -1,6 +1,6 @@
 /* `axtrain report`: the content of run folders (docs/run.md) as one self-contained HTML page.
  *
- * Read on: read.c (a run folder), report.c (the command and the page), charts.c (figures over
+ * Reading order: read.c (a run folder), report.c (the command and the page), charts.c (figures over
  * steps), parts.c (phases, memory, packing), tables.c (key figures, environment, events), config.c,
  * samples.c (answers during training), answers.c (of evaluations), style.c (CSS and the pointer
  * script). card.h makes a model card of the same records. */
@@ -13,7 +13,7 @@
 
 #define AX_REPORT_MAX_RUNS     12
 #define AX_REPORT_MAX_PHASES   12
-#define AX_REPORT_MAX_PROBLEMS 8 /* reported by name; the rest is counted */
+#define AX_REPORT_MAX_PROBLEMS 8 /* listed; further ones are only counted */
 
 enum ax_report_figure {
     AX_FIGURE_EPOCH,
@@ -48,7 +48,7 @@ struct ax_report_event {
     char *event, *text;
 };
 
-/* A prompt and what the model answered. */
+/* A prompt and the model's answer. */
 struct ax_report_sample {
     int64_t step;
     char *prompt, *text;
@@ -56,14 +56,14 @@ struct ax_report_sample {
 
 #define AX_REPORT_MAX_ANSWERS 20
 
-/* Records of eval.jsonl and samples.jsonl (docs/run.md) with the text of an answer. */
+/* Records of eval.jsonl or samples.jsonl (docs/run.md) that have an answer. */
 struct ax_report_answers {
-    json_t *shown; /* the first ones: list of objects as read; NULL: none */
+    json_t *shown; /* list of the first ones, as read; or NULL */
     size_t n, n_solved, n_judged;
 };
 
 struct ax_report_run {
-    const char *name; /* the folder as it was given */
+    const char *name; /* folder as given by the user */
     struct ax_report_step *steps;
     struct ax_report_eval *evals;
     struct ax_report_event *events;
@@ -75,7 +75,7 @@ struct ax_report_run {
     struct ax_json_doc about; /* run.json; root NULL if there is none */
     struct ax_report_answers answers;
     char *problems[AX_REPORT_MAX_PROBLEMS];
-    size_t n_problems; /* all of them */
+    size_t n_problems; /* including those that are not listed */
 };
 
 /* Reads metrics.jsonl and, if present, run.json. Unreadable lines become problems of the run and
@@ -90,7 +90,7 @@ struct ax_report {
     int n;
 };
 
-/* Reads the answers of a file, in addition to earlier ones; lines without any are skipped. Free with
+/* Reads answers from a file, in addition to earlier ones; skips lines without any. Free with
  * json_decref(shown). */
 enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *path);
 /* "1 record", "2 records". Returns buf. */

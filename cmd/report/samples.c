@@ -1,4 +1,4 @@
-/* What the model answered at evaluations: the newest of each run. */
+/* The model's answers at evaluations: the newest of each run. */
 #include <stdio.h>
 
 #include "cmd/report/html.h"

@@ -51,7 +51,8 @@ const char ax_report_css[] =
     "var(--rule)}table:not(:has(thead)) tr:first-child>*{border-top:0}\n"
     "tr th:first-child{font-weight:400;color:var(--dim);min-width:92px;"
     "position:sticky;left:0;background:var(--card)}\n"
-    /* on a phone a line with what it is, and below it the runs side by side; up to three fit */
+    /* on a phone, each row's heading gets its own line, with the values of up to three runs below
+     * it */
     "@media (max-width:560px){table:has(thead):not(:has(thead tr>:nth-child(5))) tr{display:flex;"
     "flex-wrap:wrap;border-top:1px solid var(--rule);padding:5px 0}"
     "table:has(thead):not(:has(thead tr>:nth-child(5))) tr>*{flex:1 1 0;min-width:0;border:0;"
@@ -93,7 +94,7 @@ const char ax_report_css[] =
     ".card{break-inside:auto}h2{break-after:avoid}.events{max-height:none}.tip,.cross{"
     "display:none}}\n";
 
-/* A pointer over a chart: a line at its step, and the value of each run at the nearest point. */
+/* With the pointer over a chart: a line at the step, and each run's value at the nearest point. */
 const char ax_report_script[] =
     "'use strict';\n"
     "for (const svg of document.querySelectorAll('svg.chart')) {\n"

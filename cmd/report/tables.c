@@ -8,9 +8,9 @@
 #include "cmd/report/html.h"
 #include "cmd/report/report.h"
 
-#define MAX_EVENTS 200 /* shown of a run: the last ones */
+#define MAX_EVENTS 200 /* the last events of a run are shown */
 
-/* ---- what all tables share ---- */
+/* ---- used by all tables ---- */
 
 enum ax_status ax_report_put_head(struct ax_buf *out, const struct ax_report *r,
                                   const char *first) {
@@ -33,7 +33,7 @@ const char *ax_report_plural(char *buf, size_t size, size_t n, const char *noun)
 
 /* ---- key figures ---- */
 
-/* Writes the figure of a run into text; "" where there is none. */
+/* Writes a figure of the run to text; "" if it has none. */
 typedef void figure_fn(const struct ax_report_run *run, char *text, size_t size);
 
 static const struct ax_report_step *last_step(const struct ax_report_run *run) {
@@ -52,7 +52,7 @@ static int ascending(const void *a, const void *b) {
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
-/* The middle of the finite values; NaN when there is none, or no memory to sort them in. */
+/* The median of the finite values; NaN if there are none or memory is short. */
 static double median(const struct ax_report_run *run, enum ax_report_figure f) {
     double *v, middle;
     size_t n = 0;
@@ -170,7 +170,7 @@ static void parameters(const struct ax_report_run *run, char *text, size_t size)
         ax_format_count(text, size, n);
 }
 
-/* "2026-11-20T15:12:59Z", to the minute */
+/* "2026-11-20T15:12:59Z" without the seconds. */
 static void started(const struct ax_report_run *run, char *text, size_t size) {
     char iso[32];
     text_of(run, "started", iso, sizeof iso);
@@ -198,7 +198,7 @@ static const struct {
     {"model", model},
 };
 
-/* One run: tiles. Several: a table. */
+/* Shows one run as tiles, several runs as a table. */
 enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report *r) {
     char text[512];
     AX_TRY(ax_buf_puts(out, r->n == 1 ? "<section class=\"card\"><h2>Key figures</h2><dl>\n"
@@ -228,7 +228,7 @@ enum ax_status ax_report_put_figures(struct ax_buf *out, const struct ax_report 
 
 /* ---- environment ---- */
 
-/* The keys of the first run that has any: they are the same in all. */
+/* All runs have the same keys: they are taken from the first run that has an environment. */
 enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r) {
     json_t *facts = NULL, *value;
     const char *key;
