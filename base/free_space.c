@@ -12,7 +12,7 @@ enum ax_status ax_disk_free(const char *path, uint64_t *bytes) {
     struct statvfs info;
     if (statvfs(path, &info) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot determine free space: %m", path);
-    /* a file system that counts no blocks (/proc) says nothing about space */
+    /* a file system that counts no blocks (/proc) does not report its space */
     *bytes = info.f_blocks == 0 && info.f_bavail == 0 ? UINT64_MAX
                                                       : (uint64_t)info.f_bavail * info.f_frsize;
     return AX_OK;

@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 
-/* Bytes an unprivileged user can still write on the file system that holds `path`; UINT64_MAX where
- * it does not tell. */
+/* Bytes an unprivileged user can still write on the file system that holds `path`; UINT64_MAX if it
+ * does not report them. */
 enum ax_status ax_disk_free(const char *path, uint64_t *bytes);
 
 /* Bytes this process can still allocate without anything being swapped out or killed: what the

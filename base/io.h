@@ -25,7 +25,7 @@ enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
 enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates */
 /* For reading and writing; keeps an existing file, creates a missing one. */
 enum ax_status ax_file_open_update(struct ax_file *f, const char *path);
-/* The same, but each write goes to the end, and a new file is its owner's alone (0600). */
+/* The same, but every write appends, and only the owner can access a new file (0600). */
 enum ax_status ax_file_open_append_private(struct ax_file *f, const char *path);
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size);
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);

@@ -1,5 +1,5 @@
-/* The text on the screen: lines longer than the screen is wide are broken, and of a text longer
- * than it is high, the rows around the cursor are shown. */
+/* Draws the text: lines wider than the screen are wrapped, and if the text is higher than the
+ * screen, only the rows around the cursor are drawn. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@ struct place {
     int row, column;
 };
 
-/* A place's character begins there, or on the next row if the rest of this one is too narrow. The
- * last column stays empty: terminals differ in where the cursor is after it. */
+/* True if a character does not fit into the rest of the row. The last column stays empty, since
+ * terminals differ in where the cursor is after writing to it. */
 static bool wraps(struct place p, int columns, int width) {
     return p.column + columns >= width;
 }
@@ -22,7 +22,7 @@ static struct place newline(struct place p, const struct ax_line_edit *e) {
     return (struct place){p.row + 1, (int)strlen(e->prompt)};
 }
 
-/* Where the character at byte `at` is. */
+/* The place of the character at byte `at`. */
 static struct place find(const struct ax_line_edit *e, size_t at, int width) {
     const unsigned char *s = (const unsigned char *)e->text.data;
     struct place p = {0, (int)strlen(e->prompt)};
@@ -41,7 +41,7 @@ static struct place find(const struct ax_line_edit *e, size_t at, int width) {
     return wraps(p, 1, width) ? (struct place){p.row + 1, 0} : p;
 }
 
-/* Appends the rows [first, first + height) to b; *last = where it ends. */
+/* Appends rows [first, first + height) to b; *last is the place after the last one drawn. */
 static enum ax_status put_rows(const struct ax_line_edit *e, int width, int first, int height,
                                struct ax_buf *b, struct place *last) {
     const unsigned char *s = (const unsigned char *)e->text.data;

@@ -13,7 +13,7 @@
 
 #define CTRL(c)     ((c)&31)
 #define ESCAPE      0x1b
-#define ESCAPE_MS   50 /* an Escape alone, or the start of a key's bytes? */
+#define ESCAPE_MS   50 /* a later byte does not belong to the same key */
 #define NO_BYTE     (-1)
 #define PASTE_END   "\x1b[201~"
 #define N_PASTE_END (sizeof PASTE_END - 1)
@@ -27,7 +27,7 @@ static bool waiting(const struct ax_line_edit *e, int ms) {
     return e->used < e->n_in || poll(&p, 1, ms) > 0;
 }
 
-/* The next byte; NO_BYTE: the terminal is gone. */
+/* The next byte; NO_BYTE if the terminal is gone. */
 static int next_byte(struct ax_line_edit *e) {
     if (e->used == e->n_in) {
         const ssize_t n = ax_sys_read(STDIN_FILENO, e->in, sizeof e->in);
@@ -39,7 +39,7 @@ static int next_byte(struct ax_line_edit *e) {
     return e->in[e->used++];
 }
 
-/* ---- what keys do ---- */
+/* ---- actions of keys ---- */
 
 static enum ax_status go_left(struct ax_line_edit *e) {
     e->cursor = ax_line_previous(e, e->cursor);
@@ -91,7 +91,7 @@ static enum ax_status kill_to_start(struct ax_line_edit *e) {
     return ax_line_cut(e, ax_line_start(e, e->cursor), e->cursor, true);
 }
 
-/* At the end of a line: joins the next one. */
+/* Cuts the rest of the line; at its end, the line break. */
 static enum ax_status kill_to_end(struct ax_line_edit *e) {
     const size_t end = ax_line_end(e, e->cursor);
     return ax_line_cut(e, e->cursor, end == e->cursor ? ax_line_next(e, end) : end, true);
@@ -119,7 +119,7 @@ static enum ax_status suspend(struct ax_line_edit *e) {
     return AX_OK;
 }
 
-/* Shows an entry of the history; history.n is the new text, which stays as it was left. */
+/* Shows an entry of the history; history.n is the new text as it was left. */
 static enum ax_status show_entry(struct ax_line_edit *e, size_t entry) {
     if (e->entry == e->history.n) {
         e->draft.len = 0;
@@ -129,7 +129,7 @@ static enum ax_status show_entry(struct ax_line_edit *e, size_t entry) {
     return ax_line_set(e, entry < e->history.n ? e->history.texts[entry] : e->draft.data);
 }
 
-/* The same column of the line above or below, or else an older or newer text. */
+/* Moves to the same column of the line above; from the first line, shows an older text. */
 static enum ax_status go_up(struct ax_line_edit *e) {
     const size_t start = ax_line_start(e, e->cursor), column = e->cursor - start;
     if (start == 0)
@@ -150,8 +150,8 @@ static enum ax_status go_down(struct ax_line_edit *e) {
     return AX_OK;
 }
 
-/* Control characters, which a terminal would obey, and bytes that form no character are left out;
- * line ends become \n. */
+/* Inserts without control characters, which a terminal would execute, and invalid bytes; line ends
+ * become \n. */
 static enum ax_status insert_clean(struct ax_line_edit *e, const unsigned char *s, size_t n) {
     struct ax_buf clean = {0};
     enum ax_status st = AX_OK;
@@ -173,11 +173,11 @@ static enum ax_status insert_clean(struct ax_line_edit *e, const unsigned char *
 static enum ax_status paste(struct ax_line_edit *e) {
     struct ax_buf raw = {0};
     enum ax_status st = AX_OK;
-    size_t matched = 0; /* bytes of PASTE_END at the end */
+    size_t matched = 0; /* bytes of PASTE_END at the end of `raw` */
     for (int c; st == AX_OK && matched < N_PASTE_END && (c = next_byte(e)) != NO_BYTE;) {
         const char byte = (char)c;
         matched = byte == PASTE_END[matched] ? matched + 1 : byte == PASTE_END[0];
-        if (raw.len < AX_LINE_MAX + N_PASTE_END) /* and `insert` refuses more than AX_LINE_MAX */
+        if (raw.len < AX_LINE_MAX + N_PASTE_END) /* insert_clean limits it to AX_LINE_MAX */
             st = ax_buf_append(&raw, &byte, 1);
     }
     if (st == AX_OK && raw.len >= matched && raw.data)
@@ -189,7 +189,7 @@ static enum ax_status paste(struct ax_line_edit *e) {
 /* ---- keys ---- */
 
 static const struct {
-    const char *bytes; /* after Escape, or one control character */
+    const char *bytes; /* after Escape; or one control character */
     enum ax_status (*run)(struct ax_line_edit *e);
 } keys[] = {
     {"\x01", go_start},       /* Ctrl-A */
@@ -235,7 +235,7 @@ static const struct {
     {"\x7f", kill_word_left},
     {"\r", break_line}, /* Alt-Enter */
 };
-#define CONTROLS 15 /* the first rows */
+#define CONTROLS 15 /* number of control characters, which come first */
 
 static enum ax_status run_key(struct ax_line_edit *e, bool escaped, const char *bytes) {
     const size_t n = sizeof keys / sizeof *keys;
@@ -245,7 +245,8 @@ static enum ax_status run_key(struct ax_line_edit *e, bool escaped, const char *
     return AX_OK;
 }
 
-/* The bytes of a key after Escape: a letter, or "[" or "O", parameters and a final character. */
+/* Reads the rest of a key after Escape: a letter, or "[" or "O", parameters and a final
+ * character. */
 static enum ax_status escape(struct ax_line_edit *e) {
     char bytes[16];
     size_t n = 0;
@@ -258,7 +259,7 @@ static enum ax_status escape(struct ax_line_edit *e) {
     return n > 0 ? run_key(e, true, bytes) : AX_OK;
 }
 
-/* A character whose first byte is c. */
+/* Reads the rest of the character whose first byte is c, and inserts it. */
 static enum ax_status type(struct ax_line_edit *e, int c) {
     unsigned char s[4] = {(unsigned char)c};
     size_t n = 1, len;
@@ -301,7 +302,7 @@ static enum ax_status edit(struct ax_line_edit *e, enum outcome *outcome) {
     AX_TRY(ax_line_draw(e));
     while (*outcome == EDITING) {
         AX_TRY(take_key(e, outcome));
-        if (*outcome == EDITING && !waiting(e, 0)) /* not for each byte of what comes together */
+        if (*outcome == EDITING && !waiting(e, 0)) /* draws once for bytes that arrive together */
             AX_TRY(ax_line_draw(e));
     }
     e->cursor = e->text.len;
@@ -319,7 +320,7 @@ enum ax_status ax_line_edit_read(struct ax_line_edit *e, enum ax_line_end *end) 
     const enum ax_status st = edit(e, &outcome);
     const enum ax_status quiet = ax_term_set_input(AX_TERM_QUIET);
     *end = ends[outcome];
-    if (st != AX_OK || outcome == ENDED) /* a terminal that is gone cannot be set */
+    if (st != AX_OK || outcome == ENDED) /* a terminal that is gone has no settings */
         return st;
     return quiet;
 }

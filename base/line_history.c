@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 
-/* Takes over `text`. */
+/* Adds `text`, and takes ownership of it. */
 static enum ax_status keep(struct ax_line_history *h, char *text) {
     if (h->n == AX_LINE_HISTORY_TEXTS) {
         ax_free(h->texts[0]);
@@ -34,7 +34,7 @@ static enum ax_status keep_line(struct ax_line_history *h, const char *line, siz
     return st;
 }
 
-/* The end of the file, which is all of it unless it is too long. */
+/* Reads the file or, if that is too long, its last part. */
 static enum ax_status load(struct ax_line_history *h, struct ax_file *f) {
     uint64_t size;
     char *data = NULL;
@@ -45,7 +45,7 @@ static enum ax_status load(struct ax_line_history *h, struct ax_file *f) {
     AX_TRY(ax_alloc(&data, n + 1, 1));
     AX_TRY_GOTO(ax_file_pread(f, data, n, size - n), st, done);
     const char *line = data, *end;
-    if (too_long) /* the first line is probably a part of one */
+    if (too_long) /* the first line is probably incomplete */
         line = (end = memchr(data, '\n', n)) ? end + 1 : data + n;
     const char *from = line;
     for (; (end = memchr(line, '\n', (size_t)(data + n - line))); line = end + 1)
@@ -87,10 +87,9 @@ static enum ax_status append(const char *path, const char *text) {
     struct ax_buf b = {0};
     enum ax_status st = AX_OK;
     json_decref(v);
-    if (!line) /* not UTF-8: kept in memory alone */
+    if (!line) /* not UTF-8: only kept in memory */
         return AX_OK;
-    AX_TRY_GOTO(ax_buf_printf(&b, "%s\n", line), st,
-                done); /* one write, so that lines stay whole */
+    AX_TRY_GOTO(ax_buf_printf(&b, "%s\n", line), st, done); /* a single write keeps lines intact */
     AX_TRY_GOTO(ax_path_parent(&dir, path), st, done);
     AX_TRY_GOTO(ax_mkdir_parents_private(dir), st, done);
     AX_TRY_GOTO(ax_file_open_append_private(&f, path), st, done);

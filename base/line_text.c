@@ -11,7 +11,7 @@ enum ax_status ax_line_insert(struct ax_line_edit *e, const char *s, size_t n) {
         fputs("\a", stdout);
         return AX_OK;
     }
-    AX_TRY(ax_buf_append(&e->text, s, n)); /* room for it, at the end */
+    AX_TRY(ax_buf_append(&e->text, s, n)); /* only makes space, at the end */
     char *at = e->text.data + e->cursor;
     memmove(at + n, at, e->text.len - n - e->cursor);
     memcpy(at, s, n);

@@ -1,29 +1,29 @@
-/* The text of a line editor: changes to it and places in it. Private to the line editor. */
+/* The text of a line editor: changes to it, and positions in it. Private to the line editor. */
 #ifndef AX_BASE_LINE_TEXT_H
 #define AX_BASE_LINE_TEXT_H
 
 #include "base/line_edit.h"
 
-#define AX_LINE_TAB 4 /* columns of a tab */
+#define AX_LINE_TAB 4 /* columns per tab */
 
-/* At the cursor, which follows; a text that would exceed AX_LINE_MAX is refused with a bell. */
+/* Inserts at the cursor and moves it; rejects a text that would exceed AX_LINE_MAX, with a bell. */
 enum ax_status ax_line_insert(struct ax_line_edit *e, const char *s, size_t n);
-enum ax_status ax_line_set(struct ax_line_edit *e, const char *text); /* the cursor at its end */
-/* Removes [from, to), for Ctrl-Y if `keep`. */
+enum ax_status ax_line_set(struct ax_line_edit *e, const char *text); /* cursor at the end */
+/* Removes [from, to); `keep` keeps it for Ctrl-Y. */
 enum ax_status ax_line_cut(struct ax_line_edit *e, size_t from, size_t to, bool keep);
 
-/* Start and end of the line that contains byte `at`; of the word at or before, after the cursor. */
+/* Start and end of the line that contains byte `at`; of the word before and after the cursor. */
 size_t ax_line_start(const struct ax_line_edit *e, size_t at);
 size_t ax_line_end(const struct ax_line_edit *e, size_t at);
 size_t ax_line_word_start(const struct ax_line_edit *e);
 size_t ax_line_word_end(const struct ax_line_edit *e);
 
-/* Start of the character (with its combining marks) after or before byte `at`. */
+/* Start of the next or previous character (with its combining marks). */
 size_t ax_line_next(const struct ax_line_edit *e, size_t at);
 size_t ax_line_previous(const struct ax_line_edit *e, size_t at);
-int ax_line_columns(uint32_t cp); /* of the screen; not for \n */
+int ax_line_columns(uint32_t cp); /* columns on the screen; not for \n */
 
-/* Redraws the text where it was drawn before. */
+/* Draws the text over the previous drawing. */
 enum ax_status ax_line_draw(struct ax_line_edit *e);
 
 #endif

@@ -11,7 +11,7 @@ enum ax_color_mode { AX_COLOR_AUTO, AX_COLOR_ALWAYS, AX_COLOR_NEVER };
 
 bool ax_term_is_tty(int fd);
 int ax_term_width(int fd);       /* columns; 80 where unknown */
-int ax_term_height(int fd);      /* rows; 24 where unknown */
+int ax_term_height(int fd);      /* rows; 24 if unknown */
 bool ax_term_has_cursor(int fd); /* a terminal that can overwrite its last line */
 /* Shows "answers 3/17" in the last line of stderr, and removes it when all are done; only on a
  * terminal. */
@@ -20,13 +20,14 @@ void ax_term_progress(const char *what, int64_t done, int64_t of);
 enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax_color_mode *mode);
 bool ax_term_use_color(int fd, enum ax_color_mode mode);
 
-/* How the terminal of stdin treats what is typed; one process-wide setting (term_input.c). */
+/* Input modes of the terminal on stdin; one setting per process (term_input.c). */
 enum ax_term_input {
     AX_TERM_AS_FOUND,
-    AX_TERM_QUIET, /* nothing is echoed, and it waits for the next reader; Ctrl-C is a SIGINT */
-    AX_TERM_KEYS,  /* the same, and each key arrives as bytes, Ctrl-C too; pasted text is marked */
+    AX_TERM_QUIET, /* no echo; input waits for the next reader; Ctrl-C is SIGINT */
+    AX_TERM_KEYS,  /* the same, but keys arrive as bytes, including Ctrl-C; pasted text is marked */
 };
-/* A signal that ends or suspends the process restores the terminal first. */
+/* Until AX_TERM_AS_FOUND is set again, a signal that ends or suspends the process first restores
+ * the terminal. */
 enum ax_status ax_term_set_input(enum ax_term_input input);
 
 #endif

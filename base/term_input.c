@@ -1,4 +1,5 @@
-/* How the terminal treats what is typed. Only async-signal-safe calls: signals come here too. */
+/* Input modes of the terminal. Calls only async-signal-safe functions, because a signal handler
+ * uses it. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -30,12 +31,12 @@ static bool apply(enum ax_term_input input) {
         t.c_lflag &= ~(tcflag_t)ISIG;
     const bool keys = input == AX_TERM_KEYS;
     const char *paste = keys ? paste_on : paste_off;
-    /* TCSADRAIN keeps what has been typed ahead */
+    /* TCSADRAIN does not discard input */
     return tcsetattr(STDIN_FILENO, TCSADRAIN, &t) == 0 &&
            write(STDOUT_FILENO, paste, strlen(paste)) > 0;
 }
 
-/* Restores the terminal and lets the signal do its work; a suspended process continues here. */
+/* Restores the terminal and raises the signal again; a suspended process continues here. */
 static void on_signal(int sig) {
     const int saved = errno;
     struct sigaction now, usual = {.sa_handler = SIG_DFL};
@@ -61,7 +62,7 @@ enum ax_status ax_term_set_input(enum ax_term_input input) {
         sigfillset(&now.sa_mask);
         for (size_t i = 0; i < ENDING; i++) {
             sigaction(ending[i], &now, &term.old[i]);
-            if (term.old[i].sa_handler == SIG_IGN) /* nohup */
+            if (term.old[i].sa_handler == SIG_IGN) /* as under nohup */
                 sigaction(ending[i], &term.old[i], NULL);
         }
     }
