@@ -9,7 +9,7 @@
 #define MAX_WORDS 24
 
 static const struct {
-    const char *name, *command; /* for messages */
+    const char *name, *command; /* used in messages */
     ax_bench_kind *run;
     bool has_model, has_threads;
     const char *short_set[MAX_WORDS - 5]; /* the options it gets in the short set */

@@ -1,4 +1,4 @@
-/* `axtrain cache`: what the program keeps to save work, and removing it. */
+/* `axtrain cache`: lists and removes what the program keeps to save work. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

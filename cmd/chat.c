@@ -42,7 +42,7 @@ static enum ax_status run(struct ax_chat *c) {
     if (!c->messages)
         return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
     c->adapter = c->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
-    if (!ax_chat_side(c)->template) { /* says so before the weights are read */
+    if (!ax_chat_side(c)->template) { /* reports it before the weights are read */
         AX_TRY(ax_chat_add(c, "user", "", 0));
         AX_TRY(ax_chat_prompt(c));
     }
@@ -52,7 +52,7 @@ static enum ax_status run(struct ax_chat *c) {
     c->max_new = c->model.max_new > 0 ? c->model.max_new : MAX_NEW_DEFAULT;
     c->max_new = c->max_new < c->context ? c->max_new : c->context - 1;
     AX_TRY(ax_alloc(&c->tokens, (size_t)c->max_new, sizeof *c->tokens));
-    /* prompt and reply share the context, whatever each takes of it */
+    /* prompt and reply share the context in any proportion */
     const struct ax_generate_options o = {.n_seqs = 1,
                                           .max_prompt = c->context - 1,
                                           .max_new = c->max_new,

@@ -54,7 +54,7 @@ static enum ax_status check_golden(int argc, char **argv) {
 }
 
 static const struct {
-    const char *name, *command; /* for messages */
+    const char *name, *command; /* used in messages */
     enum ax_status (*run)(int argc, char **argv);
 } kinds[] = {{"golden", "check golden", check_golden}, {"mesh", "check mesh", ax_check_mesh}};
 

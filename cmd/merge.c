@@ -38,7 +38,7 @@ static void print_merge(const struct ax_merge *m) {
         ax_to_gguf_print(&m->gguf);
 }
 
-/* Where the adapter's folder has the records of its run. */
+/* Writes a model card if the adapter's folder has the records of its run. */
 static enum ax_status write_card(const struct ax_merge *m) {
     const struct ax_card c = {.run = m->adapter, .dir = m->dst, .base = m->base, .merged = true};
     char *records;

@@ -14,7 +14,7 @@
 #include "cmd/train/base_model.h"
 
 #define USUAL   "last_run_prepared"
-#define MAX_SET ((size_t)256 << 20) /* bytes of a set.json */
+#define MAX_SET ((size_t)256 << 20) /* maximum bytes of a set.json */
 
 const char *const ax_cache_kind_names[AX_CACHE_KINDS] = {"prepared", "gguf", "hub"};
 
@@ -22,7 +22,7 @@ static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, cons
                           const char *lock, const char *more, const char *name) {
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return AX_OK; /* a link leads out of the cache */
+        return AX_OK; /* a link points out of the cache */
     if (l->n == l->cap) {
         const size_t grown = l->cap ? 2 * l->cap : 16;
         AX_TRY(ax_regrow(&l->entries, l->cap, grown, sizeof *l->entries));
@@ -70,7 +70,7 @@ static bool is_gguf(const char *folder, const char *name) {
             has(folder, "model.safetensors.index.json"));
 }
 
-/* The files that were prepared. */
+/* Lists the files that were prepared. */
 static enum ax_status name_prepared(struct ax_buf *b, const char *folder) {
     struct ax_json_doc doc = {0};
     char *path;
@@ -88,7 +88,7 @@ static enum ax_status name_prepared(struct ax_buf *b, const char *folder) {
                 st = ax_buf_printf(b, "%s%s", b->len ? ", " : "", file);
         }
     } else if (st != AX_ERR_NOMEM) {
-        ax_error_clear(); /* damaged: it can be cleared all the same */
+        ax_error_clear(); /* a corrupted entry can still be cleared */
         st = AX_OK;
     }
     ax_json_free(&doc);

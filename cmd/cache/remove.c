@@ -1,4 +1,4 @@
-/* A folder is removed while its lock is held, so that nobody starts to use it meanwhile. */
+/* Removes a folder while holding its lock, so that no process starts to use it meanwhile. */
 #include <dirent.h>
 #include <string.h>
 
@@ -7,7 +7,8 @@
 #include "base/lock.h"
 #include "cmd/cache/cache.h"
 
-/* Does another process hold a lock in the folder (a download of Hugging Face's own tools)? */
+/* True if another process holds a lock in the folder, e.g. a download by Hugging Face's own
+ * tools. */
 static enum ax_status any_locked(const char *folder, const char *except, bool *locked) {
     DIR *dir = opendir(folder);
     const struct dirent *e;
@@ -29,7 +30,7 @@ done:
     return st;
 }
 
-/* Takes the lock, where there is one; without, nobody has ever used the entry. */
+/* Takes the lock, if there is one; without a lock file the entry was never used. */
 static enum ax_status take(const struct ax_cache_entry *e, struct ax_lock *lock, bool *locked) {
     *lock = (struct ax_lock){0};
     *locked = ax_path_exists(e->lock) && !ax_lock_try(lock, e->lock);

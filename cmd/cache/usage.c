@@ -10,7 +10,7 @@
 static enum ax_status walk(const char *path, int depth, int64_t *bytes, time_t *written) {
     struct stat info;
     if (lstat(path, &info) != 0)
-        return AX_OK; /* gone by now */
+        return AX_OK; /* removed meanwhile */
     *bytes += (int64_t)info.st_blocks * 512;
     if (!S_ISDIR(info.st_mode) && info.st_mtime > *written)
         *written = info.st_mtime;

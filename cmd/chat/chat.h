@@ -1,8 +1,8 @@
 /* A conversation with a model. The KV cache keeps the earlier turns, so a turn costs only its own
  * tokens.
  *
- * Reading order: cmd/chat.c (options and the loop), input.c (what is typed or piped), commands.c
- * (/save and the others), turn.c (messages and replies). */
+ * Reading order: cmd/chat.c (options and the loop), input.c (terminal and pipe), commands.c (/save
+ * and the others), turn.c (messages and replies). */
 #ifndef AX_CMD_CHAT_CHAT_H
 #define AX_CMD_CHAT_CHAT_H
 
@@ -13,56 +13,56 @@ struct ax_chat {
     struct ax_text_args a;
     const char *system; /* --system; NULL: none */
     int64_t context, max_new;
-    bool is_terminal; /* a person reads and types */
+    bool is_terminal; /* input and output are a terminal */
     bool edits;       /* … and the terminal can move its cursor */
 
     struct ax_text_model model;
     struct ax_generator *generator;
-    int adapter; /* in use */
+    int adapter; /* adapter in use */
     json_t *messages;
     struct ax_buf system_text; /* empty: no system message */
     struct ax_encoding prompt;
-    int32_t *tokens; /* of the reply [max_new] */
-    uint64_t turn;   /* its stream of random numbers */
+    int32_t *tokens; /* tokens of the reply [max_new] */
+    uint64_t turn;   /* random stream of the next reply */
     struct ax_text_stream stream;
     struct ax_buf reply, line;
     size_t printed;
     struct ax_line_edit edit;
-    bool is_text;     /* `line` was quoted: a message, even if it begins with / */
-    bool was_stopped; /* the last thing typed was Ctrl-C */
+    bool is_text;     /* `line` was quoted: a message even if it begins with / */
+    bool was_stopped; /* the last input was Ctrl-C */
 };
 
 /* ---- turn.c ---- */
 
 enum ax_status ax_chat_add(struct ax_chat *c, const char *role, const char *text, size_t len);
-/* A new conversation, with the system message if there is one. */
+/* Starts a new conversation, with the system message if there is one. */
 enum ax_status ax_chat_reset(struct ax_chat *c);
-/* The conversation's tokens to c->prompt; AX_ERR_DATA if no room is left for a reply. */
+/* Renders the conversation into c->prompt; AX_ERR_DATA if that leaves no space for a reply. */
 enum ax_status ax_chat_prompt(struct ax_chat *c);
-/* Sends c->line and prints the reply. What a person can mend is reported, and the conversation
- * stays as it was. */
+/* Sends c->line and prints the reply. Reports errors that the user can correct, and keeps the
+ * conversation as it was. */
 enum ax_status ax_chat_turn(struct ax_chat *c);
 enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop);
 const struct ax_text_side *ax_chat_side(const struct ax_chat *c);
 /* Reports the error and clears it. */
 void ax_chat_tell_error(void);
 
-/* Ctrl-C, from this call on, stops a reply. Returns what handled it before in *old. */
+/* From this call on, Ctrl-C stops a reply. *old receives the previous action. */
 struct sigaction;
 void ax_chat_catch_interrupts(struct sigaction *old);
 
 /* ---- commands.c ---- */
 
-enum ax_status ax_chat_command(struct ax_chat *c); /* c->line, which begins with / */
+enum ax_status ax_chat_command(struct ax_chat *c); /* runs c->line, which begins with / */
 
 /* ---- input.c ---- */
 
 /* Opens the history if texts are edited. */
 enum ax_status ax_chat_open_input(struct ax_chat *c);
-/* The next message or command to c->line; *more = false at the end. */
+/* Reads the next message or command into c->line; *more is false at the end of input. */
 enum ax_status ax_chat_read(struct ax_chat *c, bool *more);
-/* Does a text that Enter ends here continue (see ax_line_more)? A backslash at the end, or """ at
- * the start without """ at the end. */
+/* Whether a text continues after Enter (see ax_line_more): if it ends in a backslash, or begins
+ * with """ and does not end with """. */
 int ax_chat_continues(const char *text, size_t len);
 
 #endif

@@ -40,7 +40,7 @@ static enum ax_status show_adapters(const struct ax_chat *c) {
     return AX_OK;
 }
 
-/* The conversation stays, and the next reply is another adapter's. */
+/* Keeps the conversation; the next reply comes from this adapter. */
 static enum ax_status on_adapter(struct ax_chat *c, const char *arg) {
     int which;
     if (*arg && ax_adapters_find(&c->model.adapters, arg, &which) != AX_OK) {
@@ -60,7 +60,7 @@ static enum ax_status on_reset(struct ax_chat *c, const char *arg) {
     return ax_chat_reset(c);
 }
 
-/* The system message is the first one, so it begins a new conversation. */
+/* Starts a new conversation, because the system message is its first one. */
 static enum ax_status on_system(struct ax_chat *c, const char *arg) {
     c->system_text.len = 0;
     AX_TRY(ax_buf_puts(&c->system_text, arg));

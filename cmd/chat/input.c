@@ -26,7 +26,7 @@ int ax_chat_continues(const char *text, size_t len) {
     return len > 0 && text[len - 1] == '\\' ? 1 : -1;
 }
 
-/* ~/.local/state/axtrain/chat_history, or as XDG_STATE_HOME says; NULL without a home. */
+/* The path in XDG_STATE_HOME or ~/.local/state; NULL if there is no home. */
 static enum ax_status history_path(char **out) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     *out = NULL;
@@ -35,7 +35,7 @@ static enum ax_status history_path(char **out) {
     return home && *home ? ax_path_join(out, home, ".local/state/axtrain/chat_history") : AX_OK;
 }
 
-/* Talking does not depend on a history. */
+/* Only warns, because chatting does not need a history. */
 static void warn_history(enum ax_status st) {
     if (st == AX_OK)
         return;
@@ -55,7 +55,7 @@ enum ax_status ax_chat_open_input(struct ax_chat *c) {
     return AX_OK;
 }
 
-/* The text without its quotes, or without empty lines at its end. */
+/* Copies the text without its quotes, or without empty lines at its end. */
 static enum ax_status take(struct ax_chat *c) {
     const char *text = c->edit.text.data;
     size_t len = c->edit.text.len;
@@ -71,7 +71,7 @@ static enum ax_status take(struct ax_chat *c) {
     return ax_buf_append(&c->line, text, len);
 }
 
-/* Ctrl-C twice, with nothing typed between, ends the conversation, as Ctrl-D does. */
+/* Ctrl-C twice with no input between ends the conversation, as Ctrl-D does. */
 static enum ax_status read_terminal(struct ax_chat *c, bool *more) {
     for (;;) {
         enum ax_line_end end;
@@ -91,7 +91,7 @@ static enum ax_status read_terminal(struct ax_chat *c, bool *more) {
 
 /* ---- a pipe, or a terminal without a cursor ---- */
 
-/* A Ctrl-C empties the line. */
+/* Reads a line; Ctrl-C discards what was typed. */
 static enum ax_status read_line(struct ax_chat *c, bool *more) {
     char piece[4096];
     c->line.len = 0;

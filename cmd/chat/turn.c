@@ -13,7 +13,7 @@ static void on_interrupt(int sig) {
     interrupted = 1;
 }
 
-/* Without SA_RESTART, so that waiting for a line ends too. */
+/* Not SA_RESTART: Ctrl-C must also interrupt waiting for a line. */
 void ax_chat_catch_interrupts(struct sigaction *old) {
     struct sigaction now = {.sa_handler = on_interrupt};
     sigemptyset(&now.sa_mask);

@@ -87,8 +87,8 @@ const struct ax_yaml_node *ax_config_acting_default(const struct ax_config *cfg,
 void ax_config_join(char *buf, size_t size, const char *parent, const char *name);
 
 /* Writing: write.c, show.c, help.c, docs.c, schema.c. */
-/* "attn_implementation, torch_compile and 3 more": the keys with notes of this kind; *n = how many
- * there are. */
+/* "attn_implementation, torch_compile and 3 more": the keys with notes of this kind; *n is their
+ * number. */
 enum ax_status ax_config_put_noted(const struct ax_config *cfg, enum ax_config_note_kind kind,
                                    struct ax_buf *out, size_t *n);
 /* One line per missing capability, with the keys that need it: PREFIX CAP: key (WHERE), … SUFFIX */
@@ -102,7 +102,7 @@ enum ax_status ax_config_put_word(struct ax_buf *out, const char *text);
 /* "not supported yet: needs lora", "no effect: …". */
 enum ax_status ax_config_support_text(enum ax_config_support support, enum ax_capability needs,
                                       const char *note, struct ax_buf *out);
-/* `all`: one line per key without effect; else they share one if there are several. */
+/* `all`: one line for each key without effect; else, several keys share one line. */
 enum ax_status ax_config_show(const struct ax_config *cfg, bool all, struct ax_buf *out);
 enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *out);
 enum ax_status ax_config_help(const char *path, struct ax_buf *out);

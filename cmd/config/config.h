@@ -80,7 +80,7 @@ enum ax_config_use {
 /* AX_ERR_CONFIG if a required key is missing, AX_ERR_UNSUPPORTED if a key requests something that
  * is not supported yet; lists all of them. */
 enum ax_status ax_config_require(const struct ax_config *cfg, enum ax_config_use use);
-/* One log line per note, except NOT_YET; several keys without effect share one. */
+/* Logs one line per note, except NOT_YET; several keys without effect share one line. */
 void ax_config_log_notes(const struct ax_config *cfg);
 
 /* Is there such a key, under this or an old name, with or without effect? */

@@ -123,7 +123,7 @@ static const char *const note_titles[AX_NOTE_KINDS] = {
     [AX_NOTE_NOT_YET] = "not supported yet: training stops before it starts",
 };
 
-/* Several keys without effect take one line. */
+/* Writes several keys without effect on one line. */
 static enum ax_status put_folded(const struct ax_config *cfg, struct ax_buf *out, bool *folded) {
     struct ax_buf names = {0};
     size_t n;

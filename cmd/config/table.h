@@ -130,8 +130,8 @@ struct ax_capability_info {
     const char *name, *meaning;
 };
 
-/* A key that needs one of these asks for another objective, even without the key that selects it:
- * such a run stops, because it would train something else than was asked for. */
+/* A key that needs one of these requests another objective, even if the key that selects it is
+ * missing. Such a run stops, because it would train something that was not requested. */
 static inline bool ax_capability_is_objective(enum ax_capability cap) {
     return cap >= AX_CAP_DPO && cap <= AX_CAP_PRM;
 }

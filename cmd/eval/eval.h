@@ -52,7 +52,7 @@ struct ax_eval {
     bool per_row, json;
     /* evaluated */
     char *model_dir;
-    struct ax_lock use; /* of that folder, if it is in a cache */
+    struct ax_lock use; /* on that folder, if it is in a cache */
     struct ax_config cfg;
     struct ax_setup_data setup;
     struct ax_corpus_source source;

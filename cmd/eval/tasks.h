@@ -7,7 +7,7 @@
 
 struct ax_eval_tasks {
     struct ax_arg_list files;
-    const char *include_path;                            /* of names; NULL: none */
+    const char *include_path;                            /* folder for task names; or NULL */
     const char *model, *base, *dtype, *system, *samples; /* samples: a file; NULL: none */
     const struct ax_arg_list *adapters;
     int64_t num_fewshot;                    /* -1: as in the task files */

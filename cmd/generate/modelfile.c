@@ -11,8 +11,8 @@
 
 #define MAX_MESSAGES 8
 
-/* What comes before a content, by the role of the message before it, and after the last question.
- * NULL: there is no such place. */
+/* Where fixed text goes: before a content, by the role of the message before it, and after the last
+ * question. A NULL text means that there is no such place. */
 enum place {
     BEGIN_SYSTEM,
     BEGIN_USER,
@@ -31,7 +31,8 @@ static void turns_free(struct turns *t) {
         ax_free(t->text[i]);
 }
 
-/* roles: s, u and a. The place before message i, or after the last one. */
+/* The place before message i, or after the last one. `roles` has one letter per message: s, u or
+ * a. */
 static enum place place_of(const char *roles, size_t i) {
     if (!roles[i])
         return QUESTION_END;
@@ -73,8 +74,8 @@ static enum ax_status render(const struct ax_text_side *s, const char *roles, in
     return st;
 }
 
-/* Takes the texts between the contents that are not known yet; false if one of the contents is not
- * in the text as it is. */
+/* Takes the texts between the contents for places that have none yet; *found is false if a content
+ * does not appear unchanged. */
 static enum ax_status cut(struct turns *t, const char *roles, const char *text, bool *found) {
     const char *at = text;
     *found = true;
@@ -91,7 +92,7 @@ static enum ax_status cut(struct turns *t, const char *roles, const char *text, 
     return AX_OK;
 }
 
-/* Is the text what the turns make of this conversation? */
+/* True if the turns' texts produce this text for the conversation. */
 static enum ax_status agrees(const struct turns *t, const char *roles, const char *text,
                              bool *same) {
     struct ax_buf b = {0};
@@ -110,7 +111,7 @@ static enum ax_status agrees(const struct turns *t, const char *roles, const cha
 
 /* ---- the template ---- */
 
-/* One conversation: learns from it, then compares. */
+/* Takes the texts of one conversation, then checks that they reproduce it. */
 static enum ax_status learn(struct turns *t, const struct ax_text_side *s, const char *roles,
                             char why[512]) {
     struct ax_template_output text = {0}, later = {0};
@@ -151,7 +152,7 @@ static enum ax_status find_turns(struct turns *t, const struct ax_text_side *s, 
     if (why[0])
         return AX_OK;
     AX_TRY(learn(t, s, with_system[0], no_system));
-    if (no_system[0]) { /* some models take no system message */
+    if (no_system[0]) { /* some models accept no system message */
         ax_free(t->text[BEGIN_SYSTEM]);
         t->text[BEGIN_SYSTEM] = NULL;
         return AX_OK;
@@ -159,7 +160,8 @@ static enum ax_status find_turns(struct turns *t, const struct ax_text_side *s, 
     return learn(t, s, with_system[1], why);
 }
 
-/* Readers of the file begin with BOS where the tokenizer does, so the text must not. */
+/* Programs that read the file add BOS themselves if the tokenizer does, so the text must not begin
+ * with it. */
 static enum ax_status drop_bos(struct turns *t, const struct ax_text_side *s) {
     const char *bos = ax_tokenizer_special(s->tokenizer, AX_BOS);
     struct ax_encoding e = {0};
@@ -175,7 +177,7 @@ static enum ax_status drop_bos(struct turns *t, const struct ax_text_side *s) {
     return AX_OK;
 }
 
-/* {{ "text" }}, in which Go's trimming of blanks changes nothing. */
+/* Appends {{ "text" }}, which Go's trimming of spaces does not change. */
 static enum ax_status put_text(struct ax_buf *b, const char *text) {
     if (!text || !*text)
         return AX_OK;

@@ -1,9 +1,10 @@
-/* A Modelfile for ollama beside a GGUF file: FROM, TEMPLATE and the ends of answers.
+/* A Modelfile for ollama, next to a GGUF file: FROM, TEMPLATE and stop texts.
  *
- * The chat template is Jinja, ollama's is Go's. What goes before each content, and after the last
- * question, is found by rendering short conversations; if longer ones are those texts put together,
- * the same is written in Go's language. Any template made of turns can be expressed so, whatever
- * its source. Tools cannot, nor texts that depend on the content (trimming) or the date. */
+ * Chat templates are written in Jinja, ollama's in Go's language. The text before each content and
+ * after the last question is found by rendering short conversations. If longer conversations
+ * consist of the same texts, they are written as a template in Go's language. This works for every
+ * template made of turns, however it is written, but not for tools, nor for text that depends on
+ * the content (trimming) or the date. */
 #ifndef AX_CMD_GENERATE_MODELFILE_H
 #define AX_CMD_GENERATE_MODELFILE_H
 
@@ -13,8 +14,8 @@
 
 /* DIR/Modelfile for DIR/NAME.gguf. Free with ax_free. */
 enum ax_status ax_modelfile_path(char **out, const char *gguf);
-/* Writes it for the model in `folder`, of which `gguf` was made. *why is "", or says why there is
- * no TEMPLATE. */
+/* Writes the file for the model in `folder`, from which `gguf` was converted. *why is "", or the
+ * reason for a missing TEMPLATE. */
 enum ax_status ax_modelfile_write(const char *folder, const char *gguf, char why[512]);
 
 #endif

@@ -27,7 +27,7 @@ void ax_text_args_table(struct ax_text_args *a, struct ax_arg *args);
 
 struct ax_text_model {
     char *folder;
-    struct ax_lock use; /* of the folder, if it is in a cache */
+    struct ax_lock use; /* on the folder, if it is in a cache */
     struct ax_arch arch;
     struct ax_hf hf;
     enum ax_dtype dtype;

@@ -76,7 +76,7 @@ enum ax_status ax_init_put_entry(struct ax_buf *out, const struct ax_init_data *
     case AX_RECORD_TEXT:
         AX_TRY(ax_buf_puts(out, "    type: completion\n"));
         return put_key(out, "    field: ", d->is.text);
-    default: /* ax_init_data_read refuses it */
+    default: /* rejected by ax_init_data_read */
         return AX_OK;
     }
 }
