@@ -334,10 +334,10 @@ struct ax_argmax {
     struct ax_tensor logits, index;
 };
 
-/* out[t] = weight[t]·H^alpha, H = −Σ p·log(p + 1e-10) over the k largest of row t's logits (all if
- * there are fewer), p = softmax of these k·inv_temperature; −1e-10 counts as 0. The weight of EAFT
- * (Diao et al. 2026, arXiv 2601.02151, whose H is divided by log k). logits compute or accumulation
- * [T][V]; weight, out F32 [T]; alpha ≥ 0; 1 ≤ k ≤ AX_TOP_MAX. */
+/* Weights by entropy, as in EAFT (Diao et al. 2026, arXiv 2601.02151, where H is divided by log k):
+ * out[t] = weight[t]·H^alpha, H = −Σ p·log(p + 1e-10) over the k largest logits of row t (all if
+ * there are fewer), p = softmax of these k·inv_temperature; −1e-10 counts as 0. logits compute or
+ * accumulation [T][V]; weight, out F32 [T]; alpha ≥ 0; 1 ≤ k ≤ AX_TOP_MAX. */
 #define AX_TOP_MAX 256
 struct ax_top_entropy {
     struct ax_tensor logits, weight, out;

@@ -92,8 +92,8 @@ struct ax_generator {
     struct ax_generate_counters counters;
 };
 
-/* Allocates from the rollout phase and enters it; a model that trains must be between steps. The
- * model's max_positions must hold max_prompt + max_new. */
+/* Allocates from the rollout phase and enters it. If the model is being trained, no step may be in
+ * progress. The model's max_positions must be at least max_prompt + max_new. */
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);

@@ -99,8 +99,8 @@ enum ax_status ax_hub_snapshot_keep(const struct ax_hub_snapshot *s, const struc
 /* ---- use and ownership ---- */
 
 struct ax_lock;
-/* Holds the repository's use lock (shared), so that `axtrain cache clear` leaves it alone; does
- * nothing if the cache does not have the repository or cannot be written. */
+/* Takes the repository's use lock (shared), so that `axtrain cache clear` does not remove it. Does
+ * nothing if the cache does not contain the repository or cannot be written. */
 enum ax_status ax_hub_use(struct ax_lock *l, const struct ax_hub_repo *r);
 
 /* A repository with files that this program downloaded. */
@@ -111,7 +111,7 @@ struct ax_hub_owned {
     const char *use;    /* the use lock, in `locks` */
     bool dataset;
 };
-/* Calls visit for each, until one does not return AX_OK. */
+/* Calls visit for each repository, until one call does not return AX_OK. */
 enum ax_status ax_hub_each_owned(const char *cache,
                                  enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
                                  void *ctx);

@@ -1,4 +1,4 @@
-/* Repositories in use, and those of which this program brought files. */
+/* Which repositories are in use, and which have files that this program downloaded. */
 #include <dirent.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 #define USE_LOCK "axtrain-use.lock"
 
-static const char *const prefixes[] = {"models--", "datasets--"}; /* by enum ax_hub_kind */
+static const char *const prefixes[] = {"models--", "datasets--"}; /* indexed by enum ax_hub_kind */
 
 static enum ax_status lock_use(struct ax_lock *l, const char *cache, const char *repo) {
     char *folder, *path = NULL;
@@ -17,7 +17,7 @@ static enum ax_status lock_use(struct ax_lock *l, const char *cache, const char 
     if (st == AX_OK && ax_mkdir_parents_private(folder) == AX_OK)
         ax_lock_take(l, path, AX_LOCK_SHARED);
     else if (st == AX_OK)
-        ax_error_clear(); /* a cache for reading only: nobody can clear it either */
+        ax_error_clear(); /* the cache is read-only, so nobody can clear it either */
     ax_free(path);
     ax_free(folder);
     return st;
@@ -35,7 +35,7 @@ enum ax_status ax_hub_use(struct ax_lock *l, const struct ax_hub_repo *r) {
     return st;
 }
 
-/* Is there a list of files under trees/, which only this program writes? */
+/* True if trees/ has a list of files, which only this program writes. */
 static enum ax_status is_owned(const char *repo, bool *owned) {
     static const char tail[] = ".axtrain.json";
     char *trees;
@@ -53,7 +53,7 @@ static enum ax_status is_owned(const char *repo, bool *owned) {
     return AX_OK;
 }
 
-/* "models--org--name" → "org/name"; NULL: not a repository's folder. */
+/* "models--org--name" → "org/name"; NULL if it is not a repository's folder. */
 static enum ax_status id_of(char **out, const char *name, bool *dataset) {
     *out = NULL;
     for (int i = 0; i < 2; i++) {

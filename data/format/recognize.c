@@ -154,7 +154,7 @@ static bool has_property(const struct ax_format_chat *chat, const char *from, co
     return false;
 }
 
-/* Columns of prompt and answer that the options read; false: the type has none. */
+/* The prompt and answer columns that the options read; false if the type has none. */
 static bool pair_of(const struct ax_format_options *o, const char **prompt, const char **answer) {
     static const struct {
         const char *type, *prompt, *answer;
@@ -179,7 +179,7 @@ static bool pair_of(const struct ax_format_options *o, const char **prompt, cons
     return false;
 }
 
-/* Does the record have the columns that the options read? Then the error is elsewhere. */
+/* True if the record has the columns that the options read, so that the error has another cause. */
 static bool is_read(const struct ax_record_shape *d, const struct ax_format_options *o,
                     const json_t *record) {
     const char *prompt, *answer;
@@ -194,7 +194,7 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
     return o->field && json_object_get(record, o->field) != NULL;
 }
 
-/* What reads this kind, as it is written in a configuration. */
+/* The settings that read this kind of record, as written in a config. */
 static void advise(const struct ax_record_shape *d, char *buf, size_t size) {
     const bool usual = strcmp(d->messages, "messages") == 0 && strcmp(d->role, "role") == 0;
     if (d->kind == AX_RECORD_CHAT && usual)

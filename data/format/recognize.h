@@ -1,4 +1,4 @@
-/* Which kind of record this is, by the names and kinds of its columns. */
+/* Detects the kind of a record from the names and types of its columns. */
 #ifndef AX_DATA_FORMAT_RECOGNIZE_H
 #define AX_DATA_FORMAT_RECOGNIZE_H
 
@@ -13,7 +13,7 @@ enum ax_record_kind {
     AX_RECORD_CHAT,        /* a column with a list of messages */
     AX_RECORD_ALPACA,      /* instruction, input, output */
     AX_RECORD_PAIR,        /* a prompt column and an answer column */
-    AX_RECORD_TEXT         /* a text column, all of it trained */
+    AX_RECORD_TEXT         /* a text column, which is trained completely */
 };
 
 #define AX_COLUMN_NAME 64 /* size of a recognized column's name */
@@ -24,14 +24,15 @@ struct ax_record_shape {
     char prompt[AX_COLUMN_NAME], answer[AX_COLUMN_NAME];                          /* alpaca, pair */
     char text[AX_COLUMN_NAME];                                                    /* text */
 };
-/* The first kind that every one of the n ≥ 1 records has; `records` are objects. */
+/* The first kind that matches all n ≥ 1 records, which are objects. */
 struct ax_record_shape ax_records_recognize(json_t *const *records, size_t n);
 
-/* The names of a record's columns, separated by commas, as many as fit; "none". Returns buf. */
+/* The names of a record's columns, separated by commas, as many as fit; "none" if it has none.
+ * Returns buf. */
 char *ax_record_columns(const json_t *record, char *buf, size_t size);
 
-/* After an error of this record: if it lacks the columns that the options read, but looks like
- * another kind, adds that kind's settings to the error text. Returns st. */
+/* Call after an error in this record: if it lacks the columns that the options read but looks like
+ * another kind, adds the settings for that kind to the error text. Returns st. */
 enum ax_status ax_record_error_hint(enum ax_status st, const struct ax_format_options *o,
                                     json_t *record);
 

@@ -17,7 +17,7 @@ enum ax_status ax_hub_dataset_get(const struct ax_hub *h, const struct ax_rows_o
 
 /* ---- for find.c and source.c ---- */
 
-/* ax_hub_use, if it is one of the hub's. */
+/* Calls ax_hub_use if this is a data set of the hub. */
 enum ax_status ax_hub_dataset_use(struct ax_lock *use, const struct ax_rows_options *o);
 
 struct ax_found;

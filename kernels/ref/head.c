@@ -137,7 +137,7 @@ enum ax_status ax_ref_top_entropy(struct ax_queue *q, const struct ax_top_entrop
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
         double top[AX_TOP_MAX], sum = 0, entropy = 0;
         int64_t n = 0;
-        for (int64_t c = 0; c < cols; c++) { /* sorted, the largest first */
+        for (int64_t c = 0; c < cols; c++) { /* sorted, largest first */
             double z = ax_ref_get(&a->logits, t, c) * a->inv_temperature;
             if (n == k && z <= top[n - 1])
                 continue;

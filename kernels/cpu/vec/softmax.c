@@ -12,7 +12,7 @@
 #include "kernels/cpu/vec/split.h"
 
 #define BLOCK     2048 /* columns */
-#define TOP_BLOCK 128  /* of the search for the largest */
+#define TOP_BLOCK 128  /* columns per block in the search for the largest */
 
 /* Column of the label within this shard, or −1. */
 static int64_t column_of(int32_t label, int64_t first_col, int64_t cols) {
@@ -259,7 +259,7 @@ static void put_top(struct top *top, float x) {
     top->v[i] = x;
 }
 
-/* Blocks without anything larger than the smallest are skipped. */
+/* Skips blocks with nothing larger than the smallest of the largest. */
 AX_INLINE void find_top(enum ax_dtype dtype, const char *row, int64_t cols, struct top *top) {
     for (int64_t i = 0; i < top->n; i++)
         top->v[i] = -INFINITY;
