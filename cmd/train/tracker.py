@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-sys.path[:] = [p for p in sys.path if p]  # the working folder may contain a folder of this name
+sys.path[:] = [p for p in sys.path if p]  # it may contain a folder with the tracker's name
 SOCKET = 3
 REFUSED = re.compile(r"\b40[13]\b|no api key|verification failed|invalid|unauthorized|forbidden", re.I)
 NAMES = {
@@ -58,7 +58,7 @@ def flat(value, name=""):
 def load(name, *functions):
     module = importlib.import_module(name)
     for f in functions:
-        if not hasattr(module, f):  # a folder of this name is a module without anything in it
+        if not hasattr(module, f):  # a folder with this name is imported as an empty module
             raise ImportError(f"{name} has no {f}")
     return module
 
@@ -139,7 +139,7 @@ class Mlflow:
         else:
             run = self.mlflow.start_run(run_name=s.get("name"))
             params = [(k, str(v)[:500]) for k, v in flat(b["config"]) if v is not None]
-            for i in range(0, len(params), 100):  # a request takes at most 100
+            for i in range(0, len(params), 100):  # at most 100 per request
                 self.mlflow.log_params(dict(params[i:i + 100]))
         return run.info.run_id, None
 
@@ -237,7 +237,7 @@ KINDS = {"wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio, "comet": Comet, "
 
 
 def files(folder, deep):
-    """(path, path inside the folder) of what is in it; without `deep` not of its subfolders."""
+    """(path, path inside the folder) of each file; with `deep` also those in subfolders."""
     for root, folders, names in os.walk(folder):
         for name in sorted(names):
             path = os.path.join(root, name)
