@@ -56,7 +56,7 @@ bool ax_help_next(const char **cursor, struct ax_help_part *part) {
 
 /* ---- options ---- */
 
-/* Values of options that mean the same in all commands. */
+/* Values of options, unless they are files: convert's --base is a model. */
 static const struct {
     const char *name, *choices;
 } known[] = {
@@ -68,13 +68,13 @@ static const struct {
 static const char *const files[] = {"DIR", "FILE", "M", "T", "T.jinja", "FILE.jsonl", "OLD.json"};
 
 static void describe(struct ax_help_option *o) {
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (o->value[0] && strcmp(known[i].name, o->name) == 0)
-            o->choices = known[i].choices;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         o->is_file = o->is_file || strcmp(files[i], o->value) == 0;
     if (strcmp(o->name, "--dtype") == 0 && strcmp(o->value, "T") == 0)
         o->is_file = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (o->value[0] && !o->is_file && strcmp(known[i].name, o->name) == 0)
+            o->choices = known[i].choices;
 }
 
 static void add(struct ax_help_option *out, int *n, const char *word, size_t len,
