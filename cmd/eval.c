@@ -185,7 +185,9 @@ static enum ax_status check_tasks(struct ax_eval *e) {
         return ax_error(AX_ERR_CONFIG,
                         "eval: a task file says what is asked and how: remove --data, --config, "
                         "--type, --per-row, --max-new-tokens, --samples, --pass-at, --temperature "
-                        "and --top-p, and use --log-samples for single records");
+                        "and --top-p, and use --log-samples for single records; the only task with "
+                        "--data is final-answer, got \"%s\"",
+                        t->files.text[0]);
     if (!files && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
                    t->system || t->samples || t->include_path))
         return ax_error(AX_ERR_CONFIG,
