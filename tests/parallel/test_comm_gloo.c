@@ -273,6 +273,141 @@ static void nothing_begins_after_an_error(void **state) {
     assert_string_equal(results[1].text, "rank 1 has stopped after an earlier error");
 }
 
+/* Of four ranks, 1 and 3 come too late, or not at all. */
+static enum ax_status two_stay_away(struct ax_fabric *f, void *ctx) {
+    const bool late = *(const bool *)ctx;
+    struct ax_comm c;
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    double x = 1;
+    const struct ax_collective sum = {
+        .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x, .recv = &x, .count = 1};
+    const bool away = f->rank % 2 == 1;
+    if (away && late)
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500 * 1000 * 1000}, NULL);
+    const enum ax_status st = away ? AX_OK : ax_comm_run(&c, NULL, &sum);
+    ax_comm_free(&c);
+    return st;
+}
+
+/* A timeout names all, a broken connection the one that it led to. */
+static void all_that_are_late_are_named(void **state) {
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct result results[MAX_WORLD];
+        run_world(0, 4, late ? 0.5 : 30, two_stay_away, &(bool){late}, results);
+        for (int r = 0; r < 4; r += 2) {
+            assert_int_equal(results[r].code, AX_ERR_PEER);
+            has(&results[r], "tp: collective 1 (all_reduce sum of 1 float64): rank");
+        }
+        const bool both = strstr(results[0].text, "ranks 1 and 3 did not come within 0.5 s");
+        const bool one = strstr(results[0].text, "): rank 1 ended without it");
+        assert_true(late ? both : one);
+    }
+}
+
+/* What the two ranks of a group started differently; both say the same of it. */
+static const struct mismatch {
+    struct ax_collective of[2];
+    const char *text;
+} mismatches[] = {
+    {{{.kind = AX_ALL_TO_ALL_V,
+       .dtype = AX_F32,
+       .send_counts = (const int64_t[]){1, 2},
+       .recv_counts = (const int64_t[]){1, 1}},
+      {.kind = AX_ALL_TO_ALL_V,
+       .dtype = AX_F32,
+       .send_counts = (const int64_t[]){1, 0},
+       .recv_counts = (const int64_t[]){3, 0}}},
+     "rank 0 sends 2 elements to rank 1, which expects 3"},
+    {{{.kind = AX_SEND_RECV, .dtype = AX_F32, .count = 2, .send_peer = 1, .recv_peer = -1},
+      {.kind = AX_SEND_RECV, .dtype = AX_F32, .count = 3, .send_peer = -1, .recv_peer = 0}},
+     "tp: message 1 from rank 0 to rank 1: rank 1 started "},
+};
+
+static enum ax_status start_differently(struct ax_fabric *f, void *ctx) {
+    const struct mismatch *m = ctx;
+    struct ax_comm c;
+    float send[4] = {0}, recv[4];
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    struct ax_collective what = m->of[f->rank];
+    what.send = send;
+    what.recv = recv;
+    const enum ax_status st = ax_comm_run(&c, NULL, &what);
+    ax_comm_free(&c);
+    return st;
+}
+
+static void mismatches_are_named(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof mismatches / sizeof *mismatches; i++) {
+        struct result results[MAX_WORLD];
+        run_world(0, 2, 5, start_differently, (void *)(uintptr_t)&mismatches[i], results);
+        assert_int_equal(results[1].code, AX_ERR_PEER);
+        has(&results[1], mismatches[i].text);
+    }
+}
+
+/* The status and message that ranks 1 to 3 leave, and what rank 0 says of them. */
+static void the_first_cause_is_told(void **state) {
+    (void)state;
+    static const struct {
+        enum ax_status left[3];
+        const char *told;
+    } cases[] = {
+        {{AX_OK, AX_ERR_DATA, AX_OK}, "rank 2 failed: words of 2"},
+        {{AX_ERR_DATA, AX_ERR_IO, AX_OK}, "rank 1 failed: words of 1"},
+        {{AX_ERR_DATA, AX_ERR_PEER, AX_OK}, "rank 1 failed: words of 1"},
+        {{AX_ERR_PEER, AX_ERR_PEER, AX_OK}, "words of 1"},
+        {{AX_ERR_PEER, AX_ERR_PEER, AX_ERR_DATA}, "rank 3 failed: words of 3"},
+        {{AX_OK, AX_OK, AX_OK},
+         "tp: collective 5 (all_gather of 3 float32): rank 2 did not come "
+         "within 30 s"},
+    };
+    const struct ax_gloo_world w = {.folder = folder, .world = 4, .timeout = 30};
+    const struct ax_comm_place place = {.role = AX_ROLE_TP, .number = 5, .from = -1};
+    const struct ax_comm_part part = {.kind = AX_ALL_GATHER, .dtype = AX_F32, .count = 3};
+    const int ranks[] = {2};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[256], text[64];
+        strcpy(folder + sizeof folder - 7, "XXXXXX");
+        assert_non_null(mkdtemp(folder));
+        for (int r = 1; r < 4; r++) {
+            if (cases[i].left[r - 1] == AX_OK)
+                continue;
+            snprintf(path, sizeof path, "%s/rank-%d.failed", folder, r);
+            snprintf(text, sizeof text, "%d\nwords of %d", cases[i].left[r - 1], r);
+            assert_int_equal(ax_write_file_atomic(path, text, strlen(text)), AX_OK);
+        }
+        assert_int_equal(ax_gloo_lost(&w, &place, &part, ranks, 1, AX_GLOO_LATE, "timeout"),
+                         AX_ERR_PEER);
+        assert_string_equal(ax_error_text(), cases[i].told);
+        assert_int_equal(ax_remove_tree(folder), AX_OK);
+    }
+}
+
+/* The first failure stays, and one that failed has not ended well. */
+static void a_rank_fails_once(void **state) {
+    (void)state;
+    struct ax_fabric f;
+    char path[256], *text;
+    size_t len;
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(ax_gloo_open(&f, folder, 0, 1, 5), AX_OK);
+    (f.ops->fail)(&f, ax_error(AX_ERR_DATA, "the first"));
+    (f.ops->fail)(&f, ax_error(AX_ERR_IO, "the second"));
+    assert_string_equal(ax_error_text(), "the second");
+    f.ops->free(&f);
+    snprintf(path, sizeof path, "%s/rank-0.failed", folder);
+    assert_int_equal(ax_read_file(path, 4096, &text, &len), AX_OK);
+    assert_int_equal(strtol(text, NULL, 10), AX_ERR_DATA);
+    assert_string_equal(strchr(text, '\n'), "\nthe first");
+    ax_free(text);
+    snprintf(path, sizeof path, "%s/rank-0.done", folder);
+    assert_false(ax_path_exists(path));
+    assert_int_equal(ax_remove_tree(folder), AX_OK);
+}
+
 static void *fails_later(void *ctx) {
     (void)ctx;
     char path[256], text[64];
@@ -335,6 +470,10 @@ int main(void) {
         cmocka_unit_test(a_folder_serves_one_run),
         cmocka_unit_test(injected_faults_are_named),
         cmocka_unit_test(nothing_begins_after_an_error),
+        cmocka_unit_test(mismatches_are_named),
+        cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(a_rank_fails_once),
+        cmocka_unit_test(all_that_are_late_are_named),
         cmocka_unit_test(a_message_may_come_after_the_break),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
