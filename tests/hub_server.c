@@ -145,7 +145,8 @@ static void resolve(struct connection *c, const char *path, const char *request)
         snprintf(headers, sizeof headers, "Location: /direct/%s\r\nX-Linked-Size: %zu\r\n", f->path,
                  f->len);
         answer(c->fd, 307, headers, "redirecting", 11);
-    } else if (s->redirect) {
+    } else if (s->redirect && s->detours != 1) {
+        s->detours -= s->detours > 1;
         snprintf(headers, sizeof headers, "Location: %s\r\n", s->redirect);
         answer(c->fd, 302, headers, "", 0);
     } else {
@@ -153,8 +154,8 @@ static void resolve(struct connection *c, const char *path, const char *request)
                  "Location: http://localhost:%d/cdn/%s\r\nX-Linked-Etag: \"%s\"\r\n"
                  "X-Linked-Size: %zu\r\nX-Repo-Commit: %s\r\n",
                  s->ports[1], f->path, s->linked_etag ? s->linked_etag : f->blob,
-                 f->len + s->linked_more, s->commit);
-        answer(c->fd, 302, headers, "redirecting", 11);
+                 f->len + s->linked_more, s->says_commit ? s->says_commit : s->commit);
+        answer(c->fd, s->moved ? s->moved : 302, headers, "redirecting", 11);
     }
     (void)request;
 }

@@ -41,6 +41,9 @@ struct hub_server {
     const char *linked_etag; /* says another checksum than the list */
     size_t linked_more;      /* bytes that it adds to a large file's size */
     const char *redirect;    /* sends large files there */
+    int detours;             /* 1 + how often, 0 = always */
+    int moved;               /* status of redirects to the CDN; 0 = 302 */
+    const char *says_commit; /* another than it serves */
     _Atomic int live;        /* connections under way */
     /* what it saw */
     _Atomic int connections, cdn_requests, ranges, cdn_tokens, hub_tokens, proxied;

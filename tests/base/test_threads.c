@@ -14,6 +14,7 @@
 
 #include "base/cpu_count.h"
 #include "base/io.h"
+#include "base/proc.h"
 
 static enum ax_status add_one(void *arg) {
     ++*(int *)arg;
@@ -74,6 +75,29 @@ static void cgroup_quotas(void **state) {
     put(dir, "/cpu,cpuacct", "cpu.cfs_period_us", "100000\n");
     assert_int_equal(ax_cgroup_cpus(dir, "5:memory:/job\n4:cpu,cpuacct:/job\n"), 4);
     assert_int_equal(ax_cgroup_cpus(dir, "3:cpuset:/job\n"), 0);
+    put(dir, "/cpuset,cpuacct,cpu/job", "cpu.cfs_quota_us", "5\n");
+    put(dir, "/cpuset,cpuacct,cpu/job", "cpu.cfs_period_us", "1\n");
+    assert_int_equal(ax_cgroup_cpus(dir, "3:cpuset,cpuacct,cpu:/job\n"), 5);
+    assert_int_equal(ax_remove_tree(dir), AX_OK);
+}
+
+/* A longer file is cut where the buffer ends. */
+static void files_of_the_kernel_are_read_whole(void **state) {
+    (void)state;
+    char dir[] = "/tmp/axtrain-proc-XXXXXX", path[64], text[8] = "";
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/file", dir);
+    assert_false(ax_proc_read(path, text, sizeof text));
+    assert_false(ax_proc_read(dir, text, sizeof text));
+    assert_string_equal(text, "");
+    put(dir, "", "file", "12345678");
+    for (size_t size = 1; size <= sizeof text; size++) {
+        assert_true(ax_proc_read(path, text, size));
+        assert_int_equal(strlen(text), size - 1);
+    }
+    put(dir, "", "file", "1234567");
+    assert_true(ax_proc_read(path, text, sizeof text));
+    assert_string_equal(text, "1234567");
     assert_int_equal(ax_remove_tree(dir), AX_OK);
 }
 
@@ -99,6 +123,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_run_and_join),
         cmocka_unit_test(cgroup_quotas),
+        cmocka_unit_test(files_of_the_kernel_are_read_whole),
         cmocka_unit_test(environment_lowers_the_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

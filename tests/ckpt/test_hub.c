@@ -289,6 +289,10 @@ static void a_wrong_checksum_is_refused_and_removed(void **state) {
     s.linked_more = 1;
     assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
     fetches_not(AX_ERR_DATA, "disagree about the size");
+    s.linked_more = 0;
+    s.says_commit = "00000000000000000000000000000000000000ff";
+    assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+    fetches_not(AX_ERR_DATA, "returned commit 00000000000000000000000000000000000000ff instead");
 }
 
 static void refused(const char *list, const char *part) {
@@ -520,6 +524,15 @@ static void redirects_that_are_not_safe(void **state) {
     fetches_not(AX_ERR_IO, "which is not safe to follow");
     s.redirect = "/org/My.Model-1B/resolve/" HUB_COMMIT "/model.safetensors";
     fetches_not(AX_ERR_IO, "redirected more than 8 times");
+    s.detours = 8;
+    fetches(NULL); /* the last of 8 redirects leads to the file */
+    s.redirect = NULL;
+    static const int moved[] = {301, 302, 303, 307, 308};
+    for (int i = 0; i < 5; i++) {
+        s.moved = moved[i];
+        assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+        fetches(NULL);
+    }
 }
 
 static void offline_never_asks(void **state) {

@@ -154,6 +154,9 @@ static void bad_patterns(void **state) {
     for (int i = 0; i < 70000; i++)
         MUST(ax_buf_puts(&deep, "a"));
     MUST_FAIL(ax_regex_compile(&re, deep.data, deep.len, false), AX_ERR_DATA, "at most");
+    MUST_FAIL(ax_regex_compile(&re, deep.data, 65537, true), AX_ERR_DATA, "at most 65536");
+    MUST(ax_regex_compile(&re, deep.data, 65536, true));
+    ax_regex_free(re);
     deep.len = 0;
     MUST(ax_buf_puts(&deep, "((((((a{1,60}){1,60}){1,60}){1,60}){1,60}){1,60})"));
     MUST_FAIL(ax_regex_compile(&re, deep.data, deep.len, false), AX_ERR_DATA, "too large");
