@@ -189,6 +189,32 @@ static void test_comparison(void **state) {
     ax_bench_list_free(&now);
 }
 
+/* Twelve names of figures that one side lacks; of others it says how many. */
+static void test_names_of_one_side(void **state) {
+    (void)state;
+    for (int n = 11; n <= 14; n++) {
+        struct ax_bench_list old = {0}, now = {0};
+        struct ax_buf table = {0};
+        int worse, named = 0;
+        char more[32];
+        for (int i = 0; i < n; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "only/%d", i);
+            put(&now, name, rate(1));
+        }
+        assert_ok(ax_bench_compare(&table, "old.json", &old, &now, 0.05, &worse));
+        for (const char *at = table.data; (at = strstr(at, "new: only/")) != NULL; at++)
+            named++;
+        assert_int_equal(named, n < 12 ? n : 12);
+        snprintf(more, sizeof more, "new: %d more\n", n - 12);
+        assert_true((strstr(table.data, more) != NULL) == (n > 12));
+        assert_true((strstr(table.data, " more\n") != NULL) == (n > 12));
+        ax_buf_free(&table);
+        ax_bench_list_free(&old);
+        ax_bench_list_free(&now);
+    }
+}
+
 static void test_other_machine(void **state) {
     (void)state;
     struct ax_bench_list old = {0}, now = {0};
@@ -229,13 +255,10 @@ static void test_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_there_and_back),
-        cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_tolerances),
-        cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_comparison),
-        cmocka_unit_test(test_other_machine),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_json_there_and_back), cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_tolerances),          cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_comparison),          cmocka_unit_test(test_other_machine),
+        cmocka_unit_test(test_names_of_one_side),   cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
