@@ -162,6 +162,12 @@ static void memory_chooses_the_method(void **state) {
     assert_true(f.need[AX_INIT_LORA] > 14 * gib);
     assert_error(ax_init_fit_choose(&f, &arch, &s, 4, 2 * gib), AX_ERR_NOMEM,
                  "even QLoRA with sequences of 2048 tokens needs");
+    /* what a method needs is the least that was tried: nothing smaller fits, and as much does */
+    const uint64_t least = f.need[AX_INIT_QLORA];
+    assert_int_not_equal(ax_init_fit_choose(&f, &arch, &s, 4, least), AX_OK);
+    assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, least + least / 19));
+    assert_int_equal(f.method, AX_INIT_QLORA);
+    assert_true(f.chosen == least && f.micro == 1 && f.recompute == AX_RECOMPUTE_ON);
     assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 0)); /* not known */
     assert_int_equal(f.method, AX_INIT_FULL);
     ax_arch_free(&arch);
@@ -285,7 +291,7 @@ static void what_is_written_trains(void **state) {
 static void any_number_of_rows(void **state) {
     (void)state;
     need_binary();
-    static const int counts[] = {1, 2, 19, 20, 21, 39, 40, 41, 59, 60};
+    static const int counts[] = {1, 2, 19, 20, 21, 39, 40, 41, 59, 60, 2000, 2001, 20000, 20001};
     char base[512], said[8192], file[256];
     snprintf(base, sizeof base, "%s", model("qwen3"));
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
@@ -304,8 +310,10 @@ static void any_number_of_rows(void **state) {
         assert_non_null(strstr(said, "/it'\\''s "));
         assert_ok(ax_config_load(&cfg, file, 0, NULL));
         const double held = ax_config_f64(&cfg, "val_set_size");
-        const double expected = counts[c] < 20 ? 0 : counts[c] < 60 ? 2 : 3;
-        assert_true(held >= expected && held <= expected);
+        const double expected = counts[c] < 20 ? 0 : counts[c] < 60 ? 2 : counts[c] / 20;
+        assert_true(held == (expected < 200 ? expected : 200));
+        const int epochs = counts[c] <= 2000 ? 3 : counts[c] <= 20000 ? 2 : 1;
+        assert_true(ax_config_f64(&cfg, "num_epochs") == epochs);
         ax_config_free(&cfg);
     }
 }
