@@ -143,7 +143,8 @@ static void mistakes(void **state) {
         {"--task @/choice.yaml --task @/choice.yaml", "a second task with the name t"},
         {"--task @/choice.yaml --max-length 100000", "--max-length: 100000 is more than"},
         {"--task @/choice.yaml --max-length 3", "more than the 3 that the model can take"},
-        {"--task @/generate.yaml --max-length 6", "max_gen_toks is 6, which leaves no room"},
+        {"--task @/generate.yaml --max-length 6",
+         "max_gen_toks is 6, which leaves no tokens for a prompt"},
         {"--task @/choice.yaml --apply-chat-template --model #", "chat template"},
     };
     char model[512], bare[128], words[2300];
