@@ -1,4 +1,5 @@
 /* argv → command. The only place that exits. */
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -39,10 +40,20 @@ static enum ax_status run(int argc, char **argv) {
     return c->run(argc - 1, argv + 1);
 }
 
+/* What was printed has arrived, unless nobody reads it any more. */
+static enum ax_status flush(void) {
+    if (fflush(stdout) == 0 || errno == EPIPE)
+        return AX_OK;
+    return ax_error(errno == ENOSPC || errno == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO,
+                    "standard output: %m");
+}
+
 int main(int argc, char **argv) {
     /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);
-    const enum ax_status st = run(argc, argv);
+    enum ax_status st = run(argc, argv);
+    if (st == AX_OK)
+        st = flush();
     if (st != AX_OK) {
         ax_log_error("%s", ax_error_text());
         ax_log_debug("trace: %s", ax_error_trace());
