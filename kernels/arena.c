@@ -28,7 +28,6 @@
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-#define HUGE_PAGE ((size_t)2 << 20)
 /* While planning, stack i starts at (i + 1)·16 TiB: never read, never NULL, aligned like real
  * ones. */
 #define PLANNING_SPACE ((uintptr_t)1 << 44)
@@ -54,27 +53,11 @@ size_t ax_arena_plan_total(const struct ax_arena_plan *plan) {
     return plan->persistent + largest;
 }
 
-/* Maps pages that get memory only when touched; NULL if there is no address space. */
+/* Pages that get memory only when touched; NULL if there is no address space. */
 static void *map_pages(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
     return p == MAP_FAILED ? NULL : p;
-}
-
-/* map_pages, aligned for huge pages if large enough for one. */
-static void *map_memory(size_t bytes) {
-    if (bytes < HUGE_PAGE)
-        return map_pages(bytes);
-    char *wide = map_pages(bytes + HUGE_PAGE);
-    if (wide == NULL)
-        return NULL;
-    size_t head = round_up((uintptr_t)wide, HUGE_PAGE) - (uintptr_t)wide;
-    if (head > 0)
-        munmap(wide, head);
-    if (HUGE_PAGE > head)
-        munmap(wide + head + bytes, HUGE_PAGE - head);
-    madvise(wide + head, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
-    return wide + head;
 }
 
 /* What both modes need: the stacks themselves and the runs for their names. */
@@ -121,16 +104,17 @@ static bool plan_is_aligned(const struct ax_arena_plan *plan) {
     return bits % AX_ARENA_ALIGN == 0;
 }
 
-enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan) {
+enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan,
+                               const struct ax_device *device) {
     AX_ASSERT(plan_is_aligned(plan));
     AX_TRY(create_stacks(a, plan->n_slots));
     a->plan = *plan;
-    a->map_bytes = ax_arena_plan_total(plan);
-    if (a->map_bytes > 0) {
-        a->map = map_memory(a->map_bytes);
-        if (a->map == NULL) {
+    const size_t bytes = ax_arena_plan_total(plan);
+    if (bytes > 0) {
+        device->allocate(&a->memory, bytes);
+        if (a->memory.base == NULL) {
             char want[32];
-            ax_format_bytes(want, sizeof(want), (double)a->map_bytes);
+            ax_format_bytes(want, sizeof(want), (double)bytes);
             ax_arena_free(a);
             return ax_error(AX_ERR_NOMEM,
                             "memory arena: the system refuses %s in one piece (is there a limit, "
@@ -138,9 +122,10 @@ enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *p
                             "sequence_len, or gradient_checkpointing.",
                             want);
         }
-        POISON(a->map, a->map_bytes);
+        a->device = device;
+        POISON(a->memory.base, bytes);
     }
-    a->persistent.base = a->map;
+    a->persistent.base = a->memory.base;
     a->persistent.cap = plan->persistent;
     ax_arena_enter(a, AX_PHASE_TRAIN);
     return AX_OK;
@@ -149,9 +134,9 @@ enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *p
 void ax_arena_free(struct ax_arena *a) {
     if (a == NULL)
         return;
-    if (a->map != NULL) {
-        UNPOISON(a->map, a->map_bytes); /* the addresses may be reused */
-        munmap(a->map, a->map_bytes);
+    if (a->memory.base != NULL) {
+        UNPOISON(a->memory.base, a->memory.bytes); /* the addresses may be reused */
+        a->device->release(&a->memory);
     }
     if (a->runs_map != NULL)
         munmap(a->runs_map, a->runs_bytes);
@@ -174,7 +159,7 @@ void ax_arena_measure(const struct ax_arena *a, struct ax_arena_plan *out) {
 void ax_arena_enter(struct ax_arena *a, enum ax_phase phase) {
     AX_ASSERT(phase < AX_PHASE_COUNT && a->scratch.top == 0);
     a->phase = phase;
-    char *at = (char *)a->map + (a->planning ? 0 : a->plan.persistent);
+    char *at = (char *)a->memory.base + (a->planning ? 0 : a->plan.persistent);
     for (int i = -1; i < a->n_slots; i++) {
         struct ax_stack *s = i < 0 ? &a->scratch : &a->slots[i];
         AX_ASSERT(s->top == 0);

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "kernels/device.h"
 
 #define AX_ARENA_ALIGN     64
 #define AX_ARENA_MAX_SLOTS 64
@@ -69,17 +69,18 @@ struct ax_arena {
     struct ax_stack *slots;
     enum ax_phase phase;
     bool planning;
-    struct ax_arena_plan plan; /* what create was given (real mode) */
-    void *map;
-    size_t map_bytes;
+    struct ax_arena_plan plan;      /* what create was given (real mode) */
+    const struct ax_device *device; /* of the memory */
+    struct ax_memory memory;
     void *runs_map; /* the runs of all stacks */
     size_t runs_bytes;
 };
 
 enum ax_status ax_arena_create_planning(struct ax_arena *a, int n_slots);
-/* Maps the plan's total bytes (zeroed, huge pages requested). AX_ERR_NOMEM says how many were
+/* Takes the plan's total bytes from the device, in one piece. AX_ERR_NOMEM says how many were
  * requested. */
-enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan);
+enum ax_status ax_arena_create(struct ax_arena *a, const struct ax_arena_plan *plan,
+                               const struct ax_device *device);
 void ax_arena_free(struct ax_arena *a);
 /* The high-water marks so far, in either mode; in real mode they equal the plan after a full
  * step. */

@@ -22,6 +22,7 @@
 #include "kernels/tensor.h"
 
 struct ax_queue;
+struct ax_device;
 
 #define AX_OP_LIST(X)                                                                              \
     X(fill)                                                                                        \
@@ -520,6 +521,7 @@ struct ax_dora_scale {
 
 struct ax_ops {
     const char *name;
+    const struct ax_device *device;             /* whose memory it computes on */
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* True if this backend can run the op with these dtypes and shapes. NULL = all. */
@@ -536,6 +538,7 @@ struct ax_ops {
 
 extern const struct ax_ops ax_ops_ref;
 extern const struct ax_ops ax_ops_meta;
+extern const struct ax_ops ax_ops_far;
 /* The table for this machine's instruction set (AVX2, AVX-512 or AVX-512 with BF16, by cpuid; the
  * environment variable AXTRAIN_CPU=avx2|avx512|avx512bf16 lowers it). NULL below AVX2. */
 const struct ax_ops *ax_ops_cpu(void);

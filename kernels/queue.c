@@ -1,4 +1,4 @@
-/* Queues of the CPU backends: an op is done when its call returns, so tickets only count. */
+/* Queues: a backend, its device, and counters. */
 #include "kernels/queue.h"
 
 #include <string.h>
@@ -15,6 +15,10 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
         *out = cpu;
         return AX_OK;
     }
+    if (strcmp(name, "far") == 0) {
+        *out = &ax_ops_far;
+        return AX_OK;
+    }
     if (strcmp(name, "cpu") == 0) {
         return ax_error(AX_ERR_UNSUPPORTED,
                         "backend cpu: this machine's processor has no AVX2. Use backend ref (slow, "
@@ -22,6 +26,13 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
     }
     return ax_error(AX_ERR_CONFIG, "backend: no backend is called \"%.40s\". Choose cpu or ref.",
                     name);
+}
+
+enum ax_status ax_queue_device(const char *backend, const struct ax_device **device) {
+    const struct ax_ops *ops;
+    AX_TRY(find_backend(backend, &ops));
+    *device = ops->device;
+    return AX_OK;
 }
 
 enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const char *planned,
@@ -38,13 +49,15 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
     q->fallback = model == &ax_ops_ref ? NULL : &ax_ops_ref;
     q->threads = threads;
     q->scratch = scratch;
-    if (model->open != NULL) { /* also on a meta queue: workspace() and supports() may need state */
-        enum ax_status st = model->open(q);
-        if (st != AX_OK) {
-            ax_error_add_trace(__FILE__, __LINE__);
-            ax_free(q);
-            return st;
-        }
+    enum ax_status st = AX_OK;
+    if (model->open != NULL) /* also on a meta queue: workspace() and supports() may need state */
+        st = model->open(q);
+    if (st == AX_OK && q->ops->device->open != NULL)
+        st = q->ops->device->open(q);
+    if (st != AX_OK) {
+        ax_error_add_trace(__FILE__, __LINE__);
+        ax_free(q);
+        return st;
     }
     *out = q;
     return AX_OK;
@@ -53,6 +66,8 @@ enum ax_status ax_queue_create(struct ax_queue **out, const char *backend, const
 void ax_queue_free(struct ax_queue *q) {
     if (q == NULL)
         return;
+    if (q->ops->device->close != NULL)
+        q->ops->device->close(q);
     if (q->model->close != NULL)
         q->model->close(q);
     ax_free(q);
@@ -62,35 +77,41 @@ bool ax_queue_is_meta(const struct ax_queue *q) {
     return q->ops == &ax_ops_meta;
 }
 
-struct ax_ticket ax_queue_signal(struct ax_queue *q) {
-    return (struct ax_ticket){++q->ticket};
-}
-
-/* The ticket may be another queue's; its work was already done when it was issued. */
-void ax_queue_wait(struct ax_queue *q, struct ax_ticket ticket) {
-    (void)q;
-    (void)ticket;
-}
-
 enum ax_status ax_queue_finish(struct ax_queue *q) {
-    (void)q;
-    return AX_OK;
+    q->counters.waits++;
+    return q->ops->device->finish(q);
 }
 
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap) {
-    const void *from = ax_queue_is_meta(q) ? cap : device;
     if (bytes == 0)
         return AX_OK;
-    if (from == NULL)
-        memset(out, 0, bytes);
-    else
-        memcpy(out, from, bytes);
-    return AX_OK;
+    q->counters.waits++;
+    return q->ops->device->read(q, device, out, bytes, cap);
 }
 
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
-    if (!ax_queue_is_meta(q) && bytes > 0)
-        memcpy(device, host, bytes);
-    return AX_OK;
+    return bytes == 0 ? AX_OK : q->ops->device->write(q, device, host, bytes);
+}
+
+enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host) {
+    AX_ASSERT(bytes <= AX_QUEUE_WRITE_MAX);
+    return q->ops->device->begin_write(q, device, bytes, host);
+}
+
+enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
+    return q->ops->device->end_write(q, device, host, bytes);
+}
+
+enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
+    return bytes == 0 ? AX_OK : q->ops->device->copy(q, to, from, bytes);
+}
+
+enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
+    AX_ASSERT(size <= AX_QUEUE_ARGS);
+    return q->ops->device->call(q, fn, args, size);
+}
+
+void *ax_queue_address(struct ax_queue *q, const void *device) {
+    return q->ops->device->address(q, device);
 }

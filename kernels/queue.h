@@ -1,8 +1,8 @@
 /* A queue: the order in which ops run on one device, and the resources they need.
  *
- * Host code only enqueues. Queues wait for each other through tickets; the host waits only in
- * ax_queue_read. On the CPU backends an op is finished when the call returns, so every ticket is
- * already done; the calls exist because callers are the same for every backend. */
+ * Host code only enqueues; the host waits only in ax_queue_read and ax_queue_finish, and the
+ * counters say how often. On the CPU backends an op is finished when the call returns; the calls
+ * exist because callers are the same for every backend (kernels/device.h). */
 #ifndef AX_KERNELS_QUEUE_H
 #define AX_KERNELS_QUEUE_H
 
@@ -11,6 +11,7 @@
 #include "kernels/tensor.h"
 
 struct ax_queue_counters {
+    uint64_t waits; /* of the host for the device */
     uint64_t launches[AX_OP_COUNT];
     uint64_t fallbacks;          /* ops that ran on `fallback` */
     double flops[AX_OP_COUNT];   /* 2 per multiply-add */
@@ -27,7 +28,7 @@ struct ax_queue {
     bool timing;
     struct ax_stack *scratch; /* workspaces come from here */
     void *state;              /* the backend's own */
-    uint64_t ticket;
+    void *device_state;       /* its device's */
     struct ax_queue_counters counters;
 };
 
@@ -38,19 +39,31 @@ enum ax_status ax_queue_create(struct ax_queue **q, const char *backend, const c
 void ax_queue_free(struct ax_queue *q);
 bool ax_queue_is_meta(const struct ax_queue *q);
 
-struct ax_ticket {
-    uint64_t id;
-};
-struct ax_ticket ax_queue_signal(struct ax_queue *q);            /* after all enqueued so far */
-void ax_queue_wait(struct ax_queue *q, struct ax_ticket ticket); /* q continues after it */
-enum ax_status ax_queue_finish(struct ax_queue *q);              /* the host waits for all ops */
+enum ax_status ax_queue_finish(struct ax_queue *q); /* the host waits for all ops */
+
+/* The device that a backend computes on, by its name as for ax_queue_create. */
+enum ax_status ax_queue_device(const char *backend, const struct ax_device **device);
 
 /* The only way back to the host: copies `bytes` from device memory after all enqueued ops. On a
  * meta queue the value is unknown: `out` is filled from `cap` (an upper bound of the value; NULL =
  * zeros). */
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap);
-/* Copies host memory to device memory; a no-op on meta. */
+/* Copies host memory to device memory; `host` may change when it returns. A no-op on meta. */
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
+/* The same in place: *host is memory for the bytes of `device`, with any contents, to be filled
+ * before end_write. At most AX_QUEUE_WRITE_MAX bytes; from any thread; not on meta. */
+#define AX_QUEUE_WRITE_MAX ((size_t)4 << 20)
+enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host);
+enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes);
+/* From device memory to device memory. */
+enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes);
+
+/* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
+ * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the
+ * next call that waits. */
+enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
+/* Where such a function finds what tensors know as `device`. */
+void *ax_queue_address(struct ax_queue *q, const void *device);
 
 #endif

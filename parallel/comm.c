@@ -1,6 +1,9 @@
 /* What all communicators share: checking, counting, and ideal traffic per collective. */
 #include "parallel/comm.h"
 
+#include <string.h>
+
+#include "base/mem.h"
 #include "parallel/contract.h"
 
 static const char *const kind_names[AX_COLLECTIVE_COUNT] = {
@@ -42,6 +45,34 @@ double ax_comm_ideal_bytes(const struct ax_collective *what, int rank, int size)
     return elements * (double)ax_dtype_size(what->dtype);
 }
 
+/* What the device's side is told of a collective. */
+struct call {
+    struct ax_comm *comm;
+    struct ax_ticket ticket;
+    struct ax_collective what;
+    int64_t *counts; /* the caller may change its own */
+};
+
+static enum ax_status copy_counts(struct call *call) {
+    const size_t n = (size_t)call->comm->size;
+    AX_TRY(ax_alloc(&call->counts, 2 * n, sizeof *call->counts));
+    memcpy(call->counts, call->what.send_counts, n * sizeof *call->counts);
+    memcpy(call->counts + n, call->what.recv_counts, n * sizeof *call->counts);
+    call->what.send_counts = call->counts;
+    call->what.recv_counts = call->counts + n;
+    return AX_OK;
+}
+
+static enum ax_status start_now(struct ax_queue *q, const void *args) {
+    const struct call *call = args;
+    struct ax_collective what = call->what;
+    what.send = ax_queue_address(q, what.send);
+    what.recv = ax_queue_address(q, what.recv);
+    const enum ax_status st = call->comm->ops->start(call->comm, &what, call->ticket);
+    ax_free(call->counts);
+    return st;
+}
+
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket) {
     AX_ASSERT(what->kind < AX_COLLECTIVE_COUNT && what->count >= 0);
@@ -54,11 +85,24 @@ enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
     c->sequence++;
     c->calls[what->kind]++;
     c->bytes_sent += ax_comm_ideal_bytes(what, c->rank, c->size);
-    return c->ops->start(c, q, what, ticket);
+    struct call call = {.comm = c, .what = *what, .ticket = {c->sequence}};
+    *ticket = call.ticket;
+    if (ax_queue_is_meta(q))
+        return AX_OK;
+    if (what->kind == AX_ALL_TO_ALL_V)
+        AX_TRY(copy_counts(&call));
+    return ax_queue_call(q, start_now, &call, sizeof call);
+}
+
+static enum ax_status wait_now(struct ax_queue *q, const void *args) {
+    const struct call *call = args;
+    (void)q;
+    return call->comm->ops->wait(call->comm, call->ticket);
 }
 
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
-    return c->ops->wait(c, q, ticket);
+    return ax_queue_call(q, wait_now, &(struct call){.comm = c, .ticket = ticket},
+                         sizeof(struct call));
 }
 
 enum ax_status ax_comm_run(struct ax_comm *c, struct ax_queue *q,

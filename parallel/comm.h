@@ -37,13 +37,19 @@ struct ax_collective {
     int root, send_peer, recv_peer;
 };
 
+/* A collective that was started: its number on its communicator. */
+struct ax_ticket {
+    uint64_t id;
+};
+
 struct ax_comm;
 struct ax_contracts;
 struct ax_comm_ops {
     const char *name;
-    enum ax_status (*start)(struct ax_comm *c, struct ax_queue *q, const struct ax_collective *what,
-                            struct ax_ticket *ticket);
-    enum ax_status (*wait)(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);
+    /* Called on the device's side, in the queue's order, with addresses of that side. */
+    enum ax_status (*start)(struct ax_comm *c, const struct ax_collective *what,
+                            struct ax_ticket ticket);
+    enum ax_status (*wait)(struct ax_comm *c, struct ax_ticket ticket);
     void (*free)(struct ax_comm *c);
 };
 
@@ -58,8 +64,9 @@ struct ax_comm {
     void *state;
 };
 
-/* Starts a collective on `q` after everything enqueued there; wait makes q continue after it. Start
- * checks the arguments and the contract, counts calls and bytes, and calls the implementation. */
+/* Starts a collective on `q` after everything enqueued there; wait makes q continue after it; the
+ * host waits for neither. Start checks the arguments and the contract, counts calls and bytes, and
+ * enqueues the implementation. */
 enum ax_status ax_comm_start(struct ax_comm *c, struct ax_queue *q,
                              const struct ax_collective *what, struct ax_ticket *ticket);
 enum ax_status ax_comm_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket);

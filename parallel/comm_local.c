@@ -31,18 +31,16 @@ static enum ax_status join(struct member *me, struct ticket *t, int slot, struct
     return ax_local_arrive(me->world, me->group, key, part, what, &t->rendezvous[slot]);
 }
 
-static enum ax_status local_start(struct ax_comm *c, struct ax_queue *q,
-                                  const struct ax_collective *what, struct ax_ticket *ticket) {
-    (void)q; /* ops of a host queue are already done */
+static enum ax_status local_start(struct ax_comm *c, const struct ax_collective *what,
+                                  struct ax_ticket ticket) {
     struct member *me = c->state;
     struct ticket *t = me->spare;
     if (t)
         me->spare = t->next;
     else
         AX_TRY(ax_alloc(&t, 1, sizeof *t));
-    *t = (struct ticket){.next = me->open, .id = c->sequence};
+    *t = (struct ticket){.next = me->open, .id = ticket.id};
     me->open = t;
-    ticket->id = t->id;
     if (what->kind != AX_SEND_RECV)
         return join(me, t, 0, (struct ax_local_key){++me->collectives, -1, -1}, c->rank, what);
     const int to = what->send_peer, from = what->recv_peer;
@@ -53,8 +51,7 @@ static enum ax_status local_start(struct ax_comm *c, struct ax_queue *q,
     return AX_OK;
 }
 
-static enum ax_status local_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
-    (void)q;
+static enum ax_status local_wait(struct ax_comm *c, struct ax_ticket ticket) {
     struct member *me = c->state;
     struct ticket **at = &me->open;
     while (*at && (*at)->id != ticket.id)

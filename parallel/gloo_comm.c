@@ -167,14 +167,13 @@ static enum ax_status check_running(const struct ax_gloo_world *w) {
     return ax_error(AX_ERR_PEER, "rank %d has stopped after an earlier error", w->rank);
 }
 
-static enum ax_status gloo_start(struct ax_comm *c, struct ax_queue *q,
-                                 const struct ax_collective *what, struct ax_ticket *ticket) {
-    (void)q; /* ops of a host queue are already done */
+static enum ax_status gloo_start(struct ax_comm *c, const struct ax_collective *what,
+                                 struct ax_ticket ticket) {
     struct ax_gloo_member *me = c->state;
     struct ax_gloo_op *op;
     AX_TRY(check_running(me->world));
     AX_TRY(take_op(c, &op));
-    op->id = ticket->id = c->sequence;
+    op->id = ticket.id;
     op->what = *what;
     op->part = ax_comm_part_of(what);
     if (what->kind == AX_ALL_TO_ALL_V) {
@@ -202,8 +201,7 @@ static enum ax_status complete(struct ax_gloo_world *w, struct ax_gloo_op *op) {
     return ax_gloo_finish_phase(op, AX_GLOO_SUMS);
 }
 
-static enum ax_status gloo_wait(struct ax_comm *c, struct ax_queue *q, struct ax_ticket ticket) {
-    (void)q;
+static enum ax_status gloo_wait(struct ax_comm *c, struct ax_ticket ticket) {
     struct ax_gloo_member *me = c->state;
     struct ax_gloo_op *op = me->world->first;
     AX_TRY(check_running(me->world));

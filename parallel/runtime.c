@@ -67,9 +67,11 @@ fail:
 
 enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_options *o,
                                const struct ax_arena_plan *plan) {
+    const struct ax_device *device;
     memset(rt, 0, sizeof *rt);
     enum ax_status st;
-    AX_TRY_GOTO(ax_arena_create(&rt->arena, plan), st, fail);
+    AX_TRY_GOTO(ax_queue_device(o->backend, &device), st, fail);
+    AX_TRY_GOTO(ax_arena_create(&rt->arena, plan, device), st, fail);
     AX_TRY_GOTO(open_common(rt, o, false), st, fail);
     return AX_OK;
 fail:

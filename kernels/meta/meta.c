@@ -14,6 +14,7 @@ AX_OP_LIST(DEFINE_META)
 #undef DEFINE_META
 
 const struct ax_ops ax_ops_meta = {.name = "meta",
+                                   .device = &ax_device_meta,
 #define ENTRY(op) .op = meta_##op,
                                    AX_OP_LIST(ENTRY)
 #undef ENTRY

@@ -27,6 +27,7 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
 }
 
 const struct ax_ops ax_ops_ref = {.name = "ref",
+                                  .device = &ax_device_host,
                                   .workspace = ref_workspace,
 #define ENTRY(op) .op = ax_ref_##op,
                                   AX_OP_LIST(ENTRY)

@@ -85,8 +85,8 @@ static void plan_and_reality_agree(void **state) {
     assert_int_equal(ax_arena_plan_phase(&plan, AX_PHASE_EVAL), 0);
     assert_int_equal(ax_arena_plan_total(&plan), 5056 + 7808);
 
-    assert_int_equal(ax_arena_create(&real, &plan), AX_OK);
-    assert_int_equal(real.map_bytes, ax_arena_plan_total(&plan));
+    assert_int_equal(ax_arena_create(&real, &plan, &ax_device_host), AX_OK);
+    assert_int_equal(real.memory.bytes, ax_arena_plan_total(&plan));
     life(&real, &t2);
     ax_arena_measure(&real, &again);
     assert_memory_equal(&plan, &again, sizeof(plan));
@@ -105,8 +105,8 @@ static void addresses_follow_from_the_plan(void **state) {
     plan.slot[1][AX_PHASE_TRAIN] = 64;
     plan.slot[0][AX_PHASE_EVAL] = 64;
     struct ax_arena a;
-    assert_int_equal(ax_arena_create(&a, &plan), AX_OK);
-    char *map = a.map;
+    assert_int_equal(ax_arena_create(&a, &plan, &ax_device_host), AX_OK);
+    char *map = a.memory.base;
     assert_ptr_equal(a.persistent.base, map);
     assert_ptr_equal(a.scratch.base, map + 128);
     assert_ptr_equal(a.slots[0].base, map + 128 + 256);
@@ -193,14 +193,14 @@ static void large_arenas_are_lazy(void **state) {
     const size_t bytes = HAVE_ASAN ? 16 * huge : most; /* AddressSanitizer's shadow is not lazy */
     struct ax_arena_plan plan = {.persistent = bytes};
     struct ax_arena a;
-    assert_int_equal(ax_arena_create(&a, &plan), AX_OK);
-    assert_int_equal((uintptr_t)a.map % huge, 0);
+    assert_int_equal(ax_arena_create(&a, &plan, &ax_device_host), AX_OK);
+    assert_int_equal((uintptr_t)a.memory.base % huge, 0);
     char *p = ax_stack_push(&a.persistent, "weights", bytes);
-    assert_int_equal(resident(a.map, bytes), 0);
+    assert_int_equal(resident(a.memory.base, bytes), 0);
     assert_int_equal(p[0], 0);
     assert_int_equal(p[bytes - 1], 0);
     p[bytes / 2] = 1;
-    assert_in_range(resident(a.map, bytes), 1, 3 * huge);
+    assert_in_range(resident(a.memory.base, bytes), 1, 3 * huge);
     ax_arena_free(&a);
 }
 
@@ -208,7 +208,7 @@ static void refusal_says_how_much(void **state) {
     (void)state;
     struct ax_arena_plan plan = {.persistent = (size_t)1 << 60};
     struct ax_arena a;
-    assert_int_equal(ax_arena_create(&a, &plan), AX_ERR_NOMEM);
+    assert_int_equal(ax_arena_create(&a, &plan, &ax_device_host), AX_ERR_NOMEM);
     assert_non_null(strstr(ax_error_text(), "1.00 EiB"));
     ax_arena_free(&a); /* harmless after a failure */
 }
@@ -217,8 +217,8 @@ static void empty_plan(void **state) {
     (void)state;
     struct ax_arena_plan plan = {0};
     struct ax_arena a;
-    assert_int_equal(ax_arena_create(&a, &plan), AX_OK);
-    assert_int_equal(a.map_bytes, 0);
+    assert_int_equal(ax_arena_create(&a, &plan, &ax_device_host), AX_OK);
+    assert_int_equal(a.memory.bytes, 0);
     ax_stack_push(&a.scratch, "nothing", 0);
     assert_int_equal(a.scratch.top, 0);
     ax_stack_release(&a.scratch, 0);
@@ -235,7 +235,7 @@ static void expect_death(void (*bug)(struct ax_arena *)) {
         if (freopen("/dev/null", "w", stderr) == NULL)
             _exit(0);
         struct ax_arena a;
-        if (ax_arena_create(&a, &plan) != AX_OK)
+        if (ax_arena_create(&a, &plan, &ax_device_host) != AX_OK)
             _exit(0);
         bug(&a);
         _exit(0);

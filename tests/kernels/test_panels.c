@@ -147,7 +147,7 @@ static void the_reference_reads_them(void **state) {
     struct ax_queue *q;
     struct ax_arena arena;
     const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 20};
-    assert_int_equal(ax_arena_create(&arena, &plan), AX_OK);
+    assert_int_equal(ax_arena_create(&arena, &plan, &ax_device_host), AX_OK);
     assert_int_equal(ax_queue_create(&q, "ref", NULL, 1, &arena.scratch), AX_OK);
     const struct ax_tensor rows = weight(32, 18), panels = panels_of(&rows), x = weight(3, 18);
     const struct ax_tensor tokens = line(AX_I32, 2);

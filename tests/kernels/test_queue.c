@@ -81,8 +81,12 @@ static enum ax_status picky_gemm(struct ax_queue *q, const struct ax_gemm *args,
     return ax_ops_ref.fill(q, &(struct ax_fill){args->c, 42}, NULL);
 }
 
-static const struct ax_ops PICKY = {
-    .name = "picky", .supports = picky_supports, .workspace = picky_workspace, .gemm = picky_gemm};
+static const struct ax_ops PICKY = {.device = &ax_device_host,
+
+                                    .name = "picky",
+                                    .supports = picky_supports,
+                                    .workspace = picky_workspace,
+                                    .gemm = picky_gemm};
 
 static void dispatch_and_count(void **state) {
     (void)state;
@@ -204,20 +208,6 @@ static void reading_and_writing(void **state) {
     machine_close(&m);
 }
 
-static void tickets_count_up(void **state) {
-    (void)state;
-    struct machine a, b;
-    machine_open(&a, "ref", 1);
-    machine_open(&b, "ref", 1);
-    struct ax_ticket first = ax_queue_signal(a.q);
-    struct ax_ticket second = ax_queue_signal(a.q);
-    assert_true(second.id > first.id);
-    ax_queue_wait(b.q, second);
-    assert_int_equal(ax_queue_finish(b.q), AX_OK);
-    machine_close(&a);
-    machine_close(&b);
-}
-
 static double forward_flops(int64_t nq, int64_t nk, bool causal, int64_t window) {
     struct ax_attention_forward f = {0};
     f.a.q = (struct ax_tensor){.ndim = 3, .shape = {nq, 2, 8}};
@@ -306,7 +296,6 @@ int main(void) {
         {"planning_counts_what_ref_does", planning_counts_what_running_does, NULL, NULL, ref_name},
         {"planning_counts_what_cpu_does", planning_counts_what_running_does, NULL, NULL, cpu_name},
         cmocka_unit_test(reading_and_writing),
-        cmocka_unit_test(tickets_count_up),
         cmocka_unit_test(accumulating_costs_a_read_more),
         cmocka_unit_test(attention_cost_counts_visible_pairs),
         cmocka_unit_test(contract_is_checked),

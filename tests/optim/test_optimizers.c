@@ -155,7 +155,7 @@ static void update_small(struct small *a, const struct ax_optimizer *optimizer) 
     const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 20};
     struct ax_arena arena;
     struct ax_queue *q;
-    must(ax_arena_create(&arena, &plan));
+    must(ax_arena_create(&arena, &plan, &ax_device_host));
     must(ax_queue_create(&q, "cpu", NULL, 1, &arena.scratch));
     struct ax_update u = {.master = ax_tensor_1d(AX_F32, a->w, N),
                           .grad = ax_tensor_1d(AX_F32, a->grad, N),
@@ -244,7 +244,7 @@ static void moments_are_rounded_as_asked(void **state) {
             want[0][i] = 0.5 * ax_load(AX_BF16, m, i) + 0.5 * g;
             want[1][i] = 0.7 * ax_load(AX_BF16, v, i) + 0.3 * g * g;
         }
-        must(ax_arena_create(&arena, &plan));
+        must(ax_arena_create(&arena, &plan, &ax_device_host));
         must(ax_queue_create(&q, "cpu", NULL, 1, &arena.scratch));
         struct ax_update u = {
             .master = ax_tensor_1d(AX_F32, w, MANY),

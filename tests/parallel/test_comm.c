@@ -18,7 +18,7 @@ static struct ax_queue *ref, *meta;
 static int open_queues(void **state) {
     (void)state;
     const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 4096};
-    return ax_arena_create(&arena, &plan) == AX_OK &&
+    return ax_arena_create(&arena, &plan, &ax_device_host) == AX_OK &&
                    ax_queue_create(&ref, "ref", NULL, 1, &arena.scratch) == AX_OK &&
                    ax_queue_create(&meta, "meta", "ref", 1, &arena.scratch) == AX_OK
                ? 0

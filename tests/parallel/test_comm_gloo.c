@@ -256,10 +256,10 @@ static enum ax_status goes_on(struct ax_fabric *f, void *ctx) {
     double x = 1;
     const struct ax_collective sum = {
         .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x, .recv = &x, .count = 1};
-    enum ax_status st = f->rank == 0 ? AX_OK : ax_comm_run(&c, NULL, &sum);
+    enum ax_status st = f->rank == 0 ? AX_OK : ax_comm_run(&c, &host_queue, &sum);
     if (st == AX_ERR_PEER && strstr(ax_error_text(), "rank 0 ended without it"))
         for (int again = 0; again < 2; again++)
-            st = ax_comm_run(&c, NULL, &sum);
+            st = ax_comm_run(&c, &host_queue, &sum);
     ax_comm_free(&c);
     return st;
 }
@@ -284,7 +284,7 @@ static enum ax_status two_stay_away(struct ax_fabric *f, void *ctx) {
     const bool away = f->rank % 2 == 1;
     if (away && late)
         nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500 * 1000 * 1000}, NULL);
-    const enum ax_status st = away ? AX_OK : ax_comm_run(&c, NULL, &sum);
+    const enum ax_status st = away ? AX_OK : ax_comm_run(&c, &host_queue, &sum);
     ax_comm_free(&c);
     return st;
 }
@@ -299,7 +299,7 @@ static void all_that_are_late_are_named(void **state) {
             assert_int_equal(results[r].code, AX_ERR_PEER);
             has(&results[r], "tp: collective 1 (all_reduce sum of 1 float64): rank");
         }
-        const bool both = strstr(results[0].text, "ranks 1 and 3 did not come within 0.5 s");
+        const bool both = strstr(results[0].text, "ranks 1 and 3 did not arrive within 0.5 s");
         const bool one = strstr(results[0].text, "): rank 1 ended without it");
         assert_true(late ? both : one);
     }
@@ -332,7 +332,7 @@ static enum ax_status start_differently(struct ax_fabric *f, void *ctx) {
     struct ax_collective what = m->of[f->rank];
     what.send = send;
     what.recv = recv;
-    const enum ax_status st = ax_comm_run(&c, NULL, &what);
+    const enum ax_status st = ax_comm_run(&c, &host_queue, &what);
     ax_comm_free(&c);
     return st;
 }
@@ -360,7 +360,7 @@ static void the_first_cause_is_told(void **state) {
         {{AX_ERR_PEER, AX_ERR_PEER, AX_OK}, "words of 1"},
         {{AX_ERR_PEER, AX_ERR_PEER, AX_ERR_DATA}, "rank 3 failed: words of 3"},
         {{AX_OK, AX_OK, AX_OK},
-         "tp: collective 5 (all_gather of 3 float32): rank 2 did not come "
+         "tp: collective 5 (all_gather of 3 float32): rank 2 did not arrive "
          "within 30 s"},
     };
     const struct ax_gloo_world w = {.folder = folder, .world = 4, .timeout = 30};

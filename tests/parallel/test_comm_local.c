@@ -80,9 +80,9 @@ static enum ax_status start_and_leave(struct ax_fabric *f, void *ctx) {
     const struct ax_collective what = {
         .kind = AX_ALL_GATHER, .dtype = AX_F32, .send = send, .recv = recv, .count = 3};
     AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
-    enum ax_status st = ax_comm_start(&c, NULL, &what, &ticket);
+    enum ax_status st = ax_comm_start(&c, &host_queue, &what, &ticket);
     if (st == AX_OK && f->rank != 2)
-        st = ax_comm_wait(&c, NULL, ticket);
+        st = ax_comm_wait(&c, &host_queue, ticket);
     ax_comm_free(&c);
     return st;
 }
@@ -126,7 +126,7 @@ static enum ax_status leave_early(struct ax_fabric *f, void *ctx) {
     enum ax_status st = AX_OK;
     AX_TRY(comm_cases_open(f, what.kind == AX_SEND_RECV ? AX_ROLE_PP : AX_ROLE_TP, &c));
     if (f->rank == 2) {
-        st = ax_comm_start(&c, NULL, &what, &ticket);
+        st = ax_comm_start(&c, &host_queue, &what, &ticket);
         ax_comm_free(&c);
         atomic_store(&e->left, true);
         return st;
@@ -134,7 +134,7 @@ static enum ax_status leave_early(struct ax_fabric *f, void *ctx) {
     while (!atomic_load(&e->left))
         sched_yield();
     if (e->what == EARLY_GATHER || f->rank == 1)
-        st = ax_comm_run(&c, NULL, &what);
+        st = ax_comm_run(&c, &host_queue, &what);
     snprintf(e->texts[f->rank], sizeof e->texts[0], "%s", st == AX_OK ? "" : ax_error_text());
     ax_comm_free(&c);
     return st;
@@ -181,7 +181,7 @@ static enum ax_status send_recv(struct ax_comm *c, int to, int from, int64_t cou
                                        .count = count,
                                        .send_peer = to,
                                        .recv_peer = from};
-    return ax_comm_run(c, NULL, &what);
+    return ax_comm_run(c, &host_queue, &what);
 }
 
 static enum ax_status unequal_message(struct ax_fabric *f, void *ctx) {
@@ -245,7 +245,7 @@ static enum ax_status wrong_counts(struct ax_fabric *f, void *ctx) {
                                        .send_counts = out,
                                        .recv_counts = in};
     AX_TRY(comm_cases_open(f, AX_ROLE_EP, &c));
-    const enum ax_status st = ax_comm_run(&c, NULL, &what);
+    const enum ax_status st = ax_comm_run(&c, &host_queue, &what);
     ax_comm_free(&c);
     return st;
 }
@@ -282,6 +282,70 @@ static void communicators_may_be_opened_again(void **state) {
 
 /* ---- delay ---- */
 
+/* ---- memory that the host cannot touch ---- */
+
+struct far_rank {
+    struct ax_arena arena;
+    struct ax_queue *q;
+    struct ax_comm c;
+};
+
+static enum ax_status use_far(struct far_rank *r, int rank) {
+    struct ax_stack *scratch = &r->arena.scratch;
+    int64_t counts[2] = {1, 1};
+    float *x = ax_stack_push(scratch, "x", 4 * sizeof *x);
+    float *y = ax_stack_push(scratch, "y", 4 * sizeof *y);
+    const float mine[4] = {(float)rank + 1, 10, 20, 30};
+    float out[4];
+    struct ax_ticket t;
+    AX_TRY(ax_queue_write(r->q, x, mine, sizeof mine));
+    /* starts after the write, is waited for by the ops after it, and the host by neither */
+    AX_TRY(
+        ax_comm_start(&r->c, r->q,
+                      &(struct ax_collective){
+                          .kind = AX_ALL_REDUCE, .dtype = AX_F32, .send = x, .recv = x, .count = 4},
+                      &t));
+    AX_TRY(ax_comm_wait(&r->c, r->q, t));
+    const struct ax_tensor sum = ax_tensor_1d(AX_F32, x, 4), copy = ax_tensor_1d(AX_F32, y, 4);
+    AX_TRY(ax_run_copy(r->q, &(struct ax_copy){copy, sum}));
+    AX_TRY(ax_comm_start(&r->c, r->q,
+                         &(struct ax_collective){.kind = AX_ALL_TO_ALL_V,
+                                                 .dtype = AX_F32,
+                                                 .send = y,
+                                                 .recv = x,
+                                                 .send_counts = counts,
+                                                 .recv_counts = counts},
+                         &t));
+    counts[0] = counts[1] = 1 << 30; /* they may change */
+    AX_TRY(ax_comm_wait(&r->c, r->q, t));
+    ENSURE(r->q->counters.waits == 0);
+    AX_TRY(ax_queue_read(r->q, x, out, sizeof out, NULL));
+    const float want[4] = {rank == 0 ? 3 : 20, rank == 0 ? 3 : 20, 40, 60};
+    ENSURE(memcmp(out, want, sizeof want) == 0);
+    return AX_OK;
+}
+
+static enum ax_status far_body(struct ax_fabric *f, void *ctx) {
+    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 16};
+    struct far_rank r = {0};
+    enum ax_status st;
+    (void)ctx;
+    AX_TRY(ax_arena_create(&r.arena, &plan, &ax_device_far));
+    AX_TRY_GOTO(ax_queue_create(&r.q, "far", NULL, 1, &r.arena.scratch), st, done);
+    AX_TRY_GOTO(comm_cases_open(f, AX_ROLE_TP, &r.c), st, done);
+    AX_TRY_GOTO(use_far(&r, f->rank), st, done);
+done:
+    ax_comm_free(&r.c);
+    ax_queue_free(r.q);
+    ax_arena_free(&r.arena);
+    return st;
+}
+
+static void on_far_memory(void **state) {
+    (void)state;
+    succeeds(2, NULL, far_body, NULL);
+}
+
 struct times {
     double start, wait, again;
 };
@@ -295,7 +359,7 @@ static enum ax_status timed(struct ax_fabric *f, void *ctx) {
     float together = 1;
     const struct ax_collective meet = {
         .kind = AX_ALL_REDUCE, .dtype = AX_F32, .send = &together, .recv = &together, .count = 1};
-    AX_TRY(ax_comm_run(&c, NULL, &meet));
+    AX_TRY(ax_comm_run(&c, &host_queue, &meet));
     const double begin = ax_clock_now();
     for (int i = 0; i < 2; i++) {
         const struct ax_collective what = {.kind = AX_ALL_REDUCE,
@@ -303,12 +367,12 @@ static enum ax_status timed(struct ax_fabric *f, void *ctx) {
                                            .send = data[f->rank][i],
                                            .recv = data[f->rank][i],
                                            .count = 1000};
-        AX_TRY(ax_comm_start(&c, NULL, &what, &t[i]));
+        AX_TRY(ax_comm_start(&c, &host_queue, &what, &t[i]));
     }
     times[f->rank].start = ax_clock_now() - begin;
-    AX_TRY(ax_comm_wait(&c, NULL, t[0]));
+    AX_TRY(ax_comm_wait(&c, &host_queue, t[0]));
     times[f->rank].wait = ax_clock_now() - begin;
-    AX_TRY(ax_comm_wait(&c, NULL, t[1]));
+    AX_TRY(ax_comm_wait(&c, &host_queue, t[1]));
     times[f->rank].again = ax_clock_now() - begin;
     ax_comm_free(&c);
     return AX_OK;
@@ -339,6 +403,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_collectives),
         cmocka_unit_test(a_world_of_one),
+        cmocka_unit_test(on_far_memory),
         cmocka_unit_test(spoilt_collectives_are_named),
         cmocka_unit_test(a_late_rank_is_waited_for),
         cmocka_unit_test(a_rank_may_leave_what_it_started),

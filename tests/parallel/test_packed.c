@@ -77,7 +77,7 @@ static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
     lay_out(r, store);
     ax_arena_measure(&r->rt.arena, &plan);
     ax_arena_free(&r->rt.arena);
-    assert_int_equal(ax_arena_create(&r->rt.arena, &plan), AX_OK);
+    assert_int_equal(ax_arena_create(&r->rt.arena, &plan, &ax_device_host), AX_OK);
     r->rt.q = queue;
     lay_out(r, store);
     for (int i = 0; i < N_PARAMS - 1; i++) {
@@ -209,7 +209,7 @@ static void packed_segments_are_small_and_frozen(void **state) {
 static int start(void **state) {
     (void)state;
     const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = 1 << 22};
-    assert_int_equal(ax_arena_create(&tools, &plan), AX_OK);
+    assert_int_equal(ax_arena_create(&tools, &plan, &ax_device_host), AX_OK);
     assert_int_equal(ax_queue_create(&queue, "ref", NULL, 1, &tools.scratch), AX_OK);
     for (int i = 0; i < N_PARAMS; i++)
         for (int64_t k = 0; k < CAP; k++)

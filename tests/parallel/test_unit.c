@@ -70,7 +70,7 @@ static void open_unit(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
     lay_out(r, &r->rt, o, n);
     ax_arena_measure(&r->rt.arena, &plan);
     ax_arena_free(&r->rt.arena);
-    assert_int_equal(ax_arena_create(&r->rt.arena, &plan), AX_OK);
+    assert_int_equal(ax_arena_create(&r->rt.arena, &plan, &ax_device_host), AX_OK);
     lay_out(r, &r->rt, o, n);
     ax_arena_measure(&r->rt.arena, &reached);
     assert_int_equal(plan.persistent, reached.persistent);

@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
     struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 28};
     struct ax_queue *q;
     dnnl_engine_t engine;
-    if (ax_arena_create(&arena, &plan) != AX_OK ||
+    if (ax_arena_create(&arena, &plan, &ax_device_host) != AX_OK ||
         ax_queue_create(&q, "cpu", NULL, threads, &arena.scratch) != AX_OK) {
         fprintf(stderr, "%s\n", ax_error_text());
         return 1;

@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
     struct ax_arena arena;
     const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 30};
     struct ax_queue *q;
-    if (ax_arena_create(&arena, &plan) != AX_OK ||
+    if (ax_arena_create(&arena, &plan, &ax_device_host) != AX_OK ||
         ax_queue_create(&q, "cpu", NULL, threads, &arena.scratch) != AX_OK)
         return 1;
     const struct ax_copy copy = {tensor(AX_F32, n), tensor(AX_F32, n)};

@@ -35,6 +35,7 @@ static size_t workspace(struct ax_queue *q, enum ax_op op, const void *args) {
 }
 
 const struct ax_ops AX_VEC(ax_ops_cpu) = {.name = "cpu",
+                                          .device = &ax_device_host,
                                           .supports = supports,
                                           .workspace = workspace,
 #define ENTRY(op) .op = AX_VEC(ax_cpu_##op),

@@ -1,0 +1,140 @@
+/* The devices whose work is done when a call returns: the host's memory, and none at all. */
+#include "kernels/device.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "kernels/queue.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* ---- host ---- */
+
+/* Pages that get memory only when touched; NULL if there is no address space. */
+static void *map_pages(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Aligned for huge pages if large enough for one. */
+static void host_allocate(struct ax_memory *m, size_t bytes) {
+    *m = (struct ax_memory){.bytes = bytes};
+    if (bytes < HUGE_PAGE) {
+        m->base = map_pages(bytes);
+        return;
+    }
+    char *wide = map_pages(bytes + HUGE_PAGE);
+    if (wide == NULL)
+        return;
+    const size_t head = (HUGE_PAGE - (uintptr_t)wide % HUGE_PAGE) % HUGE_PAGE;
+    if (head > 0)
+        munmap(wide, head);
+    munmap(wide + head + bytes, HUGE_PAGE - head);
+    madvise(wide + head, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
+    m->base = wide + head;
+}
+
+static void host_release(struct ax_memory *m) {
+    munmap(m->base, m->bytes);
+}
+
+static enum ax_status host_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
+                                const void *cap) {
+    (void)q;
+    (void)cap;
+    memcpy(out, device, bytes);
+    return AX_OK;
+}
+
+static enum ax_status host_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
+    (void)q;
+    memcpy(device, host, bytes);
+    return AX_OK;
+}
+
+static enum ax_status host_begin_write(struct ax_queue *q, void *device, size_t bytes,
+                                       void **host) {
+    (void)q;
+    (void)bytes;
+    *host = device;
+    return AX_OK;
+}
+
+static enum ax_status host_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
+    (void)q;
+    (void)device;
+    (void)host;
+    (void)bytes;
+    return AX_OK;
+}
+
+static enum ax_status call_now(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
+    (void)size;
+    return fn(q, args);
+}
+
+static void *same_address(struct ax_queue *q, const void *device) {
+    (void)q;
+    return (void *)(uintptr_t)device;
+}
+
+static enum ax_status is_done(struct ax_queue *q) {
+    (void)q;
+    return AX_OK;
+}
+
+const struct ax_device ax_device_host = {
+    .name = "host",
+    .allocate = host_allocate,
+    .release = host_release,
+    .read = host_read,
+    .write = host_write,
+    .copy = host_write,
+    .begin_write = host_begin_write,
+    .end_write = host_end_write,
+    .call = call_now,
+    .address = same_address,
+    .finish = is_done,
+};
+
+/* ---- meta ---- */
+
+static enum ax_status meta_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
+                                const void *cap) {
+    (void)q;
+    (void)device;
+    if (cap)
+        memcpy(out, cap, bytes);
+    else
+        memset(out, 0, bytes);
+    return AX_OK;
+}
+
+static enum ax_status meta_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
+    (void)q;
+    (void)device;
+    (void)host;
+    (void)bytes;
+    return AX_OK;
+}
+
+static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
+                                size_t size) {
+    (void)q;
+    (void)fn;
+    (void)args;
+    (void)size;
+    return AX_OK;
+}
+
+const struct ax_device ax_device_meta = {
+    .name = "meta",
+    .read = meta_read,
+    .write = meta_write,
+    .copy = meta_write,
+    .call = meta_call,
+    .address = same_address,
+    .finish = is_done,
+};

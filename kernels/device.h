@@ -1,0 +1,50 @@
+/* The device's half of a backend: its memory, and the order of what happens there.
+ *
+ * Tensors have the device's addresses. Host code never follows them: it goes through a queue
+ * (kernels/queue.h), which calls these functions. All of them but `read` and `finish` may return
+ * before their work is done; what is enqueued on one queue happens in that order.
+ *
+ *   host   (ref, cpu)  device memory is the host's: everything is done when the call returns
+ *   meta               no memory: nothing is done
+ *   far    (tests)     memory that the host cannot touch, work that another thread does later */
+#ifndef AX_KERNELS_DEVICE_H
+#define AX_KERNELS_DEVICE_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct ax_queue;
+
+struct ax_memory {
+    void *base; /* device address, aligned to AX_ARENA_ALIGN */
+    size_t bytes;
+    void *state; /* the device's own */
+};
+
+/* Runs on the device's side, in the queue's order, with a copy of the arguments. */
+typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args);
+#define AX_QUEUE_ARGS 256 /* their largest size */
+
+struct ax_device {
+    const char *name;
+    /* Zeroed; NULL base: there is not as much. */
+    void (*allocate)(struct ax_memory *m, size_t bytes);
+    void (*release)(struct ax_memory *m);
+    enum ax_status (*open)(struct ax_queue *q); /* fills q->device_state; NULL = nothing to do */
+    void (*close)(struct ax_queue *q);
+    /* See the functions of the same name in kernels/queue.h. */
+    enum ax_status (*read)(struct ax_queue *q, const void *device, void *out, size_t bytes,
+                           const void *cap);
+    enum ax_status (*write)(struct ax_queue *q, void *device, const void *host, size_t bytes);
+    enum ax_status (*copy)(struct ax_queue *q, void *to, const void *from, size_t bytes);
+    enum ax_status (*begin_write)(struct ax_queue *q, void *device, size_t bytes, void **host);
+    enum ax_status (*end_write)(struct ax_queue *q, void *device, void *host, size_t bytes);
+    enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
+    void *(*address)(struct ax_queue *q, const void *device);
+    enum ax_status (*finish)(struct ax_queue *q);
+};
+
+extern const struct ax_device ax_device_host, ax_device_meta, ax_device_far;
+
+#endif

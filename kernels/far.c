@@ -1,0 +1,320 @@
+/* The backend `far`, for tests: the cpu ops (ref without AVX2) on memory that the host cannot
+ * touch, done as late as possible, on another thread. Whatever follows a device address on the host
+ * crashes here; whatever does not wait for a result reads the old one. Bits equal cpu's.
+ *
+ * The arena is one file with two mappings: tensors have the addresses of the first, which nobody
+ * may touch; ops and fabrics get those of the second. Commands wait in a ring until the host waits
+ * for them or the ring is full. */
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "kernels/operands.h"
+#include "kernels/queue.h"
+
+/* ---- memory ---- */
+
+static void device_allocate(struct ax_memory *m, size_t bytes) {
+    *m = (struct ax_memory){.bytes = bytes};
+    const int fd = memfd_create("axtrain-far", MFD_CLOEXEC);
+    if (fd < 0)
+        return;
+    void *near = MAP_FAILED, *base = MAP_FAILED;
+    if (ftruncate(fd, (off_t)bytes) == 0) {
+        near = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        base = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    }
+    close(fd);
+    if (near != MAP_FAILED && base != MAP_FAILED) {
+        m->base = base;
+        m->state = near;
+        return;
+    }
+    if (near != MAP_FAILED)
+        munmap(near, bytes);
+    if (base != MAP_FAILED)
+        munmap(base, bytes);
+}
+
+static void device_release(struct ax_memory *m) {
+    munmap(m->state, m->bytes);
+    munmap(m->base, m->bytes);
+}
+
+/* The backend of the host that runs an op. */
+static const struct ax_ops *near_ops(const struct ax_queue *q, enum ax_op op, const void *args) {
+    const struct ax_ops *cpu = ax_ops_cpu();
+    return cpu && cpu->supports(q, op, args) ? cpu : &ax_ops_ref;
+}
+
+/* ---- commands ---- */
+
+union any_args {
+#define MEMBER(op) struct ax_##op op;
+    AX_OP_LIST(MEMBER)
+#undef MEMBER
+    char call[AX_QUEUE_ARGS];
+};
+
+struct command {
+    enum { RUN_OP, WRITE, COPY, CALL } kind;
+    enum ax_op op;
+    ax_queue_fn *fn;
+    void *work, *to; /* addresses of the second mapping */
+    const void *from;
+    void *host; /* freed when it has been written */
+    size_t bytes;
+    union any_args args;
+};
+
+#define RING 64
+
+struct far {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct command ring[RING];
+    uint64_t added, done;
+    uint64_t wanted; /* commands before this one may run */
+    bool stop;
+    struct ax_error_record failed; /* the first failure; nothing runs after it */
+    const struct ax_memory *memory;
+    struct ax_queue near; /* what the ops of the cpu see */
+};
+
+static void *near_of(const struct far *f, const void *device) {
+    if (device == NULL)
+        return NULL;
+    const size_t at = (size_t)((const char *)device - (const char *)f->memory->base);
+    AX_ASSERT(at <= f->memory->bytes); /* else it is the host's memory */
+    return (char *)f->memory->state + at;
+}
+
+/* Words of an op's arguments that are device addresses: its tensors and scalars. */
+static void to_near(const struct far *f, enum ax_op op, union any_args *args) {
+    const char *base = f->memory->base;
+    for (const struct ax_operand *o = ax_op_operands(op); o->name != NULL; o++)
+        (void)near_of(f, ax_operand_tensor(o, args)->data);
+    for (size_t at = 0; at + sizeof(char *) <= ax_op_args_size(op); at += sizeof(char *)) {
+        char *word;
+        memcpy(&word, (char *)args + at, sizeof word);
+        if (word >= base && word < base + f->memory->bytes) {
+            word = near_of(f, word);
+            memcpy((char *)args + at, &word, sizeof word);
+        }
+    }
+}
+
+static enum ax_status run_op(struct far *f, const struct command *c) {
+    const struct ax_ops *ops = near_ops(&f->near, c->op, &c->args);
+    switch (c->op) {
+#define CASE(name)                                                                                 \
+    case AX_OP_##name:                                                                             \
+        return ops->name(&f->near, &c->args.name, c->work);
+        AX_OP_LIST(CASE)
+#undef CASE
+    case AX_OP_COUNT:
+        break;
+    }
+    return AX_OK;
+}
+
+static enum ax_status run_command(struct far *f, struct command *c) {
+    switch (c->kind) {
+    case RUN_OP:
+        return run_op(f, c);
+    case CALL:
+        return c->fn(&f->near, c->args.call);
+    case WRITE:
+    case COPY:
+        memmove(c->to, c->from, c->bytes);
+        break;
+    }
+    ax_free(c->host);
+    return AX_OK;
+}
+
+static void *work(void *arg) {
+    struct far *f = arg;
+    pthread_mutex_lock(&f->lock);
+    for (;;) {
+        while (!f->stop && f->done == f->wanted)
+            pthread_cond_wait(&f->changed, &f->lock);
+        if (f->done == f->wanted)
+            break;
+        struct command *c = &f->ring[f->done % RING];
+        const bool runs = f->failed.st == AX_OK;
+        pthread_mutex_unlock(&f->lock);
+        const enum ax_status st = runs ? run_command(f, c) : AX_OK;
+        if (!runs)
+            ax_free(c->host);
+        pthread_mutex_lock(&f->lock);
+        if (st != AX_OK)
+            ax_error_save(&f->failed, st);
+        f->done++;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+/* Has everything before command `upto` done. Under the lock. */
+static void run_upto(struct far *f, uint64_t upto) {
+    f->wanted = upto > f->wanted ? upto : f->wanted;
+    pthread_cond_broadcast(&f->changed);
+    while (f->done < upto)
+        pthread_cond_wait(&f->changed, &f->lock);
+}
+
+static void add(struct far *f, const struct command *c) {
+    pthread_mutex_lock(&f->lock);
+    while (f->added - f->done == RING)
+        run_upto(f, f->done + 1);
+    f->ring[f->added++ % RING] = *c;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static enum ax_status finish_all(struct far *f) {
+    pthread_mutex_lock(&f->lock);
+    run_upto(f, f->added);
+    const enum ax_status st = f->failed.st;
+    pthread_mutex_unlock(&f->lock);
+    return st == AX_OK ? AX_OK : ax_error_restore(&f->failed);
+}
+
+/* ---- the device ---- */
+
+static enum ax_status device_open(struct ax_queue *q) {
+    struct far *f;
+    AX_TRY(ax_alloc(&f, 1, sizeof *f));
+    f->memory = &q->scratch->arena->memory;
+    f->near = (struct ax_queue){.ops = q->ops, .threads = q->threads, .device_state = f};
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    q->device_state = f;
+    if (pthread_create(&f->thread, NULL, work, f) == 0)
+        return AX_OK;
+    ax_free(f);
+    return ax_error(AX_ERR_IO, "backend far: no thread can be started");
+}
+
+static void device_close(struct ax_queue *q) {
+    struct far *f = q->device_state;
+    pthread_mutex_lock(&f->lock);
+    f->stop = true;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->thread, NULL);
+    for (; f->done < f->added; f->done++) /* nobody has waited for it */
+        ax_free(f->ring[f->done % RING].host);
+    pthread_mutex_destroy(&f->lock);
+    pthread_cond_destroy(&f->changed);
+    ax_free(f);
+}
+
+static enum ax_status device_finish(struct ax_queue *q) {
+    return finish_all(q->device_state);
+}
+
+static enum ax_status device_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
+                                  const void *cap) {
+    struct far *f = q->device_state;
+    (void)cap;
+    AX_TRY(finish_all(f));
+    memcpy(out, near_of(f, device), bytes);
+    return AX_OK;
+}
+
+static enum ax_status device_begin_write(struct ax_queue *q, void *device, size_t bytes,
+                                         void **host) {
+    char *copy;
+    (void)q;
+    (void)device;
+    AX_TRY(ax_alloc(&copy, bytes, 1));
+    *host = copy;
+    return AX_OK;
+}
+
+static enum ax_status device_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
+    struct far *f = q->device_state;
+    add(f,
+        &(struct command){
+            .kind = WRITE, .to = near_of(f, device), .from = host, .host = host, .bytes = bytes});
+    return AX_OK;
+}
+
+static enum ax_status device_write(struct ax_queue *q, void *device, const void *host,
+                                   size_t bytes) {
+    void *copy;
+    AX_TRY(device_begin_write(q, device, bytes, &copy));
+    memcpy(copy, host, bytes);
+    return device_end_write(q, device, copy, bytes);
+}
+
+static enum ax_status device_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
+    struct far *f = q->device_state;
+    add(f, &(struct command){
+               .kind = COPY, .to = near_of(f, to), .from = near_of(f, from), .bytes = bytes});
+    return AX_OK;
+}
+
+static enum ax_status device_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
+                                  size_t size) {
+    struct command c = {.kind = CALL, .fn = fn};
+    memcpy(c.args.call, args, size);
+    add(q->device_state, &c);
+    return AX_OK;
+}
+
+static void *device_address(struct ax_queue *q, const void *device) {
+    return near_of(q->device_state, device);
+}
+
+const struct ax_device ax_device_far = {
+    .name = "far",
+    .allocate = device_allocate,
+    .release = device_release,
+    .open = device_open,
+    .close = device_close,
+    .read = device_read,
+    .write = device_write,
+    .copy = device_copy,
+    .begin_write = device_begin_write,
+    .end_write = device_end_write,
+    .call = device_call,
+    .address = device_address,
+    .finish = device_finish,
+};
+
+/* ---- the ops ---- */
+
+static enum ax_status enqueue(struct ax_queue *q, enum ax_op op, const void *args, void *work) {
+    struct far *f = q->device_state;
+    struct command c = {.kind = RUN_OP, .op = op, .work = near_of(f, work)};
+    memcpy(&c.args, args, ax_op_args_size(op));
+    to_near(f, op, &c.args);
+    add(f, &c);
+    return AX_OK;
+}
+
+#define DEFINE_FAR(name)                                                                           \
+    static enum ax_status far_##name(struct ax_queue *q, const struct ax_##name *args,             \
+                                     void *work) {                                                 \
+        return enqueue(q, AX_OP_##name, args, work);                                               \
+    }
+AX_OP_LIST(DEFINE_FAR)
+
+static size_t far_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
+    return near_ops(q, op, args)->workspace(q, op, args);
+}
+
+const struct ax_ops ax_ops_far = {.name = "far",
+                                  .device = &ax_device_far,
+                                  .workspace = far_workspace,
+#define ENTRY(op) .op = far_##op,
+                                  AX_OP_LIST(ENTRY)
+#undef ENTRY
+};

@@ -1,0 +1,190 @@
+/* The backend far: every op gives cpu's bits on memory that the host cannot touch; what is enqueued
+ * happens in order, late, and its failure is told to whoever waits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/kernels/harness.h"
+
+static struct machine ref, cpu, far;
+
+static int open_all(void **state) {
+    (void)state;
+    machine_open(&ref, "ref", 1);
+    machine_open(&cpu, have_cpu() ? "cpu" : "ref", 2);
+    machine_open(&far, "far", 2);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    machine_close(&far);
+    machine_close(&cpu);
+    machine_close(&ref);
+    return 0;
+}
+
+/* ---- ops ---- */
+
+/* Words of the arguments that point into `from` point as far into `to`. */
+static void move_args(void *args, size_t size, const char *from, size_t bytes, char *to) {
+    for (size_t at = 0; at + sizeof(char *) <= size; at += sizeof(char *)) {
+        char *word;
+        memcpy(&word, (char *)args + at, sizeof word);
+        if (word >= from && word < from + bytes) {
+            word = to + (word - from);
+            memcpy((char *)args + at, &word, sizeof word);
+        }
+    }
+}
+
+static void run_far(struct ax_case *c) {
+    const size_t mark = ax_stack_mark(&far.arena.scratch);
+    char *there = ax_stack_push(&far.arena.scratch, "case", c->bytes);
+    const size_t size = ax_op_args_size(c->op);
+    assert_int_equal(ax_queue_write(far.q, there, c->memory, c->bytes), AX_OK);
+    move_args(c->args, size, c->memory, c->bytes, there);
+    case_run(c, &far);
+    assert_int_equal(ax_queue_read(far.q, there, c->memory, c->bytes, NULL), AX_OK);
+    move_args(c->args, size, there, c->bytes, c->memory);
+    ax_stack_release(&far.arena.scratch, mark);
+}
+
+static void every_op_gives_the_bits_of_cpu(void **state) {
+    (void)state;
+    int n_cases = 0;
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
+        for (int s = 0; s < n; s++)
+            for (size_t d = 0; d < sizeof REALS / sizeof *REALS && !shapes[s].big; d++) {
+                struct ax_case want, got;
+                case_open(&want, (enum ax_op)op, &shapes[s], REALS[d], &ref);
+                case_open(&got, (enum ax_op)op, &shapes[s], REALS[d], &ref);
+                case_run(&want, &cpu);
+                run_far(&got);
+                if (memcmp(want.memory, got.memory, want.bytes) != 0)
+                    fail_msg("%s \"%s\" %s differs", ax_op_name((enum ax_op)op), shapes[s].name,
+                             ax_dtype_info(REALS[d])->name);
+                ax_case_free(&want);
+                ax_case_free(&got);
+                n_cases++;
+            }
+    }
+    assert_true(n_cases > 500);
+}
+
+/* ---- order ---- */
+
+static struct ax_tensor take(int64_t n) {
+    return ax_tensor_1d(AX_F32, ax_stack_push(&far.arena.scratch, "test", (size_t)n * 4), n);
+}
+
+struct note {
+    int *at;
+    int value;
+    bool fails;
+};
+
+static enum ax_status put_note(struct ax_queue *q, const void *args) {
+    const struct note *n = args;
+    (void)q;
+    if (n->fails)
+        return ax_error(AX_ERR_PEER, "note %d is lost", n->value);
+    *n->at = n->value;
+    return AX_OK;
+}
+
+/* Nothing is done before the host waits: neither ops nor calls; writes and copies are in order. */
+static void things_happen_late_and_in_order(void **state) {
+    (void)state;
+    const size_t mark = ax_stack_mark(&far.arena.scratch);
+    struct ax_tensor x = take(4), y = take(4);
+    float host[4] = {1, 2, 3, 4}, out[4];
+    int noted = 0;
+    assert_int_equal(ax_queue_write(far.q, x.data, host, sizeof host), AX_OK);
+    host[0] = 100; /* it has been copied */
+    assert_int_equal(ax_queue_copy(far.q, y.data, x.data, sizeof host), AX_OK);
+    assert_int_equal(ax_run_add(far.q, &(struct ax_add){x, y, 10}), AX_OK);
+    assert_int_equal(
+        ax_queue_call(far.q, put_note, &(struct note){&noted, 7, false}, sizeof(struct note)),
+        AX_OK);
+    void *piece;
+    assert_int_equal(ax_queue_begin_write(far.q, (char *)y.data + 8, 8, &piece), AX_OK);
+    memcpy(piece, (float[]){-1, -2}, 8);
+    assert_int_equal(ax_queue_end_write(far.q, (char *)y.data + 8, piece, 8), AX_OK);
+    usleep(20000);
+    assert_int_equal(noted, 0);
+    const uint64_t waits = far.q->counters.waits;
+    assert_int_equal(ax_queue_read(far.q, x.data, out, sizeof out, NULL), AX_OK);
+    assert_int_equal(far.q->counters.waits, waits + 1);
+    assert_int_equal(noted, 7);
+    assert_memory_equal(out, ((float[]){11, 22, 33, 44}), sizeof out);
+    assert_int_equal(ax_queue_read(far.q, y.data, out, sizeof out, NULL), AX_OK);
+    assert_memory_equal(out, ((float[]){1, 2, -1, -2}), sizeof out);
+    /* more than the ring has room for */
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(ax_run_add(far.q, &(struct ax_add){x, y, 1}), AX_OK);
+    assert_int_equal(ax_queue_read(far.q, x.data, out, sizeof out, NULL), AX_OK);
+    assert_memory_equal(out, ((float[]){1011, 2022, -967, -1956}), sizeof out);
+    ax_stack_release(&far.arena.scratch, mark);
+}
+
+/* The first failure is told by every wait from then on, and nothing else is done. */
+static void a_failure_is_told_to_who_waits(void **state) {
+    (void)state;
+    struct machine m;
+    int noted = 0;
+    machine_open(&m, "far", 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            ax_queue_call(m.q, put_note, &(struct note){&noted, i, i == 1}, sizeof(struct note)),
+            AX_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ax_queue_finish(m.q), AX_ERR_PEER);
+        assert_string_equal(ax_error_text(), "note 1 is lost");
+    }
+    assert_int_equal(noted, 0);
+    machine_close(&m);
+}
+
+/* ---- memory ---- */
+
+static void child_touches(volatile char *at) {
+    signal(SIGSEGV, SIG_DFL);
+    *at = 1;
+    _exit(0);
+}
+
+static void the_host_cannot_touch_it(void **state) {
+    (void)state;
+    struct machine m;
+    machine_open(&m, "far", 1);
+    char *block = ax_stack_push(&m.arena.scratch, "block", 64);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0)
+        child_touches(block);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ax_stack_release(&m.arena.scratch, 0);
+    machine_close(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_gives_the_bits_of_cpu),
+        cmocka_unit_test(things_happen_late_and_in_order),
+        cmocka_unit_test(a_failure_is_told_to_who_waits),
+        cmocka_unit_test(the_host_cannot_touch_it),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
