@@ -217,8 +217,8 @@ static void test_frozen_parameters_stay(void **state) {
     EXPECT(2, "matches no parameter of this llama model", path, "unfrozen_parameters=[layers]");
     EXPECT(2, "training only some rows of a matrix is not implemented", path,
            "unfrozen_parameters=['model.embed_tokens.weight[:100]']");
-    EXPECT(2, "does not go with an adapter", path, "adapter=lora", "lora_r=4", "lora_alpha=8",
-           "lora_target_linear=true");
+    EXPECT(2, "cannot be combined with an adapter", path, "adapter=lora", "lora_r=4",
+           "lora_alpha=8", "lora_target_linear=true");
 }
 
 int main(void) {
