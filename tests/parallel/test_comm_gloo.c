@@ -299,9 +299,12 @@ static void all_that_are_late_are_named(void **state) {
             assert_int_equal(results[r].code, AX_ERR_PEER);
             has(&results[r], "tp: collective 1 (all_reduce sum of 1 float64): rank");
         }
-        const bool both = strstr(results[0].text, "ranks 1 and 3 did not arrive within 0.5 s");
+        /* on a busy machine rank 2 may be late as well */
+        const bool both = strstr(results[0].text, "): ranks 1") &&
+                          strstr(results[0].text, " and 3 did not arrive within 0.5 s");
         const bool one = strstr(results[0].text, "): rank 1 ended without it");
-        assert_true(late ? both : one);
+        if (late ? !both : !one)
+            fail_msg("%s: %s", late ? "late" : "gone", results[0].text);
     }
 }
 
