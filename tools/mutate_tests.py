@@ -201,8 +201,9 @@ class Bench:
         print("mutate: namespaces are not available: files that a mutant leaves in /tmp stay there")
         return None
 
-    def execute(self, binary, worker, limit, environment):
-        """(outcome, seconds, output) of one test: "passed", "failed", "took too long"."""
+    def execute(self, binary, worker, limit, environment, to_the_end=False):
+        """(outcome, seconds, output) of one test: "passed", "failed", "took too long". It is stopped
+        at the first failure, unless `to_the_end`."""
         folder = self.folder / f"worker{worker}"
         shutil.rmtree(folder / "tmp", ignore_errors=True)
         (folder / "tmp").mkdir()
@@ -226,7 +227,7 @@ class Bench:
                 output = output[-(1 << 16):] + chunk
                 if not ready:
                     outcome = "took too long"
-                elif b"[  FAILED  ]" in output:
+                elif b"[  FAILED  ]" in output and not to_the_end:
                     outcome = "failed"
                 elif not chunk:
                     outcome = "passed" if process.wait(max(left, 1)) == 0 else "failed"
@@ -326,7 +327,7 @@ class Bench:
         # %c: counters are mapped into the file, so that even a killed child has written them;
         # %m: the test and every axtrain that it starts share the file.
         outcome, seconds, _ = self.execute(self.cover.folder / "bin" / test, worker, 1200,
-                                           {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"})
+                                           {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"}, to_the_end=True)
         if outcome != "passed":
             print(f"coverage: {test} {outcome} in the coverage build (clang)")
         files = {}
