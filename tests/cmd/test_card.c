@@ -44,13 +44,13 @@ static char *card_of(const char *records, const char *base, bool merged) {
 }
 
 static void has(const char *text, const char *part) {
-    if (!strstr(text, part))
-        fail_msg("\"%s\" is not in:\n%s", part, text);
+    if (!text || !strstr(text, part))
+        fail_msg("\"%s\" is not in:\n%s", part, text ? text : "nothing");
 }
 
 static void lacks(const char *text, const char *part) {
-    if (strstr(text, part))
-        fail_msg("\"%s\" is in:\n%s", part, text);
+    if (!text || strstr(text, part))
+        fail_msg("\"%s\" is in:\n%s", part, text ? text : "nothing");
 }
 
 /* The YAML at the top, as JSON. */
