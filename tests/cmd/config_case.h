@@ -28,8 +28,8 @@ static inline void load_ok(struct ax_config *cfg, const char *text, char **overr
 }
 
 static inline void expect_text(const char *whole, const char *part) {
-    if (strstr(whole, part) == NULL)
-        fail_msg("expected \"%s\" in:\n%s", part, whole);
+    if (whole == NULL || strstr(whole, part) == NULL)
+        fail_msg("expected \"%s\" in:\n%s", part, whole ? whole : "nothing");
 }
 
 /* Loading fails with a text that holds each of the parts (NULL ends them), and leaves nothing. */
