@@ -60,15 +60,34 @@ void ax_put_q4_0(const float *x, int64_t n, unsigned char *out) {
     }
 }
 
+/* The smallest element, and how far the largest is above it. */
+static float range(const float *x, float *least) {
+    float most = x[0];
+    *least = x[0];
+    for (int i = 1; i < 32; i++) {
+        *least = x[i] < *least ? x[i] : *least;
+        most = x[i] > most ? x[i] : most;
+    }
+    return most - *least;
+}
+
+/* qh (bit i: the fifth bit of code i), qs[16]: code i shares a byte with code i + 16. */
+static void put_five_bits(const unsigned *codes, unsigned char *out) {
+    uint32_t fifth = 0;
+    for (int i = 0; i < 16; i++) {
+        const unsigned low = codes[i], high = codes[16 + i];
+        out[4 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
+        fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (16 + i);
+    }
+    put_u16(out, (uint16_t)fifth);
+    put_u16(out + 2, (uint16_t)(fifth >> 16));
+}
+
 /* d, m, qs[16]: the smallest element maps to 0, the largest to 15. */
 void ax_put_q4_1(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 20) {
-        float least = x[0], most = x[0];
-        for (int i = 1; i < 32; i++) {
-            least = x[i] < least ? x[i] : least;
-            most = x[i] > most ? x[i] : most;
-        }
-        const float d = (most - least) / 15, id = inverse(d);
+        float least;
+        const float d = range(x, &least) / 15, id = inverse(d);
         put_half(out, d);
         put_half(out + 2, least);
         for (int i = 0; i < 16; i++) {
@@ -83,39 +102,25 @@ void ax_put_q4_1(const float *x, int64_t n, unsigned char *out) {
 void ax_put_q5_0(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 22) {
         const float d = peak(x) / -16, id = inverse(d);
-        uint32_t fifth = 0;
+        unsigned codes[32];
+        for (int i = 0; i < 32; i++)
+            codes[i] = code(x[i] * id + 16.5f, 31);
         put_half(out, d);
-        for (int i = 0; i < 16; i++) {
-            const unsigned low = code(x[i] * id + 16.5f, 31);
-            const unsigned high = code(x[16 + i] * id + 16.5f, 31);
-            out[6 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
-            fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (16 + i);
-        }
-        put_u16(out + 2, (uint16_t)fifth);
-        put_u16(out + 4, (uint16_t)(fifth >> 16));
+        put_five_bits(codes, out + 2);
     }
 }
 
 /* d, m, qh, qs[16]: the smallest element maps to 0, the largest to 31. */
 void ax_put_q5_1(const float *x, int64_t n, unsigned char *out) {
     for (int64_t b = 0; b < n; b++, x += 32, out += 24) {
-        float least = x[0], most = x[0];
-        uint32_t fifth = 0;
-        for (int i = 1; i < 32; i++) {
-            least = x[i] < least ? x[i] : least;
-            most = x[i] > most ? x[i] : most;
-        }
-        const float d = (most - least) / 31, id = inverse(d);
+        float least;
+        const float d = range(x, &least) / 31, id = inverse(d);
+        unsigned codes[32];
+        for (int i = 0; i < 32; i++)
+            codes[i] = code((x[i] - least) * id + 0.5f, 31);
         put_half(out, d);
         put_half(out + 2, least);
-        for (int i = 0; i < 16; i++) {
-            const unsigned low = code((x[i] - least) * id + 0.5f, 31);
-            const unsigned high = code((x[16 + i] - least) * id + 0.5f, 31);
-            out[8 + i] = (unsigned char)((low & 15) | (high & 15) << 4);
-            fifth |= (uint32_t)(low >> 4) << i | (uint32_t)(high >> 4) << (16 + i);
-        }
-        put_u16(out + 4, (uint16_t)fifth);
-        put_u16(out + 6, (uint16_t)(fifth >> 16));
+        put_five_bits(codes, out + 4);
     }
 }
 

@@ -17,9 +17,9 @@
 #include "cmd/convert/to_gguf.h"
 #include "cmd/train/base_model.h"
 #include "tests/ckpt/folder.h"
-#include "tests/cmd/command_case.h"
+#include "tests/cmd/words_case.h"
 
-static char model[512], text[1 << 16];
+static char model[512];
 
 static int start(void **state) {
     const char *shared = getenv("AXTRAIN_SHARED");
@@ -28,20 +28,6 @@ static int start(void **state) {
     unsetenv("HF_HUB_CACHE");
     return make_dir(state) == 0 && setenv("XDG_CACHE_HOME", in_dir("cache"), 1) == 0 ? 0 : -1;
 }
-
-static void ok(enum ax_status st) {
-    if (st != AX_OK)
-        fail_msg("%s", ax_error_text());
-}
-
-static enum ax_status run(enum ax_status (*command)(int, char **), const char *const *argv) {
-    int n = 0;
-    while (argv[n])
-        n++;
-    return run_command(command, n, (char **)(uintptr_t)argv, NULL, in_dir("out"), text,
-                       sizeof text);
-}
-#define RUN(command, ...) run(command, (const char *const[]){"axtrain", __VA_ARGS__, NULL})
 
 static void put_deep(const char *name, const char *content) {
     char *parent;

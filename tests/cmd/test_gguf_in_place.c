@@ -17,21 +17,16 @@
 #include "cmd/convert/to_gguf.h"
 #include "cmd/train/base_model.h"
 #include "tests/ckpt/folder.h"
-#include "tests/cmd/command_case.h"
 #include "tests/cmd/gguf_tiny.h"
+#include "tests/cmd/words_case.h"
 
-static char model[512], adapter[512], text[1 << 16];
+static char model[512], adapter[512];
 
 static int start(void **state) {
     const char *shared = getenv("AXTRAIN_SHARED");
     snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
     snprintf(adapter, sizeof adapter, "%s/fixtures/lora/llama_r4", shared ? shared : "../shared");
     return make_dir(state) == 0 && setenv("XDG_CACHE_HOME", in_dir("cache"), 1) == 0 ? 0 : -1;
-}
-
-static void ok(enum ax_status st) {
-    if (st != AX_OK)
-        fail_msg("%s", ax_error_text());
 }
 
 static void mentions(const char *part) {
@@ -53,16 +48,6 @@ static void put_both(const char *name, const char *quant) {
     struct ax_convert from = {.src = in_dir(file), .dst = in_dir(name)};
     ok(ax_convert_gguf_to_hf(&from));
 }
-
-/* Runs a command; `text` is what it printed. */
-static enum ax_status run(enum ax_status (*command)(int, char **), const char *const *argv) {
-    int n = 0;
-    while (argv[n])
-        n++;
-    return run_command(command, n, (char **)(uintptr_t)argv, NULL, in_dir("out"), text,
-                       sizeof text);
-}
-#define RUN(command, ...) run(command, (const char *const[]){"axtrain", __VA_ARGS__, NULL})
 
 /* ---- the same numbers ---- */
 

@@ -11,19 +11,14 @@
 #include "cmd/commands.h"
 #include "ckpt/hf/peft.h"
 #include "tests/ckpt/folder.h"
-#include "tests/cmd/command_case.h"
+#include "tests/cmd/words_case.h"
 
-static char model[512], text[1 << 14];
+static char model[512];
 
 static int start(void **state) {
     const char *shared = getenv("AXTRAIN_SHARED");
     snprintf(model, sizeof model, "%s/fixtures/models/llama", shared ? shared : "../shared");
     return make_dir(state);
-}
-
-static void ok(enum ax_status st) {
-    if (st != AX_OK)
-        fail_msg("%s", ax_error_text());
 }
 
 static const char *adapter(const char *name) {
@@ -36,15 +31,6 @@ static const char *adapter(const char *name) {
              model, name);
     return path;
 }
-
-static enum ax_status run(enum ax_status (*command)(int, char **), const char *const *argv) {
-    int n = 0;
-    while (argv[n])
-        n++;
-    return run_command(command, n, (char **)(uintptr_t)argv, NULL, in_dir("out"), text,
-                       sizeof text);
-}
-#define RUN(command, ...) run(command, (const char *const[]){"axtrain", __VA_ARGS__, NULL})
 
 /* A float32 tensor of the file. */
 static const float *values(const struct ax_gguf *g, const char *name, int64_t rows, int64_t cols) {
