@@ -54,22 +54,6 @@ static enum ax_status host_write(struct ax_queue *q, void *device, const void *h
     return AX_OK;
 }
 
-static enum ax_status host_begin_write(struct ax_queue *q, void *device, size_t bytes,
-                                       void **host) {
-    (void)q;
-    (void)bytes;
-    *host = device;
-    return AX_OK;
-}
-
-static enum ax_status host_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
-    (void)q;
-    (void)device;
-    (void)host;
-    (void)bytes;
-    return AX_OK;
-}
-
 static enum ax_status call_now(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {
     (void)size;
     return fn(q, args);
@@ -86,14 +70,10 @@ static enum ax_status is_done(struct ax_queue *q) {
 }
 
 const struct ax_device ax_device_host = {
-    .name = "host",
     .allocate = host_allocate,
     .release = host_release,
     .read = host_read,
     .write = host_write,
-    .copy = host_write,
-    .begin_write = host_begin_write,
-    .end_write = host_end_write,
     .call = call_now,
     .address = same_address,
     .finish = is_done,
@@ -130,10 +110,8 @@ static enum ax_status meta_call(struct ax_queue *q, ax_queue_fn *fn, const void 
 }
 
 const struct ax_device ax_device_meta = {
-    .name = "meta",
     .read = meta_read,
     .write = meta_write,
-    .copy = meta_write,
     .call = meta_call,
     .address = same_address,
     .finish = is_done,

@@ -27,7 +27,6 @@ typedef enum ax_status ax_queue_fn(struct ax_queue *q, const void *args);
 #define AX_QUEUE_ARGS 256 /* their largest size */
 
 struct ax_device {
-    const char *name;
     /* Zeroed; NULL base: there is not as much. */
     void (*allocate)(struct ax_memory *m, size_t bytes);
     void (*release)(struct ax_memory *m);
@@ -37,9 +36,6 @@ struct ax_device {
     enum ax_status (*read)(struct ax_queue *q, const void *device, void *out, size_t bytes,
                            const void *cap);
     enum ax_status (*write)(struct ax_queue *q, void *device, const void *host, size_t bytes);
-    enum ax_status (*copy)(struct ax_queue *q, void *to, const void *from, size_t bytes);
-    enum ax_status (*begin_write)(struct ax_queue *q, void *device, size_t bytes, void **host);
-    enum ax_status (*end_write)(struct ax_queue *q, void *device, void *host, size_t bytes);
     enum ax_status (*call)(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size);
     void *(*address)(struct ax_queue *q, const void *device);
     enum ax_status (*finish)(struct ax_queue *q);

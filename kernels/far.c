@@ -60,12 +60,11 @@ union any_args {
 };
 
 struct command {
-    enum { RUN_OP, WRITE, COPY, CALL } kind;
+    enum { RUN_OP, WRITE, CALL } kind;
     enum ax_op op;
     ax_queue_fn *fn;
     void *work, *to; /* addresses of the second mapping */
-    const void *from;
-    void *host; /* freed when it has been written */
+    void *host;      /* freed when it has been written */
     size_t bytes;
     union any_args args;
 };
@@ -129,8 +128,7 @@ static enum ax_status run_command(struct far *f, struct command *c) {
     case CALL:
         return c->fn(&f->near, c->args.call);
     case WRITE:
-    case COPY:
-        memmove(c->to, c->from, c->bytes);
+        memcpy(c->to, c->host, c->bytes);
         break;
     }
     ax_free(c->host);
@@ -228,36 +226,14 @@ static enum ax_status device_read(struct ax_queue *q, const void *device, void *
     return AX_OK;
 }
 
-static enum ax_status device_begin_write(struct ax_queue *q, void *device, size_t bytes,
-                                         void **host) {
-    char *copy;
-    (void)q;
-    (void)device;
-    AX_TRY(ax_alloc(&copy, bytes, 1));
-    *host = copy;
-    return AX_OK;
-}
-
-static enum ax_status device_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
-    struct far *f = q->device_state;
-    add(f,
-        &(struct command){
-            .kind = WRITE, .to = near_of(f, device), .from = host, .host = host, .bytes = bytes});
-    return AX_OK;
-}
-
 static enum ax_status device_write(struct ax_queue *q, void *device, const void *host,
                                    size_t bytes) {
-    void *copy;
-    AX_TRY(device_begin_write(q, device, bytes, &copy));
-    memcpy(copy, host, bytes);
-    return device_end_write(q, device, copy, bytes);
-}
-
-static enum ax_status device_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
     struct far *f = q->device_state;
-    add(f, &(struct command){
-               .kind = COPY, .to = near_of(f, to), .from = near_of(f, from), .bytes = bytes});
+    char *copy;
+    AX_TRY(ax_alloc(&copy, bytes, 1));
+    memcpy(copy, host, bytes);
+    add(f,
+        &(struct command){.kind = WRITE, .to = near_of(f, device), .host = copy, .bytes = bytes});
     return AX_OK;
 }
 
@@ -274,16 +250,12 @@ static void *device_address(struct ax_queue *q, const void *device) {
 }
 
 const struct ax_device ax_device_far = {
-    .name = "far",
     .allocate = device_allocate,
     .release = device_release,
     .open = device_open,
     .close = device_close,
     .read = device_read,
     .write = device_write,
-    .copy = device_copy,
-    .begin_write = device_begin_write,
-    .end_write = device_end_write,
     .call = device_call,
     .address = device_address,
     .finish = device_finish,

@@ -11,12 +11,12 @@ static enum ax_status find_backend(const char *name, const struct ax_ops **out) 
         *out = &ax_ops_ref;
         return AX_OK;
     }
-    if (strcmp(name, "cpu") == 0 && cpu != NULL) {
-        *out = cpu;
-        return AX_OK;
-    }
     if (strcmp(name, "far") == 0) {
         *out = &ax_ops_far;
+        return AX_OK;
+    }
+    if (strcmp(name, "cpu") == 0 && cpu != NULL) {
+        *out = cpu;
         return AX_OK;
     }
     if (strcmp(name, "cpu") == 0) {
@@ -92,19 +92,6 @@ enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, 
 
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
     return bytes == 0 ? AX_OK : q->ops->device->write(q, device, host, bytes);
-}
-
-enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host) {
-    AX_ASSERT(bytes <= AX_QUEUE_WRITE_MAX);
-    return q->ops->device->begin_write(q, device, bytes, host);
-}
-
-enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
-    return q->ops->device->end_write(q, device, host, bytes);
-}
-
-enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
-    return bytes == 0 ? AX_OK : q->ops->device->copy(q, to, from, bytes);
 }
 
 enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {

@@ -51,13 +51,6 @@ enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, 
                              const void *cap);
 /* Copies host memory to device memory; `host` may change when it returns. A no-op on meta. */
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
-/* The same in place: *host is memory for the bytes of `device`, with any contents, to be filled
- * before end_write. At most AX_QUEUE_WRITE_MAX bytes; from any thread; not on meta. */
-#define AX_QUEUE_WRITE_MAX ((size_t)4 << 20)
-enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host);
-enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes);
-/* From device memory to device memory. */
-enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, size_t bytes);
 
 /* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
  * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the
