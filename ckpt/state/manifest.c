@@ -204,29 +204,35 @@ static int by_place(const void *a, const void *b) {
     const struct ax_state_part *x = &((const struct ax_checkpoint_shard *)a)->part;
     const struct ax_state_part *y = &((const struct ax_checkpoint_shard *)b)->part;
     const int tensors = by_tensor(x, y);
-    if (tensors || x->ndim != y->ndim)
-        return tensors ? tensors : x->ndim - y->ndim;
-    for (int d = 0; d < x->ndim; d++)
+    if (tensors)
+        return tensors;
+    for (int d = 0; d < AX_MAX_DIMS; d++) /* 0 beyond ndim */
         if (x->start[d] != y->start[d])
             return x->start[d] < y->start[d] ? -1 : 1;
     return (x->first > y->first) - (x->first < y->first);
 }
 
 static bool begins_alike(const struct ax_state_part *x, const struct ax_state_part *y) {
-    return by_tensor(x, y) == 0 && x->ndim == y->ndim &&
-           memcmp(x->start, y->start, (size_t)x->ndim * sizeof *x->start) == 0;
+    return by_tensor(x, y) == 0 && memcmp(x->start, y->start, sizeof x->start) == 0;
 }
 
 /* True if two parts of a tensor overlap. Their blocks are either the same, so that the runs are
  * compared, or must be disjoint. */
 static bool overlap(const struct ax_state_part *x, const struct ax_state_part *y) {
-    bool same = x->ndim == y->ndim;
-    for (int d = 0; d < x->ndim && d < y->ndim; d++) {
+    bool same = true;
+    for (int d = 0; d < x->ndim; d++) {
         if (x->start[d] + x->size[d] <= y->start[d] || y->start[d] + y->size[d] <= x->start[d])
             return false;
         same = same && x->start[d] == y->start[d] && x->size[d] == y->size[d];
     }
     return !same || (x->first < y->first + y->n && y->first < x->first + x->n);
+}
+
+static enum ax_status check_shape(const char *name, const struct ax_state_part *x,
+                                  const struct ax_state_part *y) {
+    if (x->ndim == y->ndim && memcmp(x->shape, y->shape, sizeof x->shape) == 0)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA, "%s: %s of %s is listed with two shapes", name, x->slot, x->name);
 }
 
 static enum ax_status check_apart(const char *name, const struct ax_checkpoint *c, size_t i,
@@ -244,8 +250,10 @@ static enum ax_status check_apart(const char *name, const struct ax_checkpoint *
 static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
     for (size_t i = 0; i + 1 < c->n_shards; i++) {
         const struct ax_state_part *p = &c->shards[i].part;
-        if (by_tensor(p, &c->shards[i + 1].part) == 0)
+        if (by_tensor(p, &c->shards[i + 1].part) == 0) {
+            AX_TRY(check_shape(name, p, &c->shards[i + 1].part));
             AX_TRY(check_apart(name, c, i, i + 1));
+        }
         if (i > 0 && begins_alike(&c->shards[i - 1].part, p))
             continue;
         for (size_t k = i + 2; k < c->n_shards && by_tensor(p, &c->shards[k].part) == 0 &&

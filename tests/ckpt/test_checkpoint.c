@@ -198,6 +198,10 @@ static void expect_refused(const json_t *manifest, const char *why) {
 #define SHARD(row, rows, first, n)                                                                 \
     "{\"file\": \"f\", \"start\": [" #row ", 0], \"size\": [" #rows ", 10], \"first\": " #first    \
     ", \"n\": " #n "}"
+#define TENSOR(shape, start, size)                                                                 \
+    "{\"name\": \"w\", \"slot\": \"master\", \"dtype\": \"F32\", \"shape\": " shape                \
+    ", \"shards\": [{\"file\": \"f\", \"start\": " start ", \"size\": " size                       \
+    ", \"first\": 0, \"n\": 2}]}"
 
 static const char good_manifest[] =
     "{\"format\": \"axtrain checkpoint\", \"version\": 1, \"step\": 3, \"files\": [{\"name\": "
@@ -229,6 +233,11 @@ static void test_hostile_manifests(void **state) {
         {"tensors.0.shards",
          "[" SHARD(0, 3, 20, 10) "," SHARD(2, 4, 0, 40) "," SHARD(0, 3, 0, 10) "]",
          "same elements"},
+        {"tensors",
+         "[" TENSOR("[4, 2]", "[0, 0]", "[2, 2]") "," TENSOR("[6, 2]", "[2, 0]", "[2, 2]") "]",
+         "master of w is listed with two shapes"},
+        {"tensors", "[" TENSOR("[4, 2]", "[0, 0]", "[2, 2]") "," TENSOR("[8]", "[2]", "[2]") "]",
+         "two shapes"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = json_loads(good_manifest, 0, NULL), *node = root;
