@@ -80,6 +80,36 @@ static void same(const char *target, const char *answer, enum ax_task_aggregatio
     json_decref(v.pair);
 }
 
+/* Random texts with edits: each alone, then all together (translation_cases.json). */
+static void edited_texts(void **state) {
+    (void)state;
+    static const enum ax_task_aggregation how[] = {AX_AGGREGATE_BLEU, AX_AGGREGATE_CHRF,
+                                                   AX_AGGREGATE_CHRF_WORDS, AX_AGGREGATE_TER};
+    struct ax_task_value v[64] = {0};
+    struct ax_task_result r;
+    json_error_t e;
+    json_t *root = json_load_file("tests/cmd/translation_cases.json", 0, &e);
+    if (!root)
+        fail_msg("translation_cases.json: %s", e.text);
+    const json_t *cases = json_object_get(root, "cases");
+    const size_t n = json_array_size(cases);
+    assert_in_range(n, 30, 64);
+    for (size_t g = 0; g < sizeof how / sizeof *how; g++) {
+        for (size_t i = 0; i < n; i++) {
+            const json_t *c = json_array_get(cases, i);
+            v[i].pair = json_pack("[OO]", json_array_get(c, 0), json_array_get(c, 1));
+            must(ax_task_aggregate(how[g], &v[i], 1, &r));
+            near(json_string_value(json_array_get(c, 1)), r.value,
+                 json_number_value(json_array_get(c, 2 + g)));
+        }
+        must(ax_task_aggregate(how[g], v, n, &r));
+        near("all", r.value, json_number_value(json_array_get(json_object_get(root, "all"), g)));
+        for (size_t i = 0; i < n; i++)
+            json_decref(v[i].pair);
+    }
+    json_decref(root);
+}
+
 /* Tercom's limits: 10 words in a shift, 50 words far, a beam around the diagonal. */
 static void shifts(void **state) {
     (void)state;
@@ -173,6 +203,7 @@ static void aggregations_of_their_own(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores),
+        cmocka_unit_test(edited_texts),
         cmocka_unit_test(shifts),
         cmocka_unit_test(tasks),
         cmocka_unit_test(aggregations_of_their_own),
