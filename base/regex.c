@@ -6,6 +6,9 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#if PCRE2_MAJOR == 10 && PCRE2_MINOR < 38
+#error "PCRE2 10.38 is needed: before, \\K in a look-ahead lets a match end before it begins"
+#endif
 
 #include "base/unicode.h"
 
@@ -202,7 +205,7 @@ enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *star
         if (rc < 0)
             return match_error(rc);
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(it->work->match_data);
-        *start = at[0] < at[1] ? at[0] : at[1]; /* \K in a look-ahead can swap them */
+        *start = at[0];
         *end = at[1];
         if (!it->re->python && *start == *end && *end == it->last_end) {
             size_t n = 1;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "cmd/commands.h"
 #include "cmd/init/init.h"
@@ -170,6 +171,50 @@ static void memory_chooses_the_method(void **state) {
     assert_true(f.chosen == least && f.micro == 1 && f.recompute == AX_RECOMPUTE_ON);
     assert_ok(ax_init_fit_choose(&f, &arch, &s, 4, 0)); /* not known */
     assert_int_equal(f.method, AX_INIT_FULL);
+    ax_arch_free(&arch);
+}
+
+/* Less and less memory: the choices come in the order of preference, each needs what it says and
+ * 5 % more, and small micro-batches are tried only with recompute. */
+static void less_memory_goes_through_all_options(void **state) {
+    (void)state;
+    static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
+                                              AX_RECOMPUTE_ON};
+    const struct ax_init_shape s = {.sequence_len = 256, .packing = true};
+    struct ax_arch arch;
+    struct ax_init_fit f;
+    uint64_t available = 0;
+    int last = -100, reached = 0;
+    eight_billion(&arch);
+    arch.n_layers = 2;
+    while (ax_init_fit_choose(&f, &arch, &s, 32, available) == AX_OK) {
+        int mode = 0;
+        while (modes[mode] != f.recompute)
+            mode++;
+        const int place = (3 * (int)f.method + mode) * 100 - (int)f.micro;
+        assert_true(place > last);
+        last = place;
+        assert_int_equal(f.micro * f.accumulate, 32);
+        assert_true(f.micro <= 16); /* 4,096 tokens */
+        assert_true(f.micro >= (f.recompute == AX_RECOMPUTE_ON ? 1 : 2));
+        reached |= 1 << (3 * (int)f.method + mode);
+        if (available > 0) {
+            const double spare = (double)available / (double)f.chosen;
+            assert_true(spare >= 1.05);
+            struct ax_init_fit again;
+            assert_ok(
+                ax_init_fit_choose(&again, &arch, &s, 32, (uint64_t)ceil((double)f.chosen * 1.05)));
+            assert_true(again.chosen == f.chosen && again.micro == f.micro);
+        } else {
+            assert_int_equal(f.micro, 16);
+            assert_int_equal(f.recompute, AX_RECOMPUTE_OFF);
+        }
+        available = (uint64_t)ceil((double)f.chosen * 1.05) - 1;
+    }
+    assert_int_equal(reached, 0x1ff); /* every method with every recompute */
+    assert_int_equal(last, 8 * 100 - 1);
+    assert_ok(ax_init_fit_choose(&f, &arch, &s, 3, 0)); /* a step of few rows */
+    assert_true(f.micro == 3 && f.accumulate == 1);
     ax_arch_free(&arch);
 }
 
@@ -451,6 +496,7 @@ int main(void) {
         cmocka_unit_test(rows_that_do_not_do),
         cmocka_unit_test(lengths_choose_rows),
         cmocka_unit_test(memory_chooses_the_method),
+        cmocka_unit_test(less_memory_goes_through_all_options),
         cmocka_unit_test(what_is_written_trains),
         cmocka_unit_test(any_number_of_rows),
         cmocka_unit_test(rows_that_train_nothing),

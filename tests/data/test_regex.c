@@ -129,6 +129,7 @@ static void bad_patterns(void **state) {
         const char *pattern, *part;
         enum ax_status st;
     } bad[] = {
+        {"a(?=b\\K)", "\\K is not allowed", AX_ERR_DATA},
         {"(a", "missing closing parenthesis", AX_ERR_DATA},
         {"[a", "class at byte 0 is not closed", AX_ERR_DATA},
         {"a[b[c]", "is not closed", AX_ERR_DATA},
