@@ -104,11 +104,15 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
                      ax_tensor_2d(m->dtype, NULL, T * k, D));
 }
 
-static struct ax_expert_route route_of(const struct ax_saved *s) {
-    return (struct ax_expert_route){.places = s[PLACES].t,
-                                    .offsets = s[OFFSETS].t,
-                                    .counts = s[COUNTS].t,
-                                    .regroup = s[REGROUP].t};
+static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax_pass *p,
+                                       const struct ax_saved *s) {
+    int64_t *rows = p->slot->expert_rows;
+    return (struct ax_expert_route){
+        .places = s[PLACES].t,
+        .offsets = s[OFFSETS].t,
+        .counts = s[COUNTS].t,
+        .regroup = s[REGROUP].t,
+        .rows = rows ? rows + (int64_t)2 * l->index * p->model->experts.ranks : NULL};
 }
 
 static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
@@ -124,7 +128,7 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_batch *b = p->batch;
-    const struct ax_expert_route route = route_of(s);
+    const struct ax_expert_route route = route_of(l, p, s);
     struct ax_tensor logits = s[PROBS].t;
     logits.data = ax_stack_push(scratch, "router logits", ax_tensor_bytes(&logits));
     const struct ax_gemm gemm = {.a = *h,
@@ -152,11 +156,11 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
 }
 
 /* Sends every token's row to its experts. */
-static enum ax_status dispatch(struct ax_pass *p, const struct ax_saved *s,
-                               const struct ax_tensor *h) {
+static enum ax_status dispatch(const struct ax_layer *l, struct ax_pass *p,
+                               const struct ax_saved *s, const struct ax_tensor *h) {
     struct ax_model *m = p->model;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    const struct ax_expert_route route = route_of(s);
+    const struct ax_expert_route route = route_of(l, p, s);
     const struct ax_tensor *rows = &s[ROWS].t;
     const struct ax_tensor sorted = ax_expert_sorted(&m->experts, m->rt, &route, rows);
     AX_TRY(ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){sorted, *h, route.places}));
@@ -200,11 +204,11 @@ static enum ax_status weight_gradient(struct ax_pass *p, const struct ax_saved *
 }
 
 /* The rows received; those after them are skipped to save memory traffic. */
-static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s) {
+static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
+                               const struct ax_saved *s) {
     struct ax_model *m = p->model;
-    const struct ax_expert_route route = route_of(s);
-    int64_t n;
-    AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
+    const struct ax_expert_route route = route_of(l, p, s);
+    const int64_t n = ax_expert_count(&m->experts, &route);
     return ax_run_swiglu_forward(m->rt->q,
                                  &(struct ax_swiglu_forward){ax_tensor_rows(&s[GATE_UP].t, 0, n),
                                                              ax_tensor_rows(&s[ACT].t, 0, n)});
@@ -227,7 +231,7 @@ static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const st
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_expert_route route = route_of(s);
+    const struct ax_expert_route route = route_of(l, p, s);
     struct ax_tensor w;
     AX_TRY(ax_expert_weights(l, m, l->moe.down, 1, &w));
     struct ax_tensor here = s[RESULTS].t;
@@ -250,11 +254,11 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
     if (ax_saved_make(&s[EXPERTS]))
         AX_TRY(choose(l, p, s, h));
     if (ax_saved_make(&s[ROWS]))
-        AX_TRY(dispatch(p, s, h));
+        AX_TRY(dispatch(l, p, s, h));
     if (ax_saved_make(&s[GATE_UP]))
         AX_TRY(gate_up(l, p, s));
     if (ax_saved_make(&s[ACT]))
-        AX_TRY(activate(p, s));
+        AX_TRY(activate(l, p, s));
     if (ax_saved_make(&s[RESULTS]))
         AX_TRY(down(l, p, s));
     if (!out)
@@ -288,14 +292,13 @@ static enum ax_status experts_backward(const struct ax_layer *l, struct ax_pass 
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_group *g = &m->experts;
-    const struct ax_expert_route route = route_of(s);
+    const struct ax_expert_route route = route_of(l, p, s);
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
     const struct ax_tensor d_down = ax_expert_gradients(l, g, l->moe.down, 1);
     const struct ax_tensor d_gate_up = ax_expert_gradients(l, g, l->moe.gate_up, 2);
     struct ax_tensor d_act = *act;
     d_act.data = ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&d_act));
-    int64_t n;
-    AX_TRY(ax_expert_count(&m->experts, m->rt, &route, &n));
+    const int64_t n = ax_expert_count(g, &route);
     const struct ax_expert_rows outputs = rows_of(s, act, d);
     const struct ax_expert_rows inputs = rows_of(s, &s[ROWS].t, gate_up);
     AX_TRY(product_back(l, p, s, l->moe.down, 1, d, &d_act));
@@ -348,7 +351,7 @@ static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, 
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_expert_route route = route_of(s);
+    const struct ax_expert_route route = route_of(l, p, s);
     struct ax_tensor d = s[ROWS].t, dweights = s[WEIGHTS].t;
     d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&d));
     dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&dweights));

@@ -13,6 +13,10 @@ enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struc
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->frames, (size_t)m->n_units, sizeof *s->frames), st, fail);
     AX_TRY_GOTO(ax_alloc(&s->residual, (size_t)m->n_units, sizeof *s->residual), st, fail);
+    if (m->experts.ranks > 1)
+        AX_TRY_GOTO(ax_alloc(&s->expert_rows, 2 * (size_t)m->n_units * (size_t)m->experts.ranks,
+                             sizeof *s->expert_rows),
+                    st, fail);
     return AX_OK;
 fail:
     ax_slot_free(s);
@@ -22,6 +26,7 @@ fail:
 void ax_slot_free(struct ax_slot *s) {
     ax_free(s->frames);
     ax_free(s->residual);
+    ax_free(s->expert_rows);
     *s = (struct ax_slot){0};
 }
 

@@ -13,6 +13,7 @@ struct ax_slot {
     struct ax_frame *frames;      /* [n_units] */
     struct ax_tensor *residual;   /* [n_units]: x after unit u, accumulation [T][D] */
     struct ax_tensor grad;        /* accumulation [T][D]; only with backward */
+    int64_t *expert_rows;         /* [n_units][2][ep]: see parallel/expert.h; NULL = no exchange */
     struct ax_tensor load, slope; /* of the routers: see balance.h */
     bool balanced;                /* slope has been computed */
 };

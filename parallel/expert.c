@@ -48,30 +48,37 @@ static void fill_even(struct ax_expert_group *g, int64_t n) {
         g->even[e] = g->even[E + e] = (int32_t)(n * (e + 1) / E - n * e / E);
 }
 
-/* Reads the counts and computes what each rank sends and receives, at `width` elements per row. */
+/* Reads the counts, and keeps how many rows go to each rank and come from it. */
 static enum ax_status read_counts(struct ax_expert_group *g, struct ax_runtime *rt,
-                                  const struct ax_expert_route *r, int64_t width, int64_t *n) {
+                                  const struct ax_expert_route *r) {
     const int64_t rows = ax_tensor_numel(&r->places);
+    int64_t *leave = r->rows, *come = r->rows + g->ranks, all_leave = 0, all_come = 0;
     fill_even(g, rows);
     AX_TRY(ax_queue_read(rt->q, r->counts.data, g->counts, ax_tensor_bytes(&r->counts), g->even));
-    int64_t leave = 0, come = 0;
     for (int rank = 0; rank < g->ranks; rank++) {
-        g->sent[rank] = g->received[rank] = 0;
+        leave[rank] = come[rank] = 0;
         for (int64_t e = rank * g->n_local; e < (rank + 1) * g->n_local; e++) {
-            leave += g->counts[e];
-            come += g->counts[g->n_experts + e];
-            g->sent[rank] += g->counts[e] * width;
-            g->received[rank] += g->counts[g->n_experts + e] * width;
+            leave[rank] += g->counts[e];
+            come[rank] += g->counts[g->n_experts + e];
         }
+        all_leave += leave[rank];
+        all_come += come[rank];
     }
-    if (leave > rows || come > r->regroup.shape[0])
-        return ax_error(AX_ERR_FAILED,
-                        "experts: %lld rows to send of %lld, %lld to get with room for %lld; this "
-                        "is a bug in axtrain",
-                        (long long)leave, (long long)rows, (long long)come,
-                        (long long)r->regroup.shape[0]);
-    *n = come;
-    return AX_OK;
+    if (all_leave <= rows && all_come <= r->regroup.shape[0])
+        return AX_OK;
+    return ax_error(AX_ERR_FAILED,
+                    "experts: %lld rows to send of %lld, %lld to get with room for %lld; this is a "
+                    "bug in axtrain",
+                    (long long)all_leave, (long long)rows, (long long)all_come,
+                    (long long)r->regroup.shape[0]);
+}
+
+/* Sets the elements of the next all-to-all, at `width` per row. */
+static void set_width(struct ax_expert_group *g, const struct ax_expert_route *r, int64_t width) {
+    for (int rank = 0; rank < g->ranks; rank++) {
+        g->sent[rank] = r->rows[rank] * width;
+        g->received[rank] = r->rows[g->ranks + rank] * width;
+    }
 }
 
 static enum ax_status all_to_all(struct ax_runtime *rt, enum ax_dtype dtype, const void *send,
@@ -105,10 +112,10 @@ static enum ax_status exchange_experts(struct ax_expert_group *g, struct ax_runt
     const struct ax_scatter_rows sort = {.dst = sorted,
                                          .src = ax_tensor_1d(AX_I32, experts->data, rows),
                                          .rows = ax_tensor_1d(AX_I32, r->places.data, rows)};
-    int64_t n;
     AX_TRY(ax_run_scatter_rows(rt->q, &sort));
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*came, -1}));
-    AX_TRY(read_counts(g, rt, r, 1, &n));
+    AX_TRY(read_counts(g, rt, r));
+    set_width(g, r, 1);
     return all_to_all(rt, AX_I32, sorted.data, g->sent, came->data, g->received);
 }
 
@@ -135,10 +142,11 @@ enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt
     return AX_OK;
 }
 
-enum ax_status ax_expert_count(struct ax_expert_group *g, struct ax_runtime *rt,
-                               const struct ax_expert_route *r, int64_t *n) {
-    *n = ax_tensor_numel(&r->places);
-    return g->ranks == 1 ? AX_OK : read_counts(g, rt, r, 1, n);
+int64_t ax_expert_count(const struct ax_expert_group *g, const struct ax_expert_route *r) {
+    int64_t n = 0;
+    for (int rank = 0; rank < g->ranks && g->ranks > 1; rank++)
+        n += r->rows[g->ranks + rank];
+    return g->ranks > 1 ? n : ax_tensor_numel(&r->places);
 }
 
 /* Scratch for `n` rows like those of t. */
@@ -160,8 +168,8 @@ enum ax_status ax_expert_send(struct ax_expert_group *g, struct ax_runtime *rt,
         return AX_OK;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor came = scratch_rows(rt, rows, r->regroup.shape[0]);
-    int64_t n;
-    AX_TRY(read_counts(g, rt, r, rows->shape[1], &n));
+    const int64_t n = ax_expert_count(g, r);
+    set_width(g, r, rows->shape[1]);
     AX_TRY(all_to_all(rt, rows->dtype, sorted->data, g->sent, came.data, g->received));
     const struct ax_scatter_rows regroup = {.dst = *rows,
                                             .src = ax_tensor_rows(&came, 0, n),
@@ -178,8 +186,8 @@ enum ax_status ax_expert_return(struct ax_expert_group *g, struct ax_runtime *rt
         return AX_OK;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor leave = scratch_rows(rt, rows, r->regroup.shape[0]);
-    int64_t n;
-    AX_TRY(read_counts(g, rt, r, rows->shape[1], &n));
+    const int64_t n = ax_expert_count(g, r);
+    set_width(g, r, rows->shape[1]);
     const struct ax_combine_forward gather = {.src = *rows,
                                               .rows = ax_tensor_rows(&r->regroup, 0, n),
                                               .out = ax_tensor_rows(&leave, 0, n)};

@@ -93,6 +93,18 @@ static void gather(struct runs *r, const struct ax_model *m) {
     }
 }
 
+/* The host waits for the counts of each layer and micro-batch, if rows travel, and for the step. */
+static enum ax_status check_waits(const struct ax_step *s, uint64_t waits) {
+    uint64_t layers = 0;
+    for (int i = 0; i < s->model.n_units - 2; i++)
+        layers += s->model.layers[i].moe.router != NULL;
+    const uint64_t counts = s->model.experts.ranks > 1 ? layers * (uint64_t)s->o.n_microbatches : 0;
+    if (waits == counts + 2)
+        return AX_OK;
+    return ax_error(AX_ERR_FAILED, "%llu waits in a step of %llu layers with experts, %d batches",
+                    (unsigned long long)waits, (unsigned long long)layers, s->o.n_microbatches);
+}
+
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct runs *r = ctx;
     struct ax_step s;
@@ -118,7 +130,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(
             fill(&s.batches[m], rt->q, mesh->coord[AX_ROLE_BATCH] * micro + m, r->arch.vocab_size),
             st, done);
+    const uint64_t waits = rt->q->counters.waits;
     AX_TRY_GOTO(ax_step_gradients(&s, &result), st, done);
+    AX_TRY_GOTO(check_waits(&s, rt->q->counters.waits - waits), st, done);
     if (ax_runtime_planning(rt))
         goto done;
     gather(r, &s.model);
