@@ -2,10 +2,15 @@
 #ifndef AX_KERNELS_FINITE_H
 #define AX_KERNELS_FINITE_H
 
-#include "kernels/tensor.h"
+#include "kernels/queue.h"
 
-/* Index of the first infinite or NaN element of a dense tensor; −1 if there is none. Uses all
- * threads. */
-int64_t ax_tensor_first_nonfinite(const struct ax_tensor *t);
+/* The first infinite or NaN element of a dense tensor that the queue reads (NULL: in the host's
+ * memory); `at` is −1 if there is none. Uses all threads. */
+struct ax_nonfinite {
+    int64_t at;
+    double value;
+};
+enum ax_status ax_tensor_first_nonfinite(struct ax_queue *q, const struct ax_tensor *t,
+                                         struct ax_nonfinite *out);
 
 #endif

@@ -82,16 +82,41 @@ enum ax_status ax_queue_finish(struct ax_queue *q) {
     return q->ops->device->finish(q);
 }
 
+static const struct ax_device *device_of(const struct ax_queue *q) {
+    return q ? q->ops->device : &ax_device_host;
+}
+
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap) {
     if (bytes == 0)
         return AX_OK;
-    q->counters.waits++;
-    return q->ops->device->read(q, device, out, bytes, cap);
+    if (q)
+        q->counters.waits++;
+    return device_of(q)->read(q, device, out, bytes, cap);
+}
+
+enum ax_status ax_queue_begin_read(struct ax_queue *q, const void *device, size_t bytes,
+                                   const void **host) {
+    AX_ASSERT(bytes <= AX_QUEUE_PIECE && device_of(q) != &ax_device_meta);
+    *host = device;
+    if (device_of(q) == &ax_device_host)
+        return q ? ax_queue_finish(q) : AX_OK;
+    void *copy;
+    AX_TRY(ax_alloc(&copy, bytes, 1));
+    *host = copy;
+    const enum ax_status st = ax_queue_read(q, device, copy, bytes, NULL);
+    if (st != AX_OK)
+        ax_free(copy);
+    return st;
+}
+
+void ax_queue_end_read(struct ax_queue *q, const void *host) {
+    if (device_of(q) != &ax_device_host)
+        ax_free((void *)(uintptr_t)host);
 }
 
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes) {
-    return bytes == 0 ? AX_OK : q->ops->device->write(q, device, host, bytes);
+    return bytes == 0 ? AX_OK : device_of(q)->write(q, device, host, bytes);
 }
 
 enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *args, size_t size) {

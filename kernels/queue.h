@@ -49,6 +49,13 @@ enum ax_status ax_queue_device(const char *backend, const struct ax_device **dev
  * zeros). */
 enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, size_t bytes,
                              const void *cap);
+/* The same without a copy where device memory is the host's: *host is valid until the end. At most
+ * AX_QUEUE_PIECE bytes; never on a meta queue. A queue of NULL stands for the host's own memory,
+ * here and in ax_queue_read and ax_queue_write: some data are in either. */
+#define AX_QUEUE_PIECE ((size_t)8 << 20)
+enum ax_status ax_queue_begin_read(struct ax_queue *q, const void *device, size_t bytes,
+                                   const void **host);
+void ax_queue_end_read(struct ax_queue *q, const void *host);
 /* Copies host memory to device memory; `host` may change when it returns. A no-op on meta. */
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
 

@@ -15,7 +15,8 @@ enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_sav
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        sources[i] = (struct ax_st_source){.value = ax_model_value(m, p), .dtype = save->dtype};
+        sources[i] = (struct ax_st_source){
+            .value = ax_model_value(m, p), .dtype = save->dtype, .q = m->rt->q};
         tensors[i] = (struct ax_st_output){.name = p->name,
                                            .dtype = save->dtype,
                                            .ndim = p->ndim,

@@ -85,6 +85,7 @@ enum ax_status ax_param_states_create(struct ax_param_state **out, const struct 
 enum ax_status ax_param_states_parts(const struct ax_model *m, const struct ax_param_state *states,
                                      struct ax_state_parts *out) {
     AX_TRY(ax_state_parts_create(out, m->n_params, AX_MAX_STATE));
+    out->q = m->rt->q;
     for (int i = 0; i < m->n_params; i++)
         ax_state_parts_add(out, &m->rt->mesh, &m->units[m->params[i].unit], &m->params[i],
                            states[i].n, states[i].slots);

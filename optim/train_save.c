@@ -18,7 +18,7 @@ static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_pa
 
 enum ax_status ax_train_save_create(struct ax_train *t) {
     const struct ax_model *m = &t->step.model;
-    AX_TRY(ax_saver_create(&t->saver, m->n_units));
+    AX_TRY(ax_saver_create(&t->saver, m->rt->q, m->n_units));
     AX_TRY(ax_alloc(&t->weights, (size_t)m->n_params, sizeof *t->weights));
     if (m->adapter)
         AX_TRY(ax_alloc(&t->names, (size_t)m->n_params, sizeof *t->names));
@@ -113,7 +113,7 @@ static enum ax_status write_model(const struct ax_train *t, const char *dir,
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (size_t i = 0; i < n; i++) {
         const struct ax_save_weight *w = &t->weights[i];
-        sources[i] = (struct ax_st_source){w->value, w->concat, w->dtype};
+        sources[i] = (struct ax_st_source){w->value, w->concat, w->dtype, t->rt->q};
         tensors[i] = (struct ax_st_output){.name = w->name,
                                            .dtype = w->dtype,
                                            .ndim = w->ndim,

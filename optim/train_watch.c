@@ -23,25 +23,33 @@ enum ax_status ax_train_check_weights(const struct ax_train *t, const char *whos
     const struct ax_model *m = &t->step.model;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor value = ax_model_value(m, &m->params[i]);
-        const int64_t at = value.data ? ax_tensor_first_nonfinite(&value) : -1; /* else packed */
-        if (at >= 0)
+        struct ax_nonfinite bad;
+        if (!value.data) /* packed */
+            continue;
+        AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &value, &bad));
+        if (bad.at >= 0)
             return ax_error(st,
                             "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
                             "that; get another copy",
-                            whose, m->params[i].name, (long long)at,
-                            ax_load(value.dtype, value.data, at));
+                            whose, m->params[i].name, (long long)bad.at, bad.value);
     }
     return AX_OK;
 }
 
-static const char *first_bad_gradient(const struct ax_train *t) {
+static enum ax_status first_bad_gradient(const struct ax_train *t, const char **name) {
     const struct ax_model *m = &t->step.model;
+    *name = "none";
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
-        if (grad.data && ax_tensor_first_nonfinite(&grad) >= 0)
-            return m->params[i].name;
+        struct ax_nonfinite bad = {.at = -1};
+        if (grad.data)
+            AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &grad, &bad));
+        if (bad.at >= 0) {
+            *name = m->params[i].name;
+            break;
+        }
     }
-    return "none";
+    return AX_OK;
 }
 
 /* ---- one document at a time ---- */
@@ -141,7 +149,8 @@ static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
 
 static enum ax_status not_finite(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_buf rows = {0};
-    const char *tensor = first_bad_gradient(t);
+    const char *tensor;
+    AX_TRY(first_bad_gradient(t, &tensor));
     const int64_t step = t->done + 1, bad = ++t->watch.bad_in_a_row;
     enum ax_status st = name_rows(t, &rows);
     if (st == AX_OK && bad >= BAD_STEPS)

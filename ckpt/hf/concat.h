@@ -5,18 +5,27 @@
 
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "kernels/queue.h"
 
 struct ax_concat {
     const void *other; /* dtype as the first; NULL = only the first */
     int64_t run, other_run;
 };
 
+/* The two, and where they are. */
+struct ax_concat_source {
+    struct ax_concat concat;
+    enum ax_dtype dtype;
+    const void *data; /* the first one's elements from `base` on */
+    int64_t base;
+    struct ax_queue *q;       /* that reads `data`; NULL: it is in the host's memory */
+    struct ax_queue *other_q; /* … `other` */
+};
+
 /* How many of the elements before `i` belong to the first one. */
 int64_t ax_concat_first(const struct ax_concat *j, int64_t i);
-/* Elements [first, first + n) as `wanted`; `data` are the first one's (dtype `is`), starting at its
- * element `base`. */
-void ax_concat_convert(const struct ax_concat *j, enum ax_dtype is, const void *data, int64_t base,
-                       enum ax_dtype wanted, int64_t first, int64_t n, void *out);
+/* Elements [first, first + n) as `wanted`; n ≤ 1 Mi. */
+enum ax_status ax_concat_convert(const struct ax_concat_source *s, enum ax_dtype wanted,
+                                 int64_t first, int64_t n, void *out);
 
 #endif

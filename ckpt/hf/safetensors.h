@@ -11,7 +11,6 @@
 #include "ckpt/hf/concat.h"
 #include "ckpt/hf/checksums.h"
 #include "ckpt/tensors/entry.h"
-#include "kernels/tensor.h"
 
 struct ax_safetensors {
     char *path;
@@ -27,11 +26,12 @@ enum ax_status ax_safetensors_parse(struct ax_safetensors *st, const char *name,
 void ax_safetensors_close(struct ax_safetensors *st);
 const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, const char *name);
 
-/* A dense tensor in memory to write: ctx of ax_st_fill. */
+/* A dense tensor to write: ctx of ax_st_fill. */
 struct ax_st_source {
     struct ax_tensor value;
     struct ax_concat concat; /* zeroed: only `value` */
     enum ax_dtype dtype;     /* as written */
+    struct ax_queue *q;      /* that reads both; NULL: they are in the host's memory */
 };
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out);
 /* One file, tensors in the given order, metadata {"format": "pt"}, header padded to 8 bytes,

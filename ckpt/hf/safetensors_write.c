@@ -155,8 +155,12 @@ done:
 
 enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out) {
     const struct ax_st_source *s = source;
-    ax_concat_convert(&s->concat, s->value.dtype, s->value.data, 0, s->dtype, first, n, out);
-    return AX_OK;
+    const struct ax_concat_source from = {.concat = s->concat,
+                                          .dtype = s->value.dtype,
+                                          .data = s->value.data,
+                                          .q = s->q,
+                                          .other_q = s->q};
+    return ax_concat_convert(&from, s->dtype, first, n, out);
 }
 
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {

@@ -115,7 +115,8 @@ static enum ax_status check_like(const struct ax_checkpoint *c, const struct ax_
     return AX_OK;
 }
 
-static enum ax_status load_part(struct opened *o, const struct ax_state_part *p) {
+static enum ax_status load_part(struct opened *o, struct ax_queue *q,
+                                const struct ax_state_part *p) {
     const struct ax_checkpoint *c = o->c;
     size_t i = find(c, p);
     if (i == c->n_shards)
@@ -128,7 +129,7 @@ static enum ax_status load_part(struct opened *o, const struct ax_state_part *p)
         const void *data;
         AX_TRY(check_like(c, &c->shards[i].part, p));
         AX_TRY(shard_data(o, &c->shards[i], &data));
-        copied += ax_state_part_copy(p, &c->shards[i].part, data);
+        AX_TRY(ax_state_part_copy(q, p, &c->shards[i].part, data, &copied));
         ax_map_drop(data, (size_t)c->shards[i].part.n * ax_dtype_size(p->dtype));
     }
     if (copied != p->n)
@@ -147,7 +148,7 @@ enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax
     AX_TRY(ax_alloc(&o.files, c->files.n, sizeof *o.files));
     enum ax_status st = AX_OK;
     for (int i = 0; st == AX_OK && i < to->n; i++)
-        st = load_part(&o, &to->list[i]);
+        st = load_part(&o, to->q, &to->list[i]);
     for (size_t i = 0; i < c->files.n; i++)
         if (o.files[i].path)
             ax_safetensors_close(&o.files[i]);

@@ -12,11 +12,10 @@
 /* A tensor to write: `fill` reads it piece by piece, and count_off follows the last one. */
 struct source {
     struct ax_saver *saver;
-    const char *data;   /* elements from `base` on: live memory, or the unit's copy */
-    int64_t base, read; /* of live elements */
-    struct ax_concat concat;
+    struct ax_concat_source from; /* live memory, or the unit's copy */
+    enum ax_dtype wanted;
     bool copied;
-    enum ax_dtype is, wanted;
+    int64_t read; /* of `numel` live elements */
     int64_t numel;
     int unit;
 };
@@ -56,15 +55,15 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     const struct source now = *s;
     saver->work->reading = s;
     pthread_mutex_unlock(&saver->mutex);
-    ax_concat_convert(&now.concat, now.is, now.data, now.base, now.wanted, first, n, out);
+    const enum ax_status st = ax_concat_convert(&now.from, now.wanted, first, n, out);
     pthread_mutex_lock(&saver->mutex);
     saver->work->reading = NULL;
-    s->read = ax_concat_first(&s->concat, first + n);
+    s->read = ax_concat_first(&s->from.concat, first + n);
     if (s->read == s->numel && now.read < s->numel)
         count_off(saver, s);
     pthread_cond_signal(&saver->read);
     pthread_mutex_unlock(&saver->mutex);
-    return AX_OK;
+    return st;
 }
 
 /* ---- what the thread does ---- */
@@ -137,6 +136,7 @@ static void free_work(struct ax_saver_work *w) {
 static void add_source(struct ax_saver_work *w, int i, const struct source *source) {
     w->sources[i] = *source;
     w->sources[i].saver = w->saver;
+    w->sources[i].from.q = w->sources[i].from.other_q = w->saver->q;
     w->n_sources++;
     w->tensors[i].dtype = source->wanted;
     w->tensors[i].fill = fill;
@@ -150,10 +150,10 @@ static void add_weight(struct ax_saver_work *w, int i) {
     w->tensors[i].ndim = weight->ndim;
     memcpy(w->tensors[i].shape, weight->shape, (size_t)weight->ndim * sizeof *weight->shape);
     add_source(w, i,
-               &(struct source){.data = weight->value.data,
-                                .is = weight->value.dtype,
+               &(struct source){.from = {.concat = weight->concat,
+                                         .dtype = weight->value.dtype,
+                                         .data = weight->value.data},
                                 .wanted = weight->dtype,
-                                .concat = weight->concat,
                                 .numel = ax_tensor_numel(&weight->value),
                                 .unit = weight->unit});
 }
@@ -166,10 +166,11 @@ static enum ax_status add_part(struct ax_saver_work *w, int i) {
     t->name = w->keys[i];
     t->ndim = 1;
     t->shape[0] = p->n;
-    add_source(
-        w, w->job.n_weights + i,
-        &(struct source){
-            .data = p->data, .is = p->dtype, .wanted = p->dtype, .numel = p->n, .unit = p->unit});
+    add_source(w, w->job.n_weights + i,
+               &(struct source){.from = {.dtype = p->dtype, .data = p->data},
+                                .wanted = p->dtype,
+                                .numel = p->n,
+                                .unit = p->unit});
     return AX_OK;
 }
 
@@ -219,9 +220,15 @@ static enum ax_status finish(struct ax_saver *s) {
     return st;
 }
 
-enum ax_status ax_saver_create(struct ax_saver *s, int n_units) {
-    *s = (struct ax_saver){.n_units = n_units};
-    AX_TRY(ax_alloc(&s->pending, (size_t)n_units, sizeof *s->pending));
+enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, int n_units) {
+    *s = (struct ax_saver){.n_units = n_units, .training = training};
+    if (training)
+        AX_TRY(ax_queue_create(&s->q, training->ops->name, NULL, 1, training->scratch));
+    const enum ax_status st = ax_alloc(&s->pending, (size_t)n_units, sizeof *s->pending);
+    if (st != AX_OK) {
+        ax_queue_free(s->q);
+        return st;
+    }
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->read, NULL);
     return AX_OK;
@@ -233,6 +240,7 @@ void ax_saver_free(struct ax_saver *s) {
     (void)finish(s);
     pthread_cond_destroy(&s->read);
     pthread_mutex_destroy(&s->mutex);
+    ax_queue_free(s->q);
     ax_free(s->pending);
     *s = (struct ax_saver){0};
 }
@@ -240,6 +248,8 @@ void ax_saver_free(struct ax_saver *s) {
 enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job) {
     const double begin = ax_clock_now();
     enum ax_status st = finish(s);
+    if (st == AX_OK && s->training)
+        st = ax_queue_finish(s->training);
     if (st == AX_OK)
         st = start(s, job);
     else
@@ -249,43 +259,46 @@ enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job)
 }
 
 static size_t unread_bytes(const struct source *s) {
-    return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->is);
+    return s->copied ? 0 : (size_t)(s->numel - s->read) * ax_dtype_size(s->from.dtype);
 }
 
-/* From here on, the source is read from `to`. */
-static void redirect(struct ax_saver *s, struct source *from, char *to) {
-    const size_t bytes = unread_bytes(from);
-    memcpy(to, from->data + (size_t)(from->read - from->base) * ax_dtype_size(from->is), bytes);
+/* From here on, the source is read from `to`, in the host's memory. */
+static enum ax_status redirect(struct ax_saver *s, struct source *source, char *to) {
+    struct ax_concat_source *from = &source->from;
+    const char *live = from->data;
+    live += (size_t)(source->read - from->base) * ax_dtype_size(from->dtype);
+    AX_TRY(ax_queue_read(from->q, live, to, unread_bytes(source), NULL));
     from->data = to;
-    from->base = from->read;
-    from->copied = true;
-    s->work->copies[from->unit].left++;
-    s->pending[from->unit]--;
+    from->base = source->read;
+    from->q = NULL;
+    source->copied = true;
+    s->work->copies[source->unit].left++;
+    s->pending[source->unit]--;
+    return AX_OK;
 }
 
 /* Copies what is left of the unit if there is enough memory, because the disk is slower than a
- * step. Call with the lock held. */
-static void copy_unit(struct ax_saver *s, int unit) {
+ * step. Call with the lock held, which keeps the writer from its next piece. */
+static enum ax_status copy_unit(struct ax_saver *s, int unit) {
     struct ax_saver_work *w = s->work;
     struct copy *copy = &w->copies[unit];
     size_t bytes = 0;
-    while (w->reading && w->reading->unit == unit) /* the current piece will be read soon */
+    /* the current piece will be read soon; a queue serves one thread */
+    while (w->reading && (s->q || w->reading->unit == unit))
         pthread_cond_wait(&s->read, &s->mutex);
     for (size_t i = 0; i < w->n_sources; i++)
         bytes += w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
     if (bytes == 0 || bytes + SPARE > ax_mem_available())
-        return;
-    if (ax_alloc_huge(&copy->data, bytes) != AX_OK) {
-        ax_error_clear(); /* then the training thread waits */
-        return;
-    }
+        return AX_OK;
+    AX_TRY(ax_alloc_huge(&copy->data, bytes));
     size_t at = 0;
     for (size_t i = 0; i < w->n_sources; i++) {
         const size_t n = w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
         if (n > 0)
-            redirect(s, &w->sources[i], copy->data + at);
+            AX_TRY(redirect(s, &w->sources[i], copy->data + at));
         at += n;
     }
+    return AX_OK;
 }
 
 void ax_saver_before_update(struct ax_saver *s, int unit) {
@@ -293,8 +306,8 @@ void ax_saver_before_update(struct ax_saver *s, int unit) {
         return;
     const double begin = ax_clock_now();
     pthread_mutex_lock(&s->mutex);
-    if (s->pending[unit] > 0)
-        copy_unit(s, unit);
+    if (s->pending[unit] > 0 && copy_unit(s, unit) != AX_OK)
+        ax_error_clear(); /* the writer, too, will fail to read, or there is no memory: wait */
     while (s->pending[unit] > 0)
         pthread_cond_wait(&s->read, &s->mutex);
     pthread_mutex_unlock(&s->mutex);

@@ -1,7 +1,7 @@
 /* Saves during training: a thread writes the checkpoint directly from live weights and optimizer
- * state while the next step computes its gradients. The optimizer waits with each unit until the
- * writer has read it. If the disk is slower than a step, the rest of the unit is copied instead, as
- * long as there is memory.
+ * state, through a queue of its own, while the next step computes its gradients. The optimizer
+ * waits with each unit until the writer has read it. If the disk is slower than a step, the rest of
+ * the unit is copied to the host instead, as long as there is memory.
  *
  * One save at a time; start waits for the previous one. Only the training thread calls these. */
 #ifndef AX_CKPT_STATE_SAVER_H
@@ -38,6 +38,8 @@ struct ax_save_job {
 };
 
 struct ax_saver {
+    struct ax_queue *training; /* borrowed; NULL: the data are in the host's memory */
+    struct ax_queue *q;        /* reads the data beside it; used by one thread at a time */
     pthread_mutex_t mutex;
     pthread_cond_t read; /* a unit has been read, or the save has ended */
     int n_units;
@@ -48,11 +50,12 @@ struct ax_saver {
     double waited; /* total seconds the training thread spent in these functions */
 };
 
-enum ax_status ax_saver_create(struct ax_saver *s, int n_units);
+enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, int n_units);
 /* Waits for an active save but drops its error, so finish first. Safe on a zeroed one. */
 void ax_saver_free(struct ax_saver *s);
 
-/* Returns before anything is written. Takes `job->run`, even on error. */
+/* Saves the state after all that `training` was given so far, for which it waits; returns before
+ * anything is written. Takes `job->run`, even on error. */
 enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job);
 /* Returns when the unit may be modified. */
 void ax_saver_before_update(struct ax_saver *s, int unit);

@@ -127,10 +127,17 @@ static bool same_block(const struct ax_state_part *a, const struct ax_state_part
     return true;
 }
 
+/* What is copied where. */
+struct copying {
+    struct ax_queue *q;
+    const struct ax_state_part *to, *from;
+    const char *bytes;
+    int64_t copied;
+};
+
 /* Copies those of n elements, from to_at and from_at on in the two blocks, that both parts have. */
-static int64_t copy_range(const struct ax_state_part *to, int64_t to_at,
-                          const struct ax_state_part *from, int64_t from_at, int64_t n,
-                          const void *bytes) {
+static enum ax_status copy_range(struct copying *c, int64_t to_at, int64_t from_at, int64_t n) {
+    const struct ax_state_part *to = c->to, *from = c->from;
     const int64_t cut_to = to_at < to->first ? to->first - to_at : 0;
     const int64_t cut_from = from_at < from->first ? from->first - from_at : 0;
     const int64_t cut = cut_to > cut_from ? cut_to : cut_from;
@@ -138,12 +145,12 @@ static int64_t copy_range(const struct ax_state_part *to, int64_t to_at,
     end = to->first + to->n - to_at < end ? to->first + to->n - to_at : end;
     end = from->first + from->n - from_at < end ? from->first + from->n - from_at : end;
     if (end <= cut)
-        return 0;
+        return AX_OK;
     const size_t size = ax_dtype_size(to->dtype);
-    memcpy((char *)to->data + (size_t)(to_at + cut - to->first) * size,
-           (const char *)bytes + (size_t)(from_at + cut - from->first) * size,
-           (size_t)(end - cut) * size);
-    return end - cut;
+    c->copied += end - cut;
+    return ax_queue_write(c->q, (char *)to->data + (size_t)(to_at + cut - to->first) * size,
+                          c->bytes + (size_t)(from_at + cut - from->first) * size,
+                          (size_t)(end - cut) * size);
 }
 
 /* Row-major index in the block of the element with these global coordinates; −1 if it is
@@ -160,9 +167,9 @@ static int64_t index_in(const struct ax_state_part *p, const int64_t *global) {
 }
 
 /* Copies the rows (last dimension) that both blocks have. */
-static int64_t copy_rows(const struct ax_state_part *to, const struct ax_state_part *from,
-                         const void *bytes) {
-    int64_t lo[AX_MAX_DIMS] = {0}, hi[AX_MAX_DIMS] = {0}, at[AX_MAX_DIMS] = {0}, copied = 0;
+static enum ax_status copy_rows(struct copying *c) {
+    const struct ax_state_part *to = c->to, *from = c->from;
+    int64_t lo[AX_MAX_DIMS] = {0}, hi[AX_MAX_DIMS] = {0}, at[AX_MAX_DIMS] = {0};
     AX_ASSERT(to->ndim > 0);
     for (int d = 0; d < to->ndim; d++) {
         const int64_t to_end = to->start[d] + to->size[d],
@@ -170,27 +177,28 @@ static int64_t copy_rows(const struct ax_state_part *to, const struct ax_state_p
         lo[d] = to->start[d] > from->start[d] ? to->start[d] : from->start[d];
         hi[d] = to_end < from_end ? to_end : from_end;
         if (lo[d] >= hi[d])
-            return 0;
+            return AX_OK;
         at[d] = lo[d];
     }
     const int last = to->ndim - 1;
     for (;;) {
-        copied +=
-            copy_range(to, index_in(to, at), from, index_in(from, at), hi[last] - lo[last], bytes);
+        AX_TRY(copy_range(c, index_in(to, at), index_in(from, at), hi[last] - lo[last]));
         int d = last - 1;
         for (; d >= 0 && ++at[d] == hi[d]; d--)
             at[d] = lo[d];
         if (d < 0)
-            return copied;
+            return AX_OK;
     }
 }
 
-int64_t ax_state_part_copy(const struct ax_state_part *to, const struct ax_state_part *from,
-                           const void *bytes) {
-    if (!same_block(to, from))
-        return copy_rows(to, from, bytes);
+enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
+                                  const struct ax_state_part *from, const void *bytes,
+                                  int64_t *copied) {
+    struct copying c = {.q = q, .to = to, .from = from, .bytes = bytes};
     int64_t n = 1;
     for (int d = 0; d < to->ndim; d++)
         n *= to->size[d];
-    return copy_range(to, 0, from, 0, n, bytes);
+    const enum ax_status st = same_block(to, from) ? copy_range(&c, 0, 0, n) : copy_rows(&c);
+    *copied += c.copied;
+    return st;
 }

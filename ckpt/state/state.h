@@ -29,6 +29,7 @@ struct ax_state_part {
 struct ax_state_parts {
     int n;
     struct ax_state_part *list; /* in unit order */
+    struct ax_queue *q;         /* that reads and writes the data; NULL: they are the host's */
 };
 
 /* How the numbers of an optimizer slot map to a parameter's elements. */
@@ -59,9 +60,11 @@ void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
 void ax_state_parts_free(struct ax_state_parts *p);
 uint64_t ax_state_parts_bytes(const struct ax_state_parts *p);
 
-/* Copies the common elements of two parts of one tensor from `from` (whose data is `bytes`,
- * possibly unaligned) to `to`; returns their number. Both have the same shape and dtype. */
-int64_t ax_state_part_copy(const struct ax_state_part *to, const struct ax_state_part *from,
-                           const void *bytes);
+/* Copies the common elements of two parts of one tensor from `from` (whose data is `bytes`, in the
+ * host's memory, possibly unaligned) to `to` through the queue; adds their number to *copied. Both
+ * have the same shape and dtype. */
+enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part *to,
+                                  const struct ax_state_part *from, const void *bytes,
+                                  int64_t *copied);
 
 #endif

@@ -90,7 +90,7 @@ static enum ax_status time_save(struct saving *s) {
 }
 
 static enum ax_status with_saver(struct saving *s) {
-    AX_TRY(ax_saver_create(&s->saver, s->step.model.n_units));
+    AX_TRY(ax_saver_create(&s->saver, s->step.rt->q, s->step.model.n_units));
     s->step.before_update = before_update;
     s->step.before_update_ctx = &s->saver;
     enum ax_status st = list_weights(s);

@@ -357,7 +357,8 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
             continue;
         s->of = (struct ax_st_source){.value = ax_model_value(m, p),
                                       .concat = ax_adapter_concat(m, p, shape),
-                                      .dtype = p->adapter ? AX_F32 : dtype};
+                                      .dtype = p->adapter ? AX_F32 : dtype,
+                                      .q = m->rt->q};
         tensors[n] =
             (struct ax_st_output){.name = ax_adapter_tensor_name(p, s->name, sizeof s->name),
                                   .dtype = s->of.dtype,

@@ -43,7 +43,7 @@ static inline void make_store(struct store *s, float seed) {
     s->list[0] = whole("w", "master", 2, ROWS, COLS, s->matrix, 0);
     s->list[1] = whole("w", "exp_avg", 2, ROWS, COLS, s->moment, 0);
     s->list[2] = whole("b", "master", 1, 7, 0, s->vector, 1);
-    s->parts = (struct ax_state_parts){3, s->list};
+    s->parts = (struct ax_state_parts){3, s->list, NULL};
     s->weights[0] = (struct ax_save_weight){.name = "w",
                                             .ndim = 2,
                                             .shape = {ROWS, COLS},
@@ -75,7 +75,7 @@ static inline enum ax_status save_step(struct store *s, int64_t step, int64_t li
     json_t *config = json_pack("{ss}", "model_type", "llama");
     struct ax_save_job job = job_of(s, step, config);
     job.limit = limit;
-    enum ax_status st = ax_saver_create(&saver, 2);
+    enum ax_status st = ax_saver_create(&saver, NULL, 2);
     if (st == AX_OK && (!config || !job.run)) {
         ax_saver_free(&saver);
         st = ax_error(AX_ERR_NOMEM, "out of memory for the job");

@@ -148,6 +148,7 @@ static const char *with_tensor(const char *name) {
         sources[i].value = ax_tensor_nd(e->dtype, (void *)(uintptr_t)e->data, e->ndim, e->shape);
         sources[i].concat = (struct ax_concat){0};
         sources[i].dtype = e->dtype;
+        sources[i].q = NULL;
         t[i] = (struct ax_st_output){.name = e->name,
                                      .dtype = e->dtype,
                                      .ndim = e->ndim,
@@ -158,6 +159,7 @@ static const char *with_tensor(const char *name) {
     sources[n].value = ax_tensor_2d(AX_F32, zeros, 4, 64);
     sources[n].concat = (struct ax_concat){0};
     sources[n].dtype = AX_F32;
+    sources[n].q = NULL;
     t[n] = (struct ax_st_output){.name = name,
                                  .dtype = AX_F32,
                                  .ndim = 2,

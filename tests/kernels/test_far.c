@@ -134,6 +134,25 @@ static void things_happen_late_and_in_order(void **state) {
     ax_stack_release(&far.arena.scratch, mark);
 }
 
+/* A piece is read after all that was enqueued, and where memory is the host's it is not copied. */
+static void pieces_are_read_in_order(void **state) {
+    (void)state;
+    struct machine *const machines[] = {&cpu, &far};
+    for (int i = 0; i < 2; i++) {
+        struct machine *m = machines[i];
+        const size_t mark = ax_stack_mark(&m->arena.scratch);
+        const struct ax_tensor x =
+            ax_tensor_1d(AX_F32, ax_stack_push(&m->arena.scratch, "test", 12), 3);
+        const void *host;
+        assert_int_equal(ax_run_fill(m->q, &(struct ax_fill){x, 2.5}), AX_OK);
+        assert_int_equal(ax_queue_begin_read(m->q, x.data, 12, &host), AX_OK);
+        assert_memory_equal(host, ((float[]){2.5, 2.5, 2.5}), 12);
+        assert_int_equal(host == x.data, m == &cpu);
+        ax_queue_end_read(m->q, host);
+        ax_stack_release(&m->arena.scratch, mark);
+    }
+}
+
 /* The first failure is told by every wait from then on, and nothing else is done. */
 static void a_failure_is_told_to_who_waits(void **state) {
     (void)state;
@@ -180,6 +199,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_gives_the_bits_of_cpu),
         cmocka_unit_test(things_happen_late_and_in_order),
+        cmocka_unit_test(pieces_are_read_in_order),
         cmocka_unit_test(a_failure_is_told_to_who_waits),
         cmocka_unit_test(the_host_cannot_touch_it),
     };

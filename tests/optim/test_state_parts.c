@@ -77,7 +77,7 @@ static int64_t take_part(const struct ax_state_part *to, const struct rank *from
         if (strcmp(p->name, to->name) == 0 && strcmp(p->slot, to->slot) == 0) {
             assert_int_equal(p->dtype, to->dtype);
             assert_int_equal(p->ndim, to->ndim);
-            copied += ax_state_part_copy(to, p, p->data);
+            must(ax_state_part_copy(NULL, to, p, p->data, &copied));
         }
     }
     return copied;
@@ -235,7 +235,9 @@ static void take_from(struct ax_step *s, const struct leg *from) {
     for (int i = 0; i < live.n; i++) {
         const struct ax_state_part *p = &from->end.list[i];
         assert_string_equal(live.list[i].slot, p->slot);
-        assert_int_equal(ax_state_part_copy(&live.list[i], p, p->data), live.list[i].n);
+        int64_t copied = 0;
+        must(ax_state_part_copy(live.q, &live.list[i], p, p->data, &copied));
+        assert_int_equal(copied, live.list[i].n);
     }
     ax_state_parts_free(&live);
     must(ax_step_restore(s, from->count));
@@ -247,7 +249,7 @@ static void keep_end(struct leg *l, const struct ax_step *s) {
         struct ax_state_part *p = &l->end.list[i];
         const void *live = p->data;
         must(ax_alloc(&p->data, 1, part_bytes(p)));
-        memcpy(p->data, live, part_bytes(p));
+        must(ax_queue_read(l->end.q, live, p->data, part_bytes(p), NULL));
     }
     l->count = (int)s->count;
 }
@@ -367,8 +369,9 @@ static enum ax_status hand_in(struct update *u, const struct ax_step *s) {
     for (int i = 0; i < live.n; i++)
         for (int k = 0; k < u->whole->parts.n; k++) {
             const struct ax_state_part *from = &live.list[i], *to = &u->whole->parts.list[k];
+            int64_t copied = 0;
             if (strcmp(from->name, to->name) == 0 && strcmp(from->slot, to->slot) == 0)
-                ax_state_part_copy(to, from, from->data);
+                AX_TRY(ax_state_part_copy(NULL, to, from, from->data, &copied));
         }
     pthread_mutex_unlock(&u->lock);
     ax_state_parts_free(&live);
