@@ -33,6 +33,13 @@ static const struct {
      true,
      true,
      {"--prompt-tokens", "64", "--new-tokens", "16", "--rounds", "1"}},
+    {"eval",
+     "bench eval",
+     ax_bench_eval,
+     true,
+     true,
+     {"--batch", "16", "--seq", "128", "--prompt-tokens", "32", "--new-tokens", "4", "--rounds",
+      "1"}},
     {"pipeline", "bench pipeline", ax_bench_pipeline, true, true, {"--no-save"}},
     {"startup", "bench startup", ax_bench_startup, true, false, {"--rounds", "3"}},
 };
@@ -47,7 +54,7 @@ static enum ax_status run_kind(struct ax_bench *b, int argc, char **argv) {
         }
         ax_nearest_try(&nearest, kinds[i].name);
     }
-    static const char expected[] = "ops, step, generate, pipeline, startup";
+    static const char expected[] = "ops, step, generate, eval, pipeline, startup";
     return nearest.name
                ? ax_error(AX_ERR_CONFIG, "bench: \"%s\" is not one of %s; did you mean %s?",
                           argv[0], expected, nearest.name)

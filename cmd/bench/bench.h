@@ -1,8 +1,9 @@
 /* `axtrain bench`: what it measures, and what the kinds share.
  *
- * Each kind is a file (ops.c, step.c, generate.c, pipeline.c with save.c, startup.c) that parses
- * its options with ax_bench_parse and reports figures with ax_bench_add. bench.c runs one kind,
- * or a short set of all, and finishes the report (report.c). result.h processes the figures. */
+ * Each kind is a file (ops.c, step.c, generate.c, eval.c, pipeline.c with save.c, startup.c) that
+ * parses its options with ax_bench_parse and reports figures with ax_bench_add. bench.c runs one
+ * kind, or a short set of all, and finishes the report (report.c). result.h processes the
+ * figures. */
 #ifndef AX_CMD_BENCH_BENCH_H
 #define AX_CMD_BENCH_BENCH_H
 
@@ -80,6 +81,7 @@ enum ax_status ax_bench_batches(struct ax_step *s);
 /* ---- the kinds: argv[0] is the kind ---- */
 
 typedef enum ax_status ax_bench_kind(struct ax_bench *b, int argc, char **argv);
-ax_bench_kind ax_bench_ops, ax_bench_step, ax_bench_generate, ax_bench_pipeline, ax_bench_startup;
+ax_bench_kind ax_bench_ops, ax_bench_step, ax_bench_generate, ax_bench_eval, ax_bench_pipeline,
+    ax_bench_startup;
 
 #endif

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -91,6 +92,32 @@ static void test_generate(void **state) {
     expect_figures(&l, 2, names);
 }
 
+#define EVAL "eval/llama-tiny/float32/"
+static void test_eval(void **state) {
+    (void)state;
+    need_binary();
+    struct ax_bench_list l;
+    struct ax_json_doc doc;
+    static const char *const names[] = {
+        EVAL "loss/3x8/speed", EVAL "loss/3x8/waits", EVAL "loglikelihood/3x5+4x2/speed",
+        EVAL "loglikelihood/3x5+4x2/waits", EVAL "planned-memory/3x8"};
+    BENCH(&l, "eval", "--arch", "llama-tiny", "--batch", "3", "--seq", "8", "--prompt-tokens", "5",
+          "--new-tokens", "2", "--rounds", "2", "--dtype", "float32", "--threads", "1");
+    assert_true(l.list[0].figure.share > 0 && l.list[2].figure.share > 0);
+    expect_figures(&l, 5, names);
+    assert_ok(ax_json_load(&doc, in_scratch("now.json"), 1 << 20));
+    json_t *eval = json_object_get(doc.root, "eval"), *loss = json_object_get(eval, "loss"),
+           *scores = json_object_get(eval, "loglikelihood");
+    assert_int_equal(json_integer_value(json_object_get(loss, "tokens")), 3 * 8);
+    assert_int_equal(json_integer_value(json_object_get(loss, "passes")), 1);
+    /* random weights and tokens: about as likely as any of the vocabulary */
+    assert_true(fabs(json_real_value(json_object_get(loss, "loss")) - log(512)) < 0.5);
+    assert_true(fabs(json_real_value(json_object_get(scores, "mean_logprob")) + log(512)) < 0.5);
+    /* of each question the first four tokens once, its last and an answer's first four times */
+    assert_int_equal(json_integer_value(json_object_get(scores, "tokens")), 3 * 4 * 6);
+    ax_json_free(&doc);
+}
+
 /* What a kind wrote for a while is gone. */
 static void expect_empty(const char *dir) {
     assert_int_equal(rmdir(dir), 0);
@@ -162,9 +189,10 @@ static void test_startup(void **state) {
 static void test_all(void **state) {
     (void)state;
     need_binary();
-    static const char *const some[] = {
-        "step/llama-tiny/", "generate/llama-tiny/",   "pipeline/llama-tiny/", "startup/llama-tiny/",
-        "ops/gemm/",        "ops/attention_backward/"};
+    static const char *const some[] = {"step/llama-tiny/",       "generate/llama-tiny/",
+                                       "eval/llama-tiny/",       "pipeline/llama-tiny/",
+                                       "startup/llama-tiny/",    "ops/gemm/",
+                                       "ops/attention_backward/"};
     struct ax_bench_list l;
     BENCH(&l, "--arch", "llama-tiny", "--threads", "1");
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
@@ -269,7 +297,7 @@ static void test_mistakes(void **state) {
     snprintf(broken, sizeof broken, "%s", put_text("broken.json", "{\"results\": 7}"));
     snprintf(none, sizeof none, "%s", in_scratch("none/of/these.json"));
     EXPECT(2, "did you mean generate?", "generated");
-    EXPECT(2, "is not one of ops, step, generate, pipeline, startup", "everything");
+    EXPECT(2, "is not one of ops, step, generate, eval, pipeline, startup", "everything");
     EXPECT(2, "give either --model DIR or --arch NAME", "step");
     EXPECT(2, "give either --model DIR or --arch NAME", "startup", "--arch", "llama-tiny",
            "--model", ".");
@@ -297,6 +325,7 @@ int main(void) {
         cmocka_unit_test(test_ops_on_the_reference),
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_eval),
         cmocka_unit_test(test_pipeline),
         cmocka_unit_test(test_pipeline_of_own_files),
         cmocka_unit_test(test_startup),
