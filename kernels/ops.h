@@ -54,6 +54,7 @@ struct ax_device;
     X(nll_loss)                                                                                    \
     X(argmax)                                                                                      \
     X(top_entropy)                                                                                 \
+    X(begin_step)                                                                                  \
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
     X(adamw)                                                                                       \
@@ -346,13 +347,21 @@ struct ax_top_entropy {
     double alpha, inv_temperature;
 };
 
+/* Starts a step whose weight is known: inv_weight = 1/weight, 0 unless weight > 0; step += 1 unless
+ * the last one was skipped, or `repeat`: it was not followed by updates; sumsq, loss, aux_loss and
+ * skip = 0. */
+struct ax_begin_step {
+    struct ax_step_scalars *scalars;
+    bool repeat;
+};
+
 /* scalars->sumsq += Σ x². x accumulation, 1-D; summed in double in fixed blocks. */
 struct ax_sumsq {
     struct ax_tensor x;
     struct ax_step_scalars *scalars;
 };
 /* grad_norm = √sumsq; clip = min(1, max_norm/(grad_norm + 1e-6)) (1 if max_norm ≤ 0);
- * skip = 1 if inv_weight = 0 or the norm is not finite. */
+ * skip = 1 if inv_weight = 0 or the norm or the loss is not finite. */
 struct ax_clip {
     struct ax_step_scalars *scalars;
 };

@@ -7,17 +7,17 @@
 
 struct ax_step_scalars {
     double lr;         /* this step's learning rate */
-    double inv_weight; /* 1 / Σ weight over all micro-batches and data ranks; 0 = no tokens to train
-                          on */
+    double weight;     /* Σ weight over all micro-batches and data ranks */
+    double inv_weight; /* 1 / weight; 0 = no tokens to train on; set by op begin_step */
     double max_norm;   /* gradient clipping; ≤ 0 = off */
     double sumsq;      /* Σ g², each element once; set by op sumsq, summed over ranks */
     double grad_norm;  /* √sumsq, before clipping; set by op clip */
     double clip;       /* min(1, max_norm / (grad_norm + 1e-6)); set by op clip */
     double loss;       /* Σ weight·loss·inv_weight so far this step */
     double aux_loss;   /* the routers' balancing loss, before its coefficient; not part of loss */
-    int64_t step;      /* number of this update, from 1 (bias correction) */
+    int64_t step;      /* number of this update, from 1 (bias correction); advanced by begin_step */
     int64_t skip;      /* 1: no tokens to train on, or loss or norm not finite: weights must not
-                          change */
+                          change; set by op clip */
     uint64_t seed;
 };
 

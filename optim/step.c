@@ -1,7 +1,6 @@
 /* Executes the action table: one small function per kind of action. */
 #include "optim/step.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -129,9 +128,14 @@ static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
     return AX_OK;
 }
 
+/* A loss that is not finite skips the update: the gradient may still be finite (token of
+ * probability 0). */
 static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     (void)a;
     AX_TRY(sum_double(s, AX_ROLE_WORLD, &s->scalars->sumsq));
+    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
+    AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
+    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
 }
 
@@ -196,37 +200,28 @@ static enum ax_status execute(struct ax_step *s, int first, int end) {
 }
 
 /* Σ weight over all micro-batches and data ranks, before any compute. */
-static enum ax_status weigh(struct ax_step *s, double *total) {
+static enum ax_status weigh(struct ax_step *s) {
     double sum = 0;
     for (int m = 0; m < s->o.n_microbatches; m++)
         sum += s->batches[m].weight_total;
-    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->inv_weight, &sum, sizeof sum));
-    AX_TRY(sum_double(s, AX_ROLE_BATCH, &s->scalars->inv_weight));
-    return ax_queue_read(s->rt->q, &s->scalars->inv_weight, total, sizeof *total, &sum);
+    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->weight, &sum, sizeof sum));
+    return sum_double(s, AX_ROLE_BATCH, &s->scalars->weight);
 }
 
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) {
+    struct ax_step_scalars now = {.weight = 1}; /* while planning */
     *out = (struct ax_step_result){0};
     memset(s->seconds, 0, sizeof s->seconds);
     if (s->o.lisa.layers > 0)
         ax_lisa_begin(&s->lisa, s->count);
     AX_TRY(ax_contract_enter(s->rt, "gradients"));
-    AX_TRY(weigh(s, &out->weight_total));
-    struct ax_step_scalars now = {.inv_weight = out->weight_total > 0 ? 1 / out->weight_total : 0,
-                                  .max_norm = s->o.max_norm,
-                                  .step = s->count + 1,
-                                  .seed = s->o.seed};
-    AX_TRY(ax_queue_write(s->rt->q, s->scalars, &now, sizeof now));
+    AX_TRY(weigh(s));
+    AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
+    s->begun = true;
     AX_TRY(execute(s, 0, s->schedule.first_update + 1));
-    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
-    AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
-    AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     AX_TRY(ax_contract_leave(s->rt));
     AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
-    if (!isfinite(now.loss)) { /* the gradient may still be finite (token of probability 0) */
-        now.skip = 1;
-        AX_TRY(ax_queue_write(s->rt->q, &s->scalars->skip, &now.skip, sizeof now.skip));
-    }
+    out->weight_total = now.weight;
     out->loss = now.loss;
     out->aux_loss = now.aux_loss;
     out->grad_norm = now.grad_norm;
@@ -235,18 +230,28 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out) 
     return AX_OK;
 }
 
-enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out) {
-    struct ax_step_scalars now = {0};
-    out->lr = lr;
-    AX_TRY(ax_queue_write(s->rt->q, &s->scalars->lr, &lr, sizeof lr));
-    if (s->o.lr_groups.on)
-        AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, &now));
+/* Sets the step's learning rate, and what the other groups of parameters see. */
+static enum ax_status set_rates(struct ax_step *s, double lr) {
+    const int64_t words = (int64_t)(sizeof *s->scalars / sizeof(int32_t));
+    struct ax_queue *q = s->rt->q;
+    AX_TRY(ax_queue_write(q, &s->scalars->lr, &lr, sizeof lr));
     for (int g = 1; s->o.lr_groups.on && g < AX_LR_GROUPS; g++) {
-        now.lr = lr * s->o.lr_groups.factor[g];
-        AX_TRY(ax_queue_write(s->rt->q, s->scalars + g, &now, sizeof now));
+        const double own = lr * s->o.lr_groups.factor[g];
+        const struct ax_copy copy = {ax_tensor_1d(AX_I32, s->scalars + g, words),
+                                     ax_tensor_1d(AX_I32, s->scalars, words)};
+        AX_TRY(ax_run_copy(q, &copy));
+        AX_TRY(ax_queue_write(q, &s->scalars[g].lr, &own, sizeof own));
     }
+    return AX_OK;
+}
+
+enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out) {
+    out->lr = lr;
+    AX_TRY(set_rates(s, lr));
     AX_TRY(execute(s, s->schedule.first_update + 1, s->schedule.n));
-    AX_TRY(ax_queue_finish(s->rt->q));
+    s->begun = false;
+    if (s->o.lisa.layers > 0)
+        AX_TRY(set_step(s, s->count + 1));
     s->count += !out->skipped;
     if (s->o.lisa.layers > 0 && !out->skipped)
         ax_lisa_count(&s->lisa);
@@ -259,10 +264,17 @@ enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *
     return ax_step_update(s, lr, out);
 }
 
+/* As after the update number `count`. */
+static enum ax_status set_scalars(struct ax_step *s) {
+    const struct ax_step_scalars last = {
+        .step = s->count, .seed = s->o.seed, .max_norm = s->o.max_norm, .clip = 1};
+    s->begun = false;
+    return ax_queue_write(s->rt->q, s->scalars, &last, sizeof last);
+}
+
 enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
-    const struct ax_step_scalars last = {.step = count, .seed = s->o.seed, .clip = 1};
     s->count = count;
-    AX_TRY(ax_queue_write(s->rt->q, s->scalars, &last, sizeof last));
+    AX_TRY(set_scalars(s));
     if (s->o.lisa.layers > 0)
         ax_lisa_restore(&s->lisa, count);
     for (int i = 0; i < s->model.n_params; i++) {
@@ -273,6 +285,7 @@ enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
         }
         AX_TRY(ax_param_round(&s->model, i, &s->states[i], updates > 0 ? s->scalars : NULL));
     }
+    AX_TRY(set_step(s, count));
     return ax_queue_finish(s->rt->q);
 }
 
@@ -330,6 +343,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_alloc(&s->slots, slots, sizeof *s->slots));
     s->scalars =
         ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
+    AX_TRY(set_scalars(s));
     if (s->model.first_unit > 0) {
         const int64_t rows = ax_tp_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);

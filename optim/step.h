@@ -63,7 +63,8 @@ struct ax_step {
     struct ax_param_state *states;   /* [model.n_params] */
     struct ax_lisa lisa;             /* which layers train, if not all do */
     struct ax_tensor outbox;         /* gradient to send to the previous stage; compute [T/tp][D] */
-    int64_t count;                   /* updates so far */
+    int64_t count;                   /* updates so far; scalars->step is the device's count */
+    bool begun;                      /* gradients are computed, their update is not */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */
     /* Called before a unit's weights, masters and optimizer state change; may be NULL. */
     void (*before_update)(void *ctx, int unit);

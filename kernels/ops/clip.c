@@ -1,5 +1,27 @@
-/* The norm of the gradient, and clipping it. */
+/* The start of a step, the norm of the gradient, and clipping it. */
 #include "kernels/ops/family.h"
+
+static const char *check_begin_step(const struct ax_begin_step *a) {
+    NEED(a->scalars != NULL);
+    return NULL;
+}
+
+static struct ax_op_cost cost_begin_step(const struct ax_begin_step *a) {
+    return (struct ax_op_cost){0, (double)sizeof(*a->scalars)};
+}
+
+static void build_begin_step(struct ax_case_builder *b, struct ax_begin_step *a) {
+    a->scalars = b->scalars;
+    a->repeat = b->shape->cols > 1;
+}
+
+static const struct ax_shape shapes_begin_step[] = {
+    {"next", .cols = 1},
+    {"after a skipped one", .cols = 1, .flags = AX_SHAPE_SKIP},
+    {"again", .cols = 2},
+};
+
+AX_OP_INFO(begin_step, NO_OPERANDS);
 
 static const char *check_sumsq(const struct ax_sumsq *a) {
     NEED(sums(&a->x));

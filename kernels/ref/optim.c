@@ -1,8 +1,20 @@
-/* The update: sumsq, clip, adamw, adamw_8bit, sgd, lion. */
+/* The update: begin_step, sumsq, clip, adamw, adamw_8bit, sgd, lion. */
 #include <math.h>
 
 #include "kernels/dynamic_map.h"
 #include "kernels/ref/update.h"
+
+enum ax_status ax_ref_begin_step(struct ax_queue *q, const struct ax_begin_step *a, void *work) {
+    (void)q;
+    (void)work;
+    struct ax_step_scalars *s = a->scalars;
+    s->inv_weight = s->weight > 0 ? 1 / s->weight : 0;
+    if (!a->repeat && s->skip == 0)
+        s->step++;
+    s->sumsq = s->loss = s->aux_loss = 0;
+    s->skip = 0;
+    return AX_OK;
+}
 
 enum ax_status ax_ref_sumsq(struct ax_queue *q, const struct ax_sumsq *a, void *work) {
     (void)q;
@@ -22,7 +34,7 @@ enum ax_status ax_ref_clip(struct ax_queue *q, const struct ax_clip *a, void *wo
     struct ax_step_scalars *s = a->scalars;
     s->grad_norm = sqrt(s->sumsq);
     s->clip = s->max_norm > 0 ? fmin(1, s->max_norm / (s->grad_norm + 1e-6)) : 1;
-    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm) ? 1 : 0;
+    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm) || !isfinite(s->loss) ? 1 : 0;
     return AX_OK;
 }
 

@@ -20,6 +20,7 @@ static void compare_scalars(const struct ax_case *c, const struct ax_case *want)
     assert_true(fabs(a->clip - b->clip) <= 1e-14 * b->clip);
     assert_int_equal(a->skip, b->skip);
     assert_int_equal(a->step, b->step);
+    assert_true(a->weight == b->weight);
     assert_true(a->lr == b->lr && a->inv_weight == b->inv_weight && a->max_norm == b->max_norm);
 }
 

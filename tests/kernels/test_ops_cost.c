@@ -97,6 +97,7 @@ static void updates(void **state) {
     COSTS(muon_momentum, 12 * N, (3 + 3) * 4 * N + 2 * N, .grad = w, .momentum_buffer = w,
           .out = copy);
     struct ax_step_scalars scalars;
+    COSTS(begin_step, 0, sizeof scalars, .scalars = &scalars);
     COSTS(clip, 0, sizeof scalars, .scalars = &scalars);
 }
 

@@ -182,14 +182,16 @@ static void check_clip(const struct isa *isa, enum ax_dtype real) {
 }
 
 static void check_skipped(const struct isa *isa, enum ax_dtype real) {
-    static const double SUMSQ[] = {4, INFINITY, NAN}, INV_WEIGHT[] = {0, 1, 1};
+    static const double SUMSQ[] = {4, INFINITY, NAN, 4}, INV_WEIGHT[] = {0, 1, 1, 1};
+    static const double LOSS[] = {1, 1, 1, INFINITY};
     enum { N = 40001 };
     struct ax_tensor w = line(AX_F32, N), state = line(AX_F32, N), copy = line(real, N);
     randomize(&w, 1, 0);
     randomize(&state, 1, 1);
-    for (int c = 0; c < 3; c++) {
+    for (int c = 0; c < 4; c++) {
         struct ax_step_scalars s = {.lr = 1, .max_norm = 1, .inv_weight = INV_WEIGHT[c], .step = 3};
         s.sumsq = SUMSQ[c];
+        s.loss = LOSS[c];
         RUN(isa, 1, clip, &s);
         assert_int_equal(s.skip, 1);
         struct ax_tensor w1 = clone(&w), m = clone(&state), v = clone(&state), copy1 = clone(&copy);

@@ -249,6 +249,30 @@ static void clipping(void **state) {
     s.sumsq = NAN;
     RUN(clip, &s);
     assert_int_equal(s.skip, 1);
+    s.sumsq = 1;
+    s.loss = INFINITY; /* a token of probability 0: the gradient is finite */
+    RUN(clip, &s);
+    assert_int_equal(s.skip, 1);
+    s.loss = 2;
+    RUN(clip, &s);
+    assert_int_equal(s.skip, 0);
+}
+
+static void steps_begin(void **state) {
+    (void)state;
+    struct ax_step_scalars s = {.weight = 4, .loss = 1, .aux_loss = 2, .sumsq = 3, .step = 6};
+    RUN(begin_step, &s, false);
+    assert_true(s.inv_weight == 0.25 && s.loss == 0 && s.aux_loss == 0 && s.sumsq == 0);
+    assert_true(s.step == 7 && s.skip == 0);
+    RUN(begin_step, &s, true); /* without an update */
+    assert_int_equal(s.step, 7);
+    s.skip = 1; /* the last one was skipped */
+    s.weight = 0;
+    RUN(begin_step, &s, false);
+    assert_true(s.step == 7 && s.skip == 0 && s.inv_weight == 0);
+    s.weight = NAN;
+    RUN(begin_step, &s, false);
+    assert_true(s.step == 8 && s.inv_weight == 0);
 }
 
 /* At the first step m/(1−β₁) = g and v/(1−β₂) = g², so w moves by lr·g/(|g| + eps) after decay. */
@@ -319,6 +343,7 @@ int main(void) {
         cmocka_unit_test(loss_and_argmax),
         cmocka_unit_test(top_entropy),
         cmocka_unit_test(clipping),
+        cmocka_unit_test(steps_begin),
         cmocka_unit_test(adamw_by_hand),
         cmocka_unit_test(sgd_by_hand),
     };

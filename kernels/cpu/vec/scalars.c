@@ -1,4 +1,4 @@
-/* Ops that sum into the step's scalars: nll_loss, sumsq, clip. Sums are taken in double. */
+/* Ops on the step's scalars: nll_loss, begin_step, sumsq, clip. Sums are taken in double. */
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
@@ -33,6 +33,18 @@ enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_l
         }
     }
     args->scalars->loss += loss;
+    return AX_OK;
+}
+
+enum ax_status AX_VEC(ax_cpu_begin_step)(struct ax_queue *q, const struct ax_begin_step *args,
+                                         void *work) {
+    (void)q;
+    (void)work;
+    struct ax_step_scalars *s = args->scalars;
+    s->inv_weight = s->weight > 0 ? 1 / s->weight : 0;
+    s->step += !args->repeat && s->skip == 0;
+    s->sumsq = s->loss = s->aux_loss = 0;
+    s->skip = 0;
     return AX_OK;
 }
 
@@ -73,6 +85,6 @@ enum ax_status AX_VEC(ax_cpu_clip)(struct ax_queue *q, const struct ax_clip *arg
     struct ax_step_scalars *s = args->scalars;
     s->grad_norm = sqrt(s->sumsq);
     s->clip = s->max_norm > 0 ? fmin(1.0, s->max_norm / (s->grad_norm + 1e-6)) : 1.0;
-    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm);
+    s->skip = s->inv_weight == 0 || !isfinite(s->grad_norm) || !isfinite(s->loss);
     return AX_OK;
 }
