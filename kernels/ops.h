@@ -54,6 +54,7 @@ struct ax_device;
     X(nll_loss)                                                                                    \
     X(argmax)                                                                                      \
     X(top_entropy)                                                                                 \
+    X(sample)                                                                                      \
     X(begin_step)                                                                                  \
     X(sumsq)                                                                                       \
     X(clip)                                                                                        \
@@ -345,6 +346,28 @@ struct ax_top_entropy {
     struct ax_tensor logits, weight, out;
     int64_t k;
     double alpha, inv_temperature;
+};
+
+/* index[t] = a token of row t, chosen as transformers' generate does, in this order:
+ *   repetition_penalty r   z of each token c of context[t]: z < 0 ? z·r : z/r (Keskar et al. 2019);
+ *                          0 or 1 = off; context[t] are distinct tokens, the first −1 ends them
+ *   temperature T          p = softmax(z/T); 0 = the largest z (the first if tied), nothing below
+ *   top_k > 0              the k most probable, and any ties with the last of them
+ *   0 < top_p < 1          the most probable until their mass is top_p of what top_k left
+ *                          (Holtzman et al. 2020)
+ *   min_p > 0              those with at least min_p of the largest p (Nguyen et al. 2024)
+ * Of what is left, the first token where the running sum of p exceeds u·Σp; with one of the three
+ * filters they are ordered by p, the largest first, ties by later id, else by id. u, uniform in
+ * [0, 1) with 53 bits, is that of ax_sample_uniform (kernels/sample.h) for row t of keys. A row
+ * whose largest p is not above 0 (NaN logits) gets its largest z.
+ * logits accumulation [T][V]; keys i32 [T][4]; context i32 [T][C], data NULL without penalty; index
+ * i32 [T]; shares accumulation [T][V], p/Σp of what is left, else 0 (all 0 in a row without
+ * numbers); data NULL = not requested, not with T = 0. */
+struct ax_sample {
+    struct ax_tensor logits, keys, context, index, shares;
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k;
+    uint64_t seed;
 };
 
 /* Starts a step whose weight is known: inv_weight = 1/weight, 0 unless weight > 0; step += 1 unless

@@ -6,7 +6,7 @@ static int64_t head_rows(const struct ax_attention *a) {
 }
 
 /* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
- * (see attention.c); two, and one of sums, in gemm and grouped_gemm. */
+ * (see attention.c); two, and one of sums, in gemm and grouped_gemm; three of a row in sample. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     int64_t doubles = 0;
@@ -22,6 +22,8 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
         const struct ax_grouped_gemm *g = args;
         int64_t k = g->a.shape[g->trans_a ? 0 : 1]; /* rows of a group: at most all */
         doubles = 2 * k + g->c.shape[g->c.ndim - 1];
+    } else if (op == AX_OP_sample) {
+        doubles = 3 * ((const struct ax_sample *)args)->logits.shape[1];
     }
     return (size_t)doubles * sizeof(double);
 }

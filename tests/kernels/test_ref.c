@@ -225,6 +225,43 @@ static void top_entropy(void **state) {
     EXPECT(out, 0, 1, 0.5, 3); /* 0⁰ = 1: weights as they are */
 }
 
+/* Probabilities 0.4, 0.3, 0.2, 0.1: what each filter leaves, and the penalty's choice. */
+static void sampling(void **state) {
+    (void)state;
+    static const struct {
+        struct ax_sample with;
+        double left[4];
+    } cases[] = {
+        {{.temperature = 1}, {0.4, 0.3, 0.2, 0.1}},
+        {{.temperature = 0.5}, {16. / 30, 9. / 30, 4. / 30, 1. / 30}},
+        {{.temperature = 1, .top_k = 2}, {4. / 7, 3. / 7, 0, 0}},
+        {{.temperature = 1, .top_p = 0.6}, {4. / 7, 3. / 7, 0, 0}},
+        {{.temperature = 1, .top_k = 2, .top_p = 0.5}, {1, 0, 0, 0}}, /* 4/7 is enough */
+        {{.temperature = 1, .min_p = 0.45}, {4. / 9, 3. / 9, 2. / 9, 0}},
+        {{.temperature = 1, .min_p = 1}, {1, 0, 0, 0}},
+    };
+    MATRIX(logits, 1, 4, log(0.4), log(0.3), log(0.2), log(0.1));
+    MATRIX(shares, 1, 4, 9, 9, 9, 9);
+    IDS(keys, 1, 2, 3, 4);
+    IDS(context, 0, -1, 1);
+    IDS(index, 9);
+    keys = ax_tensor_2d(AX_I32, keys.data, 1, 4);
+    context = ax_tensor_2d(AX_I32, context.data, 1, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_sample *w = &cases[i].with;
+        RUN(sample, .logits = logits, .keys = keys, .index = index, .shares = shares,
+            .temperature = w->temperature, .top_k = w->top_k, .top_p = w->top_p, .min_p = w->min_p);
+        EXPECT(shares, 1e-14, cases[i].left[0], cases[i].left[1], cases[i].left[2],
+               cases[i].left[3]);
+        assert_true(cases[i].left[index_data[0]] > 0);
+    }
+    RUN(sample, .logits = logits, .keys = keys, .index = index);
+    assert_int_equal(index_data[0], 0);
+    RUN(sample, .logits = logits, .keys = keys, .context = context, .index = index,
+        .repetition_penalty = 2); /* log 0.4 becomes log 0.16; what follows −1 is not penalized */
+    assert_int_equal(index_data[0], 1);
+}
+
 static void clipping(void **state) {
     (void)state;
     struct ax_step_scalars s = {.max_norm = 1, .inv_weight = 1, .sumsq = 7};
@@ -342,6 +379,7 @@ int main(void) {
         cmocka_unit_test(softmax_of_even_logits),
         cmocka_unit_test(loss_and_argmax),
         cmocka_unit_test(top_entropy),
+        cmocka_unit_test(sampling),
         cmocka_unit_test(clipping),
         cmocka_unit_test(steps_begin),
         cmocka_unit_test(adamw_by_hand),

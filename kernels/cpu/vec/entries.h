@@ -28,7 +28,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(attention_backward)                                                                          \
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
-    X(sumsq) X(router_forward) X(grouped_gemm) X(coldot) X(adafactor) X(muon_momentum)
+    X(sumsq)                                                                                       \
+    X(router_forward) X(grouped_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);

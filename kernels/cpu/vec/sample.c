@@ -1,0 +1,276 @@
+/* Choosing tokens: the ops of the head compute the rows' probabilities; each row is then filtered
+ * and drawn from on its own. */
+#include "kernels/sample.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/split.h"
+
+/* A filter first considers tokens down to this fraction of the largest probability, and then ever
+ * less probable ones until there are enough. */
+#define STEP 0x1p-7f
+
+struct candidate {
+    int32_t id;
+    float p;
+};
+
+/* Workspace: probabilities of all rows (logits with the penalty, before), what the ops of the head
+ * need for each row, and for each piece of the rows the candidates of one. */
+struct room {
+    float *probs;                                           /* [T][V] */
+    float *stats;                                           /* [T][AX_SOFTMAX_STATS] */
+    float *logprob, *lse, *entropy, *nothing, *temperature; /* [T] */
+    int32_t *labels;                                        /* [T]: none */
+    struct candidate *candidates;                           /* [pieces][V] */
+    int64_t pieces;
+    size_t bytes;
+};
+
+static void *take(struct room *r, char *work, int64_t n, size_t size) {
+    char *at = work == NULL ? NULL : work + r->bytes;
+    r->bytes += ((size_t)n * size + 63) / 64 * 64;
+    return at;
+}
+
+/* work NULL: for the bytes only. */
+static struct room rooms_of(const struct ax_queue *q, const struct ax_sample *a, char *work) {
+    const int64_t T = a->logits.shape[0], V = a->logits.shape[1];
+    struct room r = {.pieces = least(q->threads, T)};
+    const bool drawn = a->temperature > 0;
+    if (drawn || ax_sample_penalises(a))
+        r.probs = take(&r, work, T * V, sizeof *r.probs);
+    if (drawn) {
+        r.stats = take(&r, work, T * AX_SOFTMAX_STATS, sizeof *r.stats);
+        float **const columns[] = {&r.logprob, &r.lse, &r.entropy, &r.nothing, &r.temperature};
+        for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+            *columns[i] = take(&r, work, T, sizeof(float));
+        r.labels = take(&r, work, T, sizeof *r.labels);
+        if (ax_sample_filters(a))
+            r.candidates = take(&r, work, r.pieces * V, sizeof *r.candidates);
+    }
+    return r;
+}
+
+size_t AX_VEC(ax_cpu_sample_workspace)(struct ax_queue *q, const struct ax_sample *a) {
+    return rooms_of(q, a, NULL).bytes;
+}
+
+/* ---- probabilities ---- */
+
+static struct ax_tensor column(float *data, int64_t n) {
+    return ax_tensor_1d(AX_F32, data, n);
+}
+
+static void penalise(const struct ax_sample *a, int64_t t, float *z) {
+    int64_t n;
+    const int32_t *context = ax_sample_context(a, t, &n);
+    memcpy(z, ax_tensor_row(&a->logits, t), (size_t)a->logits.shape[1] * sizeof *z);
+    for (int64_t i = 0; i < n; i++)
+        z[context[i]] = (float)ax_sample_penalised(a, (double)z[context[i]]);
+}
+
+/* probs = softmax(z/T): T times the gradient of lse for the logits, which is (1/T)·p. */
+static enum ax_status probabilities(struct ax_queue *q, const struct ax_sample *a,
+                                    const struct room *r, const struct ax_tensor *logits) {
+    const int64_t T = logits->shape[0];
+    const struct ax_tensor none = ax_tensor_1d(AX_I32, r->labels, T);
+    for (int64_t t = 0; t < T; t++) {
+        r->labels[t] = -1;
+        r->nothing[t] = 0;
+        r->temperature[t] = (float)a->temperature;
+    }
+    const struct ax_softmax_stats stats = {.logits = *logits,
+                                           .labels = none,
+                                           .stats =
+                                               ax_tensor_2d(AX_F32, r->stats, T, AX_SOFTMAX_STATS),
+                                           .inv_temperature = 1 / a->temperature};
+    const struct ax_softmax_merge merge = {
+        .stats = ax_tensor_3d(AX_F32, r->stats, 1, T, AX_SOFTMAX_STATS),
+        .labels = none,
+        .logprob = column(r->logprob, T),
+        .lse = column(r->lse, T),
+        .entropy = column(r->entropy, T)};
+    const struct ax_softmax_backward back = {
+        .logits = *logits,
+        .labels = none,
+        .lse = merge.lse,
+        .entropy = merge.entropy,
+        .g_logprob = column(r->nothing, T),
+        .g_lse = column(r->temperature, T),
+        .dlogits = ax_tensor_2d(AX_F32, r->probs, T, logits->shape[1]),
+        .inv_temperature = 1 / a->temperature};
+    AX_TRY(AX_VEC(ax_cpu_softmax_stats)(q, &stats, NULL));
+    AX_TRY(AX_VEC(ax_cpu_softmax_merge)(q, &merge, NULL));
+    return AX_VEC(ax_cpu_softmax_backward)(q, &back, NULL);
+}
+
+/* ---- filters, on one row of probabilities ---- */
+
+/* Most probable first; ties by later id, like a stable ascending sort read backwards. */
+static int by_probability(const void *x, const void *y) {
+    const struct candidate *a = x, *b = y;
+    if (a->p != b->p)
+        return a->p > b->p ? -1 : 1;
+    return a->id > b->id ? -1 : 1;
+}
+
+/* Collects tokens with p ≥ least as candidates, and their mass. */
+static int64_t collect(const float *p, int64_t V, float at_least, struct candidate *c,
+                       double *mass) {
+    int64_t n = 0;
+    *mass = 0;
+    for (int64_t i = 0; i < V; i++) {
+        if (p[i] >= at_least) {
+            c[n++] = (struct candidate){(int32_t)i, p[i]};
+            *mass += (double)p[i];
+        }
+    }
+    return n;
+}
+
+/* Collects all tokens that top-k and top-p may keep, possibly more; `most` is the largest
+ * probability. */
+static int64_t gather(const struct ax_sample *a, const float *p, float most, struct candidate *c) {
+    const int64_t V = a->logits.shape[1];
+    const bool by_k = ax_sample_by_k(a);
+    double mass;
+    if (!by_k && !ax_sample_by_p(a)) /* min-p alone */
+        return collect(p, V, (float)(a->min_p * (double)most), c, &mass);
+    for (float at_least = most * STEP;; at_least *= STEP) {
+        const int64_t n = collect(p, V, at_least >= FLT_MIN ? at_least : 0, c, &mass);
+        if (!(at_least >= FLT_MIN) || (by_k && n >= a->top_k) || (!by_k && mass >= a->top_p))
+            return n;
+    }
+}
+
+/* Applies top-k, top-p and min-p to the sorted candidates; returns how many are left. */
+static int64_t keep(const struct ax_sample *a, const struct candidate *c, int64_t n) {
+    int64_t kept = n;
+    double total = 1, mass = 0;
+    if (a->top_k > 0 && a->top_k < n) {
+        kept = a->top_k;
+        while (kept < n && c[kept].p == c[a->top_k - 1].p)
+            kept++;
+    }
+    if (a->top_k > 0) {
+        total = 0;
+        for (int64_t i = 0; i < kept; i++)
+            total += (double)c[i].p;
+    }
+    if (ax_sample_by_p(a)) {
+        int64_t i = 0;
+        while (i < kept && (i == 0 || mass < a->top_p * total))
+            mass += (double)c[i++].p;
+        kept = i;
+    }
+    while (kept > 1 && (double)c[kept - 1].p < a->min_p * (double)c[0].p)
+        kept--;
+    return kept;
+}
+
+/* The candidates of a row with their mass; `top` is the most probable token. */
+static int64_t filter(const struct ax_sample *a, const float *p, int32_t top, struct candidate *c,
+                      double *mass) {
+    const int64_t n = gather(a, p, p[top], c);
+    qsort(c, (size_t)n, sizeof *c, by_probability);
+    const int64_t kept = keep(a, c, n);
+    *mass = 0;
+    for (int64_t i = 0; i < kept; i++)
+        *mass += (double)c[i].p;
+    return kept;
+}
+
+/* ---- drawing ---- */
+
+static int32_t draw_candidate(const struct candidate *c, int64_t n, double at) {
+    double sum = 0;
+    for (int64_t i = 0; i + 1 < n; i++) {
+        sum += (double)c[i].p;
+        if (at < sum)
+            return c[i].id;
+    }
+    return c[n - 1].id;
+}
+
+/* Draws from the full row, 64 tokens at a time; *total = its mass. */
+static int32_t draw_any(const float *p, int64_t V, int32_t top, double u, double *total) {
+    enum { GROUP = 64 };
+    double sums[4];
+    *total = 0;
+    for (int turn = 0; turn < 2; turn++) { /* first the total, then as far as u · total */
+        double sum = 0;
+        for (int64_t i = 0; i < V; i += GROUP) {
+            const int64_t n = least(GROUP, V - i);
+            memset(sums, 0, sizeof sums);
+            for (int64_t j = 0; j < n; j++)
+                sums[j & 3] += (double)p[i + j];
+            const double group = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            if (turn == 1 && u * *total < sum + group) {
+                for (int64_t j = 0; j < n; j++) {
+                    sum += (double)p[i + j];
+                    if (u * *total < sum)
+                        return (int32_t)(i + j);
+                }
+            }
+            sum += group;
+        }
+        *total = sum;
+    }
+    return top; /* rounding left less than u · total */
+}
+
+static void share_out(const struct ax_sample *a, int64_t t, const float *p,
+                      const struct candidate *c, int64_t n, double mass) {
+    const int64_t V = a->logits.shape[1];
+    float *shares = ax_tensor_row(&a->shares, t);
+    for (int64_t i = 0; i < V; i++)
+        shares[i] = c == NULL && n > 0 ? (float)((double)p[i] / mass) : 0;
+    for (int64_t i = 0; c != NULL && i < n; i++)
+        shares[c[i].id] = (float)((double)c[i].p / mass);
+}
+
+static int32_t draw(const struct ax_sample *a, const struct room *r, int64_t t, int32_t top,
+                    struct candidate *c) {
+    const int64_t V = a->logits.shape[1];
+    const float *p = r->probs + t * V;
+    const double u = ax_sample_uniform(a->seed, ax_tensor_row(&a->keys, t));
+    int64_t n = 0;
+    double mass = 1;
+    int32_t id = top; /* NaN logits: greedy, since there is no distribution */
+    if (p[top] > 0 && c == NULL) {
+        n = V;
+        id = draw_any(p, V, top, u, &mass);
+    } else if (p[top] > 0) {
+        n = filter(a, p, top, c, &mass);
+        id = draw_candidate(c, n, u * mass);
+    }
+    if (a->shares.data != NULL)
+        share_out(a, t, p, c, n, mass);
+    return id;
+}
+
+enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample *a, void *work) {
+    const int64_t T = a->logits.shape[0], V = a->logits.shape[1];
+    const struct room r = rooms_of(q, a, work);
+    struct ax_tensor logits = a->logits;
+    int32_t *index = a->index.data;
+    if (ax_sample_penalises(a)) {
+        for (int64_t t = 0; t < T; t++)
+            penalise(a, t, r.probs + t * V);
+        logits = ax_tensor_2d(AX_F32, r.probs, T, V);
+    }
+    AX_TRY(AX_VEC(ax_cpu_argmax)(q, &(struct ax_argmax){logits, a->index}, NULL));
+    if (a->temperature == 0)
+        return AX_OK;
+    AX_TRY(probabilities(q, a, &r, &logits));
+    AX_PARALLEL_FOR(team(q, T * V))
+    for (int64_t piece = 0; piece < r.pieces; piece++)
+        for (int64_t t = piece; t < T; t += r.pieces)
+            index[t] =
+                draw(a, &r, t, index[t], r.candidates != NULL ? r.candidates + piece * V : NULL);
+    return AX_OK;
+}

@@ -1,0 +1,70 @@
+/* Choosing tokens: sample. */
+#include "kernels/sample.h"
+
+#include "kernels/ops/family.h"
+
+struct sample_options {
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k, context;
+    bool shares;
+};
+
+#define SAMPLE(...) OPTIONS(sample_options, __VA_ARGS__)
+
+static const char *check_sample(const struct ax_sample *a) {
+    NEED(a->logits.ndim == 2 && sums(&a->logits) && a->logits.shape[1] >= 1);
+    const int64_t rows = a->logits.shape[0];
+    NEED(is_2d(&a->logits, a->logits.dtype, rows, a->logits.shape[1]));
+    NEED(is_dense_2d(&a->keys, AX_I32, rows, AX_SAMPLE_KEY));
+    NEED(!ax_sample_penalises(a) || (a->context.ndim == 2 && is_index(&a->context, rows)));
+    NEED(is_1d(&a->index, AX_I32, rows));
+    NEED(!given(&a->shares) ||
+         (a->temperature > 0 && is_2d(&a->shares, a->logits.dtype, rows, a->logits.shape[1])));
+    NEED(a->temperature >= 0 && a->top_k >= 0 && a->top_p >= 0 && a->top_p <= 1);
+    NEED(a->min_p >= 0 && a->min_p <= 1 && a->repetition_penalty >= 0);
+    return NULL;
+}
+
+/* As softmax_stats and the probabilities; searching and drawing are the smaller part. */
+PER_ELEMENT(sample, 14, logits)
+
+static void build_sample(struct ax_case_builder *b, struct ax_sample *a) {
+    const struct sample_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    a->logits = ax_case_out2(b, b->accum, s->rows, s->cols);
+    ax_case_randomize(b, &a->logits, -8, 8);
+    a->keys = ax_case_ids(b, s->rows * AX_SAMPLE_KEY, 0, 1 << 20);
+    a->keys = ax_tensor_2d(AX_I32, a->keys.data, s->rows, AX_SAMPLE_KEY);
+    if (o->context > 0) { /* some end early */
+        a->context = ax_case_ids(b, s->rows * o->context, -1, s->cols);
+        a->context = ax_tensor_2d(AX_I32, a->context.data, s->rows, o->context);
+    }
+    a->index = ax_case_out1(b, AX_I32, s->rows);
+    if (o->shares)
+        a->shares = ax_case_out2(b, b->accum, s->rows, s->cols);
+    a->temperature = o->temperature;
+    a->top_k = o->top_k;
+    a->top_p = o->top_p;
+    a->min_p = o->min_p;
+    a->repetition_penalty = o->repetition_penalty;
+    a->seed = 7;
+}
+
+static const struct ax_shape shapes_sample[] = {
+    {"one", .rows = 1, .cols = 1, SAMPLE(.temperature = 1, .shares = true)},
+    {"greedy", .rows = 9, .cols = 37, .pad = 3, SAMPLE(0)},
+    {"greedy with penalty", .rows = 9, .cols = 37,
+     SAMPLE(.repetition_penalty = 1.3, .context = 12)},
+    {"all tokens", .rows = 40, .cols = 300, .pad = 6, SAMPLE(.temperature = 1.5, .shares = true)},
+    {"top-k", .rows = 40, .cols = 300, SAMPLE(.temperature = 0.7, .top_k = 5, .shares = true)},
+    {"top-p", .rows = 40, .cols = 300, SAMPLE(.temperature = 2, .top_p = 0.9, .shares = true)},
+    {"min-p", .rows = 40, .cols = 300, SAMPLE(.temperature = 2, .min_p = 0.1, .shares = true)},
+    {"everything", .rows = 40, .cols = 300,
+     SAMPLE(.temperature = 1.2, .top_k = 50, .top_p = 0.8, .min_p = 0.02, .repetition_penalty = 1.2,
+            .context = 20, .shares = true)},
+    {"vocabulary", .big = true, .rows = 16, .cols = 49152,
+     SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},
+};
+
+AX_OP_INFO(sample, IN_ROWS(logits), IN_ROWS(keys), IN_ROWS(context), OUT_ROWS(index),
+           OUT_ROWS(shares));
