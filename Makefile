@@ -52,17 +52,23 @@ LDLIBS := $(LIBS:%=-l:lib%.a) -l:libgomp.a -lm -ldl
 endif
 PREFIX ?= /usr/local
 
-# Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h).
+# Instruction sets: kernels/cpu/vec/*.c is compiled once for each (see kernels/cpu/vec/vec.h). The sets with
+# tiles have only *_tiles.c and the files that these change; the rest of their ops is avx512bf16's.
 ISA_avx2 := -mavx2 -mfma -mf16c -mprefer-vector-width=256
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
+ISA_amx := $(ISA_avx512bf16) -DAX_TILES -mamx-tile -mamx-bf16
+ISA_amx_emulated := $(ISA_avx512bf16) -DAX_TILES
 ISAS := avx2 avx512 avx512bf16
+TILE_ISAS := amx amx_emulated
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
-VEC_SRC := $(wildcard kernels/cpu/vec/*.c)
+TILE_SRC := $(wildcard kernels/cpu/vec/*_tiles.c)
+VEC_SRC := $(filter-out $(TILE_SRC),$(wildcard kernels/cpu/vec/*.c))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
-       $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o))
+       $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \
+       $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o))
 LIB := $(BUILD)/libaxtrain.a
 BIN := $(BUILD)/axtrain
 SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so)
@@ -116,7 +122,7 @@ $(BUILD)/kernels/cpu/vec/%.$(1).o: kernels/cpu/vec/%.c
 	@echo "CC $$< ($(1))"
 	$$(call compile,$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 $$(ISA_$(1)) -DAX_ISA=$(1) -DAX_ISA_$(1))
 endef
-$(foreach isa,$(ISAS),$(eval $(call compile_isa,$(isa))))
+$(foreach isa,$(ISAS) $(TILE_ISAS),$(eval $(call compile_isa,$(isa))))
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
