@@ -126,10 +126,9 @@ static enum ax_status run(struct pull *p, const char *id) {
         atomic_fetch_add(&p->running, 1);
         st = ax_worker_start(&workers[n], work, p);
     }
-    if (st != AX_OK) { /* the last worker did not start */
+    if (st != AX_OK) { /* the last worker did not start; joining it does nothing */
         atomic_fetch_sub(&p->running, 1);
         note_failure(p, st);
-        n--;
     }
     watch(p, id, h->quiet);
     for (int i = 0; i < n; i++)

@@ -11,7 +11,7 @@ struct list {
 
 static enum ax_status append(struct list *l, const struct ax_score_merge *m) {
     if (l->n == l->cap) {
-        const size_t grown = l->cap ? 2 * l->cap : 4096;
+        const size_t grown = l->cap ? 2 * l->cap : 64;
         AX_TRY(ax_regrow(&l->merges, l->cap, grown, sizeof *l->merges));
         l->cap = grown;
     }

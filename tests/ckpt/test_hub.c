@@ -496,6 +496,10 @@ static void the_stored_token_is_found(void **state) {
     assert_int_equal(ax_hub_open(&hub), AX_ERR_CONFIG);
     assert_mentions("not a valid hub token");
     unsetenv("HF_TOKEN_PATH");
+    setenv("HF_ENDPOINT", "https://hub.example/a//", 1);
+    assert_int_equal(ax_hub_open(&hub), AX_OK);
+    assert_string_equal(hub.endpoint, "https://hub.example/a");
+    ax_hub_close(&hub);
     setenv("HF_ENDPOINT", "ftp://x", 1);
     assert_int_equal(ax_hub_open(&hub), AX_ERR_CONFIG);
     assert_mentions("HF_ENDPOINT: expected https://");

@@ -357,6 +357,12 @@ static void what_a_file_cannot_state_is_refused(void **state) {
     set_member("bad", "config.json", "num_hidden_layers", "{\"v\": 1}");
     refused("bad", AX_ERR_DATA, "unexpected tensor model.layers.1.input_layernorm.weight");
     set_member("bad", "config.json", "num_hidden_layers", "{\"v\": 2}");
+    set_member("bad", "config.json", "tie_word_embeddings", "{\"v\": true}");
+    ok(to_gguf(in_dir("bad"), "tied.gguf", NULL)); /* the head is a copy */
+    set_member("bad", "config.json", "num_hidden_layers", "{\"v\": 1}");
+    refused("bad", AX_ERR_DATA, "unexpected tensor model.layers.1.input_layernorm.weight");
+    set_member("bad", "config.json", "num_hidden_layers", "{\"v\": 2}");
+    set_member("bad", "config.json", "tie_word_embeddings", "{\"v\": false}");
     set_member("bad", "config.json", "vocab_size", "{\"v\": 300}");
     refused("bad", AX_ERR_DATA, "ids up to 319, but the model has 300 embeddings");
     set_member("bad", "config.json", "vocab_size", "{\"v\": 320}");

@@ -174,6 +174,10 @@ static void golden(void **state) {
     assert_non_null(strstr(out, "not run: "));
     assert_non_null(strstr(out, "smollm2/mc.json: give the model with --model smollm2=DIR"));
     assert_non_null(strstr(out, " 0 failed, 9 files absent"));
+    assert_int_equal(run(out, sizeof out, "check golden %s --model llama=/no/such/folder",
+                         fixture("runs/lm_eval")),
+                     1);
+    assert_non_null(strstr(out, "/no/such/folder"));
 }
 
 /* What is changed in a copy has to be seen. */

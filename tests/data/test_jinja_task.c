@@ -74,6 +74,8 @@ static void mistakes(void **state) {
     }
     /* chat templates are as they were */
     gives("a\n", "{}", "a");
+    gives("a\r\nb\rc\r\r\nd\n\re\r\n", "{}", "a\nb\nc\n\nd\n\ne"); /* line ends of any kind */
+    gives("a\r", "{}", "a");
     gives("{{ missing }}|{{ missing|length }}", "{}", "|0");
     refuses("{{ q|regex_replace('a', '') }}", "{}", "t:1: ", "no filter named 'regex_replace'");
 }

@@ -310,6 +310,11 @@ static void refused(void **state) {
     assert_ok(ax_batch_fill(&b, m.q, VOCAB - 1, DOCS, d.list)); /* label 48 is that of token 1 */
     assert_error(ax_batch_fill(&b, m.q, VOCAB - 2, DOCS, d.list), AX_ERR_DATA,
                  "document 0, token 1: id 48 is outside the vocabulary of 48");
+    const int32_t pair[] = {4, 5}, none[] = {-1, -1}; /* tokens alone, without labels */
+    const struct ax_document doc = {.n = 2, .tokens = pair, .labels = none};
+    assert_ok(ax_batch_fill(&b, m.q, 6, 1, &doc));
+    assert_error(ax_batch_fill(&b, m.q, 5, 1, &doc), AX_ERR_DATA,
+                 "document 0, token 1: id 5 is outside the vocabulary of 5");
     make_documents(&d, NEXT_TOKEN);
     assert_ok(ax_batch_fill(&b, m.q, USED + 1, DOCS, d.list));
     assert_error(ax_batch_fill(&b, m.q, USED, DOCS, d.list), AX_ERR_DATA,

@@ -274,6 +274,34 @@ static void nothing_begins_after_an_error(void **state) {
     assert_string_equal(results[1].text, "rank 1 has stopped after an earlier error");
 }
 
+/* Rank 1 is alone with two sums in flight: waiting for the second ends like the first. */
+static enum ax_status waits_on(struct ax_fabric *f, void *ctx) {
+    (void)ctx;
+    struct ax_comm c;
+    struct ax_ticket tickets[2];
+    AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
+    double x[2] = {1, 2};
+    for (int i = 0; f->rank == 1 && i < 2; i++) {
+        const struct ax_collective sum = {
+            .kind = AX_ALL_REDUCE, .dtype = AX_F64, .send = &x[i], .recv = &x[i], .count = 1};
+        AX_TRY(ax_comm_start(&c, &host_queue, &sum, &tickets[i]));
+    }
+    enum ax_status st = f->rank == 0 ? AX_OK : ax_comm_wait(&c, &host_queue, tickets[0]);
+    if (st == AX_ERR_PEER && strstr(ax_error_text(), "rank 0 ended without it"))
+        st = ax_comm_wait(&c, &host_queue, tickets[1]);
+    ax_comm_free(&c);
+    return st;
+}
+
+static void nothing_is_waited_for_after_an_error(void **state) {
+    (void)state;
+    struct result results[MAX_WORLD];
+    run_world(0, 2, 30, waits_on, NULL, results);
+    assert_int_equal(results[0].code, AX_OK);
+    assert_int_equal(results[1].code, AX_ERR_PEER);
+    assert_string_equal(results[1].text, "rank 1 has stopped after an earlier error");
+}
+
 /* Of four ranks, 1 and 3 come too late, or not at all. */
 static enum ax_status two_stay_away(struct ax_fabric *f, void *ctx) {
     const bool late = *(const bool *)ctx;
@@ -475,6 +503,7 @@ int main(void) {
         cmocka_unit_test(a_folder_serves_one_run),
         cmocka_unit_test(injected_faults_are_named),
         cmocka_unit_test(nothing_begins_after_an_error),
+        cmocka_unit_test(nothing_is_waited_for_after_an_error),
         cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(the_first_cause_is_told),
         cmocka_unit_test(a_rank_fails_once),
