@@ -223,7 +223,8 @@ static enum ax_status finish(struct ax_saver *s) {
 enum ax_status ax_saver_create(struct ax_saver *s, struct ax_queue *training, int n_units) {
     *s = (struct ax_saver){.n_units = n_units, .training = training};
     if (training)
-        AX_TRY(ax_queue_create(&s->q, training->ops->name, NULL, 1, training->scratch));
+        AX_TRY(ax_queue_create(&s->q, training->ops->name, training->model->name, 1,
+                               training->scratch));
     const enum ax_status st = ax_alloc(&s->pending, (size_t)n_units, sizeof *s->pending);
     if (st != AX_OK) {
         ax_queue_free(s->q);
