@@ -127,3 +127,16 @@ enum ax_status ax_queue_call(struct ax_queue *q, ax_queue_fn *fn, const void *ar
 void *ax_queue_address(struct ax_queue *q, const void *device) {
     return q->ops->device->address(q, device);
 }
+
+enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host) {
+    *host = device;
+    return q->ops->device == &ax_device_host ? AX_OK : ax_alloc(host, bytes, 1);
+}
+
+enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes) {
+    if (host == device)
+        return AX_OK;
+    const enum ax_status st = ax_queue_write(q, device, host, bytes);
+    ax_free(host);
+    return st;
+}

@@ -59,6 +59,12 @@ void ax_queue_end_read(struct ax_queue *q, const void *host);
 /* Copies host memory to device memory; `host` may change when it returns. A no-op on meta. */
 enum ax_status ax_queue_write(struct ax_queue *q, void *device, const void *host, size_t bytes);
 
+/* For what converts as it writes, from any thread: between the two calls the host fills *host. That is
+ * the memory itself where it is the host's, with its old contents; elsewhere a zeroed piece that the
+ * end uploads. The end is due even if filling fails. */
+enum ax_status ax_queue_begin_write(struct ax_queue *q, void *device, size_t bytes, void **host);
+enum ax_status ax_queue_end_write(struct ax_queue *q, void *device, void *host, size_t bytes);
+
 /* Runs fn on the device's side after all enqueued so far, with a copy of `size` ≤ AX_QUEUE_ARGS
  * bytes of arguments; skipped on meta. It may not enqueue anything. Its failure is reported by the
  * next call that waits. */

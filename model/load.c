@@ -40,7 +40,7 @@ static enum ax_status load_grown(struct ax_model *m, const struct ax_param *p,
     if (st == AX_OK) {
         const struct ax_elements grown = ax_elements_of(e->dtype, all);
         fill_rows(m, p, e->dtype, all);
-        st = ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, &grown);
+        st = ax_unit_load(&m->units[p->unit], m->rt, p, &grown);
     }
     ax_free(all);
     return st;
@@ -114,7 +114,7 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
     if (e->shape[0] != p->shape[0])
         AX_TRY(load_grown(m, p, e));
     else if (p->storage == AX_STORE_PLAIN)
-        AX_TRY(ax_unit_load(unit, &m->rt->mesh, p, &stored));
+        AX_TRY(ax_unit_load(unit, m->rt, p, &stored));
     else
         AX_TRY(ax_unit_load_packed(unit, m->rt, p, &stored));
     ax_st_drop(e, 0, e->numel);
@@ -147,30 +147,48 @@ static enum ax_status init_packed(struct ax_model *m, const struct ax_param *p,
     return st;
 }
 
+struct drawn {
+    enum ax_values kind;
+    double size;
+    struct ax_rng_key key;
+    enum ax_dtype dtype;
+};
+
+static enum ax_status read_drawn(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct drawn *d = ctx;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t at = (uint64_t)(first + i);
+        double v = d->size;
+        if (v != 0 && d->kind == AX_VALUES_NORMAL)
+            v *= (double)ax_rng_normal(d->key, at);
+        else if (v != 0 && d->kind == AX_VALUES_UNIFORM)
+            v *= 2 * (double)ax_rng_uniform(d->key, at) - 1;
+        ax_store(d->dtype, out, i, v);
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_model_draw(const struct ax_model *m, const struct ax_param *p,
+                             enum ax_values kind, double size, uint64_t seed) {
+    struct drawn d = {kind, size, {seed, 0, ax_hash32(p->name)}, m->accum};
+    const struct ax_elements values = {.dtype = d.dtype, .read = read_drawn, .ctx = &d};
+    return ax_unit_load(&m->units[p->unit], m->rt, p, &values);
+}
+
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
     if (ax_runtime_planning(m->rt))
         return AX_OK;
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
-        struct ax_unit *unit = &m->units[p->unit];
-        if (p->adapter || !ax_unit_present(unit))
+        if (p->adapter || !ax_unit_present(&m->units[p->unit]))
             continue;
-        if (p->storage != AX_STORE_PLAIN) {
-            AX_TRY(init_packed(m, p, (struct ax_rng_key){seed, 0, ax_hash32(p->name)}));
-            continue;
-        }
-        const struct ax_segment *seg = &unit->segments[p->segment];
         const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
-        const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
-        int64_t first, n, at, run;
-        ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
-        for (int64_t k = 0; k < n; k++) {
-            const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + k, &run);
-            double v = norm ? 1 : 0;
-            if (p->ndim == 2)
-                v = (double)ax_rng_normal(key, (uint64_t)global) * m->arch.init_range;
-            ax_unit_store(seg, at + k, v);
-        }
+        if (p->storage != AX_STORE_PLAIN)
+            AX_TRY(init_packed(m, p, (struct ax_rng_key){seed, 0, ax_hash32(p->name)}));
+        else if (p->ndim == 2)
+            AX_TRY(ax_model_draw(m, p, AX_VALUES_NORMAL, m->arch.init_range, seed));
+        else
+            AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, norm, seed));
     }
     return AX_OK;
 }

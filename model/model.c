@@ -56,7 +56,7 @@ static int lowest_trained_unit(const struct ax_model *m) {
     return lowest < m->n_units ? lowest : 0;
 }
 
-static void rope_tables(struct ax_model *m, int64_t positions) {
+static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
     const int64_t half = m->arch.rope.dim / 2;
     m->rope_cos = ax_tensor_2d(m->accum, NULL, positions, half);
     m->rope_sin = m->rope_cos;
@@ -64,8 +64,9 @@ static void rope_tables(struct ax_model *m, int64_t positions) {
     m->rope_cos.data = ax_stack_push(&m->rt->arena.persistent, "rope tables", bytes);
     m->rope_sin.data = ax_stack_push(&m->rt->arena.persistent, "rope tables", bytes);
     m->rope_seq_len = m->arch.rope.max_positions;
-    if (!ax_runtime_planning(m->rt))
-        ax_rope_tables(&m->arch.rope, m->rope_seq_len, &m->rope_cos, &m->rope_sin);
+    if (ax_runtime_planning(m->rt))
+        return AX_OK;
+    return ax_rope_tables(&m->arch.rope, m->rope_seq_len, m->rt->q, &m->rope_cos, &m->rope_sin);
 }
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
@@ -102,7 +103,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     allocate(m, &b.units);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);
-    rope_tables(m, o->max_positions);
+    AX_TRY_GOTO(rope_tables(m, o->max_positions), st, fail);
     ax_builder_end(&b);
     return AX_OK;
 fail:

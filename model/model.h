@@ -116,6 +116,15 @@ enum ax_status ax_model_load_param(struct ax_model *m, const struct ax_hf *hf,
 /* Normal(0, init_range) matrices, unit norms, zero biases, by counter RNG. Does nothing while
  * planning. */
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed);
+/* Sets every element of a parameter (not packed) to size·x. x follows from the seed, the
+ * parameter's name and the element's index, so values are the same on any mesh. Not while planning. */
+enum ax_values {
+    AX_VALUES_EQUAL,  /* 1 */
+    AX_VALUES_NORMAL, /* normal(0, 1) */
+    AX_VALUES_UNIFORM /* in [−1, 1) */
+};
+enum ax_status ax_model_draw(const struct ax_model *m, const struct ax_param *p,
+                             enum ax_values kind, double size, uint64_t seed);
 /* Converts the matrices that GEMMs read to panels (kernels/panels.h) where possible. After that the
  * model supports only forward passes, and its values can be neither read out nor loaded again.
  * Results stay bit-identical. Call it in the planning run too. */

@@ -49,7 +49,7 @@ static enum ax_status refresh_rope(struct ax_model *m, const struct ax_batch *b)
     const int64_t base = m->arch.rope.max_positions;
     int64_t seq_len = b->max_position + 1 > base ? b->max_position + 1 : base;
     if (seq_len != m->rope_seq_len) {
-        ax_rope_tables(&m->arch.rope, seq_len, &m->rope_cos, &m->rope_sin);
+        AX_TRY(ax_rope_tables(&m->arch.rope, seq_len, m->rt->q, &m->rope_cos, &m->rope_sin));
         m->rope_seq_len = seq_len;
     }
     return AX_OK;

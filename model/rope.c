@@ -200,21 +200,35 @@ void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float 
     }
 }
 
-void ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_tensor *cos_table,
-                    struct ax_tensor *sin_table) {
-    const int64_t positions = cos_table->shape[0], half = r->dim / 2;
-    AX_ASSERT(cos_table->shape[1] == half && half <= 1024);
-    float inv_freq[1024];
-    double scaling;
-    ax_rope_frequencies(r, seq_len, inv_freq, &scaling);
-    for (int64_t pos = 0; pos < positions; pos++) {
+/* Both tables, on the host. */
+static void fill_tables(const struct ax_tensor *like, const float *inv_freq, double scaling,
+                        void *cos_table, void *sin_table) {
+    const int64_t half = like->shape[1];
+    for (int64_t pos = 0; pos < like->shape[0]; pos++) {
         for (int64_t i = 0; i < half; i++) {
             const float angle = (float)pos * inv_freq[i];
             const float c = cosf(angle), s = sinf(angle);
-            ax_store(cos_table->dtype, cos_table->data, pos * half + i,
-                     (double)(c * (float)scaling));
-            ax_store(sin_table->dtype, sin_table->data, pos * half + i,
-                     (double)(s * (float)scaling));
+            ax_store(like->dtype, cos_table, pos * half + i, (double)(c * (float)scaling));
+            ax_store(like->dtype, sin_table, pos * half + i, (double)(s * (float)scaling));
         }
     }
+}
+
+enum ax_status ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_queue *q,
+                              const struct ax_tensor *cos_table,
+                              const struct ax_tensor *sin_table) {
+    const size_t bytes = ax_tensor_bytes(cos_table);
+    float inv_freq[1024];
+    double scaling;
+    void *c, *s;
+    AX_ASSERT(cos_table->shape[1] == r->dim / 2 && r->dim <= 2048);
+    ax_rope_frequencies(r, seq_len, inv_freq, &scaling);
+    AX_TRY(ax_queue_begin_write(q, cos_table->data, bytes, &c));
+    enum ax_status st = ax_queue_begin_write(q, sin_table->data, bytes, &s);
+    if (st == AX_OK) {
+        fill_tables(cos_table, inv_freq, scaling, c, s);
+        st = ax_queue_end_write(q, sin_table->data, s, bytes);
+    }
+    const enum ax_status end = ax_queue_end_write(q, cos_table->data, c, bytes);
+    return st == AX_OK ? end : st;
 }

@@ -6,7 +6,7 @@
 #define AX_MODEL_ROPE_H
 
 #include "base/json.h"
-#include "kernels/tensor.h"
+#include "kernels/queue.h"
 
 enum ax_rope_kind {
     AX_ROPE_DEFAULT,
@@ -36,8 +36,8 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, in
  * applied to cos and sin. Single precision throughout, like the models' training. */
 void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float *inv_freq,
                          double *attention_scaling);
-/* Fills cos, sin [positions][dim/2] (F32 or F64, host memory) from frequencies for seq_len. */
-void ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_tensor *cos_table,
-                    struct ax_tensor *sin_table);
+/* Fills cos, sin [positions][dim/2] (F32 or F64) from frequencies for seq_len. */
+enum ax_status ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, struct ax_queue *q,
+                              const struct ax_tensor *cos_table, const struct ax_tensor *sin_table);
 
 #endif

@@ -1,8 +1,9 @@
-/* From the file's tensor to codes: full blocks are quantized in a staging buffer of bounded size,
- * and the part that this rank owns is copied into its shard. */
+/* From the file's tensor to codes: full blocks are quantized on the host in a staging buffer of
+ * bounded size, and the part that this rank owns is copied into its shard, piece by piece. */
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/transfer.h"
 #include "parallel/packed.h"
 #include "parallel/packed_block.h"
 
@@ -11,7 +12,7 @@
 
 /* Elements [first, first + n) of the global tensor, quantized. */
 struct stage {
-    struct ax_queue *q;
+    struct ax_queue *q; /* of the host */
     const struct ax_packed_source *source;
     enum ax_quant kind;
     int64_t numel;       /* of the global tensor */
@@ -118,27 +119,92 @@ static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *sr
     }
 }
 
-/* Elements [from, from + n) of the global tensor, which the stage holds, to shard element `at`. */
-static void put(const struct stage *s, const struct ax_packing *k,
-                const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t from, int64_t n,
-                int64_t at) {
+/* Where a rank keeps n elements, and the host's view of it. */
+struct piece {
+    int64_t n;
+    int buffers;
+    struct ax_tensor device[AX_PACKED_BUFFERS];
+    void *host[AX_PACKED_BUFFERS];
+};
+
+/* Elements [from, from + n) of the global tensor, which the stage holds, to element `to` of the
+ * piece. */
+static void put(const struct stage *s, const struct ax_packing *k, const struct piece *p,
+                int64_t from, int64_t n, int64_t to) {
     const int64_t skip = from - s->first;
     if (s->kind == AX_QUANT_NF4)
-        copy_nibbles(buffers[0].data, at, s->codes, skip, n);
+        copy_nibbles(p->host[0], to, s->codes, skip, n);
     else
-        memcpy((char *)buffers[0].data + at, s->codes + skip, (size_t)n);
+        memcpy((char *)p->host[0] + to, s->codes + skip, (size_t)n);
     const float *scale = s->nested ? s->meant : s->scale;
     for (int64_t i = 0; i < n; i += k->block) {
-        const int64_t mine = (at + i) / k->block, theirs = (skip + i) / s->block;
+        const int64_t mine = (to + i) / k->block, theirs = (skip + i) / s->block;
         if (k->nested)
-            ((unsigned char *)buffers[1].data)[mine] = s->scale_codes[theirs];
+            ((unsigned char *)p->host[1])[mine] = s->scale_codes[theirs];
         else
-            ((float *)buffers[1].data)[mine] = scale[theirs];
+            ((float *)p->host[1])[mine] = scale[theirs];
     }
     for (int64_t i = 0; k->nested && i < n; i += AX_NF4_GROUP) {
-        ((float *)buffers[2].data)[(at + i) / AX_NF4_GROUP] = s->top[(skip + i) / AX_NF4_GROUP];
-        ((float *)buffers[3].data)[(at + i) / AX_NF4_GROUP] = s->mean;
+        ((float *)p->host[2])[(to + i) / AX_NF4_GROUP] = s->top[(skip + i) / AX_NF4_GROUP];
+        ((float *)p->host[3])[(to + i) / AX_NF4_GROUP] = s->mean;
     }
+}
+
+/* Puts local elements [first, first + n) into the piece, as the stage comes to have them. */
+static enum ax_status fill(struct stage *s, const struct ax_packing *k, const struct piece *p,
+                           int64_t first) {
+    for (int64_t local = 0; local < p->n;) {
+        int64_t run;
+        const int64_t from =
+            ax_param_global_index(s->source->p, s->source->mesh, first + local, &run);
+        run = run > p->n - local ? p->n - local : run;
+        if (s->n == 0 || from < s->first || from >= s->first + s->n) {
+            AX_TRY(quantize(s, from, run < SHORT ? s->cap : run));
+            if (s->nested)
+                AX_TRY(nest(s));
+        }
+        run = run > s->first + s->n - from ? s->first + s->n - from : run;
+        put(s, k, p, from, run, local);
+        local += run;
+    }
+    return AX_OK;
+}
+
+/* The same between the begin and the end of writing it. */
+static enum ax_status load_piece(struct stage *s, const struct ax_packing *k, struct ax_queue *q,
+                                 struct piece *p, int64_t first) {
+    enum ax_status st = AX_OK;
+    int begun = 0;
+    for (; begun < p->buffers && st == AX_OK; begun += st == AX_OK)
+        st = ax_queue_begin_write(q, p->device[begun].data, ax_tensor_bytes(&p->device[begun]),
+                                  &p->host[begun]);
+    if (st == AX_OK)
+        st = fill(s, k, p, first);
+    for (int i = 0; i < begun; i++) {
+        const enum ax_status end =
+            ax_queue_end_write(q, p->device[i].data, p->host[i], ax_tensor_bytes(&p->device[i]));
+        st = st == AX_OK ? end : st;
+    }
+    return st;
+}
+
+/* Elements [at, at + n) of a rank's buffers. */
+static struct piece piece_of(const struct ax_packing *k,
+                             const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t at,
+                             int64_t n) {
+    struct piece p = {.n = n};
+    const struct ax_packed view = ax_packing_view(k, buffers, at, n);
+    const struct ax_tensor all[AX_PACKED_BUFFERS] = {view.codes, view.scale, view.nested,
+                                                     view.offset};
+    for (; p.buffers < AX_PACKED_BUFFERS && all[p.buffers].data; p.buffers++)
+        p.device[p.buffers] = all[p.buffers];
+    return p;
+}
+
+/* Elements that are written together: full scales, groups and bytes. */
+static int64_t piece_size(const struct ax_packing *k) {
+    const int64_t unit = ax_packing_align(k, 2);
+    return unit < STAGE ? STAGE / unit * unit : unit;
 }
 
 enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
@@ -147,33 +213,26 @@ enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
                                int64_t at) {
     const struct ax_param *p = source->p;
     const bool rows = ax_store_by_rows(k->store);
-    struct stage s = {.q = q,
-                      .source = source,
+    struct stage s = {.source = source,
                       .kind = ax_store_quant(k->store),
                       .numel = ax_param_numel(p),
                       .nested = k->store == AX_STORE_NF4_DOUBLE};
     s.block = rows ? p->shape[p->ndim - 1] : AX_NF4_BLOCK;
     s.unit = s.nested ? AX_NF4_GROUP : s.block;
     s.cap = s.unit < STAGE ? STAGE / s.unit * s.unit : s.unit;
+    const int64_t most = piece_size(k);
     enum ax_status st;
+    AX_TRY(ax_host_queue_open(q, &s.q));
     AX_TRY_GOTO(stage_allocate(&s), st, done);
     if (s.nested)
         AX_TRY_GOTO(measure(&s), st, done);
     s.n = 0;
-    for (int64_t local = 0; local < n;) {
-        int64_t run;
-        const int64_t from = ax_param_global_index(p, source->mesh, first + local, &run);
-        run = run > n - local ? n - local : run;
-        if (s.n == 0 || from < s.first || from >= s.first + s.n) {
-            AX_TRY_GOTO(quantize(&s, from, run < SHORT ? s.cap : run), st, done);
-            if (s.nested)
-                AX_TRY_GOTO(nest(&s), st, done);
-        }
-        run = run > s.first + s.n - from ? s.first + s.n - from : run;
-        put(&s, k, buffers, from, run, at + local);
-        local += run;
+    for (int64_t i = 0; i < n; i += most) {
+        struct piece piece = piece_of(k, buffers, at + i, n - i < most ? n - i : most);
+        AX_TRY_GOTO(load_piece(&s, k, q, &piece, first + i), st, done);
     }
 done:
     stage_free(&s);
+    ax_host_queue_close(q, s.q);
     return st;
 }

@@ -335,14 +335,3 @@ void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const
     *n = end > begin ? end - begin : 0;
     *at = begin - lo;
 }
-
-void ax_unit_store(const struct ax_segment *seg, int64_t at, double value) {
-    if (seg->accum == AX_F32)
-        value = (float)value; /* the shard rounds the stored master */
-    ax_store(seg->compute, seg->shard.data, at, value);
-    if (seg->master.data && seg->master.data != seg->shard.data)
-        ax_store(seg->accum, seg->master.data, at, value);
-    if (seg->remainder.data)
-        ((uint16_t *)seg->shard.data)[at] =
-            ax_f32_split((float)value, (int16_t *)seg->remainder.data + at);
-}

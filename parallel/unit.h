@@ -108,12 +108,10 @@ bool ax_unit_present(const struct ax_unit *unit);
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                    int64_t *first, int64_t *n, int64_t *at);
 
-/* Sets one element of the shard, with its master and remainder. */
-void ax_unit_store(const struct ax_segment *seg, int64_t at, double value);
 /* Reads the owned part from the global tensor (any float dtype) into shard, master and remainder.
  */
-enum ax_status ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh,
-                            const struct ax_param *p, const struct ax_elements *global);
+enum ax_status ax_unit_load(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_param *p,
+                            const struct ax_elements *global);
 /* Quantizes the owned part of a packed parameter. */
 enum ax_status ax_unit_load_packed(struct ax_unit *unit, struct ax_runtime *rt,
                                    const struct ax_param *p, const struct ax_elements *global);

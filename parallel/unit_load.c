@@ -4,60 +4,100 @@
 #define LOAD_PART  ((int64_t)1 << 17) /* elements that a thread reads per iteration */
 #define LOAD_CHUNK 4096               /* elements computed at a time */
 
-/* Stores n contiguous elements from src at shard position `at`. */
-static void put_run(const struct ax_segment *seg, int64_t at, enum ax_dtype dtype, const void *src,
+/* The part of a parameter that this rank owns. */
+struct owned {
+    const struct ax_segment *seg;
+    struct ax_runtime *rt;
+    const struct ax_param *p;
+    int64_t first, n, at;
+};
+
+/* What a segment keeps of contiguous elements; host NULL: nothing. */
+enum { SHARD, MASTER, REMAINDER, N_KEPT };
+struct kept {
+    const struct ax_segment *seg;
+    struct {
+        void *device, *host;
+        size_t bytes;
+    } of[N_KEPT];
+};
+
+static enum ax_status kept_begin(struct kept *k, const struct owned *o, int64_t at, int64_t n) {
+    const struct ax_segment *seg = o->seg;
+    const struct ax_tensor *from[N_KEPT] = {&seg->shard, &seg->master, &seg->remainder};
+    *k = (struct kept){.seg = seg};
+    for (int i = 0; i < N_KEPT; i++) {
+        const size_t size = ax_dtype_size(from[i]->dtype);
+        if (!from[i]->data || (i == MASTER && seg->master.data == seg->shard.data))
+            continue;
+        k->of[i].device = (char *)from[i]->data + (size_t)at * size;
+        k->of[i].bytes = (size_t)n * size;
+        AX_TRY(ax_queue_begin_write(o->rt->q, k->of[i].device, k->of[i].bytes, &k->of[i].host));
+    }
+    return AX_OK;
+}
+
+/* Returns the first failure, `st` included. */
+static enum ax_status kept_end(struct kept *k, struct ax_queue *q, enum ax_status st) {
+    for (int i = 0; i < N_KEPT; i++) {
+        if (!k->of[i].host)
+            continue;
+        const enum ax_status end =
+            ax_queue_end_write(q, k->of[i].device, k->of[i].host, k->of[i].bytes);
+        st = st == AX_OK ? end : st;
+    }
+    return st;
+}
+
+/* Stores n contiguous elements from src at element `at` of what is kept. */
+static void put_run(const struct kept *k, int64_t at, enum ax_dtype dtype, const void *src,
                     int64_t n) {
-    char *shard = (char *)seg->shard.data + (size_t)at * ax_dtype_size(seg->compute);
+    const struct ax_segment *seg = k->seg;
+    char *shard = (char *)k->of[SHARD].host + (size_t)at * ax_dtype_size(seg->compute);
     ax_convert(seg->compute, shard, dtype, src, n);
-    if (seg->master.data && seg->master.data != seg->shard.data) {
-        char *master = (char *)seg->master.data + (size_t)at * ax_dtype_size(seg->accum);
+    if (k->of[MASTER].host) {
+        char *master = (char *)k->of[MASTER].host + (size_t)at * ax_dtype_size(seg->accum);
         ax_convert(seg->accum, master, dtype, src, n);
     }
-    for (int64_t i = 0; seg->remainder.data && i < n; i++)
-        ((uint16_t *)shard)[i] =
-            ax_f32_split((float)ax_load(dtype, src, i), (int16_t *)seg->remainder.data + at + i);
+    int16_t *remainder = k->of[REMAINDER].host;
+    for (int64_t i = 0; remainder && i < n; i++)
+        ((uint16_t *)shard)[i] = ax_f32_split((float)ax_load(dtype, src, i), remainder + at + i);
 }
 
 /* The same for elements [first, first + n) of `from`, which are computed if it has `read`. */
-static enum ax_status load_run(const struct ax_segment *seg, int64_t at,
-                               const struct ax_elements *from, int64_t first, int64_t n) {
+static enum ax_status load_run(const struct kept *k, int64_t at, const struct ax_elements *from,
+                               int64_t first, int64_t n) {
     double buffer[LOAD_CHUNK]; /* large enough for any dtype */
     if (!from->read) {
         const char *src = from->data;
-        put_run(seg, at, from->dtype, src + (size_t)first * ax_dtype_size(from->dtype), n);
+        put_run(k, at, from->dtype, src + (size_t)first * ax_dtype_size(from->dtype), n);
         return AX_OK;
     }
     for (int64_t i = 0, m; i < n; i += m) {
         m = n - i < LOAD_CHUNK ? n - i : LOAD_CHUNK;
         AX_TRY(from->read(from->ctx, first + i, m, buffer));
-        put_run(seg, at + i, from->dtype, buffer, m);
+        put_run(k, at + i, from->dtype, buffer, m);
     }
     return AX_OK;
 }
-
-/* The part of a parameter that this rank owns. */
-struct owned {
-    const struct ax_segment *seg;
-    const struct ax_mesh *mesh;
-    const struct ax_param *p;
-    int64_t first, n, at;
-};
 
 static enum ax_status load_part(const struct owned *o, const struct ax_elements *global,
                                 int64_t part) {
-    const int64_t end = part + LOAD_PART < o->n ? part + LOAD_PART : o->n;
-    for (int64_t i = part, run; i < end; i += run) {
-        const int64_t from = ax_param_global_index(o->p, o->mesh, o->first + i, &run);
-        run = run < end - i ? run : end - i;
-        AX_TRY(load_run(o->seg, o->at + i, global, from, run));
+    const int64_t n = o->n - part < LOAD_PART ? o->n - part : LOAD_PART;
+    struct kept k;
+    enum ax_status st = kept_begin(&k, o, o->at + part, n);
+    for (int64_t i = 0, run; st == AX_OK && i < n; i += run) {
+        const int64_t from = ax_param_global_index(o->p, &o->rt->mesh, o->first + part + i, &run);
+        run = run < n - i ? run : n - i;
+        st = load_run(&k, i, global, from, run);
     }
-    return AX_OK;
+    return kept_end(&k, o->rt->q, st);
 }
 
-enum ax_status ax_unit_load(struct ax_unit *unit, const struct ax_mesh *mesh,
-                            const struct ax_param *p, const struct ax_elements *global) {
-    struct owned o = {.seg = &unit->segments[p->segment], .mesh = mesh, .p = p};
-    ax_unit_owned(unit, mesh, p, &o.first, &o.n, &o.at);
+enum ax_status ax_unit_load(struct ax_unit *unit, struct ax_runtime *rt, const struct ax_param *p,
+                            const struct ax_elements *global) {
+    struct owned o = {.seg = &unit->segments[p->segment], .rt = rt, .p = p};
+    ax_unit_owned(unit, &rt->mesh, p, &o.first, &o.n, &o.at);
     int64_t failed = o.n; /* first part that could not be read */
     /* Most of a model's loading time is first-touch page faults of the file and the arena, which
      * the kernel serves faster to several threads than to one. */

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "kernels/transfer.h"
 
 enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied,
                          const char *extra) {
@@ -73,22 +74,30 @@ enum ax_status tiny_fill(struct ax_step *s, const int64_t *lengths, uint64_t see
     return AX_OK;
 }
 
+/* Adds noise to a parameter's values. */
+static enum ax_status move(struct ax_model *m, const struct ax_param *p, uint64_t seed) {
+    const struct ax_tensor value = ax_model_value(m, p);
+    const struct ax_rng_key key = {seed, 1, ax_hash32(p->name)};
+    const int64_t n = ax_param_numel(p);
+    double *moved;
+    AX_TRY(ax_alloc(&moved, (size_t)n, sizeof *moved));
+    enum ax_status st = ax_tensor_read(m->rt->q, &value, AX_F64, moved);
+    for (int64_t k = 0; k < n; k++)
+        moved[k] += 0.1 * (double)ax_rng_normal(key, (uint64_t)k);
+    const struct ax_elements from = ax_elements_of(AX_F64, moved);
+    if (st == AX_OK)
+        st = ax_unit_load(&m->units[p->unit], m->rt, p, &from);
+    ax_free(moved);
+    return st;
+}
+
 enum ax_status tiny_adapters(struct ax_model *m, uint64_t seed) {
     if (!m->adapter)
         return AX_OK;
     AX_TRY(ax_adapter_init(m, seed));
-    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++) {
-        const struct ax_param *p = &m->params[i];
-        const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
-        const struct ax_tensor value = ax_model_value(m, p);
-        for (int64_t k = 0; p->adapter && k < ax_param_numel(p); k++) {
-            const struct ax_rng_key key = {seed, 1, ax_hash32(p->name)};
-            const double v = ax_load(value.dtype, value.data, k);
-            const double moved = v + 0.1 * (double)ax_rng_normal(key, (uint64_t)k);
-            ax_store(value.dtype, value.data, k, moved);
-            ax_store(seg->compute, seg->shard.data, p->offset + k, moved);
-        }
-    }
+    for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
+        if (m->params[i].adapter)
+            AX_TRY(move(m, &m->params[i], seed));
     return AX_OK;
 }
 
@@ -101,14 +110,22 @@ static enum ax_status copy_grads(struct tiny_run *t, const struct ax_model *m) {
         const struct ax_tensor grad = ax_model_grad(m, &m->params[i]);
         if (!grad.data)
             continue;
-        ax_convert(AX_F64, out, grad.dtype, grad.data, ax_tensor_numel(&grad));
+        AX_TRY(ax_tensor_read(m->rt->q, &grad, AX_F64, out));
         out += ax_tensor_numel(&grad);
     }
     return AX_OK;
 }
 
-static uint64_t hash_tensor(uint64_t h, const struct ax_tensor *t) {
-    return t->data ? ax_hash64(t->data, ax_tensor_bytes(t), h) : h;
+static enum ax_status hash_tensor(struct ax_queue *q, const struct ax_tensor *t, uint64_t *h) {
+    const size_t bytes = ax_tensor_bytes(t);
+    void *copy;
+    if (!t->data)
+        return AX_OK;
+    AX_TRY(ax_alloc(&copy, bytes, 1));
+    const enum ax_status st = ax_queue_read(q, t->data, copy, bytes, NULL);
+    *h = ax_hash64(copy, bytes, *h);
+    ax_free(copy);
+    return st;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -133,8 +150,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     for (int i = 0; !ax_runtime_planning(rt) && i < s.model.n_params; i++) {
         const struct ax_tensor value = ax_model_value(&s.model, &s.model.params[i]);
         const struct ax_tensor grad = ax_model_grad(&s.model, &s.model.params[i]);
-        t->masters = hash_tensor(t->masters, &value);
-        t->grads = hash_tensor(t->grads, &grad);
+        AX_TRY_GOTO(hash_tensor(rt->q, &value, &t->masters), st, done);
+        AX_TRY_GOTO(hash_tensor(rt->q, &grad, &t->grads), st, done);
     }
     if (t->want_grads && !ax_runtime_planning(rt))
         AX_TRY_GOTO(copy_grads(t, &s.model), st, done);

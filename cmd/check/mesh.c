@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cmd/check/mesh_launch.h"
+#include "kernels/transfer.h"
 
 enum { STEPS = 2, DOCS = 8 };
 
@@ -82,24 +82,12 @@ no_weight:
 
 /* ---- weights ---- */
 
-/* Draws values for B, which would otherwise start at zero, so that A's gradient would be zero
- * too. */
-static void randomize(struct ax_model *m, const struct ax_param *p) {
-    struct ax_unit *unit = &m->units[p->unit];
-    const struct ax_segment *seg = &unit->segments[p->segment];
-    const struct ax_rng_key key = {23, 0, ax_hash32(p->name)};
-    int64_t first, n, at, run;
-    ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t global = ax_param_global_index(p, &m->rt->mesh, first + i, &run);
-        ax_unit_store(seg, at + i, 0.1 * (double)ax_rng_normal(key, (uint64_t)global));
-    }
-}
-
 static bool starts_at_zero(const struct ax_param *p) {
     return strstr(p->name, "lora_B") || strstr(p->name, "lora_embedding_A");
 }
 
+/* B, too, gets random values: it would otherwise start at zero, so that A's gradient would be zero
+ * as well. */
 static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check *c) {
     AX_TRY(c->hf ? ax_model_load(m, c->hf) : ax_model_init_random(m, 5));
     if (!c->adapter)
@@ -107,7 +95,7 @@ static enum ax_status set_weights(struct ax_model *m, const struct ax_mesh_check
     AX_TRY(ax_adapter_init(m, 11));
     for (int i = 0; i < m->n_params && !ax_runtime_planning(m->rt); i++)
         if (starts_at_zero(&m->params[i]) && ax_unit_present(&m->units[m->params[i].unit]))
-            randomize(m, &m->params[i]);
+            AX_TRY(ax_model_draw(m, &m->params[i], AX_VALUES_NORMAL, 0.1, 23));
     return AX_OK;
 }
 
@@ -128,21 +116,36 @@ static const struct ax_tensor *source(const struct ax_unit *unit, const struct a
     return gradient ? &seg->grad : &seg->master;
 }
 
-/* Computes the full parameter (or gradient) on every rank: each element is contributed once, and
- * summed. */
+/* This rank's elements of a parameter or gradient, at their places in the global one. */
+static enum ax_status own_part(struct ax_step *s, const struct ax_param *p, bool gradient,
+                               double *out) {
+    const struct ax_unit *unit = &s->model.units[p->unit];
+    int64_t first, n, at, run;
+    double *values;
+    ax_unit_owned(unit, &s->rt->mesh, p, &first, &n, &at);
+    if (n == 0)
+        return AX_OK;
+    const struct ax_tensor own = ax_tensor_rows(source(unit, p, gradient), at, n);
+    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
+    const enum ax_status st = ax_tensor_read(s->rt->q, &own, AX_F64, values);
+    for (int64_t i = 0; st == AX_OK && i < n; i++)
+        out[ax_param_global_index(p, &s->rt->mesh, first + i, &run)] = values[i];
+    ax_free(values);
+    return st;
+}
+
+/* Computes the full parameter (or gradient) on every rank, in `out`, which is zero: each element is
+ * contributed once, and summed. */
 static enum ax_status collect(struct ax_step *s, const struct ax_param *p, bool gradient,
                               double *out) {
-    const struct ax_unit *unit = &s->model.units[p->unit];
-    memset(out, 0, (size_t)ax_param_numel(p) * sizeof *out);
-    if (hands_in(s, p)) {
-        const struct ax_tensor *from = source(unit, p, gradient);
-        int64_t first, n, at, run;
-        ax_unit_owned(unit, &s->rt->mesh, p, &first, &n, &at);
-        for (int64_t i = 0; i < n; i++)
-            out[ax_param_global_index(p, &s->rt->mesh, first + i, &run)] =
-                ax_load(from->dtype, from->data, at + i);
-    }
-    return ax_comm_sum(&s->rt->comms[AX_ROLE_WORLD], s->rt->q, AX_F64, out, ax_param_numel(p));
+    struct ax_queue *host;
+    if (hands_in(s, p))
+        AX_TRY(own_part(s, p, gradient, out));
+    AX_TRY(ax_host_queue_open(s->rt->q, &host));
+    const enum ax_status st =
+        ax_comm_sum(&s->rt->comms[AX_ROLE_WORLD], host, AX_F64, out, ax_param_numel(p));
+    ax_host_queue_close(s->rt->q, host);
+    return st;
 }
 
 static const char *group_of(const struct ax_param *p) {
@@ -185,13 +188,12 @@ static enum ax_status take(struct run *run, struct ax_step *s, double **kept, bo
         double *now;
         AX_TRY(ax_alloc(&now, n, sizeof *now));
         const enum ax_status st = collect(s, p, gradient, now);
-        if (run->reference) {
-            kept[i] = now;
-            continue;
-        }
-        if (st == AX_OK && s->rt->mesh.rank == 0)
+        if (st == AX_OK && !run->reference && s->rt->mesh.rank == 0)
             note(run, gradient ? "gradients" : "weights", p, now, kept[i]);
-        ax_free(now);
+        if (run->reference)
+            kept[i] = now;
+        else
+            ax_free(now);
         AX_TRY(st);
     }
     return AX_OK;

@@ -3,9 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
-#include "base/rng.h"
+#include "kernels/transfer.h"
 #include "model/model.h"
 
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size) {
@@ -18,43 +17,33 @@ static bool is_part(const struct ax_param *p) {
     return p->adapter || p->trainable;
 }
 
-/* Writes local elements of p into this rank's shard and master. */
-static void put(const struct ax_model *m, const struct ax_param *p, const double *local) {
-    const struct ax_unit *unit = &m->units[p->unit];
-    const struct ax_segment *seg = &unit->segments[p->segment];
-    int64_t first, n, at;
-    ax_unit_owned(unit, &m->rt->mesh, p, &first, &n, &at);
-    for (int64_t i = 0; i < n; i++)
-        ax_unit_store(seg, at + i, local[first + i]);
-}
-
-/* Normal with this standard deviation, or uniform within ±size. */
-static enum ax_status draw(const struct ax_model *m, const struct ax_param *p, uint64_t seed,
-                           bool normal, double size) {
-    const struct ax_rng_key key = {seed, 0, ax_hash32(p->name)};
-    const int64_t n = ax_param_local_numel(p);
-    double *values;
-    int64_t run;
-    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
-    for (int64_t i = 0; size > 0 && i < n; i++) {
-        const uint64_t at = (uint64_t)ax_param_global_index(p, &m->rt->mesh, i, &run);
-        values[i] = size * (normal ? (double)ax_rng_normal(key, at)
-                                   : 2 * (double)ax_rng_uniform(key, at) - 1);
-    }
-    put(m, p, values);
-    ax_free(values);
-    return AX_OK;
-}
-
 static enum ax_status start_matrices(const struct ax_model *m, const struct ax_adapter *a,
                                      uint64_t seed) {
     const enum ax_lora_start start = m->adapter->start;
     const double inputs = (double)a->a->shape[1], r = (double)a->a->shape[0];
     if (start == AX_LORA_GAUSSIAN)
-        AX_TRY(draw(m, a->a, seed, true, 1 / r));
+        AX_TRY(ax_model_draw(m, a->a, AX_VALUES_NORMAL, 1 / r, seed));
     else
-        AX_TRY(draw(m, a->a, seed, false, 1 / sqrt(inputs)));
-    return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(r) : 0);
+        AX_TRY(ax_model_draw(m, a->a, AX_VALUES_UNIFORM, 1 / sqrt(inputs), seed));
+    return ax_model_draw(m, a->b, AX_VALUES_UNIFORM, start == AX_LORA_RANDOM ? 1 / sqrt(r) : 0,
+                         seed);
+}
+
+/* Sets local elements of p, which has one dimension, to the roots of x [local numel]. */
+static enum ax_status set_roots(struct ax_model *m, const struct ax_param *p,
+                                const struct ax_tensor *x) {
+    double *all; /* of the global parameter: x's elements follow each other there, too */
+    int64_t run;
+    const int64_t first = ax_param_global_index(p, &m->rt->mesh, 0, &run);
+    AX_TRY(ax_alloc(&all, (size_t)ax_param_numel(p), sizeof *all));
+    enum ax_status st = ax_tensor_read(m->rt->q, x, AX_F64, all + first);
+    for (int64_t i = first; i < first + run; i++) /* the shard rounds the stored master */
+        all[i] = m->accum == AX_F64 ? sqrt(all[i]) : (double)(float)sqrt(all[i]);
+    const struct ax_elements roots = ax_elements_of(AX_F64, all);
+    if (st == AX_OK)
+        st = ax_unit_load(&m->units[p->unit], m->rt, p, &roots);
+    ax_free(all);
+    return st;
 }
 
 /* m = ‖W‖ = √(Σ w²) per row, which equals ‖V‖ while B = 0: g = 1/inverse with m = 1. */
@@ -63,20 +52,13 @@ static enum ax_status start_magnitude(struct ax_model *m, const struct ax_linear
     struct ax_stack *scratch = &rt->arena.scratch;
     const struct ax_adapter *a = &l->adapter[part];
     const size_t mark = ax_stack_mark(scratch);
-    const int64_t rows = a->weight->local_shape[0];
-    struct ax_tensor sumsq = ax_tensor_1d(m->accum, NULL, rows);
+    struct ax_tensor sumsq = ax_tensor_1d(m->accum, NULL, a->weight->local_shape[0]);
     sumsq.data = ax_stack_push(scratch, "dora norms", ax_tensor_bytes(&sumsq));
     AX_TRY(ax_linear_row_squares(rt, l, part, &sumsq));
     if (a->weight->tp_dim == 1)
         AX_TRY(ax_tp_sum(rt, &sumsq));
-    if (!ax_runtime_planning(rt)) {
-        double *values;
-        AX_TRY(ax_alloc(&values, (size_t)rows, sizeof *values));
-        for (int64_t i = 0; i < rows; i++)
-            values[i] = sqrt(ax_load(m->accum, sumsq.data, i));
-        put(m, a->magnitude, values);
-        ax_free(values);
-    }
+    if (!ax_runtime_planning(rt))
+        AX_TRY(set_roots(m, a->magnitude, &sumsq));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -98,8 +80,9 @@ static enum ax_status start_embedding(struct ax_model *m, uint64_t seed) {
     const struct ax_adapter *a = &m->embed_adapter;
     if (!a->a || !ax_unit_present(a->unit) || ax_runtime_planning(m->rt))
         return AX_OK;
-    AX_TRY(draw(m, a->a, seed, true, m->adapter->start == AX_LORA_RANDOM ? 1 : 0));
-    return draw(m, a->b, seed, true, 1);
+    AX_TRY(ax_model_draw(m, a->a, AX_VALUES_NORMAL, m->adapter->start == AX_LORA_RANDOM ? 1 : 0,
+                         seed));
+    return ax_model_draw(m, a->b, AX_VALUES_NORMAL, 1, seed);
 }
 
 static enum ax_status start_head(struct ax_model *m, uint64_t seed) {
@@ -116,9 +99,11 @@ static enum ax_status start_experts(struct ax_model *m, const struct ax_expert_a
     const enum ax_lora_start start = m->adapter->start;
     const double inputs = (double)a->a->shape[1], r = (double)a->r;
     const bool normal = start == AX_LORA_GAUSSIAN;
-    AX_TRY(draw(m, a->a, seed, normal, normal ? 1 / r : 1 / sqrt(inputs)));
+    AX_TRY(ax_model_draw(m, a->a, normal ? AX_VALUES_NORMAL : AX_VALUES_UNIFORM,
+                         normal ? 1 / r : 1 / sqrt(inputs), seed));
     const double columns = (double)a->b->shape[1]; /* of all experts together, like PEFT's linear */
-    return draw(m, a->b, seed, false, start == AX_LORA_RANDOM ? 1 / sqrt(columns) : 0);
+    return ax_model_draw(m, a->b, AX_VALUES_UNIFORM,
+                         start == AX_LORA_RANDOM ? 1 / sqrt(columns) : 0, seed);
 }
 
 enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed) {
@@ -211,7 +196,7 @@ static enum ax_status load_tensor(const struct reading *r, const struct ax_param
                                   const struct ax_st_entry *e) {
     const struct ax_elements from = ax_st_elements(e);
     if (ax_unit_present(&r->m->units[p->unit]))
-        AX_TRY(ax_unit_load(&r->m->units[p->unit], &r->m->rt->mesh, p, &from));
+        AX_TRY(ax_unit_load(&r->m->units[p->unit], r->m->rt, p, &from));
     if (r->replaced)
         r->replaced[p - r->m->params] = true;
     return AX_OK;
@@ -278,7 +263,7 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
                (const char *)e->data + (size_t)(i / j->run * (j->run + j->other_run)) * size,
                (size_t)j->run * size);
     const struct ax_elements from = ax_elements_of(e->dtype, first);
-    const enum ax_status st = ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, &from);
+    const enum ax_status st = ax_unit_load(&m->units[p->unit], m->rt, p, &from);
     ax_free(first);
     return st;
 }

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "kernels/transfer.h"
 #include "model/model.h"
 #include "model/adapter/low_rank.h"
 
@@ -66,30 +67,34 @@ struct source {
     uint64_t seed;
 };
 
-/* Writes A and B in accumulation dtype to `a` and `b`. */
-static void split(const struct ax_low_rank *l, double scale, enum ax_dtype dtype, void *a,
-                  void *b) {
+/* A and B in accumulation dtype. */
+struct halves {
+    enum ax_dtype dtype;
+    void *a, *b;
+};
+
+static void split(const struct ax_low_rank *l, double scale, const struct halves *h) {
     for (int64_t j = 0; j < l->r; j++) {
         const double root = sqrt(l->s[j] / scale);
         for (int64_t k = 0; k < l->cols; k++)
-            ax_store(dtype, a, j * l->cols + k, root * l->v[j * l->cols + k]);
+            ax_store(h->dtype, h->a, j * l->cols + k, root * l->v[j * l->cols + k]);
         for (int64_t i = 0; i < l->rows; i++)
-            ax_store(dtype, b, i * l->r + j, root * l->u[j * l->rows + i]);
+            ax_store(h->dtype, h->b, i * l->r + j, root * l->u[j * l->rows + i]);
     }
 }
 
 /* w − s·B·A. */
-static void subtract(const struct ax_low_rank *l, double scale, enum ax_dtype dtype, const void *a,
-                     const void *b, double *rest) {
+static void subtract(const struct ax_low_rank *l, double scale, const struct halves *h,
+                     double *rest) {
 #pragma omp parallel for schedule(static) if (l->rows * l->cols >= 1 << 16)
     for (int64_t i = 0; i < l->rows; i++) {
         double *row = rest + i * l->cols;
         for (int64_t k = 0; k < l->cols; k++)
             row[k] = (double)l->w[i * l->cols + k];
         for (int64_t j = 0; j < l->r; j++) {
-            const double by = scale * ax_load(dtype, b, i * l->r + j);
+            const double by = scale * ax_load(h->dtype, h->b, i * l->r + j);
             for (int64_t k = 0; k < l->cols; k++)
-                row[k] -= by * ax_load(dtype, a, j * l->cols + k);
+                row[k] -= by * ax_load(h->dtype, h->a, j * l->cols + k);
         }
     }
 }
@@ -97,13 +102,25 @@ static void subtract(const struct ax_low_rank *l, double scale, enum ax_dtype dt
 static enum ax_status load_rest(struct ax_model *m, const struct ax_param *w, const double *rest) {
     struct ax_unit *unit = &m->units[w->unit];
     const struct ax_elements from = ax_elements_of(AX_F64, rest);
-    return w->storage == AX_STORE_PLAIN ? ax_unit_load(unit, &m->rt->mesh, w, &from)
+    return w->storage == AX_STORE_PLAIN ? ax_unit_load(unit, m->rt, w, &from)
                                         : ax_unit_load_packed(unit, m->rt, w, &from);
 }
 
-static enum ax_status load_start(struct ax_model *m, const struct ax_param *p, const void *values) {
+static enum ax_status load_half(struct ax_model *m, const struct ax_param *p, const void *values) {
     const struct ax_elements from = ax_elements_of(m->accum, values);
-    return ax_unit_load(&m->units[p->unit], &m->rt->mesh, p, &from);
+    return ax_unit_load(&m->units[p->unit], m->rt, p, &from);
+}
+
+/* Both are trained, and kept as they start: B negated, as saved folders subtract it. */
+static enum ax_status load_halves(struct ax_model *m, const struct ax_adapter *adapter,
+                                  const struct halves *h) {
+    const struct ax_param *A = adapter->a, *B = adapter->b;
+    AX_TRY(load_half(m, A, h->a));
+    AX_TRY(load_half(m, B, h->b));
+    for (int64_t i = 0; i < ax_param_numel(B); i++)
+        ax_store(h->dtype, h->b, i, -ax_load(h->dtype, h->b, i));
+    AX_TRY(ax_tensor_write(m->rt->q, &m->starts[A - m->params], h->dtype, h->a));
+    return ax_tensor_write(m->rt->q, &m->starts[B - m->params], h->dtype, h->b);
 }
 
 static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *adapter, void *ctx) {
@@ -120,7 +137,7 @@ static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *ada
             AX_ERR_CONFIG,
             "pissa: rank %lld exceeds the rank of %s ([%lld, %lld]). Use a smaller rank.",
             (long long)l.r, w->name, (long long)l.rows, (long long)l.cols);
-    void *a = m->starts[A - m->params].data, *b = m->starts[B - m->params].data;
+    struct halves h = {.dtype = m->accum};
     float *values;
     double *rest = NULL;
     AX_TRY(ax_alloc(&values, (size_t)e->numel, sizeof *values));
@@ -129,15 +146,16 @@ static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *ada
     l.w = values;
     AX_TRY_GOTO(ax_low_rank_find(&l), st, done);
     AX_TRY_GOTO(ax_alloc(&rest, (size_t)e->numel, sizeof *rest), st, done);
-    split(&l, adapter->scale, m->accum, a, b);
-    subtract(&l, adapter->scale, m->accum, a, b, rest);
-    AX_TRY_GOTO(load_start(m, A, a), st, done);
-    AX_TRY_GOTO(load_start(m, B, b), st, done);
+    AX_TRY_GOTO(ax_alloc(&h.a, (size_t)ax_param_numel(A), ax_dtype_size(h.dtype)), st, done);
+    AX_TRY_GOTO(ax_alloc(&h.b, (size_t)ax_param_numel(B), ax_dtype_size(h.dtype)), st, done);
+    split(&l, adapter->scale, &h);
+    subtract(&l, adapter->scale, &h, rest);
     AX_TRY_GOTO(load_rest(m, w, rest), st, done);
-    for (int64_t i = 0; i < ax_param_numel(B); i++) /* subtracted in saved folders */
-        ax_store(m->accum, b, i, -ax_load(m->accum, b, i));
+    AX_TRY_GOTO(load_halves(m, adapter, &h), st, done);
 done:
     ax_low_rank_free(&l);
+    ax_free(h.a);
+    ax_free(h.b);
     ax_free(rest);
     ax_free(values);
     return st;

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/transfer.h"
 #include "tests/kernels/harness.h"
 
 static struct machine ref, cpu, far;
@@ -153,6 +154,65 @@ static void pieces_are_read_in_order(void **state) {
     }
 }
 
+/* Pieces that the host fills, from several threads, arrive at their end and not before; tensors are
+ * converted on the way. On the host's devices a piece is the memory itself. */
+static void what_the_host_fills_arrives(void **state) {
+    (void)state;
+    enum { PIECES = 200, PIECE = 16 };
+    const size_t mark = ax_stack_mark(&far.arena.scratch), bytes = PIECE * sizeof(float);
+    struct ax_tensor x = take(PIECES * PIECE);
+    float out[PIECES * PIECE], *at = x.data;
+    int failed = 0;
+    assert_int_equal(ax_run_fill(far.q, &(struct ax_fill){x, 5}), AX_OK);
+#pragma omp parallel for num_threads(4) reduction(+ : failed)
+    for (int i = 0; i < PIECES; i++) {
+        float *host = NULL;
+        failed += ax_queue_begin_write(far.q, at + i * PIECE, bytes, (void **)&host) != AX_OK;
+        for (int k = 0; k < PIECE; k++) {
+            failed += host[k] != 0;
+            host[k] = (float)(i * PIECE + k);
+        }
+        if (i < PIECES - 1)
+            failed += ax_queue_end_write(far.q, at + i * PIECE, host, bytes) != AX_OK;
+        else
+            ax_free(host); /* never ends */
+    }
+    assert_int_equal(failed, 0);
+    assert_int_equal(ax_queue_read(far.q, x.data, out, sizeof out, NULL), AX_OK);
+    for (int i = 0; i < PIECES * PIECE; i++)
+        assert_true(out[i] == (float)(i < (PIECES - 1) * PIECE ? i : 5));
+
+    const struct ax_tensor half = ax_tensor_1d(AX_BF16, x.data, 3);
+    double values[3];
+    assert_int_equal(ax_tensor_write(far.q, &half, AX_F64, (double[]){1, -2.5, 1.0001}), AX_OK);
+    assert_int_equal(ax_tensor_read(far.q, &half, AX_F64, values), AX_OK);
+    assert_memory_equal(values, ((double[]){1, -2.5, 1}), sizeof values);
+
+    void *same;
+    assert_int_equal(ax_queue_begin_write(cpu.q, out, 8, &same), AX_OK);
+    assert_ptr_equal(same, out);
+    assert_int_equal(ax_queue_end_write(cpu.q, out, same, 8), AX_OK);
+    ax_stack_release(&far.arena.scratch, mark);
+}
+
+/* A queue of the host beside a far one: its ops run at once on the host's memory. */
+static void the_host_computes_beside_it(void **state) {
+    (void)state;
+    struct ax_queue *host, *own;
+    float x[2] = {1, 2}, y[2] = {10, 20};
+    assert_int_equal(ax_host_queue_open(far.q, &host), AX_OK);
+    assert_ptr_not_equal(host, far.q);
+    assert_int_equal(ax_run_add(host, &(struct ax_add){ax_tensor_1d(AX_F32, x, 2),
+                                                       ax_tensor_1d(AX_F32, y, 2), 2}),
+                     AX_OK);
+    assert_memory_equal(x, ((float[]){21, 42}), sizeof x);
+    ax_host_queue_close(far.q, host);
+    assert_int_equal(ax_host_queue_open(cpu.q, &own), AX_OK);
+    assert_ptr_equal(own, cpu.q);
+    ax_host_queue_close(cpu.q, own);
+    assert_int_equal(ax_queue_finish(cpu.q), AX_OK); /* still open */
+}
+
 /* The first failure is told by every wait from then on, and nothing else is done. */
 static void a_failure_is_told_to_who_waits(void **state) {
     (void)state;
@@ -200,6 +260,8 @@ int main(void) {
         cmocka_unit_test(every_op_gives_the_bits_of_cpu),
         cmocka_unit_test(things_happen_late_and_in_order),
         cmocka_unit_test(pieces_are_read_in_order),
+        cmocka_unit_test(what_the_host_fills_arrives),
+        cmocka_unit_test(the_host_computes_beside_it),
         cmocka_unit_test(a_failure_is_told_to_who_waits),
         cmocka_unit_test(the_host_cannot_touch_it),
     };

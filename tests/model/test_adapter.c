@@ -336,6 +336,23 @@ static void recompute_and_threads_are_bitwise(void **state) {
     }
 }
 
+/* Starts, packed weights and training on memory that the host cannot touch. */
+static void far_memory_is_bitwise(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(variants); i++) {
+        struct ax_arch arch;
+        arch_of(&arch, &variants[i]);
+        const struct ax_peft_config c = config_of(&variants[i]);
+        const enum ax_dtype dtype = i % 2 ? AX_BF16 : AX_F32;
+        struct tiny_run host = run_of(&arch, &c, &variants[i], dtype, AX_RECOMPUTE_SELECTIVE);
+        struct tiny_run far = host;
+        must(tiny_run(&host, "cpu", 2));
+        must(tiny_run(&far, "far", 2));
+        same_bits(&host, &far, "far", variants[i].name);
+        ax_arch_free(&arch);
+    }
+}
+
 static void steps_do_not_allocate(void **state) {
     (void)state;
     struct ax_arch arch;
@@ -490,6 +507,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_difference_quotients),
         cmocka_unit_test(recompute_and_threads_are_bitwise),
+        cmocka_unit_test(far_memory_is_bitwise),
         cmocka_unit_test(steps_do_not_allocate),
         cmocka_unit_test(packing_and_accumulation_change_nothing),
         cmocka_unit_test(dropout_follows_the_seed),

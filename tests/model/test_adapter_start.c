@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "kernels/quant_codes.h"
 #include "model/adapter/merge.h"
@@ -63,6 +64,7 @@ struct job {
     enum ax_store store;
     void (*look)(struct ax_model *m, const struct job *j);
     const char *save;
+    const char *backend; /* NULL: cpu */
 };
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -90,7 +92,8 @@ done:
 }
 
 static enum ax_status run(struct job *j) {
-    return ax_runtime_run(&(struct ax_runtime_options){.backend = "cpu", .threads = 1}, body, j,
+    const char *backend = j->backend ? j->backend : "cpu";
+    return ax_runtime_run(&(struct ax_runtime_options){.backend = backend, .threads = 1}, body, j,
                           NULL);
 }
 
@@ -317,6 +320,42 @@ static void look_at_spread(struct ax_model *m, const struct job *j) {
     each(m, check_spread);
 }
 
+/* ---- memory that the host cannot touch ---- */
+
+static uint64_t memory;
+
+/* All that a model keeps: weights, masters, what PiSSA started from, tables. */
+static void look_at_memory(struct ax_model *m, const struct job *j) {
+    const struct ax_stack *all = &m->rt->arena.persistent;
+    char *copy;
+    (void)j;
+    must(ax_alloc(&copy, all->top, 1));
+    must(ax_queue_read(m->rt->q, all->base, copy, all->top, NULL));
+    memory = ax_hash64(copy, all->top, 0);
+    ax_free(copy);
+}
+
+static void far_models_start_as_on_cpu(void **state) {
+    (void)state;
+    need_base();
+    static const enum ax_lora_start kinds[] = {AX_LORA_USUAL, AX_LORA_RANDOM, AX_LORA_GAUSSIAN,
+                                               AX_LORA_PISSA};
+    static const enum ax_store stores[] = {AX_STORE_PLAIN, AX_STORE_NF4, AX_STORE_NF4_DOUBLE,
+                                           AX_STORE_INT8, AX_STORE_FP8};
+    for (size_t i = 0; i < 20; i++) {
+        struct ax_peft_config c = config(kinds[i % 4]);
+        c.dora = kinds[i % 4] != AX_LORA_PISSA;
+        c.iterations = 2;
+        struct job j = {.config = &c, .store = stores[i % 5], .look = look_at_memory};
+        must(run(&j));
+        const uint64_t want = memory;
+        j.backend = "far";
+        must(run(&j));
+        if (memory != want)
+            fail_msg("start %zu, store %zu: other memory than on cpu", i % 4, i % 5);
+    }
+}
+
 static void drawn_starts_have_their_spread(void **state) {
     (void)state;
     need_base();
@@ -332,6 +371,7 @@ int main(void) {
         cmocka_unit_test(pissa_splits_the_base),
         cmocka_unit_test(a_folder_is_for_the_base_as_it_was),
         cmocka_unit_test(drawn_starts_have_their_spread),
+        cmocka_unit_test(far_models_start_as_on_cpu),
     };
     return cmocka_run_group_tests(tests, open_base, close_base);
 }

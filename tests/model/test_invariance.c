@@ -309,6 +309,41 @@ static void noise_is_drawn_once(void **state) {
     ax_arch_free(&arch);
 }
 
+/* Training on memory that the host cannot touch, in an order that only the queue gives: see
+ * kernels/far.c. */
+static void far_memory_is_bitwise(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(models); i++) {
+        struct ax_arch arch;
+        must(tiny_arch(&arch, models[i].type, models[i].tied, models[i].extra));
+        for (size_t k = 0; k < COUNT(kinds); k++) {
+            struct tiny_run host = {.arch = &arch, .lengths = lengths, .steps = 3, .seed = 7};
+            host.o = tiny_options(kinds[k].dtype, AX_RECOMPUTE_SELECTIVE, 2, lengths);
+            struct tiny_run far = host;
+            must(tiny_run(&host, kinds[k].backend, 2));
+            must(tiny_run(&far, "far", 2));
+            same_bits(&host, &far, models[i].type);
+        }
+        ax_arch_free(&arch);
+    }
+}
+
+/* Longer than the tables are for: they are filled again, and the passes before still see theirs. */
+static void far_tables_follow_the_longest_sequence(void **state) {
+    (void)state;
+    static const int64_t longer[] = {70, 3, 0};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false,
+                   ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}"));
+    struct tiny_run host = {.arch = &arch, .lengths = longer, .steps = 2, .seed = 7};
+    host.o = tiny_options(AX_F32, AX_RECOMPUTE_ON, 1, longer);
+    struct tiny_run far = host;
+    must(tiny_run(&host, "cpu", 2));
+    must(tiny_run(&far, "far", 2));
+    same_bits(&host, &far, "dynamic rope");
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recompute_modes_are_bitwise),
@@ -318,6 +353,8 @@ int main(void) {
         cmocka_unit_test(accumulation_equals_one_batch),
         cmocka_unit_test(frozen_neighbors_change_nothing),
         cmocka_unit_test(noise_is_drawn_once),
+        cmocka_unit_test(far_memory_is_bitwise),
+        cmocka_unit_test(far_tables_follow_the_longest_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

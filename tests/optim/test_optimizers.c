@@ -464,9 +464,17 @@ static float master_of(const struct ax_segment *seg, int64_t at) {
 
 /* Masters become bf16 numbers. Kept as bf16 and remainder they are rounded away from zero where
  * float32 ones are rounded to even, and the first step should see the same weights. */
-static void round_weights(const struct ax_segment *seg) {
-    for (int64_t at = 0; at < seg->shard_numel; at++)
-        ax_unit_store(seg, at, ax_bf16_to_f32(ax_f32_to_bf16(master_of(seg, at))));
+static enum ax_status round_weights(struct ax_model *m, const struct ax_param *p) {
+    const struct ax_segment *seg = &m->units[p->unit].segments[p->segment];
+    const int64_t n = ax_param_numel(p);
+    float *values;
+    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
+    for (int64_t k = 0; k < n; k++)
+        values[k] = ax_bf16_to_f32(ax_f32_to_bf16(master_of(seg, p->offset + k)));
+    const struct ax_elements rounded = ax_elements_of(AX_F32, values);
+    const enum ax_status st = ax_unit_load(&m->units[p->unit], m->rt, p, &rounded);
+    ax_free(values);
+    return st;
 }
 
 /* Weights are drawn by the stream behind that of the parameter's name (kernels/ops.h). */
@@ -487,8 +495,8 @@ static enum ax_status one_step(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_step_create(&s, rt, a->arch, &a->o));
     enum ax_status st;
     ax_model_init_random(&s.model, 3);
-    for (int u = 0; u < s.model.n_units && !ax_runtime_planning(rt); u++)
-        round_weights(&s.model.units[u].segments[0]);
+    for (int i = 0; i < s.model.n_params && !ax_runtime_planning(rt); i++)
+        AX_TRY_GOTO(round_weights(&s.model, &s.model.params[i]), st, done);
     AX_TRY_GOTO(tiny_fill(&s, lengths, 3), st, done);
     AX_TRY_GOTO(ax_step_run(&s, 1e-2, &r), st, done);
     if (ax_runtime_planning(rt))

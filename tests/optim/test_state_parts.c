@@ -330,8 +330,7 @@ struct update {
     pthread_mutex_t lock;
 };
 
-/* Weights, gradients and moments are the same on any mesh: by the element's place in the parameter.
- */
+/* Gradients and moments are the same on any mesh: by the element's place in the parameter. */
 static void set_element(struct ax_step *s, int param, int64_t i) {
     const struct ax_param *p = &s->model.params[param];
     const struct ax_segment *seg = &s->model.units[p->unit].segments[p->segment];
@@ -340,7 +339,6 @@ static void set_element(struct ax_step *s, int param, int64_t i) {
     int64_t run;
     const int64_t global = ax_param_global_index(p, &s->rt->mesh, state->first + i, &run);
     const uint64_t k = 4 * (uint64_t)global;
-    ax_unit_store(seg, state->at + i, (double)ax_rng_normal(key, k));
     ax_store(seg->grad.dtype, seg->grad.data, state->at + i, (double)ax_rng_normal(key, k + 1));
     for (int slot = 0; slot < state->n; slot++) {
         const struct ax_state_slot *to = &state->slots[slot];
@@ -355,7 +353,10 @@ static enum ax_status update_all(struct ax_step *s) {
         .lr = 0.1, .inv_weight = 1, .clip = 0.7, .step = 3, .seed = s->o.seed};
     AX_TRY(ax_queue_write(s->rt->q, s->scalars, &scalars, sizeof scalars));
     for (int i = 0; i < s->model.n_params; i++) {
-        for (int64_t k = 0; k < s->states[i].piece.n && !ax_runtime_planning(s->rt); k++)
+        const int64_t n = ax_runtime_planning(s->rt) ? 0 : s->states[i].piece.n;
+        if (n > 0)
+            AX_TRY(ax_model_draw(&s->model, &s->model.params[i], AX_VALUES_NORMAL, 1, 3));
+        for (int64_t k = 0; k < n; k++)
             set_element(s, i, k);
         AX_TRY(ax_param_update(&s->model, i, &s->states[i], s->o.optimizer, &s->o.opt, s->scalars));
     }

@@ -74,6 +74,7 @@ static void open_unit(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
     lay_out(r, &r->rt, o, n);
     ax_arena_measure(&r->rt.arena, &reached);
     assert_int_equal(plan.persistent, reached.persistent);
+    assert_int_equal(ax_queue_create(&r->rt.q, "ref", NULL, 2, &r->rt.arena.scratch), AX_OK);
 }
 
 static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int rank,
@@ -84,6 +85,7 @@ static void open_rank(struct rank *r, const struct ax_mesh_sizes *sizes, int ran
 }
 
 static void close_rank(struct rank *r) {
+    ax_queue_free(r->rt.q);
     ax_arena_free(&r->rt.arena);
 }
 
@@ -139,7 +141,7 @@ static void check_rank(struct rank *r, enum ax_dtype compute, unsigned char seen
         for (int64_t k = 0; k < ax_param_numel(p); k++)
             global[k] = value_of(i, k);
         const struct ax_elements elements = ax_elements_of(AX_F32, global);
-        assert_int_equal(ax_unit_load(&r->unit, &r->rt.mesh, p, &elements), AX_OK);
+        assert_int_equal(ax_unit_load(&r->unit, &r->rt, p, &elements), AX_OK);
         ax_unit_owned(&r->unit, &r->rt.mesh, p, &first, &n, &at);
         if (n > 0) {
             assert_in_range(first, 0, ax_param_local_numel(p) - n);
@@ -212,7 +214,7 @@ static void unaligned_tensors_are_loaded(void **state) {
             memcpy(file + 1 + (size_t)k * size, element, size);
         }
         const struct ax_elements elements = ax_elements_of(from[i / 3], file + 1);
-        assert_int_equal(ax_unit_load(&r.unit, &r.rt.mesh, p, &elements), AX_OK);
+        assert_int_equal(ax_unit_load(&r.unit, &r.rt, p, &elements), AX_OK);
         const struct ax_segment *s = &r.unit.segments[0];
         for (int64_t k = 0; k < 20; k++) {
             const double x = (double)(k - 10) / 4;
@@ -247,7 +249,7 @@ static void large_tensors_are_loaded(void **state) {
         r.list[0] = &p;
         open_unit(&r, &sizes, rank, &o, 1);
         const struct ax_elements elements = ax_elements_of(AX_F32, global);
-        assert_int_equal(ax_unit_load(&r.unit, &r.rt.mesh, &p, &elements), AX_OK);
+        assert_int_equal(ax_unit_load(&r.unit, &r.rt, &p, &elements), AX_OK);
         const struct ax_segment *seg = &r.unit.segments[0];
         const int64_t n = ax_param_local_numel(&p);
         assert_int_equal(n, rows * cols / 2);
@@ -331,7 +333,7 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
         for (int i = 0; i < 480; i++)
             global[i] = (float)i;
         const struct ax_elements elements = ax_elements_of(AX_F32, global);
-        assert_int_equal(ax_unit_load(&r.unit, &rt->mesh, down, &elements), AX_OK);
+        assert_int_equal(ax_unit_load(&r.unit, rt, down, &elements), AX_OK);
     }
     AX_TRY(ax_unit_gather(&r.unit, rt));
     AX_TRY(ax_unit_gather(&r.unit, rt)); /* a second user */
