@@ -33,8 +33,7 @@ static enum ax_status check_golden(int argc, char **argv) {
     if (o.dtype)
         AX_TRY(ax_args_dtype(o.dtype, &dtype));
     o.models = &models;
-    if (strcmp(o.backend, "cpu") != 0 && strcmp(o.backend, "ref") != 0)
-        return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", o.backend);
+    AX_TRY(ax_check_backend(o.backend));
     if (!ax_path_exists(dir))
         return ax_error(AX_ERR_CONFIG, "%s: no such file or folder", dir);
     struct ax_golden_report report = {0};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/transfer.h"
 
 void ax_golden_note(struct ax_golden_report *r, const char *group, double figure, double tolerance,
                     const char *where) {
@@ -57,6 +58,14 @@ void ax_golden_flush(struct ax_golden_report *r) {
     r->n = 0;
 }
 
+enum ax_status ax_check_backend(const char *name) {
+    static const char *const known[] = {"cpu", "ref", "far"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i]) == 0)
+            return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", name);
+}
+
 enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
                               struct ax_golden_tensor *out) {
     *out = (struct ax_golden_tensor){0};
@@ -73,6 +82,11 @@ enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
 void ax_golden_tensor_free(struct ax_golden_tensor *t) {
     ax_free(t->v);
     *t = (struct ax_golden_tensor){0};
+}
+
+enum ax_status ax_golden_values(struct ax_queue *q, const struct ax_tensor *t, double **out) {
+    AX_TRY(ax_alloc(out, (size_t)ax_tensor_numel(t), sizeof **out));
+    return ax_tensor_read(q, t, AX_F64, *out);
 }
 
 double ax_golden_max_abs(const double *a, const double *b, int64_t n) {

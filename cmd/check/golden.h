@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "cmd/args.h"
+#include "kernels/queue.h"
 
 #define AX_GOLDEN_MAX_GROUPS 64
 
@@ -38,8 +39,11 @@ void ax_golden_error(struct ax_golden_report *r, const char *what);
 /* Prints the groups collected under `title` to stdout and clears them. */
 void ax_golden_flush(struct ax_golden_report *r);
 
+/* AX_ERR_CONFIG lists the backends for users; "far", for tests, is accepted too. */
+enum ax_status ax_check_backend(const char *name);
+
 struct ax_golden_options {
-    const char *backend; /* "cpu" or "ref" */
+    const char *backend; /* see ax_check_backend */
     const char *dtype;   /* NULL: float32, plus bfloat16 if bf16.json exists; on ref float64 */
     int threads;
     const struct ax_arg_list *models; /* NAME=DIR: models that are not among the golden files */
@@ -70,6 +74,9 @@ struct ax_golden_tensor {
 enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
                               struct ax_golden_tensor *out);
 void ax_golden_tensor_free(struct ax_golden_tensor *t);
+
+/* A tensor of a backend as doubles; owned. */
+enum ax_status ax_golden_values(struct ax_queue *q, const struct ax_tensor *t, double **out);
 
 /* max |a − b|, and ‖a − b‖ / ‖b‖ (0 when both are zero, inf when only b is). */
 double ax_golden_max_abs(const double *a, const double *b, int64_t n);

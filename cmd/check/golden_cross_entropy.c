@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/mem.h"
 #include "cmd/check/golden_objectives.h"
+#include "kernels/transfer.h"
 
 #define SHARDS 3
 
@@ -39,17 +41,25 @@ static struct columns take_columns(struct ax_runtime *rt, const struct cross_ent
     return t;
 }
 
-/* Writes labels in our form (−1 = none) and weights; returns Σ weight of the labeled tokens. */
-static double put_labels(const struct cross_entropy *c, const struct columns *t) {
-    double total = 0;
-    for (int64_t i = 0; i < c->labels.numel; i++) {
+/* Writes labels in our form (−1 = none) and weights; *total = Σ weight of the labeled tokens. */
+static enum ax_status put_labels(struct ax_runtime *rt, const struct cross_entropy *c,
+                                 const struct columns *t, double *total) {
+    const int64_t n = c->labels.numel;
+    double *both; /* [2][n] */
+    AX_TRY(ax_alloc(&both, 2 * (size_t)n, sizeof *both));
+    *total = 0;
+    for (int64_t i = 0; i < n; i++) {
         const bool labeled = c->labels.v[i] >= 0;
         const double weight = labeled ? c->weighted ? c->weights.v[i] : 1 : 0;
-        ax_store(AX_I32, t->labels.data, i, labeled ? c->labels.v[i] : -1);
-        ax_store(AX_F32, t->weight.data, i, weight);
-        total += weight;
+        both[i] = labeled ? c->labels.v[i] : -1;
+        both[n + i] = weight;
+        *total += weight;
     }
-    return total;
+    enum ax_status st = ax_tensor_write(rt->q, &t->labels, AX_F64, both);
+    if (st == AX_OK)
+        st = ax_tensor_write(rt->q, &t->weight, AX_F64, both + n);
+    ax_free(both);
+    return st;
 }
 
 static enum ax_status values(struct ax_runtime *rt, const struct cross_entropy *c,
@@ -127,11 +137,11 @@ static enum ax_status loss(struct ax_runtime *rt, const struct cross_entropy *c,
     return AX_OK;
 }
 
-static enum ax_status compare(const struct cross_entropy *c, const char *input,
+static enum ax_status compare(const struct cross_entropy *c, const char *input, struct ax_queue *q,
                               const struct ax_tensor *got) {
     char name[80];
     snprintf(name, sizeof name, "%s.grad.%s", c->name, input);
-    return ax_golden_compare(c->report, c->st, name, got);
+    return ax_golden_compare(c->report, c->st, name, q, got);
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -147,9 +157,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct columns t = take_columns(rt, c);
     double total = 1;
     if (!planning) {
-        ax_convert(c->dtype, hidden.data, AX_F64, c->hidden.v, T * D);
-        ax_convert(c->dtype, head.data, AX_F64, c->head.v, V * D);
-        total = put_labels(c, &t);
+        AX_TRY(ax_tensor_write(rt->q, &hidden, AX_F64, c->hidden.v));
+        AX_TRY(ax_tensor_write(rt->q, &head, AX_F64, c->head.v));
+        AX_TRY(put_labels(rt, c, &t, &total));
     }
     AX_TRY(ax_run_gemm(
         rt->q,
@@ -164,9 +174,9 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         &(struct ax_gemm){.a = dlogits, .b = hidden, .c = dhead, .trans_a = true, .alpha = 1}));
     if (planning)
         return AX_OK;
-    AX_TRY(compare(c, "logits", &dlogits));
-    AX_TRY(compare(c, "hidden", &dhidden));
-    return compare(c, "head", &dhead);
+    AX_TRY(compare(c, "logits", rt->q, &dlogits));
+    AX_TRY(compare(c, "hidden", rt->q, &dhidden));
+    return compare(c, "head", rt->q, &dhead);
 }
 
 static enum ax_status run_case(struct cross_entropy *c, struct ax_json v,

@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/check/golden_objectives.h"
+#include "kernels/transfer.h"
 
 struct entropy {
     struct ax_golden_report *report;
@@ -32,25 +33,31 @@ struct ax_tensor ax_golden_row(struct ax_runtime *rt, enum ax_dtype dtype, int64
 }
 
 enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_safetensors *st,
-                                 const char *name, const struct ax_tensor *got) {
+                                 const char *name, struct ax_queue *q,
+                                 const struct ax_tensor *got) {
     struct ax_golden_tensor want = {0};
+    double worst = 0, largest = 0, *values = NULL;
+    enum ax_status status;
     AX_TRY(ax_golden_read(st, name, &want));
-    double worst = 0, largest = 0;
+    AX_TRY_GOTO(ax_golden_values(q, got, &values), status, done);
     for (int64_t i = 0; i < want.numel; i++)
         largest = fmax(largest, fabs(want.v[i]));
     const double allowed = fmax(AX_GOLDEN_OBJECTIVE_TOLERANCE * largest, 1e-7);
     for (int64_t i = 0; i < want.numel; i++) {
-        const double d = fabs(ax_load(got->dtype, got->data, i) - want.v[i]);
+        const double d = fabs(values[i] - want.v[i]);
         worst = d / allowed <= worst ? worst : d / allowed;
     }
     ax_golden_note(r, name, worst * AX_GOLDEN_OBJECTIVE_TOLERANCE, AX_GOLDEN_OBJECTIVE_TOLERANCE,
                    "relative to the largest");
+done:
+    ax_free(values);
     ax_golden_tensor_free(&want);
-    return AX_OK;
+    return status;
 }
 
-static enum ax_status compare(struct entropy *e, const char *name, const struct ax_tensor *got) {
-    return ax_golden_compare(e->report, e->st, name, got);
+static enum ax_status compare(struct entropy *e, const char *name, struct ax_queue *q,
+                              const struct ax_tensor *got) {
+    return ax_golden_compare(e->report, e->st, name, q, got);
 }
 
 /* Gradient of Σ logprob or Σ entropy for the logits. */
@@ -66,7 +73,7 @@ static enum ax_status gradient(struct ax_runtime *rt, struct entropy *e, const s
     if (of_entropy)
         b.g_entropy = r->one;
     AX_TRY(ax_run_softmax_backward(rt->q, &b));
-    return ax_runtime_planning(rt) ? AX_OK : compare(e, name, &r->dlogits);
+    return ax_runtime_planning(rt) ? AX_OK : compare(e, name, rt->q, &r->dlogits);
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -83,8 +90,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                      .dlogits = ax_golden_rows(rt, e->dtype, T, V)};
     const bool planning = ax_runtime_planning(rt);
     if (!planning) {
-        ax_convert(e->dtype, r.logits.data, AX_F64, e->logits.v, T * V);
-        ax_convert(AX_I32, r.labels.data, AX_F64, e->tokens.v, T);
+        AX_TRY(ax_tensor_write(rt->q, &r.logits, AX_F64, e->logits.v));
+        AX_TRY(ax_tensor_write(rt->q, &r.labels, AX_F64, e->tokens.v));
     }
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){r.one, 1}));
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){r.zero, 0}));
@@ -100,8 +107,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .entropy = r.entropy};
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
     if (!planning) {
-        AX_TRY(compare(e, "entropy.per_row", &r.entropy));
-        AX_TRY(compare(e, "logprob.per_row", &r.logprob));
+        AX_TRY(compare(e, "entropy.per_row", rt->q, &r.entropy));
+        AX_TRY(compare(e, "logprob.per_row", rt->q, &r.logprob));
     }
     AX_TRY(gradient(rt, e, &r, true, "entropy.grad.logits"));
     return gradient(rt, e, &r, false, "logprob.grad.logits");

@@ -13,7 +13,7 @@ struct ax_tensor ax_golden_rows(struct ax_runtime *rt, enum ax_dtype dtype, int6
 struct ax_tensor ax_golden_row(struct ax_runtime *rt, enum ax_dtype dtype, int64_t n);
 /* Records |got − want| relative to the largest element of the golden tensor `name`. */
 enum ax_status ax_golden_compare(struct ax_golden_report *r, const struct ax_safetensors *st,
-                                 const char *name, const struct ax_tensor *got);
+                                 const char *name, struct ax_queue *q, const struct ax_tensor *got);
 
 /* cross_entropy.json and .safetensors in dir; false if missing. */
 bool ax_golden_cross_entropy(struct ax_golden_report *r, const char *dir,

@@ -54,16 +54,20 @@ static const struct {
     {"adafactor_hf", "adafactor", plain, AX_GOLDEN_OPTIM_TOLERANCE},
 };
 
-static void compare(const struct optim_case *c, const struct ax_tensor *got, const double *want,
-                    const char *group, int step) {
-    double worst = 0;
-    for (int64_t i = 0; i < ax_tensor_numel(got); i++) {
-        const double d = fabs(ax_load(got->dtype, got->data, i) - want[i]);
+static enum ax_status compare(const struct optim_case *c, struct ax_queue *q,
+                              const struct ax_tensor *got, const double *want, int step) {
+    double worst = 0, *values = NULL;
+    const enum ax_status st = ax_golden_values(q, got, &values);
+    for (int64_t i = 0; st == AX_OK && i < ax_tensor_numel(got); i++) {
+        const double d = fabs(values[i] - want[i]);
         worst = d <= worst ? worst : d;
     }
+    ax_free(values);
+    AX_TRY(st);
     char where[64];
     snprintf(where, sizeof where, "%s step %d", c->tensor, step);
-    ax_golden_note(c->report, group, worst, c->tolerance, where);
+    ax_golden_note(c->report, c->name, worst, c->tolerance, where);
+    return AX_OK;
 }
 
 /* The adjusted learning rate of Muon. */
@@ -99,7 +103,7 @@ static enum ax_status run_steps(struct ax_runtime *rt, struct optim_case *c,
         AX_TRY(ax_golden_put(rt, &u.grad, grad->v + t * in->numel));
         AX_TRY(c->optimizer->update(rt->q, &c->o, &u));
         if (!ax_runtime_planning(rt))
-            compare(c, &u.master, want->v + t * in->numel, c->name, (int)t + 1);
+            AX_TRY(compare(c, rt->q, &u.master, want->v + t * in->numel, (int)t + 1));
     }
     return AX_OK;
 }

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/mem.h"
 #include "cmd/check/golden_optim.h"
+#include "kernels/transfer.h"
 #include "optim/optimizer.h"
 
 struct ax_tensor ax_golden_take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t n) {
@@ -16,8 +18,7 @@ struct ax_tensor ax_golden_take(struct ax_runtime *rt, enum ax_dtype dtype, int6
 enum ax_status ax_golden_put(struct ax_runtime *rt, const struct ax_tensor *dst, const double *v) {
     if (ax_runtime_planning(rt))
         return AX_OK;
-    ax_convert(dst->dtype, dst->data, AX_F64, v, ax_tensor_numel(dst));
-    return AX_OK;
+    return ax_tensor_write(rt->q, dst, AX_F64, v);
 }
 
 /* Reads one tensor of the case, clip_NAME.in.PART, into *in and adds its squares to the sum. */
@@ -84,18 +85,23 @@ struct newton_schulz {
 static enum ax_status newton_schulz_body(struct ax_runtime *rt, void *ctx) {
     struct newton_schulz *c = ctx;
     struct ax_tensor x = ax_golden_take(rt, c->dtype, c->in.numel);
-    double sum = 0;
-    for (int64_t i = 0; i < c->in.numel; i++)
+    const size_t n = (size_t)c->in.numel;
+    double sum = 0, *values;
+    AX_TRY(ax_alloc(&values, n, sizeof *values));
+    for (size_t i = 0; i < n; i++)
         sum += c->in.v[i] * c->in.v[i];
-    if (!ax_runtime_planning(rt))
-        for (int64_t i = 0; i < c->in.numel; i++)
-            ax_store(x.dtype, x.data, i, c->in.v[i] / sqrt(sum));
+    for (size_t i = 0; i < n; i++)
+        values[i] = c->in.v[i] / sqrt(sum);
+    enum ax_status st;
+    AX_TRY_GOTO(ax_golden_put(rt, &x, values), st, done);
     x = ax_tensor_2d(x.dtype, x.data, c->in.shape[0], c->in.shape[1]);
-    AX_TRY(ax_muon_orthogonalize(rt->q, 5, &x));
-    for (int64_t i = 0; !ax_runtime_planning(rt) && i < c->out.numel; i++)
-        ax_golden_note(c->report, "newton_schulz_fp32",
-                       fabs(ax_load(x.dtype, x.data, i) - c->out.v[i]), 1e-5, "");
-    return AX_OK;
+    AX_TRY_GOTO(ax_muon_orthogonalize(rt->q, 5, &x), st, done);
+    AX_TRY_GOTO(ax_tensor_read(rt->q, &x, AX_F64, values), st, done);
+    for (size_t i = 0; !ax_runtime_planning(rt) && i < n; i++)
+        ax_golden_note(c->report, "newton_schulz_fp32", fabs(values[i] - c->out.v[i]), 1e-5, "");
+done:
+    ax_free(values);
+    return st;
 }
 
 enum ax_status ax_golden_newton_schulz(struct ax_golden_report *r, const struct ax_safetensors *st,
@@ -128,31 +134,48 @@ struct adamw_8bit {
 };
 
 /* Share of elements that are not equal. */
-static double unequal(const struct ax_tensor *got, const struct ax_golden_tensor *want) {
+static double unequal(const double *got, const struct ax_golden_tensor *want) {
     int64_t n = 0;
     for (int64_t i = 0; i < want->numel; i++)
-        n += ax_load(got->dtype, got->data, i) != want->v[i];
+        n += got[i] != want->v[i];
     return (double)n / (double)want->numel;
 }
 
-/* In double, a value may be on the other side of the limit between two codes than in the file's
- * float32, so a few codes may differ. */
-static void compare_8bit(const struct adamw_8bit *c, const struct ax_update *u) {
+/* Codes and scales of both moments. In double, a value may be on the other side of the limit between
+ * two codes than in the file's float32, so a few codes may differ. */
+static enum ax_status compare_8bit(const struct adamw_8bit *c, struct ax_queue *q,
+                                   const struct ax_update *u) {
     const bool exact = c->dtype == AX_F32;
-    const double share = exact ? 0 : 1e-3;
-    struct ax_golden_report *r = c->report;
-    ax_golden_note(r, "adamw8bit codes (share unequal)", unequal(&u->state[0], &c->t[M_CODES]),
-                   share, "m");
-    ax_golden_note(r, "adamw8bit codes (share unequal)", unequal(&u->state[1], &c->t[V_CODES]),
-                   share, "v");
-    for (int k = 0; k < 2; k++) {
-        const struct ax_golden_tensor *want = &c->t[M_SCALE + k];
-        for (int64_t i = 0; i < want->numel; i++)
-            ax_golden_note(
-                r, "adamw8bit scales (relative)",
-                fabs(ax_load(u->state[2 + k].dtype, u->state[2 + k].data, i) / want->v[i] - 1),
-                exact ? 0 : 1e-3, tensor_names[M_SCALE + k]);
+    const double allowed = exact ? 0 : 1e-3;
+    static const char *const moments[] = {"m", "v"};
+    for (int k = 0; k < 4; k++) {
+        const struct ax_golden_tensor *want = &c->t[M_CODES + k];
+        double *got = NULL;
+        const enum ax_status st = ax_golden_values(q, &u->state[k], &got);
+        if (st == AX_OK && k < 2)
+            ax_golden_note(c->report, "adamw8bit codes (share unequal)", unequal(got, want),
+                           allowed, moments[k]);
+        for (int64_t i = 0; st == AX_OK && k >= 2 && i < want->numel; i++)
+            ax_golden_note(c->report, "adamw8bit scales (relative)", fabs(got[i] / want->v[i] - 1),
+                           allowed, tensor_names[M_CODES + k]);
+        ax_free(got);
+        AX_TRY(st);
     }
+    return AX_OK;
+}
+
+/* The file has the first step and the last. */
+static enum ax_status compare_masters(const struct adamw_8bit *c, struct ax_queue *q,
+                                      const struct ax_tensor *master, bool last) {
+    const int64_t n = c->t[IN].numel;
+    const double *want = c->t[PARAM].v + (last ? n : 0);
+    double *got = NULL;
+    const enum ax_status st = ax_golden_values(q, master, &got);
+    for (int64_t i = 0; st == AX_OK && i < n; i++)
+        ax_golden_note(c->report, "adamw8bit parameters", fabs(got[i] - want[i]),
+                       AX_GOLDEN_OPTIM_TOLERANCE, last ? "last step" : "step 1");
+    ax_free(got);
+    return st;
 }
 
 static enum ax_status adamw_8bit_body(struct ax_runtime *rt, void *ctx) {
@@ -175,16 +198,10 @@ static enum ax_status adamw_8bit_body(struct ax_runtime *rt, void *ctx) {
         AX_TRY(ax_queue_write(rt->q, scalars, &now, sizeof now));
         AX_TRY(ax_golden_put(rt, &u.grad, c->t[GRAD].v + t * n));
         AX_TRY(ax_optimizer_adamw.update(rt->q, &c->o, &u));
-        const bool kept = t == 0 || t == steps - 1; /* the file has only these steps */
-        for (int64_t i = 0; kept && i < n && !ax_runtime_planning(rt); i++)
-            ax_golden_note(c->report, "adamw8bit parameters",
-                           fabs(ax_load(u.master.dtype, u.master.data, i) -
-                                c->t[PARAM].v[(t > 0 ? n : 0) + i]),
-                           AX_GOLDEN_OPTIM_TOLERANCE, t > 0 ? "last step" : "step 1");
+        if ((t == 0 || t == steps - 1) && !ax_runtime_planning(rt))
+            AX_TRY(compare_masters(c, rt->q, &u.master, t > 0));
     }
-    if (!ax_runtime_planning(rt))
-        compare_8bit(c, &u);
-    return AX_OK;
+    return ax_runtime_planning(rt) ? AX_OK : compare_8bit(c, rt->q, &u);
 }
 
 static enum ax_status read_8bit(struct adamw_8bit *c, const struct ax_safetensors *st,

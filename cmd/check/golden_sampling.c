@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/check/golden.h"
+#include "kernels/transfer.h"
 #include "model/sample.h"
 #include "parallel/runtime.h"
 
@@ -131,7 +132,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_tensor logits = ax_tensor_2d(g->dtype, NULL, g->logits.shape[0], g->logits.shape[1]);
     logits.data = ax_stack_push(&rt->arena.persistent, "sampling check", ax_tensor_bytes(&logits));
     if (!ax_runtime_planning(rt))
-        ax_convert(g->dtype, logits.data, AX_F64, g->logits.v, g->logits.numel);
+        AX_TRY(ax_tensor_write(rt->q, &logits, AX_F64, g->logits.v));
     for (size_t i = 0; i < ax_json_size(g->cases); i++)
         AX_TRY(run_case(rt, g, ax_json_at(g->cases, i), &logits));
     return AX_OK;

@@ -81,12 +81,6 @@ static enum ax_status note_scalar(struct training *t, const char *group, const c
     return AX_OK;
 }
 
-static enum ax_status as_doubles(const struct ax_tensor *t, double **out) {
-    AX_TRY(ax_alloc(out, (size_t)ax_tensor_numel(t), sizeof **out));
-    ax_convert(AX_F64, *out, t->dtype, t->data, ax_tensor_numel(t));
-    return AX_OK;
-}
-
 /* fp64_gap was measured on the padded batch, so the packed one keeps the usual tolerance. */
 static double gap_tolerance(const struct training *t, const char *key, double usual) {
     return strcmp(t->label, "batch") == 0 ? ax_golden_tolerance(t->c, key, usual) : usual;
@@ -105,7 +99,7 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
         if (!p->trainable || (t->routers_only && !strstr(p->name, ".gate.weight")))
             continue;
         AX_TRY_GOTO(ax_golden_read(t->grads, p->name, &want), st, next);
-        AX_TRY_GOTO(as_doubles(&grad, &got), st, next);
+        AX_TRY_GOTO(ax_golden_values(m->rt->q, &grad, &got), st, next);
         if (want.numel != ax_tensor_numel(&grad))
             AX_TRY_GOTO(
                 ax_error(AX_ERR_DATA, "%s: %s has a different size", t->grads->path, p->name), st,
@@ -226,7 +220,7 @@ static enum ax_status compare_parameters(struct training *t, const struct ax_mod
             continue;
         st = ax_golden_read(&want, m->params[i].name, &w);
         if (st == AX_OK)
-            st = as_doubles(&value, &got);
+            st = ax_golden_values(m->rt->q, &value, &got);
         for (int64_t k = 0; st == AX_OK && k < w.numel; k++) {
             const double d = fabs(got[k] - w.v[k]);
             off += !(d <= STEP_CLOSE);

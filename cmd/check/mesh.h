@@ -16,7 +16,7 @@ struct ax_mesh_check {
     const struct ax_arch *arch;
     const struct ax_hf *hf; /* weights; NULL: random */
     struct ax_mesh_sizes sizes;
-    const char *backend; /* "ref" or "cpu" */
+    const char *backend; /* see ax_check_backend */
     enum ax_recompute recompute;
     int n_microbatches;                   /* per data rank; the step's second one is fully masked */
     int64_t tokens;                       /* per sequence */

@@ -76,8 +76,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     };
     int n;
     AX_TRY(ax_args_parse(argc, argv, 8, args, 1, 1 + MAX_SIZES, positional, &n));
-    if (strcmp(c.backend, "cpu") != 0 && strcmp(c.backend, "ref") != 0)
-        return ax_error(AX_ERR_CONFIG, "--backend: \"%s\" is not one of cpu, ref", c.backend);
+    AX_TRY(ax_check_backend(c.backend));
     AX_TRY(ax_recompute_parse(recompute, &c.recompute));
     for (int i = 1; i < n; i++)
         AX_TRY(parse_size(&c.sizes, positional[i]));

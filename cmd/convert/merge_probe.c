@@ -2,7 +2,6 @@
 #include "cmd/convert/merge_probe.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -35,8 +34,7 @@ static enum ax_status run_pass(struct ax_pass *p, float *out) {
     AX_TRY(ax_pass_forward_all(p));
     logits.data = ax_stack_push(&rt->arena.scratch, "logits", ax_tensor_bytes(&logits));
     AX_TRY(ax_pass_logits(p, 0, TOKENS, &logits));
-    if (!ax_runtime_planning(rt))
-        memcpy(out, logits.data, ax_tensor_bytes(&logits));
+    AX_TRY(ax_queue_read(rt->q, logits.data, out, ax_tensor_bytes(&logits), NULL));
     ax_stack_release(&rt->arena.scratch, 0);
     ax_pass_end(p);
     return AX_OK;

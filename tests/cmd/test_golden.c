@@ -176,6 +176,26 @@ static void rope_and_schedules(void **state) {
     holds("schedules.json", "cpu");
 }
 
+/* What is printed of far memory (kernels/far.c) is what is printed of cpu. */
+static void far_memory_gives_the_figures_of_cpu(void **state) {
+    (void)state;
+    static const char *const dirs[] = {"models/qwen3", "models/mixtral", "lora/llama_r4_dora",
+                                       "optim", "objectives"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        char path[512], *cpu, *far;
+        shared_path(path, sizeof path, dirs[i]);
+        check_out(path, "cpu", &cpu);
+        check_out(path, "far", &far);
+        int titles = 0;
+        for (char *at = far; (at = strstr(at, "backend=far")) != NULL; titles++)
+            memcpy(at, "backend=cpu", strlen("backend=cpu"));
+        assert_true(titles > 0);
+        assert_string_equal(far, cpu);
+        ax_free(far);
+        ax_free(cpu);
+    }
+}
+
 /* A copy of a model in a fresh folder, with `bits` of one byte of `file` changed, `from_end` bytes
  * from its end. */
 static void damaged_copy(char *dir, size_t size, const char *model, const char *file, long from_end,
@@ -290,6 +310,7 @@ int main(void) {
         cmocka_unit_test(optimizers_and_clipping),
         cmocka_unit_test(entropy_and_logprob),
         cmocka_unit_test(rope_and_schedules),
+        cmocka_unit_test(far_memory_gives_the_figures_of_cpu),
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(nothing_is_a_failure),
     };

@@ -265,6 +265,42 @@ static void processes_are_one_rank(void **state) {
     }
 }
 
+/* Ranks whose memory the host cannot touch (kernels/far.c) have the deviations of ranks on cpu. */
+static void far_meshes_have_the_bits_of_cpu(void **state) {
+    (void)state;
+    static char *stacked[] = {"experts.down_proj", "experts.gate_up_proj"};
+    static const struct ax_peft_config dora = {.r = 3,
+                                               .alpha = 8,
+                                               .all_linear = true,
+                                               .dora = true},
+                                       of_experts = {
+                                           .r = 2, .alpha = 4, .parameters = {2, stacked}};
+    static const struct {
+        const struct model *model;
+        struct mesh mesh;
+        const struct ax_peft_config *adapter;
+        enum ax_store store;
+    } cases[] = {{&models[0], {{1, 1, 2, 1, 2, 1}, 2}, NULL, AX_STORE_PLAIN},
+                 {&models[1], {{2, 2, 1, 2, 1, 1}, 2}, NULL, AX_STORE_PLAIN},
+                 {&experts[0], {{1, 1, 2, 1, 2, 4}, 2}, NULL, AX_STORE_PLAIN},
+                 {&models[0], {{1, 1, 1, 1, 4, 1}, 2}, &dora, AX_STORE_NF4},
+                 {&models[1], {{2, 1, 2, 1, 1, 1}, 2}, &dora, AX_STORE_NF4_DOUBLE},
+                 {&experts[1], {{1, 1, 2, 1, 1, 2}, 2}, &of_experts, AX_STORE_INT8}};
+    static struct ax_golden_report cpu, far;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_mesh_check c = {
+            .adapter = cases[i].adapter, .base_store = cases[i].store, .store_experts = true};
+        run(cases[i].model, &cases[i].mesh, "cpu", AX_RECOMPUTE_SELECTIVE, &c, &cpu);
+        run(cases[i].model, &cases[i].mesh, "far", AX_RECOMPUTE_SELECTIVE, &c, &far);
+        expect_figures(&far, cases[i].model, &cases[i].mesh, 6);
+        assert_int_equal(far.n, cpu.n);
+        for (int k = 0; k < far.n; k++)
+            if (far.groups[k].worst != cpu.groups[k].worst)
+                fail_msg("case %zu: %s %.17g, on cpu %.17g", i, far.groups[k].name,
+                         far.groups[k].worst, cpu.groups[k].worst);
+    }
+}
+
 /* A sharded rank needs less than one rank alone. */
 static void sharding_saves_memory(void **state) {
     (void)state;
@@ -431,6 +467,9 @@ static void sizes_are_read(void **state) {
             fail_msg("%s: %.80s", meshes[i].words[0], memory);
         assert_non_null(strstr(said, " checks passed, 0 failed"));
     }
+    char *on_far[] = {"check", "mesh", path, "tp=2", "--backend", "far", NULL};
+    assert_int_equal(run_command(ax_cmd_check, 6, on_far, NULL, out, said, sizeof said), AX_OK);
+    assert_non_null(strstr(said, ": far, ranks as threads"));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *argv[] = {"check", "mesh", path, (char *)(uintptr_t)wrong[i], NULL};
         assert_int_equal(run_command(ax_cmd_check, 4, argv, NULL, out, said, sizeof said),
@@ -449,6 +488,7 @@ int main(void) {
         cmocka_unit_test(noise_and_loss_terms_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
         cmocka_unit_test(adapters_of_experts_are_one_rank),
+        cmocka_unit_test(far_meshes_have_the_bits_of_cpu),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(a_missing_reduce_is_named),
         cmocka_unit_test(a_wrong_group_is_named),
