@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/queue.h"
 
 bool ax_panels_fit(const struct ax_tensor *t) {
     return t->dtype == AX_BF16 && t->ndim == 2 && t->shape[0] % AX_PANEL_ROWS == 0 &&
@@ -16,18 +17,27 @@ static void make_panel(char *restrict to, const uint32_t *restrict rows, int64_t
             memcpy(to, &rows[r * units + u], sizeof *rows);
 }
 
-enum ax_status ax_panels_make(struct ax_tensor *t) {
-    AX_ASSERT(ax_panels_fit(t) && ax_tensor_is_dense(t) && !t->panels);
-    const int64_t units = t->shape[1] / 2;
+/* On the device's side: rows at the tensor's address become panels. */
+static enum ax_status make_panels(struct ax_queue *q, const void *args) {
+    struct ax_tensor t;
+    memcpy(&t, args, sizeof t);
+    t.data = ax_queue_address(q, t.data);
+    const int64_t units = t.shape[1] / 2;
     const size_t n = (size_t)(units * AX_PANEL_ROWS);
     uint32_t *rows;
     AX_TRY(ax_alloc(&rows, n, sizeof *rows));
-    for (int64_t i = 0; i < t->shape[0]; i += AX_PANEL_ROWS) {
-        char *panel = ax_tensor_row(t, i);
+    for (int64_t i = 0; i < t.shape[0]; i += AX_PANEL_ROWS) {
+        char *panel = ax_tensor_row(&t, i);
         memcpy(rows, panel, n * sizeof *rows);
         make_panel(panel, rows, units);
     }
     ax_free(rows);
+    return AX_OK;
+}
+
+enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t) {
+    AX_ASSERT(ax_panels_fit(t) && ax_tensor_is_dense(t) && !t->panels);
+    AX_TRY(ax_queue_call(q, make_panels, t, sizeof *t));
     t->panels = true;
     return AX_OK;
 }

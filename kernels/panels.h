@@ -10,13 +10,15 @@
 
 #include "kernels/tensor.h"
 
+struct ax_queue;
+
 #define AX_PANEL_ROWS 16
 
 /* True if the matrix can be stored in panels. */
 bool ax_panels_fit(const struct ax_tensor *t);
 
-/* Converts rows in host memory to panels, in place. */
-enum ax_status ax_panels_make(struct ax_tensor *t);
+/* Converts rows to panels, in place. Skipped on a meta queue. */
+enum ax_status ax_panels_make(struct ax_queue *q, struct ax_tensor *t);
 
 /* Element [row][col] of a matrix of `cols` columns. */
 static inline int64_t ax_panels_at(int64_t cols, int64_t row, int64_t col) {

@@ -20,8 +20,8 @@ enum ax_status ax_model_make_panels(struct ax_model *m) {
         AX_TRY(ax_unit_gather(unit, m->rt));
         struct ax_tensor w = ax_unit_weight(unit, p);
         p->panels = ax_panels_fit(&w);
-        if (p->panels && !ax_runtime_planning(m->rt))
-            AX_TRY(ax_panels_make(&w));
+        if (p->panels)
+            AX_TRY(ax_panels_make(m->rt->q, &w));
         ax_unit_release(unit);
     }
     return AX_OK;

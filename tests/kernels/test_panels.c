@@ -30,8 +30,9 @@ static struct ax_tensor weight(int64_t rows, int64_t cols) {
 }
 
 static struct ax_tensor panels_of(const struct ax_tensor *t) {
+    struct ax_queue host = {.ops = &ax_ops_ref};
     struct ax_tensor p = clone(t);
-    assert_int_equal(ax_panels_make(&p), AX_OK);
+    assert_int_equal(ax_panels_make(&host, &p), AX_OK);
     assert_true(p.panels);
     return p;
 }
@@ -169,6 +170,41 @@ static void the_reference_reads_them(void **state) {
     release();
 }
 
+/* Converted on the device's side, after the rows have come and before the product reads them. */
+static void far_rows_become_panels(void **state) {
+    (void)state;
+    struct ax_queue *q;
+    struct ax_arena arena;
+    const struct ax_arena_plan plan = {.scratch[AX_PHASE_TRAIN] = (size_t)1 << 20};
+    assert_int_equal(ax_arena_create(&arena, &plan, &ax_device_far), AX_OK);
+    assert_int_equal(ax_queue_create(&q, "far", NULL, 1, &arena.scratch), AX_OK);
+    const struct ax_tensor rows = weight(32, 18), x = weight(3, 18), want = panels_of(&rows);
+    struct ax_tensor w = rows, a = x, y[2], results[2];
+    w.data = ax_stack_push(&arena.scratch, "weight", ax_tensor_bytes(&w));
+    a.data = ax_stack_push(&arena.scratch, "input", ax_tensor_bytes(&a));
+    assert_int_equal(ax_queue_write(q, a.data, x.data, ax_tensor_bytes(&a)), AX_OK);
+    assert_int_equal(ax_queue_write(q, w.data, rows.data, ax_tensor_bytes(&w)), AX_OK);
+    for (int i = 0; i < 2; i++) {
+        y[i] = ax_tensor_2d(AX_F32, ax_stack_push(&arena.scratch, "output", 3 * 32 * 4), 3, 32);
+        if (i == 1)
+            assert_int_equal(ax_panels_make(q, &w), AX_OK);
+        const struct ax_gemm g = {.a = a, .b = w, .c = y[i], .trans_b = true, .alpha = 1};
+        assert_int_equal(ax_run_gemm(q, &g), AX_OK);
+    }
+    struct ax_tensor got = clone(&rows);
+    assert_int_equal(ax_queue_read(q, w.data, got.data, ax_tensor_bytes(&w), NULL), AX_OK);
+    assert_memory_equal(got.data, want.data, ax_tensor_bytes(&w));
+    for (int i = 0; i < 2; i++) {
+        results[i] = grid(AX_F32, 3, 32, 0);
+        assert_int_equal(ax_queue_read(q, y[i].data, results[i].data, ax_tensor_bytes(&y[i]), NULL),
+                         AX_OK);
+    }
+    assert_same_bits(&results[0], &results[1]);
+    ax_queue_free(q);
+    ax_arena_free(&arena);
+    release();
+}
+
 static void other_ops_refuse_them(void **state) {
     (void)state;
     const struct ax_tensor rows = weight(16, 16), panels = panels_of(&rows);
@@ -195,6 +231,7 @@ int main(void) {
         cmocka_unit_test(products_have_the_bits_of_rows),
         cmocka_unit_test(embeddings_have_the_bits_of_rows),
         cmocka_unit_test(the_reference_reads_them),
+        cmocka_unit_test(far_rows_become_panels),
         cmocka_unit_test(other_ops_refuse_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
