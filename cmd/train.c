@@ -28,7 +28,8 @@ static void print_nothing(const struct ax_train_setup *s, const struct ax_train_
 
 static void print_result(const struct ax_train_setup *s, const struct ax_train_result *r) {
     char time[32], memory[32], steps[64];
-    const char *dir = s->o.save.output_dir, *what = s->adapter ? "adapter" : "model";
+    const char *dir = s->o.save.output_dir;
+    const char *what = s->adapter && s->o.step.relora.interval == 0 ? "adapter" : "model";
     if (r->steps > r->total_steps) /* resumed from a checkpoint of a longer run */
         snprintf(steps, sizeof steps, "%lld steps", (long long)r->steps);
     else
@@ -96,8 +97,11 @@ static void print(const struct ax_train_setup *s, const struct ax_train_result *
 }
 
 static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
-    struct ax_card c = {
-        .run = s->o.save.output_dir, .dir = s->o.save.output_dir, .base = s->base, .keep = keep};
+    struct ax_card c = {.run = s->o.save.output_dir,
+                        .dir = s->o.save.output_dir,
+                        .base = s->base,
+                        .merged = s->o.step.relora.interval > 0,
+                        .keep = keep};
     char *merged;
     ax_card_write(&c);
     if (!s->adapter || !ax_config_bool(s->cfg, "merge_lora"))

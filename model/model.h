@@ -146,4 +146,9 @@ struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *
 /* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
 
+#define AX_UNIT_MAX_ADAPTERS (AX_LAYER_MAX_LINEARS * AX_LINEAR_MAX_PARTS)
+/* The adapters of a unit's linears (the last unit: of the head) on this rank; returns how many. */
+int ax_adapter_of_unit(struct ax_model *m, int unit,
+                       const struct ax_adapter *out[AX_UNIT_MAX_ADAPTERS]);
+
 #endif

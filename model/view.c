@@ -42,3 +42,18 @@ int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINE
     AX_ASSERT(n <= AX_LAYER_MAX_LINEARS);
     return n;
 }
+
+int ax_adapter_of_unit(struct ax_model *m, int unit,
+                       const struct ax_adapter *out[AX_UNIT_MAX_ADAPTERS]) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS] = {&m->head};
+    int n = 0, n_linears = 1;
+    if (!ax_unit_present(&m->units[unit]) || unit == 0)
+        return 0;
+    if (unit < m->n_units - 1)
+        n_linears = ax_layer_linears(&m->layers[unit - 1], linears);
+    for (int i = 0; i < n_linears; i++)
+        for (int part = 0; part < linears[i]->n_parts; part++)
+            if (linears[i]->adapter[part].a)
+                out[n++] = &linears[i]->adapter[part];
+    return n;
+}

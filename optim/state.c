@@ -133,8 +133,10 @@ static struct ax_update update_of(const struct ax_model *m, const struct ax_para
 enum ax_status ax_param_round(const struct ax_model *m, int index,
                               const struct ax_param_state *state,
                               const struct ax_step_scalars *scalars) {
+    if (state->piece.n == 0)
+        return AX_OK;
     const struct ax_update u = update_of(m, &m->params[index], state, scalars);
-    if (state->piece.n == 0 || !u.copy.data)
+    if (!u.copy.data)
         return AX_OK;
     if (!scalars)
         return ax_run_copy(m->rt->q, &(struct ax_copy){u.copy, u.master});

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/adapter/restart.h"
 
 static const char *const phase_names[AX_TIME_COUNT] = {"forward", "backward", "optimizer"};
 
@@ -264,8 +265,7 @@ enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *
     return ax_step_update(s, lr, out);
 }
 
-/* As after the update number `count`. */
-static enum ax_status set_scalars(struct ax_step *s) {
+enum ax_status ax_step_set_scalars(struct ax_step *s) {
     const struct ax_step_scalars last = {
         .step = s->count, .seed = s->o.seed, .max_norm = s->o.max_norm, .clip = 1};
     s->begun = false;
@@ -274,7 +274,7 @@ static enum ax_status set_scalars(struct ax_step *s) {
 
 enum ax_status ax_step_restore(struct ax_step *s, int64_t count) {
     s->count = count;
-    AX_TRY(set_scalars(s));
+    AX_TRY(ax_step_set_scalars(s));
     if (s->o.lisa.layers > 0)
         ax_lisa_restore(&s->lisa, count);
     for (int i = 0; i < s->model.n_params; i++) {
@@ -325,6 +325,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .store_experts = s->o.store_experts,
                                         .unfrozen = s->o.unfrozen};
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
+    if (s->o.relora.interval > 0)
+        AX_TRY(ax_adapter_restart_check(&s->model));
     AX_TRY(ax_param_states_create(&s->states, &s->model, s->o.optimizer, &s->o.opt));
     if (s->o.lisa.layers > 0)
         AX_TRY(ax_lisa_create(&s->lisa, &s->o.lisa, s->o.seed, s->model.n_units));
@@ -343,7 +345,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(ax_alloc(&s->slots, slots, sizeof *s->slots));
     s->scalars =
         ax_stack_push(&arena->persistent, "step scalars", AX_LR_GROUPS * sizeof *s->scalars);
-    AX_TRY(set_scalars(s));
+    AX_TRY(ax_step_set_scalars(s));
     if (s->model.first_unit > 0) {
         const int64_t rows = ax_tp_rows(s->rt, s->o.tokens / mesh->size[AX_ROLE_CP]);
         s->outbox = ax_tensor_2d(ax_dtype_accum(s->o.dtype), NULL, rows, arch->hidden_size);

@@ -10,6 +10,7 @@
 #include "optim/lisa.h"
 #include "optim/lr_groups.h"
 #include "optim/objective.h"
+#include "optim/relora.h"
 #include "optim/state.h"
 #include "parallel/schedule.h"
 
@@ -37,6 +38,7 @@ struct ax_step_options {
     const struct ax_peft_names *unfrozen; /* NULL: no restriction. Borrowed */
     struct ax_lr_groups lr_groups;
     struct ax_lisa_options lisa;
+    struct ax_relora_options relora;
 };
 
 enum ax_step_phase { AX_TIME_FORWARD, AX_TIME_BACKWARD, AX_TIME_OPTIMIZER, AX_TIME_COUNT };
@@ -66,7 +68,8 @@ struct ax_step {
     int64_t count;                   /* updates so far; scalars->step is the device's count */
     bool begun;                      /* gradients are computed, their update is not */
     double seconds[AX_TIME_COUNT];   /* of the step in progress */
-    /* Called before a unit's weights, masters and optimizer state change; may be NULL. */
+    /* Called before a unit's weights, masters and optimizer state change; before a restart also
+     * with n_units + unit, for its frozen weights. May be NULL. */
     void (*before_update)(void *ctx, int unit);
     void *before_update_ctx;
 };
@@ -82,6 +85,8 @@ enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_result *out);
 /* Both. */
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);
+/* Sets the scalars as the last update, number s->count, left them if no step was skipped. */
+enum ax_status ax_step_set_scalars(struct ax_step *s);
 /* Continues after `count` updates: masters and state have been read from a checkpoint; computes the
  * compute copy from them. */
 enum ax_status ax_step_restore(struct ax_step *s, int64_t count);

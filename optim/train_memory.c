@@ -33,6 +33,8 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
     for (int m = 0; m < so->n_microbatches; m++)
         AX_TRY_GOTO(ax_batch_fill(&t.step.batches[m], rt->q, o->arch->vocab_size, 0, NULL), st,
                     done);
+    if (so->relora.interval > 0)
+        AX_TRY_GOTO(ax_step_restart(&t.step, 1), st, done);
     AX_TRY_GOTO(ax_step_run(&t.step, 0, &r), st, done);
     AX_TRY_GOTO(ax_train_probe(&t, NULL, 0, &found), st, done);
     if (o->data.eval_tokens > 0) {

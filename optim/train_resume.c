@@ -218,11 +218,14 @@ static enum ax_status load_adapter(struct ax_model *m, const char *dir) {
 }
 
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
+    struct ax_model *m = &t->step.model;
     struct ax_hf hf;
-    if (t->o->step.adapter)
-        return load_adapter(&t->step.model, dir);
+    if (ax_train_saved_adapter(t->o))
+        return load_adapter(m, dir);
     AX_TRY(ax_hf_open(&hf, dir));
-    const enum ax_status st = ax_model_load(&t->step.model, &hf);
+    const enum ax_status st = ax_model_load(m, &hf);
     ax_hf_close(&hf);
-    return st;
+    if (st != AX_OK || !t->o->step.adapter)
+        return st;
+    return ax_adapter_init(m, t->o->step.seed); /* the weights contain the trained one */
 }

@@ -5,6 +5,14 @@
 
 /* ---- what a save contains ---- */
 
+const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_options *o) {
+    return o->step.relora.interval > 0 ? NULL : o->step.adapter;
+}
+
+static bool is_saved(const struct ax_train *t, const struct ax_param *p) {
+    return ax_train_saved_adapter(t->o) ? p->trainable : !p->adapter;
+}
+
 /* The saved weights are those the model computes with. Masters are saved only if a wider dtype is
  * requested, and always for adapters, which are saved in float32. */
 static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_param *p) {
@@ -16,35 +24,83 @@ static struct ax_tensor saved_value(const struct ax_train *t, const struct ax_pa
     return ax_tensor_nd(seg->compute, data, p->ndim, p->shape);
 }
 
+/* With restarts, frozen weights change too, but rarely: they have units of their own. */
 enum ax_status ax_train_save_create(struct ax_train *t) {
-    const struct ax_model *m = &t->step.model;
-    AX_TRY(ax_saver_create(&t->saver, m->rt->q, m->n_units));
+    struct ax_model *m = &t->step.model;
+    const bool restarts = t->o->step.relora.interval > 0;
+    AX_TRY(ax_saver_create(&t->saver, m->rt->q, restarts ? 2 * m->n_units : m->n_units));
     AX_TRY(ax_alloc(&t->weights, (size_t)m->n_params, sizeof *t->weights));
-    if (m->adapter)
+    if (ax_train_saved_adapter(t->o))
         AX_TRY(ax_alloc(&t->names, (size_t)m->n_params, sizeof *t->names));
     for (int i = 0; i < m->n_params; i++) {
         const struct ax_param *p = &m->params[i];
         struct ax_save_weight *w = &t->weights[t->n_weights];
-        if (m->adapter && !p->trainable)
+        if (!is_saved(t, p))
             continue;
         *w = (struct ax_save_weight){.name = p->name,
                                      .ndim = p->ndim,
                                      .value = saved_value(t, p),
-                                     .unit = p->unit,
+                                     .unit = restarts ? m->n_units + p->unit : p->unit,
                                      .dtype = p->adapter ? AX_F32 : t->o->save.hf.dtype};
-        if (m->adapter)
+        if (t->names)
             w->name = ax_adapter_tensor_name(p, t->names[t->n_weights], sizeof *t->names);
         w->concat = ax_adapter_concat(m, p, w->shape);
         t->n_weights++;
     }
-    return ax_param_states_parts(m, t->step.states, &t->parts);
+    AX_TRY(ax_param_states_parts(m, t->step.states, &t->parts));
+    if (!restarts)
+        return AX_OK;
+    ax_relora_parts(m, &t->parts);
+    return ax_alloc(&t->adapters, 2 * (size_t)t->n_weights, sizeof *t->adapters);
+}
+
+static enum ax_status read_floats(struct ax_train *t, const struct ax_param *p, float **out) {
+    const struct ax_tensor value = ax_model_value(&t->step.model, p);
+    AX_ASSERT(value.dtype == AX_F32);
+    if (!*out)
+        AX_TRY(ax_alloc(out, (size_t)ax_param_numel(p), sizeof **out));
+    return ax_queue_read(t->rt->q, value.data, *out, ax_tensor_bytes(&value), NULL);
+}
+
+static struct ax_save_weight *weight_of(const struct ax_train *t, const char *name) {
+    int i = 0;
+    while (strcmp(t->weights[i].name, name) != 0)
+        i++;
+    return &t->weights[i];
+}
+
+/* Takes the adapters as they are now, because the optimizer changes them while a save is being
+ * written. */
+static enum ax_status take_adapters(struct ax_train *t) {
+    struct ax_model *m = &t->step.model;
+    for (int unit = 0; t->adapters && unit < m->n_units; unit++) {
+        const struct ax_adapter *adapters[AX_UNIT_MAX_ADAPTERS];
+        const int n = ax_adapter_of_unit(m, unit, adapters);
+        for (int i = 0; i < n; i++) {
+            const struct ax_adapter *a = adapters[i];
+            struct ax_save_weight *w = weight_of(t, a->weight->name);
+            float **both = &t->adapters[2 * (w - t->weights)];
+            AX_TRY(read_floats(t, a->a, &both[0]));
+            AX_TRY(read_floats(t, a->b, &both[1]));
+            w->delta = (struct ax_delta){.cols = a->weight->shape[1],
+                                         .r = a->a->shape[0],
+                                         .scale = a->scale,
+                                         .a = both[0],
+                                         .b = both[1]};
+        }
+    }
+    return AX_OK;
 }
 
 void ax_train_save_free(struct ax_train *t) {
     ax_saver_free(&t->saver);
     ax_state_parts_free(&t->parts);
+    for (int i = 0; t->adapters && i < 2 * t->n_weights; i++)
+        ax_free(t->adapters[i]);
+    ax_free(t->adapters);
     ax_free(t->weights);
     ax_free(t->names);
+    t->adapters = NULL;
     t->weights = NULL;
     t->names = NULL;
 }
@@ -90,7 +146,8 @@ enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
                               .parts = save->only_model ? NULL : &t->parts,
                               .mesh = &t->rt->mesh,
                               .limit = save->limit};
-    job.hf.adapter = t->o->step.adapter;
+    job.hf.adapter = ax_train_saved_adapter(t->o);
+    AX_TRY(take_adapters(t));
     if (t->o->eval.keep_best && t->kept.step > 0)
         job.keep[job.n_keep++] = t->kept.step;
     AX_TRY(ax_train_describe(t, &job.run));
@@ -101,19 +158,19 @@ enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
 
 /* ---- the trained model ---- */
 
-static enum ax_status write_model(const struct ax_train *t, const char *dir,
-                                  struct ax_sum_list *files) {
+static enum ax_status write_model(struct ax_train *t, const char *dir, struct ax_sum_list *files) {
     struct ax_st_output *tensors = NULL;
     struct ax_st_source *sources = NULL;
     const size_t n = (size_t)t->n_weights;
     struct ax_hf_save hf = t->o->save.hf;
-    hf.adapter = t->o->step.adapter;
+    hf.adapter = ax_train_saved_adapter(t->o);
     enum ax_status st;
+    AX_TRY_GOTO(take_adapters(t), st, done);
     AX_TRY_GOTO(ax_alloc(&tensors, n, sizeof *tensors), st, done);
     AX_TRY_GOTO(ax_alloc(&sources, n, sizeof *sources), st, done);
     for (size_t i = 0; i < n; i++) {
         const struct ax_save_weight *w = &t->weights[i];
-        sources[i] = (struct ax_st_source){w->value, w->concat, w->dtype, t->rt->q};
+        sources[i] = (struct ax_st_source){w->value, w->concat, w->delta, w->dtype, t->rt->q};
         tensors[i] = (struct ax_st_output){.name = w->name,
                                            .dtype = w->dtype,
                                            .ndim = w->ndim,
@@ -158,7 +215,7 @@ static enum ax_status move_files(const char *from, const char *to, const struct 
  * and synced in a subfolder and then moved up. */
 enum ax_status ax_train_publish(struct ax_train *t) {
     const char *output_dir = t->o->save.output_dir;
-    const char *config = t->o->step.adapter ? AX_PEFT_CONFIG : "config.json";
+    const char *config = ax_train_saved_adapter(t->o) ? AX_PEFT_CONFIG : "config.json";
     struct ax_sum_list files = {0};
     char *tmp, *best = NULL;
     enum ax_status st = AX_OK;

@@ -86,6 +86,8 @@ struct ax_train {
     struct ax_saver saver;
     struct ax_state_parts parts;
     struct ax_save_weight *weights;  /* [n_weights] */
+    float **adapters;                /* [2·n_weights] A and B as of the save, of matrices that are
+                                        saved with their adapter merged; else NULL */
     char (*names)[AX_NAME_MAX + 32]; /* [n_weights] of an adapter's tensors; else NULL */
     int n_weights;
     int64_t saving, saved; /* step of the save in flight (0 = none); of the last complete one */
@@ -104,6 +106,10 @@ struct ax_train {
     bool pending_eval, epoch_ended; /* evaluation pending; the last step ended an epoch */
     int64_t eval_sequences;         /* per evaluation; 0 = unknown */
 };
+
+/* The adapter whose folder a run writes; NULL: it writes models. With restarts a model, because the
+ * adapter alone fits no base that anyone else has. */
+const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_options *o);
 
 /* Sequences per step with this many data ranks. */
 int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_ranks);

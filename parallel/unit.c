@@ -324,6 +324,40 @@ struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param 
     return slice(unit->segments[p->segment].grad_full, p);
 }
 
+enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
+                              const struct ax_param *p,
+                              struct ax_tensor gathered[AX_MAX_SEGMENTS], struct ax_tensor *out) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    struct ax_tensor *all = &gathered[p->segment];
+    if (!all->data) {
+        *all = ax_tensor_1d(seg->accum, seg->master.data, seg->numel);
+        if (!alone(seg, rt)) {
+            all->data =
+                ax_stack_push(&rt->arena.scratch, "gathered masters", ax_tensor_bytes(all));
+            const struct ax_collective what = {.kind = AX_ALL_GATHER,
+                                               .dtype = seg->accum,
+                                               .send = seg->master.data,
+                                               .recv = all->data,
+                                               .count = seg->shard_numel};
+            AX_TRY(ax_comm_run(&rt->comms[seg->gather], rt->q, &what));
+        }
+    }
+    *out = slice(*all, p);
+    return AX_OK;
+}
+
+enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt) {
+    for (int s = 0; s < unit->n_segments; s++) {
+        const struct ax_segment *seg = &unit->segments[s];
+        if (seg->trainable || is_packed(seg) || alone(seg, rt))
+            continue;
+        const int64_t first = rt->mesh.coord[seg->gather] * seg->shard_numel;
+        AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){seg->shard, ax_tensor_rows(&seg->full, first,
+                                                                             seg->shard_numel)}));
+    }
+    return AX_OK;
+}
+
 void ax_unit_owned(const struct ax_unit *unit, const struct ax_mesh *mesh, const struct ax_param *p,
                    int64_t *first, int64_t *n, int64_t *at) {
     const struct ax_segment *seg = &unit->segments[p->segment];

@@ -96,6 +96,16 @@ enum ax_status ax_unit_reduce(struct ax_unit *unit, struct ax_runtime *rt, bool 
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
 
+/* A parameter's value in accumulation dtype, in its local shape: the master, gathered. Of each
+ * segment of the unit, `gathered` (zeroed before the first call) keeps all masters, in scratch or
+ * where they are. */
+enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
+                              const struct ax_param *p,
+                              struct ax_tensor gathered[AX_MAX_SEGMENTS], struct ax_tensor *out);
+/* Makes a change of a gathered unit's frozen weights permanent: this rank's part of them goes to
+ * its shard. Every rank must have changed them alike. */
+enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt);
+
 /* The same for a packed parameter: what ax_packed_read takes. */
 bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);

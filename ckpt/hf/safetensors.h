@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "ckpt/hf/concat.h"
 #include "ckpt/hf/checksums.h"
+#include "ckpt/hf/delta.h"
 #include "ckpt/tensors/entry.h"
 
 struct ax_safetensors {
@@ -30,6 +31,7 @@ const struct ax_st_entry *ax_safetensors_find(const struct ax_safetensors *st, c
 struct ax_st_source {
     struct ax_tensor value;
     struct ax_concat concat; /* zeroed: only `value` */
+    struct ax_delta delta;   /* zeroed: unchanged; not together with concat */
     enum ax_dtype dtype;     /* as written */
     struct ax_queue *q;      /* that reads both; NULL: they are in the host's memory */
 };

@@ -160,7 +160,7 @@ enum ax_status ax_st_fill(void *source, int64_t first, int64_t n, void *out) {
                                           .data = s->value.data,
                                           .q = s->q,
                                           .other_q = s->q};
-    return ax_concat_convert(&from, s->dtype, first, n, out);
+    return ax_delta_convert(&s->delta, &from, s->dtype, first, n, out);
 }
 
 enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_output *tensors) {

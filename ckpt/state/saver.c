@@ -13,6 +13,7 @@
 struct source {
     struct ax_saver *saver;
     struct ax_concat_source from; /* live memory, or the unit's copy */
+    struct ax_delta delta;
     enum ax_dtype wanted;
     bool copied;
     int64_t read; /* of `numel` live elements */
@@ -55,7 +56,7 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
     const struct source now = *s;
     saver->work->reading = s;
     pthread_mutex_unlock(&saver->mutex);
-    const enum ax_status st = ax_concat_convert(&now.from, now.wanted, first, n, out);
+    const enum ax_status st = ax_delta_convert(&now.delta, &now.from, now.wanted, first, n, out);
     pthread_mutex_lock(&saver->mutex);
     saver->work->reading = NULL;
     s->read = ax_concat_first(&s->from.concat, first + n);
@@ -154,6 +155,7 @@ static void add_weight(struct ax_saver_work *w, int i) {
                                          .dtype = weight->value.dtype,
                                          .data = weight->value.data},
                                 .wanted = weight->dtype,
+                                .delta = weight->delta,
                                 .numel = ax_tensor_numel(&weight->value),
                                 .unit = weight->unit});
 }

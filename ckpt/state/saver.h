@@ -17,6 +17,7 @@ struct ax_save_weight {
     int64_t shape[AX_MAX_DIMS];
     struct ax_tensor value;  /* live; dense */
     struct ax_concat concat; /* `shape` then covers both; the other one is constant */
+    struct ax_delta delta;   /* constant; not together with concat */
     int unit;
     enum ax_dtype dtype; /* target dtype of the file */
 };

@@ -108,6 +108,18 @@ void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
         add_slot(out, &like, p, mesh, &slots[k]);
 }
 
+void ax_state_parts_add_frozen(struct ax_state_parts *out, const struct ax_mesh *mesh,
+                               const struct ax_unit *unit, const struct ax_param *p,
+                               const char *slot, int as_unit) {
+    struct ax_state_part like = {.name = p->name, .unit = as_unit};
+    int64_t at;
+    ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
+    if (like.n == 0)
+        return;
+    set_block(&like, p, mesh);
+    add_flat(out, &like, slot, &unit->segments[p->segment].shard, at);
+}
+
 void ax_state_parts_free(struct ax_state_parts *p) {
     ax_free(p->list);
     *p = (struct ax_state_parts){0};

@@ -15,8 +15,8 @@
 
 struct ax_state_part {
     const char *name; /* HF name of the parameter, borrowed */
-    const char *slot; /* "master", "master_remainder", or the optimizer's name for it ("exp_avg"),
-                         borrowed */
+    const char *slot; /* "master", "master_remainder", the optimizer's name for it ("exp_avg"), or
+                         "base": frozen weights that restarts change; borrowed */
     enum ax_dtype dtype;
     int ndim;
     int64_t shape[AX_MAX_DIMS];                    /* of the full tensor */
@@ -57,6 +57,10 @@ enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, i
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
                         const struct ax_unit *unit, const struct ax_param *p, int n_slots,
                         const struct ax_state_slot *slots);
+/* Adds this rank's part of a frozen parameter's weights; `as_unit` is the part's unit. */
+void ax_state_parts_add_frozen(struct ax_state_parts *out, const struct ax_mesh *mesh,
+                               const struct ax_unit *unit, const struct ax_param *p,
+                               const char *slot, int as_unit);
 void ax_state_parts_free(struct ax_state_parts *p);
 uint64_t ax_state_parts_bytes(const struct ax_state_parts *p);
 

@@ -230,6 +230,8 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     struct ax_step_result r;
     for (int m = 0; m < s->o.n_microbatches; m++)
         AX_TRY(fill(s, run, m, first + m, step));
+    if (step > 0 && s->o.relora.interval > 0)
+        AX_TRY(ax_step_restart(s, step));
     AX_TRY(ax_step_gradients(s, &r));
     if (!planning && run->reference) {
         run->one.loss[step] = r.loss;
@@ -240,7 +242,8 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     }
     if (!planning)
         AX_TRY(take(run, s, run->one.grad[step], true));
-    AX_TRY(ax_step_update(s, 10, &r)); /* large, as clipping shrinks it */
+    /* SGD's is large, as clipping shrinks it */
+    AX_TRY(ax_step_update(s, s->o.relora.interval > 0 ? 0.01 : 10, &r));
     return planning ? AX_OK : take(run, s, run->one.value[step], false);
 }
 
@@ -249,7 +252,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct ax_mesh_check *c = run->c;
     struct ax_sft_options sft = c->sft;
     const struct ax_objective objective = ax_objective_sft_with(&sft);
-    const struct ax_step_options o = {
+    struct ax_step_options o = {
         .dtype = on_ref(c) ? AX_F64 : AX_F32,
         .recompute = c->recompute,
         .optimizer = &ax_optimizer_sgd,
@@ -264,7 +267,12 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         .max_len = c->tokens,
         .adapter = c->adapter,
         .base_store = c->base_store,
-        .store_experts = c->store_experts};
+        .store_experts = c->store_experts,
+        .relora = c->relora};
+    if (c->relora.interval > 0) {
+        o.optimizer = &ax_optimizer_adamw;
+        o.opt = (struct ax_optimizer_options){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
+    }
     struct ax_step s;
     enum ax_status st;
     AX_TRY(ax_step_create(&s, rt, c->arch, &o));

@@ -26,6 +26,8 @@ struct ax_mesh_check {
     bool store_experts;                   /* … and those of experts */
     struct ax_sft_options sft;
     double neftune_alpha;
+    struct ax_relora_options relora; /* interval > 0: the adapter is restarted before the second
+                                        step, and the optimizer is AdamW */
     /* For tests: called on every rank before the first step, planning and real, to break
      * something. */
     void (*tamper)(struct ax_step *s, void *ctx);

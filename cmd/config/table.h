@@ -111,7 +111,6 @@ enum ax_config_support {
     X(SCALED_SOFTMAX, "scaled-softmax", "attention scores scaled by the length")                   \
     X(TOKEN_SCALING, "token-scaling", "losses scaled by the token's probability")                  \
     X(LONG_CONTEXT, "pose", "position skipping")                                                   \
-    X(RELORA, "relora", "merging and restarting adapters (ReLoRA)")                                \
     X(UNTRAINED_TOKENS, "untrained-tokens", "new embeddings for tokens that were never trained")   \
     X(TEXT_METRICS, "text-metrics", "benchmarks and text metrics during training")                 \
     X(AUTO_BATCH, "auto-batch", "finding the batch size automatically")                            \

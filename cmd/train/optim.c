@@ -187,6 +187,25 @@ static int64_t count_or(const struct ax_config *cfg, const char *key, int64_t ot
     return n > 0 ? n : otherwise;
 }
 
+static enum ax_status read_relora(struct ax_step_options *so, const struct ax_config *cfg) {
+    const char *method = ax_config_str(cfg, "relora_prune_method");
+    const bool reset = strcmp(method, "reset") == 0;
+    if (!ax_config_bool(cfg, "relora"))
+        return AX_OK;
+    if (so->optimizer != &ax_optimizer_adamw)
+        return ax_config_error(cfg, "optimizer",
+                               "relora prunes the moments of AdamW, but %s is set; use adamw_torch",
+                               so->optimizer->name);
+    so->relora = (struct ax_relora_options){
+        .interval = ax_config_i64(cfg, "jagged_restart_steps"),
+        .prune = {strcmp(method, "magnitude") == 0 ? AX_PRUNE_MAGNITUDE : AX_PRUNE_RANDOM,
+                  ax_config_has(cfg, "relora_prune_ratio")
+                      ? ax_config_f64(cfg, "relora_prune_ratio")
+                  : reset ? 0.999
+                          : 0.9}};
+    return AX_OK;
+}
+
 static void read_restarts(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
     const char *const floor = "cosine_min_lr_ratio";
     const double ratio = ax_config_has(cfg, floor) ? ax_config_f64(cfg, floor) : 0;
@@ -208,6 +227,7 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
         lr->num_cycles = 1;
     AX_TRY(read_floor(lr, cfg));
     read_restarts(lr, cfg);
+    AX_TRY(read_relora(&o->step, cfg));
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
     for (size_t i = 0; kwargs && i < kwargs->n; i++)
         AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));

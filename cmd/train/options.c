@@ -223,6 +223,9 @@ enum ax_status ax_train_options_read(struct ax_train_setup *s) {
                                         "unfrozen_parameters",
                                         "lisa_n_layers",
                                         "lisa_step_interval",
+                                        "relora",
+                                        "relora_prune_ratio",
+                                        "relora_prune_method",
                                         NULL};
     const struct ax_config *cfg = s->cfg;
     struct ax_train_options *o = &s->o;

@@ -18,30 +18,24 @@ static bool is_a(const struct ax_param *p) {
     return strstr(p->name, ".lora_A.") != NULL;
 }
 
-static bool starts_so(const struct ax_model *m, const struct ax_adapter *a) {
-    return a->a && ax_unit_present(a->unit) && m->adapter->start == AX_LORA_PISSA;
-}
-
 /* Calls `work` for every linear's PiSSA adapter; embeddings never have one. */
 static enum ax_status
 each(struct ax_model *m,
      enum ax_status (*work)(struct ax_model *m, const struct ax_adapter *a, void *ctx), void *ctx) {
-    for (int i = 0; i < (int)m->arch.n_layers; i++) {
-        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
-        const int n = ax_layer_linears(&m->layers[i], linears);
-        for (int k = 0; k < n; k++)
-            for (int part = 0; part < linears[k]->n_parts; part++)
-                if (starts_so(m, &linears[k]->adapter[part]))
-                    AX_TRY(work(m, &linears[k]->adapter[part], ctx));
+    for (int unit = 0; unit < m->n_units; unit++) {
+        const struct ax_adapter *adapters[AX_UNIT_MAX_ADAPTERS];
+        const int n = ax_adapter_of_unit(m, unit, adapters);
+        for (int i = 0; i < n; i++) {
+            if (adapters[i]->weight == m->embed)
+                return ax_error(
+                    AX_ERR_UNSUPPORTED,
+                    "pissa: this %s model ties lm_head to the embedding, and PiSSA of the head "
+                    "would change the embedding: remove lm_head from the target modules",
+                    m->arch.family->model_type);
+            AX_TRY(work(m, adapters[i], ctx));
+        }
     }
-    if (!starts_so(m, &m->head.adapter[0]))
-        return AX_OK;
-    if (m->lm_head == m->embed)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "pissa: this %s model ties lm_head to the embedding, and PiSSA of the head "
-                        "would change the embedding: remove lm_head from the target modules",
-                        m->arch.family->model_type);
-    return work(m, &m->head.adapter[0], ctx);
+    return AX_OK;
 }
 
 static enum ax_status keep_start(struct ax_model *m, const struct ax_adapter *a, void *ctx) {

@@ -186,6 +186,29 @@ static void noise_and_loss_terms_are_one_rank(void **state) {
     }
 }
 
+/* The merged base shows in the second step's loss and gradients, the pruned moments in its
+ * weights. */
+static void restarted_adapters_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 4, 1, 1, 1}, 2},
+                                         {{1, 1, 1, 1, 2, 1}, 3}, {{1, 2, 2, 1, 2, 1}, 2},
+                                         {{2, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 2}};
+    static char *some[] = {"lm_head", "o_proj", "down_proj"};
+    static const struct ax_peft_config configs[] = {
+        {.r = 3, .alpha = 8, .all_linear = true, .dropout = 0.1},
+        {.r = 4, .alpha = 4, .start = AX_LORA_GAUSSIAN, .targets = {3, some}}};
+    static const struct ax_relora_options prunings[] = {{1, {AX_PRUNE_MAGNITUDE, 0.9}},
+                                                        {1, {AX_PRUNE_RANDOM, 0.5}}};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        static struct ax_golden_report r;
+        for (size_t k = 0; k < 2; k++) {
+            struct ax_mesh_check c = {.adapter = &configs[k], .relora = prunings[k]};
+            run(&models[0], &meshes[i], "ref", AX_RECOMPUTE_ON, &c, &r);
+            expect_figures(&r, &models[0], &meshes[i], 4);
+        }
+    }
+}
+
 /* Frozen packed matrices with trainable adapters; gradients and weights of A, B and magnitudes. */
 static void adapters_are_one_rank(void **state) {
     (void)state;
@@ -487,6 +510,7 @@ int main(void) {
         cmocka_unit_test(experts_are_one_rank),
         cmocka_unit_test(noise_and_loss_terms_are_one_rank),
         cmocka_unit_test(adapters_are_one_rank),
+        cmocka_unit_test(restarted_adapters_are_one_rank),
         cmocka_unit_test(adapters_of_experts_are_one_rank),
         cmocka_unit_test(far_meshes_have_the_bits_of_cpu),
         cmocka_unit_test(sharding_saves_memory),

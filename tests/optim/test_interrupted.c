@@ -162,6 +162,23 @@ static void set_lisa(struct train_case *c) {
     c->o.step.lisa = (struct ax_lisa_options){.layers = 1, .interval = 3};
 }
 
+/* Restarts with a save just before, with one in between, and with a best model of either kind. */
+static void set_relora(struct train_case *c) {
+    set_lora(c);
+    c->o.step.relora =
+        (struct ax_relora_options){.interval = 3, .prune = {AX_PRUNE_MAGNITUDE, 0.9}};
+    c->o.save.when.steps = 2;
+    c->o.eval.when = (struct ax_cadence){AX_EACH_STEPS, 2};
+    c->o.eval.keep_best = c->o.eval.load_best = true;
+    c->o.save.limit = 2;
+}
+
+static void set_relora_8bit(struct train_case *c) {
+    set_lora(c);
+    c->o.step.relora = (struct ax_relora_options){.interval = 4, .prune = {AX_PRUNE_RANDOM, 0.9}};
+    c->o.step.opt.moments = AX_MOMENTS_8BIT;
+}
+
 /* Owes an evaluation in the middle of an epoch, at whose end it saves. */
 static void set_epochs_and_steps(struct train_case *c) {
     set_epochs(c);
@@ -195,6 +212,8 @@ static const struct config {
     {"LoRA", set_lora, AX_BF16, true, false},
     {"EAFT", set_entropy_weights, AX_F32, true, false},
     {"LISA", set_lisa, AX_BF16, true, false},
+    {"ReLoRA", set_relora, AX_BF16, true, true},
+    {"ReLoRA, 8-bit moments", set_relora_8bit, AX_BF16, false, false},
 };
 #define N_CONFIGS (sizeof configs / sizeof *configs)
 

@@ -1,0 +1,30 @@
+#include "ckpt/hf/delta.h"
+
+#define PIECE 4096 /* elements changed at a time */
+
+/* v += n elements of s·B·A, in one row from `column` on. */
+static void add(const struct ax_delta *d, int64_t row, int64_t column, int64_t n, double *v) {
+    for (int64_t j = 0; j < d->r; j++) {
+        const double s = d->scale * (double)d->b[row * d->r + j];
+        const float *a = d->a + j * d->cols + column;
+        for (int64_t k = 0; k < n; k++)
+            v[k] += s * (double)a[k];
+    }
+}
+
+enum ax_status ax_delta_convert(const struct ax_delta *d, const struct ax_concat_source *s,
+                                enum ax_dtype wanted, int64_t first, int64_t n, void *out) {
+    double v[PIECE];
+    if (d->r == 0)
+        return ax_concat_convert(s, wanted, first, n, out);
+    for (int64_t i = first, len; i < first + n; i += len) {
+        const int64_t column = i % d->cols, left = first + n - i;
+        len = d->cols - column < PIECE ? d->cols - column : PIECE;
+        len = len < left ? len : left;
+        AX_TRY(ax_concat_convert(s, AX_F64, i, len, v));
+        add(d, i / d->cols, column, len, v);
+        ax_convert(wanted, (char *)out + (size_t)(i - first) * ax_dtype_size(wanted), AX_F64, v,
+                   len);
+    }
+    return AX_OK;
+}

@@ -1,0 +1,173 @@
+/* `axtrain sft` with relora: what it writes is a model with the adapter merged, checkpoints too, and
+ * which keys do not go with it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "ckpt/hf/hf.h"
+#include "cmd/convert/merge.h"
+#include "tests/cmd/sft_case.h"
+
+static const char rows[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one\"}, {\"role\": \"assistant\", "
+    "\"content\": \"two\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"two and two\"}, {\"role\": \"assistant\", "
+    "\"content\": \"four of them\"}]}\n"
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"say no\"}, {\"role\": \"assistant\", "
+    "\"content\": \"no, no, no\"}]}\n";
+
+#define LORA                                                                                       \
+    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"                          \
+    "jagged_restart_steps: 2\njagged_restart_warmup_steps: 1\n"
+
+static const char *config(const char *more) {
+    static char path[128];
+    struct ax_buf b = {0};
+    need_binary();
+    put_bytes("rows.jsonl", rows, sizeof rows - 1);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\noutput_dir: %s/out\ndataset_prepared_path: %s/cache\n"
+                      "datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
+                      "test_datasets:\n  - path: %s/rows.jsonl\n    type: chat_template\n"
+                      "chat_template: llama3\nsequence_len: 64\nlearning_rate: 5e-3\n"
+                      "micro_batch_size: 3\ngradient_accumulation_steps: 1\nlogging_steps: 1\n"
+                      "lr_scheduler: constant\nnum_epochs: 40\nmax_steps: 7\neval_steps: 3\n"
+                      "save_steps: 3\n%s",
+                      golden_llama(), scratch, scratch, scratch, scratch, more),
+        AX_OK);
+    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+/* The evaluation loss of a step. */
+static double eval_loss(const char *run, int step) {
+    char path[256], *text;
+    size_t len;
+    double loss = NAN;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", scratch, run);
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
+        json_t *v = json_loads(line, 0, NULL);
+        const json_t *s = json_object_get(v, "step"), *l = json_object_get(v, "eval_loss");
+        if (l && json_integer_value(s) == step)
+            loss = json_number_value(l);
+        json_decref(v);
+    }
+    ax_free(text);
+    assert_true(isfinite(loss));
+    return loss;
+}
+
+/* The loss of a folder of the run, loaded as any model. */
+static double loss_as_base(const char *path, const char *folder, const char *dtype) {
+    char base[256], out[256];
+    snprintf(base, sizeof base, "base_model=%s/%s", scratch, folder);
+    snprintf(out, sizeof out, "output_dir=%s/again", scratch);
+    assert_int_equal(ax_remove_tree(in_scratch("again")), AX_OK);
+    EXPECT(0, "trained 1 of 1", path, base, out, "max_steps=1", "relora=false", "adapter=null",
+           "eval_steps=1", dtype);
+    return eval_loss("again", 0);
+}
+
+static void test_folders_are_the_model(void **state) {
+    (void)state;
+    const char *path = config(LORA "relora: true\nfloat32: true\n");
+    EXPECT(0, "\nmodel: ", path);
+    assert_false(ax_path_exists(in_scratch("out/adapter_config.json")));
+    const double end = eval_loss("out", 7), third = eval_loss("out", 3);
+    assert_true(third < eval_loss("out", 0) && end > third + 0.1); /* a rate this large */
+    assert_true(fabs(loss_as_base(path, "out", "float32=true") - end) < 1e-5);
+    assert_true(fabs(loss_as_base(path, "out/checkpoint-3", "float32=true") - third) < 1e-5);
+    char *card;
+    size_t n;
+    assert_int_equal(ax_read_file(in_scratch("out/README.md"), 1 << 20, &card, &n), AX_OK);
+    assert_non_null(strstr(card, "an adapter, merged into the base"));
+    assert_non_null(strstr(card, "library_name: transformers"));
+    assert_null(strstr(card, "--adapter"));
+    ax_free(card);
+}
+
+static void compare(const struct ax_hf *a, const struct ax_hf *b) {
+    assert_int_equal(ax_hf_count(a), ax_hf_count(b));
+    for (int i = 0; i < ax_hf_count(a); i++) {
+        const struct ax_st_entry *x = ax_hf_at(a, i), *y = ax_hf_find(b, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->dtype, y->dtype);
+        assert_int_equal(x->numel, y->numel);
+        if (memcmp(x->data, y->data, (size_t)x->numel * ax_dtype_size(x->dtype)) != 0)
+            fail_msg("%s differs", x->name);
+    }
+}
+
+/* Before the first restart, the model is what `merge` makes of the adapter, to the bit. */
+static void test_merges_as_merge_does(void **state) {
+    (void)state;
+    const char *path = config(LORA "float32: true\n");
+    struct ax_merge m = {.base = golden_llama(), .dtype = "float32", .threads = 1};
+    struct ax_hf merged, model;
+    char plain[200], adapter[160], dst[160];
+    snprintf(adapter, sizeof adapter, "%s", in_scratch("plain"));
+    snprintf(plain, sizeof plain, "output_dir=%s", adapter);
+    snprintf(dst, sizeof dst, "%s", in_scratch("merged"));
+    m.adapter = adapter;
+    m.dst = dst;
+    EXPECT(0, "\nadapter: ", path, plain, "max_steps=2");
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    EXPECT(0, "\nmodel: ", path, "relora=true", "max_steps=2");
+    assert_int_equal(ax_merge_run(&m), AX_OK);
+    assert_true(m.changed > 0);
+    assert_int_equal(ax_hf_open(&merged, dst), AX_OK);
+    assert_int_equal(ax_hf_open(&model, in_scratch("out")), AX_OK);
+    compare(&merged, &model);
+    ax_hf_close(&merged);
+    ax_hf_close(&model);
+}
+
+/* The best checkpoint's model at the end. */
+static void test_loads_the_best(void **state) {
+    (void)state;
+    const char *path = config(LORA "relora: true\nfloat32: true\nload_best_model_at_end: true\n"
+                                   "metric_for_best_model: eval_loss\n");
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    EXPECT(0, "\nmodel: ", path);
+    assert_true(eval_loss("out", 3) < fmin(eval_loss("out", 6), eval_loss("out", 7)) - 0.1);
+    assert_true(fabs(loss_as_base(path, "out", "float32=true") - eval_loss("out", 3)) < 1e-5);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    const char *path = config(LORA "relora: true\n");
+    EXPECT(2, "relora: restarts adapters: set adapter: lora", path, "adapter=null");
+    EXPECT(2, "relora: set jagged_restart_steps too", path, "jagged_restart_steps=null");
+    EXPECT(2, "relora: a quantized base would round each merge", path, "adapter=qlora",
+           "load_in_4bit=true");
+    EXPECT(2, "relora: a quantized base would round each merge", path, "load_in_8bit=true");
+    EXPECT(2, "peft_use_dora: not supported with relora", path, "peft_use_dora=true");
+    EXPECT(2, "peft_init_lora_weights: a restarted adapter must start at 0", path,
+           "peft_init_lora_weights=pissa");
+    EXPECT(2, "peft_init_lora_weights: a restarted adapter must start at 0", path,
+           "peft_init_lora_weights=false");
+    EXPECT(2, "relora: trains only adapters", path, "lora_modules_to_save=[lm_head]");
+    EXPECT(2, "merge_lora: with relora the trained model is merged", path, "merge_lora=true");
+    EXPECT(2, "lr_scheduler: one_cycle does not work with relora", path, "lr_scheduler=one_cycle");
+    EXPECT(2, "optimizer: relora prunes the moments of AdamW, but lion is set", path,
+           "optimizer=lion_8bit");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_folders_are_the_model),
+        cmocka_unit_test(test_merges_as_merge_does),
+        cmocka_unit_test(test_loads_the_best),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
