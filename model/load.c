@@ -133,20 +133,6 @@ enum ax_status ax_model_load(struct ax_model *m, const struct ax_hf *hf) {
     return AX_OK;
 }
 
-/* A packed matrix is drawn in full, then quantized as if read from a file. */
-static enum ax_status init_packed(struct ax_model *m, const struct ax_param *p,
-                                  struct ax_rng_key key) {
-    const int64_t n = ax_param_numel(p);
-    float *values;
-    AX_TRY(ax_alloc(&values, (size_t)n, sizeof *values));
-    for (int64_t i = 0; i < n; i++)
-        values[i] = ax_rng_normal(key, (uint64_t)i) * (float)m->arch.init_range;
-    const struct ax_elements drawn = ax_elements_of(AX_F32, values);
-    const enum ax_status st = ax_unit_load_packed(&m->units[p->unit], m->rt, p, &drawn);
-    ax_free(values);
-    return st;
-}
-
 struct drawn {
     enum ax_values kind;
     double size;
@@ -172,7 +158,9 @@ enum ax_status ax_model_draw(const struct ax_model *m, const struct ax_param *p,
                              enum ax_values kind, double size, uint64_t seed) {
     struct drawn d = {kind, size, {seed, 0, ax_hash32(p->name)}, m->accum};
     const struct ax_elements values = {.dtype = d.dtype, .read = read_drawn, .ctx = &d};
-    return ax_unit_load(&m->units[p->unit], m->rt, p, &values);
+    struct ax_unit *unit = &m->units[p->unit];
+    return p->storage == AX_STORE_PLAIN ? ax_unit_load(unit, m->rt, p, &values)
+                                        : ax_unit_load_packed(unit, m->rt, p, &values);
 }
 
 enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
@@ -183,9 +171,7 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
         if (p->adapter || !ax_unit_present(&m->units[p->unit]))
             continue;
         const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
-        if (p->storage != AX_STORE_PLAIN)
-            AX_TRY(init_packed(m, p, (struct ax_rng_key){seed, 0, ax_hash32(p->name)}));
-        else if (p->ndim == 2)
+        if (p->ndim > 1)
             AX_TRY(ax_model_draw(m, p, AX_VALUES_NORMAL, m->arch.init_range, seed));
         else
             AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, norm, seed));

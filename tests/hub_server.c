@@ -109,7 +109,8 @@ static void send_file(struct connection *c, const struct hub_file *f, const char
         answer(c->fd, 416, "", "", 0);
         return;
     }
-    const size_t n = f->len - from;
+    const size_t back = f->large && s->keep_back < f->len - from ? s->keep_back : 0;
+    const size_t n = f->len - from - back;
     char content_range[128] = "";
     if (range)
         snprintf(content_range, sizeof content_range, "Content-Range: bytes %zu-%zu/%zu\r\n", from,

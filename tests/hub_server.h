@@ -33,6 +33,7 @@ struct hub_server {
     const char *token;       /* asked for; NULL = public */
     bool gated;              /* refuses even those who have the token */
     size_t cut_every;        /* ends the connection after so many bytes of a body; 0 = never */
+    size_t keep_back;        /* last bytes of a large file that it never sends */
     int fail_status;         /* answers with it … */
     _Atomic int fail_times;  /* … so many times */
     int retry_after;         /* with this header; -1 = without */

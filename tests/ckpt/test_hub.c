@@ -266,6 +266,18 @@ static void servers_without_ranges_end(void **state) {
     assert_no_file(SNAP "/model.safetensors");
 }
 
+/* Each answer is complete by its own length; all end before the file does. */
+static void servers_that_keep_bytes_back_end(void **state) {
+    (void)state;
+    add_model();
+    s.keep_back = 1;
+    s.no_ranges = true;
+    fetches_not(AX_ERR_IO, "model.safetensors: the server sent only ");
+    assert_no_file(SNAP "/model.safetensors");
+    s.keep_back = 0;
+    fetches(NULL);
+}
+
 /* ---- what is wrong ---- */
 
 static void a_wrong_checksum_is_refused_and_removed(void **state) {
@@ -620,6 +632,7 @@ int main(void) {
         TEST(what_an_earlier_process_left_is_continued),
         TEST(wrong_leftovers_cost_one_more_try),
         TEST(servers_without_ranges_end),
+        TEST(servers_that_keep_bytes_back_end),
         TEST(a_wrong_checksum_is_refused_and_removed),
         TEST(paths_that_lead_elsewhere_are_refused),
         TEST(links_in_the_way_are_not_followed),

@@ -181,6 +181,28 @@ static void types_of_operands_are_checked(void **state) {
     assert_true(checked > 500);
 }
 
+/* Every operand is in some case, also those that may be missing. */
+static void all_operands_occur(void **state) {
+    (void)state;
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
+        for (const struct ax_operand *o = ax_op_operands((enum ax_op)op); o->name; o++) {
+            bool occurs = false;
+            for (int i = 0; i < n && !occurs; i++) {
+                struct ax_case c;
+                if (shapes[i].big)
+                    continue;
+                assert_int_equal(ax_case_create(&c, (enum ax_op)op, &shapes[i], AX_F32, 11), AX_OK);
+                occurs = ax_operand_tensor(o, c.args)->data != NULL;
+                ax_case_free(&c);
+            }
+            if (!occurs)
+                fail_msg("%s: no case has %s", ax_op_name((enum ax_op)op), o->name);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_reach_beyond_a_shard),
@@ -188,6 +210,7 @@ int main(void) {
         cmocka_unit_test(codes_are_numbers),
         cmocka_unit_test(moments_have_weights_of_their_own),
         cmocka_unit_test(types_of_operands_are_checked),
+        cmocka_unit_test(all_operands_occur),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

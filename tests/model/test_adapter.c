@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/layer.h"
@@ -503,6 +504,55 @@ static void the_base_is_frozen(void **state) {
     ax_arch_free(&arch);
 }
 
+/* ---- a random packed base ---- */
+
+static enum ax_status drawn_body(struct ax_runtime *rt, void *ctx) {
+    struct ax_step s;
+    struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    const struct ax_peft_config c = lora();
+    o.adapter = &c;
+    o.base_store = AX_STORE_NF4;
+    AX_TRY(ax_step_create(&s, rt, ctx, &o));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_model_init_random(&s.model, 8), st, done);
+    const struct ax_param *p = s.model.params;
+    while (p->storage == AX_STORE_PLAIN)
+        p++;
+    struct ax_unit *unit = &s.model.units[p->unit];
+    const int64_t n = ax_param_numel(p);
+    struct ax_tensor out = ax_tensor_1d(AX_F32, NULL, n);
+    out.data = ax_stack_push(&rt->arena.persistent, "decoded", ax_tensor_bytes(&out));
+    AX_TRY_GOTO(ax_unit_gather(unit, rt), st, done);
+    const struct ax_packed packed = ax_unit_packed(unit, p);
+    AX_TRY_GOTO(ax_packed_read(rt->q, &packed, &out), st, done);
+    ax_unit_release(unit);
+    if (ax_runtime_planning(rt))
+        goto done;
+    /* NF4's steps are at most 0.31 of a block's largest, here below 5 deviations */
+    const struct ax_rng_key key = {8, 0, ax_hash32(p->name)};
+    double worst = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double drawn = (double)ax_rng_normal(key, (uint64_t)i);
+        const double got = (double)((const float *)out.data)[i] / s.model.arch.init_range;
+        worst = fmax(worst, fabs(got - drawn));
+        largest = fmax(largest, fabs(drawn));
+    }
+    if (largest < 2.5 || worst > 0.16 * largest)
+        st = ax_error(AX_ERR_FAILED, "%s: off by %g of %g", p->name, worst, largest);
+done:
+    ax_step_free(&s);
+    return st;
+}
+
+static void packed_bases_are_drawn_like_plain_ones(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    must(ax_runtime_run(&(struct ax_runtime_options){.backend = "ref", .threads = 1}, drawn_body,
+                        &arch, NULL));
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_difference_quotients),
@@ -512,6 +562,7 @@ int main(void) {
         cmocka_unit_test(packing_and_accumulation_change_nothing),
         cmocka_unit_test(dropout_follows_the_seed),
         cmocka_unit_test(the_base_is_frozen),
+        cmocka_unit_test(packed_bases_are_drawn_like_plain_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
