@@ -80,6 +80,7 @@ struct ax_step_figures {
     double loss, grad_norm, learning_rate;
     int64_t tokens, trained_tokens; /* in this step, all data ranks; without padding */
     double seconds;                 /* wall time since the last step ended */
+    uint64_t waits;                 /* of the host for the device, in this step */
     bool skipped;                   /* the weights were not changed */
     uint64_t memory;                /* current resident bytes */
     uint64_t peak_memory;

@@ -29,9 +29,9 @@ static double rate(int64_t n, double seconds) {
 enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
                                    double mfu) {
     static const char *const keys[] = {
-        "epoch",  "loss",           "grad_norm",        "learning_rate",
-        "tokens", "trained_tokens", "seconds",          "tokens_per_second",
-        "mfu",    "memory_bytes",   "peak_memory_bytes"};
+        "epoch",  "loss",           "grad_norm",         "learning_rate",
+        "tokens", "trained_tokens", "seconds",           "tokens_per_second",
+        "mfu",    "memory_bytes",   "peak_memory_bytes", "waits"};
     const double values[] = {f->epoch,
                              f->loss,
                              f->grad_norm,
@@ -42,7 +42,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
                              rate(f->tokens, f->seconds),
                              mfu >= 0 ? mfu : NAN,
                              (double)f->memory,
-                             (double)f->peak_memory};
+                             (double)f->peak_memory,
+                             (double)f->waits};
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)f->step));
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
     if (f->skipped)

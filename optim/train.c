@@ -13,8 +13,8 @@
 
 /* ---- figures ---- */
 
-static void report(struct ax_train *t, const struct ax_step_result *r, double data_seconds,
-                   double save_seconds, double seconds) {
+static void report(struct ax_train *t, const struct ax_step_result *r, uint64_t waits,
+                   double data_seconds, double save_seconds, double seconds) {
     struct ax_step_figures f = {.step = t->done,
                                 .epoch = t->epoch,
                                 .loss = r->loss,
@@ -23,6 +23,7 @@ static void report(struct ax_train *t, const struct ax_step_result *r, double da
                                 .tokens = t->sequences.n_tokens,
                                 .trained_tokens = t->sequences.n_trained,
                                 .seconds = seconds,
+                                .waits = waits,
                                 .skipped = r->skipped,
                                 .memory = ax_mem_rss(),
                                 .peak_memory = ax_mem_peak_rss()};
@@ -195,6 +196,7 @@ static enum ax_status restart(struct ax_train *t) {
 static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     const struct ax_train_options *o = t->o;
     const double begin = ax_clock_now(), waited = t->saver.waited;
+    const uint64_t waits = t->rt->q->counters.waits;
     struct ax_step_result r;
     AX_TRY(ax_train_sequences_next(&t->sequences, &t->step, &o->data, &t->rt->mesh));
     const double read = ax_clock_now();
@@ -210,7 +212,8 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
                                     epoch_end);
     if (isfinite(r.loss))
         t->out->loss = r.loss;
-    report(t, &r, read - begin, t->saver.waited - waited, ax_clock_now() - begin);
+    report(t, &r, t->rt->q->counters.waits - waits, read - begin, t->saver.waited - waited,
+           ax_clock_now() - begin);
     return AX_OK;
 }
 

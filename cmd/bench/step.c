@@ -21,8 +21,8 @@ struct step_bench {
     /* results */
     double seconds[MAX_STEPS], best, best_phases[AX_TIME_COUNT];
     double loss;
-    uint64_t allocations, faults;      /* per timed step: the most */
-    struct ax_queue_counters counters; /* of the last step */
+    uint64_t allocations, faults, waits; /* per timed step: the most */
+    struct ax_queue_counters counters;   /* of the last step */
 };
 
 static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
@@ -32,6 +32,8 @@ static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
         memset(&s->rt->q->counters, 0, sizeof s->rt->q->counters);
         const double start = ax_clock_now();
         AX_TRY(ax_step_run(s, 1e-5, &r));
+        const uint64_t waits = s->rt->q->counters.waits;
+        AX_TRY(ax_queue_finish(s->rt->q)); /* for the time of the updates */
         const double seconds = ax_clock_now() - start;
         if (r.skipped)
             return ax_error(AX_ERR_DIVERGED, "bench: step %lld was skipped (loss %g, norm %g)",
@@ -48,6 +50,7 @@ static enum ax_status time_steps(struct step_bench *b, struct ax_step *s) {
         const uint64_t new_faults = ax_mem_minor_faults() - faults;
         b->allocations = new_calls > b->allocations ? new_calls : b->allocations;
         b->faults = new_faults > b->faults ? new_faults : b->faults;
+        b->waits = waits > b->waits ? waits : b->waits;
     }
     b->counters = s->rt->q->counters;
     return AX_OK;
@@ -155,9 +158,11 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
     const struct ax_bench_figure rate = {speed, "tokens/s", false, speed * flops / peak};
     const struct ax_bench_figure memory = {(double)ax_arena_plan_total(plan) / 1e9, "GB", true, -1};
     const struct ax_bench_figure allocations = {(double)b->allocations, "per step", true, -1};
+    const struct ax_bench_figure waits = {(double)b->waits, "per step", true, -1};
     AX_TRY(ax_bench_add(r, &rate, "%s/speed", name));
     AX_TRY(ax_bench_add(r, &memory, "%s/planned-memory", name));
     AX_TRY(ax_bench_add(r, &allocations, "%s/allocations", name));
+    AX_TRY(ax_bench_add(r, &waits, "%s/waits", name));
     if (ax_bench_tells(r))
         tell(b, plan);
     return ax_bench_detail(r, "step", details(b, median));

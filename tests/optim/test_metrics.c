@@ -45,8 +45,7 @@ static struct ax_metrics *open_metrics(int64_t resume_step) {
                                          .peak_flops = 1e12,
                                          .devices = 1,
                                          .tensorboard = true};
-    if (ax_metrics_open(&m, dir, &o) != AX_OK)
-        fail_msg("%s", ax_error_text());
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
     return m;
 }
 
@@ -61,6 +60,7 @@ static struct ax_step_figures figures(int64_t step) {
                                     .seconds = 0.5,
                                     .memory = 1 << 20,
                                     .peak_memory = 2 << 20,
+                                    .waits = 3,
                                     .n_phases = 2,
                                     .phases = {{"forward", 0.2}, {"backward", 0.3}}};
 }
@@ -595,8 +595,8 @@ static void a_step_that_took_no_time(void **state) {
                  "{\"step\": 1, \"epoch\": 0.1, \"loss\": 1, \"grad_norm\": 2, \"learning_rate\": "
                  "0.0001, \"tokens\": 100, \"trained_tokens\": 40, \"seconds\": 0, "
                  "\"tokens_per_second\": 0, \"mfu\": %s, \"memory_bytes\": 1048576, "
-                 "\"peak_memory_bytes\": 2097152, \"phase_seconds\": {\"forward\": 0.2, "
-                 "\"backward\": 0.3}}\n",
+                 "\"peak_memory_bytes\": 2097152, \"waits\": 3, "
+                 "\"phase_seconds\": {\"forward\": 0.2, \"backward\": 0.3}}\n",
                  cases[i].json);
         char *text = read_text("metrics.jsonl", &n);
         assert_memory_equal(text, want, strlen(want));

@@ -94,7 +94,7 @@ static double sum_of(const char *text, const char *key) {
     return sum;
 }
 
-static void test_tokens_are_counted(void **state) {
+static void test_tokens_and_waits_are_counted(void **state) {
     (void)state;
     struct train_case c;
     struct ax_train_result r;
@@ -112,6 +112,7 @@ static void test_tokens_are_counted(void **state) {
     const json_t *run = json_object_get(manifest, "run");
     const double tokens = sum_of(metrics, "tokens"), trained = sum_of(metrics, "trained_tokens");
     assert_true(tokens > trained && trained > 0);
+    assert_true(sum_of(metrics, "waits") == 5); /* once a step */
     assert_true(json_number_value(json_object_get(run, "tokens")) == tokens);
     assert_true(json_number_value(json_object_get(run, "trained_tokens")) == trained);
     json_decref(manifest);
@@ -238,7 +239,7 @@ static void test_room_is_enough(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saved_steps),    cmocka_unit_test(test_tokens_are_counted),
+        cmocka_unit_test(test_saved_steps),    cmocka_unit_test(test_tokens_and_waits_are_counted),
         cmocka_unit_test(test_tensorboard),    cmocka_unit_test(test_room_on_the_disk),
         cmocka_unit_test(test_room_is_enough),
     };
