@@ -360,9 +360,9 @@ struct ax_top_entropy {
  * filters they are ordered by p, the largest first, ties by later id, else by id. u, uniform in
  * [0, 1) with 53 bits, is that of ax_sample_uniform (kernels/sample.h) for row t of keys. A row
  * whose largest p is not above 0 (NaN logits) gets its largest z.
- * logits accumulation [T][V]; keys i32 [T][4]; context i32 [T][C], data NULL without penalty; index
- * i32 [T]; shares accumulation [T][V], p/Σp of what is left, else 0 (all 0 in a row without
- * numbers); data NULL = not requested, not with T = 0. */
+ * logits accumulation [T][V]; keys i32 [T][4], data NULL with temperature 0; context i32 [T][C],
+ * data NULL without penalty; index i32 [T]; shares accumulation [T][V], p/Σp of what is left, else 0
+ * (all 0 in a row without numbers); data NULL = not requested, not with temperature 0. */
 struct ax_sample {
     struct ax_tensor logits, keys, context, index, shares;
     double temperature, top_p, min_p, repetition_penalty;

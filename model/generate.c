@@ -36,12 +36,6 @@ static int64_t pass_tokens(const struct ax_generate_options *o) {
     return n > o->n_seqs ? n : o->n_seqs;
 }
 
-#define SCORE_WINDOW 128 /* rows of logits at a time */
-
-static int64_t score_window(const struct ax_generator *d) {
-    return d->o.pass_tokens < SCORE_WINDOW ? d->o.pass_tokens : SCORE_WINDOW;
-}
-
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
@@ -63,11 +57,15 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
     ax_generate_allocate(d, stack);
-    AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, o->n_seqs,
-                                  m->arch.vocab_size, d->cap),
-                st, fail);
+    AX_TRY_GOTO(
+        ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, o->n_seqs, d->cap),
+        st, fail);
     if (o->scoring)
-        AX_TRY_GOTO(ax_scorer_create(&d->scorer, m, stack, score_window(d)), st, fail);
+        AX_TRY_GOTO(ax_generate_scores_create(d, stack), st, fail);
+    AX_TRY_GOTO(
+        ax_results_create(&d->results, m->rt->q, stack,
+                          ax_choice_bytes(m->accum, o->n_seqs) + ax_generate_scores_bytes(d)),
+        st, fail);
     AX_TRY_GOTO(ax_lanes_create(d), st, fail);
     AX_TRY_GOTO(ax_generate_work_create(d), st, fail);
     reach_plan(arena);
@@ -83,7 +81,8 @@ void ax_generator_free(struct ax_generator *d) {
     ax_stack_release(&d->model->rt->arena.scratch, 0);
     ax_generate_work_free(d);
     ax_lanes_free(d);
-    ax_scorer_free(&d->scorer);
+    ax_generate_scores_free(d);
+    ax_results_free(&d->results);
     ax_sampler_free(&d->sampler);
     ax_kvcache_free(&d->cache);
     ax_slot_free(&d->slot);
@@ -131,44 +130,26 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id, dou
     return d->o.done ? d->o.done(d->o.ctx, s) : AX_OK;
 }
 
-/* Sequences that are only scored end when their whole prompt has been processed. */
-static enum ax_status end_scored(struct ax_generator *d) {
-    for (int i = 0; i < d->o.n_seqs; i++) {
-        struct ax_lane *l = &d->lanes[i];
-        struct ax_sequence *s = l->seq;
-        if (!s || s->n_scored == 0 || d->cache.length[i] < l->known)
-            continue;
-        s->finish = AX_FINISH_LENGTH;
-        l->seq = NULL;
-        if (d->o.done)
-            AX_TRY(d->o.done(d->o.ctx, s));
-    }
-    return AX_OK;
-}
-
 /* Per-row buffers of one call. */
 struct rows {
-    int32_t *lanes, *ids;
-    double *logprobs;
+    int32_t *lanes;
     struct ax_sample_row *rows;
 };
 
 static enum ax_status rows_create(struct rows *r, size_t n) {
     AX_TRY(ax_alloc(&r->lanes, n, sizeof *r->lanes));
-    AX_TRY(ax_alloc(&r->ids, n, sizeof *r->ids));
-    AX_TRY(ax_alloc(&r->logprobs, n, sizeof *r->logprobs));
     return ax_alloc(&r->rows, n, sizeof *r->rows);
 }
 
 static void rows_free(struct rows *r) {
     ax_free(r->lanes);
-    ax_free(r->ids);
-    ax_free(r->logprobs);
     ax_free(r->rows);
 }
 
-static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n, bool logprobs) {
-    const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
+static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
+                             struct ax_choice *c) {
+    c->logits = ax_tensor_rows(&d->logits, 0, n);
+    c->rows = r->rows;
     for (int64_t i = 0; i < n; i++) {
         const struct ax_lane *l = &d->lanes[r->lanes[i]];
         r->rows[i] = (struct ax_sample_row){.stream = l->seq ? l->seq->stream : 0,
@@ -176,7 +157,7 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n, 
                                             .n_context = l->n_context,
                                             .context = l->context};
     }
-    return ax_sampler_choose(&d->sampler, &logits, r->rows, r->ids, logprobs ? r->logprobs : NULL);
+    return ax_sampler_choose(&d->sampler, &d->results, c);
 }
 
 /* How many of the n rows belong to prompts that have just been read. */
@@ -206,22 +187,37 @@ static void count(struct ax_generator *d, const struct rows *r, int64_t n, doubl
 static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs) {
     for (int64_t T = d->o.pass_tokens; T > 0; T--) {
         int64_t n;
+        struct ax_choice c = {.logprobs = logprobs};
         AX_TRY(ax_generate_pass(d, T, &n, r->lanes));
-        AX_TRY(choose(d, r, n, logprobs));
+        AX_TRY(choose(d, r, n, &c));
+        ax_generate_scores_drop(d);
+        ax_results_drop(&d->results);
     }
     return AX_OK;
 }
 
+/* Waits for the results of this pass and of those before that have not been read. */
+static enum ax_status settle(struct ax_generator *d) {
+    AX_TRY(ax_results_read(&d->results));
+    return ax_generate_scores_settle(d);
+}
+
 static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs) {
     const double start = ax_clock_now();
+    struct ax_choice c = {.logprobs = logprobs};
     int64_t n;
+    bool full;
     AX_TRY(ax_generate_pass(d, 0, &n, r->lanes));
     if (n > 0)
-        AX_TRY(choose(d, r, n, logprobs));
+        AX_TRY(choose(d, r, n, &c));
+    ax_generate_scores_end(d, &full);
+    if (n > 0 || full)
+        AX_TRY(settle(d));
     count(d, r, n, ax_clock_now() - start);
     for (int64_t i = 0; i < n; i++)
-        AX_TRY(hand_out(d, r->lanes[i], r->ids[i], r->logprobs[i]));
-    return end_scored(d);
+        AX_TRY(hand_out(d, r->lanes[i], (int32_t)ax_results_get(&d->results, &c.index, i),
+                        logprobs ? ax_results_get(&d->results, &c.logprob, i) : 0));
+    return AX_OK;
 }
 
 static bool any_busy(const struct ax_generator *d) {
@@ -243,7 +239,7 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
         AX_TRY(ax_lanes_admit(d, n, seqs, admitted, &waiting));
         AX_TRY(step(d, r, logprobs));
     } while (waiting > 0 || any_busy(d));
-    return AX_OK;
+    return ax_generate_scores_pending(d) ? settle(d) : AX_OK;
 }
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
@@ -258,8 +254,11 @@ enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence
 done:
     for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++)
         d->lanes[i].seq = NULL;
-    if (st != AX_OK)
+    if (st != AX_OK) {
         ax_generator_forget(d); /* a pass may have ended half way */
+        ax_generate_scores_drop(d);
+        ax_results_drop(&d->results);
+    }
     ax_free(admitted);
     rows_free(&r);
     return st;

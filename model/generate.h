@@ -12,7 +12,11 @@
  * on other sequences, their order, or the number of lanes or threads. Every op computes each row
  * independently.
  *
- * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c; for scoring, score.c. */
+ * The host waits for the device at most once per pass: for the tokens that the next pass continues.
+ * Scores stay on the device for up to AX_SCORE_PASSES passes, unless a pass waits for tokens.
+ *
+ * Read generate.c, then generate_lanes.c, generate_pass.c and sample.c; for scoring,
+ * generate_scores.c and score.c. */
 #ifndef AX_MODEL_GENERATE_H
 #define AX_MODEL_GENERATE_H
 
@@ -57,7 +61,7 @@ struct ax_generate_options {
     /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with it.
      * May be NULL. */
     enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
-    /* Called when a sequence has ended. May be NULL. */
+    /* Called when a sequence has ended; a scored one when its scores have been read. May be NULL. */
     enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
     void *ctx;
 };
@@ -75,6 +79,7 @@ struct ax_generate_counters {
 
 struct ax_lane;
 struct ax_generate_work;
+struct ax_generate_scores;
 
 /* A model for decoding and its memory. */
 struct ax_generator {
@@ -82,13 +87,15 @@ struct ax_generator {
     struct ax_model *model;
     struct ax_kvcache cache;
     struct ax_sampler sampler;
-    struct ax_scorer scorer; /* zeroed without `scoring` */
+    struct ax_results results; /* tokens of a pass, and scores since the last wait */
     struct ax_slot slot;
     struct ax_batch batch;           /* capacity pass_tokens */
     struct ax_tensor logits, hidden; /* accumulation [n_seqs][V]; compute [n_seqs][D] */
+    struct ax_tensor rows;           /* i32 [n_seqs]: rows of the batch that have logits */
     int64_t cap;                     /* tokens per lane */
     struct ax_lane *lanes;           /* [n_seqs] */
     struct ax_generate_work *work;
+    struct ax_generate_scores *scores; /* NULL without `scoring` */
     struct ax_generate_counters counters;
 };
 

@@ -29,13 +29,40 @@ int64_t ax_lane_row_length(const struct ax_generator *d, int64_t known);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 
+/* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
+struct ax_generate_work {
+    int32_t *tokens, *positions; /* [pass_tokens] */
+    int32_t *cu;                 /* [n_seqs + 1] */
+    int32_t *lane;               /* [n_seqs] of each document */
+    int64_t *n;                  /* [n_seqs] tokens of each document */
+    int32_t *row;                /* [n_seqs] of the batch, for each row of the logits */
+    int64_t n_docs, n_tokens;
+    int64_t row_length; /* sequence length for rope */
+};
+
 /* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many
- * lanes then have logits; lanes[i] is the lane of row i. */
+ * lanes then have logits; lanes[i] is the lane of row i. Does not wait. */
 enum ax_status ax_generate_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
                                 int32_t *lanes);
 enum ax_status ax_generate_work_create(struct ax_generator *d);
 void ax_generate_work_free(struct ax_generator *d);
 /* Allocates a pass's buffers from the scratch stack of the rollout phase. */
 void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack);
+
+/* ---- scores: generate_scores.c; all but create do nothing without `scoring` ---- */
+
+enum ax_status ax_generate_scores_create(struct ax_generator *d, struct ax_stack *stack);
+void ax_generate_scores_free(struct ax_generator *d);
+/* What the scores of AX_SCORE_PASSES passes take of the results. */
+size_t ax_generate_scores_bytes(const struct ax_generator *d);
+/* Scores the tokens of this pass that are to be scored (while planning: any number of rows). */
+enum ax_status ax_generate_score(struct ax_generator *d, struct ax_pass *p);
+/* Frees the lanes of scored sequences that have been processed. *full: the next pass's scores may
+ * not fit, or many passes have passed. */
+void ax_generate_scores_end(struct ax_generator *d, bool *full);
+/* After the results have been read: hands out scores, and sequences that ended. */
+enum ax_status ax_generate_scores_settle(struct ax_generator *d);
+bool ax_generate_scores_pending(const struct ax_generator *d);
+void ax_generate_scores_drop(struct ax_generator *d); /* after an error */
 
 #endif

@@ -4,19 +4,6 @@
 #include "base/mem.h"
 #include "model/generate_lanes.h"
 
-/* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
-struct ax_generate_work {
-    int32_t *tokens, *positions;   /* [pass_tokens] */
-    int32_t *cu;                   /* [n_seqs + 1] */
-    int32_t *lane;                 /* [n_seqs] of each document */
-    int64_t *n;                    /* [n_seqs] tokens of each document */
-    int32_t *row;                  /* [n_seqs] of the batch, for each row of the logits */
-    int32_t *scored, *labels;      /* [pass_tokens] of the batch: rows that are scored */
-    int32_t *score_doc, *score_at; /* [pass_tokens] the document; which of its scored tokens */
-    int64_t n_docs, n_tokens;
-    int64_t row_length; /* sequence length for rope */
-};
-
 enum ax_status ax_generate_work_create(struct ax_generator *d) {
     const size_t T = (size_t)d->o.pass_tokens, S = (size_t)d->o.n_seqs;
     AX_TRY(ax_alloc(&d->work, 1, sizeof *d->work));
@@ -26,12 +13,6 @@ enum ax_status ax_generate_work_create(struct ax_generator *d) {
     AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
     AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
     AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
-    if (d->o.scoring) {
-        AX_TRY(ax_alloc(&w->scored, T, sizeof *w->scored));
-        AX_TRY(ax_alloc(&w->labels, T, sizeof *w->labels));
-        AX_TRY(ax_alloc(&w->score_doc, T, sizeof *w->score_doc));
-        AX_TRY(ax_alloc(&w->score_at, T, sizeof *w->score_at));
-    }
     return ax_alloc(&w->row, S, sizeof *w->row);
 }
 
@@ -45,10 +26,6 @@ void ax_generate_work_free(struct ax_generator *d) {
     ax_free(w->lane);
     ax_free(w->n);
     ax_free(w->row);
-    ax_free(w->scored);
-    ax_free(w->labels);
-    ax_free(w->score_doc);
-    ax_free(w->score_at);
     ax_free(w);
 }
 
@@ -60,6 +37,8 @@ void ax_generate_allocate(struct ax_generator *d, struct ax_stack *stack) {
     d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
     d->logits.data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(&d->logits));
     d->hidden.data = ax_stack_push(stack, "decode hidden", ax_tensor_bytes(&d->hidden));
+    d->rows = ax_tensor_1d(AX_I32, NULL, n);
+    d->rows.data = ax_stack_push(stack, "decode rows", ax_tensor_bytes(&d->rows));
 }
 
 /* ---- what goes in ---- */
@@ -153,48 +132,6 @@ static int64_t wanted(struct ax_generator *d, int32_t *lanes) {
     return n;
 }
 
-/* The rows of this pass after which a token is scored. */
-static int64_t list_scored(struct ax_generator *d) {
-    struct ax_generate_work *w = d->work;
-    int64_t n = 0;
-    for (int64_t i = 0; i < w->n_docs; i++) {
-        const struct ax_sequence *s = d->lanes[w->lane[i]].seq;
-        const int64_t start = d->cache.length[w->lane[i]] - w->n[i]; /* its first position */
-        for (int64_t k = 0; s->n_scored > 0 && k < w->n[i]; k++) {
-            const int64_t at = start + k - (s->n_prompt - s->n_scored);
-            if (at < 0)
-                continue;
-            w->scored[n] = w->cu[i] + (int32_t)k;
-            w->labels[n] = s->scored[at];
-            w->score_doc[n] = (int32_t)i;
-            w->score_at[n++] = (int32_t)at;
-        }
-    }
-    return n;
-}
-
-static enum ax_status score(struct ax_generator *d, struct ax_pass *p) {
-    struct ax_generate_work *w = d->work;
-    const int64_t window = d->scorer.window, n = list_scored(d);
-    for (int64_t from = 0; from < n; from += window) {
-        const int64_t rows = n - from < window ? n - from : window;
-        AX_TRY(ax_scorer_run(&d->scorer, p, rows, w->scored + from, w->labels + from));
-        for (int64_t i = from; i < from + rows; i++) {
-            struct ax_sequence *s = d->lanes[w->lane[w->score_doc[i]]].seq;
-            s->logprobs[w->score_at[i]] = d->scorer.logprobs[i - from];
-            s->greedy = s->greedy && d->scorer.best[i - from] == w->labels[i];
-        }
-    }
-    return AX_OK;
-}
-
-/* Any number of rows that fits the pass. */
-static enum ax_status score_planned(struct ax_generator *d, struct ax_pass *p) {
-    const int64_t T = d->work->n_tokens;
-    return ax_scorer_run(&d->scorer, p, T < d->scorer.window ? T : d->scorer.window,
-                         d->work->scored, d->work->labels);
-}
-
 static enum ax_status forward(struct ax_generator *d, int64_t *n_rows, int32_t *lanes) {
     struct ax_pass p = {.model = d->model,
                         .batch = &d->batch,
@@ -207,10 +144,11 @@ static enum ax_status forward(struct ax_generator *d, int64_t *n_rows, int32_t *
     *n_rows = wanted(d, lanes);
     if (*n_rows > 0) {
         const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, *n_rows);
-        AX_TRY(ax_pass_logits_of(&p, d->work->row, &d->hidden, &logits));
+        const struct ax_tensor rows = ax_tensor_rows(&d->rows, 0, *n_rows);
+        AX_TRY(ax_queue_write(d->model->rt->q, rows.data, d->work->row, ax_tensor_bytes(&rows)));
+        AX_TRY(ax_pass_logits_of(&p, &rows, &d->hidden, &logits));
     }
-    if (d->o.scoring)
-        AX_TRY(ax_runtime_planning(d->model->rt) ? score_planned(d, &p) : score(d, &p));
+    AX_TRY(ax_generate_score(d, &p));
     ax_pass_end(&p);
     return AX_OK;
 }

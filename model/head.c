@@ -325,18 +325,11 @@ enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struc
     return logits_of(p, &hidden, out);
 }
 
-enum ax_status ax_pass_logits_of(struct ax_pass *p, const int32_t *rows,
+enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out) {
-    const int64_t n = out->shape[0];
-    for (int64_t i = 0, run; i < n; i += run) {
-        for (run = 1; i + run < n && rows[i + run] == rows[i] + run;)
-            run++;
-        const struct ax_tensor from = ax_tensor_rows(final_hidden(p), rows[i], run);
-        if (run == n)
-            return logits_of(p, &from, out);
-        const struct ax_tensor to = ax_tensor_rows(work, i, run);
-        AX_TRY(ax_run_copy(p->model->rt->q, &(struct ax_copy){.dst = to, .src = from}));
-    }
-    const struct ax_tensor hidden = ax_tensor_rows(work, 0, n);
+    const struct ax_tensor hidden = ax_tensor_rows(work, 0, out->shape[0]);
+    AX_TRY(ax_run_combine_forward(
+        p->model->rt->q,
+        &(struct ax_combine_forward){.src = *final_hidden(p), .rows = *rows, .out = hidden}));
     return logits_of(p, &hidden, out);
 }

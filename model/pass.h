@@ -73,8 +73,9 @@ enum ax_status ax_pass_forward_all(struct ax_pass *p);
 /* Logits (accumulation [n][V]) of the given rows of the final hidden state. Gathers the head
  * unit. */
 enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struct ax_tensor *out);
-/* The same for rows[i] in each row i of `out`, as one GEMM. `work`: compute, at least [n][D]. */
-enum ax_status ax_pass_logits_of(struct ax_pass *p, const int32_t *rows,
+/* The same for row rows[i] in each row i of `out`, as one GEMM. rows i32 [n], device. `work`:
+ * compute, at least [n][D]. */
+enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out);
 
 #endif

@@ -4,23 +4,31 @@
 #define AX_MODEL_SCORE_H
 
 #include "model/pass.h"
+#include "model/results.h"
+
+/* Passes whose scores stay on the device until the host reads them together. */
+#define AX_SCORE_PASSES 16
 
 struct ax_scorer {
     struct ax_model *model;
-    int64_t window;                                        /* rows at most */
-    struct ax_tensor hidden, logits, labels, index, stats; /* device, of a window */
-    struct ax_tensor columns;                              /* log-prob, lse, entropy */
-    int32_t *best;                                         /* [window], see ax_scorer_run */
-    double *logprobs;                                      /* [window] */
-    unsigned char *raw;                                    /* [window] of 8 bytes */
+    int64_t window;                         /* rows at most */
+    struct ax_tensor hidden, logits, stats; /* device, of a window */
+    struct ax_tensor lse, entropy;
 };
 /* Device memory from `stack`. */
-enum ax_status ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
-                                int64_t window);
-void ax_scorer_free(struct ax_scorer *s); /* safe on a zeroed one */
-/* For rows[0 … n) of a forward pass, n ≤ window: logprobs[i] of labels[i] (undefined for a
- * negative label) and the likeliest token best[i]. Rows are independent of each other. */
-enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, int64_t n, const int32_t *rows,
-                             const int32_t *labels);
+void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
+                      int64_t window);
+
+/* Of the rows of one call, in `results`: the likeliest token, and the log-prob of the label. */
+struct ax_scores {
+    struct ax_tensor best, logprob; /* i32, accumulation [n] */
+};
+/* What the scores of n rows, a window at a time, take of `results`. */
+size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n);
+/* For rows[0 … n) of a forward pass, n ≤ window: scores of labels[i] (log-prob 0 for a negative
+ * label). rows, labels i32 [n], device. Rows are independent of each other. Does not wait. */
+enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
+                             const struct ax_tensor *labels, struct ax_results *results,
+                             struct ax_scores *out);
 
 #endif

@@ -1,5 +1,6 @@
-/* Reads sequences into a pass until it is full; runs it forward; computes the logits of the tokens
- * that are trained on, a window at a time; sums on the host, in token order. */
+/* Reads sequences into a pass until it is full; runs it forward; scores the tokens that are trained
+ * on, a window at a time. Scores stay on the device for AX_SCORE_PASSES passes; then the host reads
+ * them, with one wait, and sums in token order. */
 #include "optim/evaluate.h"
 
 #include <math.h>
@@ -12,22 +13,33 @@
 /* Rows of logits computed at a time. Always this many, so that a run's memory equals its plan. */
 #define WINDOW 128
 
+/* A token that is trained on: its document, and where its score is. */
+struct scored {
+    int32_t label, doc, window, row;
+    float weight;
+};
+
 struct evaluation {
     struct ax_model *m;
     const struct ax_eval_options *o;
     struct ax_batch batch;
     struct ax_slot slot;
     struct ax_scorer scorer;
+    struct ax_results results;
     /* the pass being built, on the host */
     int n_docs;
     int64_t n_tokens;
     struct ax_document *docs;        /* [max_docs] */
-    struct ax_eval_document *scores; /* [max_docs] */
+    struct ax_eval_document *scores; /* [max_docs]: those of this pass, within `documents` */
     int32_t *tokens, *labels;        /* [tokens] */
     float *weight;                   /* [tokens] */
-    int32_t *scored;                 /* [tokens]: those trained on first */
-    int32_t wanted[WINDOW];          /* labels of a window */
     int64_t rows;                    /* loader rows read so far */
+    /* the passes whose scores have not been read */
+    int n_passes;
+    int64_t n_documents, n_scored, n_windows;
+    struct ax_eval_document *documents; /* [AX_SCORE_PASSES · max_docs] */
+    struct scored *scored;              /* [AX_SCORE_PASSES · tokens] */
+    struct ax_scores *windows;          /* [AX_SCORE_PASSES · windows of a pass] */
     struct ax_eval_result *sum;
     double nll;
 };
@@ -36,18 +48,22 @@ struct evaluation {
 
 static enum ax_status create(struct evaluation *e) {
     struct ax_model *m = e->m;
-    const size_t T = (size_t)e->o->tokens, D = (size_t)e->o->max_docs;
+    const size_t T = (size_t)e->o->tokens, D = (size_t)e->o->max_docs, passes = AX_SCORE_PASSES;
     AX_TRY(ax_slot_create(&e->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&e->batch, &m->rt->arena.scratch, e->o->tokens, e->o->max_docs, e->o->max_len,
                       1, 0);
-    AX_TRY(ax_scorer_create(&e->scorer, m, &m->rt->arena.scratch,
-                            e->o->tokens < WINDOW ? e->o->tokens : WINDOW));
+    ax_scorer_create(&e->scorer, m, &m->rt->arena.scratch,
+                     e->o->tokens < WINDOW ? e->o->tokens : WINDOW);
+    AX_TRY(ax_results_create(&e->results, m->rt->q, &m->rt->arena.scratch,
+                             passes * ax_scores_bytes(&e->scorer, e->o->tokens)));
     AX_TRY(ax_alloc(&e->docs, D, sizeof *e->docs));
-    AX_TRY(ax_alloc(&e->scores, D, sizeof *e->scores));
     AX_TRY(ax_alloc(&e->tokens, T, sizeof *e->tokens));
     AX_TRY(ax_alloc(&e->labels, T, sizeof *e->labels));
     AX_TRY(ax_alloc(&e->weight, T, sizeof *e->weight));
-    return ax_alloc(&e->scored, T, sizeof *e->scored);
+    AX_TRY(ax_alloc(&e->documents, passes * D, sizeof *e->documents));
+    AX_TRY(ax_alloc(&e->scored, passes * T, sizeof *e->scored));
+    e->scores = e->documents;
+    return ax_alloc(&e->windows, passes * (T / (size_t)e->scorer.window + 1), sizeof *e->windows);
 }
 
 static void destroy(struct evaluation *e) {
@@ -55,71 +71,75 @@ static void destroy(struct evaluation *e) {
     ax_stack_release(&e->m->rt->arena.slots[0], 0);
     ax_slot_free(&e->slot);
     ax_free(e->docs);
-    ax_free(e->scores);
+    ax_free(e->documents);
     ax_free(e->tokens);
     ax_free(e->labels);
     ax_free(e->weight);
     ax_free(e->scored);
-    ax_scorer_free(&e->scorer);
+    ax_free(e->windows);
+    ax_results_free(&e->results);
 }
 
 /* ---- scoring ---- */
 
-/* Log-probs of the labels and the most likely ids of scored tokens [first, first + window). */
+/* Scores rows [first, first + window) of those that the batch lists: the tokens that are trained on,
+ * in order, then the others. */
 static enum ax_status score_window(struct evaluation *e, struct ax_pass *p, int64_t first) {
-    const int32_t *rows = e->scored + first;
-    for (int64_t i = 0; i < e->scorer.window; i++)
-        e->wanted[i] = rows[i] < e->n_tokens ? e->labels[rows[i]] : -1;
-    return ax_scorer_run(&e->scorer, p, e->scorer.window, rows, e->wanted);
+    const struct ax_tensor rows = ax_tensor_rows(&e->batch.rows, first, e->scorer.window),
+                           labels = ax_tensor_rows(&e->batch.labels, first, e->scorer.window);
+    return ax_scorer_run(&e->scorer, p, &rows, &labels, &e->results, &e->windows[e->n_windows++]);
 }
 
-static bool counts(const struct evaluation *e, int64_t t) {
-    return e->labels[t] >= 0 && e->weight[t] > 0;
-}
-
-static void add_token(struct evaluation *e, struct ax_eval_document *d, int64_t t, int64_t row) {
-    const double w = (double)e->weight[t];
-    d->nll -= w * e->scorer.logprobs[row];
-    d->weight += w;
-    d->trained++;
-    d->correct += e->scorer.best[row] == e->labels[t];
-}
-
-/* Lists the batch's rows (model/batch.h), those that are trained on first, each kind in order;
- * returns the number of the former. */
+/* Lists the pass's tokens that are trained on, in order. */
 static int64_t list_scored(struct evaluation *e) {
-    int64_t n = 0, trained = 0;
-    for (int others = 0; others < 2; others++) {
-        for (int64_t t = 0; t < e->o->tokens; t++)
-            if ((t < e->n_tokens && counts(e, t)) == !others)
-                e->scored[n++] = (int32_t)t;
-        trained = others ? trained : n;
+    struct scored *list = e->scored + e->n_scored;
+    int64_t n = 0, end = e->n_docs > 0 ? e->docs[0].n : 0;
+    int doc = 0;
+    for (int64_t t = 0; t < e->n_tokens; t++) {
+        while (t >= end)
+            end += e->docs[++doc].n;
+        if (e->labels[t] >= 0 && e->weight[t] > 0)
+            list[n++] = (struct scored){.label = e->labels[t],
+                                        .doc = (int32_t)e->n_documents + doc,
+                                        .weight = e->weight[t]};
     }
-    return trained;
+    return n;
 }
 
-/* Scores the tokens that are trained on, a window at a time; a window that would pass the end
- * starts earlier. */
+/* Scores them, a window at a time; a window that would pass the end starts earlier. */
 static enum ax_status score_rows(struct evaluation *e, struct ax_pass *p) {
     const int64_t trained = list_scored(e), last = e->o->tokens - e->scorer.window;
-    int doc = 0;
-    int64_t end = e->n_docs > 0 ? e->docs[0].n : 0;
+    struct scored *list = e->scored + e->n_scored;
     for (int64_t i = 0; i < trained;) {
         const int64_t first = i < last ? i : last;
         AX_TRY(score_window(e, p, first));
         for (; i < trained && i < first + e->scorer.window; i++) {
-            while (e->scored[i] >= end)
-                end += e->docs[++doc].n;
-            add_token(e, &e->scores[doc], e->scored[i], i - first);
+            list[i].window = (int32_t)e->n_windows - 1;
+            list[i].row = (int32_t)(i - first);
         }
     }
+    e->n_scored += trained;
     return AX_OK;
 }
 
+static void add_token(struct evaluation *e, const struct scored *t) {
+    struct ax_eval_document *d = &e->documents[t->doc];
+    const struct ax_scores *w = &e->windows[t->window];
+    const double weight = (double)t->weight;
+    d->nll -= weight * ax_results_get(&e->results, &w->logprob, t->row);
+    d->weight += weight;
+    d->trained++;
+    d->correct += (int32_t)ax_results_get(&e->results, &w->best, t->row) == t->label;
+}
+
+/* Reads the scores of all passes since the last time. */
 static enum ax_status hand_over(struct evaluation *e) {
     struct ax_eval_result *r = e->sum;
-    for (int i = 0; i < e->n_docs; i++) {
-        const struct ax_eval_document *d = &e->scores[i];
+    AX_TRY(ax_results_read(&e->results));
+    for (int64_t i = 0; i < e->n_scored; i++)
+        add_token(e, &e->scored[i]);
+    for (int64_t i = 0; i < e->n_documents; i++) {
+        const struct ax_eval_document *d = &e->documents[i];
         e->nll += d->nll;
         r->weight += d->weight;
         r->tokens += d->tokens;
@@ -128,13 +148,22 @@ static enum ax_status hand_over(struct evaluation *e) {
         if (e->o->document)
             AX_TRY(e->o->document(e->o->ctx, d));
     }
-    r->documents += e->n_docs;
+    r->documents += e->n_documents;
     r->rows = e->rows;
+    e->n_documents = e->n_scored = e->n_windows = e->n_passes = 0;
+    e->scores = e->documents;
+    return AX_OK;
+}
+
+static enum ax_status end_pass(struct evaluation *e) {
+    e->n_documents += e->n_docs;
+    e->scores += e->n_docs;
     e->n_docs = 0;
     e->n_tokens = 0;
+    e->n_passes++;
     if (e->o->progress)
         e->o->progress(e->o->ctx, e->rows);
-    return AX_OK;
+    return e->n_passes == AX_SCORE_PASSES ? hand_over(e) : AX_OK;
 }
 
 static enum ax_status run_pass(struct evaluation *e) {
@@ -152,7 +181,7 @@ static enum ax_status run_pass(struct evaluation *e) {
     else
         AX_TRY(score_rows(e, &p));
     ax_pass_end(&p);
-    return hand_over(e);
+    return end_pass(e);
 }
 
 /* ---- sequences ---- */
@@ -204,7 +233,9 @@ static enum ax_status run(struct evaluation *e, struct ax_loader *loader) {
             break;
         AX_TRY(add_sequence(e, &s));
     }
-    return e->n_docs > 0 ? run_pass(e) : AX_OK;
+    if (e->n_docs > 0)
+        AX_TRY(run_pass(e));
+    return e->n_passes > 0 ? hand_over(e) : AX_OK;
 }
 
 enum ax_status ax_evaluate(struct ax_model *m, struct ax_loader *loader,

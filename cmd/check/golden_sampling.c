@@ -71,28 +71,47 @@ static void find_distinct(struct sampling *g) {
 }
 
 /* Compares one row's probabilities with the golden ones, and their number. */
-static enum ax_status compare_row(struct sampling *g, struct ax_sampler *s, int64_t row,
+static enum ax_status compare_row(struct sampling *g, const double *shares, int64_t row,
                                   const struct ax_golden_tensor *want, struct ax_json kept) {
     const int64_t V = g->logits.shape[1];
-    const struct ax_candidate *left;
-    int64_t n, expected;
+    int64_t n = 0, expected;
     double worst = 0;
     char where[32];
-    double *got;
     snprintf(where, sizeof where, "row %lld", (long long)row);
     AX_TRY(ax_json_i64(ax_json_at(kept, (size_t)row), 1, V, &expected));
-    AX_TRY(ax_sampler_shares(s, row, &left, &n));
-    AX_TRY(ax_alloc(&got, (size_t)V, sizeof *got));
-    for (int64_t i = 0; i < n; i++)
-        got[left[i].id] = (double)left[i].p;
     for (int64_t c = 0; c < V; c++) {
-        const double p = want->v[row * V + c];
-        worst = fmax(worst, fabs(got[c] - p) / fmax(TOLERANCE * p, 1e-7));
+        const double p = want->v[row * V + c], got = shares[row * V + c];
+        worst = fmax(worst, fabs(got - p) / fmax(TOLERANCE * p, 1e-7));
+        n += got > 0;
     }
-    ax_free(got);
     ax_golden_note(g->report, "sampling: tokens left", fabs((double)(n - expected)), 0, where);
     ax_golden_note(g->report, "sampling: shares", worst * TOLERANCE, TOLERANCE, where);
     return AX_OK;
+}
+
+/* Chooses with the options, and compares what was left to choose from. */
+static enum ax_status choose(struct ax_runtime *rt, struct sampling *g, struct ax_sampler *s,
+                             struct ax_choice *c, const struct ax_golden_tensor *want,
+                             struct ax_json kept) {
+    const int64_t rows = c->logits.shape[0];
+    struct ax_stack *scratch = &rt->arena.scratch;
+    struct ax_results results;
+    double *shares = NULL;
+    c->shares = c->logits;
+    c->shares.data = ax_stack_push(scratch, "sampling check", ax_tensor_bytes(&c->logits));
+    enum ax_status st =
+        ax_results_create(&results, rt->q, scratch, ax_choice_bytes(g->dtype, rows));
+    if (st == AX_OK)
+        st = ax_alloc(&shares, (size_t)g->logits.numel, sizeof *shares);
+    if (st == AX_OK)
+        st = ax_sampler_choose(s, &results, c);
+    if (st == AX_OK)
+        st = ax_tensor_read(rt->q, &c->shares, AX_F64, shares);
+    for (int64_t i = 0; st == AX_OK && !ax_runtime_planning(rt) && i < rows; i++)
+        st = compare_row(g, shares, i, want, kept);
+    ax_free(shares);
+    ax_results_free(&results);
+    return st;
 }
 
 static enum ax_status run_case(struct ax_runtime *rt, struct sampling *g, struct ax_json c,
@@ -104,7 +123,6 @@ static enum ax_status run_case(struct ax_runtime *rt, struct sampling *g, struct
     struct ax_golden_tensor want = {0};
     const char *name;
     char entry[MAX_ENTRY];
-    int32_t ids[64];
     AX_TRY(read_steps(ax_json_get(c, "steps"), &o));
     AX_TRY(ax_json_str(ax_json_get(c, "name"), &name));
     snprintf(entry, sizeof entry, "%s.probs", name);
@@ -113,13 +131,11 @@ static enum ax_status run_case(struct ax_runtime *rt, struct sampling *g, struct
     if (want.numel != g->logits.numel)
         st = ax_error(AX_ERR_DATA, "%s: %s does not match the logits", g->st->path, entry);
     else
-        st = ax_sampler_create(&s, &o, rt->q, &rt->arena.scratch, g->dtype, rows, logits->shape[1],
+        st = ax_sampler_create(&s, &o, rt->q, &rt->arena.scratch, g->dtype, rows,
                                g->context.shape[1]);
     if (st == AX_OK) {
-        st = ax_sampler_choose(&s, logits, g->rows, ids, NULL);
-        const struct ax_json kept = ax_json_get(ax_json_get(c, "expect"), "kept");
-        for (int64_t i = 0; st == AX_OK && !ax_runtime_planning(rt) && i < rows; i++)
-            st = compare_row(g, &s, i, &want, kept);
+        struct ax_choice choice = {.logits = *logits, .rows = g->rows};
+        st = choose(rt, g, &s, &choice, &want, ax_json_get(ax_json_get(c, "expect"), "kept"));
         ax_sampler_free(&s);
     }
     ax_golden_tensor_free(&want);

@@ -15,7 +15,7 @@ static const char *check_sample(const struct ax_sample *a) {
     NEED(a->logits.ndim == 2 && sums(&a->logits) && a->logits.shape[1] >= 1);
     const int64_t rows = a->logits.shape[0];
     NEED(is_2d(&a->logits, a->logits.dtype, rows, a->logits.shape[1]));
-    NEED(is_dense_2d(&a->keys, AX_I32, rows, AX_SAMPLE_KEY));
+    NEED(a->temperature == 0 || is_dense_2d(&a->keys, AX_I32, rows, AX_SAMPLE_KEY));
     NEED(!ax_sample_penalises(a) || (a->context.ndim == 2 && is_index(&a->context, rows)));
     NEED(is_1d(&a->index, AX_I32, rows));
     NEED(!given(&a->shares) ||
@@ -33,8 +33,10 @@ static void build_sample(struct ax_case_builder *b, struct ax_sample *a) {
     const struct ax_shape *s = b->shape;
     a->logits = ax_case_out2(b, b->accum, s->rows, s->cols);
     ax_case_randomize(b, &a->logits, -8, 8);
-    a->keys = ax_case_ids(b, s->rows * AX_SAMPLE_KEY, 0, 1 << 20);
-    a->keys = ax_tensor_2d(AX_I32, a->keys.data, s->rows, AX_SAMPLE_KEY);
+    if (o->temperature > 0) {
+        a->keys = ax_case_ids(b, s->rows * AX_SAMPLE_KEY, 0, 1 << 20);
+        a->keys = ax_tensor_2d(AX_I32, a->keys.data, s->rows, AX_SAMPLE_KEY);
+    }
     if (o->context > 0) { /* some end early */
         a->context = ax_case_ids(b, s->rows * o->context, -1, s->cols);
         a->context = ax_tensor_2d(AX_I32, a->context.data, s->rows, o->context);

@@ -37,6 +37,7 @@ struct test {
     struct ax_sequence seqs[N], result[N];
     struct ax_generate_counters counters;
     uint64_t allocations; /* of the last call */
+    uint64_t waits;       /* of all calls */
 };
 
 static void prompts(struct test *t) {
@@ -72,6 +73,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         assert_int_equal(n, t->dtype == AX_BF16 ? 7 * m.arch.n_layers : 0); /* 97 rows do not fit */
     }
     enum ax_status st = ax_generator_create(&g, &m, &t->o);
+    const uint64_t waits = rt->q->counters.waits;
     for (int call = 0; st == AX_OK && call < (t->calls > 0 ? t->calls : 1); call++) {
         for (int i = 0; i < t->n; i++)
             t->seqs[i] = t->result[t->order[i]];
@@ -82,6 +84,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
             t->result[t->order[i]] = t->seqs[i];
     }
     t->counters = g.counters;
+    t->waits = rt->q->counters.waits - waits;
     ax_generator_free(&g);
     ax_model_free(&m);
     return st;
@@ -302,6 +305,32 @@ static void the_dead_cost_nothing(void **state) {
     ax_arch_free(&t.arch);
 }
 
+/* The host waits for tokens, once per pass that has some, however they are chosen: passes of prompts
+ * alone need no wait. */
+static void one_wait_per_pass(void **state) {
+    (void)state;
+    static struct test t;
+    static const struct ax_sampling ways[] = {
+        {0}, {.temperature = 1, .top_k = 5}, {.temperature = 1, .repetition_penalty = 1.5}};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        setup(&t, "llama", AX_F32, 3);
+        t.o.sampling = ways[w];
+        must(try(&t, "cpu", 2));
+        assert_int_equal(t.waits, t.counters.passes);
+        ax_arch_free(&t.arch);
+
+        setup(&t, "llama", AX_F32, 1); /* a prompt of 37 tokens: seven passes of it without any */
+        t.o.sampling = ways[w];
+        t.o.pass_tokens = 5;
+        t.n = 1;
+        t.order[0] = N - 1;
+        must(try(&t, "cpu", 2));
+        assert_int_equal(t.counters.passes, 7 + 10);
+        assert_int_equal(t.waits, 10);
+        ax_arch_free(&t.arch);
+    }
+}
+
 /* The log-probs of what the generator itself chose, when it is asked about them: in any company, and
  * with beginnings taken from other prompts, the same bits. */
 static void scores(void **state) {
@@ -376,6 +405,66 @@ static void scored_questions_are_shared(void **state) {
         greedy += t.result[i].greedy;
     assert_true(greedy <= 1);
     ax_arch_free(&t.arch);
+}
+
+struct told {
+    int n;
+    const struct ax_sequence *seqs[N];
+};
+
+static enum ax_status on_scored(void *ctx, struct ax_sequence *s) {
+    struct told *e = ctx;
+    assert_true(s->logprobs[0] < 0); /* read before the caller is told */
+    e->seqs[e->n++] = s;
+    return AX_OK;
+}
+
+static void setup_scores(struct test *t, int pass_tokens) {
+    static const int32_t choices[] = {3, 5, 7, 11, 13, 17, 19};
+    setup(t, "llama", AX_F32, 2);
+    t->o.scoring = true;
+    t->o.pass_tokens = pass_tokens;
+    for (int i = 0; i < N; i++) {
+        t->result[i].n_scored = 1;
+        t->result[i].scored = &choices[i];
+    }
+}
+
+/* Scores are read for AX_SCORE_PASSES passes together; in a pass that chooses tokens, with them. */
+static void scores_wait_together(void **state) {
+    (void)state;
+    static struct test t, alone;
+    static double scores[ROOM];
+    struct told e = {0};
+    for (int every = 0; every < 2; every++) { /* score the last token of a prompt, or all of it */
+        setup_scores(&t, 2);
+        for (int i = 0; every && i < N; i++) {
+            t.result[i].logprobs = scores;
+            t.result[i].n_scored = t.result[i].n_prompt;
+            t.result[i].scored = t.prompts[i];
+        }
+        must(try(&t, "cpu", 2));
+        assert_true(t.counters.passes > 3 * AX_SCORE_PASSES);
+        const uint64_t most = (uint64_t)(t.counters.passes + AX_SCORE_PASSES - 1) / AX_SCORE_PASSES;
+        assert_true(t.waits >= 1 && t.waits <= most);
+        assert_true(!every || t.waits == most);
+        ax_arch_free(&t.arch);
+    }
+    setup_scores(&t, 0); /* one sequence generates in their midst: the same scores */
+    setup_scores(&alone, 0);
+    t.o.done = on_scored;
+    t.o.ctx = &e;
+    t.result[3].n_scored = 0;
+    must(try(&t, "cpu", 2));
+    must(try(&alone, "cpu", 2));
+    assert_int_equal(e.n, N);
+    assert_true(t.waits <= (uint64_t)t.counters.passes);
+    for (int i = 0; i < N; i++)
+        if (i != 3)
+            assert_true(t.logprobs[i][0] == alone.logprobs[i][0] && t.logprobs[i][0] < 0);
+    assert_int_equal(t.result[3].n_new, 7);
+    ax_arch_free(&t.arch);
+    ax_arch_free(&alone.arch);
 }
 
 static void no_allocations_per_token(void **state) {
@@ -504,6 +593,8 @@ int main(void) {
         cmocka_unit_test(the_dead_cost_nothing),
         cmocka_unit_test(scores),
         cmocka_unit_test(scored_questions_are_shared),
+        cmocka_unit_test(one_wait_per_pass),
+        cmocka_unit_test(scores_wait_together),
         cmocka_unit_test(no_allocations_per_token),
         cmocka_unit_test(ways_to_end),
         cmocka_unit_test(errors),

@@ -33,46 +33,66 @@ struct test {
     /* out */
     int32_t *ids; /* [draws][rows] */
     double logprobs[ROWS];
-    struct ax_candidate left[ROWS][V];
+    float shares[ROWS][V]; /* of the last choice; not if greedy */
     int64_t n_left[ROWS];
     bool unchanged; /* the logits, after all choices */
+    uint64_t waits; /* of one choice */
 };
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct test *t = ctx;
     struct ax_sampler s;
+    struct ax_results results;
     struct ax_tensor logits = ax_tensor_2d(AX_F32, NULL, t->rows, V);
-    float before[ROWS * V];
-    logits.data = ax_stack_push(&rt->arena.persistent, "logits", ax_tensor_bytes(&logits));
-    AX_TRY(ax_sampler_create(&s, &t->o, rt->q, &rt->arena.scratch, AX_F32, t->rows, V, V));
-    const bool planning = ax_runtime_planning(rt);
-    if (!planning) {
-        ax_convert(AX_F32, logits.data, AX_F64, t->logits, (int64_t)t->rows * V);
-        memcpy(before, logits.data, ax_tensor_bytes(&logits));
+    struct ax_stack *scratch = &rt->arena.scratch;
+    float before[ROWS * V], after[ROWS * V];
+    const size_t bytes = ax_tensor_bytes(&logits);
+    logits.data = ax_stack_push(&rt->arena.persistent, "logits", bytes);
+    AX_TRY(ax_sampler_create(&s, &t->o, rt->q, scratch, AX_F32, t->rows, V));
+    AX_TRY(ax_results_create(&results, rt->q, scratch, ax_choice_bytes(AX_F32, t->rows)));
+    struct ax_choice c = {.logits = logits, .rows = t->row, .logprobs = true};
+    if (t->o.temperature > 0) {
+        c.shares = logits;
+        c.shares.data = ax_stack_push(scratch, "shares", bytes);
     }
-    for (int d = 0; d < (planning ? 1 : t->draws); d++) {
-        AX_TRY(ax_sampler_choose(&s, &logits, t->row, t->ids + d * t->rows, t->logprobs));
-        for (int i = 0; i < t->rows; i++)
+    ax_convert(AX_F32, before, AX_F64, t->logits, (int64_t)t->rows * V);
+    AX_TRY(ax_queue_write(rt->q, logits.data, before, bytes));
+    for (int d = 0; d < (ax_runtime_planning(rt) ? 1 : t->draws); d++) {
+        const uint64_t waits = rt->q->counters.waits;
+        AX_TRY(ax_sampler_choose(&s, &results, &c));
+        AX_TRY(ax_results_read(&results));
+        t->waits = rt->q->counters.waits - waits;
+        for (int i = 0; i < t->rows; i++) {
+            t->ids[d * t->rows + i] = (int32_t)ax_results_get(&results, &c.index, i);
+            t->logprobs[i] = ax_results_get(&results, &c.logprob, i);
             t->row[i].position++;
+        }
     }
-    for (int i = 0; !planning && t->o.temperature > 0 && i < t->rows; i++) {
-        const struct ax_candidate *left;
-        AX_TRY(ax_sampler_shares(&s, i, &left, &t->n_left[i]));
-        memcpy(t->left[i], left, (size_t)t->n_left[i] * sizeof *left);
-    }
-    t->unchanged = !planning && memcmp(before, logits.data, ax_tensor_bytes(&logits)) == 0;
+    if (t->o.temperature > 0)
+        AX_TRY(ax_queue_read(rt->q, c.shares.data, t->shares, bytes, NULL));
+    AX_TRY(ax_queue_read(rt->q, logits.data, after, bytes, NULL));
+    t->unchanged = memcmp(before, after, bytes) == 0;
+    ax_results_free(&results);
     ax_sampler_free(&s);
     ax_stack_release(&rt->arena.scratch, 0);
     return AX_OK;
 }
 
-static void run(struct test *t, int threads) {
-    const struct ax_runtime_options ro = {.backend = "cpu", .threads = threads};
+static void run_on(struct test *t, const char *backend, int threads) {
+    const struct ax_runtime_options ro = {.backend = backend, .threads = threads};
     t->draws = t->draws > 0 ? t->draws : 1;
     must(ax_alloc(&t->ids, (size_t)(t->draws * t->rows), sizeof *t->ids));
     must(ax_runtime_run(&ro, body, t, NULL));
-    for (int i = 0; i < t->rows; i++)
+    for (int i = 0; i < t->rows; i++) {
         t->row[i].position = 0;
+        t->n_left[i] = 0;
+        for (int c = 0; c < V; c++)
+            t->n_left[i] += t->shares[i][c] > 0;
+    }
+}
+
+static void run(struct test *t, int threads) {
+    run_on(t, "cpu", threads);
 }
 
 static void random_logits(struct test *t, uint64_t seed) {
@@ -163,17 +183,15 @@ static void filters_are_the_reference(void **state) {
         run(&t, 2);
         assert_true(t.unchanged);
         for (int i = 0; i < ROWS; i++) {
-            double p[V], got[V] = {0};
+            double p[V];
             int kept = 0;
             reference(&t.o, t.logits + i * V, &t.row[i], p);
-            for (int64_t c = 0; c < t.n_left[i]; c++)
-                got[t.left[i][c].id] = (double)t.left[i][c].p;
             for (int c = 0; c < V; c++) {
                 kept += p[c] > 0;
-                assert_true(fabs(got[c] - p[c]) <= 1e-5 * p[c] + 1e-7);
+                assert_true(fabs((double)t.shares[i][c] - p[c]) <= 1e-5 * p[c] + 1e-7);
             }
             assert_int_equal(t.n_left[i], kept);
-            assert_true(got[t.ids[i]] > 0);
+            assert_true(t.shares[i][t.ids[i]] > 0);
         }
         ax_free(t.ids);
     }
@@ -315,7 +333,7 @@ static void mass_of_exactly_p(void **state) {
         run(&t, 1);
         assert_int_equal(t.n_left[0], cases[k].left);
         for (int c = 0; c < cases[k].left; c++) /* of equals the later ones */
-            assert_int_equal(t.left[0][c].id, cases[k].equal - 1 - c);
+            assert_true(t.shares[0][cases[k].equal - 1 - c] > 0);
         ax_free(t.ids);
     }
 }
@@ -334,6 +352,33 @@ static void logits_that_are_no_numbers(void **state) {
     assert_int_equal(t.n_left[0], 0); /* the row without numbers; the others are as ever */
     assert_int_equal(t.n_left[1], 10);
     ax_free(t.ids);
+}
+
+/* Where the op runs does not matter, and what it chose takes one wait. */
+static void far_away(void **state) {
+    (void)state;
+    static const int32_t context[] = {3, 300, 17, 44, 5};
+    for (size_t k = 0; k <= sizeof settings / sizeof *settings; k++) {
+        static struct test near, far;
+        memset(&near, 0, sizeof near);
+        if (k > 0) /* else greedy */
+            near.o = settings[k - 1];
+        random_logits(&near, k + 1);
+        near.draws = 20;
+        for (int i = 0; i < ROWS; i++) {
+            near.row[i].context = context;
+            near.row[i].n_context = i;
+        }
+        far = near;
+        run_on(&near, "cpu", 2);
+        run_on(&far, "far", 2);
+        assert_memory_equal(near.ids, far.ids, 20 * ROWS * sizeof *near.ids);
+        assert_memory_equal(near.logprobs, far.logprobs, sizeof near.logprobs);
+        assert_memory_equal(near.shares, far.shares, sizeof near.shares);
+        assert_true(near.waits == 1 && far.waits == 1);
+        ax_free(near.ids);
+        ax_free(far.ids);
+    }
 }
 
 static void settings_are_checked(void **state) {
@@ -366,6 +411,7 @@ int main(void) {
         cmocka_unit_test(equal_logits),
         cmocka_unit_test(mass_of_exactly_p),
         cmocka_unit_test(logits_that_are_no_numbers),
+        cmocka_unit_test(far_away),
         cmocka_unit_test(settings_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,8 @@ struct run {
     struct ax_eval_result r;
     int n;
     struct ax_eval_document docs[VOCAB];
+    int passes;
+    uint64_t waits;
 };
 
 static enum ax_status keep(void *ctx, const struct ax_eval_document *d) {
@@ -94,6 +96,12 @@ static enum ax_status keep(void *ctx, const struct ax_eval_document *d) {
     assert_true(r->n < VOCAB);
     r->docs[r->n++] = *d;
     return AX_OK;
+}
+
+static void count_pass(void *ctx, int64_t rows) {
+    struct run *r = ctx;
+    (void)rows;
+    r->passes++;
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
@@ -104,11 +112,15 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     ax_model_init_random(&m, 1);
     r->n = 0;
     r->o.document = keep;
+    r->o.progress = count_pass;
     r->o.ctx = r;
+    r->passes = 0;
+    const uint64_t waits = rt->q->counters.waits;
     enum ax_status st = ax_evaluate(&m, r->loader, &r->o, &r->r);
+    r->waits = rt->q->counters.waits - waits;
     const struct ax_eval_result first = r->r;
     if (st == AX_OK) { /* and again: the same */
-        r->n = 0;
+        r->n = r->passes = 0;
         st = ax_evaluate(&m, r->loader, &r->o, &r->r);
         assert_memory_equal(&first, &r->r, offsetof(struct ax_eval_result, seconds));
     }
@@ -144,12 +156,46 @@ static void one_token_is_right(void **state) {
                     .o = {.tokens = 60, .max_docs = 8, .max_len = 40}};
     if (evaluate(&r, "cpu") != AX_OK)
         fail_msg("%s", ax_error_text());
+    assert_int_equal(r.passes, 13); /* 97 documents, 8 to a pass */
+    assert_int_equal(r.waits, 1);
     int right = 0;
     for (int k = 0; k < VOCAB; k++)
         right += (int)r.docs[k].correct;
     assert_int_equal(right, 1);
     assert_int_equal(r.r.correct, 1);
     assert_true(r.r.accuracy == 1.0 / VOCAB);
+    close_data(&d);
+    ax_arch_free(&arch);
+}
+
+/* The host waits once per 16 passes, and the documents come in order all the same. */
+static void one_wait_per_sixteen_passes(void **state) {
+    (void)state;
+    struct data d;
+    struct ax_arch arch;
+    double once[DOCS];
+    open_data(&d, AX_PACK_PLAIN, SOME);
+    for (int k = 1; k < 6; k++) /* the same documents again and again */
+        for (uint32_t i = 0; i < DOCS; i++)
+            assert_int_equal(
+                ax_corpus_add(&d.corpus,
+                              (struct ax_example_ref){.index = i, .n = d.docs.list[i].n}),
+                AX_OK);
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    struct run r = {.arch = &arch,
+                    .loader = d.loader,
+                    .dtype = AX_F32,
+                    .o = {.tokens = 40, .max_docs = 1, .max_len = 40}};
+    if (evaluate(&r, "cpu") != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(r.passes, 6 * DOCS);
+    assert_int_equal(r.n, 6 * DOCS);
+    assert_int_equal(r.waits, 3); /* 42 passes */
+    for (int k = 0; k < r.n; k++) {
+        assert_int_equal(r.docs[k].example, k % DOCS);
+        once[k % DOCS] = k < DOCS ? r.docs[k].nll : once[k % DOCS];
+        assert_true(r.docs[k].nll == once[k % DOCS] && r.docs[k].nll > 0);
+    }
     close_data(&d);
     ax_arch_free(&arch);
 }
@@ -390,10 +436,15 @@ static void peak(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_token_is_right),         cmocka_unit_test(nothing_depends_on_passes),
-        cmocka_unit_test(the_last_window_is_shifted), cmocka_unit_test(limited_rows),
-        cmocka_unit_test(nothing_to_score),           cmocka_unit_test(leaves_no_trace_in_training),
-        cmocka_unit_test(is_the_loss_of_training),    cmocka_unit_test(peak),
+        cmocka_unit_test(one_wait_per_sixteen_passes),
+        cmocka_unit_test(one_token_is_right),
+        cmocka_unit_test(nothing_depends_on_passes),
+        cmocka_unit_test(the_last_window_is_shifted),
+        cmocka_unit_test(limited_rows),
+        cmocka_unit_test(nothing_to_score),
+        cmocka_unit_test(leaves_no_trace_in_training),
+        cmocka_unit_test(is_the_loss_of_training),
+        cmocka_unit_test(peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
