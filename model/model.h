@@ -11,6 +11,7 @@
  *   adapter/attach.c                     parameters of adapters
  *   layer.c, head.c → pass.c             forward and backward of a unit
  *   load.c → adapter/{pissa,load,bank}.c parameter values, from and to files
+ *   adapter/restart.c                    adapters merged into the base while training
  *   model.c                              creates a model
  *
  * To follow a pass, read model.c, pass.c, layer.c, attention.c, linear.c, kernels/ops.h; head.c for

@@ -187,10 +187,8 @@ static enum ax_status restart(struct ax_train *t) {
     const int64_t every = t->o->step.relora.interval;
     if (every == 0 || t->done == 0 || t->done % every != 0)
         return AX_OK;
-    AX_TRY(ax_step_restart(&t->step, t->done / every));
-    ax_log_info("step %lld: merged the adapter into the base and started it anew",
-                (long long)t->done);
-    return AX_OK;
+    ax_log_info("merging the adapter into the base after step %lld", (long long)t->done);
+    return ax_step_restart(&t->step, t->done / every);
 }
 
 static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {

@@ -325,15 +325,14 @@ struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param 
 }
 
 enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
-                              const struct ax_param *p,
-                              struct ax_tensor gathered[AX_MAX_SEGMENTS], struct ax_tensor *out) {
+                              const struct ax_param *p, struct ax_tensor gathered[AX_MAX_SEGMENTS],
+                              struct ax_tensor *out) {
     const struct ax_segment *seg = &unit->segments[p->segment];
     struct ax_tensor *all = &gathered[p->segment];
     if (!all->data) {
         *all = ax_tensor_1d(seg->accum, seg->master.data, seg->numel);
         if (!alone(seg, rt)) {
-            all->data =
-                ax_stack_push(&rt->arena.scratch, "gathered masters", ax_tensor_bytes(all));
+            all->data = ax_stack_push(&rt->arena.scratch, "gathered masters", ax_tensor_bytes(all));
             const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                                .dtype = seg->accum,
                                                .send = seg->master.data,
@@ -353,7 +352,7 @@ enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt) {
             continue;
         const int64_t first = rt->mesh.coord[seg->gather] * seg->shard_numel;
         AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){seg->shard, ax_tensor_rows(&seg->full, first,
-                                                                             seg->shard_numel)}));
+                                                                               seg->shard_numel)}));
     }
     return AX_OK;
 }

@@ -100,8 +100,8 @@ struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param 
  * segment of the unit, `gathered` (zeroed before the first call) keeps all masters, in scratch or
  * where they are. */
 enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
-                              const struct ax_param *p,
-                              struct ax_tensor gathered[AX_MAX_SEGMENTS], struct ax_tensor *out);
+                              const struct ax_param *p, struct ax_tensor gathered[AX_MAX_SEGMENTS],
+                              struct ax_tensor *out);
 /* Makes a change of a gathered unit's frozen weights permanent: this rank's part of them goes to
  * its shard. Every rank must have changed them alike. */
 enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt);

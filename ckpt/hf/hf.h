@@ -5,7 +5,7 @@
  * it names, and no tensor may be in two.
  *
  * Reading order: safetensors.c, index.c, hf.c (reading a folder), safetensors_write.c, write.c
- * (writing one), checksums.c, concat.c; peft.c, peft_config.c, peft_write.c (adapters). */
+ * (writing one), checksums.c, concat.c, delta.c; peft.c, peft_config.c, peft_write.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
 

@@ -12,16 +12,20 @@ static void print_model(const struct ax_plan_request *r, const struct ax_plan *p
     const struct ax_arch *arch = r->arch;
     const bool own = o->masters == AX_MASTERS_ACCUM;
     const int n = o->n_microbatches;
-    char count[32];
+    char count[32], restarts[48] = "";
+    if (o->relora.interval > 0)
+        snprintf(restarts, sizeof restarts, " merged every %lld steps",
+                 (long long)o->relora.interval);
     printf("%s: %s, %s parameters, %lld layer%s, hidden %lld, vocabulary %lld%s\n", r->name,
            arch->family->model_type, ax_format_count(count, sizeof count, (double)p->parameters),
            (long long)arch->n_layers, arch->n_layers == 1 ? "" : "s", (long long)arch->hidden_size,
            (long long)arch->vocab_size, arch->tied ? ", tied" : "");
-    printf("step     %lld tokens (%d micro-batch%s of %lld × %lld), %s compute, %s masters, %s%s\n",
-           (long long)p->tokens, n, n == 1 ? "" : "es", (long long)r->sequences,
-           (long long)r->sequence_tokens, ax_dtype_info(o->dtype)->name,
-           own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
-           o->adapter ? ", adapter" : "");
+    printf(
+        "step     %lld tokens (%d micro-batch%s of %lld × %lld), %s compute, %s masters, %s%s%s\n",
+        (long long)p->tokens, n, n == 1 ? "" : "es", (long long)r->sequences,
+        (long long)r->sequence_tokens, ax_dtype_info(o->dtype)->name,
+        own ? ax_dtype_info(ax_dtype_accum(o->dtype))->name : r->masters, r->optimizer,
+        o->adapter ? ", adapter" : "", restarts);
 }
 
 static void print_memory(const struct ax_plan_request *r, const struct ax_plan_figures *f) {

@@ -141,6 +141,20 @@ static void test_loads_the_best(void **state) {
     assert_true(fabs(loss_as_base(path, "out", "float32=true") - eval_loss("out", 3)) < 1e-5);
 }
 
+/* What a plan adds up: the base is stored twice in a checkpoint. */
+static void test_plan(void **state) {
+    (void)state;
+    char said[8192];
+    const char *const args[] = {config(LORA "relora: true\nfloat32: true\n")};
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    sft_command = "plan";
+    assert_int_equal(sft(said, sizeof said, 1, args), 0);
+    sft_command = "sft";
+    if (!strstr(said, ", adapter merged every 2 steps\n") ||
+        !strstr(said, "3 checkpoints of 1.39 MiB and the model"))
+        fail_msg("%s", said);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
@@ -167,6 +181,7 @@ int main(void) {
         cmocka_unit_test(test_folders_are_the_model),
         cmocka_unit_test(test_merges_as_merge_does),
         cmocka_unit_test(test_loads_the_best),
+        cmocka_unit_test(test_plan),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
