@@ -64,8 +64,9 @@ TILE_ISAS := amx amx_emulated
 
 ROOMS := base kernels parallel ckpt data model optim cmd
 SRC := $(filter-out kernels/cpu/vec/%,$(wildcard $(foreach r,$(ROOMS),$(r)/*.c $(r)/*/*.c)))
-TILE_SRC := $(wildcard kernels/cpu/vec/*_tiles.c)
-VEC_SRC := $(filter-out $(TILE_SRC),$(wildcard kernels/cpu/vec/*.c))
+TILE_ONLY := $(wildcard kernels/cpu/vec/*_tiles.c)
+TILE_SRC := $(TILE_ONLY) $(patsubst %,kernels/cpu/vec/%.c,gemm gemm_plan gemm_store grouped_gemm)
+VEC_SRC := $(filter-out $(TILE_ONLY),$(wildcard kernels/cpu/vec/*.c))
 OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach isa,$(ISAS),$(VEC_SRC:%.c=$(BUILD)/%.$(isa).o)) \
        $(foreach isa,$(TILE_ISAS),$(TILE_SRC:%.c=$(BUILD)/%.$(isa).o))

@@ -37,7 +37,7 @@ static enum ax_status run(int argc, char **argv) {
         ax_command_print_help(c);
         return AX_OK;
     }
-    return c->run(argc - 1, argv + 1);
+    return ax_command_run(c, argc - 1, argv + 1);
 }
 
 /* What was printed has arrived, unless nobody reads it any more. */

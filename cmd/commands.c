@@ -1,6 +1,8 @@
 /* The command table, by name. */
 #include "cmd/commands.h"
 
+#include "kernels/cpu/isa.h"
+
 #define TRAIN_DETAILS                                                                              \
     "CONFIG is a YAML file; `axtrain init` writes one. key=value sets a key for this run only.\n"  \
     "The trained model, checkpoints and metrics.jsonl are written to output_dir; draw them with\n" \
@@ -370,3 +372,8 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", ax_cmd_train},
     {0},
 };
+
+enum ax_status ax_command_run(const struct ax_command *c, int argc, char **argv) {
+    AX_TRY(ax_cpu_check());
+    return c->run(argc, argv);
+}

@@ -19,6 +19,8 @@ struct ax_command {
 extern const struct ax_command ax_commands[];
 
 const struct ax_command *ax_command_find(const char *name); /* NULL: none */
+/* Runs it, unless the environment chooses what this machine cannot do. */
+enum ax_status ax_command_run(const struct ax_command *c, int argc, char **argv);
 /* The known name nearest to a mistyped or abbreviated one; NULL if none is close. */
 const char *ax_command_nearest(const char *name);
 /* AX_ERR_CONFIG with a suggestion. */

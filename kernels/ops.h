@@ -571,8 +571,7 @@ struct ax_ops {
 extern const struct ax_ops ax_ops_ref;
 extern const struct ax_ops ax_ops_meta;
 extern const struct ax_ops ax_ops_far;
-/* The table for this machine's instruction set (AVX2, AVX-512 or AVX-512 with BF16, by cpuid; the
- * environment variable AXTRAIN_CPU=avx2|avx512|avx512bf16 lowers it). NULL below AVX2. */
+/* The table of this process's instruction set (kernels/cpu/isa.h). NULL below AVX2. */
 const struct ax_ops *ax_ops_cpu(void);
 
 const char *ax_op_name(enum ax_op op);

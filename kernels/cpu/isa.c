@@ -3,20 +3,34 @@
 
 #include <cpuid.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include "base/log.h"
 #include "kernels/ops.h"
 
-static const char *const names[] = {"none", "avx2", "avx512", "avx512bf16"};
-#define N_ISAS (int)(sizeof names / sizeof *names)
+extern const struct ax_ops ax_ops_cpu_avx2, ax_ops_cpu_avx512, ax_ops_cpu_avx512bf16,
+    ax_ops_cpu_amx, ax_ops_cpu_amx_emulated; /* vec/table.c, vec/table_tiles.c */
+
+static const struct {
+    const char *name;
+    const struct ax_ops *ops;
+} sets[AX_CPU_ISAS] = {
+    [AX_CPU_NONE] = {"none", NULL},
+    [AX_CPU_AVX2] = {"avx2", &ax_ops_cpu_avx2},
+    [AX_CPU_AVX512] = {"avx512", &ax_ops_cpu_avx512},
+    [AX_CPU_AVX512BF16] = {"avx512bf16", &ax_ops_cpu_avx512bf16},
+    [AX_CPU_AMX] = {"amx", &ax_ops_cpu_amx},
+    [AX_CPU_AMX_EMULATED] = {"amx-emulated", &ax_ops_cpu_amx_emulated},
+};
 
 const char *ax_cpu_isa_name(enum ax_cpu_isa isa) {
-    return names[isa];
+    return sets[isa].name;
 }
 
-/* Registers the operating system saves: bits 1–2 SSE and AVX, 5–7 the AVX-512 state. */
+/* Registers the operating system saves: bits 1–2 SSE and AVX, 5–7 the AVX-512 state, 17–18 tiles. */
 static unsigned saved_state(void) {
     unsigned low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -25,6 +39,12 @@ static unsigned saved_state(void) {
 
 static bool has(unsigned reg, unsigned bits) {
     return (reg & bits) == bits;
+}
+
+/* Linux saves tiles only for processes that ask for it, which holds for all their threads. */
+static bool may_use_tiles(void) {
+    const long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM */
+    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
 static enum ax_cpu_isa detect(void) {
@@ -37,45 +57,73 @@ static enum ax_cpu_isa detect(void) {
     const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     if (!has(b, avx512) || !has(saved_state(), 0xe6))
         return AX_CPU_AVX2;
-    const unsigned avx512_bf16 = 1u << 5;
+    const unsigned avx512_bf16 = 1u << 5, amx_bf16_and_tile = 1u << 22 | 1u << 24;
+    const bool amx = has(d, amx_bf16_and_tile) && has(saved_state(), 0x600e6);
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !has(a, avx512_bf16))
         return AX_CPU_AVX512;
-    return AX_CPU_AVX512BF16;
+    return amx && may_use_tiles() ? AX_CPU_AMX : AX_CPU_AVX512BF16;
 }
 
-/* AXTRAIN_CPU can only lower the instruction set; an unknown value is ignored with a warning. */
-static enum ax_cpu_isa masked(enum ax_cpu_isa isa) {
-    const char *mask = getenv("AXTRAIN_CPU");
-    if (mask == NULL || *mask == '\0')
-        return isa;
-    for (int i = AX_CPU_AVX2; i < N_ISAS; i++)
-        if (strcmp(mask, names[i]) == 0)
-            return i < (int)isa ? (enum ax_cpu_isa)i : isa;
-    ax_log_warn("AXTRAIN_CPU=%s is not one of avx2, avx512, avx512bf16; ignored", mask);
-    return isa;
-}
+static enum ax_cpu_isa best, chosen;
+static const char *unknown; /* AXTRAIN_CPU, if it cannot be chosen */
 
-static enum ax_cpu_isa chosen;
+/* A set includes those before it; emulated tiles need what AMX comes with. */
+static bool best_has(enum ax_cpu_isa isa) {
+    return isa == AX_CPU_AMX_EMULATED ? best >= AX_CPU_AVX512BF16 : isa <= best;
+}
 
 static void choose(void) {
-    chosen = masked(detect());
+    const char *name = getenv("AXTRAIN_CPU");
+    best = chosen = detect();
+    if (name == NULL || *name == '\0')
+        return;
+    unknown = name;
+    for (int i = AX_CPU_AVX2; i < AX_CPU_ISAS; i++) {
+        if (strcmp(name, sets[i].name) == 0 && best_has((enum ax_cpu_isa)i)) {
+            chosen = (enum ax_cpu_isa)i;
+            unknown = NULL;
+        }
+    }
+}
+
+static void choose_once(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose);
 }
 
 enum ax_cpu_isa ax_cpu_isa(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, choose);
+    choose_once();
     return chosen;
 }
 
-bool ax_cpu_has_bf16(void) {
-    return ax_cpu_isa() == AX_CPU_AVX512BF16;
+bool ax_cpu_has(enum ax_cpu_isa isa) {
+    choose_once();
+    return best_has(isa);
 }
 
-extern const struct ax_ops ax_ops_cpu_avx2, ax_ops_cpu_avx512,
-    ax_ops_cpu_avx512bf16; /* vec/table.c */
+enum ax_status ax_cpu_check(void) {
+    choose_once();
+    if (unknown == NULL)
+        return AX_OK;
+    char here[128] = "";
+    size_t used = 0;
+    for (int i = AX_CPU_AVX2; i < AX_CPU_ISAS; i++)
+        if (best_has((enum ax_cpu_isa)i))
+            used += (size_t)snprintf(here + used, sizeof here - used, "%s%s", used > 0 ? ", " : "",
+                                     sets[i].name);
+    return ax_error(AX_ERR_CONFIG,
+                    "AXTRAIN_CPU: expected an instruction set of this machine (%s), got \"%s\"",
+                    used > 0 ? here : "none", unknown);
+}
+
+bool ax_cpu_has_bf16(void) {
+    return ax_cpu_isa() >= AX_CPU_AVX512BF16;
+}
+
+const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa) {
+    return sets[isa].ops;
+}
 
 const struct ax_ops *ax_ops_cpu(void) {
-    static const struct ax_ops *const tables[] = {NULL, &ax_ops_cpu_avx2, &ax_ops_cpu_avx512,
-                                                  &ax_ops_cpu_avx512bf16};
-    return tables[ax_cpu_isa()];
+    return ax_cpu_ops(ax_cpu_isa());
 }

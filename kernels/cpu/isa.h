@@ -4,12 +4,32 @@
 
 #include <stdbool.h>
 
-enum ax_cpu_isa { AX_CPU_NONE, AX_CPU_AVX2, AX_CPU_AVX512, AX_CPU_AVX512BF16 };
+#include "base/status.h"
 
-/* By cpuid and xgetbv (whether the OS saves the registers), once; then lowered by the environment
- * variable AXTRAIN_CPU=avx2|avx512|avx512bf16. NONE: lacks AVX2, FMA or F16C. */
+struct ax_ops;
+
+/* AMX: products of bf16 on tiles, all else as AVX512BF16. AMX_EMULATED: the same bits without tiles,
+ * for tests; slow. */
+enum ax_cpu_isa {
+    AX_CPU_NONE,
+    AX_CPU_AVX2,
+    AX_CPU_AVX512,
+    AX_CPU_AVX512BF16,
+    AX_CPU_AMX,
+    AX_CPU_AMX_EMULATED,
+    AX_CPU_ISAS
+};
+
+/* The best that this machine has, by cpuid and xgetbv (whether the OS saves the registers), or the
+ * one that the environment variable AXTRAIN_CPU names; once. NONE: lacks AVX2, FMA or F16C. */
 enum ax_cpu_isa ax_cpu_isa(void);
+/* An error if AXTRAIN_CPU names a set that does not exist or that this machine lacks; ax_cpu_isa is
+ * then the best. */
+enum ax_status ax_cpu_check(void);
+bool ax_cpu_has(enum ax_cpu_isa isa);             /* this machine, whatever AXTRAIN_CPU is */
 const char *ax_cpu_isa_name(enum ax_cpu_isa isa); /* "avx512bf16" */
 bool ax_cpu_has_bf16(void);                       /* computes in BF16 rather than converting */
+/* Its op table; NULL: none. */
+const struct ax_ops *ax_cpu_ops(enum ax_cpu_isa isa);
 
 #endif

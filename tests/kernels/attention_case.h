@@ -298,11 +298,9 @@ static inline void assert_same_rows(const char *what, const struct ax_tensor *a,
 /* Calls f(ops, context) for every instruction set that this machine has. */
 static inline void for_each_isa(void (*f)(const struct ax_ops *ops, const void *context),
                                 const void *context) {
-    extern const struct ax_ops ax_ops_cpu_avx2, ax_ops_cpu_avx512, ax_ops_cpu_avx512bf16;
-    static const struct ax_ops *const tables[] = {NULL, &ax_ops_cpu_avx2, &ax_ops_cpu_avx512,
-                                                  &ax_ops_cpu_avx512bf16};
-    for (int isa = AX_CPU_AVX2; isa <= (int)ax_cpu_isa(); isa++)
-        f(tables[isa], context);
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
+        if (ax_cpu_has(isa))
+            f(ax_cpu_ops(isa), context);
 }
 
 #endif

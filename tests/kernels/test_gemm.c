@@ -7,26 +7,25 @@
 #include <cmocka.h>
 
 #include "isa.h"
-
-#define DECLARE_GEMM(isa)                                                                          \
-    enum ax_status ax_cpu_gemm_##isa(struct ax_queue *q, const struct ax_gemm *g, void *work);     \
-    size_t ax_cpu_gemm_workspace_##isa(struct ax_queue *q, const struct ax_gemm *g);               \
-    bool ax_cpu_gemm_supports_##isa(const struct ax_queue *q, const struct ax_gemm *g);
-DECLARE_GEMM(avx2)
-DECLARE_GEMM(avx512)
-DECLARE_GEMM(avx512bf16)
+#include "kernels/cpu/isa.h"
 
 struct gemm_isa {
-    const struct isa *isa; /* its name, for messages */
-    enum ax_status (*run)(struct ax_queue *q, const struct ax_gemm *g, void *work);
-    size_t (*workspace)(struct ax_queue *q, const struct ax_gemm *g);
-    bool (*supports)(const struct ax_queue *q, const struct ax_gemm *g);
+    struct isa isa; /* its name, for messages */
+    const struct ax_ops *ops;
 };
 
-#define GEMM_ISA(i, name)                                                                          \
-    { &ISAS[i], ax_cpu_gemm_##name, ax_cpu_gemm_workspace_##name, ax_cpu_gemm_supports_##name }
-static const struct gemm_isa GEMMS[] = {GEMM_ISA(0, avx2), GEMM_ISA(1, avx512),
-                                        GEMM_ISA(2, avx512bf16)};
+bool ax_tiles_exist_amx_emulated(void); /* kernels/cpu/vec/tiles.h */
+
+static struct gemm_isa GEMMS[AX_CPU_ISAS];
+static int n_gemms; /* of this machine */
+
+static int find_gemms(void **state) {
+    (void)state;
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
+        if (ax_cpu_has(isa))
+            GEMMS[n_gemms++] = (struct gemm_isa){{.name = ax_cpu_isa_name(isa)}, ax_cpu_ops(isa)};
+    return 0;
+}
 
 enum extra { EXTRA_NONE, EXTRA_BIAS, EXTRA_ADDEND, EXTRA_BIAS_ADDEND, EXTRA_ACCUMULATE, EXTRAS };
 
@@ -70,11 +69,12 @@ static struct ax_gemm make(struct shape s, const struct variant *v) {
 static void run(const struct gemm_isa *isa, const struct ax_gemm *g, int threads) {
     struct ax_queue q = {.threads = threads};
     enum { GUARD = 64 };
-    size_t bytes = isa->workspace(&q, g);
+    size_t bytes = isa->ops->workspace(&q, AX_OP_gemm, g);
     unsigned char *work = aligned_alloc(64, (bytes + GUARD + 63) / 64 * 64);
     assert_non_null(work);
     memset(work, 0xff, bytes + GUARD);
-    run_ok(isa->isa, "gemm", isa->run(&q, g, work));
+    run_ok(&isa->isa, "gemm", isa->ops->gemm(&q, g, work));
+    assert_false(ax_tiles_exist_amx_emulated()); /* released */
     for (int i = 0; i < GUARD; i++)
         assert_int_equal(work[bytes + (size_t)i], 0xff);
     free(work);
@@ -118,13 +118,14 @@ static void check(struct shape s, const struct variant *v) {
     double *want = own((size_t)(s.m * s.n) * sizeof(double));
     double *size = own((size_t)(s.m * s.n) * sizeof(double));
     reference(&g, want, size);
-    for (int i = 0; i < isas_here(); i++) {
+    for (int i = 0; i < n_gemms; i++) {
         struct ax_gemm h = g;
         h.c = clone(&before);
         run(&GEMMS[i], &h, 1);
         for (int64_t r = 0; r < s.m; r++) {
             for (int64_t c = 0; c < s.n; c++) {
-                assert_near(&ISAS[i], "gemm", &h.c, r, c, want[r * s.n + c], size[r * s.n + c]);
+                assert_near(&GEMMS[i].isa, "gemm", &h.c, r, c, want[r * s.n + c],
+                            size[r * s.n + c]);
                 set(&before, r, c, get(&h.c, r, c)); /* for a look at the padding */
             }
         }
@@ -143,7 +144,7 @@ static void check(struct shape s, const struct variant *v) {
 }
 
 static void needs_avx2(void) {
-    if (isas_here() == 0) {
+    if (n_gemms == 0) {
         print_message("needs AVX2\n");
         skip();
     }
@@ -246,7 +247,7 @@ static void assert_part(const struct ax_tensor *whole, const struct ax_tensor *p
  * has in the whole: so decoding one token repeats prefill, and vocabulary shards the whole head. */
 static void check_parts(struct shape s, const struct variant *v) {
     struct ax_gemm g = make(s, v);
-    for (int i = 0; i < isas_here(); i++) {
+    for (int i = 0; i < n_gemms; i++) {
         run(&GEMMS[i], &g, 2);
         static const int64_t COUNTS[] = {1, 2, 5, 16, 23};
         for (size_t p = 0; p < sizeof(COUNTS) / sizeof(COUNTS[0]); p++) {
@@ -294,7 +295,7 @@ static void test_layout_does_not_matter(void **state) {
                     set(&h.a, k, i, get(&g.a, i, k));
             }
         }
-        for (int i = 0; i < isas_here(); i++) {
+        for (int i = 0; i < n_gemms; i++) {
             h.c = grid(v.out, 45, 110, 0);
             run(&GEMMS[i], &g, 1);
             run(&GEMMS[i], &h, 1);
@@ -318,7 +319,7 @@ static void test_infinities_stay_in_place(void **state) {
         struct ax_gemm g = make((struct shape){19, 53, 33}, &v);
         set(&g.a, v.trans_a ? 32 : 18, v.trans_a ? 18 : 32, (double)NAN);
         set(&g.b, v.trans_b ? 52 : 32, v.trans_b ? 32 : 52, (double)INFINITY);
-        for (int n = 0; n < isas_here(); n++) {
+        for (int n = 0; n < n_gemms; n++) {
             run(&GEMMS[n], &g, 1);
             for (int64_t r = 0; r < 19; r++) {
                 for (int64_t c = 0; c < 53; c++) {
@@ -342,21 +343,19 @@ static void test_supports(void **state) {
                  {AX_F32, AX_F32, AX_BF16, false},  {AX_F32, AX_BF16, AX_F32, false},
                  {AX_BF16, AX_BF16, AX_F64, false}, {AX_F16, AX_F16, AX_F16, false}};
     struct ax_queue q = {.threads = 2};
-    for (int i = 0; i < isas_here(); i++) {
+    for (int i = 0; i < n_gemms; i++) {
         for (size_t n = 0; n < sizeof(CASES) / sizeof(CASES[0]); n++) {
             struct ax_gemm g = {.a = grid(CASES[n].a, 2, 3, 0),
                                 .b = grid(CASES[n].b, 3, 4, 0),
                                 .c = grid(CASES[n].c, 2, 4, 0)};
-            assert_int_equal(GEMMS[i].supports(&q, &g), CASES[n].yes);
+            assert_int_equal(GEMMS[i].ops->supports(&q, AX_OP_gemm, &g), CASES[n].yes);
         }
     }
     release();
 }
 
 /* A run whose micro-batches vary has the memory that the largest needs. */
-static void check_no_smaller_needs_more(size_t (*workspace)(struct ax_queue *,
-                                                            const struct ax_gemm *),
-                                        bool trans_a, bool trans_b) {
+static void check_no_smaller_needs_more(const struct ax_ops *ops, bool trans_a, bool trans_b) {
     struct ax_queue q = {.threads = 2};
     const struct variant v = {.real = AX_BF16, .out = AX_F32, .alpha = 1};
     struct ax_gemm g = make((struct shape){8, 8, 8}, &v);
@@ -370,7 +369,7 @@ static void check_no_smaller_needs_more(size_t (*workspace)(struct ax_queue *,
         g.c.shape[0] = g.a.shape[trans_a ? 1 : 0] = SIZES[m];
         g.c.shape[1] = g.b.shape[trans_b ? 0 : 1] = SIZES[n];
         g.a.shape[trans_a ? 0 : 1] = g.b.shape[trans_b ? 1 : 0] = SIZES[k];
-        need[m][n][k] = workspace(&q, &g);
+        need[m][n][k] = ops->workspace(&q, AX_OP_gemm, &g);
         assert_true(need[m][n][k] > 0);
         assert_true(m == 0 || need[m - 1][n][k] <= need[m][n][k]);
         assert_true(n == 0 || need[m][n - 1][k] <= need[m][n][k]);
@@ -384,25 +383,82 @@ static void test_workspace(void **state) {
     (void)state;
     needs_avx2();
     struct variant v = {.real = AX_BF16, .out = AX_F32, .trans_b = true, .alpha = 1};
-    for (int i = 0; i < isas_here(); i++) {
+    for (int i = 0; i < n_gemms; i++) {
         struct ax_queue q = {.threads = 4};
         struct ax_gemm g = make((struct shape){64, 96, 128}, &v);
-        size_t bytes = GEMMS[i].workspace(&q, &g);
+        size_t bytes = GEMMS[i].ops->workspace(&q, AX_OP_gemm, &g);
         g.a.data = g.b.data = g.c.data = (char *)64;
-        assert_int_equal(GEMMS[i].workspace(&q, &g), bytes);
+        assert_int_equal(GEMMS[i].ops->workspace(&q, AX_OP_gemm, &g), bytes);
         static const struct shape BIG[] = {
             {2048, 3072, 576}, {49152, 576, 256}, {256, 49152, 576}, {256, 576, 49152}};
         for (int s = 0; s < 4; s++) {
             g.a.shape[0] = g.c.shape[0] = BIG[s].m;
             g.b.shape[0] = g.c.shape[1] = BIG[s].n;
             g.a.shape[1] = g.b.shape[1] = BIG[s].k;
-            assert_in_range(GEMMS[i].workspace(&q, &g), 1, 4 * (6u << 20));
+            assert_in_range(GEMMS[i].ops->workspace(&q, AX_OP_gemm, &g), 1, 4 * (6u << 20));
         }
-        check_no_smaller_needs_more(GEMMS[i].workspace, false, true);
-        check_no_smaller_needs_more(GEMMS[i].workspace, false, false);
-        check_no_smaller_needs_more(GEMMS[i].workspace, true, false);
+        check_no_smaller_needs_more(GEMMS[i].ops, false, true);
+        check_no_smaller_needs_more(GEMMS[i].ops, false, false);
+        check_no_smaller_needs_more(GEMMS[i].ops, true, false);
     }
     release();
+}
+
+/* The products of SmolLM2-135M's step (docs/results/gemm.md), with fewer rows or columns: forward, dx
+ * and dW. */
+static void test_shapes_of_a_step(void **state) {
+    (void)state;
+    needs_avx2();
+    static const struct {
+        struct shape s;
+        bool trans_a, trans_b;
+    } CASES[] = {
+        {{70, 960, 576}, false, true},   {{40, 3072, 576}, false, true},
+        {{70, 576, 1536}, false, true},  {{20, 4160, 576}, false, true},
+        {{70, 576, 960}, false, false},  {{40, 576, 3072}, false, false},
+        {{70, 1536, 576}, false, false}, {{20, 576, 4160}, false, false},
+        {{576, 72, 2048}, true, false},  {{960, 64, 500}, true, false},
+        {{4160, 48, 256}, true, false},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct variant v = {.real = AX_BF16,
+                            .out = CASES[i].trans_a ? AX_F32 : AX_BF16,
+                            .trans_a = CASES[i].trans_a,
+                            .trans_b = CASES[i].trans_b,
+                            .extra = CASES[i].trans_a ? EXTRA_ACCUMULATE : EXTRA_NONE,
+                            .alpha = 1};
+        check(CASES[i].s, &v);
+    }
+}
+
+/* Tiles of the processor against tiles in plain C. */
+static void test_hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
+    (void)state;
+    if (!ax_cpu_has(AX_CPU_AMX)) {
+        print_message("needs AMX: only emulated tiles are tested\n");
+        skip();
+    }
+    static const struct shape SHAPES[] = {{16, 16, 32},   {1, 100, 70},  {50, 33, 577},
+                                          {64, 200, 129}, {65, 40, 800}, {400, 130, 1153}};
+    struct gemm_isa hardware = {{.name = "amx"}, ax_cpu_ops(AX_CPU_AMX)};
+    struct gemm_isa plain = {{.name = "amx-emulated"}, ax_cpu_ops(AX_CPU_AMX_EMULATED)};
+    for (size_t i = 0; i < 4 * sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
+        for (int scale = 0; scale < 2; scale++) {
+            struct variant v = {.real = AX_BF16,
+                                .out = AX_F32,
+                                .trans_a = (i & 1) != 0,
+                                .trans_b = (i & 2) != 0,
+                                .alpha = 1};
+            struct ax_gemm g = make(SHAPES[i / 4], &v), h = g;
+            randomize(&g.a, scale == 0 ? 1 : 0x1p-63, 0); /* sums that are denormal in part */
+            randomize(&g.b, scale == 0 ? 1 : 0x1p-63, 0);
+            h.c = clone(&g.c);
+            run(&hardware, &g, 2);
+            run(&plain, &h, 2);
+            assert_same_bits(&g.c, &h.c);
+            release();
+        }
+    }
 }
 
 int main(void) {
@@ -416,6 +472,8 @@ int main(void) {
         cmocka_unit_test(test_infinities_stay_in_place),
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_shapes_of_a_step),
+        cmocka_unit_test(test_hardware_tiles_have_the_bits_of_emulated_ones),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, find_gemms, NULL);
 }

@@ -1,6 +1,6 @@
-/* The choice of an instruction set: what the processor has, lowered but never raised by
- * AXTRAIN_CPU, and a whole op table for it. Each choice is made in a process of its own, because it
- * is made once. */
+/* The choice of an instruction set: the best that the processor has or the one that AXTRAIN_CPU names,
+ * and a full op table for it. Each choice is made in a process of its own, because it is made
+ * once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,10 +13,6 @@
 #include "isa.h"
 #include "kernels/cpu/isa.h"
 
-static enum ax_cpu_isa least_isa(enum ax_cpu_isa a, enum ax_cpu_isa b) {
-    return a < b ? a : b;
-}
-
 /* Every op of the list is in the table. */
 static bool is_whole(const struct ax_ops *ops) {
     bool whole = ops->supports != NULL && ops->workspace != NULL;
@@ -26,52 +22,91 @@ static bool is_whole(const struct ax_ops *ops) {
     return whole;
 }
 
-/* What a process with this AXTRAIN_CPU (NULL: unset) chooses; −1 if its table does not fit. */
-static int choice(const char *mask) {
+/* What a process with this AXTRAIN_CPU (NULL: unset) chooses; −1 if its table does not fit or there is
+ * no error although the machine lacks the set; −2 if the error does not name it and `has`. */
+static int choice(const char *name, bool fails, const char *has) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        if (mask != NULL)
-            setenv("AXTRAIN_CPU", mask, 1);
+        if (name != NULL)
+            setenv("AXTRAIN_CPU", name, 1);
         else
             unsetenv("AXTRAIN_CPU");
         enum ax_cpu_isa isa = ax_cpu_isa();
         const struct ax_ops *ops = ax_ops_cpu();
-        bool fits = isa == AX_CPU_NONE ? ops == NULL : ops != NULL && is_whole(ops);
-        fits = fits && ax_cpu_has_bf16() == (isa == AX_CPU_AVX512BF16);
+        bool fits = isa == AX_CPU_NONE ? ops == NULL : ops == ax_cpu_ops(isa) && is_whole(ops);
+        fits = fits && ax_cpu_has_bf16() == (isa >= AX_CPU_AVX512BF16);
+        fits = fits && ax_cpu_check() == (fails ? AX_ERR_CONFIG : AX_OK);
+        if (fits && fails && !(strstr(ax_error_text(), name) && strstr(ax_error_text(), has)))
+            _exit(101);
         _exit(fits ? (int)isa : 100);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status) == 100 ? -1 : WEXITSTATUS(status);
+    return WEXITSTATUS(status) >= 100 ? 99 - WEXITSTATUS(status) : WEXITSTATUS(status);
+}
+
+static unsigned sets_here; /* bit i: this machine has set i */
+
+/* In a process of its own, too. */
+static int find_sets(void **state) {
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        unsigned sets = 0;
+        for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
+            sets |= (unsigned)ax_cpu_has(isa) << isa;
+        _exit((int)sets);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return 1;
+    sets_here = (unsigned)WEXITSTATUS(status);
+    return 0;
+}
+
+static bool here(enum ax_cpu_isa isa) {
+    return (sets_here >> isa & 1) != 0;
+}
+
+static enum ax_cpu_isa best_here(void) {
+    return here(AX_CPU_AMX) ? AX_CPU_AMX : (enum ax_cpu_isa)isas_here();
 }
 
 /* The compiler's own detection counts the same sets. */
 static void test_detects(void **state) {
     (void)state;
-    assert_int_equal(choice(NULL), isas_here());
-    assert_int_equal(choice(""), isas_here());
-}
-
-static void test_mask_only_lowers(void **state) {
-    (void)state;
-    enum ax_cpu_isa here = (enum ax_cpu_isa)isas_here();
+    assert_int_equal(choice(NULL, false, ""), best_here());
+    assert_int_equal(choice("", false, ""), best_here());
     for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa <= AX_CPU_AVX512BF16; isa++)
-        assert_int_equal(choice(ax_cpu_isa_name(isa)), least_isa(isa, here));
+        assert_int_equal(here(isa), (int)isa <= isas_here());
+    assert_int_equal(here(AX_CPU_AMX_EMULATED), isas_here() >= AX_CPU_AVX512BF16);
 }
 
-static void test_unknown_mask_changes_nothing(void **state) {
+static void test_chooses_what_the_machine_has(void **state) {
     (void)state;
-    assert_int_equal(choice("AVX2"), isas_here());
-    assert_int_equal(choice("none"), isas_here());
+    const char *name = isas_here() > 0 ? "avx2" : "none";
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++)
+        if (here(isa))
+            assert_int_equal(choice(ax_cpu_isa_name(isa), false, ""), isa);
+        else
+            assert_int_equal(choice(ax_cpu_isa_name(isa), true, name), best_here());
+}
+
+static void test_unknown_names_are_errors(void **state) {
+    (void)state;
+    const char *name = ax_cpu_isa_name((enum ax_cpu_isa)isas_here());
+    assert_int_equal(choice("AVX2", true, name), best_here());
+    assert_int_equal(choice("none", true, name), best_here());
+    assert_int_equal(choice("avx512 ", true, name), best_here());
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_detects),
-        cmocka_unit_test(test_mask_only_lowers),
-        cmocka_unit_test(test_unknown_mask_changes_nothing),
+        cmocka_unit_test(test_chooses_what_the_machine_has),
+        cmocka_unit_test(test_unknown_names_are_errors),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, find_sets, NULL);
 }

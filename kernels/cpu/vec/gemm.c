@@ -167,17 +167,23 @@ void AX_VEC(ax_gemm_run)(const struct ax_gemm *g, int threads, void *work, size_
         struct work w;
 #pragma omp critical
         w = take_work(&p, &next);
+        ax_tiles_begin();
 #pragma omp for schedule(dynamic, 1)
         for (int64_t tile = 0; tile < tiles; tile++)
             run_tile(g, &p, &w, tile);
+        ax_tiles_end();
     }
 }
 
 enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     const bool any = ax_tensor_numel(&g->c) > 0;
-    if (any && AX_VEC(ax_gemm_is_panels)(g))
+#ifndef AX_TILES
+    if (any && AX_VEC(ax_gemm_is_panels)(g)) {
         AX_VEC(ax_gemm_panels)(g, AX_VEC(ax_gemm_threads)(g, q->threads));
-    else if (any && AX_VEC(ax_gemm_is_few)(g))
+        return AX_OK;
+    }
+#endif
+    if (any && AX_VEC(ax_gemm_is_few)(g))
         AX_VEC(ax_gemm_few)(g, AX_VEC(ax_gemm_threads)(g, q->threads), work);
     else
         AX_VEC(ax_gemm_run)(g, q->threads, work, AX_VEC(ax_cpu_gemm_workspace)(q, g));

@@ -1,25 +1,37 @@
 /* The parts of the GEMM, private to this folder. Reading order: this file, gemm.c (the loops),
- * gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as in decoding).
+ * gemm_plan.c, gemm_pack.c, gemm_kernel.c, gemm_store.c; gemm_few.c (few rows, as in decoding). Sets
+ * with tiles (tiles.h) have gemm_pack_tiles.c, gemm_kernel_tiles.c and gemm_few_tiles.c instead of
+ * the files of those names.
  *
  * Both operands are packed into panels of 32-bit *units*, stored as floats: with BF16 instructions
  * a unit is a pair of neighboring k (as vdpbf16ps reads them), else one number. A panel of op(a) is
  * AX_GEMM_MR rows wide, one of op(b) AX_GEMM_NR columns: panel[u][r]. The micro-kernel keeps an
- * MR×NR tile of c in registers and loops over one panel of each.
+ * MR×NR tile of c in registers and loops over one panel of each. With tiles, operands are bf16 and
+ * padded with zeros to full tiles, and a panel consists of tiles: for every AX_TILE_UNITS units,
+ * those of a's rows (or b's columns) 0 … 15, and then those of 16 … 31.
  *
  * Every element of c is one accumulator that adds the units in ascending order; between blocks of k
- * it is stored as the same float. So its bits depend only on its row of op(a), its column of op(b)
- * and K: not on how c is tiled, on the number of threads, on M or N, or on which operand is
+ * it is stored as the same float. (With tiles it adds the sum of 16 units at a time, and blocks
+ * are multiples of those.) So its bits depend only on its row of op(a), its column of op(b) and K: not on how c is tiled, on the number of threads, on M or N, or on which operand is
  * transposed. */
 #ifndef AX_KERNELS_CPU_VEC_GEMM_H
 #define AX_KERNELS_CPU_VEC_GEMM_H
 
 #include "kernels/cpu/vec/simd.h"
+#include "kernels/cpu/vec/tiles.h"
 #include "kernels/cpu/vec/vec.h"
 #include "kernels/ops.h"
 
-#define AX_GEMM_MR (AX_LANES / 2)
-#define AX_GEMM_NV 3 /* vectors in a row of a tile */
-#define AX_GEMM_NR (AX_GEMM_NV * AX_LANES)
+#ifdef AX_TILES
+#define AX_GEMM_MR    (2 * AX_TILE_ROWS)
+#define AX_GEMM_NR    (2 * AX_TILE_ROWS)
+#define AX_GEMM_STRIP AX_GEMM_MR
+#else
+#define AX_GEMM_MR    (AX_LANES / 2)
+#define AX_GEMM_NV    3 /* vectors in a row of a tile */
+#define AX_GEMM_NR    (AX_GEMM_NV * AX_LANES)
+#define AX_GEMM_STRIP (2 * AX_GEMM_MR) /* rows of op(a) that are packed together */
+#endif
 
 /* One operand as a matrix of `outer` (rows of op(a), columns of op(b)) by k. */
 struct ax_gemm_operand {
@@ -42,6 +54,16 @@ static inline bool ax_gemm_pairs(enum ax_dtype dtype) {
 #endif
 }
 
+/* Units in k elements. */
+static inline int64_t ax_gemm_units(enum ax_dtype dtype, int64_t k) {
+    const int64_t units = ax_gemm_pairs(dtype) ? (k + 1) / 2 : k;
+#ifdef AX_TILES
+    return (units + AX_TILE_UNITS - 1) / AX_TILE_UNITS * AX_TILE_UNITS;
+#else
+    return units;
+#endif
+}
+
 /* c is divided into tiles, which threads take one by one. In a tile, one operand's part *stays*
  * packed in the L2 cache (rows of op(a), or columns of op(b)), and the other's *streams* through:
  * it is packed a group of panels at a time, multiplied with everything that stays, and dropped.
@@ -51,7 +73,7 @@ struct ax_gemm_plan {
     int64_t m, n, units; /* of c, and of k */
     int threads;
     bool a_stays;             /* else b stays */
-    int64_t tile_m, tile_n;   /* multiples of 2·MR and of NR */
+    int64_t tile_m, tile_n;   /* multiples of STRIP and of NR */
     int64_t tiles_m, tiles_n; /* tiles in c */
     int64_t stays, streams;   /* of tile_m and tile_n: the staying and the streaming one */
     int64_t group;            /* rows or columns that stream together */
@@ -88,7 +110,8 @@ bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g);
 size_t AX_VEC(ax_gemm_few_workspace)(const struct ax_gemm *g);
 void AX_VEC(ax_gemm_few)(const struct ax_gemm *g, int threads, float *work);
 
-/* The same for a weight in panels, which needs no packing: a third method. */
+/* The same for a weight in panels, which needs no packing: a third method. (With tiles it is the
+ * second one, too.) */
 bool AX_VEC(ax_gemm_is_panels)(const struct ax_gemm *g);
 void AX_VEC(ax_gemm_panels)(const struct ax_gemm *g, int threads);
 

@@ -1,6 +1,6 @@
 /* Packing: panels of an operand, in the order in which the micro-kernel reads them. Operands whose
  * rows run along k are transposed, LANES rows by LANES units at a time, in registers. */
-#include "kernels/cpu/vec/gemm.h"
+#include "kernels/cpu/vec/gemm_pack.h"
 #include "kernels/panels.h"
 
 #define LANES AX_LANES
@@ -14,77 +14,15 @@ struct layout {
 };
 
 #ifdef __AVX512F__
-
 AX_INLINE void put(float *dst, int64_t half, v_float x) {
     _mm256_storeu_ps(dst, _mm512_castps512_ps256(x));
     _mm256_storeu_ps(dst + half, _mm512_extractf32x8_ps(x, 1));
 }
-
-AX_INLINE void transpose(v_float x[LANES]) {
-    __m512 t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { /* x[i + j]: units j, j + 4, … of rows i … i + 3 */
-        x[i] = _mm512_castpd_ps(
-            _mm512_unpacklo_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-        x[i + 1] = _mm512_castpd_ps(
-            _mm512_unpackhi_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-        x[i + 2] = _mm512_castpd_ps(
-            _mm512_unpacklo_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-        x[i + 3] = _mm512_castpd_ps(
-            _mm512_unpackhi_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm512_shuffle_f32x4(x[j], x[4 + j], 0x88);
-        t[4 + j] = _mm512_shuffle_f32x4(x[j], x[4 + j], 0xdd);
-        t[8 + j] = _mm512_shuffle_f32x4(x[8 + j], x[12 + j], 0x88);
-        t[12 + j] = _mm512_shuffle_f32x4(x[8 + j], x[12 + j], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        x[j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0x88);
-        x[8 + j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0xdd);
-        x[4 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0x88);
-        x[12 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0xdd);
-    }
-}
-
 #else
-
 AX_INLINE void put(float *dst, int64_t half, v_float x) {
     _mm_storeu_ps(dst, _mm256_castps256_ps128(x));
     _mm_storeu_ps(dst + half, _mm256_extractf128_ps(x, 1));
 }
-
-AX_INLINE void transpose(v_float x[LANES]) {
-    __m256 t[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) { /* x[i + j]: units j, j + 4 of rows i … i + 3 */
-        x[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        x[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        x[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        x[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm256_permute2f128_ps(x[j], x[4 + j], 0x20);
-        t[4 + j] = _mm256_permute2f128_ps(x[j], x[4 + j], 0x31);
-    }
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++)
-        x[j] = t[j];
-}
-
 #endif
 
 /* Of pairs of bf16, the first ones and the second ones. */
@@ -104,39 +42,6 @@ AX_INLINE v_float second_of_pairs(v_float pairs) {
     const __m256i mask = _mm256_set1_epi32((int)0xffff0000);
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), mask));
 #endif
-}
-
-/* LANES units from `n` ≥ 1 elements along k; zeros beyond. */
-AX_INLINE v_float load_along_k(enum ax_dtype dtype, const void *p, int64_t n) {
-#ifdef __AVX512BF16__
-    if (dtype == AX_BF16) {
-        return _mm512_castsi512_ps(n >= 32
-                                       ? _mm512_loadu_si512(p)
-                                       : _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), p));
-    }
-#endif
-    return v_load(dtype, p, 0, n);
-}
-
-/* n ≤ LANES neighbors of one unit; p: those of its first k, q: of its second (pairs; NULL: none).
- */
-AX_INLINE v_float load_across_k(enum ax_dtype dtype, const void *p, const void *q, int64_t n) {
-#ifdef __AVX512BF16__
-    if (dtype == AX_BF16) {
-        __m512i even = _mm512_castps_si512(v_load_bf16(p, n));
-        __m512i odd = q != NULL ? _mm512_castps_si512(v_load_bf16(q, n)) : _mm512_setzero_si512();
-        return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(even, 16), odd));
-    }
-#endif
-    (void)q;
-    return v_load(dtype, p, 0, n);
-}
-
-AX_INLINE int64_t k_per_unit(enum ax_dtype dtype) {
-    return ax_gemm_pairs(dtype) ? 2 : 1;
-}
-AX_INLINE int64_t element_size(enum ax_dtype dtype) {
-    return dtype == AX_F32 ? 4 : 2;
 }
 
 /* What to pack: units [u0, u0 + units) of outer [first, first + n). The next piece is `ahead` bytes

@@ -4,8 +4,9 @@
 
 #include "kernels/cpu/vec/split.h"
 
-#define MR AX_GEMM_MR
-#define NR AX_GEMM_NR
+#define MR    AX_GEMM_MR
+#define NR    AX_GEMM_NR
+#define STRIP AX_GEMM_STRIP
 
 /* The staying part: at most this many floats, so that a 1 MiB L2 cache holds it and what streams
  * past it; and at most this many rows of op(a) or columns of op(b). */
@@ -13,7 +14,16 @@
 #define STAY_ROWS   384
 #define STAY_COLS   576
 #define STREAM      3072
-#define BLOCK       384
+/* Units of k packed together. Packing an element takes as long as PACK multiply-adds. With tiles, a
+ * group that streams stays in the L1 cache, and products are fast. (No machine with AMX has measured
+ * these.) */
+#ifdef AX_TILES
+#define BLOCK 288
+#define PACK  48.0
+#else
+#define BLOCK 384
+#define PACK  12.0
+#endif
 /* Few rows finish a panel long before the next one arrives from memory; with small panels memory is
  * never idle. */
 #define FEW_ROWS  16
@@ -35,7 +45,7 @@ static struct ax_gemm_operand operand(const struct ax_tensor *t, bool k_inside) 
 }
 
 static void set_tiles(struct ax_gemm_plan *p, int64_t parts_m, int64_t parts_n) {
-    p->tile_m = round_up(ceil_div(p->m, parts_m), 2 * MR);
+    p->tile_m = round_up(ceil_div(p->m, parts_m), STRIP);
     p->tile_n = round_up(ceil_div(p->n, parts_n), NR);
     p->tiles_m = ceil_div(p->m, p->tile_m);
     p->tiles_n = ceil_div(p->n, p->tile_n);
@@ -44,12 +54,11 @@ static void set_tiles(struct ax_gemm_plan *p, int64_t parts_m, int64_t parts_n) 
     p->keep = p->stays * p->units <= STAY_FLOATS;
 }
 
-/* Time until the last thread finishes, in multiply-adds per unit of k. Packing an element takes as
- * long as PACK of them, and twice that if a group of rows of op(a) is gathered across k, half a
+/* Time until the last thread finishes, in multiply-adds per unit of k. Packing takes twice PACK if a group of rows of op(a) is gathered across k, half a
  * cache line from each row of the tensor. Threads differ by SPREAD of a tile because machines also
  * do other work. */
 static double cost(const struct ax_gemm_plan *p) {
-    const double PACK = 12, SPREAD = p->threads > 1 ? 0.05 : 0;
+    const double SPREAD = p->threads > 1 ? 0.05 : 0;
     const double pack_stream = !p->a_stays && !p->a.k_inside ? 2 * PACK : PACK;
     const double stays = (double)p->stays, streams = (double)p->streams;
     const int64_t turns = ceil_div(p->tiles_m * p->tiles_n, p->threads);
@@ -67,7 +76,7 @@ static void choose_tiles(struct ax_gemm_plan *p) {
         const int64_t parts_m = ceil_div(p->m, p->a_stays ? STAY_ROWS : STREAM);
         const int64_t parts_n = ceil_div(p->n, p->a_stays ? STREAM : STAY_COLS);
         p->tile_m = INT64_MAX;
-        for (int i = 1; i <= 8 && p->tile_m > 2 * MR; i++) {
+        for (int i = 1; i <= 8 && p->tile_m > STRIP; i++) {
             p->tile_n = INT64_MAX;
             for (int j = 1; j <= 12 && p->tile_n > NR; j++) {
                 set_tiles(p, i * parts_m, j * parts_n);
@@ -99,12 +108,12 @@ void AX_VEC(ax_gemm_make_plan)(struct ax_gemm_plan *p, const struct ax_gemm *g, 
                                .b = operand(&g->b, g->trans_b),
                                .m = g->c.shape[0],
                                .n = g->c.shape[1]};
-    p->units = ax_gemm_pairs(g->a.dtype) ? ceil_div(p->a.k, 2) : p->a.k;
+    p->units = ax_gemm_units(g->a.dtype, p->a.k);
     p->threads = AX_VEC(ax_gemm_threads)(g, threads);
     choose_tiles(p);
     AX_ASSERT(p->stays > 0);
     p->block = choose_block(p);
-    p->group = p->a_stays ? NR : 2 * MR;
+    p->group = p->a_stays ? NR : STRIP;
     p->stay_floats = p->stays * (p->keep ? p->units : p->block);
     p->stream_floats = p->group * p->block;
     p->acc_floats = p->units <= p->block ? MR * NR : p->stays * (p->keep ? p->group : p->streams);
@@ -123,15 +132,15 @@ static int64_t most(int64_t a, int64_t b) {
  * neither more than the full size rounded up; a block is rounded up by less than LANES. */
 size_t AX_VEC(ax_gemm_most_room)(enum ax_dtype dtype, int64_t m, int64_t n, int64_t k,
                                  int threads) {
-    const int64_t units = round_up(ax_gemm_pairs(dtype) ? ceil_div(k, 2) : k, AX_LANES);
-    const int64_t all_m = round_up(m, 2 * MR), all_n = round_up(n, NR);
-    const int64_t stay_m = least(all_m, round_up(STAY_ROWS, 2 * MR));
+    const int64_t units = round_up(ax_gemm_units(dtype, k), AX_LANES);
+    const int64_t all_m = round_up(m, STRIP), all_n = round_up(n, NR);
+    const int64_t stay_m = least(all_m, round_up(STAY_ROWS, STRIP));
     const int64_t stay_n = least(all_n, round_up(STAY_COLS, NR));
-    const int64_t stays = most(stay_m, stay_n), group = most(NR, 2 * MR);
+    const int64_t stays = most(stay_m, stay_n), group = most(NR, STRIP);
     const int64_t block = least(units, BLOCK + AX_LANES);
     const int64_t stay = least(stays * units, STAY_FLOATS + stays * AX_LANES);
     const int64_t tile = most(stay_m * least(all_n, round_up(STREAM, NR)),
-                              stay_n * least(all_m, round_up(STREAM, 2 * MR)));
+                              stay_n * least(all_m, round_up(STREAM, STRIP)));
     const bool keeps = stays * units <= STAY_FLOATS; /* for either operand; then no tile of sums
                                                         is stored */
     const int64_t acc = most(MR * NR, keeps ? stays * group : most(stays * group, tile));

@@ -1,0 +1,64 @@
+/* Every instruction set of this machine, chosen by AXTRAIN_CPU: golden files hold, `env` names it,
+ * and what the machine lacks is an error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "kernels/cpu/isa.h"
+#include "program_case.h"
+
+static char said[1 << 16];
+
+static void golden_files_hold_with_every_set(void **state) {
+    (void)state;
+    const char *model = fixture("models/llama");
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++) {
+        if (!ax_cpu_has(isa)) {
+            print_message("skipped: this machine has no %s\n", ax_cpu_isa_name(isa));
+            continue;
+        }
+        setenv("AXTRAIN_CPU", ax_cpu_isa_name(isa), 1);
+        const int code = run(said, sizeof said, "check golden '%s' --dtype bfloat16", model);
+        if (code != 0)
+            fail_msg("%s: %s", ax_cpu_isa_name(isa), said);
+        assert_non_null(strstr(said, " ok "));
+    }
+}
+
+static void env_names_the_set(void **state) {
+    (void)state;
+    for (enum ax_cpu_isa isa = AX_CPU_AVX2; isa < AX_CPU_ISAS; isa++) {
+        if (!ax_cpu_has(isa))
+            continue;
+        char line[64];
+        snprintf(line, sizeof line, "instruction_set  %s\n", ax_cpu_isa_name(isa));
+        setenv("AXTRAIN_CPU", ax_cpu_isa_name(isa), 1);
+        assert_int_equal(run(said, sizeof said, "env"), 0);
+        assert_non_null(strstr(said, line));
+    }
+}
+
+static void a_set_that_the_machine_lacks_is_an_error(void **state) {
+    (void)state;
+    const char *lacks = ax_cpu_has(AX_CPU_AMX) ? "sse9" : "amx";
+    setenv("AXTRAIN_CPU", lacks, 1);
+    assert_int_equal(run(said, sizeof said, "env"), 2);
+    assert_non_null(strstr(said, "AXTRAIN_CPU: expected an instruction set of this machine ("));
+    assert_non_null(strstr(said, ax_cpu_has(AX_CPU_AVX2) ? "(avx2" : "(none)"));
+    char got[16];
+    snprintf(got, sizeof got, "got \"%s\"", lacks);
+    assert_non_null(strstr(said, got));
+    assert_int_equal(run(said, sizeof said, "env --help"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_files_hold_with_every_set),
+        cmocka_unit_test(env_names_the_set),
+        cmocka_unit_test(a_set_that_the_machine_lacks_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
