@@ -1,5 +1,6 @@
 #include "optim/relora.h"
 
+#include "base/log.h"
 #include "model/adapter/restart.h"
 #include "optim/step.h"
 
@@ -40,6 +41,14 @@ enum ax_status ax_step_restart(struct ax_step *s, int64_t number) {
     AX_TRY(ax_adapter_restart(&s->model, seed));
     AX_TRY(begin_states(s, seed));
     return ax_contract_leave(s->rt);
+}
+
+enum ax_status ax_step_restart_if_due(struct ax_step *s, int64_t done) {
+    const int64_t every = s->o.relora.interval;
+    if (every == 0 || done == 0 || done % every != 0)
+        return AX_OK;
+    ax_log_info("merging the adapter into the base after step %lld", (long long)done);
+    return ax_step_restart(s, done / every);
 }
 
 void ax_relora_parts(struct ax_model *m, struct ax_state_parts *out) {

@@ -15,6 +15,8 @@ struct ax_relora_options {
 struct ax_step;
 /* For restart `number`, from 1. Part of the plan, too. */
 enum ax_status ax_step_restart(struct ax_step *s, int64_t number);
+/* Restarts if the next step is the first of an interval, `done` steps into the run. */
+enum ax_status ax_step_restart_if_due(struct ax_step *s, int64_t done);
 
 /* Adds the weights that adapters are merged into, as slot "base", to the parts of a checkpoint,
  * under the unit n_units + the parameter's (see ax_step.before_update). */

@@ -182,15 +182,6 @@ static enum ax_status measure_peak(struct ax_train *t) {
     return AX_OK;
 }
 
-/* Starts the adapter anew if the step to come is the first after a restart's interval. */
-static enum ax_status restart(struct ax_train *t) {
-    const int64_t every = t->o->step.relora.interval;
-    if (every == 0 || t->done == 0 || t->done % every != 0)
-        return AX_OK;
-    ax_log_info("merging the adapter into the base after step %lld", (long long)t->done);
-    return ax_step_restart(&t->step, t->done / every);
-}
-
 static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     const struct ax_train_options *o = t->o;
     const double begin = ax_clock_now(), waited = t->saver.waited;
@@ -198,7 +189,7 @@ static enum ax_status one_step(struct ax_train *t, bool *epoch_end) {
     struct ax_step_result r;
     AX_TRY(ax_train_sequences_next(&t->sequences, &t->step, &o->data, &t->rt->mesh));
     const double read = ax_clock_now();
-    AX_TRY(restart(t));
+    AX_TRY(ax_step_restart_if_due(&t->step, t->done));
     AX_TRY(ax_step_gradients(&t->step, &r));
     AX_TRY(ax_train_watch_step(t, &r));
     AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
