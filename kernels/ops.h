@@ -551,9 +551,19 @@ struct ax_dora_scale {
     struct ax_tensor magnitude, sumsq, scale, inverse;
 };
 
+/* How a backend wants sizes that differ between micro-batches rounded up, within what was planned,
+ * so that there are few. Zeroed: not at all. */
+struct ax_rounding {
+    int64_t tokens;     /* length of a micro-batch: to a multiple of this */
+    int64_t head_rows;  /* rows of the head: to a multiple of this */
+    int64_t head_chunk; /* rows that the head processes at a time: at least this */
+    bool documents;     /* to a power of two */
+};
+
 struct ax_ops {
     const char *name;
-    const struct ax_device *device;             /* whose memory it computes on */
+    const struct ax_device *device; /* whose memory it computes on */
+    struct ax_rounding rounding;
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* True if this backend can run the op with these dtypes and shapes. NULL = all. */

@@ -49,11 +49,12 @@ void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
     }
 }
 
-/* All readers of the batch see T tokens, the head n_rows of them. */
-static void set_length(struct ax_batch *b, int64_t T, int64_t n_rows) {
+/* All readers of the batch see T tokens of `docs` documents, the head n_rows of them. */
+static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_rows) {
     for (int c = 0; c < ax_columns_count(b->has); c++)
         b->columns[c].shape[0] = column_length(b, c, T, n_rows);
     b->T = b->tokens.shape[0] = b->positions.shape[0] = T;
+    b->cu_seqlens.shape[0] = b->cu_keys.shape[0] = b->cu_row.shape[0] = docs + 1;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
 }
 
@@ -80,16 +81,27 @@ static int64_t list_rows(const struct ax_batch *b, const struct columns *c, bool
     return n;
 }
 
-static void fit(struct ax_batch *b, const struct columns *c) {
+/* n as a multiple of `of`, at most `most`. */
+static int64_t round_up(int64_t n, int64_t of, int64_t most) {
+    n = of > 0 ? (n + of - 1) / of * of : n;
+    return n < most ? n : most;
+}
+
+/* Sets the length, and lists the rows of the head: those after the labeled ones have no label. */
+static void fit(struct ax_batch *b, const struct columns *c, const struct ax_rounding *r) {
     const int64_t labeled = list_rows(b, c, true, 0);
     if (b->round <= 0) {
         list_rows(b, c, false, labeled);
         return;
     }
     AX_ASSERT(b->parts == 1);
-    int64_t T = (b->n_tokens + b->round - 1) / b->round * b->round;
-    T = T > 0 ? T : b->round;
-    set_length(b, T < b->cap ? T : b->cap, labeled);
+    const int64_t of = r->tokens > b->round ? r->tokens : b->round;
+    const int64_t T = round_up(b->n_tokens > 0 ? b->n_tokens : 1, of, b->cap);
+    int64_t docs = r->documents ? 1 : b->n_cap;
+    while (docs < b->n_docs)
+        docs *= 2;
+    set_length(b, T, docs < b->n_cap ? docs : b->n_cap, round_up(labeled, r->head_rows, T));
+    list_rows(b, c, false, labeled);
 }
 
 /* The columns of document `index`, which starts at token `first` of the sequence. */
@@ -189,7 +201,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                              const struct ax_document *docs) {
     b->n_docs = b->n_tokens = b->trained = b->max_position = 0;
     b->weight_total = 0;
-    set_length(b, b->cap, b->cap);
+    set_length(b, b->cap, b->n_cap, b->cap);
     if (ax_queue_is_meta(q)) {
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
@@ -228,7 +240,7 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     }
     for (int64_t d = n; d < b->n_cap; d++)
         c.row[d + 1] = (int32_t)b->n_tokens;
-    fit(b, &c);
+    fit(b, &c, &q->model->rounding);
     cut(b, &c);
     st = send(b, q, &c);
 done:

@@ -1,6 +1,6 @@
 /* The batch format of every method: a micro-batch of packed documents.
  *
- *   tokens[T] positions[T], cu_seqlens[n_cap + 1]: document d is [cu[d], cu[d+1]); entries beyond
+ *   tokens[T] positions[T], cu_seqlens[≤ n_cap + 1]: document d is [cu[d], cu[d+1]); entries beyond
  *     the last document repeat its end. Tokens beyond the last document are padding: token 0, no
  *     label.
  *   rows[n_rows]: tokens that the head processes, those with a label first, in order; for each,
@@ -28,7 +28,9 @@ struct ax_batch {
     int64_t T;           /* tokens of this part that are computed: cap, or fewer with `round` */
     int64_t cap, n_cap;  /* capacity: tokens of this part, documents of the sequence */
     int64_t round;       /* > 0: T is the tokens in use, rounded up to a multiple of it (one part),
-                            and the head processes only tokens with a label */
+                            and the head processes only tokens with a label; T, n_rows and the
+                            length of cu_seqlens are rounded up as the backend wants
+                            (ax_rounding) */
     int64_t n_rows;      /* tokens that the head processes: those, or all T */
     int64_t max_len;     /* longest possible document (cap) */
     int64_t max_queries; /* of one document in this part */

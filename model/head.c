@@ -25,8 +25,9 @@ static int64_t local_vocab(const struct ax_model *m) {
 
 int64_t ax_head_chunk_tokens(const struct ax_model *m, int64_t T) {
     const int64_t row = local_vocab(m) * (int64_t)ax_dtype_size(m->accum);
+    const int64_t wanted = m->rt->q->model->rounding.head_chunk, least = wanted > 32 ? wanted : 32;
     int64_t n = CHUNK_BYTES / row / 32 * 32;
-    n = n < 32 ? 32 : n;
+    n = n < least ? least : n;
     return n < T ? n : T;
 }
 

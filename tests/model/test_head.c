@@ -283,8 +283,14 @@ static void chunks_do_not_show(void **state) {
     must(ax_arch_parse(&arch, ax_json_root(&doc)));
     ax_json_free(&doc);
     const struct ax_param lm_head = {.local_shape = {300000, 16}};
-    const struct ax_model m = {.arch = arch, .accum = AX_F32, .lm_head = &lm_head};
+    struct ax_ops ops = ax_ops_ref;
+    struct ax_queue q = {.model = &ops};
+    struct ax_runtime rt = {.q = &q};
+    const struct ax_model m = {.arch = arch, .accum = AX_F32, .lm_head = &lm_head, .rt = &rt};
     assert_int_equal(ax_head_chunk_tokens(&m, 75), 32);
+    assert_int_equal(ax_head_chunk_tokens(&m, 25), 25);
+    ops.rounding.head_chunk = 64;
+    assert_int_equal(ax_head_chunk_tokens(&m, 75), 64);
     assert_int_equal(ax_head_chunk_tokens(&m, 25), 25);
     struct ax_objective twice = ax_objective_sft;
     twice.head.linear = false;
