@@ -274,7 +274,7 @@ static void test_merged_and_converted(void **state) {
 static void save_folder(const char *path, float value, int64_t shard) {
     float x[64];
     struct ax_tensor value_of = ax_tensor_1d(AX_F32, x, 64);
-    struct ax_st_source source = {value_of, {0}, AX_F32, NULL};
+    struct ax_st_source source = {.value = value_of, .dtype = AX_F32};
     struct ax_st_output t[2];
     for (int i = 0; i < 64; i++)
         x[i] = value;
